@@ -1,24 +1,69 @@
-"""Which attention is enough? Every mechanism behind one layer, measured side by side."""
+"""Which attention is enough? Every mechanism behind one layer, measured side by side.
 
-from suffice import masks
-from suffice.layers import Attention, extend, from_torch, interpolate
-from suffice.ops import attend, weights
-from suffice.presets import preset
-from suffice.spec import AttentionSpec
-from suffice.torch_compat import threads
+A name is imported when it is first used, so that `suffice --help` need not wait for torch.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from importlib.util import find_spec
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from suffice import masks
+    from suffice.layers import Attention, extend, from_torch, interpolate
+    from suffice.loading import load
+    from suffice.measure.own_loop import compare
+    from suffice.ops import attend, weights
+    from suffice.presets import preset
+    from suffice.spec import AttentionSpec
+    from suffice.torch_compat import threads
 
 __version__ = "0.1.0"
+
+_MODULES = {
+    "Attention": "suffice.layers",
+    "AttentionSpec": "suffice.spec",
+    "attend": "suffice.ops",
+    "compare": "suffice.measure.own_loop",
+    "extend": "suffice.layers",
+    "from_torch": "suffice.layers",
+    "interpolate": "suffice.layers",
+    "load": "suffice.loading",
+    "preset": "suffice.presets",
+    "threads": "suffice.torch_compat",
+    "weights": "suffice.ops",
+}
+"""The module that defines each public name."""
 
 __all__ = [
     "Attention",
     "AttentionSpec",
     "__version__",
     "attend",
+    "compare",
     "extend",
     "from_torch",
     "interpolate",
+    "load",
     "masks",
     "preset",
     "threads",
     "weights",
 ]
+
+
+def __getattr__(name: str) -> object:
+    """Import a public name, or a module of the package, when it is first used."""
+    if name in _MODULES:
+        value = getattr(import_module(_MODULES[name]), name)
+        globals()[name] = value
+        return value
+    if not name.startswith("_") and find_spec(f"{__name__}.{name}"):
+        return import_module(f"{__name__}.{name}")
+    raise AttributeError(f"module 'suffice' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    """List the public names, for completion."""
+    return sorted({*globals(), *__all__})

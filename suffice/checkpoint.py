@@ -226,7 +226,11 @@ def _pack(path: Path, tensors: Mapping[str, Tensor], metadata: Mapping[str, Any]
         if name not in tied
     }
     try:
-        facts = {"suffice": json.dumps(dict(metadata), allow_nan=False), "tied": json.dumps(tied)}
+        facts = {
+            "format": "pt",  # which transformers asks for
+            "suffice": json.dumps(dict(metadata), allow_nan=False),
+            "tied": json.dumps(tied),
+        }
     except (TypeError, ValueError) as error:
         raise CheckpointError(f"cannot write {path}: metadata is not JSON ({error}).") from error
     payload = serialise(stored, facts)

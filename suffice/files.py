@@ -153,8 +153,12 @@ class RunFolder:
         write_json(self.settings_path, settings)
 
     @contextlib.contextmanager
-    def locked(self) -> Iterator[None]:
-        """Lock the folder during the block; raise ConfigError if another program holds it."""
+    def locked(self, *, patience: float = 0.0) -> Iterator[None]:
+        """Lock the folder during the block; raise ConfigError if another program holds it.
+
+        Args:
+            patience: seconds to wait for the other program.
+        """
         from filelock import FileLock, Timeout
 
         try:
@@ -164,7 +168,7 @@ class RunFolder:
                 f"cannot write in {self.path} ({error.strerror}); make room or choose another "
                 "folder with --out."
             ) from error
-        lock = FileLock(self.path / ".lock", timeout=0)
+        lock = FileLock(self.path / ".lock", timeout=patience)
         try:
             lock.acquire()
         except Timeout as error:

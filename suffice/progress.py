@@ -16,10 +16,11 @@ from typing import TYPE_CHECKING, Any, Protocol
 import torch.distributed as dist
 
 if TYPE_CHECKING:
-    from rich.console import Console
+    from rich.console import Console, RenderableType
+    from rich.live import Live
     from rich.progress import Progress as RichProgress
 
-WIDE = 120  # columns of a terminal that has room for the remark
+WIDE = 120  # columns of a terminal that has room for a long bar
 
 
 class Progress(Protocol):
@@ -32,7 +33,10 @@ class Progress(Protocol):
         """Set how much of the cell is done; cheap enough for every optimiser step."""
 
     def say(self, text: str) -> None:
-        """Replace the note beside the cell, such as its latest loss."""
+        """Replace the note below the cell, such as its latest loss."""
+
+    def finish(self, text: str) -> None:
+        """Tell how a cell ended; where a table shows it, it is not told again."""
 
 
 class Silent(Progress):
@@ -47,10 +51,18 @@ class Display:
     """
 
     def __init__(
-        self, console: Console, *, cells: int, done: int, clock: Callable[[], float]
+        self,
+        console: Console,
+        *,
+        cells: int,
+        done: int,
+        clock: Callable[[], float],
+        table: Callable[[], RenderableType] | None = None,
     ) -> None:
         self.console = console
         self.rich: RichProgress | None = None
+        self.live: Live | None = None
+        self._table = table
         self._cells = cells
         self._done_before = done
         self._started_cells = done
@@ -62,7 +74,8 @@ class Display:
         if console.is_terminal:
             self._interval = 0.25
             self.rich = _overall_bar(console)
-            self.rich.add_task("", total=cells, left="", remark="")
+            self.rich.add_task("", total=cells, left="")
+            self.live = _live(console, self._drawing)
         self._next_drawing = self._start + self._interval
 
     def cell(self, description: str) -> None:
@@ -92,14 +105,27 @@ class Display:
                 completed=self.finished,
                 description=self.title,
                 left=self.left,
-                remark=self._remark,
-                refresh=True,
             )
+            self.live.refresh()
         else:
             share = f"{self.finished / self._cells:.0%}"
             _print(
                 self.console, ", ".join(filter(None, [self.title, self._remark, share, self.left]))
             )
+
+    def finish(self, text: str) -> None:
+        """Print how a cell ended, unless a table shows it."""
+        if not self.rich or self._table is None:
+            _print(self.console, text)
+
+    def _drawing(self) -> RenderableType:
+        """Return the table, the bar, and the remark in a line of its own, cut to the width."""
+        from rich.console import Group
+        from rich.text import Text
+
+        remark = Text(f"  {self._remark}", style="dim", no_wrap=True, overflow="ellipsis")
+        above = [] if self._table is None else [self._table(), ""]
+        return Group(*above, self.rich, *([remark] if self._remark else []))
 
     @property
     def title(self) -> str:
@@ -133,18 +159,19 @@ def show(
     done: int = 0,
     quiet: bool = False,
     clock: Callable[[], float] = time.monotonic,
+    table: Callable[[], RenderableType] | None = None,
 ) -> Iterator[Progress]:
     """Show the progress of cells, one after another, while the block runs.
 
     A bar with the time left on a terminal, one line every ten seconds elsewhere; nothing when
     quiet and in every process of a group but the first. Of all `cells`, `done` were done in an
-    earlier session.
+    earlier session. `table` gives what a terminal shows above the bar.
     """
     if quiet or not is_first_process():
         yield Silent()
         return
-    display = Display(console, cells=cells, done=done, clock=clock)
-    with display.rich or contextlib.nullcontext():
+    display = Display(console, cells=cells, done=done, clock=clock, table=table)
+    with display.live or contextlib.nullcontext():
         yield display
 
 
@@ -245,15 +272,18 @@ def is_first_process() -> bool:
 def _overall_bar(console: Console) -> RichProgress:
     from rich import progress as rich
 
-    wide = console.width >= WIDE
     columns: list[Any] = [
-        rich.BarColumn(bar_width=24 if wide else 10),
+        rich.BarColumn(bar_width=24 if console.width >= WIDE else 10),
         rich.TaskProgressColumn(),
         rich.TextColumn("{task.fields[left]}", markup=False),
     ]
-    if wide:
-        columns.append(rich.TextColumn("{task.fields[remark]}", markup=False))
     return _rich_progress(console, *columns, auto_refresh=False, transient=True)
+
+
+def _live(console: Console, drawing: Callable[[], RenderableType]) -> Live:
+    from rich.live import Live
+
+    return Live(get_renderable=drawing, console=console, auto_refresh=False, transient=True)
 
 
 def _rich_progress(console: Console, *columns: Any, **options: bool) -> RichProgress:

@@ -86,12 +86,7 @@ def _study(request: Request, base: Base, device: torch.device) -> Study:
     library = Library(request.task, request.results, request.quality)
     legal, illegal = candidates(base, request.mechanisms, packs=device.type == "cpu")
     evidence = {candidate.name: library.find(candidate.composition) for candidate in legal}
-    losses: dict[str, str] = {}
-    if request.quality is not None:
-        for name, comparisons in evidence.items():
-            for comparison in comparisons:
-                if comparison.verdict == "does not suffice":
-                    losses.setdefault(name, comparison.sentence)
+    losses = {candidate.name: library.loss(candidate.composition) for candidate in legal}
     return Study(
         request=request,
         base=base,
@@ -99,7 +94,7 @@ def _study(request: Request, base: Base, device: torch.device) -> Study:
         needs={candidate.name: needs(candidate, base) for candidate in legal},
         illegal=illegal,
         evidence=evidence,
-        losses=losses,
+        losses={name: sentence for name, sentence in losses.items() if sentence},
         available=_memory(device),
     )
 

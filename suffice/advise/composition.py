@@ -15,9 +15,9 @@ from suffice.memory import Dynamic, Memory, Quantised, Rolling
 from suffice.models import LMConfig, TranslatorConfig
 from suffice.models.config import check_crosses
 from suffice.models.configurations import layers
+from suffice.models.kinds import build_model
 from suffice.patterns import Causal, Full, Global, Pattern, Window
 from suffice.presets import PRESETS, schedule, takes_length
-from suffice.recipes.recipe import build_model
 from suffice.spec import AttentionSpec
 
 STANDARD = "standard"

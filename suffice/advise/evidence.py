@@ -19,6 +19,7 @@ from suffice.measure.sentence import decision, interval, margin_points
 from suffice.models import LMConfig
 from suffice.recipes import SCALES, recipe
 
+SUFFICES, LOST = "suffices", "does not suffice"  # verdicts
 FILE = "results.json"  # in the folder of a comparison
 RECIPE = {"lm": "lm_small"}  # compared as evidence of a task; elsewhere the model is a recipe
 
@@ -93,6 +94,20 @@ class Library:
             for comparison in comparisons
             if comparison.mechanism == composition.mechanism and comparison.difference
         )
+
+    def loss(self, composition: Composition) -> str | None:
+        """Return the evidence that a composition does not suffice; None where there is none.
+
+        What does not suffice alone does not with further changes either, except where some of its
+        layers are standard instead.
+        """
+        for evidence in self.find(composition):
+            if evidence.verdict == LOST:
+                return evidence.sentence
+        if not composition.changes or composition.softmax:
+            return None
+        alone = self.loss(Composition(mechanism=composition.mechanism))
+        return alone and f"{composition.mechanism} alone {alone}"
 
     @cached_property
     def _judged(self) -> dict[str, tuple[Results, tuple[Comparison, ...]]]:

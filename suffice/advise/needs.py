@@ -15,8 +15,8 @@ from suffice.layers.packed import DEFAULT
 from suffice.measure.edge.shapes import attended_positions
 from suffice.memory import Memory
 from suffice.models import LMConfig, TranslatorConfig
+from suffice.models.kinds import build_model
 from suffice.models.lm import SkipInit
-from suffice.recipes.recipe import build_model
 from suffice.spec import AttentionSpec
 
 ITEMSIZE = 4  # bytes of a float32

@@ -21,9 +21,9 @@ from suffice.measure.edge.run import Writer
 from suffice.measure.timing import Times, summarise_times
 from suffice.memory import Memory
 from suffice.models import LMConfig, TranslatorConfig, ViTConfig
+from suffice.models.kinds import Sizes, build_model
 from suffice.models.lm import SkipInit
 from suffice.quantise import quantise
-from suffice.recipes.recipe import Sizes, build_model
 
 ROUNDS, FEWEST, MOST = 5, 3, 15  # samples of each candidate
 

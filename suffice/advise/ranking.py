@@ -197,8 +197,9 @@ class Study:
     def ranks(self) -> dict[str, int]:
         """Return the ranks of the measured candidates, best first; those that tie share one.
 
-        The order is by the median ratio to Standard, then fewer changes, then name. A candidate
-        ties with the first of its rank where their quartiles overlap.
+        What is shown to lose too much comes last. The order is by the median ratio to Standard,
+        then fewer changes, then name. A candidate ties with the first of its rank where their
+        quartiles overlap.
         """
         race = self.measured
         if not race.rounds:
@@ -207,9 +208,13 @@ class Study:
         changes = {name: self._num_changes(name) + (name != STANDARD) for name in times}
         ranks: dict[str, int] = {}
         leader = ""
-        order = sorted(times, key=lambda name: (times[name].median, changes[name], name))
+        loses = {name: name in self.losses for name in times}
+        order = sorted(
+            times, key=lambda name: (loses[name], times[name].median, changes[name], name)
+        )
         for number, name in enumerate(order, start=1):
-            if leader and overlap(times[leader], times[name]):
+            ties = leader and loses[leader] == loses[name]
+            if ties and overlap(times[leader], times[name]):
                 ranks[name] = ranks[leader]
             else:
                 leader, ranks[name] = name, number

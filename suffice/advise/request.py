@@ -48,7 +48,7 @@ class Request:
         latency: seconds for each token, or for each input where nothing is written; None = any.
         device: "here" (a GPU if there is one), "cpu" or "cuda".
         quality: acceptable loss of test accuracy, a fraction: compositions that are shown to lose
-            more are not recommended. None = evidence is judged at 0.01 and decides nothing.
+            more come last and are not recommended; None = 0.01.
         model: one of `models_of(task)`, whose sizes are measured; None = the task's usual one.
         checkpoint: folder of a language model whose sizes are measured instead.
         minutes: time for measuring.

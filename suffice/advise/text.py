@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from suffice.advise.composition import STANDARD, Candidate
+from suffice.advise.evidence import SUFFICES
 from suffice.advise.needs import Needs
 from suffice.advise.race import FEWEST
 from suffice.advise.request import Base, Request, each
@@ -41,7 +42,10 @@ def recommendation(study: Study, winner: str | None) -> str:
     tied = sum(other == ranks[winner] for other in ranks.values()) - 1
     if tied:
         rank += f", {tied} other{'s tie' if tied > 1 else ' ties'} with it"
-    return f"Take {winner}: {seconds}, {ratio}, {needs}; {rank}, {count}."
+    measured = f"{seconds}, {ratio}, {needs}; {rank}, {count}."
+    if any(evidence.verdict == SUFFICES for evidence in place.evidence):
+        return f"Take {winner}: {measured}"
+    return f"Quality unknown: no comparison shows that it suffices. Take {winner}: {measured}"
 
 
 def _no_winner(study: Study) -> str:

@@ -23,6 +23,7 @@ from suffice.errors import SufficeError
 GRACE = 5.0  # seconds that the first process has to print; torchrun ends the others when it exits
 VERBS = {
     "compare": "Train mechanisms and say which one suffices.",
+    "predict": "Label new rows or images with a trained model.",
     "advise": "Recommend attention for a task on this machine.",
     "reproduce": "Print a table of the papers, ours beside theirs.",
     "train": "Train a language model.",

@@ -4,24 +4,22 @@ from __future__ import annotations
 
 from collections import Counter
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from rich.console import Console
 from rich.table import Table
 from typer import Option
 from typer.core import TyperCommand
 
-from suffice.advise import TASKS, Advice, Crossover, Place, Request
-from suffice.advise import advise as find_advice
-from suffice.advise.recipes import RECIPES, AdviceRecipe, recipe_named
-from suffice.advise.request import each
-from suffice.advise.text import format_bytes, format_seconds
-from suffice.cli.options import Quiet
+from suffice.cli.options import ADVICE_RECIPES, Quiet
 from suffice.cli.terminal import INTERRUPTED, RULED, Stopped, print_json, print_paragraph, to_json
 from suffice.errors import ConfigError
 from suffice.files import write_atomic
 from suffice.grammar import split_list
-from suffice.progress import show
+
+if TYPE_CHECKING:
+    from suffice.advise import Advice, Crossover, Place, Request
+    from suffice.advise.recipes import AdviceRecipe
 
 MINUTES = 3.0
 LIST = "list"
@@ -36,7 +34,7 @@ def advise(
     recipe: Annotated[
         str | None,
         Option(
-            help=f"A known recipe, measured here: {', '.join(RECIPES)}; list describes them all."
+            help=f"A known recipe, measured here; list describes them: {', '.join(ADVICE_RECIPES)}."
         ),
     ] = None,
     length: Annotated[
@@ -57,7 +55,7 @@ def advise(
     quality: Annotated[
         str | None,
         Option(
-            help="Test accuracy that may be lost, such as 1%; what is shown to lose more is not "
+            help="Test accuracy that may be lost, 1% by default; what is shown to lose more is not "
             "recommended."
         ),
     ] = None,
@@ -98,6 +96,10 @@ def advise(
     slower than Standard is never recommended. Ctrl-C ends the measuring and prints the advice so
     far.
     """
+    from suffice.advise import advise as find_advice
+    from suffice.advise.recipes import RECIPES
+    from suffice.progress import show
+
     console = Console(highlight=False)
     if recipe == LIST:
         for known in RECIPES.values():
@@ -150,6 +152,9 @@ class Command(TyperCommand):
 def _request(
     task: str | None, recipe: str | None, words: dict[str, Any]
 ) -> tuple[AdviceRecipe | None, Request]:
+    from suffice.advise import TASKS, Request
+    from suffice.advise.recipes import recipe_named
+
     if recipe is None:
         if task is None:
             raise ConfigError(
@@ -173,7 +178,9 @@ def _print_recipe(console: Console, recipe: AdviceRecipe, indent: str = "") -> N
 
 
 def print_advice(console: Console, advice: Advice) -> None:
-    """Print the table, the reasons, what was left out, and the recommendation with its lines."""
+    """Print the recommendation, the table, the reasons, what was left out, and the lines to use."""
+    print_paragraph(console, advice.sentence)
+    console.print()
     facts = advice.machine
     threads = f"{facts['threads']} thread{'s' * (facts['threads'] != 1)}"
     print_paragraph(
@@ -195,13 +202,15 @@ def print_advice(console: Console, advice: Advice) -> None:
             print_paragraph(console, f"quality: {place.evidence_told}", first="   ", rest="   ")
     _print_unranked(console, advice)
     console.print()
-    print_paragraph(console, advice.sentence)
     for note in advice.notes:
         print_paragraph(console, note, first="- ", rest="  ")
     _print_usage(console, advice)
 
 
 def _table(advice: Advice, places: list[Place]) -> Table:
+    from suffice.advise.request import each
+    from suffice.advise.text import format_bytes, format_seconds
+
     table = Table(**RULED)
     table.add_column("")
     table.add_column("composition")

@@ -4,23 +4,21 @@ from __future__ import annotations
 
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated
+from shlex import quote
+from typing import TYPE_CHECKING, Annotated
 
-import torch
 from rich.console import Console
 from rich.table import Table
 from typer import Argument, Option
 
 from suffice.cli import options
-from suffice.cli.options import MemoryBits, MemoryOption, check_at_least, parse_memory
-from suffice.cli.terminal import RULED, print_paragraph, to_json
+from suffice.cli.options import JsonFlag, MemoryBits, MemoryOption, check_at_least, parse_memory
+from suffice.cli.terminal import RULED, print_json, print_next, print_paragraph
 from suffice.errors import ConfigError
-from suffice.files import write_atomic
-from suffice.measure.edge.bench import Bench, resident
-from suffice.measure.edge.bench import bench as measure
-from suffice.measure.edge.shapes import SHAPES, in_bits, shaped
-from suffice.measure.machine import machine_facts, software_versions, source_commit
-from suffice.models import LM, folder
+
+if TYPE_CHECKING:
+    from suffice.measure.edge.bench import Bench
+    from suffice.models import LM
 
 MEBIBYTE, GIGA = 1 << 20, 1e9
 
@@ -46,9 +44,15 @@ def bench(
     threads: Annotated[
         int | None, Option(help="Threads of a product; torch's number by default.")
     ] = None,
-    json: Annotated[Path | None, Option(help="Write every figure to this file.")] = None,
+    as_json: JsonFlag = False,
 ) -> None:
     """Measure a model on this CPU: speed, latency, memory, and the share of the memory bound."""
+    import torch
+
+    from suffice.measure.edge.bench import bench as measure
+    from suffice.measure.edge.bench import resident
+    from suffice.measure.machine import machine_facts, software_versions, source_commit
+
     check_at_least(2, tokens=tokens, prompt=prompt)
     check_at_least(1, rounds=rounds, threads=threads)
     cache = parse_memory(memory, quantise_memory)
@@ -64,18 +68,27 @@ def bench(
         )
     finally:
         torch.set_num_threads(earlier_threads)
-    print_bench(Console(highlight=False), result, shape or str(checkpoint), bits, memory)
-    if json is not None:
+    if as_json:
         content = {
             "asked": {"shape": shape, "bits": bits, "memory": memory},
             "found": asdict(result),
             "machine": {**machine_facts(), **software_versions(), "commit": source_commit()},
         }
-        write_atomic(json, to_json(content))
+        print_json(content)
+        return
+    console = Console(highlight=False)
+    print_bench(console, result, shape or str(checkpoint), bits, memory)
+    if checkpoint is not None and bits is None:
+        print_next(f"suffice quantise {quote(str(checkpoint))}", console=console)
 
 
 def _model(checkpoint: Path | None, shape: str | None, mechanism: str, bits: int | None) -> LM:
     """Return the model to measure; without bits as it is stored."""
+    import torch
+
+    from suffice.measure.edge.shapes import SHAPES, in_bits, shaped
+    from suffice.models import folder
+
     if (checkpoint is None) == (shape is None):
         raise ConfigError(
             f"give either the folder of a model or --shape {' or '.join(SHAPES)}, not both."

@@ -3,32 +3,46 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, replace
+import shlex
+import textwrap
+import webbrowser
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from rich.console import Console
 from typer import Option
 
 from suffice.cli import options
-from suffice.cli.options import BASELINE, DEVICE, MECHANISMS, RUNS, SEEDS, Quiet
-from suffice.cli.terminal import command_line, print_json, print_text, resumable, wide_console
-from suffice.errors import ConfigError, DataError, unknown
-from suffice.files import flatten
+from suffice.cli.options import (
+    BASELINE,
+    DEVICE,
+    MARGIN_POINTS,
+    MECHANISMS,
+    RUNS,
+    SEEDS,
+    Quiet,
+    parse_settings,
+    set_option,
+)
+from suffice.cli.terminal import (
+    command_line,
+    print_json,
+    print_paragraph,
+    print_text,
+    resumable,
+    wide_console,
+)
+from suffice.errors import ConfigError, unknown
 from suffice.grammar import split_list
-from suffice.measure import Results, judge, report, verdict_record
-from suffice.measure.compare import claim
-from suffice.measure.compare import compare as run_comparison
-from suffice.measure.plan import FILE, MARGIN, Plan, SavedPlan, read_plan
-from suffice.measure.processes import first, losing, shared
-from suffice.measure.verdict import COSTS
-from suffice.papers.printed import paper_rows
-from suffice.recipes import TASK_RECIPES, Recipe, recipe_of_task
-from suffice.recipes import recipe as recipe_named
-from suffice.recipes.own_data import TABLE, of_user
-from suffice.train import processes
+
+if TYPE_CHECKING:
+    from suffice.measure import Results
+    from suffice.measure.plan import Plan, SavedPlan
+    from suffice.recipes import Recipe
 
 TASK = "digits"
+MOST = 12  # seeds of --seeds auto
 TASKS = (
     "digits, mnist, cifar100, cifar10_jpeg, tiny_imagenet_100, image_folder, imdb, amazon, "
     "womens_clothing, translation_es or table (your own) are real; mqar, induction, copy, two_hop "
@@ -58,13 +72,41 @@ def compare(
     data: Annotated[
         str | None,
         Option(
-            help="Your own files: a table of texts and classes (.csv, .tsv, .jsonl) unless a task "
-            "is named; JSON lines for amazon, PATH.en and PATH.es for translation_es, a folder for "
-            "imagenet_v2."
+            help="Your own files: a table of texts and classes (.csv, .tsv, .jsonl), or a folder "
+            "with a folder of images for each class, unless a task is named; JSON lines for "
+            "amazon, PATH.en and PATH.es for translation_es, a folder for imagenet_v2."
         ),
     ] = None,
     columns: Annotated[
-        str | None, Option(help="Columns of a table: texts, then classes; text,label by default.")
+        str | None,
+        Option(
+            help="Columns of a table: texts, then classes; text,label by default. A name may hold "
+            "commas."
+        ),
+    ] = None,
+    test: Annotated[
+        str | None,
+        Option(
+            help="Table for the test with the same columns, or a share of the rows such as 0.2; "
+            "0.1 by default."
+        ),
+    ] = None,
+    validation: Annotated[
+        str | None, Option(help="Likewise, for the choice of weights; 0.1 by default.")
+    ] = None,
+    stratify: Annotated[
+        bool | None,
+        Option(
+            help="Give every part of a table the same share of each class, or cut it by the texts "
+            "alone; --stratify by default."
+        ),
+    ] = None,
+    settings: Annotated[
+        list[str] | None,
+        set_option(
+            "Another size or hyper-parameter of the recipe, such as length=128, d_model=128, "
+            "depth=4, batch_size=32, learning_rate=3e-4; repeatable."
+        ),
     ] = None,
     mechanisms: Annotated[
         str | None,
@@ -77,14 +119,26 @@ def compare(
         str | None, Option(help="Numbers such as 1,2,4; the recipe's by default.")
     ] = None,
     seeds: Annotated[
-        int | None, Option(help=f"Training runs of each mechanism; {SEEDS} by default.")
+        str | None,
+        Option(
+            help=f"Training runs of each mechanism; {SEEDS} by default. auto adds seeds where the "
+            f"verdict is open, up to {MOST}, or auto:20 up to 20; the intervals allow for it."
+        ),
+    ] = None,
+    metric: Annotated[
+        str | None,
+        Option(
+            help="What the verdict is about: accuracy (default), balanced, macro-f1, log-loss, "
+            "perplexity or bleu. The margin is in points, in hundredths of a nat for log-loss, in "
+            "percent for perplexity."
+        ),
     ] = None,
     epochs: Annotated[
         int | None, Option(help="Epochs of each training; the recipe's by default.")
     ] = None,
     margin: Annotated[
         float | None,
-        Option(help=f"Points of test accuracy that may be lost; {100 * MARGIN:g} by default."),
+        Option(help=f"Points of test accuracy that may be lost; {MARGIN_POINTS:g} by default."),
     ] = None,
     baseline: Annotated[
         str | None,
@@ -108,6 +162,17 @@ def compare(
             "they were; seeds, mechanisms and heads may be added.",
         ),
     ] = False,
+    cells: Annotated[
+        str | None,
+        Option(
+            metavar="I/N",
+            help="Train only the I-th of N shares of the cells, for a job of a cluster; the jobs "
+            "share --out, and a last call with --resume reports.",
+        ),
+    ] = None,
+    open_report: Annotated[
+        bool, Option("--open", help="Open the report in a browser at the end.")
+    ] = False,
     as_json: Annotated[
         bool, Option("--json", help="Print results and verdict as JSON instead of tables.")
     ] = False,
@@ -118,6 +183,13 @@ def compare(
     Every mechanism is trained with every number of heads from every seed, on the same data in the
     same order. The verdict is a non-inferiority test over paired seeds.
     """
+    from suffice.measure.compare import claim
+    from suffice.measure.compare import compare as run_comparison
+    from suffice.measure.plan import FILE, read_plan
+    from suffice.measure.processes import first, losing, shared
+    from suffice.measure.verdict import COSTS
+    from suffice.train import processes
+
     if cost not in COSTS:
         raise unknown("cost", cost, COSTS)
     choices = CompareOptions(
@@ -126,19 +198,27 @@ def compare(
         scale=scale,
         data=data,
         columns=columns,
+        test=test,
+        validation=validation,
+        stratify=stratify,
+        settings=parse_settings(settings or [], {}),
         mechanisms=mechanisms,
         heads=heads,
         seeds=seeds,
+        metric=metric,
         epochs=epochs,
         margin=margin,
         baseline=baseline,
         device=device,
     )
     folder = latest_folder(choices) if resume and out is None else out
-    plan = choices.plan(read_plan(folder) if resume else None)
+    share = None if cells is None else parse_share(cells, out)
+    joining = share is not None and (out / FILE).exists()  # another job began it
+    plan = choices.plan(read_plan(folder) if resume or joining else None)
     with processes(plan.device) as group, losing(group):
         folder = Path(shared(group, str(folder or new_folder(plan.recipe))))
-        first(group, lambda: claim(plan, folder, resume=resume))
+        shares = share is not None
+        first(group, lambda: claim(plan, folder, resume=resume or shares, shared=shares))
         with resumable(folder):
             results = run_comparison(
                 plan,
@@ -147,21 +227,50 @@ def compare(
                 resume=True,
                 quiet=quiet,
                 command=command_line(),
+                share=share,
             )
-            if group.is_main:
-                _report(results, folder, cost, as_json=as_json)
+            if group.is_main and results is not None:
+                page = _report(results, folder, cost, as_json=as_json)
+                if open_report:
+                    webbrowser.open(page.resolve().as_uri())
+            elif group.is_main:
+                print_text(
+                    f"share {cells} is trained; when all are, report by\n"
+                    f"  suffice compare --resume --out {shlex.quote(str(folder))}"
+                )
 
 
-def _report(results: Results, folder: Path, cost: str, *, as_json: bool) -> None:
+def _report(results: Results, folder: Path, cost: str, *, as_json: bool) -> Path:
+    """Write the report and the folder's winner, print both, and return the page."""
+    from suffice.measure import judge, report, verdict_record
+    from suffice.measure.winner import write_winner
+    from suffice.papers.printed import paper_rows
+
     paper = paper_rows(results.task, results.recipe)
     verdict = judge(results, cost=cost)
+    write_winner(folder, results, verdict)
     page = report.write_report(results, verdict, folder, paper)
     if as_json:
         print_json({**results.to_json(), "verdict": verdict_record(verdict, results)})
-        return
+        return page
     console = wide_console(REPORT_WIDTH)
     report.print_report(results, verdict, console, paper)
+    _print_use(folder, console)
     print_text(f"\nreport: {page}", console)
+    return page
+
+
+def _print_use(folder: Path, console: Console) -> None:
+    """Print the lines that use the model of a comparison."""
+    from suffice.measure.winner import snippets, why
+
+    usage = snippets(folder)
+    if not usage:
+        return
+    print_text("\nUse it", console)
+    print_paragraph(console, f"{why(folder)}.")
+    for snippet in usage:
+        print_text(f"\n{snippet.title}:\n{textwrap.indent(snippet.code, '  ')}", console)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -173,22 +282,31 @@ class CompareOptions:
     scale: str | None = None
     mechanisms: str | None = None
     heads: str | None = None
-    seeds: int | None = None
+    seeds: str | None = None
+    metric: str | None = None
     epochs: int | None = None
     margin: float | None = None
     baseline: str | None = None
     device: str | None = None
     data: str | None = None
     columns: str | None = None
+    test: str | None = None
+    validation: str | None = None
+    stratify: bool | None = None
+    settings: dict[str, Any] = field(default_factory=dict, hash=False)
 
     def plan(self, saved: SavedPlan | None = None) -> Plan:
         """Return the plan."""
+        from suffice.measure.plan import MARGIN, Plan
+
         recipe = self._recipe(saved)
         mechanisms = split_list(MECHANISMS if self.mechanisms is None else self.mechanisms)
         plan: dict[str, Any] = {
             "mechanisms": mechanisms,
             "heads": (recipe.num_heads,),
             "seeds": SEEDS,
+            "auto": False,
+            "metric": "accuracy",
             "baseline": BASELINE if BASELINE in mechanisms else (mechanisms or ("",))[0],
             "margin": MARGIN,
             "device": DEVICE,
@@ -198,21 +316,30 @@ class CompareOptions:
         overrides = {
             "mechanisms": None if self.mechanisms is None else mechanisms,
             "heads": None if self.heads is None else parse_heads(self.heads),
-            "seeds": self.seeds,
+            "metric": self.metric,
             "baseline": self.baseline,
             "margin": None if self.margin is None else parse_margin(self.margin),
             "device": self.device,
         }
         plan |= {name: value for name, value in overrides.items() if value is not None}
+        if self.seeds is not None:
+            plan["seeds"], plan["auto"] = parse_seeds(self.seeds)
         return Plan(recipe=recipe, **plan)
 
     def _recipe(self, saved: SavedPlan | None) -> Recipe:
+        from suffice.recipes import recipe as recipe_named
+        from suffice.recipes import recipe_of_task
+        from suffice.recipes.own_data import PICTURES, TABLE, restored, with_settings
+
         stored = {} if saved is None else saved.recipe
         scale = self.scale or str(stored.get("scale", "paper"))
         if self.recipe is not None:
             recipe = recipe_named(self.recipe, scale=scale)
+        elif self.task is None and saved is None and self.data is not None:
+            own = PICTURES if Path(self.data).is_dir() else TABLE
+            recipe = recipe_named(own, scale=scale)
         elif self.task is not None or saved is None:
-            recipe = recipe_of_task(self.task or (TABLE if self.data else TASK), scale=scale)
+            recipe = recipe_of_task(self.task or TASK, scale=scale)
         else:
             recipe = recipe_named(str(stored.get("name")), scale=scale)
         if self.task not in (None, recipe.task):
@@ -220,35 +347,57 @@ class CompareOptions:
                 f"--recipe {self.recipe} is for task {recipe.task}, not for --task {self.task}; "
                 "give one of the two."
             )
-        recipe = with_data(recipe, self.data, saved, self.columns)
-        epochs = flatten(stored).get("training.epochs") if self.epochs is None else self.epochs
-        if epochs is None:
-            return recipe
-        return replace(recipe, training=replace(recipe.training, epochs=epochs))
+        if stored and recipe.name == stored.get("name"):
+            recipe = restored(recipe, stored)
+        settings = self.settings | ({} if self.epochs is None else {"epochs": self.epochs})
+        return with_settings(self._with_data(recipe), settings)
+
+    def _with_data(self, recipe: Recipe) -> Recipe:
+        """Return a recipe that reads the files given, or as before those it reads already."""
+        from suffice.recipes.own_data import TABLE, of_user
+
+        parts = {"test": self.test, "validation": self.validation, "stratify": self.stratify}
+        chosen = [
+            name for name, value in {"columns": self.columns, **parts}.items() if value is not None
+        ]
+        before = dict(recipe.task_options).get("path")
+        if self.data is not None or (before is not None and chosen):
+            return of_user(recipe, self.data or str(before), self.columns, **parts)
+        if chosen:
+            raise ConfigError(f"--{chosen[0]}: name the table, too, with --data.")
+        if recipe.task == TABLE and before is None:
+            raise ConfigError("--task table: name the .csv, .tsv or .jsonl with --data.")
+        return recipe
 
 
-def with_data(
-    recipe: Recipe, data: str | None, saved: SavedPlan | None, columns: str | None = None
-) -> Recipe:
-    """Return a recipe that reads the files at a path."""
-    if saved is not None:
-        stored = saved.recipe.get("task_options", ())
-        try:
-            task_options = dict(stored)
-        except (TypeError, ValueError) as error:
-            raise DataError(
-                f"the comparison's plan.json has task_options {stored!r:.60}, which are not pairs "
-                "of names and values; start another comparison."
-            ) from error
-        data = task_options.get("path") if data is None else data
-        columns = task_options.get("columns") if columns is None else columns
-    if data is not None:
-        return of_user(recipe, data, columns)
-    if columns is not None:
-        raise ConfigError(f"--columns {columns}: name the table, too, with --data.")
-    if recipe.task == TABLE:
-        raise ConfigError("--task table: name the .csv, .tsv or .jsonl with --data.")
-    return recipe
+def parse_share(text: str, out: Path | None) -> tuple[int, int]:
+    """Return the share I/N of the cells.
+
+    Example:
+        >>> parse_share("3/16", Path("runs/mine"))
+        (3, 16)
+    """
+    match = re.fullmatch(r"([1-9][0-9]{0,5})/([1-9][0-9]{0,5})", text)
+    if match is None or int(match[1]) > int(match[2]):
+        raise ConfigError(f"--cells {text}: give the number of a share of all, such as 3/16.")
+    if out is None:
+        raise ConfigError(f"--cells {text}: name the folder that the jobs share with --out.")
+    return int(match[1]), int(match[2])
+
+
+def parse_seeds(text: str) -> tuple[int, bool]:
+    """Return a number of seeds, and whether it is the most of a number still to be found.
+
+    Example:
+        >>> parse_seeds("5"), parse_seeds("auto:20")
+        ((5, False), (20, True))
+    """
+    match = re.fullmatch(r"auto(?::([0-9]{1,6}))?|(-?[0-9]{1,6})", text)
+    if match is None:
+        raise ConfigError(f"--seeds {text}: give a number such as 5, auto, or auto:20.")
+    if match[2] is not None:
+        return int(match[2]), False
+    return int(match[1] or MOST), True
 
 
 def parse_heads(text: str) -> tuple[int, ...]:
@@ -271,7 +420,7 @@ def parse_margin(points: float) -> float:
     if not 0.0 <= points < 100.0:  # noqa: PLR2004
         raise ConfigError(
             f"--margin {points:g} is not a number of accuracy points; give at least 0 and below "
-            f"100, such as {100 * MARGIN:g}."
+            f"100, such as {MARGIN_POINTS:g}."
         )
     return points / 100
 
@@ -283,6 +432,9 @@ def new_folder(recipe: Recipe) -> Path:
 
 def latest_folder(choices: CompareOptions) -> Path:
     """Return the latest comparison under runs/ of the task, recipe and scale given, if any."""
+    from suffice.measure.plan import FILE
+    from suffice.recipes import TASK_RECIPES, recipe_of_task
+
     recipe = choices.recipe
     if recipe is None and choices.task is not None:
         recipe_of_task(choices.task)  # refuses an unknown task

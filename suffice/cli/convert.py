@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import Annotated
+from shlex import quote
+from typing import TYPE_CHECKING, Annotated
 
 from rich.console import Console
 from rich.table import Table
-from torch import Tensor
 from typer import Option
 
 from suffice.cli.options import (
@@ -19,16 +19,14 @@ from suffice.cli.options import (
     check_at_least,
     check_out,
 )
-from suffice.cli.terminal import PLAIN, print_json, print_text, step_by_cells
-from suffice.convert import Certificate, LayerCertificate, read_plan, steps_of
-from suffice.convert import convert as convert_model
-from suffice.convert.calibration import calibration_batches
-from suffice.convert.folder import check_source, save
-from suffice.convert.sources import Source, open_source
+from suffice.cli.terminal import PLAIN, print_json, print_next, print_text, step_by_cells
 from suffice.errors import ConfigError
-from suffice.models import LM
-from suffice.progress import show
-from suffice.text import corpus
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from suffice.convert import Certificate, LayerCertificate
+    from suffice.convert.sources import Source
 
 TOKENS = 1 << 15
 
@@ -68,6 +66,12 @@ def convert(
     Where an exact rewrite exists it is used and checked; the rest is fitted to what the model
     computes on the text. The folder is one as `suffice train` writes it, with certificate.json.
     """
+    from suffice.convert import convert as convert_model
+    from suffice.convert import read_plan, steps_of
+    from suffice.convert.folder import check_source, save
+    from suffice.convert.sources import open_source
+    from suffice.progress import show
+
     check_at_least(1, tokens=tokens)
     out = out or source.with_name(f"{source.stem or source.name}-{_folder_suffix(to)}")
     check_out(out, source=source)
@@ -95,6 +99,10 @@ def _folder_suffix(to: str) -> str:
 
 
 def _texts(source: Source, name: str | None, tokens: int) -> dict[str, list[Tensor]]:
+    from suffice.convert.calibration import calibration_batches
+    from suffice.models import LM
+    from suffice.text import corpus
+
     text = name or source.facts.get("corpus")
     if not isinstance(source.model, LM):
         if name is not None:
@@ -136,6 +144,10 @@ def _print(certificate: Certificate, out: Path) -> None:
             f"{interval} nats per token, {loss.tokens:,} tokens in {loss.rows} rows"
         )
     print_text(f"model: {out}")
+    if certificate.exact:
+        print_next(f"suffice evaluate {quote(str(out))}", f"suffice bench {quote(str(out))}")
+    else:
+        print_next(f"suffice heal {quote(str(out))}", f"suffice evaluate {quote(str(out))}")
 
 
 def _change(before: int, after: int) -> str:

@@ -4,23 +4,29 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
 
-import torch
 from rich.console import Console
 
-from suffice.cli.options import Device
-from suffice.cli.terminal import print_paragraph
-from suffice.measure.machine import machine_facts, software_versions
-from suffice.ops.dispatch import MEASURED
-from suffice.ops.linear import PRESENT, WINS
-from suffice.ops.native import library
-from suffice.testing.oracle import Check, check_ops
-from suffice.train import resolve_device
+from suffice.cli.options import Device, JsonFlag
+from suffice.cli.terminal import print_json, print_paragraph
+
+if TYPE_CHECKING:
+    from suffice.testing.oracle import Check
 
 
-def doctor(device: Device = "cpu") -> None:
+def doctor(device: Device = "cpu", as_json: JsonFlag = False) -> None:
     """Check every op on this device against the specification; exit code 1 if one is wrong."""
+    from suffice.testing.oracle import check_ops
+    from suffice.train import resolve_device
+
     place = resolve_device(device)
+    if as_json:
+        checks = list(check_ops(place))
+        print_json({"facts": facts(), "device": str(place), "checks": [_record(c) for c in checks]})
+        if any(not check.passed for check in checks):
+            sys.exit(1)
+        return
     console = Console(highlight=False)
     for name, value in facts().items():
         print_paragraph(console, value, first=f"{name:>14}  ", rest=" " * 16)
@@ -41,8 +47,22 @@ def doctor(device: Device = "cpu") -> None:
         sys.exit(1)
 
 
+def _record(check: Check) -> dict[str, Any]:
+    return {
+        "check": str(check),
+        "passed": check.passed,
+        "error": check.error,
+        "refusal": check.refusal,
+    }
+
+
 def facts() -> dict[str, str]:
     """Return the facts of this machine and its software, and which backends it can use."""
+    import torch
+
+    from suffice.measure.machine import machine_facts, software_versions
+    from suffice.ops.linear import PRESENT, WINS
+
     machine = {**software_versions(), **machine_facts()}
     memory = machine.pop("memory_bytes")
     machine["memory"] = None if memory is None else f"{memory / 2**30:.1f} GiB"
@@ -62,6 +82,8 @@ def facts() -> dict[str, str]:
 
 def _kernels() -> str:
     """Return the instruction set that the kernels use, of those present; or why there are none."""
+    from suffice.ops.native import library
+
     if not library.available():
         return f"none: {library.why_not()}; everything runs through torch"
     present = library.library().suffice_isas().decode().split()
@@ -70,6 +92,9 @@ def _kernels() -> str:
 
 def _plans() -> str:
     """Return on which sets of instructions the choice between ops was measured."""
+    from suffice.ops.dispatch import MEASURED
+    from suffice.ops.native import library
+
     if not library.available():
         return "torch's ops alone"
     if library.instructions() in MEASURED:

@@ -9,10 +9,6 @@ from typer import Option
 
 from suffice.cli.options import Checkpoint, Device, JsonFlag, Quiet, corpus_name
 from suffice.cli.terminal import print_json, print_text
-from suffice.measure.evaluation import evaluate_task, perplexity
-from suffice.models import folder
-from suffice.progress import show
-from suffice.train import resolve_device
 
 
 def evaluate(
@@ -33,6 +29,11 @@ def evaluate(
     quiet: Quiet = False,
 ) -> None:
     """Measure a language model: every score with its name, standard error and number of items."""
+    from suffice.measure.evaluation import evaluate_task, perplexity
+    from suffice.models import folder
+    from suffice.progress import show
+    from suffice.train import resolve_device
+
     lm, tokenizer, facts = folder.load(checkpoint, resolve_device(device))
     with show(Console(stderr=True), quiet=quiet) as progress:
         progress.cell(task)

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
+from shlex import quote
 from typing import Annotated, Any
 
 from rich.console import Console
 from typer import Option
 
 from suffice.cli.options import AnyModel, JsonFlag, Quiet, TokenizerOption, check_out
-from suffice.cli.terminal import print_json, print_text
-from suffice.export import export as export_model
+from suffice.cli.terminal import print_json, print_next, print_text
 
 
 def export(
@@ -36,6 +36,8 @@ def export(
     the state. `suffice run` writes text with an onnx or hf export. Nothing in the folder is
     pickled, and no path of this machine is in it. It appears complete or not at all.
     """
+    from suffice.export import export as export_model
+
     out = out or checkpoint.with_name(f"{checkpoint.stem or checkpoint.name}-{form}")
     check_out(out, checkpoint=checkpoint)
     with Console(stderr=True, quiet=quiet).status("") as status:
@@ -59,6 +61,8 @@ def _print(manifest: dict[str, Any], out: Path) -> None:
     if manifest["tokenizer"] is None and manifest["model"] != "image classifier":
         print_text("no tokenizer lies beside the checkpoint, so none was written")
     print_text(f"export: {out}")
+    if manifest["format"] != "torch" and manifest["model"] == "language model":
+        print_next(f"suffice run {quote(str(out))} --prompt TEXT")
 
 
 def _size(size: int) -> str:

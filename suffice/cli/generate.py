@@ -4,34 +4,38 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from time import perf_counter
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from typer import Option
 
-from suffice.cli.options import Checkpoint, Device, MemoryBits, MemoryOption, Prompt, parse_memory
-from suffice.cli.terminal import TextStream, write_stdout
+from suffice.cli.options import (
+    Checkpoint,
+    Device,
+    FiguresQuiet,
+    JsonFlag,
+    MemoryBits,
+    MemoryOption,
+    Prompt,
+    check_at_least,
+    parse_memory,
+)
+from suffice.cli.terminal import TextStream, print_json, write_stdout
 from suffice.errors import ConfigError
-from suffice.generate import Greedy, Sample, Sampling
-from suffice.generate import generate as generate_tokens
-from suffice.generate.generate import token_budget
-from suffice.models import folder
-from suffice.text import Tokenizer
-from suffice.train import resolve_device
 
-NEW_TOKENS = 256  # by default, where the model has room for them
+if TYPE_CHECKING:
+    from suffice.generate import Sampling
+    from suffice.text import Tokenizer
+
+NEW_TOKENS = 256
 TEMPERATURE = 0.8
 
 
 def generate(
     checkpoint: Checkpoint,
     prompt: Prompt = "",
-    max_new_tokens: Annotated[
+    tokens: Annotated[
         int | None,
-        Option(
-            help=f"Most tokens to write; {NEW_TOKENS} by default, fewer if the model's positions "
-            "end before."
-        ),
+        Option(help=f"Most tokens to write; {NEW_TOKENS} by default, or what --memory holds."),
     ] = None,
     temperature: Annotated[
         float | None,
@@ -58,8 +62,22 @@ def generate(
     impl: Annotated[
         str, Option(help="auto, native (CPU kernels; an error without them) or torch.")
     ] = "auto",
+    as_json: JsonFlag = False,
+    quiet: FiguresQuiet = False,
 ) -> None:
-    """Continue a prompt token by token; the prompt is printed first."""
+    """Continue a prompt token by token; the prompt is printed first.
+
+    Where a model's positions end, as learned ones do, the context slides: the text goes on behind
+    its latest half.
+    """
+    from suffice.generate import Stopwatch, slide
+    from suffice.generate import generate as generate_tokens
+    from suffice.generate.decoding import choose_backend
+    from suffice.generate.generate import max_length
+    from suffice.models import folder
+    from suffice.train import resolve_device
+
+    check_at_least(1, tokens=tokens, beams=beams)
     filters = {"top_k": top_k, "top_p": top_p, "min_p": min_p}
     sampling = _sampling(temperature, filters, seed, beams)
     cache, place = parse_memory(memory, quantise_memory), resolve_device(device)
@@ -74,44 +92,63 @@ def generate(
             )
     ids = _prompt_ids(tokenizer, prompt)
     stop = () if tokenizer.end is None else (tokenizer.end,)
-    output = _Output(prompt, tokenizer, ids, stop)
-    limit = max_new_tokens
-    if limit is None:
-        budgets = [token_budget(model, cache, len(ids)) for model in (lm, draft_lm) if model]
-        limit = max(1, min([NEW_TOKENS, *(each for each in budgets if each is not None)]))
-    start = perf_counter()
-    result = generate_tokens(
-        lm,
-        [ids],
-        max_new_tokens=limit,
-        sampling=sampling,
-        stop=stop,
-        beams=beams,
-        memory=cache,
-        draft=draft_lm,
-        on_token=output.add if beams == 1 else None,
-        impl=impl,
-    )
-    seconds = perf_counter() - start
+    output = _Output("" if as_json else prompt, tokenizer, ids, stop, silent=as_json)
+    room = max_length(lm)
+    if tokens is None:
+        held = NEW_TOKENS if cache.capacity is None else cache.capacity - len(ids) + 1
+        tokens = max(1, min(NEW_TOKENS, held))
+    if draft_lm is None:
+        lm, steps = choose_backend(lm, cache, impl)  # its set-up is no part of a rate
+    options = {"stop": stop, "memory": cache, "draft": draft_lm, "impl": impl}
+    watch = Stopwatch(output.add)
     if beams > 1:
-        for token in result.row(0)[len(ids) :]:
-            output.add([token])
+        result = generate_tokens(lm, [ids], max_new_tokens=tokens, beams=beams, **options)
+        written, steps = result.row(0)[len(ids) :], result.steps
+        for token in written:
+            watch([token])
+    else:
+        written = slide(
+            lm, ids, max_new_tokens=tokens, sampling=sampling, on_token=watch, **options
+        )
+        steps = "speculative" if draft_lm is not None else steps
     output.close()
-    written = result.lengths[0]
-    cut = max_new_tokens is None and written == limit < NEW_TOKENS
-    end = "; no more positions" if cut else ""
-    rate = f"{written / seconds:.1f} tokens/s"
-    sys.stderr.write(f"{written} tokens, {rate}, steps: {result.steps}{end}\n")
+    slid = room is not None and len(ids) + len(written) - 1 > room
+    rates = watch.rates(len(ids) if room is None else min(len(ids), room))
+    if as_json:
+        print_json(
+            {
+                "prompt": prompt,
+                "text": output.text,
+                "prompt_tokens": rates.prompt,
+                "tokens": len(written),
+                "prompt_tokens_per_second": rates.prefill,
+                "tokens_per_second": rates.decode if rates.token_seconds else None,
+                "steps": steps,
+                "positions": room,
+                "slid": slid,
+            }
+        )
+    elif not quiet:
+        figures = "" if beams > 1 else f"; {rates}"
+        end = f"; the context slid: the model has {room} positions" if slid else ""
+        sys.stderr.write(f"{len(written)} tokens{figures}; steps: {steps}{end}\n")
 
 
 class _Output:
     """Prints the prompt with the first token, so that nothing is printed before a refusal."""
 
     def __init__(
-        self, prompt: str, tokenizer: Tokenizer, ids: list[int], stop: tuple[int, ...]
+        self,
+        prompt: str,
+        tokenizer: Tokenizer,
+        ids: list[int],
+        stop: tuple[int, ...],
+        *,
+        silent: bool = False,
     ) -> None:
         self._stream = TextStream(tokenizer, ids, self._write)
-        self._unprinted_prompt, self._stop = prompt, stop
+        self._unprinted_prompt, self._stop, self._silent = prompt, stop, silent
+        self.text = ""
 
     def add(self, tokens: list[int | None]) -> None:
         """Print the token of the only row, unless the row has ended."""
@@ -121,17 +158,22 @@ class _Output:
     def close(self) -> None:
         """Print what is left, and a line break."""
         self._stream.close()
-        self._write("\n")
+        if not self._silent:
+            write_stdout("\n")
 
     def _write(self, text: str) -> None:
-        write_stdout(self._unprinted_prompt + text)
-        self._unprinted_prompt = ""
+        self.text += text
+        if not self._silent:
+            write_stdout(self._unprinted_prompt + text)
+            self._unprinted_prompt = ""
 
 
 def _sampling(
     temperature: float | None, filters: dict[str, Any], seed: int, beams: int
 ) -> Sampling:
     """Return how tokens are chosen; options that greedy choice does not use are refused."""
+    from suffice.generate import Greedy, Sample
+
     if beams == 1 and temperature != 0.0:
         heat = TEMPERATURE if temperature is None else temperature
         return Sample(temperature=heat, **filters, seed=seed)

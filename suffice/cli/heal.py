@@ -6,7 +6,8 @@ import contextlib
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
-from typing import Annotated, Any
+from shlex import quote
+from typing import TYPE_CHECKING, Annotated, Any
 
 from rich.console import Console
 from rich.table import Table
@@ -29,19 +30,17 @@ from suffice.cli.terminal import (
     Stopped,
     format_interval,
     print_json,
+    print_next,
     print_text,
     resumable,
 )
-from suffice.convert.certificate import LossChange
-from suffice.convert.sources import Source, open_source
 from suffice.errors import ConfigError, DataError, ShapeError
 from suffice.files import RunFolder, changed_settings
-from suffice.heal import Healing, HealingReport, Texts, save
-from suffice.heal import heal as heal_model
-from suffice.heal.text import split_corpus
-from suffice.models import LM
-from suffice.progress import show
-from suffice.text import corpus
+
+if TYPE_CHECKING:
+    from suffice.convert.certificate import LossChange
+    from suffice.convert.sources import Source
+    from suffice.heal import Healing, HealingReport, Texts
 
 SETTINGS, TOKENS = "healing_run.json", "tokens"
 STAGES = ("regression", "distillation", "control")
@@ -99,6 +98,10 @@ def heal(
     training of the unconverted model. The folder is one as `suffice train` writes it, with
     healing.json.
     """
+    from suffice.heal import heal as heal_model
+    from suffice.heal import save
+    from suffice.progress import show
+
     out = out or checkpoint.with_name(f"{checkpoint.name}-healed")
     check_out(out, checkpoint=checkpoint, teacher=teacher)
     choices = HealOptions(
@@ -160,6 +163,7 @@ def _print(report: HealingReport, out: Path) -> None:
     if useless:
         print_text(f"no better on the validation text, so left out: {', '.join(useless)}")
     print_text(f"model: {out}")
+    print_next(f"suffice evaluate {quote(str(out))}", f"suffice quantise {quote(str(out))}")
 
 
 def _interval(change: LossChange) -> str:
@@ -184,6 +188,8 @@ class HealOptions:
     @property
     def healing(self) -> Healing:
         """The settings of the healing."""
+        from suffice.heal import Healing
+
         names = {field.name for field in fields(Healing)}
         if unknown := sorted(self.settings.keys() - names):
             raise ConfigError(
@@ -235,6 +241,8 @@ class HealingTask:
     @classmethod
     def open(cls, choices: HealOptions) -> HealingTask:
         """Open the models and check that they belong together."""
+        from suffice.convert.sources import open_source
+
         if choices.teacher is None:
             raise ConfigError(
                 "--teacher: name the model that the checkpoint was converted from; the healing "
@@ -250,12 +258,18 @@ class HealingTask:
 
     def texts(self, out: Path, console: Console | None) -> Texts:
         """Open the tokens of the three texts, written first if they are not there."""
+        from suffice.heal import Texts
+        from suffice.heal.text import split_corpus
+        from suffice.text import corpus
+
         documents = split_corpus(corpus(self.text, console=console))
         return Texts.write(out / TOKENS, documents, self.student.tokenizer, console)
 
 
 def _check_models(choices: HealOptions, student: Source, teacher: Source) -> None:
     """Refuse a student that is no folder of ours, and a teacher with another tokenizer."""
+    from suffice.models import LM
+
     for path, source in ((choices.checkpoint, student), (choices.teacher, teacher)):
         if not isinstance(source.model, LM):
             raise ConfigError(

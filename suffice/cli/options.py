@@ -7,16 +7,19 @@ import json
 import re
 from collections.abc import Iterable
 from datetime import datetime
+from functools import cache
+from importlib.resources import files
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from typer import Argument, Option
 
 from suffice.errors import ConfigError, unknown
 from suffice.grammar import parse_term
-from suffice.memory import Dynamic, Memory, Quantised, Rolling, Static
-from suffice.presets import PRESETS
 from suffice.records import is_number, is_whole
+
+if TYPE_CHECKING:
+    from suffice.memory import Memory
 
 RUNS = Path("runs")
 BASELINE = "standard"
@@ -25,6 +28,13 @@ SEEDS = 5
 DEVICE = "cpu"
 MEMORIES = ("dynamic", "static:N", "rolling:W", "rolling:W:SINKS")
 RECIPE_OF_LM = "shakespeare_char"
+MARGIN_POINTS = 1.0  # of test accuracy that may be lost
+GPUS = ("h100", "h200", "a100", "a100_40gb", "l40s", "l4", "rtx4090")
+ADVICE_RECIPES = (
+    *("tiny-edge", "cloud-api", "long-context", "decision-tree", "local-global", "gqa-qk-norm"),
+    "hybrid-linear",
+)
+"""Written out, so that help need not import what defines them; a test compares them with it."""
 
 Checkpoint = Annotated[
     Path, Argument(help="Folder written by `suffice train`, convert, heal or quantise.")
@@ -41,10 +51,19 @@ JsonFlag = Annotated[bool, Option("--json", help="Print the result as JSON inste
 Quiet = Annotated[bool, Option("--quiet", help="Show no progress.")]
 MemoryOption = Annotated[str, Option(help=f"KV cache: {', '.join(MEMORIES)}.")]
 MemoryBits = Annotated[int | None, Option(help="Store the KV cache in 8 or 4 bits per number.")]
+FiguresQuiet = Annotated[
+    bool, Option("--quiet", help="Print the text alone, without figures below it.")
+]
 Prompt = Annotated[str, Option(help="Text to continue.")]
 TokenizerOption = Annotated[
     Path | None, Option(help="Tokenizer of the model, if its folder has none.")
 ]
+
+
+@cache
+def catalogue() -> dict[str, Any]:
+    """Return the mechanisms as `suffice.view.catalogue` wrote them, without importing torch."""
+    return json.loads(files("suffice").joinpath("view", "catalogue.json").read_text("utf-8"))
 
 
 def set_option(text: str) -> Any:
@@ -79,6 +98,8 @@ def mechanism_settings(mechanism: str, assignments: list[str]) -> dict[str, Any]
         >>> mechanism_settings("longformer", ["window=16", "bias=false"])
         {'window': 16, 'bias': False}
     """
+    from suffice.presets import PRESETS
+
     flags = ("d_model", "causal", "length", "layer")
     options = {name: f"--{name.replace('_', '-')}" for name in flags} | {"num_heads": "--heads"}
     values = parse_settings(assignments, options)
@@ -111,6 +132,8 @@ def parse_memory(text: str, bits: int | None = None) -> Memory:
         >>> parse_memory("static:64", bits=8).inner
         Static(length=64)
     """
+    from suffice.memory import Dynamic, Quantised, Rolling, Static
+
     term = parse_term(text, MEMORIES, kind="--memory")
     memory = {"dynamic": Dynamic, "static": Static, "rolling": Rolling}[term.name](*term.numbers)
     return memory if bits is None else Quantised(memory, bits=bits)
@@ -180,7 +203,7 @@ def complete_mechanisms(incomplete: str) -> list[str]:
         (['linear', 'linformer'], ['standard,mqa'])
     """
     before, comma, last = incomplete.rpartition(",")
-    return [f"{before}{comma}{name}" for name in _starting(PRESETS, last)]
+    return [f"{before}{comma}{name}" for name in _starting(catalogue()["names"], last)]
 
 
 def complete_tasks(incomplete: str) -> list[str]:

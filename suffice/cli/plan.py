@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from rich.console import Console
 from rich.table import Table
@@ -12,10 +12,10 @@ from typer import Argument, Option
 from suffice.cli import options
 from suffice.cli.terminal import RULED, print_json, print_paragraph
 from suffice.grammar import COUNTS, format_quantity, parse_bytes
-from suffice.planning import DEVICES, Plan, PlanOptions, device, workload
-from suffice.planning import plan as make_plan
-from suffice.planning.devices import with_figures
-from suffice.planning.layouts import Estimate
+
+if TYPE_CHECKING:
+    from suffice.planning import Plan
+    from suffice.planning.layouts import Estimate
 
 GPU = "h100"
 LOOK: dict[str, Any] = {**RULED, "padding": (0, 1, 0, 0)}
@@ -42,7 +42,7 @@ def plan(
         ),
     ],
     gpus: Annotated[int, Option(help="Number of GPUs.")] = 1,
-    gpu: Annotated[str, Option(help=f"{', '.join(DEVICES)}.")] = GPU,
+    gpu: Annotated[str, Option(help=f"{', '.join(options.GPUS)}.")] = GPU,
     memory: Annotated[
         str | None, Option(help="Memory of each GPU, such as 80GB; the GPU's by default.")
     ] = None,
@@ -96,6 +96,10 @@ def plan(
     The training's own model, loss, optimiser and sharding run on fake tensors in a fake process
     group. Nothing is downloaded and no GPU is needed.
     """
+    from suffice.planning import PlanOptions, device, workload
+    from suffice.planning import plan as make_plan
+    from suffice.planning.devices import with_figures
+
     hardware = PlanOptions(
         gpus=gpus,
         memory=None if memory is None else parse_bytes(memory),

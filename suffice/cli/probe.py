@@ -6,11 +6,10 @@ import os
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 from rich.console import Console
 from rich.table import Table
-from torch import Tensor
 from typer import Argument, Option
 
 from suffice.cli import options
@@ -26,27 +25,16 @@ from suffice.cli.terminal import (
     to_json,
     wide_console,
 )
-from suffice.convert.sources import Source, open_source
 from suffice.errors import ConfigError
 from suffice.files import write_atomic
 from suffice.grammar import split_list
-from suffice.measure.statistics import Summary
-from suffice.models import LM
-from suffice.probe import (
-    Ablation,
-    CheckpointReport,
-    Finding,
-    Recall,
-    Report,
-    probe_checkpoint,
-    probe_mechanisms,
-    write_figure,
-)
-from suffice.probe.report import ALARM, FAILED
-from suffice.progress import show
-from suffice.quantise.report import rows_of
-from suffice.text import corpus
-from suffice.train import resolve_device
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from suffice.convert.sources import Source
+    from suffice.measure.statistics import Summary
+    from suffice.probe import Ablation, CheckpointReport, Finding, Recall, Report
 
 ALARMED = 1  # the exit code when a control succeeds
 FILE = "probe.json"
@@ -103,6 +91,12 @@ def probe(
     hops. A checkpoint is tested as it is, and its branches are switched off one by one. Controls
     that must fail are tested, too: if one succeeds, that is an alarm and the exit code is 1.
     """
+    from suffice.convert.sources import open_source
+    from suffice.models import LM
+    from suffice.probe import probe_checkpoint, probe_mechanisms, write_figure
+    from suffice.progress import show
+    from suffice.train import resolve_device
+
     if (checkpoint is None) == (mechanisms is None):
         raise ConfigError("give either a checkpoint or --mechanisms, not both.")
     if checkpoint is None:
@@ -167,6 +161,9 @@ def _symbols(source: Source) -> list[int]:
 
 def _text(source: Source, name: str | None) -> Tensor | None:
     """Return rows of the text that ablations are measured on; None if no text is known."""
+    from suffice.quantise.report import rows_of
+    from suffice.text import corpus
+
     text = name or source.facts.get("corpus")
     if not isinstance(text, str):
         return None
@@ -195,6 +192,8 @@ def finish(report: Report | CheckpointReport, folder: Path | None, *, as_json: b
 
 def print_report(report: Report | CheckpointReport, folder: Path | None) -> None:
     """Print tables of everything, then the outcome of the controls."""
+    from suffice.probe import Report
+
     console = wide_console(WIDTH)
     if isinstance(report, Report):
         for task in dict.fromkeys(result.task for result in report.findings):
@@ -224,6 +223,8 @@ def _task(console: Console, findings: Sequence[Finding]) -> None:
 
 
 def _cell(result: Finding | None) -> str:
+    from suffice.probe.report import ALARM
+
     if result is None:
         return "-"
     mark = "" if not result.control else (f" {ALARM.partition(':')[0]}" if result.above else MARK)
@@ -234,6 +235,7 @@ def percent(summary: Summary) -> str:
     """Return a mean and half its interval in percent.
 
     Example:
+        >>> from suffice.measure.statistics import Summary
         >>> percent(Summary(n=1, mean=0.5, sd=None, low=None, high=None))
         '50.0'
     """
@@ -295,6 +297,8 @@ def _half(summary: Summary) -> str:
 
 
 def _controls(report: Report | CheckpointReport) -> str:
+    from suffice.probe.report import ALARM, FAILED
+
     failed = Counter(result.control for result in report.controls if not result.above)
     lines = [f"\n{MARK} {FAILED}: {failed.total()} of {len(report.controls)}"]
     lines += [f"  {reason}: {count}" for reason, count in failed.items()]
@@ -303,6 +307,8 @@ def _controls(report: Report | CheckpointReport) -> str:
 
 
 def _where(result: Finding | Recall) -> str:
+    from suffice.probe import Recall
+
     if isinstance(result, Recall):
         return result.name
     return ", ".join(filter(None, (result.task, result.mechanism, result.view)))

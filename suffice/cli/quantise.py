@@ -5,24 +5,23 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any
+from shlex import quote
+from typing import TYPE_CHECKING, Annotated, Any
 
-import torch
 from rich.console import Console
 from rich.table import Table
-from torch import Tensor
 from typer import Option
 
 from suffice.cli.options import Checkpoint, JsonFlag, Quiet, check_out, corpus_name
-from suffice.cli.terminal import PLAIN, print_json, print_text, step_by_cells, to_json
+from suffice.cli.terminal import PLAIN, print_json, print_next, print_text, step_by_cells, to_json
 from suffice.files import write_atomic
-from suffice.models import LM, folder
-from suffice.ops.native import library
-from suffice.progress import show
-from suffice.quantise import Report, Speed
-from suffice.quantise import quantise as quantise_model
-from suffice.quantise.report import rows_of, tokens_per_second
-from suffice.text import Tokenizer, corpus
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from suffice.models import LM
+    from suffice.quantise import Report
+    from suffice.text import Tokenizer
 
 REPORT = "quantise.json"
 NO_TEXT = "none"
@@ -62,6 +61,14 @@ def quantise(
     The packed model is a folder as `suffice train` writes it: `suffice generate` and `suffice
     evaluate` read it, also on machines without the native kernels. The report lies in it.
     """
+    import torch
+
+    from suffice.models import folder
+    from suffice.progress import show
+    from suffice.quantise import Speed
+    from suffice.quantise import quantise as quantise_model
+    from suffice.quantise.report import tokens_per_second
+
     out = out or checkpoint.with_name(f"{checkpoint.name}-{bits}bit")
     check_out(out, checkpoint=checkpoint)
     lm, tokenizer, facts = folder.load(checkpoint)
@@ -87,6 +94,9 @@ def _texts(
     lm: LM, tokenizer: Tokenizer, name: str | None, facts: dict[str, Any], checkpoint: Path
 ) -> dict[str, Tensor]:
     """Return the rows that guide the rounding and those that measure the change."""
+    from suffice.quantise.report import rows_of
+    from suffice.text import corpus
+
     if name == NO_TEXT:
         return {}
     option = f"--calibration (or give --calibration {NO_TEXT})"
@@ -99,6 +109,8 @@ def _texts(
 
 
 def _print(report: Report, out: Path) -> None:
+    from suffice.ops.native import library
+
     columns = ("map", "stored as", "by", "kB before", "after", "error")
     table = Table(*columns, **PLAIN)
     for layer in report.layers:
@@ -131,3 +143,4 @@ def _print(report: Report, out: Path) -> None:
             f"no native kernels: {library.why_not()}; torch unpacks every matrix at each call"
         )
     print_text(f"model: {out}")
+    print_next(f"suffice generate {quote(str(out))}", f"suffice bench {quote(str(out))}")

@@ -7,9 +7,9 @@ import shlex
 import sys
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from rich.console import Console
 from rich.table import Table as RichTable
@@ -17,7 +17,6 @@ from rich.text import Text
 from typer import Argument, Option
 
 from suffice.cli import train
-from suffice.cli.compare import parse_heads
 from suffice.cli.options import Quiet, check_at_least, scale_suffix
 from suffice.cli.terminal import (
     INTERRUPTED,
@@ -29,27 +28,21 @@ from suffice.cli.terminal import (
     to_json,
     wide_console,
 )
-from suffice.data import load
-from suffice.data.files import digest, resolve
 from suffice.errors import ConfigError, unknown
 from suffice.files import write_atomic
-from suffice.measure.evaluation import evaluate_task
-from suffice.measure.machine import machine_facts
-from suffice.measure.report.sheet import Sheet, rich_table
-from suffice.models import folder as models
-from suffice.papers import conversion, edge, hellaswag, maps
-from suffice.papers.evidence import page, write_page
-from suffice.papers.figures import save, write_report
-from suffice.papers.flops import flops
-from suffice.papers.jobs import Execution, run_cells
-from suffice.papers.request import FOLDER, Request, request_cells, retrain
-from suffice.papers.results import Key, gather, publish
-from suffice.papers.rows import CellTable, cell_table, to_csv
-from suffice.papers.tables import TABLES, Table, table
-from suffice.progress import show as show_progress
 from suffice.records import encode
-from suffice.torch_compat import threads as use_threads
 
+if TYPE_CHECKING:
+    from suffice.measure.report.sheet import Sheet
+    from suffice.papers import hellaswag, maps
+    from suffice.papers.jobs import Execution
+    from suffice.papers.request import Request
+    from suffice.papers.results import Key
+    from suffice.papers.rows import CellTable
+    from suffice.papers.tables import Table
+
+RANK, SECONDS = re.compile(r" \(\d+\)$"), re.compile(r"^([\d.,]+ \w?s) ± .*$")
+NARROWED = "A wider terminal shows more."
 WIDTH = 150  # columns of a table that goes to a file or a pipe
 OTHERS = {
     "flops": (
@@ -70,6 +63,8 @@ OTHERS = {
 
 def complete_tables(incomplete: str) -> list[str]:
     """Complete the name of a table or figure."""
+    from suffice.papers.tables import TABLES
+
     return [name for name in (*TABLES, *OTHERS) if name.startswith(incomplete)]
 
 
@@ -144,6 +139,9 @@ def reproduce(
     Finished results come with the package; nothing is trained without --run. What was not run is
     blank. Finished cells are never run twice.
     """
+    from suffice.cli.compare import parse_heads
+    from suffice.papers.jobs import Execution
+
     options = ReproduceOptions(
         table=table,
         run=run,
@@ -215,12 +213,16 @@ class ReproduceOptions:
 
     def request(self, table: Table, **changes: Any) -> Request:
         """Return the cells of a table that these options select."""
+        from suffice.papers.request import request_cells
+
         names = ("scale", "heads", "seeds", "data")
         return request_cells(table, **{name: getattr(self, name) for name in names} | changes)
 
 
 def answer(options: ReproduceOptions, console: Console) -> None:
     """Run the selected table or study and print the result."""
+    from suffice.papers.tables import TABLES
+
     others: dict[str, Callable[[ReproduceOptions, Console], None]] = {
         "flops": _flops,
         "hellaswag": _hellaswag,
@@ -234,6 +236,8 @@ def answer(options: ReproduceOptions, console: Console) -> None:
             options.refuse("reads no data", "data")
         others[options.table](options, console)
     elif options.table in TABLES:
+        from suffice.papers.tables import table
+
         wanted = table(options.table)
         by_kind = {"cells": _cells, "parts": _parts, "edge": _edge, "maps": _maps}
         by_kind[wanted.shows](wanted, options, console)
@@ -241,10 +245,42 @@ def answer(options: ReproduceOptions, console: Console) -> None:
         raise unknown("table", options.table, (*TABLES, *OTHERS))
 
 
+def narrowed(sheet: Sheet, width: int) -> Sheet:
+    """Return a table for a narrow terminal: less and less until it fits.
+
+    First ranks and the intervals of times go, then the columns of the training set.
+
+    Example:
+        >>> from suffice.measure.report.sheet import Line, Sheet
+        >>> line = Line(cells=("standard", "3.78 s ± 3.68 s (2)"))
+        >>> narrowed(Sheet(title="t", columns=("name", "epoch"), lines=(line,)), 20).lines[0].cells
+        ('standard', '3.78 s')
+    """
+    from suffice.measure.report.sheet import rich_table
+
+    def fits(shown: Sheet) -> bool:
+        return Console(width=10_000).measure(rich_table(shown)).maximum <= width
+
+    if fits(sheet):
+        return sheet
+    lines = [
+        replace(line, cells=tuple(SECONDS.sub(r"\1", RANK.sub("", cell)) for cell in line.cells))
+        for line in sheet.lines
+    ]
+    sheet = replace(sheet, lines=tuple(lines), caption=f"{sheet.caption} {NARROWED}".strip())
+    kept = [n for n, name in enumerate(sheet.columns) if not name.startswith("train ")]
+    if fits(sheet) or len(kept) == len(sheet.columns):
+        return sheet
+    lines = [replace(line, cells=tuple(line.cells[n] for n in kept)) for line in lines]
+    return replace(sheet, columns=tuple(sheet.columns[n] for n in kept), lines=tuple(lines))
+
+
 def _print_result(
     options: ReproduceOptions, records: Any, csv: Callable[[], str], sheets: Sequence[Sheet]
 ) -> bool:
     """Print a result in the requested form; return whether that form is tables."""
+    from suffice.measure.report.sheet import rich_table
+
     if options.as_json:
         print_json(records)
     elif options.as_csv:
@@ -252,12 +288,14 @@ def _print_result(
     else:
         console = wide_console(WIDTH)
         for sheet in sheets:
-            console.print(rich_table(sheet))
+            console.print(rich_table(narrowed(sheet, console.width)))
             console.print()
     return not (options.as_json or options.as_csv)
 
 
 def _list_tables() -> None:
+    from suffice.papers.tables import TABLES
+
     grid = RichTable(**RULED)
     for column in ("table", "shows", "in the paper", "finished"):
         grid.add_column(Text(column), no_wrap=column == "table")
@@ -269,6 +307,9 @@ def _list_tables() -> None:
 
 
 def _finished_share(known: Table) -> str:
+    from suffice.papers import edge
+    from suffice.papers.request import FOLDER, request_cells
+
     if known.shows in ("parts", "maps"):
         return "from " + ", ".join(known.parts)
     if known.shows == "edge":
@@ -284,22 +325,34 @@ def _finished_share(known: Table) -> str:
 
 def _cells(wanted: Table, options: ReproduceOptions, console: Console) -> None:
     """Show one table of cells."""
+    from suffice.measure.report.sheet import rich_table
+    from suffice.papers.request import retrain
+    from suffice.papers.results import gather
+    from suffice.papers.rows import cell_table
+
     request = options.request(wanted, out=options.out)
     if options.rerun is not None:
         key, command = parse_cell(options.rerun), command_line()
         sheet = retrain(request, key, options.execution, console=console, command=command)
-        wide_console(WIDTH).print(rich_table(sheet))
+        console = wide_console(WIDTH)
+        console.print(rich_table(narrowed(sheet, console.width)))
         return
     request = _train_missing(request, options, console)
     if options.publish:
         content = gather(request.plan, request.folder, list(request.finished), request.published)
+        from suffice.papers.results import publish
+
         print_text(f"published: {publish(wanted, content)}", console)
     _print_cells(wanted, [cell_table(request)], options)
 
 
 def _parts(wanted: Table, options: ReproduceOptions, console: Console) -> None:
     """Show the tables that a summary or a figure is made of."""
+    from suffice.papers.rows import cell_table
+
     options.refuse(f"is made of {', '.join(wanted.parts)}", "rerun", "publish", "out")
+    from suffice.papers.tables import table
+
     shown = []
     for part in map(table, wanted.parts):
         if part.known:
@@ -320,6 +373,8 @@ def _train_missing(request: Request, options: ReproduceOptions, console: Console
 def _train(
     request: Request, keys: Sequence[Key], options: ReproduceOptions, console: Console
 ) -> None:
+    from suffice.papers.jobs import run_cells
+
     plan, folder, command = request.plan, request.folder, command_line()
     run_cells(plan, keys, folder, options.execution, console=console, command=command)
 
@@ -341,6 +396,10 @@ def parse_cell(text: str) -> Key:
 
 def _print_cells(wanted: Table, shown: list[CellTable], options: ReproduceOptions) -> None:
     """Print tables of cells and write the report."""
+    from suffice.papers.figures import write_report
+    from suffice.papers.request import FOLDER
+    from suffice.papers.rows import to_csv
+
     if options.report:
         default = shown[0].request.folder if options.data else FOLDER / wanted.name
         folder = write_report(wanted, shown, (options.out or default) / "report")
@@ -356,6 +415,11 @@ def _print_cells(wanted: Table, shown: list[CellTable], options: ReproduceOption
 
 def _edge(wanted: Table, options: ReproduceOptions, console: Console) -> None:
     """Show a table of edge timings, after measuring missing ones if requested."""
+    from suffice.papers import edge
+    from suffice.papers.figures import save
+    from suffice.papers.request import FOLDER
+    from suffice.torch_compat import threads as use_threads
+
     options.refuse(
         "times models that were not trained (to time again, choose another folder with --out)",
         *("seeds", "rerun", "scale", "data"),
@@ -381,12 +445,16 @@ def _edge(wanted: Table, options: ReproduceOptions, console: Console) -> None:
 
 def _maps(wanted: Table, options: ReproduceOptions, console: Console) -> None:
     """Show the attention maps of trained models, after training them if requested."""
+    from suffice.papers import maps
+
     options.refuse("shows one model of each mechanism, of seed 0", *("seeds", "rerun", "publish"))
     if options.out and len(wanted.parts) > 1:
         names = (f"{wanted.name}-{part.partition('-')[2]}" for part in wanted.parts)
         raise ConfigError(
             f"--out is the working folder of one table; give it with one of {', '.join(names)}."
         )
+    from suffice.papers.tables import table
+
     shown: list[list[maps.Maps]] = []
     missing: list[tuple[Request, Key]] = []
     for part in map(table, wanted.parts):
@@ -411,6 +479,9 @@ def _maps(wanted: Table, options: ReproduceOptions, console: Console) -> None:
 
 def _maps_of(request: Request, options: ReproduceOptions, console: Console) -> list[maps.Maps]:
     """Return the maps of one table; of models without weights only if they are to be trained."""
+    from suffice.data import load
+    from suffice.papers import maps
+
     if options.run and (keys := maps.missing_weights(request)):
         _train(request, keys, options, console)
     missing = maps.missing_weights(request)
@@ -423,6 +494,10 @@ def _maps_of(request: Request, options: ReproduceOptions, console: Console) -> l
 
 
 def _print_maps(wanted: Table, shown: list[list[maps.Maps]], options: ReproduceOptions) -> None:
+    from suffice.papers import maps
+    from suffice.papers.figures import save
+    from suffice.papers.request import FOLDER
+
     every = [each for part in shown for each in part]
     default = every[0].request.folder if options.data else FOLDER / wanted.name
     folder = (options.out or default) / "report"
@@ -443,6 +518,9 @@ def _print_maps(wanted: Table, shown: list[list[maps.Maps]], options: ReproduceO
 
 def _flops(options: ReproduceOptions, console: Console) -> None:  # noqa: ARG001 - called by name
     """Print the counts of FLOPs and draw their figures."""
+    from suffice.papers.flops import flops
+    from suffice.papers.request import FOLDER
+
     folder = options.out or FOLDER / "flops"
     flops(folder, wide_console(WIDTH))
     print_text(f"figures: {folder}")
@@ -450,6 +528,8 @@ def _flops(options: ReproduceOptions, console: Console) -> None:  # noqa: ARG001
 
 def _evidence(options: ReproduceOptions, console: Console) -> None:
     """Print the outcome of each claim of the papers; --publish writes docs/evidence.md."""
+    from suffice.papers.evidence import page, write_page
+
     if options.publish:
         print_text(f"written: {write_page()}", console)
     else:
@@ -458,6 +538,10 @@ def _evidence(options: ReproduceOptions, console: Console) -> None:
 
 def _conversion(options: ReproduceOptions, console: Console) -> None:
     """Show converted and healed models, after making missing ones if requested."""
+    from suffice.papers import conversion
+    from suffice.papers.request import FOLDER
+    from suffice.torch_compat import threads as use_threads
+
     options.refuse(
         "has fixed settings (to convert again, choose another folder with --out)",
         *("seeds", "heads", "scale", "rerun"),
@@ -487,6 +571,11 @@ def _conversion(options: ReproduceOptions, console: Console) -> None:
 
 def _hellaswag(options: ReproduceOptions, console: Console) -> None:
     """Show the scores of the language models, after training them if requested."""
+    from suffice.data.files import digest, resolve
+    from suffice.papers import hellaswag
+    from suffice.papers.request import FOLDER
+    from suffice.torch_compat import threads as use_threads
+
     options.refuse("scores one model of each mechanism, of seed 0", *("heads", "seeds", "rerun"))
     kept = () if options.data else hellaswag.published_scores()
     scale = options.scale or (kept[0].scale if kept else "paper")
@@ -525,6 +614,8 @@ def _hellaswag(options: ReproduceOptions, console: Console) -> None:
 
 def _score_of(folder: Path, training: train.TrainOptions) -> hellaswag.Scored | None:
     """Return the finished scores in the folder of a training, None if there are none."""
+    from suffice.papers import hellaswag
+
     if not train.run_folder(folder).exists():
         return None
     if train.read_options(folder) != training:
@@ -541,6 +632,8 @@ def _train_and_score(
     console: Console,
 ) -> None:
     """Train and score what is missing, until the minutes are over; stopped trainings resume."""
+    from suffice.papers import hellaswag
+
     start, minutes, quiet = time.monotonic(), options.execution.minutes, options.execution.quiet
     for name, training in trainings.items():
         folder = place / name
@@ -558,6 +651,12 @@ def _train_and_score(
 def _scored(
     folder: Path, training: train.TrainOptions, console: Console, *, quiet: bool
 ) -> hellaswag.Scored:
+    from suffice.measure.evaluation import evaluate_task
+    from suffice.measure.machine import machine_facts
+    from suffice.models import folder as models
+    from suffice.papers import hellaswag
+    from suffice.progress import show as show_progress
+
     lm, tokenizer, facts = models.load(folder)
     start, scale = time.perf_counter(), str(training.scale)
     with show_progress(console, quiet=quiet) as progress:

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from time import perf_counter
 from typing import Annotated
 
 from typer import Argument, Option
 
-from suffice.cli.options import Prompt
-from suffice.cli.terminal import TextStream, write_stdout
+from suffice.cli.options import FiguresQuiet, JsonFlag, Prompt
+from suffice.cli.terminal import TextStream, print_json, write_stdout
 from suffice.errors import ConfigError
-from suffice.export.parity import EagerSession
-from suffice.runtime import Session, Tokenizer, check_files, generate, read
 
 
 def run(
@@ -24,6 +21,8 @@ def run(
         float, Option(help="Below 1 favours likely tokens; 0 takes the likeliest.")
     ] = 0.0,
     seed: Annotated[int, Option(help="Seed of the sampling.")] = 0,
+    as_json: JsonFlag = False,
+    quiet: FiguresQuiet = False,
 ) -> None:
     """Continue a prompt with an exported model, after checking the sha256 of its files.
 
@@ -31,6 +30,10 @@ def run(
     (`suffice.runtime`) works where torch is not installed. An hf export is read back and runs
     here. A torch export is opened by torch.export.load.
     """
+    from suffice.export.parity import EagerSession
+    from suffice.generate import Stopwatch
+    from suffice.runtime import Session, Tokenizer, check_files, generate, read
+
     manifest = read(export)
     check_files(export, manifest)
     if manifest["format"] == "torch":
@@ -41,22 +44,38 @@ def run(
         )
     tokenizer = Tokenizer(export, manifest)
     ids = tokenizer.ids(prompt)
-    stream = TextStream(tokenizer, ids, write_stdout)
+    pieces: list[str] = []
+    stream = TextStream(tokenizer, ids, pieces.append if as_json else write_stdout)
     session = EagerSession(export) if manifest["format"] == "hf" else Session(export, manifest)
-    start = perf_counter()
-    write_stdout(prompt)
+    if not as_json:
+        write_stdout(prompt)
+    watch = Stopwatch(lambda row: stream.add(row[0]))
     new = generate(
         session,
         manifest,
         ids,
-        on_token=stream.add,
+        on_token=lambda token: watch([token]),
         tokens=tokens,
         temperature=temperature,
         seed=seed,
         stop=() if tokenizer.end is None else (tokenizer.end,),
     )
-    seconds = perf_counter() - start
     stream.close()
+    rates = watch.rates(len(ids)) if new else None
+    if as_json:
+        print_json(
+            {
+                "prompt": prompt,
+                "text": "".join(pieces),
+                "prompt_tokens": len(ids),
+                "tokens": len(new),
+                "prompt_tokens_per_second": rates.prefill if rates else None,
+                "tokens_per_second": rates.decode if rates and rates.token_seconds else None,
+                "format": manifest["format"],
+            }
+        )
+        return
     write_stdout("\n")
-    rate = f"{len(new) / seconds:.1f} tokens/s"
-    sys.stderr.write(f"{len(new)} tokens, {rate}, {manifest['format']}\n")
+    if not quiet:
+        figures = f"; {rates}" if rates else ""
+        sys.stderr.write(f"{len(new)} tokens{figures}; {manifest['format']}\n")

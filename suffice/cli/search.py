@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 from rich.console import Console
 from rich.table import Table
@@ -27,20 +27,13 @@ from suffice.cli.terminal import (
     step_by_cells,
     to_json,
 )
-from suffice.convert import plan_to_json, steps_of
-from suffice.convert.search import Combination, Quantity, SearchResult, Texts, budget_of
-from suffice.convert.search import search as search_plan
-from suffice.convert.search.result import draw
-from suffice.convert.search.search import rows_for
-from suffice.convert.sources import Source, open_source
 from suffice.errors import ConfigError
 from suffice.files import write_atomic
-from suffice.measure.machine import machine_facts, software_versions
-from suffice.measure.report.canvas import png
-from suffice.measure.statistics import Summary
-from suffice.models import LM
-from suffice.progress import show
-from suffice.text import corpus
+
+if TYPE_CHECKING:
+    from suffice.convert.search import Combination, Quantity, SearchResult, Texts
+    from suffice.convert.sources import Source
+    from suffice.measure.statistics import Summary
 
 TOKENS = 1 << 15
 LONGEST = 512  # tokens of a row, if the model reads more
@@ -106,6 +99,12 @@ def search(
     measured as a whole, on other text, beside one option for all layers and random plans. `suffice
     convert CHECKPOINT --to plan.json` makes the model.
     """
+    from suffice.convert import steps_of
+    from suffice.convert.search import budget_of
+    from suffice.convert.search import search as search_plan
+    from suffice.convert.sources import open_source
+    from suffice.progress import show
+
     budget_of(budget)
     words = None if options is None else [word.strip() for word in options.split(";")]
     for word in words or ():
@@ -150,6 +149,11 @@ def folder_of(out: Path) -> Path:
 
 def _texts(source: Source, name: str | None, tokens: int, length: int | None) -> Texts:
     """Return rows to fit to, to choose by and to test on."""
+    from suffice.convert.search import Texts
+    from suffice.convert.search.search import rows_for
+    from suffice.models import LM
+    from suffice.text import corpus
+
     if not isinstance(source.model, LM):
         raise ConfigError(
             f"a {source.kind} model is no language model, and search weighs the state and the step "
@@ -170,6 +174,11 @@ def _texts(source: Source, name: str | None, tokens: int, length: int | None) ->
 
 def _write(out: Path, result: SearchResult) -> None:
     """Write the plan, all results, and the figure."""
+    from suffice.convert import plan_to_json
+    from suffice.convert.search.result import draw
+    from suffice.measure.machine import machine_facts, software_versions
+    from suffice.measure.report.canvas import png
+
     results = result.to_json()
     facts = {key: results[key] for key in ("budget", "length", "quantities")}
     results["machine"] = {**machine_facts(), **software_versions()}

@@ -4,22 +4,20 @@ from __future__ import annotations
 
 import inspect
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 from rich.console import Console
 from rich.text import Text
 from typer import Argument, Option
 
 from suffice.cli import options
-from suffice.cli.list import axes, sized, state
 from suffice.cli.options import mechanism_settings
-from suffice.cli.terminal import describe, print_json, print_paragraph, print_text
+from suffice.cli.terminal import print_json, print_paragraph, print_text
 from suffice.errors import ConfigError
-from suffice.layers import Attention
-from suffice.presets import PRESETS
-from suffice.spec import AttentionSpec
-from suffice.view import drawing_of, expression, instead, lines, write
-from suffice.view.drawing import MORE, cell_styles
+from suffice.files import write_atomic
+
+if TYPE_CHECKING:
+    from suffice.spec import AttentionSpec
 
 ROWS, DENSE_ROWS = 32, 16  # of a drawing; patterns that leave out little need fewer
 INDENT = "  "
@@ -43,13 +41,18 @@ def show(
     ] = None,
     png: Annotated[Path | None, Option(help="Also draw into this .png file.")] = None,
     svg: Annotated[Path | None, Option(help="Also draw into this .svg file.")] = None,
+    flow: Annotated[Path | None, Option(help="Draw the data flow into this .svg file.")] = None,
     as_json: Annotated[bool, Option("--json", help="Print the spec as JSON only.")] = False,
 ) -> None:
-    """Show one mechanism: description, spec, counts, attention pattern and op plan."""
+    """Show one mechanism: description, data flow, spec, counts, attention pattern and op plan."""
+    from suffice.view.catalogue import sized
+
     options.check_at_least(1, length=length, batch=batch)
     extra = mechanism_settings(mechanism, settings or []) | _layer(mechanism, layer)
     spec = sized(mechanism, d_model, heads, length=length, causal=causal, **extra)
     pictures = write_pictures(spec, length, mechanism, {"--png": png, "--svg": svg})
+    if flow is not None:
+        pictures.append(_write_flow(spec, length, mechanism, flow))
     console = Console(highlight=False)
     if as_json:
         print_json(spec.to_json())
@@ -70,6 +73,12 @@ def _print(
     batch: int,
 ) -> None:
     """Print everything about a mechanism, beside standard attention of the same sizes."""
+    from suffice.layers import Attention
+    from suffice.presets import PRESETS
+    from suffice.view.catalogue import axes, describe
+    from suffice.view.flow import flow as data_flow
+    from suffice.view.flow import flow_text
+
     about = describe(PRESETS[mechanism])
     console.print(f"{mechanism}: {axes(spec)}\n", style="bold", markup=False, soft_wrap=True)
     for paragraph in about.paragraphs:
@@ -77,15 +86,35 @@ def _print(
         console.print()
     print_paragraph(console, about.cost, first="cost    ", rest=" " * 8)
     print_paragraph(console, about.source, first="source  ", rest=" " * 8)
+    console.print("\nwhat is computed")
+    for line in flow_text(data_flow(spec, length)):
+        words = line if _knows(console, line) else _in_ascii(line)
+        print_paragraph(console, words, first="  ", rest=" " * 11)
     console.print(f"\nspec (--json for {mechanism} as data)", markup=False, soft_wrap=True)
     _rows(console, _fields(spec))
     console.print(f"\none layer, one sample of {length} tokens")
     _rows(console, _counts(spec, base, length))
     console.print("\nwho sees whom\n")
-    print_drawing(console, spec, length)
-    console.print(f"\nop plan for {batch} of {length} tokens")
+    print_drawing(console, spec, _drawn_length(spec, length))
+    inputs = "one input" if batch == 1 else f"a batch of {batch} inputs"
+    console.print(f"\nop plan for {inputs} of {length} tokens")
     for line in Attention(spec, device="meta").eval().explain(length, batch=batch).splitlines():
         print_paragraph(console, line, first="  ", rest="    ")
+
+
+def _drawn_length(spec: AttentionSpec, length: int) -> int:
+    """Return how many tokens to draw: at least three segments, where there are any."""
+    return max(length, 3 * spec.past.segment) if spec.past.reads else length
+
+
+def _write_flow(spec: AttentionSpec, length: int, mechanism: str, path: Path) -> Path:
+    from suffice.presets import TITLES
+    from suffice.view import flow, flow_svg
+
+    if path.suffix.lower() != ".svg":
+        raise ConfigError(f"--flow {path}: name a file that ends in .svg.")
+    write_atomic(path, flow_svg(flow(spec, length), TITLES.get(mechanism, mechanism)))
+    return path
 
 
 def _rows(console: Console, values: dict[str, str]) -> None:
@@ -95,6 +124,8 @@ def _rows(console: Console, values: dict[str, str]) -> None:
 
 def _layer(mechanism: str, layer: int | None) -> dict[str, int]:
     """Return the setting of a layer's number, for a mechanism whose layers differ."""
+    from suffice.presets import PRESETS
+
     if layer is None:
         return {}
     build = PRESETS.get(mechanism)
@@ -104,6 +135,8 @@ def _layer(mechanism: str, layer: int | None) -> dict[str, int]:
 
 
 def _counts(spec: AttentionSpec, base: AttentionSpec, length: int) -> dict[str, str]:
+    from suffice.view.catalogue import state
+
     cost, plain = spec.cost(length), base.cost(length)
     return {
         "parameters": f"{cost.parameters:,} ({cost.parameters / plain.parameters:.2f}x standard)",
@@ -115,6 +148,8 @@ def _counts(spec: AttentionSpec, base: AttentionSpec, length: int) -> dict[str, 
 
 def _fields(spec: AttentionSpec) -> dict[str, str]:
     """Return every field of a spec, with defaults filled in."""
+    from suffice.view import expression
+
     values = {
         "pattern": expression(spec.pattern),
         "encoder": spec.encoder,
@@ -142,6 +177,8 @@ def titled(name: str, spec: AttentionSpec, length: int) -> str:
         >>> titled("standard", preset("standard", 64, 4), 9)
         'standard: Full()'
     """
+    from suffice.view import expression
+
     title = f"{name}: {expression(spec.pattern)}"
     if spec.mixing.keeps_keys:
         return title
@@ -150,6 +187,9 @@ def titled(name: str, spec: AttentionSpec, length: int) -> str:
 
 def print_drawing(console: Console, spec: AttentionSpec, length: int) -> None:
     """Draw the pattern as wide as the console allows; in letters if it has no block characters."""
+    from suffice.view import drawing_of, instead, lines
+    from suffice.view.drawing import cell_styles
+
     drawing = drawing_of(spec, length)
     rendered = lines(
         drawing,
@@ -172,6 +212,8 @@ def write_pictures(
     spec: AttentionSpec, length: int, title: str, paths: dict[str, Path | None]
 ) -> list[Path]:
     """Write the drawing into files and return their paths."""
+    from suffice.view import drawing_of, write
+
     given = {option: path for option, path in paths.items() if path is not None}
     for option, path in given.items():
         if path.suffix.lower() != f".{option[2:]}":
@@ -183,8 +225,23 @@ def write_pictures(
 
 
 def _knows_blocks(console: Console) -> bool:
+    from suffice.view.drawing import MORE
+
+    return _knows(console, f"{MORE}·")
+
+
+ASCII = str.maketrans(
+    {"Σ": "sum ", "φ": "phi", "ᵀ": "^T", "√": "sqrt ", "×": "x", "λ": "lambda", "₁": "1", "₂": "2"}
+)
+
+
+def _in_ascii(line: str) -> str:
+    return line.translate(ASCII)
+
+
+def _knows(console: Console, words: str) -> bool:
     try:
-        f"{MORE}·".encode(console.encoding)
+        words.encode(console.encoding)
     except UnicodeEncodeError:
         return False
     return True

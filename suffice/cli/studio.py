@@ -12,8 +12,6 @@ from typer import Option
 
 from suffice.cli.terminal import print_text
 from suffice.errors import ConfigError
-from suffice.studio import Folders, served
-from suffice.studio import export as export_page
 
 
 def studio(
@@ -31,7 +29,10 @@ def studio(
     no_open: Annotated[bool, Option("--no-open", help="Do not open a browser.")] = False,
     export: Annotated[
         Path | None,
-        Option(help="Write calculator and patterns into this folder as one page, and exit."),
+        Option(
+            help="Write calculator, patterns and results into this folder, as one page for any "
+            "host, and exit."
+        ),
     ] = None,
 ) -> None:
     """Open a page: state and cost of attention, patterns, results and attention maps.
@@ -39,11 +40,18 @@ def studio(
     It is served at 127.0.0.1, to this machine only, loads nothing from the network, and opens files
     only in the folders named here. Ctrl-C stops it.
     """
+    from suffice.studio import Folders, served
+    from suffice.studio import export as export_page
+
     console = Console(stderr=True)
     if export is not None:
-        if port or results or checkpoints or no_open:
-            raise ConfigError("--export writes a page and serves nothing; give it alone.")
-        print_text(f"wrote {export_page(export)}", console)
+        if port or checkpoints or no_open:
+            raise ConfigError(
+                "--export writes a page and serves nothing; give it alone or with --results. "
+                "Attention maps and advice need the program."
+            )
+        folders = Folders(results=tuple(results or ()))
+        print_text(f"wrote {export_page(export, folders)}", console)
         return
     folders = Folders(results=tuple(results or ()), checkpoints=checkpoints)
     with served(folders, port) as server:

@@ -4,27 +4,23 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import inspect
 import json
 import os
-import re
 import shlex
 import shutil
 import sys
 import textwrap
 from collections.abc import Callable, Collection, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from rich import box
 from rich.console import Console
-from torch.distributed import is_torchelastic_launched
 
 from suffice.errors import SufficeError
-from suffice.progress import Progress
 
 if TYPE_CHECKING:
+    from suffice.progress import Progress
     from suffice.text import Tokenizer
 
 WRONG = 2  # exit code: an option, a file or a machine that will not do
@@ -52,6 +48,12 @@ def print_paragraph(console: Console, text: str, *, first: str = "", rest: str =
         break_on_hyphens=False,
     )
     print_text(filled or first.rstrip(), console)
+
+
+def print_next(*commands: str, console: Console | None = None) -> None:
+    """Print the commands that usually follow, one a line."""
+    for number, command in enumerate(commands):
+        print_text(f"{'      ' if number else 'next: '}{command}", console)
 
 
 def to_json(content: object) -> str:
@@ -110,9 +112,14 @@ def resumable(folder: Path) -> Iterator[None]:
         raise Stopped(f"error: {error}\n{advice}", code=WRONG) from error
 
 
+def _is_torchrun() -> bool:
+    """Return whether torchrun started this process, without importing torch."""
+    return "TORCHELASTIC_RUN_ID" in os.environ
+
+
 def is_first() -> bool:
     """Return whether this process is the first that torchrun started, or the only one."""
-    return not is_torchelastic_launched() or os.environ.get("RANK", "0") == "0"
+    return not _is_torchrun() or os.environ.get("RANK", "0") == "0"
 
 
 def command_line() -> str:
@@ -130,7 +137,7 @@ def resume_command(folder: Path) -> str:
 
 def _program() -> list[str]:
     """Return the words that started this program, ready to be typed again."""
-    if is_torchelastic_launched():
+    if _is_torchrun():
         torchrun = [sys.executable, "-m", "torch.distributed.run"]
         if shutil.which("torchrun"):
             torchrun = ["torchrun"]
@@ -148,6 +155,22 @@ def _shortest(name: str, path: Path) -> str:
     return name if executable and Path(executable).absolute() == path.absolute() else str(path)
 
 
+STAGES = {
+    "reading": "reading the text",
+    "reading text": "reading the text",
+    "fitting": "fitting the new weights",
+    "scoring": "scoring each layer",
+    "weighing": "weighing plans",
+    "timing": "timing the layers",
+    "judging": "measuring the change of loss",
+    "rounding": "rounding the weights",
+    "comparing": "comparing with the original",
+    "recall": "asking for recall",
+    "branches": "switching branches off",
+}
+"""What the progress calls the parts of a conversion, a search, a packing and a probe."""
+
+
 def step_by_cells(
     progress: Progress, cells: Collection[str] | None = None
 ) -> Callable[[str, int, int], None]:
@@ -157,7 +180,7 @@ def step_by_cells(
     def step(part: str, done: int, total: int) -> None:
         if part not in begun and (cells is None or part in cells):
             begun.add(part)
-            progress.cell(part)
+            progress.cell(STAGES.get(part, part))
         progress.step(done, total)
 
     return step
@@ -214,52 +237,3 @@ def write_stdout(text: str) -> None:
     """Write text to standard output at once."""
     sys.stdout.write(text)
     sys.stdout.flush()
-
-
-@dataclass(frozen=True, kw_only=True)
-class Description:
-    """The parts of a mechanism's docstring."""
-
-    paragraphs: tuple[str, ...]
-    arguments: tuple[tuple[str, str], ...]  # name and meaning
-    cost: str
-    source: str
-
-    @property
-    def identifier(self) -> str:
-        """The shortest name of the source: its arXiv number if it has one."""
-        number = re.search(r"arXiv:\d+\.\d+", self.source)
-        return number.group() if number else self.source
-
-    @property
-    def citation(self) -> str:
-        """Authors, year and identifier, without the section."""
-        before, identifier, _ = self.source.partition(self.identifier)
-        return before + identifier
-
-
-_SECTION = re.compile(r"^(Args|Shapes|Returns|Raises|Example|Cost|Source):", re.MULTILINE)
-_ARGUMENT = re.compile(r"^ {4}\*{0,2}(\w+): (.*(?:\n(?! {4}\S).*)*)", re.MULTILINE)
-
-
-def describe(documented: object) -> Description:
-    """Split the docstring of a function or a class into its parts.
-
-    By hand because "Cost: ..." and "Source: ..." begin on the line of their title, which the
-    parsers of Google's style do not read.
-    """
-    prose, *rest = _SECTION.split(inspect.getdoc(documented) or "")
-    sections = dict(zip(rest[::2], rest[1::2], strict=True))
-    return Description(
-        paragraphs=tuple(filter(None, map(_one_line, re.split(r"\n\s*\n", prose)))),
-        arguments=tuple(
-            (name, _one_line(meaning))
-            for name, meaning in _ARGUMENT.findall(sections.get("Args", ""))
-        ),
-        cost=_one_line(sections.get("Cost", "")),
-        source=_one_line(sections.get("Source", "")).rstrip("."),
-    )
-
-
-def _one_line(text: str) -> str:
-    return " ".join(text.split())

@@ -5,29 +5,25 @@ from __future__ import annotations
 import math
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Annotated, Any
+from shlex import quote
+from typing import TYPE_CHECKING, Annotated, Any
 
-import torch
 from rich.console import Console
 from typer import Option
 
 from suffice.cli import options
-from suffice.cli.options import DEVICE, RECIPE_OF_LM, RUNS, Quiet, parse_settings
-from suffice.cli.terminal import print_text, resumable, write_stdout
+from suffice.cli.options import DEVICE, RECIPE_OF_LM, RUNS, JsonFlag, Quiet, parse_settings
+from suffice.cli.terminal import print_json, print_next, print_text, resumable, write_stdout
 from suffice.errors import ConfigError, DataError
 from suffice.files import RunFolder
-from suffice.generate import Sample
-from suffice.generate import generate as generate_tokens
-from suffice.measure.processes import first, losing, shared, together
-from suffice.models import LM
-from suffice.models import folder as models
-from suffice.progress import show
-from suffice.recipes import SMALL, LMRecipe, lm_recipe
 from suffice.records import decode
-from suffice.text import TokenFile, Tokenizer, choose_tokenizer, corpus, load_tokenizer
-from suffice.train import Processes, processes, resolve_device
-from suffice.train.language import Amount, LMRun, Measured, amount, fit_lm
-from suffice.train.settings import derive
+
+if TYPE_CHECKING:
+    from suffice.models import LM
+    from suffice.recipes import LMRecipe
+    from suffice.text import TokenFile, Tokenizer
+    from suffice.train import Processes
+    from suffice.train.language import Amount, LMRun, Measured
 
 SETTINGS = "run.json"
 CHECKPOINT, LOG, BOARD = "checkpoint.safetensors", "log.jsonl", "tensorboard"
@@ -98,6 +94,7 @@ def train(
     tensorboard: Annotated[
         bool, Option("--tensorboard", help="Also write TensorBoard event files.")
     ] = False,
+    as_json: JsonFlag = False,
     quiet: Quiet = False,
 ) -> None:
     """Train a language model into a folder, with its tokenizer and its log.
@@ -105,6 +102,9 @@ def train(
     The folder always holds the best weights so far; a text sampled from them is printed at the end.
     `suffice evaluate` measures the model, `suffice generate` writes with it.
     """
+    from suffice.measure.processes import first, losing, shared
+    from suffice.train import processes
+
     choices = TrainOptions(
         recipe=recipe,
         scale=scale,
@@ -132,13 +132,15 @@ def train(
                 console=console, resume=resume, quiet=quiet, tensorboard=tensorboard
             )
         if group.is_main:
-            _report(training, run)
+            _report(training, run, as_json=as_json)
 
 
 def _prepare(
     group: Processes, choices: TrainOptions, folder: Path, console: Console | None
 ) -> TrainingFiles:
     """Return the files of a training; the first process writes them, all read them."""
+    from suffice.measure.processes import first, together
+
     try:
         first(group, lambda: TrainingFiles.write(choices, folder, console))
     except DataError as error:
@@ -149,9 +151,25 @@ def _prepare(
     return together(group, lambda: TrainingFiles.open(choices, folder))
 
 
-def _report(training: TrainingFiles, run: LMRun) -> None:
+def _report(training: TrainingFiles, run: LMRun, *, as_json: bool) -> None:
+    from suffice.recipes import SMALL
+
     best, last = run.best, run.measured[-1]
     bits = training.amount.bits(best.validation_loss)
+    if as_json:
+        print_json(
+            {
+                "folder": str(training.folder),
+                "recipe": training.recipe.name,
+                "scale": training.recipe.scale,
+                **asdict(best),
+                **bits,
+                "tokens_per_second": last.tokens / max(last.seconds, 1e-9),
+                "out_of_time": run.out_of_time,
+                "sample": _sample_or_reason(training),
+            }
+        )
+        return
     duration = f"{last.seconds:.1f} seconds"
     if last.seconds >= MINUTE:
         duration = f"{last.seconds / MINUTE:.1f} minutes"
@@ -164,14 +182,23 @@ def _report(training: TrainingFiles, run: LMRun) -> None:
     )
     print_text(
         f"{last.tokens / max(last.seconds, 1e-9):,.0f} tokens/s over {duration}"
-        + (": time ran out before the last step" if run.out_of_time else "")
+        + ("; the time given was used up" if run.out_of_time else "")
     )
     print_text(f"model: {training.folder}")
-    write_stdout(f"\n{_sample_or_reason(training)}\n")
+    folder = quote(str(training.folder))
+    write_stdout(f"\n{_sample_or_reason(training)}\n\n")
+    print_next(
+        f"suffice generate {folder} --prompt TEXT",
+        f"suffice quantise {folder}",
+        f"suffice convert {folder} --to gqa:2",
+    )
 
 
 def _sample_or_reason(training: TrainingFiles) -> str:
     """Return text sampled from the best weights, or why there is none."""
+    from suffice.models import folder as models
+    from suffice.train import resolve_device
+
     device = resolve_device(training.options.device or DEVICE)
     lm, tokenizer, _ = models.load(training.folder, device)
     characters_per_token = max(training.amount.characters / training.amount.tokens, 0.1)
@@ -203,6 +230,8 @@ class TrainOptions:
 
     def chosen_recipe(self) -> LMRecipe:
         """Return the recipe with these options."""
+        from suffice.recipes import lm_recipe
+
         recipe = lm_recipe(self.recipe or RECIPE_OF_LM, scale=self.scale or "paper")
         if self.tokenizer not in (None, recipe.tokenizer):
             tokenizer_options = {n: v for n, v in recipe.options if n != "vocabulary_size"}
@@ -240,6 +269,8 @@ class TrainingFiles:
     @staticmethod
     def write(choices: TrainOptions, folder: Path, console: Console | None) -> None:
         """Write the tokenizer and the tokens, unless they exist; refuse a wrong model early."""
+        from suffice.text import TokenFile, choose_tokenizer, corpus, load_tokenizer
+
         recipe = choices.chosen_recipe()
         if all((folder / name).exists() for name in (TRAIN, VALIDATION)):
             recipe.configured(load_tokenizer(folder).vocabulary_size)
@@ -256,6 +287,9 @@ class TrainingFiles:
     @classmethod
     def open(cls, choices: TrainOptions, folder: Path) -> TrainingFiles:
         """Open what `write` wrote."""
+        from suffice.text import TokenFile, load_tokenizer
+        from suffice.train.language import amount
+
         tokenizer = load_tokenizer(folder)
         validation = TokenFile(folder / VALIDATION, tokenizer=tokenizer)
         return cls(
@@ -270,6 +304,12 @@ class TrainingFiles:
 
     def train(self, *, console: Console, resume: bool, quiet: bool, tensorboard: bool) -> LMRun:
         """Train, from the checkpoint if there is one and `resume` is set."""
+        import torch
+
+        from suffice.progress import show
+        from suffice.train.language import fit_lm
+        from suffice.train.settings import derive
+
         seed, checkpoint = self.options.seed or 0, self.folder / CHECKPOINT
         torch.manual_seed(derive("weights", seed))
         config, specs = self.recipe.configured(self.tokenizer.vocabulary_size)
@@ -293,6 +333,8 @@ class TrainingFiles:
             )
 
     def _save(self, lm: LM, measured: Measured) -> None:
+        from suffice.models import folder as models
+
         models.save(
             self.folder,
             lm,
@@ -309,21 +351,15 @@ class TrainingFiles:
 def sample_text(lm: LM, tokenizer: Tokenizer, *, tokens: int, seed: int = 0) -> str:
     """Return text that a model writes at the beginning of a document.
 
-    If no token begins or ends documents, it starts behind a line break. Text longer than the
-    model's input is written in pieces, each behind the second half of the text before.
+    If no token begins or ends documents, it starts behind a line break.
     """
-    length = lm.config.length
-    start = _first_tokens(tokenizer)
-    ids, end = start, len(start) + tokens
-    while len(ids) < end:
-        before = ids[-max(length // 2, 1) :]
-        new = min(length + 1 - len(before), end - len(ids))
-        sampling = Sample(temperature=TEMPERATURE, seed=seed + len(ids))
-        result = generate_tokens(lm, [before], max_new_tokens=new, sampling=sampling)
-        ids = ids + result.row(0)[len(before) :]
+    from suffice.generate import Sample, slide
+
+    sampling = Sample(temperature=TEMPERATURE, seed=seed)
+    ids = slide(lm, _first_tokens(tokenizer), max_new_tokens=tokens, sampling=sampling)
     hidden, size = {tokenizer.begin, tokenizer.end}, tokenizer.vocabulary_size
     # a model may have more rows than its tokenizer has tokens, for speed
-    return tokenizer.decode([id_ for id_ in ids[len(start) :] if id_ not in hidden and id_ < size])
+    return tokenizer.decode([id_ for id_ in ids if id_ not in hidden and id_ < size])
 
 
 def _first_tokens(tokenizer: Tokenizer) -> list[int]:

@@ -5,7 +5,10 @@ Letters: N rows, C channels, H height, W width, S tokens of a source, T tokens.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import hashlib
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import torch
@@ -118,6 +121,42 @@ def _check_valid(name: str, valid: Tensor | None, of: str, tokens: Tensor) -> No
         raise MaskError(f"{name} is {valid.dtype}; give torch.bool, True at a real token.")
 
 
+@dataclass(frozen=True, kw_only=True)
+class ImagePreparation:
+    """The way from pixels to the numbers that a model of images reads.
+
+    Args:
+        mean: of the training images, in units of the inputs; one number, or one for each channel.
+        std: standard deviation of the training images, likewise.
+        side: pixels that images are resized to; None leaves them as they are.
+        white: what a white pixel is in the inputs.
+    """
+
+    mean: float | tuple[float, ...] = 0.0
+    std: float | tuple[float, ...] = 1.0
+    side: int | None = None
+    white: float = 255.0
+
+    def __call__(self, inputs: Tensor) -> Tensor:
+        """Return images as a model reads them.
+
+        Shapes:
+            inputs: [B, C, H, W] -> float32 (inputs - mean) / std, [B, C, side, side] where a side
+                is given
+        """
+        images = (inputs.float() - _per_channel(self.mean, inputs)) / _per_channel(self.std, inputs)
+        if self.side is None or images.shape[2:] == (self.side, self.side):
+            return images
+        smaller = self.side < images.shape[2]
+        return interpolate(images, size=(self.side, self.side), mode="bilinear", antialias=smaller)
+
+
+def _per_channel(values: float | tuple[float, ...], images: Tensor) -> Tensor | float:
+    if not isinstance(values, tuple):
+        return values
+    return torch.tensor(values, device=images.device)[:, None, None]
+
+
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Dataset:
     """A task.
@@ -135,9 +174,17 @@ class Dataset:
         std: standard deviation of the training images, likewise.
         side: pixels that images are resized to when they are prepared; None leaves them as they
             are.
+        white: what a white pixel is in the inputs. Unused by tokens.
+        class_names: the name of each class, None where its number is its name.
         vocabulary: the word of each token id, for tasks of words.
         source_vocabulary: the same of the source's ids, for translation.
         chance: accuracy of a guess, a fraction; None where it is not known.
+        tokenizer: of a language model's tokens, with `save(folder)`; None where they stand for no
+            text.
+        lengths: tokens of each training row before it was cut, int64 [N]; None where unknown.
+        notes: what was left out of the data, a sentence each.
+        facts: what the source of the data says of them, in plain data, such as the names of
+            columns; it goes into the folder of every model trained on them.
         scores: what the test split is scored by besides loss and accuracy: names of
             `suffice.measure.training.SCORES`.
 
@@ -157,9 +204,15 @@ class Dataset:
     mean: float | tuple[float, ...] = 0.0
     std: float | tuple[float, ...] = 1.0
     side: int | None = None
+    white: float = 255.0
+    class_names: tuple[str, ...] | None = None
     vocabulary: tuple[str, ...] | None = None
     source_vocabulary: tuple[str, ...] | None = None
+    tokenizer: Any = None
     chance: float | None = None
+    lengths: Tensor | None = None
+    notes: tuple[str, ...] = ()
+    facts: dict[str, Any] = field(default_factory=dict)
     scores: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
@@ -178,31 +231,34 @@ class Dataset:
                 )
         if not (torch.tensor(self.std) > 0.0).all():  # so that NaN is refused too
             raise ConfigError(f"{self.name}: std={self.std}; give a positive number.")
+        if self.class_names is not None and len(self.class_names) != self.num_classes:
+            raise DataError(
+                f"{self.name}: {len(self.class_names)} names for {self.num_classes} classes; give "
+                "one for each."
+            )
         if self.chance is not None and not 0.0 <= self.chance <= 1.0:
             raise ConfigError(f"{self.name}: chance={self.chance}; give a fraction from 0 to 1.")
 
-    def prepare(self, inputs: Tensor) -> Tensor:
-        """Return inputs as a model reads them.
+    @property
+    def preparation(self) -> ImagePreparation:
+        """What a model reads of an image; of no use to tokens."""
+        return ImagePreparation(mean=self.mean, std=self.std, side=self.side, white=self.white)
 
-        Shapes:
-            inputs: images [B, C, H, W] -> float32 (inputs - mean) / std, [B, C, side, side] where
-                a side is given; tokens [B, T] -> as given.
+    @property
+    def majority(self) -> float | None:
+        """Share of the test rows that have the class most frequent in training, 0 to 1.
+
+        This is the accuracy of a model that has learned nothing but the frequencies; None where
+        tokens have labels, not rows.
         """
-        if inputs.dtype == torch.int64:
-            return inputs
-        images = (inputs.float() - self._per_channel(self.mean, inputs)) / self._per_channel(
-            self.std, inputs
-        )
-        if self.side is None or images.shape[2:] == (self.side, self.side):
-            return images
-        smaller = self.side < images.shape[2]
-        return interpolate(images, size=(self.side, self.side), mode="bilinear", antialias=smaller)
+        if self.train.labels.dim() == 2:
+            return None
+        most = self.train.labels.bincount(minlength=self.num_classes).argmax()
+        return float((self.test.labels == most).double().mean())
 
-    @staticmethod
-    def _per_channel(values: float | tuple[float, ...], images: Tensor) -> Tensor | float:
-        if not isinstance(values, tuple):
-            return values
-        return torch.tensor(values, device=images.device)[:, None, None]
+    def prepare(self, inputs: Tensor) -> Tensor:
+        """Return inputs as a model reads them: tokens [B, T] as given, images prepared."""
+        return inputs if inputs.dtype == torch.int64 else self.preparation(inputs)
 
 
 def _widths(split: Split) -> tuple[int, ...]:
@@ -248,6 +304,38 @@ def stratified(labels: Tensor, train: float, validation: float) -> tuple[Tensor,
         parts.append(rows.tensor_split(cuts))
     first, second, third = (torch.cat(rows).sort().values for rows in zip(*parts, strict=True))
     return first, second, third
+
+
+def parts_of_keys(
+    pairs: Sequence[tuple[str, Hashable]], shares: Mapping[str, float]
+) -> dict[str, str]:
+    """Return the part of each key that is not for training, a share of every class.
+
+    Equal keys are in one part, that of the first's class. Of each class the first keys by sha1 are
+    held out, so the order of the rows does not matter.
+
+    Args:
+        pairs: key and class of each row; a key is its text, or a digest of what it holds.
+        shares: of the rows of each class, by part.
+    """
+    class_of = dict(reversed(pairs))  # the first, where equal keys have different ones
+    groups: dict[Hashable, list[str]] = {}
+    for key in sorted(class_of, key=sha1_of):
+        groups.setdefault(class_of[key], []).append(key)
+    place: dict[str, str] = {}
+    for keys in groups.values():
+        cut = 0
+        for part, share in shares.items():
+            count = round(share * len(keys))
+            place |= dict.fromkeys(keys[cut : cut + count], part)
+            cut += count
+    return place
+
+
+def sha1_of(text: str) -> int:
+    """Return the sha1 of a text as a number below 2^160."""
+    # half a pair of surrogates, which JSON can hold, counts as any other character
+    return int.from_bytes(hashlib.sha1(text.encode(errors="surrogatepass")).digest(), "big")
 
 
 def check_counts(task: str, *, least: int = 1, **counts: int | None) -> None:

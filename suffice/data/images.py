@@ -19,7 +19,15 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from suffice.data.dataset import Dataset, Split, check_counts, draw_rows, held_out, permutation
+from suffice.data.dataset import (
+    Dataset,
+    Split,
+    check_counts,
+    draw_rows,
+    held_out,
+    parts_of_keys,
+    permutation,
+)
 from suffice.data.files import DataFile, atomically, cache, locate, members, read, write_npy_header
 from suffice.errors import ConfigError, DataError
 from suffice.progress import bar
@@ -44,6 +52,7 @@ def image_dataset(
     num_classes: int,
     rows: int | None = None,
     classes: int | None = None,
+    class_names: tuple[str, ...] | None = None,
     moments: tuple[Any, Any] | None = None,
     **fields: Any,
 ) -> Dataset:
@@ -58,6 +67,7 @@ def image_dataset(
         rows: training rows to keep, drawn at random but always the same; a quarter as many of
             validation and test. None keeps all, more than there are is a ConfigError.
         classes: the first so many only; None keeps all.
+        class_names: of all classes; None where numbers are their names.
         moments: mean and standard deviation of the pixels; None measures them.
         **fields: the other fields of `Dataset`.
     """
@@ -76,6 +86,7 @@ def image_dataset(
         validation=train.take(validation_rows),
         test=test.take(test_rows),
         num_classes=num_classes if classes is None else min(classes, num_classes),
+        class_names=None if class_names is None else class_names[:classes],
         mean=mean,
         std=std,
         **fields,
@@ -254,8 +265,10 @@ def image_folder(
 ) -> Dataset:
     """Load images from `train` and `val` (or `test`); a tenth of `train` is for validation.
 
-    Classes are the folders of `train` in the order of their names. Only the images that are asked
-    for are decoded, once.
+    A folder that holds the folders of the classes themselves is cut: of each class a tenth of the
+    images is for the test and a tenth for validation, and equal files are in one part. Classes are
+    the folders of `train` in the order of their names. Only the images that are asked for are
+    decoded, once.
 
     Args:
         path: the folder, below the data folder or the cache, or an absolute path.
@@ -269,16 +282,14 @@ def image_folder(
     """
     check_counts("image_folder", side=side, rows=rows, classes=classes)
     folder = _image_folder(path)
-    names = sorted(entry.name for entry in os.scandir(folder / "train") if entry.is_dir())
-    if len(names) < (classes or 1):
-        raise DataError(
-            f"{folder / 'train'} holds {len(names)} folders of classes; {classes or 1} are due."
-        )
-    names = names[:classes]
-    official = _list(folder, "train", names, least=2)
-    cut = len(official) - max(1, round(VALIDATION * len(official)))
-    train, validation = official[:cut], official[cut:]
-    test = _list(folder, "val" if (folder / "val").is_dir() else "test", names)
+    names = image_classes(path, classes)
+    if (folder / "train").is_dir():
+        official = _list(folder, "train", names, least=2)
+        cut = len(official) - max(1, round(VALIDATION * len(official)))
+        train, validation = official[:cut], official[cut:]
+        test = _list(folder, "val" if (folder / "val").is_dir() else "test", names)
+    else:
+        train, validation, test = _cut(folder, names)
     check_rows(len(train), rows)
     if rows is not None:
         others = -(-rows // TEST_SHARE)
@@ -293,21 +304,54 @@ def image_folder(
         title=f"Pictures of {folder.name}, {len(names)} classes, {side}x{side} pixels",
         source=f"the folder {path}",
         num_classes=len(names),
+        class_names=tuple(names),
         mean=mean,
         std=std,
         **splits,
     )
 
 
+def image_classes(path: str, classes: int | None = None) -> list[str]:
+    """Return the names of the classes of a folder of images; the first so many, if that is said."""
+    folder = _image_folder(path)
+    inside = folder / "train" if (folder / "train").is_dir() else folder
+    names = sorted(entry.name for entry in os.scandir(inside) if entry.is_dir())
+    if len(names) < (classes or 2):
+        raise DataError(f"{inside} holds {len(names)} folders of classes; {classes or 2} are due.")
+    return names[:classes]
+
+
 def _image_folder(path: str) -> Path:
-    place = Path(path) if os.path.isabs(path) else locate(path)
-    if place is None or not (place / "train").is_dir():
+    here = Path(path).absolute()
+    place = here if os.path.isabs(path) or here.is_dir() else locate(path)
+    if place is None or not place.is_dir():
         raise DataError(
-            f"there is no folder {path} with a folder train in it; put train and val, each with a "
-            f"folder of images for each class, at {path} below a folder of yours that "
-            "SUFFICE_DATA names."
+            f"there is no folder {path}; give one with a folder of images for each class, or with "
+            "train and val, each with such folders, here or below the folder that SUFFICE_DATA "
+            "names."
         )
     return place
+
+
+def _cut(folder: Path, names: list[str]) -> tuple[Listed, Listed, Listed]:
+    """Return the images for training, validation and test of a folder of classes."""
+    listed = _list(folder, ".", names, least=3)
+    pairs = [(_digest(folder / place), label) for place, label in listed]
+    place_of = parts_of_keys(pairs, {"test": VALIDATION, "validation": VALIDATION})
+    parts: dict[str, Listed] = {"train": [], "validation": [], "test": []}
+    for image, (key, _) in zip(listed, pairs, strict=True):
+        parts[place_of.get(key, "train")].append(image)
+    for part, images in parts.items():
+        if not images:
+            raise DataError(f"{folder} has no image left for {part}; give more of each class.")
+    return parts["train"], parts["validation"], parts["test"]
+
+
+def _digest(path: Path) -> str:
+    try:
+        return hashlib.sha256(path.read_bytes()).hexdigest()
+    except OSError as error:
+        raise _unreadable(path, error) from error
 
 
 def _list(folder: Path, part: str, names: list[str], *, least: int = 1) -> Listed:
@@ -318,7 +362,7 @@ def _list(folder: Path, part: str, names: list[str], *, least: int = 1) -> Liste
         if not place.is_dir():
             raise DataError(f"{place} is absent; every class needs a folder of images there.")
         images = (file for file in sorted(os.listdir(place)) if file.lower().endswith(ENDINGS))
-        listed += [(f"{part}/{name}/{file}", label) for file in images]
+        listed += [((Path(part) / name / file).as_posix(), label) for file in images]
     if len(listed) < least:
         raise DataError(
             f"{folder / part} holds {len(listed)} images of the classes; {least} or more are due, "

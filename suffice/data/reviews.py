@@ -98,12 +98,20 @@ def last_words(
     """
     ids = np.full((len(texts), length), PAD, dtype=np.int64)
     for row, text in enumerate(texts):
-        tokens = vocabulary.encode(words(text)[-length:])
-        if len(tokens) < length:
-            tokens = [START, *tokens]
+        tokens = row_of_words(vocabulary.encode(words(text)[-length:]), length)
         ids[row, length - len(tokens) :] = tokens
     inputs = torch.from_numpy(ids)
     return Split(inputs, torch.tensor(labels), inputs != PAD)
+
+
+def row_of_words(ids: list[int], length: int) -> list[int]:
+    """Return the last ids of a text, after a start token where there is room for it.
+
+    Example:
+        >>> row_of_words([7, 8], 3), row_of_words([7, 8, 9], 3)
+        ([1, 7, 8], [7, 8, 9])
+    """
+    return [START, *ids][-length:]
 
 
 PARTS = {0: "test", 1: "validation"}  # by sha1 of the text, modulo 10; the others train
@@ -143,16 +151,43 @@ def text_task(
         texts, labels = parts[part_of(text)]
         texts.append(text)
         labels.append(label)
+    return dataset_of_texts(
+        parts,
+        where=where,
+        unit=unit,
+        title=title,
+        length=length,
+        vocabulary_size=vocabulary_size,
+        rows=rows,
+        **fields,
+    )
+
+
+def dataset_of_texts(
+    parts: dict[str, tuple[list[str], list[int]]],
+    *,
+    where: str,
+    unit: str,
+    title: str,
+    length: int,
+    vocabulary_size: int,
+    rows: int | None,
+    **fields: Any,
+) -> Dataset:
+    """Return the texts and classes of each part as a task; arguments as `text_task`."""
     for part, (texts, _) in parts.items():
         if not texts:
             raise DataError(f"{where} holds no {unit} for {part}; give a file of more {unit}s.")
     chosen = draw_rows(len(parts["train"][0]), rows).tolist()
-    parts["train"] = tuple([column[row] for row in chosen] for column in parts["train"])
-    vocabulary = Vocabulary.build(map(words, parts["train"][0]), vocabulary_size)
+    texts, labels = ([column[row] for row in chosen] for column in parts["train"])
+    cut = [words(text) for text in texts]
+    vocabulary = Vocabulary.build(cut, vocabulary_size)
     return Dataset(
         title=f"{title}, last {length} words",
-        **{part: last_words(*columns, vocabulary, length) for part, columns in parts.items()},
+        train=last_words(texts, labels, vocabulary, length),
+        **{part: last_words(*parts[part], vocabulary, length) for part in ("validation", "test")},
         vocabulary=vocabulary.words,
+        lengths=torch.tensor([len(text) for text in cut]),
         scores=("balanced_accuracy",),
         **fields,
     )
@@ -260,7 +295,15 @@ def _star_task(
     else:
         where, content = reviews, lines(reviews)
     pairs = star_reviews(content, where)
-    return text_task(pairs, where=where, unit="review", name=name, num_classes=STARS, **options)
+    return text_task(
+        pairs,
+        where=where,
+        unit="review",
+        name=name,
+        num_classes=STARS,
+        class_names=tuple(str(star) for star in range(1, STARS + 1)),
+        **options,
+    )
 
 
 def womens_clothing(
@@ -353,6 +396,7 @@ def imdb(
         validation=official.take(validation),
         test=last_words(*_read_part(FILES["test"], console), vocabulary, length),
         num_classes=2,
+        class_names=tuple(LABELS),
         vocabulary=vocabulary.words,
     )
 

@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
-import csv
-import json
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
-from typing import NoReturn
 
-from suffice.data.dataset import Dataset, check_counts
-from suffice.data.files import OPENERS, lines
-from suffice.data.reviews import check_vocabulary_size, text_task
+from suffice.data.dataset import Dataset, check_counts, parts_of_keys, sha1_of
+from suffice.data.reviews import check_vocabulary_size, dataset_of_texts
+from suffice.data.rows import as_text, read_rows, refuse_columns, split_columns
 from suffice.errors import ConfigError, DataError
 
 COLUMNS = "text,label"
-SEPARATORS = {".csv": ",", ".tsv": "\t"}
-JSON_LINES = (".jsonl", ".json", ".ndjson")
 LEAST = 3  # rows of a class on average: a price or a name is none
-SHOWN = 12  # columns that a message names
+LEVELS = 20  # different fractions that are taken for classes, such as half stars
+SEVERAL = 0.1  # share of the rows that name several labels, from which on a column holds lists
+HELD_OUT = 0.1  # of the rows for the test, and as many for validation
+GUESSED = 200  # rows that columns are guessed by
 
 Row = tuple[str, str]
 
@@ -27,140 +27,270 @@ def table(
     *,
     path: str | None = None,
     columns: str = COLUMNS,
+    test: str | float = HELD_OUT,
+    validation: str | float = HELD_OUT,
+    stratify: bool = True,
     length: int = 64,
     vocabulary_size: int = 20_000,
     rows: int | None = None,
 ) -> Dataset:
     """Load a table that has a column of texts and a column of classes.
 
-    Rows are cut and split as those of `amazon`: the last words of each text, a tenth of the rows
-    for the test and a tenth for validation, by the text alone. Classes are numbers in their order,
-    else words in alphabetical order. Rows without a text are skipped.
+    The last words of each text are read. Classes are numbers in their order, else words in
+    alphabetical order. Rows without a text are skipped. Test and validation are shares of the rows
+    or files of their own. Equal texts are never in two parts: rows are cut by their texts, and
+    training rows whose text is in a file for the test or validation are left out.
 
     Args:
-        path: a .csv or .tsv whose first row names the columns, or a .jsonl of objects; plain, .gz
-            or .xz.
+        path: a .csv or .tsv whose first line names the columns, or a .jsonl of objects; plain, .gz
+            or .xz. Columns are separated by what separates them in the first line.
         columns: the names of the column of texts and of that of classes, with a comma between.
+        test: share of the rows for the test, or another such file with the same columns.
+        validation: likewise, for the choice of weights.
+        stratify: True gives every part the same share of each class; False cuts by the text alone,
+            so that further rows move no other.
         length: tokens of each row, >= 1.
         vocabulary_size: the most ids there may be, >= 4; rarer words become unknown.
         rows: training rows that are kept at most; None = all.
 
     Shapes:
         inputs: int64 [N, length]; valid: bool [N, length], False at padding in front
+
+    Raises:
+        ConfigError: for a file, column or share that is not legal.
+        DataError: if a file cannot be read, or its column of classes holds none: numbers to be
+            predicted, or lists of several labels.
     """
     check_counts("table", length=length, rows=rows)
     check_vocabulary_size(vocabulary_size)
-    pairs = list(_rows(path, columns))
-    names = _classes(pairs, str(path), columns)
-    numbers = {name: number for number, name in enumerate(names)}
-    return text_task(
-        [(text, numbers[label]) for text, label in pairs],
+    files = read_files(path, columns, test=test, validation=validation)
+    numbers = {name: number for number, name in enumerate(files.classes)}
+    parts = _parts(files, stratify=stratify)
+    return dataset_of_texts(
+        {
+            part: ([text for text, _ in pairs], [numbers[label] for _, label in pairs])
+            for part, pairs in parts.items()
+        },
         where=str(path),
         unit="row",
         name="table",
-        title=f"{Path(str(path)).name}, {len(names)} classes",
-        source=f"the file {path}",
-        num_classes=len(names),
+        title=f"{Path(str(path)).name}, {len(files.classes)} classes",
+        source=f"the file {Path(str(path)).name}",
+        num_classes=len(files.classes),
+        class_names=files.classes,
         length=length,
         vocabulary_size=vocabulary_size,
         rows=rows,
+        facts={"columns": list(files.columns)},
+        notes=files.notes,
     )
 
 
-def classes(path: str, columns: str = COLUMNS) -> list[str]:
-    """Return the classes of a table, in the order of their numbers; errors as `table`."""
-    return _classes(list(_rows(path, columns)), path, columns)
+@dataclass(frozen=True, kw_only=True)
+class Files:
+    """The rows of a user's files.
+
+    Args:
+        columns: of texts and of classes.
+        classes: their names, in the order of their numbers.
+        pairs: text and class of each row of the first file.
+        held_out: the rows of "test" and "validation", or their share of the first file's.
+        notes: what was left out, a sentence each.
+    """
+
+    columns: tuple[str, str]
+    classes: tuple[str, ...]
+    pairs: list[Row]
+    held_out: dict[str, list[Row] | float]
+    notes: tuple[str, ...] = ()
 
 
-def _classes(pairs: list[Row], where: str, columns: str) -> list[str]:
-    counts = Counter(label for _, label in pairs)
-    label = columns.partition(",")[2].strip()
-    if len(counts) < 2 or len(counts) * LEAST > len(pairs):
-        raise DataError(
-            f"{where}: column {label!r} holds {len(counts)} different values in {len(pairs)} rows "
-            f"with a text; give two classes at least, and {LEAST} rows for each."
-        )
-    try:
-        return sorted(counts, key=float)
-    except ValueError:
-        return sorted(counts)
-
-
-def _rows(path: str | None, columns: str) -> Iterator[Row]:
-    """Yield text and class of each row that has a text."""
+def read_files(
+    path: str | None,
+    columns: str = COLUMNS,
+    *,
+    test: str | float = HELD_OUT,
+    validation: str | float = HELD_OUT,
+) -> Files:
+    """Read the files of a table; arguments and errors as `table`."""
     if path is None:
         raise ConfigError(
             "table: no file is given; name a .csv, .tsv or .jsonl of yours, on the command line by "
             "--data."
         )
-    names = tuple(name.strip() for name in columns.split(","))
-    if len(names) != 2 or not all(names):
+    pairs, named, skipped = _read(path, columns)
+    held_out: dict[str, list[Row] | float] = {}
+    for part, value in (("test", test), ("validation", validation)):
+        share = share_of(value)
+        if share is not None:
+            held_out[part] = check_share(part, share)
+            continue
+        held_out[part], _, more = _read(str(value), columns)
+        skipped += more
+    shares = sum(value for value in held_out.values() if isinstance(value, float))
+    if shares >= 1.0:
         raise ConfigError(
-            f"columns {columns!r}: name the column of texts and that of classes, such as {COLUMNS}."
+            f"test and validation take {shares:.0%} of the rows; leave some to learn."
         )
-    place = Path(path)
-    kind = (place.with_suffix("") if place.suffix in OPENERS else place).suffix.lower()
-    read = _read_separated if kind in SEPARATORS else _read_json
-    if kind not in SEPARATORS and kind not in JSON_LINES:
-        raise ConfigError(f"table: {path} is no .csv, .tsv or .jsonl, plain, .gz or .xz.")
-    for number, (text, label) in read(path, kind, *names):
-        if not text.strip():
-            continue
-        if not label.strip():
-            raise DataError(f"{path}, row {number}, has a text and no {names[1]}; give each one.")
-        yield text, label.strip()
-
-
-def _read_separated(path: str, kind: str, text: str, label: str) -> Iterator[tuple[int, Row]]:
-    # strict: a stray quote would swallow all rows up to the next one
-    reader = csv.DictReader(
-        _decode_lines(path), delimiter=SEPARATORS[kind], restval="", strict=True
-    )
-    try:
-        names = list(reader.fieldnames or ())
-        if not {text, label} <= set(names):
-            _refuse_columns(path, names, text, label)
-        if repeated := [name for name in (text, label) if names.count(name) > 1]:
-            raise DataError(f"{path} has several columns {repeated[0]!r}; name each but once.")
-        for number, row in enumerate(reader, 1):
-            yield number, (row[text], row[label])
-    except csv.Error as error:
-        raise DataError(
-            f"{path}, line {reader.reader.line_num}, cannot be read ({error}); a text with quotes, "
-            "separators or several lines must be quoted, its own quotes doubled."
-        ) from error
-
-
-def _read_json(path: str, _: str, text: str, label: str) -> Iterator[tuple[int, Row]]:
-    for number, line in enumerate(_decode_lines(path), 1):
-        if not line.strip():
-            continue
-        try:
-            row = json.loads(line, parse_constant=lambda _: None)  # NaN is a missing value
-        except (ValueError, RecursionError) as error:
-            raise DataError(f"{path}, line {number}, is not JSON ({error!s:.200}).") from error
-        if not isinstance(row, dict) or not {text, label} <= set(row):
-            _refuse_columns(path, row if isinstance(row, dict) else (), text, label)
-        values = ("" if value is None else value for value in (row[text], row[label]))
-        yield number, tuple(v if isinstance(v, str) else json.dumps(v) for v in values)
-
-
-def _decode_lines(path: str) -> Iterator[str]:
-    """Yield the lines with an end each, which a text in quotes may hold."""
-    for number, line in enumerate(lines(path), 1):
-        try:
-            yield line.decode("utf-8-sig" if number == 1 else "utf-8") + "\n"
-        except UnicodeDecodeError as error:
+    names = _classes(pairs, path, named[1])
+    for part, rows in held_out.items():
+        if isinstance(rows, list) and (strange := {label for _, label in rows} - set(names)):
             raise DataError(
-                f"{path}, line {number}, is not UTF-8; save the table in that encoding."
-            ) from error
-
-
-def _refuse_columns(path: str, there: Iterable[str], text: str, label: str) -> NoReturn:
-    names = [str(name) for name in there]
-    more = ", ..." if len(names) > SHOWN else ""
-    raise DataError(
-        f"{path} has no columns {text!r} and {label!r} but {', '.join(names[:SHOWN]) or 'none'}"
-        f"{more}; name that of the texts and that of the classes, on the command line by "
-        "--columns TEXT,LABEL."
+                f"the file for {part} has the class {min(strange)!r}, which no row of {path} has; "
+                "give rows of each class to learn from, or leave it out."
+            )
+    notes = [f"{skipped:,} rows without a text were skipped"] if skipped else []
+    taken = {text for rows in held_out.values() if isinstance(rows, list) for text, _ in rows}
+    kept = [row for row in pairs if row[0] not in taken]
+    if len(kept) < len(pairs):
+        notes.append(
+            f"{len(pairs) - len(kept):,} rows whose text is in the file for test or validation "
+            "were left out of the training"
+        )
+    return Files(
+        columns=named, classes=tuple(names), pairs=kept, held_out=held_out, notes=tuple(notes)
     )
+
+
+def share_of(value: str | float) -> float | None:
+    """Return the number that a share is; None for the name of a file.
+
+    Example:
+        >>> share_of("0.2"), share_of("test.csv")
+        (0.2, None)
+    """
+    try:
+        return float(value)
+    except ValueError:
+        return None
+
+
+def check_share(part: str, share: float) -> float:
+    """Return a share of the rows; raise ConfigError for one that leaves none for a part."""
+    if not 0.0 < share < 1.0:
+        raise ConfigError(f"{part}={share:g}; give a share between 0 and 1, or a file.")
+    return share
+
+
+def _read(path: str, columns: str) -> tuple[list[Row], tuple[str, str], int]:
+    """Return text and class of each row that has a text, the columns, and how many have none."""
+    there, rows = read_rows(path)
+    named = split_columns(columns, there)
+    if named is None:
+        raise ConfigError(
+            f"columns {columns!r}: name the column of texts and that of classes, such as {COLUMNS};"
+            " a name that holds a comma is quoted."
+        )
+    text, label = named
+    if not {text, label} <= set(there):
+        refuse_columns(path, there, named, hint=_advice(rows))
+    if repeated := [name for name in named if there.count(name) > 1]:
+        raise DataError(f"{path} has several columns {repeated[0]!r}; name each but once.")
+    pairs, skipped = [], 0
+    for number, row in rows:
+        if not {text, label} <= set(row):
+            refuse_columns(f"{path}, row {number},", row, named, hint="give every row both.")
+        if isinstance(row[label], (list, dict)):
+            _refuse_lists(path, label, as_text(row[label]))
+        words, name = as_text(row[text]), as_text(row[label]).strip()
+        if not words.strip():
+            skipped += 1
+        elif not name:
+            raise DataError(f"{path}, row {number}, has a text and no {label}; give each one.")
+        else:
+            pairs.append((words, name))
+    return pairs, named, skipped
+
+
+def _advice(rows: Iterator[tuple[int, dict[str, object]]]) -> str:
+    """Return what to give as columns, guessed by the first rows."""
+    advice = "name that of the texts and that of the classes, on the command line by --columns"
+    guessed = guess_columns([row for _, row in islice(rows, GUESSED)])
+    return (
+        f"{advice} TEXT,LABEL." if guessed is None else f'{advice}, such as "{",".join(guessed)}".'
+    )
+
+
+def guess_columns(rows: Sequence[dict[str, object]]) -> tuple[str, str] | None:
+    """Return the columns that look like texts and classes: the longest, and one of few values.
+
+    Example:
+        >>> rows = [{"id": n, "review": f"a nice dress {n}", "stars": n % 2} for n in range(8)]
+        >>> guess_columns(rows)
+        ('review', 'stars')
+    """
+    if not rows:
+        return None
+    values = {name: [as_text(row.get(name)) for row in rows] for name in rows[0]}
+    text = max(values, key=lambda name: sum(map(len, values[name])))
+    few = {name: len(set(column)) for name, column in values.items() if name != text}
+    few = {name: count for name, count in few.items() if 2 <= count <= len(rows) / LEAST}
+    return (text, min(few, key=lambda name: few[name])) if few else None
+
+
+def _classes(pairs: list[Row], where: str, column: str) -> list[str]:
+    counts = Counter(label for _, label in pairs)
+    numbers = _numbers(counts)
+    fractions = numbers is not None and any(number % 1 for number in numbers)
+    rare = len(counts) * LEAST > len(pairs)
+    if numbers is not None and ((fractions and len(counts) > LEVELS) or (rare and len(counts) > 2)):
+        raise DataError(
+            f"{where}: column {column!r} holds {len(counts):,} different numbers in {len(pairs):,} "
+            "rows, which is a quantity to be predicted (regression), and a comparison predicts "
+            "classes; cut it into ranges, such as low, middle and high, in a column of its own."
+        )
+    _check_single(counts, len(pairs), where, column)
+    if len(counts) < 2 or rare:
+        raise DataError(
+            f"{where}: column {column!r} holds {len(counts)} different values in {len(pairs)} rows "
+            f"with a text; give two classes at least, and {LEAST} rows for each."
+        )
+    return sorted(counts, key=float) if numbers is not None else sorted(counts)
+
+
+def _numbers(labels: Counter[str]) -> list[float] | None:
+    try:
+        return [float(label) for label in labels]
+    except ValueError:
+        return None
+
+
+def _check_single(counts: Counter[str], rows: int, where: str, column: str) -> None:
+    """Refuse a column of lists: labels that recur in combinations with others."""
+    for separator in (";", "|", ","):
+        lists = {label: label.split(separator) for label in counts if separator in label}
+        parts = Counter(part.strip() for each in lists.values() for part in each)
+        parts |= Counter(label for label in counts if label not in lists)
+        several = sum(counts[label] for label in lists)
+        if several >= SEVERAL * rows and len(parts) < len(counts):
+            _refuse_lists(where, column, next(iter(lists)))
+
+
+def _refuse_lists(where: str, column: str, example: str) -> None:
+    raise DataError(
+        f"{where}: column {column!r} names several labels of a row, such as {example!r:.60} "
+        "(multi-label), and a comparison predicts one class of each; give a column with one, such "
+        "as whether a row has a certain label."
+    )
+
+
+def _parts(files: Files, *, stratify: bool) -> dict[str, list[Row]]:
+    """Return the rows of each part; texts that are equal are in the same one."""
+    shares = {part: rows for part, rows in files.held_out.items() if isinstance(rows, float)}
+    place = parts_of_keys(files.pairs, shares) if stratify else _hashed(files.pairs, shares)
+    parts: dict[str, list[Row]] = {"train": [], "validation": [], "test": []}
+    for text, label in files.pairs:
+        parts[place.get(text, "train")].append((text, label))
+    return parts | {part: r for part, r in files.held_out.items() if isinstance(r, list)}
+
+
+def _hashed(pairs: list[Row], shares: dict[str, float]) -> dict[str, str]:
+    """Return the part of each text that is not for training, by its sha1 alone."""
+    place: dict[str, str] = {}
+    for text, _ in pairs:
+        at = sha1_of(text) / (1 << 160)
+        for part, share in shares.items():
+            if 0.0 <= at < share:
+                place[text] = part
+            at -= share
+    return place

@@ -48,6 +48,7 @@ def digits() -> Dataset:
         validation=validation,
         test=test,
         num_classes=10,
+        white=16.0,
         mean=pixels.mean().item(),
         std=pixels.std(correction=0).item(),
     )
@@ -231,6 +232,7 @@ def cifar10_jpeg(
         title="CIFAR-10 from JPEG files, 32x32 pixels",
         source="Krizhevsky 2009, compressed with loss",
         num_classes=len(CIFAR10_CLASSES),
+        class_names=CIFAR10_CLASSES,
         rows=rows,
         side=side,
     )
@@ -312,6 +314,7 @@ def tiny_imagenet_100(
         title=f"Tiny ImageNet, {count} of its 200 classes, {pixels}x{pixels} pixels",
         source="Stanford CS231n, pictures of ImageNet (research and education only)",
         num_classes=TINY_CLASSES,
+        class_names=names,
         rows=rows,
         classes=classes,
         side=side,

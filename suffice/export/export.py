@@ -16,7 +16,6 @@ import torch
 from safetensors.torch import save as serialise
 from torch import nn
 
-from suffice.convert.folder import classifier_kind, load_classifier
 from suffice.convert.sources import Source, hugging_face, open_source, tensors_for
 from suffice.convert.sources.decoders import GPT2
 from suffice.errors import CheckpointError, ConfigError, DataError, unknown
@@ -90,10 +89,7 @@ def export(
 
 def open_model(path: Path, *, tokenizer: Path | None = None) -> tuple[Source, bool]:
     """Return the model at a path in float32, and whether its weights were packed."""
-    if classifier_kind(path):
-        source = load_classifier(path)
-    else:
-        source = open_source(path, tokenizer=tokenizer)
+    source = open_source(path, tokenizer=tokenizer)
     packed = bool(schemes_of(source.model))
     unpack(source.model)
     source.model.float().eval().requires_grad_(False)
@@ -234,6 +230,9 @@ def _write_manifest(
             "end": source.tokenizer.end,
             "rule": "begin stands before a text and end behind it; the file adds neither by itself",
         }
+    for name in ("classes", "preparation"):
+        if name in source.facts:
+            manifest[name] = source.facts[name]
     if architecture is not None:
         manifest["architecture"] = architecture
     if module is not None:

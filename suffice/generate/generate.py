@@ -197,15 +197,6 @@ def _limits(lm: CausalModel) -> Iterator[tuple[int, str]]:
             yield limit, f"where {name} in block {number} reaches {limit}"
 
 
-def token_budget(lm: CausalModel, memory: Memory, prompt: int) -> int | None:
-    """Return how many tokens can follow a prompt of so many; None = any number.
-
-    The last new token is not read again, so prompt + new - 1 tokens are.
-    """
-    limits = [limit for limit in (memory.capacity, max_length(lm)) if limit is not None]
-    return max(0, min(limits) - prompt + 1) if limits else None
-
-
 def check_fits(lm: CausalModel, memory: Memory, *, prompt: int, longest: int, new: int) -> None:
     """Raise if a text has more tokens than the model or the memory can hold.
 
@@ -219,7 +210,8 @@ def check_fits(lm: CausalModel, memory: Memory, *, prompt: int, longest: int, ne
         if new and length + new - 1 > limit:
             raise ConfigError(
                 f"a prompt of {length} and {new} new tokens need {length + new - 1} positions "
-                f"{part}; generate fewer tokens, or shorten the prompt."
+                f"{part}; generate fewer tokens, shorten the prompt, or call "
+                "suffice.generate.slide, which goes on behind the latest half of the text."
             )
 
 

@@ -12,6 +12,11 @@ if find_spec("transformers") is None:
 from suffice.hf.attention import check_servable, register_pattern
 from suffice.hf.auto import convert, hf_tokenizer, register, write_auto_map
 from suffice.hf.cache import SufficeCache
+from suffice.hf.classifiers import (
+    SufficeClassifierConfig,
+    SufficeImageClassifier,
+    SufficeTextClassifier,
+)
 from suffice.hf.config import SufficeConfig, SufficeViTConfig
 from suffice.hf.heads import (
     SufficeForCausalLM,
@@ -25,11 +30,14 @@ register()
 
 __all__ = [
     "SufficeCache",
+    "SufficeClassifierConfig",
     "SufficeConfig",
     "SufficeForCausalLM",
     "SufficeForImageClassification",
     "SufficeForSequenceClassification",
+    "SufficeImageClassifier",
     "SufficeModel",
+    "SufficeTextClassifier",
     "SufficeViTConfig",
     "check_servable",
     "convert",

@@ -18,6 +18,11 @@ from transformers import (
 from suffice.convert.sources.weights import read_json
 from suffice.errors import CheckpointError
 from suffice.files import write_atomic
+from suffice.hf.classifiers import (
+    SufficeClassifierConfig,
+    SufficeImageClassifier,
+    SufficeTextClassifier,
+)
 from suffice.hf.config import SufficeConfig, SufficeViTConfig
 from suffice.hf.heads import (
     SufficeForCausalLM,
@@ -46,6 +51,13 @@ def register() -> None:
     """Register this library's models with the Auto classes of transformers; idempotent."""
     AutoConfig.register("suffice", SufficeConfig, exist_ok=True)
     AutoConfig.register("suffice_vit", SufficeViTConfig, exist_ok=True)
+    AutoConfig.register("suffice_classifier", SufficeClassifierConfig, exist_ok=True)
+    AutoModelForSequenceClassification.register(
+        SufficeClassifierConfig, SufficeTextClassifier, exist_ok=True
+    )
+    AutoModelForImageClassification.register(
+        SufficeClassifierConfig, SufficeImageClassifier, exist_ok=True
+    )
     AutoModel.register(SufficeConfig, SufficeModel, exist_ok=True)
     AutoModelForCausalLM.register(SufficeConfig, SufficeForCausalLM, exist_ok=True)
     AutoModelForSequenceClassification.register(

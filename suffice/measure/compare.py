@@ -11,18 +11,33 @@ import torch
 from rich.console import Console
 
 from suffice.data import Dataset, load
+from suffice.data.survey import Survey, guess_accuracy, survey
+from suffice.errors import ConfigError
+from suffice.measure import before
+from suffice.measure.board import Board
 from suffice.measure.machine import machine_facts, software_versions, source_commit
 from suffice.measure.plan import Plan, run_folder
 from suffice.measure.processes import first, losing, together
-from suffice.measure.results import Cell, Results, Speed, cell_path, read_cell, write_results
+from suffice.measure.results import (
+    Cell,
+    Results,
+    Speed,
+    cell_path,
+    read_cell,
+    with_rows,
+    write_results,
+)
+from suffice.measure.sequential import FIRST
 from suffice.measure.timing import interleave, peak_bytes
 from suffice.measure.training import check_scores, train_cell
+from suffice.measure.verdict import UNDECIDED, hopeless, judge
 from suffice.train import Processes, processes, resolve_device, show
 from suffice.train.evaluate import ModelInputs
 
 ROUNDS = 15
 WARM_UP = 3  # calls
 SAMPLE_SECONDS = 0.02
+PATIENCE = 60.0  # seconds, in which every job of a cluster has written the same plan
 
 
 def compare(
@@ -33,8 +48,11 @@ def compare(
     resume: bool = False,
     quiet: bool = False,
     command: str = "compare()",
-) -> Results:
+    share: tuple[int, int] | None = None,
+) -> Results | None:
     """Run a plan and return the results, which are also written to the folder.
+
+    With `plan.auto` a mechanism gets no further seed once it is decided, or will hardly be.
 
     Cells are trained seed by seed, all mechanisms of a seed one after the other, from the same
     random state and in the same order of the data. Each finished cell is written at once, so an
@@ -42,15 +60,30 @@ def compare(
     all mechanisms are timed in turn. Under torchrun the processes share every batch; the first
     one writes and times; the others return no speeds.
 
+    Jobs that share a folder each train a share (i, n) of the cells, every n-th from the i-th on,
+    and return None. A last call without a share reads their cells, trains what is missing, and
+    returns the results.
     """
     started, clock = datetime.now(timezone.utc), time.monotonic()
     progress_console = None if quiet else console
     with processes(plan.device) as group, losing(group), ExitStack() as stack:
-        first(group, lambda: stack.enter_context(run_folder(folder).locked()))
-        first(group, lambda: plan.claim(folder, resume=resume))
+        if share is not None and plan.auto:
+            raise ConfigError(
+                "--cells with --seeds auto: which seeds are needed is known only after the others; "
+                "give a number of seeds."
+            )
+        if share is None:
+            first(group, lambda: stack.enter_context(run_folder(folder).locked()))
+            first(group, lambda: plan.claim(folder, resume=resume))
         dataset = _load(plan, group, progress_console)
         check_scores(dataset)
-        cells = _train_all(plan, dataset, folder, group, console, quiet)
+        facts = survey(dataset)
+        if not quiet:
+            first(group, lambda: before.show(facts, plan, console))
+        keys = plan.cells if share is None else plan.cells[share[0] - 1 :: share[1]]
+        cells = _train_all(plan, keys, dataset, facts, folder, group, console, quiet)
+        if share is not None:
+            return None
         speeds = first(group, lambda: time_all(plan, dataset, progress_console)) or ()
         results = Results(
             task=plan.recipe.task,
@@ -59,8 +92,12 @@ def compare(
             margin=plan.margin,
             baseline=plan.baseline,
             answers=int(dataset.test.answers.sum()) / len(dataset.test),
-            chance=dataset.chance,
+            chance=guess_accuracy(dataset),
+            majority=dataset.majority,
+            data=facts,
             scale=plan.recipe.scale,
+            metric=plan.metric,
+            most_seeds=plan.seeds if plan.auto else None,
             cells=tuple(cells),
             speeds=speeds,
             machine=machine_facts(),
@@ -71,12 +108,15 @@ def compare(
             seconds=round(time.monotonic() - clock, 1),
         )
         first(group, lambda: write_results(folder / "results.json", results))
-    return results
+    return with_rows(results, folder)
 
 
-def claim(plan: Plan, folder: Path, *, resume: bool) -> None:
-    """Write the plan to a folder as `compare` does, without training anything."""
-    with run_folder(folder).locked():
+def claim(plan: Plan, folder: Path, *, resume: bool, shared: bool = False) -> None:
+    """Write the plan to a folder as `compare` does, without training anything.
+
+    Jobs that share a folder wait for each other's writing.
+    """
+    with run_folder(folder).locked(patience=PATIENCE if shared else 0.0):
         plan.claim(folder, resume=resume)
 
 
@@ -89,22 +129,80 @@ def _load(plan: Plan, group: Processes, console: Console | None) -> Dataset:
 
 def _train_all(
     plan: Plan,
+    keys: list[tuple[str, int, int]],
     dataset: Dataset,
+    facts: Survey,
     folder: Path,
     group: Processes,
     console: Console,
     quiet: bool,
 ) -> list[Cell]:
-    """Train every cell that is not on disk yet; return all in the plan's order."""
-    exists = [group.is_main and cell_path(folder, *key).exists() for key in plan.cells]
+    """Train every one of these cells that is not on disk yet; return all in their order."""
+    exists = [group.is_main and cell_path(folder, *key).exists() for key in keys]
     exists = group.broadcast(torch.tensor(exists)).tolist()
-    finished = [key for key, is_there in zip(plan.cells, exists, strict=True) if is_there]
+    finished = [key for key, is_there in zip(keys, exists, strict=True) if is_there]
     cells = together(group, lambda: {key: read_cell(folder, *key) for key in finished})
-    with show(console, cells=len(plan.cells), done=len(cells), quiet=quiet) as progress:
-        for key in plan.cells:
-            if key not in cells:
-                cells[key] = train_cell(plan, key, dataset, folder, group, progress)
-    return [cells[key] for key in plan.cells]
+    board = Board(plan, facts, list(cells.values()))
+    options = {"cells": len(keys), "done": len(cells), "quiet": quiet}
+    closed: set[tuple[str, int]] = set()
+    with show(console, **options, table=board.table) as progress:
+        for key in keys:
+            if plan.auto and key[:2] == plan.pairs[0] and key[2] >= FIRST:
+                closed = _closed(plan, folder, list(cells.values()), group)
+            if key in cells or key[:2] in closed:
+                continue
+            cells[key] = train_cell(plan, key, dataset, folder, group, progress)
+            progress.finish(board.add(cells[key]))
+            if key == (*plan.pairs[-1], 1) and not quiet and group.is_main:
+                _say(before.after_two_seeds(list(cells.values()), plan), console)
+    return [cells[key] for key in keys if key in cells]
+
+
+def _closed(plan: Plan, folder: Path, cells: list[Cell], group: Processes) -> set[tuple[str, int]]:
+    """Return every (mechanism, heads) that needs no further seed: decided, or hardly ever to be.
+
+    The baseline goes on as long as anything with as many heads is open.
+    """
+    closed = first(group, lambda: [pair in _look(plan, folder, cells) for pair in plan.pairs])
+    flags = group.broadcast(torch.tensor(closed or [False] * len(plan.pairs)))
+    return {pair for pair, flag in zip(plan.pairs, flags.tolist(), strict=True) if flag}
+
+
+def _look(plan: Plan, folder: Path, cells: list[Cell]) -> set[tuple[str, int]]:
+    results = Results(
+        task=plan.recipe.task,
+        recipe=plan.recipe.name,
+        title=plan.recipe.title,
+        margin=plan.margin,
+        baseline=plan.baseline,
+        metric=plan.metric,
+        most_seeds=plan.seeds,
+        scale=plan.recipe.scale,
+        cells=tuple(cells),
+        speeds=(),
+        machine={},
+        versions={},
+        commit=None,
+        command="",
+        started="",
+        seconds=0.0,
+    )
+    verdict = judge(with_rows(results, folder))
+    closed = {
+        (c.mechanism, c.num_heads)
+        for c in verdict.comparisons
+        if c.sufficiency != UNDECIDED or hopeless(c, plan.margin, plan.seeds)
+    }
+    for heads in plan.heads:
+        others = {pair for pair in plan.pairs if pair[1] == heads and pair[0] != plan.baseline}
+        if others <= closed:
+            closed.add((plan.baseline, heads))
+    return closed
+
+
+def _say(line: str | None, console: Console) -> None:
+    if line is not None:
+        console.print(line, markup=False, highlight=False, soft_wrap=True)
 
 
 def time_all(plan: Plan, dataset: Dataset, console: Console | None = None) -> tuple[Speed, ...]:

@@ -91,3 +91,45 @@ def _memory_bytes() -> int | None:
     if not names <= set(getattr(os, "sysconf_names", {})):
         return None
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+
+
+RAPL = Path("/sys/class/powercap")
+
+
+class EnergyMeter:
+    """Counts the energy of the processor packages from when it is made, by RAPL counters.
+
+    Args:
+        folder: of the counters; each package has energy_uj, microjoules that start anew after
+            max_energy_range_uj.
+    """
+
+    def __init__(self, folder: Path = RAPL) -> None:
+        self._counters = sorted(folder.glob("intel-rapl:[0-9]*"))
+        self._counters = [path for path in self._counters if path.name.count(":") == 1]
+        self._begin = self._read()
+
+    def _read(self) -> dict[Path, int]:
+        values = {}
+        for counter in self._counters:
+            try:
+                values[counter] = int((counter / "energy_uj").read_text())
+            except (OSError, ValueError):  # often readable by root alone
+                continue
+        return values
+
+    def joules(self) -> float | None:
+        """Return the energy since then, None where the machine does not tell it.
+
+        A counter that started anew more than once in between is undercounted.
+        """
+        now = self._read()
+        if not self._begin or now.keys() != self._begin.keys():
+            return None
+        total = 0
+        for counter, begin in self._begin.items():
+            used = now[counter] - begin
+            if used < 0:
+                used += int((counter / "max_energy_range_uj").read_text())
+            total += used
+        return total / 1e6

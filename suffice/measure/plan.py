@@ -12,9 +12,11 @@ from typing import Any
 from suffice.data.files import digest, resolve
 from suffice.errors import ConfigError
 from suffice.files import RunFolder, changed_settings, flatten, read_record
+from suffice.measure.metrics import check_metric
 from suffice.measure.results import check_margin
+from suffice.measure.sequential import FIRST
 from suffice.recipes import Recipe
-from suffice.recipes.own_data import path_of
+from suffice.recipes.own_data import files_of
 
 FILE = "plan.json"
 MARGIN = 0.01  # of test accuracy, a fraction: what may be lost unless the user says otherwise
@@ -32,7 +34,9 @@ class Plan:
         heads: numbers of heads; mechanisms are compared at equal heads.
         seeds: how many, 0 .. seeds - 1.
         baseline: the mechanism that all others are compared with.
-        margin: how much test accuracy may be lost and still suffice, a fraction.
+        margin: how much of the metric may be lost and still suffice, a fraction.
+        metric: what the verdict is about, see `suffice.measure.metrics`.
+        auto: whether seeds are added one by one where a verdict is open; `seeds` are the most.
         device: "cpu" or "cuda".
 
     Raises:
@@ -45,6 +49,8 @@ class Plan:
     seeds: int
     baseline: str
     margin: float = MARGIN
+    metric: str = "accuracy"
+    auto: bool = False
     device: str = "cpu"
 
     def __post_init__(self) -> None:
@@ -59,7 +65,10 @@ class Plan:
                 f"the baseline {self.baseline!r} is not among the mechanisms "
                 f"{', '.join(self.mechanisms)}; add it, or name one of them with --baseline."
             )
+        if self.auto and self.seeds < FIRST:
+            raise ConfigError(f"seeds=auto:{self.seeds}; give at least auto:{FIRST}.")
         check_margin(self.margin)
+        check_metric(self.metric)
         for mechanism, heads in self.pairs:
             self.recipe.specs(mechanism, heads)
 
@@ -97,6 +106,8 @@ class Plan:
             "seeds": self.seeds,
             "baseline": self.baseline,
             "margin": self.margin,
+            "metric": self.metric,
+            "auto": self.auto,
             "device": self.device,
             "data": data_digest(self.recipe),
         }
@@ -133,6 +144,8 @@ class SavedPlan:
     margin: float
     device: str
     data: str | None = None
+    metric: str = "accuracy"
+    auto: bool = False
 
 
 def run_folder(folder: Path) -> RunFolder:
@@ -152,16 +165,16 @@ def read_plan(folder: Path) -> SavedPlan:
 
 def data_digest(recipe: Recipe) -> str | None:
     """Return the digest of the user's own files that a recipe reads, None if it reads none."""
-    path = path_of(recipe)
-    return None if path is None else digest(resolve(path))
+    digests = [digest(resolve(path)) for path in files_of(recipe)]
+    return " ".join(digests) or None
 
 
 def check_data(folder: Path, expected: str | None, recipe: Recipe) -> None:
     """Refuse a folder whose cells were trained on other files of the user's."""
     if expected != data_digest(recipe):
         raise ConfigError(
-            f"the cells in {folder} were trained on other data: the files at {path_of(recipe)} "
-            "have changed since; restore them, or name another folder with --out."
+            f"the cells in {folder} were trained on other data: {', '.join(files_of(recipe))} "
+            "changed since; restore them, or name another folder with --out."
         )
 
 

@@ -8,15 +8,18 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
+import re
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypedDict
-from urllib.parse import quote
+from urllib.parse import quote, unquote
 
+from suffice.data.survey import Survey
 from suffice.errors import ConfigError, DataError, unknown
 from suffice.files import read_json, write_json
+from suffice.measure.answers import Answers, Key, path_of, read_answers
 from suffice.recipes import SCALES
 from suffice.records import decode, encode
 
@@ -47,14 +50,16 @@ class Cell:
         best_epoch: the epoch whose weights were scored, from 1.
         stopped_early: whether training ended before the last planned epoch.
         seconds_per_epoch: typical (median) training time of an epoch, in seconds.
-        train_loss: loss of the scored weights on the training split.
-        train_accuracy: accuracy of the scored weights on the training split.
+        train_loss: loss of the scored weights on the training split; None where somebody's own
+            loop does not tell it.
+        train_accuracy: accuracy of the scored weights on the training split, likewise.
         train_top5: top-5 accuracy there, None with 5 classes or fewer.
-        test_loss: loss on the test split.
+        test_loss: loss on the test split, likewise.
         test_accuracy: accuracy on the test split.
         test_top5: top-5 accuracy there, None with 5 classes or fewer.
         scores: further figures of the test split by name, see `suffice.measure.training`.
         signatures: how a score was computed, for those of which there are variants.
+        joules: energy of the processor while it was trained; None where the machine does not tell.
 
     Raises:
         ConfigError: if a count is negative, an accuracy is outside 0 to 1, or a signature is of no
@@ -71,14 +76,15 @@ class Cell:
     best_epoch: int
     stopped_early: bool
     seconds_per_epoch: float
-    train_loss: float
-    train_accuracy: float
+    train_loss: float | None
+    train_accuracy: float | None
     train_top5: float | None
-    test_loss: float
+    test_loss: float | None
     test_accuracy: float
     test_top5: float | None
     scores: dict[str, float] = field(default_factory=dict)
     signatures: dict[str, str] = field(default_factory=dict)
+    joules: float | None = None
 
     def __post_init__(self) -> None:
         refuse_below(self, 1, "num_heads")
@@ -151,7 +157,15 @@ class Results:
         seconds: how long it all took.
         answers: asked for in a row of the test split, mean; 1 where a row is one answer.
         chance: accuracy of a guess that has not found the answer, None where it is not known.
+        majority: accuracy on the test rows of always giving the class most frequent in training,
+            None where tokens have labels.
+        data: counts of the data set; None in results that are older than these.
         scale: "paper" for the recipe's own sizes, "small" for its small twin.
+        metric: name of what the verdict is about, see `suffice.measure.metrics`.
+        most_seeds: of a comparison that added seeds until a verdict stood, the most that it would
+            have trained; None where their number was fixed before.
+        rows: what the models answered on each test row, by mechanism, heads and seed; kept in files
+            of their own beside the results. Cells that are older have none.
 
     Raises:
         ConfigError: if the margin is not a fraction from 0 to below 1, chance is no accuracy, a
@@ -174,7 +188,12 @@ class Results:
     seconds: float
     answers: float = 1.0
     chance: float | None = None
+    majority: float | None = None
+    data: Survey | None = None
     scale: str = "paper"
+    metric: str = "accuracy"
+    most_seeds: int | None = None
+    rows: Mapping[Key, Answers] = field(default_factory=dict, compare=False, repr=False)
 
     def __post_init__(self) -> None:
         check_margin(self.margin)
@@ -202,7 +221,9 @@ class Results:
 
     def to_json(self) -> dict[str, Any]:
         """Return plain dicts and lists; numbers that JSON lacks become "nan", "inf", "-inf"."""
-        return encode(dataclasses.asdict(self))
+        plain = dataclasses.asdict(dataclasses.replace(self, rows={}))
+        del plain["rows"]
+        return encode(plain)
 
     @staticmethod
     def from_json(data: object, *, where: str) -> Results:
@@ -255,6 +276,17 @@ def cell_path(folder: Path, mechanism: str, num_heads: int, seed: int) -> Path:
     return folder / "cells" / f"{quote(mechanism, safe='')}-h{num_heads}-s{seed}.json"
 
 
+def find_cells(folder: Path) -> list[tuple[str, int, int]]:
+    """Return mechanism, heads and seed of every cell that is written in a folder."""
+    keys = []
+    for path in sorted((folder / "cells").glob("*.json")):
+        parts = path.stem.rsplit("-", 2)
+        if len(parts) == 3 and re.fullmatch(r"h[0-9]+ s[0-9]+", " ".join(parts[1:])):
+            key = (unquote(parts[0]), int(parts[1][1:]), int(parts[2][1:]))
+            keys.append(key)
+    return keys
+
+
 def write_cell(folder: Path, cell: Cell) -> Path:
     """Write one finished cell and return its file."""
     path = cell_path(folder, *cell.key)
@@ -291,8 +323,19 @@ def write_results(path: Path, results: Results) -> None:
 
 
 def read_results(path: Path) -> Results:
-    """Read a whole comparison."""
-    return Results.from_json(read_json(path, advice=RERUN), where=str(path))
+    """Read a whole comparison, with the answers that are kept beside it."""
+    results = Results.from_json(read_json(path, advice=RERUN), where=str(path))
+    return with_rows(results, path.parent)
+
+
+def with_rows(results: Results, folder: Path) -> Results:
+    """Return results with the answers that the folder of their comparison keeps."""
+    rows = {
+        cell.key: answers
+        for cell in results.cells
+        if (answers := read_answers(path_of(folder, cell_path(folder, *cell.key).stem))) is not None
+    }
+    return dataclasses.replace(results, rows=rows)
 
 
 def _sha256(content: object) -> str:

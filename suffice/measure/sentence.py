@@ -3,12 +3,23 @@
 from __future__ import annotations
 
 import dataclasses
+from dataclasses import replace
 from typing import Any
 
+from suffice.measure.metrics import Metric
 from suffice.measure.results import Results
 from suffice.measure.statistics import Summary
 from suffice.measure.timing import ratio
-from suffice.measure.verdict import ALPHA, CAP, Comparison, Verdict
+from suffice.measure.verdict import (
+    ALPHA,
+    CAP,
+    LEVEL,
+    MIN_SEEDS,
+    UNDECIDED,
+    UNLEARNED,
+    Comparison,
+    Verdict,
+)
 from suffice.recipes import SMALL
 from suffice.records import encode
 
@@ -61,13 +72,26 @@ def decision(comparison: Comparison) -> str:
     Returns:
         "suffices", "does not suffice" or "undecided: ..." with the seeds that are missing.
     """
-    if comparison.sufficiency != "undecided":
+    if comparison.sufficiency != UNDECIDED:
         return comparison.sufficiency
     return f"undecided: {_missing(comparison)}"
 
 
+def claim(comparison: Comparison) -> str:
+    """Write whether a difference is shown.
+
+    Returns:
+        "better", "worse", "not tested", or "not shown" with its p value and the level it missed.
+    """
+    if comparison.p_value is None or comparison.claim in ("better", "worse"):
+        return comparison.claim
+    return f"{comparison.claim} (p = {comparison.p_value:.2g})"
+
+
 def sentence(verdict: Verdict, results: Results) -> str:
     """Return one sentence that names the mechanism that suffices and its numbers."""
+    if verdict.outcome == "unlearned":
+        return _sentence_unlearned(verdict)
     if verdict.winner is None:
         return _sentence_baseline(verdict)
     name = label(verdict.winner.mechanism, verdict.winner.num_heads)
@@ -76,23 +100,21 @@ def sentence(verdict: Verdict, results: Results) -> str:
     if verdict.outcome == "suffices":
         return f"{name} suffices: {evidence}; it needs {needs}."
     return (
-        f"undecided: {_missing(verdict.winner)}; {name} may suffice: {evidence}; it needs {needs}."
+        f"undecided: {name} may suffice: {evidence}; {_missing(verdict.winner)}; it needs {needs}."
     )
 
 
 def notes(verdict: Verdict, results: Results) -> list[str]:
     """List what else the comparison did and did not establish, one sentence each."""
     sentences = [] if results.scale == "paper" else [f"{SMALL.capitalize()}."]
+    if verdict.outcome == "unlearned":
+        sentences += [f"Change: {change}." for change in remedies(results)]
     if verdict.winner is not None:
         sentences += [_note_claim(verdict, verdict.winner), *_note_other_heads(verdict)]
     sentences += [_note_undecided(c) for c in _open_cheaper(verdict)]
     sentences += [_note_left_out(verdict, c) for c in verdict.comparisons if c.pairing.left_out]
-    if len(verdict.comparisons) > 1:
-        sentences.append(
-            f"Each 95% interval holds for its own mechanism, uncorrected for the "
-            f"{len(verdict.comparisons)} compared; better and worse are corrected "
-            f"(Holm, alpha {ALPHA})."
-        )
+    sentences += _note_interval(verdict, results)
+    sentences += _note_floors(verdict)
     sentences += _note_answers(results)
     sentences += _note_signatures(results)
     sentences.append(
@@ -100,6 +122,81 @@ def notes(verdict: Verdict, results: Results) -> list[str]:
         "lengths and hyperparameters were not tried."
     )
     return sentences
+
+
+def _note_interval(verdict: Verdict, results: Results) -> list[str]:
+    """State what the intervals cover, and what they are corrected for."""
+    judged = [c for c in verdict.comparisons if c.difference and c.difference.low is not None]
+    if not judged:
+        return []
+    rows = sorted({c.rows for c in judged if c.rows is not None})
+    if rows:
+        one = verdict.metric.kind == "share" and verdict.metric.name == "accuracy"
+        point = f"; one point is {rows[0] / 100:.3g} of them" if one else ""
+        sentences = [
+            f"The intervals cover other seeds and other test rows like these {rows[0]:,}{point}."
+        ]
+    else:
+        sentences = [
+            "The intervals cover seeds alone, as the answers to single test rows were not kept: "
+            "they hold for this test split."
+        ]
+    cheaper = [c for c in judged if c.cheaper and len(c.pairing.seeds) >= MIN_SEEDS]
+    if len(cheaper) > 1:
+        sentences.append(
+            f"The cheapest is chosen among {len(cheaper)}: the chance that any of them is falsely "
+            f"said to suffice is at most {(1 - LEVEL) / 2:.1%} (Holm), for which the intervals are "
+            "widened; better and worse are corrected likewise."
+        )
+    if results.most_seeds is not None:
+        sentences.append(
+            f"Seeds were added until the verdict stood, up to {results.most_seeds}; the intervals "
+            "hold however often one looked."
+        )
+    return sentences
+
+
+def _note_floors(verdict: Verdict) -> list[str]:
+    """State what a model that learned nothing scores, and whether the baseline is above it."""
+    sentences = []
+    for heads, floor in verdict.floors.items():
+        text = f"{floor.name} has {verdict.metric.title} {verdict.metric.write(floor.value)}"
+        name = label(verdict.baseline, heads)
+        if floor.learned is False and verdict.outcome != "unlearned":
+            text += f"; {name} is not clearly above it, so nothing is said of {count_heads(heads)}"
+        elif floor.learned is None:
+            text += f"; whether {name} is above it was not tested"
+        sentences.append(f"{text[0].upper()}{text[1:]}.")
+    return list(dict.fromkeys(sentences))
+
+
+def remedies(results: Results) -> list[str]:
+    """List what to change where a baseline learned nothing, most likely help first."""
+    cells = [cell for cell in results.cells if cell.mechanism == results.baseline and cell.epochs]
+    changes = []
+    if results.data is not None and results.data.cut is not None and results.data.cut > CUT:
+        changes.append(
+            f"read more of each text (--set length={2 * (results.data.read or 1)}): "
+            f"{results.data.cut:.0%} are longer than what is read"
+        )
+    if cells:
+        late = sum(cell.best_epoch >= len(cell.epochs) - 1 for cell in cells)
+        if 2 * late >= len(cells):
+            changes.append(
+                f"train longer (--epochs {3 * len(cells[0].epochs)}): the last epochs are the best"
+            )
+        else:
+            changes.append(
+                "train more gently (--set learning_rate=1e-4) or a smaller model (--set "
+                "d_model=32): the first epochs are the best, later ones only memorise"
+            )
+    changes.append("give more rows, or a task whose classes can be told from what is read")
+    if results.metric == "accuracy" and results.majority is not None:
+        changes.append("with rare classes judge by --metric balanced or macro-f1")
+    return changes
+
+
+CUT = 0.2  # share of texts longer than what is read from which on that is worth a word
 
 
 def _note_signatures(results: Results) -> list[str]:
@@ -110,57 +207,84 @@ def _note_signatures(results: Results) -> list[str]:
 
 def verdict_record(verdict: Verdict, results: Results) -> dict[str, Any]:
     """Return the verdict as plain values for JSON, with its sentence and notes."""
-    return {
-        "sentence": sentence(verdict, results),
-        "notes": notes(verdict, results),
-        **encode(dataclasses.asdict(verdict)),
-    }
+    plain = replace(
+        verdict,
+        metric=verdict.metric.name,
+        winner=None if verdict.winner is None else replace(verdict.winner, estimate=None),
+        comparisons=tuple(replace(c, estimate=None) for c in verdict.comparisons),
+    )
+    record = encode(dataclasses.asdict(plain))
+    for place, comparison in zip(record["comparisons"], verdict.comparisons, strict=True):
+        place["rows"] = comparison.rows
+        del place["estimate"]
+    if record["winner"] is not None:
+        record["winner"]["rows"] = verdict.winner.rows
+        del record["winner"]["estimate"]
+    return {"sentence": sentence(verdict, results), "notes": notes(verdict, results), **record}
 
 
 def _missing(comparison: Comparison) -> str:
     n = len(comparison.pairing.seeds)
     if n == 0:
         return "the baseline has no seed in common with it at this number of heads"
-    if n == 1:
-        return "a single seed gives no interval, train 5"
-    if comparison.more_seeds is None:
+    if n < MIN_SEEDS:
+        return f"{n} seed{'s' * (n > 1)} cannot give a verdict, 5 can"
+    if comparison.rows_short:
         return (
-            f"more seeds will not decide it at this margin (up to {CAP} more, if mean and sd stay)"
+            f"no number of seeds will decide it at this margin, the {comparison.rows:,} test rows "
+            "are too few"
         )
-    return f"about {comparison.more_seeds} more seed{'s' if comparison.more_seeds != 1 else ''}"
+    if comparison.more_seeds is None:
+        return f"more seeds will hardly decide it at this margin (up to {CAP} more)"
+    return f"about {comparison.more_seeds} more seed{'s' * (comparison.more_seeds != 1)} would tell"
 
 
 def _evidence(verdict: Verdict, comparison: Comparison) -> str:
-    ours = f"test accuracy {_accuracy(comparison.accuracy)}"
-    baseline = verdict.accuracies.get(comparison.num_heads)
+    metric = verdict.metric
+    ours = f"{metric.title} {_quality(metric, comparison.quality)}"
+    baseline = verdict.qualities.get(comparison.num_heads)
     margin = f"margin {margin_points(verdict.margin)}"
     if baseline is None or comparison.difference is None:
         return f"{ours}, {margin}"
     return (
-        f"{ours} against {verdict.baseline}'s {_accuracy(baseline)}, "
-        f"difference {interval(comparison.difference)}, {margin}"
+        f"{ours} against {verdict.baseline}'s {_quality(metric, baseline)}, difference "
+        f"{interval(comparison.difference, comparison.confidence, metric.unit)}, {margin}"
     )
 
 
-def _accuracy(summary: Summary) -> str:
-    if summary.sd is None:
-        return f"{summary.mean:.1%} (1 seed)"
-    return f"{summary.mean:.1%} (sd {100 * summary.sd:.1f}, {summary.n} seeds)"
+def _quality(metric: Metric, summary: Summary) -> str:
+    """Write the metric of one (mechanism, heads) and its spread over seeds."""
+    seeds = f"{summary.n} seed{'s' * (summary.n != 1)}"
+    if summary.sd is None or metric.kind == "perplexity":
+        return f"{metric.write(summary.mean)} ({seeds})"
+    sd = f"{100 * summary.sd:.1f}" if metric.kind == "share" else f"{summary.sd:.3f}"
+    return f"{metric.write(summary.mean)} (sd {sd}, {seeds})"
 
 
-def interval(difference: Summary) -> str:
-    """Write a mean difference with its interval, in points.
+def interval(difference: Summary, confidence: float = LEVEL, unit: str = "points") -> str:
+    """Write a mean difference with its interval.
 
     Example:
         >>> interval(Summary(n=5, mean=-0.002, sd=0.004, low=-0.007, high=0.003))
         '-0.20 points, 95% CI [-0.70, +0.30]'
-        >>> interval(Summary(n=1, mean=-0.002, sd=None, low=None, high=None))
-        '-0.20 points, no interval from one seed'
+        >>> interval(Summary(n=2, mean=-0.002, sd=0.1, low=None, high=None))
+        '-0.20 points, no interval from 2 seeds'
     """
-    text = f"{points(difference.mean)} points"
-    if difference.sd is None:
-        return f"{text}, no interval from one seed"
-    return f"{text}, 95% CI [{points(difference.low)}, {points(difference.high)}]"
+    text = f"{points(difference.mean)} {unit}"
+    if difference.low is None:
+        return f"{text}, no interval from {difference.n} seed{'s' * (difference.n != 1)}"
+    ends = f"[{points(difference.low)}, {points(difference.high)}]"
+    return f"{text}, {percentage(confidence)} CI {ends}"
+
+
+def percentage(confidence: float) -> str:
+    """Write a confidence.
+
+    Example:
+        >>> percentage(0.95), percentage(0.98333)
+        ('95%', '98.3%')
+    """
+    return f"{100 * confidence:.3g}%"
 
 
 def _needs(results: Results, comparison: Comparison) -> str:
@@ -181,15 +305,26 @@ def _needs(results: Results, comparison: Comparison) -> str:
     return " and ".join(parts)
 
 
+def _sentence_unlearned(verdict: Verdict) -> str:
+    """State that the baseline is not clearly above a model that learned nothing."""
+    heads, floor = max(verdict.floors.items(), key=lambda item: item[1].above.mean)
+    metric = verdict.metric
+    return (
+        f"{UNLEARNED}: {label(verdict.baseline, heads)} has {metric.title} "
+        f"{_quality(metric, verdict.qualities[heads])}, {floor.name} has "
+        f"{metric.write(floor.value)}, difference {interval(floor.above, unit=metric.unit)}; what "
+        "is compared here is noise."
+    )
+
+
 def _sentence_baseline(verdict: Verdict) -> str:
     """State that nothing cheaper suffices, and how far off the nearest is."""
-    best = max(verdict.accuracies.items(), key=lambda item: item[1].mean)
-    accuracy = f"{label(verdict.baseline, best[0])} has test accuracy {_accuracy(best[1])}"
+    best = max(verdict.qualities.items(), key=lambda item: item[1].mean)
+    metric = verdict.metric
+    quality = f"{label(verdict.baseline, best[0])} has {metric.title} {_quality(metric, best[1])}"
     cheaper = [c for c in verdict.comparisons if c.cheaper]
     if not cheaper:
-        return (
-            f"{verdict.baseline} stays: nothing cheaper by {verdict.by} was compared; {accuracy}."
-        )
+        return f"{verdict.baseline} stays: nothing cheaper by {verdict.by} was compared; {quality}."
     nearest = max(cheaper, key=lambda c: c.difference.mean)
     return (
         f"{verdict.baseline} stays: no cheaper mechanism suffices; "
@@ -204,7 +339,7 @@ def _open_cheaper(verdict: Verdict) -> list[Comparison]:
         c
         for c in verdict.comparisons
         if c.cheaper
-        and c.sufficiency == "undecided"
+        and c.sufficiency == UNDECIDED
         and c is not verdict.winner
         and (verdict.outcome != "suffices" or c.cost.order < verdict.winner.cost.order)
     ]
@@ -218,9 +353,7 @@ def _note_answers(results: Results) -> list[str]:
             f"A row asks for {results.answers:.3g} answers; accuracies and losses are over answers."
         )
     if results.chance is not None:
-        sentences.append(
-            f"A guess that has not found the answer has an accuracy of {results.chance:.1%}."
-        )
+        sentences.append(f"A blind guess has an accuracy of {results.chance:.1%}.")
     return sentences
 
 
@@ -228,11 +361,11 @@ def _note_claim(verdict: Verdict, winner: Comparison) -> str:
     name = label(winner.mechanism, winner.num_heads)
     if winner.p_value is None:
         return f"Whether {name} differs from {verdict.baseline} was not tested; it takes 3 seeds."
-    p_value = f"paired t-test, Holm-corrected p = {winner.p_value:.2g}"
-    if winner.claim == "no difference":
+    p_value = f"paired t test, Holm-corrected p = {winner.p_value:.2g}"
+    if winner.claim == "not shown":
         return (
-            f"Not shown that {name} is better or worse than {verdict.baseline} ({p_value}); "
-            "that none was found is no proof of equality."
+            f"Not shown that {name} is better or worse than {verdict.baseline} ({p_value}, "
+            f"p < {ALPHA} would show it); that is no proof of equality."
         )
     return f"{name} is {winner.claim} than {verdict.baseline} ({p_value}), whatever the margin."
 
@@ -240,12 +373,12 @@ def _note_claim(verdict: Verdict, winner: Comparison) -> str:
 def _note_other_heads(verdict: Verdict) -> list[str]:
     """Warn where the baseline does better with another number of heads."""
     heads = verdict.winner.num_heads
-    best = max(verdict.accuracies, key=lambda h: verdict.accuracies[h].mean)
-    if best == heads or heads not in verdict.accuracies:
+    best = max(verdict.qualities, key=lambda h: verdict.qualities[h].mean)
+    if best == heads or heads not in verdict.qualities:
         return []
     return [
         f"Mechanisms are compared at equal heads: {label(verdict.baseline, best)} has "
-        f"{_accuracy(verdict.accuracies[best])}, which was not held against "
+        f"{_quality(verdict.metric, verdict.qualities[best])}, which was not held against "
         f"{label(verdict.winner.mechanism, heads)}."
     ]
 

@@ -87,28 +87,6 @@ def pair(candidate: Mapping[int, float], baseline: Mapping[int, float]) -> Pairi
     )
 
 
-def paired_p(differences: Sequence[float]) -> float | None:
-    """Return the two-sided p value of the paired t-test that the mean difference is 0.
-
-    Equal differences have no spread to test against: p is 1 where they are 0 and 0 where not.
-    Fewer than two differences cannot be tested: None.
-
-    Example:
-        >>> paired_p([0.0, 0.0, 0.0]), paired_p([0.25, 0.25]), paired_p([0.25])
-        (1.0, 0.0, None)
-    """
-    n = len(differences)
-    if n < 2:
-        return None
-    mean = _mean(differences)
-    sd = _sd(differences, mean)
-    if sd == 0.0:
-        return 1.0 if abs(mean) <= EXACT else 0.0
-    from scipy.stats import t
-
-    return float(2 * t.sf(abs(mean) / (sd / math.sqrt(n)), n - 1))
-
-
 def holm(p_values: Sequence[float]) -> tuple[float, ...]:
     """Return Holm's adjusted p values, in the order given.
 

@@ -95,18 +95,23 @@ def summarise_times(samples: Sequence[float]) -> Times:
 
 
 def ratio(samples: Sequence[float], baseline: Sequence[float]) -> float:
-    """Return the median over rounds of samples / baseline of the same round.
+    """Return the median over rounds of samples / baseline of the same round, see `ratios`.
 
     Example:
         >>> ratio([1.0, 2.0, 9.0], [2.0, 4.0, 9.0])
         0.5
     """
+    return statistics.median(ratios(samples, baseline))
+
+
+def ratios(samples: Sequence[float], baseline: Sequence[float]) -> list[float]:
+    """Return samples / baseline of each round."""
     if not samples or len(samples) != len(baseline):
         raise ConfigError(
             f"{len(samples)} and {len(baseline)} rounds cannot be compared; "
             "time both in the same rounds."
         )
-    return statistics.median(a / b for a, b in zip(samples, baseline, strict=True))
+    return [a / b for a, b in zip(samples, baseline, strict=True)]
 
 
 def _orders(names: list[str], rounds: int, seed: int) -> Iterator[list[str]]:

@@ -7,21 +7,30 @@ import math
 import statistics
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
 from suffice.data import Dataset, Split
-from suffice.data.reviews import PAD, START, UNKNOWN
+from suffice.data.dataset import ImagePreparation
+from suffice.data.reviews import PAD, SPECIAL, START, UNKNOWN
 from suffice.data.translation import END
 from suffice.errors import ConfigError, DataError, unknown
+from suffice.files import write_json
 from suffice.generate.translate import translate
 from suffice.layers import Attention
+from suffice.measure.answers import NONE, Answers, path_of, write_answers
+from suffice.measure.machine import EnergyMeter
+from suffice.measure.metrics import METRICS
 from suffice.measure.plan import Plan, describe
 from suffice.measure.processes import first, together
 from suffice.measure.results import Cell, cell_path, write_cell
+from suffice.models import folder as model_folder
+from suffice.text import Words
 from suffice.train import (
     Processes,
     Progress,
@@ -31,11 +40,12 @@ from suffice.train import (
     evaluate,
     fit,
     resolve_device,
-    save_model,
 )
-from suffice.train.evaluate import ModelInputs, evaluating
+from suffice.train.evaluate import ModelInputs, cross_entropy, evaluating, flatten_answers
 
 BATCH = 256  # rows
+PREPROCESSOR = "preprocessor_config.json"  # of a folder of an image classifier, for transformers
+MODELS = "models"  # folder of the trained models of a comparison
 LARGEST = 700.0  # loss whose exponential is a float
 
 
@@ -47,6 +57,22 @@ class Trained:
     dataset: Dataset
     test: Score
     device: str
+
+    @cached_property
+    def answers(self) -> Answers:
+        """On every row of the test split."""
+        return collect(self.model, self.dataset, self.dataset.test, device=self.device)
+
+    @cached_property
+    def translations(self) -> tuple[list[str], list[str]]:
+        """Greedy translations of the test split, and its own."""
+        words, labels = self.dataset.vocabulary, self.dataset.test.labels
+        targets = labels.masked_fill(labels < 0, PAD)
+        hypotheses = _translations(self).tolist()
+        return (
+            [_text(row, words, unknown_as="<unknown>") for row in hypotheses],
+            [_text(row, words, unknown_as="<rare>") for row in targets.tolist()],
+        )
 
 
 Scored = tuple[float, str | None]
@@ -82,18 +108,7 @@ def _refuse_unknown(dataset: Dataset) -> None:
 
 def _balanced_accuracy(trained: Trained) -> Scored:
     """Return the recall of each class of the test split, averaged over the classes."""
-    split, classes = trained.dataset.test, trained.dataset.num_classes
-    sums = torch.zeros(2, classes, dtype=torch.float64)
-    with evaluating(trained.model), torch.inference_mode():
-        for rows in _share(split):
-            inputs = _reading(split, rows, trained.device)
-            inputs = inputs._replace(inputs=trained.dataset.prepare(inputs.inputs))
-            labels = split.labels[rows]
-            is_right = inputs.logits(trained.model).argmax(dim=1).cpu() == labels
-            sums[0] += labels[is_right].bincount(minlength=classes)
-            sums[1] += labels.bincount(minlength=classes)
-    right, counts = current().sum(sums)
-    return float((right / counts)[counts > 0].mean()), None
+    return float(METRICS["balanced"].rows(trained.answers).mean()), None
 
 
 def _perplexity(trained: Trained) -> Scored:
@@ -109,13 +124,19 @@ def _bleu(trained: Trained) -> Scored:
     vocabulary is never right, even where the translation is "unknown".
     """
     metric = _sacrebleu()(tokenize="none", force=True)
-    words = trained.dataset.vocabulary
-    translations = _translations(trained)
-    targets = trained.dataset.test.labels.masked_fill(trained.dataset.test.labels < 0, PAD)
-    hypotheses = [_text(row, words, unknown_as="<unknown>") for row in translations.tolist()]
-    references = [_text(row, words, unknown_as="<rare>") for row in targets.tolist()]
+    hypotheses, references = trained.translations
     score = metric.corpus_score(hypotheses, [references])
     return float(score.score), str(metric.get_signature())
+
+
+def _ngrams(trained: Trained) -> np.ndarray:
+    """Return what BLEU counts of each translation, see `Answers.ngrams`."""
+    metric = _sacrebleu()(tokenize="none", force=True)
+    counts = []
+    for hypothesis, reference in zip(*trained.translations, strict=True):
+        score = metric.sentence_score(hypothesis, [reference])
+        counts.append([*score.counts, *score.totals, score.sys_len, score.ref_len])
+    return np.asarray(counts, dtype=np.float64)
 
 
 def _translations(trained: Trained) -> Tensor:
@@ -186,8 +207,8 @@ class CellFiles:
 
     @property
     def model(self) -> Path:
-        """The trained model."""
-        return self.folder / "models" / f"{self.stem}.safetensors"
+        """The folder of the trained model, see `suffice.models.folder`."""
+        return self.folder / MODELS / self.stem
 
     def make(self) -> None:
         """Make the folders."""
@@ -229,6 +250,7 @@ def train_cell(
     progress.cell(f"{mechanism} heads {num_heads} seed {seed}")
     torch.manual_seed(seed)
     model = recipe.build(mechanism, num_heads)
+    meter = EnergyMeter()
     run = fit(
         model,
         dataset,
@@ -239,12 +261,13 @@ def train_cell(
         resume=resume,
         progress=progress,
     )
-    cell = _score(plan, key, dataset, model, run)
-    specs = [spec.to_json() for spec in recipe.specs(mechanism, num_heads)]
-    facts = {"recipe": describe(recipe), "specs": specs}
+    energy = None if resume else meter.joules()  # what went before a resumption is not known
+    cell, answers = _score(plan, key, dataset, model, run)
+    cell = dataclasses.replace(cell, joules=energy)
 
     def write() -> None:
-        save_model(place.model, model, facts)
+        write_answers(path_of(folder, place.stem), answers)
+        write_model(place.model, model, dataset, mechanism=mechanism, recipe=describe(recipe))
         write_cell(folder, cell)
         place.checkpoint.unlink(missing_ok=True)
 
@@ -252,18 +275,80 @@ def train_cell(
     return cell
 
 
+def write_model(folder: Path, model: nn.Module, dataset: Dataset, **facts: Any) -> None:
+    """Write a trained model with all that it takes to use it on new data.
+
+    Args:
+        folder: of the model.
+        model: the network.
+        dataset: what it was trained on; its vocabularies, names of classes and preparation of
+            images go along.
+        **facts: further entries of config.json.
+    """
+    about: dict[str, Any] = {"task": dataset.name, **dataset.facts, **facts}
+    if dataset.train.labels.dim() == 1:
+        about["classes"] = list(class_names(dataset))
+    if dataset.train.inputs.dim() == 4:
+        _, channels, height, width = dataset.train.inputs.shape
+        shape = {"channels": channels, "height": height, "width": width}
+        about["preparation"] = {**shape, **dataclasses.asdict(dataset.preparation)}
+    words, source = (
+        _tokenizer(vocabulary, dataset.train.inputs.shape[1])
+        for vocabulary in (dataset.vocabulary, dataset.source_vocabulary)
+    )
+    if dataset.train.inputs.dim() == 4:
+        side = model.config.image_size
+        write_json(folder / PREPROCESSOR, _preprocessor(dataset.preparation, side))
+    model_folder.save(folder, model, dataset.tokenizer or words, source_tokenizer=source, **about)
+
+
+def _tokenizer(vocabulary: tuple[str, ...] | None, length: int) -> Words | None:
+    """Return the tokenizer of a vocabulary of words; the symbols of drawn tasks have none."""
+    if vocabulary is None or vocabulary[: len(SPECIAL)] != SPECIAL:
+        return None
+    return Words(vocabulary, length)
+
+
+def _preprocessor(preparation: ImagePreparation, side: int) -> dict[str, Any]:
+    """Return the preparation of images in the words of transformers."""
+
+    def channels(values: float | tuple[float, ...]) -> list[float]:
+        each = values if isinstance(values, tuple) else (values,)
+        return list(each) * (3 // len(each))
+
+    return {
+        "image_processor_type": "ViTImageProcessor",
+        "do_convert_rgb": True,
+        "do_resize": True,
+        "size": {"height": side, "width": side},
+        "resample": 2,  # bilinear
+        "do_rescale": True,
+        "rescale_factor": preparation.white / 255.0,
+        "do_normalize": True,
+        "image_mean": channels(preparation.mean),
+        "image_std": channels(preparation.std),
+    }
+
+
+def class_names(dataset: Dataset) -> tuple[str, ...]:
+    """Return the name of each class of a data set: its number where it has no other."""
+    return dataset.class_names or tuple(map(str, range(dataset.num_classes)))
+
+
 def _score(
     plan: Plan, key: tuple[str, int, int], dataset: Dataset, model: nn.Module, run: Run
-) -> Cell:
+) -> tuple[Cell, Answers]:
     train = evaluate(model, dataset, dataset.train, device=plan.device)
     test = evaluate(model, dataset, dataset.test, device=plan.device)
     layers = [module for module in model.modules() if isinstance(module, Attention)]
-    scores, signatures = scores_of(
-        Trained(model=model, dataset=dataset, test=test, device=plan.device)
-    )
+    trained = Trained(model=model, dataset=dataset, test=test, device=plan.device)
+    scores, signatures = scores_of(trained)
+    answers = trained.answers
+    if "bleu" in scores:
+        answers = dataclasses.replace(answers, ngrams=_ngrams(trained))
     mechanism, num_heads, seed = key
     length = plan.recipe.model_of(mechanism).length
-    return Cell(
+    cell = Cell(
         mechanism=mechanism,
         num_heads=num_heads,
         seed=seed,
@@ -283,6 +368,54 @@ def _score(
         scores=scores,
         signatures=signatures,
     )
+    return cell, answers
+
+
+def collect(model: nn.Module, dataset: Dataset, split: Split, *, device: str = "cpu") -> Answers:
+    """Return the answers of a model on every row of a split, the same on all processes.
+
+    Args:
+        model: moved to the device; its training flags are the same afterwards.
+        dataset: whose images are prepared for the model.
+        split: of the data set.
+        device: "cpu" or "cuda".
+    """
+    processes, place = current(), resolve_device(device)
+    model.to(place)
+    by_row = split.labels.dim() == 1
+    columns = torch.zeros(len(split), 4, dtype=torch.float64)
+    start, stop = processes.share(len(split))
+    inputs = ModelInputs.of(split)
+    with evaluating(model), torch.inference_mode():
+        for at in range(start, stop, BATCH):
+            rows = slice(at, min(at + BATCH, stop))
+            batch = inputs.map(lambda tensor, rows=rows: tensor[rows].to(place))
+            batch = batch._replace(inputs=dataset.prepare(batch.inputs))
+            columns[rows] = _columns(batch.logits(model), split.labels[rows].to(place)).cpu()
+    loss, right, predicted, confidence = processes.sum(columns).numpy().T
+    none = np.full(len(split), NONE, dtype=np.int64)
+    return Answers(
+        label=split.labels.numpy().astype(np.int64) if by_row else none,
+        predicted=predicted.astype(np.int64) if by_row else none,
+        right=right.copy(),
+        asked=split.answers.numpy().astype(np.float64),
+        loss=loss.copy(),
+        confidence=confidence.copy() if by_row else np.full(len(split), np.nan),
+    )
+
+
+def _columns(logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+    """Return loss, right labels, predicted class and its probability of each row, [B, 4]."""
+    shape = labels.shape
+    flat, flat_labels = flatten_answers(logits, labels)
+    losses = cross_entropy(flat, flat_labels, reduction="none").double().view(shape)
+    predicted = flat.argmax(dim=1)
+    right = (predicted == flat_labels).double().view(shape)
+    if labels.dim() == 1:
+        confidence = flat.softmax(dim=1).amax(dim=1).double()
+        return torch.stack([losses, right, predicted.double(), confidence], dim=1)
+    nothing = torch.zeros(len(labels), dtype=torch.float64, device=labels.device)
+    return torch.stack([losses.sum(dim=1), right.sum(dim=1), nothing, nothing], dim=1)
 
 
 def typical(seconds: list[float]) -> float:

@@ -1,26 +1,26 @@
-"""The verdict which mechanism suffices: intervals over paired seeds, never a maximum.
+"""The verdict which mechanism suffices: intervals over seeds and test rows, never a maximum.
 
-Every (mechanism, heads) is compared with the baseline at equal heads, by test accuracy. Two
-claims are separate: that it suffices (its loss is shown to stay within the margin) and that
-it differs (better or worse, whatever the margin).
+Every (mechanism, heads) is compared with the baseline at equal heads, by the metric that was asked
+for. Two claims are separate: that it suffices (its loss is shown to stay within the margin) and
+that it differs (better or worse, whatever the margin). Before both stands whether the baseline
+learned anything: where it did not, there is nothing to compare.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
 
 from suffice.errors import ConfigError, unknown
+from suffice.measure.answers import Answers, blind
+from suffice.measure.crossed import EXACT, Estimate, estimate
+from suffice.measure.metrics import Metric, metric_of, value_in
 from suffice.measure.results import Results, check_margin
-from suffice.measure.statistics import (
-    EXACT,
-    Pairing,
-    Summary,
-    holm,
-    pair,
-    paired_p,
-    seeds_needed,
-    summarise,
-)
+from suffice.measure.sequential import HOPELESS, level
+from suffice.measure.statistics import Pairing, Summary, holm, pair
 from suffice.measure.timing import summarise_times
 
 COSTS = ("flops", "latency", "parameters")
@@ -58,10 +58,13 @@ def cost_of(results: Results, mechanism: str, num_heads: int, by: str) -> Cost:
     return Cost(by=by, value=value, order=(value, cell.parameters_model, mechanism, num_heads))
 
 
-LEVEL = 0.95  # confidence of the interval behind "suffices"
-ALPHA = 0.01  # chance of any false "better" or "worse" in one comparison
+LEVEL = 0.95  # confidence behind "suffices", over all mechanisms that could be named together
+ALPHA = 0.005  # chance of any false "better" or "worse" in one comparison
 CAP = 1000  # more additional seeds than this are not worth naming
-MIN_SEEDS = 3  # two accuracies of a small test set often agree by chance, three hardly ever
+MIN_SEEDS = 3  # fewer give no interval: two accuracies of a small test set often agree by chance
+
+SUFFICES, FAILS, UNDECIDED = "suffices", "does not suffice", "undecided"
+UNLEARNED = "nothing was learned"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,29 +74,60 @@ class Comparison:
     Args:
         mechanism: name of the mechanism.
         num_heads: heads of both.
-        accuracy: test accuracy over all its seeds.
+        quality: the metric over all its seeds, oriented so that more is better.
         pairing: differences to the baseline, seed by seed.
-        difference: their summary, None if no seed is shared.
+        difference: their summary; its interval is the one that decides, at `confidence`. None if no
+            seed is shared, without an interval below `MIN_SEEDS`.
+        estimate: the same with its variance over seeds and over rows; None below 2 seeds.
+        alpha: chance of a wrong decision over all looks, corrected for several candidates.
+        confidence: of the interval, above 1 - alpha where one looked after each seed.
         sufficiency: "suffices", "does not suffice" or "undecided".
-        more_seeds: how many more seeds would decide, if mean and sd stay; None if decided
+        more_seeds: how many more seeds would decide, if mean and spread stay; None if decided
             already, unknown, or more than CAP.
-        claim: "better", "worse", "no difference", or "not tested" below three shared seeds.
-        p_value: of the paired t-test, Holm-corrected; None if not tested.
+        rows_short: whether no number of seeds would decide, because there are too few test rows.
+        claim: "better", "worse", "not shown", or "not tested" below three shared seeds.
+        p_value: that there is no difference, two-sided, Holm-corrected; None if not tested.
         cost: what it costs.
         cheaper: whether that is less than the baseline with as many heads.
     """
 
     mechanism: str
     num_heads: int
-    accuracy: Summary
+    quality: Summary
     pairing: Pairing
     difference: Summary | None
-    sufficiency: str
-    more_seeds: int | None
+    estimate: Estimate | None = field(default=None, repr=False)
+    alpha: float = 1.0 - LEVEL
+    confidence: float = LEVEL
+    sufficiency: str = UNDECIDED
+    more_seeds: int | None = None
+    rows_short: bool = False
     claim: str = "not tested"
     p_value: float | None = None
     cost: Cost
     cheaper: bool
+
+    @property
+    def rows(self) -> int | None:
+        """Test rows that the interval covers; None where it covers seeds alone."""
+        return None if self.estimate is None else self.estimate.rows
+
+
+@dataclass(frozen=True, kw_only=True)
+class Floor:
+    """What a model that learned nothing scores, and the baseline above it.
+
+    Args:
+        name: what such a model does, such as 'always "5"'.
+        value: the metric of it, oriented.
+        above: the baseline minus that, with a 95% interval where there is one.
+        learned: whether the baseline is clearly above; None where it cannot be said.
+    """
+
+    name: str
+    value: float
+    above: Summary
+    learned: bool | None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -102,23 +136,28 @@ class Verdict:
 
     Args:
         baseline: name of the mechanism that all are compared with.
-        margin: the margin used, a fraction of accuracy.
+        metric: what is compared.
+        margin: the margin used: a fraction, or nats of a loss.
         by: the cost mechanisms are ordered by.
-        outcome: "suffices" (a cheaper mechanism does), "baseline" (no cheaper one does) or
-            "undecided".
+        outcome: "suffices" (a cheaper mechanism does), "baseline" (no cheaper one does),
+            "undecided", or "unlearned" (the baseline is not clearly above a model that learned
+            nothing).
         winner: the comparison that is named: the cheapest that suffices, or when undecided
-            the cheapest that might; None for "baseline".
+            the cheapest that might; None for "baseline" and "unlearned".
         comparisons: every (mechanism, heads) except the baseline's, in the order trained.
-        accuracies: test accuracy of the baseline by number of heads.
+        qualities: the metric of the baseline by number of heads, oriented.
+        floors: what learning nothing scores, by number of heads, where it is known.
     """
 
     baseline: str
+    metric: Metric
     margin: float
     by: str
     outcome: str
     winner: Comparison | None
     comparisons: tuple[Comparison, ...]
-    accuracies: dict[int, Summary]
+    qualities: dict[int, Summary]
+    floors: dict[int, Floor] = field(default_factory=dict)
 
     def find(self, mechanism: str, num_heads: int) -> Comparison | None:
         """Return one comparison, None for the baseline itself."""
@@ -126,18 +165,29 @@ class Verdict:
         return next((c for c in self.comparisons if (c.mechanism, c.num_heads) == key), None)
 
 
-def judge(results: Results, *, margin: float | None = None, cost: str = "flops") -> Verdict:
+def judge(
+    results: Results,
+    *,
+    margin: float | None = None,
+    cost: str = "flops",
+    metric: str | None = None,
+) -> Verdict:
     """Compare every mechanism with the baseline and name the cheapest that suffices.
+
+    The cheapest is a choice among several, so the chance that any mechanism is falsely said to
+    suffice is kept at that of one (Holm's step-down over those that are cheaper than the baseline);
+    all of them show the interval of the last step, which agrees with what is said of them.
 
     Args:
         results: the comparison.
-        margin: another margin than the one in results, a fraction of accuracy.
+        margin: another margin than the one in results, a fraction.
         cost: what "cheapest" means: "flops", "latency" (median) or "parameters"; ties are
             broken by parameters, then name, then fewer heads.
+        metric: another metric than the one in results, see `suffice.measure.metrics`.
 
     Raises:
-        ConfigError: if the margin or the cost is not legal, the baseline was not trained, or
-            the latency decides and one was not measured.
+        ConfigError: if the margin, the cost or the metric is not legal, the baseline was not
+            trained, or the latency decides and one was not measured.
     """
     margin = results.margin if margin is None else margin
     check_margin(margin)
@@ -149,109 +199,374 @@ def judge(results: Results, *, margin: float | None = None, cost: str = "flops")
             f"the baseline {results.baseline!r} was not trained; "
             f"trained: {', '.join(names) or 'none'}."
         )
+    scores = Scores(results, metric_of(results.metric if metric is None else metric))
     others = [key for key in results.pairs() if key[0] != results.baseline]
-    comparisons = _claim(tuple(_compare(results, *key, margin, cost) for key in others))
-    outcome, winner = _choose(comparisons)
+    compared = tuple(_compare(results, scores, *key, cost) for key in others)
+    comparisons = _claim(_decide(compared, margin, results), results)
     heads = [h for name, h in results.pairs() if name == results.baseline]
+    floors = {h: floor for h in heads if (floor := _floor(results, scores, h)) is not None}
+    unlearned = {h for h, floor in floors.items() if floor.learned is False}
+    outcome, winner = _choose(tuple(c for c in comparisons if c.num_heads not in unlearned))
+    if unlearned and unlearned.issuperset(heads):
+        outcome, winner = "unlearned", None
     return Verdict(
         baseline=results.baseline,
+        metric=scores.metric,
         margin=margin,
         by=cost,
         outcome=outcome,
         winner=winner,
         comparisons=comparisons,
-        accuracies={h: _accuracy(results, results.baseline, h) for h in heads},
+        qualities={h: scores.summary(results.baseline, h) for h in heads},
+        floors=floors,
     )
 
 
-def decide(difference: Summary | None, margin: float) -> tuple[str, int | None]:
-    """Return whether a difference is within the margin, and how many more seeds would decide.
+class Scores:
+    """The metric of every model of a comparison, by row where its answers were kept.
 
-    Returns:
-        "suffices" if the whole interval is above -margin, "does not suffice" if it is below,
-        else "undecided"; and how many more seeds would decide, if that is known. One seed
-        decides nothing, nor do two whose differences are equal: their spread is unknown.
-
-    Example:
-        >>> decide(Summary(n=5, mean=0.0, sd=0.0, low=0.0, high=0.0), 0.01)
-        ('suffices', None)
+    Args:
+        results: the comparison.
+        metric: what is scored.
     """
-    if difference is None or difference.sd is None:
-        return "undecided", None
-    if difference.sd == 0.0 and difference.n < MIN_SEEDS:
-        return "undecided", MIN_SEEDS - difference.n
-    half = difference.mean - difference.low
-    if difference.mean - half > EXACT - margin:
-        return "suffices", None
-    if difference.mean + half < -margin - EXACT:
-        return "does not suffice", None
-    distance = abs(difference.mean + margin)
-    more = seeds_needed(
-        lambda half: distance - half > EXACT, sd=difference.sd, n=difference.n, cap=CAP
-    )
-    return "undecided", more
+
+    def __init__(self, results: Results, metric: Metric) -> None:
+        self.results, self.metric = results, metric
+        self._rows: dict[tuple[str, int, int], np.ndarray] = {}
+
+    def values(self, mechanism: str, num_heads: int) -> dict[int, float]:
+        """Return the metric of every seed, oriented."""
+        return {
+            cell.seed: self._value(cell.key, cell)
+            for cell in self.results.select(mechanism, num_heads)
+        }
+
+    def table(self, mechanism: str, num_heads: int, seeds: Sequence[int]) -> np.ndarray:
+        """Return scores [S, R] of seeds and rows; [S, 1] where the answers were not all kept."""
+        keys = [(mechanism, num_heads, seed) for seed in seeds]
+        rows = [self.rows(key) for key in keys]
+        if all(one is not None for one in rows) and len({len(one) for one in rows}) == 1:
+            return np.stack(rows)
+        values = self.values(mechanism, num_heads)
+        return np.array([[values[seed]] for seed in seeds])
+
+    def summary(self, mechanism: str, num_heads: int) -> Summary:
+        """Return the metric over seeds, with the 95% interval of seeds and rows from 3 seeds on."""
+        values = self.values(mechanism, num_heads)
+        table = self.table(mechanism, num_heads, list(values))
+        bounds = (0.0, 1.0) if self.metric.kind == "share" else (-math.inf, math.inf)
+        return _summary(list(values.values()), _estimate(table), 1.0 - LEVEL, bounds)
+
+    def rows(self, key: tuple[str, int, int]) -> np.ndarray | None:
+        """Return the share of each test row in the metric of one model; None if not kept."""
+        answers = self.results.rows.get(key)
+        if answers is None or self.metric.rows is None:
+            return None
+        if key not in self._rows:
+            self.metric.check(answers)
+            self._rows[key] = self.metric.rows(answers)
+        return self._rows[key]
+
+    def answers(self, mechanism: str, num_heads: int) -> Answers | None:
+        """Return the answers of any seed; None if none were kept."""
+        keys = (cell.key for cell in self.results.select(mechanism, num_heads))
+        return next((self.results.rows[key] for key in keys if key in self.results.rows), None)
+
+    def _value(self, key: tuple[str, int, int], cell: object) -> float:
+        rows = self.rows(key)
+        if rows is None or self.metric.name == "accuracy":
+            return value_in(cell, self.metric)
+        return float(rows.mean())
+
+
+def difference_table(scores: Scores, mechanism: str, num_heads: int) -> tuple[Pairing, np.ndarray]:
+    """Return the pairing of a mechanism with the baseline, and differences [S, R] or [S, 1]."""
+    baseline = scores.results.baseline
+    pairing = pair(scores.values(mechanism, num_heads), scores.values(baseline, num_heads))
+    ours = scores.table(mechanism, num_heads, pairing.seeds) if pairing.seeds else np.empty((0, 1))
+    theirs = scores.table(baseline, num_heads, pairing.seeds) if pairing.seeds else ours
+    if ours.shape != theirs.shape:
+        return pairing, np.array(pairing.differences)[:, None]
+    return pairing, ours - theirs
+
+
+def _estimate(table: np.ndarray) -> Estimate | None:
+    if len(table) < 2 or not np.isfinite(table).all():  # noqa: PLR2004
+        return None
+    return estimate(table)
+
+
+def _summary(
+    values: Sequence[float],
+    found: Estimate | None,
+    alpha: float,
+    bounds: tuple[float, float] = (-math.inf, math.inf),
+) -> Summary:
+    """Summarise values of seeds, with the interval of an estimate from `MIN_SEEDS` on."""
+    n = len(values)
+    mean = float(np.mean(values)) if len(set(values)) > 1 else values[0]
+    if found is None:
+        return Summary(n=n, mean=mean, sd=None, low=None, high=None)
+    sd = float(np.std(values, ddof=1)) if max(values) - min(values) > EXACT else 0.0
+    if n < MIN_SEEDS:
+        return Summary(n=n, mean=mean, sd=sd, low=None, high=None)
+    half = float(found.half_width(alpha))
+    low, high = max(bounds[0], mean - half), min(bounds[1], mean + half)
+    return Summary(n=n, mean=mean, sd=sd, low=low, high=high)
 
 
 def _compare(
-    results: Results, mechanism: str, num_heads: int, margin: float, by: str
+    results: Results, scores: Scores, mechanism: str, num_heads: int, by: str
 ) -> Comparison:
     """Compare one (mechanism, heads) with the baseline with as many heads."""
     cost = cost_of(results, mechanism, num_heads, by)
-    pairing = pair(
-        _by_seed(results, mechanism, num_heads), _by_seed(results, results.baseline, num_heads)
-    )
-    difference = summarise(pairing.differences, level=LEVEL) if pairing.seeds else None
-    sufficiency, more = decide(difference, margin)
+    pairing, table = difference_table(scores, mechanism, num_heads)
+    found = _estimate(table)
     cheaper = bool(results.select(results.baseline, num_heads)) and (
         cost.value < cost_of(results, results.baseline, num_heads, by).value
     )
     return Comparison(
         mechanism=mechanism,
         num_heads=num_heads,
-        accuracy=_accuracy(results, mechanism, num_heads),
+        quality=scores.summary(mechanism, num_heads),
         pairing=pairing,
-        difference=difference,
-        sufficiency=sufficiency,
-        more_seeds=more,
+        difference=_summary(pairing.differences, found, 1.0 - LEVEL) if pairing.seeds else None,
+        estimate=found,
         cost=cost,
         cheaper=cheaper,
     )
 
 
-def _claim(comparisons: tuple[Comparison, ...]) -> tuple[Comparison, ...]:
+def decide(found: Estimate, margin: float, alpha: float) -> str:
+    """Return whether a difference is within the margin, by its interval of 1 - alpha.
+
+    Returns:
+        "suffices" if the whole interval is above -margin, "does not suffice" if it is below, else
+        "undecided".
+
+    Example:
+        >>> decide(estimate([[0.0], [0.002], [0.001]]), 0.01, 0.05)
+        'suffices'
+    """
+    mean, half = float(found.mean), float(found.half_width(alpha))
+    if mean - half > EXACT - margin:
+        return SUFFICES
+    return FAILS if mean + half < -margin - EXACT else UNDECIDED
+
+
+def _alpha(found: Estimate, alpha: float, most: int | None) -> float:
+    """Return the level of one interval for alpha over all looks."""
+    if most is None or not MIN_SEEDS <= found.seeds <= most:
+        return alpha
+    return level(alpha, found.seeds, most)
+
+
+def step_down(tests: Sequence[Callable[[float], bool]], alpha: float) -> float:
+    """Return the level of the last step of Holm's procedure over tests.
+
+    The tests that pass at that level are those that pass together: the chance that any of them
+    passes falsely is at most alpha, and each other one is open at the very same level.
+
+    Args:
+        tests: each returns whether it passes at a level.
+        alpha: of all tests together.
+
+    Example:
+        >>> p_values = [0.01, 0.04, 0.02]
+        >>> step_down([lambda level, p=p: p <= level for p in p_values], 0.05)
+        0.05
+        >>> step_down([lambda level, p=p: p <= level for p in [0.02, 0.04, 0.03]], 0.05)
+        0.016666666666666666
+
+    Source: Holm 1979, "A simple sequentially rejective multiple test procedure".
+    """
+    passed = 0
+    while passed < len(tests):
+        if sum(test(alpha / (len(tests) - passed)) for test in tests) <= passed:
+            return alpha / (len(tests) - passed)
+        passed += 1
+    return alpha
+
+
+def _decide(
+    comparisons: tuple[Comparison, ...], margin: float, results: Results
+) -> tuple[Comparison, ...]:
+    """Say of each comparison whether it suffices, corrected for the choice of the cheapest."""
+    alpha, most = 1.0 - LEVEL, results.most_seeds
+
+    def suffices(found: Estimate) -> Callable[[float], bool]:
+        return lambda at: decide(found, margin, _alpha(found, at, most)) == SUFFICES
+
+    tested = [_testable(c) for c in comparisons]
+    corrected = step_down(
+        [
+            suffices(c.estimate)
+            for c, test in zip(comparisons, tested, strict=True)
+            if test and c.cheaper
+        ],
+        alpha,
+    )
+    return tuple(
+        _decided(c, margin, corrected if c.cheaper else alpha, most) if test else _untested(c)
+        for c, test in zip(comparisons, tested, strict=True)
+    )
+
+
+def _testable(comparison: Comparison) -> bool:
+    return comparison.estimate is not None and comparison.estimate.seeds >= MIN_SEEDS
+
+
+def _untested(comparison: Comparison) -> Comparison:
+    seeds = len(comparison.pairing.seeds)
+    finite = comparison.difference is not None and math.isfinite(comparison.difference.mean)
+    return replace(comparison, more_seeds=MIN_SEEDS - seeds if seeds and finite else None)
+
+
+def _decided(
+    comparison: Comparison, margin: float, over_looks: float, most: int | None
+) -> Comparison:
+    found = comparison.estimate
+    alpha = _alpha(found, over_looks, most)
+    sufficiency = decide(found, margin, alpha)
+    half = float(found.half_width(alpha))
+    mean = comparison.difference.mean
+    difference = replace(comparison.difference, low=mean - half, high=mean + half)
+    more, rows_short = None, False
+    if sufficiency == UNDECIDED:
+        limit = CAP if most is None else most - found.seeds
+        more = more_seeds(found, abs(mean + margin), alpha, limit)
+        rows_short = more is None and _rows_short(found, abs(mean + margin), alpha)
+    return replace(
+        comparison,
+        difference=difference,
+        alpha=over_looks,
+        confidence=1.0 - alpha,
+        sufficiency=sufficiency,
+        more_seeds=more,
+        rows_short=rows_short,
+    )
+
+
+def more_seeds(found: Estimate, distance: float, alpha: float, cap: int) -> int | None:
+    """Return how many more seeds bring the half width below a distance, if the spread stays.
+
+    Returns:
+        The smallest number of additional seeds, or None if `cap` more are too few.
+    """
+
+    def enough(more: int) -> bool:
+        return distance - float(found.half_width_of(found.seeds + more, alpha)) > EXACT
+
+    if cap < 1 or not enough(cap):
+        return None
+    low, high = 0, cap
+    while low < high:
+        middle = (low + high) // 2
+        low, high = (low, middle) if enough(middle) else (middle + 1, high)
+    return low
+
+
+def _rows_short(found: Estimate, distance: float, alpha: float) -> bool:
+    """Return whether the rows alone leave the interval wider than a distance."""
+    from scipy.special import ndtri
+
+    return -float(ndtri(alpha / 2)) * math.sqrt(float(found.row_variance)) >= distance > EXACT
+
+
+def hopeless(comparison: Comparison, margin: float, most: int) -> bool:
+    """Return whether further seeds up to `most` will probably not decide an undecided comparison.
+
+    The chance of a decision at the last look is computed from the seeds there are: the mean over
+    all seeds is Student's t around the present one, and the spread stays. Below `HOPELESS` no
+    further seed is worth its training. Stopping without a verdict makes no verdict more likely to
+    be wrong.
+    """
+    from scipy.special import stdtr
+
+    found = comparison.estimate
+    if found is None or found.seeds >= most:
+        return found is not None
+    half = float(found.half_width_of(most, level(comparison.alpha, most, most)))
+    spread = math.sqrt(float(found.seed_variance) * (1.0 - found.seeds / most))
+    distance = float(found.mean) + margin
+    if spread == 0.0:
+        return abs(distance) <= half
+    above = stdtr(found.seeds - 1, (distance - half) / spread)
+    below = stdtr(found.seeds - 1, (-half - distance) / spread)
+    return float(above + below) < HOPELESS
+
+
+def _claim(comparisons: tuple[Comparison, ...], results: Results) -> tuple[Comparison, ...]:
     """Test every difference, corrected for how many are tested together."""
-    tested = [i for i, c in enumerate(comparisons) if len(c.pairing.seeds) >= MIN_SEEDS]
-    p_values = [paired_p(comparisons[i].pairing.differences) for i in tested]
+    tested = [i for i, c in enumerate(comparisons) if _testable(c)]
+    p_values = [float(comparisons[i].estimate.p_value()) for i in tested]
     adjusted = dict(zip(tested, holm(p_values), strict=True))
     return tuple(
-        replace(c, p_value=adjusted[i], claim=_word(c.difference, adjusted[i]))
+        replace(c, p_value=adjusted[i], claim=_word(c, adjusted[i], results.most_seeds))
         if i in adjusted
         else c
         for i, c in enumerate(comparisons)
     )
 
 
-def _word(difference: Summary, p_value: float) -> str:
-    if p_value >= ALPHA:
-        return "no difference"
-    return "better" if difference.mean > 0 else "worse"
+def _word(comparison: Comparison, p_value: float, most: int | None) -> str:
+    if p_value >= _alpha(comparison.estimate, ALPHA, most):
+        return "not shown"
+    return "better" if comparison.difference.mean > 0 else "worse"
 
 
 def _choose(comparisons: tuple[Comparison, ...]) -> tuple[str, Comparison | None]:
     """Name the cheapest cheaper one that suffices, else the cheapest that might."""
     cheaper = sorted((c for c in comparisons if c.cheaper), key=lambda c: c.cost.order)
-    for word in ("suffices", "undecided"):
+    for word in (SUFFICES, UNDECIDED):
         for comparison in cheaper:
             if comparison.sufficiency == word:
                 return word, comparison
     return "baseline", None
 
 
-def _by_seed(results: Results, mechanism: str, num_heads: int) -> dict[int, float]:
-    """Return the test accuracy of every seed of one (mechanism, heads)."""
-    return {cell.seed: cell.test_accuracy for cell in results.select(mechanism, num_heads)}
+def _floor(results: Results, scores: Scores, num_heads: int) -> Floor | None:
+    """Hold the baseline against a model that learned nothing."""
+    seeds = list(scores.values(results.baseline, num_heads))
+    table = scores.table(results.baseline, num_heads, seeds)
+    answers = scores.answers(results.baseline, num_heads)
+    survey, metric = results.data, scores.metric
+    guess = None if answers is None or survey is None else blind(answers, survey)
+    if guess is not None and metric.rows is not None and table.shape[1] == len(guess):
+        name, of_rows = f'always "{survey.majority_class}"', metric.rows(guess)
+    elif metric.name == "accuracy" and results.majority is not None:
+        known = survey is not None and survey.majority_class is not None
+        name = f'always "{survey.majority_class}"' if known else "always the most frequent class"
+        of_rows = np.array([results.majority])
+    elif metric.name == "accuracy" and results.chance is not None:
+        name, of_rows = "a blind guess", np.array([results.chance])
+    else:
+        return None
+    above = table - of_rows
+    by_seed = above.mean(axis=1).tolist()
+    if not all(map(math.isfinite, by_seed)):
+        return None
+    summary = _summary(by_seed, _estimate(above), 1.0 - LEVEL)
+    learned = _learned(summary, above)
+    if learned and above.shape[1] == 1 and survey is not None:  # the rows count, though not kept
+        share = float(table.mean())
+        learned = summary.mean > 2.0 * math.sqrt(share * (1.0 - share) / survey.rows["test"])
+    return Floor(
+        name=name,
+        value=float(of_rows.mean()),
+        above=summary,
+        learned=learned,
+    )
 
 
-def _accuracy(results: Results, mechanism: str, num_heads: int) -> Summary:
-    """Summarise the test accuracy of one (mechanism, heads) over its seeds."""
-    return summarise(list(_by_seed(results, mechanism, num_heads).values()), level=LEVEL)
+def _learned(summary: Summary, above: np.ndarray) -> bool | None:
+    """Return whether a mean is clearly above 0, by rows alone where the seeds are too few."""
+    if summary.low is not None:
+        return summary.low > 0.0
+    if summary.mean <= 0.0:
+        return False
+    rows = above.shape[1]
+    if rows < 2:  # noqa: PLR2004
+        return None
+    error = float(above.mean(axis=0).std(ddof=1)) / math.sqrt(rows)
+    return summary.mean > 2.0 * error

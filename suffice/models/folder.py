@@ -1,44 +1,83 @@
-"""A trained language model as a folder: weights, sizes, tokenizer and further facts.
+"""A trained model as a folder: weights, sizes, attention, tokenizer and further facts.
 
-Three kinds of files: model.safetensors, config.json, and those of the tokenizer. Nothing in them
-is ever executed, and their names are fixed, so that no content can lead out of the folder.
+Every command that leaves a trained model writes this one format: config.json (what the model is and
+what its inputs and outputs mean), model.safetensors, and the files of a tokenizer where it reads
+text. Nothing in them is ever executed, and their names are fixed, so that no content can lead out
+of the folder.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NoReturn
 
 import torch
+from torch import nn
 
 from suffice import checkpoint
 from suffice.errors import CheckpointError, ConfigError, DataError, ShapeError
 from suffice.files import replacing
 from suffice.layers.packed import Scheme
 from suffice.models import packed
-from suffice.models.lm import LM, LMConfig
+from suffice.models.config import ModelConfig
+from suffice.models.kinds import KINDS, attention_of, build_model, kind_of
+from suffice.models.lm import LM
 from suffice.spec import AttentionSpec
 from suffice.text import Tokenizer, load_tokenizer
+from suffice.text.tokenizer import DESCRIPTION
 
 WEIGHTS, CONFIG = "model.safetensors", "config.json"
+SOURCE = "source"  # folder of the tokenizer of what a translator reads
 LONGEST = 1 << 24  # bytes of a config
-RESERVED = ("model", "specs", "packed")  # entries of config.json
+LANGUAGE = "language model"  # of folders that name no kind
+RESERVED = ("model", "specs", "packed", "kind", "model_type")  # entries of config.json
+MODEL_TYPES = {"text classifier": "suffice_classifier", "image classifier": "suffice_classifier"}
+"""What transformers knows a kind by, once `suffice.hf` is imported."""
 ADVICE = (
     "Models of others, of transformers or llama2.c, become such a folder, exactly, by `suffice "
     "convert SOURCE --to standard`."
 )
 
 
-def save(folder: Path | str, lm: LM, tokenizer: Tokenizer, **facts: Any) -> None:
-    """Write a language model so that `load` and the command line can read it.
+@dataclass(frozen=True, kw_only=True, eq=False)
+class StoredModel:
+    """What a folder holds.
+
+    Args:
+        model: in evaluation mode.
+        kind: a key of `suffice.models.kinds.KINDS`.
+        tokenizer: of its text, or of a translation; None where none lies in the folder.
+        source_tokenizer: of what a translator reads.
+        facts: the other entries of config.json, such as `classes` and `preparation`.
+    """
+
+    model: nn.Module
+    kind: str
+    tokenizer: Tokenizer | None = None
+    source_tokenizer: Tokenizer | None = None
+    facts: dict[str, Any] = field(default_factory=dict)
+
+
+def save(
+    folder: Path | str,
+    model: nn.Module,
+    tokenizer: Tokenizer | None = None,
+    *,
+    source_tokenizer: Tokenizer | None = None,
+    **facts: Any,
+) -> None:
+    """Write a model so that `read`, `suffice.load` and the command line can read it.
 
     The weights are written last: a folder with weights is complete.
 
     Args:
         folder: created if it is absent; another model in it is replaced.
-        lm: the model, in DDP or not.
-        tokenizer: of its tokens.
+        model: of a kind in `suffice.models.kinds.KINDS`, in DDP or not.
+        tokenizer: of its tokens; None for images, and for tasks of ids alone.
+        source_tokenizer: of what a translator reads.
         **facts: further entries of config.json, such as recipe="shakespeare_char"; plain data.
 
     Raises:
@@ -46,14 +85,18 @@ def save(folder: Path | str, lm: LM, tokenizer: Tokenizer, **facts: Any) -> None
         ConfigError: if a fact has the name of a reserved entry.
         ShapeError: if the tokenizer has more tokens than the model.
     """
-    folder, lm = Path(folder), checkpoint.bare(lm)
+    folder, model = Path(folder), checkpoint.bare(model)
     if reserved := [name for name in RESERVED if name in facts]:
         raise ConfigError(f"{reserved[0]!r} is a reserved entry; give the fact another name.")
-    _check_vocabulary(lm.config, tokenizer)
-    schemes = {name: scheme.to_json() for name, scheme in packed.schemes_of(lm).items()}
+    if tokenizer is not None:
+        _check_vocabulary(model.config, tokenizer)
+    kind = kind_of(model)
+    schemes = {name: scheme.to_json() for name, scheme in packed.schemes_of(model).items()}
     config = {
-        "model": lm.config.to_json(),
-        "specs": [spec.to_json() for spec in lm.specs],
+        "kind": kind,
+        **({"model_type": MODEL_TYPES[kind]} if kind in MODEL_TYPES else {}),
+        "model": model.config.to_json(),
+        "specs": [spec.to_json() for spec in attention_of(model)],
         **({"packed": schemes} if schemes else {}),
         **facts,
     }
@@ -63,7 +106,10 @@ def save(folder: Path | str, lm: LM, tokenizer: Tokenizer, **facts: Any) -> None
         raise CheckpointError(f"cannot write {folder}: facts are not JSON ({error}).") from error
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        tokenizer.save(folder)
+        for place, words in ((folder, tokenizer), (folder / SOURCE, source_tokenizer)):
+            if words is not None:
+                place.mkdir(exist_ok=True)
+                words.save(place)
         with replacing(folder / CONFIG) as temporary:
             temporary.write_text(text, encoding="ascii", newline="\n")
     except (OSError, DataError) as error:
@@ -71,7 +117,8 @@ def save(folder: Path | str, lm: LM, tokenizer: Tokenizer, **facts: Any) -> None
             f"cannot write {folder} ({getattr(error, 'strerror', None) or error}); free space or "
             "give a folder that can be written."
         ) from error
-    checkpoint.save(folder / WEIGHTS, lm.state_dict(), {"content": "language model"})
+    described = {"content": kind, "described": _digest(config)}
+    checkpoint.save(folder / WEIGHTS, model.state_dict(), described)
 
 
 def load(
@@ -79,10 +126,30 @@ def load(
     device: torch.device | str = "cpu",
     dtype: torch.dtype | None = None,
 ) -> tuple[LM, Tokenizer, dict[str, Any]]:
-    """Return the model of a folder in evaluation mode, its tokenizer, and the facts.
+    """Return the language model of a folder, its tokenizer, and the facts; see `read`.
+
+    Raises:
+        CheckpointError: also if the folder holds another kind of model, or no tokenizer.
+    """
+    stored = read(folder, device, dtype)
+    if not isinstance(stored.model, LM):
+        raise CheckpointError(
+            f"{folder} holds no language model but a {stored.kind}; ask it by `suffice predict`."
+        )
+    if stored.tokenizer is None:
+        _refuse_tokenizer(Path(folder), f"{Path(folder) / DESCRIPTION} does not exist.")
+    return stored.model, stored.tokenizer, stored.facts
+
+
+def read(
+    folder: Path | str,
+    device: torch.device | str = "cpu",
+    dtype: torch.dtype | None = None,
+) -> StoredModel:
+    """Return the model of a folder in evaluation mode, with what lies beside it.
 
     Args:
-        folder: written by `save` or `suffice train`.
+        folder: written by `save`, which every command does that leaves a trained model.
         device: of the weights. On CUDA packed maps use torchao if it is installed
             (`suffice.quantise.with_torchao`).
         dtype: of the weights; None = as stored. Not for packed weights.
@@ -93,69 +160,117 @@ def load(
             for packed weights.
     """
     folder = Path(folder)
-    config, specs, schemes, facts = _read_config(folder)
+    kind, config, specs, schemes, facts = _read_config(folder)
+    digest = _digest(read_config(folder))
     if schemes and dtype not in (None, torch.float32):
         raise ConfigError(
             f"{folder} holds packed weights, which compute in float32; leave dtype={dtype} out, or "
             "unpack the model (`suffice.quantise.unpack`)."
         )
+    tokenizer = _tokenizer(folder, config)
+    source = _tokenizer(folder / SOURCE, None)
     try:
-        tokenizer = load_tokenizer(folder)
-        _check_vocabulary(config, tokenizer)
-    except (DataError, ShapeError) as error:
-        raise CheckpointError(f"{folder} has no tokenizer that fits: {error}") from error
-    try:
-        lm = config.build(specs, device="meta")
-        packed.make_room(lm, schemes)
+        model = _empty(config, specs)
+        packed.make_room(model, schemes)
     except (ConfigError, RuntimeError, TypeError) as error:  # torch raises if sizes overflow
         reason = str(error).partition("\n")[0]
         _refuse(folder, f"the sizes and specs do not fit each other ({reason:.300})")
-    expected = lm.state_dict()
+    expected = model.state_dict()
     if not schemes:  # all weights have the one dtype of the file
         expected = _cast(expected, checkpoint.dtype_of(folder / WEIGHTS))
-    stored, _ = checkpoint.load(folder / WEIGHTS, expected)
+    stored, metadata = checkpoint.load(folder / WEIGHTS, expected)
+    # weights of equal shapes may be of other heads or patterns; older files do not say
+    if metadata.get("described", digest) != digest:
+        _refuse(folder, f"{WEIGHTS} was written with another {CONFIG} than the one beside it")
     if dtype is not None and not schemes:
         stored = _cast(stored, dtype)
-    lm.load_state_dict(stored, assign=True)
+    model.load_state_dict(stored, assign=True)
     try:
-        packed.check(lm)
+        packed.check(model)
     except ConfigError as error:
         _refuse(folder, f"{WEIGHTS} is damaged ({error!s:.300})")
-    lm.to(device).eval()
-    packed.use_torchao_by_default(lm, lm.device.type)
-    return lm, tokenizer, facts
+    model.to(device).eval()
+    packed.use_torchao_by_default(model, torch.device(device).type)
+    return StoredModel(
+        model=model, kind=kind, tokenizer=tokenizer, source_tokenizer=source, facts=facts
+    )
+
+
+def is_ours(config: dict[str, Any]) -> bool:
+    """Return whether a config.json is of this format, and not of transformers."""
+    ours = config.get("model_type") in MODEL_TYPES.values()
+    return ours or (isinstance(config.get("specs"), list) and "model" in config)
+
+
+def _digest(config: dict[str, Any]) -> str:
+    """Return what identifies the sizes and the attention that a config.json describes."""
+    parts = [config.get(name) for name in ("model", "specs")]
+    return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def _empty(config: ModelConfig, specs: list[AttentionSpec]) -> nn.Module:
+    """Return the model without weights: a file of enormous sizes takes no memory."""
+    with torch.random.fork_rng(devices=()), torch.device("meta"):
+        return build_model(config, specs)  # type: ignore[arg-type]
+
+
+def _tokenizer(folder: Path, config: ModelConfig | None) -> Tokenizer | None:
+    if not (folder / DESCRIPTION).exists():
+        return None
+    try:
+        tokenizer = load_tokenizer(folder)
+        if config is not None:
+            _check_vocabulary(config, tokenizer)
+    except (DataError, ShapeError) as error:
+        _refuse_tokenizer(folder, error)
+    return tokenizer
+
+
+def _refuse_tokenizer(folder: Path, reason: object) -> NoReturn:
+    raise CheckpointError(f"{folder} has no tokenizer that fits: {reason}")
 
 
 def _cast(tensors: dict[str, torch.Tensor], dtype: torch.dtype) -> dict[str, torch.Tensor]:
     return {n: t.to(dtype) if t.is_floating_point() else t for n, t in tensors.items()}
 
 
-def _read_config(
-    folder: Path,
-) -> tuple[LMConfig, list[AttentionSpec], dict[str, Scheme], dict[str, Any]]:
+def read_config(folder: Path) -> dict[str, Any]:
+    """Return the config.json of a folder as plain data; CheckpointError if there is none."""
     path = folder / CONFIG
     if not path.is_file():
         raise CheckpointError(
-            f"{folder} holds no language model (there is no {CONFIG} in it); give the folder that "
-            f"`suffice train` wrote. {ADVICE}"
+            f"{folder} holds no model (there is no {CONFIG} in it); give the folder that "
+            f"`suffice train` or `suffice compare` wrote. {ADVICE}"
         )
     try:
         with path.open("rb") as file:
             data = json.loads(file.read(LONGEST))
     except (OSError, ValueError, RecursionError) as error:
         _refuse(folder, f"{CONFIG} cannot be read ({error!s:.200})")
-    if not isinstance(data, dict) or not isinstance(data.get("specs"), list):
-        if isinstance(data, dict) and "model_type" in data:
+    if not isinstance(data, dict):
+        _refuse(folder, f"{CONFIG} is no JSON object")
+    return data
+
+
+def _read_config(
+    folder: Path,
+) -> tuple[str, ModelConfig, list[AttentionSpec], dict[str, Scheme], dict[str, Any]]:
+    data = read_config(folder)
+    if not isinstance(data.get("specs"), list):
+        if "model_type" in data:
             raise CheckpointError(f"{folder} is a checkpoint of transformers. {ADVICE}")
         _refuse(folder, f'{CONFIG} is no JSON object with "model" and "specs"')
+    kind = data.get("kind", LANGUAGE)
+    if not isinstance(kind, str) or kind not in KINDS:
+        _refuse(folder, f"{CONFIG} names the kind {kind!r:.40}; legal: {', '.join(KINDS)}")
     try:
-        config = LMConfig.from_json(data.get("model"))
+        config = KINDS[kind].from_json(data.get("model"))
         specs = [AttentionSpec.from_json(spec) for spec in data["specs"]]
         packed_maps = data.get("packed", {})
         schemes = {name: Scheme.from_json(scheme) for name, scheme in packed_maps.items()}
     except (ConfigError, TypeError, AttributeError, KeyError) as error:
-        _refuse(folder, f"{CONFIG} is not that of a language model here ({error!s:.300})")
-    return config, specs, schemes, {k: v for k, v in data.items() if k not in RESERVED}
+        _refuse(folder, f"{CONFIG} does not describe a model of kind {kind!r} ({error!s:.300})")
+    return kind, config, specs, schemes, {k: v for k, v in data.items() if k not in RESERVED}
 
 
 def _refuse(folder: Path, reason: str) -> NoReturn:
@@ -164,9 +279,10 @@ def _refuse(folder: Path, reason: str) -> NoReturn:
     )
 
 
-def _check_vocabulary(config: LMConfig, tokenizer: Tokenizer) -> None:
-    if tokenizer.vocabulary_size > config.vocabulary_size:
+def _check_vocabulary(config: Any, tokenizer: Tokenizer) -> None:
+    size = getattr(config, "vocabulary_size", None) or config.target_vocabulary_size
+    if tokenizer.vocabulary_size > size:
         raise ShapeError(
             f"the tokenizer has {tokenizer.vocabulary_size:,} tokens and the model "
-            f"{config.vocabulary_size:,}; give the tokenizer that the model was made for."
+            f"{size:,}; give the tokenizer that the model was made for."
         )

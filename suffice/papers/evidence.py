@@ -6,6 +6,7 @@ import json
 from collections import Counter
 from dataclasses import dataclass
 from functools import cache
+from html import escape
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -62,16 +63,26 @@ CONVERSIONS = """## What conversions cost
 Trained models whose attention `suffice convert` replaced, by the usual start and in closed form,
 and what `suffice heal` gave back; made by `suffice reproduce conversion --run`.
 """
-COLUMNS = "| # | claim | where | the paper's own figures | computed or measured here | verdict |"
+VERDICTS = {
+    CONFIRMED: "What held",
+    NOT_CONFIRMED: "What did not",
+    NOT_TESTED: "What was not tested",
+}
+FILTER = "claims"  # the page's buttons that show one verdict alone
 
 
 def page() -> str:
     """Return the page for the results that are published now."""
     findings = [(claim, claim.examine()) for claim in claims()]
     counts = Counter(finding.verdict for _, finding in findings)
-    summary = ", ".join(f"{counts[name]} {name}" for name in (CONFIRMED, NOT_CONFIRMED, NOT_TESTED))
-    lines = [HEAD, f"{len(findings)} claims: {summary}.", "", COLUMNS, "|---|---|---|---|---|---|"]
-    lines += [_line(claim, finding) for claim, finding in findings]
+    summary = ", ".join(f"{counts[name]} {name}" for name in VERDICTS)
+    lines = [HEAD, f"{len(findings)} claims: {summary}.", "", *_filter(counts)]
+    for verdict, title in VERDICTS.items():
+        of = [pair for pair in findings if pair[1].verdict == verdict]
+        if of:
+            lines += ["", f"## {title}", "", '<div class="claims">']
+            lines += [_card(*pair) for pair in of]
+            lines.append("</div>")
     lines += ["", "## What was run", "", *_runs()]
     lines += ["", CONVERSIONS, *conversion.lines(conversion.published())]
     return "\n".join(lines) + "\n"
@@ -87,16 +98,33 @@ def write_page() -> Path:
     return path
 
 
-def _line(claim: Claim, finding: Finding) -> str:
-    cells = [
-        str(claim.id),
-        claim.claim,
-        claim.where,
-        finding.theirs,
-        _with_minutes(finding),
-        f"**{finding.verdict}**",
+def _filter(counts: Counter[str]) -> list[str]:
+    """Return buttons that show the claims of one verdict alone; the style sheet does the rest."""
+    options = [("all", "all", sum(counts.values()))]
+    options += [(_kind(verdict), verdict, counts[verdict]) for verdict in VERDICTS]
+    buttons = [
+        f'<label><input type="radio" name="{FILTER}" value="{kind}"'
+        f"{' checked' if kind == 'all' else ''}> {words} ({count})</label>"
+        for kind, words, count in options
     ]
-    return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
+    return ['<div class="claims-filter">', *buttons, "</div>"]
+
+
+def _kind(verdict: str) -> str:
+    return verdict.replace(" ", "-")
+
+
+def _card(claim: Claim, finding: Finding) -> str:
+    """Return one claim with the paper's figures, ours and the verdict, as HTML in one line."""
+    figures = {"in the paper": finding.theirs, "here": _with_minutes(finding)}
+    shown = "".join(
+        f"<dt>{name}</dt><dd>{escape(words)}</dd>" for name, words in figures.items() if words
+    )
+    return (
+        f'<article class="claim {_kind(finding.verdict)}" id="claim-{claim.id}">'
+        f"<strong>{claim.id}. {escape(claim.claim)}</strong> <em>{escape(claim.where)}</em>"
+        f"<dl>{shown}</dl><b>{finding.verdict}</b></article>"
+    )
 
 
 def _with_minutes(finding: Finding) -> str:

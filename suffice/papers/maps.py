@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from suffice.checkpoint import load_model_into
 from suffice.data import Dataset
 from suffice.data.dataset import Split
 from suffice.errors import CheckpointError
@@ -22,6 +21,8 @@ from suffice.measure.report.canvas import FAINT, PAGE, blank, line_styles, style
 from suffice.measure.report.sheet import Column, Sheet, csv_text, sheet_of
 from suffice.measure.results import cell_path
 from suffice.measure.training import CellFiles
+from suffice.models import folder as model_folder
+from suffice.models.folder import WEIGHTS
 from suffice.papers.request import Request, request_cells
 from suffice.papers.results import Key, cell_name, same_training
 from suffice.papers.rows import title_of
@@ -112,15 +113,14 @@ def missing_weights(request: Request) -> list[Key]:
 
 def weights_of(request: Request, key: Key) -> Path:
     """Return where the weights of a cell lie, there or not."""
-    return CellFiles(request.folder, cell_path(request.folder, *key).stem).model
+    return CellFiles(request.folder, cell_path(request.folder, *key).stem).model / WEIGHTS
 
 
 def attention_maps(request: Request, key: Key, dataset: Dataset) -> Maps:
     """Return what a trained model looks at in the first row of test data without padding."""
     path = weights_of(request, key)
-    with torch.random.fork_rng():
-        model = request.recipe.build(*key[:2])
-    config = load_model_into(path, model)
+    stored = model_folder.read(path.parent)
+    model, config = stored.model, stored.facts
     if not same_training(config.get("recipe", {}), request.recipe):
         raise CheckpointError(
             f"{path} was trained with other settings than recipe {request.recipe.name}, scale "

@@ -55,9 +55,36 @@ PRESETS: dict[str, Callable[..., AttentionSpec]] = {
     )
 }
 
+TITLES = {
+    "standard": "Multi-head attention",
+    "optimised": "Optimised attention",
+    "efficient": "Efficient attention",
+    "super_attention": "Super Attention",
+    "gqa": "GQA",
+    "mqa": "MQA",
+    "qk_norm": "QK-norm",
+    "mla": "MLA",
+    "differential": "Differential attention",
+    "sliding_window": "Sliding window",
+    "mistral": "Mistral",
+    "longformer": "Longformer",
+    "etc": "ETC",
+    "bigbird": "BigBird",
+    "star_transformer": "Star-Transformer",
+    "sparse_strided": "Sparse Transformer, strided",
+    "sparse_fixed": "Sparse Transformer, fixed",
+    "infini": "Infini-attention",
+    "linear": "Linear attention",
+    "performer": "Performer",
+    "rfa": "RFA",
+    "linformer": "Linformer",
+    "toeplitz_super": "Toeplitz Super Attention",
+}
+"""The name under which each mechanism was published."""
+
 UNLESS_CAUSAL = ("bigbird",)  # only a causal layer can do without a length
 
-__all__ = ["PRESETS", "needs_length", "preset", "schedule", "takes_length", *PRESETS]
+__all__ = ["PRESETS", "TITLES", "needs_length", "preset", "schedule", "takes_length", *PRESETS]
 
 
 def preset(name: str, /, d_model: int, num_heads: int, **options: Any) -> AttentionSpec:

@@ -9,7 +9,6 @@ from pathlib import Path
 import torch
 from rich.console import Console
 
-from suffice.checkpoint import load_model_into
 from suffice.data import IGNORE_INDEX, Dataset, Split, load
 from suffice.measure.plan import Plan
 from suffice.measure.results import Cell, cell_path, read_cell
@@ -17,6 +16,7 @@ from suffice.measure.statistics import summarise
 from suffice.measure.training import CellFiles, train_cell
 from suffice.memory import Rolling
 from suffice.models import LM
+from suffice.models import folder as model_folder
 from suffice.probe.report import Finding, Report
 from suffice.probe.tasks import SOLVED, Task, View, suite
 from suffice.progress import Progress
@@ -144,7 +144,7 @@ def _probed(task: Task, plan: Plan, folder: Path, progress: Progress) -> list[Fi
     for mechanism, heads in plan.pairs:
         mechanism_keys = [(mechanism, heads, seed) for seed in range(plan.seeds)]
         specs = recipe.specs(mechanism, heads)
-        models = [_trained(plan, key, folder) for key in mechanism_keys]
+        models = [_trained(key, folder) for key in mechanism_keys]
         steps = -(-len(dataset.train) // recipe.training.batch_size)
         for view in views:
             if view.cache_tokens is not None and not _rolls(specs):
@@ -186,10 +186,8 @@ def _rolls(specs: Sequence[AttentionSpec]) -> bool:
     return all(sees_pairs(spec) for spec in specs) and receptive_field(specs) is None
 
 
-def _trained(plan: Plan, key: Key, folder: Path) -> LM:
-    model = plan.recipe.build(key[0], key[1])
-    load_model_into(CellFiles(folder, cell_path(folder, *key).stem).model, model)
-    return model.eval()
+def _trained(key: Key, folder: Path) -> LM:
+    return model_folder.read(CellFiles(folder, cell_path(folder, *key).stem).model).model
 
 
 def _accuracy(model: LM, dataset: Dataset, view: View, device: str) -> float:

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import math
 import statistics
-import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass
-from itertools import pairwise
 from typing import Any
 
 import torch
@@ -15,7 +13,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from suffice.errors import ConfigError, DataError
-from suffice.generate import generate
+from suffice.generate import Stopwatch, generate
+from suffice.generate.decoding import choose_backend
+from suffice.memory import Dynamic
 from suffice.models import LM
 from suffice.models.packed import replace_module
 from suffice.text import Tokenizer
@@ -166,20 +166,22 @@ def _set_modules(lm: LM, modules: Mapping[str, nn.Module]) -> None:
         replace_module(lm, name, module)
 
 
-WARM_UP = 4  # tokens not timed
+WARM_UP, ROUNDS = 4, 3  # tokens written before anything is timed; texts
 
 
-def tokens_per_second(lm: LM, tokens: int = 64) -> float:
-    """Return the median rate at which `generate` decodes one text greedily."""
+def tokens_per_second(lm: LM, tokens: int = 32) -> float:
+    """Return the median rate at which `generate` decodes a text greedily, as `suffice bench`."""
     tokens = min(tokens, lm.config.length - 1)
-    if tokens <= WARM_UP:
+    if tokens < 2:  # noqa: PLR2004
         raise ConfigError(f"a model of length={lm.config.length} writes too little to time it.")
-    times: list[float] = []
-    generate(
-        lm, [[0]], max_new_tokens=tokens, on_token=lambda _ids: times.append(time.perf_counter())
-    )
-    seconds = [after - before for before, after in pairwise(times)]
-    return 1.0 / statistics.median(seconds[WARM_UP - 1 :])
+    lm_or_native, _ = choose_backend(lm, Dynamic(), "auto")
+    generate(lm_or_native, [[0]], max_new_tokens=min(tokens, WARM_UP))
+    rates = []
+    for _ in range(ROUNDS):
+        watch = Stopwatch()
+        generate(lm_or_native, [[0]], max_new_tokens=tokens, on_token=watch)
+        rates.append(watch.rates(prompt=1).decode)
+    return statistics.median(rates)
 
 
 def rows_of(documents: Iterable[str], tokenizer: Tokenizer, *, length: int, tokens: int) -> Tensor:

@@ -12,7 +12,7 @@ from suffice.recipes.language import (
     shakespeare_char,
     stdlib_bpe,
 )
-from suffice.recipes.own_data import table
+from suffice.recipes.own_data import pictures, table
 from suffice.recipes.probes import copy, induction, lm_small, mqar, passkey, two_hop
 from suffice.recipes.recipe import SCALES, SMALL, STAND_INS, Recipe, stands_for
 from suffice.recipes.text import (
@@ -68,6 +68,7 @@ RECIPES: dict[str, Callable[..., Recipe]] = {
         translation_es,
         womens_clothing,
         table,
+        pictures,
         lm_small,
         mqar,
         induction,

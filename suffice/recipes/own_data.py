@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 import inspect
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from suffice.data import TASKS
-from suffice.data.table import COLUMNS, classes
-from suffice.errors import ConfigError
+from suffice.data.images import image_classes
+from suffice.data.table import COLUMNS, read_files, share_of
+from suffice.errors import ConfigError, DataError, unknown
+from suffice.models import ViTConfig
 from suffice.recipes.recipe import Recipe
 from suffice.recipes.text import classifier
+from suffice.train.settings import Training
 
+OPTION = "path"  # of the tasks that can read the user's own files
+TABLE, PICTURES = "table", "pictures"
 OF_ANY = "A table of texts and classes"
 """The beginning of the title until a file is named."""
 
@@ -22,9 +29,9 @@ def table(scale: str = "paper") -> Recipe:
     Of no paper. Unlike in the recipes of the papers, padding is not read: attention and the mean
     over positions leave it out. The number of classes is that of the file, see `of_user`.
     """
-    return classifier(
+    recipe = classifier(
         "table",
-        f"{OF_ANY}, 2 blocks, d_model 64, last 64 words",
+        "",
         vocabulary_size=20_000,
         length=64,
         num_classes=2,
@@ -32,20 +39,58 @@ def table(scale: str = "paper") -> Recipe:
         depth=2,
         epochs=5,
         reads_padding=False,
-    ).at(scale)
+    )
+    return _titled(recipe).at(scale)
 
 
-OPTION = "path"  # of the tasks that can read the user's own files
-TABLE = "table"
+FIXED = {"num_classes", "console", "path", "columns", "test", "validation", "stratify"}
+"""Settings that the data decide, or that have options of their own."""
+OF_ANY_FOLDER = "A folder of images"
 
 
-def of_user(recipe: Recipe, path: str, columns: str | None = None) -> Recipe:
+def pictures(scale: str = "paper") -> Recipe:
+    """A folder of images by class: a ViT of two blocks, d 64, 64 patches of 32x32 pixels.
+
+    Of no paper. The number of classes is that of the folder, see `of_user`; larger images are by
+    `image_size`, which also sets what they are reduced to.
+    """
+    recipe = Recipe(
+        name="pictures",
+        title="",
+        task="image_folder",
+        task_options=(("side", 32),),
+        model=ViTConfig(
+            image_size=32,
+            patch_size=4,
+            num_classes=2,
+            d_model=64,
+            depth=2,
+            mlp_width=128,
+            channels=3,
+            dropout=0.1,
+        ),
+        training=Training(epochs=10, batch_size=64, learning_rate=1e-3, weight_decay=1e-4),
+        num_heads=4,
+    )
+    return _titled(recipe).at(scale)
+
+
+LINKED = {"image_size": "side"}  # sizes of a model that are options of its data, too
+
+
+def of_user(recipe: Recipe, path: str, columns: str | None = None, **parts: Any) -> Recipe:
     """Return a recipe that reads the user's files instead of the task's own.
+
+    Args:
+        recipe: on a task that can.
+        path: of the files.
+        columns: of a table; None = text,label.
+        **parts: of a table, as `suffice.data.table.table` has them: test, validation, stratify.
 
     Example:
         >>> from suffice.recipes.text import amazon
-        >>> path_of(of_user(amazon(), "all.jsonl.gz")), path_of(amazon())
-        ('all.jsonl.gz', None)
+        >>> files_of(of_user(amazon(), "all.jsonl.gz")), files_of(amazon())
+        (['all.jsonl.gz'], [])
     """
     if not _reads(recipe.task):
         able = " or ".join(name for name in TASKS if _reads(name))
@@ -53,24 +98,119 @@ def of_user(recipe: Recipe, path: str, columns: str | None = None) -> Recipe:
             f"--data {path}: task {recipe.task} reads its own data; leave it out, or take a recipe "
             f"on {able}."
         )
+    parts = {name: value for name, value in parts.items() if value is not None}
     options = {**dict(recipe.task_options), OPTION: path}
     if recipe.task == TABLE:
-        options["columns"] = columns or COLUMNS
-        count = len(classes(path, options["columns"]))
-        title = recipe.title.replace(OF_ANY, f"{Path(path).name}, {count} classes")
+        options["columns"] = columns or options.get("columns", COLUMNS)
+        options |= parts
+        held_out = {n: options[n] for n in ("test", "validation") if n in options}
+        count = len(read_files(path, options["columns"], **held_out).classes)
         model = replace(recipe.model, num_classes=count)
-        return replace(recipe, title=title, model=model, task_options=tuple(options.items()))
-    if columns is not None:
+        return _titled(replace(recipe, model=model, task_options=tuple(options.items())))
+    if recipe.name == PICTURES:
+        path = str(Path(path).absolute()) if Path(path).is_dir() else path
+        options[OPTION] = path
+        count = len(image_classes(path, options.get("classes")))
+        recipe = replace(recipe, model=replace(recipe.model, num_classes=count))
+    given = {"columns": columns, **parts}
+    if wrong := [name for name, value in given.items() if value is not None]:
         raise ConfigError(
-            f"--columns {columns}: task {recipe.task} names its own; leave it out, or take --task "
-            f"{TABLE}."
+            f"--{wrong[0]} {given[wrong[0]]}: task {recipe.task} has its own; leave it out, or "
+            f"take --task {TABLE}."
         )
-    return replace(recipe, task_options=tuple(options.items()))
+    return _titled(replace(recipe, task_options=tuple(options.items())))
 
 
-def path_of(recipe: Recipe) -> str | None:
-    """Return the path of the user's data, None for the task's own."""
-    return dict(recipe.task_options).get(OPTION)
+def with_settings(recipe: Recipe, values: Mapping[str, Any]) -> Recipe:
+    """Return a recipe with other sizes, hyper-parameters or options of its data.
+
+    Args:
+        recipe: to be changed.
+        values: by the name of a field of the model's sizes, of the training, or of an option of
+            the data; a name that several have, such as `length`, changes all of them.
+
+    Raises:
+        ConfigError: for a name that is none, or a value that is not legal.
+
+    Example:
+        >>> recipe = with_settings(table(), {"length": 128, "learning_rate": 3e-4})
+        >>> recipe.model.length, dict(recipe.task_options)["length"], recipe.training.learning_rate
+        (128, 128, 0.0003)
+    """
+    options = inspect.signature(TASKS[recipe.task]).parameters
+    model, training = (
+        set(type(part).__dataclass_fields__) for part in (recipe.model, recipe.training)
+    )
+    legal = (model | training | set(options)) - FIXED
+    for name in values:
+        if name not in legal:
+            raise unknown("setting", name, legal)
+    linked = {LINKED[n]: v for n, v in values.items() if n in LINKED and LINKED[n] in options}
+    values = {**values, **linked}
+    values = {n: tuple(v) if isinstance(v, list) else v for n, v in values.items()}
+    changed = {n: v for n, v in values.items() if n in options}
+    notes = [f"{name}={value}" for name, value in values.items() if name != "epochs"]
+    title = ", ".join([recipe.title, *(note for note in notes if note not in recipe.title)])
+    return _titled(
+        replace(
+            recipe,
+            title=title,
+            model=replace(recipe.model, **{n: v for n, v in values.items() if n in model}),
+            training=replace(recipe.training, **{n: v for n, v in values.items() if n in training}),
+            task_options=tuple({**dict(recipe.task_options), **changed}.items()),
+        )
+    )
+
+
+def _titled(recipe: Recipe) -> Recipe:
+    """Return a recipe on the user's own data with the title of its sizes; others as they are."""
+    model, path = recipe.model, dict(recipe.task_options).get(OPTION)
+    if recipe.name == TABLE:
+        which = OF_ANY if path is None else f"{Path(path).name}, {model.num_classes} classes"
+        read = f"last {model.length} words"
+        title = f"{which}, {model.depth} blocks, d_model {model.d_model}, {read}"
+    elif recipe.name == PICTURES:
+        folder = None if path is None else Path(path).name
+        which = (
+            OF_ANY_FOLDER if folder is None else f"Images of {folder}, {model.num_classes} classes"
+        )
+        size = f"{model.image_size}x{model.image_size} pixels"
+        title = f"{which}, ViT of {model.depth} blocks, d_model {model.d_model}, {size}"
+    else:
+        return recipe
+    return replace(recipe, title=title)
+
+
+def restored(recipe: Recipe, stored: Mapping[str, Any]) -> Recipe:
+    """Return a recipe with the settings that a plan.json holds of it.
+
+    Raises:
+        DataError: if they are damaged.
+    """
+    try:
+        parts = {name: getattr(recipe, name) for name in ("model", "training")}
+        kept = {
+            name: replace(
+                part, **{n: tuple(v) if isinstance(v, list) else v for n, v in stored[name].items()}
+            )
+            for name, part in parts.items()
+        }
+        options = tuple((str(name), value) for name, value in stored["task_options"])
+        return replace(recipe, **kept, title=str(stored["title"]), task_options=options)
+    except ConfigError:
+        raise
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise DataError(
+            f"the comparison's plan.json does not describe recipe {recipe.name} ({error!s:.120}); "
+            "start another comparison."
+        ) from error
+
+
+def files_of(recipe: Recipe) -> list[str]:
+    """Return the paths of all the user's files that a recipe reads."""
+    options = dict(recipe.task_options)
+    paths = [options.get(name) for name in (OPTION, "test", "validation")]
+    return [str(path) for path in paths if path is not None and share_of(path) is None]
 
 
 def _reads(task: str) -> bool:

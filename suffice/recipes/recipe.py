@@ -9,7 +9,6 @@ from suffice.errors import ConfigError, unknown
 from suffice.models import (
     LM,
     Classifier,
-    ClassifierConfig,
     LMConfig,
     Translator,
     TranslatorConfig,
@@ -17,12 +16,12 @@ from suffice.models import (
     ViTConfig,
 )
 from suffice.models.config import check_crosses
+from suffice.models.kinds import Sizes, build_model
 from suffice.presets import PRESETS, schedule, takes_length
 from suffice.spec import AttentionSpec
 from suffice.train.settings import Training
 
 R = TypeVar("R", bound="Scaled")
-Sizes = ViTConfig | ClassifierConfig | LMConfig | TranslatorConfig
 
 SCALES = ("paper", "small")
 SMALL = "small scale: not the paper's size"
@@ -105,14 +104,6 @@ def specs_of(model: Sizes, mechanism: str, num_heads: int, *, recipe: str) -> li
     return _causal_layers(
         model, mechanism, num_heads, model.depth, f"language model of recipe {recipe}"
     )
-
-
-def build_model(model: Sizes, specs: list[AttentionSpec]) -> Any:
-    """Return a model with the attention that `specs_of` gave, in each layer."""
-    if not isinstance(model, TranslatorConfig):
-        return model.build(specs)
-    first, second = model.encoder_depth, model.encoder_depth + model.decoder_depth
-    return model.build(specs[:first], specs[first:second], specs[second:])
 
 
 def _translator_specs(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import binascii
-import dataclasses
 import json
 import re
 import threading
@@ -17,18 +16,17 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from suffice import checkpoint
-from suffice.convert.sources.source import open_source
+from suffice.data.dataset import ImagePreparation
 from suffice.data.images import decode
 from suffice.errors import CheckpointError, ConfigError, DataError
 from suffice.layers import Attention, AttentionMap, watched
-from suffice.models import LM, Classifier, ClassifierConfig, LMConfig, ViT, ViTConfig
+from suffice.loading import TextTranslator, load
+from suffice.models import ViT
 from suffice.models.folder import CONFIG, WEIGHTS
-from suffice.models.folder import LONGEST as LONGEST_CONFIG
 from suffice.records import is_whole
 from suffice.spec import AttentionSpec
 from suffice.studio.folders import below, walk
-from suffice.text import Tokenizer
+from suffice.text import Tokenizer, Words
 from suffice.view import brief
 
 Version = tuple[str, tuple[object, ...]]
@@ -40,6 +38,7 @@ LONGEST_LABEL = 24  # characters of a token
 THUMB = 24  # cells on a side of a thumbnail
 CACHED = 3  # models, and as many inputs with their maps
 MAPS = ("weights", "effective")
+MEAN = -1  # the number of a head that stands for the mean of all
 
 
 class Maps:
@@ -94,14 +93,15 @@ class Maps:
         }
 
     def head(self, request: Any) -> dict[str, Any]:
-        """Return every number of the map of one head."""
+        """Return every number of the map of one head, or of the mean of all heads (-1)."""
         request = _fields(request)
         _, maps = self._compute(request)
         name = request.get("which", MAPS[0])
         if name not in MAPS:
             raise DataError(f"{name!r:.40} is no map; give weights or effective.")
         heads = getattr(_item("layer", request.get("layer"), maps), name)[0]
-        numbers = _item("head", request.get("head"), heads)
+        number = request.get("head")
+        numbers = heads.mean(dim=0) if number == MEAN else _item("head", number, heads)
         return {
             "rows": numbers.shape[0],
             "columns": numbers.shape[1],
@@ -195,10 +195,11 @@ def list_checkpoints(root: Path | None) -> list[str]:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class LoadedModel:
-    """A model on the CPU, with the tokenizer and the training task where they are known."""
+    """A model on the CPU, with what is known of its inputs and of the training task."""
 
     model: nn.Module
     tokenizer: Tokenizer | None = None
+    preparation: ImagePreparation | None = None
     task: str | None = None
 
     @property
@@ -209,65 +210,17 @@ class LoadedModel:
         return "ids" if self.tokenizer is None else "text"
 
 
-CLASSIFIERS = {"text classifier": ClassifierConfig, "image classifier": ViTConfig}
-CONFIG_BY_FIELD = {"image_size": ViTConfig, "num_classes": ClassifierConfig, "tied": LMConfig}
-"""The first of these fields that a configuration has determines its class."""
-
-
 def load_model(path: Path) -> LoadedModel:
-    """Return the model at a path; nothing is unpickled or executed.
-
-    The path is a folder of `suffice train`, `suffice convert` or transformers, a .bin of llama2.c,
-    or a .safetensors of `suffice compare`.
-    """
-    if path.suffix == ".safetensors":
-        return _load_cell(path)
-    config = _read_config(path)
-    kind = config.get("kind")
-    if isinstance(kind, str) and kind in CLASSIFIERS and "model_type" not in config:
-        sizes, specs = config.get("model"), config.get("specs")
-        return LoadedModel(model=_build(path, CLASSIFIERS[kind], sizes, specs, path / WEIGHTS))
-    source = open_source(path)
-    if not isinstance(source.model, (LM, Classifier, ViT)):
-        raise CheckpointError(
-            f"{path.name} holds a {type(source.model).__name__}, whose maps are not shown."
-        )
-    return LoadedModel(model=source.model.eval(), tokenizer=source.tokenizer)
-
-
-def _read_config(folder: Path) -> dict[str, Any]:
-    try:
-        with (folder / CONFIG).open("rb") as file:
-            data = json.loads(file.read(LONGEST_CONFIG))
-    except (OSError, ValueError, RecursionError):
-        return {}  # `open_source` raises the error
-    return data if isinstance(data, dict) else {}
-
-
-def _load_cell(path: Path) -> LoadedModel:
-    _, metadata = checkpoint.load(path)
-    match metadata.get("config"):
-        case {"recipe": {"model": dict() as sizes} as recipe, **config}:
-            for field, kind in CONFIG_BY_FIELD.items():
-                if field in sizes:
-                    model = _build(path, kind, sizes, config.get("specs"), path)
-                    return LoadedModel(model=model, task=recipe.get("task"))
-    raise CheckpointError(
-        f"{path.name} is no classifier, image classifier or language model of suffice compare."
+    """Return the model at a path, whatever command left it; nothing is unpickled or executed."""
+    loaded = load(path)
+    if isinstance(loaded, TextTranslator):
+        raise CheckpointError(f"{path.name} holds a translator, whose maps are not shown.")
+    return LoadedModel(
+        model=loaded.network,
+        tokenizer=getattr(loaded, "tokenizer", None),
+        preparation=getattr(loaded, "preparation", None),
+        task=loaded.facts.get("task"),
     )
-
-
-def _build(path: Path, kind: Any, sizes: Any, specs: Any, weights: Path) -> nn.Module:
-    try:
-        legal = {field.name for field in dataclasses.fields(kind)}
-        config = kind.from_json({name: size for name, size in sizes.items() if name in legal})
-        model = config.build([AttentionSpec.from_json(spec) for spec in specs])
-    except (ConfigError, TypeError, AttributeError, RuntimeError) as error:
-        raise CheckpointError(
-            f"{path.name} does not identify its model ({error!s:.200})."
-        ) from error
-    checkpoint.load_model_into(weights, model)
-    return model.eval()
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -283,25 +236,41 @@ class ModelInput:
 def read_input(loaded: LoadedModel, request: dict[str, Any]) -> ModelInput:
     """Return the input in a request: {"text": str} or {"image": base64, "scaling": str}."""
     if loaded.reads == "image":
-        return _read_image(loaded.model, request)
+        return _read_image(loaded, request)
     text, tokenizer = request.get("text"), loaded.tokenizer
     if not isinstance(text, str) or not text.strip():
         raise DataError("give a text to read.")
-    ids = _parse_ids(text) if tokenizer is None else tokenizer.encode(text)
-    if tokenizer is not None and tokenizer.begin is not None:
-        ids = [tokenizer.begin, *ids]
+    ids = _ids(text, loaded)
     size = loaded.model.config.vocabulary_size
     if any(not 0 <= token < size for token in ids):
         raise DataError(f"a number of a token is from 0 to {size - 1:,} here.")
     longest = min(LONGEST, loaded.model.config.length)
     if not 1 <= len(ids) <= longest:
         raise DataError(f"{len(ids):,} tokens cannot be shown; give 1 to {longest}.")
-    labels = [
-        str(token) if tokenizer is None else tokenizer.decode([token]) or f"<{token}>"
-        for token in ids
-    ]
+    labels = [_label(token, tokenizer) for token in ids]
     short = tuple(label[:LONGEST_LABEL].replace("\n", "⏎") for label in labels)
     return ModelInput(inputs=torch.tensor([ids]), labels=short)
+
+
+def _ids(text: str, loaded: LoadedModel) -> list[int]:
+    """Return the ids of a text as the model was trained on them; padding only where it is read."""
+    tokenizer = loaded.tokenizer
+    if tokenizer is None:
+        return _parse_ids(text)
+    if isinstance(tokenizer, Words):
+        ids, valid = tokenizer.rows([text])
+        padded = getattr(loaded.model.config, "reads_padding", False)
+        return (ids[0] if padded else ids[0][valid[0]]).tolist()
+    begin = [] if tokenizer.begin is None else [tokenizer.begin]
+    return [*begin, *tokenizer.encode(text)]
+
+
+def _label(token: int, tokenizer: Tokenizer | None) -> str:
+    if tokenizer is None:
+        return str(token)
+    if isinstance(tokenizer, Words):
+        return tokenizer.words[token]
+    return tokenizer.decode([token]) or f"<{token}>"
 
 
 def _parse_ids(text: str) -> list[int]:
@@ -311,8 +280,8 @@ def _parse_ids(text: str) -> list[int]:
     return list(map(int, words))
 
 
-def _read_image(model: ViT, request: dict[str, Any]) -> ModelInput:
-    config, image = model.config, request.get("image")
+def _read_image(loaded: LoadedModel, request: dict[str, Any]) -> ModelInput:
+    config, image = loaded.model.config, request.get("image")
     if not isinstance(image, str) or not image:
         raise DataError("give a picture, JPEG or PNG.")
     try:
@@ -331,17 +300,25 @@ def _read_image(model: ViT, request: dict[str, Any]) -> ModelInput:
         raise DataError(f"{side * side} patches cannot be shown; at most {LONGEST} are.")
     labels = [f"row {i}, column {j}" for i in range(side) for j in range(side)]
     return ModelInput(
-        inputs=_scale(pixels, request.get("scaling", "own"))[None],
+        inputs=_scale(pixels, request.get("scaling"), loaded.preparation)[None],
         labels=(*["class token"] * extra, *labels),
         grid=side,
         extra=extra,
     )
 
 
-def _scale(pixels: Tensor, scaling: object) -> Tensor:
-    """Scale pixels by the picture's own mean and deviation ("own"), or to -1 to 1 ("plain")."""
+def _scale(pixels: Tensor, scaling: object, preparation: ImagePreparation | None) -> Tensor:
+    """Scale pixels of 0 to 1.
+
+    By default as in the training where the folder says how, else by the picture's own mean and
+    deviation ("own"); or to -1 to 1 ("plain").
+    """
+    if scaling is None:
+        scaling = "own" if preparation is None else "trained"
+    if scaling == "trained" and preparation is not None:
+        return preparation(pixels[None] * preparation.white)[0]
     if scaling == "plain":
         return pixels * 2.0 - 1.0
     if scaling != "own":
-        raise DataError(f"scaling {scaling!r:.40} is not known; give own or plain.")
+        raise DataError(f"scaling {scaling!r:.40} is not known; give trained, own or plain.")
     return (pixels - pixels.mean()) / pixels.std(correction=0).clamp(min=1e-6)

@@ -7,31 +7,38 @@ import dataclasses
 import hashlib
 import inspect
 import json
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import cache
 from importlib import resources
 from itertools import product
 from pathlib import Path
 from typing import Any
 
-from suffice.errors import ConfigError
+from suffice.errors import ConfigError, DataError
 from suffice.files import replacing
+from suffice.measure.report.canvas import COLOURS as COLOURS_OF_SERIES
 from suffice.patterns import Pattern
-from suffice.presets import PRESETS, preset, takes_length
+from suffice.presets import PRESETS, TITLES, preset, takes_length
 from suffice.studio.calculator import ENCODERS, KERNELS, LENGTHS, MIXINGS, DecoderSizes
+from suffice.studio.comparisons import PACKAGE, describe, list_comparisons, read
+from suffice.studio.folders import Folders
 from suffice.studio.published import ARTICLE, FORMULA, PUBLISHED_MODELS, SOURCE, article_claims
-from suffice.view import expression, instead
-from suffice.view.drawing import COLOURS, FREE
+from suffice.view import expression, flow, flow_svg, instead
+from suffice.view.catalogue import SEGMENTS_DRAWN, WITH_SEGMENTS, drawn_spec
+from suffice.view.drawing import COLOURS, FREE, PAINTED
+from suffice.view.flow import CACHED, KINDS
 
 STYLES = ("colours", "page", "fields", "results", "chart", "patterns", "compare", "attention")
-SHARED = ("element", "numbers", "tabs", "fields", "chart")
+SHARED = ("element", "numbers", "address", "tabs", "fields", "chart", "save")
 CALCULATOR = tuple(
-    f"calculator/{n}" for n in ("formula", "state", "form", "results", "article", "tab")
+    f"calculator/{n}" for n in ("formula", "state", "config", "form", "results", "article", "tab")
 )
 PATTERNS = tuple(
     f"patterns/{n}" for n in ("kinds", "read", "drawn", "reach", "canvas", "pictures", "tab")
 )
-SERVED = ("ask", "compare/tradeoff", "compare/tab", "attention/maps", "attention/tab", "advise/tab")
+COMPARE = ("latest", "compare/tradeoff", "compare/tab")
+SERVED = ("ask", *COMPARE, "attention/maps", "attention/tab", "advise/tab")
+CARRIED = ("answers", *COMPARE)
 
 PATTERN_LENGTHS = (16, 32, 64, 128, 256, 512, 1024)
 D_MODEL, HEADS = 64, 4  # of the mechanisms whose patterns are drawn
@@ -48,8 +55,46 @@ class Bundle:
 @cache
 def bundle(served: bool) -> Bundle:
     """Return the page; only the served one has the tabs that need this program."""
-    scripts = (*SHARED, *CALCULATOR, *PATTERNS, *(SERVED if served else ()), "start")
-    style = "\n".join(_read(f"css/{name}.css") for name in STYLES)
+    return _bundle(SERVED, {}, connects=True) if served else carrying(Folders())
+
+
+def carrying(folders: Folders) -> Bundle:
+    """Return the page that needs no program: it carries the comparisons of the folders."""
+    return _bundle(CARRIED, {"answers": answers(folders)}, connects=False)
+
+
+def answers(folders: Folders) -> dict[str, Any]:
+    """Return what the page asks about comparisons, by question.
+
+    A folder's comparisons are judged by every cost, those of the package by FLOPs.
+    """
+    listed = [one for one in list_comparisons(folders.results) if one.finished]
+    found: dict[str, Any] = {}
+    readable = []
+    for one in listed:
+        try:
+            results = read(folders.results, one.root, one.name)
+        except DataError:  # a folder may hold damaged ones
+            continue
+        readable.append(one)
+        described = describe(results)
+        costs = ["flops"] if one.root == PACKAGE else described["costs"]
+        for cost in costs:
+            content = described if cost == described["cost"] else describe(results, cost)
+            question = {"root": one.root, "name": one.name, "cost": cost}
+            found[_question("comparison", question)] = {**content, "costs": costs}
+    found[_question("comparisons", {})] = {"comparisons": [asdict(one) for one in readable]}
+    return found
+
+
+def _question(name: str, request: dict[str, Any]) -> str:
+    """Return the key of a question, as JavaScript's JSON.stringify writes it."""
+    return f"{name} {json.dumps(request, separators=(',', ':'), ensure_ascii=False)}"
+
+
+def _bundle(extra: tuple[str, ...], facts: dict[str, Any], *, connects: bool) -> Bundle:
+    scripts = (*SHARED, *CALCULATOR, *PATTERNS, *extra, "start")
+    style = "\n".join([_palette(), *(_read(f"css/{name}.css") for name in STYLES)])
     script = "\n".join(_read(f"js/{name}.js") for name in scripts)
     script = f'\n"use strict";\n(() => {{\n{script}\n}})();\n'
     patterns = {
@@ -58,14 +103,16 @@ def bundle(served: bool) -> Bundle:
         "lengths": list(PATTERN_LENGTHS),
         "colours": COLOURS,
         "free": FREE,
+        "painted": PAINTED,
+        "flows": {kind: words for kind, (words, *_) in KINDS.items()} | {"cached": CACHED},
     }
-    facts = {"calculator": _calculator_facts(), "patterns": patterns}
+    facts = {"calculator": _calculator_facts(), "patterns": patterns, **facts}
     facts_json = json.dumps(facts, separators=(",", ":"), allow_nan=False)
     policy = (
         f"default-src 'none'; script-src {_digest(script)}; style-src {_digest(style)}; "
         "img-src data: blob:; base-uri 'none'; form-action 'none'"
     )
-    if served:
+    if connects:
         policy += "; connect-src 'self'"
     parts = {
         "policy": f'<meta http-equiv="Content-Security-Policy" content="{policy}">',
@@ -79,13 +126,31 @@ def bundle(served: bool) -> Bundle:
     return Bundle(html=html, policy=policy)
 
 
-def export(folder: Path | str) -> Path:
+def _palette() -> str:
+    """Return the report's colours of mechanisms, and those of a drawing of the flow, as css."""
+    light, dark = (
+        "".join(f"--series-{n}:{pair[theme]};" for n, pair in enumerate(COLOURS_OF_SERIES, 1))
+        for theme in (0, 1)
+    )
+    rules = []
+    for n in range(1, len(COLOURS_OF_SERIES) + 1):
+        colour = f"var(--series-{n})"
+        rules.append(f".line.series-{n},.bar.series-{n}{{stroke:{colour}}}")
+        rules.append(f".point.series-{n},.dot.series-{n},.head-{n}{{fill:{colour}}}")
+        rules.append(f".swatch.series-{n}{{background:{colour}}}")
+    return f":root{{{light}}}\n@media(prefers-color-scheme:dark){{:root{{{dark}}}}}\n" + "\n".join(
+        rules
+    )
+
+
+def export(folder: Path | str, folders: Folders | None = None) -> Path:
     """Write the static page into a folder and return its file.
 
-    It loads nothing and computes everything itself, so it opens from a disk as well.
+    It loads nothing and computes everything itself, so it opens from a disk and from any host.
 
     Args:
         folder: created if absent.
+        folders: whose comparisons it carries, beside those of the package.
 
     Raises:
         ConfigError: if it cannot be written.
@@ -94,7 +159,9 @@ def export(folder: Path | str) -> Path:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with replacing(path) as temporary:
-            temporary.write_text(bundle(served=False).html, encoding="utf-8", newline="\n")
+            temporary.write_text(
+                carrying(folders or Folders()).html, encoding="utf-8", newline="\n"
+            )
     except OSError as error:
         raise ConfigError(
             f"cannot write {path} ({error.strerror or error}); give a folder that can be written."
@@ -140,7 +207,9 @@ def _cached_tensors() -> dict[str, list[int]]:
 
 @cache
 def sketches() -> dict[str, dict[str, Any]]:
-    """Return each mechanism's summary, and its patterns by "LENGTH" and "LENGTH causal".
+    """Return each mechanism's name, summary, data flow, and patterns.
+
+    The keys of the patterns are "LENGTH" and "LENGTH causal".
 
     A pattern is code ("expression") with the number of "keys" the kernel reads, the Python "line"
     of the spec, "notes" on what a drawing of pairs does not show, and whether the kernel computes
@@ -149,7 +218,13 @@ def sketches() -> dict[str, dict[str, Any]]:
     by_name = {}
     for name, build in PRESETS.items():
         summary = (inspect.getdoc(build) or "").split("\n\n")[0]
-        by_name[name] = {"summary": " ".join(summary.split()), "sketches": _sketches_of(name)}
+        spec = drawn_spec(name, D_MODEL, HEADS, length=D_MODEL)
+        by_name[name] = {
+            "title": TITLES[name],
+            "summary": " ".join(summary.split()),
+            "flow": flow_svg(flow(spec, D_MODEL), TITLES[name], standalone=False),
+            "sketches": _sketches_of(name),
+        }
     return by_name
 
 
@@ -157,6 +232,8 @@ def _sketches_of(name: str) -> dict[str, dict[str, Any]]:
     by_key = {}
     for length, causal in product(PATTERN_LENGTHS, (False, True)):
         options = {"length": length} if takes_length(name) else {}
+        if name in WITH_SEGMENTS:
+            options["segment"] = max(1, length // SEGMENTS_DRAWN)
         try:
             spec = preset(name, D_MODEL, HEADS, **options, causal=causal)
         except ConfigError:  # the mechanism is always causal, or never

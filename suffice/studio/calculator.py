@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from suffice.encoders import Efficient, Encoder, Latent, Optimised, Standard
+from suffice.encoders import MLA, Efficient, Encoder, Latent, Optimised, Standard
 from suffice.errors import ConfigError, unknown
 from suffice.kernels import Elu, Kernel, Softmax
 from suffice.memory import Dynamic, Memory, Quantised, Rolling
@@ -21,6 +21,8 @@ from suffice.spec import AttentionSpec
 ENCODERS: dict[str, Encoder] = {
     type(value).__name__: value for value in (Standard(), Optimised(), Efficient(), Latent())
 }
+LATENT = "MLA"
+PROJECTIONS = (*ENCODERS, LATENT)
 KERNELS: dict[str, Kernel] = {type(value).__name__: value for value in (Softmax(), Elu())}
 MIXINGS: dict[str, type[Mixing]] = {
     value.__name__: value for value in (NoMixing, Alignment, ToeplitzAlignment)
@@ -43,7 +45,11 @@ class DecoderSizes:
     num_heads: int = 32
     num_kv_heads: int = 0  # 0 = as many as query heads
     head_dim: int = 0  # 0 = d_model / num_heads
-    projections: str = "Standard"  # a key of ENCODERS
+    projections: str = "Standard"  # one of PROJECTIONS
+    rank: int = 0  # of MLA: numbers of the latent of keys and values; so are the next three
+    rotary_dim: int = 0  # features of the rotary key that all heads share
+    value_dim: int = 0  # features of a value; 0 = head_dim
+    query_rank: int = 0  # numbers of the latent of queries; 0 = queries are one map of x
     kernel: str = "Softmax"  # a key of KERNELS; Elu is linear attention
     mixing: str = "NoMixing"  # a key of MIXINGS; Alignment is Super Attention
     mixing_size: int = 0  # the longest input of an Alignment, the width of a ToeplitzAlignment
@@ -56,11 +62,17 @@ class DecoderSizes:
     mlp_width: int = 0  # 0 = no MLP
     gated: bool = True  # a third map in the MLP (SwiGLU, GeGLU)
     mlp_bias: bool = False
+    experts: int = 0  # routed experts in place of the MLP; 0 = none
+    expert_width: int = 0  # hidden features of one expert
+    shared_experts: int = 0  # experts of the same width that read every token
+    active_experts: int = 0  # routed experts that read a token
+    dense_layers: int = 0  # first layers with the MLP all the same
     tied: bool = False  # the head shares the weights of the embedding
     positions: int = 0  # rows of learned positions
     norms: int = 2  # in a block; one more stands before the head
     norm_bias: bool = False
     qk_norm: bool = False  # one weight for each feature of a head
+    trained: int = 0  # tokens of the longest text it was trained on; 0 = unknown
     batch: int = 1
     chunk: int = 512  # tokens of a text that are read at once; 0 = all
     weight_bits: int = 16
@@ -73,7 +85,7 @@ class DecoderSizes:
             least = int(field.name in ("d_model", "layers", "num_heads", "batch"))
             if type(value) is int and not least <= value <= LARGEST:
                 raise ConfigError(f"{field.name}={value}: give {least} to {LARGEST:,}.")
-        names = {"projections": ENCODERS, "kernel": KERNELS, "mixing": MIXINGS}
+        names = {"projections": PROJECTIONS, "kernel": KERNELS, "mixing": MIXINGS}
         for name, legal in names.items():
             if getattr(self, name) not in legal:
                 raise unknown(name, getattr(self, name), legal)
@@ -94,7 +106,28 @@ class DecoderSizes:
                 f"window={self.window} with Alignment, which reads all earlier values: nothing "
                 "could be dropped; use ToeplitzAlignment, or no window."
             )
+        self._check_latent_and_experts()
         self.specs()
+
+    def _check_latent_and_experts(self) -> None:
+        sizes = {name: getattr(self, name) for name in ("rank", "rotary_dim")}
+        other = self.value_dim or self.query_rank
+        if self.projections == LATENT and not all(sizes.values()):
+            raise ConfigError(f"MLA with {_listed(sizes)}: give a rank and a rotary_dim.")
+        if self.projections != LATENT and (other or any(sizes.values())):
+            raise ConfigError(f"{_listed(sizes)} belong to MLA, not to {self.projections}; give 0.")
+        if bool(self.experts) != bool(self.expert_width and self.active_experts):
+            raise ConfigError(
+                f"experts={self.experts} with expert_width={self.expert_width} and "
+                f"active_experts={self.active_experts}: give all three, or none."
+            )
+        if not self.experts and (self.shared_experts or self.dense_layers):
+            raise ConfigError("shared_experts and dense_layers go with experts; give 0.")
+        if self.active_experts > self.experts or self.dense_layers > self.layers:
+            raise ConfigError(
+                f"active_experts={self.active_experts} of {self.experts}, dense_layers="
+                f"{self.dense_layers} of {self.layers}: give no more than there are."
+            )
 
     def spec(self, full: bool = False) -> AttentionSpec:
         """Return the spec of a layer, or of a full layer."""
@@ -131,6 +164,21 @@ class DecoderSizes:
         return cls(**data)
 
 
+def _listed(sizes: dict[str, int]) -> str:
+    return " and ".join(f"{name}={size}" for name, size in sizes.items())
+
+
+def _encoder(model: DecoderSizes) -> Encoder:
+    if model.projections != LATENT:
+        return ENCODERS[model.projections]
+    return MLA(
+        rank=model.rank,
+        rotary_dim=model.rotary_dim,
+        value_dim=model.value_dim or None,
+        query_rank=model.query_rank or None,
+    )
+
+
 @lru_cache(maxsize=256)
 def _spec(model: DecoderSizes, full: bool) -> AttentionSpec:
     pattern: Pattern = Causal()
@@ -143,7 +191,7 @@ def _spec(model: DecoderSizes, full: bool) -> AttentionSpec:
         num_kv_heads=model.num_kv_heads or None,
         head_dim=model.head_dim or None,
         pattern=pattern,
-        encoder=ENCODERS[model.projections],
+        encoder=_encoder(model),
         mixing=MIXINGS[model.mixing](model.mixing_size) if mixes else NoMixing(),
         kernel=Softmax() if full else KERNELS[model.kernel],
         position=Rope() if model.rotary else NoPosition(),
@@ -160,11 +208,17 @@ class Weights:
     norms: int
     embedding: int  # of tokens and positions
     head: int  # 0 if tied
+    resting: int = 0  # of the experts that do not read a token
 
     @property
     def total(self) -> int:
         """All parameters."""
         return self.attention + self.mlp + self.norms + self.embedding + self.head
+
+    @property
+    def active(self) -> int:
+        """Parameters that a token passes: all but those of experts that rest."""
+        return self.total - self.resting
 
 
 def count_weights(model: DecoderSizes) -> Weights:
@@ -173,11 +227,17 @@ def count_weights(model: DecoderSizes) -> Weights:
     maps = 3 if model.gated else 2
     mlp_biases = model.mlp_bias * ((maps - 1) * model.mlp_width + model.d_model)
     mlp = maps * model.d_model * model.mlp_width + mlp_biases if model.mlp_width else 0
+    expert_biases = model.mlp_bias * ((maps - 1) * model.expert_width + model.d_model)
+    expert = maps * model.d_model * model.expert_width + expert_biases
+    router = model.experts * (model.d_model + model.mlp_bias)
+    routed = model.layers - model.dense_layers if model.experts else 0
+    experts = (model.experts + model.shared_experts) * expert + router
     norms = model.layers * model.norms + min(model.norms, 1)
     qk_norms = model.layers * model.qk_norm * 2 * model.spec().head_width
     return Weights(
         attention=(model.layers - model.full_layers) * layer + model.full_layers * full_layer,
-        mlp=model.layers * mlp,
+        mlp=(model.layers - routed) * mlp + routed * experts,
+        resting=routed * (model.experts - model.active_experts) * expert,
         norms=norms * model.d_model * (1 + model.norm_bias) + qk_norms,
         embedding=(model.vocabulary + model.positions) * model.d_model,
         head=0 if model.tied else model.vocabulary * model.d_model,
@@ -214,7 +274,8 @@ class Answer:
 
     def to_json(self) -> dict[str, Any]:
         """Return plain data."""
-        return asdict(self) | {"weights": {**asdict(self.weights), "total": self.weights.total}}
+        weights = {"total": self.weights.total, "active": self.weights.active}
+        return asdict(self) | {"weights": {**asdict(self.weights), **weights}}
 
 
 def calculate(model: DecoderSizes, length: int, memory: int | None = None) -> Answer:
@@ -296,7 +357,9 @@ def activation_bytes(model: DecoderSizes, length: int) -> int:
     """
     spec = model.spec()
     heads = spec.widths.o + sum(m.outputs for m in spec.encoder.maps(spec).values())
-    hidden = (3 if model.gated else 2) * model.mlp_width
+    reading = model.active_experts + model.shared_experts
+    widest = max(model.mlp_width, reading * model.expert_width)
+    hidden = (3 if model.gated else 2) * widest
     features = 2 * model.d_model + max(heads, hidden)
     tokens = min(length, model.chunk or length)
     return model.batch * tokens * features * _activation_itemsize(model)

@@ -8,15 +8,14 @@ from dataclasses import dataclass
 from itertools import chain, starmap
 from pathlib import Path
 from typing import Any
-from urllib.parse import unquote
 
 from suffice.errors import ConfigError, DataError
 from suffice.files import read_json
 from suffice.measure.plan import CELLS, FILE, SavedPlan, read_plan
-from suffice.measure.report.canvas import line_styles
+from suffice.measure.report.canvas import COLOURS, line_styles
 from suffice.measure.report.sheet import Sheet
 from suffice.measure.report.tables import Row, build_rows, tables
-from suffice.measure.results import Cell, Results, cell_path, read_cell, read_results
+from suffice.measure.results import Cell, Results, find_cells, read_cell, read_results
 from suffice.measure.sentence import margin_points, notes, sentence
 from suffice.measure.statistics import summarise
 from suffice.measure.verdict import COSTS, Verdict, judge
@@ -126,10 +125,8 @@ def _read_unfinished(folder: Path) -> Results:
 
 def _finished_cells(folder: Path, plan: SavedPlan) -> tuple[Cell, ...]:
     cells = []
-    for path in sorted((folder / CELLS).glob("*.json")):
-        name, heads, seed = path.stem.rsplit("-", 2)
-        key = (unquote(name), int(heads[1:]), int(seed[1:]))
-        if cell_path(folder, *key).exists() and (cell := read_cell(folder, *key)) is not None:
+    for key in find_cells(folder):
+        if (cell := read_cell(folder, *key)) is not None:
             cells.append(cell)
     order = {name: i for i, name in enumerate(plan.mechanisms)}
     cells.sort(key=lambda c: (c.num_heads, order.get(c.mechanism, len(order)), c.seed))
@@ -173,10 +170,17 @@ def describe(results: Results, cost: str = "flops", margin: float | None = None)
         "points": _points(rows, verdict),
         "curves": {name: _curves(results, name) for name in CURVES},
         "curve_names": CURVES,
-        "looks": {name: i for i, name in enumerate(line_styles(n for n, _ in results.pairs()))},
+        "looks": _looks(results),
         "command": results.command,
         "started": results.started,
     }
+
+
+def _looks(results: Results) -> dict[str, int]:
+    """Return the place of each mechanism in the report's palette, which is the page's as well."""
+    styles = line_styles(mechanism for mechanism, _ in results.pairs())
+    light = [colour for colour, _ in COLOURS]
+    return {name: light.index(style.colour) for name, style in styles.items()}
 
 
 def _points(rows: list[Row], verdict: Verdict) -> list[dict[str, Any]]:

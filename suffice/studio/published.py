@@ -26,6 +26,7 @@ def _published(
     name: str, sizes: tuple[int, ...], parameters: int, length: int, source: str, **options: Any
 ) -> PublishedModel:
     fields: dict[str, Any] = dict(zip(SIZES, sizes, strict=True)) | {"rotary": True} | options
+    fields["trained"] = length
     model = DecoderSizes(name=name, **fields)
     return PublishedModel(model=model, parameters=parameters, length=length, source=source)
 
@@ -35,37 +36,183 @@ LLAMA_3 = "Grattafiori et al. 2024, arXiv:2407.21783, table 3"
 MISTRAL = "Jiang et al. 2023, arXiv:2310.06825, table 1"
 GEMMA = "Gemma Team 2024, arXiv:2403.08295, tables 1 and 2"
 GEMMA_3 = "Gemma Team 2025, arXiv:2503.19786, section 2 (five windows to one full layer)"
+QWEN_3 = "Qwen Team 2025, arXiv:2505.09388, tables 1 and 2"
+PHI_4 = "Abdin et al. 2024, arXiv:2412.08905, section 3"
+GPT_OSS = "OpenAI 2025, arXiv:2508.10925, section 2 (its sink logits are not counted)"
+DEEPSEEK_V3 = "DeepSeek-AI 2024, arXiv:2412.19437, section 4.2 (without multi-token prediction)"
 TINY_LLAMA = "Zhang et al. 2024, arXiv:2401.02385, table 2"
 GPT_2 = "Radford et al. 2019, table 2, and the published weights"
 GEMMA_OPTIONS = {"head_dim": 256, "tied": True}
-GEMMA_3_OPTIONS = {"window": 512, "full_every": 6, "norms": 4, "qk_norm": True}
+GEMMA_3_OPTIONS = {"full_every": 6, "norms": 4, "qk_norm": True, "tied": True}
+QWEN_3_OPTIONS = {"head_dim": 128, "qk_norm": True}
+QWEN_3_EXPERTS = {**QWEN_3_OPTIONS, "experts": 128, "active_experts": 8}
+GPT_OSS_OPTIONS = {"head_dim": 64, "window": 128, "full_every": 2, "bias": True, "mlp_bias": True}
+GPT_OSS_OPTIONS |= {"expert_width": 2880, "active_experts": 4, "weight_bits": 4}
+DEEPSEEK_V3_OPTIONS = {"projections": "MLA", "head_dim": 128, "rank": 512, "rotary_dim": 64}
+DEEPSEEK_V3_OPTIONS |= {"value_dim": 128, "query_rank": 1536, "experts": 256, "weight_bits": 8}
+DEEPSEEK_V3_OPTIONS |= {"expert_width": 2048, "shared_experts": 1, "active_experts": 8}
+DEEPSEEK_V3_OPTIONS |= {"dense_layers": 3}
 GPT_2_OPTIONS = {"rotary": False, "bias": True, "gated": False, "mlp_bias": True, "tied": True}
 GPT_2_OPTIONS |= {"positions": 1024, "norm_bias": True, "weight_bits": 32, "state_bits": 32}
+K = 1024
 
 PUBLISHED_MODELS = (
-    _published("Llama 2 7B", (4096, 32, 32, 0, 32_000, 11_008), 6_738_415_616, 4096, LLAMA_2),
-    _published("Llama 2 70B", (8192, 80, 64, 8, 32_000, 28_672), 68_976_648_192, 4096, LLAMA_2),
-    _published("Llama 3 8B", (4096, 32, 32, 8, 128_256, 14_336), 8_030_261_248, 8192, LLAMA_3),
+    _published("Llama 2 7B", (4096, 32, 32, 0, 32_000, 11_008), 6_738_415_616, 4 * K, LLAMA_2),
+    _published("Llama 2 70B", (8192, 80, 64, 8, 32_000, 28_672), 68_976_648_192, 4 * K, LLAMA_2),
+    _published("Llama 3 8B", (4096, 32, 32, 8, 128_256, 14_336), 8_030_261_248, 8 * K, LLAMA_3),
+    _published("Llama 3.1 8B", (4096, 32, 32, 8, 128_256, 14_336), 8_030_261_248, 128 * K, LLAMA_3),
     _published(
-        "Mistral 7B", (4096, 32, 32, 8, 32_000, 14_336), 7_241_732_096, 32_768, MISTRAL, window=4096
+        "Llama 3.1 70B", (8192, 80, 64, 8, 128_256, 28_672), 70_553_706_496, 128 * K, LLAMA_3
     ),
     _published(
-        "Gemma 2B", (2048, 18, 8, 1, 256_128, 16_384), 2_506_434_560, 8192, GEMMA, **GEMMA_OPTIONS
+        "Llama 3.1 405B", (16_384, 126, 128, 8, 128_256, 53_248), 405_853_388_800, 128 * K, LLAMA_3
     ),
     _published(
-        "Gemma 7B", (3072, 28, 16, 0, 256_128, 24_576), 8_538_074_112, 8192, GEMMA, **GEMMA_OPTIONS
+        "Llama 3.2 1B",
+        (2048, 16, 32, 8, 128_256, 8192),
+        1_235_814_400,
+        128 * K,
+        LLAMA_3,
+        tied=True,
+    ),
+    _published(
+        "Llama 3.2 3B",
+        (3072, 28, 24, 8, 128_256, 8192),
+        3_212_749_824,
+        128 * K,
+        LLAMA_3,
+        tied=True,
+    ),
+    _published(
+        "Qwen3 0.6B",
+        (1024, 28, 16, 8, 151_936, 3072),
+        596_049_920,
+        32 * K,
+        QWEN_3,
+        tied=True,
+        **QWEN_3_OPTIONS,
+    ),
+    _published(
+        "Qwen3 4B",
+        (2560, 36, 32, 8, 151_936, 9728),
+        4_022_468_096,
+        128 * K,
+        QWEN_3,
+        tied=True,
+        **QWEN_3_OPTIONS,
+    ),
+    _published(
+        "Qwen3 8B",
+        (4096, 36, 32, 8, 151_936, 12_288),
+        8_190_735_360,
+        128 * K,
+        QWEN_3,
+        **QWEN_3_OPTIONS,
+    ),
+    _published(
+        "Qwen3 32B",
+        (5120, 64, 64, 8, 151_936, 25_600),
+        32_762_123_264,
+        128 * K,
+        QWEN_3,
+        **QWEN_3_OPTIONS,
+    ),
+    _published(
+        "Qwen3 30B-A3B",
+        (2048, 48, 32, 4, 151_936, 0),
+        30_532_122_624,
+        128 * K,
+        QWEN_3,
+        expert_width=768,
+        **QWEN_3_EXPERTS,
+    ),
+    _published(
+        "Qwen3 235B-A22B",
+        (4096, 94, 64, 4, 151_936, 0),
+        235_093_634_560,
+        128 * K,
+        QWEN_3,
+        expert_width=1536,
+        **QWEN_3_EXPERTS,
+    ),
+    _published(
+        "Gemma 2B", (2048, 18, 8, 1, 256_128, 16_384), 2_506_434_560, 8 * K, GEMMA, **GEMMA_OPTIONS
+    ),
+    _published(
+        "Gemma 7B", (3072, 28, 16, 0, 256_128, 24_576), 8_538_074_112, 8 * K, GEMMA, **GEMMA_OPTIONS
     ),
     _published(
         "Gemma 3 1B",
         (1152, 26, 4, 1, 262_144, 6912),
         999_885_952,
-        32_768,
+        32 * K,
         GEMMA_3,
-        **GEMMA_OPTIONS,
+        window=512,
+        head_dim=256,
         **GEMMA_3_OPTIONS,
     ),
-    _published("TinyLlama 1.1B", (2048, 22, 32, 4, 32_000, 5632), 1_100_048_384, 2048, TINY_LLAMA),
-    _published("GPT-2", (768, 12, 12, 0, 50_257, 3072), 124_439_808, 1024, GPT_2, **GPT_2_OPTIONS),
+    _published(
+        "Gemma 3 4B",
+        (2560, 34, 8, 4, 262_208, 10_240),
+        3_880_263_168,
+        128 * K,
+        GEMMA_3,
+        window=1024,
+        head_dim=256,
+        **GEMMA_3_OPTIONS,
+    ),
+    _published(
+        "Gemma 3 12B",
+        (3840, 48, 16, 8, 262_208, 15_360),
+        11_766_034_176,
+        128 * K,
+        GEMMA_3,
+        window=1024,
+        head_dim=256,
+        **GEMMA_3_OPTIONS,
+    ),
+    _published(
+        "Gemma 3 27B",
+        (5376, 62, 32, 16, 262_208, 21_504),
+        27_009_346_304,
+        128 * K,
+        GEMMA_3,
+        window=1024,
+        head_dim=128,
+        **GEMMA_3_OPTIONS,
+    ),
+    _published("Phi-4", (5120, 40, 40, 10, 100_352, 17_920), 14_659_507_200, 16 * K, PHI_4),
+    _published(
+        "Mistral 7B", (4096, 32, 32, 8, 32_000, 14_336), 7_241_732_096, 32 * K, MISTRAL, window=4096
+    ),
+    _published(
+        "gpt-oss-20b",
+        (2880, 24, 64, 8, 201_088, 0),
+        20_914_755_648,
+        128 * K,
+        GPT_OSS,
+        experts=32,
+        **GPT_OSS_OPTIONS,
+    ),
+    _published(
+        "gpt-oss-120b",
+        (2880, 36, 64, 8, 201_088, 0),
+        116_829_154_368,
+        128 * K,
+        GPT_OSS,
+        experts=128,
+        **GPT_OSS_OPTIONS,
+    ),
+    _published(
+        "DeepSeek-V3",
+        (7168, 61, 128, 0, 129_280, 18_432),
+        671_026_404_352,
+        128 * K,
+        DEEPSEEK_V3,
+        **DEEPSEEK_V3_OPTIONS,
+    ),
+    _published("TinyLlama 1.1B", (2048, 22, 32, 4, 32_000, 5632), 1_100_048_384, 2 * K, TINY_LLAMA),
+    _published("GPT-2", (768, 12, 12, 0, 50_257, 3072), 124_439_808, K, GPT_2, **GPT_2_OPTIONS),
 )
 
 SOURCE = "J. D. Baena, Efficient Attention Mechanisms for Tiny Language Models"

@@ -8,6 +8,7 @@ from suffice.text.load import choose_tokenizer, load_tokenizer
 from suffice.text.rows import pack, text
 from suffice.text.token_file import TokenFile
 from suffice.text.tokenizer import Tokenizer
+from suffice.text.words import Words
 
 __all__ = [
     "BPE",
@@ -17,6 +18,7 @@ __all__ = [
     "Documents",
     "TokenFile",
     "Tokenizer",
+    "Words",
     "choose_tokenizer",
     "corpus",
     "gpt2",

@@ -12,6 +12,7 @@ from suffice.text.bpe import BPE, gpt2, llama
 from suffice.text.characters import Characters, alphabet_of
 from suffice.text.documents import Corpus
 from suffice.text.tokenizer import Tokenizer
+from suffice.text.words import Words, words_in
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -38,6 +39,8 @@ def load_tokenizer(folder: Path | str) -> Tokenizer:
     characters = alphabet_of(description)
     if characters is not None:
         return Characters(characters)
+    if (saved := words_in(description)) is not None:
+        return Words(*saved)
     return BPE(text, begin=begin, end=end, name=Path(folder) / tokenizer.DESCRIPTION)
 
 

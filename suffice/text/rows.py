@@ -161,6 +161,7 @@ def text(
         validation=learned.take(torch.arange(first, len(learned))),
         test=_split(documents.test or documents.validation, encoder, length, corpus),
         num_classes=encoder.vocabulary_size,
+        tokenizer=encoder,
         scores=("perplexity",),
     )
 

@@ -84,11 +84,13 @@ NAMES = "tokenizer_config.json"  # which token begins a document and which ends 
 ADVICE = "give another folder"
 
 
-def write(folder: Path | str, description: str, *, begin: str | None, end: str | None) -> None:
-    """Write a tokenizer's description and the names of its two special tokens."""
+def write(
+    folder: Path | str, description: str, *, begin: str | None, end: str | None, **more: Any
+) -> None:
+    """Write a tokenizer's description, its two special tokens and more for transformers."""
     folder = Path(folder)
     facts: dict[str, Any] = {"tokenizer_class": "PreTrainedTokenizerFast"}
-    facts |= {"clean_up_tokenization_spaces": False, "bos_token": begin, "eos_token": end}
+    facts |= {"clean_up_tokenization_spaces": False, "bos_token": begin, "eos_token": end, **more}
     with atomically(folder / DESCRIPTION, advice=ADVICE) as temporary:
         temporary.write_text(description, encoding="utf-8", newline="\n")
     with atomically(folder / NAMES, advice=ADVICE) as temporary:

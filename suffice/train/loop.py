@@ -259,11 +259,13 @@ class Batches:
 class _Epochs(Engine):
     """Validates at the end of each epoch, and stops early."""
 
+    READ_EVERY: ClassVar[int] = 16
     dataset: Dataset
     training: Training
     batches: Batches
     state: EpochState
     _epoch: Iterator[MicroBatch] | None = None
+    _loss: float | None = None  # of the latest step that was read
 
     def finished(self) -> bool:
         return self.state.stopped_early or self.state.epoch > self.training.epochs
@@ -323,12 +325,21 @@ class _Epochs(Engine):
         state.epoch += 1
         state.step, state.seconds, self._epoch = 0, 0.0, None
 
+    def after_reading(self, loss: float) -> None:
+        self._loss = loss
+        super().after_reading(loss)
+
     def describe(self) -> str:
         state, epochs = self.state, self.training.epochs
         text = f"epoch {min(state.epoch, epochs)}/{epochs}"
+        if self._loss is not None:
+            text += f" training loss {self._loss:.3f}"
         if state.history:
             last = state.history[-1]
-            text += f" loss {last.validation_loss:.4f} accuracy {last.validation_accuracy:.1%}"
+            text += (
+                f", validation loss {last.validation_loss:.3f} "
+                f"accuracy {last.validation_accuracy:.1%}"
+            )
         return text
 
     def place(self) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Drawings of patterns: queries down, keys across, coloured by the part that allows a pair."""
+"""Drawings of who sees whom (patterns) and of what is computed (flows)."""
 
 from suffice.view.drawing import (
     LONGEST,
@@ -11,18 +11,23 @@ from suffice.view.drawing import (
     expression,
     instead,
 )
+from suffice.view.flow import Flow, flow, flow_svg, flow_text
 from suffice.view.picture import picture, write
 from suffice.view.text import lines, text
 
 __all__ = [
     "LONGEST",
     "Drawing",
+    "Flow",
     "Panel",
     "Part",
     "brief",
     "draw",
     "drawing_of",
     "expression",
+    "flow",
+    "flow_svg",
+    "flow_text",
     "instead",
     "lines",
     "picture",

@@ -102,6 +102,9 @@ class Part:
 
 
 Layers = list[tuple[Part, Tensor]]
+PAINTED = {"Global": 0, "Random": 2}
+"""Parts of `|` that are painted before (0) or after (2) the others: whole rows stay whole, and what
+is drawn at random shows only where nothing else allows a pair."""
 
 
 def layers(pattern: Pattern, q: Tensor, k: Tensor, head: int = 0) -> Layers:
@@ -120,7 +123,8 @@ def layers(pattern: Pattern, q: Tensor, k: Tensor, head: int = 0) -> Layers:
     if isinstance(pattern, PerHead):
         return layers(pattern.patterns[head], q, k)
     if isinstance(pattern, Or):
-        return [layer for part in flat(pattern) for layer in layers(part, q, k, head)]
+        parts = sorted(flat(pattern), key=lambda part: PAINTED.get(type(part).__name__, 1))
+        return [layer for part in parts for layer in layers(part, q, k, head)]
     if isinstance(pattern, And):
         return _joined(flat(pattern), q, k, head)
     if isinstance(pattern, Block) and pattern.over != Window(1):
@@ -221,7 +225,8 @@ def draw(
 ) -> Drawing:
     """Return the drawing of a pattern for queries aligned with the last keys.
 
-    A pair takes the first part of `|` that allows it; of parts joined by `&`, the most specific.
+    A pair takes the first part of `|` that allows it, global ones first and random ones last; of
+    parts joined by `&`, the most specific.
 
     Args:
         pattern: what to draw.

@@ -70,11 +70,16 @@ def open_source(path: Path | str, *, tokenizer: Path | str | None = None) -> Sou
             f"{path} {problem}; give a folder of suffice, a folder with config.json and "
             "safetensors of transformers, or a .bin of llama2.c. Other files are never opened."
         )
-    elif "model_type" not in (config := hugging_face.read_config(path)):
-        kind = "suffice"
-        model, words, facts = folder.load(path)
+    elif folder.is_ours(config := hugging_face.read_config(path)) or "model_type" not in config:
+        stored = folder.read(path)
+        model, words, facts = stored.model, stored.tokenizer, stored.facts
+        kind = "suffice" if isinstance(model, LM) else stored.kind
         check_finite(model.state_dict(), path)
         model.float()
+        if not isinstance(model, LM):
+            return Source(model=model, kind=kind, tokenizer=words, facts=facts)
+        if words is None and tokenizer is None:
+            folder.load(path)  # refuses a language model without a tokenizer
     else:
         model, kind = hugging_face.read(path, config), str(config["model_type"])
         if not isinstance(model, LM):

@@ -7,43 +7,27 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from time import perf_counter
 
 import torch
 from torch import Tensor
 
 from suffice.errors import ConfigError
-from suffice.generate import Generated, generate
+from suffice.generate import Generated, Rates, generate
+from suffice.generate.rates import rates_of
 from suffice.memory import Dynamic, Memory
 from suffice.models import LM
 
 
 @dataclass(frozen=True, kw_only=True)
-class Run:
-    """Times of one text.
+class Run(Rates):
+    """The times of one text, with its tokens.
 
     Args:
         tokens: that were written.
-        prompt: tokens that were read first.
-        prompt_seconds: until the first token.
-        token_seconds: of each token after it.
     """
 
     tokens: tuple[int, ...]
-    prompt: int
-    prompt_seconds: float
-    token_seconds: tuple[float, ...]
-
-    @property
-    def prefill(self) -> float:
-        """Tokens of the prompt per second."""
-        return self.prompt / self.prompt_seconds
-
-    @property
-    def decode(self) -> float:
-        """New tokens per second, without the first one."""
-        return len(self.token_seconds) / sum(self.token_seconds)
 
 
 def run_of(tokens: Sequence[int], prompt: int, ticks: Sequence[float]) -> Run:
@@ -55,12 +39,7 @@ def run_of(tokens: Sequence[int], prompt: int, ticks: Sequence[float]) -> Run:
     """
     if len(tokens) < 2:
         raise ConfigError(f"{len(tokens)} new tokens have no rate; write at least 2.")
-    return Run(
-        tokens=tuple(tokens),
-        prompt=prompt,
-        prompt_seconds=ticks[1] - ticks[0],
-        token_seconds=tuple(b - a for a, b in pairwise(ticks[1:])),
-    )
+    return Run(tokens=tuple(tokens), **vars(rates_of(prompt, ticks)))
 
 
 class Writer:

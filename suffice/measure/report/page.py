@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from html import escape
 from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from suffice.data.survey import Survey
 from suffice.files import write_atomic
 from suffice.measure.report.canvas import colours_by_theme, svg
 from suffice.measure.report.plots import FIGURES, draw_figures, save_figures
@@ -15,6 +17,7 @@ from suffice.measure.report.tables import PaperRows, seconds, size, tables
 from suffice.measure.results import Results
 from suffice.measure.sentence import margin_points, notes, sentence
 from suffice.measure.verdict import ALPHA, Verdict
+from suffice.measure.winner import Snippet, snippets
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -37,7 +40,7 @@ def write_report(
     figures = draw_figures(results, verdict)
     save_figures(figures, folder)
     path = folder / "report.html"
-    write_atomic(path, page(results, verdict, figures, paper))
+    write_atomic(path, page(results, verdict, figures, paper, usage=snippets(folder)))
     return path
 
 
@@ -46,6 +49,8 @@ def page(
     verdict: Verdict,
     figures: dict[str, Figure],
     paper: PaperRows | None = None,
+    *,
+    usage: Sequence[Snippet] = (),
 ) -> str:
     """Return the whole report as HTML.
 
@@ -54,6 +59,7 @@ def page(
         verdict: what `judge` returned.
         figures: as `draw_figures` drew them.
         paper: the paper's rows, shown below ours.
+        usage: lines that use the best model; none where it was not kept.
     """
     from jinja2 import Environment, PackageLoader
 
@@ -67,6 +73,8 @@ def page(
         verdict=verdict,
         sentence=sentence(verdict, results),
         notes=notes(verdict, results),
+        usage=usage,
+        data=[] if results.data is None else data_facts(results.data),
         figures=[_figure(name, figure) for name, figure in figures.items()],
         tables=tables(results, verdict, paper),
         margin=margin_points(verdict.margin),
@@ -76,6 +84,28 @@ def page(
         light=colour_variables(dark=False),
         dark=colour_variables(dark=True),
     )
+
+
+def data_facts(data: Survey) -> list[tuple[str, str]]:
+    """Return what is to be known of the data, as names and values."""
+    rows = ", ".join(f"{count:,} {part}" for part, count in data.rows.items())
+    facts = [("rows", rows)]
+    if data.classes:
+        counts = zip(data.classes, data.counts["test"], strict=True)
+        named = ", ".join(f"{name}: {count:,}" for name, count in counts)
+        facts.append(("test rows of each class", named))
+        facts.append(("one point of accuracy", f"{data.rows_of_a_point:.3g} test rows"))
+    if data.majority is not None:
+        facts.append((f'always "{data.majority_class}"', f"{data.majority:.1%} of the test rows"))
+    if data.chance is not None:
+        facts.append(("a blind guess", f"{data.chance:.1%}"))
+    if data.repeated is not None and data.overlap is not None:
+        twice, shared = sum(data.repeated.values()), sum(data.overlap.values())
+        facts.append(("repeated rows", f"{twice:,} within a part, {shared:,} across parts"))
+    if data.cut is not None:
+        read = f"the last {data.read} of {data.median:.0f} (median); {data.cut:.0%} are longer"
+        facts.append(("words that are read", read))
+    return [*facts, *(("note", note) for note in data.notes)]
 
 
 def _figure(name: str, figure: Figure) -> dict[str, str]:

@@ -25,7 +25,7 @@ from suffice.measure.report.tables import Row, build_rows, seconds
 from suffice.measure.results import Cell, Results
 from suffice.measure.sentence import count_heads, label, margin_points
 from suffice.measure.statistics import Summary, summarise
-from suffice.measure.verdict import Comparison, Verdict
+from suffice.measure.verdict import MIN_SEEDS, Comparison, Verdict
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -94,7 +94,8 @@ def _panel(
     """Draw the lines and bands of one measure at one number of heads."""
     scale = 100 if name.endswith("accuracy") else 1
     for mechanism, line_style in styles.items():
-        means = average(results.select(mechanism, num_heads), name)
+        cells = results.select(mechanism, num_heads)
+        means = average(cells, name)
         epochs = list(means)
         axes.plot(
             epochs,
@@ -106,14 +107,33 @@ def _panel(
             markersize=4,
             markevery=max(1, len(epochs) // 8),
         )
-        known = {epoch: s for epoch, s in means.items() if s.sd is not None}
+        if len(cells) < MIN_SEEDS:
+            _single_seeds(axes, cells, name, scale, line_style)
+            continue
+        known = {epoch: s for epoch, s in means.items() if s.n >= MIN_SEEDS}
+        highest = 1.0 if scale != 1 else math.inf
         axes.fill_between(
             list(known),
-            [scale * s.low for s in known.values()],
-            [scale * s.high for s in known.values()],
+            [scale * max(0.0, s.low) for s in known.values()],
+            [scale * min(highest, s.high) for s in known.values()],
             color=line_style.colour,
             alpha=0.15,
             linewidth=0,
+        )
+
+
+def _single_seeds(
+    axes: Axes, cells: list[Cell], name: str, scale: float, line_style: LineStyle
+) -> None:
+    """Draw the line of each of a few seeds, thinner than their mean."""
+    for cell in cells if len(cells) > 1 else ():
+        finite = [record for record in cell.epochs if math.isfinite(record[name])]
+        axes.plot(
+            [record["epoch"] for record in finite],
+            [scale * record[name] for record in finite],
+            color=line_style.colour,
+            linewidth=0.7,
+            alpha=0.6,
         )
 
 
@@ -132,10 +152,10 @@ def _stretch(axes: Axes) -> None:
 
 
 def difference_plot(results: Results, verdict: Verdict) -> Figure:
-    """Draw the mean paired difference of test accuracy with its 95% interval.
+    """Draw the mean paired difference of the metric with the interval that decides.
 
     A mechanism suffices when its whole interval lies in the shaded part, right of minus the
-    margin.
+    margin. Below three seeds there is no interval, and each seed is a point.
     """
     shown = sorted(
         (c for c in verdict.comparisons if c.difference is not None), key=lambda c: c.num_heads
@@ -157,7 +177,8 @@ def difference_plot(results: Results, verdict: Verdict) -> Figure:
         axes.grid(visible=False, axis="y")
         axes.set_ylim(len(shown) - 0.4, -0.6)
         axes.set_xlabel(
-            f"test accuracy minus {verdict.baseline}'s at equal heads, points "
+            f"{verdict.metric.title} against {verdict.baseline}'s at equal heads, "
+            f"{verdict.metric.unit}, right is better "
             f"(dashed: margin, -{margin_points(verdict.margin)})"
         )
     return figure
@@ -165,7 +186,10 @@ def difference_plot(results: Results, verdict: Verdict) -> Figure:
 
 def _interval(axes: Axes, place: int, comparison: Comparison, line_style: LineStyle) -> None:
     difference = comparison.difference
-    half = 0.0 if difference.sd is None else 100 * (difference.high - difference.mean)
+    half = 0.0 if difference.low is None else 100 * (difference.high - difference.mean)
+    if difference.low is None and difference.n > 1:
+        each = [100 * value for value in comparison.pairing.differences]
+        axes.plot(each, [place] * len(each), color=line_style.colour, marker="|", linestyle="none")
     axes.errorbar(
         100 * difference.mean,
         place,
@@ -180,9 +204,11 @@ def _interval(axes: Axes, place: int, comparison: Comparison, line_style: LineSt
 def latency_bars(results: Results, verdict: Verdict) -> Figure:
     """Draw one bar per timed mechanism, one panel per number of heads.
 
-    The bar is the median over rounds, the whisker reaches from the first to the third quartile.
+    The bar is the median over rounds of the ratio to the baseline in the same round, the whisker
+    reaches from the first to the third quartile. Without the baseline's times it is the time.
     """
     rows = [row for row in build_rows(results, verdict) if row.latency is not None]
+    relative = all(row.latency_ratios is not None for row in rows)
     heads = sorted({row.num_heads for row in rows})
     styles = line_styles(name for name, _ in results.pairs())
     with style():
@@ -194,25 +220,38 @@ def latency_bars(results: Results, verdict: Verdict) -> Figure:
             sharex="all",
         )
         for (panel,), num_heads in zip(axes, heads, strict=False):
-            _panel_latency(panel, [row for row in rows if row.num_heads == num_heads], styles)
+            of_heads = [row for row in rows if row.num_heads == num_heads]
+            _panel_latency(panel, of_heads, styles, relative=relative)
             panel.set_title(count_heads(num_heads))
-        axes[-1][0].set_xlim(0, 1.3e3 * max((row.latency.high for row in rows), default=1e-3))
-        axes[-1][0].set_xlabel("latency of one batch, ms")
+        highest = max((_bar(row, relative=relative)[2] for row in rows), default=1.0)
+        axes[-1][0].set_xlim(0, 1.4 * highest)
+        title = f"latency of one batch, {verdict.baseline} = 1" if relative else None
+        axes[-1][0].set_xlabel(title or "latency of one batch, ms")
     return figure
 
 
-def _panel_latency(axes: Axes, rows: list[Row], styles: dict[str, LineStyle]) -> None:
+def _bar(row: Row, *, relative: bool) -> tuple[float, float, float]:
+    """Return first quartile, median and third quartile, of the ratio or in ms."""
+    times = row.latency_ratios if relative else row.latency
+    scale = 1.0 if relative else 1e3
+    return scale * times.low, scale * times.median, scale * times.high
+
+
+def _panel_latency(
+    axes: Axes, rows: list[Row], styles: dict[str, LineStyle], *, relative: bool
+) -> None:
     places = range(len(rows))
-    medians = [1e3 * row.latency.median for row in rows]
-    below = [1e3 * (row.latency.median - row.latency.low) for row in rows]
-    above = [1e3 * (row.latency.high - row.latency.median) for row in rows]
+    bars = [_bar(row, relative=relative) for row in rows]
+    medians = [median for _, median, _ in bars]
+    below = [median - low for low, median, _ in bars]
+    above = [high - median for _, median, high in bars]
     axes.barh(places, medians, height=0.62, color=[styles[row.mechanism].colour for row in rows])
     axes.errorbar(medians, places, xerr=[below, above], fmt="none", ecolor=INK[0], elinewidth=1.2)
-    for place, row in zip(places, rows, strict=True):
-        times = "" if row.latency_ratio is None else f"  ({row.latency_ratio:.2f}x)"
+    for place, row, (_, median, high) in zip(places, rows, bars, strict=True):
+        time = seconds(row.latency.median)
         axes.annotate(
-            seconds(row.latency.median) + times,
-            (1e3 * row.latency.high, place),
+            f"{median:.2f}x  ({time})" if relative else time,
+            (high, place),
             textcoords="offset points",
             xytext=(6, 0),
             va="center",
@@ -325,7 +364,7 @@ def tradeoff(results: Results, verdict: Verdict) -> Figure:
         axes[0][0].set_ylabel("test accuracy, %")
         for panel, num_heads in zip(axes[0], heads, strict=True):
             shown = [(row, value(row)) for row in rows if row.num_heads == num_heads]
-            _label_points(panel, shown, styles, verdict)
+            _label_points(panel, shown, styles)
     return figure
 
 
@@ -333,9 +372,9 @@ def _panel_tradeoff(
     axes: Axes, shown: list[tuple[Row, float]], styles: dict[str, LineStyle], verdict: Verdict
 ) -> None:
     """Draw the points of one number of heads and the baseline's band."""
-    baseline = verdict.accuracies.get(shown[0][0].num_heads)
-    if baseline is not None:
-        top = 100 * baseline.mean
+    base = next((row.test_accuracy for row, _ in shown if row.comparison is None), None)
+    if base is not None:
+        top = 100 * base.mean
         axes.axhspan(top - 100 * verdict.margin, top, color=BAND[0], linewidth=0, zorder=0.5)
         axes.axhline(top, color=FAINT[0], linewidth=1.0, zorder=0.6)
     for row, x in shown:
@@ -354,22 +393,20 @@ def _panel_tradeoff(
     axes.margins(y=0.12)
 
 
-def _label_points(
-    axes: Axes, shown: list[tuple[Row, float]], styles: dict[str, LineStyle], verdict: Verdict
-) -> None:
+def _label_points(axes: Axes, shown: list[tuple[Row, float]], styles: dict[str, LineStyle]) -> None:
     bars = [((x, _ends(row)[0]), (x, _ends(row)[2])) for row, x in shown]
-    baseline = verdict.accuracies.get(shown[0][0].num_heads)
-    if baseline is not None:
+    base = next((row.test_accuracy for row, _ in shown if row.comparison is None), None)
+    if base is not None:
         low, high = axes.get_xlim()
-        bars.append(((low, 100 * baseline.mean), (high, 100 * baseline.mean)))
+        bars.append(((low, 100 * base.mean), (high, 100 * base.mean)))
     points = {row.mechanism: (x, 100 * row.test_accuracy.mean) for row, x in shown}
     place_labels(axes, points, [styles[row.mechanism].colour for row, _ in shown], bars)
 
 
 def _ends(row: Row) -> tuple[float, float, float]:
-    """Return mean test accuracy and the ends of its interval in percent; one seed has none."""
+    """Return mean test accuracy and the ends of its interval in percent; few seeds have none."""
     accuracy = row.test_accuracy
-    if accuracy.sd is None:
+    if accuracy.low is None:
         return 100 * accuracy.mean, 100 * accuracy.mean, 100 * accuracy.mean
     return 100 * accuracy.low, 100 * accuracy.mean, 100 * accuracy.high
 
@@ -387,8 +424,10 @@ class Plot:
 FIGURES = {
     "differences": Plot(
         title="Difference to the baseline",
-        caption="Mean difference of test accuracy, paired by seed, with its 95% interval. A "
-        "mechanism suffices when its whole interval lies in the shaded part.",
+        caption="Mean difference, paired by seed, with the interval that decides: it covers seeds "
+        "and test rows, and is widened where several could be named. A mechanism suffices when all "
+        "of it lies in the shaded part. Below three seeds there is no interval; the strokes are "
+        "single seeds.",
         draw=difference_plot,
         shown=lambda _results, verdict: any(c.difference for c in verdict.comparisons),
     ),
@@ -402,14 +441,15 @@ FIGURES = {
     "curves": Plot(
         title="Learning curves",
         caption="Mean over seeds and its 95% interval, as far as at least half of the seeds "
-        "trained.",
+        "trained; below three seeds each seed is a thin line.",
         draw=lambda results, _verdict: learning_curves(results),
         shown=lambda results, _verdict: any(cell.epochs for cell in results.cells),
     ),
     "latency": Plot(
         title="Latency",
-        caption="Median forward of one batch; whiskers are quartiles; in brackets the ratio to "
-        "the baseline at equal heads, the median over rounds. Measured interleaved.",
+        caption="Forward of one batch as a multiple of the baseline's at equal heads in the same "
+        "round: median over rounds and quartiles; in brackets the median time. Whiskers that reach "
+        "past 1 on both sides: the rounds disagree which is faster, often as the machine was busy.",
         draw=latency_bars,
         shown=lambda results, _verdict: bool(results.speeds),
     ),

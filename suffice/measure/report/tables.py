@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+import numpy as np
 from rich.console import Console
 from rich.text import Text
 
+from suffice.measure.answers import Answers
+from suffice.measure.effort import effort_of, energy_note, joules
+from suffice.measure.metrics import METRICS, calibration_error, confusion
 from suffice.measure.report.sheet import (
     DIM,
     Column,
+    Line,
     Sheet,
     mark_different,
     ranks,
@@ -19,10 +24,18 @@ from suffice.measure.report.sheet import (
     sheet_of,
 )
 from suffice.measure.results import Cell, Results
-from suffice.measure.sentence import decision, margin_points, notes, points, sentence
+from suffice.measure.sentence import (
+    decision,
+    label,
+    margin_points,
+    notes,
+    percentage,
+    points,
+    sentence,
+)
 from suffice.measure.statistics import Summary, summarise
-from suffice.measure.timing import Times, ratio, summarise_times
-from suffice.measure.verdict import ALPHA, Comparison, Verdict
+from suffice.measure.timing import Times, ratio, ratios, summarise_times
+from suffice.measure.verdict import ALPHA, MIN_SEEDS, Comparison, Scores, Verdict
 from suffice.recipes import SMALL
 
 PaperRows = Mapping[tuple[str, int], Any]
@@ -113,7 +126,7 @@ def spread(summary: Summary) -> str:
 
 
 def bounds(summary: Summary) -> str:
-    """Write the interval of a mean accuracy in percent.
+    """Write the interval of a mean accuracy in percent; below three seeds there is none.
 
     Example:
         >>> bounds(Summary(n=5, mean=0.974, sd=0.0031, low=0.97, high=0.978))
@@ -121,7 +134,7 @@ def bounds(summary: Summary) -> str:
         >>> bounds(Summary(n=1, mean=0.974, sd=None, low=None, high=None))
         '-'
     """
-    return "-" if summary.sd is None else f"{percent(summary.low)}–{percent(summary.high)}"
+    return "-" if summary.low is None else f"{percent(summary.low)}–{percent(summary.high)}"
 
 
 def _three_digits(value: float) -> str:
@@ -146,11 +159,13 @@ class Row:
         train_accuracy: over seeds, as the following ones.
         train_loss: of the scored weights.
         train_top5: None with 5 classes or fewer.
-        test_accuracy: what the verdict is about.
+        test_accuracy: with an interval of seeds and rows.
+        each: test accuracy of every seed.
         test_loss: on the test split.
         test_top5: None with 5 classes or fewer.
         latency: seconds of one batch, None if not timed.
         latency_ratio: to the baseline with as many heads, None if either was not timed.
+        latency_ratios: median and quartiles of that over rounds, likewise.
         batch_size: samples of that batch, None if not timed.
         peak_bytes: most bytes at once in that forward, None if not measured.
         comparison: against the baseline, None for the baseline.
@@ -170,10 +185,12 @@ class Row:
     train_loss: Summary
     train_top5: Summary | None
     test_accuracy: Summary
+    each: tuple[float, ...]
     test_loss: Summary
     test_top5: Summary | None
     latency: Times | None
     latency_ratio: float | None
+    latency_ratios: Times | None
     batch_size: int | None
     peak_bytes: int | None
     comparison: Comparison | None
@@ -184,14 +201,17 @@ class Row:
 
 def build_rows(results: Results, verdict: Verdict, paper: PaperRows | None = None) -> list[Row]:
     """Build every row, grouped by heads in rising order, ranked within each group."""
-    rows = [_row(results, verdict, paper or {}, *key) for key in results.pairs()]
+    scores = Scores(results, METRICS["accuracy"])
+    rows = [_row(results, verdict, scores, paper or {}, *key) for key in results.pairs()]
     rows.sort(key=lambda row: row.num_heads)
     for heads in {row.num_heads for row in rows}:
         _rank([row for row in rows if row.num_heads == heads])
     return rows
 
 
-def _row(results: Results, verdict: Verdict, paper: PaperRows, name: str, heads: int) -> Row:
+def _row(
+    results: Results, verdict: Verdict, scores: Scores, paper: PaperRows, name: str, heads: int
+) -> Row:
     cells = results.select(name, heads)
     speed = results.speed(name, heads)
     baseline = results.speed(results.baseline, heads)
@@ -209,11 +229,15 @@ def _row(results: Results, verdict: Verdict, paper: PaperRows, name: str, heads:
         train_accuracy=_over(cells, "train_accuracy"),
         train_loss=_over(cells, "train_loss"),
         train_top5=_over(cells, "train_top5"),
-        test_accuracy=_over(cells, "test_accuracy"),
+        test_accuracy=scores.summary(name, heads),
+        each=tuple(cell.test_accuracy for cell in cells),
         test_loss=_over(cells, "test_loss"),
         test_top5=_over(cells, "test_top5"),
         latency=None if speed is None else summarise_times(speed.latency),
         latency_ratio=ratio(speed.latency, baseline.latency) if same_rounds else None,
+        latency_ratios=summarise_times(ratios(speed.latency, baseline.latency))
+        if same_rounds
+        else None,
         batch_size=None if speed is None else speed.batch_size,
         peak_bytes=None if speed is None else speed.peak_bytes,
         comparison=verdict.find(name, heads),
@@ -266,23 +290,30 @@ def _center(value: Summary | Times | float) -> float:
     return value.median if isinstance(value, Times) else value
 
 
-def tables(results: Results, verdict: Verdict, paper: PaperRows | None = None) -> list[Sheet]:
+def tables(
+    results: Results, verdict: Verdict, paper: PaperRows | None = None, *, brief: bool = False
+) -> list[Sheet]:
     """Return every table of the report that has lines, readable at 100 columns.
 
     Args:
         results: the comparison.
         verdict: what `judge` returned.
         paper: the paper's rows, shown below ours.
+        brief: leave out what is told of single classes and rows.
     """
     rows = build_rows(results, verdict, paper)
     counted = "" if results.answers == 1.0 else " of answers"
     sheets = [
-        quality_table(rows, "train", counted=counted),
-        quality_table(rows, "test", counted=counted),
+        with_floors(quality_table(rows, "test", counted=counted), results),
         scores_table(rows),
+        *answer_tables(results, verdict)[: 1 if brief else None],
         difference_table(results, verdict, rows),
         cost_table(rows),
+        effort_table(results),
+        quality_table(rows, "train", counted=counted),
     ]
+    if all(row.train_accuracy is None for row in rows):  # somebody's own loop does not tell it
+        del sheets[-1]
     sheets = [sheet for sheet in sheets if sheet.lines]
     if results.scale == "paper":
         return sheets
@@ -300,7 +331,7 @@ def print_report(
         console: where to.
         paper: the paper's rows, shown below ours.
     """
-    for sheet in tables(results, verdict, paper):
+    for sheet in tables(results, verdict, paper, brief=True):
         console.print(rich_table(sheet))
         console.print()
     console.print(Text(sentence(verdict, results), style="bold"))
@@ -331,6 +362,9 @@ def ranked(row: Row, name: str, text: str) -> str:
     return f"{text} ({row.ranks[name]})" if name in row.ranks else text
 
 
+COVERED = "sd over seeds; 95% CI of other seeds and other test rows, from 3 seeds on; "
+
+
 def quality_table(rows: list[Row], split: str, *, counted: str = "") -> Sheet:
     """Return accuracy and loss on a split in the paper's columns; `counted` names other units."""
     columns = [_measure("train acc", "train_accuracy", percent)]
@@ -341,7 +375,7 @@ def quality_table(rows: list[Row], split: str, *, counted: str = "") -> Sheet:
                 cell=lambda row: ranked(row, "test_accuracy", spread(row.test_accuracy)),
                 paper=lambda row: percent(row.paper.test_accuracy),
             ),
-            Column(title="95% CI", cell=lambda row: bounds(row.test_accuracy)),
+            _interval_column(rows),
         ]
     columns.append(_measure(f"{split} loss", f"{split}_loss", loss))
     if any(getattr(row, f"{split}_top5") is not None for row in rows):
@@ -350,9 +384,35 @@ def quality_table(rows: list[Row], split: str, *, counted: str = "") -> Sheet:
         f"Quality, {split}",
         (*NAMES, *columns),
         rows,
-        caption=f"Mean over {seeds(rows)}; accuracies in percent{counted}; sd over seeds; 95% t "
-        "interval of the mean; (rank) among equal heads. " + source(rows),
+        caption=f"Mean over {seeds(rows)}; accuracies in percent{counted}; "
+        + ("" if split == "train" else COVERED)
+        + "(rank) among equal heads. "
+        + source(rows),
     )
+
+
+def _interval_column(rows: list[Row]) -> Column:
+    """Return the interval of each mean; where no row has one, the accuracies of single seeds."""
+    if any(row.test_accuracy.low is not None for row in rows):
+        return Column(title="95% CI", cell=lambda row: bounds(row.test_accuracy))
+    return Column(title="each seed", cell=lambda row: ", ".join(map(percent, row.each)))
+
+
+def with_floors(sheet: Sheet, results: Results) -> Sheet:
+    """Add to a table of test accuracies what learning nothing scores."""
+    floors = {}
+    if results.majority is not None:
+        known = results.data is not None and results.data.majority_class is not None
+        name = f'always "{results.data.majority_class}"' if known else "most frequent class"
+        floors[name] = results.majority
+    if results.chance is not None:
+        floors["blind guess"] = results.chance
+    rest = ("",) * (len(sheet.columns) - 3)
+    lines = tuple(
+        Line(cells=(name, "", percent(value), *rest), starts_group=number == 0)
+        for number, (name, value) in enumerate(floors.items())
+    )
+    return replace(sheet, lines=sheet.lines + lines)
 
 
 def scores_table(rows: list[Row]) -> Sheet:
@@ -393,6 +453,9 @@ def scores_table(rows: list[Row]) -> Sheet:
 
 def difference_table(results: Results, verdict: Verdict, rows: list[Row]) -> Sheet:
     """Return the paired differences to the baseline at equal heads, on which the verdict rests."""
+    metric = verdict.metric
+    levels = {row.comparison.confidence for row in rows if row.comparison is not None}
+    one = len(levels) == 1
 
     def mean(row: Row) -> str:
         difference = row.comparison.difference
@@ -400,28 +463,231 @@ def difference_table(results: Results, verdict: Verdict, rows: list[Row]) -> She
 
     def ends(row: Row) -> str:
         difference = row.comparison.difference
-        if difference is None or difference.sd is None:
+        if difference is None or difference.low is None:
             return "-"
-        return f"[{points(difference.low)}, {points(difference.high)}]"
+        level = "" if one else f" ({percentage(row.comparison.confidence)})"
+        return f"[{points(difference.low)}, {points(difference.high)}]{level}"
 
     def p_value(row: Row) -> str:
         return "-" if row.comparison.p_value is None else f"{row.comparison.p_value:.2g}"
 
+    covered = "seeds and test rows" if any(_covers_rows(row) for row in rows) else "seeds"
     return sheet_of(
-        f"Test accuracy against {results.baseline} at equal heads",
+        f"{metric.title[0].upper()}{metric.title[1:]} against {results.baseline} at equal heads",
         (
             *NAMES,
-            Column(title="points", cell=mean),
-            Column(title="95% CI", cell=ends),
+            Column(title=metric.unit, cell=mean),
+            Column(title=f"{percentage(max(levels))} CI" if one else "CI", cell=ends),
             Column(title="p (Holm)", cell=p_value),
             Column(title="claim", cell=lambda row: row.comparison.claim, words=True),
             Column(title="verdict", cell=lambda row: decision(row.comparison), words=True),
         ),
         [row for row in rows if row.comparison is not None],
         group=lambda row: row.num_heads,
-        caption="Paired by seed. Suffices: the whole 95% interval lies above "
-        f"-{margin_points(verdict.margin)} points. Better or worse: paired t-test, Holm-corrected, "
-        f"p < {ALPHA}.",
+        caption=f"Paired by seed; more is better. The interval covers {covered}. Suffices: all of "
+        f"it lies above -{margin_points(verdict.margin)} {metric.unit}. Better or worse: "
+        f"Holm-corrected p < {ALPHA}.",
+    )
+
+
+def _covers_rows(row: Row) -> bool:
+    return row.comparison is not None and row.comparison.rows is not None
+
+
+MOST_CLASSES = 20  # in a table of classes
+MOST_CONFUSED = 12  # in a confusion matrix
+
+
+def answer_tables(results: Results, verdict: Verdict) -> list[Sheet]:
+    """Return what the answers on single test rows tell: metrics, classes, confusion, differences.
+
+    Without answers, or where tokens have the labels, there are none.
+    """
+    by_pair: dict[tuple[str, int], list[Answers]] = {}
+    for pair in sorted(results.pairs(), key=lambda key: key[1]):
+        cells = results.select(*pair)
+        answers = [results.rows[cell.key] for cell in cells if cell.key in results.rows]
+        if answers and len(answers) == len(cells) and answers[0].by_row:
+            by_pair[pair] = answers
+    if not by_pair or results.data is None or not results.data.classes:
+        return []
+    names = results.data.classes
+    sheets = [_metrics_table(by_pair)]
+    if len(names) <= MOST_CLASSES:
+        sheets.append(_classes_table(by_pair, names))
+    shown = _shown_pair(results, verdict)
+    if len(names) <= MOST_CONFUSED and shown in by_pair:
+        sheets.append(_confusion_table(by_pair[shown], names, label(*shown)))
+    if len(by_pair) > 1:
+        sheets.append(_disagreement_table(by_pair, results.baseline))
+    return sheets
+
+
+def _shown_pair(results: Results, verdict: Verdict) -> tuple[str, int]:
+    """Return the mechanism that a verdict names, else the best baseline."""
+    if verdict.winner is not None:
+        return verdict.winner.mechanism, verdict.winner.num_heads
+    return results.baseline, max(verdict.qualities, key=lambda h: verdict.qualities[h].mean)
+
+
+def _mean_of(answers: list[Answers], figure: Callable[[Answers], float]) -> Summary:
+    return summarise([figure(one) for one in answers])
+
+
+def _metrics_table(by_pair: dict[tuple[str, int], list[Answers]]) -> Sheet:
+    def column(title: str, figure: Callable[[Answers], float], write: Any) -> Column:
+        return Column(title=title, cell=lambda pair: write(_mean_of(by_pair[pair], figure)))
+
+    def nats(summary: Summary) -> str:
+        return loss(summary.mean) + ("" if summary.sd is None else f" ± {summary.sd:.3f}")
+
+    return sheet_of(
+        "More metrics, test",
+        (
+            *PAIR_NAMES,
+            column(
+                "balanced accuracy", lambda a: float(METRICS["balanced"].rows(a).mean()), spread
+            ),
+            column("macro F1", lambda a: float(METRICS["macro-f1"].rows(a).mean()), spread),
+            column("log loss", lambda a: float(a.loss.sum() / a.asked.sum()), nats),
+            column("calibration error", calibration_error, spread),
+        ),
+        list(by_pair),
+        group=lambda pair: pair[1],
+        caption="Mean ± sd over seeds; in percent but for the loss. Calibration error (ECE): mean "
+        "gap between confidence and accuracy, 15 bins; less is better. --metric asks for a verdict "
+        "about another of them.",
+    )
+
+
+PAIR_NAMES = (
+    Column(title="mechanism", cell=lambda pair: pair[0]),
+    Column(title="heads", cell=lambda pair: str(pair[1])),
+)
+
+
+def _classes_table(by_pair: dict[tuple[str, int], list[Answers]], names: tuple[str, ...]) -> Sheet:
+    """Return precision, recall and F1 of each class, means over seeds."""
+    rows = [(pair, number) for number in range(len(names)) for pair in by_pair]
+    counts = {
+        pair: np.mean([confusion(one, len(names)) for one in answers], axis=0)
+        for pair, answers in by_pair.items()
+    }
+
+    def share(above: float, below: float) -> str:
+        return "-" if below == 0 else f"{100 * above / below:.1f}"
+
+    def hits(row: tuple[tuple[str, int], int]) -> tuple[float, float, float]:
+        pair, number = row
+        table = counts[pair]
+        return table[number, number], table[:, number].sum(), table[number].sum()
+
+    return sheet_of(
+        "Classes, test",
+        (
+            Column(title="class", cell=lambda row: names[row[1]]),
+            Column(title="mechanism", cell=lambda row: row[0][0], words=True),
+            Column(title="heads", cell=lambda row: str(row[0][1])),
+            Column(title="precision", cell=lambda row: share(hits(row)[0], hits(row)[1])),
+            Column(title="recall", cell=lambda row: share(hits(row)[0], hits(row)[2])),
+            Column(title="F1", cell=lambda row: share(2 * hits(row)[0], sum(hits(row)[1:]))),
+            Column(title="rows", cell=lambda row: count(hits(row)[2])),
+        ),
+        rows,
+        group=lambda row: row[1],
+        caption="In percent, over the rows of all seeds together.",
+    )
+
+
+def _confusion_table(answers: list[Answers], names: tuple[str, ...], of: str) -> Sheet:
+    table = np.mean([confusion(one, len(names)) for one in answers], axis=0)
+
+    def cell(number: int) -> Callable[[int], str]:
+        return lambda row: f"{table[row, number]:.0f}"
+
+    return sheet_of(
+        f"Confusion matrix, test: {of}",
+        (
+            Column(title="class", cell=lambda row: names[row]),
+            *(Column(title=f"as {name}", cell=cell(i)) for i, name in enumerate(names)),
+        ),
+        list(range(len(names))),
+        caption="Test rows of each class (down) by the class they were given (across), mean over "
+        f"{len(answers)} seed{'s' * (len(answers) > 1)}.",
+    )
+
+
+def _disagreement_table(by_pair: dict[tuple[str, int], list[Answers]], baseline: str) -> Sheet:
+    """Return on how many test rows each mechanism and the baseline differ, and on which most."""
+    rates = {
+        pair: np.mean([one.right for one in answers], axis=0) for pair, answers in by_pair.items()
+    }
+    pairs = [pair for pair in by_pair if pair[0] != baseline and (baseline, pair[1]) in by_pair]
+
+    def gap(pair: tuple[str, int]) -> Any:
+        return rates[pair] - rates[baseline, pair[1]]
+
+    def most(pair: tuple[str, int], sign: int) -> str:
+        signed = sign * gap(pair)
+        order = np.argsort(-signed, kind="stable")[:3]
+        listed = ", ".join(str(int(row)) for row in order if signed[row] > 0)
+        return listed or "none"
+
+    return sheet_of(
+        f"Test rows on which {baseline} and others differ",
+        (
+            *PAIR_NAMES,
+            Column(title="right more often", cell=lambda pair: count((gap(pair) > 0).sum())),
+            Column(title="less often", cell=lambda pair: count((gap(pair) < 0).sum())),
+            Column(title="equally", cell=lambda pair: count((gap(pair) == 0).sum())),
+            Column(title="gains most on rows", cell=lambda pair: most(pair, 1), words=True),
+            Column(title="loses most on rows", cell=lambda pair: most(pair, -1), words=True),
+        ),
+        pairs,
+        group=lambda pair: pair[1],
+        caption="How often a row is right, over seeds. Rows are numbered from 0 in the order of "
+        "the test split.",
+    )
+
+
+def effort_table(results: Results) -> Sheet:
+    """Return what training takes until it is as good as the baseline."""
+    pairs = sorted(results.pairs(), key=lambda key: key[1])
+    pairs = [pair for pair in pairs if all(cell.epochs for cell in results.select(*pair))]
+    efforts = {pair: effort_of(results, *pair) for pair in pairs}
+
+    def over(
+        values: Sequence[float | None], write: Callable[[float], str], *, ends: bool = False
+    ) -> str:
+        known = [value for value in values if value is not None]
+        if not known:
+            return "not reached"
+        summary = summarise(known)
+        text = write(summary.mean)
+        if len(known) >= MIN_SEEDS and ends:
+            text += f" [{write(max(0.0, summary.low))}, {write(summary.high)}]"
+        return text + (f" ({len(known)} of {len(values)})" if len(known) < len(values) else "")
+
+    return sheet_of(
+        "Cost to the baseline's loss",
+        (
+            *PAIR_NAMES,
+            Column(
+                title="epochs", cell=lambda p: over(efforts[p].epochs, "{:.1f}".format, ends=True)
+            ),
+            Column(title="time", cell=lambda p: over(efforts[p].seconds, seconds)),
+            Column(title="attention FLOPs", cell=lambda p: over(efforts[p].flops, scaled)),
+            *(
+                [Column(title="energy", cell=lambda p: over(efforts[p].joules, joules))]
+                if any(cell.joules is not None for cell in results.cells)
+                else []
+            ),
+        ),
+        pairs,
+        group=lambda pair: pair[1],
+        caption="Training until the validation loss is that of the baseline's scored weights, seed "
+        "by seed, between epochs by a straight line; 95% CI over seeds from 3 on. FLOPs: three "
+        "forwards of the attention layers for each sample. " + energy_note(results),
     )
 
 

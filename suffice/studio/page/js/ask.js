@@ -15,17 +15,3 @@ async function ask(name, request) {
   if (!response.ok) throw new Error(answer.error);
   return answer;
 }
-
-// Of several answers on their way, only the last one asked for is used.
-function latest(use, refuse) {
-  let asked = 0;
-  return async (name, request) => {
-    const own = ++asked;
-    try {
-      const answer = await ask(name, request);
-      if (own === asked) use(answer, request);
-    } catch (error) {
-      if (own === asked) refuse(error);
-    }
-  };
-}

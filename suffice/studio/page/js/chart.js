@@ -1,6 +1,7 @@
 // Lines over one axis, as SVG: labelled, scaled to its place, readable without colours.
 
 const DASHES = ["", "7 3", "2 3", "9 3 2 3", "5 2", "1 3", "12 4", "4 2 1 2"];
+const MOST_DOTS = 24;
 const CHART = { width: 760, height: 340, left: 74, right: 16, top: 14, bottom: 42 };
 
 // As wide as there is room for, so that its letters stay readable.
@@ -47,7 +48,7 @@ function axis(c, x, y, { xTicks, yTicks, xName, yName, xFormat, yFormat }) {
     ]),
     drawing("line", { x1: c.left, x2: right, y1: bottom, y2: bottom, class: "axis" }),
     drawing("text", { x: (c.left + right) / 2, y: c.height - 6, class: "name middle" }, xName),
-    drawing("text", { x: c.left, y: c.top - 2, class: "name" }, yName),
+    drawing("text", { x: 6, y: 14, class: "name" }, yName),
   ];
 }
 
@@ -67,8 +68,8 @@ function path(points, x, y) {
 
 /* A chart of lines.
    lines: [{name, points, number}], number = its place among the series. */
-function lineChart({ lines, marks = [], title, xName, yName, xFormat, yFormat, xLog, yLog, more = {} }) {
-  const c = { ...CHART, width: chartWidth(), ...more, top: 26 };
+function lineChart({ lines, marks = [], title, xName, yName, xFormat, yFormat, xLog, yLog, wholes = false, more = {} }) {
+  const c = { ...CHART, width: chartWidth(), ...more, top: 30 };
   const all = lines.flatMap((line) => line.points).filter(([, b]) => b !== null && (b > 0 || !yLog));
   const svg = drawing("svg", {
     viewBox: `0 0 ${c.width} ${c.height}`,
@@ -81,12 +82,17 @@ function lineChart({ lines, marks = [], title, xName, yName, xFormat, yFormat, x
   const ys = [...all.map(([, b]) => b), ...marks.filter((m) => m.y).map((m) => m.y)];
   const [xLow, xHigh] = [Math.min(...xs), Math.max(...xs)];
   let [yLow, yHigh] = [Math.min(...ys), Math.max(...ys)];
-  if (yLog) [yLow, yHigh] = [2 ** Math.floor(Math.log2(yLow)), 2 ** Math.ceil(Math.log2(yHigh))];
+  if (yLog) {
+    const [first, last] = [Math.floor(Math.log2(yLow)), Math.ceil(Math.log2(yHigh))];
+    const step = Math.max(1, Math.ceil((last - first) / 6)); // the ticks reach both ends
+    [yLow, yHigh] = [2 ** first, 2 ** (first + step * Math.ceil((last - first) / step))];
+  }
   else if (yLow === yHigh) [yLow, yHigh] = [yLow - Math.abs(yLow) * 0.1 - 1e-9, yHigh * 1.1 + 1e-9];
+  else [yLow, yHigh] = widened(yLow, yHigh, 6);
   if (yLog && yLow === yHigh) yHigh *= 2;
   const x = scale(xLow, xHigh, c.left, c.width - c.right, xLog);
   const y = scale(yLow, yHigh, c.height - c.bottom, c.top, yLog);
-  const xTicks = xLog ? powersBetween(xLow, xHigh, c.width / 95) : roundTicks(xLow, xHigh, c.width / 95);
+  const xTicks = xLog ? powersBetween(xLow, xHigh, c.width / 95) : roundTicks(xLow, xHigh, c.width / 95).filter((at) => !wholes || Number.isInteger(at));
   const yTicks = yLog ? powersBetween(yLow, yHigh, 6) : roundTicks(yLow, yHigh, 6);
   svg.append(...axis(c, x, y, { xTicks, yTicks, xName, yName, xFormat, yFormat }).flat(Infinity));
   for (const { x: at, y: level, label } of marks) svg.append(...mark(c, x, y, at, level, label));
@@ -103,8 +109,19 @@ function lineChart({ lines, marks = [], title, xName, yName, xFormat, yFormat, x
         drawing("title", {}, name),
       ),
     );
+    if (clean.length > MOST_DOTS) continue;
+    for (const [a, b] of clean) {
+      if (b !== null) svg.append(drawing("circle", { cx: x(a).toFixed(1), cy: y(b).toFixed(1), r: 2.6, class: `dot series-${(number % SERIES) + 1}` }));
+    }
   }
   return svg;
+}
+
+// The least and the most of an axis, moved out to its ticks.
+function widened(low, high, most) {
+  const ticks = roundTicks(low, high, most);
+  const step = ticks.length > 1 ? ticks[1] - ticks[0] : Math.abs(high - low) || 1;
+  return [Math.floor(low / step + 1e-9) * step, Math.ceil(high / step - 1e-9) * step];
 }
 
 function mark(c, x, y, at, level, label) {

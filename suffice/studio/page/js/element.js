@@ -56,3 +56,23 @@ function download(name, content, type) {
   link.remove();
   setTimeout(() => URL.revokeObjectURL(link.href), 1000);
 }
+
+function copyButton(words, name = "Copy") {
+  const button = element("button", {
+    type: "button",
+    class: "quiet",
+    on: {
+      click: async () => {
+        const content = words();
+        try {
+          await navigator.clipboard.writeText(content);
+          button.textContent = "Copied";
+        } catch {
+          button.textContent = name === "Copy" ? "Select it and copy" : "It is in the address";
+        }
+        setTimeout(() => { button.textContent = name; }, 1500);
+      },
+    },
+  }, name);
+  return button;
+}

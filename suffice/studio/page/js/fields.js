@@ -15,7 +15,7 @@ function labelled(label, control, hint) {
   );
 }
 
-function numberField(label, value, change, { hint, min = 0, id } = {}) {
+function numberField(label, value, change, { hint, min = 0, id, optional = false } = {}) {
   const input = element("input", {
     type: "text",
     inputmode: "numeric",
@@ -24,9 +24,9 @@ function numberField(label, value, change, { hint, min = 0, id } = {}) {
     on: {
       input: () => {
         const words = input.value.replace(/[\s,_]/g, "");
-        const right = /^\d+$/.test(words) && Number(words) >= min;
+        const right = (optional && !words) || (/^\d+$/.test(words) && Number(words) >= min);
         input.setAttribute("aria-invalid", String(!right));
-        change(right ? Number(words) : NaN, input.value);
+        change(right ? Number(words || 0) : NaN, input.value);
       },
     },
   });

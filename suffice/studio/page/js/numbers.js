@@ -23,10 +23,11 @@ const whole = (value) => value.toLocaleString("en");
 const percent = (share) => `${(100 * share).toFixed(share >= 0.1 ? 1 : 2)}%`;
 
 function scaled(value) {
+  const round = Number(value.toPrecision(3)); // first, so that 999.9M becomes 1B
   for (const [size, letter] of [[1e12, "T"], [1e9, "B"], [1e6, "M"], [1e3, "K"]]) {
-    if (value >= size) return `${Number((value / size).toPrecision(3))}${letter}`;
+    if (round >= size) return `${Number((round / size).toPrecision(3))}${letter}`;
   }
-  return String(Number(value.toPrecision(3)));
+  return String(round);
 }
 
 const tokens = (value) =>

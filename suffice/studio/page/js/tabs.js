@@ -1,4 +1,4 @@
-// The tabs: arrow keys move between them, the address remembers which one is open.
+// The tabs: arrow keys move between them, the address says which one is open.
 
 const TABS = [];
 
@@ -19,9 +19,24 @@ function openTab(id, focus) {
   if (!chosen.built) {
     chosen.built = true;
     // after the first paint, so that the page is there at once
-    requestAnimationFrame(() => setTimeout(() => chosen.build(byId(`panel-${chosen.id}`)), 0));
+    requestAnimationFrame(() => setTimeout(() => buildTab(chosen), 0));
   }
-  if (location.hash.slice(1) !== chosen.id) history.replaceState(null, "", `#${chosen.id}`);
+  if (addressNow().id !== chosen.id) history.replaceState(null, "", chosen.built && SHARED[chosen.id] ? addressOf(chosen.id) : `#${chosen.id}`);
+}
+
+function buildTab(one) {
+  const panel = byId(`panel-${one.id}`);
+  replace(panel);
+  one.build(panel);
+}
+
+// The address was changed by hand or by going back.
+function followAddress() {
+  const { id, state } = addressNow();
+  const one = TABS.find((other) => other.id === id);
+  if (!one) return;
+  openTab(id, false);
+  if (one.built && state && SHARED[id] && packed(state) !== packed(SHARED[id].read())) buildTab(one);
 }
 
 function moveTab(event) {
@@ -60,9 +75,7 @@ function startTabs() {
     );
   }
   bar.addEventListener("keydown", moveTab);
-  addEventListener("hashchange", () => {
-    const id = location.hash.slice(1);
-    if (TABS.some((one) => one.id === id)) openTab(id, false);
-  });
-  openTab(location.hash.slice(1), false);
+  byId("link").append(copyButton(copyLink, "Copy link"));
+  addEventListener("hashchange", followAddress);
+  openTab(addressNow().id, false);
 }

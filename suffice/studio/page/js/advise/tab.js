@@ -1,9 +1,17 @@
 // The tab of the adviser: a form, and its ranked answer.
 
-const ADVICE = { task: "lm", length: 4096, memory: "2 GB", latency: "", quality: "1", model: "", minutes: 1 };
+const ADVICE = { task: "lm", length: 4096, memory: "2 GiB", latency: "", quality: "1", model: "", minutes: 1 };
 const TASKS = { lm: "write text", classify: "classify text", image: "classify images", translate: "translate" };
 
+const readAdvice = () => ({ ...ADVICE });
+const writeAdvice = (data) => {
+  const given = known(ADVICE, data);
+  if (!TASKS[given.task]) delete given.task;
+  Object.assign(ADVICE, given);
+};
+
 function buildAdvise(panel) {
+  sharedState("advise", readAdvice, writeAdvice);
   const wrong = notice("advise-error");
   const shown = element("div", { id: "advice", "aria-live": "polite" });
   const button = element("button", { type: "submit", class: "main-action", id: "advise" }, "Ask");
@@ -35,12 +43,13 @@ function buildAdvise(panel) {
   } } },
     choiceField("What for", TASKS, ADVICE.task, (task) => { ADVICE.task = task; }, { id: "advise-task" }),
     numberField("Length, tokens", ADVICE.length, (n) => { ADVICE.length = n; }, { min: 1, id: "advise-length" }),
-    text("memory", "Memory there is", "such as 2 GB; nothing = this machine's"),
-    text("latency", "Milliseconds of a token, at most", "nothing = any"),
+    text("memory", "Memory there is", "such as 2 GiB; empty = this machine's"),
+    text("latency", "Milliseconds of a token, at most", "empty = any"),
     text("quality", "Points of quality to lose, at most", "percent"),
-    text("model", "Size of the model", "such as 110m; nothing = a usual one"),
+    text("model", "Size of the model", "such as 110m; empty = a usual one"),
     numberField("Minutes to measure", ADVICE.minutes, (n) => { ADVICE.minutes = n; }, { min: 1, id: "advise-minutes" }),
     button);
+  form.addEventListener("input", () => remember("advise"));
   panel.append(element("div", { class: "columns" },
     element("aside", { "aria-label": "Question" }, element("h2", {}, "What is enough?"), form),
     element("div", { class: "main" }, element("h2", {}, "Advice"), wrong, shown,
@@ -109,4 +118,4 @@ function adviceTable(advice) {
 
 const adviceNeeds = ({ weights, state, activations }) => weights + state + activations;
 
-tab("advise", "Ask", buildAdvise);
+tab("advise", "Advise", buildAdvise);

@@ -2,14 +2,27 @@
 
 const ATTENTION = { checkpoint: "", about: null, text: "", image: null, scaling: "own", which: "weights", layer: 0, head: 0, seen: null };
 
+const MEAN = -1; // instead of a head: the mean of all heads of a layer
+const readAttention = () => {
+  const { checkpoint, text, scaling, which, layer, head } = ATTENTION;
+  return { checkpoint, text, scaling, which, layer, head };
+};
+const writeAttention = (data) =>
+  Object.assign(ATTENTION, known({ checkpoint: "", text: "", scaling: "", which: "", layer: 0, head: 0 }, data));
+
 function buildAttention(panel) {
+  sharedState("attention", readAttention, writeAttention);
   const wrong = notice("attention-error");
   const inputs = element("div", { class: "inputs" });
   const grid = element("div", { class: "thumbs", id: "thumbs" });
   const large = element("div", { class: "large" });
   const caption = element("p", { class: "hover", id: "map-hover", "aria-live": "polite" });
   const read = element("div", { class: "read", id: "map-read" });
-  const refuse = (error) => tell(wrong, error);
+  const seen = element("div", { class: "attention" });
+  const refuse = (error) => {
+    tell(wrong, error);
+    stale(seen, error);
+  };
   const asked = () => ({ checkpoint: ATTENTION.checkpoint, text: ATTENTION.text, image: ATTENTION.image, scaling: ATTENTION.scaling });
 
   const showMap = latest((answer) => {
@@ -20,13 +33,21 @@ function buildAttention(panel) {
       caption.textContent = `“${labels[row]}” (${row}) looks at ${key} (${column}): ${value.toFixed(4)}; its row sums to ${sum.toFixed(4)}.`;
       replace(read, readView(ATTENTION.seen, row, mine ? values.subarray(row * answer.columns, (row + 1) * answer.columns) : null));
     };
-    replace(large, mapView(answer, pointed));
+    const { map, node } = mapView(answer, pointed, labels);
+    const head = ATTENTION.head === MEAN ? "mean of the heads" : `head ${ATTENTION.head + 1}`;
+    const title = `Layer ${ATTENTION.layer + 1}, ${head}`;
+    replace(large, element("h3", {}, title), node, saveTools(fileName(`${ATTENTION.checkpoint} ${title}`), {
+      svg: () => map.file(`${ATTENTION.checkpoint}: ${title}`),
+      rows: () => map.rows(),
+      label: `the map of ${title}`,
+    }));
+    remember("attention");
   }, refuse);
   const openMap = () => showMap("map", { ...asked(), layer: ATTENTION.layer, head: ATTENTION.head, which: ATTENTION.which });
   const showSeen = () => {
     const { seen } = ATTENTION;
     ATTENTION.layer = Math.min(ATTENTION.layer, seen.layers.length - 1);
-    ATTENTION.head = Math.min(ATTENTION.head, seen.layers[ATTENTION.layer].heads - 1);
+    ATTENTION.head = Math.max(MEAN, Math.min(ATTENTION.head, seen.layers[ATTENTION.layer].heads - 1));
     replace(grid, whichMap(seen), thumbGrid(seen));
     openMap();
   };
@@ -42,21 +63,27 @@ function buildAttention(panel) {
         thumbnail(thumb, `Layer ${l + 1}, head ${h + 1}`, l === ATTENTION.layer && h === ATTENTION.head, () => {
           [ATTENTION.layer, ATTENTION.head] = [l, h];
           showSeen();
-        })))));
-  const look = latest((seen) => {
-    tell(wrong, null);
-    ATTENTION.seen = seen;
+        })),
+        layer.heads > 1 && element("button", { type: "button", class: "quiet mean", "aria-pressed": String(l === ATTENTION.layer && ATTENTION.head === MEAN), "aria-label": `Layer ${l + 1}, mean of the heads`, on: { click: () => {
+          [ATTENTION.layer, ATTENTION.head] = [l, MEAN];
+          showSeen();
+        } } }, "mean"))));
+  const look = latest((answer) => {
+    refuse(null);
+    ATTENTION.seen = answer;
     showSeen();
   }, refuse);
   const show = () => look("maps", asked());
   const opened = latest((about) => {
-    tell(wrong, null);
+    refuse(null);
+    if (ATTENTION.about && ATTENTION.about.reads !== about.reads) ATTENTION.text = ""; // words are no numbers
     ATTENTION.about = about;
     replace(inputs, aboutModel(about), inputFields(about, show, refuse));
     replace(grid);
     replace(large, empty("Give it something to read."));
     replace(read);
     caption.textContent = "";
+    if (ATTENTION.text && about.reads !== "image") show();
   }, (error) => {
     replace(inputs);
     refuse(error);
@@ -69,13 +96,17 @@ function buildAttention(panel) {
     tell(wrong, null);
     const nothing = chosen ? "no checkpoint lies there" : "no folder was chosen";
     replace(select, element("option", { value: "" }, checkpoints.length ? "Choose …" : nothing), checkpoints.map((name) => element("option", { value: name }, name)));
+    if (checkpoints.includes(ATTENTION.checkpoint)) {
+      select.value = ATTENTION.checkpoint;
+      opened("checkpoint", { checkpoint: ATTENTION.checkpoint });
+    }
     if (!checkpoints.length) replace(inputs, element("p", { class: "hint" }, "Start with suffice studio --checkpoints FOLDER: a folder of suffice train, suffice convert, suffice compare or transformers, or one with such folders."));
   }, refuse);
 
   panel.append(element("div", { class: "columns" },
     element("aside", { "aria-label": "Checkpoint" }, element("h2", {}, "Checkpoint"), labelled("Model", select), inputs),
     element("div", { class: "main" }, element("h2", {}, "Who looks at what"), wrong,
-      element("div", { class: "attention" }, element("div", {}, large, caption, read), grid))));
+      replace(seen, element("div", {}, large, caption, read), grid))));
   replace(large, empty("Choose a checkpoint, and give it a text or a picture to read."));
   list("checkpoints", {});
 }
@@ -109,9 +140,10 @@ function inputFields(about, show, refuse) {
   }
   const text = element("textarea", { id: "attention-text", rows: "5", on: { input: () => {
     ATTENTION.text = text.value;
+    remember("attention");
   } } });
   text.value = ATTENTION.text;
-  const hint = about.reads === "ids" ? "numbers of tokens, such as 3 1 4: no tokenizer lies beside it" : "at most 256 tokens";
+  const hint = about.reads === "ids" ? "numbers of tokens, such as 3 1 4: no tokenizer lies beside it" : `at most ${whole(Math.min(256, about.length))} tokens`;
   return [labelled(about.reads === "ids" ? "Tokens" : "Text", text, hint), button];
 }
 

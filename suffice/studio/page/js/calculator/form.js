@@ -6,6 +6,7 @@ const PROJECTION_LABELS = {
   Optimised: "Optimised: no value map",
   Efficient: "Efficient: keys and values are x",
   Latent: "Latent: keys and values are one map",
+  MLA: "MLA: a latent, and a rotary key for all heads",
 };
 const KERNEL_LABELS = { Softmax: "Softmax", Elu: "Elu: sums, linear attention" };
 const MIXING_LABELS = {
@@ -19,9 +20,15 @@ const GROUPS = [
     ["layers", "Layers", { min: 1 }],
     ["d_model", "Model width", { min: 1 }],
     ["num_heads", "Query heads", { min: 1 }],
-    ["num_kv_heads", "KV heads", { hint: "0 = as many as query heads" }],
-    ["head_dim", "Head size", { hint: "0 = width / heads" }],
+    ["num_kv_heads", "KV heads", { or: (m) => m.num_heads, hint: "as many as query heads if empty" }],
+    ["head_dim", "Head size", { or: (m) => Math.floor(m.d_model / m.num_heads), hint: "width / heads if empty" }],
     ["projections", "Projections", PROJECTION_LABELS],
+  ]],
+  ["Latent (MLA)", false, [
+    ["rank", "Latent, numbers", {}],
+    ["rotary_dim", "Rotary key, features", {}],
+    ["value_dim", "Value size", { or: headWidth, hint: "the head size if empty" }],
+    ["query_rank", "Latent of queries", { hint: "0 = none" }],
   ]],
   ["What is kept", true, [
     ["window", "Window", { hint: "latest tokens; 0 = all" }],
@@ -42,6 +49,12 @@ const GROUPS = [
   ["Around the attention", false, [
     ["vocabulary", "Vocabulary", {}],
     ["mlp_width", "MLP width", {}],
+    ["experts", "Experts", { hint: "0 = none" }],
+    ["active_experts", "that read a token", {}],
+    ["expert_width", "Width of one", {}],
+    ["shared_experts", "Shared experts", {}],
+    ["dense_layers", "First layers without", {}],
+    ["trained", "Trained length", { hint: "tokens; 0 = unknown" }],
     ["positions", "Learned positions", {}],
     ["norms", "Norms in a block", {}],
     ["gated", "Gated MLP", null],
@@ -63,6 +76,12 @@ function compositionField(model, [name, label, about], changed) {
   if (about === null) return switchField(label, model[name], set, { id });
   if (about === BIT_LABELS) {
     return choiceField(label, about, model[name], (value) => set(Number(value)), { id });
+  }
+  if (about.or) {
+    // 0 stands for a number that follows from others: show that number as what is taken
+    const field = numberField(label, model[name] || "", (value, words) => set(words.trim() ? value : 0), { ...about, id, optional: true });
+    field.querySelector("input").placeholder = String(about.or(model));
+    return field;
   }
   if (typeof about.min === "number" || about.hint || !Object.keys(about).length) {
     return numberField(label, model[name], set, { ...about, id });

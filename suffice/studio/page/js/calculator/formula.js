@@ -5,6 +5,7 @@ const PROJECTIONS = {
   Optimised: { keys: true, values: false },
   Efficient: { keys: false, values: false },
   Latent: { keys: true, values: false },
+  MLA: { keys: true, values: true },
 };
 const QUANTISED = { block: 64, recent: 64, group: 64, range: 8 }; // as suffice.memory.Quantised
 const LARGEST_SIZE = 2 ** 32;
@@ -12,6 +13,10 @@ const LONGEST_TEXT = 2 ** 30;
 
 const numKvHeads = (m) => m.num_kv_heads || m.num_heads;
 const headWidth = (m) => m.head_dim || Math.floor(m.d_model / m.num_heads);
+const isLatent = (m) => m.projections === "MLA";
+// heads and width of a cached tensor: MLA caches one latent with the rotary key that all heads share
+const cacheHeads = (m) => (isLatent(m) ? 1 : numKvHeads(m));
+const cacheWidth = (m) => (isLatent(m) ? m.rank + m.rotary_dim : headWidth(m));
 const kvWidth = (m) => numKvHeads(m) * headWidth(m);
 const fullLayers = (m) => (m.full_every ? Math.floor(m.layers / m.full_every) : 0);
 const isSums = (m, full) => !full && m.kernel === "Elu";
@@ -20,6 +25,7 @@ const isMixed = (m, full) => !full && m.mixing !== "NoMixing";
 // [cached, unmixed]: tensors that a layer caches for each token, as AttentionSpec says.
 function cachedTensors(m, full) {
   const [kernel, mixing] = full ? ["Softmax", "NoMixing"] : [m.kernel, m.mixing];
+  if (isLatent(m)) return [1, 0];
   const key = [m.projections, kernel, mixing, ...(m.rotary ? ["rotary"] : [])];
   return FACTS.calculator.tensors[key.join(" ")];
 }
@@ -27,7 +33,24 @@ function cachedTensors(m, full) {
 const stateFixed = (m, full) =>
   isSums(m, full) ? numKvHeads(m) * headWidth(m) * (headWidth(m) + 1) : 0;
 
+// The outputs of the maps of x, and the numbers of the map back to x.
+function latentMaps(m) {
+  const value = m.value_dim || headWidth(m);
+  const q = m.num_heads * (headWidth(m) + m.rotary_dim);
+  const up = m.num_heads * (headWidth(m) + value);
+  return { q, up, down: m.rank + m.rotary_dim, out: m.num_heads * value };
+}
+
+function latentParameters(m) {
+  const { q, up, down, out } = latentMaps(m);
+  const queries = m.query_rank ? m.d_model * m.query_rank + m.query_rank * q : m.d_model * q;
+  const biases = (m.query_rank ? m.query_rank + q : q) + down + m.d_model;
+  const maps = queries + m.d_model * down + m.rank * up + out * m.d_model;
+  return maps + m.rank + m.query_rank + (m.bias ? biases : 0);
+}
+
 function layerParameters(m, full) {
+  if (isLatent(m)) return latentParameters(m);
   const { keys, values } = PROJECTIONS[m.projections];
   const q = m.num_heads * headWidth(m);
   const outputs = [q, ...(keys ? [kvWidth(m)] : []), ...(values ? [kvWidth(m)] : [])];
@@ -47,7 +70,7 @@ const entriesOf = (tokens, window, sinks) =>
 // Bytes of quantised blocks and of the latest positions, which are not quantised yet.
 function quantisedBytes(m, tensors, tokens, window, sinks) {
   const { block, recent, group, range } = QUANTISED;
-  const width = headWidth(m);
+  const width = cacheWidth(m);
   const groups = Math.ceil(width / Math.min(group, width));
   const padded = groups * Math.min(group, width);
   const keyBlock = (block * width * m.state_bits) / 8 + range * width;
@@ -57,7 +80,7 @@ function quantisedBytes(m, tensors, tokens, window, sinks) {
     ? entriesOf(encoded, Math.ceil((window - 1) / block) + 1, Math.ceil(sinks / block))
     : encoded;
   const tail = (tokens - encoded * block) * tensors * width * itemBytes(m);
-  return numKvHeads(m) * (blocks * (keyBlock + (tensors - 1) * otherBlock) + tail);
+  return cacheHeads(m) * (blocks * (keyBlock + (tensors - 1) * otherBlock) + tail);
 }
 
 function layerBytes(m, full, tokens, window = windowOf(m, full)) {
@@ -65,7 +88,7 @@ function layerBytes(m, full, tokens, window = windowOf(m, full)) {
   const history = historyOf(m, full) + 1;
   const widened = window && Math.max(window, history);
   const sinks = window ? m.sinks : 0;
-  const token = kvWidth(m) * itemBytes(m);
+  const token = cacheHeads(m) * cacheWidth(m) * itemBytes(m);
   let total = 4 * stateFixed(m, full);
   total += unmixed * token * entriesOf(tokens, window && history, 0);
   if (!cached) return total;
@@ -105,15 +128,22 @@ function weightsOf(m) {
   const maps = m.gated ? 3 : 2;
   const biases = m.mlp_bias ? (maps - 1) * m.mlp_width + m.d_model : 0;
   const mlp = m.mlp_width ? maps * m.d_model * m.mlp_width + biases : 0;
+  const routed = m.experts ? m.layers - m.dense_layers : 0;
+  const expertBiases = m.mlp_bias ? (maps - 1) * m.expert_width + m.d_model : 0;
+  const expert = maps * m.d_model * m.expert_width + expertBiases;
+  const router = m.experts * (m.d_model + (m.mlp_bias ? 1 : 0));
+  const experts = (m.experts + m.shared_experts) * expert + router;
   const norms = (m.layers * m.norms + Math.min(m.norms, 1)) * m.d_model * (m.norm_bias ? 2 : 1);
   const weights = {
     attention: (m.layers - fulls) * layerParameters(m, false) + fulls * layerParameters(m, true),
-    mlp: m.layers * mlp,
+    mlp: (m.layers - routed) * mlp + routed * experts,
     norms: norms + (m.qk_norm ? 2 * m.layers * headWidth(m) : 0),
     embedding: (m.vocabulary + m.positions) * m.d_model,
     head: m.tied ? 0 : m.vocabulary * m.d_model,
   };
   weights.total = Object.values(weights).reduce((sum, part) => sum + part, 0);
+  weights.resting = routed * (m.experts - m.active_experts) * expert;
+  weights.active = weights.total - weights.resting;
   return weights;
 }
 
@@ -123,8 +153,12 @@ const weightBytes = (m) => Math.ceil((weightsOf(m).total * m.weight_bits) / 8);
 function activationBytes(m, length) {
   const { keys, values } = PROJECTIONS[m.projections];
   const q = m.num_heads * headWidth(m);
-  const heads = 2 * q + (keys ? kvWidth(m) : 0) + (values ? kvWidth(m) : 0);
-  const features = 2 * m.d_model + Math.max(heads, (m.gated ? 3 : 2) * m.mlp_width);
+  const latent = latentMaps(m);
+  const ofLatent = latent.out + latent.q + m.query_rank + latent.down + latent.up;
+  const heads = isLatent(m) ? ofLatent : 2 * q + (keys ? kvWidth(m) : 0) + (values ? kvWidth(m) : 0);
+  const reading = (m.active_experts + m.shared_experts) * m.expert_width;
+  const hidden = (m.gated ? 3 : 2) * Math.max(m.mlp_width, reading);
+  const features = 2 * m.d_model + Math.max(heads, hidden);
   return m.batch * Math.min(length, m.chunk || length) * features * numberBytes(m);
 }
 
@@ -149,6 +183,34 @@ function longestText(m, memory) {
     else high = middle;
   }
   return low;
+}
+
+function refuseLatent(m) {
+  if (!isLatent(m)) {
+    const own = m.rank || m.rotary_dim || m.value_dim || m.query_rank;
+    return own ? [`rank=${m.rank}, rotary_dim=${m.rotary_dim} belong to MLA, not to ${m.projections}; give 0.`] : [];
+  }
+  const broken = [];
+  if (!m.rank || !m.rotary_dim) broken.push(`MLA with rank=${m.rank}, rotary_dim=${m.rotary_dim}: give both.`);
+  if (m.num_kv_heads && m.num_kv_heads !== m.num_heads) {
+    broken.push(`num_kv_heads=${m.num_kv_heads}: the heads of MLA share one latent already; give 0.`);
+  }
+  if (m.kernel !== "Softmax" || m.mixing !== "NoMixing") broken.push("MLA has a softmax and no mixing.");
+  if (m.rotary && m.rotary_dim % 2) broken.push(`rotary_dim=${m.rotary_dim} cannot be rotated: give an even number.`);
+  return broken;
+}
+
+function refuseExperts(m) {
+  if (Boolean(m.experts) !== Boolean(m.expert_width && m.active_experts)) {
+    return [`experts=${m.experts} with expert_width=${m.expert_width} and active_experts=${m.active_experts}: give all three, or none.`];
+  }
+  if (!m.experts && (m.shared_experts || m.dense_layers)) {
+    return ["shared_experts and dense_layers go with experts; give 0."];
+  }
+  if (m.active_experts > m.experts || m.dense_layers > m.layers) {
+    return [`active_experts=${m.active_experts} of ${m.experts}, dense_layers=${m.dense_layers} of ${m.layers}: give no more than there are.`];
+  }
+  return [];
 }
 
 function refuseModel(m, length) {
@@ -182,9 +244,10 @@ function refuseModel(m, length) {
   if (m.num_heads % q) {
     broken.push(`num_kv_heads=${q} does not divide num_heads=${m.num_heads}.`);
   }
+  broken.push(...refuseLatent(m), ...refuseExperts(m));
   const sliced = ["Efficient", "Optimised"].includes(m.projections);
   const fits = kvWidth(m) === m.d_model || (kvWidth(m) < m.d_model && q !== m.num_heads);
-  if (m.rotary && headWidth(m) % 2) {
+  if (m.rotary && !isLatent(m) && headWidth(m) % 2) {
     broken.push(`head_dim=${headWidth(m)} cannot be rotated: rotary positions need an even number.`);
   }
   if (!broken.length && sliced && !fits) {

@@ -28,14 +28,21 @@ function perToken(answer) {
   return [bytes(answer.per_token), `${bytes(one)} in each of ${grow.reduce((n, l) => n + l.count, 0)}`];
 }
 
-function longestCell(answer, memory) {
-  if (memory === null) return element("td", {}, "–");
+// Whether it fits, and the longest text: what memory holds, or what it was trained on if that is less.
+function longestCell(model, answer, memory) {
+  const beyond = model.trained && answer.length > model.trained;
+  const limit = model.trained ? `trained on ${tokens(model.trained)} tokens` : "";
+  if (memory === null) return element("td", { class: beyond ? "bad" : null }, beyond ? "beyond its training" : "–", limit && element("small", {}, limit));
   const fits = answer.total <= memory;
+  const room = answer.longest === null ? Infinity : answer.longest;
+  const held = room === Infinity ? "any length" : room ? `up to ${whole(room)} tokens` : answer.weight_bytes > memory ? "its weights do not" : "not one token";
+  const trained = model.trained && room > model.trained;
   return element(
     "td",
     {},
-    element("span", { class: fits ? "good" : "bad" }, fits ? "fits" : "does not fit"),
-    element("small", {}, answer.longest ? `up to ${whole(answer.longest)} tokens` : answer.longest === null ? "at any length" : answer.weight_bytes > memory ? "its weights do not" : "not one token"),
+    element("span", { class: fits && !beyond ? "good" : "bad" }, fits ? (beyond ? "fits, untrained" : "fits") : "does not fit"),
+    element("small", {}, trained ? `up to ${whole(model.trained)} tokens, its trained length` : held),
+    trained && element("small", {}, room === Infinity ? "memory for any length" : `memory for ${whole(room)}`),
   );
 }
 
@@ -51,15 +58,15 @@ function resultRow(held, answer, memory) {
     element("td", {}, perLayer(answer)),
     element("td", { title: exact(answer.per_token) }, every, element("small", {}, each)),
     sizeCell(answer.state, { strong: true }),
-    element("td", { title: exact(answer.weight_bytes) }, bytes(answer.weight_bytes), element("small", {}, scaled(answer.weights.total))),
+    element("td", { title: exact(answer.weight_bytes) }, bytes(answer.weight_bytes), element("small", {}, scaled(answer.weights.total)), answer.weights.resting > 0 && element("small", {}, `${scaled(answer.weights.active)} active`)),
     sizeCell(answer.activations),
     sizeCell(answer.total),
-    longestCell(answer, memory),
+    longestCell(held.model, answer, memory),
   );
 }
 
 function resultTable(models, answers, memory) {
-  const heads = ["Model", "One layer", "Each token", "State", "Weights", "Activations", "Together", "Memory"];
+  const heads = ["Model", "One layer", "Each token", "KV cache", "Weights", "Activations", "Together", "Memory"];
   return element(
     "div",
     { class: "scroll", tabindex: 0, role: "region", "aria-label": "Bytes of each model" },
@@ -72,56 +79,59 @@ function resultTable(models, answers, memory) {
   );
 }
 
-function memoryBars(models, answers, memory) {
-  const known = answers.map((answer, at) => [models[at], answer]).filter(([, a]) => !a.error);
-  const most = Math.max(memory || 0, ...known.map(([, a]) => a.total)) * 1.02;
-  const rows = known.map(([held, answer]) => {
-    const parts = [
-      ["weights", answer.weight_bytes],
-      ["state", answer.state],
-      ["activations", answer.activations],
-    ];
-    const svg = drawing("svg", {
-      viewBox: "0 0 1000 20",
-      preserveAspectRatio: "none",
-      role: "img",
-      "aria-label": parts.map(([name, size]) => `${name} ${bytes(size)}`).join(", "),
-    });
-    let x = 0;
-    for (const [name, size] of parts) {
-      const width = (1000 * size) / most;
-      svg.append(drawing("rect", { x, y: 0, width, height: 20, class: `part-${name}` }));
-      x += width;
-    }
-    if (memory) {
-      const at = (1000 * memory) / most;
-      svg.append(drawing("rect", { x: at - 1.5, y: 0, width: 3, height: 20, class: "memory" }));
-    }
-    return element(
-      "li",
-      {},
-      element("span", {}, held.model.name),
-      svg,
-      element("span", { class: memory && answer.total > memory ? "bad" : null }, bytes(answer.total)),
-    );
+const MEMORY_PARTS = [
+  ["weights", (answer) => answer.weight_bytes],
+  ["KV cache", (answer) => answer.state],
+  ["activations", (answer) => answer.activations],
+];
+const partClass = (name) => (name === "KV cache" ? "state" : name);
+
+function resultRows(models, answers) {
+  const head = ["model", "tokens", "one layer, B", "each token, B", "KV cache, B", "weights, B", "parameters", "active parameters", "activations, B", "together, B", "longest text that fits", "trained length"];
+  const rows = models.map(({ model }, at) => {
+    const a = answers[at];
+    if (a.error) return [model.name, a.error];
+    return [model.name, a.length, a.layers.map((layer) => layer.state).join(" / "), a.per_token, a.state, a.weight_bytes, a.weights.total, a.weights.active, a.activations, a.total, a.longest === null ? "" : a.longest, model.trained || ""];
   });
-  return element("ul", { class: "bars" }, rows);
+  return [head, ...rows];
 }
 
-function barKeys(memory) {
-  const names = ["weights", "state", "activations", ...(memory ? ["memory"] : [])];
-  return element(
-    "ul",
-    { class: "legend" },
-    names.map((name) =>
-      element(
-        "li",
-        {},
-        element("span", { class: `block key-${name}`, "aria-hidden": "true" }),
-        element("span", {}, name === "memory" ? `your ${CALCULATOR.memory.trim()}` : name),
-      ),
-    ),
-  );
+// One bar for each model, its parts beside each other, and the memory there is as a line.
+function memoryBars(models, answers, memory) {
+  const found = answers.map((answer, at) => [models[at], answer]).filter(([, a]) => !a.error);
+  if (!found.length) return [];
+  const most = Math.max(memory || 0, ...found.map(([, a]) => a.total));
+  const width = chartWidth();
+  const [left, right, pitch, top] = [width < 520 ? 12 : 150, 84, width < 520 ? 50 : 36, 26];
+  const height = top + pitch * found.length + 8;
+  const x = (size) => left + (size / most) * (width - left - right);
+  const svg = drawing("svg", { viewBox: `0 0 ${width} ${height}`, class: "chart bars", role: "img",
+    "aria-label": `What fits: ${found.map(([held, a]) => `${held.model.name} ${bytes(a.total)}`).join(", ")}` });
+  if (memory) {
+    svg.append(drawing("line", { x1: x(memory), x2: x(memory), y1: top - 6, y2: height - 4, class: "limit" }));
+    const end = memory > most / 2 ? "end" : "";
+    svg.append(drawing("text", { x: x(memory) + (end ? 4 : 0), y: 13, class: `limit-name ${end}` }, `your ${bytes(memory)}`));
+  }
+  found.forEach(([held, answer], row) => {
+    const y = top + pitch * row + (width < 520 ? 20 : 6);
+    const name = { class: width < 520 ? "row-name" : "row-name end", x: left - (width < 520 ? 0 : 10), y: width < 520 ? y - 5 : y + 14 };
+    svg.append(drawing("text", name, held.model.name));
+    let at = 0;
+    for (const [part, size] of MEMORY_PARTS) {
+      const rect = { x: x(at), y, width: Math.max(0, x(at + size(answer)) - x(at)), height: 20, class: `part-${partClass(part)}` };
+      svg.append(drawing("rect", rect, drawing("title", {}, `${held.model.name}: ${part} ${bytes(size(answer))}`)));
+      at += size(answer);
+    }
+    const over = memory && answer.total > memory;
+    const [end, line] = [x(answer.total), memory ? x(memory) : -1];
+    const meets = line >= end && line < end + 66; // the line would cross the words: beside it, then
+    svg.append(drawing("text", { class: over ? "total over" : "total", x: meets ? line + 7 : end + 7, y: y + 14 }, bytes(answer.total)));
+  });
+  return [
+    svg,
+    element("ul", { class: "legend" }, MEMORY_PARTS.map(([name]) => element("li", {}, element("span", { class: `block key-${partClass(name)}`, "aria-hidden": "true" }), element("span", {}, name)))),
+    saveTools("what-fits", { svg: () => svg, rows: () => resultRows(models, answers), label: "what fits" }),
+  ];
 }
 
 function curves(models, answers, length, memory) {
@@ -137,20 +147,19 @@ function curves(models, answers, length, memory) {
   const inside = length >= lengths[0] && length <= lengths.at(-1);
   const marks = [
     ...(inside ? [{ x: length }] : []),
-    ...(memory ? [{ y: memory, label: `your ${CALCULATOR.memory.trim()}` }] : []),
+    ...(memory ? [{ y: memory, label: `your ${bytes(memory)}` }] : []),
   ];
-  return [
-    lineChart({
-      lines,
-      marks,
-      title: `State over length: ${lines.map((line) => line.name).join(", ")}`,
-      xName: "tokens",
-      yName: "state",
-      xFormat: tokens,
-      yFormat: bytes,
-      xLog: true,
-      yLog: true,
-    }),
-    legend(lines),
-  ];
+  const chart = lineChart({
+    lines,
+    marks,
+    title: `KV cache over length: ${lines.map((line) => line.name).join(", ")}`,
+    xName: "tokens",
+    yName: "KV cache",
+    xFormat: tokens,
+    yFormat: bytes,
+    xLog: true,
+    yLog: true,
+  });
+  const rows = () => [["tokens", ...lines.map((line) => `${line.name}, B`)], ...lengths.map((one, at) => [one, ...lines.map((line) => line.points[at][1])])];
+  return [chart, legend(lines), saveTools("kv-cache", { svg: () => chart, rows, label: "the KV cache over length" })];
 }

@@ -1,8 +1,11 @@
 // The calculator's tab: models at the left, what they take at the right.
 
 function buildCalculator(panel) {
-  for (const name of ["Llama 2 7B", "Mistral 7B", "TinyLlama 1.1B"]) addModel(knownModel(name));
-  CALCULATOR.chosen = 0;
+  sharedState("calculator", readCalculator, writeCalculator);
+  if (!CALCULATOR.models.length) {
+    for (const name of FIRST_MODELS) addModel(knownModel(name));
+    CALCULATOR.chosen = 0;
+  }
   const list = element("ul", { class: "models", "aria-label": "Models compared" });
   const form = element("div", { class: "composition" });
   const results = element("div", { class: "found", "aria-live": "polite" });
@@ -20,8 +23,12 @@ function buildCalculator(panel) {
       if (!(CALCULATOR.length >= 1)) throw new Error("Give a length of at least 1 token.");
     } catch (error) {
       tell(wrong, error);
+      stale(results, error);
+      shown.textContent = "";
       return;
     }
+    stale(results, null);
+    remember("calculator");
     shown.textContent = `${whole(CALCULATOR.length)} tokens`;
     tell(wrong, null);
     const { models, length } = CALCULATOR;
@@ -29,10 +36,10 @@ function buildCalculator(panel) {
     replace(
       results,
       resultTable(models, answers, memory),
+      saveTools("calculator", { rows: () => resultRows(models, answers), label: "the table" }),
       element("h3", {}, "What fits"),
       memoryBars(models, answers, memory),
-      barKeys(memory),
-      element("h3", {}, "State over length"),
+      element("h3", {}, "KV cache over length"),
       curves(models, answers, length, memory),
     );
   };
@@ -43,6 +50,7 @@ function buildCalculator(panel) {
   };
   const choose = (at) => {
     CALCULATOR.chosen = at;
+    remember("calculator");
     drawList();
     const held = CALCULATOR.models[at];
     replace(form, held ? compositionForm(held.model, changed, () => { drawList(); changed(); }) : element("p", { class: "hint" }, "Add a model."));
@@ -67,7 +75,7 @@ function buildCalculator(panel) {
     element(
       "div",
       { class: "columns" },
-      element("aside", { "aria-label": "Models" }, element("h2", {}, "Models"), list, full, adder(add), form),
+      element("aside", { "aria-label": "Models" }, element("h2", {}, "Models"), list, full, adder(add), configBox(add), form),
       element(
         "div",
         { class: "main" },
@@ -75,12 +83,12 @@ function buildCalculator(panel) {
         element("div", { class: "asked" }, lengthFields(shown, changed), memoryField(changed)),
         wrong,
         results,
-        element("p", { class: "hint" }, "State: what is kept of one batch while it is read or written. Activations: the most one block holds at once while it reads a chunk, no score matrix kept. Point at a number for its exact bytes; 1 KiB = 1024 B."),
+        element("p", { class: "hint" }, "KV cache: what is kept of one batch while it is read or written; for linear attention its sums. Activations: the most one block holds at once while it reads a chunk, no score matrix kept. Sizes are in KiB, MiB and GiB, powers of 1024; point at a number for its exact bytes."),
         articleNote(),
       ),
     ),
   );
-  choose(0);
+  choose(CALCULATOR.chosen);
   refresh();
 }
 
@@ -141,7 +149,7 @@ function lengthFields(shown, changed) {
     input.setAttribute("aria-invalid", String(!right));
     set(right ? Number(input.value) : NaN, input);
   });
-  slider.value = String(Math.log2(CALCULATOR.length));
+  slider.value = String(Math.log2(CALCULATOR.length) || 12);
   input.value = String(CALCULATOR.length);
   return element("div", { class: "field length" }, element("label", { for: "length" }, "Length "), shown, element("div", { class: "pair" }, slider, input));
 }
@@ -159,7 +167,7 @@ function memoryField(changed) {
     },
   });
   input.value = CALCULATOR.memory;
-  return labelled("Memory there is", input, "such as 8 GB or 24 GiB; nothing = not asked");
+  return labelled("Memory there is", input, "such as 24 GiB; 8 GB are 7.45 GiB; empty = not asked");
 }
 
 tab("calculator", "Calculator", buildCalculator);

@@ -1,14 +1,19 @@
 // The tab of comparisons: the verdict, cost against quality, curves, tables.
 
-const COMPARE = { listed: [], chosen: null, cost: "flops", curve: "validation_accuracy" };
+const COMPARE = { listed: [], chosen: null, root: 0, name: "", cost: "flops", curve: "validation_accuracy" };
+
+const readCompare = () => ({ root: COMPARE.root, name: COMPARE.name, cost: COMPARE.cost, curve: COMPARE.curve });
+const writeCompare = (data) => Object.assign(COMPARE, known({ root: 0, name: "", cost: "", curve: "" }, data));
 
 function buildCompare(panel) {
+  sharedState("compare", readCompare, writeCompare);
   const wrong = notice("compare-error");
   const list = element("ul", { class: "models", "aria-label": "Comparisons" });
   const shown = element("div", { id: "comparison", "aria-live": "polite" });
   const open = latest(
     (results) => {
       tell(wrong, null);
+      remember("compare");
       replace(shown, comparison(results, changed));
     },
     (error) => {
@@ -21,10 +26,11 @@ function buildCompare(panel) {
     open("comparison", { root, name, cost: COMPARE.cost });
   };
   const wait = () => shown.firstChild || replace(shown, element("p", { class: "hint" }, "Reading …"));
-  const choose = (at) => {
+  const choose = (at, keep) => {
     COMPARE.chosen = at;
+    ({ root: COMPARE.root, name: COMPARE.name } = COMPARE.listed[at]);
     wait();
-    COMPARE.cost = "flops";
+    if (keep !== true) COMPARE.cost = "flops";
     replace(list, COMPARE.listed.map((one, n) => comparisonItem(one, n, choose)));
     changed();
   };
@@ -32,7 +38,8 @@ function buildCompare(panel) {
     ({ comparisons }) => {
       tell(wrong, null);
       COMPARE.listed = comparisons;
-      if (comparisons.length) choose(Math.min(COMPARE.chosen || 0, comparisons.length - 1));
+      const same = comparisons.findIndex((one) => one.root === COMPARE.root && one.name === COMPARE.name);
+      if (comparisons.length) choose(same >= 0 ? same : Math.min(COMPARE.chosen || 0, comparisons.length - 1), true);
       else replace(shown, element("p", {}, "There is nothing to open yet."));
     },
     (error) => {
@@ -68,7 +75,10 @@ function comparisonItem(one, at, choose) {
 function comparison(results, changed) {
   const costs = Object.fromEntries(results.costs.map((name) => [name, COST_LABELS[name]]));
   const curves = element("div", { class: "curves" });
+  if (!results.curve_names[COMPARE.curve]) COMPARE.curve = Object.keys(results.curve_names)[0];
   const drawCurves = () => replace(curves, curvesOf(results, COMPARE.curve));
+  const tradeoff = tradeoffChart(results);
+  const file = fileName(results.title);
   drawCurves();
   return [
     element("p", { class: "kicker" }, `${results.recipe}${results.scale === "small" ? ", small scale" : ""} · margin ${results.margin_points} points · against ${results.baseline}`),
@@ -81,11 +91,13 @@ function comparison(results, changed) {
         COMPARE.cost = cost;
         changed();
       }, { id: "compare-cost" })),
-    tradeoffChart(results),
+    tradeoff,
+    saveTools(`${file}-${results.cost}`, { svg: () => tradeoff, rows: () => tradeoffRows(results), label: "cost against quality" }),
     element("p", { class: "hint" }, "The line joins what nothing else beats at a cost no higher. Bars are 95% intervals of each mean by itself; the verdict rests on differences paired by seed."),
     element("div", { class: "heading" }, element("h3", {}, "Over epochs"),
       choiceField("Measure", results.curve_names, COMPARE.curve, (name) => {
         COMPARE.curve = name;
+        remember("compare");
         drawCurves();
       }, { id: "compare-curve" })),
     curves,
@@ -93,6 +105,13 @@ function comparison(results, changed) {
     element("h3", {}, "How it was made"),
     element("div", { class: "code" }, element("pre", { tabindex: 0 }, results.command), copyButton(() => results.command)),
   ];
+}
+
+const fileName = (title) => title.toLowerCase().replace(/[^a-z0-9]+/g, "-").replace(/^-|-$/g, "").slice(0, 60) || "comparison";
+
+function tradeoffRows(results) {
+  const head = ["mechanism", "heads", COST_LABELS[results.cost], "test accuracy", "low", "high", "on the front", "verdict"];
+  return [head, ...results.points.map((one) => [one.mechanism, one.heads, one.cost, one.mean, one.low, one.high, one.front, one.verdict])];
 }
 
 function curvesOf(results, name) {
@@ -109,18 +128,22 @@ function curvesOf(results, name) {
   }
   return heads.map((own) => {
     const of = lines.filter((line) => line.heads === own && line.points.length);
+    const chart = lineChart({
+      lines: of,
+      title: `${results.curve_names[name]} over epochs`,
+      xName: "epoch",
+      yName: results.curve_names[name] + (share ? ", %" : ""),
+      xFormat: String,
+      yFormat: (value) => String(Number(value.toPrecision(4))),
+      wholes: true,
+      more: heads.length > 1 ? { width: Math.min(520, chartWidth()), height: 300, left: 56 } : {},
+    });
+    const rows = () => [["mechanism", "heads", "epoch", results.curve_names[name]], ...of.flatMap((line) => line.points.map((point) => [line.name, line.heads, ...point]))];
     return element("figure", {},
       heads.length > 1 && element("figcaption", {}, `${own} head${own > 1 ? "s" : ""}`),
-      lineChart({
-        lines: of,
-        title: `${results.curve_names[name]} over epochs`,
-        xName: "epoch",
-        yName: results.curve_names[name] + (share ? ", %" : ""),
-        xFormat: (epoch) => (Number.isInteger(epoch) ? String(epoch) : ""),
-        yFormat: (value) => String(Number(value.toPrecision(4))),
-        more: heads.length > 1 ? { width: Math.min(520, chartWidth()), height: 300, left: 56 } : {},
-      }),
-      legend(of));
+      chart,
+      legend(of),
+      saveTools(`${fileName(results.title)}-${name}-${own}`, { svg: () => chart, rows, label: `${results.curve_names[name]}${heads.length > 1 ? `, ${own} heads` : ""}` }));
   });
 }
 
@@ -136,6 +159,7 @@ function sheetTable(sheet) {
         element("thead", {}, element("tr", {}, sheet.columns.map((name, at) => element("th", { scope: "col", class: words[at] ? "text" : null }, name)))),
         element("tbody", {}, sheet.lines.map(row)))),
     element("p", { class: "hint" }, sheet.caption),
+    saveTools(fileName(sheet.title), { rows: () => [sheet.columns, ...sheet.lines.map((line) => line.cells)], label: `the table "${sheet.title}"` }),
   ];
 }
 

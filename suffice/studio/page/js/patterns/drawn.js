@@ -8,7 +8,12 @@ const MOST_HEADS = 64;
    pattern. Of parts joined by & the most specific one is named. at = [queries, keys, q(i), k(j)]. */
 function layersOf(pattern, at) {
   const { kind, fields } = pattern;
-  if (kind === "Or") return flatParts(pattern).flatMap((part) => layersOf(part, at));
+  if (kind === "Or") {
+    // whole rows stay whole, and what is drawn at random shows only where nothing else allows it
+    const painted = (part) => FACTS.patterns.painted[part.kind] ?? 1;
+    const parts = [...flatParts(pattern)].sort((a, b) => painted(a) - painted(b));
+    return parts.flatMap((part) => layersOf(part, at));
+  }
   if (kind === "And") return layersJoined(flatParts(pattern), at);
   if (kind === "Block" && written(fields.over) !== "Window(size=1)") {
     const [queries, keys, q, k] = at;

@@ -50,25 +50,6 @@ function panelCounts(drawn, panel) {
   );
 }
 
-async function patternPng(drawn, title) {
-  const url = URL.createObjectURL(new Blob([patternSvg(drawn, title)], { type: "image/svg+xml" }));
-  const image = new Image();
-  try {
-    await new Promise((done, failed) => {
-      image.onload = done;
-      image.onerror = () => failed(new Error("the picture could not be drawn."));
-      image.src = url;
-    });
-    const canvas = element("canvas", {});
-    canvas.width = image.width * 2;
-    canvas.height = image.height * 2;
-    canvas.getContext("2d").drawImage(image, 0, 0, canvas.width, canvas.height);
-    return await new Promise((done) => canvas.toBlob(done, "image/png"));
-  } finally {
-    URL.revokeObjectURL(url);
-  }
-}
-
 function patternPython(drawn, line) {
   const kinds = [...new Set(drawn.expression.match(/[A-Z]\w*/g))].filter((name) => name !== "None");
   const names = kinds.filter((name) => FACTS.patterns.kinds[name]).sort();

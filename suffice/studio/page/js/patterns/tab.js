@@ -1,12 +1,28 @@
 // The tab of patterns: what to draw at the left, who sees whom at the right.
 
 const OWN = "a pattern of my own";
-const PATTERN = { mechanism: "longformer", length: 64, causal: true, code: "", panel: 0, layers: 4 };
+const PATTERN = { mechanism: "longformer", length: 64, causal: false, code: "", panel: 0 };
 
 const PIECES = ["Window(size=8)", "Dilated(size=4, dilation=4)", "Global(tokens=1)", "Strided(stride=8)",
-  "Fixed(stride=8)", "Random(keys=3)", "Block(size=8)"];
+  "Fixed(stride=8)", "Random", "Block(size=8)"];
 
 const sketchKey = () => `${PATTERN.length}${PATTERN.causal ? " causal" : ""}`;
+
+// Only a random pattern that knows its length may look ahead.
+const pieceOf = (piece) =>
+  piece !== "Random" ? piece : PATTERN.causal ? "Random(keys=3)" : `Random(keys=3, length=${PATTERN.length})`;
+
+function readPatternState() {
+  const { mechanism, length, causal, code } = PATTERN;
+  return mechanism === OWN ? { mechanism, length, causal, code } : { mechanism, length, causal };
+}
+
+function writePatternState(data) {
+  const given = known({ mechanism: "", length: 0, causal: false, code: "" }, data);
+  if (given.mechanism !== OWN && !FACTS.patterns.mechanisms[given.mechanism]) delete given.mechanism;
+  if (!FACTS.patterns.lengths.includes(given.length)) delete given.length;
+  Object.assign(PATTERN, given);
+}
 
 function sketchOf(mechanism) {
   const { sketches } = FACTS.patterns.mechanisms[mechanism];
@@ -14,7 +30,14 @@ function sketchOf(mechanism) {
 }
 
 function buildPatterns(panel) {
+  sharedState("patterns", readPatternState, writePatternState);
   const wrong = notice("pattern-error");
+  const shown = element("div", { class: "shown-pattern" });
+  const flow = element("div", { class: "flow-box", id: "pattern-flow" });
+  const refuse = (error) => {
+    tell(wrong, error);
+    stale(shown, error);
+  };
   const code = element("textarea", { id: "pattern-code", rows: "3", spellcheck: false, autocapitalize: "off" });
   const about = element("div", { class: "about" });
   const legendBox = element("ul", { class: "parts", id: "pattern-parts" });
@@ -45,10 +68,11 @@ function buildPatterns(panel) {
     try {
       drawn = patternDrawing(request);
     } catch (error) {
-      tell(wrong, error);
+      refuse(error);
       return;
     }
-    tell(wrong, null);
+    refuse(null);
+    remember("patterns");
     query = drawn.queries - 1;
     const options = Object.fromEntries(drawn.panels.map((one, n) => [n, `heads ${one.heads.join(", ")}`]));
     replace(heads, drawn.panels.length > 1 && segments("Heads", options, 0, (at) => showPanel(Number(at))));
@@ -62,9 +86,10 @@ function buildPatterns(panel) {
     const sketch = PATTERN.mechanism === OWN ? null : sketchOf(PATTERN.mechanism);
     if (PATTERN.mechanism !== OWN && !sketch) {
       const never = PATTERN.causal ? "cannot be causal" : "is causal always";
-      tell(wrong, new Error(`${PATTERN.mechanism} ${never}; change "causal", or draw another.`));
+      refuse(new Error(`${PATTERN.mechanism} ${never}; change "causal", or draw another.`));
       return;
     }
+    replace(flow, flowOf(PATTERN.mechanism));
     if (sketch) code.value = sketch.expression;
     PATTERN.code = code.value;
     replace(about, aboutMechanism(sketch));
@@ -79,6 +104,10 @@ function buildPatterns(panel) {
   code.addEventListener("input", edited);
   const choose = mechanismSelect((name) => {
     PATTERN.mechanism = name;
+    if (name !== OWN && !sketchOf(name)) {
+      PATTERN.causal = !PATTERN.causal; // it has this form alone
+      causal.querySelector("input").checked = PATTERN.causal;
+    }
     refresh();
   });
   const causal = switchField("Causal: no query sees a later key", PATTERN.causal, (on) => {
@@ -88,7 +117,7 @@ function buildPatterns(panel) {
   }, { id: "pattern-causal" });
   const lengths = Object.fromEntries(FACTS.patterns.lengths.map((n) => [n, String(n)]));
   const addPiece = (piece) => {
-    code.value = withPiece(code.value, piece);
+    code.value = withPiece(code.value, pieceOf(piece));
     edited();
   };
 
@@ -108,24 +137,25 @@ function buildPatterns(panel) {
         causal,
         labelled("As code", code, "& = both, | = either; edit it to draw a pattern of your own"),
         element("div", { class: "pieces", role: "group", "aria-label": "Add a piece" }, PIECES.map((piece) =>
-          element("button", { type: "button", class: "chip", title: `Add | ${piece}`, on: { click: () => addPiece(piece) } }, `+ ${piece.split("(")[0]}`))),
+          element("button", { type: "button", class: "chip", title: `Add | ${piece}`, "data-piece": piece, on: { click: () => addPiece(piece) } }, `+ ${piece.split("(")[0]}`))),
         about,
       ),
       element(
         "div",
         { class: "main" },
-        element("h2", {}, "Who sees whom"),
         wrong,
-        heads,
-        element("div", { class: "drawing" },
+        element("h2", {}, "Who sees whom"),
+        replace(shown, heads, element("div", { class: "drawing" },
           element("div", { class: "stage" }, canvas,
-            element("div", { class: "under" }, element("p", { class: "hint" }, "Drag to move, Ctrl + wheel or + and − to zoom; click a pair for its query's receptive field."), zoomButtons(view))),
+            element("div", { class: "under" }, element("p", { class: "hint" }, matchMedia("(pointer: coarse)").matches ? "Drag to move, + and − to zoom; tap a pair for its query's receptive field." : "Drag to move, Ctrl + wheel or + and − to zoom; click a pair for its query's receptive field."), zoomButtons(view))),
           element("div", { class: "facts" }, hover, counts, legendBox, saveButtons(() => drawn), reach.node)),
+        flow,
         element("h3", {}, "Python that makes it"),
-        element("div", { class: "code" }, python, copyButton(() => python.textContent)),
+        element("div", { class: "code" }, python, copyButton(() => python.textContent))),
       ),
     ),
   );
+  if (PATTERN.mechanism === OWN && PATTERN.code) code.value = PATTERN.code;
   refresh();
 }
 
@@ -134,7 +164,7 @@ function mechanismSelect(change) {
   const select = element(
     "select",
     { id: "pattern-mechanism", on: { change: () => change(select.value) } },
-    names.map((name) => element("option", { value: name }, name)),
+    names.map((name) => element("option", { value: name }, name === OWN ? name : titleOf(name))),
   );
   select.value = PATTERN.mechanism;
   return select;
@@ -161,15 +191,19 @@ function pairText(drawn, { i, k, number }) {
   return drawn.causal && k > query ? `${pair}hidden, the key comes later.` : `${pair}hidden, no part allows it.`;
 }
 
+const FEWEST_BLOCKS = 4; // below, whether a block is computed says nothing
+
 function countItems(drawn, at) {
   const panel = drawn.panels[at];
   const all = drawn.queries * drawn.keys;
   const items = {
     "visible pairs": [whole(panel.visible), percent(panel.visible / all)],
     "computed pairs": panel.computed ? [whole(panel.computed), `in blocks of 64 × 64`] : ["none", "sums"],
-    "computed blocks": [whole(Math.ceil(panel.computed / 4096)), `of ${whole(Math.ceil(all / 4096))}`],
-    "computed per visible": [panel.visible ? `${(panel.computed / panel.visible).toFixed(2)}×` : "–", "1 is the least"],
   };
+  if (all > FEWEST_BLOCKS * 4096 && panel.computed) {
+    items["computed blocks"] = [whole(Math.ceil(panel.computed / 4096)), `of ${whole(Math.ceil(all / 4096))}`];
+    items["computed per visible"] = [panel.visible ? `${(panel.computed / panel.visible).toFixed(2)}×` : "–", "1 is the least"];
+  }
   return Object.entries(items).map(([name, [value, more]]) =>
     element("div", {}, element("dt", {}, name), element("dd", {}, value, element("small", {}, more))));
 }
@@ -202,32 +236,40 @@ function zoomButtons(view) {
 }
 
 function saveButtons(drawn) {
-  const name = () => (PATTERN.mechanism === OWN ? "pattern" : PATTERN.mechanism);
-  const title = () => (PATTERN.mechanism === OWN ? drawn().expression : `${PATTERN.mechanism}: ${drawn().expression}`);
-  const svg = () => download(`${name()}.svg`, patternSvg(drawn(), title()), "image/svg+xml");
-  const png = async () => download(`${name()}.png`, await patternPng(drawn(), title()), "image/png");
-  return element("div", { class: "buttons" },
-    element("button", { type: "button", id: "save-svg", on: { click: svg } }, "Save SVG"),
-    element("button", { type: "button", id: "save-png", on: { click: png } }, "Save PNG"));
+  const own = () => PATTERN.mechanism === OWN;
+  const title = () => (own() ? drawn().expression : `${titleOf(PATTERN.mechanism)}: ${drawn().expression}`);
+  const rows = () => [["query", "key", "allowed by"], ...pairsOf(drawn())];
+  return saveTools(() => (own() ? "pattern" : PATTERN.mechanism), { svg: () => patternSvg(drawn(), title()), rows, label: "the pattern" });
 }
 
-function copyButton(words) {
-  const button = element("button", {
-    type: "button",
-    class: "quiet",
-    on: {
-      click: async () => {
-        try {
-          await navigator.clipboard.writeText(words());
-          button.textContent = "Copied";
-        } catch {
-          button.textContent = "Select it and copy";
-        }
-        setTimeout(() => { button.textContent = "Copy"; }, 1500);
-      },
-    },
-  }, "Copy");
-  return button;
+// Every visible pair of the first panel's heads.
+function pairsOf(drawn) {
+  return drawn.panels[PATTERN.panel].rows.flatMap((runs, i) => {
+    const pairs = [];
+    let k = 0;
+    for (let n = 0; n < runs.length; n += 2) {
+      for (let end = k + runs[n + 1]; k < end; k += 1) if (runs[n]) pairs.push([i + drawn.keys - drawn.queries, k, drawn.parts[runs[n] - 1].name]);
+    }
+    return pairs;
+  });
+}
+
+const titleOf = (mechanism) => FACTS.patterns.mechanisms[mechanism].title;
+
+// What the mechanism computes, from x to y.
+function flowOf(mechanism) {
+  if (mechanism === OWN) return [];
+  const { flow, title } = FACTS.patterns.mechanisms[mechanism];
+  const svg = document.importNode(new DOMParser().parseFromString(flow, "image/svg+xml").documentElement, true);
+  svg.setAttribute("role", "img");
+  svg.setAttribute("aria-label", `Data flow of ${title}`);
+  const keys = [...new Set([...svg.querySelectorAll("g")].map((box) => box.getAttribute("class")))];
+  return [
+    element("h2", {}, title),
+    element("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": `What ${title} computes` }, svg),
+    element("ul", { class: "legend" }, keys.map((kind) => element("li", {}, element("span", { class: `block flow-${kind}`, "aria-hidden": "true" }), element("span", {}, FACTS.patterns.flows[kind])))),
+    saveTools(`${mechanism}-flow`, { svg: () => svg, label: "the data flow" }),
+  ];
 }
 
 // Strips of positions that a query has heard of after each layer.

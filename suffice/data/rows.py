@@ -1,0 +1,214 @@
+"""Rows of a table, read one by one: CSV, TSV and lines of JSON, plain, .gz or .xz.
+
+Delimiters are read off the first line, and names of columns may hold commas.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import Any, NoReturn
+
+from suffice.data.files import OPENERS, lines
+from suffice.errors import ConfigError, DataError
+
+SEPARATED = (".csv", ".tsv", ".txt")
+JSON_LINES = (".jsonl", ".json", ".ndjson")
+DELIMITERS = ",;\t|"
+SHOWN = 12  # columns that a message names
+
+Row = dict[str, Any]
+
+
+def kind_of_file(path: Path | str) -> str:
+    """Return "separated" or "json" by the ending of a name, "" for any other file.
+
+    Example:
+        >>> kind_of_file("reviews.csv.gz"), kind_of_file("a.jsonl"), kind_of_file("a.png")
+        ('separated', 'json', '')
+    """
+    place = Path(path)
+    ending = (place.with_suffix("") if place.suffix in OPENERS else place).suffix.lower()
+    if ending in SEPARATED:
+        return "separated"
+    return "json" if ending in JSON_LINES else ""
+
+
+def read_rows(path: str) -> tuple[list[str], Iterator[tuple[int, Row]]]:
+    """Return the names of a table's columns, and its rows with their numbers from 1.
+
+    The columns of lines of JSON are those of the first object; values of JSON stay as they are,
+    those of CSV are texts.
+
+    Raises:
+        ConfigError: if the file's ending is no table's.
+        DataError: if the file cannot be read, is not UTF-8, or a row is malformed; the rows raise
+            it when they come to it.
+    """
+    kind = kind_of_file(path)
+    if not kind:
+        raise ConfigError(f"{path} is no .csv, .tsv or .jsonl, plain, .gz or .xz.")
+    decoded = decode_lines(lines(path), path)
+    return read_separated(decoded, path) if kind == "separated" else read_json_lines(decoded, path)
+
+
+def decode_lines(content: Iterable[bytes], name: str) -> Iterator[str]:
+    """Yield lines with an end each, which a text in quotes may hold."""
+    for number, line in enumerate(content, 1):
+        try:
+            yield line.decode("utf-8-sig" if number == 1 else "utf-8") + "\n"
+        except UnicodeDecodeError as error:
+            raise DataError(
+                f"{name}, line {number}, is not UTF-8; save the table in that encoding."
+            ) from error
+
+
+def read_separated(
+    content: Iterator[str], name: str
+) -> tuple[list[str], Iterator[tuple[int, Row]]]:
+    """Return the columns and the rows of a table whose first line names the columns."""
+    first = next(content, "")
+    delimiter = find_delimiter(first)
+
+    def all_lines() -> Iterator[str]:
+        yield first
+        yield from content
+
+    # strict: a stray quote would swallow all rows up to the next one
+    reader = csv.DictReader(all_lines(), delimiter=delimiter, restval="", strict=True)
+
+    def rows() -> Iterator[tuple[int, Row]]:
+        try:
+            for number, row in enumerate(reader, 1):
+                row.pop(None, None)
+                yield number, row
+        except csv.Error as error:
+            raise DataError(
+                f"{name}, line {reader.reader.line_num}, cannot be read ({error}); a text with "
+                "quotes, separators or several lines must be quoted, its own quotes doubled."
+            ) from error
+
+    try:
+        names = list(reader.fieldnames or ())
+    except csv.Error as error:
+        raise DataError(f"{name}, line 1, does not name columns ({error}).") from error
+    return names, rows()
+
+
+def find_delimiter(header: str) -> str:
+    """Return what separates the columns that a line names: the most frequent of , ; tab and |.
+
+    Example:
+        >>> find_delimiter("text;label, of two"), find_delimiter("text")
+        (';', ',')
+    """
+    counts = {}
+    for delimiter in DELIMITERS:
+        try:
+            counts[delimiter] = len(next(csv.reader([header], delimiter=delimiter, strict=True)))
+        except (csv.Error, StopIteration):
+            counts[delimiter] = 0
+    most = max(counts.values())
+    ties = [delimiter for delimiter in DELIMITERS if counts[delimiter] == most]
+    # "text;label, of two" has two columns either way: words are separated by ", ", columns are not
+    return min(ties, key=lambda d: header.count(f"{d} "))
+
+
+def read_json_lines(
+    content: Iterator[str], name: str
+) -> tuple[list[str], Iterator[tuple[int, Row]]]:
+    """Return the keys of the first object, and all objects, one a line."""
+
+    def rows() -> Iterator[tuple[int, Row]]:
+        for number, line in enumerate(content, 1):
+            if not line.strip():
+                continue
+            try:
+                row = json.loads(line, parse_constant=lambda _: None)  # NaN is a missing value
+            except (ValueError, RecursionError) as error:
+                raise DataError(f"{name}, line {number}, is not JSON ({error!s:.200}).") from error
+            if not isinstance(row, dict):
+                raise DataError(f"{name}, line {number}, is no object of JSON; give one a line.")
+            yield number, row
+
+    iterator = rows()
+    first = next(iterator, None)
+
+    def all_rows() -> Iterator[tuple[int, Row]]:
+        if first is not None:
+            yield first
+        yield from iterator
+
+    return [] if first is None else list(first[1]), all_rows()
+
+
+def as_text(value: Any) -> str:
+    """Return the value of a column as text: JSON's null is none, and numbers are as JSON has them.
+
+    Example:
+        >>> as_text(None), as_text(3), as_text("a")
+        ('', '3', 'a')
+    """
+    if value is None:
+        return ""
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+
+
+def split_columns(columns: str, names: list[str]) -> tuple[str, str] | None:
+    """Return the two columns that a text names, with a comma between; None if it does not.
+
+    A name may hold commas itself, in quotes as CSV has them or, where the columns are there, bare.
+
+    Example:
+        >>> split_columns("review, long,stars", ["id", "review, long", "stars"])
+        ('review, long', 'stars')
+        >>> split_columns('"a,b",c', []), split_columns("a", ["a"])
+        (('a,b', 'c'), None)
+    """
+    parts = columns.split(",")
+    ways = [
+        (",".join(parts[:cut]).strip(), ",".join(parts[cut:]).strip())
+        for cut in range(1, len(parts))
+    ]
+    for way in ways:
+        if set(way) <= set(names):
+            return way
+    try:
+        quoted = next(csv.reader([columns], skipinitialspace=True, strict=True))
+    except (csv.Error, StopIteration):
+        return None
+    named = tuple(name.strip() for name in quoted)
+    return named if len(named) == 2 and all(named) else None  # type: ignore[return-value]
+
+
+def refuse_columns(
+    path: object, there: Iterable[str], wanted: Iterable[str], *, hint: str
+) -> NoReturn:
+    """Raise DataError for columns that a table does not have."""
+    names = [str(name) for name in there]
+    more = ", ..." if len(names) > SHOWN else ""
+    raise DataError(
+        f"{path} has no columns {' and '.join(map(repr, wanted))} but "
+        f"{', '.join(names[:SHOWN]) or 'none'}{more}; {hint}"
+    )
+
+
+def read_stream(
+    stream: io.BufferedIOBase, form: str
+) -> tuple[list[str], Iterator[tuple[int, Row]]]:
+    """Return the columns and rows of a stream of bytes, as they come.
+
+    Args:
+        stream: such as `sys.stdin.buffer`.
+        form: "csv", "jsonl" or "text", of which each line is a row with the one column "text".
+    """
+    readers: dict[str, Callable[..., Any]] = {"csv": read_separated, "jsonl": read_json_lines}
+    content = decode_lines((line.rstrip(b"\r\n") for line in stream), "standard input")
+    if form in readers:
+        return readers[form](content, "standard input")
+    if form != "text":
+        raise ConfigError(f"--as {form}: give csv, jsonl or text.")
+    return ["text"], ((n, {"text": line.rstrip("\n")}) for n, line in enumerate(content, 1))

@@ -1,0 +1,124 @@
+"""What is to be known of a data set before anything is trained on it."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from suffice.data.dataset import Dataset, Split
+
+MOST = 2 << 30  # bytes of inputs that are searched for repeated rows
+
+
+@dataclass(frozen=True, kw_only=True)
+class Survey:
+    """Counts of a data set.
+
+    Args:
+        rows: of each part, by name.
+        classes: names of the classes; empty where tokens have labels, not rows.
+        counts: rows of each class, by part.
+        majority: accuracy on the test rows of always giving the class most frequent in training;
+            None where tokens have labels.
+        majority_class: its name.
+        chance: accuracy of a blind guess; None where it is not known.
+        repeated: rows of each part that repeat an earlier one of it, as the model reads them; None
+            where the data were too large to look.
+        overlap: test and validation rows that are also in an earlier part, likewise.
+        read: tokens or words that are read of a text; None for images.
+        median: words of a training text, median; None where lengths are not known.
+        longest: words of the longest.
+        cut: share of the training texts that are longer than what is read.
+        notes: what was left out of the data, a sentence each.
+    """
+
+    rows: dict[str, int]
+    classes: tuple[str, ...] = ()
+    counts: dict[str, tuple[int, ...]]
+    majority: float | None = None
+    majority_class: str | None = None
+    chance: float | None = None
+    repeated: dict[str, int] | None = None
+    overlap: dict[str, int] | None = None
+    read: int | None = None
+    median: float | None = None
+    longest: int | None = None
+    cut: float | None = None
+    notes: tuple[str, ...] = ()
+
+    @property
+    def rows_of_a_point(self) -> float:
+        """Test rows that one point of accuracy is."""
+        return self.rows["test"] / 100
+
+
+def survey(dataset: Dataset) -> Survey:
+    """Return the counts of a data set."""
+    parts = {name: getattr(dataset, name) for name in ("train", "validation", "test")}
+    rows = {name: len(split) for name, split in parts.items()}
+    repeated, overlap = _repetitions(parts)
+    labelled = dataset.train.labels.dim() == 1
+    texts = dataset.train.inputs.dim() == 2
+    counts, classes, most = {}, (), None
+    if labelled:
+        counts = {
+            name: tuple(split.labels.bincount(minlength=dataset.num_classes).tolist())
+            for name, split in parts.items()
+        }
+        classes = dataset.class_names or tuple(map(str, range(dataset.num_classes)))
+        most = classes[max(range(len(classes)), key=counts["train"].__getitem__)]
+    read = dataset.train.inputs.shape[1] if texts else None
+    lengths = dataset.lengths
+    return Survey(
+        rows=rows,
+        classes=classes,
+        counts=counts,
+        majority=dataset.majority,
+        majority_class=most,
+        chance=guess_accuracy(dataset),
+        repeated=repeated,
+        overlap=overlap,
+        read=read,
+        median=None if lengths is None else float(lengths.double().median()),
+        longest=None if lengths is None else int(lengths.max()),
+        cut=None if lengths is None else float((lengths > read).double().mean()),
+        notes=dataset.notes,
+    )
+
+
+def guess_accuracy(dataset: Dataset) -> float | None:
+    """Return the accuracy of a blind guess: what the task says, or one of so many classes."""
+    if dataset.chance is not None or dataset.train.labels.dim() == 2:
+        return dataset.chance
+    return 1.0 / dataset.num_classes
+
+
+def _repetitions(
+    parts: dict[str, Split],
+) -> tuple[dict[str, int] | None, dict[str, int] | None]:
+    if sum(split.inputs.nbytes for split in parts.values()) > MOST:
+        return None, None
+    seen: set[bytes] = set()
+    repeated, overlap = {}, {}
+    for name, split in parts.items():
+        keys = [_key(split, row) for row in range(len(split))]
+        repeated[name] = len(keys) - len(set(keys))
+        if seen:
+            overlap[name] = sum(key in seen for key in keys)
+        seen.update(keys)
+    return repeated, overlap
+
+
+def _key(split: Split, row: int) -> bytes:
+    parts: list[Tensor | None] = [
+        split.inputs[row],
+        None if split.source is None else split.source[row],
+    ]
+    digest = hashlib.blake2b(digest_size=16)
+    for part in parts:
+        if part is not None:
+            digest.update(part.contiguous().view(torch.uint8).numpy())
+    return digest.digest()

@@ -1,0 +1,161 @@
+"""What every trained model answered on every row of the test split."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from suffice import checkpoint
+from suffice.data.survey import Survey
+from suffice.errors import CheckpointError, ConfigError, DataError
+
+FOLDER = "answers"
+NONE = -1  # class of a row whose tokens have the labels
+FORMAT = 1
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Answers:
+    """The answers of one model on R rows.
+
+    Args:
+        label: int64 [R], the class of each row; NONE where tokens have the labels.
+        predicted: int64 [R], the class of the largest logit; likewise.
+        right: float64 [R], labels of the row that have the largest logit.
+        asked: float64 [R], labels of the row, >= 1.
+        loss: float64 [R], cross-entropy summed over the labels of the row, in nats.
+        confidence: float64 [R], probability of the predicted class; NaN where tokens have labels.
+        ngrams: float64 [R, 10], what BLEU counts of a translation: matching and all n-grams of one
+            to four words, words of the translation and of the reference; None elsewhere.
+
+    Raises:
+        ConfigError: if the arrays do not have the same rows.
+    """
+
+    label: NDArray[np.int64]
+    predicted: NDArray[np.int64]
+    right: NDArray[np.float64]
+    asked: NDArray[np.float64]
+    loss: NDArray[np.float64]
+    confidence: NDArray[np.float64]
+    ngrams: NDArray[np.float64] | None = None
+
+    def __post_init__(self) -> None:
+        arrays = [getattr(self, field.name) for field in fields(self)]
+        lengths = {len(array) for array in arrays if array is not None}
+        if len(lengths) != 1 or 0 in lengths:
+            raise ConfigError(f"answers of {sorted(lengths)} rows; give the same rows in all.")
+
+    def __len__(self) -> int:
+        return len(self.asked)
+
+    @property
+    def by_row(self) -> bool:
+        """Whether each row has one label, a class."""
+        return bool(self.label[0] != NONE)
+
+
+Key = tuple[str, int, int]
+"""Mechanism, heads, seed."""
+
+
+def blind(answers: Answers, survey: Survey) -> Answers | None:
+    """Return the answers of a model that knows how frequent the classes are and reads nothing.
+
+    It gives the class most frequent in training, with the frequencies as probabilities.
+
+    Args:
+        answers: of any model on the rows.
+        survey: of the data; without classes the result is None.
+    """
+    if not answers.by_row or not survey.classes or "train" not in survey.counts:
+        return None
+    counts = np.asarray(survey.counts["train"], dtype=np.float64)
+    most, share = int(counts.argmax()), (counts + 1.0) / (counts + 1.0).sum()
+    rows = len(answers)
+    return Answers(
+        label=answers.label,
+        predicted=np.full(rows, most, dtype=np.int64),
+        right=(answers.label == most).astype(np.float64),
+        asked=np.ones(rows),
+        loss=-np.log(share[answers.label]),
+        confidence=np.full(rows, share[most]),
+    )
+
+
+def scored(scores: Any, loss: Any = None) -> Answers:
+    """Return the answers of somebody's own loop, of which only a score of each row is known.
+
+    Args:
+        scores: [R], fractions.
+        loss: [R], nats; None where it is not known.
+    """
+    right = np.asarray(scores, dtype=np.float64)
+    none = np.full(len(right), NONE, dtype=np.int64)
+    unknown = np.full(len(right), np.nan)
+    return Answers(
+        label=none,
+        predicted=none,
+        right=right,
+        asked=np.ones(len(right)),
+        loss=unknown if loss is None else np.asarray(loss, dtype=np.float64),
+        confidence=unknown,
+    )
+
+
+def path_of(folder: Path, stem: str) -> Path:
+    """Return the file of a cell's answers in the folder of its comparison."""
+    return folder / FOLDER / f"{stem}.safetensors"
+
+
+def write_answers(path: Path, answers: Answers) -> None:
+    """Write the answers of one cell; its folder is made."""
+    named = {field.name: getattr(answers, field.name) for field in fields(answers)}
+    tensors = {
+        name: torch.from_numpy(np.ascontiguousarray(array, dtype=SMALL[name]))
+        for name, array in named.items()
+        if array is not None
+    }
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise DataError(f"cannot make {path.parent} ({error.strerror}); free it.") from error
+    checkpoint.save(path, tensors, {"content": "answers", "format": FORMAT})
+
+
+SMALL = {
+    "label": np.int32,
+    "predicted": np.int32,
+    "right": np.float32,
+    "asked": np.int32,
+    "loss": np.float32,
+    "confidence": np.float32,
+    "ngrams": np.int32,
+}
+"""How the arrays are kept in a file."""
+
+
+def read_answers(path: Path) -> Answers | None:
+    """Read the answers of one cell; None if they were not kept.
+
+    Raises:
+        DataError: if the file cannot be read.
+    """
+    if not path.exists():
+        return None
+    try:
+        tensors, _ = checkpoint.load(path)
+        arrays = {name: tensor.numpy() for name, tensor in tensors.items()}
+        whole = {"label", "predicted"}
+        return Answers(
+            **{n: a.astype(np.int64 if n in whole else np.float64) for n, a in arrays.items()}
+        )
+    except (CheckpointError, ConfigError, TypeError) as error:
+        raise DataError(
+            f"{path} holds no answers ({error!s:.200}); delete it to judge by seeds alone."
+        ) from error

@@ -1,0 +1,152 @@
+"""The mean of scores over seeds and test rows, with an interval that covers both."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from suffice.errors import ConfigError
+from suffice.measure.statistics import EXACT
+
+Values = NDArray[np.float64]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Estimate:
+    """The mean of scores [..., S, R] of S seeds on R test rows, and where its variance comes from.
+
+    Args:
+        mean: over seeds and rows, [...].
+        seed_variance: of the mean, as far as it falls with the number of seeds, [...].
+        row_variance: of the mean, as far as only more test rows lower it, [...].
+        seeds: S, >= 2.
+        rows: R; None if only one number of each seed is known, and the rows are taken as they are.
+    """
+
+    mean: Values
+    seed_variance: Values
+    row_variance: Values
+    seeds: int
+    rows: int | None
+
+    @property
+    def standard_error(self) -> Values:
+        """Of the mean."""
+        return np.sqrt(self.seed_variance + self.row_variance)
+
+    def half_width(self, alpha: float | Values) -> Values:
+        """Return half the width of the 1 - alpha interval of the mean."""
+        return self.half_width_of(self.seeds, alpha)
+
+    def half_width_of(self, seeds: int, alpha: float | Values) -> Values:
+        """Return the half width to expect of another number of seeds on the same rows."""
+        by_seed, by_row = self.seed_variance * self.seeds / seeds, self.row_variance
+        rows = math.inf if self.rows is None else self.rows - 1
+        wide, narrow = _quantile(alpha, seeds - 1), _quantile(alpha, rows)
+        share = by_row / np.maximum(by_seed + by_row, np.finfo(float).tiny)
+        squared = wide**2 - (wide**2 - narrow**2) * share**3
+        return np.sqrt(squared * by_seed + narrow**2 * by_row)
+
+    def p_value(self, at: float = 0.0) -> Values:
+        """Return the two-sided p value of the hypothesis that the mean is `at`.
+
+        It is the alpha whose interval ends there. Without any variance it is 1 at the mean and 0
+        elsewhere.
+        """
+        distance = np.abs(self.mean - at)
+        low, high = np.full(np.shape(self.mean), -40.0), np.zeros(np.shape(self.mean))
+        for _ in range(BISECTIONS):  # of the logarithm of alpha
+            middle = (low + high) / 2
+            inside = self.half_width(np.exp(middle)) >= distance
+            low, high = np.where(inside, middle, low), np.where(inside, high, middle)
+        exact = np.where(distance > EXACT, 0.0, 1.0)
+        return np.where(self.standard_error > 0.0, np.exp(high), exact)
+
+
+BISECTIONS = 40
+
+
+def _quantile(alpha: float | Values, freedom: float) -> Values:
+    """Return what the absolute value of Student's t exceeds with a chance of alpha."""
+    from scipy.special import ndtri, stdtrit
+
+    half = np.asarray(alpha) / 2
+    return -ndtri(half) if math.isinf(freedom) else -stdtrit(freedom, half)
+
+
+def estimate(scores: Any) -> Estimate:
+    """Return the mean of scores and its variance over seeds and test rows.
+
+    The scores are, for a comparison, differences between two mechanisms: one for each seed, whose
+    weights and order of data the two share, and each row, which both answer. Seeds and rows are
+    samples of what the verdict is about: other trainings, and other rows of the task. The model is
+    that of a two-way layout with random effects,
+
+        score[s, r] = mean + seed[s] + row[r] + rest[s, r],
+
+    whose mean squares MS are those of an analysis of variance. The mean has the variance A + B,
+
+        A = MS_seeds / (S R),   B = max(MS_rows - MS_rest, 0) / (S R).
+
+    B is what no further seed removes: rows on which one mechanism is better whatever the seed.
+    Without it the interval would hold for these rows alone. The interval of 1 - alpha is
+
+        mean -+ sqrt(q^2 A + z^2 B),   q^2 = t^2 - (t^2 - z^2) (B / (A + B))^3,
+
+    where t is Student's quantile with S - 1 degrees of freedom and z that with R - 1: the t
+    interval over seeds where rows do not matter, that over rows where seeds do not. Between them
+    the uncertain variance of the few seeds weighs less the smaller its part. Satterthwaite's
+    degrees of freedom, the usual choice, cover 87 to 93% with two or three seeds, as they trust an
+    A that is small by chance; q = t ("modified large sample") covers up to 98%. A bootstrap over
+    both resamples two to five seeds and underestimates their spread. `python -m
+    benchmarks.verdict` prints the coverage of this interval. It is a formula, so that a table of 20
+    seeds and 10,000 rows takes milliseconds.
+
+    Args:
+        scores: [..., S, R]; or [..., S, 1] if only the mean over the rows of each seed is known.
+
+    Raises:
+        ConfigError: if there are fewer than 2 seeds.
+
+    Example:
+        >>> found = estimate([[0.0, 1.0, 0.0, 1.0], [0.0, 1.0, 1.0, 1.0]])
+        >>> float(found.mean), float(found.seed_variance), round(float(found.row_variance), 4)
+        (0.625, 0.015625, 0.0417)
+
+    Source: the model and A + B are those of Obuchowski and Rockette 1995 and of Hillis 2007 for
+    readers (here seeds) and cases (rows); Graybill and Wang 1980 add squared half widths of
+    variance components. The weight of q is ours.
+    """
+    scores = np.asarray(scores, dtype=np.float64)
+    seeds, rows = scores.shape[-2:]
+    if seeds < 2:  # noqa: PLR2004
+        raise ConfigError(f"seeds={seeds} give no spread; train at least 2.")
+    # from a value in the middle on, so that equal scores have exactly no variance
+    origin = scores[..., :1, :1]
+    shifted = scores - origin
+    by_seed, by_row = shifted.mean(axis=-1), shifted.mean(axis=-2)
+    mean = by_seed.mean(axis=-1)
+    squares_seeds = rows * ((by_seed - mean[..., None]) ** 2).sum(axis=-1)
+    between_seeds = _exact(squares_seeds / (seeds - 1))
+    row_part = np.zeros_like(mean)
+    if rows > 1:
+        squares_rows = seeds * ((by_row - mean[..., None]) ** 2).sum(axis=-1)
+        total = ((shifted - mean[..., None, None]) ** 2).sum(axis=(-2, -1))
+        rest = np.maximum(total - squares_seeds - squares_rows, 0.0) / ((seeds - 1) * (rows - 1))
+        row_part = np.maximum(_exact(squares_rows / (rows - 1) - rest), 0.0)
+    return Estimate(
+        mean=mean + origin[..., 0, 0],
+        seed_variance=between_seeds / (seeds * rows),
+        row_variance=row_part / (seeds * rows),
+        seeds=seeds,
+        rows=rows if rows > 1 else None,
+    )
+
+
+def _exact(mean_square: Values) -> Values:
+    """Return a mean square, 0 where it is rounding."""
+    return np.where(np.abs(mean_square) <= EXACT**2, 0.0, mean_square)

@@ -1,0 +1,105 @@
+"""What a training costs until it is as good as the baseline's, read off its curve."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from suffice.measure.results import Cell, Results
+
+FORWARDS = 3  # a training step costs about three forwards
+
+
+@dataclass(frozen=True, kw_only=True)
+class Effort:
+    """The cost to reach a loss, seed by seed; None where a seed does not reach it.
+
+    Args:
+        epochs: fractions of epochs count.
+        seconds: of training, validation left out.
+        flops: of the attention layers.
+        joules: of the processor; None where the machine does not tell it.
+    """
+
+    epochs: tuple[float | None, ...]
+    seconds: tuple[float | None, ...]
+    flops: tuple[float | None, ...]
+    joules: tuple[float | None, ...]
+
+
+def effort_of(results: Results, mechanism: str, num_heads: int) -> Effort:
+    """Return what a mechanism costs to reach the validation loss of the baseline.
+
+    That is the loss of the baseline's scored weights with as many heads and the same seed, or its
+    median over seeds where the baseline lacks the seed.
+    """
+    cells = results.select(mechanism, num_heads)
+    targets = {
+        cell.seed: cell.epochs[cell.best_epoch - 1]["validation_loss"]
+        for cell in results.select(results.baseline, num_heads)
+        if cell.epochs
+    }
+    usual = statistics.median(targets.values()) if targets else math.nan
+    epochs = [
+        epochs_to(
+            [epoch["validation_loss"] for epoch in cell.epochs], targets.get(cell.seed, usual)
+        )
+        for cell in cells
+    ]
+    samples = 0 if results.data is None else results.data.rows.get("train", 0)
+    return Effort(
+        epochs=tuple(epochs),
+        seconds=tuple(_of_epochs(c, e, _seconds(c)) for c, e in zip(cells, epochs, strict=True)),
+        flops=tuple(
+            None if e is None or not samples else FORWARDS * c.flops * samples * e
+            for c, e in zip(cells, epochs, strict=True)
+        ),
+        joules=tuple(_of_epochs(c, e, c.joules) for c, e in zip(cells, epochs, strict=True)),
+    )
+
+
+def epochs_to(losses: Sequence[float], target: float) -> float | None:
+    """Return after how many epochs a loss first is at the target; None if it never is.
+
+    Between two epochs the loss is a straight line. Within the first nothing is known of it, so
+    that counts in full.
+
+    Example:
+        >>> epochs_to([2.0, 1.0, 0.5], 0.75), epochs_to([2.0, 1.0], 0.5), epochs_to([0.5], 1.0)
+        (2.5, None, 1.0)
+    """
+    for number, loss in enumerate(losses):
+        if loss <= target:
+            before = losses[number - 1] if number else loss
+            drop = before - loss
+            return number + ((before - target) / drop if drop > 0.0 else 1.0)
+    return None
+
+
+def _seconds(cell: Cell) -> float:
+    return sum(epoch["seconds"] for epoch in cell.epochs)
+
+
+def _of_epochs(cell: Cell, epochs: float | None, whole: float | None) -> float | None:
+    if epochs is None or whole is None:
+        return None
+    return whole * epochs / len(cell.epochs)
+
+
+def joules(value: float) -> str:
+    """Write an energy.
+
+    Example:
+        >>> joules(812.0), joules(7_200.0)
+        ('812 J', '7.2 kJ')
+    """
+    return f"{value:.0f} J" if value < 1000 else f"{value / 1000:.1f} kJ"  # noqa: PLR2004
+
+
+def energy_note(results: Results) -> str:
+    """Return where the energy comes from, or that it is not known."""
+    if any(cell.joules is not None for cell in results.cells):
+        return "Energy: of the processor packages (RAPL), other programs included."
+    return "Energy: this machine does not tell it (no readable RAPL counter)."

@@ -1,0 +1,215 @@
+"""The metrics that a verdict can be about: their value, and the share of each test row in it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from suffice.errors import ConfigError, unknown
+from suffice.measure.answers import Answers
+
+if TYPE_CHECKING:
+    from suffice.measure.results import Cell
+
+Values = NDArray[np.float64]
+LARGEST = 700.0  # exponent whose power of e is a float
+
+
+@dataclass(frozen=True)
+class Metric:
+    """A figure of the test split, oriented so that more is better.
+
+    Args:
+        name: as of `--metric`.
+        title: in tables and sentences.
+        kind: "share" (0 to 1, written in percent, differences in points), "loss" (nats; the
+            oriented value is minus the loss) or "perplexity" (as "loss", written as its power of e,
+            differences in percent of it).
+        rows: of one model's answers, the value of the metric and the share of each row in it: one
+            number a row whose mean is the value exactly, and whose spread over rows is that of the
+            value. For a mean it is the row's own score; for others the value plus the row's
+            influence on it (the infinitesimal jackknife). None for a metric of unknown formula.
+        needs: what of the answers it takes: "labels" (a class for each row), "ngrams" or "".
+    """
+
+    name: str
+    title: str
+    kind: str
+    rows: Callable[[Answers], Values] | None = field(default=None, repr=False)
+    needs: str = ""
+
+    @property
+    def unit(self) -> str:
+        """Of differences and of the margin."""
+        return {"share": "points", "loss": "hundredths of a nat", "perplexity": "percent"}[
+            self.kind
+        ]
+
+    @property
+    def rising(self) -> bool:
+        """Whether more of what is written is better."""
+        return self.kind == "share"
+
+    def natural(self, value: float) -> float:
+        """Return an oriented value as it is written: a fraction, nats, or a perplexity."""
+        if self.kind == "perplexity":
+            return math.exp(min(-value, LARGEST))
+        return value if self.kind == "share" else -value
+
+    def write(self, value: float) -> str:
+        """Write an oriented value.
+
+        Example:
+            >>> METRICS["accuracy"].write(0.974), METRICS["perplexity"].write(-2.0)
+            ('97.4%', '7.39')
+        """
+        natural = self.natural(value)
+        return f"{natural:.1%}" if self.kind == "share" else f"{natural:.3g}"
+
+    def check(self, answers: Answers) -> None:
+        """Refuse answers that the metric cannot be computed from."""
+        lacking = (self.needs == "labels" and not answers.by_row) or (
+            self.needs == "ngrams" and answers.ngrams is None
+        )
+        if lacking:
+            what = "rows of one class each" if self.needs == "labels" else "translations"
+            raise ConfigError(
+                f"--metric {self.name} is for {what}; give another, such as accuracy."
+            )
+
+
+def _accuracy(answers: Answers) -> Values:
+    return _ratio(answers.right, answers.asked)
+
+
+def _minus_loss(answers: Answers) -> Values:
+    return -_ratio(answers.loss, answers.asked)
+
+
+def _ratio(above: Values, below: Values) -> Values:
+    """Return the shares of rows in sum(above) / sum(below)."""
+    value = above.sum() / below.sum()
+    return value + (above - value * below) / below.mean()
+
+
+def _balanced(answers: Answers) -> Values:
+    """Return the shares of rows in the recall of a class, averaged over the classes there are."""
+    right = (answers.predicted == answers.label).astype(np.float64)
+    counts = np.bincount(answers.label)
+    recall = np.bincount(answers.label, right) / np.maximum(counts, 1)
+    present = counts > 0
+    of_row = (right - recall[answers.label]) * len(answers) / counts[answers.label]
+    return recall[present].mean() + of_row / present.sum()
+
+
+def _macro_f1(answers: Answers) -> Values:
+    """Return the shares of rows in the F1 of a class, averaged over the classes of the rows."""
+    label, predicted = answers.label, answers.predicted
+    f1, both = f1_of_classes(answers)
+    present = np.bincount(label, minlength=len(both)) > 0
+    weight = np.where(both > 0, len(answers) / np.maximum(both, 1), 0.0) * present
+    hit = 2.0 * (predicted == label) * weight[label]
+    of_row = hit - f1[label] * weight[label] - f1[predicted] * weight[predicted]
+    return f1[present].mean() + of_row / present.sum()
+
+
+def f1_of_classes(answers: Answers) -> tuple[Values, Values]:
+    """Return F1 of each class, and how often it is the label plus how often it is predicted."""
+    classes = int(max(answers.label.max(), answers.predicted.max())) + 1
+    hits = np.bincount(answers.label[answers.predicted == answers.label], minlength=classes)
+    both = np.bincount(answers.label, minlength=classes).astype(np.float64)
+    both += np.bincount(answers.predicted, minlength=classes)
+    return 2.0 * hits / np.maximum(both, 1.0), both
+
+
+ORDERS = 4  # of the n-grams of BLEU
+
+
+def _bleu(answers: Answers) -> Values:
+    """Return the shares of rows in corpus BLEU, a fraction: that of sacrebleu without smoothing.
+
+    A corpus without a match of some order has BLEU 0, and no row has a share in it.
+    """
+    counts = answers.ngrams
+    sums = counts.sum(axis=0)
+    matches, totals = sums[:ORDERS], sums[ORDERS : 2 * ORDERS]
+    length, reference = sums[-2:]
+    if not matches.all():
+        return np.zeros(len(answers))
+    brevity = min(0.0, 1.0 - reference / length)
+    bleu = math.exp(np.log(matches / totals).mean() + brevity)
+    of_row = (counts[:, :ORDERS] / matches - counts[:, ORDERS : 2 * ORDERS] / totals).mean(axis=1)
+    if brevity < 0.0:
+        of_row -= (counts[:, -1] - counts[:, -2] * reference / length) / length
+    return bleu + bleu * len(answers) * of_row
+
+
+METRICS = {
+    metric.name: metric
+    for metric in (
+        Metric("accuracy", "test accuracy", "share", _accuracy),
+        Metric("balanced", "balanced test accuracy", "share", _balanced, "labels"),
+        Metric("macro-f1", "macro F1 on test", "share", _macro_f1, "labels"),
+        Metric("log-loss", "test loss", "loss", _minus_loss),
+        Metric("perplexity", "test perplexity", "perplexity", _minus_loss),
+        Metric("bleu", "test BLEU", "share", _bleu, "ngrams"),
+    )
+}
+
+
+def check_metric(name: str) -> None:
+    """Refuse the name of no metric."""
+    if name not in METRICS:
+        raise unknown("metric", name, METRICS)
+
+
+def metric_of(name: str) -> Metric:
+    """Return a metric by its name; one of somebody's own loop is the mean of its rows."""
+    return METRICS.get(name) or Metric(name, f"test {name}", "share", _accuracy)
+
+
+def value_in(cell: Cell, metric: Metric) -> float:
+    """Return the oriented value of a cell whose rows were not kept.
+
+    Raises:
+        ConfigError: if the cell does not hold it.
+    """
+    if metric.name == "accuracy" or metric.name not in METRICS:
+        return cell.test_accuracy
+    if metric.kind != "share" and cell.test_loss is not None:
+        return -cell.test_loss
+    stored, scale = {"balanced": ("balanced_accuracy", 1.0), "bleu": ("bleu", 100.0)}.get(
+        metric.name, (metric.name, 1.0)
+    )
+    if stored in cell.scores:
+        return cell.scores[stored] / scale
+    raise ConfigError(
+        f"{metric.title} of {cell.mechanism} is not known: the answers of this comparison were not "
+        "kept; compare again, or judge by accuracy."
+    )
+
+
+# What a report shows besides.
+
+
+def confusion(answers: Answers, classes: int) -> NDArray[np.int64]:
+    """Return how many rows of each class (down) were given each class (across), [C, C]."""
+    flat = answers.label * classes + answers.predicted
+    return np.bincount(flat, minlength=classes * classes).reshape(classes, classes)
+
+
+def calibration_error(answers: Answers, bins: int = 15) -> float:
+    """Return the expected calibration error (ECE): mean gap of confidence and accuracy.
+
+    Rows are put in bins of equal width by confidence; the gaps are weighted by rows.
+
+    Source: Guo et al. 2017, "On calibration of modern neural networks".
+    """
+    places = np.minimum((answers.confidence * bins).astype(np.int64), bins - 1)
+    gap = np.bincount(places, answers.confidence - answers.right, minlength=bins)
+    return float(np.abs(gap).sum() / len(answers))

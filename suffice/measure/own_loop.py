@@ -1,0 +1,417 @@
+"""`suffice.compare`: the comparison of mechanisms in somebody else's model and training loop."""
+
+from __future__ import annotations
+
+import hashlib
+import inspect
+import os
+import random
+import re
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from rich.console import Console
+from torch import Tensor, nn
+
+from suffice.errors import ConfigError, unknown
+from suffice.layers import Attention
+from suffice.measure import report
+from suffice.measure.answers import Answers, path_of, scored, write_answers
+from suffice.measure.machine import machine_facts, software_versions, source_commit
+from suffice.measure.plan import MARGIN, run_folder
+from suffice.measure.results import (
+    Cell,
+    Results,
+    cell_path,
+    check_margin,
+    find_cells,
+    read_cell,
+    with_rows,
+    write_cell,
+    write_results,
+)
+from suffice.measure.sentence import notes, sentence
+from suffice.measure.verdict import Verdict, judge
+from suffice.presets import PRESETS, preset, takes_length
+from suffice.progress import show
+from suffice.spec import AttentionSpec
+
+TASK = "your own loop"
+ACCURACY, LOSS = "accuracy", "loss"
+CELLS = "SUFFICE_CELLS"  # of the environment: the share I/N that a job of a cluster trains
+
+Scores = float | Mapping[str, Any]
+Make = Callable[..., "AttentionSpec | Attention"]
+
+
+class AttentionMaker:
+    """Makes the attention layers of one training; what `train` is called with.
+
+    Args:
+        mechanism: a name in `suffice.presets.PRESETS`, or a function of (d_model, num_heads,
+            **options) that returns an `AttentionSpec` or a layer.
+        name: of the mechanism in the comparison.
+    """
+
+    def __init__(self, mechanism: str | Make, name: str) -> None:
+        self.mechanism, self.name = mechanism, name
+        self.layers: list[Attention] = []
+        self._lengths: dict[int, int] = {}
+
+    def __call__(
+        self, d_model: int, num_heads: int, *, length: int | None = None, **options: Any
+    ) -> Attention:
+        """Return a new attention layer, [B, T, d_model] to [B, T, d_model].
+
+        Args:
+            d_model: features of a token.
+            num_heads: query heads.
+            length: longest input, tokens; for mechanisms that fix it. Without it the cost is that
+                of the first input.
+            **options: as of the mechanism, such as causal=True, bias=False, dropout=0.1.
+        """
+        layer = self._layer(d_model, num_heads, length, options)
+        if length is not None:
+            self._lengths[id(layer)] = length
+        else:
+            layer.register_forward_pre_hook(self._note_length)
+        self.layers.append(layer)
+        return layer
+
+    def _layer(
+        self, d_model: int, num_heads: int, length: int | None, options: dict[str, Any]
+    ) -> Attention:
+        if isinstance(self.mechanism, str):
+            legal = inspect.signature(PRESETS[self.mechanism]).parameters
+            if length is not None and takes_length(self.mechanism):
+                options["length"] = length
+            if "layer" in legal:
+                options["layer"] = len(self.layers)
+            made: Any = preset(self.mechanism, d_model, num_heads, **options)
+        else:
+            made = self.mechanism(d_model, num_heads, **options)
+        layer = Attention(made) if isinstance(made, AttentionSpec) else made
+        if not isinstance(layer, Attention):
+            raise ConfigError(
+                f"mechanism {self.name!r} made a {type(made).__name__}; return an AttentionSpec or "
+                "a suffice.Attention, whose cost is known."
+            )
+        return layer
+
+    def _note_length(self, layer: nn.Module, inputs: tuple[Any, ...]) -> None:
+        if id(layer) not in self._lengths and inputs and isinstance(inputs[0], Tensor):
+            self._lengths[id(layer)] = inputs[0].shape[1]
+
+    @property
+    def flops(self) -> int:
+        """FLOPs of the attention layers for one sample; those never called count nothing."""
+        counted = [layer for layer in self.layers if id(layer) in self._lengths]
+        return sum(layer.spec.cost(self._lengths[id(layer)]).flops for layer in counted)
+
+    @property
+    def parameters(self) -> int:
+        """Parameters of the attention layers."""
+        return sum(p.numel() for layer in self.layers for p in layer.parameters())
+
+
+@dataclass(frozen=True, kw_only=True)
+class OwnComparison:
+    """A comparison in somebody's own loop, judged; printing it prints the verdict.
+
+    Args:
+        results: every training.
+        verdict: which mechanism suffices.
+        folder: of the results.
+        page: the report.
+    """
+
+    results: Results
+    verdict: Verdict
+    folder: Path
+    page: Path
+
+    def __str__(self) -> str:
+        lines = [sentence(self.verdict, self.results)]
+        lines += [f"- {note}" for note in notes(self.verdict, self.results)]
+        return "\n".join([*lines, f"report: {self.page}"])
+
+
+def compare(
+    train: Callable[[AttentionMaker, int], Scores],
+    mechanisms: Sequence[str] | Mapping[str, str | Make],
+    *,
+    seeds: int = 5,
+    metric: str = ACCURACY,
+    baseline: str | None = None,
+    margin: float = MARGIN,
+    chance: float | None = None,
+    out: Path | str | None = None,
+    title: str | None = None,
+    cells: str | None = None,
+    quiet: bool = False,
+) -> OwnComparison | None:
+    """Train mechanisms side by side in your own loop and say which cheaper one suffices.
+
+    `train(attention, seed)` builds a model, with `attention(d_model, num_heads, **options)` in
+    place of its attention layers, trains it and returns what it scores on the test data. Before
+    every call the generators of Python, NumPy and torch are seeded by the seed alone, so
+    mechanisms are compared seed by seed. Each finished training is written at once: run the script
+    again, and it goes on where it was stopped.
+
+    Args:
+        train: your function. It returns a number, the metric on the test data, or a dictionary of
+            numbers by name, the metric among them. The metric is a fraction from 0 to 1, and more
+            is better. In place of a number, the metric and "loss" may be one for each test row, in
+            the same order whatever the seed: their mean counts, and the rows are kept.
+        mechanisms: names such as "standard" and "efficient", see `suffice list`; or a dictionary
+            from your own names to such names, or to functions of (d_model, num_heads, **options)
+            that return an `AttentionSpec` or a layer.
+        seeds: trainings of each mechanism, 0 .. seeds - 1.
+        metric: the score that the verdict is about.
+        baseline: name of the mechanism that all others are compared with; None = the first.
+        margin: how much of the metric may be lost and still suffice.
+        chance: what a model scores that learned nothing, such as the share of the largest class.
+        out: folder of the results; runs/NAME for a function of that name by default.
+        title: one line for the report; the first line of the function's docstring by default.
+        cells: "3/16" trains the third of sixteen shares and returns None, for jobs of a cluster
+            that share `out`; the environment variable SUFFICE_CELLS says the same to a script as
+            it is. A last call without it reads all cells and reports.
+        quiet: show no progress.
+
+    Raises:
+        ConfigError: for an unknown mechanism, a folder of another comparison, or scores that are
+            no numbers.
+
+    Example:
+        >>> import tempfile
+        >>> def train(attention, seed):
+        ...     layer = attention(8, 2)
+        ...     layer(torch.zeros(1, 4, 8))
+        ...     return 0.75 + seed / 100  # a model of yours, trained and tested
+        >>> with tempfile.TemporaryDirectory() as out:
+        ...     done = compare(train, ["standard", "efficient"], seeds=3, out=out, quiet=True)
+        >>> done.verdict.outcome, done.verdict.winner.mechanism
+        ('suffices', 'efficient')
+    """
+    named = _named(mechanisms)
+    baseline = baseline or next(iter(named))
+    if baseline not in named:
+        raise unknown("baseline", baseline, named)
+    if seeds < 1:
+        raise ConfigError(f"seeds={seeds}; give at least 1, and 5 for a verdict.")
+    check_margin(margin)
+    share = cells or os.environ.get(CELLS)
+    task = _Task(
+        train=train,
+        mechanisms=named,
+        seeds=seeds,
+        metric=metric,
+        baseline=baseline,
+        margin=margin,
+        chance=chance,
+        title=title or (inspect.getdoc(train) or train.__name__).partition("\n")[0],
+        folder=Path(out) if out is not None else Path("runs") / train.__name__,
+        quiet=quiet,
+    )
+    clock = time.monotonic()
+    started = datetime.now(timezone.utc)
+    with nullcontext() if share else run_folder(task.folder).locked():
+        task.claim()
+        keys = task.keys if share is None else task.keys[_slice(share)]
+        found = task.run(keys)
+        if share is not None:
+            return None
+        results = task.results(found, started, time.monotonic() - clock)
+        write_results(task.folder / "results.json", results)
+    results = with_rows(results, task.folder)
+    verdict = judge(results)
+    page = report.write_report(results, verdict, task.folder)
+    return OwnComparison(results=results, verdict=verdict, folder=task.folder, page=page)
+
+
+def _named(mechanisms: Iterable[str] | Mapping[str, str | Make]) -> dict[str, str | Make]:
+    named = (
+        dict(mechanisms) if isinstance(mechanisms, Mapping) else {name: name for name in mechanisms}
+    )
+    if len(named) < 2:
+        raise ConfigError(f"{len(named)} mechanisms; give two at least, to compare.")
+    for mechanism in named.values():
+        if isinstance(mechanism, str) and mechanism not in PRESETS:
+            raise unknown("mechanism", mechanism, PRESETS)
+    return named
+
+
+def _slice(share: str) -> slice:
+    match = re.fullmatch(r"([1-9][0-9]{0,5})/([1-9][0-9]{0,5})", share)
+    if match is None or int(match[1]) > int(match[2]):
+        raise ConfigError(f"cells={share!r}: give the number of a share of all, such as 3/16.")
+    return slice(int(match[1]) - 1, None, int(match[2]))
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Task:
+    """One comparison in somebody's loop; the fields are the arguments of `compare`."""
+
+    train: Callable[[AttentionMaker, int], Scores]
+    mechanisms: dict[str, str | Make]
+    seeds: int
+    metric: str
+    baseline: str
+    margin: float
+    chance: float | None
+    title: str
+    folder: Path
+    quiet: bool
+
+    @property
+    def keys(self) -> list[tuple[str, int]]:
+        """Every (mechanism, seed), all mechanisms of a seed before the next."""
+        return [(name, seed) for seed in range(self.seeds) for name in self.mechanisms]
+
+    def claim(self) -> None:
+        """Write plan.json; refuse a folder whose cells another function trained."""
+        run = run_folder(self.folder)
+        recipe = {"name": self.train.__name__, "task": TASK, "title": self.title, "scale": "paper"}
+        settings = {
+            "recipe": {**recipe, "metric": self.metric, "source": _digest(self.train)},
+            "mechanisms": list(self.mechanisms),
+            "heads": [],
+            "seeds": self.seeds,
+            "baseline": self.baseline,
+            "margin": self.margin,
+            "device": "cuda" if torch.cuda.is_available() else "cpu",
+            "data": None,
+        }
+
+        def check() -> None:
+            before = run.read().get("recipe", {})
+            for name in ("name", "metric", "source"):
+                if before.get(name) != settings["recipe"][name]:
+                    raise ConfigError(
+                        f"{self.folder} holds trainings of another function or metric ({name} "
+                        "differs); give another folder with out=, or delete it."
+                    )
+
+        run.claim(settings, resume=True, check=check)
+
+    def run(self, keys: list[tuple[str, int]]) -> list[Cell]:
+        """Train every one of these that is not on disk yet; return all."""
+        there = {(name, seed): heads for name, heads, seed in find_cells(self.folder)}
+        finished = {
+            key: read_cell(self.folder, key[0], there[key], key[1]) for key in keys if key in there
+        }
+        console = Console(stderr=True)
+        options = {"cells": len(keys), "done": len(finished), "quiet": self.quiet}
+        with show(console, **options) as progress:
+            for name, seed in keys:
+                if (name, seed) in finished:
+                    continue
+                progress.cell(f"{name} seed {seed}")
+                cell, answers = self._train(name, seed)
+                if answers is not None:
+                    stem = cell_path(self.folder, *cell.key).stem
+                    write_answers(path_of(self.folder, stem), answers)
+                write_cell(self.folder, cell)
+                finished[name, seed] = cell
+                progress.step(1, 1)
+                progress.finish(
+                    f"{name} seed {seed}: {self.metric} {cell.test_accuracy:.2%}, "
+                    f"{cell.seconds_per_epoch:.0f} s"
+                )
+        return [cell for key in keys if (cell := finished[key]) is not None]
+
+    def _train(self, name: str, seed: int) -> tuple[Cell, Answers | None]:
+        """Return a finished training, and its answers to each test row where it told them."""
+        maker = AttentionMaker(self.mechanisms[name], name)
+        for plant in (random.seed, np.random.seed, torch.manual_seed):
+            plant(seed)
+        clock = time.monotonic()
+        scores, answers = _numbers(self.train(maker, seed), self.metric)
+        seconds = time.monotonic() - clock
+        if not maker.layers:
+            raise ConfigError(
+                f"{self.train.__name__} made no layer by attention(d_model, num_heads), so all "
+                "mechanisms would be the same; use it where the model has its attention."
+            )
+        score = scores.pop(self.metric)
+        if not 0.0 <= score <= 1.0:
+            raise ConfigError(
+                f"{self.train.__name__} returned {self.metric} = {score:g}; give a fraction from 0 "
+                "to 1, of which more is better."
+            )
+        cell = Cell(
+            mechanism=name,
+            num_heads=maker.layers[0].spec.num_heads,
+            seed=seed,
+            parameters_layer=sum(p.numel() for p in maker.layers[0].parameters()),
+            parameters_model=maker.parameters,
+            flops=maker.flops,
+            epochs=(),
+            best_epoch=0,
+            stopped_early=False,
+            seconds_per_epoch=seconds,
+            train_loss=scores.pop("train_loss", None),
+            train_accuracy=scores.pop("train_accuracy", None),
+            train_top5=None,
+            test_loss=scores.pop(LOSS, None),
+            test_accuracy=score,
+            test_top5=None,
+            scores=scores,
+        )
+        return cell, answers
+
+    def results(self, cells: list[Cell], started: datetime, seconds: float) -> Results:
+        """Return the whole comparison."""
+        return Results(
+            task=TASK,
+            recipe=self.train.__name__,
+            title=self.title,
+            margin=self.margin,
+            baseline=self.baseline,
+            chance=self.chance,
+            metric=self.metric,
+            cells=tuple(cells),
+            speeds=(),
+            machine=machine_facts(),
+            versions=software_versions(),
+            commit=source_commit(),
+            command=f"suffice.compare({self.train.__name__}, ...)",
+            started=started.isoformat(timespec="seconds"),
+            seconds=round(seconds, 1),
+        )
+
+
+def _numbers(scores: Scores, metric: str) -> tuple[dict[str, float], Answers | None]:
+    """Return the scores of a training as numbers by name, and those told for each row."""
+    named = dict(scores) if isinstance(scores, Mapping) else {metric: scores}
+    if metric not in named:
+        raise ConfigError(
+            f"the training returned {', '.join(named) or 'nothing'} and no {metric}; return that, "
+            "or name another metric=."
+        )
+    try:
+        told = {str(n): torch.as_tensor(v, dtype=torch.float64) for n, v in named.items()}
+        rows = {
+            name: told[name].numpy(force=True)
+            for name in (metric, LOSS)
+            if name in told and told[name].dim() == 1
+        }
+        answers = scored(rows[metric], rows.get(LOSS)) if metric in rows else None
+        return {name: float(value.mean()) for name, value in told.items()}, answers
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise ConfigError(f"the training returned scores that are no numbers: {error}.") from error
+
+
+def _digest(train: Callable[..., Any]) -> str | None:
+    """Return what identifies the source of a function; None where it has none to be read."""
+    try:
+        return hashlib.sha256(inspect.getsource(train).encode()).hexdigest()[:16]
+    except (OSError, TypeError):
+        return None

@@ -1,0 +1,83 @@
+"""Looking at a comparison after each seed without being misled by the looks."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+import numpy as np
+
+from suffice.errors import ConfigError
+
+FIRST = 3  # seeds before the first look
+POWER = 0.7  # of the spending function: the share t of the seeds spends the share t^POWER of alpha
+HOPELESS = 0.15  # chance of a decision below which no further seed is trained
+
+_POINTS = 601  # of the grid on which the density between two looks is integrated
+
+
+@lru_cache(maxsize=256)
+def level(alpha: float, seeds: int, most: int) -> float:
+    """Return the level of the interval after so many seeds, for alpha over all looks together.
+
+    After each seed from the third on an interval is looked at, until one decides or `most` seeds
+    are trained. An interval of 1 - `level` at each look covers the truth at all of them with
+    1 - alpha (a repeated confidence interval), so that one may stop at any. The share t of the
+    seeds spends t^0.7 of alpha. The looks at a mean over s and over n > s seeds correlate with
+    sqrt(s / n), and more where they share test rows, which makes the intervals only safer.
+
+    Args:
+        alpha: of both sides, over all looks.
+        seeds: at the look, FIRST .. most.
+        most: seeds of the last look.
+
+    Raises:
+        ConfigError: if the numbers are not in this order.
+
+    Example:
+        >>> [round(level(0.05, seeds, 5), 4) for seeds in (3, 4, 5)]
+        [0.035, 0.0207, 0.0201]
+
+    Source: Lan and DeMets 1983, "Discrete sequential boundaries for clinical trials"; Jennison and
+    Turnbull 2000, "Group sequential methods", chapters 7 and 9 (the levels of a t test are those of
+    a normal one).
+    """
+    if not FIRST <= seeds <= most or not 0.0 < alpha < 1.0:
+        raise ConfigError(
+            f"alpha={alpha}, seeds={seeds}, most={most}; give {FIRST} <= seeds <= most and an "
+            "alpha between 0 and 1."
+        )
+    return _levels(alpha, most)[seeds - FIRST]
+
+
+@lru_cache(maxsize=64)
+def _levels(alpha: float, most: int) -> tuple[float, ...]:
+    """Return the level of each look, by integrating the path of the mean between the bounds."""
+    from scipy.optimize import brentq
+    from scipy.stats import norm
+
+    times = np.arange(FIRST, most + 1) / most
+    spent = alpha * times**POWER
+    bound = float(norm.isf(spent[0] / 2)) * np.sqrt(times[0])
+    levels = [float(spent[0])]
+    path = np.linspace(-bound, bound, _POINTS)
+    density = norm.pdf(path, scale=np.sqrt(times[0]))
+    for number in range(1, len(times)):
+        step = np.sqrt(times[number] - times[number - 1])
+        weight = density * _trapezoid(path)
+
+        def outside(at: float, path=path, step=step, weight=weight) -> float:
+            return float(weight @ (norm.sf((at - path) / step) + norm.cdf((-at - path) / step)))
+
+        wanted = spent[number] - spent[number - 1]
+        bound = brentq(lambda at: outside(at) - wanted, 0.0, 12.0)  # noqa: B023
+        levels.append(float(2 * norm.sf(bound / np.sqrt(times[number]))))
+        following = np.linspace(-bound, bound, _POINTS)
+        density = norm.pdf((following[:, None] - path) / step) @ weight / step
+        path = following
+    return tuple(levels)
+
+
+def _trapezoid(points: np.ndarray) -> np.ndarray:
+    weights = np.full(len(points), points[1] - points[0])
+    weights[[0, -1]] /= 2
+    return weights

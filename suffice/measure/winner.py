@@ -1,0 +1,143 @@
+"""The model that a comparison leaves for use, and the lines that use it."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from suffice.files import read_json, write_json
+from suffice.measure.results import Cell, Results, cell_path
+from suffice.measure.sentence import label
+from suffice.measure.training import MODELS
+from suffice.measure.verdict import Verdict
+from suffice.models.folder import CONFIG
+
+FILE = "winner.json"
+EXAMPLES = {
+    "text classifier": '"Fits well, lovely colour."',
+    "image classifier": '"photo.jpg"',
+    "translator": '"Where is the station?"',
+    "language model": '"Once upon a time"',
+}
+
+
+@dataclass(frozen=True)
+class Snippet:
+    """Lines that use a model.
+
+    Args:
+        title: what with, such as "PyTorch".
+        language: "sh" or "python".
+        code: the lines.
+    """
+
+    title: str
+    language: str
+    code: str
+
+
+def write_winner(folder: Path, results: Results, verdict: Verdict) -> Path | None:
+    """Write winner.json, which says which trained model stands for a comparison; return its folder.
+
+    This is the mechanism that the verdict names, or the baseline unless a cheaper one suffices. Of
+    its seeds it is the one of the lowest validation loss: the test rows choose nothing.
+    """
+    suffices = verdict.outcome == "suffices" and verdict.winner is not None
+    if suffices:
+        cells = results.select(verdict.winner.mechanism, verdict.winner.num_heads)
+    else:
+        cells = [cell for cell in results.cells if cell.mechanism == results.baseline]
+    cells = [cell for cell in cells if (model_of(folder, cell) / CONFIG).is_file()]
+    if not cells:
+        return None
+    best = min(cells, key=validation_loss)
+    role = (
+        "the cheapest that suffices"
+        if suffices
+        else "the baseline: no cheaper one is shown to suffice"
+    )
+    place = model_of(folder, best)
+    record = {
+        "model": place.relative_to(folder).as_posix(),
+        "mechanism": best.mechanism,
+        "num_heads": best.num_heads,
+        "seed": best.seed,
+        "why": f"{label(best.mechanism, best.num_heads)}, {role}; seed {best.seed} has the lowest "
+        f"validation loss of {len(cells)}",
+    }
+    write_json(folder / FILE, record)
+    return place
+
+
+def model_of(folder: Path, cell: Cell) -> Path:
+    """Return the folder of a cell's trained model."""
+    return folder / MODELS / cell_path(folder, *cell.key).stem
+
+
+def validation_loss(cell: Cell) -> float:
+    """Return the validation loss of the epoch whose weights a cell kept."""
+    return cell.epochs[cell.best_epoch - 1]["validation_loss"]
+
+
+def why(folder: Path) -> str:
+    """Return why a comparison's model was chosen; empty if none was."""
+    return str(read_json(folder / FILE).get("why", "")) if (folder / FILE).is_file() else ""
+
+
+def snippets(folder: Path) -> tuple[Snippet, ...]:
+    """Return the lines that use the model of a comparison; none if it left no model."""
+    if not (folder / FILE).is_file():
+        return ()
+    model = folder / read_json(folder / FILE)["model"]
+    config = read_json(model / CONFIG)
+    kind = config["kind"]
+    return (
+        Snippet("Command line", "sh", _command(folder, kind, config)),
+        Snippet("PyTorch", "python", _pytorch(folder, kind)),
+        *_transformers(model, kind),
+        Snippet("Other programs", "sh", f"suffice export {model.as_posix()} --format onnx"),
+    )
+
+
+def _command(folder: Path, kind: str, config: dict[str, Any]) -> str:
+    run, example = folder.as_posix(), EXAMPLES[kind]
+    if kind == "image classifier":
+        return f"suffice predict {run} photo.jpg folder/"
+    if kind == "language model":
+        return f"suffice generate {(folder / read_json(folder / FILE)['model']).as_posix()}"
+    column = config.get("columns", ["text"])[0]
+    lines = [f"suffice predict {run} --text {example}"]
+    lines.append(
+        f"suffice predict {run} new.csv --out labelled.csv   # with a column {json.dumps(column)}"
+    )
+    return "\n".join(lines)
+
+
+def _pytorch(folder: Path, kind: str) -> str:
+    opened = f'import suffice\nmodel = suffice.load("{folder.as_posix()}")\n'
+    example = EXAMPLES[kind]
+    if kind == "language model":
+        return f"{opened}print(model.generate({example}))"
+    if kind == "translator":
+        return f"{opened}print(*model.translate([{example}]))"
+    return (
+        f"{opened}inputs = model.prepare([{example}])\n"
+        "probabilities = model.network(**inputs).softmax(-1)\n"
+        "print(model.classes[int(probabilities.argmax())])"
+    )
+
+
+def _transformers(model: Path, kind: str) -> tuple[Snippet, ...]:
+    tasks = {"text classifier": "text-classification", "image classifier": "image-classification"}
+    if kind not in tasks:
+        return ()
+    options = ", truncation=True" if kind == "text classifier" else ""
+    code = (
+        "import suffice.hf\n"
+        "from transformers import pipeline\n"
+        f'ask = pipeline("{tasks[kind]}", model="{model.as_posix()}"{options})\n'
+        f"print(ask({EXAMPLES[kind]}))"
+    )
+    return (Snippet("transformers", "python", code),)

@@ -109,15 +109,15 @@ def test_the_bar_goes_away_when_the_block_is_interrupted():
     def work():
         with show(out) as bar:
             shown.append(bar)
-            assert bar.rich.live.is_started
+            assert bar.live.is_started
             raise KeyboardInterrupt("by hand")
 
     with pytest.raises(KeyboardInterrupt, match="by hand"):
         work()
-    assert not shown[0].rich.live.is_started
+    assert not shown[0].live.is_started
 
 
-def test_a_narrow_terminal_leaves_the_remark_out():
+def test_a_narrow_terminal_has_the_remark_in_a_line_of_its_own():
     clock, out = Clock(), console(terminal=True, width=80)
     with show(out, cells=20, clock=clock) as shown:
         shown.cell("super_attention heads 4 seed 1")
@@ -127,7 +127,7 @@ def test_a_narrow_terminal_leaves_the_remark_out():
     text = out.file.getvalue()
     assert "cell 1/20 super_attention heads 4 seed 1" in text
     assert "39:00 left" in text
-    assert "loss" not in text
+    assert "\n  epoch 1/3 loss 0.5" in text
 
 
 def test_counted_items_are_shown_with_their_unit_and_remark():

@@ -16,10 +16,10 @@ import sys
 import torch
 before = set(sys.modules)
 import suffice
+from suffice import Attention, preset
 new = {name.split(".")[0] for name in set(sys.modules) - before} - {"suffice"}
 print(*sorted(new - set(sys.stdlib_module_names)))
 print(*sorted(name for name in sys.modules if name.startswith("suffice.")))
-from suffice import Attention, preset
 for name in ("standard", "optimised", "efficient", "gqa", "mqa"):
     Attention(preset(name, 8, 4, causal=True))(torch.randn(2, 5, 8)).sum().backward()
 Attention(preset("super_attention", 8, 4, length=5))(torch.randn(2, 5, 8)).sum().backward()

@@ -22,6 +22,15 @@ from .worlds import World, lm_base, translator_base
 NAMES = ("efficient", "mqa", "gqa", "optimised", "standard+kv:1")
 
 
+@pytest.fixture(autouse=True)
+def nothing_is_shown(monkeypatch):
+    """Times decide, except where a test gives evidence of its own."""
+    monkeypatch.setattr(Library, "loss", lambda *_: None)
+
+
+LOSS = Library.loss  # as it is
+
+
 def request(**fields):
     values = {"model": "nanogpt_char_cpu", "length": 64, "minutes": 10.0, "mechanisms": NAMES}
     return Request(task="lm", **{**values, **fields})
@@ -46,9 +55,7 @@ def test_the_winner_is_the_fastest_of_the_measured():
     ]
     times = {p.name: p.seconds.median for p in advice.places if p.seconds}
     assert times["mqa"] == min(times.values())
-    assert advice.sentence.startswith(
-        "Take mqa: 500 ms a token, 0.50x Standard's (quartiles 0.50 to"
-    )
+    assert "Take mqa: 500 ms a token, 0.50x Standard's (quartiles 0.50 to" in advice.sentence
     assert "the fastest, 1 other ties with it, of 6 measured" in advice.sentence
     assert advice.seconds <= 600.0
     assert (advice.unit, advice.model, advice.length, advice.interrupted) == (
@@ -189,7 +196,7 @@ def test_candidates_slower_than_an_oversized_standard_are_not_recommended():
     )
 
 
-def test_quality_losses_are_not_recommended_under_a_quality_limit(monkeypatch):
+def test_what_is_shown_to_lose_too_much_comes_last(monkeypatch):
     lost = Evidence(
         source="x.json",
         title="a task",
@@ -199,12 +206,15 @@ def test_quality_losses_are_not_recommended_under_a_quality_limit(monkeypatch):
         margin=0.01,
         verdict="does not suffice",
     )
+    monkeypatch.setattr(Library, "loss", LOSS)
     monkeypatch.setattr(Library, "find", lambda _, one: (lost,) if one.mechanism == "mqa" else ())
     names = ("mqa", "efficient")
     world = {"mqa": 0.5, "efficient": 0.7}
-    assert advise_in(World(world), mechanisms=names).winner == "mqa"
-    advice = advise_in(World(world), mechanisms=names, quality=0.01)
-    assert advice.winner == "efficient"
+    for quality in (None, 0.01):
+        advice = advise_in(World(world), mechanisms=names, quality=quality)
+        assert advice.winner == "efficient"
+        assert [place.name for place in advice.places] == ["efficient", "standard", "mqa"]
+        assert advice.find("mqa").rank == 3
     assert "loses too much: does not suffice at 1.0 points: -5.00" in advice.find("mqa").reason
     monkeypatch.setattr(Library, "find", lambda *_: (lost,))
     advice = advise_in(World(world), mechanisms=names, quality=0.01)
@@ -214,6 +224,30 @@ def test_quality_losses_are_not_recommended_under_a_quality_limit(monkeypatch):
     assert mqa.evidence_told.count("a task (x.json)") == 3
     assert mqa.evidence_told.endswith("; and 2 more, which --json lists")
     assert len(mqa.evidence) == 5
+
+
+def test_changes_of_what_loses_lose_too_unless_some_layers_are_standard(monkeypatch):
+    lost = Evidence(
+        source="x.json",
+        title="a task",
+        num_heads=4,
+        seeds=5,
+        difference="-4.12 points",
+        margin=0.01,
+        verdict="does not suffice",
+    )
+    monkeypatch.setattr(Library, "loss", LOSS)
+    monkeypatch.setattr(
+        Library,
+        "find",
+        lambda _, one: (lost,) if one.mechanism == "efficient" and not one.changes else (),
+    )
+    names = ("efficient+kv:1+window:64+weights:8", "efficient+softmax:2")
+    advice = advise_in(World(dict.fromkeys(names, 0.5)), mechanisms=names)
+    assert advice.winner == "efficient+softmax:2"
+    assert advice.sentence.startswith("Quality unknown: no comparison shows that it suffices. Take")
+    reason = advice.find(names[0]).reason
+    assert "loses too much: efficient alone does not suffice at 1.0 points: -4.12" in reason
 
 
 def test_interruption_leaves_advice_from_the_finished_rounds():

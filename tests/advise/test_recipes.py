@@ -85,5 +85,5 @@ def test_an_unknown_recipe_is_refused():
 
 
 def test_checkpoint_replaces_the_model():
-    with pytest.raises(Exception, match="holds no language model"):
+    with pytest.raises(Exception, match="holds no model"):
         recipe_named("tiny-edge").request({"checkpoint": "absent"})

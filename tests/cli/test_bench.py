@@ -19,7 +19,9 @@ SHORT = ("--tokens", 4, "--prompt", 8, "--rounds", 1, "--threads", 1)
 @pytest.fixture(autouse=True)
 def small(monkeypatch):
     """Let the shape be a tiny one."""
-    monkeypatch.setattr("suffice.cli.bench.shaped", lambda shape, mechanism: tiny.llama(mechanism))
+    monkeypatch.setattr(
+        "suffice.measure.edge.shapes.shaped", lambda shape, mechanism: tiny.llama(mechanism)
+    )
 
 
 def saved(path):
@@ -29,7 +31,7 @@ def saved(path):
 
 def test_figures_of_a_shape(suffice, tmp_path):
     before = torch.get_num_threads()
-    result = suffice("bench", "--shape", "15m", *SHORT, "--json", "out/found.json")
+    result = suffice("bench", "--shape", "15m", *SHORT)
     assert (result.exit_code, result.stderr) == (0, "")
     said = " ".join(result.stdout.split())
     assert said.startswith("15m: ")
@@ -37,7 +39,7 @@ def test_figures_of_a_shape(suffice, tmp_path):
     for words in ("prefill", "decode", "p50", "p90", "p99", "GB/s", "weights", "state", "peak mem"):
         assert words in said
     assert torch.get_num_threads() == before
-    found = json.loads((tmp_path / "out" / "found.json").read_text())
+    found = json.loads(suffice("bench", "--shape", "15m", *SHORT, "--json").stdout)
     assert found["found"]["tokens"] == 4
     assert found["found"]["threads"] == 1
     assert found["asked"] == {"shape": "15m", "bits": None, "memory": "dynamic"}

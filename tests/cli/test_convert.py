@@ -59,7 +59,7 @@ def test_a_model_is_fitted_written_and_reported(suffice, run, tmp_path):
         "to": "mqa,window:9+sinks:2",
         "kind": "approximate",
     }
-    assert suffice("generate", out, "--prompt", "to", "--max-new-tokens", 5).exit_code == 0
+    assert suffice("generate", out, "--prompt", "to", "--tokens", 5).exit_code == 0
     judged = suffice("evaluate", out, "--data", "text.txt", "--limit", 5, "--json", "--quiet")
     assert json.loads(judged.stdout)["items"] == 5
 

@@ -85,7 +85,7 @@ def test_a_device_that_is_not_there_is_refused(suffice, monkeypatch):
 
 def test_unknown_facts_are_named_as_unknown(monkeypatch):
     found = {"cpu": None, "gpu": None, "memory_bytes": None, "cores": 2}
-    monkeypatch.setattr("suffice.cli.doctor.machine_facts", lambda: dict(found))
+    monkeypatch.setattr("suffice.measure.machine.machine_facts", lambda: dict(found))
     told = facts()
     assert told["memory"] == told["cpu"] == "unknown"
     assert told["cores"] == "2"
@@ -95,12 +95,12 @@ def test_unknown_facts_are_named_as_unknown(monkeypatch):
 
 
 def test_the_path_of_linear_maps_is_printed(monkeypatch):
-    monkeypatch.setattr("suffice.cli.doctor.PRESENT", True)
-    monkeypatch.setattr("suffice.cli.doctor.WINS", True)
+    monkeypatch.setattr("suffice.ops.linear.PRESENT", True)
+    monkeypatch.setattr("suffice.ops.linear.WINS", True)
     assert facts()["linear maps"] == "oneDNN for large fp32 products"
-    monkeypatch.setattr("suffice.cli.doctor.WINS", False)
+    monkeypatch.setattr("suffice.ops.linear.WINS", False)
     assert facts()["linear maps"] == "F.linear: MKL is as fast on Intel's processors"
-    monkeypatch.setattr("suffice.cli.doctor.PRESENT", False)
+    monkeypatch.setattr("suffice.ops.linear.PRESENT", False)
     monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda: "AVX2")
     told = "F.linear: the oneDNN path needs AVX-512, this CPU has AVX2"
     assert facts()["linear maps"] == told

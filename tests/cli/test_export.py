@@ -50,10 +50,10 @@ def eager(suffice, path, *words):
 def test_onnx_writes_the_tokens_of_the_model(suffice, made):
     result = suffice("run", made / "run-onnx", "--prompt", PROMPT)
     assert result.exit_code == 0
-    assert result.stdout == eager(suffice, made / "run", "--max-new-tokens", 32)
+    assert result.stdout == eager(suffice, made / "run", "--tokens", 32)
     assert len(result.stdout) == len(PROMPT) + 32 + 1
-    assert result.message.startswith("32 tokens, ")
-    assert result.message.endswith(" tokens/s, onnx")
+    assert result.message.startswith("32 tokens; prompt ")
+    assert result.message.endswith(" tokens/s; onnx")
 
 
 def test_draws_follow_the_seed(suffice, made):
@@ -74,11 +74,11 @@ def test_hf_command_is_printed_and_runs(suffice, made, tmp_path):
     lines = result.stdout.splitlines()
     assert lines[0] == "language model as MistralForCausalLM, weights in float32"
     assert lines[1].split() == [lines[1].split()[0], "kB", "config.json"]
-    assert lines[-2].startswith("largest difference of a logit from the model: ")
-    assert lines[-1] == "export: out"
+    assert lines[-3].startswith("largest difference of a logit from the model: ")
+    assert lines[-2:] == ["export: out", "next: suffice run out --prompt TEXT"]
     result = suffice("run", "out", "--prompt", PROMPT)
-    assert result.stdout == eager(suffice, made / "run", "--max-new-tokens", 32)
-    assert result.message.endswith(" tokens/s, hf")
+    assert result.stdout == eager(suffice, made / "run", "--tokens", 32)
+    assert result.message.endswith(" tokens/s; hf")
 
 
 BLOCKED = """
@@ -104,7 +104,7 @@ def test_it_runs_where_there_is_no_torch(suffice, made):
     words = [sys.executable, "-c", BLOCKED, package, made / "run-onnx", PROMPT]
     done = subprocess.run(words, capture_output=True, text=True, check=False, timeout=120)
     assert done.returncode == 0, done.stderr
-    assert done.stdout == eager(suffice, made / "run", "--max-new-tokens", 32)
+    assert done.stdout == eager(suffice, made / "run", "--tokens", 32)
 
 
 def test_a_long_text_keeps_no_more_than_is_read(made):
@@ -351,5 +351,5 @@ def test_a_published_model_leaves_and_writes_the_same(suffice, tmp_path):
     with torch.no_grad():
         assert (theirs(ids).logits - lm(ids)).abs().max() < 1e-4
     result = suffice("run", "efficient-onnx", "--prompt", "Once upon a time")
-    words = ("--prompt", "Once upon a time", "--temperature", 0, "--max-new-tokens", 32)
+    words = ("--prompt", "Once upon a time", "--temperature", 0, "--tokens", 32)
     assert result.stdout == suffice("generate", "efficient", *words).stdout

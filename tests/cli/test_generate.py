@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from types import SimpleNamespace
 
@@ -23,7 +24,8 @@ from suffice.text import Characters
 TEXT = "to be or not to be"
 SPEC = AttentionSpec(d_model=8, num_heads=2, pattern=Causal())
 # what standard error ends with, and holds nothing else
-LAST = r"\d+ tokens, \d+\.\d tokens/s, steps: (native \(\w+\)|torch \(.+\))\n"
+RATES = r"prompt [\d,]+\.\d tokens/s, decode ([\d,]+\.\d tokens/s|one token, no rate)"
+LAST = rf"\d+ tokens(; {RATES})?; steps: (native \(\w+\)|torch \(.+\))\n"
 
 
 def saved(path, *, seed=1, text=TEXT):
@@ -68,9 +70,7 @@ def written(run, **options):
     ],
 )
 def test_the_text_is_the_librarys(suffice, run, words, options):
-    result = suffice(
-        "generate", "run", "--prompt", "to be", "--max-new-tokens", 20, *map(str, words)
-    )
+    result = suffice("generate", "run", "--prompt", "to be", "--tokens", 20, *map(str, words))
     assert result.exit_code == 0
     assert re.fullmatch(LAST, result.stderr), result.stderr
     assert result.stdout == written(run, **options)
@@ -78,7 +78,7 @@ def test_the_text_is_the_librarys(suffice, run, words, options):
 
 def test_a_draft_changes_no_greedy_text(suffice, run, tmp_path):
     saved(tmp_path / "small", seed=2)
-    words = ("generate", "run", "--prompt", "to be", "--max-new-tokens", 20, "--temperature", 0)
+    words = ("generate", "run", "--prompt", "to be", "--tokens", 20, "--temperature", 0)
     result = suffice(*words, "--draft", "small")
     assert (result.exit_code, result.stdout) == (0, written(run))
     saved(tmp_path / "other", text="another alphabet")
@@ -98,9 +98,9 @@ def test_a_draft_changes_no_greedy_text(suffice, run, tmp_path):
             ("--beams", 2, "--temperature", 0.5),
             "--temperature with --beams 2, which does not sample",
         ),
-        (("--max-new-tokens", 99), "that learned 64"),
-        (("--beams", 0), "beams=0: give at least 1"),
-        (("--memory", "static:9", "--max-new-tokens", 20), "which has 9"),
+        (("--tokens", 0), "--tokens 0: give at least 1"),
+        (("--beams", 0), "--beams 0: give at least 1"),
+        (("--memory", "static:9", "--tokens", 20), "which has 9"),
         (("--impl", "magic"), "unknown impl 'magic'"),
     ],
 )
@@ -111,22 +111,33 @@ def test_refusals(suffice, run, words, said):
     assert result.stdout == ""  # the prompt comes with the first token
 
 
-def test_without_a_number_the_text_goes_as_far_as_the_model(suffice, run, tmp_path):
-    result = suffice("generate", "run", "--prompt", "to be")
+def test_the_context_slides_where_positions_end(suffice, run, tmp_path):
+    result = suffice("generate", "run", "--prompt", "to be", "--tokens", 99)
     assert result.exit_code == 0
-    assert result.stderr.startswith("60 tokens, ")  # the last one of 64 positions is not read
-    assert result.stderr.endswith("; no more positions\n")
+    assert result.stderr.startswith("99 tokens; ")
+    assert result.stderr.endswith("; the context slid: the model has 64 positions\n")
+    assert len(result.stdout) == len("to be") + 99 + 1
+    fits = suffice("generate", "run", "--prompt", "to be", "--tokens", 60)
+    assert fits.stderr.startswith("60 tokens; ")
+    assert "slid" not in fits.stderr
+    assert result.stdout.startswith(fits.stdout.rstrip("\n"))
     limited = suffice("generate", "run", "--prompt", "to be", "--memory", "static:9")
-    assert limited.stderr.startswith("5 tokens, ")
+    assert limited.stderr.startswith("5 tokens; ")
     saved(tmp_path / "small", seed=2)
     drafted = suffice("generate", "run", "--prompt", "to be", "--draft", "small")
-    assert drafted.stderr.startswith("60 tokens, ")
-    requested = suffice("generate", "run", "--prompt", "to be", "--max-new-tokens", 60)
-    assert requested.stderr.startswith("60 tokens, ")
-    assert "no more positions" not in requested.stderr
-    long = suffice("generate", "run", "--prompt", "to be " * 20)
-    assert (long.exit_code, long.stdout) == (2, "")
-    assert "that learned 64" in long.message
+    assert drafted.stderr.startswith("256 tokens; ")
+    long = suffice("generate", "run", "--prompt", "to be " * 20, "--tokens", 3)
+    assert long.exit_code == 0
+
+
+def test_json_has_the_text_and_both_rates(suffice, run):
+    words = ("generate", "run", "--prompt", "to be", "--tokens", 20, "--temperature", 0)
+    plain = suffice(*words, "--quiet")
+    assert plain.stderr == ""
+    record = json.loads(suffice(*words, "--json").stdout)
+    assert record["prompt"] + record["text"] + "\n" == plain.stdout
+    assert (record["tokens"], record["prompt_tokens"], record["slid"]) == (20, 5, False)
+    assert record["prompt_tokens_per_second"] > 0 < record["tokens_per_second"]
 
 
 def test_a_folder_that_is_none(suffice):
@@ -171,7 +182,7 @@ def test_bytes_that_are_no_letter_are_shown_in_the_end():
 
 
 def test_what_a_prompt_goes_on_from(suffice, run):
-    result = suffice("generate", "run", "--max-new-tokens", 3)
+    result = suffice("generate", "run", "--tokens", 3)
     assert result.exit_code == 2
     assert "--prompt is empty and no token begins a text here" in result.message
     marked = SimpleNamespace(begin=None, end=7, encode=list)
@@ -188,7 +199,7 @@ def test_the_end_of_a_document_ends_the_text_and_is_not_shown(suffice, run, monk
     free = generate(lm, [ids], max_new_tokens=20).row(0)[len(ids) :]
     end = free[-1]
     monkeypatch.setattr(Characters, "end", end)
-    words = ("--temperature", 0, "--max-new-tokens", 20)
+    words = ("--temperature", 0, "--tokens", 20)
     result = suffice("generate", "run", "--prompt", "to be", *words)
     assert result.exit_code == 0
     assert re.fullmatch(LAST, result.stderr), result.stderr
@@ -202,7 +213,7 @@ def test_what_generate_refuses_by_itself(run, tmp_path):
 
     saved(tmp_path / "other", text="another alphabet")
     given = {
-        "prompt": "to be", "max_new_tokens": 3, "temperature": 0.0, "top_k": None, "top_p": 1.0,
+        "prompt": "to be", "tokens": 3, "temperature": 0.0, "top_k": None, "top_p": 1.0,
         "min_p": 0.0, "seed": 0, "memory": "dynamic", "quantise_memory": None, "beams": 1,
         "draft": None, "device": "cpu", "impl": "auto",
     }  # fmt: skip
@@ -216,7 +227,7 @@ def test_what_generate_refuses_by_itself(run, tmp_path):
 
 
 def test_the_backend_of_single_tokens_is_printed(suffice, run, request):
-    words = ("generate", "run", "--prompt", "to be", "--max-new-tokens", 9, "--temperature", 0)
+    words = ("generate", "run", "--prompt", "to be", "--tokens", 9, "--temperature", 0)
     texts = set()
     result = suffice(*words, "--impl", "torch")
     assert result.stderr.endswith("steps: torch (asked for)\n")

@@ -56,7 +56,7 @@ def test_a_model_is_healed_written_and_reported(suffice, run, tmp_path):
     assert lm.specs[0].kv_heads == 1
     assert tokenizer.fingerprint == LETTERS.fingerprint
     assert facts["healed"]["change"] == report["healed"]["change"]
-    assert suffice("generate", out, "--prompt", "abc", "--max-new-tokens", 5).exit_code == 0
+    assert suffice("generate", out, "--prompt", "abc", "--tokens", 5).exit_code == 0
     again = suffice(*run)
     assert again.exit_code == 2
     assert "cheap-healed already holds a healing; continue it with --resume" in again.message

@@ -15,6 +15,7 @@ from suffice.cli import reproduce as module
 from suffice.cli import train as training
 from suffice.data.files import digest
 from suffice.errors import ConfigError
+from suffice.measure import evaluation
 from suffice.papers import hellaswag as scores
 from suffice.papers import results as published_module
 from suffice.papers.hellaswag import FILE, read_scored, write_scored
@@ -50,10 +51,10 @@ def small(monkeypatch, tmp_path):
     def lm_recipe(name, *, scale):
         return replace(tiny, name=name, scale=scale)
 
-    monkeypatch.setattr(training, "lm_recipe", lm_recipe)
-    ask = module.evaluate_task
+    monkeypatch.setattr("suffice.recipes.lm_recipe", lm_recipe)
+    ask = evaluation.evaluate_task
     monkeypatch.setattr(
-        module,
+        evaluation,
         "evaluate_task",
         lambda *given, **words: ask(*given, data=str(place / "items.jsonl"), **words),
     )

@@ -5,11 +5,11 @@ from types import SimpleNamespace
 import pytest
 
 from suffice import AttentionSpec, preset
-from suffice.cli.list import GROUPS, axes, group, state
 from suffice.mixing import Alignment
 from suffice.patterns import Causal, Full, PerHead, Window
 from suffice.positions import Rope
 from suffice.presets import PRESETS, takes_length
+from suffice.view.catalogue import GROUPS, axes, group, state
 
 LENGTH = 1024
 

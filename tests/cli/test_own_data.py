@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from suffice.cli.compare import CompareOptions, with_data
+from suffice.cli.compare import CompareOptions
 from suffice.data.files import digest
 from suffice.errors import ConfigError, DataError
 from suffice.measure.plan import read_plan
@@ -40,12 +40,56 @@ def test_a_table_needs_a_file_and_columns_a_table(mine):
         ConfigError, match="--task table: name the .csv, .tsv or .jsonl with --data"
     ):
         CompareOptions(task="table").plan()
-    with pytest.raises(ConfigError, match="--columns a,b: name the table, too, with --data"):
+    with pytest.raises(ConfigError, match="--columns: name the table, too, with --data"):
         CompareOptions(columns="a,b").plan()
-    with pytest.raises(ConfigError, match="--columns a,b: task amazon names its own; leave it out"):
+    with pytest.raises(ConfigError, match="--columns a,b: task amazon has its own; leave it out"):
         CompareOptions(task="amazon", data=mine, columns="a,b").plan()
     with pytest.raises(DataError, match="has no columns 'text' and 'label' but review, stars"):
         CompareOptions(data=mine).plan()
+
+
+def test_parts_and_settings_of_a_table_are_kept(mine, tmp_path):
+    test = tmp_path / "test.csv"
+    test.write_text("review,stars\n" + "".join(f"{s} {n},{s}\n" for n in range(9) for s in "abc"))
+    first = CompareOptions(
+        data=mine,
+        columns="review,stars",
+        test=str(test),
+        validation="0.2",
+        stratify=False,
+        settings={"length": 32, "learning_rate": 3e-4, "d_model": 32},
+    ).plan()
+    options = dict(first.recipe.task_options)
+    assert (options["test"], options["validation"], options["stratify"]) == (
+        str(test),
+        "0.2",
+        False,
+    )
+    assert (options["length"], first.recipe.model.length) == (32, 32)
+    assert (first.recipe.training.learning_rate, first.recipe.model.d_model) == (3e-4, 32)
+    assert first.recipe.title == "mine.csv, 3 classes, 2 blocks, d_model 32, last 32 words"
+    first.claim(tmp_path / "run", resume=False)
+    assert CompareOptions().plan(read_plan(tmp_path / "run")) == first
+    again = CompareOptions(settings={"length": 32}).plan(read_plan(tmp_path / "run"))
+    assert again == first
+    test.write_text(test.read_text() + "a z,a\n")
+    digest.cache_clear()
+    with pytest.raises(ConfigError, match="on other data: .*mine.csv, .*test.csv"):
+        first.claim(tmp_path / "run", resume=True)
+
+
+def test_settings_that_are_none_are_refused(mine):
+    def plan(**settings):
+        return CompareOptions(data=mine, columns="review,stars", settings=settings).plan()
+
+    with pytest.raises(ConfigError, match="unknown setting 'lenght'; did you mean 'length'"):
+        plan(lenght=3)
+    with pytest.raises(ConfigError, match="unknown setting 'num_classes'"):
+        plan(num_classes=3)
+    with pytest.raises(ConfigError, match="d_model"):
+        plan(d_model="wide")
+    with pytest.raises(ConfigError, match="--test: name the table, too, with --data"):
+        CompareOptions(test="0.2").plan()
 
 
 def test_a_table_is_compared(suffice, mine, brief):
@@ -59,7 +103,6 @@ def test_files_of_the_user_become_an_option_of_the_task():
     plan = CompareOptions(recipe="amazon", data="mine.jsonl").plan()
     assert plan.recipe.task_options == (*recipe("amazon").task_options, ("path", "mine.jsonl"))
     assert CompareOptions(recipe="amazon").plan().recipe == recipe("amazon")
-    assert with_data(recipe("digits_vit"), None, None) == recipe("digits_vit")
 
 
 def test_a_resumed_comparison_keeps_its_files(tmp_path, monkeypatch):
@@ -106,5 +149,5 @@ def test_altered_options_of_a_task_are_reported(tmp_path, given):
     content = json.loads((tmp_path / "plan.json").read_text())
     content["recipe"]["task_options"] = given
     (tmp_path / "plan.json").write_text(json.dumps(content))
-    with pytest.raises(DataError, match="plan.json has task_options .* not pairs of names and val"):
+    with pytest.raises(DataError, match="plan.json does not describe recipe digits_vit"):
         CompareOptions().plan(read_plan(tmp_path))

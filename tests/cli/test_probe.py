@@ -162,7 +162,7 @@ def test_models_of_pictures_and_without_tokenizers_are_refused(run, tmp_path, mo
         (Source(model=nn.Identity(), kind="vit"), "run is a vit model"),
         (Source(model=lm, kind="llama"), r"x\.txt cannot be read without a tokenizer"),
     ):
-        monkeypatch.setattr("suffice.cli.probe.open_source", lambda *_, s=source, **__: s)
+        monkeypatch.setattr("suffice.convert.sources.open_source", lambda *_, s=source, **__: s)
         with pytest.raises(ConfigError, match=told):
             probe(Path("run"), data="x.txt", quiet=True, device="cpu")
 
@@ -184,7 +184,7 @@ def finding(**changes):
 
 def test_an_alarm_is_loud(suffice, run, monkeypatch):
     report = Report(findings=(finding(),), seeds=1, quick=True, seconds=1.0)
-    monkeypatch.setattr("suffice.cli.probe.probe_mechanisms", lambda *_, **__: report)
+    monkeypatch.setattr("suffice.probe.probe_mechanisms", lambda *_, **__: report)
     result = suffice("probe", "--mechanisms", "standard", "--quiet")
     assert result.exit_code == 1
     assert "ALARM: 1 of 1 controls succeeded" in result.message

@@ -117,9 +117,9 @@ def test_no_words_show_the_commands(suffice):
         (["comprae"], "No such command 'comprae'. Did you mean 'compare'?"),
         (
             ["compare", "--sead", "3"],
-            "No such option: --sead (Possible options: --heads, --scale",
+            "No such option: --sead (Possible options: --heads, --seeds",
         ),
-        (["compare", "--seeds", "few"], "Invalid value for '--seeds'"),
+        (["compare", "--seeds", "few"], "--seeds few: give a number such as 5"),
         (["compare", "--out"], "Option '--out' requires an argument"),
         (["compare", "digits"], "Got unexpected extra argument(s) (digits)"),
         (["show"], "Missing argument 'mechanism'"),
@@ -149,7 +149,7 @@ def test_ctrl_c_anywhere_ends_with_130(suffice, monkeypatch):
     def press(*_):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("suffice.cli.list._row", press)
+    monkeypatch.setattr("suffice.cli.list.catalogue", press)
     result = suffice("list")
     assert (result.exit_code, result.message, result.stdout) == (130, "interrupted.", "")
 
@@ -179,7 +179,7 @@ def test_other_processes_wait_so_that_the_first_one_speaks(suffice, monkeypatch)
     def refuse(*_):
         raise ConfigError("not so.")
 
-    monkeypatch.setattr("suffice.cli.list._row", refuse)
+    monkeypatch.setattr("suffice.cli.list.catalogue", refuse)
     result = suffice("list")
     assert (result.exit_code, result.stderr, waited) == (2, "error: not so.\n", [])
     second(monkeypatch)
@@ -191,7 +191,7 @@ def test_other_processes_say_nothing_when_all_are_interrupted(suffice, monkeypat
     def press(*_):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("suffice.cli.list._row", press)
+    monkeypatch.setattr("suffice.cli.list.catalogue", press)
     monkeypatch.setattr(cli.time, "sleep", pytest.fail)
     second(monkeypatch)
     result = suffice("list")
@@ -202,7 +202,7 @@ def test_a_bug_is_not_hidden(suffice, monkeypatch):
     def bug(*_):
         raise ZeroDivisionError("a bug")
 
-    monkeypatch.setattr("suffice.cli.list._row", bug)
+    monkeypatch.setattr("suffice.cli.list.catalogue", bug)
     with pytest.raises(ZeroDivisionError, match="a bug"):
         suffice("list")
 
@@ -211,6 +211,6 @@ def test_a_message_is_printed_as_it_is(suffice, monkeypatch):
     def refuse(*_):
         raise ConfigError(f"[red]{'long ' * 40}[/red]")
 
-    monkeypatch.setattr("suffice.cli.list._row", refuse)
+    monkeypatch.setattr("suffice.cli.list.catalogue", refuse)
     result = suffice("list")
     assert result.stderr == f"error: [red]{'long ' * 40}[/red]\n"

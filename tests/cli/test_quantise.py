@@ -52,10 +52,7 @@ def test_a_packed_model_is_written_and_reported(suffice, run, tmp_path, bits):
     assert report["bits"] == bits
     assert report["speed"]["threads"] == torch.get_num_threads()
     assert report["change"]["tokens"] > 50
-    assert (
-        suffice("generate", f"run-{bits}bit", "--prompt", "to", "--max-new-tokens", 5).exit_code
-        == 0
-    )
+    assert suffice("generate", f"run-{bits}bit", "--prompt", "to", "--tokens", 5).exit_code == 0
     judged = suffice("evaluate", f"run-{bits}bit", "--data", "text.txt", "--limit", 5, "--json")
     assert json.loads(judged.stdout)["items"] == 5
 
@@ -75,7 +72,7 @@ def test_options(suffice, run, tmp_path):
 
 def test_slower_decode_is_said(suffice, run, monkeypatch):
     rates = iter([100.0, 80.0])
-    monkeypatch.setattr("suffice.cli.quantise.tokens_per_second", lambda _lm: next(rates))
+    monkeypatch.setattr("suffice.quantise.report.tokens_per_second", lambda _lm: next(rates))
     result = suffice("quantise", "run", "--quiet", "--calibration", "none")
     assert (
         "packed weights decode slower than the weights before here: 80 against 100" in result.stdout
@@ -100,7 +97,7 @@ def test_what_is_wrong_is_said_in_a_sentence(suffice, run, tmp_path, monkeypatch
     assert group.count("group=6 for 16 inputs in 8 bits: give a multiple of 4") == 1
     assert "(embedding.tokens: group=6 for 16" in group
     assert "there is no corpus at no/where" in refused("run", "--calibration", "no/where")
-    assert "holds no language model" in refused("elsewhere")
+    assert "holds no model" in refused("elsewhere")
     suffice("quantise", "run", "--quiet", "--calibration", "none")
     assert "packed already" in refused("run-8bit", "--out", "again")
     (tmp_path / "taken" / "quantise.json").mkdir(parents=True)

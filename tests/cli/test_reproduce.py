@@ -37,7 +37,6 @@ def small(monkeypatch, tmp_path):
     """Let the registry be a few small tables and the published results an empty folder."""
     made = {found.name: found for found in (TINY, SUMMARY, DRAWN, TIMES)}
     monkeypatch.setattr(tables, "TABLES", made)
-    monkeypatch.setattr(reproduced, "TABLES", made)
     (tmp_path / "pyproject.toml").touch()
 
     def path_of(store):
@@ -59,7 +58,7 @@ def ran(monkeypatch):
         fill(folder, [found[key] for key in keys])
         return keys
 
-    monkeypatch.setattr(reproduced, "run_cells", run_cells)
+    monkeypatch.setattr("suffice.papers.jobs.run_cells", run_cells)
     return asked
 
 
@@ -81,7 +80,7 @@ def test_without_a_table_they_are_listed(suffice):
 
 
 def test_a_recipe_that_is_not_there_is_listed_so(suffice, monkeypatch):
-    monkeypatch.setitem(reproduced.TABLES, "tiny", replace(TINY, recipe="nowhere"))
+    monkeypatch.setitem(tables.TABLES, "tiny", replace(TINY, recipe="nowhere"))
     assert "recipe nowhere is not there yet" in suffice("reproduce").stdout
 
 
@@ -177,8 +176,8 @@ def test_a_summary_shows_its_parts_at_their_highest_heads(suffice, ran):
 
 def test_times_are_shown_taken_and_published(suffice, monkeypatch, tmp_path):
     taken = []
-    monkeypatch.setattr(reproduced.edge, "run_edge", lambda *given, console: taken.append(given))
-    monkeypatch.setattr(reproduced.edge, "finished", lambda *given: Edge(groups=(FOUR,)))
+    monkeypatch.setattr("suffice.papers.edge.run_edge", lambda *given, console: taken.append(given))
+    monkeypatch.setattr("suffice.papers.edge.finished", lambda *given: Edge(groups=(FOUR,)))
     result = suffice("reproduce", "times", "--no-report")
     assert (result.exit_code, taken) == (0, [])
     assert "1.5 (3)" in result.stdout
@@ -195,13 +194,13 @@ def test_times_are_shown_taken_and_published(suffice, monkeypatch, tmp_path):
 
 def test_flops_and_evidence_have_writers(suffice, monkeypatch):
     monkeypatch.setattr(
-        "suffice.cli.reproduce.flops", lambda folder, console: console.print(f"into {folder}")
+        "suffice.papers.flops.flops", lambda folder, console: console.print(f"into {folder}")
     )
     result = suffice("reproduce", "flops")
     assert result.stdout == "into runs/reproduce/flops\nfigures: runs/reproduce/flops\n"
-    monkeypatch.setattr("suffice.cli.reproduce.page", lambda: "the page\n")
+    monkeypatch.setattr("suffice.papers.evidence.page", lambda: "the page\n")
     assert suffice("reproduce", "evidence").stdout == "the page\n"
-    monkeypatch.setattr("suffice.cli.reproduce.write_page", lambda: "evidence.md")
+    monkeypatch.setattr("suffice.papers.evidence.write_page", lambda: "evidence.md")
     assert suffice("reproduce", "evidence", "--publish").stderr == "written: evidence.md\n"
 
 
@@ -217,7 +216,7 @@ def test_ctrl_c_says_that_finished_cells_are_kept(suffice, monkeypatch):
     def interrupt(*_, **__):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(reproduced, "run_cells", interrupt)
+    monkeypatch.setattr("suffice.papers.jobs.run_cells", interrupt)
     result = suffice("reproduce", "tiny", "--run")
     assert result.exit_code == 130
     assert "interrupted. Finished cells are kept; the same command resumes" in result.message
@@ -292,7 +291,7 @@ def test_files_of_the_user_have_results_of_their_own(suffice, monkeypatch, tmp_p
     def run_cells(plan, keys, folder, means, *, console, command):
         asked.append((dict(plan.recipe.task_options)["path"], folder, len(keys)))
 
-    monkeypatch.setattr(reproduced, "run_cells", run_cells)
+    monkeypatch.setattr("suffice.papers.jobs.run_cells", run_cells)
     path = tmp_path / "my reviews.jsonl"
     path.write_text("{}\n")
     result = suffice("reproduce", "own", "--data", "my reviews.jsonl", "--quiet")

@@ -8,7 +8,6 @@ import pytest
 import torch
 
 from suffice import preset
-from suffice.cli import train as module
 from suffice.cli.train import _sample_or_reason, sample_text
 from suffice.errors import ConfigError
 from suffice.generate import generate
@@ -45,7 +44,7 @@ def test_a_sample_begins_as_a_document_does_and_hides_its_ends(monkeypatch, begi
         assert options["max_new_tokens"] + len(tokens[0]) <= 9
         return generate(lm, tokens, **options)
 
-    monkeypatch.setattr(module, "generate_tokens", watched)
+    monkeypatch.setattr("suffice.generate.sliding.generate", watched)
     told = sample_text(model(), letters, tokens=60)
     assert starts[0] == first
     assert [len(one) for one in starts[1:-1]] == [4] * len(starts[1:-1])
@@ -64,7 +63,7 @@ def test_a_model_that_cannot_generate_is_refused(tmp_path, monkeypatch):
         raise ConfigError("it cannot stream; train another.")
 
     models.save(tmp_path, model(), Characters("abcdefghij\nk"))
-    monkeypatch.setattr(module, "generate_tokens", refuse)
+    monkeypatch.setattr("suffice.generate.sliding.generate", refuse)
     made = SimpleNamespace(
         options=SimpleNamespace(device=None),
         folder=tmp_path,

@@ -242,7 +242,7 @@ def test_ctrl_c_is_an_error_that_says_how_to_go_on(run, tmp_path, monkeypatch):
         raise KeyboardInterrupt
 
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("suffice.cli.search.search_plan", stopped)
+    monkeypatch.setattr("suffice.convert.search.search", stopped)
     out = tmp_path / "plan.json"
     with pytest.raises(Stopped, match="interrupted. Finished work is kept. Resume with"):
         search(Path("run"), "state<=50%", out=out, tokens=500, options="gqa:2", quiet=True)

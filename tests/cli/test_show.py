@@ -95,10 +95,11 @@ def test_heads_that_differ_are_drawn_side_by_side(suffice):
 
 
 def test_a_terminal_of_ascii_gets_letters(suffice, monkeypatch):
-    monkeypatch.setattr("suffice.cli.show._knows_blocks", lambda console: False)
+    monkeypatch.setattr("suffice.cli.show._knows", lambda console, words: words.isascii())
     result = suffice("show", "longformer").stdout
     assert result.isascii()
     assert "\n  G  Global(tokens=1): " in result
+    assert "softmax(q k^T / sqrt d) v over Window | Global" in " ".join(result.split())
 
 
 @pytest.mark.parametrize(
@@ -149,6 +150,20 @@ def test_pictures_are_written_and_named(suffice, tmp_path):
     assert "\nGlobal(tokens=1): " in drawn.replace(">", "\n")
 
 
+def test_the_data_flow_is_told_and_drawn(suffice, tmp_path):
+    result = suffice("show", "gqa", "--flow", "g.svg")
+    assert "keys x -> W_K 256 × 128 [cached] -> 2 heads, each read by 2" in words(result.stdout)
+    assert result.stdout.endswith("picture: g.svg\n")
+    assert (tmp_path / "g.svg").read_text().startswith("<svg ")
+    assert suffice("show", "gqa", "--flow", "g.png").exit_code == 2
+
+
+def test_segments_are_drawn_at_least_three_times(suffice):
+    result = suffice("show", "infini", "--set", "segment=16", "--length", 8, "--causal")
+    assert "Queries down, keys across; a cell stands for 2 x 2 pairs" in words(result.stdout)
+    assert "408 of 2,304 pairs visible" in words(result.stdout)  # three triangles of 16
+
+
 def test_json_stays_json_beside_a_picture(suffice, tmp_path):
     result = suffice("show", "longformer", "--json", "--svg", "l.svg")
     assert AttentionSpec.from_json(json.loads(result.stdout)) == spec_of("longformer")
@@ -171,7 +186,7 @@ def test_sizes_are_options(suffice):
     )
     assert "parameters 3,168 (0.75x standard)" in words(result.stdout)
     assert "one sample of 32 tokens" in result.stdout
-    assert "op plan for 7 of 32 tokens" in result.stdout
+    assert "op plan for a batch of 7 inputs of 32 tokens" in result.stdout
     assert "length=32" in result.stdout
 
 

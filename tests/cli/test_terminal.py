@@ -5,8 +5,9 @@ import io
 import pytest
 from rich.console import Console
 
-from suffice.cli.terminal import describe, print_paragraph
+from suffice.cli.terminal import print_paragraph
 from suffice.presets import PRESETS
+from suffice.view.catalogue import describe
 
 
 def sample():

@@ -342,12 +342,10 @@ def test_a_path_may_be_absolute_and_the_test_part_be_called_test(pictures: Path,
 
 
 def test_a_folder_that_is_not_there_is_refused(pictures: Path):
-    message = (
-        "there is no folder vision/other with a folder train in it; put train and val, each with"
-    )
+    message = "there is no folder vision/other; give one with a folder of images for each class"
     with pytest.raises(DataError, match=message):
         load("image_folder", path="vision/other")
-    with pytest.raises(DataError, match="there is no folder /nowhere/at/all with a folder train"):
+    with pytest.raises(DataError, match="there is no folder /nowhere/at/all; give one"):
         load("image_folder", path="/nowhere/at/all")
 
 

@@ -8,11 +8,13 @@ import json
 import pytest
 
 from suffice.data import load
-from suffice.data.reviews import part_of, words
-from suffice.data.table import classes
+from suffice.data.survey import survey
+from suffice.data.table import read_files
 from suffice.errors import ConfigError, DataError
 
 TEXTS = [f"word{number} {'good' if number % 2 else 'bad'}" for number in range(60)]
+RICH = [f"ten{n // 10} unit{n % 10} {'good' if n % 2 else 'bad'}" for n in range(60)]
+"""Texts whose words are all known: most of them are in the training rows."""
 LABELS = ["yes" if number % 2 else "no" for number in range(60)]
 
 
@@ -24,6 +26,10 @@ def csv_of(path, rows, header="text,label"):
 @pytest.fixture
 def table(tmp_path):
     return csv_of(tmp_path / "mine.csv", rows=list(zip(TEXTS, LABELS, strict=True)))
+
+
+def classes(path):
+    return list(read_files(path).classes)
 
 
 def read(dataset):
@@ -42,18 +48,92 @@ def read(dataset):
     }
 
 
-def test_every_row_is_in_the_part_of_its_text(table):
+def test_every_part_has_its_share_of_each_class(table):
     dataset = load("table", path=table, length=4)
     assert (dataset.num_classes, dataset.title) == (2, "mine.csv, 2 classes, last 4 words")
+    assert dataset.class_names == ("no", "yes")
     result = read(dataset)
-    for part, rows in result.items():
-        expected = [n for n, text in enumerate(TEXTS) if part_of(text) == part]
-        assert [label for _, label in rows] == [n % 2 for n in expected]
-        assert rows
-    train = [text for text in TEXTS if part_of(text) == "train"]
-    assert [text for text, _ in result["train"]] == [" ".join(words(text)) for text in train]
+    counts = {
+        part: [[n for _, n in rows].count(c) for c in (0, 1)] for part, rows in result.items()
+    }
+    assert counts == {"train": [24, 24], "validation": [3, 3], "test": [3, 3]}
     assert dataset.train.valid.sum(dim=1).unique().tolist() == [3]
     assert dataset.scores == ("balanced_accuracy",)
+
+
+def test_further_rows_move_no_other_without_strata(tmp_path):
+    rows = list(zip(RICH, LABELS, strict=True))
+    short = csv_of(tmp_path / "few.csv", rows=rows)
+    more = [*rows, *((f"new {n}", "no") for n in range(40))]
+    longer = csv_of(tmp_path / "more.csv", rows=more)
+    few, many = (load("table", path=path, stratify=False, test=0.3) for path in (short, longer))
+    place = {text: part for part, rows in read(few).items() for text, _ in rows}
+    again = {text: part for part, rows in read(many).items() for text, _ in rows}
+    assert set(place) == set(RICH)
+    assert all(again[text] == part for text, part in place.items())
+
+
+def test_equal_texts_are_in_one_part(tmp_path):
+    rows = [(text, label) for text, label in zip(RICH, LABELS, strict=True) for _ in range(3)]
+    facts = survey(load("table", path=csv_of(tmp_path / "x.csv", rows=rows)))
+    assert facts.repeated == {"train": 96, "validation": 12, "test": 12}
+    assert facts.overlap == {"validation": 0, "test": 0}
+
+
+def test_files_of_their_own_are_the_test_and_the_validation(tmp_path, table):
+    test = csv_of(tmp_path / "t.csv", rows=[("quite good", "yes"), (TEXTS[0], "no")])
+    dataset = load("table", path=table, test=test, validation=0.2)
+    assert dataset.test.labels.tolist() == [1, 0]
+    assert len(dataset.validation) == 12
+    assert TEXTS[0] not in [text for text, _ in read(dataset)["train"]]
+    assert dataset.notes == (
+        "1 rows whose text is in the file for test or validation were left out of the training",
+    )
+    strange = csv_of(tmp_path / "s.csv", rows=[("quite good", "maybe")])
+    with pytest.raises(DataError, match="for test has the class 'maybe', which no row of"):
+        load("table", path=table, test=strange)
+    with pytest.raises(ConfigError, match="validation=1; give a share between 0 and 1, or a file"):
+        load("table", path=table, validation=1.0)
+    with pytest.raises(ConfigError, match="take 110% of the rows"):
+        load("table", path=table, validation=0.5, test="0.6")
+
+
+@pytest.mark.parametrize("delimiter", [",", ";", "\t", "|"])
+def test_delimiters_are_read_off_the_first_line(tmp_path, delimiter):
+    lines = [f'"a text; of, many|kinds\t{n}"{delimiter}{n % 2}' for n in range(40)]
+    path = tmp_path / "x.csv"
+    path.write_text("\n".join([f"text{delimiter}label", *lines]))
+    assert classes(str(path)) == ["0", "1"]
+
+
+def test_names_of_columns_may_hold_commas(tmp_path):
+    rows = list(zip(TEXTS, LABELS, strict=True))
+    path = csv_of(tmp_path / "x.csv", rows=rows, header='"review, in full",stars')
+    for columns in ("review, in full,stars", '"review, in full",stars'):
+        assert read_files(path, columns).columns == ("review, in full", "stars")
+    with pytest.raises(DataError, match='by --columns, such as "review, in full,stars"'):
+        load("table", path=path)
+
+
+def test_quantities_and_lists_of_labels_are_refused(tmp_path):
+    def refused(labels, match):
+        path = csv_of(tmp_path / "x.csv", rows=list(zip(TEXTS, labels, strict=True)))
+        with pytest.raises(DataError, match=match):
+            load("table", path=path)
+
+    refused([f"{n / 7:.3f}" for n in range(60)], "60 different numbers .*regression")
+    refused([str(n // 2 * 10) for n in range(60)], "30 different numbers .*regression")
+    refused([("a;b", "b", "a;b;c", "c")[n % 4] for n in range(60)], r"several labels .*multi-label")
+    objects = [json.dumps({"text": text, "label": ["a", "b"]}) for text in TEXTS]
+    (tmp_path / "x.jsonl").write_text("\n".join(objects))
+    with pytest.raises(DataError, match="several labels of a row, such as .*multi-label"):
+        load("table", path=str(tmp_path / "x.jsonl"))
+    halves = csv_of(tmp_path / "h.csv", rows=[(t, f"{n % 9 / 2}") for n, t in enumerate(TEXTS)])
+    assert len(classes(halves)) == 9  # half stars are classes
+    named = csv_of(
+        tmp_path / "n.csv", rows=[(t, ("Books; Music", "Toys")[n % 2]) for n, t in enumerate(TEXTS)]
+    )
+    assert classes(named) == ["Books; Music", "Toys"]
 
 
 def test_all_forms_give_the_same(tmp_path, table):
@@ -150,11 +230,12 @@ def test_rows_limits_the_training_rows(table):
         ("a.tsv", "text\tlabel\ttext\na\t1\tb\n", "several columns 'text'; name each but once"),
         ("a.jsonl", '{"text": "a", "label": NaN}', "row 1, has a text and no label"),
         ("a.jsonl", '{"text": "a"', "line 1, is not JSON"),
-        ("a.jsonl", "[1]", "has no columns 'text' and 'label' but none"),
+        ("a.jsonl", "[1]", "line 1, is no object of JSON"),
         ("a.jsonl", '{"text": "a"}', "has no columns 'text' and 'label' but text;"),
         ("a.csv", "text,label\na,1\nb,2\n", "'label' holds 2 different values in 2 rows"),
         ("a.csv", "text,label\na,1\nb,1\n", "'label' holds 1 different values in 2 rows"),
         ("a.csv", "text,label\n" + "good,1\nfine,0\n" * 5, "holds no row for validation; give a f"),
+        ("a.jsonl", '{"text": "a", "label": 1}\n{"text": "a"}', "row 2, has no columns"),
     ],
 )
 def test_a_table_that_is_none_is_refused(tmp_path, name, content, said):

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from docs import build
-from suffice.presets import PRESETS
+from suffice.presets import PRESETS, TITLES
 from suffice.spec import AXES
 
 DOCS = Path(build.__file__).resolve().parent
@@ -24,7 +24,7 @@ def is_generated(name, path):
     """Return whether a file is marked as generated, or lies where all files are."""
     if name.endswith(".md"):
         return build.MADE in path.read_text()
-    return name in build.DRAWINGS or name.startswith("mechanisms/")
+    return name in build.DRAWINGS or name.startswith(("mechanisms/", "examples/"))
 
 
 def test_pages_are_up_to_date(tmp_path):
@@ -42,7 +42,8 @@ def test_pages_are_up_to_date(tmp_path):
 def test_page_of_mechanism_is_complete(name):
     page = (DOCS / "mechanisms" / f"{name}.md").read_text()
     for part in (
-        f"# {name}\n",
+        f"# {TITLES[name]}\n",
+        f"]({name}-flow.svg)",
         "Choose it",
         "**Cost.** ",
         "**Source.** ",
@@ -65,5 +66,6 @@ def test_every_axis_value_is_listed():
 
 @pytest.mark.parametrize("path", sorted(DOCS.rglob("*.md")), ids=lambda path: path.name)
 def test_links_resolve(path):
-    for link in re.findall(r"\]\(([^)#]+)\)", path.read_text()):
+    prose = re.sub(r"^```.*?^```", "", path.read_text(), flags=re.MULTILINE | re.DOTALL)
+    for link in re.findall(r"\]\(([^)#]+)\)", prose):
         assert link.startswith("https://") or (path.parent / link).is_file(), link

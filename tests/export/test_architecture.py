@@ -175,9 +175,12 @@ def test_a_folder_of_a_classifier_is_opened(tmp_path):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda c: c["specs"].pop(), "config.json does not describe the image classifier"),
-        (lambda c: c.pop("model"), "config.json does not describe the image classifier"),
-        (lambda c: c.update(more=1), "was written with another config.json than the one beside"),
+        (lambda c: c["specs"].pop(), "the sizes and specs do not fit each other"),
+        (
+            lambda c: c.pop("model"),
+            "config.json does not describe a model of kind 'image classifier'",
+        ),
+        (lambda c: c["specs"][0].update(num_heads=1), "was written with another config.json than"),
     ],
 )
 def test_a_folder_of_a_classifier_that_does_not_fit(change, message, tmp_path):

@@ -14,12 +14,10 @@ from suffice import AttentionSpec
 from suffice.errors import ConfigError
 from suffice.generate import Greedy, Sample, generate
 from suffice.generate.decoding import prefill_chunk
-from suffice.generate.generate import token_budget
 from suffice.kernels import Elu
 from suffice.memory import Dynamic, Quantised, Rolling, Static
 from suffice.mixing import Alignment
 from suffice.patterns import Causal, Window
-from suffice.positions import Rope
 from suffice.presets import preset
 from tests.generate.models import PROMPTS, SPEC, free_run, model
 
@@ -247,21 +245,13 @@ def test_sampling_options_of_wrong_types(field):
         Greedy(repetition_penalty="1")
 
 
-def test_the_token_budget_is_what_can_be_written():
-    assert token_budget(model(), Dynamic(), 60) == 5
-    assert token_budget(model(), Static(9), 4) == 6
-    assert token_budget(model(), Dynamic(), 99) == 0
-    turning = model(positions="none")
-    assert turning.specs[0].position == Rope()
-    assert token_budget(turning, Dynamic(), 60) is None
+def test_texts_end_where_positions_do():
     aligned = preset("super_attention", SPEC.d_model, 4, length=64, causal=True)
-    assert token_budget(model(aligned, positions="none"), Dynamic(), 60) == 5
-    for prompt, lm in ((60, model()), (60, model(aligned, positions="none"))):
-        end = token_budget(lm, Dynamic(), prompt)
+    for lm in (model(), model(aligned, positions="none")):
         row = [list(range(20)) * 3]
-        assert len(generate(lm, row, max_new_tokens=end).row(0)) == 65
+        assert len(generate(lm, row, max_new_tokens=5).row(0)) == 65
         with pytest.raises(ConfigError, match="need 65 positions"):
-            generate(lm, row, max_new_tokens=end + 1)
+            generate(lm, row, max_new_tokens=6)
 
 
 def test_numpy_integers_are_accepted():

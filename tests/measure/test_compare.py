@@ -19,10 +19,10 @@ from suffice.measure.plan import Plan, run_folder
 from suffice.measure.results import cell_path, read_cell, read_results
 from suffice.measure.training import CellFiles, typical
 from suffice.models import ClassifierConfig, LMConfig, ViT, ViTConfig
+from suffice.models import folder as folder_of_model
 from suffice.progress import Display
 from suffice.recipes import Recipe
-from suffice.train import Interrupted, Training, evaluate, load_model_into
-from suffice.train import load as read_tensors
+from suffice.train import Interrupted, Training, evaluate
 
 TINY = Recipe(
     name="tiny",
@@ -105,9 +105,25 @@ def test_every_cell_is_trained_and_written(whole):
         "plan.json",
         "results.json",
         *(f"cells/{stem}.json" for stem in stems),
-        *(f"models/{stem}.safetensors" for stem in stems),
+        *(f"answers/{stem}.safetensors" for stem in stems),
+        *(
+            f"models/{stem}/{name}"
+            for stem in stems
+            for name in ("config.json", "model.safetensors", "preprocessor_config.json")
+        ),
     }
     assert list((folder / "checkpoints").iterdir()) == []
+
+
+def test_the_answers_are_kept_by_row_and_add_up(whole):
+    folder, results, _ = whole
+    rows = read_results(folder / "results.json").rows
+    assert set(rows) == {cell.key for cell in results.cells}
+    for cell in results.cells:
+        answers = rows[cell.key]
+        assert answers.right.mean() == pytest.approx(cell.test_accuracy, abs=1e-12)
+        assert answers.loss.mean() == pytest.approx(cell.test_loss, rel=1e-5)
+        assert (answers.predicted == answers.label).tolist() == (answers.right == 1).tolist()
 
 
 def test_the_results_tell_what_ran(whole):
@@ -131,8 +147,8 @@ def test_a_model_on_disk_is_the_one_that_was_scored(whole):
     dataset = load("digits")
     for cell in results.cells[:2]:
         path = CellFiles(folder, cell_path(folder, *cell.key).stem).model
-        model = TINY.build(cell.mechanism, 2)
-        load_model_into(path, model)
+        stored = folder_of_model.read(path)
+        model = stored.model
         score = evaluate(model, dataset, dataset.test)
         assert (score.loss, score.accuracy, score.top5) == (
             cell.test_loss,
@@ -142,15 +158,21 @@ def test_a_model_on_disk_is_the_one_that_was_scored(whole):
         train = evaluate(model, dataset, dataset.train)
         assert (train.loss, train.accuracy) == (cell.train_loss, cell.train_accuracy)
         assert sum(p.numel() for p in model.parameters()) == cell.parameters_model
-        _, facts = read_tensors(path)
-        specs = [spec.to_json() for spec in TINY.specs(cell.mechanism, 2)]
-        assert facts["config"]["specs"] == specs
-        assert facts["config"]["recipe"]["training"]["epochs"] == 2
+        assert [block.attention.spec for block in model.blocks] == TINY.specs(cell.mechanism, 2)
+        assert stored.facts["recipe"]["training"]["epochs"] == 2
+        assert stored.facts["classes"] == [str(digit) for digit in range(10)]
 
 
 def test_progress_is_shown_unless_quiet(whole, tmp_path):
     folder, results, told = whole
-    assert told == "timing the forward passes side by side\n"
+    lines = told.splitlines()
+    assert lines[0] == f"data: {TINY.title}"
+    finished = [line for line in lines if ": test accuracy " in line]
+    assert [line.partition(":")[0] for line in finished] == [
+        f"{name} heads {heads} seed {seed}" for name, heads, seed in plan().cells
+    ]
+    assert sum(line.startswith("after two seeds: ") for line in lines) == 1
+    assert lines[-1] == "timing the forward passes side by side"
     again, told = run(folder, resume=True, quiet=True)
     assert told == ""
     assert again.cells == results.cells
@@ -278,17 +300,35 @@ def test_a_comparison_over_answers(tmp_path):
     results, _ = run(tmp_path, plan(recipe=recipe, mechanisms=("standard", "linear"), seeds=1))
     assert (results.answers, results.chance) == (3.0, 1 / 3)
     assert read_results(tmp_path / "results.json") == results
-    dataset, model = load("mqar", **dict(options)), recipe.build("linear", 2)
-    cell = results.cells[1]
-    load_model_into(CellFiles(tmp_path, cell_path(tmp_path, *cell.key).stem).model, model)
+    dataset, cell = load("mqar", **dict(options)), results.cells[1]
+    place = CellFiles(tmp_path, cell_path(tmp_path, *cell.key).stem).model
+    model = folder_of_model.read(place).model
     logits = model(dataset.test.inputs)[:, 6:].flatten(0, 1)
     labels = dataset.test.labels[:, 6:].flatten()
     right = (logits.argmax(dim=1) == labels).sum().item()
     assert cell.test_accuracy == right / (1_024 * 3)
+    answers = read_results(tmp_path / "results.json").rows[cell.key]
+    assert not answers.by_row
+    assert answers.right.sum() / answers.asked.sum() == pytest.approx(cell.test_accuracy, rel=1e-12)
+    assert answers.loss.sum() / answers.asked.sum() == pytest.approx(cell.test_loss, rel=1e-5)
     assert cell.test_loss == pytest.approx(
         torch.nn.functional.cross_entropy(logits, labels).item(), rel=1e-5
     )
     assert [speed.batch_size for speed in results.speeds] == [256, 256]
+
+
+# shares of a cluster
+
+
+def test_shares_are_trained_apart_and_merged_by_reading(whole, tmp_path):
+    for share in ((2, 3), (1, 3)):
+        claim(plan(), tmp_path, resume=True)
+        results, _ = run(tmp_path, share=share, quiet=True)
+        assert results is None
+    written = [cell_path(tmp_path, *key).exists() for key in plan().cells]
+    assert written == [True, True, False, True]
+    results, _ = run(tmp_path, resume=True, quiet=True)
+    assert timeless(results.cells) == timeless(whole[1].cells)
 
 
 # interruption

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from suffice.measure import machine
-from suffice.measure.machine import machine_facts, software_versions, source_commit
+from suffice.measure.machine import EnergyMeter, machine_facts, software_versions, source_commit
 
 needs_git = pytest.mark.skipif(shutil.which("git") is None, reason="git is not installed")
 
@@ -124,3 +124,25 @@ def test_no_checkout_or_no_git_gives_none(tmp_path, monkeypatch):
     assert source_commit(tmp_path / "absent") is None
     monkeypatch.setenv("PATH", "")
     assert source_commit(tmp_path) is None
+
+
+def counter(folder, name: str, energy: int) -> None:
+    place = folder / name
+    place.mkdir(exist_ok=True)
+    (place / "energy_uj").write_text(str(energy))
+    (place / "max_energy_range_uj").write_text("1000000000")
+
+
+def test_energy_is_summed_over_packages_and_past_the_end_of_a_counter(tmp_path):
+    for name, energy in (("intel-rapl:0", 5_000_000), ("intel-rapl:1", 999_000_000)):
+        counter(tmp_path, name, energy)
+    counter(tmp_path, "intel-rapl:0:0", 1)  # a part of package 0
+    meter = EnergyMeter(tmp_path)
+    for name, energy in (("intel-rapl:0", 7_000_000), ("intel-rapl:1", 1_000_000)):
+        counter(tmp_path, name, energy)
+    counter(tmp_path, "intel-rapl:0:0", 900)
+    assert meter.joules() == pytest.approx(2.0 + 2.0)
+
+
+def test_a_machine_without_counters_tells_no_energy(tmp_path):
+    assert EnergyMeter(tmp_path).joules() is None

@@ -3,10 +3,13 @@ from __future__ import annotations
 from dataclasses import replace
 from io import StringIO
 
+import numpy as np
 import pytest
 from rich.console import Console
 
+from suffice.data.survey import Survey
 from suffice.errors import ConfigError, DataError
+from suffice.measure.answers import Answers
 from suffice.measure.report.tables import build_rows, print_report, scaled, seconds, size, tables
 from suffice.measure.results import Cell, Results, Speed, read_cell, write_cell
 from suffice.measure.sentence import notes, sentence
@@ -24,7 +27,10 @@ def rows_of(results):
 
 
 def sheets_of(results):
-    return tables(results, judge(results), paper_rows(results.task, results.recipe))
+    """Return the tables, that of the training split first; what training costs has its own test."""
+    sheets = tables(results, judge(results), paper_rows(results.task, results.recipe))
+    sheets = [sheet for sheet in sheets if not sheet.title.startswith("Cost to ")]
+    return sorted(sheets, key=lambda sheet: not sheet.title.startswith("Quality, train"))
 
 
 def test_one_row_per_mechanism_grouped_by_rising_heads():
@@ -92,7 +98,7 @@ def test_the_quality_table_says_what_was_measured():
 def test_the_quality_table_says_when_rows_ask_for_several_answers():
     train, quality, *_ = sheets_of(from_accuracies({"standard": BASE, "a": BASE}, answers=8.0))
     for sheet in (train, quality):
-        assert sheet.caption.startswith("Mean over 5 seeds; accuracies in percent of answers; sd")
+        assert sheet.caption.startswith("Mean over 5 seeds; accuracies in percent of answers; ")
 
 
 def test_paper_lines_stand_below_ours():
@@ -103,7 +109,7 @@ def test_paper_lines_stand_below_ours():
         "mechanism": "paper",
         "heads": "",
         "test acc ± sd": "98.62",
-        "95% CI": "",
+        "each seed": "",
         "test loss": "0.051",
     }
     assert train.lines[7].cells == ("paper", "", "96.96", "0.112")
@@ -117,7 +123,7 @@ def test_top5_has_a_column_in_both_tables():
     results = realistic(heads=(4,), seeds=2, top5=True, task="cifar100", recipe="c")
     train, test, *_ = sheets_of(results)
     assert train.columns[2:] == ("train acc", "train loss", "train top-5")
-    assert test.columns[2:] == ("test acc ± sd", "95% CI", "test loss", "test top-5")
+    assert test.columns[2:] == ("test acc ± sd", "each seed", "test loss", "test top-5")
     assert test.lines[0].cells[-1] == "99.50 (1)"
     assert test.lines[1].cells == ("paper", "", "34.48", "", "2.91", "63.14")
     assert train.lines[1].cells == ("paper", "", "47.09", "2.00", "77.99")
@@ -130,7 +136,7 @@ def test_the_difference_table_holds_all_but_the_baseline():
     assert [line.cells for line in table.lines] == [
         ("a", "1", "-5.00", "[-5.00, -5.00]", "0", "worse", "does not suffice"),
         ("b", "1", "0.00", "-", "-", "not tested",
-         "undecided: a single seed gives no interval, train 5"),
+         "undecided: 1 seed cannot give a verdict, 5 can"),
         ("c", "4", "-", "-", "-", "not tested",
          "undecided: the baseline has no seed in common with it at this number of heads"),
     ]  # fmt: skip
@@ -354,3 +360,78 @@ def test_scores_that_are_no_numbers_are_refused():
         decode(Cell, {**given, "scores": {"bleu": "many"}}, where="old.json")
     with pytest.raises(ConfigError, match="signatures of bleu, which is no score here"):
         replace(make_cell(), signatures={"bleu": SIGNATURE})
+
+
+def kept(label, predicted, confidence=0.9) -> Answers:
+    label, predicted = np.asarray(label), np.asarray(predicted)
+    return Answers(
+        label=label,
+        predicted=predicted,
+        right=(label == predicted).astype(float),
+        asked=np.ones(len(label)),
+        loss=np.full(len(label), 0.5),
+        confidence=np.full(len(label), confidence),
+    )
+
+
+def with_answers(predictions: dict[str, list[list[int]]], label: list[int]):
+    """Results whose models gave these classes, seed by seed."""
+    accuracies = {
+        name: [float(np.mean(np.equal(one, label))) for one in of_seeds]
+        for name, of_seeds in predictions.items()
+    }
+    survey = Survey(
+        rows={"train": 30, "test": len(label)},
+        classes=("no", "yes"),
+        counts={"train": (20, 10), "test": (label.count(0), label.count(1))},
+        majority=label.count(0) / len(label),
+        majority_class="no",
+        chance=0.5,
+    )
+    results = from_accuracies(
+        accuracies, data=survey, majority=survey.majority, chance=survey.chance
+    )
+    rows = {
+        (name, 1, seed): kept(label, one)
+        for name, of_seeds in predictions.items()
+        for seed, one in enumerate(of_seeds)
+    }
+    return replace(results, rows=rows)
+
+
+LABEL = [0, 0, 0, 1] * 25
+
+
+def test_answers_give_metrics_classes_confusion_and_disagreements():
+    always, right = [[0] * 100] * 3, [LABEL] * 3
+    found = {
+        sheet.title: sheet
+        for sheet in sheets_of(with_answers({"standard": right, "a": always}, LABEL))
+    }
+    metrics = {line.cells[0]: line.cells[2:] for line in found["More metrics, test"].lines}
+    assert metrics["a"][:2] == ("50.00 ± 0.00", "42.86 ± 0.00")
+    assert metrics["a"][3] == "15.00 ± 0.00", "sure by 0.9, right by 0.75"
+    classes = [line.cells for line in found["Classes, test"].lines]
+    assert ("yes", "a", "1", "-", "0.0", "0.0", "25") in classes
+    assert ("no", "a", "1", "75.0", "100.0", "85.7", "75") in classes
+    table = found["Confusion matrix, test: standard (1 head)"]
+    assert [line.cells for line in table.lines] == [("no", "75", "0"), ("yes", "0", "25")]
+    differ = found["Test rows on which standard and others differ"].lines[0].cells
+    assert differ[2:] == ("0", "25", "75", "none", "3, 7, 11")
+
+
+def test_what_learning_nothing_scores_stands_below_the_accuracies():
+    results = with_answers({"standard": [LABEL] * 3, "a": [LABEL] * 3}, LABEL)
+    quality = next(s for s in sheets_of(results) if s.title == "Quality, test")
+    assert [line.cells[:3] for line in quality.lines[2:]] == [
+        ('always "no"', "", "75.00"),
+        ("blind guess", "", "50.00"),
+    ]
+
+
+def test_what_it_takes_to_reach_the_loss_of_the_baseline():
+    results = realistic(heads=(4,), seeds=5)
+    sheet = next(s for s in tables(results, judge(results)) if s.title.startswith("Cost to "))
+    by_name = {line.cells[0]: line.cells for line in sheet.lines}
+    assert set(by_name) == {"standard", "optimised", "efficient", "super_attention"}
+    assert "no readable RAPL counter" in sheet.caption

@@ -28,7 +28,7 @@ def small() -> Results:
 
 def test_tables_say_it(small):
     found = tables(small, judge(small))
-    assert len(found) == 4
+    assert len(found) == 5
     assert all(sheet.title.endswith(f" ({SMALL})") for sheet in found)
     paper = realistic(heads=(1, 4), seeds=3, epochs=3)
     found = tables(paper, judge(paper))
@@ -39,7 +39,7 @@ def test_the_terminal_says_it(small):
     console = Console(file=io.StringIO(), width=100)
     print_report(small, judge(small), console)
     text = " ".join(console.file.getvalue().split())
-    assert text.count(f"({SMALL})") == 4
+    assert text.count(f"({SMALL})") == 5
     assert f"- {SMALL.capitalize()}." in text
 
 
@@ -49,7 +49,7 @@ def test_the_page_says_it(small):
     assert f"<title>{SMALL_TITLE} · suffice</title>" in text
     assert f"<h1>{SMALL_TITLE}</h1>" in text
     assert f"<li>{SMALL.capitalize()}.</li>" in text
-    assert text.count(f" ({SMALL})</h3>") == 4
+    assert text.count(f" ({SMALL})</h3>") == 5
 
 
 def test_json_says_it(small):

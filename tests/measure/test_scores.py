@@ -5,6 +5,7 @@ import math
 import sys
 from dataclasses import dataclass, replace
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -172,10 +173,17 @@ def test_two_processes_share_the_rows(monkeypatch):
     assert torch.equal(halves[0] + halves[1], whole)
     assert (halves[0][2:] == 0).all()
     assert (halves[1][:2] == 0).all()
-    monkeypatch.setattr(training, "current", lambda: Half(0, 2, torch.tensor([[1.0], [2.0]])))
-    answers = dataset(labelled([0, 1, 2, 0], [0, 0, 1, 1]), classes=3)
-    found, _ = training._balanced_accuracy(trained(Told(), answers))
-    assert found == pytest.approx((2 / 4 + 1 / 2 + 1 / 2) / 3), "two rows here, the rest there"
+    data = dataset(labelled([0, 1, 2, 0], [0, 0, 1, 1]), classes=3)
+    monkeypatch.setattr(training, "current", lambda: Half(1, 2))
+    rest = training.collect(Told(), data, data.test)
+    there = torch.tensor(np.stack([rest.loss, rest.right, rest.predicted, rest.confidence], axis=1))
+    assert (there[:2] == 0).all(), "the rows of the other process"
+    monkeypatch.setattr(training, "current", lambda: Half(0, 2, there))
+    together = training.collect(Told(), data, data.test)
+    monkeypatch.setattr(training, "current", Processes)
+    alone = training.collect(Told(), data, data.test)
+    for name in ("label", "predicted", "right", "asked", "loss", "confidence"):
+        assert np.array_equal(getattr(together, name), getattr(alone, name)), name
 
 
 def test_an_absent_library_is_reported_before_the_training(monkeypatch):

@@ -62,38 +62,38 @@ def test_undecided_names_the_seeds_that_are_missing():
     text = say(from_accuracies({"standard": SURE, "a": WILD}))
     verdict = judge(from_accuracies({"standard": SURE, "a": WILD}))
     more = verdict.winner.more_seeds
-    assert text.startswith(f"undecided: about {more} more seeds; a (1 head) may suffice: test ac")
+    assert text.startswith("undecided: a (1 head) may suffice: test accuracy ")
+    assert f"; about {more} more seeds would tell; it needs" in text
     assert "(sd 3.0, 5 seeds)" in text
 
 
-def test_one_missing_seed_is_singular():
+def test_two_seeds_are_said_to_give_no_verdict():
     results = from_accuracies({"standard": [0.9, 0.91], "a": [0.93, 0.94]})
-    assert decision(judge(results).winner) == "undecided: about 1 more seed"
+    assert decision(judge(results).winner) == "undecided: 2 seeds cannot give a verdict, 5 can"
 
 
 def test_a_single_seed_is_said_to_give_no_interval():
     text = say(from_accuracies({"standard": [0.97], "a": [0.96]}))
     assert text == (
-        "undecided: a single seed gives no interval, train 5; a (1 head) may suffice: "
+        "undecided: a (1 head) may suffice: "
         "test accuracy 96.0% (1 seed) against standard's 97.0% (1 seed), difference -1.00 points, "
-        "no interval from one seed, margin 1.0; it needs 0.90x the FLOPs."
+        "no interval from 1 seed, margin 1.0; 1 seed cannot give a verdict, 5 can; it needs 0.90x "
+        "the FLOPs."
     )
 
 
 def test_a_mean_at_the_margin_is_said_to_stay_undecided():
     moved = [v - 0.01 + e for v, e in zip(SURE, (0.001, -0.001, 0, 0.001, -0.001), strict=True)]
     text = say(from_accuracies({"standard": SURE, "a": moved}))
-    assert text.startswith(
-        "undecided: more seeds will not decide it at this margin (up to 1000 more, if mean and sd"
-    )
+    assert "; more seeds will hardly decide it at this margin (up to 1000 more); " in text
 
 
 def test_no_shared_seed_is_stated():
     cells = [make_cell("standard", 1, 0), make_cell("a", 1, 1, flops=1)]
     text = say(make_results(cells))
     assert text == (
-        "undecided: the baseline has no seed in common with it at this number of heads; "
-        "a (1 head) may suffice: test accuracy 97.6% (1 seed), margin 1.0; "
+        "undecided: a (1 head) may suffice: test accuracy 97.6% (1 seed), margin 1.0; the baseline "
+        "has no seed in common with it at this number of heads; "
         "it needs 0.00x the FLOPs."
     )
 
@@ -104,7 +104,7 @@ def test_the_baseline_stays_with_the_nearest_and_its_distance():
     assert text.startswith(
         "standard stays: no cheaper mechanism suffices; the nearest, a (1 head), has test "
         "accuracy 90.0% (sd 0.1, 5 seeds) against standard's 97.0% (sd 0.1, 5 seeds), "
-        "difference -7.00 points, 95% CI [-7.09, -6.91], margin 1.0."
+        "difference -7.00 points, 97.5% CI [-7.11, -6.89], margin 1.0."
     )
 
 
@@ -121,7 +121,7 @@ def test_no_difference_is_not_sold_as_equality():
     results = from_accuracies({"standard": SURE, "a": shaken})
     first, *_ = notes(judge(results), results)
     assert first.startswith("Not shown that a (1 head) is better or worse than standard (paired t")
-    assert first.endswith("p = 1); that none was found is no proof of equality.")
+    assert first.endswith("p = 1, p < 0.005 would show it); that is no proof of equality.")
 
 
 @pytest.mark.parametrize(("sign", "word"), [(1, "better"), (-1, "worse")])
@@ -130,7 +130,7 @@ def test_a_difference_inside_the_margin_is_reported(sign, word):
     results = from_accuracies({"standard": SURE, "a": moved})
     verdict = judge(results)
     assert verdict.outcome == "suffices"
-    assert notes(verdict, results)[0].startswith(f"a (1 head) is {word} than standard (paired t-")
+    assert notes(verdict, results)[0].startswith(f"a (1 head) is {word} than standard (paired t ")
 
 
 def test_an_untested_difference_is_reported():
@@ -167,13 +167,18 @@ def test_seeds_without_a_partner_are_reported():
     )
 
 
-def test_scope_and_missing_correction_are_always_stated():
+def test_scope_and_correction_are_always_stated():
     results = from_accuracies({"standard": SURE, "a": NEAR, "b": NEAR})
     found = notes(judge(results), results)
-    assert "uncorrected for the 2 compared" in found[-2]
+    assert "The cheapest is chosen among 2: " in found[-2]
     assert found[-1].startswith("The seeds vary weights and data order on digits; other data")
     alone = from_accuracies({"standard": SURE, "a": NEAR})
-    assert not any("uncorrected" in note for note in notes(judge(alone), alone))
+    assert not any("chosen among" in note for note in notes(judge(alone), alone))
+
+
+def test_intervals_without_rows_are_said_to_cover_seeds_alone():
+    results = from_accuracies({"standard": SURE, "a": NEAR})
+    assert any("cover seeds alone" in note for note in notes(judge(results), results))
 
 
 def test_what_is_counted_and_what_a_guess_has_are_reported():
@@ -181,10 +186,10 @@ def test_what_is_counted_and_what_a_guess_has_are_reported():
     found = notes(judge(one := from_accuracies(values, answers=8.0, chance=0.125)), one)
     assert found[-3:-1] == [
         "A row asks for 8 answers; accuracies and losses are over answers.",
-        "A guess that has not found the answer has an accuracy of 12.5%.",
+        "A blind guess has an accuracy of 12.5%.",
     ]
     plain = from_accuracies(values)
-    assert not any("answer" in note for note in notes(judge(plain), plain))
+    assert not any("asks for" in note for note in notes(judge(plain), plain))
 
 
 def test_the_record_is_json_with_sentence_and_notes():
@@ -195,4 +200,4 @@ def test_the_record_is_json_with_sentence_and_notes():
     assert record["notes"] == notes(verdict, results)
     assert record["outcome"] == "suffices"
     assert record["comparisons"][0]["difference"]["n"] == 5
-    assert record["accuracies"]["1"]["mean"] == pytest.approx(0.97, abs=1e-12)
+    assert record["qualities"]["1"]["mean"] == pytest.approx(0.97, abs=1e-12)

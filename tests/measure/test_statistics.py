@@ -12,7 +12,6 @@ from suffice.measure.statistics import (
     half_width,
     holm,
     pair,
-    paired_p,
     seeds_needed,
     summarise,
     t_quantile,
@@ -88,19 +87,6 @@ def test_pairing_keeps_shared_seeds_only():
     assert pairing.seeds == (0, 3)
     assert pairing.differences == (0.25, 0.25)
     assert pairing.left_out == (1, 7)
-
-
-def test_paired_p_agrees_with_scipy():
-    a, b = np.random.default_rng(1).normal(size=(2, 6))
-    assert paired_p(list(a - b)) == pytest.approx(stats.ttest_rel(a, b).pvalue, abs=1e-12)
-
-
-@pytest.mark.parametrize(
-    ("differences", "p_value"),
-    [([], None), ([0.3], None), ([0.0] * 4, 1.0), ([0.01] * 4, 0.0), ([-0.01] * 4, 0.0)],
-)
-def test_paired_p_of_equal_differences(differences, p_value):
-    assert paired_p(differences) == p_value
 
 
 def test_holm_of_a_worked_example():

@@ -6,9 +6,12 @@ import numpy as np
 import pytest
 
 from suffice.errors import ConfigError
+from suffice.measure.answers import Answers
+from suffice.measure.crossed import estimate
 from suffice.measure.results import Speed
-from suffice.measure.statistics import half_width, summarise
-from suffice.measure.verdict import CAP, decide, judge
+from suffice.measure.sequential import level
+from suffice.measure.statistics import half_width
+from suffice.measure.verdict import ALPHA, CAP, decide, hopeless, judge, more_seeds
 
 from .synthetic import from_accuracies, make_cell, make_results
 
@@ -24,6 +27,10 @@ def two(baseline: list[float], candidate: list[float], **changes):
     return judge(results).comparisons[0]
 
 
+def of_seeds(values: list[float]):
+    return estimate(np.array(values)[:, None])
+
+
 @pytest.mark.parametrize(
     ("mean", "sd", "word"),
     [
@@ -34,61 +41,72 @@ def two(baseline: list[float], candidate: list[float], **changes):
         (-0.009, 0.005, "undecided"),
         (-0.011, 0.005, "undecided"),
         (-0.02, 0.001, "does not suffice"),
-        (-0.005, 0.0, "suffices"),
-        (-0.02, 0.0, "does not suffice"),
-        (-0.01, 0.0, "undecided"),
     ],
 )
 def test_the_whole_interval_decides(mean, sd, word):
-    assert decide(summarise(spread_around(mean, sd, 5)), 0.01)[0] == word
+    assert decide(of_seeds(spread_around(mean, sd, 5)), 0.01, 0.05) == word
+
+
+@pytest.mark.parametrize(
+    ("mean", "word"), [(-0.005, "suffices"), (-0.02, "does not suffice"), (-0.01, "undecided")]
+)
+def test_equal_differences_decide(mean, word):
+    assert decide(of_seeds([mean] * 5), 0.01, 0.05) == word
 
 
 def test_the_interval_is_strictly_inside_the_margin():
-    difference = summarise(spread_around(-0.004, 0.004, 5))
-    edge = -difference.low
-    assert decide(difference, edge + 1e-9)[0] == "suffices"
-    assert decide(difference, edge)[0] == "undecided"
-    assert decide(difference, -difference.high)[0] == "undecided"
-    assert decide(difference, -difference.high - 1e-9)[0] == "does not suffice"
+    difference = of_seeds(spread_around(-0.004, 0.004, 5))
+    half = float(difference.half_width(0.05))
+    low, high = -0.004 - half, -0.004 + half
+    assert decide(difference, -low + 1e-9, 0.05) == "suffices"
+    assert decide(difference, -low, 0.05) == "undecided"
+    assert decide(difference, -high, 0.05) == "undecided"
+    assert decide(difference, -high - 1e-9, 0.05) == "does not suffice"
+
+
+def test_a_smaller_alpha_decides_less():
+    difference = of_seeds(spread_around(-0.004, 0.004, 5))
+    assert decide(difference, 0.01, 0.05) == "suffices"
+    assert decide(difference, 0.01, 0.01) == "undecided"
 
 
 @pytest.mark.parametrize("mean", [-0.004, -0.016])
 def test_the_number_of_seeds_that_is_named_decides_and_one_fewer_does_not(mean):
-    word, more = decide(summarise(spread_around(mean, 0.008, 5)), 0.01)
-    assert word == "undecided"
+    found = of_seeds(spread_around(mean, 0.008, 5))
+    more = more_seeds(found, abs(mean + 0.01), 0.05, CAP)
     assert more == 5
     assert half_width(0.008, 5 + more) < 0.006 < half_width(0.008, 5 + more - 1)
 
 
 def test_a_mean_at_the_margin_is_never_decided():
-    assert decide(summarise(spread_around(-0.01, 0.005, 5)), 0.01) == ("undecided", None)
-    assert decide(summarise([-0.01] * 5), 0.01) == ("undecided", None)
+    assert more_seeds(of_seeds(spread_around(-0.01, 0.005, 5)), 0.0, 0.05, CAP) is None
 
 
 def test_the_number_of_seeds_is_capped():
-    near = summarise(spread_around(-0.01 + half_width(0.01, 5 + CAP) + 1e-9, 0.01, 5))
-    far = summarise(spread_around(-0.01 + half_width(0.01, 5 + CAP) - 1e-9, 0.01, 5))
-    assert decide(near, 0.01) == ("undecided", CAP)
-    assert decide(far, 0.01) == ("undecided", None)
+    found = of_seeds(spread_around(0.0, 0.01, 5))
+    half = half_width(0.01, 5 + CAP)
+    assert more_seeds(found, half + 1e-9, 0.05, CAP) == CAP
+    assert more_seeds(found, half - 1e-9, 0.05, CAP) is None
 
 
 def test_a_single_seed_decides_nothing():
     found = two([0.9], [0.99])
-    assert (found.sufficiency, found.more_seeds) == ("undecided", None)
+    assert (found.sufficiency, found.more_seeds) == ("undecided", 2)
     assert (found.claim, found.p_value) == ("not tested", None)
 
 
 def test_two_equal_differences_decide_nothing_and_three_do():
     found = two([0.9, 0.91], [0.93, 0.94])
     assert (found.sufficiency, found.more_seeds, found.claim) == ("undecided", 1, "not tested")
+    assert (found.difference.sd, found.difference.low) == (0.0, None)
     found = two([0.9, 0.91, 0.92], [0.93, 0.94, 0.95])
     assert (found.sufficiency, found.claim, found.p_value) == ("suffices", "better", 0.0)
 
 
-def test_exactly_equal_results_are_no_difference_and_suffice():
+def test_exactly_equal_results_suffice_and_show_no_difference():
     values = [0.97, 0.98, 0.96, 0.97, 0.975]
     found = two(values, values)
-    assert (found.claim, found.p_value, found.sufficiency) == ("no difference", 1.0, "suffices")
+    assert (found.claim, found.p_value, found.sufficiency) == ("not shown", 1.0, "suffices")
     assert found.difference.mean == 0.0
 
 
@@ -105,7 +123,7 @@ def test_one_mechanism_under_several_names_differs_in_at_most_1_of_20(others, fa
             values = np.round(values * 360) / 360 if coarse else values
             accuracies["standard" if place == 0 else f"copy{place}"] = [float(v) for v in values]
         verdict = judge(from_accuracies(accuracies))
-        false += any(c.claim != "no difference" for c in verdict.comparisons)
+        false += any(c.claim != "not shown" for c in verdict.comparisons)
     assert false <= 1
 
 
@@ -116,8 +134,8 @@ def test_the_rate_of_false_claims_is_below_alpha():
         draws = np.clip(rng.normal(0.9, 0.01, size=(4, 5)), 0, 1).tolist()
         names = ["standard", "a", "b", "c"]
         verdict = judge(from_accuracies(dict(zip(names, draws, strict=True))))
-        false += any(c.claim != "no difference" for c in verdict.comparisons)
-    assert false <= 400 * 0.01 + 3 * (400 * 0.01) ** 0.5
+        false += any(c.claim != "not shown" for c in verdict.comparisons)
+    assert false <= 400 * ALPHA + 3 * (400 * ALPHA) ** 0.5
 
 
 @pytest.mark.parametrize(("gap", "claim"), [(0.05, "better"), (-0.05, "worse")])
@@ -160,7 +178,7 @@ def test_the_cheapest_that_suffices_is_named():
     verdict = judge(from_accuracies({"standard": SURE, "a": NEAR, "b": NEAR, "c": LOST}))
     assert (verdict.outcome, verdict.winner.mechanism) == ("suffices", "b")
     assert verdict.baseline == "standard"
-    assert verdict.accuracies[1].mean == pytest.approx(0.97, abs=1e-12)
+    assert verdict.qualities[1].mean == pytest.approx(0.97, abs=1e-12)
 
 
 def test_an_undecided_cheaper_one_does_not_hide_one_that_suffices():
@@ -172,6 +190,7 @@ def test_the_cheapest_undecided_is_named_when_none_suffices():
     verdict = judge(from_accuracies({"standard": SURE, "a": WILD, "b": WILD, "c": LOST}))
     assert (verdict.outcome, verdict.winner.mechanism) == ("undecided", "b")
     assert verdict.winner.more_seeds > 0
+    assert verdict.winner.difference.low < -0.01 < verdict.winner.difference.high
 
 
 def test_the_baseline_stays_when_all_cheaper_ones_fall_short():
@@ -272,3 +291,97 @@ def test_a_baseline_that_was_not_trained_is_refused(names, trained):
     results = from_accuracies(dict.fromkeys(names, SURE))
     with pytest.raises(ConfigError, match=f"'standard' was not trained; trained: {trained}"):
         judge(results)
+
+
+def answered(right: dict[str, np.ndarray], **changes):
+    """A comparison whose answers [S, R] were kept."""
+    results = from_accuracies(
+        {name: of.mean(axis=1).tolist() for name, of in right.items()}, **changes
+    )
+    rows = {
+        (name, 1, seed): Answers(
+            label=np.ones(len(one), dtype=np.int64),
+            predicted=one.astype(np.int64),
+            right=one.astype(float),
+            asked=np.ones(len(one)),
+            loss=np.where(one, 0.2, 1.2),
+            confidence=np.full(len(one), 0.8),
+        )
+        for name, of in right.items()
+        for seed, one in enumerate(of)
+    }
+    return replace(results, rows=rows)
+
+
+def same_rows(gap: int, rows: int = 500, seeds: int = 5) -> dict[str, np.ndarray]:
+    """Answers of which `gap` rows are right for the baseline alone, whatever the seed."""
+    rng = np.random.default_rng(0)
+    shared = rng.random((seeds, rows)) < 0.8
+    standard, other = shared.copy(), shared.copy()
+    standard[:, :gap], other[:, :gap] = True, False
+    return {"standard": standard, "a": other}
+
+
+def test_rows_on_which_all_seeds_agree_widen_the_interval():
+    results = answered(same_rows(10))
+    by_rows = judge(results).comparisons[0]
+    by_seeds = judge(replace(results, rows={})).comparisons[0]
+    assert by_rows.difference.mean == pytest.approx(-0.02, abs=1e-12)
+    assert (by_seeds.difference.low, by_seeds.difference.high) == pytest.approx((-0.02, -0.02))
+    assert by_seeds.sufficiency == "does not suffice"
+    assert by_rows.difference.low < -0.03 < -0.01 < by_rows.difference.high
+    assert (by_rows.sufficiency, by_rows.rows, by_seeds.rows) == ("undecided", 500, None)
+    assert by_rows.rows_short
+    assert by_rows.more_seeds is None
+
+
+def test_another_metric_is_judged_from_the_same_answers():
+    results = answered(same_rows(10))
+    loss = judge(results, metric="log-loss").comparisons[0]
+    assert loss.difference.mean == pytest.approx(-0.02, abs=1e-12)
+    assert judge(results, metric="perplexity").metric.natural(-np.log(3.0)) == pytest.approx(3.0)
+    with pytest.raises(ConfigError, match="bleu is for translations"):
+        judge(results, metric="bleu")
+
+
+def test_a_baseline_at_the_majority_has_learned_nothing():
+    noise = [0.541, 0.545, 0.538, 0.543, 0.540]
+    verdict = judge(from_accuracies({"standard": noise, "a": noise}, majority=0.541))
+    assert (verdict.outcome, verdict.winner) == ("unlearned", None)
+    assert verdict.floors[1].learned is False
+    clear = judge(from_accuracies({"standard": SURE, "a": SURE}, majority=0.541))
+    assert (clear.outcome, clear.floors[1].learned) == ("suffices", True)
+
+
+def test_the_cheapest_of_several_needs_a_wider_interval():
+    close = spread_around(0.97 - 0.006, 0.003, 5)
+    alone = judge(from_accuracies({"standard": [0.97] * 5, "a": close}))
+    assert alone.comparisons[0].sufficiency == "suffices"
+    among = {"standard": [0.97] * 5, "a": close} | dict.fromkeys("bcd", LOST)
+    several = judge(from_accuracies(among)).find("a", 1)
+    assert several.confidence == pytest.approx(1 - 0.05 / 4)
+    assert several.sufficiency == "undecided"
+
+
+def test_looks_after_each_seed_widen_the_interval():
+    fixed = from_accuracies({"standard": [0.97] * 5, "a": spread_around(0.97, 0.003, 5)})
+    looked = judge(replace(fixed, most_seeds=12)).comparisons[0]
+    assert looked.confidence == pytest.approx(1 - level(0.05, 5, 12))
+    assert looked.difference.low < judge(fixed).comparisons[0].difference.low
+
+
+def test_seeds_that_will_hardly_decide_are_not_worth_training():
+    at_margin = from_accuracies(
+        {"standard": [0.97] * 6, "a": spread_around(0.96, 0.005, 6)}, most_seeds=12
+    )
+    near = from_accuracies(
+        {"standard": [0.97] * 3, "a": spread_around(0.97, 0.003, 3)}, most_seeds=12
+    )
+    assert hopeless(judge(at_margin).comparisons[0], 0.01, 12)
+    assert not hopeless(judge(near).comparisons[0], 0.01, 12)
+
+
+def test_accuracy_intervals_stay_within_0_and_100():
+    verdict = judge(from_accuracies({"standard": [0.99, 1.0, 0.999], "a": [0.01, 0.0, 0.02]}))
+    assert verdict.qualities[1].high == 1.0
+    assert verdict.comparisons[0].quality.low == 0.0

@@ -72,7 +72,7 @@ def changed(path, **entries):
 
 
 def test_a_folder_without_a_model_is_refused(tmp_path):
-    with pytest.raises(CheckpointError, match=r"holds no language model \(there is no config"):
+    with pytest.raises(CheckpointError, match=r"holds no model \(there is no config"):
         folder.load(tmp_path / "absent")
 
 
@@ -93,8 +93,8 @@ def test_a_config_that_is_not_json_is_refused(saved, content):
     ("entries", "match"),
     [
         ({"specs": None}, 'is no JSON object with "model" and "specs"'),
-        ({"specs": [3]}, "is not that of a language model here"),
-        ({"specs": [{"d_model": "../x"}]}, "is not that of a language model here"),
+        ({"specs": [3]}, "describe a model of kind 'language model'"),
+        ({"specs": [{"d_model": "../x"}]}, "describe a model of kind 'language model'"),
         ({"model": None}, "LMConfig"),
         ({"model": {"shell": "rm"}}, "shell"),
         ({"specs": []}, "do not fit each other"),

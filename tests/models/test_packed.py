@@ -105,7 +105,7 @@ def test_packed_weights_have_no_other_dtype(saved):
 @pytest.mark.parametrize(
     ("schemes", "match"),
     [
-        ([], "is not that of a language model"),
+        ([], "does not describe a model of kind 'language model'"),
         ({"head": {"bits": 8, "group": 32}}, "'head' is no linear map or embedding"),
         ({"norm": {"bits": 16}}, "'norm' is no linear map or embedding"),
         ({"embedding.tokens": {"bits": 8, "group": 48}}, "group=48 for 128 inputs"),

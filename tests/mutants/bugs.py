@@ -269,7 +269,7 @@ BUGS = (
     ),
     Bug(
         "suffice/measure/timing.py",
-        "statistics.median(a / b for a, b in zip(samples, baseline, strict=True))",
+        "statistics.median(ratios(samples, baseline))",
         "statistics.median(samples) / statistics.median(baseline)",
         "tests/measure/test_timing.py",
         "a ratio of times compares rounds with other rounds",

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from importlib import import_module
 
 import torch
 
-from suffice.checkpoint import save_model
 from suffice.measure.plan import describe
+from suffice.models import folder
 from suffice.papers import request as request_module
 from suffice.papers import tables
 from suffice.papers.maps import request_maps, weights_of
@@ -27,7 +26,6 @@ def register(monkeypatch, folder) -> None:
     """Let the registry be two tables of the digits and what their models look at."""
     made = {"tiny": ONE, "other": replace(ONE, name="other"), "maps": MAPS, "both": BOTH}
     monkeypatch.setattr(tables, "TABLES", made)
-    monkeypatch.setattr(import_module("suffice.cli.reproduce"), "TABLES", made)
     monkeypatch.setattr(request_module, "recipe", scaled)
     monkeypatch.chdir(folder)
 
@@ -41,10 +39,9 @@ def keep(request, **changes) -> None:
     """Write weights of every cell of a request, as a training does."""
     for key in request.plan.cells:
         torch.manual_seed(key[2])
-        path = weights_of(request, key)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        facts = {"recipe": describe(replace(request.recipe, **changes))}
-        save_model(path, request.recipe.build(*key[:2]), facts)
+        place = weights_of(request, key).parent
+        described = describe(replace(request.recipe, **changes))
+        folder.save(place, request.recipe.build(*key[:2]), recipe=described)
 
 
 def kept(scale="small", **words):

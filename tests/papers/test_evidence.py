@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from html import escape
 from pathlib import Path
 
 import pytest
@@ -59,19 +60,22 @@ def test_the_page_in_the_documents_is_what_the_command_writes(written):
     assert path.read_text() == written, "run `suffice reproduce evidence --publish`"
 
 
-def test_every_claim_has_a_line_a_check_and_a_verdict(written):
-    lines = [line for line in written.splitlines() if line.startswith("| ")]
+def card_of(number, written):
+    """The line of a claim."""
+    return next(line for line in written.splitlines() if f'id="claim-{number}"' in line)
+
+
+def test_every_claim_has_a_card_a_check_and_a_verdict(written):
     assert [claim.id for claim in claims()] == list(range(1, 41))
     for claim in claims():
-        line = next(line for line in lines if line.startswith(f"| {claim.id} |"))
-        assert claim.claim in line
-        assert any(f"**{v}**" in line for v in (CONFIRMED, NOT_CONFIRMED, NOT_TESTED))
+        card = card_of(claim.id, written)
+        assert escape(claim.claim) in card
+        assert any(f"<b>{v}</b>" in card for v in (CONFIRMED, NOT_CONFIRMED, NOT_TESTED))
 
 
 @pytest.mark.parametrize("number", FIXED)
 def test_what_counts_and_rows_decide(number, written):
-    line = next(line for line in written.splitlines() if line.startswith(f"| {number} |"))
-    assert line.endswith(f"**{FIXED[number]}** |")
+    assert card_of(number, written).endswith(f"<b>{FIXED[number]}</b></article>")
 
 
 def test_the_page_is_written_into_a_checkout_alone(monkeypatch, tmp_path):

@@ -17,7 +17,7 @@ from suffice.papers.results import RAN, cells_of, claim, in_folder, read_provena
 from suffice.papers.rows import cell_table
 from suffice.papers.tables import CLASSES, of_cells
 from suffice.recipes import RECIPES, recipe
-from suffice.recipes.own_data import of_user, path_of
+from suffice.recipes.own_data import files_of, of_user
 from tests.measure.synthetic import make_cell
 from tests.papers.tiny import kept
 
@@ -44,12 +44,12 @@ def write(name: str, text: str = "a") -> Path:
 
 def test_a_recipe_reads_the_users_files():
     made = of_user(recipe("amazon"), "mine.jsonl")
-    assert path_of(made) == "mine.jsonl"
+    assert files_of(made) == ["mine.jsonl"]
     assert of_user(made, "other").task_options == (
         *recipe("amazon").task_options,
         ("path", "other"),
     )
-    assert path_of(recipe("amazon")) is None
+    assert files_of(recipe("amazon")) == []
 
 
 def test_a_task_without_files_of_the_user_says_which_have():
@@ -58,7 +58,7 @@ def test_a_task_without_files_of_the_user_says_which_have():
     ):
         of_user(recipe("imdb"), "x")
     able = [name for name in RECIPES if recipe(name).task in ("amazon", "translation_es")]
-    assert all(path_of(of_user(recipe(name), "x")) == "x" for name in able)
+    assert all(files_of(of_user(recipe(name), "x")) == ["x"] for name in able)
     assert "image_folder" in TASKS
 
 
@@ -150,7 +150,7 @@ def test_their_cells_have_a_folder_of_their_own():
     assert usual.folder.name == "own"
     small = request_cells(AMAZON, data="all.jsonl", scale="small")
     assert small.folder.name.startswith("own-small-all.jsonl-")
-    assert path_of(own.recipe) == own.data == str(Path("all.jsonl").absolute())
+    assert files_of(own.recipe) == [own.data] == [str(Path("all.jsonl").absolute())]
     assert (own.recipe.scale, usual.data) == ("paper", None)
 
 

@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 import torch
 
+from suffice.models.kinds import build_model
 from suffice.recipes import RECIPES, STAND_INS, TASK_RECIPES, recipe
-from suffice.recipes.recipe import build_model
 
 FOUR = ("standard", "optimised", "efficient", "super_attention")
 LAYERS = {

@@ -20,7 +20,7 @@ NAMES = list(RECIPES)
 TEXT = [name for name in NAMES if isinstance(recipe(name).model, LMConfig)]
 PAPERS = ("mnist_v2", "imdb")
 DRAWN = ("mqar", "induction", "passkey", "copy", "two_hop")
-AS_IT_IS = (*PAPERS, "digits_vit", "table", *DRAWN)  # the others are large, so small
+AS_IT_IS = (*PAPERS, "digits_vit", "table", "pictures", *DRAWN)  # the others are large, so small
 ONE_TEXT = [name for name in NAMES if not isinstance(recipe(name).model, TranslatorConfig)]
 FOUR = ("standard", "optimised", "efficient", "super_attention")
 

@@ -22,7 +22,7 @@ from suffice.recipes import (
     recipe_of_task,
 )
 
-OWN = ("digits_vit", "table", "mqar", "induction", "passkey", "copy", "two_hop")
+OWN = ("digits_vit", "table", "pictures", "mqar", "induction", "passkey", "copy", "two_hop")
 PAPERS = [name for name in RECIPES if name not in OWN]
 FOUR = ("standard", "optimised", "efficient", "super_attention")
 

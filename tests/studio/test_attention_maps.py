@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import base64
-import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
 
-from suffice import checkpoint
+from suffice import checkpoint, preset
 from suffice.errors import CheckpointError, ConfigError, DataError
+from suffice.models import ClassifierConfig, folder
+from suffice.recipes import recipe
 from suffice.studio.attention_maps import Maps, list_checkpoints, load_model, read_input
+from suffice.text import Words
 from tests.studio.models import picture, write_cell, write_classifier, write_lm, write_vit
 
 
@@ -226,14 +229,26 @@ def test_files_of_other_kinds_are_refused(tmp_path):
         load_model(path)
 
 
-def test_other_models_are_refused(tmp_path, monkeypatch):
-    from suffice.convert.sources.source import Source
+def test_translators_are_refused(tmp_path):
+    words = Words(("<pad>", "<start>", "<unknown>", "<end>"), 8)
+    sizes = {"source_vocabulary_size": 4, "target_vocabulary_size": 4}
+    small = recipe("translation_es", scale="small")
+    network = replace(small, model=replace(small.model, **sizes)).build("standard", 4)
+    folder.save(tmp_path / "m", network, words, source_tokenizer=words)
+    with pytest.raises(CheckpointError, match="m holds a translator, whose maps are not shown"):
+        load_model(tmp_path / "m")
 
-    source = Source(model=torch.nn.Linear(1, 1), kind="bert")
-    monkeypatch.setattr("suffice.studio.attention_maps.open_source", lambda path: source)
-    (tmp_path / "config.json").write_text(json.dumps([1]))
-    with pytest.raises(CheckpointError, match="Linear"):
-        load_model(tmp_path)
+
+def test_a_classifier_is_asked_in_words(tmp_path):
+    sizes = {"vocabulary_size": 5, "length": 6, "num_classes": 2, "d_model": 8, "depth": 1}
+    network = ClassifierConfig(**sizes, mlp_width=8).build(preset("standard", 8, 2))
+    words = Words(("<pad>", "<start>", "<unknown>", "good", "dress"), 6)
+    folder.save(tmp_path / "m", network, words, classes=["no", "yes"], task="table")
+    maps = Maps(tmp_path)
+    described = maps.checkpoint({"checkpoint": "m"})
+    assert (described["reads"], described["task"]) == ("text", "table")
+    overview = maps.overview({"checkpoint": "m", "text": "A GOOD dress!"})
+    assert overview["labels"] == ("<start>", "<unknown>", "good", "dress")
 
 
 def test_search_stops_at_its_limits(tmp_path):

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import csv
+import json
+import re
 from dataclasses import replace
 
 import pytest
@@ -9,12 +12,20 @@ import pytest
 from suffice.studio.calculator import calculate
 from suffice.studio.published import PUBLISHED_MODELS
 
+from .links import link, linked
+
+THREE = {
+    "models": [{"name": name} for name in ("Llama 2 7B", "Mistral 7B", "TinyLlama 1.1B")],
+    "length": 4096,
+    "memory": "8 GB",
+}
+
 
 @pytest.fixture
 def calculator(request, page, studio, static):
     """The tab, served by the program unless the test is parametrised with "static"."""
     served = getattr(request, "param", "served") == "served"
-    page.goto(studio.url if served else static.as_uri())
+    page.goto((studio.url if served else static.as_uri()) + link("calculator", **THREE))
     page.wait_for_selector("#calculator-table")
     return page
 
@@ -79,18 +90,27 @@ def test_wrong_values_are_refused(calculator):
     page.fill("#memory", "much")
     page.locator("#calculator-error", has_text='memory "much" is no size').wait_for()
     assert "Traceback" not in page.content()
+    assert page.locator(".found.stale").evaluate("(node) => node.inert")
+    assert page.inner_text(".shown") == ""
+    page.fill("#memory", "8 GiB")
+    page.locator(".found:not(.stale)").wait_for()
 
 
 def test_memory_decides_what_fits(calculator):
     page = calculator
     page.fill("#memory", "24 GB")
-    page.locator("#calculator-table tr", has_text="at any length").wait_for()
+    page.locator("#calculator-table tr", has_text="memory for any length").wait_for()
     table = rows(page)
     longest = calculate(PUBLISHED_MODELS[0].model, 4096, 24 * 10**9).longest
-    assert table["Llama 2 7B"][6].split("\n") == ["fits", f"up to {longest:,} tokens"]
+    assert longest > 4096
+    assert table["Llama 2 7B"][6].split("\n") == [
+        "fits",
+        "up to 4,096 tokens, its trained length",
+        f"memory for {longest:,}",
+    ]
     page.fill("#memory", "")
     page.locator(".limit").first.wait_for(state="detached")
-    assert rows(page)["Llama 2 7B"][6] == "–"
+    assert rows(page)["Llama 2 7B"][6].split("\n") == ["–", "trained on 4K tokens"]
 
 
 def test_the_slider_moves_with_the_keyboard(calculator):
@@ -125,3 +145,124 @@ def test_the_first_paint_is_early(page, studio, shot):
         paints.append(page.evaluate("performance.getEntriesByType('paint')[0].startTime"))
     assert min(paints) < 500
     shot("calculator")
+
+
+def test_a_link_shows_the_same_page_again(calculator):
+    page = calculator
+    page.fill("#model-window", "1024")
+    page.fill("#length-number", "9000")
+    page.fill("#memory", "3 GiB")
+    page.wait_for_function("location.hash.length > 120 && document.querySelector('.shown')")
+    page.wait_for_timeout(400)
+    address, table = page.url, rows(page)
+    assert linked(address)["models"][0] == {"name": "Llama 2 7B", "window": 1024}
+    page.goto("about:blank")
+    page.goto(address)
+    page.wait_for_selector("#calculator-table")
+    assert rows(page) == table
+    assert page.input_value("#memory") == "3 GiB"
+    assert page.input_value("#model-window") == "1024"
+
+
+@pytest.mark.parametrize("state", ["!!", "e30", "bnVsbA", "eyJtb2RlbHMiOlt7Im5hbWUiOjV9LG51bGxdfQ"])
+def test_a_damaged_link_opens_the_usual_page(page, static, state):
+    page.goto(static.as_uri() + "#calculator?" + state)
+    page.wait_for_selector("#calculator-table")
+    assert len(rows(page)) >= 1
+
+
+CONFIGS = {
+    "llama": (
+        {"model_type": "llama", "hidden_size": 4096, "num_hidden_layers": 32,
+         "num_attention_heads": 32, "num_key_value_heads": 8, "intermediate_size": 14_336,
+         "vocab_size": 128_256, "max_position_embeddings": 131_072, "tie_word_embeddings": False},
+        "Llama 3.1 8B",
+    ),
+    "deepseek_v3": (
+        {"model_type": "deepseek_v3", "hidden_size": 7168, "num_hidden_layers": 61,
+         "num_attention_heads": 128, "num_key_value_heads": 128, "kv_lora_rank": 512,
+         "q_lora_rank": 1536, "qk_nope_head_dim": 128, "qk_rope_head_dim": 64, "v_head_dim": 128,
+         "intermediate_size": 18_432, "moe_intermediate_size": 2048, "n_routed_experts": 256,
+         "n_shared_experts": 1, "num_experts_per_tok": 8, "first_k_dense_replace": 3,
+         "vocab_size": 129_280, "tie_word_embeddings": False, "max_position_embeddings": 163_840},
+        "DeepSeek-V3",
+    ),
+    "gemma3": (
+        {"model_type": "gemma3", "text_config": {
+            "model_type": "gemma3_text", "hidden_size": 3840, "num_hidden_layers": 48,
+            "num_attention_heads": 16, "num_key_value_heads": 8, "head_dim": 256,
+            "intermediate_size": 15_360, "vocab_size": 262_208, "sliding_window": 1024,
+            "sliding_window_pattern": 6}},
+        "Gemma 3 12B",
+    ),
+    "gpt_oss": (
+        {"model_type": "gpt_oss", "hidden_size": 2880, "num_hidden_layers": 24,
+         "num_attention_heads": 64, "num_key_value_heads": 8, "head_dim": 64,
+         "intermediate_size": 2880, "num_local_experts": 32, "num_experts_per_tok": 4,
+         "vocab_size": 201_088, "sliding_window": 128, "attention_bias": True,
+         "layer_types": ["sliding_attention", "full_attention"] * 12,
+         "tie_word_embeddings": False},
+        "gpt-oss-20b",
+    ),
+    "qwen3_moe": (
+        {"model_type": "qwen3_moe", "hidden_size": 2048, "num_hidden_layers": 48,
+         "num_attention_heads": 32, "num_key_value_heads": 4, "head_dim": 128,
+         "intermediate_size": 6144, "moe_intermediate_size": 768, "num_experts": 128,
+         "num_experts_per_tok": 8, "vocab_size": 151_936, "sliding_window": None,
+         "tie_word_embeddings": False},
+        "Qwen3 30B-A3B",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+def test_a_config_json_is_the_published_model(calculator, name):
+    page = calculator
+    config, published = CONFIGS[name]
+    page.click("#config-box summary")
+    page.fill("#config-json", json.dumps(config))
+    page.click("#config-add")
+    page.locator("#calculator-table th", has_text=re.compile(f"^{name}")).wait_for()
+    page.select_option("#add-model", published)
+    page.locator("#calculator-table th", has_text=published).wait_for()
+    table = rows(page)
+    mine = next(cells for title, cells in table.items() if title.startswith(name))
+    for column in (0, 1, 2):  # of a layer, a token, the KV cache
+        assert mine[column] == table[published][column]
+    parameters = 1
+    assert mine[3].split("\n")[parameters:] == table[published][3].split("\n")[parameters:]
+
+
+@pytest.mark.parametrize(
+    ("text", "wanted"),
+    [("{", "no JSON"), ("[1]", "is an object"), ('{"hidden_size": 8}', "no num_hidden_layers")],
+)
+def test_a_config_that_is_none_is_refused(calculator, text, wanted):
+    page = calculator
+    page.click("#config-box summary")
+    page.fill("#config-json", text)
+    page.click("#config-add")
+    page.locator("#config-error", has_text=wanted).wait_for()
+
+
+def test_charts_are_saved_as_files(calculator, tmp_path):
+    page = calculator
+    saved = {}
+    for name, kind in (("what fits", "SVG"), ("what fits", "PNG"), ("the table", "CSV"),
+                       ("the KV cache over length", "CSV")):  # fmt: skip
+        with page.expect_download() as download:
+            page.get_by_role("button", name=f"Save {name} as {kind}", exact=True).click()
+        path = tmp_path / download.value.suggested_filename
+        download.value.save_as(path)
+        saved[name, kind] = path.read_bytes()
+    drawn = saved["what fits", "SVG"].decode()
+    assert drawn.startswith("<svg ")
+    assert "Llama 2 7B" in drawn
+    assert "var(" not in drawn
+    assert "class=" not in drawn, "a file has no style sheet"
+    assert saved["what fits", "PNG"].startswith(b"\x89PNG")
+    table = csv.DictReader(saved["the table", "CSV"].decode().splitlines())
+    found = {row["model"]: row for row in table}
+    answer = calculate(PUBLISHED_MODELS[0].model, 4096)
+    assert int(found["Llama 2 7B"]["KV cache, B"]) == answer.state
+    assert len(saved["the KV cache over length", "CSV"].splitlines()) == 15

@@ -106,10 +106,22 @@ def test_maps_of_a_text(page, full, shot):
     page.locator("#map-hover", has_text="looks at “b” (1)").wait_for()
     assert "its row sums to 1.0000" in page.inner_text("#map-hover")
     assert page.locator("#map-read span").count() == 9
+    assert page.locator("#map .tick", has_text="a").count() >= 2, "the axes have the tokens"
+    with page.expect_download() as download:
+        page.get_by_role("button", name="Save the map of Layer 2, head 2 as CSV").click()
+    assert download.value.suggested_filename.endswith("layer-2-head-2.csv")
+    page.get_by_role("button", name="Layer 1, mean of the heads").click()
+    page.locator("h3", has_text="Layer 1, mean of the heads").wait_for()
+    page.wait_for_timeout(400)
+    address = page.url
+    page.goto("about:blank")
+    page.goto(address)
+    page.locator("#map").wait_for()
     shot("attention")
     page.fill("#attention-text", "xyz")
     page.click("#look")
     page.locator("#attention-error").wait_for()
+    assert page.locator(".attention.stale").count() == 1
     assert "Traceback" not in page.content()
 
 
@@ -198,7 +210,7 @@ def test_the_form_calls_the_adviser(page, studio, monkeypatch, shot):
     shot("advise")
 
 
-TABS = ("Calculator", "Patterns", "Compare", "Attention", "Ask")
+TABS = ("Calculator", "Patterns", "Compare", "Attention", "Advise")
 
 
 def test_every_tab_fits_a_narrow_dark_screen(page, full):
@@ -221,8 +233,8 @@ def test_tabs_move_with_the_keyboard(page, studio):
         page.keyboard.press("ArrowRight")
         assert page.get_by_role("tab", selected=True).inner_text() == name
     page.keyboard.press("End")
-    assert page.get_by_role("tab", selected=True).inner_text() == "Ask"
-    assert page.evaluate("location.hash") == "#advise"
+    assert page.get_by_role("tab", selected=True).inner_text() == "Advise"
+    assert page.evaluate("location.hash").startswith("#advise")
 
 
 UNNAMED = """() => [...document.querySelectorAll(

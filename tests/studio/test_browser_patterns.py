@@ -8,14 +8,18 @@ import pytest
 from PIL import Image
 
 from suffice import patterns as module
+from suffice.presets import PRESETS, TITLES
 from suffice.view import draw
+
+from .links import link, linked
 
 
 @pytest.fixture
 def patterns(request, page, studio, static):
     """The tab, served by the program unless the test is parametrised with "static"."""
     served = getattr(request, "param", "served") == "served"
-    page.goto((studio.url if served else static.as_uri()) + "#patterns")
+    start = link("patterns", mechanism="longformer", length=64, causal=True)
+    page.goto((studio.url if served else static.as_uri()) + start)
     page.locator("#pattern-counts dd").first.wait_for()
     return page
 
@@ -116,13 +120,13 @@ def test_wrong_code_is_refused(patterns):
 def test_pictures_and_code_are_saved(patterns, tmp_path):
     page = patterns
     with page.expect_download() as saved:
-        page.click("#save-svg")
+        page.get_by_role("button", name="Save the pattern as SVG").click()
     svg = tmp_path / saved.value.suggested_filename
     saved.value.save_as(svg)
     assert svg.name == "longformer.svg"
     assert "Window(size=8)" in svg.read_text()
     with page.expect_download() as saved:
-        page.click("#save-png")
+        page.get_by_role("button", name="Save the pattern as PNG").click()
     png = tmp_path / saved.value.suggested_filename
     saved.value.save_as(png)
     colours = {colour for _, colour in Image.open(png).convert("RGB").getcolors(1 << 20)}
@@ -134,3 +138,43 @@ def test_pictures_and_code_are_saved(patterns, tmp_path):
     exec(compile(ast.parse(lines), "page", "exec"), names)  # the page says that it runs
     assert names["pattern"] == names["spec"].pattern
     assert (tmp_path / "own.svg").is_file()
+
+
+def test_every_mechanism_has_its_data_flow(patterns):
+    page = patterns
+    for name in PRESETS:
+        page.select_option("#pattern-mechanism", name)
+        page.locator("#pattern-flow h2", has_text=TITLES[name]).wait_for()
+        assert page.locator("#pattern-flow svg .map").count() >= 2
+        assert page.locator("#pattern-error").is_hidden()
+    page.fill("#pattern-code", "Window(3)")
+    page.locator("#pattern-flow svg").wait_for(state="detached")
+
+
+def test_after_an_error_nothing_old_looks_current(patterns):
+    page = patterns
+    page.fill("#pattern-code", "Windw(3)")
+    page.locator("#pattern-error").wait_for()
+    assert page.locator(".shown-pattern.stale").evaluate("(node) => node.inert")
+    page.fill("#pattern-code", "Window(3)")
+    page.locator(".shown-pattern:not(.stale)").wait_for()
+
+
+def test_a_pattern_of_my_own_is_in_the_link(patterns):
+    page = patterns
+    page.fill("#pattern-code", "Window(3) | Random(2, length=64)")
+    page.locator("#pattern-canvas[aria-label^='Window(size=3) | Random']").wait_for()
+    page.wait_for_timeout(400)
+    address = page.url
+    assert linked(address)["code"] == "Window(3) | Random(2, length=64)"
+    page.goto("about:blank")
+    page.goto(address)
+    page.locator("#pattern-canvas[aria-label^='Window(size=3) | Random']").wait_for()
+
+
+def test_random_keys_may_lie_ahead_where_the_pattern_may(patterns):
+    page = patterns
+    page.locator("#pattern-causal").uncheck()
+    page.get_by_role("button", name="+ Random").click()
+    page.locator("#pattern-parts", has_text="Random(keys=3, length=64)").wait_for()
+    assert page.input_value("#pattern-code").endswith("| Random(keys=3, length=64)")

@@ -55,6 +55,19 @@ MODELS = (
 )
 
 
+LATENT = {"projections": "MLA", "rank": 48, "rotary_dim": 16, "d_model": 128, "num_heads": 4}
+MODELS = (
+    *MODELS,
+    DecoderSizes(**LATENT, rotary=True, state_bits=8),
+    DecoderSizes(**LATENT, value_dim=20, query_rank=33, bias=True, state_bits=4, head_dim=24),
+    DecoderSizes(**LATENT, window=70, full_every=3, layers=7),
+    DecoderSizes(
+        d_model=64, num_heads=4, layers=5, mlp_width=96, mlp_bias=True, experts=8, expert_width=24,
+        active_experts=2, shared_experts=1, dense_layers=2,
+    ),
+)  # fmt: skip
+
+
 @pytest.fixture
 def alone(page, static):
     page.goto(static.as_uri())
@@ -95,6 +108,14 @@ REFUSED = (
     {"mixing_size": 3},
     {"projections": "Efficient", "head_dim": 100},
     {"mixing": "Alignment", "mixing_size": 8},
+    {"rank": 8},
+    {"projections": "MLA", "rank": 8},
+    {**LATENT, "kernel": "Elu"},
+    {**LATENT, "num_kv_heads": 2},
+    {**LATENT, "rotary": True, "rotary_dim": 3},
+    {"experts": 4},
+    {"shared_experts": 1},
+    {"experts": 4, "expert_width": 8, "active_experts": 5},
 )
 
 

@@ -7,10 +7,12 @@ import pytest
 import suffice
 from suffice import patterns
 from suffice.errors import ConfigError
+from suffice.measure.results import write_results
 from suffice.presets import PRESETS
-from suffice.studio import export
-from suffice.studio.bundle import PATTERN_LENGTHS, bundle, sketches
+from suffice.studio import Folders, export
+from suffice.studio.bundle import PATTERN_LENGTHS, answers, bundle, sketches
 from suffice.view import expression
+from tests.measure.synthetic import realistic
 
 
 def test_the_page_is_one_file(tmp_path):
@@ -18,8 +20,23 @@ def test_the_page_is_one_file(tmp_path):
     assert path.name == "index.html"
     assert [one.name for one in path.parent.iterdir()] == ["index.html"]
     assert path.read_text("utf-8") == bundle(served=False).html
-    assert path.stat().st_size < 300_000
+    assert path.stat().st_size < 600_000
     assert "fetch(" not in path.read_text("utf-8")
+
+
+def test_the_page_carries_comparisons(tmp_path):
+    write_results(tmp_path / "runs" / "mine" / "results.json", realistic(seeds=4))
+    (tmp_path / "runs" / "broken").mkdir()
+    (tmp_path / "runs" / "broken" / "results.json").write_text("{")
+    folders = Folders(results=(tmp_path / "runs",))
+    found = answers(folders)
+    listed = [one["name"] for one in found["comparisons {}"]["comparisons"]]
+    assert listed[0] == "mine"
+    assert "broken" not in listed
+    question = 'comparison {"root":0,"name":"mine","cost":"latency"}'
+    assert found[question]["cost"] == "latency"
+    page = export(tmp_path / "site", folders).read_text("utf-8")
+    assert found[question]["sentence"].split(":")[0] in page
 
 
 def test_a_folder_that_cannot_be_written_is_refused(tmp_path):

@@ -262,7 +262,7 @@ def test_flags_and_rows_are_restored_and_progress_is_shown():
     assert model.dropout.rows is None
     assert display.total == 2 * 5
     assert display.texts[0] == "epoch 1/2"
-    assert display.texts[1].startswith("epoch 2/2 loss 1.")
+    assert display.texts[1].startswith("epoch 2/2, validation loss 1.")
     assert "%" in display.texts[2]
 
 

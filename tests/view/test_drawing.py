@@ -79,11 +79,11 @@ def kinds(pattern, length=12, heads=None):
         (Causal() & Full() & Dilated(2, 3), ["Dilated"]),
         (Window(9) & Strided(4), ["Strided"]),
         (Strided(4) & Window(2), ["Window"]),
-        ((Window(3) | Global(1)) & Causal(), ["Window", "Global"]),
-        (Window(3) & Causal() | Global(2) | Fixed(4), ["Window", "Global", "Fixed"]),
+        ((Window(3) | Global(1)) & Causal(), ["Global", "Window"]),
+        (Window(3) & Causal() | Global(2) | Fixed(4), ["Global", "Window", "Fixed"]),
         (Block(4), ["Block"]),
         (Block(4, Window(1)) & Causal(), ["Block"]),
-        (Block(4, Window(2) | Random(1, length=3) | Global(1)), ["Window", "Random", "Global"]),
+        (Block(4, Window(2) | Random(1, length=3) | Global(1)), ["Global", "Window", "Random"]),
         (PerHead((Window(2), Strided(3) & Causal())), ["Window", "Strided"]),
         (PerHead((Window(2), Full())) & Causal(), ["Window", "Causal"]),
         (Block(2, PerHead((Window(2), Full()))), ["Window", "Full"]),
@@ -95,10 +95,22 @@ def test_a_pair_is_named_by_its_part(pattern, wanted):
 
 
 def test_the_first_part_that_allows_a_pair_colours_it():
-    cells = draw(Global(1) | Window(2), 4).panels[0].cells
-    assert cells.tolist() == [[1, 1, 1, 1], [1, 2, 2, 0], [1, 2, 2, 2], [1, 0, 2, 2]]
-    cells = draw(Window(2) | Global(1), 4).panels[0].cells
-    assert cells.tolist() == [[1, 1, 2, 2], [1, 1, 1, 0], [2, 1, 1, 1], [2, 0, 1, 1]]
+    cells = draw(Window(2) | Block(2), 4).panels[0].cells
+    assert cells.tolist() == [[1, 1, 0, 0], [1, 1, 1, 0], [0, 1, 1, 1], [0, 0, 1, 1]]
+    cells = draw(Block(2) | Window(2), 4).panels[0].cells
+    assert cells.tolist() == [[1, 1, 0, 0], [1, 1, 2, 0], [0, 2, 1, 1], [0, 0, 1, 1]]
+
+
+def test_global_rows_are_whole_and_random_pairs_show_where_nothing_else_does():
+    drawn = draw(Random(3, length=12) | Window(2) | Global(2), 12)
+    kinds = [part.kind for part in drawn.parts]
+    assert kinds == ["Global", "Window", "Random"]
+    cells = drawn.panels[0].cells
+    assert (cells[:2] == 1).all()
+    assert (cells[:, :2] == 1).all()
+    others = (Window(2) | Global(2)).mask(12, 12)
+    assert not (others & (cells == 3)).any()
+    assert (cells > 0).equal((Random(3, length=12) | Window(2) | Global(2)).mask(12, 12))
 
 
 def test_blocks_are_coloured_by_what_lies_over_them():

@@ -1,0 +1,80 @@
+"""Help is there at once: it imports no torch, and its constants are those of the library."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+
+from suffice.advise.recipes import RECIPES
+from suffice.cli import VERBS, _load, options
+from suffice.measure.plan import MARGIN
+from suffice.planning import DEVICES
+from suffice.presets import PRESETS, TITLES
+from suffice.view.catalogue import FILE, catalogue
+
+WITHOUT_JSON = {"studio"}
+HEAVY = ("torch", "numpy", "matplotlib", "transformers")
+
+
+def imported(*words):
+    """The heavy packages that a call of the program imports."""
+    program = (
+        "import sys; sys.argv = ['suffice', *sys.argv[1:]]\n"
+        "from suffice.cli import main\n"
+        "try:\n    main()\n"
+        "except SystemExit as end:\n    assert not end.code, end.code\n"
+        f"print(*[name for name in {HEAVY} if name in sys.modules], file=sys.stderr)\n"
+    )
+    told = subprocess.run(
+        [sys.executable, "-c", program, *words],
+        capture_output=True,
+        text=True,
+        check=True,
+        env={**os.environ, "COLUMNS": "80"},
+    )
+    assert told.stdout
+    return told.stderr.split()
+
+
+@pytest.mark.parametrize("words", [("--help",), ("list",), *((verb, "--help") for verb in VERBS)])
+def test_help_and_list_import_nothing_heavy(words):
+    assert imported(*words) == []
+
+
+def test_a_mistyped_option_is_refused_before_torch_is_imported():
+    program = (
+        "import sys; sys.argv = ['suffice', 'compare', '--seedz', '3']\n"
+        "from suffice.cli import main\n"
+        "try:\n    main()\nexcept SystemExit as end:\n    print(end.code, 'torch' in sys.modules)\n"
+    )
+    told = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert told.stdout.split() == ["2", "False"]
+    assert "--seeds" in told.stderr
+
+
+def test_constants_of_help_are_those_of_the_library():
+    assert tuple(DEVICES) == options.GPUS
+    assert tuple(RECIPES) == options.ADVICE_RECIPES
+    assert pytest.approx(100 * MARGIN) == options.MARGIN_POINTS
+
+
+def test_the_catalogue_on_disk_is_what_the_presets_say():
+    stored = json.loads(FILE.read_text("utf-8"))
+    assert stored == json.loads(json.dumps(catalogue()))
+    assert {row["name"] for row in stored["mechanisms"]} == set(PRESETS) == set(TITLES)
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_one_set_of_option_names(verb):
+    parameters = {name: parameter for parameter in _load(verb).params for name in parameter.opts}
+    assert "--max-new-tokens" not in parameters
+    if verb not in WITHOUT_JSON:
+        assert parameters["--json"].is_flag
+    if "--quiet" in parameters:
+        assert parameters["--quiet"].is_flag
+    for name in ("--seeds", "--seed", "--tokens"):
+        assert name not in parameters or not parameters[name].is_flag

@@ -1,0 +1,144 @@
+"""What is said before training, and the table that fills up meanwhile."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import torch
+from rich.console import Console
+
+from suffice.data import Dataset, Split, load
+from suffice.data.survey import survey
+from suffice.measure import judge, sentence
+from suffice.measure.before import after_two_seeds, describe
+from suffice.measure.board import Board
+from suffice.measure.plan import Plan
+from suffice.recipes import recipe
+from tests.measure.synthetic import make_cell, make_results
+
+
+def plan(seeds=5, margin=0.01, mechanisms=("standard", "efficient")):
+    return Plan(
+        recipe=recipe("digits_vit"),
+        mechanisms=mechanisms,
+        heads=(4,),
+        seeds=seeds,
+        baseline="standard",
+        margin=margin,
+    )
+
+
+def split(labels, first=0):
+    inputs = torch.arange(first, first + len(labels))[:, None].expand(-1, 4).contiguous()
+    return Split(inputs, torch.tensor(labels))
+
+
+@pytest.fixture
+def dataset():
+    return Dataset(
+        name="mine",
+        title="mine",
+        source="",
+        train=split([2] * 6 + [0, 1, 2]),
+        validation=split([0, 1, 2], first=100),
+        test=split([2, 2, 2, 1], first=200),
+        num_classes=3,
+        class_names=("low", "middle", "high"),
+        lengths=torch.tensor([2, 3, 4, 5, 6, 7, 8, 9, 100]),
+    )
+
+
+def test_the_majority_and_chance_are_those_of_the_test_rows(dataset):
+    facts = survey(dataset)
+    assert (facts.majority, facts.majority_class) == (0.75, "high")
+    assert facts.chance == pytest.approx(1 / 3)
+    assert facts.counts["train"] == (1, 1, 7)
+    assert dataset.majority == 0.75
+
+
+def test_repeated_rows_are_counted_within_and_across_parts(dataset):
+    train = split([0, 1, 2, 2])
+    twice = Split(torch.cat([train.inputs, train.inputs[:1]]), torch.tensor([0, 1, 2, 2, 1]))
+    facts = survey(replace(dataset, train=twice, test=split([0, 1], first=3)))
+    assert facts.repeated == {"train": 1, "validation": 0, "test": 0}
+    assert facts.overlap == {"validation": 0, "test": 1}
+
+
+def test_lengths_are_held_against_what_is_read(dataset):
+    facts = survey(dataset)
+    assert (facts.read, facts.median, facts.longest) == (4, 6.0, 100)
+    assert facts.cut == pytest.approx(6 / 9)
+    assert any("the last 4 are read, 67% are longer" in line for line in describe(facts, plan()))
+
+
+def test_a_few_seeds_are_told_to_be_too_few_before_training():
+    facts = survey(load("digits"))
+    lines = "\n".join(describe(facts, plan(seeds=2)))
+    assert "2 seeds give no verdict; 5 can" in lines
+    assert 'always "' in lines
+    assert "would be right in 10.2% of the test rows; a blind guess in 10.0%" in lines
+    assert "one point of accuracy is 5.39 test rows; the margin of 1.0 is 5.39" in lines
+    assert "no verdict" not in "\n".join(describe(facts, plan(seeds=5)))
+
+
+def test_more_rows_need_fewer_seeds(dataset):
+    def needed(rows):
+        facts = survey(replace(dataset, test=split([0, 1, 2, 2] * rows)))
+        (line,) = (one for one in describe(facts, plan()) if "decide at a margin" in one)
+        return int(line.partition("about ")[2].split()[0].replace(",", ""))
+
+    assert needed(1000) < needed(300) < needed(100)
+
+
+def test_languages_have_no_majority():
+    facts = survey(load("copy"))
+    assert (facts.majority, facts.classes) == (None, ())
+    assert not any("point of accuracy" in line for line in describe(facts, plan()))
+
+
+def test_two_seeds_give_a_rough_number():
+    values = {("standard", 0): 0.5, ("standard", 1): 0.5, ("efficient", 0): 0.5}
+    cells = [
+        make_cell(mechanism, seed=seed, test_accuracy=accuracy)
+        for (mechanism, seed), accuracy in {**values, ("efficient", 1): 0.51}.items()
+    ]
+    # differences of 0 and 1 point: sd 0.71 points; t(4) 2.78 * 0.71 / sqrt(5) = 0.88 < 1 <= 1.13
+    assert after_two_seeds(cells, plan()).startswith(
+        "after two seeds: 5 seeds tell differences of 0.9 points apart; about 5 decide at"
+    )
+    assert after_two_seeds(cells[:3], plan()) is None
+
+
+def test_the_board_fills_up_at_80_columns():
+    long = ("standard", "sliding_window")
+    board = Board(plan(seeds=6, mechanisms=long), survey(load("digits")), [])
+    for seed in range(6):
+        line = board.add(make_cell("standard", seed=seed, test_accuracy=0.8 + seed / 100))
+    assert "standard heads 4 seed 5: test accuracy 85.0%" in line
+    console = Console(width=80)
+    with console.capture() as shown:
+        console.print(board.table())
+    lines = shown.get().splitlines()
+    assert max(map(len, lines)) <= 80
+    assert any("6/6" in one and "80.0 81.0 82.0 .. 85.0" in one for one in lines)
+    assert any("sliding_window" in one and "0/6" in one for one in lines)
+    assert any('always "' in one and "10.2" in one for one in lines)
+
+
+def test_a_baseline_no_better_than_the_majority_has_learned_nothing():
+    facts = replace(survey(load("digits")), majority=0.548, majority_class="5")
+
+    def said(accuracy, rows):
+        cells = tuple(
+            make_cell(name, seed=seed, test_accuracy=accuracy)
+            for name in ("standard", "efficient")
+            for seed in range(3)
+        )
+        data = replace(facts, rows={**facts.rows, "test": rows})
+        results = make_results(cells, majority=0.548, data=data)
+        return sentence(judge(results), results)
+
+    assert said(0.576, rows=500).startswith("nothing was learned: standard (4 heads) has te")
+    assert 'always "5" has 54.8%' in said(0.50, rows=5000)
+    assert not said(0.576, rows=5000).startswith("nothing")  # 0.7 points: four standard errors

@@ -1,0 +1,147 @@
+"""Comparisons in somebody's own loop: cells, resume, shares of a cluster, refusals."""
+
+from __future__ import annotations
+
+import random
+
+import numpy as np
+import pytest
+import torch
+
+import suffice
+from suffice.errors import ConfigError
+from suffice.measure.answers import path_of, read_answers
+from suffice.measure.own_loop import AttentionMaker
+from suffice.measure.results import cell_path, read_results
+from suffice.presets import preset
+
+
+def counted(scores=None):
+    """Return a training that scores by seed and mechanism, and the list of its calls."""
+    calls = []
+
+    def train(attention, seed):
+        """A loop of mine"""
+        layer = attention(16, 2, causal=True)
+        layer(torch.zeros(1, 8, 16))
+        calls.append((attention.name, seed))
+        return 0.8 + seed / 1000 if scores is None else scores
+
+    return train, calls
+
+
+def run(train, out, mechanisms=("standard", "efficient"), **options):
+    return suffice.compare(train, mechanisms, out=out, quiet=True, **{"seeds": 3, **options})
+
+
+def test_a_loop_is_compared_and_reported(tmp_path):
+    train, calls = counted()
+    done = run(train, tmp_path)
+    assert calls == [(name, seed) for seed in range(3) for name in ("standard", "efficient")]
+    assert (done.verdict.outcome, done.verdict.winner.mechanism) == ("suffices", "efficient")
+    assert done.results.title == "A loop of mine"
+    costs = {cell.mechanism: cell.flops for cell in done.results.cells}
+    causal = {"d_model": 16, "num_heads": 2, "causal": True}
+    assert costs == {name: preset(name, **causal).cost(8).flops for name in costs}
+    assert {cell.num_heads for cell in done.results.cells} == {2}
+    assert "efficient (2 heads) suffices" in str(done)
+    assert "A loop of mine" in done.page.read_text()
+    assert read_results(tmp_path / "results.json") == done.results
+
+
+def test_finished_trainings_are_not_repeated(tmp_path):
+    train, calls = counted()
+    run(train, tmp_path, seeds=2)
+    run(train, tmp_path, seeds=3)
+    assert len(calls) == 6
+    assert calls[4:] == [("standard", 2), ("efficient", 2)]
+
+
+def test_another_function_does_not_go_on_with_the_cells(tmp_path):
+    run(counted()[0], tmp_path)
+
+    def train(attention, seed):
+        attention(8, 2)
+        return 0.5
+
+    with pytest.raises(ConfigError, match="trainings of another function or metric"):
+        run(train, tmp_path)
+    with pytest.raises(ConfigError, match=r"metric differs"):
+        run(counted()[0], tmp_path, metric="f1")
+
+
+def test_shares_are_merged_by_reading(tmp_path, monkeypatch):
+    train, calls = counted()
+    assert run(train, tmp_path, cells="2/4") is None
+    assert calls == [("efficient", 0), ("efficient", 2)]
+    monkeypatch.setenv("SUFFICE_CELLS", "1/4")
+    assert run(train, tmp_path) is None
+    monkeypatch.delenv("SUFFICE_CELLS")
+    done = run(train, tmp_path)
+    assert len(calls) == 6 == len(done.results.cells)
+    with pytest.raises(ConfigError, match="cells='5/4'"):
+        run(train, tmp_path, cells="5/4")
+
+
+def test_every_mechanism_starts_from_the_same_state(tmp_path):
+    drawn = {}
+
+    def train(attention, seed):
+        drawn[attention.name, seed] = (random.random(), np.random.rand(), float(torch.rand(())))
+        attention(8, 2)(torch.zeros(1, 2, 8))
+        return 0.5
+
+    run(train, tmp_path)
+    assert drawn["standard", 1] == drawn["efficient", 1] != drawn["standard", 0]
+
+
+def test_scores_are_kept_by_name(tmp_path):
+    scores = {"f1": torch.tensor(0.75), "loss": np.float32(0.5), "seconds": 3}
+    done = run(counted(scores)[0], tmp_path, metric="f1")
+    cell = done.results.cells[0]
+    assert (cell.test_accuracy, cell.test_loss, cell.scores) == (0.75, 0.5, {"seconds": 3.0})
+    assert cell.train_accuracy is None
+
+
+def test_scores_of_each_row_are_kept(tmp_path):
+    rows = {"accuracy": [True, False, True, True], "loss": torch.tensor([0.5, 2.0, 0.25, 0.25])}
+    done = run(counted(rows)[0], tmp_path)
+    cell = done.results.cells[0]
+    assert (cell.test_accuracy, cell.test_loss) == (0.75, 0.75)
+    answers = read_answers(path_of(tmp_path, cell_path(tmp_path, *cell.key).stem))
+    assert answers.right.tolist() == [1.0, 0.0, 1.0, 1.0]
+    assert answers.loss.tolist() == [0.5, 2.0, 0.25, 0.25]
+
+
+def test_own_variants_are_functions(tmp_path):
+    def narrow(d_model, num_heads, **options):
+        return preset("sliding_window", d_model, num_heads, window=2, causal=options["causal"])
+
+    done = run(counted()[0], tmp_path, {"all": "standard", "narrow": narrow})
+    assert {cell.mechanism for cell in done.results.cells} == {"all", "narrow"}
+    assert done.verdict.baseline == "all"
+
+
+def test_options_reach_the_mechanism():
+    maker = AttentionMaker("mistral", "x")
+    options = {"length": 32, "causal": True, "window": 4, "full_every": 2}
+    specs = [maker(16, 2, **options).spec for _ in range(2)]
+    assert specs[0] != specs[1]  # which differ by layer
+    assert maker.flops == sum(spec.cost(32).flops for spec in specs)
+    with pytest.raises(ConfigError, match="unknown option of standard 'window'"):
+        AttentionMaker("standard", "x")(16, 2, window=3)
+
+
+def test_what_cannot_be_compared_is_refused(tmp_path):
+    with pytest.raises(ConfigError, match="1 mechanisms; give two at least"):
+        run(counted()[0], tmp_path, ["standard"])
+    with pytest.raises(ConfigError, match="unknown mechanism 'eficient'; did you mean"):
+        run(counted()[0], tmp_path, ["standard", "eficient"])
+    with pytest.raises(ConfigError, match="returned loss and no accuracy"):
+        run(counted({"loss": 0.5})[0], tmp_path / "a")
+    with pytest.raises(ConfigError, match=r"accuracy = 80; give a fraction"):
+        run(counted(80.0)[0], tmp_path / "b")
+    with pytest.raises(ConfigError, match="scores that are no numbers"):
+        run(counted("good")[0], tmp_path / "c")
+    with pytest.raises(ConfigError, match="made no layer by attention"):
+        run(lambda _attention, _seed: 0.5, tmp_path / "d")

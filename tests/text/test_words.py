@@ -1,0 +1,58 @@
+"""The tokenizer of words: rows as the loader of reviews cuts them, and the same in transformers."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+import torch
+
+from suffice.data.reviews import Vocabulary, last_words
+from suffice.errors import DataError
+from suffice.text import Words, load_tokenizer
+
+WORDS = ("<pad>", "<start>", "<unknown>", "it's", "good", "bad", "été", "br")
+TEXTS = ["It's GOOD.<br />(Really!)", "", "bad " * 9, "ÉTÉ, <start> <unknown>", "good bad good"]
+
+
+def test_rows_are_those_of_the_training_data():
+    tokenizer = Words(WORDS, 4)
+    split = last_words(TEXTS, [0] * len(TEXTS), Vocabulary(WORDS), 4)
+    ids, valid = tokenizer.rows(TEXTS)
+    assert torch.equal(ids, split.inputs)
+    assert torch.equal(valid, split.valid)
+    assert tokenizer.decode(ids[0].tolist()) == "it's good br <unknown>"
+
+
+def test_it_comes_back_from_its_files(tmp_path):
+    Words(WORDS, 4).save(tmp_path)
+    again = load_tokenizer(tmp_path)
+    assert isinstance(again, Words)
+    assert (again.words, again.length) == (WORDS, 4)
+    assert again.fingerprint == Words(WORDS, 4).fingerprint
+
+
+def test_the_tokenizer_of_transformers_gives_the_same_rows(tmp_path):
+    transformers = pytest.importorskip("transformers")
+    Words(WORDS, 4).save(tmp_path)
+    theirs = transformers.AutoTokenizer.from_pretrained(tmp_path)
+    texts = [text for text in TEXTS if text]
+    rows = theirs(texts, truncation=True, padding="max_length", return_tensors="pt")
+    ids, valid = Words(WORDS, 4).rows(texts)
+    assert torch.equal(rows["input_ids"], ids)
+    assert torch.equal(rows["attention_mask"].bool(), valid)
+
+
+@pytest.mark.parametrize("words", [("a", "b"), (*WORDS, "good")])
+def test_words_that_are_no_vocabulary_are_refused(words):
+    with pytest.raises(DataError, match="no vocabulary"):
+        Words(words, 4)
+
+
+def test_a_file_with_altered_numbers_is_refused(tmp_path):
+    Words(WORDS, 4).save(tmp_path)
+    data = json.loads((tmp_path / "tokenizer.json").read_text())
+    data["model"]["vocab"]["good"] = 7
+    (tmp_path / "tokenizer.json").write_text(json.dumps(data))
+    with pytest.raises(DataError, match="no vocabulary"):
+        load_tokenizer(tmp_path)

@@ -5,24 +5,27 @@
 
 from __future__ import annotations
 
+import base64
 import inspect
+import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
 
 from docs.picture import picture
 from suffice import AttentionSpec
-from suffice.cli.list import GROUPS, axes, group, sized, state
-from suffice.cli.show import drawing_of, instead, titled
-from suffice.cli.terminal import describe
+from suffice.cli.show import titled
 from suffice.patterns import And, Or
-from suffice.presets import PRESETS, takes_length
+from suffice.presets import PRESETS, TITLES, takes_length
 from suffice.records import Axis
 from suffice.spec import AXES
-from suffice.view import expression, lines
+from suffice.view import catalogue, drawing_of, expression, flow, flow_svg, instead, lines
+from suffice.view.catalogue import GROUPS, axes, describe, drawn_spec, group, sized, state
+from suffice.view.formula import formulas
 from suffice.view.picture import svg
 
 FOLDER = Path(__file__).resolve().parent
+EXAMPLES = FOLDER.parent / "examples"
 D_MODEL, HEADS = 256, 4
 DRAWN = 64  # tokens
 COUNTED = (256, 1024, 4096)  # tokens
@@ -32,29 +35,39 @@ DRAWINGS = ("axes.svg",)
 MADE = "<!-- written by `make docs` from the docstrings: edit those -->"
 
 
-def pages() -> dict[str, str]:
+def pages() -> dict[str, str | bytes]:
     """Return every generated file by its name below docs/."""
-    files = {"mechanisms/README.md": _index(), "axes.md": _axes(), DRAWINGS[0]: picture()}
+    files: dict[str, str | bytes] = {
+        "mechanisms/README.md": _index(),
+        "mechanisms/gallery.md": _gallery(),
+        "axes.md": _axes(),
+        DRAWINGS[0]: picture(),
+        **_examples(),
+    }
     for name in PRESETS:
-        spec = sized(name, D_MODEL, HEADS, length=DRAWN)
+        spec = drawn_spec(name, D_MODEL, HEADS, length=DRAWN)
         files[f"mechanisms/{name}.md"] = _page(name, spec)
         files[f"mechanisms/{name}.svg"] = svg(drawing_of(spec, DRAWN), titled(name, spec, DRAWN))
+        files[f"mechanisms/{name}-flow.svg"] = flow_svg(flow(spec, DRAWN), TITLES[name])
     return {
-        name: re.sub(r"arXiv:(\d{4}\.\d{4,5})", LINK, content) if name.endswith(".md") else content
+        name: re.sub(r"arXiv:(\d{4}\.\d{4,5})", LINK, content)
+        if isinstance(content, str) and name.endswith(".md")
+        else content
         for name, content in files.items()
     }
 
 
 def write(folder: Path = FOLDER) -> None:
     """Write every page, and remove those of mechanisms that are gone."""
-    mechanisms = folder / "mechanisms"
-    mechanisms.mkdir(parents=True, exist_ok=True)
     files = pages()
-    for old in mechanisms.iterdir():
-        if f"mechanisms/{old.name}" not in files:
-            old.unlink()
+    for made in ("mechanisms", "examples"):
+        (folder / made).mkdir(parents=True, exist_ok=True)
+        for old in (folder / made).iterdir():
+            if f"{made}/{old.name}" not in files:
+                old.unlink()
     for name, content in files.items():
-        (folder / name).write_text(content, encoding="utf-8")
+        data = content if isinstance(content, bytes) else content.encode("utf-8")
+        (folder / name).write_bytes(data)
 
 
 def _page(name: str, spec: AttentionSpec) -> str:
@@ -62,12 +75,15 @@ def _page(name: str, spec: AttentionSpec) -> str:
     length = ", length=length" if takes_length(name) else ""
     return _joined(
         MADE,
-        f"# {name}",
+        f"# {TITLES[name]}",
         *about.paragraphs,
         f'```python\nsuffice.preset("{name}", d_model, num_heads{length})\n```',
         _arguments(name),
         f"**Cost.** {about.cost}",
         f"**Source.** {about.source}.",
+        "## What it computes",
+        _formulas(spec),
+        f"![Data flow of {TITLES[name]}]({name}-flow.svg)",
         "## Who sees whom",
         f"![{name}, {DRAWN} tokens]({name}.svg)",
         *instead(spec, DRAWN),
@@ -87,6 +103,64 @@ def _page(name: str, spec: AttentionSpec) -> str:
         ),
         *(_value(type(value), "###") for value in _values(spec)),
     )
+
+
+def _formulas(spec: AttentionSpec) -> str:
+    """Return the formulas of a layer of these sizes, for KaTeX."""
+    lines = formulas(spec)
+    meanings = {
+        "+ M": "M is 0 where the pattern allows a pair and minus infinity elsewhere.",
+        r"\operatorname{rot}": "rot is the rotary position embedding.",
+        "g(h)": "g(h) is the group of head h.",
+        r"\phi": "phi is the feature map of the kernel.",
+    }
+    told = [words for sign, words in meanings.items() if any(sign in line for line in lines)]
+    return "\n\n".join([*(rf"\[ {line} \]" for line in lines), *filter(None, [" ".join(told)])])
+
+
+def _examples() -> dict[str, str | bytes]:
+    """Return a page for each script and notebook of examples/, with the pictures of its outputs."""
+    files: dict[str, str | bytes] = {"examples/README.md": _examples_index()}
+    for script in sorted(EXAMPLES.glob("*.py")):
+        code = script.read_text("utf-8")
+        title = script.stem.replace("_", " ").capitalize()
+        files[f"examples/{script.stem}.md"] = _joined(
+            MADE,
+            f"# {title}",
+            f"`python examples/{script.name}`",
+            f"```python\n{code.rstrip()}\n```",
+        )
+    for notebook in sorted(EXAMPLES.glob("*.ipynb")):
+        files |= _notebook(notebook)
+    return files
+
+
+def _examples_index() -> str:
+    text = (EXAMPLES / "README.md").read_text("utf-8")
+    linked = re.sub(r"`(\w+)\.(py|ipynb)` \|", r"[`\1.\2`](\1.md) |", text)
+    return f"{MADE}\n\n{linked}"
+
+
+def _notebook(path: Path) -> dict[str, str | bytes]:
+    """Return a notebook's page, as it was last run, and its pictures."""
+    blocks, files, pictures = [MADE], {}, 0
+    for cell in json.loads(path.read_text("utf-8"))["cells"]:
+        source = "".join(cell["source"]).strip()
+        if cell["cell_type"] == "markdown":
+            blocks.append(source)
+            continue
+        blocks.append(f"```python\n{source.rstrip(';')}\n```")  # a notebook's way to print nothing
+        for output in cell["outputs"]:
+            data = output.get("data", {})
+            if "image/png" in data:
+                pictures += 1
+                name = f"{path.stem}-{pictures}.png"
+                files[f"examples/{name}"] = base64.b64decode(data["image/png"])
+                blocks.append(f"![what the code above draws]({name})")
+            elif text := output.get("text", data.get("text/plain")):
+                blocks.append(f"```text\n{''.join(text).rstrip()}\n```")
+    blocks.append(f"The notebook is `examples/{path.name}`.")
+    return {f"examples/{path.stem}.md": _joined(*blocks), **files}
 
 
 def _arguments(name: str) -> str:
@@ -177,10 +251,12 @@ def _index() -> str:
         base = sized("standard", D_MODEL, HEADS, length=length).cost(length)
         differs = axes(spec).replace("|", "\\|")
         rows_by_group[group(spec)].append(
-            f"| [{name}]({name}.md) | {differs} | {cost.flops / base.flops:.2f}x "
-            f"| {state(cost)} | {describe(PRESETS[name]).identifier} |"
+            f"| [{TITLES[name]}]({name}.md) | `{name}` | {differs} "
+            f"| {cost.flops / base.flops:.2f}x | {state(cost)} "
+            f"| {describe(PRESETS[name]).identifier} |"
         )
-    head = "| mechanism | composition | FLOPs | KV cache | source |\n|---|---|--:|--:|---|"
+    columns = ("mechanism", "name here", "composition", "FLOPs", "KV cache", "source")
+    head = f"| {' | '.join(columns)} |\n|---|---|---|--:|--:|---|"
     return _joined(
         MADE,
         "# Mechanisms",
@@ -197,9 +273,36 @@ def _index() -> str:
     )
 
 
+def _gallery() -> str:
+    """Show the data flow and the pattern of every mechanism, in groups."""
+    cards: dict[str, list[str]] = {name: [] for name in GROUPS}
+    for name in PRESETS:
+        title = TITLES[name]
+        cards[group(sized(name, D_MODEL, HEADS, length=DRAWN))].append(
+            f'<a class="card" href="{name}.html" title="{title}">'
+            f'<img class="flow" src="{name}-flow.svg" alt="Data flow of {title}" loading="lazy">'
+            f'<img class="pattern" src="{name}.svg" alt="Who sees whom in {title}" loading="lazy">'
+            "</a>"
+        )
+    return _joined(
+        "---\nhide: [toc]\n---",
+        MADE,
+        "# Gallery",
+        f"What each mechanism computes, and who sees whom, for {DRAWN} tokens, {HEADS} heads and "
+        f"d_model {D_MODEL}. Both are drawn from the composition; `suffice show NAME --flow FILE` "
+        "and `--svg FILE` draw your own.",
+        *(
+            _joined(f"## {name}", '<div class="gallery">\n' + "\n".join(of) + "\n</div>").rstrip()
+            for name, of in cards.items()
+            if of
+        ),
+    )
+
+
 def _joined(*blocks: str) -> str:
     return "\n\n".join(filter(None, blocks)) + "\n"
 
 
 if __name__ == "__main__":
+    catalogue.write()
     write()

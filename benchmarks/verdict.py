@@ -1,0 +1,327 @@
+"""Simulated comparisons whose truth is known: how often the verdict's intervals and claims err.
+
+Each simulated comparison is a table of right and wrong answers, seeds by test rows, of mechanisms
+whose true accuracies are known. It goes through the functions that judge real ones. Rows are more
+or less difficult for all; the answers of a mechanism correlate over seeds (rows that suit it) and
+over rows (seeds that turn out well) by as much as the case says.
+
+    python -m benchmarks.verdict            # 2,000 comparisons of each case, some minutes
+    python -m benchmarks.verdict --tables 200
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import lru_cache
+
+import numpy as np
+from scipy.special import ndtr, ndtri
+
+from suffice.measure import Cell, Results, judge
+from suffice.measure.answers import Answers
+from suffice.measure.crossed import estimate
+from suffice.measure.sequential import FIRST
+from suffice.measure.verdict import MIN_SEEDS, hopeless
+
+TABLES = 2000
+MARGIN = 0.01
+ACCURACY = 0.8
+
+
+@dataclass(frozen=True)
+class Truth:
+    """Standard deviations of the latent score behind an answer.
+
+    Args:
+        rows: difficulty of a row, for all mechanisms alike.
+        own: of a row for one mechanism, whatever the seed.
+        seeds: of a seed of one mechanism, whatever the row.
+        rest: of a single answer.
+    """
+
+    rows: float = 1.0
+    own: float = 0.0
+    seeds: float = 0.0
+    rest: float = 1.0
+
+    def threshold(self, accuracy: float) -> float:
+        """Return the mean of the latent score at which so many answers are right."""
+        parts = (self.rows, self.own, self.seeds, self.rest)
+        return float(ndtri(accuracy) * np.sqrt(sum(part**2 for part in parts)))
+
+    def answers(
+        self, accuracies: tuple[float, ...], seeds: int, rows: int, rng: np.random.Generator
+    ) -> np.ndarray:
+        """Return right (1) and wrong (0) answers [mechanisms, seeds, rows]."""
+        single = np.float32
+        difficulty = self.rows * rng.standard_normal(rows, dtype=single)
+        right = np.empty((len(accuracies), seeds, rows), dtype=bool)
+        for number, accuracy in enumerate(accuracies):
+            score = difficulty + single(self.threshold(accuracy))
+            if self.own:
+                score = score + single(self.own) * rng.standard_normal(rows, dtype=single)
+            effect = single(self.seeds) * rng.standard_normal((seeds, 1), dtype=single)
+            if self.seeds:
+                chance = ndtr((score + effect) / single(self.rest))
+            else:
+                chance = ndtr(score / single(self.rest))[None]
+            right[number] = rng.random((seeds, rows), dtype=single) < chance
+        return right
+
+
+TRUTHS = {
+    "independent": Truth(),
+    "seeds differ": Truth(seeds=0.05),
+    "rows suit one": Truth(own=0.5),
+    "both": Truth(own=0.5, seeds=0.05),
+    "strongly": Truth(own=0.2, seeds=0.2, rest=0.6),
+}
+SEEDS = (2, 3, 5, 10, 20)
+ROWS = (200, 2000, 10_000)
+
+
+def coverage(truth: Truth, seeds: int, rows: int, tables: int, rng: np.random.Generator) -> float:
+    """Return how often the 95% interval of a difference of one point holds it."""
+    covered = 0
+    for _ in range(tables):
+        right = truth.answers((ACCURACY - MARGIN, ACCURACY), seeds, rows, rng).astype(np.float64)
+        found = estimate(right[0] - right[1])
+        covered += bool(abs(found.mean + MARGIN) <= found.half_width(0.05))
+    return covered / tables
+
+
+NAMES = ("standard", "a", "b", "c")
+
+
+def comparison(right: np.ndarray, *, most: int | None = None) -> Results:
+    """Return a comparison of answers [mechanisms, seeds, rows], the first being the baseline."""
+    cells, kept = [], {}
+    for number, of_mechanism in enumerate(right):
+        for seed, of_seed in enumerate(of_mechanism):
+            cell = replace(
+                _blank(),
+                mechanism=NAMES[number],
+                seed=seed,
+                flops=1000 - number,
+                test_accuracy=float(of_seed.mean()),
+            )
+            cells.append(cell)
+            kept[cell.key] = _kept(of_seed)
+    return replace(_empty(), cells=tuple(cells), rows=kept, most_seeds=most)
+
+
+def _kept(right: np.ndarray) -> Answers:
+    rows = len(right)
+    zeros, ones = np.zeros(rows), np.ones(rows)
+    label = np.ones(rows, dtype=np.int64)
+    return Answers(
+        label=label,
+        predicted=right.astype(np.int64),
+        right=right.astype(np.float64),
+        asked=ones,
+        loss=zeros,
+        confidence=ones,
+    )
+
+
+@lru_cache
+def _blank() -> Cell:
+    return Cell(
+        mechanism="standard",
+        num_heads=1,
+        seed=0,
+        parameters_layer=1,
+        parameters_model=1,
+        flops=1,
+        epochs=(),
+        best_epoch=0,
+        stopped_early=False,
+        seconds_per_epoch=1.0,
+        train_loss=None,
+        train_accuracy=None,
+        train_top5=None,
+        test_loss=None,
+        test_accuracy=0.5,
+        test_top5=None,
+    )
+
+
+@lru_cache
+def _empty() -> Results:
+    return Results(
+        task="simulated",
+        recipe="simulated",
+        title="simulated",
+        margin=MARGIN,
+        baseline="standard",
+        cells=(),
+        speeds=(),
+        machine={},
+        versions={},
+        commit=None,
+        command="",
+        started="",
+        seconds=0.0,
+    )
+
+
+def false_differences(
+    truth: Truth, copies: int, seeds: int, rows: int, tables: int, rng: np.random.Generator
+) -> float:
+    """Return how often a mechanism under further names is called better or worse anywhere."""
+    wrong = 0
+    for _ in range(tables):
+        right = truth.answers((ACCURACY,) * (copies + 1), seeds, rows, rng)
+        verdict = judge(comparison(right))
+        wrong += any(c.claim in ("better", "worse") for c in verdict.comparisons)
+    return wrong / tables
+
+
+def false_winners(
+    truth: Truth, others: int, seeds: int, rows: int, tables: int, rng: np.random.Generator
+) -> float:
+    """Return how often one of several that all lose exactly the margin is said to suffice."""
+    accuracies = (ACCURACY, *(ACCURACY - MARGIN,) * others)
+    wrong = sum(
+        judge(comparison(truth.answers(accuracies, seeds, rows, rng))).outcome == "suffices"
+        for _ in range(tables)
+    )
+    return wrong / tables
+
+
+@dataclass(frozen=True)
+class Runs:
+    """Sequential comparisons of one mechanism with the baseline.
+
+    Args:
+        suffices: share in which it was said to suffice.
+        fails: share in which it was said not to.
+        seeds: mean number trained.
+    """
+
+    suffices: float
+    fails: float
+    seeds: float
+
+
+def sequential(
+    truth: Truth, loss: float, most: int, rows: int, tables: int, rng: np.random.Generator
+) -> Runs:
+    """Return what adding seeds while the verdict is open comes to; `loss` in margins."""
+    words, seeds = [], []
+    for _ in range(tables):
+        right = truth.answers((ACCURACY, ACCURACY - loss * MARGIN), most, rows, rng)
+        word, used = _run(right, most)
+        words.append(word)
+        seeds.append(used)
+    return Runs(
+        suffices=words.count("suffices") / tables,
+        fails=words.count("does not suffice") / tables,
+        seeds=float(np.mean(seeds)),
+    )
+
+
+def _run(right: np.ndarray, most: int) -> tuple[str, int]:
+    """Return what is said at the end of one sequential comparison, and of how many seeds."""
+    whole = comparison(right, most=most)
+    for seeds in range(FIRST, most + 1):
+        trained = tuple(cell for cell in whole.cells if cell.seed < seeds)
+        found = judge(replace(whole, cells=trained)).comparisons[0]
+        if found.sufficiency != "undecided" or hopeless(found, MARGIN, most):
+            return found.sufficiency, seeds
+    return "undecided", most
+
+
+def fixed(
+    truth: Truth, loss: float, seeds: int, rows: int, tables: int, rng: np.random.Generator
+) -> Runs:
+    """Return what so many seeds come to."""
+    accuracies = (ACCURACY, ACCURACY - loss * MARGIN)
+    words = [
+        judge(comparison(truth.answers(accuracies, seeds, rows, rng))).comparisons[0].sufficiency
+        for _ in range(tables)
+    ]
+    return Runs(
+        suffices=words.count("suffices") / tables,
+        fails=words.count("does not suffice") / tables,
+        seeds=float(seeds),
+    )
+
+
+def rates(tables: int, rng: np.random.Generator) -> Iterator[tuple[str, float, bool]]:
+    """Yield each rate of false claims with its name and whether it is as it should be."""
+    for name in ("independent", "both"):
+        for copies in (1, 3):
+            rate = false_differences(TRUTHS[name], copies, 5, 500, tables, rng)
+            what = f"equal mechanisms, {copies} to the baseline, {name}: called better or worse"
+            yield what, rate, rate <= 0.01  # noqa: PLR2004
+        for others in (1, 3):
+            rate = false_winners(TRUTHS[name], others, 5, 500, tables, rng)
+            yield f"{others} that lose the margin, {name}: one suffices", rate, rate <= 0.05  # noqa: PLR2004
+
+
+FIXED, MOST = 10, 12
+LOSSES = (0.0, 1.0, 3.0)
+SEQUENTIAL = Truth(own=0.05, seeds=0.012, rest=0.5)
+SEQUENTIAL_ROWS = 10_000
+
+
+def main() -> int:
+    """Print the tables, and return 1 if a rate is not as it should be."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--tables", type=int, default=TABLES, help="simulated for each figure")
+    tables = parser.parse_args().tables
+    rng = np.random.default_rng(0)
+    good = _print_coverage(tables, rng)
+    print(f"\nfalse claims in {tables:,} comparisons of 5 seeds and 500 rows (simulation)")
+    for what, rate, right in rates(tables, rng):
+        good &= right
+        print(f"  {what:<72} {rate:7.2%}{'' if right else '  <-- too often'}")
+    good &= _print_sequential(tables, rng)
+    return 0 if good else 1
+
+
+def _print_coverage(tables: int, rng: np.random.Generator) -> bool:
+    print(f"coverage of the 95% interval over seeds and rows, {tables:,} tables each")
+    print(f"  {'':<14} {'rows':>7} " + "".join(f"{f'{seeds} seeds':>10}" for seeds in SEEDS))
+    good = True
+    for name, truth in TRUTHS.items():
+        for rows in ROWS:
+            shares = [coverage(truth, seeds, rows, tables, rng) for seeds in SEEDS]
+            good &= all(0.93 <= share <= 0.97 for share in shares)  # noqa: PLR2004
+            print(
+                f"  {name:<14} {rows:>7,} " + "".join(f"{share:>10.1%}" for share in shares),
+                flush=True,
+            )
+    print(f"  (below {MIN_SEEDS} seeds a report shows no interval)")
+    return good
+
+
+def _print_sequential(tables: int, rng: np.random.Generator) -> bool:
+    print(
+        f"\nseeds added while the verdict is open, at most {MOST}, against {FIXED} fixed; "
+        f"{SEQUENTIAL_ROWS:,} rows, {tables:,} comparisons each"
+    )
+    print(
+        f"  {'true loss':<11} {'suffices':>10} {'fixed':>8} {'fails':>8} {'fixed':>8} "
+        f"{'seeds':>7} {'of fixed':>9}"
+    )
+    good = True
+    for loss in LOSSES:
+        runs = sequential(SEQUENTIAL, loss, MOST, SEQUENTIAL_ROWS, tables, rng)
+        held = fixed(SEQUENTIAL, loss, FIXED, SEQUENTIAL_ROWS, tables, rng)
+        share = runs.seeds / FIXED
+        good &= share <= 0.6 and (loss < 1.0 or runs.suffices <= 0.05)  # noqa: PLR2004
+        print(
+            f"  {loss:.0f} margins   {runs.suffices:>10.1%} {held.suffices:>8.1%} "
+            f"{runs.fails:>8.1%} {held.fails:>8.1%} {runs.seeds:>7.2f} {share:>9.2f}",
+            flush=True,
+        )
+    return good
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -20,6 +20,7 @@ plan = Plan(
 with tempfile.TemporaryDirectory() as folder:
     results = compare(plan, Path(folder), console=Console(stderr=True), quiet=True)
 
+assert results, "None = a share of the cells was trained, and others are missing"
 for cell in results.cells:
     print(f"{cell.mechanism:10} seed {cell.seed}: {cell.test_accuracy:.1%} of the test images")
 print(sentence(judge(results), results))

@@ -8,9 +8,9 @@ from torch import nn
 
 import suffice
 
-data = load_digits()
-images = torch.from_numpy(data.images).float() / 16.0  # [1797, 8, 8]: 8 tokens of 8 pixels
-labels = torch.from_numpy(data.target)
+pixels, digits = load_digits(return_X_y=True)
+images = torch.from_numpy(pixels).float().view(-1, 8, 8) / 16.0  # 1797 times 8 tokens of 8 pixels
+labels = torch.from_numpy(digits)
 cut = len(labels) * 3 // 4  # the rest is for the test
 
 

@@ -5,15 +5,20 @@ from __future__ import annotations
 from functools import cache
 
 import sklearn.datasets
+from sklearn.datasets import load_digits
 from sklearn.utils import Bunch
 
 
 @cache
 def _few() -> Bunch:
-    digits = sklearn.datasets.load_digits()
-    return Bunch(images=digits.images[:300], target=digits.target[:300])
+    digits = load_digits()
+    return Bunch(**{name: digits[name][:300] for name in ("data", "images", "target")})
+
+
+def _load_few(*, return_X_y: bool = False) -> Bunch | tuple:  # noqa: N803 - scikit-learn's name
+    few = _few()
+    return (few.data, few.target) if return_X_y else few
 
 
 def use_few_digits(monkeypatch) -> None:
-    few = _few()
-    monkeypatch.setattr(sklearn.datasets, "load_digits", lambda: few)
+    monkeypatch.setattr(sklearn.datasets, "load_digits", _load_few)

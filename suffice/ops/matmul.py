@@ -86,11 +86,12 @@ class _Weighed(torch.autograd.Function):
         if torch.is_grad_enabled():  # they will be differentiated themselves
             again = torch.bmm(ctx.weigh(q, k), v)
             return *torch.autograd.grad(again, (q, k, v), grad, create_graph=True), None, None
-        of_scores = torch.bmm(grad, v.transpose(1, 2))
-        of_scores.sub_((grad * out).sum(dim=-1, keepdim=True)).mul_(weights)
-        of_q = _scaled(of_scores, k, ctx.scale)
-        of_k = _scaled(of_scores.transpose(1, 2), q, ctx.scale)
-        return of_q, of_k, torch.bmm(weights.transpose(1, 2), grad), None, None
+        with torch.autocast(grad.device.type, enabled=False):  # a backward pass may run inside
+            of_scores = torch.bmm(grad, v.transpose(1, 2))
+            of_scores.sub_((grad * out).sum(dim=-1, keepdim=True)).mul_(weights)
+            of_q = _scaled(of_scores, k, ctx.scale)
+            of_k = _scaled(of_scores.transpose(1, 2), q, ctx.scale)
+            return of_q, of_k, torch.bmm(weights.transpose(1, 2), grad), None, None
 
 
 MATMUL = Op("matmul", "two batched products around a softmax", attend, reference.refuses)

@@ -314,6 +314,12 @@ class _Recomputed(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx, grad: Tensor):
+        with torch.autocast(grad.device.type, enabled=False):  # a backward pass may run inside
+            return _Recomputed.gradients(ctx, grad)
+
+    @staticmethod
+    def gradients(ctx, grad: Tensor):  # noqa: ANN205 - torch's signature
+        """Return what `backward` does, where autocast is off."""
         out, q, k, v, *learned = ctx.saved_tensors
         schedule, saved = ctx.schedule, list(ctx.saved)
         grads = [torch.empty_like(x) for x in (q, k, v)]

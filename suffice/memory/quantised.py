@@ -112,6 +112,7 @@ class QuantisedStore(Store):
     def append(self, *tensors: Tensor) -> CachedTensors:
         """Append positions; return earlier ones dequantised and the new ones unchanged."""
         self.check_room(tensors[0].shape[2])
+        self.encode_tail()  # what native steps have left
         self.tail.append(*tensors)
         cached = self.cached()
         self.length += tensors[0].shape[2]

@@ -32,8 +32,9 @@ def rms_norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:
             return F.rms_norm(x, x.shape[-1:], weight, eps)
         exact = torch.promote_types(x.dtype, torch.float32)
         return _RMSNorm.apply(x.to(exact), weight.to(exact), eps).to(x.dtype)
-    if x.dtype is weight.dtype and x.dtype in EXACT and x.is_cpu:
-        return x * _factors(x, eps) * weight
+    if x.is_cpu and (x.dtype in EXACT or x.dtype is not weight.dtype):  # as under autocast
+        exact = x.to(torch.promote_types(x.dtype, weight.dtype))
+        return (exact * _factors(exact, eps) * weight).to(x.dtype)
     return F.rms_norm(x, x.shape[-1:], weight, eps)
 
 

@@ -94,10 +94,10 @@ def save(path: Path | str, tensors: Mapping[str, Tensor], metadata: Mapping[str,
         CheckpointError: if something cannot be stored or the disk refuses; `path` is as before.
     """
     path = Path(path)
-    payload = _pack(path, tensors, metadata)
+    header, numbers = _pack(path, tensors, metadata)
     try:
-        with replacing(path) as temporary:
-            temporary.write_bytes(payload)
+        with replacing(path) as temporary, temporary.open("wb") as file:
+            file.writelines((header, numbers))
     except OSError as error:
         raise CheckpointError(
             f"cannot write {path} ({error.strerror or error}); free space or give a folder that "
@@ -211,7 +211,10 @@ def _refuse_other_content(path: Path | str, metadata: Mapping[str, Any]) -> None
         raise CheckpointError(f"{path} is not a model written by `save_model`; give one that is.")
 
 
-def _pack(path: Path, tensors: Mapping[str, Tensor], metadata: Mapping[str, Any]) -> bytes:
+def _pack(
+    path: Path, tensors: Mapping[str, Tensor], metadata: Mapping[str, Any]
+) -> tuple[bytes, memoryview]:
+    """Return the header and the numbers of a file, the same bytes for the same content."""
     for name, tensor in tensors.items():
         if not isinstance(tensor, Tensor) or tensor.dtype not in DTYPES.values():
             what = tensor.dtype if isinstance(tensor, Tensor) else type(tensor).__name__
@@ -233,12 +236,17 @@ def _pack(path: Path, tensors: Mapping[str, Tensor], metadata: Mapping[str, Any]
         }
     except (TypeError, ValueError) as error:
         raise CheckpointError(f"cannot write {path}: metadata is not JSON ({error}).") from error
-    payload = serialise(stored, facts)
-    if struct.unpack("<Q", payload[:8])[0] > HEADER_LIMIT:
+    payload = memoryview(serialise(stored, facts))
+    end = 8 + struct.unpack("<Q", payload[:8])[0]
+    if end - 8 > HEADER_LIMIT:
         raise CheckpointError(
             f"cannot write {path}: names and metadata exceed {HEADER_LIMIT} bytes; store less."
         )
-    return payload
+    header = json.loads(bytes(payload[8:end]))
+    header["__metadata__"] = facts  # which safetensors writes in a random order
+    text = json.dumps(header, separators=(",", ":"), ensure_ascii=False).encode()
+    text += b" " * (-len(text) % 8)  # what follows is aligned
+    return struct.pack("<Q", len(text)) + text, payload[end:]
 
 
 def _ties(tensors: Mapping[str, Tensor]) -> dict[str, str]:

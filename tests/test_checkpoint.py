@@ -32,6 +32,22 @@ def same(a, b):
     return a.keys() == b.keys() and all(torch.equal(a[n], b[n]) for n in a)
 
 
+def test_equal_content_gives_equal_files(path):
+    """Of names that are not ASCII, too; and any reader of safetensors reads them."""
+    tensors = {"b": torch.arange(3), "ä": torch.ones(2, 2), "c": torch.ones(1)}
+    tensors["tied"] = tensors["b"]
+    written = set()
+    for _ in range(12):
+        save(path, tensors, {"z": 1, "a": "ü"})
+        written.add(path.read_bytes())
+    assert len(written) == 1
+    with safe_open(path, "pt") as file:
+        assert file.metadata().keys() == {"format", "suffice", "tied"}
+        assert torch.equal(file.get_tensor("ä"), tensors["ä"])
+    (start,) = struct.unpack("<Q", path.read_bytes()[:8])
+    assert start % 8 == 0
+
+
 def test_tensors_and_metadata_come_back_exactly(path):
     tensors = {
         "f": torch.tensor([1.1, float("nan"), float("inf")]),

@@ -91,8 +91,9 @@ class Packed(nn.Module):
     """A quantised matrix [N, K] with or without a bias; both are buffers.
 
     With 8 and 4 bits the native kernels quantise inputs to 8 bits in each call, too, by the largest
-    value of each group. Without the kernels, or for gradients of the inputs, torch dequantises the
-    matrix in each call and leaves inputs as they are; on CUDA torchao may multiply instead
+    value of each group, with gradients and without; a gradient passes as if they had not been.
+    Without the kernels, in other dtypes and inside transforms torch dequantises the matrix in each
+    call and leaves inputs as they are; on CUDA torchao may multiply instead
     (`suffice.quantise.with_torchao`).
 
     Args:
@@ -154,13 +155,16 @@ class Packed(nn.Module):
         """Return x W^T + b of x [..., K]: [..., N]."""
         if x.shape[-1] != self.inputs:
             raise ShapeError(f"x has {x.shape[-1]} features; this map reads {self.inputs}.")
-        if torch.compiler.is_compiling() or needs_gradient(x):
-            return self._by_torch(x)
+        args = (x, *self.stored(), self.bias, self.scheme.bits, self.outputs)
+        if torch.compiler.is_compiling():
+            return torch.ops.suffice.packed_linear(*args)  # one node of the graph
         if kernels.plain(x) and kernels.is_small_batch(x, self.scheme.bits):
             matrix = self.native_matrix()
             if matrix is not None:
+                if needs_gradient(x):  # the same numbers, with a gradient
+                    return torch.ops.suffice.packed_linear(*args)
                 return multiply(matrix, x)
-        return self._by_torch(x)
+        return kernels.by_torch(*args)
 
     def rows(self, ids: Tensor) -> Tensor:
         """Return the rows [..., K] of ids [...], float32."""
@@ -212,12 +216,6 @@ class Packed(nn.Module):
     def stored(self) -> tuple[Tensor, Tensor | None]:
         """Return the codes and scales, or the weight in half precision and None."""
         return (self.weight, None) if self.scheme.group is None else (self.codes, self.scales)
-
-    def _by_torch(self, x: Tensor) -> Tensor:
-        args = (x, *self.stored(), self.bias, self.scheme.bits, self.outputs)
-        if torch.compiler.is_compiling() and not needs_gradient(x):
-            return torch.ops.suffice.packed_linear(*args)  # one node of the graph
-        return kernels.by_torch(*args)
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Packed:
         halves = {name: self._buffers[name] for name in HALVES if name in self._buffers}

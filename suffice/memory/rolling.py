@@ -22,7 +22,7 @@ from suffice.memory.base import (
 )
 from suffice.torch_compat import usable
 
-MIN_SLACK = 64  # positions of room beside the window, so that it is moved rarely
+MIN_SLACK = 8  # positions of room beside the window, so that it is moved rarely
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ class Rolling(Memory):
     Raises:
         ConfigError: for a window below 1 or negative numbers.
 
-    Cost: window + sinks + spare + max(window, 64) positions.
+    Cost: window + sinks + spare + max(window, 8) positions.
     Source: Jiang et al. 2023, arXiv:2310.06825, section 2 (rolling buffer); Xiao et al. 2023,
         arXiv:2309.17453 (sinks). Differs: positions stay those of the text.
     """
@@ -70,7 +70,7 @@ class Rolling(Memory):
 
     def build(self, unit: int = 1) -> Store:
         """Return an empty store."""
-        return RollingStore(*self._in_units(unit))
+        return RollingStore(*self._in_units(unit), min_slack=max(MIN_SLACK // unit, 1))
 
     def _in_units(self, unit: int) -> tuple[int, int, int]:
         """Return window, sinks and spare; entries of several positions are never dropped."""
@@ -91,9 +91,10 @@ class RollingStore(Store):
     that attention reads one piece.
     """
 
-    def __init__(self, window: int, sinks: int, spare: int) -> None:
+    def __init__(self, window: int, sinks: int, spare: int, min_slack: int) -> None:
         super().__init__()
         self.window, self.num_sinks, self.spare = window, sinks, spare
+        self.slack = max(window, min_slack)  # entries of room to move rarely
         self.max_past = window - 1 + spare  # entries that are read beside new ones
         self.buffers: tuple[Tensor, ...] = ()
         self.sinks: tuple[Tensor, ...] = ()
@@ -118,7 +119,7 @@ class RollingStore(Store):
         past, new = self.past, tensors[0].shape[2]
         first = self.length - past
         if not self.buffers or not (self.length or can_write(self.buffers, tensors)):
-            room = self.num_sinks + self.max_past + 1 + max(self.window, MIN_SLACK)
+            room = self.num_sinks + self.max_past + 1 + self.slack
             self.buffers = tuple(x.new_empty(*x.shape[:2], room, x.shape[3]) for x in tensors)
         if self.num_sinks + past + new > self.buffers[0].shape[2]:
             cached = self._append_many(tensors, past, first)

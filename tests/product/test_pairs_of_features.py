@@ -101,7 +101,9 @@ def masks_of(case: Case, batch: int, queries: int, keys: int) -> tuple[dict, Ten
         return {"valid": valid}, allowed & valid[:, None, None, :]
     if case["data"] == "documents":
         of_keys = (torch.arange(keys) * 5 // keys)[None].expand(batch, -1).contiguous()
-        of_queries = of_keys[:, -queries:] if queries <= keys else torch.zeros(batch, queries).long()
+        of_queries = (
+            of_keys[:, -queries:] if queries <= keys else torch.zeros(batch, queries).long()
+        )
         together = of_queries[:, None, :, None] == of_keys[:, None, None, :]
         return {"segments": (of_queries, of_keys)}, allowed & together
     if case["data"] == "mask":

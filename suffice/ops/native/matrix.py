@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from typing import Any
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -253,5 +255,21 @@ def _like(x: Tensor, *others: Tensor | int | None) -> Tensor:
     return x.new_empty(*x.shape[:-1], others[-1])
 
 
+def _save(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:  # noqa: ARG001 - torch's
+    x, numbers, scales, _, bits, outputs = inputs
+    ctx.save_for_backward(numbers, scales)
+    ctx.settings = bits, outputs, x.dtype
+
+
+def _backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+    """Return the gradient of x, as if x had not been rounded."""
+    numbers, scales = ctx.saved_tensors
+    bits, outputs, dtype = ctx.settings
+    return grad @ unpacked(numbers, scales, bits, outputs).to(dtype), *[None] * 5
+
+
 OPERATORS.impl("packed_linear", _packed_linear, "CompositeExplicitAutograd")
 torch.library.register_fake("suffice::packed_linear", _like, lib=OPERATORS)
+torch.library.register_autograd(
+    "suffice::packed_linear", _backward, setup_context=_save, lib=OPERATORS
+)

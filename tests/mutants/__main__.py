@@ -1,9 +1,9 @@
 """Seed a copy of the project with one bug at a time, and report which of them the tests catch.
 
-`python -m tests.mutants --list` shows the bugs of `bugs.py`; without it each one is put into a
-fresh copy, and the tests that should fail run there. First all these tests run in a copy without a
-bug; those that fail there are deselected. A bug in the C++ sources is compiled, which needs a
-compiler and CMake. The working tree is never changed.
+`python -m tests.mutants --list` shows the bugs of `bugs.py` and `meetings.py`; without it each one
+is put into a copy, and the tests that should fail run there. First all these tests run in a copy
+without a bug; those that fail there are deselected. A bug in the C++ sources is compiled, which
+needs a compiler and CMake. The working tree is never changed.
 
 Exit status: 0, also where bugs survive; 1 if fewer are caught than `--at-least` asks for, or the
 tests cannot run without a bug; 2 if an entry does not match the sources, and then none is run.
@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -20,11 +21,14 @@ import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
+from queue import SimpleQueue
 
 from suffice.ops.native import library
 from tests.mutants.bugs import BUGS, Bug
+from tests.mutants.meetings import MEETINGS
 
 ROOT = Path(__file__).resolve().parents[2]
 NOT_COPIED = shutil.ignore_patterns(".*", "__pycache__", "*.egg-info", "build", "dist", "runs")
@@ -42,7 +46,7 @@ PASSED, FAILED, INTERRUPTED = 0, 1, 2  # exit codes of pytest; below 0 it crashe
 def main() -> int:
     """Run the selected bugs and print a line for each."""
     args = _parse_args()
-    bugs = [bug for bug in BUGS if args.only in f"{bug.file}: {bug.effect}"]
+    bugs = [bug for bug in (*BUGS, *MEETINGS) if args.only in f"{bug.file}: {bug.effect}"]
     if problems := [line for bug in bugs for line in stale(bug)]:
         _print("\n".join(problems))
         return 2
@@ -56,8 +60,11 @@ def main() -> int:
         for test in failing:
             _print(f"deselected, as it fails without a bug: {test}")
     caught = 0
-    with ThreadPoolExecutor(args.jobs) as pool:
-        runs = pool.map(lambda bug: run(bug, failing, args.limit), bugs)
+    with ExitStack() as stack, ThreadPoolExecutor(args.jobs) as pool:
+        copies: SimpleQueue[Path] = SimpleQueue()
+        for _ in range(args.jobs):
+            copies.put(stack.enter_context(copied()))
+        runs = pool.map(lambda bug: run(bug, copies, failing, args.limit), bugs)
         for bug, (verdict, seconds) in zip(bugs, runs, strict=True):
             _print(f"{verdict:8}  {bug.file}: {bug.effect}  ({seconds:.0f} s)")
             caught += verdict == "caught"
@@ -72,7 +79,7 @@ def stale(bug: Bug) -> list[str]:
         return [f"{bug.file}: there is no such file"]
     count = path.read_text("utf-8").count(bug.original)
     problems = [] if count == 1 else [f"{bug.file}: occurs {count} times, not once: {bug.original}"]
-    absent = [name for name in bug.test_paths if not (ROOT / name).exists()]
+    absent = [name for name in bug.test_paths if not (ROOT / name.partition("::")[0]).exists()]
     return problems + [f"{bug.file}: there are no tests at {name}" for name in absent]
 
 
@@ -97,26 +104,34 @@ def control(bugs: Sequence[Bug], limit: float) -> list[str]:
     return failing
 
 
-def run(bug: Bug, deselected: Sequence[str], limit: float) -> tuple[str, float]:
+def run(
+    bug: Bug, copies: SimpleQueue[Path], deselected: Sequence[str], limit: float
+) -> tuple[str, float]:
     """Return "caught", "SURVIVED" or "error", and the seconds it took.
 
     Args:
         bug: the bug to seed.
+        copies: of the project, without a bug; one is taken and put back as it was.
         deselected: tests that do not run.
         limit: seconds that its tests may take.
     """
     options = [f"--deselect={test}" for test in deselected]
-    start = time.monotonic()
-    with copied() as copy:
-        try:
-            _replace(copy, bug.file, bug.original, bug.replacement)
-            kernels = _compile(copy) if bug.native else None
-            result = _python(copy, (*PYTEST, "-x", *options, *bug.test_paths), kernels, limit)
-            verdicts = {PASSED: "SURVIVED", FAILED: "caught", INTERRUPTED: "caught"}
-            crashed = "caught" if result.returncode < 0 else "error"
-            verdict, output = verdicts.get(result.returncode, crashed), result.stdout
-        except (OSError, subprocess.SubprocessError) as error:
-            verdict, output = "error", _error_output(error)
+    start, copy = time.monotonic(), copies.get()
+    whole = (copy / bug.file).read_bytes()
+    try:
+        _replace(copy, bug.file, bug.original, bug.replacement)
+        kernels = _compile(copy) if bug.native else None
+        result = _python(copy, (*PYTEST, "-x", *options, *bug.test_paths), kernels, limit)
+        verdicts = {PASSED: "SURVIVED", FAILED: "caught", INTERRUPTED: "caught"}
+        crashed = "caught" if result.returncode < 0 else "error"
+        verdict, output = verdicts.get(result.returncode, crashed), result.stdout
+    except subprocess.TimeoutExpired:
+        verdict, output = "caught", ""  # it hangs, which is told from being slow by the control
+    except (OSError, subprocess.SubprocessError) as error:
+        verdict, output = "error", _error_output(error)
+    finally:
+        (copy / bug.file).write_bytes(whole)
+        copies.put(copy)
     if verdict == "error":
         print(output, file=sys.stderr)  # noqa: T201
     return verdict, time.monotonic() - start
@@ -140,12 +155,32 @@ def _replace(copy: Path, file: str, original: str, replacement: str) -> None:
 
 
 def _compile(copy: Path) -> Path:
-    """Compile the sources of a copy; return the path of the library."""
-    _replace(copy, *LOWER_LEVEL)
+    """Compile the sources of a copy for this processor's best set; return the library's path."""
     build = copy / "build" / "native"
+    if not build.exists():
+        _replace(copy, *LOWER_LEVEL)
+        _leave_out_sets(copy)
     for args in (("-S", copy, "-B", build), ("--build", build)):
         subprocess.run(("cmake", *map(str, args)), check=True, capture_output=True, text=True)
     return build / "_kernels.so"
+
+
+def _leave_out_sets(copy: Path) -> None:
+    """Leave all sets of instructions out of the build but the best one here and the portable one.
+
+    Each is a compilation of all kernels.
+    """
+    sets = library.library().suffice_isas().decode().split()
+    for path, line in (
+        (copy / "CMakeLists.txt", r"^ *add_kernels\((\w+)[^)]*\)"),
+        (copy / "suffice/csrc/dispatch.cpp", r"^ *if \(processor\.\w+\) add\((\w+)::kernels\);"),
+    ):
+        keep = partial(_keep, {sets[0], "portable"})
+        path.write_text(re.sub(line, keep, path.read_text(), flags=re.MULTILINE))
+
+
+def _keep(sets: set[str], line: re.Match[str]) -> str:
+    return line[0] if line[1] in sets else ""
 
 
 def _python(
@@ -184,7 +219,7 @@ def _parse_args() -> argparse.Namespace:
     parser.add_argument("--only", default="", help="bugs whose file or effect contains this text")
     parser.add_argument("--jobs", type=int, default=1, help="how many run at a time")
     parser.add_argument("--list", action="store_true", help="show the bugs and run none")
-    parser.add_argument("--limit", type=float, default=900.0, help="seconds for the tests of a bug")
+    parser.add_argument("--limit", type=float, default=600.0, help="seconds for the tests of a bug")
     parser.add_argument("--at-least", type=int, default=0, help="how many have to be caught")
     parser.add_argument(
         "--no-control", action="store_true", help="skip the run of all tests without a bug"

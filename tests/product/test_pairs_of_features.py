@@ -29,12 +29,20 @@ from suffice.ops.native import attention as native_attention
 from suffice.ops.sparse import blocked, tiles
 from suffice.past import Infini
 from suffice.patterns import (
-    Block, Causal, Dilated, Full, Global, PerHead, Random, Strided, Window,
+    Block,
+    Causal,
+    Dilated,
+    Full,
+    Global,
+    PerHead,
+    Random,
+    Strided,
+    Window,
 )  # fmt: skip
 from suffice.positions import Alibi, Rope
 from suffice.testing import assert_close, documents, drawn, normal, padded
 
-from .pairwise import Case, pairs_of, pairwise
+from .pairwise import Case, pairwise
 
 F32, F64, BF16, F16 = torch.float32, torch.float64, torch.bfloat16, torch.float16
 HEADS = 4
@@ -325,6 +333,13 @@ PIECES = {  # of a text; few tokens at a time are what native kernels take witho
     "one by one": lambda n: [n - 30, *[1] * 30],
     "odd": lambda n: [1, 7, 64, 1, n - 90, 1, 1, 8, 6, 1],
     "from nothing": lambda n: [*[1] * 40, n - 45, 5],
+    "half way": lambda n: [
+        n // 2,
+        *[1] * min(100, n // 4),
+        n - n // 2 - min(100, n // 4) - 9,
+        1,
+        8,
+    ],
 }
 STREAM_FACTORS = {
     "spec": tuple(n for n in SPECS if n not in ("full", "elu over all", "favor over all")),
@@ -341,7 +356,7 @@ ORDER = torch.tensor([2, 0, 0])  # of rows, after a selection
 
 
 def memory_of(case: Case) -> Memory:
-    short = Rolling(2 * case["length"] // 3, sinks=0 if case["data"] == "left" else 2, spare=3)
+    short = Rolling(case["length"] // 3, sinks=0 if case["data"] == "left" else 2, spare=3)
     return {
         "dynamic": Dynamic(), "static": Static(910), "short": short,
         "rolling": Rolling(spec_of(case).pattern.reach or 1, spare=3),

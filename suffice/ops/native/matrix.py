@@ -6,7 +6,6 @@ Letters: N outputs, K inputs, P panels of 16 outputs, C groups of inputs with on
 from __future__ import annotations
 
 from dataclasses import dataclass
-
 from typing import Any
 
 import torch

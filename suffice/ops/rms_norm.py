@@ -75,7 +75,8 @@ class _RMSNorm(torch.autograd.Function):
             gradient, x, x.shape[-1:], means, factors, weight, None, [to_x, to_weight, False]
         )
         if to_x:
-            lost = torch.matmul(gradient, weight).unsqueeze(-1) / x.shape[-1]
+            with torch.autocast(x.device.type, enabled=False):  # a backward pass may run inside
+                lost = torch.matmul(gradient, weight).unsqueeze(-1) / x.shape[-1]
             x_gradient.add_(lost.mul_(factors))
         return x_gradient, weight_gradient, None
 

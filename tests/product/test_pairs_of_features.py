@@ -11,6 +11,7 @@ import copy
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
+from itertools import product
 
 import pytest
 import torch
@@ -26,7 +27,7 @@ from suffice.memory import Dynamic, Memory, Quantised, Rolling, Static
 from suffice.mixing import Alignment, BandedAlignment, BlockAlignment, ToeplitzAlignment
 from suffice.ops import OPS, AttentionCall, scan
 from suffice.ops.native import attention as native_attention
-from suffice.ops.sparse import blocked, tiles
+from suffice.ops.sparse import blocked, plan, tiles
 from suffice.past import Infini
 from suffice.patterns import (
     Block,
@@ -60,11 +61,16 @@ def in_small_pieces(yes: bool) -> Iterator[None]:
         (scan, "NUMBERS", 1 << 10), (native_attention, "BLOCKS_AT_ONCE", 3),
         (layer_state, "MIXED_AT_ONCE", 7),
     ]  # fmt: skip
+    cached = (plan.cut, native_attention._lists)
     with pytest.MonkeyPatch.context() as patch:
         for module, constant, value in small if yes else ():
             assert getattr(module, constant) > value
             patch.setattr(module, constant, value)
+        for function in cached if yes else ():
+            function.cache_clear()
         yield
+    for function in cached if yes else ():
+        function.cache_clear()
 
 
 # --- the operation ---------------------------------------------------------------------------
@@ -79,6 +85,7 @@ PATTERNS = (
     (Window(9) | Global(3)) & Causal(),
     Random(9, seed=3) | Global(2),
     Block(50),
+    Global(3) & Window(9),  # most queries see nothing
     PerHead((Window(5) & Causal(), Causal(), Window(5) & Causal(), Full())),
 )
 LENGTHS = ((1, 1100), (7, 600), (40, 33), (70, 70), (130, 257), (300, 300))  # queries, keys
@@ -136,9 +143,21 @@ def by_formula(
     return out.detach(), *torch.autograd.grad(out, inputs, slope.double())
 
 
-@pytest.mark.parametrize("case", pairwise(OP_FACTORS, op_is_legal), ids=name)
+ODD_KEYS = {**OP_FACTORS, "odd": ("key", "value"), "dtype": (F32,), "data": ("plain",)}
+ODD_KEYS.update(kv_heads=(2,), pieces=(False,))
+CASES = pairwise(OP_FACTORS, op_is_legal) + [
+    dict(zip(ODD_KEYS, values, strict=True)) for values in product(*ODD_KEYS.values())
+]
+
+
+@pytest.mark.parametrize("case", CASES, ids=name)
 def test_every_op_is_the_formula(case):
     """Outputs and gradients; a NaN is seen by the queries of its heads that may see its key."""
+    assert check_ops(case) >= 2
+
+
+def check_ops(case: Case) -> int:
+    """Compare every op that takes a case with the formula; return how many did."""
     (queries, keys), dtype, batch, groups = case["lengths"], case["dtype"], 3, case["kv_heads"]
     width = 16
     q = normal(batch, HEADS, queries, width, seed=1, dtype=dtype)
@@ -151,11 +170,10 @@ def test_every_op_is_the_formula(case):
         hidden = ~data["valid"][:, None, :, None]
         k, v = k.masked_fill(hidden, torch.nan), v.masked_fill(hidden, torch.inf)
     elif case["odd"] in ("key", "value"):
-        head, at = groups - 1, int(allowed[-1, -1].any(0).nonzero()[0])
+        head, at = groups - 1, int(allowed[-1, -1].any(0).int().argmax())
         of_heads = slice(head * HEADS // groups, None)
         (k if case["odd"] == "key" else v)[-1, head, at, 5] = torch.nan
         sees_odd[-1, of_heads] = allowed[-1, of_heads, :, at]
-        assert sees_odd.any()
     call = AttentionCall(
         queries=queries, keys=keys, num_heads=HEADS, num_kv_heads=groups, head_dim=width,
         value_dim=width, scale=width**-0.5, pattern=case["pattern"], plain=not data,
@@ -179,7 +197,7 @@ def test_every_op_is_the_formula(case):
             except AssertionError as error:
                 raise AssertionError(f"{op_name}: {error}") from error
         ran += 1
-    assert ran >= 2
+    return ran
 
 
 # --- layers ----------------------------------------------------------------------------------
@@ -282,6 +300,11 @@ def alone(layer: Attention, x: Tensor, texts: list[Tensor]) -> Tensor:
 @pytest.mark.parametrize("case", pairwise(LAYER_FACTORS, layer_is_legal), ids=name)
 def test_a_layer_gives_each_text_what_it_gets_alone(case):
     """Every op in every dtype, outputs and gradients; hidden NaN is not read."""
+    check_layer(case)
+
+
+def check_layer(case: Case) -> None:
+    """Compare a layer of every op that takes a case with the reference on each text alone."""
     spec, dtype, length = spec_of(case), case["dtype"], case["length"]
     data, texts = rows_of(case)
     real = torch.stack(texts).any(0)[..., None]
@@ -311,14 +334,17 @@ def test_a_layer_gives_each_text_what_it_gets_alone(case):
         with in_small_pieces(case["pieces"]), autocast:
             out = layer(mine, **data)
             sources = [mine, *layer.parameters()]
-            grads = torch.autograd.grad(out, sources, slope.to(out.dtype), allow_unused=True)
+            into = slope.to(out.dtype)
+            grads = torch.autograd.grad(out, sources, into, retain_graph=True, allow_unused=True)
+        outside = torch.autograd.grad(out, sources, into, allow_unused=True)
         assert out.isfinite().all()
         results = [out.masked_fill(~real, 0.0), *grads]
         for i, (got, expected) in enumerate(zip(results, want, strict=True)):
             if expected is None:
                 assert got is None or not got.any()
-            elif i and dtype is BF16:  # rounded at each map, so near nothing but in kind
-                assert got.isfinite().all()
+            elif i and dtype is BF16:  # rounded at each map; but no more where autocast is on
+                if not spec.past.reads and (spec.kernel.weighs_pairs or op == "scan"):  # own graphs
+                    assert_close(got, outside[i - 1], n=length * WIDTH)
             else:
                 try:
                     assert_close(got, expected, n=1 if dtype is BF16 else length * WIDTH)
@@ -436,6 +462,11 @@ def with_drafts_dropped(layer: Attention, state, drafts: Tensor, valid: Tensor |
 @pytest.mark.parametrize("case", pairwise(STREAM_FACTORS, stream_is_legal), ids=name)
 def test_a_stream_gives_what_each_text_gets_alone(case):
     """Whatever the pieces, the memory and what happens between; drafts leave no trace."""
+    check_stream(case)
+
+
+def check_stream(case: Case) -> None:
+    """Compare a stream in pieces with the reference on each text alone."""
     spec, memory, length, kind = spec_of(case), memory_of(case), case["length"], case["kind"]
     learning = kind == "learning"
     dtype = F32 if learning else kind

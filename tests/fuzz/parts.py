@@ -1,0 +1,380 @@
+"""What is fuzzed: each part draws one case from a random state and judges what became of it.
+
+A reader may refuse a case with one of the library's own errors, or read it; whatever else it raises
+is a failure. A case is its part and its seed, so a seed repeats it. Parts with a reference compare
+numbers.
+"""
+
+from __future__ import annotations
+
+import bz2
+import gzip
+import http.client
+import io
+import json
+import lzma
+import random
+import shutil
+import struct
+import sys
+from abc import ABC, abstractmethod
+from contextlib import redirect_stderr, redirect_stdout
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from suffice import AttentionSpec, checkpoint, preset
+from suffice.convert.sources import hugging_face
+from suffice.data import table
+from suffice.data.rows import read_rows
+from suffice.errors import SufficeError
+from suffice.measure.evaluation import parse_hellaswag, parse_lambada, parse_piqa, read_items
+from suffice.models import LMConfig, folder
+from suffice.quantise import quantise
+from suffice.studio import Folders, served
+from suffice.text import Characters
+from suffice.text.load import load_tokenizer
+from suffice.text.token_file import TokenFile
+from tests.fuzz.damage import ODD, WORDS, bytes_of, data_of, json_of
+
+LETTERS = "abcdefgh"
+
+
+class Part(ABC):
+    """One reader under damaged input.
+
+    Args:
+        place: an empty folder of its own.
+    """
+
+    name: str
+
+    def __init__(self, place: Path) -> None:
+        self.place = place
+
+    @abstractmethod
+    def case(self, pick: random.Random) -> None:
+        """Draw a case and try it; raise what is no refusal."""
+
+    def close(self) -> None:  # noqa: B027 - most hold nothing
+        """Release what is held."""
+
+
+def refused(error: BaseException) -> bool:
+    """Return whether an error is a sentence of the library's, and says something."""
+    return isinstance(error, SufficeError) and 10 <= len(str(error)) <= 2000  # noqa: PLR2004
+
+
+class Safetensors(Part):
+    """A file of tensors and metadata with damaged bytes or a damaged header."""
+
+    name = "safetensors"
+
+    def __init__(self, place: Path) -> None:
+        super().__init__(place)
+        self.path = place / "a.safetensors"
+        tensors = {"w": torch.randn(3, 4), "b": torch.arange(5), "h": torch.ones(2).half()}
+        checkpoint.save(self.path, {**tensors, "tied": tensors["w"]}, {"config": {"a": [1, "x"]}})
+        self.content = self.path.read_bytes()
+        (size,) = struct.unpack("<Q", self.content[:8])
+        self.header = json.loads(self.content[8 : 8 + size])
+        self.numbers = self.content[8 + size :]
+        self.expected = tensors
+
+    def case(self, pick: random.Random) -> None:
+        if pick.random() < 0.3:  # noqa: PLR2004
+            made = bytes_of(pick, self.content)
+        else:
+            header = json_of(pick, self.header)
+            made = struct.pack("<Q", len(header)) + header + self.numbers
+        self.path.write_bytes(made)
+        expected = {**self.expected, "tied": self.expected["w"]} if pick.random() < 0.5 else None  # noqa: PLR2004
+        tensors, facts = checkpoint.load(self.path, expected)
+        assert isinstance(facts, dict)
+        for tensor in tensors.values():  # reads every byte
+            tensor.double().sum()
+        if expected is not None:
+            assert {n: (t.shape, t.dtype) for n, t in tensors.items()} == {
+                n: (t.shape, t.dtype) for n, t in expected.items()
+            }
+
+
+class Models(Part):
+    """The folder of a trained model: config.json, tokenizer and weights."""
+
+    name = "models"
+
+    def __init__(self, place: Path) -> None:
+        super().__init__(place)
+        sizes = {"vocabulary_size": 8, "length": 16, "d_model": 16, "depth": 2, "mlp_width": 24}
+        self.sound = []
+        for number, (mechanism, bits) in enumerate(
+            (("gqa", None), ("standard", 8), ("performer", 4))
+        ):
+            lm = LMConfig(**sizes).build(preset(mechanism, 16, 2, causal=True)).eval()
+            if bits is not None:
+                quantise(lm, bits=bits)
+            one = place / f"sound{number}"
+            folder.save(one, lm, Characters(LETTERS))
+            self.sound.append(one)
+
+    def case(self, pick: random.Random) -> None:
+        broken = self.place / "broken"
+        shutil.rmtree(broken, ignore_errors=True)
+        shutil.copytree(pick.choice(self.sound), broken)
+        path = pick.choice([p for p in broken.iterdir() if p.suffix == ".json"])
+        path.write_bytes(json_of(pick, json.loads(path.read_bytes())))
+        read = folder.load(broken)
+        ids = torch.tensor([[1, 2, 3]])
+        with torch.no_grad():
+            assert read[0](ids).shape[:2] == (1, 3)
+
+
+class Transformers(Part):
+    """The config.json of a model of transformers, of every architecture that is read."""
+
+    name = "transformers"
+    configs = (
+        {"model_type": "gpt2", "n_embd": 8, "n_head": 2, "n_layer": 1, "n_positions": 16, "vocab_size": 11},
+        {"model_type": "llama", "hidden_size": 8, "num_attention_heads": 2, "num_key_value_heads": 1,
+         "num_hidden_layers": 1, "intermediate_size": 12, "vocab_size": 11, "rms_norm_eps": 1e-5,
+         "max_position_embeddings": 16, "rope_theta": 10000.0, "hidden_act": "silu",
+         "rope_scaling": {"rope_type": "yarn", "factor": 2.0, "original_max_position_embeddings": 8}},
+        {"model_type": "qwen2", "hidden_size": 8, "num_attention_heads": 2, "num_key_value_heads": 2,
+         "num_hidden_layers": 1, "intermediate_size": 12, "vocab_size": 11, "rms_norm_eps": 1e-5,
+         "max_position_embeddings": 16, "sliding_window": 4, "use_sliding_window": False},
+        {"model_type": "bert", "hidden_size": 8, "num_attention_heads": 2, "num_hidden_layers": 1,
+         "intermediate_size": 12, "vocab_size": 11, "max_position_embeddings": 16},
+        {"model_type": "vit", "hidden_size": 8, "num_attention_heads": 2, "num_hidden_layers": 1,
+         "intermediate_size": 12, "image_size": 8, "patch_size": 4, "num_channels": 1},
+    )  # fmt: skip
+
+    def case(self, pick: random.Random) -> None:
+        (self.place / "config.json").write_bytes(json_of(pick, pick.choice(self.configs)))
+        hugging_face.read(self.place, hugging_face.read_config(self.place))
+
+
+class Specs(Part):
+    """Compositions as JSON: read, refused, or the same again."""
+
+    name = "specs"
+
+    def __init__(self, place: Path) -> None:
+        super().__init__(place)
+        from tests.product.cells import cells
+
+        self.specs = [cell.spec.to_json() for cell in cells()]
+
+    def case(self, pick: random.Random) -> None:
+        spec = AttentionSpec.from_json(data_of(pick, pick.choice(self.specs)))
+        assert AttentionSpec.from_json(json.loads(json.dumps(spec.to_json()))) == spec
+
+
+PACK = {"": lambda c: c, ".gz": gzip.compress, ".xz": lzma.compress, ".bz2": bz2.compress}
+
+
+class Tables(Part):
+    """A table of one's own: CSV, TSV and lines of JSON, plain and compressed."""
+
+    name = "tables"
+
+    def case(self, pick: random.Random) -> None:
+        labels = [pick.choice(WORDS) for _ in range(pick.randint(1, 3))]
+        rows = [(pick.choice(WORDS) + pick.choice(LETTERS), pick.choice(labels)) for _ in range(30)]
+        kind, pack = pick.choice((".csv", ".tsv", ".jsonl")), pick.choice(("", "", ".gz", ".xz"))
+        if kind == ".jsonl":
+            lines = [json.dumps({"text": text, "label": label}) for text, label in rows]
+        else:
+            mark = "," if kind == ".csv" else "\t"
+            lines = [f"text{mark}label", *(f"{text}{mark}{label}" for text, label in rows)]
+        content = "\n".join(lines).encode(errors="surrogatepass")
+        if pick.random() < 0.7:  # noqa: PLR2004
+            content = bytes_of(pick, content)
+        packed = PACK[pack](content)
+        if pick.random() < 0.2:  # noqa: PLR2004
+            packed = bytes_of(pick, packed)
+        path = self.place / f"t{kind}{pack}"
+        path.write_bytes(packed)
+        if pick.random() < 0.5:  # noqa: PLR2004
+            names, all_rows = read_rows(str(path))
+            assert all(set(row) <= {*names, *row} for _, row in all_rows)
+        else:
+            table.read_files(str(path), "text,label", test=pick.choice((0.1, "0.2", str(path))))
+
+
+class Items(Part):
+    """Lines of the evaluation tasks."""
+
+    name = "items"
+    parsers = (
+        (parse_hellaswag, {"ctx_a": "a b", "ctx_b": "c", "ctx": "a b c", "activity_label": "d",
+                           "endings": ["e", "f"], "label": "1"}),
+        (parse_piqa, {"goal": "a b", "sol1": "c", "sol2": "d", "label": 1}),
+        (parse_lambada, {"text": "a b c d"}),
+    )  # fmt: skip
+
+    def case(self, pick: random.Random) -> None:
+        parse, row = pick.choice(self.parsers)
+        lines = [json_of(pick, row) if pick.random() < 0.5 else json.dumps(row).encode()  # noqa: PLR2004
+                 for _ in range(3)]  # fmt: skip
+        path = self.place / "items.jsonl"
+        path.write_bytes(b"\n".join(lines))
+        assert read_items(path, parse)
+
+
+class Tokens(Part):
+    """A file of tokens, its documents and its facts."""
+
+    name = "tokens"
+
+    def __init__(self, place: Path) -> None:
+        super().__init__(place)
+        TokenFile.write(place / "t.bin", ["abcab", "cd", "efgh" * 5], Characters(LETTERS))
+        self.files = {path: path.read_bytes() for path in place.iterdir()}
+
+    def case(self, pick: random.Random) -> None:
+        broken = pick.choice(list(self.files))
+        for path, content in self.files.items():
+            path.write_bytes(content)
+        if broken.suffix == ".json" and pick.random() < 0.8:  # noqa: PLR2004
+            broken.write_bytes(json_of(pick, json.loads(self.files[broken])))
+        else:
+            broken.write_bytes(bytes_of(pick, self.files[broken]))
+        file = TokenFile(self.place / "t.bin")
+        length = pick.randint(1, 6)
+        for rows in file.windows(length, 2):
+            assert 2 <= rows.shape[1] <= length + 1  # noqa: PLR2004
+        if len(file) > length:
+            file.take(file.places(3, length, seed=0, step=1), length)
+
+
+class Tokenizers(Part):
+    """The tokenizer of a model's folder."""
+
+    name = "tokenizers"
+
+    def __init__(self, place: Path) -> None:
+        super().__init__(place)
+        Characters(LETTERS).save(place)
+        self.files = {path: path.read_bytes() for path in place.iterdir()}
+
+    def case(self, pick: random.Random) -> None:
+        for path, content in self.files.items():
+            path.write_bytes(content)
+        broken = pick.choice(list(self.files))
+        broken.write_bytes(json_of(pick, json.loads(self.files[broken])))
+        read = load_tokenizer(self.place)
+        assert read.decode(read.encode("ab")) is not None
+
+
+class Requests(Part):
+    """The studio's server: requests of all kinds over one socket after the other."""
+
+    name = "requests"
+    bodies: tuple[tuple[str, Any], ...] = (
+        ("comparisons", {}),
+        ("comparison", {"root": "package", "name": "digits", "cost": "flops", "margin": 0.01}),
+        ("checkpoints", {}),
+        ("calculator", {"architecture": {"d_model": 64, "layers": 2, "num_heads": 4}}),
+        ("pattern", {"expression": "Window(4) & Causal()", "queries": 8, "keys": 8}),
+        ("advise", {"task": "text", "length": 128}),
+    )
+
+    def __init__(self, place: Path) -> None:
+        super().__init__(place)
+        self.unexpected: list[BaseException] = []
+        self.serving = served(Folders(), log=self.unexpected.append)
+        self.studio = self.serving.__enter__()
+        from suffice.studio.server import answers
+
+        self.names = sorted(answers(Folders()))
+
+    def case(self, pick: random.Random) -> None:
+        name, body = pick.choice(self.bodies)
+        if name not in self.names or pick.random() < 0.3:  # noqa: PLR2004
+            name = pick.choice(self.names)
+        path = (
+            f"/api/{name}" if pick.random() < 0.9 else pick.choice(("/", "/api/", "/x", "//", "*"))
+        )  # noqa: PLR2004
+        content = json_of(pick, body)
+        headers = {"Content-Type": "application/json", "Content-Length": str(len(content))}
+        if pick.random() < 0.2:  # noqa: PLR2004
+            names = ("Content-Length", "Content-Type", "Origin", "Host", "Transfer-Encoding")
+            latin = [word for word in WORDS if word.isprintable() and word.isascii()]
+            headers[pick.choice(names)] = pick.choice((*latin, "-1", "1", "0", "\u00b2", "chunked"))
+        line = http.client.HTTPConnection("127.0.0.1", self.studio.port, timeout=20)
+        try:
+            line.putrequest(pick.choice(("POST", "POST", "POST", "GET", "PUT")), path,
+                            skip_host="Host" in headers)  # fmt: skip
+            for header, value in headers.items():
+                line.putheader(header, value)
+            line.endheaders(content)
+            if line.sock is not None:
+                line.sock.shutdown(1)  # nothing follows: a server that waits for more may stop
+            got = line.getresponse()
+            assert got.status < 500 or got.status == 501, (got.status, got.read()[:200])  # noqa: PLR2004
+            got.read()
+        except (http.client.RemoteDisconnected, OSError):
+            pass  # closed without an answer, as for a length that is longer than the body
+        finally:
+            line.close()
+        if self.unexpected:
+            raise self.unexpected.pop()
+
+    def close(self) -> None:
+        self.serving.__exit__(None, None, None)
+
+
+class Commands(Part):
+    """Command lines of every verb with options and values that do not fit, in this process."""
+
+    name = "commands"
+    quick = ("list", "show", "plan", "advise", "predict", "convert", "quantise", "evaluate",
+             "generate", "export", "run", "bench", "heal", "probe", "search")  # fmt: skip
+    values = (*(str(value) for value in ODD if isinstance(value, (int, float, str))),
+              "standard", "efficient", "window:4", "gqa:2", "80GB", "1%", "missing.csv")  # fmt: skip
+
+    def __init__(self, place: Path) -> None:
+        super().__init__(place)
+        import typer
+
+        from suffice.cli import _load
+
+        self.options = {}
+        for verb in self.quick:
+            command = _load(verb)
+            assert isinstance(command, typer.core.TyperCommand)
+            self.options[verb] = [
+                option for one in command.params for option in getattr(one, "opts", ())
+                if option.startswith("--") and option != "--help"
+            ]  # fmt: skip
+
+    def case(self, pick: random.Random) -> None:
+        from suffice.cli import main
+
+        verb = pick.choice(self.quick)
+        words = [pick.choice(self.values) for _ in range(pick.choice((0, 1, 1, 2)))]
+        for _ in range(pick.choice((1, 2, 3))):
+            words += [pick.choice(self.options[verb]), pick.choice(self.values)]
+        out, error = io.StringIO(), io.StringIO()
+        before, sys.argv = sys.argv, ["suffice", verb, *words]
+        try:
+            with redirect_stdout(out), redirect_stderr(error):
+                main()
+            code: object = 0
+        except SystemExit as end:
+            code = end.code
+        finally:
+            sys.argv = before
+        assert code in (None, 0, 2), (sys.argv, code, error.getvalue()[-300:])
+        assert "Traceback" not in error.getvalue(), error.getvalue()[-2000:]
+
+
+PARTS: dict[str, type[Part]] = {
+    part.name: part
+    for part in (
+        Safetensors, Models, Transformers, Specs, Tables, Items, Tokens, Tokenizers, Requests,
+        Commands,
+    )
+}  # fmt: skip

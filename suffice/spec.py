@@ -285,7 +285,9 @@ def _type_errors(spec: AttentionSpec) -> Iterator[str]:
             names = ", ".join(sorted(family.table))
             yield f"{name}={value!r} is a {actual}, not a {name}; legal: {names} (as instances)."
             break
-    stated = {name: size for name in SIZE_NAMES if (size := getattr(spec, name)) is not None}
+    required = ("d_model", "num_heads")
+    sizes = {name: getattr(spec, name) for name in SIZE_NAMES}
+    stated = {n: size for n, size in sizes.items() if size is not None or n in required}
     legal = {name for name, size in stated.items() if isinstance(size, int) and is_whole(size, 1)}
     if wrong := [f"{name}={size!r}" for name, size in stated.items() if name not in legal]:
         yield f"{', '.join(wrong)}: sizes are whole numbers, at least 1."

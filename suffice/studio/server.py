@@ -12,7 +12,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 from suffice.errors import ConfigError, SufficeError
-from suffice.records import check_keys
+from suffice.records import check_keys, optional_fields
 from suffice.studio.attention_maps import Maps
 from suffice.studio.bundle import bundle
 from suffice.studio.folders import Folders
@@ -123,7 +123,8 @@ def advice(request: Any) -> dict[str, Any]:
         raise ConfigError("a request to the adviser is an object with its fields.")
     values = {name: value for name, value in request.items() if value is not None}
     legal = [field.name for field in fields(Request)]
-    check_keys(values, legal, where="the request to the adviser", error=ConfigError)
+    needed = set(legal) - optional_fields(Request)
+    check_keys(values, legal, needed, where="the request to the adviser", error=ConfigError)
     return advise(Request(**values)).to_json()
 
 

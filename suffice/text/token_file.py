@@ -9,6 +9,7 @@ import json
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from tokenize import TokenError
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 import numpy as np
@@ -328,7 +329,7 @@ def _map(path: Path, header: TokenHeader, dtype: np.dtype[Any], count: int) -> n
             array = np.memmap(path, dtype=dtype, mode="r")
         else:
             array = np.load(path, mmap_mode="r")
-    except (OSError, ValueError, EOFError) as error:
+    except (OSError, ValueError, EOFError, TokenError) as error:  # the header is a Python literal
         reason = getattr(error, "strerror", None) or error
         raise DataError(f"{path} cannot be read ({reason}). {REWRITE}") from error
     if (array.shape, array.dtype) != ((count,), dtype):

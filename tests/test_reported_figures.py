@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from itertools import product
 
 import numpy as np
@@ -18,7 +19,7 @@ from suffice.encoders import MLA
 from suffice.generate import Sample
 from suffice.generate.sampling import probabilities
 from suffice.heal.text import split_corpus
-from suffice.measure import training
+from suffice.measure import evaluation, training
 from suffice.measure.answers import Answers
 from suffice.measure.metrics import METRICS
 from suffice.models import LM, LMConfig
@@ -30,6 +31,7 @@ from tests.measure.test_scores import WORDS, dataset, sentences, trained, transl
 
 PARTS = {"train": "abcdabcd" * 400, "validation": "efghefgh" * 400, "test": "ijklijkl" * 400}
 LETTERS = Characters("abcdefghijkl")
+LETTERS_AND_SPACE = Characters(" abcdefghijklmnopqrstuvw")
 
 
 def corpus(test: bool = True) -> Corpus:
@@ -142,3 +144,18 @@ def test_a_share_that_is_reached_exactly_needs_no_further_token():
 def test_a_share_of_the_most_probable_is_kept_at_equality():
     kept = probabilities(torch.tensor([[2.0, 1.0, 1.0, 0.5]]).log(), Sample(min_p=0.5)) > 0
     assert kept.tolist() == [[True, True, True, False]]
+
+
+def test_a_loss_is_written_as_it_is_though_less_of_it_is_better():
+    loss, accuracy = METRICS["log-loss"], METRICS["accuracy"]
+    assert (loss.natural(-0.5), accuracy.natural(0.5)) == (0.5, 0.5)
+    assert METRICS["perplexity"].natural(-2.0) == pytest.approx(math.exp(2.0))
+
+
+def test_a_long_ending_is_judged_by_its_loss_per_letter(monkeypatch):
+    """acc_norm divides by letters as lm-evaluation-harness does, acc does not."""
+    losses = [evaluation.ContinuationLoss(loss=x, tokens=2, greedy=False) for x in (2.0, 1.5)]
+    monkeypatch.setattr(evaluation, "continuation_losses", lambda *_, **__: losses)
+    item = evaluation.Item(context="a", endings=("a long one", "two"), right=0)
+    scores = evaluation._score_choices(lm_of(1), LETTERS_AND_SPACE, [item], lambda *_: None)
+    assert {score.name: score.value for score in scores} == {"acc": 0.0, "acc_norm": 1.0}

@@ -7,12 +7,14 @@ Letters: B batch, H query heads, G key/value heads, T queries, S keys, D and E h
 
 from __future__ import annotations
 
+import warnings
+
 import torch
 from torch import Tensor
 
 from suffice.kernels import FeatureMap
 from suffice.ops.call import AttentionCall, MaskInputs
-from suffice.ops.op import Op, Parts
+from suffice.ops.op import Op, Parts, is_transformed
 
 
 def divisor(totals: Tensor, floor: float) -> Tensor:
@@ -25,6 +27,31 @@ def divisor(totals: Tensor, floor: float) -> Tensor:
         return torch.where(totals < 0.0, totals.clamp(max=-floor), totals.clamp(min=floor))
     numbers = torch.finfo(totals.dtype)
     return totals.clamp(min=numbers.tiny / numbers.eps).masked_fill(totals == 0.0, 1.0)
+
+
+def warn_of_vanished(totals: Tensor, seen: Tensor | None, floor: float = 0.0) -> None:
+    """Warn on a CPU if the weights of a query are no longer those of the formula.
+
+    Args:
+        totals: sums of a query's products with all keys that it sees, of any shape.
+        seen: bool, broadcasts to `totals`, True where a query sees a key; None = everywhere.
+        floor: of the features; if they have one, the kernel says what happens.
+    """
+    if floor or not totals.is_cpu or not totals.numel():
+        return
+    numbers = torch.finfo(totals.dtype)
+    least = numbers.tiny / numbers.eps
+    if float(totals.detach().amin()) >= least:
+        return
+    lost = totals < least if seen is None else (totals < least) & seen
+    if count := int(lost.sum()):
+        warnings.warn(
+            f"the products of {count} of {totals.numel()} queries with all keys vanish in "
+            f"{totals.dtype}, so their outputs shrink towards 0: the norms of queries and keys are "
+            "too large for these features; normalise them (norm=HeadRMS()), or use Softmax.",
+            RuntimeWarning,
+            stacklevel=2,
+        )
 
 
 def divided(sums: Tensor, floor: float, value_dim: int) -> tuple[Tensor, Tensor]:
@@ -68,7 +95,10 @@ def weights(
         peak = logs.amax(dim=-1, keepdim=True)
         products = products * (logs - peak.masked_fill(peak == -torch.inf, 0.0)).exp()
     products = products.masked_fill(~allowed, 0.0)
-    return products / divisor(products.sum(dim=-1, keepdim=True), features.floor)
+    totals = products.sum(dim=-1, keepdim=True)
+    if not is_transformed():
+        warn_of_vanished(totals, allowed.any(dim=-1, keepdim=True), features.floor)
+    return products / divisor(totals, features.floor)
 
 
 def weights_of_rows(

@@ -27,7 +27,7 @@ from suffice.kernels.base import CHUNK, columns
 from suffice.ops import running_sums
 from suffice.ops.call import AttentionCall, MaskInputs
 from suffice.ops.op import Op, Parts, is_transformed, needs_gradient
-from suffice.ops.reference import divided, divided_backward
+from suffice.ops.reference import divided, divided_backward, warn_of_vanished
 from suffice.ops.running_sums import Chunks, Inputs, State
 from suffice.patterns import Causal, Full
 
@@ -107,8 +107,11 @@ def stream(
         state, outs = before, []
         for step in steps:
             inputs, chunks = schedule.inputs(step, slice(None), q, k, v)
-            (out, _), state = schedule.run(step._replace(last=False), inputs, state, chunks)
+            result, state = schedule.run(step._replace(last=False), inputs, state, chunks)
+            out, totals = result
             outs.append(chunks.join(out))
+            if not compiling:
+                schedule.check(step, slice(None), chunks.join(totals))
         if length > 1 or compiling:  # else it may be a part of the states of all chunks
             state = state.copied()
         return torch.cat(outs, dim=2)[:, :, :length].to(q.dtype), state
@@ -245,6 +248,14 @@ class _Schedule:
             sums, state = running_sums.scan(part, state, chunks, last=step.last)
         return divided(sums, self.features.floor, self.value_dim), state
 
+    def check(self, step: Step, rows: slice, totals: Tensor) -> None:
+        """Warn if the products [B, H, L, 1] of a step's queries vanish, which see their own key."""
+        seen = self.data.valid
+        if seen is not None:
+            seen = seen[rows] if step.keys is None else seen[rows, slice(*step.keys)]
+            seen = (seen.any(1, keepdim=True) if step.keys is None else seen)[:, None, :, None]
+        warn_of_vanished(totals, seen, self.features.floor)
+
 
 def _attend_in_one_piece(
     q: Tensor, k: Tensor, v: Tensor, data: KeyMasks, features: FeatureMap, *, causal: bool
@@ -294,6 +305,7 @@ def _forward(
             if result is not None:
                 out, totals = result
                 outs[rows, :, slice(*step.queries)] = chunks.join(out)
+                schedule.check(step, rows, chunks.join(totals))
             if saved is not None:  # copies, as views would keep the states of all chunks alive
                 if before is not None:
                     before = State(before.sums.clone(), before.stabilizer)

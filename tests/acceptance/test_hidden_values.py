@@ -11,6 +11,9 @@ from suffice.testing import assert_close, bits, normal
 
 from .mechanisms import D_MODEL, DOCUMENTED, LENGTH, NAMES, SPECS, accepting, layer_of
 
+# inputs so large that features vanish
+pytestmark = pytest.mark.filterwarnings("ignore:.*vanish:RuntimeWarning")
+
 POISONS = (float("nan"), 1e30)
 MASK = bits(2, 1, 6, 6, seed=3)
 NUMBERS = torch.tensor([[0, 0, 0, 1, 1, 1]]).expand(2, -1)

@@ -18,6 +18,9 @@ from suffice.testing import assert_close, bits, drawn, normal, padded
 
 from .mechanisms import ops_of
 
+# inputs so large that features vanish
+pytestmark = pytest.mark.filterwarnings("ignore:.*vanish:RuntimeWarning")
+
 D_MODEL, NUM_HEADS, LENGTH = 16, 4, 70
 PRESETS = ("linear", "performer", "rfa")
 POISONS = (float("nan"), 1e30)

@@ -13,6 +13,9 @@ import torch
 
 from suffice import AttentionSpec
 from suffice.kernels import Favor
+from suffice.ops import OPS, AttentionCall, MaskInputs
+from suffice.ops.native.library import why_not
+from suffice.ops.op import Parts
 from suffice.patterns import Causal, Full
 from suffice.testing import assert_close, normal
 
@@ -158,3 +161,51 @@ def test_only_redraw_draws_again():
     assert_close(layer(x), outputs(layer, x, weigh=weigh))
     layer.features.redraw(3)
     assert torch.equal(layer(x), want)
+
+
+def attended(op, q, k, v, is_causal):
+    """Attend by one op in float32; return the outputs, and the formula in logarithms in float64."""
+    pattern = Causal() if is_causal else Full()
+    sizes = {"d_model": 32, "num_heads": 2, "pattern": pattern, "kernel": Favor(64)}
+    spec = AttentionSpec(**sizes)
+    features = built(spec).features
+    call = AttentionCall.of(spec, q.shape[2], k.shape[2])
+    got = OPS[op](q.float(), k.float(), v.float(), MaskInputs(), call, Parts(features=features))
+    omega = features.omega.double() * spec.score_scale**0.5
+    of_q, of_k = q.float().double() @ omega.T, k.float().double() @ omega.T
+    of_k = of_k - spec.score_scale * k.float().double().square().sum(-1, keepdim=True) / 2
+    logs = (of_q[:, :, :, None] + of_k[:, :, None]).logsumexp(-1)
+    if is_causal:
+        later = torch.ones(logs.shape[-2:], dtype=torch.bool).triu(1)
+        logs = logs.masked_fill(later, -torch.inf)
+    return got, logs.softmax(-1) @ v.float().double()
+
+
+def directed(norm, seed):
+    x = normal(2, 2, 70, 16, seed=seed)
+    return x / x.norm(dim=-1, keepdim=True) * norm
+
+
+@pytest.mark.parametrize("op", ["scan", "matmul", "native_scan", "reference"])
+@pytest.mark.parametrize("is_causal", [False, True])
+@pytest.mark.parametrize("norm", [1.0, 10.0, 30.0])
+def test_large_norms_are_the_formula(op, is_causal, norm):
+    """Exponents of hundreds: the sum over features is taken in logarithms."""
+    if op == "native_scan" and why_not():
+        pytest.skip(why_not())
+    got, want = attended(op, directed(norm, 1), directed(norm, 2), directed(1.0, 3), is_causal)
+    assert_close(got, want, n=round(64 * (1 + norm) ** 2))  # exponents round in proportion
+
+
+@pytest.mark.parametrize("op", ["scan", "matmul", "native_scan"])
+@pytest.mark.parametrize("is_causal", [False, True])
+def test_products_that_vanish_are_told(op, is_causal):
+    """A query against keys of the opposite direction; a query that sees no key is no such case."""
+    if op == "native_scan" and why_not():
+        pytest.skip(why_not())
+    q = directed(150.0, 1)
+    with pytest.warns(RuntimeWarning, match="vanish"):
+        attended(op, q, -q, directed(1.0, 3), is_causal)
+    spec = AttentionSpec(d_model=32, num_heads=2, kernel=Favor(64))
+    hidden = torch.zeros(2, 70, dtype=torch.bool)
+    assert torch.isfinite(built(spec)(normal(2, 70, 32, seed=1), valid=hidden)).all()

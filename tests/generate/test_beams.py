@@ -53,6 +53,19 @@ def test_the_search_is_its_definition(beams, stop, power):
         assert set(got.new[row, len(tokens) :].tolist()) <= {2}
 
 
+@pytest.mark.parametrize("beams", [2, 3])
+def test_most_ids_may_end_a_text(beams):
+    """More of the best candidates end than there are beams, and still as many texts go on."""
+    lm, stop = model(seed=3), tuple(range(4, 23))
+    with torch.no_grad():
+        lm.head.weight *= 0.3
+    got = generate(lm, PROMPTS, max_new_tokens=5, beams=beams, stop=stop, length_penalty=3.0)
+    for row, prompt in enumerate(PROMPTS):
+        score, tokens = searched(lm, prompt, 5, beams, stop, 3.0)
+        assert got.new[row, : len(tokens)].tolist() == tokens
+        assert abs(float(got.scores[row]) - score) < 1e-5
+
+
 def test_enough_beams_find_the_most_probable_text():
     lm = model(vocabulary=4)
     got = generate(lm, [[1, 2]], max_new_tokens=3, beams=16)

@@ -286,3 +286,16 @@ def test_many_calls_keep_no_memory(lm, resident):
     for number in range(5, 50):
         call(number)
     assert resident() - before <= 2 * 2**20
+
+
+@pytest.mark.parametrize("impl", ["torch", "auto"])
+def test_any_of_several_stop_ids_ends_a_row(impl):
+    """Each row at its own, the last one listed as well as the first."""
+    lm = model()
+    rows = [free_run(lm, prompt, 6)[len(prompt) :] for prompt in PROMPTS]
+    stop = tuple(dict.fromkeys([22, *(row[2] for row in rows)]))
+    got = generate(lm, PROMPTS, max_new_tokens=6, stop=stop, pad=21, impl=impl)
+    for number, row in enumerate(rows):
+        end = 1 + next(i for i, token in enumerate(row) if token in stop)
+        assert got.new[number].tolist()[:end] == row[:end]
+        assert set(got.new[number].tolist()[end:]) <= {21}

@@ -11,12 +11,12 @@ import torch
 from suffice import AttentionSpec, preset
 from suffice.errors import ConfigError, ShapeError
 from suffice.memory import Dynamic, Quantised, Rolling, Static
-from suffice.mixing import Alignment, ToeplitzAlignment
+from suffice.mixing import Alignment, BandedAlignment, BlockAlignment, ToeplitzAlignment
 from suffice.models import LMConfig
 from suffice.models.native_decoder import SPAN, NativeDecoder
 from suffice.patterns import Causal, Global, Window
 from suffice.positions import Alibi, Rope
-from suffice.testing import assert_close, drawn
+from suffice.testing import assert_close, drawn, padded
 from tests.models.native_cases import (
     CODED,
     EXACT,
@@ -517,3 +517,33 @@ def test_sinks_outside_the_window_are_not_read():
     lm = built(spec, positions="none")
     for memory in (Rolling(5, sinks=4), Rolling(3, sinks=2, spare=2), Rolling(12, sinks=3)):
         assert_close(*both(lm, memory, drawn_tokens(2, 24), 5), n=64)
+
+
+@pytest.mark.parametrize("per_head", [False, True])
+@pytest.mark.parametrize("mixing", [BandedAlignment, ToeplitzAlignment, BlockAlignment, Alignment])
+@pytest.mark.parametrize("memory", [Dynamic(), Rolling(3)], ids=repr)
+@torch.no_grad()
+def test_mixed_values_from_the_first_token_on(mixing, per_head, memory):
+    """Before and after the width of the mixing, of rows that are padded differently."""
+    sizes = {Alignment: (40,), BandedAlignment: (40, 5)}.get(mixing, (5,))
+    start = "orthogonal" if mixing in SQUARE else "glorot"
+    spec = AttentionSpec(
+        d_model=16, num_heads=4, num_kv_heads=2, pattern=Causal(),
+        mixing=mixing(*sizes, per_head=per_head, init=start),
+    )  # fmt: skip
+    if mixing is Alignment and memory.window is not None:
+        pytest.skip("reads every earlier value")
+    lm = LMConfig(vocabulary_size=11, length=40, d_model=16, depth=2, mlp_width=8).build(spec)
+    lm = drawn(lm, seed=2).eval()
+    tokens = torch.randint(0, 11, (3, 14), generator=torch.Generator().manual_seed(1))
+    for prompt, valid in ((1, None), (4, padded(3, 4, "left"))):
+        native, state = NativeDecoder(lm, memory), lm.state(memory)
+        mine = native.state(memory)
+        for model, one in ((native, mine), (lm, state)):
+            model.features(tokens[:, :prompt], valid=valid, state=one)
+        for at in range(prompt, 14):
+            want, got = lm.step(tokens[:, at], state), native.step(tokens[:, at], mine)
+            assert_close(got, want, n=64)
+
+
+SQUARE = (Alignment, BlockAlignment)

@@ -94,6 +94,7 @@ def test_references_that_move(some_isa, pattern, groups):
     assert got.isfinite().all()
 
 
+@pytest.mark.filterwarnings("ignore:.*vanish:RuntimeWarning")
 @pytest.mark.parametrize("pattern", PATTERNS, ids=str)
 def test_gradients_of_weights_that_vanish_equal_those_of_the_scan(some_isa, pattern):
     """Sums of weights below 2^-103 are divided by 2^-103, a constant without a gradient."""

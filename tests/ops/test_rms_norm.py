@@ -35,6 +35,16 @@ def test_values(learning, dtype, shape):
     assert_close(got, formula(x, weight), n=shape[-1])
 
 
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
+@pytest.mark.parametrize("learning", [False, True])
+def test_half_inputs_beside_full_weights_are_rounded_once(dtype, learning):
+    """As under autocast: nearly all results are the nearest number."""
+    x, weight = normal(64, 48, seed=1, dtype=dtype), normal(48, seed=2, dtype=torch.float32)
+    got = rms_norm(x.requires_grad_(learning), weight, EPS)
+    nearest = formula(x, weight).to(dtype)
+    assert (got == nearest).double().mean() > 0.99
+
+
 def test_rows_in_any_layout():
     x, weight = operands(4, 6, 5)
     assert_close(rms_norm(x.transpose(0, 1), weight, EPS), formula(x, weight).transpose(0, 1))

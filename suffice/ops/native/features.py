@@ -35,6 +35,7 @@ from suffice.ops.op import (
     needs_gradient,
     register_attention,
 )
+from suffice.ops.reference import warn_of_vanished
 from suffice.patterns import Causal
 
 
@@ -120,6 +121,12 @@ def forward(q: Tensor, k: Tensor, v: Tensor, sums: _Sums) -> tuple[Tensor, Tenso
         return out.zero_(), totals.zero_()
     structure, tensors = sums.structure(q, k, v, out=out), (q, k, v, out, totals)
     library().suffice_linear(structure, *(x.data_ptr() for x in tensors), torch.get_num_threads())
+    seen = sums.valid
+    if seen is not None and not sums.causal:
+        seen = seen.any(dim=1, keepdim=True)
+    seen = None if seen is None else seen[:, None, -q.shape[2] :]  # a causal query sees its own key
+    if sums.documents is None or sums.causal:
+        warn_of_vanished(totals, seen)
     return out, totals
 
 

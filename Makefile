@@ -4,7 +4,7 @@ BIN := .venv/bin
 # pins hold for the build environment too
 export PIP_CONSTRAINT := $(CURDIR)/constraints.txt
 
-.PHONY: native compare studio test quick test-avx2 test-settings test-sanitized test-kernels test-hf mutants bench bench-layers bench-mechanisms bench-edge check-cuda test-triton docs types wheels format
+.PHONY: native compare studio test quick test-avx2 test-settings test-sanitized test-kernels test-hf mutants bench bench-layers bench-mechanisms bench-edge check-cuda test-triton docs types wheels format fuzz
 
 compare: .venv/.ready
 	$(BIN)/suffice compare $(ARGS)
@@ -36,6 +36,11 @@ test-settings: .venv/.tests
 # one seeded bug at a time, and whether the tests catch it; ARGS="--list", ARGS="--only verdict"
 mutants: .venv/.tests
 	$(BIN)/python -m tests.mutants $(ARGS)
+
+# random and damaged input for every reader, pattern and kernel: a minute for each part, seeds
+# printed; ARGS="--part requests --seconds 600", ARGS="--part specs --seed 7 --cases 1"
+fuzz: .venv/.tests
+	$(BIN)/python -m tests.fuzz $(ARGS)
 
 # transformers' own tests of models: a source tree of the installed version, of git or of PyPI
 test-hf: .venv/.tests

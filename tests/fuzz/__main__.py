@@ -10,6 +10,7 @@ Exit status: 1 if a case failed.
 from __future__ import annotations
 
 import argparse
+import importlib.util
 import os
 import random
 import re
@@ -70,6 +71,8 @@ def run(name: str, seed: int, seconds: float, cases: int | None = None) -> Count
 
 def run_patterns(seed: int, seconds: float, cases: int | None) -> Count:
     """Draw patterns and compositions by Hypothesis, which makes a failing one small."""
+    if not importlib.util.find_spec("hypothesis"):
+        raise SystemExit("the part patterns needs Hypothesis; pip install hypothesis.")
     from tests.fuzz import patterns
 
     done, failures, end = 0, [], time.monotonic() + seconds

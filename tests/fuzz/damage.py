@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import json
 import random
-from collections.abc import Iterator
 from typing import Any
 
 NUMBERS = (
@@ -41,23 +40,23 @@ def bytes_of(pick: random.Random, content: bytes) -> bytes:
     return bytes(made)
 
 
-def places(data: Any) -> Iterator[tuple[Any, Any]]:
-    """Yield (container, key) of every value inside plain data."""
-    if isinstance(data, dict):
-        for key, value in data.items():
-            yield data, key
-            yield from places(value)
-    elif isinstance(data, list):
-        for index, value in enumerate(data):
-            yield data, index
-            yield from places(value)
+def places(data: Any) -> list[tuple[Any, Any]]:
+    """Return (container, key) of every value inside plain data, however deep it is nested."""
+    found, open_values = [], [data]
+    while open_values:
+        inside = open_values.pop()
+        if isinstance(inside, (dict, list)):
+            keys = inside if isinstance(inside, dict) else range(len(inside))
+            found += [(inside, key) for key in keys]
+            open_values += [inside[key] for key in keys]
+    return found
 
 
 def data_of(pick: random.Random, data: Any) -> Any:
     """Return a copy of plain data with a value or two changed, left out, doubled or nested."""
     made = copy.deepcopy(data)
     for _ in range(pick.choice((1, 1, 2))):
-        all_places = list(places(made))
+        all_places = places(made)
         if not all_places:
             return pick.choice(ODD)
         inside, key = pick.choice(all_places)
@@ -70,12 +69,12 @@ def data_of(pick: random.Random, data: Any) -> Any:
             other, name = pick.choice(all_places)
             inside[key] = copy.deepcopy(other.get(name) if isinstance(other, dict) else other)
         elif how == 3:
-            for _ in range(pick.choice((1, 3, 100))):
+            for _ in range(pick.choice((1, 3, 60))):
                 inside[key] = [inside[key]]
         elif how == 4 and isinstance(inside, dict):
             inside[str(pick.choice(ODD))] = pick.choice(ODD)
         elif how == 5 and isinstance(inside, list):
-            inside *= pick.choice((2, 50))
+            inside *= pick.choice((2, 20))
         else:
             inside[key] = pick.choice(ODD)
     return made

@@ -1,3 +1,4 @@
+# ruff: noqa: E402 - the imports follow the check that Hypothesis is there
 """Patterns and compositions that Hypothesis draws, beside the formula in float64."""
 
 from __future__ import annotations
@@ -7,7 +8,10 @@ from functools import reduce
 from operator import and_, or_
 from typing import Any
 
+import pytest
 import torch
+
+pytest.importorskip("hypothesis")
 from hypothesis import HealthCheck, given, seed, settings
 from hypothesis import strategies as st
 

@@ -5,7 +5,8 @@ each row's total weight. Where several parts hold keys of the same query, their 
 by these totals; the backward kernel gets the merged totals and outputs, which makes the gradients
 of each part right. Any pattern, any length, O(T) memory for patterns that touch O(T) pairs.
 
-It is a registered operator: one node of a compiled graph, whatever the lengths.
+Eager calls run it directly. Where torch has to see the call it is a registered operator: one node
+of a compiled graph, whatever the lengths.
 
 Letters: B batch, N rows of one document each, H query heads, G key/value heads, T queries, S keys,
 L positions of a document, D head width; n tiles of a part, each of r queries and c keys.
@@ -20,6 +21,7 @@ from typing import NamedTuple
 
 import torch
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 
 from suffice.ops import fused
 from suffice.ops.call import AttentionCall, MaskInputs
@@ -28,6 +30,8 @@ from suffice.ops.op import (
     Parts,
     dense_rows,
     empty_rows_first,
+    is_traced,
+    needs_gradient,
     refuses_transforms,
     register_attention,
     text_of,
@@ -57,8 +61,14 @@ def attend(
     if call.value_dim != call.head_dim:
         q, k, v = fused.of_one_width(q, k, v)
     q, k, v = map(dense_rows, (q, k, v))
-    pattern, position = text_of(call.pattern), text_of(call.position)
-    out = _attend(q, k, v, valid, numbers, pattern, position, call.scale)[0]
+    axes = call.pattern, call.position, call.scale
+    if is_traced():
+        texts = text_of(call.pattern), text_of(call.position)
+        out = _attend(q, k, v, valid, numbers, *texts, call.scale)[0]
+    elif needs_gradient(q, k, v):
+        out = _Attend.apply(q, k, v, valid, numbers, *axes)
+    else:
+        out = _compute(q, k, v, valid, numbers, *axes)[0]
     return out if call.value_dim >= call.head_dim else out[..., : call.value_dim]
 
 
@@ -108,6 +118,20 @@ def _attend(
         position: as JSON.
         scale: factor of the products.
     """
+    axes = value_of(Pattern, pattern), value_of(Position, position), scale
+    return _compute(q, k, v, valid, numbers, *axes)
+
+
+def _compute(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    valid: Tensor | None,
+    numbers: Tensor | None,
+    pattern: Pattern,
+    position: Position,
+    scale: float,
+) -> tuple[Tensor, Tensor]:
     batch = _Batch.of(q, k, v, valid, numbers, pattern, position, scale)
     q, exact = batch.q, torch.promote_types(q.dtype, torch.float32)
     out, total = empty_rows_first(q, q.shape[3], exact), q.new_empty(q.shape[:3], dtype=exact)
@@ -131,6 +155,23 @@ def _attend_backward(
     scale: float,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Return the gradients of q, k and v; arguments as of `suffice::blocked`."""
+    axes = value_of(Pattern, pattern), value_of(Position, position), scale
+    return _differentiate(grad, q, k, v, out, total, valid, numbers, *axes)
+
+
+def _differentiate(
+    grad: Tensor,
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    out: Tensor,
+    total: Tensor,
+    valid: Tensor | None,
+    numbers: Tensor | None,
+    pattern: Pattern,
+    position: Position,
+    scale: float,
+) -> tuple[Tensor, Tensor, Tensor]:
     batch = _Batch.of(q, k, v, valid, numbers, pattern, position, scale)
     grad, out, total = map(batch.take, (dense_rows(grad), out, total))
     total = total.masked_fill(total == -torch.inf, 0.0)
@@ -144,6 +185,22 @@ def _attend_backward(
 
 
 register_attention(_attend, _attend_backward)
+
+
+class _Attend(torch.autograd.Function):
+    """The same without the operators, whose first call imports 70 MiB of torch's compiler."""
+
+    @staticmethod
+    def forward(ctx, q, k, v, valid, numbers, pattern, position, scale):
+        out, total = _compute(q, k, v, valid, numbers, pattern, position, scale)
+        ctx.save_for_backward(q, k, v, out, total, valid, numbers)
+        ctx.axes = pattern, position, scale
+        return out
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, grad: Tensor):
+        return *_differentiate(grad, *ctx.saved_tensors, *ctx.axes), *[None] * 5
 
 
 @dataclass(frozen=True)
@@ -213,9 +270,11 @@ class _Batch(NamedTuple):
     scale: float
 
     @classmethod
-    def of(cls, q, k, v, valid, numbers, pattern: str, position: str, scale: float) -> _Batch:
+    def of(
+        cls, q, k, v, valid, numbers, pattern: Pattern, position: Position, scale: float
+    ) -> _Batch:
         """Return the batch for the arguments of `suffice::blocked`."""
-        values = value_of(Pattern, pattern), value_of(Position, position), scale
+        values = pattern, position, scale
         shape = q.shape[0], q.shape[2]
         if numbers is None:
             return cls(q, k, v, valid, None, shape, *values)

@@ -329,7 +329,8 @@ def _map(path: Path, header: TokenHeader, dtype: np.dtype[Any], count: int) -> n
             array = np.memmap(path, dtype=dtype, mode="r")
         else:
             array = np.load(path, mmap_mode="r")
-    except (OSError, ValueError, EOFError, TokenError) as error:  # the header is a Python literal
+    # the header is a Python literal
+    except (OSError, ValueError, EOFError, TokenError, SyntaxError) as error:
         reason = getattr(error, "strerror", None) or error
         raise DataError(f"{path} cannot be read ({reason}). {REWRITE}") from error
     if (array.shape, array.dtype) != ((count,), dtype):

@@ -547,3 +547,24 @@ def test_mixed_values_from_the_first_token_on(mixing, per_head, memory):
 
 
 SQUARE = (Alignment, BlockAlignment)
+
+
+@pytest.mark.parametrize(
+    "memory",
+    [Dynamic(), Rolling(300), Rolling(530, sinks=2), Quantised(block=16, recent=9)],
+    ids=repr,
+)
+@torch.no_grad()
+def test_steps_past_one_piece_of_the_cache(memory):
+    """Pieces have 512 positions, and begin inside a buffer that a window moves through."""
+    spec = AttentionSpec(d_model=16, num_heads=4, num_kv_heads=2, pattern=Causal(), position=Rope())
+    lm = LMConfig(vocabulary_size=11, length=700, d_model=16, depth=1, mlp_width=8).build(spec)
+    lm = drawn(lm, seed=2).eval()
+    tokens = torch.randint(0, 11, (2, 560), generator=torch.Generator().manual_seed(1))
+    native, state = NativeDecoder(lm, memory), lm.state(memory)
+    mine = native.state(memory)
+    for model, one in ((native, mine), (lm, state)):
+        model.features(tokens[:, :500], valid=None, state=one)
+    for at in range(500, 560):
+        want, got = lm.step(tokens[:, at], state), native.step(tokens[:, at], mine)
+        assert_close(got, want, n=1024)

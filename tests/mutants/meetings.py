@@ -388,9 +388,8 @@ MEETINGS = (
         "masks of grouped heads are those of the first group"),
     Bug(f"{ISA}/whole.h", "fade[c] = power(read<Wide>(before + c * WIDE) - most[c]);", "fade[c] = wide(1.0f);",
         OPS, "what was summed in earlier tiles does not fade"),
-    Bug(f"{ISA}/whole.h", "while (fill(whole, keys, values, until, TILE, group, desk.tile)) {\n        if (group.lanes",
-        "if (fill(whole, keys, values, until, TILE, group, desk.tile)) {\n        if (group.lanes",
-        OPS, "of a stretch only the first tile is seen"),
+    Bug(f"{ISA}/whole.h", "int64_t first = number * a.at_once;", "int64_t first = number;",
+        OPS, "pieces of many queries compute those of other pieces"),
     Bug(f"{ISA}/whole.h", "group.valid = w.valid ? w.valid + batch * w.keys : nullptr;",
         "group.valid = w.valid;", OPS, "all rows have the padding of the first"),
     Bug(f"{ISA}/whole_back.h", "int64_t until = w.keys - begin < stretch_of(w) / 2 ? w.keys : begin + stretch_of(w) / 2;",
@@ -416,7 +415,7 @@ MEETINGS = (
     Bug(f"{ISA}/step.h", "const int64_t base = row * mix.row + group * mix.head, count = mix.count[row];",
         "const int64_t base = row * mix.row + group * mix.head, count = mix.count[0];", STEPS,
         "padded rows mix as many values as the first row"),
-    Bug(f"{ISA}/step.h", "if (piece == pieces - 1) keep(layer", "if (piece == 0) keep(layer", STEPS + " " + STREAMS,
+    Bug(f"{ISA}/step.h", "if (piece == pieces - 1) keep(layer", "if (piece == 0 && pieces == 1) keep(layer", STEPS,
         "the new key is written by another piece than reads it"),
 )
 # fmt: on

@@ -274,6 +274,7 @@ def rows_of(case: Case) -> tuple[dict[str, Tensor], list[Tensor]]:
     length, data = case["length"], case["data"]
     if data == "documents":
         segments = documents(BATCH, length, seed=2) // (length // 9)  # some pass a chunk
+        segments[0] = torch.arange(length) // 64  # and some begin with one
         apart = [(b, n) for b in range(BATCH) for n in segments[b].unique().tolist()]
         return {"segments": segments % 2}, [  # a number that comes again is another document
             torch.nn.functional.one_hot(torch.tensor(b), BATCH).bool()[:, None] & (segments == n)
@@ -459,7 +460,17 @@ def with_drafts_dropped(layer: Attention, state, drafts: Tensor, valid: Tensor |
     return before
 
 
-@pytest.mark.parametrize("case", pairwise(STREAM_FACTORS, stream_is_legal), ids=name)
+# each composition past one piece of everything, in a chunk behind a cache, then token by token
+FAR = {**{name: values[:1] for name, values in STREAM_FACTORS.items()}, "spec": tuple(SPECS)}
+FAR.update(pieces=("odd", "half way"), length=(900,), kv_heads=(4, 2))
+STREAM_CASES = pairwise(STREAM_FACTORS, stream_is_legal) + [
+    case
+    for values in product(*FAR.values())
+    if stream_is_legal(case := dict(zip(FAR, values, strict=True)))
+]
+
+
+@pytest.mark.parametrize("case", STREAM_CASES, ids=name)
 def test_a_stream_gives_what_each_text_gets_alone(case):
     """Whatever the pieces, the memory and what happens between; drafts leave no trace."""
     check_stream(case)

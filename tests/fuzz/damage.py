@@ -19,6 +19,11 @@ WORDS = (
 ODD = (*NUMBERS, *WORDS, True, False, None, [], {}, [[]], [None], {"": None})
 
 
+def odd(pick: random.Random) -> Any:
+    """Return an unusual value, a copy: it may be changed afterwards."""
+    return copy.deepcopy(pick.choice(ODD))
+
+
 def bytes_of(pick: random.Random, content: bytes) -> bytes:
     """Return content with a few of its bytes changed, left out, repeated or cut off."""
     made = bytearray(content)
@@ -58,7 +63,7 @@ def data_of(pick: random.Random, data: Any) -> Any:
     for _ in range(pick.choice((1, 1, 2))):
         all_places = places(made)
         if not all_places:
-            return pick.choice(ODD)
+            return odd(pick)
         inside, key = pick.choice(all_places)
         how = pick.randrange(7)
         if how == 0:
@@ -72,11 +77,11 @@ def data_of(pick: random.Random, data: Any) -> Any:
             for _ in range(pick.choice((1, 3, 60))):
                 inside[key] = [inside[key]]
         elif how == 4 and isinstance(inside, dict):
-            inside[str(pick.choice(ODD))] = pick.choice(ODD)
+            inside[str(odd(pick))] = odd(pick)
         elif how == 5 and isinstance(inside, list):
             inside *= pick.choice((2, 20))
         else:
-            inside[key] = pick.choice(ODD)
+            inside[key] = odd(pick)
     return made
 
 

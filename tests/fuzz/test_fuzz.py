@@ -5,10 +5,16 @@ from __future__ import annotations
 import importlib.util
 import json
 import random
+import struct
 from pathlib import Path
 
 import pytest
 
+from suffice import AttentionSpec
+from suffice.errors import SufficeError
+from suffice.studio.server import advice
+from suffice.text import Characters
+from suffice.text.token_file import TokenFile, starts_at
 from tests.fuzz.__main__ import run
 from tests.fuzz.damage import data_of, places
 from tests.fuzz.parts import PARTS, refused
@@ -26,10 +32,30 @@ def test_random_cases(name, monkeypatch):
     assert count.cases == CASES.get(name, 40)
 
 
-@pytest.mark.parametrize("found", CORPUS, ids=lambda found: f"{found['part']}-{found['seed']}")
-def test_what_once_failed(found):
-    count = run(found["part"], found["seed"], 60.0, 1)
-    assert (count.cases, count.failures) == (1, ()), found["what"]
+def read_spec(data, _folder):
+    AttentionSpec.from_json(data)
+
+
+def read_tokens(header, folder):
+    file = TokenFile.write(folder / "t.bin", ["ab", "c", "a"], Characters("abc"))
+    starts = starts_at(file.path)
+    text = header.encode() + b" " * (-len(header) % 64) + b"\n"
+    starts.write_bytes(b"\x93NUMPY\x01\0" + struct.pack("<H", len(text)) + text + bytes(24))
+    TokenFile(file.path)
+
+
+def read_request(data, _folder):
+    advice(data)
+
+
+READERS = {"specs": read_spec, "tokens": read_tokens, "requests": read_request}
+
+
+@pytest.mark.parametrize("found", CORPUS, ids=lambda found: f"{found['part']}-{found['what']}")
+def test_what_once_failed_is_refused(found, tmp_path):
+    with pytest.raises(SufficeError) as refusal:
+        READERS[found["part"]](found["input"], tmp_path)
+    assert refused(refusal.value)
 
 
 @pytest.mark.skipif(not importlib.util.find_spec("hypothesis"), reason="hypothesis is absent")

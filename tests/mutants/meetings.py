@@ -360,7 +360,7 @@ MEETINGS = (
         "return 0.0 if sd == 0.0 else t_quantile(level, n) * sd / math.sqrt(n)",
         "tests/measure/test_statistics.py", "intervals have a degree of freedom too many"),
     Bug("suffice/measure/evaluation.py", '"acc_norm": [result.loss / n for', '"acc_norm": [result.loss * n for',
-        "tests/measure/test_evaluation.py", "long endings are punished for their length twice"),
+        FIGURES, "long endings are punished for their length twice"),
     Bug("suffice/quantise/report.py", "before += float(F.nll_loss(old, targets, reduction=\"sum\"))",
         "before += float(F.nll_loss(new, targets, reduction=\"sum\"))", "tests/quantise",
         "the perplexity before is that after"),

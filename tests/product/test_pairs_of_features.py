@@ -86,9 +86,18 @@ PATTERNS = (
     Random(9, seed=3) | Global(2),
     Block(50),
     Global(3) & Window(9),  # most queries see nothing
+    Block(64, Random(2, seed=1)) & Causal(),
     PerHead((Window(5) & Causal(), Causal(), Window(5) & Causal(), Full())),
 )
-LENGTHS = ((1, 1100), (7, 600), (40, 33), (70, 70), (130, 257), (300, 300))  # queries, keys
+LENGTHS = (
+    (1, 1100),
+    (7, 600),
+    (40, 33),
+    (70, 70),
+    (130, 257),
+    (300, 300),
+    (700, 700),
+)  # queries, keys
 OP_FACTORS = {
     "pattern": PATTERNS,
     "kv_heads": (4, 2, 1),
@@ -462,7 +471,7 @@ def with_drafts_dropped(layer: Attention, state, drafts: Tensor, valid: Tensor |
 
 # each composition past one piece of everything, in a chunk behind a cache, then token by token
 FAR = {**{name: values[:1] for name, values in STREAM_FACTORS.items()}, "spec": tuple(SPECS)}
-FAR.update(pieces=("odd", "half way"), length=(900,), kv_heads=(4, 2))
+FAR.update(pieces=("odd", "half way"), length=(900,), memory=("dynamic", "coded"), kv_heads=(2,))
 STREAM_CASES = pairwise(STREAM_FACTORS, stream_is_legal) + [
     case
     for values in product(*FAR.values())

@@ -305,7 +305,8 @@ def _head_conflicts(spec: AttentionSpec) -> Iterator[str]:
         use = f"use {_alternatives(legal)} heads, or give head_dim" if legal else "give head_dim"
         yield f"num_heads={spec.num_heads}{each} does not divide d_model={spec.d_model}; {use}."
     if spec.num_heads % spec.kv_heads:
-        legal = [g for g in range(1, spec.num_heads + 1) if spec.num_heads % g == 0]
+        most = min(spec.num_heads, 4096)  # a number of a file may be any
+        legal = [g for g in range(1, most + 1) if spec.num_heads % g == 0]
         yield (
             f"num_kv_heads={spec.kv_heads} does not divide num_heads={spec.num_heads}; "
             f"use {_alternatives(legal)}."

@@ -307,7 +307,14 @@ def alone(layer: Attention, x: Tensor, texts: list[Tensor]) -> Tensor:
     return x.new_zeros(x.shape, dtype=parts[0].dtype).index_put(index, torch.cat(parts))
 
 
-@pytest.mark.parametrize("case", pairwise(LAYER_FACTORS, layer_is_legal), ids=name)
+# each composition on documents that begin with a chunk and pass it, in the dtype of the kernels
+PACKED = {"kv_heads": 2, "data": "documents", "length": 300, "dtype": F32, "odd": False}
+LAYER_CASES = pairwise(LAYER_FACTORS, layer_is_legal) + [
+    case for spec in SPECS if layer_is_legal(case := {"spec": spec, **PACKED, "pieces": False})
+]
+
+
+@pytest.mark.parametrize("case", LAYER_CASES, ids=name)
 def test_a_layer_gives_each_text_what_it_gets_alone(case):
     """Every op in every dtype, outputs and gradients; hidden NaN is not read."""
     check_layer(case)

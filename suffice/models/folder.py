@@ -8,8 +8,10 @@ of the folder.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NoReturn
@@ -19,7 +21,7 @@ from torch import nn
 
 from suffice import checkpoint
 from suffice.errors import CheckpointError, ConfigError, DataError, ShapeError
-from suffice.files import replacing
+from suffice.files import replacing, replacing_folder
 from suffice.layers.packed import Scheme
 from suffice.models import packed
 from suffice.models.config import ModelConfig
@@ -27,12 +29,18 @@ from suffice.models.kinds import KINDS, attention_of, build_model, kind_of
 from suffice.models.lm import LM
 from suffice.spec import AttentionSpec
 from suffice.text import Tokenizer, load_tokenizer
-from suffice.text.tokenizer import DESCRIPTION
+from suffice.text.tokenizer import DESCRIPTION, NAMES
+from suffice.text.tokenizer import read as read_tokenizer
 
 WEIGHTS, CONFIG = "model.safetensors", "config.json"
+PREPROCESSOR = "preprocessor_config.json"
 SOURCE = "source"  # folder of the tokenizer of what a translator reads
 LONGEST = 1 << 24  # bytes of a config
 LANGUAGE = "language model"  # of folders that name no kind
+WRITTEN = frozenset(
+    {CONFIG, WEIGHTS, SOURCE, DESCRIPTION, NAMES, PREPROCESSOR, "quantise.json", "certificate.json"}
+)
+"""Names in a folder that quantise and convert wrote, and may replace."""
 RESERVED = ("model", "specs", "packed", "kind", "model_type")  # entries of config.json
 MODEL_TYPES = {"text classifier": "suffice_classifier", "image classifier": "suffice_classifier"}
 """What transformers knows a kind by, once `suffice.hf` is imported."""
@@ -71,7 +79,9 @@ def save(
 ) -> None:
     """Write a model so that `read`, `suffice.load` and the command line can read it.
 
-    The weights are written last: a folder with weights is complete.
+    The weights are written last, with a digest of the config and the tokenizers beside them: a
+    folder in which a killed program mixed two models is refused. `replacing_model` writes a folder
+    that is replaced whole.
 
     Args:
         folder: created if it is absent; another model in it is replaced.
@@ -117,8 +127,48 @@ def save(
             f"cannot write {folder} ({getattr(error, 'strerror', None) or error}); free space or "
             "give a folder that can be written."
         ) from error
-    described = {"content": kind, "described": _digest(config)}
+    described = {"content": kind, "described": _digest(config), "tokenizers": _spelling(folder)}
+    if "measured" in facts:  # what was measured goes with the weights that it was measured of
+        described["measured"] = facts["measured"]
     checkpoint.save(folder / WEIGHTS, model.state_dict(), described)
+
+
+@contextlib.contextmanager
+def replacing_model(out: Path) -> Iterator[Path]:
+    """Yield an empty folder to `save` a model in; it becomes `out`, whole, when the block ends.
+
+    Raises:
+        CheckpointError: if the folder cannot be written; `out` is as before.
+        ConfigError: if `out` holds files that no command for models wrote.
+    """
+    check_replaceable(out)
+    try:
+        with replacing_folder(out) as folder:
+            yield folder
+    except OSError as error:
+        raise CheckpointError(
+            f"cannot write {out} ({error.strerror or error}); free space or give a folder that can "
+            "be written."
+        ) from error
+
+
+def check_replaceable(out: Path) -> None:
+    """Raise ConfigError if a folder to write holds files that no command for models wrote."""
+    if not out.exists() or (out.is_dir() and not any(out.iterdir())):
+        return
+    strange = (
+        sorted({path.name for path in out.iterdir()} - WRITTEN) if out.is_dir() else [out.name]
+    )
+    try:
+        if not strange and not is_ours(read_config(out)):
+            strange = [CONFIG]
+    except CheckpointError:
+        strange = [CONFIG]
+    if strange:
+        raise ConfigError(
+            f"--out {out} exists and holds {strange[0]!r:.60}, which is not of a model that this "
+            "command wrote; give a folder that is not there yet."
+        )
 
 
 def load(
@@ -182,6 +232,10 @@ def read(
     # weights of equal shapes may be of other heads or patterns; older files do not say
     if metadata.get("described", digest) != digest:
         _refuse(folder, f"{WEIGHTS} was written with another {CONFIG} than the one beside it")
+    if "tokenizers" in metadata and metadata["tokenizers"] != _spelling(folder):
+        _refuse(folder, f"{WEIGHTS} was written with another tokenizer than the one beside it")
+    if "measured" in metadata:
+        facts["measured"] = metadata["measured"]
     if dtype is not None and not schemes:
         stored = _cast(stored, dtype)
     model.load_state_dict(stored, assign=True)
@@ -206,6 +260,16 @@ def _digest(config: dict[str, Any]) -> str:
     """Return what identifies the sizes and the attention that a config.json describes."""
     parts = [config.get(name) for name in ("model", "specs")]
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def _spelling(folder: Path) -> str:
+    """Return what identifies the tokenizers in a folder; a template or a comment does not count."""
+    places = [place for place in (folder, folder / SOURCE) if (place / DESCRIPTION).exists()]
+    parts = []
+    for place in places:
+        text, _, begin, end = read_tokenizer(place)
+        parts.append([text, begin, end])
+    return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:16]
 
 
 def _empty(config: ModelConfig, specs: list[AttentionSpec]) -> nn.Module:

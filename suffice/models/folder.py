@@ -36,6 +36,7 @@ WEIGHTS, CONFIG = "model.safetensors", "config.json"
 PREPROCESSOR = "preprocessor_config.json"
 SOURCE = "source"  # folder of the tokenizer of what a translator reads
 LONGEST = 1 << 24  # bytes of a config
+MOST_LAYERS, MOST_LEVELS = 1024, 64  # of a config
 LANGUAGE = "language model"  # of folders that name no kind
 WRITTEN = frozenset(
     {CONFIG, WEIGHTS, SOURCE, DESCRIPTION, NAMES, PREPROCESSOR, "quantise.json", "certificate.json"}
@@ -232,12 +233,14 @@ def read(
     # weights of equal shapes may be of other heads or patterns; older files do not say
     if metadata.get("described", digest) != digest:
         _refuse(folder, f"{WEIGHTS} was written with another {CONFIG} than the one beside it")
-    if "tokenizers" in metadata and metadata["tokenizers"] != _spelling(folder):
+    spelled = metadata.get("tokenizers")
+    if None not in (tokenizer, spelled) and spelled != _spelling(folder):
         _refuse(folder, f"{WEIGHTS} was written with another tokenizer than the one beside it")
     if "measured" in metadata:
         facts["measured"] = metadata["measured"]
     if dtype is not None and not schemes:
         stored = _cast(stored, dtype)
+    _check_finite(folder, stored)
     model.load_state_dict(stored, assign=True)
     try:
         packed.check(model)
@@ -294,6 +297,13 @@ def _refuse_tokenizer(folder: Path, reason: object) -> NoReturn:
     raise CheckpointError(f"{folder} has no tokenizer that fits: {reason}")
 
 
+def _check_finite(folder: Path, weights: dict[str, torch.Tensor]) -> None:
+    """Refuse weights of which everything computed would be NaN."""
+    for name, weight in weights.items():
+        if weight.is_floating_point() and not torch.isfinite(weight).all():
+            _refuse(folder, f"{name} in {WEIGHTS} holds NaN or Inf, so the training had diverged")
+
+
 def _cast(tensors: dict[str, torch.Tensor], dtype: torch.dtype) -> dict[str, torch.Tensor]:
     return {n: t.to(dtype) if t.is_floating_point() else t for n, t in tensors.items()}
 
@@ -313,7 +323,20 @@ def read_config(folder: Path) -> dict[str, Any]:
         _refuse(folder, f"{CONFIG} cannot be read ({error!s:.200})")
     if not isinstance(data, dict):
         _refuse(folder, f"{CONFIG} is no JSON object")
+    if _is_deeper(data, MOST_LEVELS):
+        _refuse(folder, f"{CONFIG} is nested more than {MOST_LEVELS} levels deep")
     return data
+
+
+def _is_deeper(data: Any, levels: int) -> bool:
+    """Return whether plain data has more levels; without recursion, which a file could exhaust."""
+    inside: list[Any] = [data]
+    for _ in range(levels):
+        lists = (list(i.values()) if isinstance(i, dict) else i for i in inside)
+        inside = [each for items in lists for each in items if isinstance(each, dict | list)]
+        if not inside:
+            return False
+    return True
 
 
 def _read_config(
@@ -324,6 +347,8 @@ def _read_config(
         if "model_type" in data:
             raise CheckpointError(f"{folder} is a checkpoint of transformers. {ADVICE}")
         _refuse(folder, f'{CONFIG} is no JSON object with "model" and "specs"')
+    if len(data["specs"]) > MOST_LAYERS:
+        _refuse(folder, f"{CONFIG} has {len(data['specs']):,} layers; at most {MOST_LAYERS:,} do")
     kind = data.get("kind", LANGUAGE)
     if not isinstance(kind, str) or kind not in KINDS:
         _refuse(folder, f"{CONFIG} names the kind {kind!r:.40}; legal: {', '.join(KINDS)}")
@@ -332,7 +357,7 @@ def _read_config(
         specs = [AttentionSpec.from_json(spec) for spec in data["specs"]]
         packed_maps = data.get("packed", {})
         schemes = {name: Scheme.from_json(scheme) for name, scheme in packed_maps.items()}
-    except (ConfigError, TypeError, AttributeError, KeyError) as error:
+    except (ConfigError, TypeError, AttributeError, KeyError, OverflowError) as error:
         _refuse(folder, f"{CONFIG} does not describe a model of kind {kind!r} ({error!s:.300})")
     return kind, config, specs, schemes, {k: v for k, v in data.items() if k not in RESERVED}
 

@@ -113,14 +113,13 @@ def _remove_leftovers(path: Path) -> None:
     leftover = re.compile(rf"\.{re.escape(path.name)}\.(\d+)\.(part|old)")
     for beside in path.parent.iterdir():
         match = leftover.fullmatch(beside.name)
-        if not match or _runs(int(match[1])):
-            continue
-        if match[2] == "old" and not path.exists():
-            os.rename(beside, path)
-        elif beside.is_dir():
-            shutil.rmtree(beside, ignore_errors=True)
-        else:
-            beside.unlink(missing_ok=True)
+        if match and not _runs(int(match[1])):
+            if match[2] == "old" and not path.exists():
+                os.rename(beside, path)
+            elif beside.is_dir():
+                shutil.rmtree(beside, ignore_errors=True)
+            else:
+                beside.unlink(missing_ok=True)
 
 
 def _runs(process: int) -> bool:

@@ -209,7 +209,7 @@ class YarnScaling(_ByFactor):
         if self.length < 1 or not 0.0 < self.slow < self.fast < MOST_TURNS:
             raise ConfigError(
                 f"YarnScaling(length={self.length}, fast={self.fast}, slow={self.slow}): give the "
-                f"trained length, at least 1, and rotations with 0 < slow < fast < {MOST_TURNS:.0e}."
+                "trained length, at least 1, and rotations with 0 < slow < fast < 1e9."
             )
         if self.attention_factor is not None and self.attention_factor <= 0.0:
             raise ConfigError(

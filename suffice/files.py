@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
+import errno
 import json
 import os
 import re
+import shutil
+import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -37,12 +41,85 @@ def replacing(path: Path) -> Iterator[Path]:
     sync_folder(path.parent)
 
 
+@contextlib.contextmanager
+def replacing_folder(path: Path) -> Iterator[Path]:
+    """Yield an empty folder to write into; it becomes `path` when the block ends well.
+
+    An error in the block leaves `path` as it was; an OSError of the disk is for the caller. Where
+    the system can exchange two names (Linux), a program that is killed leaves the old folder or the
+    new one, whole. Elsewhere there is a moment between two renames with neither; the next call
+    restores the old one. Of several programs that replace one folder, each writes its own and the
+    last one stays.
+    """
+    path = path.resolve()  # "." has no name, and a link would be replaced instead of its folder
+    path.parent.mkdir(parents=True, exist_ok=True)
+    _remove_leftovers(path)
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.part")
+    try:
+        temporary.mkdir()
+        yield temporary
+        for file in temporary.rglob("*"):
+            if file.is_file():
+                with file.open("rb+") as written:
+                    os.fsync(written.fileno())
+            else:
+                sync_folder(file)
+        sync_folder(temporary)
+        _put(temporary, path)
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
+    sync_folder(path.parent)
+
+
+def _put(new: Path, path: Path) -> None:
+    """Give a folder the name of another, which is left under the new one's name or removed."""
+    if not path.exists():
+        try:
+            os.rename(new, path)
+        except OSError as error:
+            if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
+                raise
+        else:
+            return
+    if _exchange(new, path):
+        return
+    old = path.with_name(f".{path.name}.{os.getpid()}.old")
+    shutil.rmtree(old, ignore_errors=True)
+    os.rename(path, old)
+    try:
+        os.rename(new, path)
+    except OSError:
+        os.rename(old, path)
+        raise
+    shutil.rmtree(old, ignore_errors=True)
+
+
+AT_FDCWD, RENAME_EXCHANGE = -100, 2  # of Linux
+
+
+def _exchange(one: Path, other: Path) -> bool:
+    """Exchange the names of two folders in one step; False where the system cannot."""
+    if sys.platform != "linux":
+        return False
+    rename = getattr(ctypes.CDLL(None), "renameat2", None)
+    if rename is None:
+        return False
+    names = (os.fsencode(one), os.fsencode(other))
+    return rename(AT_FDCWD, names[0], AT_FDCWD, names[1], RENAME_EXCHANGE) == 0
+
+
 def _remove_leftovers(path: Path) -> None:
-    leftover = re.compile(rf"\.{re.escape(path.name)}\.(\d+)\.part")
+    """Remove what killed writers of a file or folder left, and restore what they had set aside."""
+    leftover = re.compile(rf"\.{re.escape(path.name)}\.(\d+)\.(part|old)")
     for beside in path.parent.iterdir():
         match = leftover.fullmatch(beside.name)
         if match and not _runs(int(match[1])):
-            beside.unlink(missing_ok=True)
+            if match[2] == "old" and not path.exists():
+                os.rename(beside, path)
+            elif beside.is_dir():
+                shutil.rmtree(beside, ignore_errors=True)
+            else:
+                beside.unlink(missing_ok=True)
 
 
 def _runs(process: int) -> bool:

@@ -33,6 +33,7 @@ NAMES = {
     tuple: "a tuple",
     NoneType: "None",
 }
+LARGEST = 1 << 62  # of a size: sums of two still fit 64 bits
 NON_FINITE = {"nan": math.nan, "inf": math.inf, "-inf": -math.inf}
 
 
@@ -78,6 +79,9 @@ def field_errors(settings: Any) -> list[str]:
         except TypeError:
             errors.append(f"{field.name}={value!r} is not {_name_of(hint)}.")
         else:
+            if field.name != "seed" and is_whole(converted) and abs(converted) > LARGEST:
+                digits = len(str(abs(converted))) if abs(converted) < 10**40 else "over 40"
+                errors.append(f"{field.name} is a number of {digits} digits; give one of 62 bits.")
             if converted is not value:
                 object.__setattr__(settings, field.name, converted)
     return errors
@@ -282,7 +286,10 @@ def _decode_float(data: object, where: str, error: type[SufficeError]) -> float:
         return NON_FINITE[data]
     if isinstance(data, bool) or not isinstance(data, (int, float)):
         raise error(f"{where} is {data!r:.80}; it must be a number.")
-    return float(data)
+    try:
+        return float(data)
+    except OverflowError:  # a whole number of hundreds of digits
+        raise error(f"{where} is larger than any float; give a smaller number.") from None
 
 
 def _expect(wanted: Any, data: object, where: str, error: type[SufficeError]) -> Any:

@@ -1,10 +1,14 @@
 """The command line: one file per verb, imported when the verb is called.
 
-An error raised on purpose becomes one sentence on stderr and exit code 2; Ctrl-C ends with 130.
+An error raised on purpose becomes one sentence on stderr and exit code 2, as does what a library
+raises about an input; Ctrl-C, SIGTERM and SIGHUP end with 130.
 """
 
 from __future__ import annotations
 
+import contextlib
+import os
+import re
 import sys
 import time
 from importlib import import_module
@@ -17,7 +21,14 @@ from typer import Option
 from typer.core import TyperGroup
 
 from suffice import __version__
-from suffice.cli.terminal import INTERRUPTED, WRONG, Stopped, is_first, stoppable
+from suffice.cli.terminal import (
+    INTERRUPTED,
+    WRONG,
+    Stopped,
+    ending_as_interrupt,
+    is_first,
+    stoppable,
+)
 from suffice.errors import SufficeError
 
 GRACE = 5.0  # seconds that the first process has to print; torchrun ends the others when it exits
@@ -99,15 +110,53 @@ def _root(
 def main() -> None:
     """Run the command line."""
     try:
-        app(prog_name="suffice")
+        with ending_as_interrupt():
+            _run()
     except SufficeError as error:
         _exit(f"error: {error}", WRONG)
     except Stopped as stopped:
         _exit(str(stopped), stopped.code)
+    except BaseException as error:
+        _exit_of_library(error)
+        raise
+
+
+LONGEST_WORD = 400  # characters of an option that a message repeats
+
+
+def _with_short_words(message: str) -> str:
+    """Cut words that only a mistake makes so long, such as a file given for a name."""
+    from suffice.boundary import shortened
+
+    return re.sub(rf"\S{{{LONGEST_WORD},}}", lambda word: shortened(word[0]), message)
+
+
+def _run() -> None:
+    """Run the command, and write what standard output still holds while it can be told."""
+    try:
+        app(prog_name="suffice")
+    except SystemExit:
+        sys.stdout.flush()
+        raise
+
+
+def _exit_of_library(error: BaseException) -> None:
+    """Exit with a sentence if a library refused an input; return for anything else."""
+    if isinstance(error, SystemExit | KeyboardInterrupt):
+        return
+    from suffice.boundary import told
+
+    reason = told(error)
+    if reason is None:
+        return
+    with contextlib.suppress(OSError):  # what a full disk refused is refused again at the end
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    _exit(f"error: {reason}", WRONG)
 
 
 def _exit(message: str, code: int) -> None:
     """Print why and exit; of several processes the first one prints."""
+    message = _with_short_words(message)
     if not is_first():
         if code == INTERRUPTED:
             sys.exit(code)

@@ -70,11 +70,13 @@ def convert(
     from suffice.convert import read_plan, steps_of
     from suffice.convert.folder import check_source, save
     from suffice.convert.sources import open_source
+    from suffice.models.folder import check_replaceable
     from suffice.progress import show
 
     check_at_least(1, tokens=tokens)
     out = out or source.with_name(f"{source.stem or source.name}-{_folder_suffix(to)}")
     check_out(out, source=source)
+    check_replaceable(out)
     if not to.endswith(".json"):
         steps_of(to)  # refuses a wrong target before anything is opened
     target = read_plan(Path(to)) if to.endswith(".json") else to

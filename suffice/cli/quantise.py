@@ -71,6 +71,7 @@ def quantise(
 
     out = out or checkpoint.with_name(f"{checkpoint.name}-{bits}bit")
     check_out(out, checkpoint=checkpoint)
+    folder.check_replaceable(out)
     lm, tokenizer, facts = folder.load(checkpoint)
     lm.float()
     texts = _texts(lm, tokenizer, calibration, facts, checkpoint)
@@ -82,8 +83,9 @@ def quantise(
     report = replace(report, speed=speed)
     if "measured" in facts:
         facts["measured_before_packing"] = facts.pop("measured")
-    folder.save(out, lm, tokenizer, **facts)
-    write_atomic(out / REPORT, to_json(report.to_json()))
+    with folder.replacing_model(out) as new:
+        folder.save(new, lm, tokenizer, **facts)
+        write_atomic(new / REPORT, to_json(report.to_json()))
     if as_json:
         print_json(report.to_json())
     else:

@@ -8,10 +8,13 @@ import json
 import os
 import shlex
 import shutil
+import signal
 import sys
 import textwrap
+import threading
 from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
+from types import FrameType
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from rich import box
@@ -96,6 +99,32 @@ def stoppable(command: C) -> C:
             raise Stopped("interrupted.", code=INTERRUPTED) from None
 
     return wrapper  # type: ignore[return-value]
+
+
+@contextlib.contextmanager
+def ending_as_interrupt() -> Iterator[None]:
+    """Take SIGTERM and SIGHUP as Ctrl-C during the block: what a training did is saved.
+
+    A signal that is ignored stays ignored (`nohup`), and torchrun ends its processes itself.
+    """
+    before = {}
+    if threading.current_thread() is threading.main_thread() and not _is_torchrun():
+        for name in ("SIGTERM", "SIGHUP"):
+            number = getattr(signal, name, None)  # Windows has one of them
+            if number is not None and signal.getsignal(number) is signal.SIG_DFL:
+                before[number] = signal.signal(number, _interrupt)
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _interrupt(signum: int, frame: FrameType | None) -> None:
+    handler = signal.getsignal(signal.SIGINT)
+    if not callable(handler):  # a shell's background job ignores Ctrl-C, and not these
+        raise KeyboardInterrupt
+    handler(signum, frame)
 
 
 @contextlib.contextmanager

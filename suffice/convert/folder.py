@@ -28,10 +28,11 @@ def check_source(source: Source) -> None:
 def save(
     out: Path, model: nn.Module, source: Source, certificate: Certificate, **facts: Any
 ) -> None:
-    """Write a converted model; the certificate comes first and the weights last.
+    """Write a converted model and its certificate; an earlier one in the folder is replaced whole.
 
     The facts are further entries of config.json.
     """
     check_source(source)
-    write_json(out / CERTIFICATE, certificate.to_json())
-    folder.save(out, model, source.tokenizer, **(source.facts | facts))
+    with folder.replacing_model(out) as new:
+        write_json(new / CERTIFICATE, certificate.to_json())
+        folder.save(new, model, source.tokenizer, **(source.facts | facts))

@@ -205,6 +205,18 @@ def members(
 OPENERS: dict[str, Callable[..., Any]] = {".gz": gzip.open, ".xz": lzma.open}
 
 
+LONGEST_LINE = 1 << 24  # bytes
+FREE, RATIO = 1 << 26, 100  # bytes a compressed file may expand to, and times its own size
+"""Text compresses to a fifth; a file of spaces, to a thousandth or less."""
+
+
+def _check_regular(path: Path) -> None:
+    """Refuse a pipe or a device, of which reading might never end; what is absent is told later."""
+    if path.exists() and not path.is_file():
+        what = "a folder" if path.is_dir() else "no regular file"
+        raise DataError(f"{path} is {what}; give a file.")
+
+
 def lines(path: str | Path) -> Iterator[bytes]:
     """Yield the lines of a file without their ends; one named .gz or .xz is decompressed.
 
@@ -213,8 +225,16 @@ def lines(path: str | Path) -> Iterator[bytes]:
     """
     opener = OPENERS.get(Path(path).suffix, open)
     try:
+        _check_regular(Path(path))
+        most = max(FREE, RATIO * Path(path).stat().st_size)
         with opener(path, "rb") as file:
-            for line in file:
+            while line := file.readline(LONGEST_LINE + 1):
+                most -= len(line)
+                if len(line) > LONGEST_LINE or most < 0:
+                    raise DataError(
+                        f"{path} has a line of more than {LONGEST_LINE >> 20} MiB, or expands to "
+                        f"more than {RATIO} times its size; give one of text."
+                    )
                 yield line.rstrip(b"\r\n")
     except (OSError, EOFError, zlib.error, lzma.LZMAError) as error:
         reason = getattr(error, "strerror", None) or error
@@ -282,6 +302,7 @@ def _files_below(top: Path) -> list[Path]:
 
 
 def _ends(file: Path) -> bytes:
+    _check_regular(file)
     with file.open("rb") as stream:
         first = stream.read(ENDS)
         stream.seek(max(len(first), file.stat().st_size - ENDS))

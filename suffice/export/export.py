@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
-import re
-import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
@@ -35,7 +32,7 @@ from suffice.export.graph import (
     write_onnx,
 )
 from suffice.export.parity import Parity, check_graph, check_model
-from suffice.files import sync_folder, write_json
+from suffice.files import replacing_folder, write_json
 from suffice.generate.generate import max_length
 from suffice.models import LM
 from suffice.models.packed import schemes_of, unpack
@@ -79,7 +76,7 @@ def export(
     step(f"reading {source}")
     tokenizer = None if tokenizer is None else Path(tokenizer)
     opened, packed = open_model(Path(source), tokenizer=tokenizer)
-    with replacing_folder(Path(out)) as folder:
+    with _replacing(Path(out)) as folder:
         write = _write_hf if form == "hf" else partial(_write_graph, form=form)
         facts = write(opened, folder, step)
         if opened.tokenizer is not None:
@@ -123,33 +120,17 @@ def _write_graph(source: Source, folder: Path, step: Step, *, form: str) -> dict
 
 
 @contextlib.contextmanager
-def replacing_folder(out: Path) -> Iterator[Path]:
-    """Yield an empty folder to write into; it becomes `out` when the block ends well.
-
-    An error in the block leaves `out` as it was.
-    """
+def _replacing(out: Path) -> Iterator[Path]:
+    """Yield an empty folder that becomes `out` when the block ends well; see `replacing_folder`."""
     _check_replaceable(out)
-    temporary = out.parent / f".{out.name}.{os.getpid()}.part"
     try:
-        out.parent.mkdir(parents=True, exist_ok=True)
-        leftover = re.compile(rf"\.{re.escape(out.name)}\.\d+\.part")  # of a killed export
-        for path in out.parent.iterdir():
-            if leftover.fullmatch(path.name):
-                shutil.rmtree(path, ignore_errors=True)
-        temporary.mkdir()
-        yield temporary
-        for path in temporary.iterdir():
-            with path.open("rb+") as written:
-                os.fsync(written.fileno())
-        sync_folder(temporary)
-        _swap(temporary, out)
+        with replacing_folder(out) as folder:
+            yield folder
     except (OSError, DataError) as error:
         raise CheckpointError(
             f"cannot write {out} ({getattr(error, 'strerror', None) or error}); free space, or "
             "give another --out. No half-written folder was left."
         ) from error
-    finally:
-        shutil.rmtree(temporary, ignore_errors=True)
 
 
 def _check_replaceable(out: Path) -> None:
@@ -164,22 +145,6 @@ def _check_replaceable(out: Path) -> None:
             f"--out {out} exists and holds {sorted(strange)[0]!r:.60}, which no export wrote; give "
             "a folder that is not there yet."
         )
-
-
-def _swap(new: Path, out: Path) -> None:
-    """Put a folder in the place of another; for a moment there is neither, never half of one."""
-    old = out.parent / f".{out.name}.{os.getpid()}.old"
-    shutil.rmtree(old, ignore_errors=True)
-    if out.exists():
-        out.rename(old)
-    try:
-        new.rename(out)
-    except OSError:
-        if old.exists():
-            old.rename(out)
-        raise
-    shutil.rmtree(old, ignore_errors=True)
-    sync_folder(out.parent)
 
 
 COUNTED = "positions count the real tokens of a row from 0, whatever padding stands among them"

@@ -32,7 +32,10 @@ FILES = {
     "piqa": "eval/piqa/piqa.jsonl.xz",
 }
 TASKS = tuple(FILES)
+MALFORMED = (ValueError, LookupError, TypeError, AttributeError, RecursionError, OverflowError)
+"""What an item of another form raises."""
 WINDOWS = 16  # computed at once
+LONGEST = 1 << 26  # bytes of the items of a task; the largest has a fifth
 LARGEST = 700.0  # exponent whose power of e is a float
 
 DESCRIPTIONS = {
@@ -437,12 +440,23 @@ PARSERS = {"hellaswag": parse_hellaswag, "lambada": parse_lambada, "piqa": parse
 def read_items(path: Path, parse: Callable[[dict[str, Any]], Item]) -> list[Item]:
     """Return the items of a file, one JSON object a line, .xz decompressed."""
     with open_file(path) as file:
-        lines = [line for line in file.read().split(b"\n") if line.strip()]
+        content = file.read(LONGEST + 1)
+    if len(content) > LONGEST:
+        raise DataError(f"{path} holds more than {LONGEST >> 20} MiB; give the task's own file.")
+    lines = [line for line in content.split(b"\n") if line.strip()]
+    del content
     items = []
     for number, line in enumerate(lines, 1):
         try:
             items.append(parse(json.loads(line)))
-        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        except (
+            ValueError,
+            KeyError,
+            TypeError,
+            AttributeError,
+            RecursionError,
+            OverflowError,
+        ) as error:
             raise DataError(
                 f"{path}, line {number:,}, is no item of this task ({type(error).__name__}: "
                 f"{error!s:.100}); give the task's own file."

@@ -8,8 +8,10 @@ of the folder.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NoReturn
@@ -19,7 +21,7 @@ from torch import nn
 
 from suffice import checkpoint
 from suffice.errors import CheckpointError, ConfigError, DataError, ShapeError
-from suffice.files import replacing
+from suffice.files import replacing, replacing_folder
 from suffice.layers.packed import Scheme
 from suffice.models import packed
 from suffice.models.config import ModelConfig
@@ -27,12 +29,19 @@ from suffice.models.kinds import KINDS, attention_of, build_model, kind_of
 from suffice.models.lm import LM
 from suffice.spec import AttentionSpec
 from suffice.text import Tokenizer, load_tokenizer
-from suffice.text.tokenizer import DESCRIPTION
+from suffice.text.tokenizer import DESCRIPTION, NAMES
+from suffice.text.tokenizer import read as read_tokenizer
 
 WEIGHTS, CONFIG = "model.safetensors", "config.json"
+PREPROCESSOR = "preprocessor_config.json"
 SOURCE = "source"  # folder of the tokenizer of what a translator reads
 LONGEST = 1 << 24  # bytes of a config
+MOST_LAYERS, MOST_LEVELS = 1024, 64  # of a config
 LANGUAGE = "language model"  # of folders that name no kind
+WRITTEN = frozenset(
+    {CONFIG, WEIGHTS, SOURCE, DESCRIPTION, NAMES, PREPROCESSOR, "quantise.json", "certificate.json"}
+)
+"""Names in a folder that quantise and convert wrote, and may replace."""
 RESERVED = ("model", "specs", "packed", "kind", "model_type")  # entries of config.json
 MODEL_TYPES = {"text classifier": "suffice_classifier", "image classifier": "suffice_classifier"}
 """What transformers knows a kind by, once `suffice.hf` is imported."""
@@ -71,7 +80,9 @@ def save(
 ) -> None:
     """Write a model so that `read`, `suffice.load` and the command line can read it.
 
-    The weights are written last: a folder with weights is complete.
+    The weights are written last, with a digest of the config and the tokenizers beside them: a
+    folder in which a killed program mixed two models is refused. `replacing_model` writes a folder
+    that is replaced whole.
 
     Args:
         folder: created if it is absent; another model in it is replaced.
@@ -117,8 +128,48 @@ def save(
             f"cannot write {folder} ({getattr(error, 'strerror', None) or error}); free space or "
             "give a folder that can be written."
         ) from error
-    described = {"content": kind, "described": _digest(config)}
+    described = {"content": kind, "described": _digest(config), "tokenizers": _spelling(folder)}
+    if "measured" in facts:  # what was measured goes with the weights that it was measured of
+        described["measured"] = facts["measured"]
     checkpoint.save(folder / WEIGHTS, model.state_dict(), described)
+
+
+@contextlib.contextmanager
+def replacing_model(out: Path) -> Iterator[Path]:
+    """Yield an empty folder to `save` a model in; it becomes `out`, whole, when the block ends.
+
+    Raises:
+        CheckpointError: if the folder cannot be written; `out` is as before.
+        ConfigError: if `out` holds files that no command for models wrote.
+    """
+    check_replaceable(out)
+    try:
+        with replacing_folder(out) as folder:
+            yield folder
+    except OSError as error:
+        raise CheckpointError(
+            f"cannot write {out} ({error.strerror or error}); free space or give a folder that can "
+            "be written."
+        ) from error
+
+
+def check_replaceable(out: Path) -> None:
+    """Raise ConfigError if a folder to write holds files that no command for models wrote."""
+    if not out.exists() or (out.is_dir() and not any(out.iterdir())):
+        return
+    strange = (
+        sorted({path.name for path in out.iterdir()} - WRITTEN) if out.is_dir() else [out.name]
+    )
+    try:
+        if not strange and not is_ours(read_config(out)):
+            strange = [CONFIG]
+    except CheckpointError:
+        strange = [CONFIG]
+    if strange:
+        raise ConfigError(
+            f"--out {out} exists and holds {strange[0]!r:.60}, which is not of a model that this "
+            "command wrote; give a folder that is not there yet."
+        )
 
 
 def load(
@@ -182,8 +233,14 @@ def read(
     # weights of equal shapes may be of other heads or patterns; older files do not say
     if metadata.get("described", digest) != digest:
         _refuse(folder, f"{WEIGHTS} was written with another {CONFIG} than the one beside it")
+    spelled = metadata.get("tokenizers")
+    if None not in (tokenizer, spelled) and spelled != _spelling(folder):
+        _refuse(folder, f"{WEIGHTS} was written with another tokenizer than the one beside it")
+    if "measured" in metadata:
+        facts["measured"] = metadata["measured"]
     if dtype is not None and not schemes:
         stored = _cast(stored, dtype)
+    _check_finite(folder, stored)
     model.load_state_dict(stored, assign=True)
     try:
         packed.check(model)
@@ -208,6 +265,16 @@ def _digest(config: dict[str, Any]) -> str:
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:16]
 
 
+def _spelling(folder: Path) -> str:
+    """Return what identifies the tokenizers in a folder; a template or a comment does not count."""
+    places = [place for place in (folder, folder / SOURCE) if (place / DESCRIPTION).exists()]
+    parts = []
+    for place in places:
+        text, _, begin, end = read_tokenizer(place)
+        parts.append([text, begin, end])
+    return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:16]
+
+
 def _empty(config: ModelConfig, specs: list[AttentionSpec]) -> nn.Module:
     """Return the model without weights: a file of enormous sizes takes no memory."""
     with torch.random.fork_rng(devices=()), torch.device("meta"):
@@ -230,6 +297,13 @@ def _refuse_tokenizer(folder: Path, reason: object) -> NoReturn:
     raise CheckpointError(f"{folder} has no tokenizer that fits: {reason}")
 
 
+def _check_finite(folder: Path, weights: dict[str, torch.Tensor]) -> None:
+    """Refuse weights of which everything computed would be NaN."""
+    for name, weight in weights.items():
+        if weight.is_floating_point() and not torch.isfinite(weight).all():
+            _refuse(folder, f"{name} in {WEIGHTS} holds NaN or Inf, so the training had diverged")
+
+
 def _cast(tensors: dict[str, torch.Tensor], dtype: torch.dtype) -> dict[str, torch.Tensor]:
     return {n: t.to(dtype) if t.is_floating_point() else t for n, t in tensors.items()}
 
@@ -249,7 +323,20 @@ def read_config(folder: Path) -> dict[str, Any]:
         _refuse(folder, f"{CONFIG} cannot be read ({error!s:.200})")
     if not isinstance(data, dict):
         _refuse(folder, f"{CONFIG} is no JSON object")
+    if _is_deeper(data, MOST_LEVELS):
+        _refuse(folder, f"{CONFIG} is nested more than {MOST_LEVELS} levels deep")
     return data
+
+
+def _is_deeper(data: Any, levels: int) -> bool:
+    """Return whether plain data has more levels; without recursion, which a file could exhaust."""
+    inside: list[Any] = [data]
+    for _ in range(levels):
+        lists = (list(i.values()) if isinstance(i, dict) else i for i in inside)
+        inside = [each for items in lists for each in items if isinstance(each, dict | list)]
+        if not inside:
+            return False
+    return True
 
 
 def _read_config(
@@ -260,6 +347,8 @@ def _read_config(
         if "model_type" in data:
             raise CheckpointError(f"{folder} is a checkpoint of transformers. {ADVICE}")
         _refuse(folder, f'{CONFIG} is no JSON object with "model" and "specs"')
+    if len(data["specs"]) > MOST_LAYERS:
+        _refuse(folder, f"{CONFIG} has {len(data['specs']):,} layers; at most {MOST_LAYERS:,} do")
     kind = data.get("kind", LANGUAGE)
     if not isinstance(kind, str) or kind not in KINDS:
         _refuse(folder, f"{CONFIG} names the kind {kind!r:.40}; legal: {', '.join(KINDS)}")
@@ -268,7 +357,7 @@ def _read_config(
         specs = [AttentionSpec.from_json(spec) for spec in data["specs"]]
         packed_maps = data.get("packed", {})
         schemes = {name: Scheme.from_json(scheme) for name, scheme in packed_maps.items()}
-    except (ConfigError, TypeError, AttributeError, KeyError) as error:
+    except (ConfigError, TypeError, AttributeError, KeyError, OverflowError) as error:
         _refuse(folder, f"{CONFIG} does not describe a model of kind {kind!r} ({error!s:.300})")
     return kind, config, specs, schemes, {k: v for k, v in data.items() if k not in RESERVED}
 

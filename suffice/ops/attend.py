@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-
 import torch
 from torch import Tensor
 
@@ -15,6 +13,7 @@ from suffice.ops.dispatch import plan
 from suffice.ops.op import NO_PARTS
 from suffice.patterns import Full, Pattern
 from suffice.positions import NoPosition
+from suffice.records import is_number
 from suffice.torch_compat import check, check_mask
 
 SOFTMAX, NO_POSITION, NO_MASKS = Softmax(), NoPosition(), MaskInputs()
@@ -171,10 +170,9 @@ def _check_settings(pattern: Pattern, heads: int, scale: float | None) -> None:
         raise ConfigError(f"pattern={pattern!r} is made for {pattern.heads} heads, not {heads}.")
     if scale is None:
         return
-    number = isinstance(scale, (int, float)) and not isinstance(scale, bool)
-    if not (number and math.isfinite(scale)):
+    if not is_number(scale):
         raise ConfigError(
-            f"scale={scale!r} is not a finite number; a learned one goes into q, as q * scale."
+            f"scale={scale!r:.60} is not a finite number; a learned one goes into q, as q * scale."
         )
 
 

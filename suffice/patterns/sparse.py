@@ -189,6 +189,7 @@ WORD = (1 << 64) - 1
 ROUNDS = ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB))
 LAST_SHIFT = 31
 NONNEGATIVE = (1 << 63) - 1
+MOST_KEYS = 4096
 
 
 @dataclass(frozen=True)
@@ -203,13 +204,13 @@ class Random(Pattern):
     windows lack; blocks of it are `Block(64, Random(3, length=...))`.
 
     Args:
-        keys: positions each query sees, at least 1; all candidates where there are fewer.
+        keys: positions each query sees, 1 to 4,096; all candidates where there are fewer.
         length: candidates are 0..length - 1, before and after the query, and no input may be
             longer; None = 0..q, causal and for any length.
         seed: of the draws, any whole number.
 
     Raises:
-        ConfigError: for fewer than 1 key, or a length below 1.
+        ConfigError: for fewer than 1 key or more than 4,096, or a length below 1.
 
     Cost: T keys visible pairs.
     Example:
@@ -231,6 +232,11 @@ class Random(Pattern):
         super().__post_init__()
         if self.keys < 1:
             raise ConfigError(f"Random(keys={self.keys}) draws nothing; give at least 1.")
+        if self.keys > MOST_KEYS:
+            raise ConfigError(
+                f"Random(keys={self.keys}) takes a step for each key; give at most {MOST_KEYS:,}, "
+                "or Full() for all positions."
+            )
         if self.length is not None and self.length < 1:
             raise ConfigError(
                 f"Random(length={self.length}) has no position to draw from; give the longest "

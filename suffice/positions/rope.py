@@ -163,6 +163,9 @@ class Llama3Scaling(_ByFactor):
         return (cls(4.0, length=16),)
 
 
+MOST_TURNS = 1e9  # rotations in a trained length
+
+
 @dataclass(frozen=True)
 class YarnScaling(_ByFactor):
     """Fast pairs kept, slow pairs divided by `factor`, a linear ramp between.
@@ -181,8 +184,8 @@ class YarnScaling(_ByFactor):
         truncate: round i(fast) down and i(slow) up to whole pairs, as most models do.
 
     Raises:
-        ConfigError: if factor or length is below 1, not 0 < slow < fast, or attention_factor is
-            not above 0.
+        ConfigError: if factor or length is below 1, not 0 < slow < fast < 1e9, or
+            attention_factor is not above 0.
 
     Example:
         >>> YarnScaling(4.0, length=4096).frequencies(10_000.0, 4)
@@ -203,10 +206,10 @@ class YarnScaling(_ByFactor):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.length < 1 or not 0.0 < self.slow < self.fast:
+        if self.length < 1 or not 0.0 < self.slow < self.fast < MOST_TURNS:
             raise ConfigError(
                 f"YarnScaling(length={self.length}, fast={self.fast}, slow={self.slow}): give the "
-                "trained length, at least 1, and rotations with 0 < slow < fast."
+                "trained length, at least 1, and rotations with 0 < slow < fast < 1e9."
             )
         if self.attention_factor is not None and self.attention_factor <= 0.0:
             raise ConfigError(

@@ -57,8 +57,8 @@ def below(root: Path, name: object) -> Path:
     try:
         inside = root.resolve(strict=True)
         path = (inside / name).resolve(strict=True)
-    except (OSError, RuntimeError) as error:
-        raise DataError(f"{name:.200} does not exist; choose from the list.") from error
+    except (OSError, RuntimeError, ValueError) as error:  # half a surrogate is no name
+        raise DataError(f"{name!r:.200} does not exist; choose from the list.") from error
     if not path.is_relative_to(inside):
         raise DataError(f"{name:.200} is outside the folders of this studio; choose another.")
     return path

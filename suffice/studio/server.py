@@ -11,6 +11,7 @@ from dataclasses import asdict, dataclass, fields
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
+from suffice.boundary import told
 from suffice.errors import ConfigError, SufficeError
 from suffice.records import check_keys, optional_fields
 from suffice.studio.attention_maps import Maps
@@ -20,6 +21,7 @@ from suffice.studio.folders import Folders
 Answer = Callable[[Any], dict[str, Any]]
 ADDRESS = "127.0.0.1"
 LARGEST = 32 << 20  # bytes of a request
+MOST_DIGITS = 20  # of its length
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -128,6 +130,11 @@ def advice(request: Any) -> dict[str, Any]:
     return advise(Request(**values)).to_json()
 
 
+def _is_length(text: str) -> bool:
+    """Return whether a text is a number of bytes: digits of ASCII, and no more than int() takes."""
+    return text.isascii() and text.isdigit() and len(text) < MOST_DIGITS
+
+
 class _Server(ThreadingHTTPServer):
     daemon_threads = True
 
@@ -182,7 +189,7 @@ class Handler(BaseHTTPRequestHandler):
     def _body(self) -> Any:
         """Return the body of a request, None if it was refused."""
         length = self.headers.get("Content-Length", "")
-        if self.headers.get_content_type() != "application/json" or not length.isdigit():
+        if self.headers.get_content_type() != "application/json" or not _is_length(length):
             self._refuse(415, "a request is JSON with its length.")
             return None
         if int(length) > LARGEST:
@@ -202,7 +209,12 @@ class Handler(BaseHTTPRequestHandler):
             answer = json.dumps(self.answers[name](body), allow_nan=False)
         except SufficeError as error:
             self._refuse(400, str(error))
-        except Exception as error:  # noqa: BLE001 - the page shows a sentence, the terminal the trace
+        except BaseException as error:  # noqa: BLE001 - a panic of the tokenizers is no Exception
+            if isinstance(error, KeyboardInterrupt | SystemExit):
+                raise
+            if reason := told(error):
+                self._refuse(400, str(reason))
+                return
             self.log(error)
             self._refuse(
                 500,

@@ -13,7 +13,7 @@ from suffice.cli.convert import convert
 from suffice.convert.certificate import Certificate
 from suffice.convert.folder import save
 from suffice.convert.sources import Source
-from suffice.errors import ConfigError, DataError
+from suffice.errors import CheckpointError, ConfigError, DataError
 from suffice.models import LMConfig, ViTConfig, folder
 from suffice.patterns import Causal
 from suffice.testing import drawn
@@ -175,5 +175,5 @@ def test_a_folder_needs_a_tokenizer_and_a_disk(run, tmp_path, monkeypatch):
     (tmp_path / "file").write_text("")
     config = ViTConfig(image_size=4, patch_size=2, num_classes=2, d_model=4, depth=1, mlp_width=4)
     vit = config.build(preset("standard", 4, 1))
-    with pytest.raises(DataError, match=r"file.x"):
+    with pytest.raises(CheckpointError, match=r"file.x"):
         save(tmp_path / "file" / "x", vit, Source(model=vit, kind="vit"), one)

@@ -101,7 +101,7 @@ def test_what_is_wrong_is_said_in_a_sentence(suffice, run, tmp_path, monkeypatch
     suffice("quantise", "run", "--quiet", "--calibration", "none")
     assert "packed already" in refused("run-8bit", "--out", "again")
     (tmp_path / "taken" / "quantise.json").mkdir(parents=True)
-    assert "cannot write taken/quantise.json" in refused("run", "--out", "taken")
+    assert "--out taken exists and holds" in refused("run", "--out", "taken")
     _, tokenizer, _ = folder.load("run")
     folder.save("bare", run, tokenizer)
     assert "bare does not record its corpus; name a text with --calibration" in refused("bare")

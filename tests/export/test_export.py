@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
 
 from suffice.errors import CheckpointError, ConfigError, DataError
 from suffice.export import export
-from suffice.export.export import replacing_folder
+from suffice.export.export import _replacing
+from suffice.runtime.manifest import MANIFEST
 
 from .models import saved
+
+NO_PROCESS = 10**15  # a number no process has
 
 
 def listed(folder):
@@ -19,7 +23,7 @@ def listed(folder):
 
 def test_nothing_is_left_of_an_error(tmp_path):
     def fail():
-        with replacing_folder(tmp_path / "out") as folder:
+        with _replacing(tmp_path / "out") as folder:
             (folder / "half").write_text("x")
             assert not (tmp_path / "out").exists()
             raise KeyError
@@ -33,18 +37,26 @@ def test_nothing_is_left_of_an_error(tmp_path):
 def test_a_full_disk_is_named(error, tmp_path):
     with (
         pytest.raises(CheckpointError, match="cannot write .*out .*; free space, or give another"),
-        replacing_folder(tmp_path / "out"),
+        _replacing(tmp_path / "out"),
     ):
         raise error
     assert listed(tmp_path) == []
 
 
 def test_what_a_killed_export_left_is_removed(tmp_path):
-    (tmp_path / ".out.77.part" / "x").mkdir(parents=True)
-    (tmp_path / ".other.77.part").mkdir()
-    with replacing_folder(tmp_path / "out") as folder:
+    (tmp_path / f".out.{NO_PROCESS}.part" / "x").mkdir(parents=True)
+    (tmp_path / f".other.{NO_PROCESS}.part").mkdir()
+    with _replacing(tmp_path / "out") as folder:
         (folder / "x").write_text("x")
-    assert listed(tmp_path) == [".other.77.part", "out"]
+    assert listed(tmp_path) == [f".other.{NO_PROCESS}.part", "out"]
+
+
+def test_what_a_killed_export_had_set_aside_is_restored(tmp_path):
+    (tmp_path / f".out.{NO_PROCESS}.old").mkdir()
+    (tmp_path / f".out.{NO_PROCESS}.old" / MANIFEST).write_text("{}")
+    with pytest.raises(KeyError), _replacing(tmp_path / "out"):
+        raise KeyError
+    assert listed(tmp_path) == ["out"]
 
 
 def test_an_export_replaces_an_export(tmp_path):
@@ -64,14 +76,15 @@ def test_what_is_there_stays_when_its_place_cannot_be_taken(tmp_path, monkeypatc
     saved(tmp_path / "run")
     export(tmp_path / "run", "hf", tmp_path / "out")
     before = listed(tmp_path / "out")
-    rename = Path.rename
+    rename = os.rename
 
-    def failing(self, target):
-        if self.name.endswith(".part"):
+    def failing(source, target):
+        if Path(source).name.endswith(".part"):
             raise OSError(13, "Permission denied")
-        return rename(self, target)
+        return rename(source, target)
 
-    monkeypatch.setattr(Path, "rename", failing)
+    monkeypatch.setattr(os, "rename", failing)
+    monkeypatch.setattr("suffice.files._exchange", lambda *_: False)
     with pytest.raises(CheckpointError, match="Permission denied"):
         export(tmp_path / "run", "hf", tmp_path / "out")
     with pytest.raises(CheckpointError, match="Permission denied"):

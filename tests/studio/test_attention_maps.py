@@ -212,7 +212,7 @@ def test_weights_that_are_not_finite_are_refused(tmp_path):
     tensors, facts = checkpoint.load(path)
     tensors["blocks.0.attention.q_proj.weight"][:] = torch.nan
     checkpoint.save(path, tensors, facts)
-    with pytest.raises(DataError, match="blocks.0.attention"):
+    with pytest.raises(CheckpointError, match="blocks.0.attention"):
         Maps(tmp_path).overview({"checkpoint": "broken", "image": picture()})
 
 

@@ -44,8 +44,10 @@ def read(folder: Path, config: dict[str, Any]) -> nn.Module:
     try:
         with torch.device("meta"):
             model = architecture.build(reader)
-    except RuntimeError as error:  # torch's, of sizes that overflow
-        raise CheckpointError(f"{folder}: these sizes are invalid ({error!s:.200}).") from error
+    except (RuntimeError, TypeError, OverflowError) as error:  # torch's, of sizes that overflow
+        raise CheckpointError(
+            f"{folder}: these sizes are invalid ({str(error).partition(chr(10))[0]:.200})."
+        ) from error
     mappings = architecture.mappings(model, reader)
     tensors = _with_prefix(architecture, load_tensors(folder))
     if HEAD in tensors and not any(one.theirs == HEAD for one in mappings):

@@ -154,7 +154,8 @@ def _train_all(
             cells[key] = train_cell(plan, key, dataset, folder, group, progress)
             progress.finish(board.add(cells[key]))
             if key == (*plan.pairs[-1], 1) and not quiet and group.is_main:
-                _say(before.after_two_seeds(list(cells.values()), plan), console)
+                results = so_far(plan, folder, list(cells.values()))
+                _say(before.after_two_seeds(results, plan), console)
     return [cells[key] for key in keys if key in cells]
 
 
@@ -169,25 +170,7 @@ def _closed(plan: Plan, folder: Path, cells: list[Cell], group: Processes) -> se
 
 
 def _look(plan: Plan, folder: Path, cells: list[Cell]) -> set[tuple[str, int]]:
-    results = Results(
-        task=plan.recipe.task,
-        recipe=plan.recipe.name,
-        title=plan.recipe.title,
-        margin=plan.margin,
-        baseline=plan.baseline,
-        metric=plan.metric,
-        most_seeds=plan.seeds,
-        scale=plan.recipe.scale,
-        cells=tuple(cells),
-        speeds=(),
-        machine={},
-        versions={},
-        commit=None,
-        command="",
-        started="",
-        seconds=0.0,
-    )
-    verdict = judge(with_rows(results, folder))
+    verdict = judge(so_far(plan, folder, cells))
     closed = {
         (c.mechanism, c.num_heads)
         for c in verdict.comparisons
@@ -198,6 +181,29 @@ def _look(plan: Plan, folder: Path, cells: list[Cell]) -> set[tuple[str, int]]:
         if others <= closed:
             closed.add((plan.baseline, heads))
     return closed
+
+
+def so_far(plan: Plan, folder: Path, cells: list[Cell]) -> Results:
+    """Return the results of the cells that are finished, with what they answered."""
+    results = Results(
+        task=plan.recipe.task,
+        recipe=plan.recipe.name,
+        title=plan.recipe.title,
+        margin=plan.margin,
+        baseline=plan.baseline,
+        metric=plan.metric,
+        most_seeds=plan.seeds if plan.auto else None,
+        scale=plan.recipe.scale,
+        cells=tuple(cells),
+        speeds=(),
+        machine={},
+        versions={},
+        commit=None,
+        command="",
+        started="",
+        seconds=0.0,
+    )
+    return with_rows(results, folder)
 
 
 def _say(line: str | None, console: Console) -> None:

@@ -48,11 +48,11 @@ class Board:
         table.add_column("s/epoch", justify="right")
         for mechanism, heads in self.plan.pairs:
             table.add_row(mechanism, str(heads), *self._row(mechanism, heads))
-        if self.survey.majority is not None:
-            always = f'always "{self.survey.majority_class}"'
-            table.add_row(
-                Text(always), "", "", f"{100 * self.survey.majority:.1f}", "", "", style="dim"
-            )
+        floors = {f'always "{self.survey.majority_class}"': self.survey.majority}
+        floors["blind guess"] = self.survey.chance
+        for name, value in floors.items():
+            if value is not None:
+                table.add_row(Text(name), "", "", f"{100 * value:.1f}", "", "", style="dim")
         return table
 
     def _row(self, mechanism: str, heads: int) -> list[str]:

@@ -15,6 +15,7 @@ from suffice.data.survey import Survey, guess_accuracy, survey
 from suffice.errors import ConfigError
 from suffice.measure import before
 from suffice.measure.board import Board
+from suffice.measure.disagreements import disagreements, write_disagreements
 from suffice.measure.machine import machine_facts, software_versions, source_commit
 from suffice.measure.plan import Plan, run_folder
 from suffice.measure.processes import first, losing, together
@@ -108,7 +109,9 @@ def compare(
             seconds=round(time.monotonic() - clock, 1),
         )
         first(group, lambda: write_results(folder / "results.json", results))
-    return with_rows(results, folder)
+        results = with_rows(results, folder)
+        first(group, lambda: write_disagreements(folder, disagreements(results, dataset)))
+    return results
 
 
 def claim(plan: Plan, folder: Path, *, resume: bool, shared: bool = False) -> None:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from suffice.data.survey import Survey
 from suffice.files import write_atomic
+from suffice.measure.disagreements import Disagreement, read_disagreements
 from suffice.measure.report.canvas import colours_by_theme, svg
 from suffice.measure.report.plots import FIGURES, draw_figures, save_figures
 from suffice.measure.report.tables import PaperRows, seconds, size, tables
@@ -40,7 +41,9 @@ def write_report(
     figures = draw_figures(results, verdict)
     save_figures(figures, folder)
     path = folder / "report.html"
-    write_atomic(path, page(results, verdict, figures, paper, usage=snippets(folder)))
+    rows = read_disagreements(folder)
+    text = page(results, verdict, figures, paper, usage=snippets(folder), disagreements=rows)
+    write_atomic(path, text)
     return path
 
 
@@ -51,6 +54,7 @@ def page(
     paper: PaperRows | None = None,
     *,
     usage: Sequence[Snippet] = (),
+    disagreements: Sequence[Disagreement] = (),
 ) -> str:
     """Return the whole report as HTML.
 
@@ -60,6 +64,7 @@ def page(
         figures: as `draw_figures` drew them.
         paper: the paper's rows, shown below ours.
         usage: lines that use the best model; none where it was not kept.
+        disagreements: test rows on which mechanisms disagree.
     """
     from jinja2 import Environment, PackageLoader
 
@@ -74,6 +79,7 @@ def page(
         sentence=sentence(verdict, results),
         notes=notes(verdict, results),
         usage=usage,
+        disagreements=disagreements,
         data=[] if results.data is None else data_facts(results.data),
         figures=[_figure(name, figure) for name, figure in figures.items()],
         tables=tables(results, verdict, paper),
@@ -130,6 +136,9 @@ def _origin(results: Results) -> dict[str, Any]:
     return facts
 
 
+LEAST, MOST = 88, 128  # pixels of an inch of a figure, whose smallest text is 8/72 of it high
+
+
 def inline_svg(figure: Figure, name: str, description: str) -> str:
     """Return a figure as one svg element.
 
@@ -140,7 +149,8 @@ def inline_svg(figure: Figure, name: str, description: str) -> str:
     text = svg(figure, name, transparent=True)
     drawing = text[text.index("<g id=") :]
     width, height = figure.get_size_inches()
-    box = f'viewBox="0 0 {72 * width:g} {72 * height:g}" style="max-width: {width:g}in"'
+    sizes = f"min-width: {LEAST * width:g}px; max-width: {MOST * width:g}px"
+    box = f'viewBox="0 0 {72 * width:g} {72 * height:g}" style="{sizes}"'
 
     def adapt(match: re.Match[str]) -> str:
         tag = re.sub(r'(\bid="|\bxlink:href="#|\burl\(#)', rf"\g<1>{name}-", match.group())

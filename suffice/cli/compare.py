@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from rich.console import Console
+from rich.text import Text
 from typer import Option
 
 from suffice.cli import options
@@ -260,7 +261,9 @@ def _report(results: Results, folder: Path, cost: str, *, as_json: bool) -> Path
     console = wide_console(REPORT_WIDTH)
     report.print_report(results, verdict, console, paper)
     _print_use(folder, console)
-    print_text(f"\nreport: {page}", console)
+    link = page.resolve().as_uri()
+    print_text("", console)
+    console.print("report:", Text(str(page), style=f"link {link}"), highlight=False, soft_wrap=True)
     return page
 
 

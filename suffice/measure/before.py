@@ -148,20 +148,18 @@ def _seeds(found: Estimate, plan: Plan) -> str:
 
     resolves = ""
     if plan.seeds >= MIN_SEEDS:
-        resolves = (
-            f"{plan.seeds} seeds tell differences of {100 * half(plan.seeds):.1f} {unit} apart; "
-        )
+        apart = f"{100 * half(plan.seeds):.1f} {unit}"
+        resolves = f"{plan.seeds} seeds tell differences of {apart} apart; "
+    aim = f"to show a mechanism as good as {plan.baseline} within the margin of {margin}"
     enough = next((n for n in range(MIN_SEEDS, most + 1) if half(n) < plan.margin), None)
     if enough is not None:
-        return f"{resolves}about {enough} decide at a margin of {margin}"
-    needed = f"{resolves}no number up to {most:,} decides at a margin of {margin}"
-    if found.rows is None or not found.row_variance:
-        return needed
+        return f"{resolves}{aim} takes about {enough}"
+    needed = f"{resolves}{aim} takes more than {most:,}"
     seeds = max(plan.seeds, USUAL)
-    rows = found.rows * (half(seeds) / plan.margin) ** 2 if plan.margin else math.inf
-    if not math.isfinite(rows):
+    rows = (found.rows or 0) * (half(seeds) / plan.margin) ** 2 if plan.margin else math.inf
+    if not rows or not math.isfinite(rows):
         return needed
-    return f"{needed}: {found.rows:,} test rows are too few, about {_rounded(rows):,} would do"
+    return f"{needed}, or about {_rounded(rows):,} test rows instead of {found.rows:,}"
 
 
 def _rounded(rows: float) -> int:

@@ -26,6 +26,7 @@ class Board:
     def __init__(self, plan: Plan, survey: Survey, cells: list[Cell]) -> None:
         self.plan, self.survey = plan, survey
         self.cells = list(cells)
+        self.closed: set[tuple[str, int]] = set()  # that get no further seed
 
     def add(self, cell: Cell) -> str:
         """Enter a finished cell, and return it as one line."""
@@ -60,7 +61,9 @@ class Board:
             (c for c in self.cells if (c.mechanism, c.num_heads) == (mechanism, heads)),
             key=lambda cell: cell.seed,
         )
-        count = f"{len(cells)}/{self.plan.seeds}"
+        count = f"{len(cells)}" + (
+            "" if (mechanism, heads) in self.closed else f"/{self.plan.seeds}"
+        )
         if not cells:
             return [count, "", "", ""]
         each = [f"{100 * cell.test_accuracy:.1f}" for cell in cells]

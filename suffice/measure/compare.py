@@ -151,7 +151,7 @@ def _train_all(
     with show(console, **options, table=board.table) as progress:
         for key in keys:
             if plan.auto and key[:2] == plan.pairs[0] and key[2] >= FIRST:
-                closed = _closed(plan, folder, list(cells.values()), group)
+                closed = board.closed = _closed(plan, folder, list(cells.values()), group)
             if key in cells or key[:2] in closed:
                 continue
             cells[key] = train_cell(plan, key, dataset, folder, group, progress)

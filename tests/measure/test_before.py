@@ -91,34 +91,38 @@ def needed(line):
 def test_more_rows_need_fewer_seeds(dataset):
     def line(rows):
         facts = survey(replace(dataset, test=split([0, 1, 2, 2] * rows)))
-        (line,) = (one for one in describe(facts, plan()) if "at a margin" in one)
+        (line,) = (one for one in describe(facts, plan()) if "within the margin" in one)
         return line
 
     assert needed(line(3000)) < needed(line(1000)) < needed(line(500))
     # 4 * 20 rows: of a variance of 0.2 / 80 a tenth stays, 1.96 * 0.0158 = 3.1 points
-    assert "no number up to 1,000 decides at a margin of 1.0: 80 test rows are too few" in line(20)
+    assert "takes more than 1,000, or about" in line(20)
 
 
 def test_rows_named_before_training_are_enough_for_the_verdict(dataset):
     def line(rows, seeds=5):
         facts = survey(replace(dataset, test=split([0, 1, 2, 2] * (rows // 4))))
-        return next(one for one in describe(facts, plan(seeds=seeds)) if "at a margin" in one)
+        return next(one for one in describe(facts, plan(seeds=seeds)) if "within the margin" in one)
 
-    rows = int(line(80).partition("too few, about ")[2].split()[0].replace(",", ""))
+    rows = int(line(80).partition("or about ")[2].split()[0].replace(",", ""))
     assert needed(line(rows)) <= 5
-    assert "no number" in line(80, seeds=2)
+    assert "tell differences" not in line(80, seeds=2)
 
 
 def test_several_candidates_and_looks_need_more_seeds(dataset):
     facts = survey(replace(dataset, test=split([0, 1, 2, 2] * 1000)))
 
     def seeds(**changes):
-        return needed(next(x for x in describe(facts, plan(**changes)) if "at a margin" in x))
+        return needed(next(x for x in describe(facts, plan(**changes)) if "within the margin" in x))
 
     many = ("standard", "efficient", "optimised", "super_attention")
     assert seeds() < seeds(mechanisms=many)
     assert seeds() < needed(
-        next(x for x in describe(facts, replace(plan(seeds=30), auto=True)) if "at a margin" in x)
+        next(
+            x
+            for x in describe(facts, replace(plan(seeds=30), auto=True))
+            if "within the margin" in x
+        )
     )
 
 
@@ -142,7 +146,8 @@ def test_two_seeds_give_a_rough_number():
     ]
     # differences of 0 and 1 point: sd 0.71 points; t(4) 2.78 * 0.71 / sqrt(5) = 0.88 < 1 <= 1.13
     assert after_two_seeds(make_results(cells), plan()).startswith(
-        "after two seeds: 5 seeds tell differences of 0.9 points apart; about 5 decide at"
+        "after two seeds: 5 seeds tell differences of 0.9 points apart; to show a mechanism as "
+        "good as standard within the margin of 1.0 takes about 5"
     )
     assert after_two_seeds(make_results(cells[:3]), plan()) is None
     third = make_cell("efficient", seed=2, test_accuracy=0.9)
@@ -174,8 +179,9 @@ def test_rows_that_differ_whatever_the_seed_are_not_outweighed_by_seeds():
     line = after_two_seeds(make_results(cells, rows=rows), plan())
     # half of the rows differ by 1: 1.98 * sqrt(0.5 / 100) = 14 points, at any number of seeds
     assert line.startswith(
-        "after two seeds: 5 seeds tell differences of 14.1 points apart; no number up to 1,000 "
-        "decides at a margin of 1.0: 100 test rows are too few, about 20,000 would do"
+        "after two seeds: 5 seeds tell differences of 14.1 points apart; to show a mechanism as "
+        "good as standard within the margin of 1.0 takes more than 1,000, or about 20,000 test "
+        "rows instead of 100"
     )
 
 

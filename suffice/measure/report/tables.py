@@ -305,15 +305,16 @@ def tables(
         results: the comparison.
         verdict: what `judge` returned.
         paper: the paper's rows, shown below ours.
-        brief: leave out what is told of single classes and rows.
+        brief: for 80 columns: leave out what is told of single classes and rows.
     """
     rows = build_rows(results, verdict, paper)
     counted = "" if results.answers == 1.0 else " of answers"
+    of_answers = answer_tables(results, verdict)[: 1 if brief else None]
     sheets = [
         with_floors(quality_table(rows, "test", counted=counted), results),
-        scores_table(rows),
-        *answer_tables(results, verdict)[: 1 if brief else None],
-        difference_table(results, verdict, rows),
+        *([] if of_answers and _told(rows) else [scores_table(rows)]),
+        *of_answers,
+        difference_table(results, verdict, rows, brief=brief),
         cost_table(rows),
         effort_table(results),
         quality_table(rows, "train", counted=counted),
@@ -324,6 +325,13 @@ def tables(
     if results.scale == "paper":
         return sheets
     return [mark_different(replace(one, title=f"{one.title} ({SMALL})"), "size") for one in sheets]
+
+
+def _told(rows: list[Row]) -> bool:
+    """Return whether the table of answers holds every further score, and the paper none of them."""
+    names = {name for row in rows for name in row.scores}
+    printed = any(getattr(row.paper, f"test_{n}", None) is not None for row in rows for n in names)
+    return names <= set(FRACTIONS) and not printed
 
 
 def print_report(
@@ -502,11 +510,17 @@ def scores_table(rows: list[Row]) -> Sheet:
     )
 
 
-def difference_table(results: Results, verdict: Verdict, rows: list[Row]) -> Sheet:
-    """Return the paired differences to the baseline at equal heads, on which the verdict rests."""
+def difference_table(
+    results: Results, verdict: Verdict, rows: list[Row], *, brief: bool = False
+) -> Sheet:
+    """Return the paired differences to the baseline at equal heads, on which the verdict rests.
+
+    A brief table tells the levels of its intervals below, and leaves to the notes what would decide
+    the undecided.
+    """
     metric = verdict.metric
     levels = {row.comparison.confidence for row in rows if row.comparison is not None}
-    one = len(levels) == 1
+    one = len({percentage(level) for level in levels}) == 1
 
     def mean(row: Row) -> str:
         difference = row.comparison.difference
@@ -516,7 +530,7 @@ def difference_table(results: Results, verdict: Verdict, rows: list[Row]) -> She
         difference = row.comparison.difference
         if difference is None or difference.low is None:
             return "-"
-        level = "" if one else f" ({percentage(row.comparison.confidence)})"
+        level = "" if one or brief else f" ({percentage(row.comparison.confidence)})"
         return f"[{points(difference.low)}, {points(difference.high)}]{level}"
 
     def p_value(row: Row) -> str:
@@ -531,14 +545,29 @@ def difference_table(results: Results, verdict: Verdict, rows: list[Row]) -> She
             Column(title=f"{percentage(max(levels))} CI" if one else "CI", cell=ends),
             Column(title="p (Holm)", cell=p_value),
             Column(title="claim", cell=lambda row: row.comparison.claim, words=True),
-            Column(title="verdict", cell=lambda row: decision(row.comparison), words=True),
+            Column(
+                title="verdict",
+                cell=lambda row: row.comparison.sufficiency if brief else decision(row.comparison),
+                words=True,
+            ),
         ),
         [row for row in rows if row.comparison is not None],
         group=lambda row: row.num_heads,
         caption=f"Paired by seed; more is better. The interval covers {covered}. Suffices: all of "
         f"it lies above -{margin_points(verdict.margin)} {metric.unit}. Better or worse: "
-        f"Holm-corrected p < {ALPHA}.",
+        f"Holm-corrected p < {ALPHA}." + (_levels(rows) if brief and not one else ""),
     )
+
+
+def _levels(rows: list[Row]) -> str:
+    """Write the confidence of each interval."""
+    named: dict[str, list[str]] = {}
+    for row in rows:
+        if row.comparison is not None:
+            level = percentage(row.comparison.confidence)
+            named.setdefault(level, []).append(label(row.mechanism, row.num_heads))
+    listed = "; ".join(f"{level} of {', '.join(names)}" for level, names in named.items())
+    return f" Intervals: {listed}."
 
 
 def _covers_rows(row: Row) -> bool:
@@ -692,17 +721,22 @@ def effort_table(results: Results) -> Sheet:
     ) -> str:
         known = [value for value in values if value is not None]
         if not known:
-            return "not reached"
+            return "-"
         summary = summarise(known)
         text = write(summary.mean)
         if len(known) >= MIN_SEEDS and ends:
             text += f" [{write(max(0.0, summary.low))}, {write(summary.high)}]"
-        return text + (f" ({len(known)} of {len(values)})" if len(known) < len(values) else "")
+        return text
+
+    def reached(pair: tuple[str, int]) -> str:
+        known = [value for value in efforts[pair].epochs if value is not None]
+        return f"{len(known)} of {len(efforts[pair].epochs)}"
 
     return sheet_of(
         "Cost to the baseline's loss",
         (
             *PAIR_NAMES,
+            Column(title="reached", cell=reached),
             Column(
                 title="epochs", cell=lambda p: over(efforts[p].epochs, "{:.1f}".format, ends=True)
             ),
@@ -717,8 +751,9 @@ def effort_table(results: Results) -> Sheet:
         pairs,
         group=lambda pair: pair[1],
         caption="Training until the validation loss is that of the baseline's scored weights, seed "
-        "by seed, between epochs by a straight line; 95% CI over seeds from 3 on. FLOPs: three "
-        "forwards of the attention layers for each sample. " + energy_note(results),
+        "by seed, between epochs by a straight line; means over the seeds that reached it, with a "
+        "95% CI from 3 on. FLOPs: three forwards of the attention layers for each sample. "
+        + energy_note(results),
     )
 
 
@@ -757,9 +792,9 @@ def cost_table(rows: list[Row]) -> Sheet:
             Column(title="memory", cell=memory),
         ),
         rows,
-        caption="Layer, model: parameters. FLOPs: one forward of the attention layers for one sample. Latency: median "
-        f"forward of a batch{batch}; ratio: median over rounds against the baseline at "
-        "equal heads; memory: most bytes at once in that forward. " + source(rows),
+        caption="Layer, model: parameters. FLOPs: one forward of the attention layers for one "
+        f"sample. Latency: median forward of a batch{batch}; ratio: median over rounds against the "
+        "baseline at equal heads; memory: most bytes at once in that forward. " + source(rows),
     )
 
 

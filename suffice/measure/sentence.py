@@ -118,10 +118,19 @@ def notes(verdict: Verdict, results: Results) -> list[str]:
     sentences += _note_answers(results)
     sentences += _note_signatures(results)
     sentences.append(
-        f"The seeds vary weights and data order on {results.task}; other data, sizes, training "
-        "lengths and hyperparameters were not tried."
+        f"The seeds vary weights and data order on {_data_name(results)}; other data, sizes, "
+        "training lengths and hyperparameters were not tried."
     )
     return sentences
+
+
+def _data_name(results: Results) -> str:
+    """Name the data: own files by their name, which begins the title."""
+    return (
+        results.title.partition(",")[0]
+        if results.task in ("table", "image_folder")
+        else results.task
+    )
 
 
 def _note_interval(verdict: Verdict, results: Results) -> list[str]:

@@ -299,7 +299,7 @@ def test_figures_are_saved_as_png(tmp_path, figures):
     assert [path.name for path in paths] == [f"{name}.png" for name in FIGURES]
     image = Image.open(BytesIO(paths[0].read_bytes()))
     assert image.format == "PNG"
-    assert image.size[0] == pytest.approx(6.4 * DPI, abs=1)
+    assert image.size[0] == pytest.approx(4.7 * DPI, abs=1)
 
 
 def test_a_folder_that_cannot_be_written_is_refused(tmp_path, figures):

@@ -76,6 +76,7 @@ def page(
     return environment.get_template("page.html.j2").render(
         results=results,
         verdict=verdict,
+        title=results.title.partition(", "),
         sentence=sentence(verdict, results),
         notes=notes(verdict, results),
         usage=usage,
@@ -109,8 +110,10 @@ def data_facts(data: Survey) -> list[tuple[str, str]]:
         twice, shared = sum(data.repeated.values()), sum(data.overlap.values())
         facts.append(("repeated rows", f"{twice:,} within a part, {shared:,} across parts"))
     if data.cut is not None:
-        read = f"the last {data.read} of {data.median:.0f} (median); {data.cut:.0%} are longer"
-        facts.append(("words that are read", read))
+        read = (
+            f"{data.median:.0f} (median); the last {data.read} are read, {data.cut:.0%} are longer"
+        )
+        facts.append(("words of a text", read))
     return [*facts, *(("note", note) for note in data.notes)]
 
 
@@ -136,7 +139,7 @@ def _origin(results: Results) -> dict[str, Any]:
     return facts
 
 
-LEAST, MOST = 88, 128  # pixels of an inch of a figure, whose smallest text is 8/72 of it high
+LEAST, MOST = 76, 128  # pixels of an inch of a figure, whose smallest text is 8/72 of it high
 
 
 def inline_svg(figure: Figure, name: str, description: str) -> str:

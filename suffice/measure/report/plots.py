@@ -26,6 +26,7 @@ from suffice.measure.report.canvas import (
 from suffice.measure.report.tables import (
     Row,
     build_rows,
+    drawn_ends,
     quality_floors,
     seconds,
     validation_floors,
@@ -253,7 +254,7 @@ def _stretch(axes: Axes) -> None:
     axes.set_ylabel(f"{axes.get_ylabel()} (log scale)")
 
 
-WIDTH = 6.4  # inches of a figure of one column: its text is read on a telephone, too
+WIDTH = panels_width(1)  # inches of a figure of one column: read on a telephone, too
 
 
 def difference_plot(results: Results, verdict: Verdict) -> Figure:
@@ -278,14 +279,17 @@ def difference_plot(results: Results, verdict: Verdict) -> Figure:
         axes.axvline(0, color=FAINT[0], linewidth=1.0)
         axes.set_xlim(low, high)
         _floors_below(axes, shown, results, verdict)
-        axes.set_yticks(range(len(shown)), [label(c.mechanism, c.num_heads) for c in shown])
+        heads = {c.num_heads for c in shown}
+        names = [c.mechanism if len(heads) == 1 else label(c.mechanism, c.num_heads) for c in shown]
+        axes.set_yticks(range(len(shown)), names)
+        if len(heads) == 1:
+            axes.set_title(count_heads(*heads))
         axes.tick_params(axis="y", length=0)
         axes.grid(visible=False, axis="y")
         axes.set_ylim(len(shown) - 0.4, -0.6)
         axes.set_xlabel(
-            f"{verdict.metric.title} against {verdict.baseline}'s at equal heads,\n"
-            f"{verdict.metric.unit}, right is better "
-            f"(dashed: margin, -{margin_points(verdict.margin)})"
+            f"{verdict.metric.title}:\ndifference to {verdict.baseline}, {verdict.metric.unit}\n"
+            f"(right is better; dashed: margin, -{margin_points(verdict.margin)})"
         )
     return figure
 
@@ -556,7 +560,7 @@ def _panel_tradeoff(
     room = 0.25 * (max(costs) - min(costs) or max(costs) or 1.0)
     left, right = max(0.0, min(costs) - room), max(costs) + room
     for (row, _), x in zip(shown, side_by_side(costs, right - left), strict=True):
-        low, mean, high = _ends(row, metric)
+        low, mean, high = drawn_ends(row, metric)
         line_style = styles[row.mechanism]
         axes.errorbar(
             x,
@@ -575,7 +579,7 @@ def _label_points(
     metric = verdict.metric
     left, right = axes.get_xlim()
     places = side_by_side([x for _, x in shown], right - left)
-    ends = [(x, _ends(row, metric)) for (row, _), x in zip(shown, places, strict=True)]
+    ends = [(x, drawn_ends(row, metric)) for (row, _), x in zip(shown, places, strict=True)]
     bars = [((x, low), (x, high)) for x, (low, _, high) in ends]
     base = next((row.quality.mean for row, _ in shown if row.comparison is None), None)
     if base is not None:
@@ -584,14 +588,6 @@ def _label_points(
         row.mechanism: (x, mean) for (row, _), (x, (_, mean, _)) in zip(shown, ends, strict=True)
     }
     place_labels(axes, points, [styles[row.mechanism].colour for row, _ in shown], bars)
-
-
-def _ends(row: Row, metric: Metric) -> tuple[float, float, float]:
-    """Return the mean metric and the ends of its interval as drawn; few seeds have none."""
-    quality = row.quality
-    low, high = (quality.mean if end is None else end for end in (quality.low, quality.high))
-    low, high = sorted((metric.drawn(low), metric.drawn(high)))
-    return low, metric.drawn(quality.mean), high
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -13,7 +13,7 @@ from rich.text import Text
 from suffice.measure.answers import Answers
 from suffice.measure.disagreements import answers_by_pair, gaps
 from suffice.measure.effort import effort_of, energy_note, joules
-from suffice.measure.metrics import METRICS, calibration_error, confusion
+from suffice.measure.metrics import METRICS, Metric, calibration_error, confusion
 from suffice.measure.report.sheet import (
     DIM,
     Column,
@@ -440,6 +440,14 @@ def quality_floors(results: Results, verdict: Verdict) -> dict[str, float]:
     if verdict.metric.name == "accuracy":
         floors = accuracy_floors(results) or floors
     return floors
+
+
+def drawn_ends(row: Row, metric: Metric) -> tuple[float, float, float]:
+    """Return the mean metric and the ends of its interval as drawn; few seeds have none."""
+    quality = row.quality
+    low, high = (quality.mean if end is None else end for end in (quality.low, quality.high))
+    low, high = sorted((metric.drawn(low), metric.drawn(high)))
+    return low, metric.drawn(quality.mean), high
 
 
 def validation_floors(results: Results, measure: str) -> dict[str, float]:

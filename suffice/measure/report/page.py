@@ -76,7 +76,7 @@ def page(
     return environment.get_template("page.html.j2").render(
         results=results,
         verdict=verdict,
-        title=results.title.partition(", "),
+        title=_title(results),
         sentence=sentence(verdict, results),
         notes=notes(verdict, results),
         usage=usage,
@@ -91,6 +91,17 @@ def page(
         light=colour_variables(dark=False),
         dark=colour_variables(dark=True),
     )
+
+
+def _title(results: Results) -> tuple[str, str]:
+    """Return the heading and the line below it: of own files the name, then their sizes."""
+    if results.task not in OWN:
+        return results.title, ""
+    name, _, sizes = results.title.partition(", ")
+    return name, sizes
+
+
+OWN = ("table", "image_folder")  # tasks whose title begins with the name of own files
 
 
 def data_facts(data: Survey) -> list[tuple[str, str]]:

@@ -6,11 +6,12 @@ import re
 import shlex
 import textwrap
 import webbrowser
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from rich.console import Console
+from rich.text import Text
 from typer import Option
 
 from suffice.cli import options
@@ -243,20 +244,26 @@ def compare(
 def _report(results: Results, folder: Path, cost: str, *, as_json: bool) -> Path:
     """Write the report and the folder's winner, print both, and return the page."""
     from suffice.measure import judge, report, verdict_record
+    from suffice.measure.disagreements import read_disagreements
     from suffice.measure.winner import write_winner
     from suffice.papers.printed import paper_rows
+    from suffice.records import encode
 
     paper = paper_rows(results.task, results.recipe)
     verdict = judge(results, cost=cost)
     write_winner(folder, results, verdict)
     page = report.write_report(results, verdict, folder, paper)
     if as_json:
-        print_json({**results.to_json(), "verdict": verdict_record(verdict, results)})
+        rows = encode([asdict(one) for one in read_disagreements(folder)])
+        record = {"verdict": verdict_record(verdict, results), "disagreements": rows}
+        print_json({**results.to_json(), **record})
         return page
     console = wide_console(REPORT_WIDTH)
     report.print_report(results, verdict, console, paper)
     _print_use(folder, console)
-    print_text(f"\nreport: {page}", console)
+    link = page.resolve().as_uri()
+    print_text("", console)
+    console.print("report:", Text(str(page), style=f"link {link}"), highlight=False, soft_wrap=True)
     return page
 
 

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 ROWS, DENSE_ROWS = 32, 16  # of a drawing; patterns that leave out little need fewer
 INDENT = "  "
+REFUSED = "not "  # begins a line of an op that is not taken
 
 
 def show(
@@ -98,8 +99,15 @@ def _print(
     print_drawing(console, spec, _drawn_length(spec, length))
     inputs = "one input" if batch == 1 else f"a batch of {batch} inputs"
     console.print(f"\nop plan for {inputs} of {length} tokens")
-    for line in Attention(spec, device="meta").eval().explain(length, batch=batch).splitlines():
-        print_paragraph(console, line, first="  ", rest="    ")
+    plan = Attention(spec, device="meta").eval().explain(length, batch=batch).splitlines()
+    others = [line for line in plan if line.startswith(REFUSED)]
+    for line in plan:
+        if line not in others:
+            print_paragraph(console, line, first="  ", rest="    ")
+    if others:
+        call = f"Attention(spec).eval().explain({length})"
+        words = f"{call} says why none of the {len(others)} other ops"
+        print_paragraph(console, words, first="  ", rest="    ")
 
 
 def _drawn_length(spec: AttentionSpec, length: int) -> int:

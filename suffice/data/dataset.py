@@ -181,6 +181,7 @@ class Dataset:
         chance: accuracy of a guess, a fraction; None where it is not known.
         tokenizer: of a language model's tokens, with `save(folder)`; None where they stand for no
             text.
+        test_texts: the text of each test row as it was given, for tasks of texts.
         lengths: tokens of each training row before it was cut, int64 [N]; None where unknown.
         notes: what was left out of the data, a sentence each.
         facts: what the source of the data says of them, in plain data, such as the names of
@@ -190,7 +191,7 @@ class Dataset:
 
     Raises:
         ShapeError: if the inputs of the splits differ in shape beyond their rows.
-        DataError: if a label is outside 0 .. num_classes - 1.
+        DataError: if a label is outside 0 .. num_classes - 1, or test_texts are not one a row.
         ConfigError: if std is not positive, or chance is no accuracy.
     """
 
@@ -210,6 +211,7 @@ class Dataset:
     source_vocabulary: tuple[str, ...] | None = None
     tokenizer: Any = None
     chance: float | None = None
+    test_texts: tuple[str, ...] | None = None
     lengths: Tensor | None = None
     notes: tuple[str, ...] = ()
     facts: dict[str, Any] = field(default_factory=dict)
@@ -234,6 +236,11 @@ class Dataset:
         if self.class_names is not None and len(self.class_names) != self.num_classes:
             raise DataError(
                 f"{self.name}: {len(self.class_names)} names for {self.num_classes} classes; give "
+                "one for each."
+            )
+        if self.test_texts is not None and len(self.test_texts) != len(self.test):
+            raise DataError(
+                f"{self.name}: {len(self.test_texts)} texts for {len(self.test)} test rows; give "
                 "one for each."
             )
         if self.chance is not None and not 0.0 <= self.chance <= 1.0:

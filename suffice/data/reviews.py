@@ -187,6 +187,7 @@ def dataset_of_texts(
         train=last_words(texts, labels, vocabulary, length),
         **{part: last_words(*parts[part], vocabulary, length) for part in ("validation", "test")},
         vocabulary=vocabulary.words,
+        test_texts=tuple(parts["test"][0]),
         lengths=torch.tensor([len(text) for text in cut]),
         scores=("balanced_accuracy",),
         **fields,

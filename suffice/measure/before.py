@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 
+import numpy as np
 from rich.console import Console
 
 from suffice.data.survey import Survey
+from suffice.measure.crossed import Estimate, estimate
+from suffice.measure.metrics import metric_of
 from suffice.measure.plan import Plan
-from suffice.measure.results import Cell
+from suffice.measure.results import Results
 from suffice.measure.sentence import margin_points
-from suffice.measure.statistics import half_width, seeds_needed
-from suffice.measure.verdict import MIN_SEEDS
+from suffice.measure.sequential import level
+from suffice.measure.verdict import LEVEL, MIN_SEEDS, Scores, difference_table
 
 DISAGREEMENT = 0.2  # share of the rows that two trainings answer differently, until it is known
+ALIKE = 0.1  # share of that disagreement that is the same whatever the seed, until it is known
 MOST = 1000  # seeds
+FIRST_SEEDS = 2  # after which the spread is known roughly
 SHOWN = 12  # classes in a table; of more the most and the least frequent are named
 USUAL = 5  # seeds of a comparison that is to end in a verdict
 
@@ -103,45 +107,101 @@ def _resolution(survey: Survey, plan: Plan) -> list[str]:
     """Return what one point is, and how many seeds can decide at the margin by the rows alone."""
     if survey.majority is None:
         return []
-    rows, margin = survey.rows["test"], plan.margin
-    lines = [
-        f"one point of accuracy is {survey.rows_of_a_point:.3g} test rows; the margin of "
-        f"{margin_points(margin)} is {margin * rows:.3g}"
-    ]
+    rows, margin, lines = survey.rows["test"], plan.margin, []
     if plan.seeds < MIN_SEEDS:
         few = "1 seed gives" if plan.seeds == 1 else f"{plan.seeds} seeds give"
         lines.append(f"{few} no verdict; {USUAL} can")
-    sd = math.sqrt(DISAGREEMENT / rows)
-    lines.append(
-        _seeds(sd, margin, plan.seeds)
-        + f", if two trainings disagree on {DISAGREEMENT:.0%} of the rows"
+    if plan.metric != "accuracy":  # what a row is worth in another metric is known from answers
+        return lines
+    lines.insert(
+        0,
+        f"one point of accuracy is {survey.rows_of_a_point:.3g} test rows; the margin of "
+        f"{margin_points(margin)} is {margin * rows:.3g}",
     )
-    return lines
+    by_row = DISAGREEMENT / rows  # variance of a difference on these rows, of one seed
+    found = Estimate(
+        mean=np.float64(0.0),
+        seed_variance=np.float64((1.0 - ALIKE) * by_row / 2),
+        row_variance=np.float64(ALIKE * by_row),
+        seeds=2,
+        rows=rows,
+    )
+    return [
+        *lines,
+        f"{_seeds(found, plan)}, if two trainings disagree on {DISAGREEMENT:.0%} of the rows, "
+        f"{ALIKE:.0%} of that whatever the seed",
+    ]
 
 
-def _seeds(sd: float, margin: float, seeds: int) -> str:
-    now = 100 * half_width(sd, seeds) if seeds > 1 else math.inf
-    more = seeds_needed(lambda half: half < margin, sd=sd, n=2, cap=MOST)
-    needed = "more than 1,000" if more is None else f"about {2 + more}"
-    resolves = f"{seeds} seeds tell differences of {now:.1f} points apart; " if seeds > 1 else ""
-    return f"{resolves}{needed} decide at a margin of {margin_points(margin)}"
+def _seeds(found: Estimate, plan: Plan) -> str:
+    """Return what the planned seeds resolve and how many decide, by the verdict's own interval.
+
+    The interval is that of the first step of the choice among several, so the widest that the
+    verdict takes. A mechanism whose quality is the baseline's is decided when half of it is below
+    the margin.
+    """
+    margin, unit = margin_points(plan.margin), metric_of(plan.metric).unit
+    most = plan.seeds if plan.auto else MOST
+
+    def half(seeds: int) -> float:
+        return float(found.half_width_of(seeds, _alpha(plan, seeds)))
+
+    resolves = ""
+    if plan.seeds >= MIN_SEEDS:
+        apart = f"{100 * half(plan.seeds):.1f} {unit}"
+        resolves = f"{plan.seeds} seeds tell differences of {apart} apart; "
+    aim = f"to show a mechanism as good as {plan.baseline} within the margin of {margin}"
+    enough = next((n for n in range(MIN_SEEDS, most + 1) if half(n) < plan.margin), None)
+    if enough is not None:
+        return f"{resolves}{aim} takes about {enough}"
+    needed = f"{resolves}{aim} takes more than {most:,}"
+    seeds = max(plan.seeds, USUAL)
+    rows = (found.rows or 0) * (half(seeds) / plan.margin) ** 2 if plan.margin else math.inf
+    if not rows or not math.isfinite(rows):
+        return needed
+    return f"{needed}, or about {_rounded(rows):,} test rows instead of {found.rows:,}"
 
 
-def after_two_seeds(cells: Sequence[Cell], plan: Plan) -> str | None:
+def _rounded(rows: float) -> int:
+    """Round a number of rows up to two digits."""
+    step = 10 ** max(0, math.floor(math.log10(rows)) - 1)
+    return math.ceil(rows / step) * step
+
+
+def _alpha(plan: Plan, seeds: int) -> float:
+    """Return the level of the first step over all mechanisms that could be named, at one look."""
+    candidates = sum(mechanism != plan.baseline for mechanism, _ in plan.pairs)
+    alpha = (1.0 - LEVEL) / max(1, candidates)
+    return level(alpha, seeds, plan.seeds) if plan.auto and seeds <= plan.seeds else alpha
+
+
+def after_two_seeds(results: Results, plan: Plan) -> str | None:
     """Return how many seeds can decide, from the first two of every mechanism.
 
-    The differences to the baseline between the two seeds give one spread, pooled over mechanisms.
-    None if there is nothing to compare, or no spread.
+    The variances of the differences to the baseline, over seeds and over rows, are averaged over
+    the mechanisms. None if there is nothing to compare, or no spread.
+
+    Args:
+        results: of the cells so far, with their answers where they were kept.
+        plan: of the comparison.
     """
-    accuracy = {cell.key: cell.test_accuracy for cell in cells}
-    squares = []
-    for mechanism, heads in plan.pairs:
-        keys = [((mechanism, heads, s), (plan.baseline, heads, s)) for s in range(2)]
-        if mechanism == plan.baseline or not all(k in accuracy for pair in keys for k in pair):
+    scores = Scores(results, metric_of(plan.metric))
+    found = []
+    for mechanism, heads in results.pairs():
+        if mechanism == plan.baseline:
             continue
-        first, second = (accuracy[ours] - accuracy[base] for ours, base in keys)
-        squares.append((first - second) ** 2 / 2)
-    if not squares or not sum(squares):
+        pairing, table = difference_table(scores, mechanism, heads)
+        first = [place for place, seed in enumerate(pairing.seeds) if seed < FIRST_SEEDS]
+        if len(first) == FIRST_SEEDS and np.isfinite(table).all():
+            found.append(estimate(table[first]))
+    rows = {one.rows for one in found}
+    if not found or len(rows) > 1 or not sum(float(one.standard_error) for one in found):
         return None
-    sd = math.sqrt(sum(squares) / len(squares))
-    return f"after two seeds: {_seeds(sd, plan.margin, plan.seeds)}; a rough estimate"
+    pooled = Estimate(
+        mean=np.float64(0.0),
+        seed_variance=np.mean([one.seed_variance for one in found]),
+        row_variance=np.mean([one.row_variance for one in found]),
+        seeds=FIRST_SEEDS,
+        rows=rows.pop(),
+    )
+    return f"after two seeds: {_seeds(pooled, plan)}; a rough estimate"

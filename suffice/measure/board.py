@@ -26,6 +26,7 @@ class Board:
     def __init__(self, plan: Plan, survey: Survey, cells: list[Cell]) -> None:
         self.plan, self.survey = plan, survey
         self.cells = list(cells)
+        self.closed: set[tuple[str, int]] = set()  # that get no further seed
 
     def add(self, cell: Cell) -> str:
         """Enter a finished cell, and return it as one line."""
@@ -48,11 +49,11 @@ class Board:
         table.add_column("s/epoch", justify="right")
         for mechanism, heads in self.plan.pairs:
             table.add_row(mechanism, str(heads), *self._row(mechanism, heads))
-        if self.survey.majority is not None:
-            always = f'always "{self.survey.majority_class}"'
-            table.add_row(
-                Text(always), "", "", f"{100 * self.survey.majority:.1f}", "", "", style="dim"
-            )
+        floors = {f'always "{self.survey.majority_class}"': self.survey.majority}
+        floors["blind guess"] = self.survey.chance
+        for name, value in floors.items():
+            if value is not None:
+                table.add_row(Text(name), "", "", f"{100 * value:.1f}", "", "", style="dim")
         return table
 
     def _row(self, mechanism: str, heads: int) -> list[str]:
@@ -60,7 +61,9 @@ class Board:
             (c for c in self.cells if (c.mechanism, c.num_heads) == (mechanism, heads)),
             key=lambda cell: cell.seed,
         )
-        count = f"{len(cells)}/{self.plan.seeds}"
+        count = f"{len(cells)}" + (
+            "" if (mechanism, heads) in self.closed else f"/{self.plan.seeds}"
+        )
         if not cells:
             return [count, "", "", ""]
         each = [f"{100 * cell.test_accuracy:.1f}" for cell in cells]

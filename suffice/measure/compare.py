@@ -15,6 +15,7 @@ from suffice.data.survey import Survey, guess_accuracy, survey
 from suffice.errors import ConfigError
 from suffice.measure import before
 from suffice.measure.board import Board
+from suffice.measure.disagreements import disagreements, write_disagreements
 from suffice.measure.machine import machine_facts, software_versions, source_commit
 from suffice.measure.plan import Plan, run_folder
 from suffice.measure.processes import first, losing, together
@@ -108,7 +109,9 @@ def compare(
             seconds=round(time.monotonic() - clock, 1),
         )
         first(group, lambda: write_results(folder / "results.json", results))
-    return with_rows(results, folder)
+        results = with_rows(results, folder)
+        first(group, lambda: write_disagreements(folder, disagreements(results, dataset)))
+    return results
 
 
 def claim(plan: Plan, folder: Path, *, resume: bool, shared: bool = False) -> None:
@@ -148,13 +151,14 @@ def _train_all(
     with show(console, **options, table=board.table) as progress:
         for key in keys:
             if plan.auto and key[:2] == plan.pairs[0] and key[2] >= FIRST:
-                closed = _closed(plan, folder, list(cells.values()), group)
+                closed = board.closed = _closed(plan, folder, list(cells.values()), group)
             if key in cells or key[:2] in closed:
                 continue
             cells[key] = train_cell(plan, key, dataset, folder, group, progress)
             progress.finish(board.add(cells[key]))
             if key == (*plan.pairs[-1], 1) and not quiet and group.is_main:
-                _say(before.after_two_seeds(list(cells.values()), plan), console)
+                results = so_far(plan, folder, list(cells.values()))
+                _say(before.after_two_seeds(results, plan), console)
     return [cells[key] for key in keys if key in cells]
 
 
@@ -169,25 +173,7 @@ def _closed(plan: Plan, folder: Path, cells: list[Cell], group: Processes) -> se
 
 
 def _look(plan: Plan, folder: Path, cells: list[Cell]) -> set[tuple[str, int]]:
-    results = Results(
-        task=plan.recipe.task,
-        recipe=plan.recipe.name,
-        title=plan.recipe.title,
-        margin=plan.margin,
-        baseline=plan.baseline,
-        metric=plan.metric,
-        most_seeds=plan.seeds,
-        scale=plan.recipe.scale,
-        cells=tuple(cells),
-        speeds=(),
-        machine={},
-        versions={},
-        commit=None,
-        command="",
-        started="",
-        seconds=0.0,
-    )
-    verdict = judge(with_rows(results, folder))
+    verdict = judge(so_far(plan, folder, cells))
     closed = {
         (c.mechanism, c.num_heads)
         for c in verdict.comparisons
@@ -198,6 +184,29 @@ def _look(plan: Plan, folder: Path, cells: list[Cell]) -> set[tuple[str, int]]:
         if others <= closed:
             closed.add((plan.baseline, heads))
     return closed
+
+
+def so_far(plan: Plan, folder: Path, cells: list[Cell]) -> Results:
+    """Return the results of the cells that are finished, with what they answered."""
+    results = Results(
+        task=plan.recipe.task,
+        recipe=plan.recipe.name,
+        title=plan.recipe.title,
+        margin=plan.margin,
+        baseline=plan.baseline,
+        metric=plan.metric,
+        most_seeds=plan.seeds if plan.auto else None,
+        scale=plan.recipe.scale,
+        cells=tuple(cells),
+        speeds=(),
+        machine={},
+        versions={},
+        commit=None,
+        command="",
+        started="",
+        seconds=0.0,
+    )
+    return with_rows(results, folder)
 
 
 def _say(line: str | None, console: Console) -> None:

@@ -61,6 +61,16 @@ class Metric:
             return math.exp(min(-value, LARGEST))
         return value if self.kind == "share" else -value
 
+    def drawn(self, value: float) -> float:
+        """Return an oriented value as figures show it: percent, nats, or a perplexity."""
+        return 100.0 * value if self.kind == "share" else self.natural(value)
+
+    @property
+    def axis(self) -> str:
+        """Of figures: the title with the unit."""
+        unit = {"share": ", %", "loss": ", nats", "perplexity": ""}[self.kind]
+        return self.title + unit
+
     def write(self, value: float) -> str:
         """Write an oriented value.
 

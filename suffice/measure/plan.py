@@ -183,6 +183,20 @@ def describe(recipe: Recipe) -> dict[str, Any]:
     return json.loads(json.dumps(dataclasses.asdict(recipe)))
 
 
+def describe_for_others(recipe: Recipe) -> dict[str, Any]:
+    """Return a recipe as `describe` does, with the names and a digest of the user's own files.
+
+    This is what goes into the folder of a model, which is made to be passed on: where the files lay
+    is nobody else's business, and which files they were can still be checked by their digest.
+    """
+    files, described = set(files_of(recipe)), describe(recipe)
+    described["task_options"] = [
+        [name, Path(value).name if isinstance(value, str) and value in files else value]
+        for name, value in described["task_options"]
+    ]
+    return described | ({"data": data_digest(recipe)} if files else {})
+
+
 def _defaults(recipe: Recipe) -> dict[str, Any]:
     """Return the settings of a recipe that have a default, with keys as `flatten` joins them."""
     parts = (("", recipe), ("model.", recipe.model), ("training.", recipe.training))

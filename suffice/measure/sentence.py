@@ -12,7 +12,6 @@ from suffice.measure.statistics import Summary
 from suffice.measure.timing import ratio
 from suffice.measure.verdict import (
     ALPHA,
-    CAP,
     LEVEL,
     MIN_SEEDS,
     UNDECIDED,
@@ -112,16 +111,26 @@ def notes(verdict: Verdict, results: Results) -> list[str]:
     if verdict.winner is not None:
         sentences += [_note_claim(verdict, verdict.winner), *_note_other_heads(verdict)]
     sentences += [_note_undecided(c) for c in _open_cheaper(verdict)]
-    sentences += [_note_left_out(verdict, c) for c in verdict.comparisons if c.pairing.left_out]
+    if results.most_seeds is None:  # else mechanisms have the seeds that they needed
+        sentences += [_note_left_out(verdict, c) for c in verdict.comparisons if c.pairing.left_out]
     sentences += _note_interval(verdict, results)
     sentences += _note_floors(verdict)
     sentences += _note_answers(results)
     sentences += _note_signatures(results)
     sentences.append(
-        f"The seeds vary weights and data order on {results.task}; other data, sizes, training "
-        "lengths and hyperparameters were not tried."
+        f"The seeds vary weights and data order on {_data_name(results)}; other data, sizes, "
+        "training lengths and hyperparameters were not tried."
     )
     return sentences
+
+
+def _data_name(results: Results) -> str:
+    """Name the data: own files by their name, which begins the title."""
+    return (
+        results.title.partition(",")[0]
+        if results.task in ("table", "image_folder")
+        else results.task
+    )
 
 
 def _note_interval(verdict: Verdict, results: Results) -> list[str]:
@@ -150,8 +159,9 @@ def _note_interval(verdict: Verdict, results: Results) -> list[str]:
         )
     if results.most_seeds is not None:
         sentences.append(
-            f"Seeds were added until the verdict stood, up to {results.most_seeds}; the intervals "
-            "hold however often one looked."
+            f"Seeds were added to a mechanism until it was decided or hardly would be, up to "
+            f"{results.most_seeds}; each is compared on the seeds it shares with "
+            f"{results.baseline}, and the intervals hold however often one looked."
         )
     return sentences
 
@@ -235,7 +245,7 @@ def _missing(comparison: Comparison) -> str:
             "are too few"
         )
     if comparison.more_seeds is None:
-        return f"more seeds will hardly decide it at this margin (up to {CAP} more)"
+        return "more seeds will hardly decide it at this margin"
     return f"about {comparison.more_seeds} more seed{'s' * (comparison.more_seeds != 1)} would tell"
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from suffice.errors import ConfigError
@@ -105,34 +105,6 @@ def holm(p_values: Sequence[float]) -> tuple[float, ...]:
         floor = max(floor, min(1.0, (len(p_values) - rank) * p_values[i]))
         adjusted[i] = floor
     return tuple(adjusted)
-
-
-def seeds_needed(
-    decided: Callable[[float], bool], *, sd: float, n: int, cap: int = 1000
-) -> int | None:
-    """Return how many more seeds a decision needs, assuming the current mean and sd.
-
-    The interval narrows with every seed, so the smallest number is found by bisection.
-
-    Args:
-        decided: whether an interval of this half width decides.
-        sd: sample standard deviation of the differences.
-        n: seeds there are, >= 2.
-        cap: most additional seeds considered.
-
-    Returns:
-        The smallest number of additional seeds, or None if `cap` more would not decide.
-    """
-    if not decided(half_width(sd, n + cap)):
-        return None
-    low, high = 0, cap
-    while low < high:
-        middle = (low + high) // 2
-        if decided(half_width(sd, n + middle)):
-            high = middle
-        else:
-            low = middle + 1
-    return low
 
 
 def _mean(values: Sequence[float]) -> float:

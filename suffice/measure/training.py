@@ -26,7 +26,7 @@ from suffice.layers import Attention
 from suffice.measure.answers import NONE, Answers, path_of, write_answers
 from suffice.measure.machine import EnergyMeter
 from suffice.measure.metrics import METRICS
-from suffice.measure.plan import Plan, describe
+from suffice.measure.plan import Plan, describe_for_others
 from suffice.measure.processes import first, together
 from suffice.measure.results import Cell, cell_path, write_cell
 from suffice.models import folder as model_folder
@@ -265,9 +265,11 @@ def train_cell(
     cell, answers = _score(plan, key, dataset, model, run)
     cell = dataclasses.replace(cell, joules=energy)
 
+    described = describe_for_others(recipe)
+
     def write() -> None:
         write_answers(path_of(folder, place.stem), answers)
-        write_model(place.model, model, dataset, mechanism=mechanism, recipe=describe(recipe))
+        write_model(place.model, model, dataset, mechanism=mechanism, recipe=described)
         write_cell(folder, cell)
         place.checkpoint.unlink(missing_ok=True)
 

@@ -97,7 +97,7 @@ def snippets(folder: Path) -> tuple[Snippet, ...]:
         Snippet("Command line", "sh", _command(folder, kind, config)),
         Snippet("PyTorch", "python", _pytorch(folder, kind)),
         *_transformers(model, kind),
-        Snippet("Other programs", "sh", f"suffice export {model.as_posix()} --format onnx"),
+        Snippet("Other programs", "sh", f"suffice export {model.as_posix()} \\\n  --format onnx"),
     )
 
 
@@ -108,11 +108,11 @@ def _command(folder: Path, kind: str, config: dict[str, Any]) -> str:
     if kind == "language model":
         return f"suffice generate {(folder / read_json(folder / FILE)['model']).as_posix()}"
     column = config.get("columns", ["text"])[0]
-    lines = [f"suffice predict {run} --text {example}"]
-    lines.append(
-        f"suffice predict {run} new.csv --out labelled.csv   # with a column {json.dumps(column)}"
+    return (
+        f"suffice predict {run} --text {example}\n"
+        f"# each row of a table with a column {json.dumps(column)}\n"
+        f"suffice predict {run} new.csv --out labelled.csv"
     )
-    return "\n".join(lines)
 
 
 def _pytorch(folder: Path, kind: str) -> str:
@@ -137,7 +137,8 @@ def _transformers(model: Path, kind: str) -> tuple[Snippet, ...]:
     code = (
         "import suffice.hf\n"
         "from transformers import pipeline\n"
-        f'ask = pipeline("{tasks[kind]}", model="{model.as_posix()}"{options})\n'
+        f'folder = "{model.as_posix()}"\n'
+        f'ask = pipeline("{tasks[kind]}", model=folder{options})\n'
         f"print(ask({EXAMPLES[kind]}))"
     )
     return (Snippet("transformers", "python", code),)

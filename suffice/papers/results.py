@@ -20,6 +20,7 @@ from suffice.measure.plan import (
     check_data,
     data_digest,
     describe,
+    describe_for_others,
     read_plan,
     run_folder,
 )
@@ -96,8 +97,17 @@ def write_published(store: str, content: dict[str, Any]) -> Path:
 
 
 def same_training(saved: dict[str, Any], recipe: Recipe) -> bool:
-    """Return whether saved settings are those of a recipe, where both have them."""
-    before, now = flatten(saved), flatten(describe(recipe))
+    """Return whether saved settings are those of a recipe, where both have them.
+
+    The folder of a model holds the names of own files, a plan their paths.
+    """
+    return any(
+        _same(saved, as_described(recipe)) for as_described in (describe, describe_for_others)
+    )
+
+
+def _same(saved: dict[str, Any], described: dict[str, Any]) -> bool:
+    before, now = flatten(saved), flatten(described)
     shared = [key for key in before.keys() & now.keys() if key not in UNCOMPARED]
     return all(before[key] == now[key] for key in shared) and not (
         _deeper(before, now) or _deeper(now, before)

@@ -14,7 +14,14 @@ from suffice.files import read_json
 from suffice.measure.plan import CELLS, FILE, SavedPlan, read_plan
 from suffice.measure.report.canvas import COLOURS, line_styles
 from suffice.measure.report.sheet import Sheet
-from suffice.measure.report.tables import Row, build_rows, tables
+from suffice.measure.report.tables import (
+    Row,
+    build_rows,
+    drawn_ends,
+    quality_floors,
+    tables,
+    validation_floors,
+)
 from suffice.measure.results import Cell, Results, find_cells, read_cell, read_results
 from suffice.measure.sentence import margin_points, notes, sentence
 from suffice.measure.statistics import summarise
@@ -167,8 +174,19 @@ def describe(results: Results, cost: str = "flops", margin: float | None = None)
         "sentence": sentence(verdict, results),
         "notes": notes(verdict, results),
         "tables": [_table(sheet) for sheet in tables(results, verdict, paper)],
+        "quality": verdict.metric.axis,
+        "is_share": verdict.metric.kind == "share",
         "points": _points(rows, verdict),
+        "floors": [
+            [name, verdict.metric.drawn(value)]
+            for name, value in quality_floors(results, verdict).items()
+        ],
         "curves": {name: _curves(results, name) for name in CURVES},
+        "curve_floors": {
+            name: list(map(list, validation_floors(results, name).items()))
+            for name in CURVES
+            if name.startswith("validation")
+        },
         "curve_names": CURVES,
         "looks": _looks(results),
         "command": results.command,
@@ -184,21 +202,22 @@ def _looks(results: Results) -> dict[str, int]:
 
 
 def _points(rows: list[Row], verdict: Verdict) -> list[dict[str, Any]]:
-    """Return cost and quality of each row, and whether it is on the Pareto front."""
+    """Return cost and quality of each row, as drawn, and whether it is on the Pareto front."""
     costs = [_cost(row, verdict.by) for row in rows]
-    on_front = front([(c, row.test_accuracy.mean) for c, row in zip(costs, rows, strict=True)])
+    on_front = front([(c, row.quality.mean) for c, row in zip(costs, rows, strict=True)])
+    drawn = [drawn_ends(row, verdict.metric) for row in rows]
     return [
         {
             "mechanism": row.mechanism,
             "heads": row.num_heads,
             "cost": cost,
-            "mean": row.test_accuracy.mean,
-            "low": row.test_accuracy.low,
-            "high": row.test_accuracy.high,
+            "mean": mean,
+            "low": low,
+            "high": high,
             "front": best,
             "verdict": None if row.comparison is None else row.comparison.sufficiency,
         }
-        for row, cost, best in zip(rows, costs, on_front, strict=True)
+        for row, cost, best, (low, mean, high) in zip(rows, costs, on_front, drawn, strict=True)
     ]
 
 

@@ -265,7 +265,8 @@ class _Epochs(Engine):
     batches: Batches
     state: EpochState
     _epoch: Iterator[MicroBatch] | None = None
-    _loss: float | None = None  # of the latest step that was read
+    _loss: float | None = None  # mean of the latest step that was read
+    _answers: float = 1.0  # labels of the present step, on all processes
 
     def finished(self) -> bool:
         return self.state.stopped_early or self.state.epoch > self.training.epochs
@@ -288,6 +289,8 @@ class _Epochs(Engine):
         if self._epoch is None:
             self._epoch = self.batches.epoch(self.state.epoch, first=self.state.step)
         batch = next(self._epoch)
+        if batch.weight:
+            self._answers = self.processes.world_size / batch.weight
         return [batch], 1  # no row is without a label
 
     def loss(self, replica: nn.Module, data: LabelledInputs) -> tuple[Tensor, Tensor]:
@@ -326,7 +329,7 @@ class _Epochs(Engine):
         state.step, state.seconds, self._epoch = 0, 0.0, None
 
     def after_reading(self, loss: float) -> None:
-        self._loss = loss
+        self._loss = loss / self._answers
         super().after_reading(loss)
 
     def describe(self) -> str:

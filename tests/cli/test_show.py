@@ -54,6 +54,7 @@ def test_a_mechanism_is_described(suffice, monkeypatch, name, causal, width):
     assert "\x1b" not in result.stdout
     assert max(map(len, result.stdout.splitlines())) <= width
     printed, spec = words(result.stdout), spec_of(name, causal)
+    plan = Attention(spec, device="meta").eval().explain(64, batch=1).splitlines()
     cost, base = spec.cost(64), spec_of("standard", causal).cost(64)
     for wanted in (
         f"parameters {cost.parameters:,} ({cost.parameters / base.parameters:.2f}x standard)",
@@ -68,9 +69,11 @@ def test_a_mechanism_is_described(suffice, monkeypatch, name, causal, width):
         "source " + words(PRESETS[name].__doc__.split("Source:")[1].split("\n\n")[0]).rstrip("."),
         "cost " + words(PRESETS[name].__doc__.split("Cost:")[1].split("Source:")[0]),
         words(PRESETS[name].__doc__.split("Cost:")[0].split("Args:")[0]),
-        words(Attention(spec, device="meta").eval().explain(64, batch=1)),
+        *(words(line) for line in plan if not line.startswith("not ")),
+        "explain(64) says why none of the",
     ):
         assert wanted in printed
+    assert not [line for line in plan if line.startswith("not ") and words(line) in printed]
     for unwanted in ("Args:", "Raises:", "ConfigError"):
         assert unwanted not in printed
 

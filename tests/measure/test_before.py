@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 import torch
 from rich.console import Console
@@ -11,6 +12,7 @@ from rich.console import Console
 from suffice.data import Dataset, Split, load
 from suffice.data.survey import survey
 from suffice.measure import judge, sentence
+from suffice.measure.answers import Answers
 from suffice.measure.before import after_two_seeds, describe
 from suffice.measure.board import Board
 from suffice.measure.plan import Plan
@@ -82,13 +84,52 @@ def test_a_few_seeds_are_told_to_be_too_few_before_training():
     assert "no verdict" not in "\n".join(describe(facts, plan(seeds=5)))
 
 
-def test_more_rows_need_fewer_seeds(dataset):
-    def needed(rows):
-        facts = survey(replace(dataset, test=split([0, 1, 2, 2] * rows)))
-        (line,) = (one for one in describe(facts, plan()) if "decide at a margin" in one)
-        return int(line.partition("about ")[2].split()[0].replace(",", ""))
+def needed(line):
+    return int(line.partition("about ")[2].split()[0].replace(",", ""))
 
-    assert needed(1000) < needed(300) < needed(100)
+
+def test_more_rows_need_fewer_seeds(dataset):
+    def line(rows):
+        facts = survey(replace(dataset, test=split([0, 1, 2, 2] * rows)))
+        (line,) = (one for one in describe(facts, plan()) if "within the margin" in one)
+        return line
+
+    assert needed(line(3000)) < needed(line(1000)) < needed(line(500))
+    # 4 * 20 rows: of a variance of 0.2 / 80 a tenth stays, 1.96 * 0.0158 = 3.1 points
+    assert "takes more than 1,000, or about" in line(20)
+
+
+def test_rows_named_before_training_are_enough_for_the_verdict(dataset):
+    def line(rows, seeds=5):
+        facts = survey(replace(dataset, test=split([0, 1, 2, 2] * (rows // 4))))
+        return next(one for one in describe(facts, plan(seeds=seeds)) if "within the margin" in one)
+
+    rows = int(line(80).partition("or about ")[2].split()[0].replace(",", ""))
+    assert needed(line(rows)) <= 5
+    assert "tell differences" not in line(80, seeds=2)
+
+
+def test_several_candidates_and_looks_need_more_seeds(dataset):
+    facts = survey(replace(dataset, test=split([0, 1, 2, 2] * 1000)))
+
+    def seeds(**changes):
+        return needed(next(x for x in describe(facts, plan(**changes)) if "within the margin" in x))
+
+    many = ("standard", "efficient", "optimised", "super_attention")
+    assert seeds() < seeds(mechanisms=many)
+    assert seeds() < needed(
+        next(
+            x
+            for x in describe(facts, replace(plan(seeds=30), auto=True))
+            if "within the margin" in x
+        )
+    )
+
+
+def test_another_metric_has_no_rows_of_a_point(dataset):
+    lines = "\n".join(describe(survey(dataset), replace(plan(seeds=2), metric="macro-f1")))
+    assert "point of accuracy" not in lines
+    assert "2 seeds give no verdict" in lines
 
 
 def test_languages_have_no_majority():
@@ -104,10 +145,44 @@ def test_two_seeds_give_a_rough_number():
         for (mechanism, seed), accuracy in {**values, ("efficient", 1): 0.51}.items()
     ]
     # differences of 0 and 1 point: sd 0.71 points; t(4) 2.78 * 0.71 / sqrt(5) = 0.88 < 1 <= 1.13
-    assert after_two_seeds(cells, plan()).startswith(
-        "after two seeds: 5 seeds tell differences of 0.9 points apart; about 5 decide at"
+    assert after_two_seeds(make_results(cells), plan()).startswith(
+        "after two seeds: 5 seeds tell differences of 0.9 points apart; to show a mechanism as "
+        "good as standard within the margin of 1.0 takes about 5"
     )
-    assert after_two_seeds(cells[:3], plan()) is None
+    assert after_two_seeds(make_results(cells[:3]), plan()) is None
+    third = make_cell("efficient", seed=2, test_accuracy=0.9)
+    again = make_results([*cells, third, make_cell("standard", seed=2, test_accuracy=0.5)])
+    assert after_two_seeds(again, plan()) == after_two_seeds(make_results(cells), plan())
+
+
+def answered(right):
+    right = np.asarray(right, dtype=float)
+    label = np.zeros(len(right), dtype=np.int64)
+    return Answers(
+        label=label,
+        predicted=1 - right.astype(np.int64),
+        right=right,
+        asked=np.ones(len(right)),
+        loss=1.0 - right,
+        confidence=np.full(len(right), 0.5),
+    )
+
+
+def test_rows_that_differ_whatever_the_seed_are_not_outweighed_by_seeds():
+    """Two mechanisms that differ on the same rows at each seed: no seed narrows the interval."""
+    ours, theirs = np.tile([1, 0, 1, 1], 25), np.tile([0, 1, 1, 1], 25)
+    rows, cells = {}, []
+    for seed in range(2):
+        for name, right in (("standard", theirs), ("efficient", ours)):
+            cells.append(make_cell(name, seed=seed, test_accuracy=0.75))
+            rows[name, 4, seed] = answered(right)
+    line = after_two_seeds(make_results(cells, rows=rows), plan())
+    # half of the rows differ by 1: 1.98 * sqrt(0.5 / 100) = 14 points, at any number of seeds
+    assert line.startswith(
+        "after two seeds: 5 seeds tell differences of 14.1 points apart; to show a mechanism as "
+        "good as standard within the margin of 1.0 takes more than 1,000, or about 20,000 test "
+        "rows instead of 100"
+    )
 
 
 def test_the_board_fills_up_at_80_columns():

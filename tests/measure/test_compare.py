@@ -104,6 +104,7 @@ def test_every_cell_is_trained_and_written(whole):
         ".lock",
         "plan.json",
         "results.json",
+        "disagreements.json",
         *(f"cells/{stem}.json" for stem in stems),
         *(f"answers/{stem}.safetensors" for stem in stems),
         *(

@@ -6,9 +6,11 @@ from dataclasses import replace
 import pytest
 
 from suffice.errors import ConfigError, DataError
-from suffice.measure.plan import Plan, describe, read_plan
+from suffice.measure.plan import Plan, data_digest, describe, describe_for_others, read_plan
 from suffice.measure.results import write_cell
 from suffice.recipes import RECIPES, digits_vit, mnist_v2
+from suffice.recipes import recipe as named
+from suffice.recipes.own_data import of_user
 
 from .synthetic import make_cell
 
@@ -222,3 +224,17 @@ def test_a_recipe_is_described_by_what_json_gives_back(name):
     told = describe(RECIPES[name]())
     assert json.loads(json.dumps(told)) == told
     assert told["training"]["betas"] == list(RECIPES[name]().training.betas)
+
+
+def test_a_model_holds_the_name_and_a_digest_of_own_files_and_no_path(tmp_path):
+    path = tmp_path / "private" / "mine.csv"
+    path.parent.mkdir()
+    rows = [f"{word} number {n},{n % 2}" for n, word in enumerate(["good", "bad"] * 20)]
+    path.write_text("\n".join(["text,label", *rows]))
+    recipe = of_user(named("table"), str(path), test=str(path), validation="0.2")
+    described = describe_for_others(recipe)
+    assert "private" not in json.dumps(described)
+    options = dict(described["task_options"])
+    assert (options["path"], options["test"], options["validation"]) == ("mine.csv",) * 2 + ("0.2",)
+    assert described["data"] == data_digest(recipe)
+    assert describe_for_others(digits_vit()) == describe(digits_vit())

@@ -11,6 +11,8 @@ import pytest
 from matplotlib.colors import to_hex, to_rgb
 from PIL import Image
 
+from suffice.data import load
+from suffice.data.survey import survey
 from suffice.errors import ConfigError, DataError
 from suffice.measure.report.canvas import (
     COLOURS,
@@ -297,7 +299,7 @@ def test_figures_are_saved_as_png(tmp_path, figures):
     assert [path.name for path in paths] == [f"{name}.png" for name in FIGURES]
     image = Image.open(BytesIO(paths[0].read_bytes()))
     assert image.format == "PNG"
-    assert image.size[0] == pytest.approx(9.0 * DPI, abs=1)
+    assert image.size[0] == pytest.approx(4.7 * DPI, abs=1)
 
 
 def test_a_folder_that_cannot_be_written_is_refused(tmp_path, figures):
@@ -315,3 +317,60 @@ def test_any_name_is_drawn_as_it_is(name):
     assert name in [text.get_text() for text in figures["curves"].legends[0].get_texts()]
     for figure in figures.values():
         assert png(figure).startswith(b"\x89PNG")
+
+
+def test_learning_nothing_is_a_line_in_curves_and_costs():
+    data = replace(
+        survey(load("digits")),
+        counts={"train": (3, 1), "validation": (6, 2), "test": (7, 1)},
+        classes=("a", "b"),
+        majority=0.875,
+        majority_class="a",
+        chance=0.5,
+    )
+    results = replace(
+        from_accuracies({"standard": [0.9, 0.91, 0.92], "b": [0.89, 0.9, 0.91]}),
+        data=data,
+        majority=0.875,
+        chance=0.5,
+    )
+    verdict = judge(results)
+    panel = tradeoff(results, verdict).axes[0]
+    assert any(line.get_ydata()[0] == pytest.approx(87.5) for line in panel.get_lines())
+    assert {'always "a" 87.5', "below: blind guess 50"} <= set(texts(panel))
+    loss, accuracy = learning_curves(results).axes
+    assert any("always" in text and "75" in text for text in texts(accuracy))
+    # training frequencies of 4/6 and 2/6 with one row more of each, held against 6 and 2 rows
+    expected = -(6 * np.log(4 / 6) + 2 * np.log(2 / 6)) / 8
+    assert any(text.endswith(f"class frequencies {expected:.3g}") for text in texts(loss))
+    below = texts(difference_plot(results, verdict).axes[0])
+    assert any('always "a"' in text for text in below)
+    assert any("blind guess" in text for text in below)
+
+
+def test_figures_follow_the_metric():
+    results = from_accuracies({"standard": BASE, "b": BASE})
+    by_loss, by_perplexity = (judge(results, metric=m) for m in ("log-loss", "perplexity"))
+    panel = tradeoff(results, by_loss).axes[0]
+    assert panel.get_ylabel() == "test loss, nats"
+    band = panel.patches[0].get_bbox()
+    top = -by_loss.qualities[1].mean
+    assert sorted((band.y0, band.y1)) == pytest.approx([top, top + 0.01])
+    assert tradeoff(results, by_perplexity).axes[0].get_ylabel() == "test perplexity"
+    curve = learning_curves(results, by_perplexity.metric).axes[0]
+    loss = np.mean([cell.epochs[0]["validation_loss"] for cell in results.select("b", 1)])
+    assert curve.get_ylabel() == "validation perplexity"
+    assert curve.get_lines()[1].get_ydata()[0] == pytest.approx(np.exp(loss))
+
+
+def test_points_of_equal_cost_stand_side_by_side():
+    names = ("standard", "a", "b")
+    results = from_accuracies(
+        dict.fromkeys(names, BASE), flops={"standard": 2000, "a": 1000, "b": 1000}
+    )
+    panel = tradeoff(results, judge(results)).axes[0]
+    x, y, z = (float(bar.lines[0].get_xdata()[0]) for bar in panel.containers)
+    left, right = panel.get_xlim()
+    assert x == pytest.approx(0.002)
+    assert z - y > 0.03 * (right - left)
+    assert (y + z) / 2 == pytest.approx(0.001)

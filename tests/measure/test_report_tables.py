@@ -10,6 +10,7 @@ from rich.console import Console
 from suffice.data.survey import Survey
 from suffice.errors import ConfigError, DataError
 from suffice.measure.answers import Answers
+from suffice.measure.report.sheet import rich_table
 from suffice.measure.report.tables import build_rows, print_report, scaled, seconds, size, tables
 from suffice.measure.results import Cell, Results, Speed, read_cell, write_cell
 from suffice.measure.sentence import notes, sentence
@@ -60,7 +61,6 @@ def test_ranks_are_among_equal_heads_and_shared_by_equal_prints():
     results = from_accuracies(accuracies | {"standard@4": [0.99, 0.99]})
     ranks = {(r.mechanism, r.num_heads): r.ranks for r in rows_of(results)}
     assert [ranks[n, 1]["test_accuracy"] for n in accuracies] == [2, 1, 2, 4]
-    assert [ranks[n, 1]["flops"] for n in accuracies] == [4, 3, 2, 1]
     assert ranks["standard", 4] == {}
 
 
@@ -68,7 +68,6 @@ def test_what_was_not_measured_has_no_rank():
     speed = Speed(mechanism="a", num_heads=1, latency=(0.1,), batch_size=2, peak_bytes=8)
     results = make_results(from_accuracies({"standard": BASE, "a": BASE}).cells, [speed])
     standard, a = rows_of(results)
-    assert "latency" not in a.ranks
     assert "train_top5" not in a.ranks
     assert (a.latency_ratio, a.peak_bytes) == (None, 8)
     assert (standard.latency, standard.batch_size, standard.peak_bytes) == (None, None, None)
@@ -114,7 +113,7 @@ def test_paper_lines_stand_below_ours():
     }
     assert train.lines[7].cells == ("paper", "", "96.96", "0.112")
     paper = dict(zip(cost.columns, cost.lines[7].cells, strict=True))
-    assert (paper["params/layer"], paper["epoch"]) == ("37,184", "7.58 s")
+    assert (paper["layer"], paper["epoch"]) == ("37,184", "7.58 s")
     assert "arXiv:2403.01643, v2 table 5." in quality.caption
     assert "arXiv:2403.01643, v2 table 5." in cost.caption
 
@@ -147,11 +146,11 @@ def test_the_cost_table():
     cost = sheets_of(realistic(heads=(1, 4), seeds=2))[-1]
     line = dict(zip(cost.columns, cost.lines[2].cells, strict=True))
     assert line["mechanism"] == "efficient"
-    assert line["params/layer"] == "33,024 (1)"
-    assert line["FLOPs"] == "6.29M (1)"
+    assert line["layer"] == "33,024"
+    assert line["FLOPs"] == "6.29M"
     assert line["model"] == "139k"
     assert line["memory"] == "5.01 MiB"
-    assert line["latency"].endswith(" ms (1)")
+    assert line["latency"].endswith(" ms")
     assert line["ratio"].endswith("x")
     assert [i for i, x in enumerate(cost.lines) if x.starts_group] == [4]
     assert "a batch of 64 samples" in cost.caption
@@ -417,7 +416,7 @@ def test_answers_give_metrics_classes_confusion_and_disagreements():
     table = found["Confusion matrix, test: standard (1 head)"]
     assert [line.cells for line in table.lines] == [("no", "75", "0"), ("yes", "0", "25")]
     differ = found["Test rows on which standard and others differ"].lines[0].cells
-    assert differ[2:] == ("0", "25", "75", "none", "3, 7, 11")
+    assert differ[2:] == ("0", "25", "75")
 
 
 def test_what_learning_nothing_scores_stands_below_the_accuracies():
@@ -435,3 +434,12 @@ def test_what_it_takes_to_reach_the_loss_of_the_baseline():
     by_name = {line.cells[0]: line.cells for line in sheet.lines}
     assert set(by_name) == {"standard", "optimised", "efficient", "super_attention"}
     assert "no readable RAPL counter" in sheet.caption
+
+
+def test_tables_do_not_wrap_at_80_columns():
+    results = realistic(heads=(1, 4), seeds=5)
+    for sheet in tables(results, judge(results), brief=True):
+        console = Console(width=80, file=StringIO())
+        console.print(rich_table(replace(sheet, caption="", title="")))
+        lines = [line for line in console.file.getvalue().splitlines() if line.strip("─ ")]
+        assert len(lines) == 1 + len(sheet.lines), sheet.title

@@ -12,7 +12,6 @@ from suffice.measure.statistics import (
     half_width,
     holm,
     pair,
-    seeds_needed,
     summarise,
     t_quantile,
 )
@@ -109,15 +108,3 @@ def test_holm_bounds_the_chance_of_any_false_claim():
 def test_half_width_is_exactly_zero_without_spread():
     assert half_width(0.0, 5) == 0.0
     assert half_width(0.02, 4) == pytest.approx(t_quantile(0.95, 3) * 0.01, abs=1e-15)
-
-
-def test_seeds_needed_is_the_smallest_number_that_decides():
-    more = seeds_needed(lambda half: half < 0.005, sd=0.01, n=5)
-    by_hand = next(k for k in range(1000) if half_width(0.01, 5 + k) < 0.005)
-    assert more == by_hand == 13
-
-
-def test_seeds_needed_gives_up_at_its_cap():
-    assert seeds_needed(lambda half: half < 0.005, sd=0.01, n=5, cap=12) is None
-    assert seeds_needed(lambda half: half < 0.005, sd=0.01, n=5, cap=13) == 13
-    assert seeds_needed(lambda half: half < 0.0, sd=0.01, n=5) is None

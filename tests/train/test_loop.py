@@ -266,6 +266,17 @@ def test_flags_and_rows_are_restored_and_progress_is_shown():
     assert "%" in display.texts[2]
 
 
+def test_the_loss_that_is_shown_is_the_mean_of_a_batch():
+    display = At(10**9, lambda: None)
+    rows, gentle = images(train=80), settings(batch_size=4, learning_rate=1e-9)
+    fit(Tiny(), rows, gentle, seed=0, progress=display)
+    losses = [text.partition("training loss ")[2] for text in display.texts]
+    shown = [float(text.split(",")[0]) for text in losses if text]
+    untrained = evaluate(Tiny(), rows, rows.train).loss
+    assert shown
+    assert all(0.3 * untrained < one < 3 * untrained for one in shown)
+
+
 def test_frozen_parameters_stay():
     model = Tiny()
     model.hidden.requires_grad_(False)

@@ -149,9 +149,12 @@ def panels_width(columns: int) -> float:
 
     Example:
         >>> panels_width(1), panels_width(2)
-        (6.4, 9.0)
+        (4.7, 8.2)
     """
-    return max(6.4, 1.2 + columns * max(2.8, min(3.9, 8.7 / columns)))
+    return round(1.2 + columns * max(2.8, min(3.5, 8.7 / columns)), 6)
+
+
+ENTRY = 1.7  # inches of a name in a legend
 
 
 def legend(figure: Figure, styles: dict[str, LineStyle]) -> None:
@@ -163,9 +166,8 @@ def legend(figure: Figure, styles: dict[str, LineStyle]) -> None:
         for line_style in styles.values()
     ]
     # texts are set afterwards: a legend would leave out a name that starts with an underscore
-    box = figure.legend(
-        lines, ["x"] * len(lines), loc="outside upper center", ncols=min(6, len(lines))
-    )
+    columns = max(1, min(len(lines), int(figure.get_figwidth() / ENTRY)))
+    box = figure.legend(lines, ["x"] * len(lines), loc="outside upper center", ncols=columns)
     for text, name in zip(box.get_texts(), styles, strict=True):
         text.set_text(name)
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from suffice.data.survey import Survey
 from suffice.files import write_atomic
+from suffice.measure.disagreements import Disagreement, read_disagreements
 from suffice.measure.report.canvas import colours_by_theme, svg
 from suffice.measure.report.plots import FIGURES, draw_figures, save_figures
 from suffice.measure.report.tables import PaperRows, seconds, size, tables
@@ -40,7 +41,9 @@ def write_report(
     figures = draw_figures(results, verdict)
     save_figures(figures, folder)
     path = folder / "report.html"
-    write_atomic(path, page(results, verdict, figures, paper, usage=snippets(folder)))
+    rows = read_disagreements(folder)
+    text = page(results, verdict, figures, paper, usage=snippets(folder), disagreements=rows)
+    write_atomic(path, text)
     return path
 
 
@@ -51,6 +54,7 @@ def page(
     paper: PaperRows | None = None,
     *,
     usage: Sequence[Snippet] = (),
+    disagreements: Sequence[Disagreement] = (),
 ) -> str:
     """Return the whole report as HTML.
 
@@ -60,6 +64,7 @@ def page(
         figures: as `draw_figures` drew them.
         paper: the paper's rows, shown below ours.
         usage: lines that use the best model; none where it was not kept.
+        disagreements: test rows on which mechanisms disagree.
     """
     from jinja2 import Environment, PackageLoader
 
@@ -71,9 +76,11 @@ def page(
     return environment.get_template("page.html.j2").render(
         results=results,
         verdict=verdict,
+        title=_title(results),
         sentence=sentence(verdict, results),
         notes=notes(verdict, results),
         usage=usage,
+        disagreements=disagreements,
         data=[] if results.data is None else data_facts(results.data),
         figures=[_figure(name, figure) for name, figure in figures.items()],
         tables=tables(results, verdict, paper),
@@ -84,6 +91,17 @@ def page(
         light=colour_variables(dark=False),
         dark=colour_variables(dark=True),
     )
+
+
+def _title(results: Results) -> tuple[str, str]:
+    """Return the heading and the line below it: of own files the name, then their sizes."""
+    if results.task not in OWN:
+        return results.title, ""
+    name, _, sizes = results.title.partition(", ")
+    return name, sizes
+
+
+OWN = ("table", "image_folder")  # tasks whose title begins with the name of own files
 
 
 def data_facts(data: Survey) -> list[tuple[str, str]]:
@@ -103,8 +121,10 @@ def data_facts(data: Survey) -> list[tuple[str, str]]:
         twice, shared = sum(data.repeated.values()), sum(data.overlap.values())
         facts.append(("repeated rows", f"{twice:,} within a part, {shared:,} across parts"))
     if data.cut is not None:
-        read = f"the last {data.read} of {data.median:.0f} (median); {data.cut:.0%} are longer"
-        facts.append(("words that are read", read))
+        read = (
+            f"{data.median:.0f} (median); the last {data.read} are read, {data.cut:.0%} are longer"
+        )
+        facts.append(("words of a text", read))
     return [*facts, *(("note", note) for note in data.notes)]
 
 
@@ -130,6 +150,9 @@ def _origin(results: Results) -> dict[str, Any]:
     return facts
 
 
+LEAST, MOST = 76, 128  # pixels of an inch of a figure, whose smallest text is 8/72 of it high
+
+
 def inline_svg(figure: Figure, name: str, description: str) -> str:
     """Return a figure as one svg element.
 
@@ -140,7 +163,8 @@ def inline_svg(figure: Figure, name: str, description: str) -> str:
     text = svg(figure, name, transparent=True)
     drawing = text[text.index("<g id=") :]
     width, height = figure.get_size_inches()
-    box = f'viewBox="0 0 {72 * width:g} {72 * height:g}" style="max-width: {width:g}in"'
+    sizes = f"min-width: {LEAST * width:g}px; max-width: {MOST * width:g}px"
+    box = f'viewBox="0 0 {72 * width:g} {72 * height:g}" style="{sizes}"'
 
     def adapt(match: re.Match[str]) -> str:
         tag = re.sub(r'(\bid="|\bxlink:href="#|\burl\(#)', rf"\g<1>{name}-", match.group())

@@ -10,10 +10,12 @@ from typing import TYPE_CHECKING
 
 from suffice.errors import unknown
 from suffice.files import write_atomic
+from suffice.measure.metrics import LARGEST, METRICS, Metric
 from suffice.measure.report.canvas import (
     BAND,
     FAINT,
     INK,
+    PAGE,
     blank,
     legend,
     line_styles,
@@ -21,7 +23,14 @@ from suffice.measure.report.canvas import (
     png,
     style,
 )
-from suffice.measure.report.tables import Row, build_rows, seconds
+from suffice.measure.report.tables import (
+    Row,
+    build_rows,
+    drawn_ends,
+    quality_floors,
+    seconds,
+    validation_floors,
+)
 from suffice.measure.results import Cell, Results
 from suffice.measure.sentence import count_heads, label, margin_points
 from suffice.measure.statistics import Summary, summarise
@@ -35,15 +44,49 @@ if TYPE_CHECKING:
     from suffice.measure.report.canvas import LineStyle
 
 
-CURVES = (
-    ("validation_loss", "validation loss"),
-    ("validation_accuracy", "validation accuracy, %"),
+@dataclass(frozen=True, kw_only=True)
+class Curve:
+    """One measure after each epoch.
+
+    Args:
+        name: of the record.
+        title: of the axis.
+        shown: a recorded value as it is drawn.
+        highest: that may be drawn.
+    """
+
+    name: str
+    title: str
+    shown: Callable[[float], float] = float
+    highest: float = math.inf
+
+
+LOSS = Curve(name="validation_loss", title="validation loss")
+ACCURACY = Curve(
+    name="validation_accuracy",
+    title="validation accuracy, %",
+    shown=lambda value: 100.0 * value,
+    highest=100.0,
 )
+PERPLEXITY = Curve(
+    name="validation_loss",
+    title="validation perplexity",
+    shown=lambda value: math.exp(min(value, LARGEST)),
+)
+
+
+def curves_of(metric: Metric) -> tuple[Curve, ...]:
+    """Return what is drawn of each epoch: the loss, as the metric writes it, and the accuracy.
+
+    An epoch records no other metric: these are known of the test rows alone.
+    """
+    return (PERPLEXITY if metric.kind == "perplexity" else LOSS, ACCURACY)
+
 
 WIDE = 10  # a loss that falls by this factor is drawn on a log scale
 
 
-def learning_curves(results: Results) -> Figure:
+def learning_curves(results: Results, metric: Metric = METRICS["accuracy"]) -> Figure:
     """Draw one column per number of heads, one line per mechanism."""
     from matplotlib.ticker import MaxNLocator
 
@@ -59,16 +102,80 @@ def learning_curves(results: Results) -> Figure:
             sharey="row",
         )
         for column, num_heads in enumerate(heads):
-            for row, (name, title) in enumerate(CURVES):
-                _panel(axes[row][column], results, styles, num_heads, name)
+            for panels, curve in zip(axes, curves_of(metric), strict=True):
+                _panel(panels[column], results, styles, num_heads, curve)
                 if column == 0:
-                    axes[row][column].set_ylabel(title)
+                    panels[column].set_ylabel(curve.title)
             axes[0][column].set_title(count_heads(num_heads))
             axes[1][column].set_xlabel("epoch")
             axes[1][column].xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
         _stretch(axes[0][0])
+        for panels, curve in zip(axes, curves_of(metric), strict=True):
+            floors = validation_floors(results, curve.name)
+            for panel in panels:
+                draw_floors(panel, {name: curve.shown(value) for name, value in floors.items()})
         legend(figure, styles)
     return figure
+
+
+FAR = 0.4  # heights of the curves between them and a line that is told rather than drawn
+
+
+def draw_floors(axes: Axes, floors: dict[str, float]) -> None:
+    """Draw what learning nothing scores, as horizontal lines with their names.
+
+    A line so far away that it would squeeze what is compared is told at the edge of the axes.
+    """
+    low, high = axes.get_ylim()
+    near = _near(floors, low, high)
+    for value in near.values():
+        axes.axhline(value, color=FAINT[0], linewidth=1.0, linestyle=(0, (1, 2)), zorder=0.7)
+    if near:
+        room = 0.06 * (max(high, *near.values()) - min(low, *near.values()))
+        axes.set_ylim(
+            min([low, *(value - room for value in near.values())]),
+            max([high, *(value + room for value in near.values())]),
+        )
+    low, high = axes.get_ylim()
+    placed: list[float] = []
+    for name, value in sorted(near.items(), key=lambda item: item[1]):
+        crowded = any(abs(value - other) < 0.09 * (high - low) for other in placed)
+        placed.append(value)
+        axes.annotate(
+            f"{name} {value:.3g}",
+            (0.99 if not crowded else 0.6, value),
+            xycoords=("axes fraction", "data"),
+            textcoords="offset points",
+            xytext=(0, 2),
+            ha="right",
+            color=FAINT[0],
+            fontsize=8,
+            bbox={"facecolor": PAGE[0], "alpha": 0.7, "linewidth": 0, "pad": 0.5},
+        )
+    for below in (True, False):
+        far = {n: v for n, v in floors.items() if n not in near and (v < low) == below}
+        if far:
+            axes.annotate(
+                ("below: " if below else "above: ") + _listed(far),
+                (0.99, 0.0 if below else 1.0),
+                xycoords="axes fraction",
+                textcoords="offset points",
+                xytext=(0, 3 if below else -3),
+                ha="right",
+                va="bottom" if below else "top",
+                color=FAINT[0],
+                fontsize=8,
+            )
+
+
+def _near(floors: dict[str, float], low: float, high: float) -> dict[str, float]:
+    """Return the lines that are drawn beside what reaches from low to high."""
+    room = FAR * (high - low)
+    return {name: value for name, value in floors.items() if low - room <= value <= high + room}
+
+
+def _listed(floors: dict[str, float]) -> str:
+    return ", ".join(f"{name} {value:.3g}" for name, value in floors.items())
 
 
 def average(cells: list[Cell], name: str) -> dict[int, Summary]:
@@ -89,17 +196,16 @@ def average(cells: list[Cell], name: str) -> dict[int, Summary]:
 
 
 def _panel(
-    axes: Axes, results: Results, styles: dict[str, LineStyle], num_heads: int, name: str
+    axes: Axes, results: Results, styles: dict[str, LineStyle], num_heads: int, curve: Curve
 ) -> None:
     """Draw the lines and bands of one measure at one number of heads."""
-    scale = 100 if name.endswith("accuracy") else 1
     for mechanism, line_style in styles.items():
         cells = results.select(mechanism, num_heads)
-        means = average(cells, name)
+        means = average(cells, curve.name)
         epochs = list(means)
         axes.plot(
             epochs,
-            [scale * s.mean for s in means.values()],
+            [curve.shown(s.mean) for s in means.values()],
             color=line_style.colour,
             linestyle=line_style.dash,
             marker=line_style.marker,
@@ -108,29 +214,26 @@ def _panel(
             markevery=max(1, len(epochs) // 8),
         )
         if len(cells) < MIN_SEEDS:
-            _single_seeds(axes, cells, name, scale, line_style)
+            _single_seeds(axes, cells, curve, line_style)
             continue
         known = {epoch: s for epoch, s in means.items() if s.n >= MIN_SEEDS}
-        highest = 1.0 if scale != 1 else math.inf
         axes.fill_between(
             list(known),
-            [scale * max(0.0, s.low) for s in known.values()],
-            [scale * min(highest, s.high) for s in known.values()],
+            [curve.shown(max(0.0, s.low)) for s in known.values()],
+            [min(curve.highest, curve.shown(s.high)) for s in known.values()],
             color=line_style.colour,
             alpha=0.15,
             linewidth=0,
         )
 
 
-def _single_seeds(
-    axes: Axes, cells: list[Cell], name: str, scale: float, line_style: LineStyle
-) -> None:
+def _single_seeds(axes: Axes, cells: list[Cell], curve: Curve, line_style: LineStyle) -> None:
     """Draw the line of each of a few seeds, thinner than their mean."""
     for cell in cells if len(cells) > 1 else ():
-        finite = [record for record in cell.epochs if math.isfinite(record[name])]
+        finite = [record for record in cell.epochs if math.isfinite(record[curve.name])]
         axes.plot(
             [record["epoch"] for record in finite],
-            [scale * record[name] for record in finite],
+            [curve.shown(record[curve.name]) for record in finite],
             color=line_style.colour,
             linewidth=0.7,
             alpha=0.6,
@@ -151,6 +254,9 @@ def _stretch(axes: Axes) -> None:
     axes.set_ylabel(f"{axes.get_ylabel()} (log scale)")
 
 
+WIDTH = panels_width(1)  # inches of a figure of one column: read on a telephone, too
+
+
 def difference_plot(results: Results, verdict: Verdict) -> Figure:
     """Draw the mean paired difference of the metric with the interval that decides.
 
@@ -162,7 +268,7 @@ def difference_plot(results: Results, verdict: Verdict) -> Figure:
     )
     styles = line_styles(name for name, _ in results.pairs())
     with style():
-        figure, ((axes,),) = blank(1, 1, width=9.0, height=1.3 + 0.4 * max(1, len(shown)))
+        figure, ((axes,),) = blank(1, 1, width=WIDTH, height=1.4 + 0.4 * max(1, len(shown)))
         for place, comparison in enumerate(shown):
             _interval(axes, place, comparison, styles[comparison.mechanism])
         margin = 100 * verdict.margin
@@ -172,16 +278,57 @@ def difference_plot(results: Results, verdict: Verdict) -> Figure:
         axes.axvline(-margin, color=FAINT[0], linewidth=1.2, linestyle=(0, (4, 2)))
         axes.axvline(0, color=FAINT[0], linewidth=1.0)
         axes.set_xlim(low, high)
-        axes.set_yticks(range(len(shown)), [label(c.mechanism, c.num_heads) for c in shown])
+        _floors_below(axes, shown, results, verdict)
+        heads = {c.num_heads for c in shown}
+        names = [c.mechanism if len(heads) == 1 else label(c.mechanism, c.num_heads) for c in shown]
+        axes.set_yticks(range(len(shown)), names)
+        if len(heads) == 1:
+            axes.set_title(count_heads(*heads))
         axes.tick_params(axis="y", length=0)
         axes.grid(visible=False, axis="y")
         axes.set_ylim(len(shown) - 0.4, -0.6)
         axes.set_xlabel(
-            f"{verdict.metric.title} against {verdict.baseline}'s at equal heads, "
-            f"{verdict.metric.unit}, right is better "
-            f"(dashed: margin, -{margin_points(verdict.margin)})"
+            f"{verdict.metric.title}:\ndifference to {verdict.baseline}, {verdict.metric.unit}\n"
+            f"(right is better; dashed: margin, -{margin_points(verdict.margin)})"
         )
     return figure
+
+
+def _floors_below(axes: Axes, shown: list[Comparison], results: Results, verdict: Verdict) -> None:
+    """Mark how far below the baseline a model is that learned nothing, for each number of heads."""
+    floors = quality_floors(results, verdict)
+    low, high = axes.get_xlim()
+    far = {}
+    for heads, base in verdict.qualities.items():
+        places = [place for place, c in enumerate(shown) if c.num_heads == heads]
+        gaps = {name: 100 * (value - base.mean) for name, value in floors.items()}
+        near = _near(gaps, low, high) if places else {}
+        for name, gap in near.items():
+            ends = (min(places) - 0.45, max(places) + 0.45)
+            axes.vlines(gap, *ends, color=FAINT[0], linewidth=1.0, linestyle=(0, (1, 2)))
+            axes.annotate(
+                name,
+                (gap, ends[0]),
+                textcoords="offset points",
+                xytext=(-3, 0),
+                ha="right",
+                va="top",
+                color=FAINT[0],
+                fontsize=8,
+            )
+            low = min(low, gap - 0.2 * (high - low))
+        far |= {name: gap for name, gap in gaps.items() if name not in near}
+    axes.set_xlim(low, high)
+    if far:
+        axes.annotate(
+            f"left of here: {_listed(far)}",
+            (0.0, 0.0),
+            xycoords="axes fraction",
+            textcoords="offset points",
+            xytext=(3, 3),
+            color=FAINT[0],
+            fontsize=8,
+        )
 
 
 def _interval(axes: Axes, place: int, comparison: Comparison, line_style: LineStyle) -> None:
@@ -215,7 +362,7 @@ def latency_bars(results: Results, verdict: Verdict) -> Figure:
         figure, axes = blank(
             max(1, len(heads)),
             1,
-            width=9.0,
+            width=WIDTH,
             height=0.9 + sum(0.5 + 0.36 * [row.num_heads for row in rows].count(h) for h in heads),
             sharex="all",
         )
@@ -340,7 +487,7 @@ AXES = {
 
 
 def tradeoff(results: Results, verdict: Verdict) -> Figure:
-    """Draw test accuracy over cost, one column per number of heads.
+    """Draw the metric over cost, one column per number of heads.
 
     The band reaches from the baseline's mean down by the margin. The bars are the 95% intervals
     of each mean by itself; the verdict rests on paired differences, whose intervals are narrower
@@ -351,34 +498,69 @@ def tradeoff(results: Results, verdict: Verdict) -> Figure:
     title, value = AXES[verdict.by]
     rows = [row for row in build_rows(results, verdict) if value(row) is not None]
     heads = sorted({row.num_heads for row in rows})
+    of_heads = {h: [(row, value(row)) for row in rows if row.num_heads == h] for h in heads}
     styles = line_styles(name for name, _ in results.pairs())
     with style():
         figure, axes = blank(
             1, len(heads), width=panels_width(len(heads)), height=4.0, sharey="all"
         )
         for panel, num_heads in zip(axes[0], heads, strict=True):
-            shown = [(row, value(row)) for row in rows if row.num_heads == num_heads]
-            _panel_tradeoff(panel, shown, styles, verdict)
+            _panel_tradeoff(panel, of_heads[num_heads], styles, verdict)
             panel.set_title(count_heads(num_heads))
             panel.set_xlabel(title)
-        axes[0][0].set_ylabel("test accuracy, %")
+        axes[0][0].set_ylabel(verdict.metric.axis)
+        floors = quality_floors(results, verdict)
+        for panel in axes[0]:
+            draw_floors(panel, {n: verdict.metric.drawn(value) for n, value in floors.items()})
         for panel, num_heads in zip(axes[0], heads, strict=True):
-            shown = [(row, value(row)) for row in rows if row.num_heads == num_heads]
-            _label_points(panel, shown, styles)
+            _label_points(panel, of_heads[num_heads], styles, verdict)
     return figure
+
+
+def side_by_side(costs: list[float], width: float) -> list[float]:
+    """Return where points are drawn, so that those of equal cost do not cover each other.
+
+    Args:
+        costs: in any order.
+        width: of the axis, in their unit.
+
+    Example:
+        >>> side_by_side([2.0, 5.0, 2.0], 10.0)
+        [1.8, 5.0, 2.2]
+    """
+    places = list(costs)
+    order = sorted(range(len(costs)), key=costs.__getitem__)
+    clusters: list[list[int]] = []
+    for number in order:
+        if clusters and costs[number] - costs[clusters[-1][0]] < NEAR * width:
+            clusters[-1].append(number)
+        else:
+            clusters.append([number])
+    for cluster in clusters:
+        for place, number in enumerate(cluster):
+            shift = place - (len(cluster) - 1) / 2
+            places[number] = round(costs[number] + 2 * NEAR * width * shift, 12)
+    return places
+
+
+NEAR = 0.02  # widths of the axis between points that would cover each other
 
 
 def _panel_tradeoff(
     axes: Axes, shown: list[tuple[Row, float]], styles: dict[str, LineStyle], verdict: Verdict
 ) -> None:
     """Draw the points of one number of heads and the baseline's band."""
-    base = next((row.test_accuracy for row, _ in shown if row.comparison is None), None)
+    metric = verdict.metric
+    base = next((row.quality.mean for row, _ in shown if row.comparison is None), None)
     if base is not None:
-        top = 100 * base.mean
-        axes.axhspan(top - 100 * verdict.margin, top, color=BAND[0], linewidth=0, zorder=0.5)
+        top, bottom = metric.drawn(base), metric.drawn(base - verdict.margin)
+        axes.axhspan(bottom, top, color=BAND[0], linewidth=0, zorder=0.5)
         axes.axhline(top, color=FAINT[0], linewidth=1.0, zorder=0.6)
-    for row, x in shown:
-        low, mean, high = _ends(row)
+    costs = [x for _, x in shown]
+    room = 0.25 * (max(costs) - min(costs) or max(costs) or 1.0)
+    left, right = max(0.0, min(costs) - room), max(costs) + room
+    for (row, _), x in zip(shown, side_by_side(costs, right - left), strict=True):
+        low, mean, high = drawn_ends(row, metric)
         line_style = styles[row.mechanism]
         axes.errorbar(
             x,
@@ -387,28 +569,25 @@ def _panel_tradeoff(
             color=line_style.colour,
             marker=line_style.marker,
         )
-    costs = [x for _, x in shown]
-    room = 0.25 * (max(costs) - min(costs) or max(costs) or 1.0)
-    axes.set_xlim(max(0.0, min(costs) - room), max(costs) + room)
+    axes.set_xlim(left, right)
     axes.margins(y=0.12)
 
 
-def _label_points(axes: Axes, shown: list[tuple[Row, float]], styles: dict[str, LineStyle]) -> None:
-    bars = [((x, _ends(row)[0]), (x, _ends(row)[2])) for row, x in shown]
-    base = next((row.test_accuracy for row, _ in shown if row.comparison is None), None)
+def _label_points(
+    axes: Axes, shown: list[tuple[Row, float]], styles: dict[str, LineStyle], verdict: Verdict
+) -> None:
+    metric = verdict.metric
+    left, right = axes.get_xlim()
+    places = side_by_side([x for _, x in shown], right - left)
+    ends = [(x, drawn_ends(row, metric)) for (row, _), x in zip(shown, places, strict=True)]
+    bars = [((x, low), (x, high)) for x, (low, _, high) in ends]
+    base = next((row.quality.mean for row, _ in shown if row.comparison is None), None)
     if base is not None:
-        low, high = axes.get_xlim()
-        bars.append(((low, 100 * base.mean), (high, 100 * base.mean)))
-    points = {row.mechanism: (x, 100 * row.test_accuracy.mean) for row, x in shown}
+        bars.append(((left, metric.drawn(base)), (right, metric.drawn(base))))
+    points = {
+        row.mechanism: (x, mean) for (row, _), (x, (_, mean, _)) in zip(shown, ends, strict=True)
+    }
     place_labels(axes, points, [styles[row.mechanism].colour for row, _ in shown], bars)
-
-
-def _ends(row: Row) -> tuple[float, float, float]:
-    """Return mean test accuracy and the ends of its interval in percent; few seeds have none."""
-    accuracy = row.test_accuracy
-    if accuracy.low is None:
-        return 100 * accuracy.mean, 100 * accuracy.mean, 100 * accuracy.mean
-    return 100 * accuracy.low, 100 * accuracy.mean, 100 * accuracy.high
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -426,23 +605,25 @@ FIGURES = {
         title="Difference to the baseline",
         caption="Mean difference, paired by seed, with the interval that decides: it covers seeds "
         "and test rows, and is widened where several could be named. A mechanism suffices when all "
-        "of it lies in the shaded part. Below three seeds there is no interval; the strokes are "
-        "single seeds.",
+        "of it lies in the shaded part. Dotted: what learning nothing scores. Below three seeds "
+        "there is no interval; the strokes are single seeds.",
         draw=difference_plot,
         shown=lambda _results, verdict: any(c.difference for c in verdict.comparisons),
     ),
     "tradeoff": Plot(
         title="Cost against quality",
-        caption="Mean test accuracy over seeds; the bars are 95% intervals of each mean by "
-        "itself. The line is the baseline, the band below it the margin. The verdict rests on "
+        caption="Mean over seeds of what the verdict is about; the bars are 95% intervals of each "
+        "mean by itself. The line is the baseline, the band beside it the margin; dotted: what "
+        "learning nothing scores. Points of equal cost stand side by side. The verdict rests on "
         "the paired differences above, not on whether bars reach the band.",
         draw=tradeoff,
     ),
     "curves": Plot(
         title="Learning curves",
         caption="Mean over seeds and its 95% interval, as far as at least half of the seeds "
-        "trained; below three seeds each seed is a thin line.",
-        draw=lambda results, _verdict: learning_curves(results),
+        "trained; below three seeds each seed is a thin line. Dotted: what learning nothing "
+        "scores on the validation rows. Other metrics are computed on the test rows, once.",
+        draw=lambda results, verdict: learning_curves(results, verdict.metric),
         shown=lambda results, _verdict: any(cell.epochs for cell in results.cells),
     ),
     "latency": Plot(

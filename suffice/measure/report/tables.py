@@ -11,8 +11,9 @@ from rich.console import Console
 from rich.text import Text
 
 from suffice.measure.answers import Answers
+from suffice.measure.disagreements import answers_by_pair, gaps
 from suffice.measure.effort import effort_of, energy_note, joules
-from suffice.measure.metrics import METRICS, calibration_error, confusion
+from suffice.measure.metrics import METRICS, Metric, calibration_error, confusion
 from suffice.measure.report.sheet import (
     DIM,
     Column,
@@ -160,6 +161,7 @@ class Row:
         train_loss: of the scored weights.
         train_top5: None with 5 classes or fewer.
         test_accuracy: with an interval of seeds and rows.
+        quality: likewise, the metric of the verdict, oriented so that more is better.
         each: test accuracy of every seed.
         test_loss: on the test split.
         test_top5: None with 5 classes or fewer.
@@ -185,6 +187,7 @@ class Row:
     train_loss: Summary
     train_top5: Summary | None
     test_accuracy: Summary
+    quality: Summary
     each: tuple[float, ...]
     test_loss: Summary
     test_top5: Summary | None
@@ -201,7 +204,7 @@ class Row:
 
 def build_rows(results: Results, verdict: Verdict, paper: PaperRows | None = None) -> list[Row]:
     """Build every row, grouped by heads in rising order, ranked within each group."""
-    scores = Scores(results, METRICS["accuracy"])
+    scores = Scores(results, METRICS["accuracy"]), Scores(results, verdict.metric)
     rows = [_row(results, verdict, scores, paper or {}, *key) for key in results.pairs()]
     rows.sort(key=lambda row: row.num_heads)
     for heads in {row.num_heads for row in rows}:
@@ -210,8 +213,14 @@ def build_rows(results: Results, verdict: Verdict, paper: PaperRows | None = Non
 
 
 def _row(
-    results: Results, verdict: Verdict, scores: Scores, paper: PaperRows, name: str, heads: int
+    results: Results,
+    verdict: Verdict,
+    scores: tuple[Scores, Scores],
+    paper: PaperRows,
+    name: str,
+    heads: int,
 ) -> Row:
+    accuracy, quality = (of_metric.summary(name, heads) for of_metric in scores)
     cells = results.select(name, heads)
     speed = results.speed(name, heads)
     baseline = results.speed(results.baseline, heads)
@@ -229,7 +238,8 @@ def _row(
         train_accuracy=_over(cells, "train_accuracy"),
         train_loss=_over(cells, "train_loss"),
         train_top5=_over(cells, "train_top5"),
-        test_accuracy=scores.summary(name, heads),
+        test_accuracy=accuracy,
+        quality=quality,
         each=tuple(cell.test_accuracy for cell in cells),
         test_loss=_over(cells, "test_loss"),
         test_top5=_over(cells, "test_top5"),
@@ -254,16 +264,12 @@ def _over(cells: list[Cell], name: str) -> Summary | None:
 
 # measures with a rank: how a value is printed, and whether more is better
 RANKED = {
-    "parameters_layer": (count, False),
-    "flops": (str, False),
-    "epoch": (seconds, False),
     "train_accuracy": (percent, True),
     "train_loss": (loss, False),
     "train_top5": (percent, True),
     "test_accuracy": (percent, True),
     "test_loss": (loss, False),
     "test_top5": (percent, True),
-    "latency": (seconds, False),
 }
 FALLING = ("perplexity",)  # scores that are better the lower they are
 FRACTIONS = ("balanced_accuracy",)  # scores that are written in percent
@@ -299,15 +305,16 @@ def tables(
         results: the comparison.
         verdict: what `judge` returned.
         paper: the paper's rows, shown below ours.
-        brief: leave out what is told of single classes and rows.
+        brief: for 80 columns: leave out what is told of single classes and rows.
     """
     rows = build_rows(results, verdict, paper)
     counted = "" if results.answers == 1.0 else " of answers"
+    of_answers = answer_tables(results, verdict)[: 1 if brief else None]
     sheets = [
         with_floors(quality_table(rows, "test", counted=counted), results),
-        scores_table(rows),
-        *answer_tables(results, verdict)[: 1 if brief else None],
-        difference_table(results, verdict, rows),
+        *([] if of_answers and _told(rows) else [scores_table(rows)]),
+        *of_answers,
+        difference_table(results, verdict, rows, brief=brief),
         cost_table(rows),
         effort_table(results),
         quality_table(rows, "train", counted=counted),
@@ -318,6 +325,13 @@ def tables(
     if results.scale == "paper":
         return sheets
     return [mark_different(replace(one, title=f"{one.title} ({SMALL})"), "size") for one in sheets]
+
+
+def _told(rows: list[Row]) -> bool:
+    """Return whether the table of answers holds every further score, and the paper none of them."""
+    names = {name for row in rows for name in row.scores}
+    printed = any(getattr(row.paper, f"test_{n}", None) is not None for row in rows for n in names)
+    return names <= set(FRACTIONS) and not printed
 
 
 def print_report(
@@ -345,16 +359,14 @@ NAMES = (
 )
 
 
-def _measure(title: str, name: str, write: Any, *, paper: bool = True) -> Column:
+def _measure(title: str, name: str, write: Any) -> Column:
     """Return the column of a measure with its rank, written from its center."""
 
     def cell(row: Row) -> str:
         value = getattr(row, name)
         return "-" if value is None else ranked(row, name, write(_center(value)))
 
-    of_paper = {"epoch": "seconds_per_epoch"}.get(name, name)
-    theirs = (lambda row: write(getattr(row.paper, of_paper))) if paper else (lambda _row: "")
-    return Column(title=title, cell=cell, paper=theirs)
+    return Column(title=title, cell=cell, paper=lambda row: write(getattr(row.paper, name)))
 
 
 def ranked(row: Row, name: str, text: str) -> str:
@@ -400,19 +412,74 @@ def _interval_column(rows: list[Row]) -> Column:
 
 def with_floors(sheet: Sheet, results: Results) -> Sheet:
     """Add to a table of test accuracies what learning nothing scores."""
-    floors = {}
-    if results.majority is not None:
-        known = results.data is not None and results.data.majority_class is not None
-        name = f'always "{results.data.majority_class}"' if known else "most frequent class"
-        floors[name] = results.majority
-    if results.chance is not None:
-        floors["blind guess"] = results.chance
+    floors = accuracy_floors(results)
     rest = ("",) * (len(sheet.columns) - 3)
     lines = tuple(
         Line(cells=(name, "", percent(value), *rest), starts_group=number == 0)
         for number, (name, value) in enumerate(floors.items())
     )
     return replace(sheet, lines=sheet.lines + lines)
+
+
+BLIND = "blind guess"
+
+
+def accuracy_floors(results: Results) -> dict[str, float]:
+    """Return the test accuracy of models that learned nothing, by what they do."""
+    floors = {}
+    if results.majority is not None:
+        floors[most_frequent(results)] = results.majority
+    if results.chance is not None:
+        floors[BLIND] = results.chance
+    return floors
+
+
+def quality_floors(results: Results, verdict: Verdict) -> dict[str, float]:
+    """Return the metric of models that learned nothing, oriented, by what they do."""
+    floors = {floor.name: floor.value for floor in verdict.floors.values()}
+    if verdict.metric.name == "accuracy":
+        floors = accuracy_floors(results) or floors
+    return floors
+
+
+def drawn_ends(row: Row, metric: Metric) -> tuple[float, float, float]:
+    """Return the mean metric and the ends of its interval as drawn; few seeds have none."""
+    quality = row.quality
+    low, high = (quality.mean if end is None else end for end in (quality.low, quality.high))
+    low, high = sorted((metric.drawn(low), metric.drawn(high)))
+    return low, metric.drawn(quality.mean), high
+
+
+def validation_floors(results: Results, measure: str) -> dict[str, float]:
+    """Return what models that learned nothing have after an epoch, by what they do.
+
+    The majority class is that of the training rows; a loss is that of a model that answers with
+    the frequencies of the classes in training. Both are held against the validation rows.
+
+    Args:
+        results: the comparison; without counts of its data only the blind guess is known.
+        measure: "validation_loss" (nats) or "validation_accuracy" (a fraction).
+    """
+    data = results.data
+    counted = data is not None and {"train", "validation"} <= set(data.counts)
+    if measure == "validation_accuracy":
+        floors = {} if results.chance is None else {BLIND: results.chance}
+        if counted:
+            train, validation = (np.array(data.counts[p]) for p in ("train", "validation"))
+            share = float(validation[train.argmax()] / validation.sum())
+            floors = {most_frequent(results): share, **floors}
+        return floors
+    if not counted:
+        return {}
+    train, validation = (np.array(data.counts[p], dtype=float) for p in ("train", "validation"))
+    frequencies = (train + 1.0) / (train + 1.0).sum()
+    return {"class frequencies": -float(validation @ np.log(frequencies) / validation.sum())}
+
+
+def most_frequent(results: Results) -> str:
+    """Name a model that always gives the class most frequent in training."""
+    known = results.data is not None and results.data.majority_class is not None
+    return f'always "{results.data.majority_class}"' if known else "most frequent class"
 
 
 def scores_table(rows: list[Row]) -> Sheet:
@@ -451,11 +518,17 @@ def scores_table(rows: list[Row]) -> Sheet:
     )
 
 
-def difference_table(results: Results, verdict: Verdict, rows: list[Row]) -> Sheet:
-    """Return the paired differences to the baseline at equal heads, on which the verdict rests."""
+def difference_table(
+    results: Results, verdict: Verdict, rows: list[Row], *, brief: bool = False
+) -> Sheet:
+    """Return the paired differences to the baseline at equal heads, on which the verdict rests.
+
+    A brief table tells the levels of its intervals below, and leaves to the notes what would decide
+    the undecided.
+    """
     metric = verdict.metric
     levels = {row.comparison.confidence for row in rows if row.comparison is not None}
-    one = len(levels) == 1
+    one = len({percentage(level) for level in levels}) == 1
 
     def mean(row: Row) -> str:
         difference = row.comparison.difference
@@ -465,7 +538,7 @@ def difference_table(results: Results, verdict: Verdict, rows: list[Row]) -> She
         difference = row.comparison.difference
         if difference is None or difference.low is None:
             return "-"
-        level = "" if one else f" ({percentage(row.comparison.confidence)})"
+        level = "" if one or brief else f" ({percentage(row.comparison.confidence)})"
         return f"[{points(difference.low)}, {points(difference.high)}]{level}"
 
     def p_value(row: Row) -> str:
@@ -480,14 +553,29 @@ def difference_table(results: Results, verdict: Verdict, rows: list[Row]) -> She
             Column(title=f"{percentage(max(levels))} CI" if one else "CI", cell=ends),
             Column(title="p (Holm)", cell=p_value),
             Column(title="claim", cell=lambda row: row.comparison.claim, words=True),
-            Column(title="verdict", cell=lambda row: decision(row.comparison), words=True),
+            Column(
+                title="verdict",
+                cell=lambda row: row.comparison.sufficiency if brief else decision(row.comparison),
+                words=True,
+            ),
         ),
         [row for row in rows if row.comparison is not None],
         group=lambda row: row.num_heads,
         caption=f"Paired by seed; more is better. The interval covers {covered}. Suffices: all of "
         f"it lies above -{margin_points(verdict.margin)} {metric.unit}. Better or worse: "
-        f"Holm-corrected p < {ALPHA}.",
+        f"Holm-corrected p < {ALPHA}." + (_levels(rows) if brief and not one else ""),
     )
+
+
+def _levels(rows: list[Row]) -> str:
+    """Write the confidence of each interval."""
+    named: dict[str, list[str]] = {}
+    for row in rows:
+        if row.comparison is not None:
+            level = percentage(row.comparison.confidence)
+            named.setdefault(level, []).append(label(row.mechanism, row.num_heads))
+    listed = "; ".join(f"{level} of {', '.join(names)}" for level, names in named.items())
+    return f" Intervals: {listed}."
 
 
 def _covers_rows(row: Row) -> bool:
@@ -503,12 +591,7 @@ def answer_tables(results: Results, verdict: Verdict) -> list[Sheet]:
 
     Without answers, or where tokens have the labels, there are none.
     """
-    by_pair: dict[tuple[str, int], list[Answers]] = {}
-    for pair in sorted(results.pairs(), key=lambda key: key[1]):
-        cells = results.select(*pair)
-        answers = [results.rows[cell.key] for cell in cells if cell.key in results.rows]
-        if answers and len(answers) == len(cells) and answers[0].by_row:
-            by_pair[pair] = answers
+    by_pair = answers_by_pair(results)
     if not by_pair or results.data is None or not results.data.classes:
         return []
     names = results.data.classes
@@ -618,35 +701,20 @@ def _confusion_table(answers: list[Answers], names: tuple[str, ...], of: str) ->
 
 
 def _disagreement_table(by_pair: dict[tuple[str, int], list[Answers]], baseline: str) -> Sheet:
-    """Return on how many test rows each mechanism and the baseline differ, and on which most."""
-    rates = {
-        pair: np.mean([one.right for one in answers], axis=0) for pair, answers in by_pair.items()
-    }
-    pairs = [pair for pair in by_pair if pair[0] != baseline and (baseline, pair[1]) in by_pair]
-
-    def gap(pair: tuple[str, int]) -> Any:
-        return rates[pair] - rates[baseline, pair[1]]
-
-    def most(pair: tuple[str, int], sign: int) -> str:
-        signed = sign * gap(pair)
-        order = np.argsort(-signed, kind="stable")[:3]
-        listed = ", ".join(str(int(row)) for row in order if signed[row] > 0)
-        return listed or "none"
+    """Return on how many test rows each mechanism and the baseline differ."""
+    gap_of = gaps(by_pair, baseline)
 
     return sheet_of(
         f"Test rows on which {baseline} and others differ",
         (
             *PAIR_NAMES,
-            Column(title="right more often", cell=lambda pair: count((gap(pair) > 0).sum())),
-            Column(title="less often", cell=lambda pair: count((gap(pair) < 0).sum())),
-            Column(title="equally", cell=lambda pair: count((gap(pair) == 0).sum())),
-            Column(title="gains most on rows", cell=lambda pair: most(pair, 1), words=True),
-            Column(title="loses most on rows", cell=lambda pair: most(pair, -1), words=True),
+            Column(title="right more often", cell=lambda pair: count((gap_of[pair] > 0).sum())),
+            Column(title="less often", cell=lambda pair: count((gap_of[pair] < 0).sum())),
+            Column(title="equally", cell=lambda pair: count((gap_of[pair] == 0).sum())),
         ),
-        pairs,
+        list(gap_of),
         group=lambda pair: pair[1],
-        caption="How often a row is right, over seeds. Rows are numbered from 0 in the order of "
-        "the test split.",
+        caption="How often a row is right, over seeds.",
     )
 
 
@@ -661,17 +729,22 @@ def effort_table(results: Results) -> Sheet:
     ) -> str:
         known = [value for value in values if value is not None]
         if not known:
-            return "not reached"
+            return "-"
         summary = summarise(known)
         text = write(summary.mean)
         if len(known) >= MIN_SEEDS and ends:
             text += f" [{write(max(0.0, summary.low))}, {write(summary.high)}]"
-        return text + (f" ({len(known)} of {len(values)})" if len(known) < len(values) else "")
+        return text
+
+    def reached(pair: tuple[str, int]) -> str:
+        known = [value for value in efforts[pair].epochs if value is not None]
+        return f"{len(known)} of {len(efforts[pair].epochs)}"
 
     return sheet_of(
         "Cost to the baseline's loss",
         (
             *PAIR_NAMES,
+            Column(title="reached", cell=reached),
             Column(
                 title="epochs", cell=lambda p: over(efforts[p].epochs, "{:.1f}".format, ends=True)
             ),
@@ -686,8 +759,9 @@ def effort_table(results: Results) -> Sheet:
         pairs,
         group=lambda pair: pair[1],
         caption="Training until the validation loss is that of the baseline's scored weights, seed "
-        "by seed, between epochs by a straight line; 95% CI over seeds from 3 on. FLOPs: three "
-        "forwards of the attention layers for each sample. " + energy_note(results),
+        "by seed, between epochs by a straight line; means over the seeds that reached it, with a "
+        "95% CI from 3 on. FLOPs: three forwards of the attention layers for each sample. "
+        + energy_note(results),
     )
 
 
@@ -700,24 +774,35 @@ def cost_table(rows: list[Row]) -> Sheet:
     def memory(row: Row) -> str:
         return "-" if row.peak_bytes is None else size(row.peak_bytes)
 
+    def of_time(value: Summary | Times | None) -> str:
+        return "-" if value is None else seconds(_center(value))
+
     batches = sorted({row.batch_size for row in rows if row.batch_size is not None})
     batch = f" of {' or '.join(map(str, batches))} samples" if batches else ""
     return _grouped(
         "Cost",
         (
             *NAMES,
-            _measure("params/layer", "parameters_layer", count),
+            Column(
+                title="layer",
+                cell=lambda row: count(row.parameters_layer),
+                paper=lambda row: count(row.paper.parameters_layer),
+            ),
             Column(title="model", cell=lambda row: scaled(row.parameters_model)),
-            _measure("FLOPs", "flops", scaled, paper=False),
-            _measure("epoch", "epoch", seconds),
-            _measure("latency", "latency", seconds, paper=False),
+            Column(title="FLOPs", cell=lambda row: scaled(row.flops)),
+            Column(
+                title="epoch",
+                cell=lambda row: of_time(row.epoch),
+                paper=lambda row: seconds(row.paper.seconds_per_epoch),
+            ),
+            Column(title="latency", cell=lambda row: of_time(row.latency)),
             Column(title="ratio", cell=times),
             Column(title="memory", cell=memory),
         ),
         rows,
-        caption="FLOPs: one forward of the attention layers for one sample. Latency: median "
-        f"forward of a batch{batch}; ratio: median over rounds against the baseline at "
-        "equal heads; memory: most bytes at once in that forward. " + source(rows),
+        caption="Layer, model: parameters. FLOPs: one forward of the attention layers for one "
+        f"sample. Latency: median forward of a batch{batch}; ratio: median over rounds against the "
+        "baseline at equal heads; memory: most bytes at once in that forward. " + source(rows),
     )
 
 

@@ -67,8 +67,9 @@ function path(points, x, y) {
 }
 
 /* A chart of lines.
-   lines: [{name, points, number}], number = its place among the series. */
-function lineChart({ lines, marks = [], title, xName, yName, xFormat, yFormat, xLog, yLog, wholes = false, more = {} }) {
+   lines: [{name, points, number}], number = its place among the series.
+   floors: [[name, y], ...], what learning nothing scores. */
+function lineChart({ lines, marks = [], floors = [], title, xName, yName, xFormat, yFormat, xLog, yLog, wholes = false, more = {} }) {
   const c = { ...CHART, width: chartWidth(), ...more, top: 30 };
   const all = lines.flatMap((line) => line.points).filter(([, b]) => b !== null && (b > 0 || !yLog));
   const svg = drawing("svg", {
@@ -81,6 +82,8 @@ function lineChart({ lines, marks = [], title, xName, yName, xFormat, yFormat, x
   const xs = all.map(([a]) => a);
   const ys = [...all.map(([, b]) => b), ...marks.filter((m) => m.y).map((m) => m.y)];
   const [xLow, xHigh] = [Math.min(...xs), Math.max(...xs)];
+  const near = nearFloors(floors, Math.min(...ys), Math.max(...ys));
+  ys.push(...near.map(([, at]) => at));
   let [yLow, yHigh] = [Math.min(...ys), Math.max(...ys)];
   if (yLog) {
     const [first, last] = [Math.floor(Math.log2(yLow)), Math.ceil(Math.log2(yHigh))];
@@ -95,6 +98,7 @@ function lineChart({ lines, marks = [], title, xName, yName, xFormat, yFormat, x
   const xTicks = xLog ? powersBetween(xLow, xHigh, c.width / 95) : roundTicks(xLow, xHigh, c.width / 95).filter((at) => !wholes || Number.isInteger(at));
   const yTicks = yLog ? powersBetween(yLow, yHigh, 6) : roundTicks(yLow, yHigh, 6);
   svg.append(...axis(c, x, y, { xTicks, yTicks, xName, yName, xFormat, yFormat }).flat(Infinity));
+  svg.append(...floorLines(c, y, floors, near));
   for (const { x: at, y: level, label } of marks) svg.append(...mark(c, x, y, at, level, label));
   for (const { points, number, name } of lines) {
     const clean = points.map(([a, b]) => [a, b !== null && (b > 0 || !yLog) ? b : null]);
@@ -122,6 +126,27 @@ function widened(low, high, most) {
   const ticks = roundTicks(low, high, most);
   const step = ticks.length > 1 ? ticks[1] - ticks[0] : Math.abs(high - low) || 1;
   return [Math.floor(low / step + 1e-9) * step, Math.ceil(high / step - 1e-9) * step];
+}
+
+// What learning nothing scores, [[name, value], ...], where it lies so near that it can be drawn
+// without squeezing what is compared.
+function nearFloors(floors, low, high) {
+  const room = 0.4 * (high - low);
+  return floors.filter(([, at]) => at >= low - room && at <= high + room);
+}
+
+// Dotted lines with their names; what is far away is told in a corner.
+function floorLines(c, y, floors, near) {
+  const right = c.width - c.right;
+  const words = ([name, at]) => `${name} ${Number(at.toPrecision(3))}`;
+  const far = floors.filter((one) => !near.includes(one));
+  return [
+    ...near.flatMap(([name, at]) => [
+      drawing("line", { y1: y(at), y2: y(at), x1: c.left, x2: right, class: "floor" }),
+      drawing("text", { x: right - 4, y: y(at) - 4, class: "tick end" }, words([name, at])),
+    ]),
+    ...(far.length ? [drawing("text", { x: right - 4, y: c.height - c.bottom - 6, class: "tick end" }, `not drawn: ${far.map(words).join(", ")}`)] : []),
+  ];
 }
 
 function mark(c, x, y, at, level, label) {

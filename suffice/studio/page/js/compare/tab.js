@@ -93,7 +93,7 @@ function comparison(results, changed) {
       }, { id: "compare-cost" })),
     tradeoff,
     saveTools(`${file}-${results.cost}`, { svg: () => tradeoff, rows: () => tradeoffRows(results), label: "cost against quality" }),
-    element("p", { class: "hint" }, "The line joins what nothing else beats at a cost no higher. Bars are 95% intervals of each mean by itself; the verdict rests on differences paired by seed."),
+    element("p", { class: "hint" }, "The line joins what nothing else beats at a cost no higher. Bars are 95% intervals of each mean by itself; dotted: what learning nothing scores. The verdict rests on differences paired by seed."),
     element("div", { class: "heading" }, element("h3", {}, "Over epochs"),
       choiceField("Measure", results.curve_names, COMPARE.curve, (name) => {
         COMPARE.curve = name;
@@ -110,7 +110,7 @@ function comparison(results, changed) {
 const fileName = (title) => title.toLowerCase().replace(/[^a-z0-9]+/g, "-").replace(/^-|-$/g, "").slice(0, 60) || "comparison";
 
 function tradeoffRows(results) {
-  const head = ["mechanism", "heads", COST_LABELS[results.cost], "test accuracy", "low", "high", "on the front", "verdict"];
+  const head = ["mechanism", "heads", COST_LABELS[results.cost], results.quality, "low", "high", "on the front", "verdict"];
   return [head, ...results.points.map((one) => [one.mechanism, one.heads, one.cost, one.mean, one.low, one.high, one.front, one.verdict])];
 }
 
@@ -136,6 +136,7 @@ function curvesOf(results, name) {
       xFormat: String,
       yFormat: (value) => String(Number(value.toPrecision(4))),
       wholes: true,
+      floors: (results.curve_floors[name] || []).map(([what, value]) => [what, share ? 100 * value : value]),
       more: heads.length > 1 ? { width: Math.min(520, chartWidth()), height: 300, left: 56 } : {},
     });
     const rows = () => [["mechanism", "heads", "epoch", results.curve_names[name]], ...of.flatMap((line) => line.points.map((point) => [line.name, line.heads, ...point]))];

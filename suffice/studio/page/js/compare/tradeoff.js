@@ -14,17 +14,12 @@ const MARKS = [
 
 function tradeoffChart(results) {
   const c = { ...CHART, width: chartWidth(), top: 30, height: 400 };
-  const points = apart(results.points).map((one) => ({
-    ...one,
-    low: Math.max(0, 100 * (one.low === null ? one.mean : one.low)),
-    high: Math.min(100, 100 * (one.high === null ? one.mean : one.high)),
-    mean: 100 * one.mean,
-  }));
+  const points = apart(results.points);
   const svg = drawing("svg", {
     viewBox: `0 0 ${c.width} ${c.height}`,
     class: "chart",
     role: "img",
-    "aria-label": `Test accuracy over ${COST_LABELS[results.cost]}; the table beside it has the numbers`,
+    "aria-label": `${results.quality} over ${COST_LABELS[results.cost]}; the table beside it has the numbers`,
   });
   const costs = points.map((one) => one.cost);
   const [least_, most] = [Math.min(...costs), Math.max(...costs)];
@@ -33,18 +28,22 @@ function tradeoffChart(results) {
   const [xLow, xHigh] = log ? [least_ / 1.2, most * 1.2] : [Math.max(0, least_ - room), most + room];
   const [yLow, yHigh] = [Math.min(...points.map((p) => p.low)), Math.max(...points.map((p) => p.high))];
   const yRoom = 0.04 * (yHigh - yLow || 1);
-  const [yFirst, yLast] = widened(yLow - yRoom, yHigh + yRoom, 6).map((at) => Math.min(100, Math.max(0, at)));
+  const near = nearFloors(results.floors, yLow, yHigh);
+  const [bottom, top] = [Math.min(yLow, ...near.map(([, at]) => at)), Math.max(yHigh, ...near.map(([, at]) => at))];
+  const within = (at) => Math.max(0, results.is_share ? Math.min(100, at) : at);
+  const [yFirst, yLast] = widened(bottom - yRoom, top + yRoom, 6).map(within);
   const x = scale(xLow, xHigh, c.left, c.width - c.right, log);
   const y = scale(yFirst, yLast, c.height - c.bottom, c.top, false);
   const names = {
     xName: COST_LABELS[results.cost],
-    yName: "test accuracy, %",
+    yName: results.quality,
     xFormat: scaled,
     yFormat: (value) => String(Number(value.toFixed(2))),
     xTicks: log ? stepsBetween(xLow, xHigh) : roundTicks(xLow, xHigh, c.width / 110),
     yTicks: roundTicks(yFirst, yLast, 6),
   };
   svg.append(...axis(c, x, y, names).flat(Infinity));
+  svg.append(...floorLines(c, y, results.floors, near));
   const front = points.filter((one) => one.front).sort((a, b) => a.cost - b.cost || a.mean - b.mean);
   svg.append(drawing("path", { d: path(front.map((p) => [p.cost, p.mean]), x, y), class: "front" }));
   const shifted = (p) => x(p.cost) + p.shift;
@@ -85,7 +84,7 @@ function tradeoffPoint(one, number, x, y) {
         transform: `translate(${px} ${py})`,
         class: `point series-${place + 1}${one.front ? " on-front" : ""}`,
       },
-      drawing("title", {}, `${one.mechanism}, ${one.heads} heads: ${one.mean.toFixed(2)}% (${one.low.toFixed(2)} to ${one.high.toFixed(2)})`),
+      drawing("title", {}, `${one.mechanism}, ${one.heads} heads: ${one.mean.toFixed(2)} (${one.low.toFixed(2)} to ${one.high.toFixed(2)})`),
     ),
   ];
 }

@@ -100,7 +100,7 @@ function buildPatterns(panel) {
     PATTERN.mechanism = OWN;
     choose.value = OWN;
     refresh();
-  }, 200);
+  }, 40); // ms: less than the pause between two keys
   code.addEventListener("input", edited);
   const choose = mechanismSelect((name) => {
     PATTERN.mechanism = name;

@@ -125,6 +125,15 @@ def compare(
             f"verdict is open, up to {MOST}, or auto:20 up to 20; the intervals allow for it."
         ),
     ] = None,
+    tune: Annotated[
+        str | None,
+        Option(
+            metavar="lr:N",
+            help="Before the comparison, choose the learning rate of each mechanism among N (3, 5, "
+            "7 or 9) around the recipe's, by validation loss on two further seeds; lr:5 costs ten "
+            "more trainings of each.",
+        ),
+    ] = None,
     metric: Annotated[
         str | None,
         Option(
@@ -205,6 +214,7 @@ def compare(
         mechanisms=mechanisms,
         heads=heads,
         seeds=seeds,
+        tune=tune,
         metric=metric,
         epochs=epochs,
         margin=margin,
@@ -283,6 +293,7 @@ class CompareOptions:
     mechanisms: str | None = None
     heads: str | None = None
     seeds: str | None = None
+    tune: str | None = None
     metric: str | None = None
     epochs: int | None = None
     margin: float | None = None
@@ -310,12 +321,14 @@ class CompareOptions:
             "baseline": BASELINE if BASELINE in mechanisms else (mechanisms or ("",))[0],
             "margin": MARGIN,
             "device": DEVICE,
+            "tune": None,
         }
         if saved is not None:
             plan = {name: getattr(saved, name) for name in plan}
         overrides = {
             "mechanisms": None if self.mechanisms is None else mechanisms,
             "heads": None if self.heads is None else parse_heads(self.heads),
+            "tune": None if self.tune is None else parse_tune(self.tune),
             "metric": self.metric,
             "baseline": self.baseline,
             "margin": None if self.margin is None else parse_margin(self.margin),
@@ -398,6 +411,22 @@ def parse_seeds(text: str) -> tuple[int, bool]:
     if match[2] is not None:
         return int(match[2]), False
     return int(match[1] or MOST), True
+
+
+def parse_tune(text: str) -> int:
+    """Return how many learning rates to choose among.
+
+    Example:
+        >>> parse_tune("lr:5")
+        5
+    """
+    match = re.fullmatch(r"lr:([0-9]{1,6})", text)
+    if match is None:
+        raise ConfigError(
+            f"--tune {text}: give lr and how many learning rates to try, 3, 5, 7 or 9, such as "
+            "lr:5."
+        )
+    return int(match[1])
 
 
 def parse_heads(text: str) -> tuple[int, ...]:

@@ -138,6 +138,37 @@ class Speed:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Tuned:
+    """The learning rate chosen for one mechanism with a number of heads before the comparison.
+
+    Args:
+        mechanism: name of the mechanism.
+        num_heads: heads of each attention layer, >= 1.
+        rate: the one with the lowest mean loss.
+        rates: the grid, rising.
+        losses: validation loss of each rate and tuning seed; infinity where training diverged.
+        seconds: of all these trainings.
+    """
+
+    mechanism: str
+    num_heads: int
+    rate: float
+    rates: tuple[float, ...]
+    losses: tuple[tuple[float, ...], ...]
+    seconds: float
+
+    @property
+    def trainings(self) -> int:
+        """Trainings spent on the choice."""
+        return sum(map(len, self.losses))
+
+    @property
+    def at_edge(self) -> bool:
+        """Whether the rate is the smallest or largest tried, so that a better may lie beyond."""
+        return self.rate in (self.rates[0], self.rates[-1])
+
+
+@dataclass(frozen=True, kw_only=True)
 class Results:
     """A whole comparison, with what is needed to judge and to repeat it.
 
@@ -164,6 +195,8 @@ class Results:
         metric: name of what the verdict is about, see `suffice.measure.metrics`.
         most_seeds: of a comparison that added seeds until a verdict stood, the most that it would
             have trained; None where their number was fixed before.
+        tuned: learning rates that were chosen before, one for each (mechanism, heads); empty where
+            all have the recipe's.
         rows: what the models answered on each test row, by mechanism, heads and seed; kept in files
             of their own beside the results. Cells that are older have none.
 
@@ -193,6 +226,7 @@ class Results:
     scale: str = "paper"
     metric: str = "accuracy"
     most_seeds: int | None = None
+    tuned: tuple[Tuned, ...] = ()
     rows: Mapping[Key, Answers] = field(default_factory=dict, compare=False, repr=False)
 
     def __post_init__(self) -> None:

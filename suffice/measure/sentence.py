@@ -117,9 +117,11 @@ def notes(verdict: Verdict, results: Results) -> list[str]:
     sentences += _note_floors(verdict)
     sentences += _note_answers(results)
     sentences += _note_signatures(results)
+    sentences += _note_tuning(results)
+    others = "other hyperparameters" if results.tuned else "hyperparameters"
     sentences.append(
         f"The seeds vary weights and data order on {results.task}; other data, sizes, training "
-        "lengths and hyperparameters were not tried."
+        f"lengths and {others} were not tried."
     )
     return sentences
 
@@ -203,6 +205,30 @@ def _note_signatures(results: Results) -> list[str]:
     """Name how scores that have variants were computed."""
     named = [item for cell in results.cells for item in cell.signatures.items()]
     return [f"Signature of {name}: {signature}" for name, signature in dict.fromkeys(named)]
+
+
+def _note_tuning(results: Results) -> list[str]:
+    """State which learning rates were chosen, what that cost, and where the grid was too narrow."""
+    if not results.tuned:
+        return []
+    first = results.tuned[0]
+    rates = [f"{label(t.mechanism, t.num_heads)} {t.rate:g}" for t in results.tuned]
+    trainings = sum(tuned.trainings for tuned in results.tuned)
+    minutes = sum(tuned.seconds for tuned in results.tuned) / 60
+    sentences = [
+        f"Learning rates were chosen among {len(first.rates)} from {first.rates[0]:g} to "
+        f"{first.rates[-1]:g}, the same for all, by validation loss on {len(first.losses[0])} "
+        f"seeds that are not compared: {', '.join(rates)}.",
+        f"The choice took {trainings} trainings and {minutes:.1f} minutes, besides the "
+        f"{len(results.cells)} trainings that are compared.",
+    ]
+    return sentences + [
+        f"The learning rate of {label(tuned.mechanism, tuned.num_heads)}, {tuned.rate:g}, is the "
+        f"{'smallest' if tuned.rate == tuned.rates[0] else 'largest'} that was tried, so a better "
+        f"one may lie beyond; tune around it with --set learning_rate={tuned.rate:g}."
+        for tuned in results.tuned
+        if tuned.at_edge
+    ]
 
 
 def verdict_record(verdict: Verdict, results: Results) -> dict[str, Any]:

@@ -248,3 +248,14 @@ def test_a_missing_run_is_reported(here):
         latest_folder(CompareOptions(task="imdb"))
     with pytest.raises(ConfigError, match="unknown task 'imbd'; did you mean 'imdb'"):
         latest_folder(CompareOptions(task="imbd"))
+
+
+@pytest.mark.parametrize("text", ["5", "lr", "lr:", "lr:five", "wd:5", "lr:-3"])
+def test_a_grid_that_is_none_is_refused_with_a_legal_one(text):
+    with pytest.raises(ConfigError, match="such as lr:5"):
+        CompareOptions(tune=text).plan()
+
+
+def test_tuning_is_part_of_the_plan():
+    assert CompareOptions(tune="lr:5").plan().tune == 5
+    assert CompareOptions().plan().tune is None

@@ -23,7 +23,7 @@ from suffice.measure.report.sheet import (
     rich_table,
     sheet_of,
 )
-from suffice.measure.results import Cell, Results
+from suffice.measure.results import Cell, Results, Tuned
 from suffice.measure.sentence import (
     decision,
     label,
@@ -310,6 +310,7 @@ def tables(
         difference_table(results, verdict, rows),
         cost_table(rows),
         effort_table(results),
+        *([tuning_table(results)] if results.tuned else []),
         quality_table(rows, "train", counted=counted),
     ]
     if all(row.train_accuracy is None for row in rows):  # somebody's own loop does not tell it
@@ -688,6 +689,35 @@ def effort_table(results: Results) -> Sheet:
         caption="Training until the validation loss is that of the baseline's scored weights, seed "
         "by seed, between epochs by a straight line; 95% CI over seeds from 3 on. FLOPs: three "
         "forwards of the attention layers for each sample. " + energy_note(results),
+    )
+
+
+def tuning_table(results: Results) -> Sheet:
+    """Return the validation loss of each learning rate, and which was chosen."""
+
+    def column(at: int, rate: float) -> Column:
+        def cell(tuned: Tuned) -> str:
+            mean = float(np.mean(tuned.losses[at]))
+            return loss(mean) if np.isfinite(mean) else "diverged"
+
+        return Column(title=f"at {rate:g}", cell=cell)
+
+    rates = results.tuned[0].rates
+    return sheet_of(
+        "Learning rates",
+        (
+            Column(title="mechanism", cell=lambda tuned: tuned.mechanism),
+            Column(title="heads", cell=lambda tuned: str(tuned.num_heads)),
+            *(column(at, rate) for at, rate in enumerate(rates)),
+            Column(
+                title="chosen",
+                cell=lambda tuned: f"{tuned.rate:g}" + (", at the edge" if tuned.at_edge else ""),
+            ),
+        ),
+        sorted(results.tuned, key=lambda tuned: tuned.num_heads),
+        group=lambda tuned: tuned.num_heads,
+        caption=f"Validation loss, mean over {len(results.tuned[0].losses[0])} seeds that are not "
+        "compared; the lowest is chosen.",
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -102,6 +103,30 @@ def sentence(verdict: Verdict, results: Results) -> str:
     return (
         f"undecided: {name} may suffice: {evidence}; {_missing(verdict.winner)}; it needs {needs}."
     )
+
+
+def under_optimisers(verdicts: Mapping[str, Verdict]) -> str:
+    """State whether the verdict changes with the optimiser, and what it is under each.
+
+    Args:
+        verdicts: of comparisons that differ in nothing else, by optimiser.
+    """
+    said = {name: _outcome(verdict) for name, verdict in verdicts.items()}
+    each = "; ".join(f"under {name}, {outcome}" for name, outcome in said.items())
+    if any(verdict.outcome == "undecided" for verdict in verdicts.values()):
+        return f"Whether the verdict changes with the optimiser is open: {each}."
+    if len(set(said.values())) == 1:
+        return f"The verdict does not change with the optimiser: {each}."
+    return f"The verdict changes with the optimiser: {each}."
+
+
+def _outcome(verdict: Verdict) -> str:
+    if verdict.outcome == "unlearned":
+        return UNLEARNED
+    if verdict.winner is None:
+        return f"{verdict.baseline} stays"
+    name = label(verdict.winner.mechanism, verdict.winner.num_heads)
+    return f"{name} {'suffices' if verdict.outcome == 'suffices' else 'may suffice (undecided)'}"
 
 
 def notes(verdict: Verdict, results: Results) -> list[str]:

@@ -24,7 +24,12 @@ if TYPE_CHECKING:
 
 
 def write_report(
-    results: Results, verdict: Verdict, folder: Path, paper: PaperRows | None = None
+    results: Results,
+    verdict: Verdict,
+    folder: Path,
+    paper: PaperRows | None = None,
+    *,
+    also: Sequence[str] = (),
 ) -> Path:
     """Write report.html, and the same figures beside it as PNG; return the page's file.
 
@@ -33,6 +38,7 @@ def write_report(
         verdict: what `judge` returned.
         folder: where to; made if it is missing.
         paper: the paper's rows, shown below ours.
+        also: sentences from beyond this comparison, behind its verdict.
 
     Raises:
         DataError: if a file cannot be written.
@@ -40,7 +46,8 @@ def write_report(
     figures = draw_figures(results, verdict)
     save_figures(figures, folder)
     path = folder / "report.html"
-    write_atomic(path, page(results, verdict, figures, paper, usage=snippets(folder)))
+    content = page(results, verdict, figures, paper, usage=snippets(folder), also=also)
+    write_atomic(path, content)
     return path
 
 
@@ -51,6 +58,7 @@ def page(
     paper: PaperRows | None = None,
     *,
     usage: Sequence[Snippet] = (),
+    also: Sequence[str] = (),
 ) -> str:
     """Return the whole report as HTML.
 
@@ -60,6 +68,7 @@ def page(
         figures: as `draw_figures` drew them.
         paper: the paper's rows, shown below ours.
         usage: lines that use the best model; none where it was not kept.
+        also: sentences from beyond this comparison, behind its verdict.
     """
     from jinja2 import Environment, PackageLoader
 
@@ -72,7 +81,7 @@ def page(
         results=results,
         verdict=verdict,
         sentence=sentence(verdict, results),
-        notes=notes(verdict, results),
+        notes=[*also, *notes(verdict, results)],
         usage=usage,
         data=[] if results.data is None else data_facts(results.data),
         figures=[_figure(name, figure) for name, figure in figures.items()],

@@ -155,6 +155,8 @@ class SavedPlan:
     metric: str = "accuracy"
     auto: bool = False
     tune: int | None = None
+    better: str | None = None
+    relative: bool = False
 
 
 def run_folder(folder: Path) -> RunFolder:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from suffice.measure.metrics import Metric
+from suffice.measure.metrics import LOGARITHMS, METRICS, Metric
 from suffice.measure.results import Results
 from suffice.measure.statistics import Summary
 from suffice.measure.timing import ratio
@@ -52,8 +52,7 @@ def points(difference: float) -> str:
         >>> points(-0.002), points(0.0), points(0.0004)
         ('-0.20', '0.00', '+0.04')
     """
-    text = f"{100 * difference:+.2f}"
-    return text[1:] if float(text) == 0.0 else text
+    return METRICS["accuracy"].difference(difference)
 
 
 def margin_points(margin: float) -> str:
@@ -63,8 +62,7 @@ def margin_points(margin: float) -> str:
         >>> margin_points(0.01), margin_points(0.0025)
         ('1.0', '0.25')
     """
-    tenths = f"{100 * margin:.1f}"
-    return tenths if abs(float(tenths) - 100 * margin) < 1e-9 else f"{100 * margin:.3g}"
+    return METRICS["accuracy"].margin(margin)
 
 
 def decision(comparison: Comparison) -> str:
@@ -136,6 +134,10 @@ def notes(verdict: Verdict, results: Results) -> list[str]:
         sentences += [f"Change: {change}." for change in remedies(results)]
     if verdict.winner is not None:
         sentences += [_note_claim(verdict, verdict.winner), *_note_other_heads(verdict)]
+    if not verdict.metric.rising:
+        sentences.append(
+            f"Less {verdict.metric.title} is better; differences are signed so that plus is better."
+        )
     sentences += [_note_undecided(c) for c in _open_cheaper(verdict)]
     sentences += [_note_left_out(verdict, c) for c in verdict.comparisons if c.pairing.left_out]
     sentences += _note_interval(verdict, results)
@@ -294,25 +296,27 @@ def _evidence(verdict: Verdict, comparison: Comparison) -> str:
     metric = verdict.metric
     ours = f"{metric.title} {_quality(metric, comparison.quality)}"
     baseline = verdict.qualities.get(comparison.num_heads)
-    margin = f"margin {margin_points(verdict.margin)}"
+    margin = f"margin {metric.margin(verdict.margin)}"
     if baseline is None or comparison.difference is None:
         return f"{ours}, {margin}"
     return (
         f"{ours} against {verdict.baseline}'s {_quality(metric, baseline)}, difference "
-        f"{interval(comparison.difference, comparison.confidence, metric.unit)}, {margin}"
+        f"{interval(comparison.difference, comparison.confidence, metric)}, {margin}"
     )
 
 
 def _quality(metric: Metric, summary: Summary) -> str:
     """Write the metric of one (mechanism, heads) and its spread over seeds."""
     seeds = f"{summary.n} seed{'s' * (summary.n != 1)}"
-    if summary.sd is None or metric.kind == "perplexity":
+    if summary.sd is None or metric.kind in LOGARITHMS:
         return f"{metric.write(summary.mean)} ({seeds})"
-    sd = f"{100 * summary.sd:.1f}" if metric.kind == "share" else f"{summary.sd:.3f}"
+    sd = f"{100 * summary.sd:.1f}" if metric.kind == "share" else f"{summary.sd:.2g}"
     return f"{metric.write(summary.mean)} (sd {sd}, {seeds})"
 
 
-def interval(difference: Summary, confidence: float = LEVEL, unit: str = "points") -> str:
+def interval(
+    difference: Summary, confidence: float = LEVEL, metric: Metric = METRICS["accuracy"]
+) -> str:
     """Write a mean difference with its interval.
 
     Example:
@@ -321,10 +325,10 @@ def interval(difference: Summary, confidence: float = LEVEL, unit: str = "points
         >>> interval(Summary(n=2, mean=-0.002, sd=0.1, low=None, high=None))
         '-0.20 points, no interval from 2 seeds'
     """
-    text = f"{points(difference.mean)} {unit}"
+    text = f"{metric.difference(difference.mean)} {metric.unit}"
     if difference.low is None:
         return f"{text}, no interval from {difference.n} seed{'s' * (difference.n != 1)}"
-    ends = f"[{points(difference.low)}, {points(difference.high)}]"
+    ends = f"[{metric.difference(difference.low)}, {metric.difference(difference.high)}]"
     return f"{text}, {percentage(confidence)} CI {ends}"
 
 
@@ -363,7 +367,7 @@ def _sentence_unlearned(verdict: Verdict) -> str:
     return (
         f"{UNLEARNED}: {label(verdict.baseline, heads)} has {metric.title} "
         f"{_quality(metric, verdict.qualities[heads])}, {floor.name} has "
-        f"{metric.write(floor.value)}, difference {interval(floor.above, unit=metric.unit)}; what "
+        f"{metric.write(floor.value)}, difference {interval(floor.above, metric=metric)}; what "
         "is compared here is noise."
     )
 

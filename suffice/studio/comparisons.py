@@ -13,10 +13,11 @@ from suffice.errors import ConfigError, DataError
 from suffice.files import read_json
 from suffice.measure.plan import CELLS, FILE, SavedPlan, read_plan
 from suffice.measure.report.canvas import COLOURS, line_styles
+from suffice.measure.report.plots import axis_name, drawn_ends
 from suffice.measure.report.sheet import Sheet
 from suffice.measure.report.tables import Row, build_rows, tables
 from suffice.measure.results import Cell, Results, find_cells, read_cell, read_results
-from suffice.measure.sentence import margin_points, notes, sentence
+from suffice.measure.sentence import notes, sentence
 from suffice.measure.statistics import summarise
 from suffice.measure.verdict import COSTS, Verdict, judge
 from suffice.papers.printed import paper_rows
@@ -111,6 +112,9 @@ def _read_unfinished(folder: Path) -> Results:
         title=str(plan.recipe.get("title")),
         scale=str(plan.recipe.get("scale", "paper")),
         margin=plan.margin,
+        metric=plan.metric,
+        better=plan.better,
+        relative=plan.relative,
         baseline=plan.baseline,
         cells=cells,
         speeds=(),
@@ -160,7 +164,12 @@ def describe(results: Results, cost: str = "flops", margin: float | None = None)
         "scale": results.scale,
         "baseline": results.baseline,
         "margin": verdict.margin,
-        "margin_points": margin_points(verdict.margin),
+        "margin_text": f"{verdict.metric.margin(verdict.margin)} {verdict.metric.unit}",
+        "quality": {
+            "name": axis_name(verdict.metric),
+            "percent": verdict.metric.kind == "share",
+            "rising": verdict.metric.rising,
+        },
         "cost": cost,
         "costs": [cost for cost in COSTS if cost != "latency" or timed],
         "outcome": verdict.outcome,
@@ -186,20 +195,23 @@ def _looks(results: Results) -> dict[str, int]:
 def _points(rows: list[Row], verdict: Verdict) -> list[dict[str, Any]]:
     """Return cost and quality of each row, and whether it is on the Pareto front."""
     costs = [_cost(row, verdict.by) for row in rows]
-    on_front = front([(c, row.test_accuracy.mean) for c, row in zip(costs, rows, strict=True)])
-    return [
-        {
-            "mechanism": row.mechanism,
-            "heads": row.num_heads,
-            "cost": cost,
-            "mean": row.test_accuracy.mean,
-            "low": row.test_accuracy.low,
-            "high": row.test_accuracy.high,
-            "front": best,
-            "verdict": None if row.comparison is None else row.comparison.sufficiency,
-        }
-        for row, cost, best in zip(rows, costs, on_front, strict=True)
-    ]
+    on_front = front([(c, row.quality.mean) for c, row in zip(costs, rows, strict=True)])
+    points = []
+    for row, cost, best in zip(rows, costs, on_front, strict=True):
+        low, mean, high = drawn_ends(row.quality, verdict.metric)
+        points.append(
+            {
+                "mechanism": row.mechanism,
+                "heads": row.num_heads,
+                "cost": cost,
+                "mean": mean,
+                "low": low,
+                "high": high,
+                "front": best,
+                "verdict": None if row.comparison is None else row.comparison.sufficiency,
+            }
+        )
+    return points
 
 
 def _cost(row: Row, by: str) -> float:

@@ -15,7 +15,7 @@ from suffice.measure.report.canvas import colours_by_theme, svg
 from suffice.measure.report.plots import FIGURES, draw_figures, save_figures
 from suffice.measure.report.tables import PaperRows, seconds, size, tables
 from suffice.measure.results import Results
-from suffice.measure.sentence import margin_points, notes, sentence
+from suffice.measure.sentence import notes, sentence
 from suffice.measure.verdict import ALPHA, Verdict
 from suffice.measure.winner import Snippet, snippets
 
@@ -86,7 +86,7 @@ def page(
         data=[] if results.data is None else data_facts(results.data),
         figures=[_figure(name, figure) for name, figure in figures.items()],
         tables=tables(results, verdict, paper),
-        margin=margin_points(verdict.margin),
+        margin=verdict.metric.margin(verdict.margin),
         alpha=ALPHA,
         origin=_origin(results),
         css=resources.files("suffice.measure.report").joinpath("page.css").read_text("utf-8"),

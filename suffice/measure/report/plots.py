@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from suffice.errors import unknown
 from suffice.files import write_atomic
+from suffice.measure.metrics import Metric
 from suffice.measure.report.canvas import (
     BAND,
     FAINT,
@@ -23,7 +24,7 @@ from suffice.measure.report.canvas import (
 )
 from suffice.measure.report.tables import Row, build_rows, seconds
 from suffice.measure.results import Cell, Results
-from suffice.measure.sentence import count_heads, label, margin_points
+from suffice.measure.sentence import count_heads, label
 from suffice.measure.statistics import Summary, summarise
 from suffice.measure.verdict import MIN_SEEDS, Comparison, Verdict
 
@@ -164,10 +165,10 @@ def difference_plot(results: Results, verdict: Verdict) -> Figure:
     with style():
         figure, ((axes,),) = blank(1, 1, width=9.0, height=1.3 + 0.4 * max(1, len(shown)))
         for place, comparison in enumerate(shown):
-            _interval(axes, place, comparison, styles[comparison.mechanism])
-        margin = 100 * verdict.margin
+            _interval(axes, place, comparison, styles[comparison.mechanism], verdict.metric.scale)
+        margin = verdict.metric.scale * verdict.margin
         low, high = axes.get_xlim()
-        low, high = min(low, -1.25 * margin), max(high, 0.4 * margin, 0.1)
+        low, high = min(low, -1.25 * margin), max(high, 0.4 * margin, 0.001 * verdict.metric.scale)
         axes.axvspan(-margin, high, color=BAND[0], linewidth=0, zorder=0.5)
         axes.axvline(-margin, color=FAINT[0], linewidth=1.2, linestyle=(0, (4, 2)))
         axes.axvline(0, color=FAINT[0], linewidth=1.0)
@@ -179,19 +180,21 @@ def difference_plot(results: Results, verdict: Verdict) -> Figure:
         axes.set_xlabel(
             f"{verdict.metric.title} against {verdict.baseline}'s at equal heads, "
             f"{verdict.metric.unit}, right is better "
-            f"(dashed: margin, -{margin_points(verdict.margin)})"
+            f"(dashed: margin, -{verdict.metric.margin(verdict.margin)})"
         )
     return figure
 
 
-def _interval(axes: Axes, place: int, comparison: Comparison, line_style: LineStyle) -> None:
+def _interval(
+    axes: Axes, place: int, comparison: Comparison, line_style: LineStyle, scale: float
+) -> None:
     difference = comparison.difference
-    half = 0.0 if difference.low is None else 100 * (difference.high - difference.mean)
+    half = 0.0 if difference.low is None else scale * (difference.high - difference.mean)
     if difference.low is None and difference.n > 1:
-        each = [100 * value for value in comparison.pairing.differences]
+        each = [scale * value for value in comparison.pairing.differences]
         axes.plot(each, [place] * len(each), color=line_style.colour, marker="|", linestyle="none")
     axes.errorbar(
-        100 * difference.mean,
+        scale * difference.mean,
         place,
         xerr=half,
         color=line_style.colour,
@@ -340,11 +343,11 @@ AXES = {
 
 
 def tradeoff(results: Results, verdict: Verdict) -> Figure:
-    """Draw test accuracy over cost, one column per number of heads.
+    """Draw the verdict's metric over cost, one column per number of heads.
 
-    The band reaches from the baseline's mean down by the margin. The bars are the 95% intervals
-    of each mean by itself; the verdict rests on paired differences, whose intervals are narrower
-    when seeds move together.
+    The band reaches from the baseline's mean by the margin to the worse side. The bars are the
+    95% intervals of each mean by itself; the verdict rests on paired differences, whose intervals
+    are narrower when seeds move together.
     """
     if verdict.by not in AXES:
         raise unknown("cost", verdict.by, AXES)
@@ -361,10 +364,10 @@ def tradeoff(results: Results, verdict: Verdict) -> Figure:
             _panel_tradeoff(panel, shown, styles, verdict)
             panel.set_title(count_heads(num_heads))
             panel.set_xlabel(title)
-        axes[0][0].set_ylabel("test accuracy, %")
+        axes[0][0].set_ylabel(axis_name(verdict.metric))
         for panel, num_heads in zip(axes[0], heads, strict=True):
             shown = [(row, value(row)) for row in rows if row.num_heads == num_heads]
-            _label_points(panel, shown, styles)
+            _label_points(panel, shown, styles, verdict.metric)
     return figure
 
 
@@ -372,13 +375,14 @@ def _panel_tradeoff(
     axes: Axes, shown: list[tuple[Row, float]], styles: dict[str, LineStyle], verdict: Verdict
 ) -> None:
     """Draw the points of one number of heads and the baseline's band."""
-    base = next((row.test_accuracy for row, _ in shown if row.comparison is None), None)
+    metric = verdict.metric
+    base = next((row.quality for row, _ in shown if row.comparison is None), None)
     if base is not None:
-        top = 100 * base.mean
-        axes.axhspan(top - 100 * verdict.margin, top, color=BAND[0], linewidth=0, zorder=0.5)
+        top, bottom = (metric.drawn(base.mean - lost) for lost in (0.0, verdict.margin))
+        axes.axhspan(bottom, top, color=BAND[0], linewidth=0, zorder=0.5)
         axes.axhline(top, color=FAINT[0], linewidth=1.0, zorder=0.6)
     for row, x in shown:
-        low, mean, high = _ends(row)
+        low, mean, high = drawn_ends(row.quality, metric)
         line_style = styles[row.mechanism]
         axes.errorbar(
             x,
@@ -393,22 +397,43 @@ def _panel_tradeoff(
     axes.margins(y=0.12)
 
 
-def _label_points(axes: Axes, shown: list[tuple[Row, float]], styles: dict[str, LineStyle]) -> None:
-    bars = [((x, _ends(row)[0]), (x, _ends(row)[2])) for row, x in shown]
-    base = next((row.test_accuracy for row, _ in shown if row.comparison is None), None)
+def _label_points(
+    axes: Axes, shown: list[tuple[Row, float]], styles: dict[str, LineStyle], metric: Metric
+) -> None:
+    ends = [(x, drawn_ends(row.quality, metric)) for row, x in shown]
+    bars = [((x, low), (x, high)) for x, (low, _, high) in ends]
+    base = next((row.quality for row, _ in shown if row.comparison is None), None)
     if base is not None:
         low, high = axes.get_xlim()
-        bars.append(((low, 100 * base.mean), (high, 100 * base.mean)))
-    points = {row.mechanism: (x, 100 * row.test_accuracy.mean) for row, x in shown}
+        level = metric.drawn(base.mean)
+        bars.append(((low, level), (high, level)))
+    points = {row.mechanism: (x, metric.drawn(row.quality.mean)) for row, x in shown}
     place_labels(axes, points, [styles[row.mechanism].colour for row, _ in shown], bars)
 
 
-def _ends(row: Row) -> tuple[float, float, float]:
-    """Return mean test accuracy and the ends of its interval in percent; few seeds have none."""
-    accuracy = row.test_accuracy
-    if accuracy.low is None:
-        return 100 * accuracy.mean, 100 * accuracy.mean, 100 * accuracy.mean
-    return 100 * accuracy.low, 100 * accuracy.mean, 100 * accuracy.high
+def drawn_ends(quality: Summary, metric: Metric) -> tuple[float, float, float]:
+    """Return a mean between the ends of its interval as figures draw them, rising.
+
+    Few seeds have no interval: all three are the mean.
+    """
+    mean = metric.drawn(quality.mean)
+    if quality.low is None:
+        return mean, mean, mean
+    low, high = sorted((metric.drawn(quality.low), metric.drawn(quality.high)))
+    return low, mean, high
+
+
+def axis_name(metric: Metric) -> str:
+    """Return what the axis of a metric is called.
+
+    Example:
+        >>> from suffice.measure.metrics import METRICS
+        >>> axis_name(METRICS["accuracy"]), axis_name(METRICS["perplexity"])
+        ('test accuracy, %', 'test perplexity, lower is better')
+    """
+    if metric.kind == "share":
+        return f"{metric.title}, %"
+    return metric.title + ("" if metric.rising else ", lower is better")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -433,9 +458,9 @@ FIGURES = {
     ),
     "tradeoff": Plot(
         title="Cost against quality",
-        caption="Mean test accuracy over seeds; the bars are 95% intervals of each mean by "
-        "itself. The line is the baseline, the band below it the margin. The verdict rests on "
-        "the paired differences above, not on whether bars reach the band.",
+        caption="Mean over seeds; the bars are 95% intervals of each mean by "
+        "itself. The line is the baseline, the band on its worse side the margin. The verdict "
+        "rests on the paired differences above, not on whether bars reach the band.",
         draw=tradeoff,
     ),
     "curves": Plot(

@@ -12,7 +12,7 @@ from rich.text import Text
 
 from suffice.measure.answers import Answers
 from suffice.measure.effort import effort_of, energy_note, joules
-from suffice.measure.metrics import METRICS, calibration_error, confusion
+from suffice.measure.metrics import METRICS, Metric, calibration_error, confusion
 from suffice.measure.report.sheet import (
     DIM,
     Column,
@@ -27,10 +27,8 @@ from suffice.measure.results import Cell, Results, Tuned
 from suffice.measure.sentence import (
     decision,
     label,
-    margin_points,
     notes,
     percentage,
-    points,
     sentence,
 )
 from suffice.measure.statistics import Summary, summarise
@@ -159,7 +157,8 @@ class Row:
         train_accuracy: over seeds, as the following ones.
         train_loss: of the scored weights.
         train_top5: None with 5 classes or fewer.
-        test_accuracy: with an interval of seeds and rows.
+        test_accuracy: with an interval of seeds and rows; None where there is none.
+        quality: the verdict's metric, oriented, with such an interval.
         each: test accuracy of every seed.
         test_loss: on the test split.
         test_top5: None with 5 classes or fewer.
@@ -184,7 +183,8 @@ class Row:
     train_accuracy: Summary
     train_loss: Summary
     train_top5: Summary | None
-    test_accuracy: Summary
+    test_accuracy: Summary | None
+    quality: Summary
     each: tuple[float, ...]
     test_loss: Summary
     test_top5: Summary | None
@@ -201,16 +201,22 @@ class Row:
 
 def build_rows(results: Results, verdict: Verdict, paper: PaperRows | None = None) -> list[Row]:
     """Build every row, grouped by heads in rising order, ranked within each group."""
-    scores = Scores(results, METRICS["accuracy"])
+    known = all(cell.test_accuracy is not None for cell in results.cells)
+    scores = Scores(results, METRICS["accuracy"]) if known else None
     rows = [_row(results, verdict, scores, paper or {}, *key) for key in results.pairs()]
     rows.sort(key=lambda row: row.num_heads)
     for heads in {row.num_heads for row in rows}:
-        _rank([row for row in rows if row.num_heads == heads])
+        _rank([row for row in rows if row.num_heads == heads], verdict.metric)
     return rows
 
 
 def _row(
-    results: Results, verdict: Verdict, scores: Scores, paper: PaperRows, name: str, heads: int
+    results: Results,
+    verdict: Verdict,
+    scores: Scores | None,
+    paper: PaperRows,
+    name: str,
+    heads: int,
 ) -> Row:
     cells = results.select(name, heads)
     speed = results.speed(name, heads)
@@ -229,7 +235,8 @@ def _row(
         train_accuracy=_over(cells, "train_accuracy"),
         train_loss=_over(cells, "train_loss"),
         train_top5=_over(cells, "train_top5"),
-        test_accuracy=scores.summary(name, heads),
+        test_accuracy=None if scores is None else scores.summary(name, heads),
+        quality=_quality(verdict, name, heads),
         each=tuple(cell.test_accuracy for cell in cells),
         test_loss=_over(cells, "test_loss"),
         test_top5=_over(cells, "test_top5"),
@@ -244,6 +251,11 @@ def _row(
         paper=paper.get((name, heads)),
         scores={n: summarise([cell.scores[n] for cell in cells]) for n in score_names},
     )
+
+
+def _quality(verdict: Verdict, name: str, heads: int) -> Summary:
+    comparison = verdict.find(name, heads)
+    return verdict.qualities[heads] if comparison is None else comparison.quality
 
 
 def _over(cells: list[Cell], name: str) -> Summary | None:
@@ -269,14 +281,15 @@ FALLING = ("perplexity",)  # scores that are better the lower they are
 FRACTIONS = ("balanced_accuracy",)  # scores that are written in percent
 
 
-def _rank(rows: list[Row]) -> None:
+def _rank(rows: list[Row], metric: Metric) -> None:
     measured = {name: [getattr(row, name) for row in rows] for name in RANKED}
     scores = dict.fromkeys(name for row in rows for name in row.scores)
     measured |= {name: [row.scores.get(name) for row in rows] for name in scores}
+    falling = FALLING if metric.rising else (*FALLING, metric.name)
     for name, values in measured.items():
         if None in values:
             continue
-        plain = (percent if name in FRACTIONS else "{:.2f}".format, name not in FALLING)
+        plain = (percent if name in FRACTIONS else "{:.2f}".format, name not in falling)
         write, rising = RANKED.get(name, plain)
         numbers = {place: _center(value) for place, value in enumerate(values)}
         for place, rank in ranks(numbers, write, rising=rising).items():
@@ -302,9 +315,10 @@ def tables(
         brief: leave out what is told of single classes and rows.
     """
     rows = build_rows(results, verdict, paper)
+    told = all(row.test_accuracy is not None for row in rows)  # own loops may have another metric
     counted = "" if results.answers == 1.0 else " of answers"
     sheets = [
-        with_floors(quality_table(rows, "test", counted=counted), results),
+        *([with_floors(quality_table(rows, "test", counted=counted), results)] if told else []),
         scores_table(rows),
         *answer_tables(results, verdict)[: 1 if brief else None],
         difference_table(results, verdict, rows),
@@ -416,6 +430,22 @@ def with_floors(sheet: Sheet, results: Results) -> Sheet:
     return replace(sheet, lines=sheet.lines + lines)
 
 
+def figure(summary: Summary) -> str:
+    """Write a mean and its sd with two decimals, below 1 with three digits.
+
+    Example:
+        >>> figure(Summary(n=3, mean=31.5, sd=0.25, low=31.0, high=32.0))
+        '31.50 ± 0.25'
+        >>> figure(Summary(n=3, mean=0.0315, sd=0.00025, low=0.031, high=0.032))
+        '0.0315 ± 0.00025'
+    """
+    small = abs(summary.mean) < 1.0
+    mean = f"{summary.mean:.3g}" if small else f"{summary.mean:.2f}"
+    if summary.sd is None:
+        return mean
+    return f"{mean} ± " + (f"{summary.sd:.2g}" if small else f"{summary.sd:.2f}")
+
+
 def scores_table(rows: list[Row]) -> Sheet:
     """Return every further score of the test split; no lines where the task has none."""
     names = list(dict.fromkeys(name for row in rows for name in row.scores))
@@ -428,8 +458,7 @@ def scores_table(rows: list[Row]) -> Sheet:
             summary = row.scores.get(name)
             if summary is None:
                 return "-"
-            sd = "" if summary.sd is None else f" ± {summary.sd:.2f}"
-            text = spread(summary) if name in FRACTIONS else f"{summary.mean:.2f}{sd}"
+            text = spread(summary) if name in FRACTIONS else figure(summary)
             return ranked(row, name, text)
 
         def paper(row: Row) -> str:
@@ -460,14 +489,14 @@ def difference_table(results: Results, verdict: Verdict, rows: list[Row]) -> She
 
     def mean(row: Row) -> str:
         difference = row.comparison.difference
-        return "-" if difference is None else points(difference.mean)
+        return "-" if difference is None else metric.difference(difference.mean)
 
     def ends(row: Row) -> str:
         difference = row.comparison.difference
         if difference is None or difference.low is None:
             return "-"
         level = "" if one else f" ({percentage(row.comparison.confidence)})"
-        return f"[{points(difference.low)}, {points(difference.high)}]{level}"
+        return f"[{metric.difference(difference.low)}, {metric.difference(difference.high)}]{level}"
 
     def p_value(row: Row) -> str:
         return "-" if row.comparison.p_value is None else f"{row.comparison.p_value:.2g}"
@@ -485,8 +514,8 @@ def difference_table(results: Results, verdict: Verdict, rows: list[Row]) -> She
         ),
         [row for row in rows if row.comparison is not None],
         group=lambda row: row.num_heads,
-        caption=f"Paired by seed; more is better. The interval covers {covered}. Suffices: all of "
-        f"it lies above -{margin_points(verdict.margin)} {metric.unit}. Better or worse: "
+        caption=f"Paired by seed; plus is better. The interval covers {covered}. Suffices: all of "
+        f"it lies above -{metric.margin(verdict.margin)} {metric.unit}. Better or worse: "
         f"Holm-corrected p < {ALPHA}.",
     )
 

@@ -14,17 +14,13 @@ const MARKS = [
 
 function tradeoffChart(results) {
   const c = { ...CHART, width: chartWidth(), top: 30, height: 400 };
-  const points = apart(results.points).map((one) => ({
-    ...one,
-    low: Math.max(0, 100 * (one.low === null ? one.mean : one.low)),
-    high: Math.min(100, 100 * (one.high === null ? one.mean : one.high)),
-    mean: 100 * one.mean,
-  }));
+  const points = apart(results.points);
+  const { name: quality, percent } = results.quality;
   const svg = drawing("svg", {
     viewBox: `0 0 ${c.width} ${c.height}`,
     class: "chart",
     role: "img",
-    "aria-label": `Test accuracy over ${COST_LABELS[results.cost]}; the table beside it has the numbers`,
+    "aria-label": `${quality} over ${COST_LABELS[results.cost]}; the table beside it has the numbers`,
   });
   const costs = points.map((one) => one.cost);
   const [least_, most] = [Math.min(...costs), Math.max(...costs)];
@@ -33,14 +29,14 @@ function tradeoffChart(results) {
   const [xLow, xHigh] = log ? [least_ / 1.2, most * 1.2] : [Math.max(0, least_ - room), most + room];
   const [yLow, yHigh] = [Math.min(...points.map((p) => p.low)), Math.max(...points.map((p) => p.high))];
   const yRoom = 0.04 * (yHigh - yLow || 1);
-  const [yFirst, yLast] = widened(yLow - yRoom, yHigh + yRoom, 6).map((at) => Math.min(100, Math.max(0, at)));
+  const [yFirst, yLast] = widened(yLow - yRoom, yHigh + yRoom, 6).map((at) => (percent ? Math.min(100, Math.max(0, at)) : at));
   const x = scale(xLow, xHigh, c.left, c.width - c.right, log);
   const y = scale(yFirst, yLast, c.height - c.bottom, c.top, false);
   const names = {
     xName: COST_LABELS[results.cost],
-    yName: "test accuracy, %",
+    yName: quality,
     xFormat: scaled,
-    yFormat: (value) => String(Number(value.toFixed(2))),
+    yFormat: (value) => String(Number(percent ? value.toFixed(2) : value.toPrecision(4))),
     xTicks: log ? stepsBetween(xLow, xHigh) : roundTicks(xLow, xHigh, c.width / 110),
     yTicks: roundTicks(yFirst, yLast, 6),
   };
@@ -49,7 +45,7 @@ function tradeoffChart(results) {
   svg.append(drawing("path", { d: path(front.map((p) => [p.cost, p.mean]), x, y), class: "front" }));
   const shifted = (p) => x(p.cost) + p.shift;
   const placed = points.map((p) => [shifted(p) - 6, y(p.mean) - 6, shifted(p) + 6, y(p.mean) + 6]);
-  for (const one of points) svg.append(...tradeoffPoint(one, results.looks[one.mechanism], x, y));
+  for (const one of points) svg.append(...tradeoffPoint(one, results.looks[one.mechanism], x, y, percent));
   for (const one of [...points].sort((a, b) => b.front - a.front)) {
     svg.append(...tradeoffName(one, results, x, y, c, placed));
   }
@@ -73,7 +69,8 @@ function stepsBetween(low, high) {
   return found;
 }
 
-function tradeoffPoint(one, number, x, y) {
+function tradeoffPoint(one, number, x, y, percent) {
+  const figure = (value) => (percent ? `${value.toFixed(2)}%` : String(Number(value.toPrecision(4))));
   const place = number % SERIES;
   const [px, py] = [x(one.cost) + one.shift, y(one.mean)];
   return [
@@ -85,7 +82,7 @@ function tradeoffPoint(one, number, x, y) {
         transform: `translate(${px} ${py})`,
         class: `point series-${place + 1}${one.front ? " on-front" : ""}`,
       },
-      drawing("title", {}, `${one.mechanism}, ${one.heads} heads: ${one.mean.toFixed(2)}% (${one.low.toFixed(2)} to ${one.high.toFixed(2)})`),
+      drawing("title", {}, `${one.mechanism}, ${one.heads} heads: ${figure(one.mean)} (${figure(one.low)} to ${figure(one.high)})`),
     ),
   ];
 }

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
+from suffice.measure.effort import effort_record
 from suffice.measure.metrics import LOGARITHMS, METRICS, Metric
 from suffice.measure.results import Results
 from suffice.measure.statistics import Summary
@@ -273,7 +274,8 @@ def verdict_record(verdict: Verdict, results: Results) -> dict[str, Any]:
     if record["winner"] is not None:
         record["winner"]["rows"] = verdict.winner.rows
         del record["winner"]["estimate"]
-    return {"sentence": sentence(verdict, results), "notes": notes(verdict, results), **record}
+    said = {"sentence": sentence(verdict, results), "notes": notes(verdict, results)}
+    return {**said, **record, "effort": effort_record(results)}
 
 
 def _missing(comparison: Comparison) -> str:

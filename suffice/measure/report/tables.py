@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.text import Text
 
 from suffice.measure.answers import Answers
-from suffice.measure.effort import effort_of, energy_note, joules
+from suffice.measure.effort import effort_of, effort_ratio, energy_note, joules, mean_cost
 from suffice.measure.metrics import METRICS, Metric, calibration_error, confusion
 from suffice.measure.report.sheet import (
     DIM,
@@ -33,7 +33,7 @@ from suffice.measure.sentence import (
 )
 from suffice.measure.statistics import Summary, summarise
 from suffice.measure.timing import Times, ratio, ratios, summarise_times
-from suffice.measure.verdict import ALPHA, MIN_SEEDS, Comparison, Scores, Verdict
+from suffice.measure.verdict import ALPHA, Comparison, Scores, Verdict
 from suffice.recipes import SMALL
 
 PaperRows = Mapping[tuple[str, int], Any]
@@ -323,7 +323,7 @@ def tables(
         *answer_tables(results, verdict)[: 1 if brief else None],
         difference_table(results, verdict, rows),
         cost_table(rows),
-        effort_table(results),
+        effort_table(results, verdict),
         *([tuning_table(results)] if results.tuned else []),
         quality_table(rows, "train", counted=counted),
     ]
@@ -680,45 +680,63 @@ def _disagreement_table(by_pair: dict[tuple[str, int], list[Answers]], baseline:
     )
 
 
-def effort_table(results: Results) -> Sheet:
-    """Return what training takes until it is as good as the baseline."""
+def effort_table(results: Results, verdict: Verdict) -> Sheet:
+    """Return quality at equal epochs, and what training takes until the loss is the baseline's."""
     pairs = sorted(results.pairs(), key=lambda key: key[1])
     pairs = [pair for pair in pairs if all(cell.epochs for cell in results.select(*pair))]
     efforts = {pair: effort_of(results, *pair) for pair in pairs}
 
-    def over(
-        values: Sequence[float | None], write: Callable[[float], str], *, ends: bool = False
-    ) -> str:
-        known = [value for value in values if value is not None]
-        if not known:
+    def over(values: Sequence[float | None], write: Callable[[float], str]) -> str:
+        summary = mean_cost(values)
+        if summary is None:
             return "not reached"
-        summary = summarise(known)
-        text = write(summary.mean)
-        if len(known) >= MIN_SEEDS and ends:
-            text += f" [{write(max(0.0, summary.low))}, {write(summary.high)}]"
-        return text + (f" ({len(known)} of {len(values)})" if len(known) < len(values) else "")
+        part = f" ({summary.n} of {len(values)})" if summary.n < len(values) else ""
+        return _with_ends(summary, write) + part
+
+    def relative(pair: tuple[str, int], measure: str, write: Callable[[float], str]) -> str:
+        """Write the mean of the baseline, and of others the ratio to it."""
+        if pair[0] == results.baseline:
+            summary = mean_cost(getattr(efforts[pair], measure))
+            return "-" if summary is None else write(summary.mean)
+        ratio = effort_ratio(results, *pair, measure)
+        return "-" if ratio is None else _with_ends(ratio, "{:.2f}".format, unit="x")
+
+    def equal_epochs(pair: tuple[str, int]) -> str:
+        comparison = verdict.find(*pair)
+        if comparison is None or comparison.difference is None:
+            return ""
+        return _with_ends(comparison.difference, verdict.metric.difference)
 
     return sheet_of(
         "Cost to the baseline's loss",
         (
             *PAIR_NAMES,
-            Column(
-                title="epochs", cell=lambda p: over(efforts[p].epochs, "{:.1f}".format, ends=True)
-            ),
-            Column(title="time", cell=lambda p: over(efforts[p].seconds, seconds)),
-            Column(title="attention FLOPs", cell=lambda p: over(efforts[p].flops, scaled)),
+            Column(title="at equal epochs", cell=equal_epochs),
+            Column(title="epochs", cell=lambda p: over(efforts[p].epochs, "{:.1f}".format)),
+            Column(title="time", cell=lambda p: relative(p, "seconds", seconds)),
+            Column(title="attention FLOPs", cell=lambda p: relative(p, "flops", scaled)),
             *(
-                [Column(title="energy", cell=lambda p: over(efforts[p].joules, joules))]
+                [Column(title="energy", cell=lambda p: relative(p, "joules", joules))]
                 if any(cell.joules is not None for cell in results.cells)
                 else []
             ),
         ),
         pairs,
         group=lambda pair: pair[1],
-        caption="Training until the validation loss is that of the baseline's scored weights, seed "
-        "by seed, between epochs by a straight line; 95% CI over seeds from 3 on. FLOPs: three "
-        "forwards of the attention layers for each sample. " + energy_note(results),
+        caption=f"At equal epochs: {verdict.metric.title} against the baseline's, "
+        f"{verdict.metric.unit}, as above. The rest: training until the validation loss is that of "
+        "the baseline's scored weights, seed by seed, between epochs by a straight line; time and "
+        "FLOPs as multiples of the baseline's. 95% CI over seeds, from 3 on, where all reach it. "
+        "FLOPs: three forwards of the attention layers for each sample. " + energy_note(results),
     )
+
+
+def _with_ends(summary: Summary, write: Callable[[float], str], *, unit: str = "") -> str:
+    """Write a mean with the ends of its interval, if it has one."""
+    text = f"{write(summary.mean)}{unit}"
+    if summary.low is None:
+        return text
+    return f"{text} [{write(summary.low)}, {write(summary.high)}]"
 
 
 def tuning_table(results: Results) -> Sheet:

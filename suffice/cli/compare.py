@@ -6,7 +6,7 @@ import re
 import shlex
 import textwrap
 import webbrowser
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -40,6 +40,7 @@ from suffice.grammar import split_list
 if TYPE_CHECKING:
     from suffice.measure import Results
     from suffice.measure.plan import Plan, SavedPlan
+    from suffice.measure.verdict import Verdict
     from suffice.recipes import Recipe
 
 TASK = "digits"
@@ -49,6 +50,7 @@ TASKS = (
     "womens_clothing, translation_es or table (your own) are real; mqar, induction, copy, two_hop "
     "and passkey are synthetic"
 )
+RECIPES_OWN = "recipe"  # of --optimiser
 REPORT_WIDTH = 100  # columns of a report that goes to a file or a pipe
 
 
@@ -126,6 +128,22 @@ def compare(
             f"verdict is open, up to {MOST}, or auto:20 up to 20; the intervals allow for it."
         ),
     ] = None,
+    tune: Annotated[
+        str | None,
+        Option(
+            metavar="lr:N",
+            help="Before the comparison, choose the learning rate of each mechanism among N (3, 5, "
+            "7 or 9) around the recipe's, by validation loss on two further seeds; lr:5 costs ten "
+            "more trainings of each.",
+        ),
+    ] = None,
+    optimiser: Annotated[
+        str | None,
+        Option(
+            help="recipe (default), adamw or muon; adamw,muon compares under both, in the "
+            "folders OUT-adamw and OUT-muon, and says whether the verdict changes."
+        ),
+    ] = None,
     metric: Annotated[
         str | None,
         Option(
@@ -184,12 +202,7 @@ def compare(
     Every mechanism is trained with every number of heads from every seed, on the same data in the
     same order. The verdict is a non-inferiority test over paired seeds.
     """
-    from suffice.measure.compare import claim
-    from suffice.measure.compare import compare as run_comparison
-    from suffice.measure.plan import FILE, read_plan
-    from suffice.measure.processes import first, losing, shared
     from suffice.measure.verdict import COSTS
-    from suffice.train import processes
 
     if cost not in COSTS:
         raise unknown("cost", cost, COSTS)
@@ -202,20 +215,101 @@ def compare(
         test=test,
         validation=validation,
         stratify=stratify,
-        settings=parse_settings(settings or [], {}),
+        settings=parse_settings(settings or [], {"optimiser": "--optimiser"}),
         mechanisms=mechanisms,
         heads=heads,
         seeds=seeds,
+        tune=tune,
         metric=metric,
         epochs=epochs,
         margin=margin,
         baseline=baseline,
         device=device,
     )
-    folder = latest_folder(choices) if resume and out is None else out
     share = None if cells is None else parse_share(cells, out)
-    joining = share is not None and (out / FILE).exists()  # another job began it
-    plan = choices.plan(read_plan(folder) if resume or joining else None)
+    names = parse_optimisers(optimiser)
+    if len(names) == 1:
+        folder = latest_folder(choices) if resume and out is None else out
+        chosen = choices.under(names[0])
+        run = _compare_one(chosen, folder, share, cost, resume=resume, quiet=quiet)
+        runs = {names[0]: run}
+    else:
+        runs = _compare_under(names, choices, out, share, cost, resume=resume, quiet=quiet)
+    done = {name: run for name, run in runs.items() if run is not None}
+    if done:
+        _print_runs(done, cost, as_json=as_json, open_report=open_report)
+
+
+@dataclass(frozen=True)
+class Run:
+    """A comparison that is finished and reported."""
+
+    results: Results
+    folder: Path
+    page: Path
+
+
+def _compare_under(
+    names: tuple[str, ...],
+    choices: CompareOptions,
+    out: Path | None,
+    share: tuple[int, int] | None,
+    cost: str,
+    *,
+    resume: bool,
+    quiet: bool,
+) -> dict[str, Run | None]:
+    """Compare under one optimiser after the other, each in the folder OUT-NAME."""
+    from suffice.measure.plan import FILE, read_plan
+
+    if resume and out is None:
+        raise ConfigError(
+            f"--resume with --optimiser {','.join(names)}: name what the folders begin with, "
+            "without the optimiser at the end, by --out."
+        )
+    out = out or new_folder(choices.plan().recipe)
+    folders = {name: out.with_name(f"{out.name}-{name}") for name in names}
+    begun = [folder for folder in folders.values() if (folder / FILE).exists()]
+    saved = read_plan(begun[0]) if begun and resume else None
+    return {
+        name: _compare_one(
+            choices.under(name), folder, share, cost, resume=resume, quiet=quiet, saved=saved
+        )
+        for name, folder in folders.items()
+    }
+
+
+def _compare_one(
+    choices: CompareOptions,
+    folder: Path | None,
+    share: tuple[int, int] | None,
+    cost: str,
+    *,
+    resume: bool,
+    quiet: bool,
+    saved: SavedPlan | None = None,
+) -> Run | None:
+    """Run one comparison and write its report; None for a share, and but for the first process.
+
+    Args:
+        choices: the options.
+        folder: of the results; None = a new one.
+        share: of the cells; None = all.
+        cost: by which the cheapest is chosen.
+        resume: whether the comparison may have been begun.
+        quiet: show no progress.
+        saved: plan whose settings are taken where the folder has none yet.
+    """
+    from suffice.measure.compare import claim
+    from suffice.measure.compare import compare as run_comparison
+    from suffice.measure.plan import FILE, read_plan
+    from suffice.measure.processes import first, losing, shared
+    from suffice.train import processes
+
+    joining = share is not None and (folder / FILE).exists()  # another job began it
+    if joining or (resume and (saved is None or (folder / FILE).exists())):
+        saved = read_plan(folder)
+    plan = choices.plan(saved)
     with processes(plan.device) as group, losing(group):
         folder = Path(shared(group, str(folder or new_folder(plan.recipe))))
         shares = share is not None
@@ -231,40 +325,78 @@ def compare(
                 share=share,
             )
             if group.is_main and results is not None:
-                page = _report(results, folder, cost, as_json=as_json)
-                if open_report:
-                    webbrowser.open(page.resolve().as_uri())
-            elif group.is_main:
+                return Run(results, folder, _write(results, folder, cost))
+            if group.is_main:
                 print_text(
-                    f"share {cells} is trained; when all are, report by\n"
+                    f"share {share[0]}/{share[1]} is trained; when all are, report by\n"
                     f"  suffice compare --resume --out {shlex.quote(str(folder))}"
                 )
+    return None
 
 
-def _report(results: Results, folder: Path, cost: str, *, as_json: bool) -> Path:
-    """Write the report and the folder's winner, print both, and return the page."""
-    from suffice.measure import judge, report, verdict_record
-    from suffice.measure.disagreements import read_disagreements
+def _write(results: Results, folder: Path, cost: str, also: tuple[str, ...] = ()) -> Path:
+    """Write the report and the folder's winner, and return the page."""
+    from suffice.measure import judge, report
     from suffice.measure.winner import write_winner
     from suffice.papers.printed import paper_rows
-    from suffice.records import encode
 
-    paper = paper_rows(results.task, results.recipe)
     verdict = judge(results, cost=cost)
     write_winner(folder, results, verdict)
-    page = report.write_report(results, verdict, folder, paper)
+    paper = paper_rows(results.task, results.recipe)
+    return report.write_report(results, verdict, folder, paper, also=also)
+
+
+def _print_runs(
+    runs: dict[str | None, Run], cost: str, *, as_json: bool, open_report: bool
+) -> None:
+    """Print every comparison, and with several optimisers whether the verdict changes."""
+    from suffice.measure import judge
+    from suffice.measure.sentence import under_optimisers
+
+    verdicts = {name: judge(run.results, cost=cost) for name, run in runs.items()}
+    change = None
+    if len(runs) > 1:
+        change = under_optimisers({str(name): one for name, one in verdicts.items()})
+        for run in runs.values():
+            _write(run.results, run.folder, cost, (change,))
     if as_json:
-        rows = encode([asdict(one) for one in read_disagreements(folder)])
-        record = {"verdict": verdict_record(verdict, results), "disagreements": rows}
-        print_json({**results.to_json(), **record})
-        return page
+        records = {name: _record(run, verdicts[name]) for name, run in runs.items()}
+        whole = {"sentence": change, "optimisers": records}
+        print_json(next(iter(records.values())) if change is None else whole)
+    else:
+        for name, run in runs.items():
+            _print_run(run, verdicts[name], title=None if change is None else f"optimiser {name}")
+        if change is not None:
+            print_text(f"\n{change}")
+    for run in runs.values() if open_report else ():
+        webbrowser.open(run.page.resolve().as_uri())
+
+
+def _record(run: Run, verdict: Verdict) -> dict[str, Any]:
+    """Return what --json prints of one comparison."""
+    from suffice.measure import verdict_record
+    from suffice.measure.disagreements import read_disagreements
+    from suffice.records import encode
+
+    rows = encode([asdict(one) for one in read_disagreements(run.folder)])
+    record = {"verdict": verdict_record(verdict, run.results), "disagreements": rows}
+    return {**run.results.to_json(), **record}
+
+
+def _print_run(run: Run, verdict: Verdict, *, title: str | None) -> None:
+    from suffice.measure import report
+    from suffice.papers.printed import paper_rows
+
     console = wide_console(REPORT_WIDTH)
-    report.print_report(results, verdict, console, paper)
-    _print_use(folder, console)
-    link = page.resolve().as_uri()
+    if title is not None:
+        print_text(f"\n{title}\n", console)
+    paper = paper_rows(run.results.task, run.results.recipe)
+    report.print_report(run.results, verdict, console, paper)
+    _print_use(run.folder, console)
+    link = run.page.resolve().as_uri()
     print_text("", console)
-    console.print("report:", Text(str(page), style=f"link {link}"), highlight=False, soft_wrap=True)
-    return page
+    shown = Text(str(run.page), style=f"link {link}")
+    console.print("report:", shown, highlight=False, soft_wrap=True)
 
 
 def _print_use(folder: Path, console: Console) -> None:
@@ -290,6 +422,7 @@ class CompareOptions:
     mechanisms: str | None = None
     heads: str | None = None
     seeds: str | None = None
+    tune: str | None = None
     metric: str | None = None
     epochs: int | None = None
     margin: float | None = None
@@ -301,6 +434,12 @@ class CompareOptions:
     validation: str | None = None
     stratify: bool | None = None
     settings: dict[str, Any] = field(default_factory=dict, hash=False)
+
+    def under(self, optimiser: str | None) -> CompareOptions:
+        """Return the options with another optimiser; None leaves the recipe's."""
+        if optimiser is None:
+            return self
+        return replace(self, settings={**self.settings, "optimiser": optimiser})
 
     def plan(self, saved: SavedPlan | None = None) -> Plan:
         """Return the plan."""
@@ -317,12 +456,14 @@ class CompareOptions:
             "baseline": BASELINE if BASELINE in mechanisms else (mechanisms or ("",))[0],
             "margin": MARGIN,
             "device": DEVICE,
+            "tune": None,
         }
         if saved is not None:
             plan = {name: getattr(saved, name) for name in plan}
         overrides = {
             "mechanisms": None if self.mechanisms is None else mechanisms,
             "heads": None if self.heads is None else parse_heads(self.heads),
+            "tune": None if self.tune is None else parse_tune(self.tune),
             "metric": self.metric,
             "baseline": self.baseline,
             "margin": None if self.margin is None else parse_margin(self.margin),
@@ -405,6 +546,41 @@ def parse_seeds(text: str) -> tuple[int, bool]:
     if match[2] is not None:
         return int(match[2]), False
     return int(match[1] or MOST), True
+
+
+def parse_optimisers(text: str | None) -> tuple[str | None, ...]:
+    """Return the optimisers to compare under, None for the recipe's own.
+
+    Example:
+        >>> parse_optimisers("adamw, muon"), parse_optimisers("recipe")
+        (('adamw', 'muon'), (None,))
+    """
+    from suffice.train.optimiser import check_optimiser
+
+    if text in (None, RECIPES_OWN):
+        return (None,)
+    names = split_list(text)
+    for name in names:
+        check_optimiser(name)
+    if not names or len(set(names)) < len(names):
+        raise ConfigError(f"--optimiser {text!r}: name at least one of adamw and muon, each once.")
+    return names
+
+
+def parse_tune(text: str) -> int:
+    """Return how many learning rates to choose among.
+
+    Example:
+        >>> parse_tune("lr:5")
+        5
+    """
+    match = re.fullmatch(r"lr:([0-9]{1,6})", text)
+    if match is None:
+        raise ConfigError(
+            f"--tune {text}: give lr and how many learning rates to try, 3, 5, 7 or 9, such as "
+            "lr:5."
+        )
+    return int(match[1])
 
 
 def parse_heads(text: str) -> tuple[int, ...]:

@@ -644,7 +644,7 @@ def _train_and_score(
         train.run_folder(folder).claim(asdict(training), resume=True)
         train.TrainingFiles.write(training, folder, None if quiet else console)
         files = train.TrainingFiles.open(training, folder)
-        files.train(console=console, resume=True, quiet=quiet, tensorboard=False)
+        files.train(console=console, resume=True, quiet=quiet)
         hellaswag.write_scored(folder, _scored(folder, training, console, quiet=quiet))
 
 

@@ -16,6 +16,7 @@ from suffice.cli.options import DEVICE, RECIPE_OF_LM, RUNS, JsonFlag, Quiet, par
 from suffice.cli.terminal import print_json, print_next, print_text, resumable, write_stdout
 from suffice.errors import ConfigError, DataError
 from suffice.files import RunFolder
+from suffice.grammar import split_list
 from suffice.records import decode
 
 if TYPE_CHECKING:
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
     from suffice.train.language import Amount, LMRun, Measured
 
 SETTINGS = "run.json"
-CHECKPOINT, LOG, BOARD = "checkpoint.safetensors", "log.jsonl", "tensorboard"
+CHECKPOINT, LOG = "checkpoint.safetensors", "log.jsonl"
 TRAIN, VALIDATION = "tokens/train.bin", "tokens/validation.bin"
 OPTIONS = {"mechanism": "--mechanism", "max_minutes": "--minutes", "shard": "--shard"}
 SAMPLE_CHARACTERS = 200  # printed at the end
@@ -91,9 +92,13 @@ def train(
             help="Resume the run in --out, or the latest one. Options not given stay as they were.",
         ),
     ] = False,
-    tensorboard: Annotated[
-        bool, Option("--tensorboard", help="Also write TensorBoard event files.")
-    ] = False,
+    track: Annotated[
+        str | None,
+        Option(
+            help="Also write the log's numbers to tensorboard, trackio or wandb (offline unless "
+            "WANDB_MODE says otherwise); several with commas."
+        ),
+    ] = None,
     as_json: JsonFlag = False,
     quiet: Quiet = False,
 ) -> None:
@@ -104,7 +109,10 @@ def train(
     """
     from suffice.measure.processes import first, losing, shared
     from suffice.train import processes
+    from suffice.train.language.trackers import check_trackers
 
+    trackers = split_list(track or "")
+    check_trackers(trackers)
     choices = TrainOptions(
         recipe=recipe,
         scale=scale,
@@ -128,9 +136,7 @@ def train(
         with resumable(folder):
             console = Console(stderr=True)
             training = _prepare(group, choices, folder, None if quiet else console)
-            run = training.train(
-                console=console, resume=resume, quiet=quiet, tensorboard=tensorboard
-            )
+            run = training.train(console=console, resume=resume, quiet=quiet, trackers=trackers)
         if group.is_main:
             _report(training, run, as_json=as_json)
 
@@ -302,7 +308,9 @@ class TrainingFiles:
             amount=amount(validation, tokenizer),
         )
 
-    def train(self, *, console: Console, resume: bool, quiet: bool, tensorboard: bool) -> LMRun:
+    def train(
+        self, *, console: Console, resume: bool, quiet: bool, trackers: tuple[str, ...] = ()
+    ) -> LMRun:
         """Train, from the checkpoint if there is one and `resume` is set."""
         import torch
 
@@ -327,7 +335,7 @@ class TrainingFiles:
                 resume=resume and checkpoint.exists(),
                 progress=progress,
                 log=self.folder / LOG,
-                tensorboard=self.folder / BOARD if tensorboard else None,
+                trackers=dict.fromkeys(trackers, self.folder),
                 amount=self.amount,
                 keep=lambda measured: self._save(lm, measured),
             )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from contextlib import ExitStack
 from datetime import datetime, timezone
 from pathlib import Path
@@ -31,6 +32,7 @@ from suffice.measure.results import (
 from suffice.measure.sequential import FIRST
 from suffice.measure.timing import interleave, peak_bytes
 from suffice.measure.training import check_scores, train_cell
+from suffice.measure.tuning import tune
 from suffice.measure.verdict import UNDECIDED, hopeless, judge
 from suffice.train import Processes, processes, resolve_device, show
 from suffice.train.evaluate import ModelInputs
@@ -73,6 +75,11 @@ def compare(
                 "--cells with --seeds auto: which seeds are needed is known only after the others; "
                 "give a number of seeds."
             )
+        if share is not None and plan.tune is not None:
+            raise ConfigError(
+                "--cells with --tune: no cell can be trained before all rates are chosen; leave "
+                "one of them out."
+            )
         if share is None:
             first(group, lambda: stack.enter_context(run_folder(folder).locked()))
             first(group, lambda: plan.claim(folder, resume=resume))
@@ -82,7 +89,9 @@ def compare(
         if not quiet:
             first(group, lambda: before.show(facts, plan, console))
         keys = plan.cells if share is None else plan.cells[share[0] - 1 :: share[1]]
-        cells = _train_all(plan, keys, dataset, facts, folder, group, console, quiet)
+        tuned = tune(plan, dataset, folder, group, console=console, quiet=quiet)
+        rates = {(one.mechanism, one.num_heads): one.rate for one in tuned}
+        cells = _train_all(plan, keys, dataset, facts, folder, group, console, quiet, rates)
         if share is not None:
             return None
         speeds = first(group, lambda: time_all(plan, dataset, progress_console)) or ()
@@ -99,6 +108,7 @@ def compare(
             scale=plan.recipe.scale,
             metric=plan.metric,
             most_seeds=plan.seeds if plan.auto else None,
+            tuned=tuned,
             cells=tuple(cells),
             speeds=speeds,
             machine=machine_facts(),
@@ -139,6 +149,7 @@ def _train_all(
     group: Processes,
     console: Console,
     quiet: bool,
+    rates: Mapping[tuple[str, int], float],
 ) -> list[Cell]:
     """Train every one of these cells that is not on disk yet; return all in their order."""
     exists = [group.is_main and cell_path(folder, *key).exists() for key in keys]
@@ -154,7 +165,8 @@ def _train_all(
                 closed = board.closed = _closed(plan, folder, list(cells.values()), group)
             if key in cells or key[:2] in closed:
                 continue
-            cells[key] = train_cell(plan, key, dataset, folder, group, progress)
+            rate = rates.get(key[:2])
+            cells[key] = train_cell(plan, key, dataset, folder, group, progress, rate=rate)
             progress.finish(board.add(cells[key]))
             if key == (*plan.pairs[-1], 1) and not quiet and group.is_main:
                 results = so_far(plan, folder, list(cells.values()))

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any
 
 from suffice.measure.results import Cell, Results
+from suffice.measure.statistics import Summary, summarise
+from suffice.measure.verdict import MIN_SEEDS
+from suffice.records import encode
 
 FORWARDS = 3  # a training step costs about three forwards
 
@@ -58,6 +62,88 @@ def effort_of(results: Results, mechanism: str, num_heads: int) -> Effort:
         ),
         joules=tuple(_of_epochs(c, e, c.joules) for c, e in zip(cells, epochs, strict=True)),
     )
+
+
+MEASURES = ("epochs", "seconds", "flops", "joules")
+
+
+def mean_cost(values: Sequence[float | None]) -> Summary | None:
+    """Return the mean over the seeds that reach the loss; None where none does or none is known.
+
+    There is an interval from 3 seeds on, if all reach it: those that do are not a fair sample.
+    """
+    known = [value for value in values if value is not None]
+    if not known:
+        return None
+    summary = summarise(known)
+    if len(known) < len(values) or summary.n < MIN_SEEDS:
+        return replace(summary, low=None, high=None)
+    return replace(summary, low=max(0.0, summary.low), high=summary.high)
+
+
+def ratio_to(
+    ours: Mapping[int, float | None], theirs: Mapping[int, float | None]
+) -> Summary | None:
+    """Return the geometric mean over shared seeds of what one costs as a share of the other.
+
+    Args:
+        ours: cost by seed.
+        theirs: of the baseline.
+
+    Returns:
+        The ratio with its 95% interval, whose sd is that of the logarithm; None without a seed that
+        reaches the loss under both, no interval unless all shared seeds do and there are 3.
+
+    Example:
+        >>> ratio_to({0: 1.0, 1: 1.0}, {0: 2.0, 1: 2.0}).mean
+        0.5
+    """
+    shared = [seed for seed in ours if seed in theirs]
+    pairs = [(ours[seed], theirs[seed]) for seed in shared]
+    logarithms = [math.log(a / b) for a, b in pairs if a and b]
+    if not logarithms:
+        return None
+    found = summarise(logarithms)
+    few = found.low is None or len(logarithms) < max(len(shared), MIN_SEEDS)
+    low, high = (None, None) if few else (math.exp(found.low), math.exp(found.high))
+    return replace(found, mean=math.exp(found.mean), low=low, high=high)
+
+
+def effort_ratio(results: Results, mechanism: str, num_heads: int, measure: str) -> Summary | None:
+    """Return what a mechanism costs to the baseline's loss as a share of what the baseline does.
+
+    Args:
+        results: the comparison.
+        mechanism: name of the mechanism.
+        num_heads: heads of both.
+        measure: one of `MEASURES`.
+    """
+
+    def by_seed(name: str) -> dict[int, float | None]:
+        values = getattr(effort_of(results, name, num_heads), measure)
+        seeds = [cell.seed for cell in results.select(name, num_heads)]
+        return dict(zip(seeds, values, strict=True))
+
+    return ratio_to(by_seed(mechanism), by_seed(results.baseline))
+
+
+def effort_record(results: Results) -> list[dict[str, Any]]:
+    """Return the cost to the baseline's loss of every (mechanism, heads), plain for JSON."""
+    records = []
+    for mechanism, heads in results.pairs():
+        if not all(cell.epochs for cell in results.select(mechanism, heads)):
+            continue
+        effort = effort_of(results, mechanism, heads)
+        reached = sum(value is not None for value in effort.epochs)
+        record: dict[str, Any] = {"mechanism": mechanism, "num_heads": heads, "reached": reached}
+        record["seeds"] = len(effort.epochs)
+        for measure in MEASURES:
+            summary = mean_cost(getattr(effort, measure))
+            ratio = effort_ratio(results, mechanism, heads, measure)
+            record[measure] = None if summary is None else asdict(summary)
+            record[f"{measure}_ratio"] = None if ratio is None else asdict(ratio)
+        records.append(record)
+    return encode(records)
 
 
 def epochs_to(losses: Sequence[float], target: float) -> float | None:

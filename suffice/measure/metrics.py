@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from suffice.measure.results import Cell
 
 Values = NDArray[np.float64]
+HIGHER, LOWER = "higher", "lower"
+LOGARITHMS = ("perplexity", "ratio")  # kinds whose oriented value is a logarithm
 LARGEST = 700.0  # exponent whose power of e is a float
 
 
@@ -28,13 +30,16 @@ class Metric:
         name: as of `--metric`.
         title: in tables and sentences.
         kind: "share" (0 to 1, written in percent, differences in points), "loss" (nats; the
-            oriented value is minus the loss) or "perplexity" (as "loss", written as its power of e,
-            differences in percent of it).
+            oriented value is minus the loss), "perplexity" (as "loss", written as its power of e,
+            differences in percent of it), "value" (a figure of somebody's own loop, in its own
+            unit) or "ratio" (such a figure, above 0, whose differences are in percent of it; the
+            oriented value is its logarithm).
         rows: of one model's answers, the value of the metric and the share of each row in it: one
             number a row whose mean is the value exactly, and whose spread over rows is that of the
             value. For a mean it is the row's own score; for others the value plus the row's
             influence on it (the infinitesimal jackknife). None for a metric of unknown formula.
         needs: what of the answers it takes: "labels" (a class for each row), "ngrams" or "".
+        better: of "value" and "ratio", whether "higher" or "lower" is better.
     """
 
     name: str
@@ -42,24 +47,58 @@ class Metric:
     kind: str
     rows: Callable[[Answers], Values] | None = field(default=None, repr=False)
     needs: str = ""
+    better: str = HIGHER
 
     @property
     def unit(self) -> str:
         """Of differences and of the margin."""
-        return {"share": "points", "loss": "hundredths of a nat", "perplexity": "percent"}[
-            self.kind
-        ]
+        units = {"share": "points", "loss": "hundredths of a nat", "value": f"of {self.name}"}
+        return units.get(self.kind, "percent")
+
+    @property
+    def scale(self) -> float:
+        """What a difference or margin is multiplied by to be written in `unit`."""
+        return 1.0 if self.kind == "value" else 100.0
 
     @property
     def rising(self) -> bool:
         """Whether more of what is written is better."""
+        if self.kind in ("value", "ratio"):
+            return self.better == HIGHER
         return self.kind == "share"
+
+    def oriented(self, natural: float) -> float:
+        """Return the oriented value of a figure of somebody's own loop."""
+        sign = 1.0 if self.rising else -1.0
+        return sign * (math.log(natural) if self.kind == "ratio" else natural)
 
     def natural(self, value: float) -> float:
         """Return an oriented value as it is written: a fraction, nats, or a perplexity."""
-        if self.kind == "perplexity":
-            return math.exp(min(-value, LARGEST))
-        return value if self.kind == "share" else -value
+        signed = value if self.rising else -value
+        return math.exp(min(signed, LARGEST)) if self.kind in LOGARITHMS else signed
+
+    def difference(self, value: float) -> str:
+        """Write a difference of oriented values in `unit`, signed unless it is zero.
+
+        Example:
+            >>> METRICS["accuracy"].difference(-0.002), own_metric("rmse", LOWER).difference(0.25)
+            ('-0.20', '+0.25')
+        """
+        text = f"{value:+.3g}" if self.kind == "value" else f"{100 * value:+.2f}"
+        return text[1:] if float(text) == 0.0 else text
+
+    def margin(self, margin: float) -> str:
+        """Write a margin in `unit`.
+
+        Example:
+            >>> METRICS["accuracy"].margin(0.01), own_metric("rmse", LOWER).margin(2.5)
+            ('1.0', '2.5')
+        """
+        if self.kind == "value":
+            return f"{margin:.3g}"
+        tenths = f"{100 * margin:.1f}"
+        exact = abs(float(tenths) - 100 * margin) < 1e-9  # noqa: PLR2004
+        return tenths if exact else f"{100 * margin:.3g}"
 
     def drawn(self, value: float) -> float:
         """Return an oriented value as figures show it: percent, nats, or a perplexity."""
@@ -67,9 +106,14 @@ class Metric:
 
     @property
     def axis(self) -> str:
-        """Of figures: the title with the unit."""
-        unit = {"share": ", %", "loss": ", nats", "perplexity": ""}[self.kind]
-        return self.title + unit
+        """What the axis of a figure is called: the title with the unit and the worse direction.
+
+        Example:
+            >>> METRICS["accuracy"].axis, METRICS["perplexity"].axis
+            ('test accuracy, %', 'test perplexity, lower is better')
+        """
+        unit = {"share": ", %", "loss": ", nats"}.get(self.kind, "")
+        return self.title + unit + ("" if self.rising else ", lower is better")
 
     def write(self, value: float) -> str:
         """Write an oriented value.
@@ -183,12 +227,37 @@ def metric_of(name: str) -> Metric:
     return METRICS.get(name) or Metric(name, f"test {name}", "share", _accuracy)
 
 
+def own_metric(name: str, better: str, *, relative: bool = False) -> Metric:
+    """Return a metric of somebody's own loop that is no share, such as a loss or an error.
+
+    Args:
+        name: of the score that the loop returns.
+        better: "higher" or "lower".
+        relative: whether differences and the margin are in percent of the value, which is above 0.
+    """
+    if better not in (HIGHER, LOWER):
+        raise unknown("direction", better, (HIGHER, LOWER))
+    sign = 1.0 if better == HIGHER else -1.0
+
+    def values(answers: Answers) -> Values:
+        return sign * answers.right
+
+    def ratios(answers: Answers) -> Values:
+        mean = answers.right.mean()
+        return sign * (math.log(mean) + (answers.right - mean) / mean)
+
+    kind, rows = ("ratio", ratios) if relative else ("value", values)
+    return Metric(name, f"test {name}", kind, rows, better=better)
+
+
 def value_in(cell: Cell, metric: Metric) -> float:
     """Return the oriented value of a cell whose rows were not kept.
 
     Raises:
         ConfigError: if the cell does not hold it.
     """
+    if metric.kind in ("value", "ratio"):
+        return metric.oriented(cell.scores[metric.name])
     if metric.name == "accuracy" or metric.name not in METRICS:
         return cell.test_accuracy
     if metric.kind != "share" and cell.test_loss is not None:

@@ -25,6 +25,7 @@ from suffice.layers import Attention
 from suffice.measure import report
 from suffice.measure.answers import Answers, path_of, scored, write_answers
 from suffice.measure.machine import machine_facts, software_versions, source_commit
+from suffice.measure.metrics import LOWER, own_metric
 from suffice.measure.plan import MARGIN, run_folder
 from suffice.measure.results import (
     Cell,
@@ -44,7 +45,8 @@ from suffice.progress import show
 from suffice.spec import AttentionSpec
 
 TASK = "your own loop"
-ACCURACY, LOSS = "accuracy", "loss"
+ACCURACY, LOSS, PERPLEXITY = "accuracy", "loss", "perplexity"
+LOSSES = (LOSS, "log-loss", PERPLEXITY)  # metrics that are known to be better the lower they are
 CELLS = "SUFFICE_CELLS"  # of the environment: the share I/N that a job of a cluster trains
 
 Scores = float | Mapping[str, Any]
@@ -149,6 +151,8 @@ def compare(
     *,
     seeds: int = 5,
     metric: str = ACCURACY,
+    better: str | None = None,
+    relative: bool | None = None,
     baseline: str | None = None,
     margin: float = MARGIN,
     chance: float | None = None,
@@ -167,16 +171,21 @@ def compare(
 
     Args:
         train: your function. It returns a number, the metric on the test data, or a dictionary of
-            numbers by name, the metric among them. The metric is a fraction from 0 to 1, and more
-            is better. In place of a number, the metric and "loss" may be one for each test row, in
-            the same order whatever the seed: their mean counts, and the rows are kept.
+            numbers by name, the metric among them. In place of a number, the metric and "loss" may
+            be one for each test row, in the same order whatever the seed: their mean counts, and
+            the rows are kept.
         mechanisms: names such as "standard" and "efficient", see `suffice list`; or a dictionary
             from your own names to such names, or to functions of (d_model, num_heads, **options)
             that return an `AttentionSpec` or a layer.
         seeds: trainings of each mechanism, 0 .. seeds - 1.
-        metric: the score that the verdict is about.
+        metric: the score that the verdict is about. A fraction from 0 to 1 of which more is better,
+            unless `better` says otherwise; "loss" and "perplexity" are better the lower they are.
+        better: "lower" or "higher" for a metric that is any number, such as an error.
+        relative: whether the margin is a fraction of such a metric, which is above 0 then, and not
+            in its own unit; so by default for "perplexity" alone.
         baseline: name of the mechanism that all others are compared with; None = the first.
-        margin: how much of the metric may be lost and still suffice.
+        margin: how much of the metric may be lost and still suffice: a fraction, or so much of a
+            metric that is any number.
         chance: what a model scores that learned nothing, such as the share of the largest class.
         out: folder of the results; runs/NAME for a function of that name by default.
         title: one line for the report; the first line of the function's docstring by default.
@@ -206,13 +215,24 @@ def compare(
         raise unknown("baseline", baseline, named)
     if seeds < 1:
         raise ConfigError(f"seeds={seeds}; give at least 1, and 5 for a verdict.")
-    check_margin(margin)
+    better = better or (LOWER if metric in LOSSES else None)
+    relative = metric == PERPLEXITY if relative is None else relative
+    if better is not None:
+        own_metric(metric, better)
+    elif relative:
+        raise ConfigError(
+            f"relative=True with metric={metric!r}: a share has its margin in points; give "
+            'better="higher" or better="lower" for a metric that is any number.'
+        )
+    check_margin(margin, own_unit=better is not None and not relative)
     share = cells or os.environ.get(CELLS)
     task = _Task(
         train=train,
         mechanisms=named,
         seeds=seeds,
         metric=metric,
+        better=better,
+        relative=relative,
         baseline=baseline,
         margin=margin,
         chance=chance,
@@ -263,6 +283,8 @@ class _Task:
     mechanisms: dict[str, str | Make]
     seeds: int
     metric: str
+    better: str | None
+    relative: bool
     baseline: str
     margin: float
     chance: float | None
@@ -286,14 +308,19 @@ class _Task:
             "seeds": self.seeds,
             "baseline": self.baseline,
             "margin": self.margin,
+            "metric": self.metric,
+            "better": self.better,
+            "relative": self.relative,
             "device": "cuda" if torch.cuda.is_available() else "cpu",
             "data": None,
         }
 
         def check() -> None:
             before = run.read().get("recipe", {})
-            for name in ("name", "metric", "source"):
-                if before.get(name) != settings["recipe"][name]:
+            was = {**before, **{n: run.read().get(n) for n in ("better", "relative")}}
+            now = {**settings["recipe"], "better": self.better, "relative": self.relative}
+            for name in ("name", "metric", "source", "better", "relative"):
+                if (was.get(name) or None) != (now[name] or None):
                     raise ConfigError(
                         f"{self.folder} holds trainings of another function or metric ({name} "
                         "differs); give another folder with out=, or delete it."
@@ -322,10 +349,15 @@ class _Task:
                 finished[name, seed] = cell
                 progress.step(1, 1)
                 progress.finish(
-                    f"{name} seed {seed}: {self.metric} {cell.test_accuracy:.2%}, "
+                    f"{name} seed {seed}: {self.metric} {self._value(cell)}, "
                     f"{cell.seconds_per_epoch:.0f} s"
                 )
         return [cell for key in keys if (cell := finished[key]) is not None]
+
+    def _value(self, cell: Cell) -> str:
+        if self.better is None:
+            return f"{cell.test_accuracy:.2%}"
+        return f"{cell.scores[self.metric]:.4g}"
 
     def _train(self, name: str, seed: int) -> tuple[Cell, Answers | None]:
         """Return a finished training, and its answers to each test row where it told them."""
@@ -340,12 +372,13 @@ class _Task:
                 f"{self.train.__name__} made no layer by attention(d_model, num_heads), so all "
                 "mechanisms would be the same; use it where the model has its attention."
             )
-        score = scores.pop(self.metric)
-        if not 0.0 <= score <= 1.0:
-            raise ConfigError(
-                f"{self.train.__name__} returned {self.metric} = {score:g}; give a fraction from 0 "
-                "to 1, of which more is better."
-            )
+        self._check(scores[self.metric])
+        loss = scores.get(LOSS)
+        if self.better is None:
+            accuracy = scores.pop(self.metric)
+            scores.pop(LOSS, None)
+        else:
+            accuracy = scores.pop(ACCURACY, None)
         cell = Cell(
             mechanism=name,
             num_heads=maker.layers[0].spec.num_heads,
@@ -360,12 +393,23 @@ class _Task:
             train_loss=scores.pop("train_loss", None),
             train_accuracy=scores.pop("train_accuracy", None),
             train_top5=None,
-            test_loss=scores.pop(LOSS, None),
-            test_accuracy=score,
+            test_loss=loss,
+            test_accuracy=accuracy,
             test_top5=None,
             scores=scores,
         )
         return cell, answers
+
+    def _check(self, score: float) -> None:
+        """Refuse a value that the metric cannot have."""
+        said = f"{self.train.__name__} returned {self.metric} = {score:g}"
+        if self.better is None and not 0.0 <= score <= 1.0:
+            raise ConfigError(
+                f"{said}; give a fraction from 0 to 1, of which more is better, or say of any "
+                'other number better="lower" or better="higher".'
+            )
+        if self.relative and not score > 0.0:
+            raise ConfigError(f"{said}; with relative=True it must be above 0.")
 
     def results(self, cells: list[Cell], started: datetime, seconds: float) -> Results:
         """Return the whole comparison."""
@@ -377,6 +421,8 @@ class _Task:
             baseline=self.baseline,
             chance=self.chance,
             metric=self.metric,
+            better=self.better,
+            relative=self.relative,
             cells=tuple(cells),
             speeds=(),
             machine=machine_facts(),

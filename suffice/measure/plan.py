@@ -15,6 +15,7 @@ from suffice.files import RunFolder, changed_settings, flatten, read_record
 from suffice.measure.metrics import check_metric
 from suffice.measure.results import check_margin
 from suffice.measure.sequential import FIRST
+from suffice.measure.tuning import check_rates
 from suffice.recipes import Recipe
 from suffice.recipes.own_data import files_of
 
@@ -38,6 +39,8 @@ class Plan:
         metric: what the verdict is about, see `suffice.measure.metrics`.
         auto: whether seeds are added one by one where a verdict is open; `seeds` are the most.
         device: "cpu" or "cuda".
+        tune: how many learning rates around the recipe's every mechanism is tried with before, see
+            `suffice.measure.tuning`; None leaves all at the recipe's.
 
     Raises:
         ConfigError: if something is unknown, does not fit the recipe, or is named twice.
@@ -52,6 +55,7 @@ class Plan:
     metric: str = "accuracy"
     auto: bool = False
     device: str = "cpu"
+    tune: int | None = None
 
     def __post_init__(self) -> None:
         for name, values in (("mechanisms", self.mechanisms), ("heads", self.heads)):
@@ -69,6 +73,8 @@ class Plan:
             raise ConfigError(f"seeds=auto:{self.seeds}; give at least auto:{FIRST}.")
         check_margin(self.margin)
         check_metric(self.metric)
+        if self.tune is not None:
+            check_rates(self.tune)
         for mechanism, heads in self.pairs:
             self.recipe.specs(mechanism, heads)
 
@@ -109,6 +115,7 @@ class Plan:
             "metric": self.metric,
             "auto": self.auto,
             "device": self.device,
+            "tune": self.tune,
             "data": data_digest(self.recipe),
         }
         run.claim(settings, resume=resume, check=lambda: self._check_same(folder))
@@ -118,6 +125,7 @@ class Plan:
         # a setting that is younger than plan.json had what is now its default
         before = {**_defaults(self.recipe), **flatten(saved.recipe), "device": saved.device}
         now = {**flatten(describe(self.recipe)), "device": self.device}
+        before["tune"], now["tune"] = saved.tune, self.tune
         changes = changed_settings(before, now)
         changes.sort(key=lambda change: not change.startswith("scale "))
         if changes:
@@ -146,6 +154,9 @@ class SavedPlan:
     data: str | None = None
     metric: str = "accuracy"
     auto: bool = False
+    tune: int | None = None
+    better: str | None = None
+    relative: bool = False
 
 
 def run_folder(folder: Path) -> RunFolder:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
+import math
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
@@ -55,7 +56,8 @@ class Cell:
         train_accuracy: accuracy of the scored weights on the training split, likewise.
         train_top5: top-5 accuracy there, None with 5 classes or fewer.
         test_loss: loss on the test split, likewise.
-        test_accuracy: accuracy on the test split.
+        test_accuracy: accuracy on the test split; None where somebody's own loop tells only
+            another metric.
         test_top5: top-5 accuracy there, None with 5 classes or fewer.
         scores: further figures of the test split by name, see `suffice.measure.training`.
         signatures: how a score was computed, for those of which there are variants.
@@ -80,7 +82,7 @@ class Cell:
     train_accuracy: float | None
     train_top5: float | None
     test_loss: float | None
-    test_accuracy: float
+    test_accuracy: float | None
     test_top5: float | None
     scores: dict[str, float] = field(default_factory=dict)
     signatures: dict[str, str] = field(default_factory=dict)
@@ -138,6 +140,37 @@ class Speed:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Tuned:
+    """The learning rate chosen for one mechanism with a number of heads before the comparison.
+
+    Args:
+        mechanism: name of the mechanism.
+        num_heads: heads of each attention layer, >= 1.
+        rate: the one with the lowest mean loss.
+        rates: the grid, rising.
+        losses: validation loss of each rate and tuning seed; infinity where training diverged.
+        seconds: of all these trainings.
+    """
+
+    mechanism: str
+    num_heads: int
+    rate: float
+    rates: tuple[float, ...]
+    losses: tuple[tuple[float, ...], ...]
+    seconds: float
+
+    @property
+    def trainings(self) -> int:
+        """Trainings spent on the choice."""
+        return sum(map(len, self.losses))
+
+    @property
+    def at_edge(self) -> bool:
+        """Whether the rate is the smallest or largest tried, so that a better may lie beyond."""
+        return self.rate in (self.rates[0], self.rates[-1])
+
+
+@dataclass(frozen=True, kw_only=True)
 class Results:
     """A whole comparison, with what is needed to judge and to repeat it.
 
@@ -162,8 +195,14 @@ class Results:
         data: counts of the data set; None in results that are older than these.
         scale: "paper" for the recipe's own sizes, "small" for its small twin.
         metric: name of what the verdict is about, see `suffice.measure.metrics`.
+        better: of a metric of somebody's own loop that is no share, whether "higher" or "lower" is
+            better; None for all others.
+        relative: whether the margin of such a metric is a fraction of its value; else it is in its
+            own unit.
         most_seeds: of a comparison that added seeds until a verdict stood, the most that it would
             have trained; None where their number was fixed before.
+        tuned: learning rates that were chosen before, one for each (mechanism, heads); empty where
+            all have the recipe's.
         rows: what the models answered on each test row, by mechanism, heads and seed; kept in files
             of their own beside the results. Cells that are older have none.
 
@@ -192,11 +231,14 @@ class Results:
     data: Survey | None = None
     scale: str = "paper"
     metric: str = "accuracy"
+    better: str | None = None
+    relative: bool = False
     most_seeds: int | None = None
+    tuned: tuple[Tuned, ...] = ()
     rows: Mapping[Key, Answers] = field(default_factory=dict, compare=False, repr=False)
 
     def __post_init__(self) -> None:
-        check_margin(self.margin)
+        check_margin(self.margin, own_unit=self.better is not None and not self.relative)
         if not self.answers >= 1.0:  # so that NaN is refused too
             raise ConfigError(f"answers={self.answers} of a row must be at least 1.")
         if self.chance is not None and not 0.0 <= self.chance <= 1.0:
@@ -239,8 +281,12 @@ class Results:
         return decode(Results, data, where=where)
 
 
-def check_margin(margin: float) -> None:
-    """Refuse a margin that is not a fraction."""
+def check_margin(margin: float, *, own_unit: bool = False) -> None:
+    """Refuse a margin that is not a fraction; in a metric's own unit, one that is no size."""
+    if own_unit:
+        if not 0.0 <= margin < math.inf:
+            raise ConfigError(f"margin={margin:g}; give how much of the metric may be lost, >= 0.")
+        return
     if not 0.0 <= margin < 1.0:
         raise ConfigError(
             f"margin={margin:g} is no fraction of accuracy; give 0 <= margin < 1, "

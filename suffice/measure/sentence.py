@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from suffice.measure.metrics import Metric
+from suffice.measure.effort import effort_record
+from suffice.measure.metrics import LOGARITHMS, METRICS, Metric
 from suffice.measure.results import Results
 from suffice.measure.statistics import Summary
 from suffice.measure.timing import ratio
@@ -50,8 +52,7 @@ def points(difference: float) -> str:
         >>> points(-0.002), points(0.0), points(0.0004)
         ('-0.20', '0.00', '+0.04')
     """
-    text = f"{100 * difference:+.2f}"
-    return text[1:] if float(text) == 0.0 else text
+    return METRICS["accuracy"].difference(difference)
 
 
 def margin_points(margin: float) -> str:
@@ -61,8 +62,7 @@ def margin_points(margin: float) -> str:
         >>> margin_points(0.01), margin_points(0.0025)
         ('1.0', '0.25')
     """
-    tenths = f"{100 * margin:.1f}"
-    return tenths if abs(float(tenths) - 100 * margin) < 1e-9 else f"{100 * margin:.3g}"
+    return METRICS["accuracy"].margin(margin)
 
 
 def decision(comparison: Comparison) -> str:
@@ -103,6 +103,30 @@ def sentence(verdict: Verdict, results: Results) -> str:
     )
 
 
+def under_optimisers(verdicts: Mapping[str, Verdict]) -> str:
+    """State whether the verdict changes with the optimiser, and what it is under each.
+
+    Args:
+        verdicts: of comparisons that differ in nothing else, by optimiser.
+    """
+    said = {name: _outcome(verdict) for name, verdict in verdicts.items()}
+    each = "; ".join(f"under {name}, {outcome}" for name, outcome in said.items())
+    if any(verdict.outcome == "undecided" for verdict in verdicts.values()):
+        return f"Whether the verdict changes with the optimiser is open: {each}."
+    if len(set(said.values())) == 1:
+        return f"The verdict does not change with the optimiser: {each}."
+    return f"The verdict changes with the optimiser: {each}."
+
+
+def _outcome(verdict: Verdict) -> str:
+    if verdict.outcome == "unlearned":
+        return UNLEARNED
+    if verdict.winner is None:
+        return f"{verdict.baseline} stays"
+    name = label(verdict.winner.mechanism, verdict.winner.num_heads)
+    return f"{name} {'suffices' if verdict.outcome == 'suffices' else 'may suffice (undecided)'}"
+
+
 def notes(verdict: Verdict, results: Results) -> list[str]:
     """List what else the comparison did and did not establish, one sentence each."""
     sentences = [] if results.scale == "paper" else [f"{SMALL.capitalize()}."]
@@ -110,6 +134,10 @@ def notes(verdict: Verdict, results: Results) -> list[str]:
         sentences += [f"Change: {change}." for change in remedies(results)]
     if verdict.winner is not None:
         sentences += [_note_claim(verdict, verdict.winner), *_note_other_heads(verdict)]
+    if not verdict.metric.rising:
+        sentences.append(
+            f"Less {verdict.metric.title} is better; differences are signed so that plus is better."
+        )
     sentences += [_note_undecided(c) for c in _open_cheaper(verdict)]
     if results.most_seeds is None:  # else mechanisms have the seeds that they needed
         sentences += [_note_left_out(verdict, c) for c in verdict.comparisons if c.pairing.left_out]
@@ -117,9 +145,11 @@ def notes(verdict: Verdict, results: Results) -> list[str]:
     sentences += _note_floors(verdict)
     sentences += _note_answers(results)
     sentences += _note_signatures(results)
+    sentences += _note_tuning(results)
+    others = "other hyperparameters" if results.tuned else "hyperparameters"
     sentences.append(
         f"The seeds vary weights and data order on {_data_name(results)}; other data, sizes, "
-        "training lengths and hyperparameters were not tried."
+        f"training lengths and {others} were not tried."
     )
     return sentences
 
@@ -215,6 +245,30 @@ def _note_signatures(results: Results) -> list[str]:
     return [f"Signature of {name}: {signature}" for name, signature in dict.fromkeys(named)]
 
 
+def _note_tuning(results: Results) -> list[str]:
+    """State which learning rates were chosen, what that cost, and where the grid was too narrow."""
+    if not results.tuned:
+        return []
+    first = results.tuned[0]
+    rates = [f"{label(t.mechanism, t.num_heads)} {t.rate:g}" for t in results.tuned]
+    trainings = sum(tuned.trainings for tuned in results.tuned)
+    minutes = sum(tuned.seconds for tuned in results.tuned) / 60
+    sentences = [
+        f"Learning rates were chosen among {len(first.rates)} from {first.rates[0]:g} to "
+        f"{first.rates[-1]:g}, the same for all, by validation loss on {len(first.losses[0])} "
+        f"seeds that are not compared: {', '.join(rates)}.",
+        f"The choice took {trainings} trainings and {minutes:.1f} minutes, besides the "
+        f"{len(results.cells)} trainings that are compared.",
+    ]
+    return sentences + [
+        f"The learning rate of {label(tuned.mechanism, tuned.num_heads)}, {tuned.rate:g}, is the "
+        f"{'smallest' if tuned.rate == tuned.rates[0] else 'largest'} that was tried, so a better "
+        f"one may lie beyond; tune around it with --set learning_rate={tuned.rate:g}."
+        for tuned in results.tuned
+        if tuned.at_edge
+    ]
+
+
 def verdict_record(verdict: Verdict, results: Results) -> dict[str, Any]:
     """Return the verdict as plain values for JSON, with its sentence and notes."""
     plain = replace(
@@ -230,7 +284,8 @@ def verdict_record(verdict: Verdict, results: Results) -> dict[str, Any]:
     if record["winner"] is not None:
         record["winner"]["rows"] = verdict.winner.rows
         del record["winner"]["estimate"]
-    return {"sentence": sentence(verdict, results), "notes": notes(verdict, results), **record}
+    said = {"sentence": sentence(verdict, results), "notes": notes(verdict, results)}
+    return {**said, **record, "effort": effort_record(results)}
 
 
 def _missing(comparison: Comparison) -> str:
@@ -253,25 +308,27 @@ def _evidence(verdict: Verdict, comparison: Comparison) -> str:
     metric = verdict.metric
     ours = f"{metric.title} {_quality(metric, comparison.quality)}"
     baseline = verdict.qualities.get(comparison.num_heads)
-    margin = f"margin {margin_points(verdict.margin)}"
+    margin = f"margin {metric.margin(verdict.margin)}"
     if baseline is None or comparison.difference is None:
         return f"{ours}, {margin}"
     return (
         f"{ours} against {verdict.baseline}'s {_quality(metric, baseline)}, difference "
-        f"{interval(comparison.difference, comparison.confidence, metric.unit)}, {margin}"
+        f"{interval(comparison.difference, comparison.confidence, metric)}, {margin}"
     )
 
 
 def _quality(metric: Metric, summary: Summary) -> str:
     """Write the metric of one (mechanism, heads) and its spread over seeds."""
     seeds = f"{summary.n} seed{'s' * (summary.n != 1)}"
-    if summary.sd is None or metric.kind == "perplexity":
+    if summary.sd is None or metric.kind in LOGARITHMS:
         return f"{metric.write(summary.mean)} ({seeds})"
-    sd = f"{100 * summary.sd:.1f}" if metric.kind == "share" else f"{summary.sd:.3f}"
+    sd = f"{100 * summary.sd:.1f}" if metric.kind == "share" else f"{summary.sd:.2g}"
     return f"{metric.write(summary.mean)} (sd {sd}, {seeds})"
 
 
-def interval(difference: Summary, confidence: float = LEVEL, unit: str = "points") -> str:
+def interval(
+    difference: Summary, confidence: float = LEVEL, metric: Metric = METRICS["accuracy"]
+) -> str:
     """Write a mean difference with its interval.
 
     Example:
@@ -280,10 +337,10 @@ def interval(difference: Summary, confidence: float = LEVEL, unit: str = "points
         >>> interval(Summary(n=2, mean=-0.002, sd=0.1, low=None, high=None))
         '-0.20 points, no interval from 2 seeds'
     """
-    text = f"{points(difference.mean)} {unit}"
+    text = f"{metric.difference(difference.mean)} {metric.unit}"
     if difference.low is None:
         return f"{text}, no interval from {difference.n} seed{'s' * (difference.n != 1)}"
-    ends = f"[{points(difference.low)}, {points(difference.high)}]"
+    ends = f"[{metric.difference(difference.low)}, {metric.difference(difference.high)}]"
     return f"{text}, {percentage(confidence)} CI {ends}"
 
 
@@ -322,7 +379,7 @@ def _sentence_unlearned(verdict: Verdict) -> str:
     return (
         f"{UNLEARNED}: {label(verdict.baseline, heads)} has {metric.title} "
         f"{_quality(metric, verdict.qualities[heads])}, {floor.name} has "
-        f"{metric.write(floor.value)}, difference {interval(floor.above, unit=metric.unit)}; what "
+        f"{metric.write(floor.value)}, difference {interval(floor.above, metric=metric)}; what "
         "is compared here is noise."
     )
 

@@ -29,6 +29,7 @@ from suffice.measure.metrics import METRICS
 from suffice.measure.plan import Plan, describe_for_others
 from suffice.measure.processes import first, together
 from suffice.measure.results import Cell, cell_path, write_cell
+from suffice.measure.tuning import at_rate
 from suffice.models import folder as model_folder
 from suffice.text import Words
 from suffice.train import (
@@ -229,6 +230,8 @@ def train_cell(
     folder: Path,
     group: Processes,
     progress: Progress,
+    *,
+    rate: float | None = None,
 ) -> Cell:
     """Train one (mechanism, heads, seed) or resume it, and write it when it is finished.
 
@@ -242,9 +245,10 @@ def train_cell(
         folder: of the comparison.
         group: the processes that share the batches.
         progress: called at each step.
+        rate: the learning rate; None = the recipe's.
     """
     mechanism, num_heads, seed = key
-    recipe, place = plan.recipe, CellFiles(folder, cell_path(folder, *key).stem)
+    recipe, place = at_rate(plan.recipe, rate), CellFiles(folder, cell_path(folder, *key).stem)
     together(group, place.make)
     resume = group.any(group.is_main and place.checkpoint.exists())
     progress.cell(f"{mechanism} heads {num_heads} seed {seed}")

@@ -17,7 +17,7 @@ import numpy as np
 from suffice.errors import ConfigError, unknown
 from suffice.measure.answers import Answers, blind
 from suffice.measure.crossed import EXACT, Estimate, estimate
-from suffice.measure.metrics import Metric, metric_of, value_in
+from suffice.measure.metrics import Metric, metric_of, own_metric, value_in
 from suffice.measure.results import Results, check_margin
 from suffice.measure.sequential import HOPELESS, level
 from suffice.measure.statistics import Pairing, Summary, holm, pair
@@ -189,8 +189,12 @@ def judge(
         ConfigError: if the margin, the cost or the metric is not legal, the baseline was not
             trained, or the latency decides and one was not measured.
     """
+    if metric is None and results.better is not None:
+        measured = own_metric(results.metric, results.better, relative=results.relative)
+    else:
+        measured = metric_of(results.metric if metric is None else metric)
     margin = results.margin if margin is None else margin
-    check_margin(margin)
+    check_margin(margin, own_unit=measured.kind == "value")
     if cost not in COSTS:
         raise unknown("cost", cost, COSTS)
     names = dict.fromkeys(cell.mechanism for cell in results.cells)
@@ -199,7 +203,7 @@ def judge(
             f"the baseline {results.baseline!r} was not trained; "
             f"trained: {', '.join(names) or 'none'}."
         )
-    scores = Scores(results, metric_of(results.metric if metric is None else metric))
+    scores = Scores(results, measured)
     others = [key for key in results.pairs() if key[0] != results.baseline]
     compared = tuple(_compare(results, scores, *key, cost) for key in others)
     comparisons = _claim(_decide(compared, margin, results), results)

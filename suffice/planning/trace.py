@@ -276,19 +276,19 @@ def _traced(
     checkpointing: bool,
     accumulate: int,
 ) -> Trace:
-    adamw = optimiser.build(model, workload.rates)
+    stepping = optimiser.build(model, workload.rates)
     trainable = [p for p in model.parameters() if p.requires_grad]
     for parameter in trainable:
         parameter.grad = torch.zeros_like(parameter)
-    adamw.step()  # creates its state
-    moments = [t for state in adamw.state.values() for t in state.values()]
+    stepping.step()  # creates its state
+    moments = [t for state in stepping.state.values() for t in state.values()]
     gradients = [p.grad for p in trainable]
     existing = [*model.parameters(), *moments, *gradients, *model.buffers()]
     recorder = Recorder(map(sharded.local, existing))
     sizes = [_bytes(tensors) for tensors in (model.parameters(), gradients, moments)]
     del existing, gradients
     if accumulate == 1:
-        adamw.zero_grad(set_to_none=True)
+        stepping.zero_grad(set_to_none=True)
     with recorder.recording(), gradient_checkpointing(model, checkpointing):
         micro = None
         if accumulate > 1 and sharded.is_sharded(model):
@@ -299,7 +299,7 @@ def _traced(
         last = recorder.take()
         if workload.clip is not None:
             nn.utils.clip_grad_norm_(trainable, workload.clip)
-        adamw.step()
+        stepping.step()
     return Trace(
         parameter_count=parameter_count,
         parameters=sizes[0],

@@ -17,7 +17,7 @@ from suffice.spec import AttentionSpec
 from suffice.train.evaluate import ModelInputs, cross_entropy, flatten_answers
 from suffice.train.language.loss import Batch, summed_loss
 from suffice.train.language.settings import LMTraining
-from suffice.train.optimiser import AdamWSettings
+from suffice.train.optimiser import OptimiserSettings
 from suffice.train.settings import Training
 
 # of tokenizers whose size the recipe does not say; characters are those of Tiny Shakespeare
@@ -54,7 +54,7 @@ class Workload:
     specs: tuple[AttentionSpec, ...]
     build: Callable[[], nn.Module]
     loss: Callable[[nn.Module, int], Tensor]
-    rates: AdamWSettings
+    rates: OptimiserSettings
     clip: float | None
     rows: int
     tokens: int

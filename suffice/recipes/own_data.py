@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import re
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -149,8 +150,10 @@ def with_settings(recipe: Recipe, values: Mapping[str, Any]) -> Recipe:
     values = {**values, **linked}
     values = {n: tuple(v) if isinstance(v, list) else v for n, v in values.items()}
     changed = {n: v for n, v in values.items() if n in options}
-    notes = [f"{name}={value}" for name, value in values.items() if name != "epochs"]
-    title = ", ".join([recipe.title, *(note for note in notes if note not in recipe.title)])
+    title = recipe.title
+    for name, value in values.items():
+        if name != "epochs":
+            title = _noted(title, name, value)
     return _titled(
         replace(
             recipe,
@@ -159,6 +162,16 @@ def with_settings(recipe: Recipe, values: Mapping[str, Any]) -> Recipe:
             training=replace(recipe.training, **{n: v for n, v in values.items() if n in training}),
             task_options=tuple({**dict(recipe.task_options), **changed}.items()),
         )
+    )
+
+
+def _noted(title: str, name: str, value: Any) -> str:
+    """Return a title with a setting, in the place of an earlier value of it."""
+    note, earlier = f"{name}={value}", re.compile(rf", {re.escape(name)}=[^,]*")
+    if note in title:
+        return title
+    return (
+        earlier.sub(lambda _: f", {note}", title) if earlier.search(title) else f"{title}, {note}"
     )
 
 

@@ -23,7 +23,7 @@ from suffice.measure.report.tables import (
     validation_floors,
 )
 from suffice.measure.results import Cell, Results, find_cells, read_cell, read_results
-from suffice.measure.sentence import margin_points, notes, sentence
+from suffice.measure.sentence import notes, sentence
 from suffice.measure.statistics import summarise
 from suffice.measure.verdict import COSTS, Verdict, judge
 from suffice.papers.printed import paper_rows
@@ -118,6 +118,9 @@ def _read_unfinished(folder: Path) -> Results:
         title=str(plan.recipe.get("title")),
         scale=str(plan.recipe.get("scale", "paper")),
         margin=plan.margin,
+        metric=plan.metric,
+        better=plan.better,
+        relative=plan.relative,
         baseline=plan.baseline,
         cells=cells,
         speeds=(),
@@ -167,15 +170,18 @@ def describe(results: Results, cost: str = "flops", margin: float | None = None)
         "scale": results.scale,
         "baseline": results.baseline,
         "margin": verdict.margin,
-        "margin_points": margin_points(verdict.margin),
+        "margin_text": f"{verdict.metric.margin(verdict.margin)} {verdict.metric.unit}",
+        "quality": {
+            "name": verdict.metric.axis,
+            "percent": verdict.metric.kind == "share",
+            "rising": verdict.metric.rising,
+        },
         "cost": cost,
         "costs": [cost for cost in COSTS if cost != "latency" or timed],
         "outcome": verdict.outcome,
         "sentence": sentence(verdict, results),
         "notes": notes(verdict, results),
         "tables": [_table(sheet) for sheet in tables(results, verdict, paper)],
-        "quality": verdict.metric.axis,
-        "is_share": verdict.metric.kind == "share",
         "points": _points(rows, verdict),
         "floors": [
             [name, verdict.metric.drawn(value)]

@@ -11,17 +11,17 @@ import torch
 from suffice.errors import ConfigError, unknown
 from suffice.records import check_fields
 from suffice.train.augment import AUGMENTATIONS
-from suffice.train.optimiser import SCHEDULES
+from suffice.train.optimiser import ADAMW, SCHEDULES, check_optimiser
 
 
 @dataclass(frozen=True, kw_only=True)
 class Training:
-    """The settings of AdamW, of its schedule and of when to stop.
+    """The settings of the optimiser, of its schedule and of when to stop.
 
     Args:
         epochs: passes over the training split, >= 1.
         batch_size: rows of a global batch, over all processes together, >= 1.
-        learning_rate: AdamW's rate after the warm-up, > 0.
+        learning_rate: the rate after the warm-up, > 0.
         weight_decay: decoupled decay of tensors with two or more dimensions; vectors and
             scalars (biases, norms) are never decayed.
         betas: AdamW's two decay rates, each in [0, 1).
@@ -33,6 +33,8 @@ class Training:
         enough: validation accuracy, at which training ends at the end of an epoch, above 0 and at
             most 1; None trains on.
         augment: a name in `suffice.train.augment.AUGMENTATIONS`, for images only.
+        optimiser: "adamw", or "muon" for the matrices inside the blocks and AdamW for the rest, see
+            `suffice.train.optimiser.build`.
 
     Raises:
         ConfigError: naming every value that is not legal.
@@ -55,6 +57,7 @@ class Training:
     patience: int | None = None
     enough: float | None = None
     augment: str | None = None
+    optimiser: str = ADAMW
 
     def __post_init__(self) -> None:
         check_fields(self)
@@ -62,6 +65,7 @@ class Training:
             raise unknown("schedule", self.schedule, SCHEDULES)
         if self.augment is not None and self.augment not in AUGMENTATIONS:
             raise unknown("augmentation", self.augment, AUGMENTATIONS)
+        check_optimiser(self.optimiser)
         wrong = out_of_range(
             self,
             counts=("epochs", "batch_size", "patience"),

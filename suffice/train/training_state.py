@@ -1,8 +1,8 @@
 """The state of a training, and the checkpoint file that holds it.
 
-A resumed run is the same run because the file has the weights, the best weights, AdamW's moments,
-the random state of dropout, the place in the run and the history. The order of the data is a
-pure function of the seed and the place, so it needs none of it.
+A resumed run is the same run because the file has the weights, the best weights, the moments of the
+optimiser, the random state of dropout, the place in the run and the history. The order of the data
+is a pure function of the seed and the place, so it needs none of it.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class TrainingState(ABC):
 
     identity: dict[str, Any]  # data, settings, seed and device, which a resumed run shares; JSON
     model: nn.Module  # without a wrapper
-    optimiser: torch.optim.AdamW
+    optimiser: optimiser.Optimiser
     best: dict[str, Tensor]  # copies of the weights with the lowest validation loss so far
     totals: Tensor  # float64 [2], sums of loss and count since the last record, of this process
     history: list[Any] = field(default_factory=list)  # records, each with a validation_loss
@@ -55,6 +55,8 @@ class TrainingState(ABC):
         """Return the state before the first step; `data` is JSON that identifies the data."""
         bare = checkpoint.bare(model)
         settings = {n: v for n, v in asdict(training).items() if n not in cls.RESUMED_FREELY}
+        if settings["optimiser"] == optimiser.ADAMW:  # a checkpoint of AdamW does not name it
+            del settings["optimiser"]
         return cls(
             identity={"seed": seed, "training": settings, "data": data, "device": device.type},
             model=bare,

@@ -54,7 +54,8 @@ def suffice(monkeypatch, capfd, tmp_path):
 def brief(monkeypatch):
     """Leave out the report's figures, which take most of the time."""
     monkeypatch.setattr(
-        "suffice.measure.report.write_report", lambda _, __, folder, *_args: folder / "report.html"
+        "suffice.measure.report.write_report",
+        lambda _, __, folder, *_args, **_options: folder / "report.html",
     )
 
 

@@ -6,6 +6,7 @@ import itertools
 import json
 import resource
 import shlex
+import shutil
 import struct
 import sys
 from pathlib import Path
@@ -88,6 +89,7 @@ def test_json_is_all_of_standard_output(suffice, whole, brief):
     assert result.exit_code == 0
     content = json.loads(result.stdout)
     verdict = content.pop("verdict")
+    assert {"row", "truth"} <= set(content.pop("disagreements")[0])
     assert Results.from_json(content, where="here") == read_results(whole / "results.json")
     assert verdict["sentence"].startswith("undecided: ")
     assert verdict["baseline"] == "standard"
@@ -349,6 +351,32 @@ def test_a_loss_that_is_not_finite_is_reported(suffice, monkeypatch, whole):
         "error: the training loss is nan in epoch 1; lower learning_rate.\n"
     )
     assert "Finished work is kept. Resume with:" in result.stderr
+
+
+# optimisers
+
+
+@pytest.mark.skipif(not hasattr(torch.optim, "Muon"), reason="torch has no Muon before 2.9")
+def test_two_optimisers_are_compared_side_by_side(suffice):
+    options = (*SHORT, "--optimiser", "adamw,muon", "--quiet")
+    result = suffice(*options, "--out", "run")
+    assert result.exit_code == 0, result.stderr
+    last = result.stdout.splitlines()[-1]
+    assert "with the optimiser" in last
+    cells = {}
+    for name in ("adamw", "muon"):
+        folder = Path(f"run-{name}")
+        assert last in (folder / "report.html").read_text().replace("&#39;", "'")
+        assert f"optimiser={name}" in read_results(folder / "results.json").title
+        cells[name] = timeless(folder)
+    assert cells["adamw"] != cells["muon"]
+    Path("run-muon/plan.json").unlink()
+    shutil.rmtree("run-muon/cells")
+    again = suffice("compare", "--optimiser", "adamw,muon", "--out", "run", "--resume", "--json")
+    assert timeless("run-muon") == cells["muon"], "its settings are those of its neighbour"
+    record = json.loads(again.stdout)
+    assert record["sentence"] == last
+    assert record["optimisers"]["muon"]["verdict"]["sentence"]
 
 
 # Ctrl-C outside of training

@@ -13,6 +13,7 @@ from suffice.cli.compare import (
     new_folder,
     parse_heads,
     parse_margin,
+    parse_optimisers,
 )
 from suffice.errors import ConfigError, DataError
 from suffice.grammar import split_list
@@ -248,3 +249,27 @@ def test_a_missing_run_is_reported(here):
         latest_folder(CompareOptions(task="imdb"))
     with pytest.raises(ConfigError, match="unknown task 'imbd'; did you mean 'imdb'"):
         latest_folder(CompareOptions(task="imbd"))
+
+
+@pytest.mark.parametrize("text", ["5", "lr", "lr:", "lr:five", "wd:5", "lr:-3"])
+def test_a_grid_that_is_none_is_refused_with_a_legal_one(text):
+    with pytest.raises(ConfigError, match="such as lr:5"):
+        CompareOptions(tune=text).plan()
+
+
+def test_tuning_is_part_of_the_plan():
+    assert CompareOptions(tune="lr:5").plan().tune == 5
+    assert CompareOptions().plan().tune is None
+
+
+@pytest.mark.parametrize("text", ["", "adamw,adamw", "sgd", "recipe,adamw"])
+def test_optimisers_that_are_none_are_refused(text):
+    with pytest.raises(ConfigError):
+        parse_optimisers(text)
+
+
+def test_another_optimiser_is_a_setting_of_the_recipe():
+    recipe = CompareOptions().under("adamw").plan().recipe
+    assert recipe.training.optimiser == "adamw"
+    assert recipe.title.endswith(", optimiser=adamw")
+    assert CompareOptions().under(None).plan() == CompareOptions().plan()

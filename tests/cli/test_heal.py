@@ -130,7 +130,7 @@ WRONG = {
     "same": (["--teacher", "cheap"], "so there is nothing to heal"),
     "tokens": (["--teacher", "other"], "the tokenizers of cheap and other differ; give the model"),
     "absent": (["--teacher", "none"], "none does not exist; give a folder of suffice"),
-    "torn": (["--teacher", "torn"], "torn holds NaN or infinity in"),
+    "torn": (["--teacher", "torn"], "in model.safetensors holds NaN or Inf"),
 }
 
 

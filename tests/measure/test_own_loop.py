@@ -14,6 +14,7 @@ from suffice.measure.answers import path_of, read_answers
 from suffice.measure.own_loop import AttentionMaker
 from suffice.measure.results import cell_path, read_results
 from suffice.presets import preset
+from suffice.studio.comparisons import describe
 
 
 def counted(scores=None):
@@ -145,3 +146,95 @@ def test_what_cannot_be_compared_is_refused(tmp_path):
         run(counted("good")[0], tmp_path / "c")
     with pytest.raises(ConfigError, match="made no layer by attention"):
         run(lambda _attention, _seed: 0.5, tmp_path / "d")
+
+
+def losing(values):
+    """Return a training that scores what is given for each mechanism, plus a little by seed."""
+
+    def train(attention, seed):
+        """A loss of mine"""
+        layer = attention(16, 2, causal=True)
+        layer(torch.zeros(1, 8, 16))
+        return values[attention.name] + 0.001 * seed * (1 + len(attention.name) % 2)
+
+    return train
+
+
+@pytest.mark.parametrize(
+    ("metric", "options", "values", "outcome"),
+    [
+        ("loss", {"margin": 0.05}, (1.50, 1.52), "suffices"),
+        ("loss", {"margin": 0.01}, (1.50, 1.52), "baseline"),
+        ("loss", {"margin": 0.01}, (1.50, 1.30), "suffices"),
+        ("perplexity", {"margin": 0.02}, (20.0, 20.2), "suffices"),
+        ("perplexity", {"margin": 0.005}, (20.0, 20.2), "baseline"),
+        ("rmse", {"better": "lower", "margin": 3.0}, (100.0, 102.0), "suffices"),
+        ("rmse", {"better": "lower", "margin": 0.01, "relative": True}, (100.0, 102.0), "baseline"),
+        ("reward", {"better": "higher", "margin": 3.0}, (100.0, 102.0), "suffices"),
+        ("reward", {"better": "higher", "margin": 3.0}, (-100.0, -104.0), "baseline"),
+    ],
+)
+def test_a_metric_has_the_right_direction_and_unit(tmp_path, metric, options, values, outcome):
+    train = losing(dict(zip(("standard", "efficient"), values, strict=True)))
+    done = run(train, tmp_path, metric=metric, **options)
+    assert done.verdict.outcome == outcome
+    (comparison,) = done.verdict.comparisons
+    is_better = (values[1] > values[0]) == (options.get("better") == "higher")
+    assert (comparison.difference.mean > 0) == is_better
+    assert f"test {metric}" in str(done)
+    assert read_results(tmp_path / "results.json") == done.results
+    shown = describe(done.results)
+    assert shown["outcome"] == outcome
+    means = {point["mechanism"]: point["mean"] for point in shown["points"]}
+    assert means == pytest.approx(dict(zip(means, values, strict=True)), rel=0.01)
+    (best,) = (
+        line["cells"][0]
+        for sheet in shown["tables"]
+        if sheet["title"] == "Further scores, test"
+        for line in sheet["lines"]
+        if "(1)" in line["cells"][2]
+    )
+    assert best == ("efficient" if is_better else "standard")
+    assert metric in done.page.read_text()
+
+
+def test_rows_of_a_metric_that_is_any_number_are_kept_and_counted(tmp_path):
+    rng = np.random.default_rng(0)
+    errors = rng.uniform(10, 12, size=200)
+
+    def train(attention, seed):
+        attention(16, 2)(torch.zeros(1, 8, 16))
+        noise = np.random.default_rng(seed).normal(scale=0.01, size=200)
+        return errors + noise + (0.02 if attention.name == "efficient" else 0.0)
+
+    for relative, margin in ((False, 0.1), (True, 0.01)):
+        options = {"metric": "error", "better": "lower", "relative": relative, "margin": margin}
+        done = run(train, tmp_path / str(relative), **options)
+        (comparison,) = done.verdict.comparisons
+        assert (done.verdict.outcome, comparison.rows) == ("suffices", 200)
+        expected = -0.02 / errors.mean() if relative else -0.02
+        assert comparison.difference.mean == pytest.approx(expected, rel=0.1)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"better": "more"}, "lower"),
+        ({"metric": "rmse", "relative": True}, "better="),
+        ({"metric": "loss", "margin": -1.0}, "margin=-1"),
+        ({"metric": "perplexity", "margin": 2.0}, "margin=2"),
+        ({"metric": "rmse"}, 'better="lower"'),
+        ({"metric": "rmse", "better": "lower", "relative": True}, "above 0"),
+    ],
+)
+def test_a_metric_that_cannot_be_judged_is_refused(tmp_path, options, message):
+    train, _ = counted(-3.0 if options.get("relative") else 3.0)
+    with pytest.raises(ConfigError, match=message):
+        run(train, tmp_path, **options)
+
+
+def test_another_direction_is_another_comparison(tmp_path):
+    train = losing({"standard": 0.5, "efficient": 0.4})
+    run(train, tmp_path, metric="error", better="lower")
+    with pytest.raises(ConfigError, match="better differs"):
+        run(train, tmp_path, metric="error", better="higher")

@@ -352,11 +352,13 @@ def test_figures_follow_the_metric():
     results = from_accuracies({"standard": BASE, "b": BASE})
     by_loss, by_perplexity = (judge(results, metric=m) for m in ("log-loss", "perplexity"))
     panel = tradeoff(results, by_loss).axes[0]
-    assert panel.get_ylabel() == "test loss, nats"
+    assert panel.get_ylabel() == "test loss, nats, lower is better"
     band = panel.patches[0].get_bbox()
     top = -by_loss.qualities[1].mean
     assert sorted((band.y0, band.y1)) == pytest.approx([top, top + 0.01])
-    assert tradeoff(results, by_perplexity).axes[0].get_ylabel() == "test perplexity"
+    assert (
+        tradeoff(results, by_perplexity).axes[0].get_ylabel() == "test perplexity, lower is better"
+    )
     curve = learning_curves(results, by_perplexity.metric).axes[0]
     loss = np.mean([cell.epochs[0]["validation_loss"] for cell in results.select("b", 1)])
     assert curve.get_ylabel() == "validation perplexity"

@@ -1,11 +1,12 @@
 from __future__ import annotations
 
 import json
+from types import SimpleNamespace
 
 import pytest
 
 from suffice.measure.results import Speed
-from suffice.measure.sentence import decision, notes, sentence, verdict_record
+from suffice.measure.sentence import decision, notes, sentence, under_optimisers, verdict_record
 from suffice.measure.verdict import judge
 
 from .synthetic import from_accuracies, make_cell, make_results
@@ -201,3 +202,25 @@ def test_the_record_is_json_with_sentence_and_notes():
     assert record["outcome"] == "suffices"
     assert record["comparisons"][0]["difference"]["n"] == 5
     assert record["qualities"]["1"]["mean"] == pytest.approx(0.97, abs=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("outcomes", "beginning"),
+    [
+        (("suffices", "suffices"), "The verdict does not change with the optimiser"),
+        (("suffices", "baseline"), "The verdict changes with the optimiser"),
+        (("suffices", "undecided"), "Whether the verdict changes with the optimiser is open"),
+        (("undecided", "undecided"), "Whether the verdict changes with the optimiser is open"),
+    ],
+)
+def test_what_an_optimiser_changes_is_said_no_surer_than_it_is(outcomes, beginning):
+    winner = SimpleNamespace(mechanism="efficient", num_heads=4)
+    verdicts = {
+        name: SimpleNamespace(
+            outcome=outcome, winner=None if outcome == "baseline" else winner, baseline="standard"
+        )
+        for name, outcome in zip(("adamw", "muon"), outcomes, strict=True)
+    }
+    text = under_optimisers(verdicts)
+    assert text.startswith(beginning)
+    assert "under adamw, efficient (4 heads) suffices" in text or outcomes[0] == "undecided"

@@ -71,6 +71,7 @@ def test_a_composition_is_typed(calculator):
     page.fill("#model-window", "1024")
     page.fill("#model-full_every", "4")
     page.fill("#model-name", "mine")
+    page.locator("#calculator-table tr", has_text="mine").wait_for()
     page.locator("#calculator-table tr", has_text="× 24 window").wait_for()
     cells = rows(page)["mine"]
     sizes = {"num_kv_heads": 8, "window": 1024, "full_every": 4}

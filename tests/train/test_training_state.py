@@ -9,6 +9,7 @@ from suffice import checkpoint
 from suffice.errors import CheckpointError
 from suffice.train import Training, training_state
 from suffice.train.loop import EpochState
+from suffice.train.optimiser import build
 from suffice.train.training_state import differences, random_states, set_random_states
 
 from .cases import Tiny, images, weights
@@ -79,6 +80,7 @@ def test_another_model_is_refused_by_its_tensors(path):
     training_state.write(path, begin())
     state = begin()
     state.model.head = torch.nn.Linear(12, 7)
+    state.optimiser = build(state.model, TRAINING)
     with pytest.raises(
         CheckpointError, match=r"'model/head\.weight' has shape \[6, 12\], expected"
     ):

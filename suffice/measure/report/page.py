@@ -16,7 +16,7 @@ from suffice.measure.report.canvas import colours_by_theme, svg
 from suffice.measure.report.plots import FIGURES, draw_figures, save_figures
 from suffice.measure.report.tables import PaperRows, seconds, size, tables
 from suffice.measure.results import Results
-from suffice.measure.sentence import margin_points, notes, sentence
+from suffice.measure.sentence import notes, sentence
 from suffice.measure.verdict import ALPHA, Verdict
 from suffice.measure.winner import Snippet, snippets
 
@@ -25,7 +25,12 @@ if TYPE_CHECKING:
 
 
 def write_report(
-    results: Results, verdict: Verdict, folder: Path, paper: PaperRows | None = None
+    results: Results,
+    verdict: Verdict,
+    folder: Path,
+    paper: PaperRows | None = None,
+    *,
+    also: Sequence[str] = (),
 ) -> Path:
     """Write report.html, and the same figures beside it as PNG; return the page's file.
 
@@ -34,6 +39,7 @@ def write_report(
         verdict: what `judge` returned.
         folder: where to; made if it is missing.
         paper: the paper's rows, shown below ours.
+        also: sentences from beyond this comparison, behind its verdict.
 
     Raises:
         DataError: if a file cannot be written.
@@ -42,8 +48,10 @@ def write_report(
     save_figures(figures, folder)
     path = folder / "report.html"
     rows = read_disagreements(folder)
-    text = page(results, verdict, figures, paper, usage=snippets(folder), disagreements=rows)
-    write_atomic(path, text)
+    content = page(
+        results, verdict, figures, paper, usage=snippets(folder), disagreements=rows, also=also
+    )
+    write_atomic(path, content)
     return path
 
 
@@ -55,6 +63,7 @@ def page(
     *,
     usage: Sequence[Snippet] = (),
     disagreements: Sequence[Disagreement] = (),
+    also: Sequence[str] = (),
 ) -> str:
     """Return the whole report as HTML.
 
@@ -65,6 +74,7 @@ def page(
         paper: the paper's rows, shown below ours.
         usage: lines that use the best model; none where it was not kept.
         disagreements: test rows on which mechanisms disagree.
+        also: sentences from beyond this comparison, behind its verdict.
     """
     from jinja2 import Environment, PackageLoader
 
@@ -78,13 +88,13 @@ def page(
         verdict=verdict,
         title=_title(results),
         sentence=sentence(verdict, results),
-        notes=notes(verdict, results),
+        notes=[*also, *notes(verdict, results)],
         usage=usage,
         disagreements=disagreements,
         data=[] if results.data is None else data_facts(results.data),
         figures=[_figure(name, figure) for name, figure in figures.items()],
         tables=tables(results, verdict, paper),
-        margin=margin_points(verdict.margin),
+        margin=verdict.metric.margin(verdict.margin),
         alpha=ALPHA,
         origin=_origin(results),
         css=resources.files("suffice.measure.report").joinpath("page.css").read_text("utf-8"),

@@ -32,7 +32,7 @@ from suffice.measure.report.tables import (
     validation_floors,
 )
 from suffice.measure.results import Cell, Results
-from suffice.measure.sentence import count_heads, label, margin_points
+from suffice.measure.sentence import count_heads, label
 from suffice.measure.statistics import Summary, summarise
 from suffice.measure.verdict import MIN_SEEDS, Comparison, Verdict
 
@@ -270,10 +270,10 @@ def difference_plot(results: Results, verdict: Verdict) -> Figure:
     with style():
         figure, ((axes,),) = blank(1, 1, width=WIDTH, height=1.4 + 0.4 * max(1, len(shown)))
         for place, comparison in enumerate(shown):
-            _interval(axes, place, comparison, styles[comparison.mechanism])
-        margin = 100 * verdict.margin
+            _interval(axes, place, comparison, styles[comparison.mechanism], verdict.metric.scale)
+        margin = verdict.metric.scale * verdict.margin
         low, high = axes.get_xlim()
-        low, high = min(low, -1.25 * margin), max(high, 0.4 * margin, 0.1)
+        low, high = min(low, -1.25 * margin), max(high, 0.4 * margin, 0.001 * verdict.metric.scale)
         axes.axvspan(-margin, high, color=BAND[0], linewidth=0, zorder=0.5)
         axes.axvline(-margin, color=FAINT[0], linewidth=1.2, linestyle=(0, (4, 2)))
         axes.axvline(0, color=FAINT[0], linewidth=1.0)
@@ -289,7 +289,7 @@ def difference_plot(results: Results, verdict: Verdict) -> Figure:
         axes.set_ylim(len(shown) - 0.4, -0.6)
         axes.set_xlabel(
             f"{verdict.metric.title}:\ndifference to {verdict.baseline}, {verdict.metric.unit}\n"
-            f"(right is better; dashed: margin, -{margin_points(verdict.margin)})"
+            f"(right is better; dashed: margin, -{verdict.metric.margin(verdict.margin)})"
         )
     return figure
 
@@ -301,7 +301,7 @@ def _floors_below(axes: Axes, shown: list[Comparison], results: Results, verdict
     far = {}
     for heads, base in verdict.qualities.items():
         places = [place for place, c in enumerate(shown) if c.num_heads == heads]
-        gaps = {name: 100 * (value - base.mean) for name, value in floors.items()}
+        gaps = {name: verdict.metric.scale * (value - base.mean) for name, value in floors.items()}
         near = _near(gaps, low, high) if places else {}
         for name, gap in near.items():
             ends = (min(places) - 0.45, max(places) + 0.45)
@@ -331,14 +331,16 @@ def _floors_below(axes: Axes, shown: list[Comparison], results: Results, verdict
         )
 
 
-def _interval(axes: Axes, place: int, comparison: Comparison, line_style: LineStyle) -> None:
+def _interval(
+    axes: Axes, place: int, comparison: Comparison, line_style: LineStyle, scale: float
+) -> None:
     difference = comparison.difference
-    half = 0.0 if difference.low is None else 100 * (difference.high - difference.mean)
+    half = 0.0 if difference.low is None else scale * (difference.high - difference.mean)
     if difference.low is None and difference.n > 1:
-        each = [100 * value for value in comparison.pairing.differences]
+        each = [scale * value for value in comparison.pairing.differences]
         axes.plot(each, [place] * len(each), color=line_style.colour, marker="|", linestyle="none")
     axes.errorbar(
-        100 * difference.mean,
+        scale * difference.mean,
         place,
         xerr=half,
         color=line_style.colour,
@@ -487,11 +489,11 @@ AXES = {
 
 
 def tradeoff(results: Results, verdict: Verdict) -> Figure:
-    """Draw the metric over cost, one column per number of heads.
+    """Draw the verdict's metric over cost, one column per number of heads.
 
-    The band reaches from the baseline's mean down by the margin. The bars are the 95% intervals
-    of each mean by itself; the verdict rests on paired differences, whose intervals are narrower
-    when seeds move together.
+    The band reaches from the baseline's mean by the margin to the worse side. The bars are the
+    95% intervals of each mean by itself; the verdict rests on paired differences, whose intervals
+    are narrower when seeds move together.
     """
     if verdict.by not in AXES:
         raise unknown("cost", verdict.by, AXES)
@@ -613,9 +615,9 @@ FIGURES = {
     "tradeoff": Plot(
         title="Cost against quality",
         caption="Mean over seeds of what the verdict is about; the bars are 95% intervals of each "
-        "mean by itself. The line is the baseline, the band beside it the margin; dotted: what "
-        "learning nothing scores. Points of equal cost stand side by side. The verdict rests on "
-        "the paired differences above, not on whether bars reach the band.",
+        "mean by itself. The line is the baseline, the band on its worse side the margin; dotted: "
+        "what learning nothing scores. Points of equal cost stand side by side. The verdict rests "
+        "on the paired differences above, not on whether bars reach the band.",
         draw=tradeoff,
     ),
     "curves": Plot(

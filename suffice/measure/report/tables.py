@@ -12,7 +12,7 @@ from rich.text import Text
 
 from suffice.measure.answers import Answers
 from suffice.measure.disagreements import answers_by_pair, gaps
-from suffice.measure.effort import effort_of, energy_note, joules
+from suffice.measure.effort import effort_of, effort_ratio, energy_note, joules, mean_cost
 from suffice.measure.metrics import METRICS, Metric, calibration_error, confusion
 from suffice.measure.report.sheet import (
     DIM,
@@ -24,19 +24,17 @@ from suffice.measure.report.sheet import (
     rich_table,
     sheet_of,
 )
-from suffice.measure.results import Cell, Results
+from suffice.measure.results import Cell, Results, Tuned
 from suffice.measure.sentence import (
     decision,
     label,
-    margin_points,
     notes,
     percentage,
-    points,
     sentence,
 )
 from suffice.measure.statistics import Summary, summarise
 from suffice.measure.timing import Times, ratio, ratios, summarise_times
-from suffice.measure.verdict import ALPHA, MIN_SEEDS, Comparison, Scores, Verdict
+from suffice.measure.verdict import ALPHA, Comparison, Scores, Verdict
 from suffice.recipes import SMALL
 
 PaperRows = Mapping[tuple[str, int], Any]
@@ -160,7 +158,7 @@ class Row:
         train_accuracy: over seeds, as the following ones.
         train_loss: of the scored weights.
         train_top5: None with 5 classes or fewer.
-        test_accuracy: with an interval of seeds and rows.
+        test_accuracy: with an interval of seeds and rows; None where there is none.
         quality: likewise, the metric of the verdict, oriented so that more is better.
         each: test accuracy of every seed.
         test_loss: on the test split.
@@ -186,7 +184,7 @@ class Row:
     train_accuracy: Summary
     train_loss: Summary
     train_top5: Summary | None
-    test_accuracy: Summary
+    test_accuracy: Summary | None
     quality: Summary
     each: tuple[float, ...]
     test_loss: Summary
@@ -204,23 +202,23 @@ class Row:
 
 def build_rows(results: Results, verdict: Verdict, paper: PaperRows | None = None) -> list[Row]:
     """Build every row, grouped by heads in rising order, ranked within each group."""
-    scores = Scores(results, METRICS["accuracy"]), Scores(results, verdict.metric)
+    known = all(cell.test_accuracy is not None for cell in results.cells)
+    scores = Scores(results, METRICS["accuracy"]) if known else None
     rows = [_row(results, verdict, scores, paper or {}, *key) for key in results.pairs()]
     rows.sort(key=lambda row: row.num_heads)
     for heads in {row.num_heads for row in rows}:
-        _rank([row for row in rows if row.num_heads == heads])
+        _rank([row for row in rows if row.num_heads == heads], verdict.metric)
     return rows
 
 
 def _row(
     results: Results,
     verdict: Verdict,
-    scores: tuple[Scores, Scores],
+    scores: Scores | None,
     paper: PaperRows,
     name: str,
     heads: int,
 ) -> Row:
-    accuracy, quality = (of_metric.summary(name, heads) for of_metric in scores)
     cells = results.select(name, heads)
     speed = results.speed(name, heads)
     baseline = results.speed(results.baseline, heads)
@@ -238,8 +236,8 @@ def _row(
         train_accuracy=_over(cells, "train_accuracy"),
         train_loss=_over(cells, "train_loss"),
         train_top5=_over(cells, "train_top5"),
-        test_accuracy=accuracy,
-        quality=quality,
+        test_accuracy=None if scores is None else scores.summary(name, heads),
+        quality=_quality(verdict, name, heads),
         each=tuple(cell.test_accuracy for cell in cells),
         test_loss=_over(cells, "test_loss"),
         test_top5=_over(cells, "test_top5"),
@@ -254,6 +252,11 @@ def _row(
         paper=paper.get((name, heads)),
         scores={n: summarise([cell.scores[n] for cell in cells]) for n in score_names},
     )
+
+
+def _quality(verdict: Verdict, name: str, heads: int) -> Summary:
+    comparison = verdict.find(name, heads)
+    return verdict.qualities[heads] if comparison is None else comparison.quality
 
 
 def _over(cells: list[Cell], name: str) -> Summary | None:
@@ -275,14 +278,15 @@ FALLING = ("perplexity",)  # scores that are better the lower they are
 FRACTIONS = ("balanced_accuracy",)  # scores that are written in percent
 
 
-def _rank(rows: list[Row]) -> None:
+def _rank(rows: list[Row], metric: Metric) -> None:
     measured = {name: [getattr(row, name) for row in rows] for name in RANKED}
     scores = dict.fromkeys(name for row in rows for name in row.scores)
     measured |= {name: [row.scores.get(name) for row in rows] for name in scores}
+    falling = FALLING if metric.rising else (*FALLING, metric.name)
     for name, values in measured.items():
         if None in values:
             continue
-        plain = (percent if name in FRACTIONS else "{:.2f}".format, name not in FALLING)
+        plain = (percent if name in FRACTIONS else "{:.2f}".format, name not in falling)
         write, rising = RANKED.get(name, plain)
         numbers = {place: _center(value) for place, value in enumerate(values)}
         for place, rank in ranks(numbers, write, rising=rising).items():
@@ -308,15 +312,17 @@ def tables(
         brief: for 80 columns: leave out what is told of single classes and rows.
     """
     rows = build_rows(results, verdict, paper)
+    told = all(row.test_accuracy is not None for row in rows)  # own loops may have another metric
     counted = "" if results.answers == 1.0 else " of answers"
     of_answers = answer_tables(results, verdict)[: 1 if brief else None]
     sheets = [
-        with_floors(quality_table(rows, "test", counted=counted), results),
+        *([with_floors(quality_table(rows, "test", counted=counted), results)] if told else []),
         *([] if of_answers and _told(rows) else [scores_table(rows)]),
         *of_answers,
         difference_table(results, verdict, rows, brief=brief),
         cost_table(rows),
-        effort_table(results),
+        effort_table(results, verdict, brief=brief),
+        *([tuning_table(results)] if results.tuned else []),
         quality_table(rows, "train", counted=counted),
     ]
     if all(row.train_accuracy is None for row in rows):  # somebody's own loop does not tell it
@@ -482,6 +488,22 @@ def most_frequent(results: Results) -> str:
     return f'always "{results.data.majority_class}"' if known else "most frequent class"
 
 
+def figure(summary: Summary) -> str:
+    """Write a mean and its sd with two decimals, below 1 with three digits.
+
+    Example:
+        >>> figure(Summary(n=3, mean=31.5, sd=0.25, low=31.0, high=32.0))
+        '31.50 ± 0.25'
+        >>> figure(Summary(n=3, mean=0.0315, sd=0.00025, low=0.031, high=0.032))
+        '0.0315 ± 0.00025'
+    """
+    small = abs(summary.mean) < 1.0
+    mean = f"{summary.mean:.3g}" if small else f"{summary.mean:.2f}"
+    if summary.sd is None:
+        return mean
+    return f"{mean} ± " + (f"{summary.sd:.2g}" if small else f"{summary.sd:.2f}")
+
+
 def scores_table(rows: list[Row]) -> Sheet:
     """Return every further score of the test split; no lines where the task has none."""
     names = list(dict.fromkeys(name for row in rows for name in row.scores))
@@ -494,8 +516,7 @@ def scores_table(rows: list[Row]) -> Sheet:
             summary = row.scores.get(name)
             if summary is None:
                 return "-"
-            sd = "" if summary.sd is None else f" ± {summary.sd:.2f}"
-            text = spread(summary) if name in FRACTIONS else f"{summary.mean:.2f}{sd}"
+            text = spread(summary) if name in FRACTIONS else figure(summary)
             return ranked(row, name, text)
 
         def paper(row: Row) -> str:
@@ -532,14 +553,14 @@ def difference_table(
 
     def mean(row: Row) -> str:
         difference = row.comparison.difference
-        return "-" if difference is None else points(difference.mean)
+        return "-" if difference is None else metric.difference(difference.mean)
 
     def ends(row: Row) -> str:
         difference = row.comparison.difference
         if difference is None or difference.low is None:
             return "-"
         level = "" if one or brief else f" ({percentage(row.comparison.confidence)})"
-        return f"[{points(difference.low)}, {points(difference.high)}]{level}"
+        return f"[{metric.difference(difference.low)}, {metric.difference(difference.high)}]{level}"
 
     def p_value(row: Row) -> str:
         return "-" if row.comparison.p_value is None else f"{row.comparison.p_value:.2g}"
@@ -561,8 +582,8 @@ def difference_table(
         ),
         [row for row in rows if row.comparison is not None],
         group=lambda row: row.num_heads,
-        caption=f"Paired by seed; more is better. The interval covers {covered}. Suffices: all of "
-        f"it lies above -{margin_points(verdict.margin)} {metric.unit}. Better or worse: "
+        caption=f"Paired by seed; plus is better. The interval covers {covered}. Suffices: all of "
+        f"it lies above -{metric.margin(verdict.margin)} {metric.unit}. Better or worse: "
         f"Holm-corrected p < {ALPHA}." + (_levels(rows) if brief and not one else ""),
     )
 
@@ -718,50 +739,104 @@ def _disagreement_table(by_pair: dict[tuple[str, int], list[Answers]], baseline:
     )
 
 
-def effort_table(results: Results) -> Sheet:
-    """Return what training takes until it is as good as the baseline."""
+def effort_table(results: Results, verdict: Verdict, *, brief: bool = False) -> Sheet:
+    """Return quality at equal epochs, and what training takes until the loss is the baseline's.
+
+    Args:
+        results: the comparison.
+        verdict: what `judge` returned.
+        brief: for 80 columns: without the quality, and without intervals of ratios.
+    """
     pairs = sorted(results.pairs(), key=lambda key: key[1])
     pairs = [pair for pair in pairs if all(cell.epochs for cell in results.select(*pair))]
     efforts = {pair: effort_of(results, *pair) for pair in pairs}
 
-    def over(
-        values: Sequence[float | None], write: Callable[[float], str], *, ends: bool = False
-    ) -> str:
-        known = [value for value in values if value is not None]
-        if not known:
-            return "-"
-        summary = summarise(known)
-        text = write(summary.mean)
-        if len(known) >= MIN_SEEDS and ends:
-            text += f" [{write(max(0.0, summary.low))}, {write(summary.high)}]"
-        return text
+    def over(values: Sequence[float | None], write: Callable[[float], str]) -> str:
+        summary = mean_cost(values)
+        if summary is None:
+            return "not reached"
+        part = f" ({summary.n} of {len(values)})" if summary.n < len(values) else ""
+        return _with_ends(summary, write) + part
 
-    def reached(pair: tuple[str, int]) -> str:
-        known = [value for value in efforts[pair].epochs if value is not None]
-        return f"{len(known)} of {len(efforts[pair].epochs)}"
+    def relative(pair: tuple[str, int], measure: str, write: Callable[[float], str]) -> str:
+        """Write the mean of the baseline, and of others the ratio to it."""
+        if pair[0] == results.baseline:
+            summary = mean_cost(getattr(efforts[pair], measure))
+            return "-" if summary is None else write(summary.mean)
+        ratio = effort_ratio(results, *pair, measure)
+        if ratio is None:
+            return "-"
+        return f"{ratio.mean:.2f}x" if brief else _with_ends(ratio, "{:.2f}".format, unit="x")
+
+    def equal_epochs(pair: tuple[str, int]) -> str:
+        comparison = verdict.find(*pair)
+        if comparison is None or comparison.difference is None:
+            return ""
+        return _with_ends(comparison.difference, verdict.metric.difference)
 
     return sheet_of(
         "Cost to the baseline's loss",
         (
             *PAIR_NAMES,
-            Column(title="reached", cell=reached),
-            Column(
-                title="epochs", cell=lambda p: over(efforts[p].epochs, "{:.1f}".format, ends=True)
-            ),
-            Column(title="time", cell=lambda p: over(efforts[p].seconds, seconds)),
-            Column(title="attention FLOPs", cell=lambda p: over(efforts[p].flops, scaled)),
+            *([] if brief else [Column(title="at equal epochs", cell=equal_epochs)]),
+            Column(title="epochs", cell=lambda p: over(efforts[p].epochs, "{:.1f}".format)),
+            Column(title="time", cell=lambda p: relative(p, "seconds", seconds)),
+            Column(title="attention FLOPs", cell=lambda p: relative(p, "flops", scaled)),
             *(
-                [Column(title="energy", cell=lambda p: over(efforts[p].joules, joules))]
+                [Column(title="energy", cell=lambda p: relative(p, "joules", joules))]
                 if any(cell.joules is not None for cell in results.cells)
                 else []
             ),
         ),
         pairs,
         group=lambda pair: pair[1],
-        caption="Training until the validation loss is that of the baseline's scored weights, seed "
-        "by seed, between epochs by a straight line; means over the seeds that reached it, with a "
-        "95% CI from 3 on. FLOPs: three forwards of the attention layers for each sample. "
-        + energy_note(results),
+        caption=(
+            ""
+            if brief
+            else f"At equal epochs: {verdict.metric.title} against the "
+            f"baseline's, {verdict.metric.unit}, as above. "
+        )
+        + "Costs: training until the validation loss is that of the baseline's scored weights, "
+        "seed by seed, between epochs by a straight line; time and FLOPs as multiples of the "
+        "baseline's. 95% CI over seeds, from 3 on, where all reach it. FLOPs: three forwards of "
+        "the attention layers for each sample. " + energy_note(results),
+    )
+
+
+def _with_ends(summary: Summary, write: Callable[[float], str], *, unit: str = "") -> str:
+    """Write a mean with the ends of its interval, if it has one."""
+    text = f"{write(summary.mean)}{unit}"
+    if summary.low is None:
+        return text
+    return f"{text} [{write(summary.low)}, {write(summary.high)}]"
+
+
+def tuning_table(results: Results) -> Sheet:
+    """Return the validation loss of each learning rate, and which was chosen."""
+
+    def column(at: int, rate: float) -> Column:
+        def cell(tuned: Tuned) -> str:
+            mean = float(np.mean(tuned.losses[at]))
+            return loss(mean) if np.isfinite(mean) else "diverged"
+
+        return Column(title=f"at {rate:g}", cell=cell)
+
+    rates = results.tuned[0].rates
+    return sheet_of(
+        "Learning rates",
+        (
+            Column(title="mechanism", cell=lambda tuned: tuned.mechanism),
+            Column(title="heads", cell=lambda tuned: str(tuned.num_heads)),
+            *(column(at, rate) for at, rate in enumerate(rates)),
+            Column(
+                title="chosen",
+                cell=lambda tuned: f"{tuned.rate:g}" + (", at the edge" if tuned.at_edge else ""),
+            ),
+        ),
+        sorted(results.tuned, key=lambda tuned: tuned.num_heads),
+        group=lambda tuned: tuned.num_heads,
+        caption=f"Validation loss, mean over {len(results.tuned[0].losses[0])} seeds that are not "
+        "compared; the lowest is chosen.",
     )
 
 

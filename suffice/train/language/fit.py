@@ -35,6 +35,7 @@ from suffice.train.language.loss import (
     facts_of,
 )
 from suffice.train.language.settings import LMTraining
+from suffice.train.language.trackers import numbers, tracker
 from suffice.train.settings import derive
 from suffice.train.training_state import TrainingState
 
@@ -93,7 +94,7 @@ def fit_lm(
     progress: Progress | None = None,
     save_every: float = 60.0,
     log: Path | None = None,
-    tensorboard: Path | None = None,
+    trackers: Mapping[str, Path] | None = None,
     amount: Amount | None = None,
     keep: Callable[[Measured], None] | None = None,
     objective: Objective | None = None,
@@ -128,7 +129,8 @@ def fit_lm(
         save_every: seconds between two checkpoints at least; one is written after a step, on
             Ctrl-C, and when the training ends.
         log: file for lines of JSON; only the first process writes.
-        tensorboard: folder for TensorBoard's events; needs tensorboard.
+        trackers: folder of the run by name of each tracker that gets the log's numbers, too, see
+            `suffice.train.language.trackers`; only the first process writes.
         amount: of the validation text, for losses in bits.
         keep: called by the first process whenever the model's weights are the best so far.
         objective: what is minimised; None = cross-entropy.
@@ -157,7 +159,7 @@ def fit_lm(
     state = StepState.begin(trained, training, data=data, seed=seed, device=place)
     if checkpoint is not None and resume:
         training_state.read(checkpoint, state, processes)
-    lines = Log(log if is_main else None, tensorboard if is_main else None, step=state.step)
+    lines = Log(log if is_main else None, (trackers or {}) if is_main else {}, step=state.step)
     engine = _Steps(
         model=trained,
         result=model,
@@ -393,38 +395,40 @@ def gradient_checkpointing(model: nn.Module, enabled: bool) -> Iterator[None]:
 
 
 class Log:
-    """Appends records to a file of JSON lines and to TensorBoard's events; None writes neither.
+    """Appends records to a file of JSON lines, unless it is None, and to trackers.
 
     A resumed run continues at its checkpoint's step: later lines are removed, and 0 begins anew.
     """
 
-    def __init__(self, path: Path | None, tensorboard: Path | None, *, step: int) -> None:
+    def __init__(self, path: Path | None, trackers: Mapping[str, Path], *, step: int) -> None:
         self._path = path
-        self._board = None if tensorboard is None else _summary_writer(tensorboard, step)
+        lines: list[str] = []
         if path is not None:
             with _writing(path):
-                lines = []
                 if step and path.is_file():
                     lines = path.read_text("utf-8", errors="replace").splitlines(keepends=True)
                 earlier = [line for line in lines if _step(line) <= step]
                 with replacing(path) as temporary:
                     temporary.write_text("".join(earlier), encoding="ascii", newline="\n")
+        whole = [number for number in map(_step, lines) if number < math.inf]
+        written = int(max(whole, default=0))
+        self._trackers = [
+            tracker(name, folder, step=step, written=written) for name, folder in trackers.items()
+        ]
 
     def write(self, record: dict[str, Any]) -> None:
-        """Append a record; its numbers, except the step, are TensorBoard's scalars."""
+        """Append a record; trackers get its numbers, except the step."""
         if self._path is not None:
             line = json.dumps(record) + "\n"
             with _writing(self._path), self._path.open("a", encoding="ascii", newline="\n") as file:
                 file.write(line)
-        if self._board is not None:
-            for name, value in record.items():
-                if name != "step":
-                    self._board.add_scalar(name, value, record["step"])
+        for one in self._trackers:
+            one.write(numbers(record), record["step"])
 
     def close(self) -> None:
-        """Flush what TensorBoard still holds."""
-        if self._board is not None:
-            self._board.close()
+        """Flush what trackers still hold."""
+        for one in self._trackers:
+            one.close()
 
 
 @contextlib.contextmanager
@@ -444,14 +448,3 @@ def _step(line: str) -> float:
         return int(json.loads(line)["step"])
     except (ValueError, TypeError, KeyError):
         return math.inf
-
-
-def _summary_writer(folder: Path, step: int) -> Any:
-    try:
-        from torch.utils.tensorboard import SummaryWriter
-    except ImportError as error:
-        raise ConfigError(
-            "TensorBoard is not installed; run pip install 'suffice[tensorboard]', or leave its "
-            "events out: the log has the same numbers."
-        ) from error
-    return SummaryWriter(str(folder), purge_step=step + 1 if step else None)

@@ -8,7 +8,7 @@ import torch
 
 from suffice.errors import ConfigError, unknown
 from suffice.records import check_fields
-from suffice.train.optimiser import schedule_factor
+from suffice.train.optimiser import ADAMW, MUON, check_optimiser, schedule_factor
 from suffice.train.settings import out_of_range
 
 DTYPES = {"float32": None, "bfloat16": torch.bfloat16}
@@ -16,13 +16,13 @@ DTYPES = {"float32": None, "bfloat16": torch.bfloat16}
 
 @dataclass(frozen=True, kw_only=True)
 class LMTraining:
-    """The settings of AdamW, of its schedule, of the batches and of when to validate.
+    """The settings of the optimiser, of its schedule, of the batches and of when to validate.
 
     Args:
         steps: optimiser steps, >= 1.
         batch_size: rows of a step, over all micro-batches and processes together, >= 1.
         length: tokens that a row reads, >= 1.
-        learning_rate: AdamW's rate after the warm-up, > 0.
+        learning_rate: the rate after the warm-up, > 0.
         min_learning_rate: what half a cosine lowers it to after the last step, from 0 to
             learning_rate.
         warmup: steps during which the rate rises linearly, from 0 to below steps.
@@ -47,6 +47,8 @@ class LMTraining:
         max_minutes: of training, in all sessions together; the run ends early when they are over.
             The rate decays with the time where that is further than the steps, so that it is at its
             lowest when the run ends. Such a run depends on the machine's speed.
+        optimiser: "adamw", or "muon" for the matrices inside the blocks and AdamW for the rest, see
+            `suffice.train.optimiser.build`; Muon needs whole matrices, so not with shard.
 
     Raises:
         ConfigError: naming every value that is not legal.
@@ -74,6 +76,7 @@ class LMTraining:
     shard: bool = False
     documents: str = "joined"
     max_minutes: float | None = None
+    optimiser: str = ADAMW
 
     def __post_init__(self) -> None:
         check_fields(self)
@@ -81,6 +84,7 @@ class LMTraining:
             raise unknown("dtype", self.dtype, DTYPES)
         if self.documents not in ("joined", "separate"):
             raise unknown("documents", self.documents, ("joined", "separate"))
+        check_optimiser(self.optimiser)
         wrong = out_of_range(
             self,
             counts=(
@@ -104,6 +108,10 @@ class LMTraining:
             wrong.append(
                 f"accumulate={self.accumulate} micro-batches of batch_size={self.batch_size} rows; "
                 "give at most one for each row."
+            )
+        if self.shard and self.optimiser == MUON:
+            wrong.append(
+                f"optimiser={MUON} needs whole matrices; leave shard out, or take {ADAMW}."
             )
         if wrong:
             raise ConfigError(" ".join(wrong))

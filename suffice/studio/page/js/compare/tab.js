@@ -81,7 +81,7 @@ function comparison(results, changed) {
   const file = fileName(results.title);
   drawCurves();
   return [
-    element("p", { class: "kicker" }, `${results.recipe}${results.scale === "small" ? ", small scale" : ""} · margin ${results.margin_points} points · against ${results.baseline}`),
+    element("p", { class: "kicker" }, `${results.recipe}${results.scale === "small" ? ", small scale" : ""} · margin ${results.margin_text} · against ${results.baseline}`),
     element("h2", {}, results.title),
     element("p", { class: `verdict ${results.outcome}` }, results.sentence),
     element("details", { class: "group" }, element("summary", {}, "What is and is not established"),
@@ -110,7 +110,7 @@ function comparison(results, changed) {
 const fileName = (title) => title.toLowerCase().replace(/[^a-z0-9]+/g, "-").replace(/^-|-$/g, "").slice(0, 60) || "comparison";
 
 function tradeoffRows(results) {
-  const head = ["mechanism", "heads", COST_LABELS[results.cost], results.quality, "low", "high", "on the front", "verdict"];
+  const head = ["mechanism", "heads", COST_LABELS[results.cost], results.quality.name, "low", "high", "on the front", "verdict"];
   return [head, ...results.points.map((one) => [one.mechanism, one.heads, one.cost, one.mean, one.low, one.high, one.front, one.verdict])];
 }
 

@@ -15,11 +15,12 @@ const MARKS = [
 function tradeoffChart(results) {
   const c = { ...CHART, width: chartWidth(), top: 30, height: 400 };
   const points = apart(results.points);
+  const { name: quality, percent } = results.quality;
   const svg = drawing("svg", {
     viewBox: `0 0 ${c.width} ${c.height}`,
     class: "chart",
     role: "img",
-    "aria-label": `${results.quality} over ${COST_LABELS[results.cost]}; the table beside it has the numbers`,
+    "aria-label": `${quality} over ${COST_LABELS[results.cost]}; the table beside it has the numbers`,
   });
   const costs = points.map((one) => one.cost);
   const [least_, most] = [Math.min(...costs), Math.max(...costs)];
@@ -30,15 +31,15 @@ function tradeoffChart(results) {
   const yRoom = 0.04 * (yHigh - yLow || 1);
   const near = nearFloors(results.floors, yLow, yHigh);
   const [bottom, top] = [Math.min(yLow, ...near.map(([, at]) => at)), Math.max(yHigh, ...near.map(([, at]) => at))];
-  const within = (at) => Math.max(0, results.is_share ? Math.min(100, at) : at);
+  const within = (at) => (percent ? Math.min(100, Math.max(0, at)) : at);
   const [yFirst, yLast] = widened(bottom - yRoom, top + yRoom, 6).map(within);
   const x = scale(xLow, xHigh, c.left, c.width - c.right, log);
   const y = scale(yFirst, yLast, c.height - c.bottom, c.top, false);
   const names = {
     xName: COST_LABELS[results.cost],
-    yName: results.quality,
+    yName: quality,
     xFormat: scaled,
-    yFormat: (value) => String(Number(value.toFixed(2))),
+    yFormat: (value) => String(Number(percent ? value.toFixed(2) : value.toPrecision(4))),
     xTicks: log ? stepsBetween(xLow, xHigh) : roundTicks(xLow, xHigh, c.width / 110),
     yTicks: roundTicks(yFirst, yLast, 6),
   };
@@ -48,7 +49,7 @@ function tradeoffChart(results) {
   svg.append(drawing("path", { d: path(front.map((p) => [p.cost, p.mean]), x, y), class: "front" }));
   const shifted = (p) => x(p.cost) + p.shift;
   const placed = points.map((p) => [shifted(p) - 6, y(p.mean) - 6, shifted(p) + 6, y(p.mean) + 6]);
-  for (const one of points) svg.append(...tradeoffPoint(one, results.looks[one.mechanism], x, y));
+  for (const one of points) svg.append(...tradeoffPoint(one, results.looks[one.mechanism], x, y, percent));
   for (const one of [...points].sort((a, b) => b.front - a.front)) {
     svg.append(...tradeoffName(one, results, x, y, c, placed));
   }
@@ -72,7 +73,8 @@ function stepsBetween(low, high) {
   return found;
 }
 
-function tradeoffPoint(one, number, x, y) {
+function tradeoffPoint(one, number, x, y, percent) {
+  const figure = (value) => (percent ? `${value.toFixed(2)}%` : String(Number(value.toPrecision(4))));
   const place = number % SERIES;
   const [px, py] = [x(one.cost) + one.shift, y(one.mean)];
   return [
@@ -84,7 +86,7 @@ function tradeoffPoint(one, number, x, y) {
         transform: `translate(${px} ${py})`,
         class: `point series-${place + 1}${one.front ? " on-front" : ""}`,
       },
-      drawing("title", {}, `${one.mechanism}, ${one.heads} heads: ${one.mean.toFixed(2)} (${one.low.toFixed(2)} to ${one.high.toFixed(2)})`),
+      drawing("title", {}, `${one.mechanism}, ${one.heads} heads: ${figure(one.mean)} (${figure(one.low)} to ${figure(one.high)})`),
     ),
   ];
 }

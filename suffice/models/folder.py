@@ -301,7 +301,10 @@ def _check_finite(folder: Path, weights: dict[str, torch.Tensor]) -> None:
     """Refuse weights of which everything computed would be NaN."""
     for name, weight in weights.items():
         if weight.is_floating_point() and not torch.isfinite(weight).all():
-            _refuse(folder, f"{name} in {WEIGHTS} holds NaN or Inf, so the training had diverged")
+            _refuse(
+                folder,
+                f"{name} in {WEIGHTS} holds NaN or Inf: its training diverged, or it is damaged",
+            )
 
 
 def _cast(tensors: dict[str, torch.Tensor], dtype: torch.dtype) -> dict[str, torch.Tensor]:

@@ -152,7 +152,7 @@ def test_vacuous_tests_are_recognised(source, can_fail):
     assert Function.of(ast.parse(source), "test").can_fail({"check"}) is can_fail
 
 
-@pytest.mark.parametrize("bug", (*BUGS, *MEETINGS), ids=lambda bug: bug.effect)
+@pytest.mark.parametrize("bug", [*BUGS, *MEETINGS], ids=lambda bug: bug.effect)
 def test_seeded_bug_matches_its_file(bug):
     assert stale(bug) == []
 

@@ -313,7 +313,11 @@ def _compare_one(
     with processes(plan.device) as group, losing(group):
         folder = Path(shared(group, str(folder or new_folder(plan.recipe))))
         shares = share is not None
-        first(group, lambda: claim(plan, folder, resume=resume or shares, shared=shares))
+        command = command_line()
+        first(
+            group,
+            lambda: claim(plan, folder, resume=resume or shares, command=command, shared=shares),
+        )
         with resumable(folder):
             results = run_comparison(
                 plan,
@@ -321,7 +325,7 @@ def _compare_one(
                 console=Console(stderr=True),
                 resume=True,
                 quiet=quiet,
-                command=command_line(),
+                command=command,
                 share=share,
             )
             if group.is_main and results is not None:

@@ -18,7 +18,7 @@ from suffice.measure import before
 from suffice.measure.board import Board
 from suffice.measure.disagreements import disagreements, write_disagreements
 from suffice.measure.machine import machine_facts, software_versions, source_commit
-from suffice.measure.plan import Plan, run_folder
+from suffice.measure.plan import Plan, read_plan, run_folder
 from suffice.measure.processes import first, losing, together
 from suffice.measure.results import (
     Cell,
@@ -82,7 +82,7 @@ def compare(
             )
         if share is None:
             first(group, lambda: stack.enter_context(run_folder(folder).locked()))
-            first(group, lambda: plan.claim(folder, resume=resume))
+            first(group, lambda: plan.claim(folder, resume=resume, command=command))
         dataset = _load(plan, group, progress_console)
         check_scores(dataset)
         facts = survey(dataset)
@@ -114,7 +114,7 @@ def compare(
             machine=machine_facts(),
             versions=software_versions(),
             commit=source_commit(),
-            command=command,
+            command="\n".join(first(group, lambda: read_plan(folder).commands) or ()),
             started=started.isoformat(timespec="seconds"),
             seconds=round(time.monotonic() - clock, 1),
         )
@@ -124,13 +124,15 @@ def compare(
     return results
 
 
-def claim(plan: Plan, folder: Path, *, resume: bool, shared: bool = False) -> None:
+def claim(
+    plan: Plan, folder: Path, *, resume: bool, command: str | None = None, shared: bool = False
+) -> None:
     """Write the plan to a folder as `compare` does, without training anything.
 
     Jobs that share a folder wait for each other's writing.
     """
     with run_folder(folder).locked(patience=PATIENCE if shared else 0.0):
-        plan.claim(folder, resume=resume)
+        plan.claim(folder, resume=resume, command=command)
 
 
 def _load(plan: Plan, group: Processes, console: Console | None) -> Dataset:
@@ -162,7 +164,8 @@ def _train_all(
     with show(console, **options, table=board.table) as progress:
         for key in keys:
             if plan.auto and key[:2] == plan.pairs[0] and key[2] >= FIRST:
-                closed = board.closed = _closed(plan, folder, list(cells.values()), group)
+                looked_at = [cell for cell in cells.values() if cell.seed < key[2]]
+                closed = board.closed = _closed(plan, folder, looked_at, group)
             if key in cells or key[:2] in closed:
                 continue
             rate = rates.get(key[:2])

@@ -88,11 +88,16 @@ class Plan:
         """Every (mechanism, heads, seed), all mechanisms of a seed before the next seed."""
         return [(*pair, seed) for seed in range(self.seeds) for pair in self.pairs]
 
-    def claim(self, folder: Path, *, resume: bool) -> None:
+    def claim(self, folder: Path, *, resume: bool, command: str | None = None) -> None:
         """Write plan.json, unless the folder belongs to another comparison.
 
         A resumed comparison may name other mechanisms, heads and seeds; the recipe and the device
         of the finished cells must be the same.
+
+        Args:
+            folder: of the comparison.
+            resume: whether it may have been begun.
+            command: that asked for it; kept behind those that did before.
 
         Raises:
             ConfigError: if the folder holds another comparison, or one and resume is False, or
@@ -105,6 +110,7 @@ class Plan:
                 f"{folder} holds cells but no {FILE} that describes them; choose another folder "
                 "with --out."
             )
+        before = read_plan(folder).commands if run.exists() else ()
         settings = {
             "recipe": describe(self.recipe),
             "mechanisms": list(self.mechanisms),
@@ -117,6 +123,7 @@ class Plan:
             "device": self.device,
             "tune": self.tune,
             "data": data_digest(self.recipe),
+            "commands": list(dict.fromkeys([*before, *([] if command is None else [command])])),
         }
         run.claim(settings, resume=resume, check=lambda: self._check_same(folder))
 
@@ -157,6 +164,7 @@ class SavedPlan:
     tune: int | None = None
     better: str | None = None
     relative: bool = False
+    commands: tuple[str, ...] = ()
 
 
 def run_folder(folder: Path) -> RunFolder:

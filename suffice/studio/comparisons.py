@@ -127,7 +127,9 @@ def _read_unfinished(folder: Path) -> Results:
         machine={} if run_facts is None else run_facts.machine,
         versions={} if run_facts is None else run_facts.versions,
         commit=None if run_facts is None else run_facts.commit,
-        command="not finished yet" if run_facts is None else run_facts.command,
+        command=("\n".join(plan.commands) or "not finished yet")
+        if run_facts is None
+        else run_facts.command,
         started="" if run_facts is None else run_facts.started,
         seconds=sum(map(trained_seconds, cells)),
     )

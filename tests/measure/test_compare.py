@@ -420,6 +420,28 @@ def test_resuming_adds_seeds_mechanisms_and_heads(whole, tmp_path, monkeypatch):
     assert len(list(tmp_path.glob("cells/*.json"))) == 6, "no cell is lost by asking for fewer"
 
 
+def test_a_mechanism_without_further_seeds_gets_none_on_resuming(tmp_path, monkeypatch):
+    """What was decided after 3 seeds was decided without the later seeds of others."""
+
+    def look(plan, folder, cells):
+        return {("efficient", 2)} if {cell.seed for cell in cells} == {0, 1, 2} else set()
+
+    monkeypatch.setattr(module, "_look", look)
+    given = plan(seeds=5, auto=True)
+    before, _ = run(tmp_path, given)
+    assert ("efficient", 2, 3) not in [cell.key for cell in before.cells]
+    cell_path(tmp_path, "standard", 2, 4).unlink()
+    after, _ = run(tmp_path, given, resume=True)
+    assert timeless(after.cells) == timeless(before.cells)
+
+
+def test_every_command_of_a_comparison_is_told(tmp_path):
+    for number, command in enumerate(("suffice compare", "suffice compare --resume") * 2):
+        given = plan(mechanisms=("standard",), seeds=1)
+        results, _ = run(tmp_path, given, resume=number > 0, command=command)
+    assert results.command == "suffice compare\nsuffice compare --resume"
+
+
 # what is refused
 
 

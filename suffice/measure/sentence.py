@@ -260,13 +260,14 @@ def _note_tuning(results: Results) -> list[str]:
         f"The choice took {trainings} trainings and {minutes:.1f} minutes, besides the "
         f"{len(results.cells)} trainings that are compared.",
     ]
-    return sentences + [
-        f"The learning rate of {label(tuned.mechanism, tuned.num_heads)}, {tuned.rate:g}, is the "
-        f"{'smallest' if tuned.rate == tuned.rates[0] else 'largest'} that was tried, so a better "
-        f"one may lie beyond; tune around it with --set learning_rate={tuned.rate:g}."
-        for tuned in results.tuned
-        if tuned.at_edge
-    ]
+    for rate, end in ((first.rates[0], "smallest"), (first.rates[-1], "largest")):
+        names = [label(t.mechanism, t.num_heads) for t in results.tuned if t.rate == rate]
+        if names:
+            sentences.append(
+                f"The learning rate {rate:g} of {', '.join(names)} is the {end} that was tried, so "
+                f"a better one may lie beyond; tune around it with --set learning_rate={rate:g}."
+            )
+    return sentences
 
 
 def verdict_record(verdict: Verdict, results: Results) -> dict[str, Any]:

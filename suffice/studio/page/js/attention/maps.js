@@ -42,7 +42,7 @@ function thumbnail(thumb, label, chosen, choose) {
   return element("button", { type: "button", class: "thumb", "aria-pressed": String(chosen), "aria-label": label, title: label, on: { click: choose } }, canvas);
 }
 
-const MAP = { side: 520, left: 86, top: 70, right: 56, bottom: 14 };
+const MAP = { side: 520, left: 86, top: 70, right: 76, bottom: 14 };
 
 // Room for the labels and for the map, as wide as the page lets it be.
 function mapLayout(labels) {

@@ -118,6 +118,7 @@ def learning_curves(results: Results, metric: Metric = METRICS["accuracy"]) -> F
     return figure
 
 
+LABEL_BOX = {"facecolor": PAGE[0], "alpha": 0.7, "linewidth": 0, "pad": 0.5}
 FAR = 0.4  # heights of the curves between them and a line that is told rather than drawn
 
 
@@ -150,7 +151,7 @@ def draw_floors(axes: Axes, floors: dict[str, float]) -> None:
             ha="right",
             color=FAINT[0],
             fontsize=8,
-            bbox={"facecolor": PAGE[0], "alpha": 0.7, "linewidth": 0, "pad": 0.5},
+            bbox=LABEL_BOX,
         )
     for below in (True, False):
         far = {n: v for n, v in floors.items() if n not in near and (v < low) == below}
@@ -328,6 +329,7 @@ def _floors_below(axes: Axes, shown: list[Comparison], results: Results, verdict
             xytext=(3, 3),
             color=FAINT[0],
             fontsize=8,
+            bbox=LABEL_BOX,
         )
 
 

@@ -21,7 +21,7 @@ from suffice.files import replacing
 from suffice.gguf import KINDS, BlockKind, Stored, encode, plain, write_gguf
 from suffice.layers.packed import Packed
 from suffice.models import LM
-from suffice.models.gguf import FAMILIES, GROUP, SUFFIX, TEMPLATE, all_names, read_gguf
+from suffice.models.gguf import FAMILIES, GROUP, LLAMA3, SUFFIX, TEMPLATE, all_names, read_gguf
 from suffice.models.packed import unpack
 from suffice.ops.native.matrix import Codes
 from suffice.positions import Llama3Scaling, Rope
@@ -78,6 +78,9 @@ def write_model(
         **{f"{architecture}.{name}": value for name, value in _sizes(stock, architecture).items()},
         **vocabulary_entries(tokenizer, model.config.vocabulary_size),
     }
+    if (rope := _rope(stock)) is not None and isinstance(rope.scaling, Llama3Scaling):
+        one = rope.scaling
+        metadata[LLAMA3] = [one.factor, float(one.length), one.low, one.high]
     if facts and isinstance(facts.get("chat_template"), str):
         metadata[TEMPLATE] = facts["chat_template"]
     write_gguf(path, metadata, _tensors(stock, architecture, kind, codes or {}))
@@ -91,10 +94,10 @@ def _architecture(config: dict[str, Any]) -> str:
     if architecture not in FAMILIES:
         raise ConfigError(f"llama.cpp's {kind} is not written; export to hf, onnx or torch.")
     windows = config.get("sliding_window")
-    if windows and kind != "phi3":
+    if windows:  # the class of phi3 there reads past them
         raise ConfigError(
-            f"llama.cpp's {architecture} has no windows, and this model has windows of {windows} "
-            "tokens; export to hf, onnx or torch."
+            f"llama.cpp's {architecture} computes no windows, and this model has windows of "
+            f"{windows} tokens; export to hf, onnx or torch."
         )
     if kind == "smollm3":
         flags = config["no_rope_layers"]
@@ -108,6 +111,8 @@ def _architecture(config: dict[str, Any]) -> str:
         raise ConfigError(
             f"rotary scaling {scaling!r} is not written to GGUF; default, linear, llama3."
         )
+    if kind == "gpt2" and config["activation_function"] == "relu":
+        raise ConfigError("llama.cpp's gpt2 computes GELU, and this model ReLU; export to hf.")
     if config.get("mlp_bias"):
         raise ConfigError("llama.cpp's llama has no biases in its MLPs that are read everywhere.")
     return architecture
@@ -137,14 +142,7 @@ def _sizes(stock: LM, architecture: str) -> dict[str, Any]:
     sizes["rope.freq_base"] = float(rope.theta)
     if rope.scaling is not None and not isinstance(rope.scaling, Llama3Scaling):
         sizes |= {"rope.scaling.type": "linear", "rope.scaling.factor": float(rope.scaling.factor)}
-    if architecture == "phi3":
-        sizes["attention.sliding_window"] = _window(stock)
     return sizes
-
-
-def _window(stock: LM) -> int:
-    band = stock.specs[0].pattern.band()
-    return 0 if band is None or band.before is None else band.before + 1
 
 
 def packed_codes(model: LM, kind: str) -> Codings:
@@ -205,6 +203,11 @@ def _tensors(stock: LM, architecture: str, kind: str, codes: Codings) -> Iterato
             # a bias that is zero may be one that the architecture has not
             if bool(bias.any()) or "norm" in theirs or architecture == "gpt2":
                 yield f"{theirs}.bias", _plain(bias, "F32")
+    if architecture == "stablelm" and stock.head is None:  # which reads no shared one there
+        yield (
+            "output.weight",
+            _plain(state["embedding.tokens.weight"], "F16" if kind != "f32" else "F32"),
+        )
     rope = _rope(stock)
     if rope is not None and isinstance(rope.scaling, Llama3Scaling):
         features = rope.features or stock.specs[0].head_width

@@ -27,11 +27,12 @@ from suffice.patterns import Causal, Window
 from suffice.positions import LinearScaling, Llama3Scaling, NoPosition, Rope
 from suffice.positions.rope import Scaling, plain_frequencies
 from suffice.spec import AttentionSpec
-from suffice.text import BPE
+from suffice.text import Tokenizer
 from suffice.text.ggml import read_vocabulary
 
 SUFFIX = ".gguf"
 TEMPLATE = "tokenizer.chat_template"
+LLAMA3 = "suffice.rope.llama3"  # factor, length, low and high of a Llama3Scaling
 LONGEST, MOST_LAYERS = 1 << 24, 1024
 GROUP = 32  # inputs with one scale in the packed kinds
 
@@ -110,7 +111,7 @@ def all_names(family: Family, lm: LM) -> dict[str, tuple[str, ...]]:
 
 
 @torch.no_grad()
-def read_gguf(path: Path | str) -> tuple[LM, BPE, dict[str, Any]]:
+def read_gguf(path: Path | str) -> tuple[LM, Tokenizer, dict[str, Any]]:
     """Return the language model of a file, its tokenizer and facts about it.
 
     Args:
@@ -253,8 +254,11 @@ def _llama3(reader: _Metadata, theta: float, features: int) -> Llama3Scaling:
     stored = decode(file.tensors["rope_freqs.weight"].kind, file.blocks("rope_freqs.weight"))
     factors = torch.from_numpy(stored.copy()).flatten().double()
     plain = plain_frequencies(theta, features)
-    for factor in (8.0, 32.0):
-        scaling = Llama3Scaling(factor)
+    published = [(8.0, 8192, 1.0, 4.0), (32.0, 8192, 1.0, 4.0)]
+    own = file.metadata.get(LLAMA3)  # of other lengths, in files that we wrote
+    known = [tuple(own)] if isinstance(own, list) and len(own) == len(published[0]) else published
+    for factor, length, low, high in known:
+        scaling = Llama3Scaling(factor, length=int(length), low=low, high=high)
         if factors.shape == plain.shape and torch.allclose(
             plain / scaling.frequencies(theta, features), factors, rtol=1e-4
         ):

@@ -16,7 +16,7 @@ from suffice.text.characters import Characters
 from suffice.text.tokenizer import Tokenizer, description_of, special_token
 
 PREFIX = "tokenizer.ggml."
-NORMAL, UNKNOWN, CONTROL, USER, BYTE = 1, 2, 3, 4, 6  # entries of token_type
+NORMAL, UNKNOWN, CONTROL, USER, UNUSED, BYTE = 1, 2, 3, 4, 5, 6  # entries of token_type
 SPACE = "\u2581"  # stands for a space in vocabularies of sentencepiece
 WORDS = {
     "llama-bpe": r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}|"
@@ -62,7 +62,7 @@ PIECES = {
 }
 
 
-def read_vocabulary(metadata: Mapping[str, Any], where: object) -> BPE:
+def read_vocabulary(metadata: Mapping[str, Any], where: object) -> BPE | Characters:
     """Return the tokenizer of a file's metadata.
 
     Raises:
@@ -71,11 +71,17 @@ def read_vocabulary(metadata: Mapping[str, Any], where: object) -> BPE:
     """
     entries = {n.removeprefix(PREFIX): v for n, v in metadata.items() if n.startswith(PREFIX)}
     kind, tokens = entries.get("model"), entries.get("tokens")
-    if kind not in ("gpt2", "llama"):
-        raise ConfigError(f"{where}: a vocabulary of kind {kind!r:.40} is not read; gpt2, llama.")
+    if kind not in ("gpt2", "llama", "rwkv"):
+        raise ConfigError(
+            f"{where}: a vocabulary of kind {kind!r:.40} is not read; gpt2, llama and rwkv are."
+        )
     if not isinstance(tokens, list) or not all(isinstance(one, str) for one in tokens):
         raise DataError(f"{where} has no list of tokens; get it anew.")
     types = _numbers(entries, "token_type", len(tokens), where) or [NORMAL] * len(tokens)
+    used = max((n for n, one in enumerate(types, 1) if one != UNUSED), default=0)
+    tokens, types = tokens[:used], types[:used]  # others fill a matrix up
+    if kind == "rwkv":
+        return _read_characters(tokens, where)
     ids: dict[str, int] = {}
     for number, token in enumerate(tokens):  # a token that is there twice is reached by its first
         name = token if token not in ids else f"{token}<{number}>"
@@ -135,7 +141,7 @@ def _of_bytes(
 def _of_pieces(
     entries: Mapping[str, Any], ids: dict[str, int], types: list[int], where: object
 ) -> dict[str, Any]:
-    scores = _numbers(entries, "scores", len(ids), where)
+    scores = _numbers(entries, "scores", len(entries["tokens"]), where)
     if not scores:
         raise DataError(f"{where} has no scores of its pieces; get it anew.")
     joined = {n: scores[id_] for n, id_ in ids.items() if types[id_] in (NORMAL, USER)}
@@ -169,7 +175,7 @@ def vocabulary_entries(tokenizer: Tokenizer, size: int) -> dict[str, Any]:
     )
     unused = size - len(entries["tokens"])
     entries["tokens"] += [f"<unused {number}>" for number in range(unused)]
-    entries["token_type"] += [5] * unused
+    entries["token_type"] += [UNUSED] * unused
     if "scores" in entries:
         entries["scores"] += [0.0] * unused
     for name, id_ in (("bos", tokenizer.begin), ("eos", tokenizer.end)):
@@ -184,20 +190,30 @@ def _refuse(why: str) -> ConfigError:
 
 
 def _characters(tokenizer: Characters) -> dict[str, Any]:
-    if not tokenizer.characters.isascii():
-        odd = next(one for one in tokenizer.characters if not one.isascii())
-        raise _refuse(f"its tokens are characters, and {odd!r} has several bytes")
-    names = _names_of_bytes()
-    tokens = [names[ord(one)] for one in tokenizer.characters]
-    types = [NORMAL] * len(tokens)
-    return {"model": "gpt2", "pre": "gpt-2", "tokens": tokens, "token_type": types, "merges": []}
+    """Return a vocabulary of RWKV's kind: the longest token that fits is taken, none ends a text.
+
+    Its tokens are written as bytes with escapes.
+    """
+    tokens = [repr(one.encode())[2:-1] for one in tokenizer.characters]
+    return {"model": "rwkv", "tokens": tokens, "token_type": [NORMAL] * len(tokens)}
+
+
+def _read_characters(tokens: list[str], where: object) -> Characters:
+    try:
+        escaped = (token.encode("ascii").decode("unicode_escape") for token in tokens)
+        texts = [one.encode("latin-1").decode() for one in escaped]
+    except UnicodeError as error:
+        raise ConfigError(f"{where} has tokens that are not whole characters.") from error
+    if any(len(text) != 1 for text in texts):
+        raise ConfigError(f"{where}: of RWKV's vocabularies those of characters alone are read.")
+    return Characters("".join(texts))
 
 
 def _byte_pairs(tokenizer: Any) -> dict[str, Any]:
     description = json.loads(tokenizer.description)
     model = description["model"]
     tokens = [f"<unused {number}>" for number in range(tokenizer.vocabulary_size)]
-    types = [5] * len(tokens)
+    types = [UNUSED] * len(tokens)
     for name, id_ in model["vocab"].items():
         tokens[id_], types[id_] = name, NORMAL
     for row in description.get("added_tokens") or ():
@@ -209,6 +225,8 @@ def _byte_pairs(tokenizer: Any) -> dict[str, Any]:
         return _pieces(entries, model, pairs, description)
     if description.get("normalizer") is not None:
         raise _refuse("it changes texts before it cuts them")
+    if tokenizer.end is None:
+        raise _refuse("it has no token that ends a text, and there the twelfth would be taken")
     words = description.get("pre_tokenizer")
     name = next((n for n, cut in PRE_TOKENIZERS.items() if _plain(cut) == _plain(words)), None)
     if name is None:
@@ -255,16 +273,3 @@ def _plain(part: Any) -> Any:
             return _plain(nested[0])
         return {n: _plain(v) for n, v in part.items() if n not in ("trim_offsets", "invert")}
     return [_plain(one) for one in part] if isinstance(part, list) else part
-
-
-def _names_of_bytes() -> list[str]:
-    """Return the character that stands for each byte in vocabularies of bytes.
-
-    Printable bytes stand for themselves, the others are counted from U+0100 on.
-    """
-    printable = {*range(33, 127), *range(161, 173), *range(174, 256)}
-    names, others = [], 0
-    for byte in range(256):
-        names.append(chr(byte if byte in printable else 256 + others))
-        others += byte not in printable
-    return names

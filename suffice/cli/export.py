@@ -22,8 +22,8 @@ def export(
         str,
         Option(
             "--format",
-            help="hf: for transformers; onnx: for ONNX Runtime; torch: for torch.export.load; gguf: "
-            "for llama.cpp, Ollama and LM Studio.",
+            help="hf: for transformers; onnx: for ONNX Runtime; torch: for torch.export.load; "
+            "gguf: for llama.cpp, Ollama and LM Studio.",
         ),
     ],
     out: Annotated[
@@ -48,7 +48,8 @@ def export(
     from suffice.export import export as export_model
 
     if form == GGUF:
-        return _export_gguf(checkpoint, out, kind or "f16", tokenizer, as_json=as_json, quiet=quiet)
+        _export_gguf(checkpoint, out, kind or "f16", tokenizer, as_json=as_json, quiet=quiet)
+        return
     if kind is not None:
         raise ConfigError(f"--type {kind} is for --format {GGUF}; leave it out.")
     out = out or checkpoint.with_name(f"{checkpoint.stem or checkpoint.name}-{form}")

@@ -62,10 +62,8 @@ def encode(kind: BlockKind, codes: NDArray[np.uint8], scales: NDArray[np.float16
     """Return the bytes of codes [R, K] and scales [R, C] in Q8_0 or Q4_0."""
     rows, groups = scales.shape
     parts = codes.reshape(rows, groups, GROUP)
-    if kind is KINDS["Q8_0"]:
-        packed = parts ^ 128  # from 128 + n to the two's complement of n
-    else:
-        packed = parts[..., :16] | (parts[..., 16:] << 4)
+    eights = kind is KINDS["Q8_0"]  # from 128 + n to the two's complement of n
+    packed = parts ^ 128 if eights else parts[..., :16] | (parts[..., 16:] << 4)
     heads = np.ascontiguousarray(scales, "<f2")[..., None].view(np.uint8)
     return np.concatenate([heads, packed], axis=-1).reshape(rows, -1)
 

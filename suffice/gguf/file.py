@@ -11,7 +11,7 @@ import struct
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,7 +31,7 @@ NUMBERS = {
     0: "<B", 1: "<b", 2: "<H", 3: "<h", 4: "<I", 5: "<i", 6: "<f", 10: "<Q", 11: "<q", 12: "<d",
 }  # fmt: skip
 BOOL, TEXT, ARRAY = 7, 8, 9
-LARGEST_INT = 1 << 31
+Announced = tuple[str, tuple[int, ...], BlockKind, int]  # name, shape, kind, offset
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -88,16 +88,7 @@ def open_gguf(path: Path | str) -> GGUF:
         reason = getattr(error, "strerror", None) or "it is empty"
         raise CheckpointError(f"cannot read {path} ({reason}); give a .gguf file whole.") from error
     cursor = _Cursor(content, path)
-    if cursor.take(4) != MAGIC:
-        raise CheckpointError(f"{path} is no GGUF file; give one that llama.cpp reads.")
-    version = cursor.number("<I")
-    if version not in VERSIONS:
-        raise CheckpointError(
-            f"{path} has version {version} of GGUF; versions 2 and 3, little-endian, are read."
-        )
-    tensors, entries = cursor.number("<Q"), cursor.number("<Q")
-    if tensors > MOST_TENSORS or entries > MOST_ENTRIES:
-        cursor.refuse(f"it announces {tensors:,} tensors and {entries:,} entries")
+    tensors, entries = cursor.head()
     metadata: dict[str, Any] = {}
     for _ in range(entries):
         name = cursor.text(LONGEST_NAME)
@@ -105,18 +96,7 @@ def open_gguf(path: Path | str) -> GGUF:
             cursor.refuse(f"its metadata have {name!r:.80} twice")
         metadata[name] = cursor.value(cursor.number("<I"))
     table = [cursor.tensor() for _ in range(tensors)]
-    alignment = metadata.get("general.alignment", ALIGNMENT)
-    if type(alignment) is not int or not 1 <= alignment <= WIDEST_ALIGNMENT:
-        cursor.refuse(f"its alignment is {alignment!r:.40}")
-    start = cursor.at + -cursor.at % alignment
-    found: dict[str, Tensor] = {}
-    for name, shape, kind, offset in table:
-        nbytes = kind.nbytes(math.prod(shape))
-        if name in found:
-            cursor.refuse(f"it has the tensor {name!r:.80} twice")
-        if offset % alignment or start + offset + nbytes > len(content):
-            cursor.refuse(f"the tensor {name!r:.80} does not lie within the file")
-        found[name] = Tensor(shape=shape, kind=kind, start=start + offset, nbytes=nbytes)
+    found = cursor.placed(table, metadata.get("general.alignment", ALIGNMENT))
     return GGUF(path=path, metadata=metadata, tensors=found, _bytes=content)
 
 
@@ -126,7 +106,7 @@ class _Cursor:
     def __init__(self, content: mmap.mmap, path: Path) -> None:
         self.content, self.path, self.at = content, path, 0
 
-    def refuse(self, why: str) -> None:
+    def refuse(self, why: str) -> NoReturn:
         raise CheckpointError(f"{self.path} is damaged: {why}; get it anew.")
 
     def take(self, count: int) -> bytes:
@@ -134,6 +114,36 @@ class _Cursor:
             self.refuse(f"it ends within {count:,} bytes that it announces")
         self.at += count
         return self.content[self.at - count : self.at]
+
+    def head(self) -> tuple[int, int]:
+        """Return how many tensors and how many entries follow."""
+        if self.take(4) != MAGIC:
+            raise CheckpointError(f"{self.path} is no GGUF file; give one that llama.cpp reads.")
+        version = self.number("<I")
+        if version not in VERSIONS:
+            raise CheckpointError(
+                f"{self.path} has version {version} of GGUF; versions 2 and 3, little-endian, are "
+                "read."
+            )
+        tensors, entries = self.number("<Q"), self.number("<Q")
+        if tensors > MOST_TENSORS or entries > MOST_ENTRIES:
+            self.refuse(f"it announces {tensors:,} tensors and {entries:,} entries")
+        return tensors, entries
+
+    def placed(self, table: list[Announced], alignment: Any) -> dict[str, Tensor]:
+        """Return the tensors of a table where they lie, behind the head and an alignment."""
+        if type(alignment) is not int or not 1 <= alignment <= WIDEST_ALIGNMENT:
+            self.refuse(f"its alignment is {alignment!r:.40}")
+        start = self.at + -self.at % alignment
+        found: dict[str, Tensor] = {}
+        for name, shape, kind, offset in table:
+            nbytes = kind.nbytes(math.prod(shape))
+            if name in found:
+                self.refuse(f"it has the tensor {name!r:.80} twice")
+            if offset % alignment or start + offset + nbytes > len(self.content):
+                self.refuse(f"the tensor {name!r:.80} does not lie within the file")
+            found[name] = Tensor(shape=shape, kind=kind, start=start + offset, nbytes=nbytes)
+        return found
 
     def number(self, form: str) -> Any:
         (value,) = struct.unpack(form, self.take(struct.calcsize(form)))
@@ -147,7 +157,6 @@ class _Cursor:
             return self.take(count).decode()
         except UnicodeDecodeError:
             self.refuse("a text in it is not UTF-8")
-            raise
 
     def value(self, kind: int) -> Any:
         if kind == ARRAY:
@@ -172,7 +181,7 @@ class _Cursor:
             return np.frombuffer(content, form).tolist()
         return [self.value(kind) for _ in range(count)]
 
-    def tensor(self) -> tuple[str, tuple[int, ...], BlockKind, int]:
+    def tensor(self) -> Announced:
         name = self.text(LONGEST_NAME)
         axes = self.number("<I")
         if not 1 <= axes <= MOST_AXES:

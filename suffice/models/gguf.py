@@ -18,11 +18,12 @@ from torch import Tensor, nn
 
 from suffice.encoders import HeadRMS, NoNorm
 from suffice.errors import CheckpointError, ConfigError
-from suffice.gguf import GGUF, codes_of, decode, open_gguf
+from suffice.gguf import GGUF, BlockKind, codes_of, decode, open_gguf
+from suffice.gguf import Tensor as Stored
 from suffice.layers.packed import PackedEmbedding, PackedLinear
 from suffice.models.lm import LM, LMConfig
 from suffice.models.packed import replace_module
-from suffice.ops.native.matrix import in_panels
+from suffice.ops.native.matrix import Codes, in_panels
 from suffice.patterns import Causal, Window
 from suffice.positions import LinearScaling, Llama3Scaling, NoPosition, Rope
 from suffice.positions.rope import Scaling, plain_frequencies
@@ -132,6 +133,7 @@ def read_gguf(path: Path | str) -> tuple[LM, Tokenizer, dict[str, Any]]:
     lm = _build(reader)
     names = all_names(family, lm)
     repacked = _fill(lm, file, names)
+    _check_finite(lm, file.path)
     tokenizer = read_vocabulary(file.metadata, file.path)
     if tokenizer.vocabulary_size > lm.config.vocabulary_size:
         raise CheckpointError(
@@ -273,52 +275,52 @@ def _fill(lm: LM, file: GGUF, names: Mapping[str, tuple[str, ...]]) -> dict[str,
     """Put the tensors of a file into a model on "meta"; return the errors of repacked kinds."""
     state = lm.state_dict()
     expected = {
-        f"{theirs}.{part}": tuple(f"{module}.{part}" for module in ours)
+        f"{theirs}.{part}": {f"{module}.{part}": state[f"{module}.{part}"].shape for module in ours}
         for theirs, ours in names.items()
-        for part in ("weight", "bias")
+        for part in ("bias", "weight")
         if f"{ours[0]}.{part}" in state
     }
-    for name in set(file.tensors) - {"rope_freqs.weight"}:
-        if name not in expected:
-            raise CheckpointError(
-                f"{file.path} holds {name!r:.60}, which its architecture has not."
-            )
-    biases, errors = {}, {}
-    for name, ours in expected.items():
-        if not name.endswith(".bias"):
-            continue
-        if name in file.tensors:
-            parts = _numbers(file, name, [state[one].shape for one in ours])
-        else:  # there is none, and ours is zero
-            parts = [torch.zeros(state[one].shape) for one in ours]
-        biases |= dict(zip(ours, parts, strict=True))
-    loaded = dict(biases)
-    for name, ours in expected.items():
-        if name.endswith(".bias"):
-            continue
-        if name not in file.tensors:
+    for name in set(file.tensors) - {"rope_freqs.weight", *expected}:
+        raise CheckpointError(f"{file.path} holds {name!r:.60}, which its architecture has not.")
+    loaded: dict[str, Tensor] = {}
+    matrices: dict[str, dict[str, torch.Size]] = {}
+    for name, shapes in expected.items():
+        if name not in file.tensors and name.endswith(".bias"):  # ours is zero, they have none
+            loaded |= {one: torch.zeros(shape) for one, shape in shapes.items()}
+        elif name not in file.tensors:
             raise CheckpointError(f"{file.path} lacks the tensor {name!r:.60}; get it anew.")
-        kind, shapes = file.tensors[name].kind, [state[one].shape for one in ours]
-        if len(shapes[0]) == 1 or kind.name in ("F32", "BF16") or "positions" in ours[0]:
-            loaded |= dict(zip(ours, _numbers(file, name, shapes), strict=True))
-            continue
-        for one, matrix, error in _packed(file, name, ours, shapes):
+        elif _in_full(file.tensors[name], name):
+            loaded |= _numbers(file, name, shapes)
+        else:
+            matrices[name] = shapes
+    errors: dict[str, float] = {}
+    for name, shapes in matrices.items():
+        kind = file.tensors[name].kind.name
+        for one, (matrix, error) in _packed(file, name, shapes).items():
             module = one.removesuffix(".weight")
-            bias = loaded.pop(f"{module}.bias", None)
-            embedding = isinstance(lm.get_submodule(module), nn.Embedding)
-            kind_of_module = PackedEmbedding if embedding else PackedLinear
-            replace_module(lm, module, kind_of_module.of(matrix, bias))
+            old, bias = lm.get_submodule(module), loaded.pop(f"{module}.bias", None)
+            packed = PackedEmbedding if isinstance(old, nn.Embedding) else PackedLinear
+            replace_module(lm, module, packed.of(matrix, bias))
             if error:
-                errors[kind.name] = max(errors.get(kind.name, 0.0), error)
+                errors[kind] = max(errors.get(kind, 0.0), error)
     lm.load_state_dict(loaded, strict=False, assign=True)
-    for name, tensor in lm.state_dict().items():
-        if tensor.is_floating_point() and not bool(tensor.isfinite().all()):
-            raise CheckpointError(f"{file.path} holds NaN or infinity in {name!r:.60}.")
     return errors
 
 
-def _check(file: GGUF, name: str, shapes: list[torch.Size]) -> None:
-    expected = (sum(shape[0] for shape in shapes), *shapes[0][1:])
+def _check_finite(lm: LM, path: Path) -> None:
+    for name, tensor in lm.state_dict().items():
+        if tensor.is_floating_point() and not bool(tensor.isfinite().all()):
+            raise CheckpointError(f"{path} holds NaN or infinity in {name!r:.60}; get it anew.")
+
+
+def _in_full(tensor: Stored, name: str) -> bool:
+    """Return whether a tensor is held in float32."""
+    return len(tensor.shape) == 1 or tensor.kind.name in ("F32", "BF16") or "position" in name
+
+
+def _check(file: GGUF, name: str, shapes: Mapping[str, torch.Size]) -> None:
+    first = next(iter(shapes.values()))
+    expected = (sum(shape[0] for shape in shapes.values()), *first[1:])
     if file.tensors[name].shape != expected:
         raise CheckpointError(
             f"{file.path}: {name!r:.60} has the shape {list(file.tensors[name].shape)}, and its "
@@ -326,46 +328,53 @@ def _check(file: GGUF, name: str, shapes: list[torch.Size]) -> None:
         )
 
 
-def _numbers(file: GGUF, name: str, shapes: list[torch.Size]) -> list[Tensor]:
+def _numbers(file: GGUF, name: str, shapes: Mapping[str, torch.Size]) -> dict[str, Tensor]:
     """Return float32 tensors of the rows of one in a file."""
     _check(file, name, shapes)
     one = file.tensors[name]
     numbers = torch.from_numpy(np.array(decode(one.kind, file.blocks(name)))).view(one.shape)
-    return [part.clone() for part in numbers.split([shape[0] for shape in shapes])]
+    parts = numbers.split([shape[0] for shape in shapes.values()])
+    return {name: part.clone() for name, part in zip(shapes, parts, strict=True)}
 
 
 def _packed(
-    file: GGUF, name: str, ours: tuple[str, ...], shapes: list[torch.Size]
-) -> list[tuple[str, Any, float]]:
+    file: GGUF, name: str, shapes: Mapping[str, torch.Size]
+) -> dict[str, tuple[Codes | Tensor, float]]:
     """Return the parts of a matrix as codes or half precision, with the error of repacking."""
     _check(file, name, shapes)
     kind, blocks = file.tensors[name].kind, file.blocks(name)
-    rows = np.cumsum([0, *(shape[0] for shape in shapes)])
-    parts = []
-    for one, first, last in zip(ours, rows, rows[1:], strict=False):
-        some, error = blocks[first:last], 0.0
+    parts: dict[str, tuple[Codes | Tensor, float]] = {}
+    first = 0
+    for one, shape in shapes.items():
+        rows = blocks[first : first + shape[0]]
+        first += shape[0]
         if kind.name == "F16":
-            halves = np.ascontiguousarray(some).view("<f2")
-            parts.append((one, torch.from_numpy(halves.copy()), error))
-            continue
-        if kind.zero is None:
-            numbers = decode(kind, some)
-            codes, scales = nearest(numbers, 8)
-            held = (codes.astype(np.float32) - 128) * np.repeat(scales.astype("f4"), GROUP, 1)
-            error = float(np.linalg.norm(held - numbers) / max(np.linalg.norm(numbers), 1e-30))
+            halves = np.ascontiguousarray(rows).view("<f2")
+            parts[one] = torch.from_numpy(halves.copy()), 0.0
         else:
-            codes, scales = codes_of(kind, some)
-        bits = 4 if kind.zero == 8 else 8  # noqa: PLR2004 - the zero of 4 bits
-        tensors = (torch.from_numpy(np.array(one_)) for one_ in (codes, scales))
-        parts.append((one, in_panels(*tensors, bits), error))
+            parts[one] = _codes(kind, rows)
     return parts
 
 
-def nearest(numbers: np.ndarray, bits: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return codes [R, K] and scales [R, C] of the nearest numbers in groups of 32."""
-    most = (1 << (bits - 1)) - 1
+def _codes(kind: BlockKind, blocks: np.ndarray) -> tuple[Codes, float]:
+    """Return rows as codes with scales for each 32, and the relative error if that rounds."""
+    if kind.zero is None:
+        numbers = decode(kind, blocks)
+        codes, scales = nearest(numbers)
+        held = (codes.astype(np.float32) - 128) * np.repeat(scales.astype(np.float32), GROUP, 1)
+        error = float(np.linalg.norm(held - numbers) / max(np.linalg.norm(numbers), 1e-30))
+    else:
+        codes, scales = codes_of(kind, blocks)
+        error = 0.0
+    bits = 4 if kind.name == "Q4_0" else 8
+    return in_panels(*(torch.from_numpy(np.array(one)) for one in (codes, scales)), bits), error
+
+
+def nearest(numbers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return codes [R, K] of 8 bits and scales [R, C] of the nearest numbers in groups of 32."""
     groups = numbers.reshape(len(numbers), -1, GROUP)
-    scales = (np.abs(groups).max(-1) / most).astype(np.float16)
-    factor = np.where(scales > 0, scales, 1).astype(np.float32)[..., None]
-    codes = np.clip(np.rint(groups / factor), -most, most) + (most + 1)
-    return codes.astype(np.uint8).reshape(numbers.shape), scales
+    with np.errstate(over="ignore", invalid="ignore"):  # scales that are not finite are refused
+        scales = (np.abs(groups).max(-1) / 127).astype(np.float16)
+        factor = np.where(scales > 0, scales, 1).astype(np.float32)[..., None]
+        codes = np.clip(np.rint(groups / factor), -127, 127) + 128
+        return codes.astype(np.uint8).reshape(numbers.shape), scales

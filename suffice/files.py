@@ -135,6 +135,18 @@ def _runs(process: int) -> bool:
     return True
 
 
+def refuse_current(out: Path) -> None:
+    """Raise ConfigError for the current folder and those above it.
+
+    An unset variable of a shell, `--out "$OUT"`, names the current folder.
+    """
+    if Path.cwd().resolve().is_relative_to(out.resolve()):
+        raise ConfigError(
+            f"--out {str(out)!r:.80} is the current folder or above it, whose files could be "
+            "replaced; give another."
+        )
+
+
 def sync_folder(folder: Path) -> None:
     """Make names in a folder last through a power cut, where the system can sync folders."""
     with contextlib.suppress(OSError):
@@ -193,11 +205,13 @@ class RunFolder:
         path: of the folder.
         settings_file: name of the file with the settings.
         kind: what is run there, for messages, such as "comparison".
+        results: names of what the run writes; a folder where no run was begun must hold none.
     """
 
     path: Path
     settings_file: str
     kind: str
+    results: tuple[str, ...] = ()
 
     @property
     def settings_path(self) -> Path:
@@ -217,7 +231,8 @@ class RunFolder:
     ) -> None:
         """Write the settings of a run; raise ConfigError if the folder holds another one.
 
-        To resume the run that was begun here, `check` may raise if its settings do not fit.
+        To resume the run that was begun here, `check` may raise if its settings do not fit. A
+        folder where no run was begun is refused if it is the current one or holds results.
         """
         if self.exists():
             if not resume:
@@ -227,42 +242,80 @@ class RunFolder:
                 )
             if check is not None:
                 check()
+        else:
+            self._check_unused()
         write_json(self.settings_path, settings)
+
+    def _check_unused(self) -> None:
+        refuse_current(self.path)
+        others = [name for name in self.results if os.path.lexists(self.path / name)]
+        if others:
+            raise ConfigError(
+                f"{self.path} holds {others[0]!r}, which no {self.kind} wrote; choose another "
+                "folder with --out."
+            )
 
     @contextlib.contextmanager
     def locked(self, *, patience: float = 0.0) -> Iterator[None]:
-        """Lock the folder during the block; raise ConfigError if another program holds it.
+        """Lock the folder during the block; see `locked`.
 
-        Args:
-            patience: seconds to wait for the other program.
+        A block that fails before it has begun a run leaves no lock, and no folder that it made.
         """
-        from filelock import FileLock, Timeout
+        with locked(self.path, patience=patience):
+            try:
+                yield
+            except BaseException:
+                if not self.exists():
+                    with contextlib.suppress(OSError):  # it stays where somebody has files in it
+                        (self.path / LOCK).unlink(missing_ok=True)  # who waits makes another
+                        self.path.rmdir()
+                raise
 
-        try:
-            self.path.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise DataError(
-                f"cannot write in {self.path} ({error.strerror}); make room or choose another "
-                "folder with --out."
-            ) from error
-        lock = FileLock(self.path / ".lock", timeout=patience)
-        try:
-            lock.acquire()
-        except Timeout as error:
-            raise ConfigError(
-                f"another program is at work in {self.path}; wait for it, or choose another "
-                "folder with --out."
-            ) from error
-        except (OSError, NotImplementedError) as error:
-            reason = getattr(error, "strerror", None) or error
-            raise DataError(
-                f"cannot lock {self.path} ({reason}); choose a folder that can be written, on "
-                "another disk perhaps, with --out."
-            ) from error
-        try:
-            yield
-        finally:
-            lock.release()
+
+LOCK = ".lock"
+
+
+@contextlib.contextmanager
+def locked(folder: Path, *, patience: float = 0.0) -> Iterator[None]:
+    """Lock a folder during the block, against other programs that write there.
+
+    Args:
+        folder: created if it is absent.
+        patience: seconds to wait for the other program.
+
+    Raises:
+        ConfigError: if another program holds it, or it is the current folder and no run is there.
+        DataError: if the disk refuses.
+    """
+    from filelock import FileLock, Timeout
+
+    if not (folder / LOCK).exists():
+        refuse_current(folder)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise DataError(
+            f"cannot write in {folder} ({error.strerror}); make room or choose another folder "
+            "with --out."
+        ) from error
+    lock = FileLock(folder / LOCK, timeout=patience)
+    try:
+        lock.acquire()
+    except Timeout as error:
+        raise ConfigError(
+            f"another program is at work in {folder}; wait for it, or choose another folder with "
+            "--out."
+        ) from error
+    except (OSError, NotImplementedError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise DataError(
+            f"cannot lock {folder} ({reason}); choose a folder that can be written, on another "
+            "disk perhaps, with --out."
+        ) from error
+    try:
+        yield
+    finally:
+        lock.release()
 
 
 def changed_settings(before: Any, now: Any) -> list[str]:

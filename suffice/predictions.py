@@ -15,6 +15,7 @@ from typing import Any
 from suffice.data.images import ENDINGS
 from suffice.data.rows import as_text, kind_of_file, read_rows, read_stream, refuse_columns
 from suffice.errors import ConfigError, DataError
+from suffice.files import replacing
 from suffice.loading import (
     BATCH,
     ImageClassifier,
@@ -106,8 +107,10 @@ def _opened(out: Path | None) -> Iterator[Any]:
     if out is None:
         yield sys.stdout
         return
+    if out.exists() and not out.is_file():
+        raise DataError(f"cannot write {out} (it is no file); give another --out.")
     try:
-        with out.open("w", encoding="utf-8", newline="") as stream:
+        with replacing(out) as part, part.open("w", encoding="utf-8", newline="") as stream:
             yield stream
     except OSError as error:
         raise DataError(f"cannot write {out} ({error.strerror}); give another --out.") from error

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from typer import Argument, Option
 
 from suffice.errors import ConfigError, unknown
+from suffice.files import refuse_current
 from suffice.grammar import parse_term
 from suffice.records import is_number, is_whole
 
@@ -147,15 +148,8 @@ def check_at_least(least: int, **values: int | None) -> None:
 
 
 def check_out(out: Path, **inputs: Path | None) -> None:
-    """Refuse to write over one of the models that is read, or a folder one works in.
-
-    An unset variable of a shell, `--out "$OUT"`, names the current folder.
-    """
-    if Path.cwd().resolve().is_relative_to(out.resolve()):
-        raise ConfigError(
-            f"--out {str(out)!r:.80} is the current folder or above it, and would be replaced; "
-            "give another."
-        )
+    """Refuse to write over one of the models that is read, or a folder one works in."""
+    refuse_current(out)
     for name, path in inputs.items():
         if path is not None and out.resolve() == path.resolve():
             raise ConfigError(

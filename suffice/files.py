@@ -27,7 +27,10 @@ def replacing(path: Path) -> Iterator[Path]:
 
     An error in the block leaves `path` as it was; an OSError of the disk is for the caller. Both
     the content and the name are synced. What a killed writer of the same file left is removed.
+    A device or a pipe is refused by an OSError: a file would take its place.
     """
+    if os.path.lexists(path) and not path.is_file():
+        raise OSError(errno.EINVAL, "it is no regular file", str(path))
     temporary = path.with_name(f".{path.name}.{os.getpid()}.part")
     _remove_leftovers(path)
     try:
@@ -51,7 +54,11 @@ def replacing_folder(path: Path) -> Iterator[Path]:
     restores the old one. Of several programs that replace one folder, each writes its own and the
     last one stays.
     """
-    path = path.resolve()  # "." has no name, and a link would be replaced instead of its folder
+    path = Path(
+        os.path.realpath(path)
+    )  # "." has no name, and a link would be replaced instead of its folder
+    if path.exists() and not path.is_dir():
+        raise NotADirectoryError(errno.ENOTDIR, "it is no folder", str(path))
     path.parent.mkdir(parents=True, exist_ok=True)
     _remove_leftovers(path)
     temporary = path.with_name(f".{path.name}.{os.getpid()}.part")
@@ -140,7 +147,7 @@ def refuse_current(out: Path) -> None:
 
     An unset variable of a shell, `--out "$OUT"`, names the current folder.
     """
-    if Path.cwd().resolve().is_relative_to(out.resolve()):
+    if Path(os.path.realpath(".")).is_relative_to(os.path.realpath(out)):
         raise ConfigError(
             f"--out {str(out)!r:.80} is the current folder or above it, whose files could be "
             "replaced; give another."

@@ -7,12 +7,15 @@ raises about an input; Ctrl-C, SIGTERM and SIGHUP end with 130.
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import re
 import sys
 import time
+from collections.abc import Callable
 from importlib import import_module
 from importlib.metadata import version
+from inspect import signature
 from typing import Annotated, Any
 
 import typer
@@ -29,7 +32,7 @@ from suffice.cli.terminal import (
     is_first,
     stoppable,
 )
-from suffice.errors import SufficeError
+from suffice.errors import ConfigError, SufficeError
 
 GRACE = 5.0  # seconds that the first process has to print; torchrun ends the others when it exits
 VERBS = {
@@ -70,8 +73,24 @@ def _load(verb: str) -> Any:
     module = import_module(f"suffice.cli.{verb}")
     function = getattr(module, "list_mechanisms" if verb == "list" else verb)
     loader = typer.Typer(add_completion=False, rich_markup_mode=None)
-    loader.command(verb, cls=getattr(module, "Command", None))(stoppable(function))
+    loader.command(verb, cls=getattr(module, "Command", None))(stoppable(_with_words(function)))
     return typer.main.get_command(loader)
+
+
+def _with_words(function: Callable[..., None]) -> Callable[..., None]:
+    """Refuse empty words, which an unset variable of a shell leaves, unless they are the default."""
+    defaults = {name: one.default for name, one in signature(function).parameters.items()}
+
+    @functools.wraps(function)
+    def command(**options: Any) -> None:
+        for name, value in options.items():
+            words = value if isinstance(value, list) else [value]
+            if "" in words and defaults[name] != "":
+                flag = name.replace("_", "-")
+                raise ConfigError(f"--{flag} is empty; give a value, or leave it out.")
+        function(**options)
+
+    return command
 
 
 app = typer.Typer(

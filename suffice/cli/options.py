@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import json
+import os
 import re
 from collections.abc import Iterable
 from datetime import datetime
@@ -30,6 +31,7 @@ DEVICE = "cpu"
 MEMORIES = ("dynamic", "static:N", "rolling:W", "rolling:W:SINKS")
 RECIPE_OF_LM = "shakespeare_char"
 MARGIN_POINTS = 1.0  # of test accuracy that may be lost
+LARGEST = 2**62  # of a size or a count: torch's own are of 63 bits
 GPUS = ("h100", "h200", "a100", "a100_40gb", "l40s", "l4", "rtx4090")
 ADVICE_RECIPES = (
     *("tiny-edge", "cloud-api", "long-context", "decision-tree", "local-global", "gqa-qk-norm"),
@@ -141,17 +143,19 @@ def parse_memory(text: str, bits: int | None = None) -> Memory:
 
 
 def check_at_least(least: int, **values: int | None) -> None:
-    """Refuse numbers below the least legal one; None means the default."""
+    """Refuse numbers below the least legal one, or of over 62 bits; None means the default."""
     for name, value in values.items():
         if value is not None and value < least:
             raise ConfigError(f"--{name} {value}: give at least {least}.")
+        if value is not None and value > LARGEST:
+            raise ConfigError(f"--{name} {value}: give at most {LARGEST:,}.")
 
 
 def check_out(out: Path, **inputs: Path | None) -> None:
     """Refuse to write over one of the models that is read, or a folder one works in."""
     refuse_current(out)
     for name, path in inputs.items():
-        if path is not None and out.resolve() == path.resolve():
+        if path is not None and os.path.realpath(out) == os.path.realpath(path):
             raise ConfigError(
                 f"--out {out} is the {name} itself, which would be overwritten; give another "
                 "folder."

@@ -281,9 +281,10 @@ class TrainingFiles:
     def write(choices: TrainOptions, folder: Path, console: Console | None) -> None:
         """Write the tokenizer and the tokens, unless they exist; refuse a wrong model early."""
         from suffice.text import TokenFile, choose_tokenizer, corpus, load_tokenizer
+        from suffice.text.token_file import header_at
 
         recipe = choices.chosen_recipe()
-        if all((folder / name).exists() for name in (TRAIN, VALIDATION)):
+        if all(header_at(folder / name).exists() for name in (TRAIN, VALIDATION)):
             recipe.configured(load_tokenizer(folder).vocabulary_size)
             return
         text = corpus(recipe.corpus, console=console)

@@ -36,9 +36,10 @@ def main() -> int:
     for name in names:
         with tempfile.TemporaryDirectory() as folder:
             deaths = kill_at_each_write(CASES[name], Path(folder))
-        print(show(name, deaths), flush=True)
+        print(show(name, deaths), flush=True)  # noqa: T201
         wrong += sum(not death.right for death in deaths)
-    print(f"{wrong} deaths left a mixture or something that could not be completed")
+    report = f"{wrong} deaths left a mixture or something that could not be completed"
+    print(report)  # noqa: T201
     return bool(wrong)
 
 

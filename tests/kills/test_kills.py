@@ -6,27 +6,17 @@
 from __future__ import annotations
 
 import os
-import re
 
-import click
 import pytest
 
-from suffice.cli import VERBS, _load
+from tests.cli.introspect import outputs
 from tests.kills.cases import CASES
 from tests.kills.killing import kill_at_each_write
-
-OUTPUTS = re.compile(r"out|export|png|svg|flow")
 
 
 def test_every_verb_with_an_output_is_killed():
     """A new verb that writes has a case."""
-    writing = {
-        verb
-        for verb in VERBS
-        for option in _load(verb).params
-        if option.name and OUTPUTS.fullmatch(option.name) and not isinstance(option, click.Argument)
-    }
-    assert writing == CASES.keys()
+    assert {option.verb for option in outputs()} == CASES.keys()
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="kills a copy of itself")

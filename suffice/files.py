@@ -54,9 +54,8 @@ def replacing_folder(path: Path) -> Iterator[Path]:
     restores the old one. Of several programs that replace one folder, each writes its own and the
     last one stays.
     """
-    path = Path(
-        os.path.realpath(path)
-    )  # "." has no name, and a link would be replaced instead of its folder
+    # "." has no name, and a link would be replaced instead of its folder
+    path = Path(os.path.realpath(path))
     if path.exists() and not path.is_dir():
         raise NotADirectoryError(errno.ENOTDIR, "it is no folder", str(path))
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -187,6 +186,8 @@ def write_json(path: Path, content: Any) -> None:
 
 def read_json(path: Path, *, advice: str = "") -> Any:
     """Read a JSON file; a DataError about one that is absent or damaged ends with the advice."""
+    if path.exists() and not path.is_file():
+        raise DataError(f"{path} is no regular file. {advice}".rstrip())
     try:
         return json.loads(path.read_bytes())
     except OSError as error:

@@ -12,8 +12,8 @@ from itertools import tee
 from pathlib import Path
 from typing import Any
 
-from suffice.data.images import ENDINGS
 from suffice.data.files import OPENERS
+from suffice.data.images import ENDINGS
 from suffice.data.rows import as_text, kind_of_file, read_rows, read_stream, refuse_columns
 from suffice.errors import ConfigError, DataError
 from suffice.files import replacing

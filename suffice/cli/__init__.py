@@ -7,15 +7,12 @@ raises about an input; Ctrl-C, SIGTERM and SIGHUP end with 130.
 from __future__ import annotations
 
 import contextlib
-import functools
 import os
 import re
 import sys
 import time
-from collections.abc import Callable
 from importlib import import_module
 from importlib.metadata import version
-from inspect import signature
 from typing import Annotated, Any
 
 import typer
@@ -31,8 +28,9 @@ from suffice.cli.terminal import (
     ending_as_interrupt,
     is_first,
     stoppable,
+    without_empty_words,
 )
-from suffice.errors import ConfigError, SufficeError
+from suffice.errors import SufficeError
 
 GRACE = 5.0  # seconds that the first process has to print; torchrun ends the others when it exits
 VERBS = {
@@ -73,24 +71,10 @@ def _load(verb: str) -> Any:
     module = import_module(f"suffice.cli.{verb}")
     function = getattr(module, "list_mechanisms" if verb == "list" else verb)
     loader = typer.Typer(add_completion=False, rich_markup_mode=None)
-    loader.command(verb, cls=getattr(module, "Command", None))(stoppable(_with_words(function)))
+    loader.command(verb, cls=getattr(module, "Command", None))(
+        stoppable(without_empty_words(function))
+    )
     return typer.main.get_command(loader)
-
-
-def _with_words(function: Callable[..., None]) -> Callable[..., None]:
-    """Refuse empty words, which an unset variable of a shell leaves, unless they are the default."""
-    defaults = {name: one.default for name, one in signature(function).parameters.items()}
-
-    @functools.wraps(function)
-    def command(**options: Any) -> None:
-        for name, value in options.items():
-            words = value if isinstance(value, list) else [value]
-            if "" in words and defaults[name] != "":
-                flag = name.replace("_", "-")
-                raise ConfigError(f"--{flag} is empty; give a value, or leave it out.")
-        function(**options)
-
-    return command
 
 
 app = typer.Typer(
@@ -163,10 +147,10 @@ def _exit_of_library(error: BaseException) -> None:
     """Exit with a sentence if a library refused an input; return for anything else."""
     if isinstance(error, SystemExit | KeyboardInterrupt):
         return
-    from suffice.boundary import told
+    from suffice.boundary import SHOW, told
 
     reason = told(error)
-    if reason is None:
+    if reason is None or os.environ.get(SHOW):
         return
     with contextlib.suppress(OSError):  # what a full disk refused is refused again at the end
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

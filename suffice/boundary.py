@@ -1,8 +1,8 @@
 """The one place where what a library raises about an input becomes a sentence of ours.
 
 The command line and the studio call `told` with every exception that is not a `SufficeError`. Only
-what an input, a disk or the memory can cause is told. Anything else stays as it is: it is a bug, and
-its traceback is the report. `SUFFICE_TRACEBACK=1` shows the traceback of what is told, too.
+what an input, a disk or the memory can cause is told. Anything else is a bug: it stays as it is,
+and its traceback is the report. `SUFFICE_TRACEBACK=1` shows tracebacks of what is told, too.
 """
 
 from __future__ import annotations

@@ -148,7 +148,7 @@ def refuse_current(out: Path) -> None:
     """
     if Path(os.path.realpath(".")).is_relative_to(os.path.realpath(out)):
         raise ConfigError(
-            f"--out {str(out)!r:.80} is the current folder or above it, whose files could be "
+            f"the output {str(out)!r:.80} is the current folder or above it, whose files could be "
             "replaced; give another."
         )
 
@@ -184,12 +184,31 @@ def write_json(path: Path, content: Any) -> None:
     write_atomic(path, f"{text}\n")
 
 
+MOST_VALUES = 1 << 21  # in JSON of others; each takes 64 bytes of memory and more
+
+
+def parse_json(content: str | bytes) -> Any:
+    """Return what JSON spells; raise ValueError, before any is made, if it has too many values.
+
+    Example:
+        >>> parse_json('{"a": [1, 2]}')
+        {'a': [1, 2]}
+    """
+    if isinstance(content, bytes):
+        values = sum(map(content.count, (b",", b"[", b"{")))
+    else:
+        values = sum(map(content.count, (",", "[", "{")))
+    if values > MOST_VALUES:
+        raise ValueError(f"it has more than {MOST_VALUES:,} values")
+    return json.loads(content)
+
+
 def read_json(path: Path, *, advice: str = "") -> Any:
     """Read a JSON file; a DataError about one that is absent or damaged ends with the advice."""
     if path.exists() and not path.is_file():
         raise DataError(f"{path} is no regular file. {advice}".rstrip())
     try:
-        return json.loads(path.read_bytes())
+        return parse_json(path.read_bytes())
     except OSError as error:
         raise DataError(f"cannot read {path} ({error.strerror or error}). {advice}") from error
     except (ValueError, RecursionError) as error:

@@ -21,7 +21,7 @@ from torch import nn
 
 from suffice import checkpoint
 from suffice.errors import CheckpointError, ConfigError, DataError, ShapeError
-from suffice.files import replacing, replacing_folder
+from suffice.files import parse_json, replacing, replacing_folder
 from suffice.layers.packed import Scheme
 from suffice.models import packed
 from suffice.models.config import ModelConfig
@@ -321,7 +321,7 @@ def read_config(folder: Path) -> dict[str, Any]:
         )
     try:
         with path.open("rb") as file:
-            data = json.loads(file.read(LONGEST))
+            data = parse_json(file.read(LONGEST))
     except (OSError, ValueError, RecursionError) as error:
         _refuse(folder, f"{CONFIG} cannot be read ({error!s:.200})")
     if not isinstance(data, dict):

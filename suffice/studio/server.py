@@ -13,6 +13,7 @@ from typing import Any
 
 from suffice.boundary import told
 from suffice.errors import ConfigError, SufficeError
+from suffice.files import parse_json
 from suffice.records import check_keys, optional_fields
 from suffice.studio.attention_maps import Maps
 from suffice.studio.bundle import bundle
@@ -196,7 +197,7 @@ class Handler(BaseHTTPRequestHandler):
             self._refuse(413, f"a request of more than {LARGEST >> 20} MiB; send a smaller file.")
             return None
         try:
-            body = json.loads(self.rfile.read(int(length)))
+            body = parse_json(self.rfile.read(int(length)))
         except (ValueError, RecursionError):
             self._refuse(400, "the request is no JSON.")
             return None

@@ -222,5 +222,9 @@ SEEDS = ("-1", "huge", "negative", "64 bits")
 LEGAL = {(f"{verb} --seed", name) for verb in ("generate", "run") for name in SEEDS} | {
     ("evaluate --limit", "huge"),  # all that there are
     ("evaluate --limit", "64 bits"),
+    *(
+        ("studio --results", name)
+        for name in ("empty folder", "nothing", "here", "root", "foreign")
+    ),
     ("predict --out", "file"),  # a table may end in .txt, and a file is replaced
 }

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
-from suffice.errors import ConfigError, DataError
+from suffice.errors import CheckpointError, ConfigError, DataError
 from suffice.records import decode
 
 T = TypeVar("T")
@@ -182,6 +182,30 @@ def write_json(path: Path, content: Any) -> None:
     """Write plain data as strict JSON, one key per line; raise DataError if the disk refuses."""
     text = json.dumps(content, indent=1, ensure_ascii=False, allow_nan=False)
     write_atomic(path, f"{text}\n")
+
+
+LINKED = (".json", ".safetensors", ".model", ".bin", ".onnx", ".data", ".pt2", "source")
+
+
+def check_links(folder: Path) -> None:
+    """Refuse a model whose files are links to elsewhere: they would be read, copied and shown.
+
+    The cache of the Hugging Face hub is one place: its snapshots are links to its blobs.
+
+    Raises:
+        CheckpointError: naming the link.
+    """
+    root = Path(os.path.realpath(folder))
+    if root.parent.name == "snapshots":
+        root = root.parent.parent
+    for path in folder.iterdir():
+        if path.is_symlink() and path.name.endswith(LINKED):
+            target = Path(os.path.realpath(path))
+            if not target.is_relative_to(root):
+                raise CheckpointError(
+                    f"{path} is a link to a place outside the folder; give a folder that holds "
+                    "its files."
+                )
 
 
 MOST_VALUES = 1 << 21  # in JSON of others; each takes 64 bytes of memory and more

@@ -98,6 +98,9 @@ def check_mask(name: str, mask: Tensor) -> None:
         )
 
 
+MOST_THREADS = 4096
+
+
 def threads(n: int | None = None) -> int:
     """Return the number of threads that torch and the native kernels use, set to n if it is given.
 
@@ -108,16 +111,16 @@ def threads(n: int | None = None) -> int:
         n: threads from now on, of the whole process; None = as it is.
 
     Raises:
-        ConfigError: if n is no number of at least 1.
+        ConfigError: if n is no whole number of 1 to 4,096.
 
     Example:
         >>> threads() == torch.get_num_threads()
         True
     """
     if n is not None:
-        if not is_whole(n, least=1):
+        if not is_whole(n, least=1) or n > MOST_THREADS:
             raise ConfigError(
-                f"threads({n!r}): give a number of at least 1, or no argument to read the number."
+                f"threads({n!r}): give 1 to {MOST_THREADS:,}, or no argument to read the number."
             )
         torch.set_num_threads(n)
     return torch.get_num_threads()

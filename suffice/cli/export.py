@@ -9,7 +9,7 @@ from typing import Annotated, Any
 from rich.console import Console
 from typer import Option
 
-from suffice.cli.options import AnyModel, JsonFlag, Quiet, TokenizerOption, check_out
+from suffice.cli.options import AnyModel, JsonFlag, Quiet, TokenizerOption, beside, check_out
 from suffice.cli.terminal import print_json, print_next, print_text
 
 
@@ -38,7 +38,7 @@ def export(
     """
     from suffice.export import export as export_model
 
-    out = out or checkpoint.with_name(f"{checkpoint.stem or checkpoint.name}-{form}")
+    out = out or beside(checkpoint, form)
     check_out(out, checkpoint=checkpoint)
     with Console(stderr=True, quiet=quiet).status("") as status:
         manifest = export_model(checkpoint, form, out, tokenizer=tokenizer, step=status.update)

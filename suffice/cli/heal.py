@@ -19,6 +19,7 @@ from suffice.cli.options import (
     JsonFlag,
     Quiet,
     TokenizerOption,
+    beside,
     check_out,
     corpus_name,
     parse_settings,
@@ -102,7 +103,7 @@ def heal(
     from suffice.heal import save
     from suffice.progress import show
 
-    out = out or checkpoint.with_name(f"{checkpoint.name}-healed")
+    out = out or beside(checkpoint, "healed")
     check_out(out, checkpoint=checkpoint, teacher=teacher)
     choices = HealOptions(
         checkpoint=str(checkpoint),

@@ -7,7 +7,7 @@ import json
 import os
 import re
 from collections.abc import Iterable
-from datetime import datetime
+from datetime import datetime, timedelta
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
@@ -162,6 +162,19 @@ def check_out(out: Path, **inputs: Path | None) -> None:
             )
 
 
+def beside(model: Path, ending: str) -> Path:
+    """Return the default folder of a result: the model's name with an ending, beside it.
+
+    Example:
+        >>> beside(Path("runs/mine"), "4bit").as_posix(), beside(Path("m.bin"), "mqa").as_posix()
+        ('runs/mine-4bit', 'm-mqa')
+    """
+    if not model.name:
+        raise ConfigError(f"{str(model)!r} has no name to make one of the result of; give --out.")
+    name = model.stem if model.suffix == ".bin" else model.name
+    return model.with_name(f"{name}-{ending}")
+
+
 def corpus_name(text: str | None, facts: dict[str, Any], *, option: str, model: object) -> str:
     """Return the text to read: the one given, else the one a model was trained on."""
     corpus = text or facts.get("corpus")
@@ -177,7 +190,12 @@ def scale_suffix(scale: str) -> str:
 
 def new_run(name: str) -> Path:
     """Return the folder of a new run: runs/NAME-TIME."""
-    return RUNS / f"{name}-{datetime.now():%Y%m%d-%H%M%S}"
+    now = datetime.now()
+    while True:  # a clock may stand or go back
+        folder = RUNS / f"{name}-{now:%Y%m%d-%H%M%S}"
+        if not folder.exists():
+            return folder
+        now += timedelta(seconds=1)
 
 
 def latest_run(recipe: str | None, scale: str | None, file: str) -> Path:

@@ -8,7 +8,7 @@ from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import Any
 
 from suffice.errors import CheckpointError
-from suffice.files import parse_json
+from suffice.files import check_links, parse_json
 
 MANIFEST = "manifest.json"
 CONTENT, VERSION = "suffice export", 1
@@ -34,6 +34,7 @@ def read(folder: Path) -> dict[str, Any]:
         raise CheckpointError(
             f"{folder} holds no {MANIFEST}; give a folder that `suffice export` wrote."
         )
+    check_links(folder)
     try:
         with path.open("rb") as file:
             manifest = parse_json(file.read(MAX_BYTES))

@@ -137,6 +137,18 @@ def _run(
     case: Case, words: tuple[str, ...], place: Path, *, die_at: int = -1, log: Path | None = None
 ) -> int:
     """Run a command in a child; return its exit code, or -9."""
+    return end(begin(case, words, place, die_at=die_at, log=log))
+
+
+def end(child: int) -> int:
+    """Wait for a child and return its exit code."""
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+
+def begin(
+    case: Case, words: tuple[str, ...], place: Path, *, die_at: int = -1, log: Path | None = None
+) -> int:
+    """Begin a command in a child and return its number."""
     if (child := os.fork()) == 0:
         code = 1
         try:
@@ -150,7 +162,7 @@ def _run(
             traceback.print_exc()
         finally:
             os._exit(code)
-    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    return child
 
 
 def _command(words: tuple[str, ...], place: Path, die_at: int, log: Path | None) -> int:

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from suffice import checkpoint
 from suffice.errors import CheckpointError
-from suffice.files import parse_json
+from suffice.files import check_links, parse_json
 
 WEIGHTS = "model.safetensors"
 INDEX = "model.safetensors.index.json"
@@ -21,6 +21,7 @@ MAX_NAME = 255  # bytes of the name of a file
 
 def load_tensors(folder: Path) -> dict[str, Tensor]:
     """Return all tensors of a folder by name, floating-point ones in float32."""
+    check_links(folder)
     if (folder / WEIGHTS).is_file():
         if (folder / INDEX).is_file():
             raise CheckpointError(

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 from rich.console import Console
 from typer import Option
 
-from suffice.cli.options import AnyModel, JsonFlag, Quiet, TokenizerOption, check_out
+from suffice.cli.options import AnyModel, JsonFlag, Quiet, TokenizerOption, beside, check_out
 from suffice.cli.terminal import print_json, print_next, print_text
 from suffice.errors import ConfigError
 
@@ -52,7 +52,7 @@ def export(
         return
     if kind is not None:
         raise ConfigError(f"--type {kind} is for --format {GGUF}; leave it out.")
-    out = out or checkpoint.with_name(f"{checkpoint.stem or checkpoint.name}-{form}")
+    out = out or beside(checkpoint, form)
     check_out(out, checkpoint=checkpoint)
     with Console(stderr=True, quiet=quiet).status("") as status:
         manifest = export_model(checkpoint, form, out, tokenizer=tokenizer, step=status.update)
@@ -73,7 +73,7 @@ def _export_gguf(
 ) -> None:
     from suffice.export import export_gguf
 
-    out = out or checkpoint.with_name(f"{checkpoint.stem or checkpoint.name}-{kind}.{GGUF}")
+    out = out or beside(checkpoint, f"{kind}.{GGUF}")
     check_out(out, checkpoint=checkpoint)
     with Console(stderr=True, quiet=quiet).status(f"writing {out}"):
         written = export_gguf(checkpoint, out, kind=kind, tokenizer=tokenizer)

@@ -21,7 +21,7 @@ from torch import nn
 
 from suffice import checkpoint
 from suffice.errors import CheckpointError, ConfigError, DataError, ShapeError
-from suffice.files import replacing, replacing_folder
+from suffice.files import check_links, parse_json, replacing, replacing_folder
 from suffice.layers.packed import Scheme
 from suffice.models import packed
 from suffice.models.config import ModelConfig
@@ -334,9 +334,12 @@ def read_config(folder: Path) -> dict[str, Any]:
             f"{folder} holds no model (there is no {CONFIG} in it); give the folder that "
             f"`suffice train` or `suffice compare` wrote. {ADVICE}"
         )
+    for place in (folder, folder / SOURCE):
+        if place.is_dir():
+            check_links(place)
     try:
         with path.open("rb") as file:
-            data = json.loads(file.read(LONGEST))
+            data = parse_json(file.read(LONGEST))
     except (OSError, ValueError, RecursionError) as error:
         _refuse(folder, f"{CONFIG} cannot be read ({error!s:.200})")
     if not isinstance(data, dict):

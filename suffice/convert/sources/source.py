@@ -20,7 +20,8 @@ from suffice.models import LM, LMConfig, folder
 from suffice.patterns import Causal
 from suffice.positions import Rope
 from suffice.spec import AttentionSpec
-from suffice.text import BPE, Tokenizer, llama, load_tokenizer
+from suffice.text import BPE, Characters, Tokenizer, llama, load_tokenizer
+from suffice.text.characters import alphabet_of
 from suffice.text.tokenizer import read_object
 
 TOKENIZER = "tokenizer.json"
@@ -214,6 +215,8 @@ def _tokenizer_json(folder: Path, config: dict[str, Any]) -> Tokenizer | None:
     if not path.is_file():
         return None
     text, description = read_object(path)
+    if alphabet := alphabet_of(description):
+        return Characters(alphabet)
     try:
         tokens = {id_: name for name, id_ in description["model"]["vocab"].items()}
         tokens |= {row["id"]: row["content"] for row in description.get("added_tokens") or ()}

@@ -232,6 +232,16 @@ def test_documents_by_their_positions():
         made(ids[:, :1], position_ids=torch.tensor([[3]]), past_key_values=cache)
 
 
+@pytest.mark.parametrize("mechanism", ["standard", "super_attention", "linear"])
+def test_a_row_of_several_documents_may_be_longer_than_the_model_reads(mechanism):
+    made, ids = model(mechanism), tokens(1, 60)
+    places = torch.cat([torch.arange(35), torch.arange(25)])[None]
+    want = torch.cat([made(ids[:, :35]).logits, made(ids[:, 35:]).logits], dim=1)
+    assert_close(made(ids, position_ids=places).logits, want)
+    with pytest.raises(ShapeError):
+        made(ids, position_ids=torch.cat([torch.arange(45), torch.arange(15)])[None])
+
+
 def test_arguments_that_say_the_same_again_change_nothing():
     made, ids = model(), tokens(1, 9)
     places = torch.tensor([[0, 1, 2, 3, 0, 1, 2, 3, 4]])

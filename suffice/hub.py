@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from importlib import import_module
 from pathlib import Path
 
 from suffice.errors import CheckpointError, ConfigError
@@ -56,9 +57,9 @@ def local(path: Path | str) -> Path:
             f"{path} is not in the cache of the hub, and the hub cannot be reached; connect, or "
             "give the folder of a model."
         ) from error
-    except (OSError, ValueError, RuntimeError) as error:  # the library's own derive from these
+    except _errors() as error:
         raise CheckpointError(
-            f"{path} cannot be fetched ({str(error).strip().partition(chr(10))[0]:.200}); check its"
+            f"{path} cannot be fetched ({_first_line(error)}); check its"
             " name and revision, and HF_TOKEN where it is not public."
         ) from error
     return Path(folder)
@@ -68,3 +69,57 @@ def origin(path: Path | str, folder: Path) -> dict[str, dict[str, str]]:
     """Return the entry "hub" of facts for a fetched model: its repository and commit; else {}."""
     parts = REFERENCE.fullmatch(str(path))
     return {"hub": {"repository": parts["name"], "revision": folder.name}} if parts else {}
+
+
+def check_name(name: str) -> None:
+    """Raise ConfigError unless it is ORG/NAME."""
+    if REFERENCE.fullmatch(f"{PREFIX}{name}") is None or "@" in name:
+        raise ConfigError(f"{name!r:.80} is no repository of the hub; give ORG/NAME.")
+
+
+def upload(folder: Path | str, name: str, *, private: bool = True) -> str:
+    """Write a folder of this library to a repository of the hub, and return its address.
+
+    Nothing is sent anywhere unless this is called. The token is the one of `hf auth login` or of
+    HF_TOKEN.
+
+    Args:
+        folder: that `suffice export`, `train`, `convert` or `suffice.models.folder.save` wrote.
+        name: ORG/NAME; made if it is absent.
+        private: whether a new repository is; an old one stays as it is.
+
+    Raises:
+        CheckpointError: if the hub cannot be reached or refuses.
+        ConfigError: if the name is malformed, or huggingface_hub is not installed.
+    """
+    check_name(name)
+    try:
+        from huggingface_hub import HfApi
+    except ImportError as error:
+        raise ConfigError(
+            f"{name} needs huggingface_hub, which is not installed: pip install 'suffice[hub]'."
+        ) from error
+    api = HfApi()
+    try:
+        address = api.create_repo(name, private=private, exist_ok=True)
+        api.upload_folder(
+            repo_id=name, folder_path=Path(folder), commit_message="Written by suffice"
+        )
+    except _errors() as error:
+        raise CheckpointError(
+            f"{folder} cannot be uploaded to {name} ({_first_line(error)}); log in by `hf auth "
+            "login`, with a token that may write there."
+        ) from error
+    return str(address)
+
+
+def _errors() -> tuple[type[Exception], ...]:
+    """Return what the library raises: its own errors, and those of its HTTP client."""
+    from huggingface_hub.utils import get_session
+
+    client = import_module(type(get_session()).__module__.partition(".")[0])
+    return OSError, ValueError, RuntimeError, client.HTTPError
+
+
+def _first_line(error: Exception) -> str:
+    return f"{str(error).strip().partition(chr(10))[0]:.200}"

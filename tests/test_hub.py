@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import base64
 import hashlib
 import json
 import os
 import subprocess
 import sys
 import threading
+from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
@@ -18,8 +20,9 @@ from suffice import hub
 from suffice.convert.sources import open_source
 from suffice.errors import ConfigError
 from suffice.models import folder
+from suffice.positions import NoPosition
 from suffice.text import Characters
-from tests.generate.models import model
+from tests.generate.models import SPEC, model
 
 pytest.importorskip("huggingface_hub", reason="huggingface_hub is not installed")
 
@@ -34,6 +37,29 @@ class Hub(BaseHTTPRequestHandler):
 
     def do_GET(self):
         self.answer(body=True)
+
+    def do_POST(self):
+        """Take a new repository and a commit, whose files come in base64, one a line."""
+        content = self.rfile.read(int(self.headers["Content-Length"]))
+        if self.path == "/api/repos/create":
+            self.server.created.append(json.loads(content))
+            answer = {"url": f"http://{self.headers['Host']}/team/new", "name": "team/new"}
+        elif self.path == "/api/validate-yaml":
+            self.server.cards.append(json.loads(content)["content"])
+            answer = {"errors": [], "warnings": []}
+        elif self.path.startswith("/api/models/team/new/preupload/"):
+            names = [one["path"] for one in json.loads(content)["files"]]
+            files = [{"path": n, "uploadMode": "regular", "shouldIgnore": False} for n in names]
+            answer = {"files": files}
+        else:
+            for line in content.splitlines():
+                row = json.loads(line)
+                if row["key"] == "file":
+                    body = base64.b64decode(row["value"]["content"])
+                    self.server.pushed[row["value"]["path"]] = body
+            answer = {"commitUrl": f"http://{self.headers['Host']}/team/new/commit/{COMMIT}"}
+            answer["commitOid"] = COMMIT
+        self.reply(200, json.dumps(answer).encode(), body=True, kind="application/json")
 
     def do_HEAD(self):
         self.answer(body=False)
@@ -77,11 +103,16 @@ def served(tmp_path):
     """Yield a hub with a model of this library, two files of programs, and its address."""
     root = tmp_path / "team"
     words = Characters("abcdefgh ")
-    folder.save(root, model(vocabulary=words.vocabulary_size).float(), words)
+    folder.save(
+        root,
+        model(replace(SPEC, position=NoPosition()), vocabulary=words.vocabulary_size).float(),
+        words,
+    )
     (root / "pytorch_model.bin").write_bytes(b"a pickle")
     (root / "modeling.py").write_text("raise SystemExit")
     server = ThreadingHTTPServer(("127.0.0.1", 0), Hub)
-    server.root, server.asked = root, []
+    server.root, server.pushed = root, {}
+    server.asked, server.created, server.cards = [], [], []
     thread = threading.Thread(target=server.serve_forever, daemon=True)
     thread.start()
     yield server
@@ -119,6 +150,22 @@ def test_a_model_is_fetched_once_and_pinned(served, tmp_path):
     absent = call(home, "convert", "hf:team/none", "--to", "mqa", HF_ENDPOINT=endpoint)
     assert absent.returncode == 2
     assert "hf:team/none cannot be fetched" in absent.stderr.replace("\n", " ")
+
+
+def test_a_folder_is_pushed_only_when_asked(served, tmp_path):
+    endpoint, out = f"http://127.0.0.1:{served.server_port}", tmp_path / "out"
+    export = ("export", str(served.root), "--format", "hf", "--out", str(out))
+    assert call(tmp_path, *export, HF_ENDPOINT=endpoint).returncode == 0
+    assert not served.pushed
+    card = ("--card", "--license", "mit", "--push", "team/new")
+    done = call(tmp_path, *export, *card, HF_ENDPOINT=endpoint, HF_TOKEN="hf_x")
+    assert done.returncode == 0, done.stderr
+    assert served.created[0]["private"] is True
+    assert served.pushed == {path.name: path.read_bytes() for path in out.iterdir()}
+    assert served.cards == [(out / "README.md").read_text()]
+    shut = call(tmp_path, *export, *card, HF_ENDPOINT="http://127.0.0.1:9", HF_TOKEN="hf_x")
+    assert shut.returncode == 2
+    assert "cannot be uploaded to team/new" in " ".join(shut.stderr.split())
 
 
 @pytest.mark.parametrize(

@@ -34,6 +34,19 @@ def export(
         str | None,
         Option("--type", help="For gguf: f32, f16 (default), q8_0 or q4_0; packed codes are kept."),
     ] = None,
+    card: Annotated[
+        bool, Option("--card", help="Write README.md, a model card; needs --license.")
+    ] = False,
+    licence: Annotated[
+        str | None, Option("--license", help="For the card: of the weights, such as apache-2.0.")
+    ] = None,
+    base_model: Annotated[
+        str | None,
+        Option(help="For the card: ORG/NAME of the weights; by default where they were fetched."),
+    ] = None,
+    push: Annotated[
+        str | None, Option(help="Also upload the folder to ORG/NAME of the hub, private if new.")
+    ] = None,
     tokenizer: TokenizerOption = None,
     as_json: JsonFlag = False,
     quiet: Quiet = False,
@@ -46,7 +59,17 @@ def export(
     pickled, and no path of this machine is in it. It appears complete or not at all.
     """
     from suffice.export import export as export_model
+    from suffice.hub import check_name, upload
 
+    if card != (licence is not None) or (base_model is not None and not card):
+        raise ConfigError(
+            "a card states the licence of the weights, which only you know: give --card "
+            "--license ID [--base-model ORG/NAME], or none of them."
+        )
+    if push is not None:
+        check_name(push)
+    if form == GGUF and (card or push is not None):
+        raise ConfigError(f"--card and --push are for folders; leave them out with {GGUF}.")
     if form == GGUF:
         _export_gguf(checkpoint, out, kind or "f16", tokenizer, as_json=as_json, quiet=quiet)
         return
@@ -55,7 +78,13 @@ def export(
     out = out or beside(checkpoint, form)
     check_out(out, checkpoint=checkpoint)
     with Console(stderr=True, quiet=quiet).status("") as status:
-        manifest = export_model(checkpoint, form, out, tokenizer=tokenizer, step=status.update)
+        card_entries = {"licence": licence, "base_model": base_model}
+        manifest = export_model(
+            checkpoint, form, out, tokenizer=tokenizer, step=status.update, **card_entries
+        )
+        if push is not None:
+            status.update(f"uploading to {push}")
+            upload(out, push)
     if as_json:
         print_json(manifest)
     else:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
@@ -13,10 +14,14 @@ import torch
 from safetensors.torch import save as serialise
 from torch import nn
 
+from suffice import hub
+from suffice.convert.folder import CERTIFICATE
 from suffice.convert.sources import Source, hugging_face, open_source, tensors_for
 from suffice.convert.sources.decoders import GPT2
+from suffice.convert.sources.weights import read_json
 from suffice.errors import CheckpointError, ConfigError, DataError, unknown
 from suffice.export.architecture import config_of, stock_model
+from suffice.export.card import card
 from suffice.export.graph import (
     ARCHIVE_FILE,
     ONNX_FILE,
@@ -38,8 +43,12 @@ from suffice.models import LM
 from suffice.models.packed import schemes_of, unpack
 from suffice.models.vit import ViT
 from suffice.runtime.manifest import CONTENT, FORMATS, MANIFEST, VERSION, digest, read
+from suffice.text import Tokenizer
+from suffice.text.tokenizer import DESCRIPTION, build
+from suffice.text.tokenizer import read as read_tokenizer
 
 CONFIG, GENERATION, WEIGHTS = "config.json", "generation_config.json", "model.safetensors"
+README = "README.md"
 COMPARING = "comparing what was written with the model"
 
 Step = Callable[[str], None]
@@ -52,15 +61,21 @@ def export(
     out: Path | str,
     *,
     tokenizer: Path | str | None = None,
+    licence: str | None = None,
+    base_model: str | None = None,
     step: Step = lambda _doing: None,
 ) -> dict[str, Any]:
     """Write a checkpoint in another format, check it against the model, and return its manifest.
+
+    A certificate beside the source comes along.
 
     Args:
         source: what `suffice.convert.sources.open_source` opens, or a classifier's folder.
         form: "hf", "onnx" or "torch".
         out: the folder; an earlier export there is replaced once all is written.
         tokenizer: of the source, where it has none beside it.
+        licence: of the weights, such as "apache-2.0"; with it a model card is written.
+        base_model: for the card, the repository of the weights; None = where they were fetched.
         step: called with the present stage.
 
     Raises:
@@ -81,7 +96,51 @@ def export(
         facts = write(opened, folder, step)
         if opened.tokenizer is not None:
             opened.tokenizer.save(folder)
-        return _write_manifest(folder, opened, form=form, packed=packed, **facts)
+            if form == "hf":
+                _begin_texts(folder, opened.tokenizer)
+        certificate = _carry_certificate(hub.local(source), folder)
+        manifest = _manifest(opened, form=form, packed=packed, **facts)
+        if licence is not None:
+            options = {"licence": licence, "base_model": base_model}
+            text = card(Path(out).name, manifest, opened.facts, certificate, **options)
+            (folder / README).write_text(text, encoding="utf-8", newline="\n")
+        manifest["files"] = {
+            path.name: {"sha256": digest(path), "bytes": path.stat().st_size}
+            for path in sorted(folder.iterdir())
+        }
+        write_json(folder / MANIFEST, manifest)
+        return manifest
+
+
+def _begin_texts(folder: Path, tokenizer: Tokenizer) -> None:
+    """Let transformers begin a text with the token that texts began with in training."""
+    if tokenizer.begin is None:
+        return
+    _, description, begin, _ = read_tokenizer(folder)
+    library = build(json.dumps(description), folder)
+    if library.encode("").ids[:1] == [tokenizer.begin]:
+        return
+    token = {"SpecialToken": {"id": begin, "type_id": 0}}
+    text, other = ({"Sequence": {"id": one, "type_id": n}} for n, one in enumerate("AB"))
+    template = {
+        "type": "TemplateProcessing",
+        "single": [token, text],
+        "pair": [token, text, other],
+        "special_tokens": {begin: {"id": begin, "ids": [tokenizer.begin], "tokens": [begin]}},
+    }
+    former = description.get("post_processor")
+    parts = [template] if former is None else [former, template]
+    description["post_processor"] = {"type": "Sequence", "processors": parts}
+    write_json(folder / DESCRIPTION, description)
+
+
+def _carry_certificate(source: Path, folder: Path) -> dict[str, Any] | None:
+    path = source / CERTIFICATE
+    if not path.is_file():
+        return None
+    certificate = read_json(path)
+    write_json(folder / CERTIFICATE, certificate)
+    return certificate
 
 
 def open_model(path: Path, *, tokenizer: Path | None = None) -> tuple[Source, bool]:
@@ -100,7 +159,8 @@ def _write_hf(source: Source, folder: Path, step: Step) -> dict[str, Any]:
     write_json(folder / CONFIG, config)
     if isinstance(model, LM):
         ids = {n: config[n] for n in ("bos_token_id", "eos_token_id") if config[n] is not None}
-        write_json(folder / GENERATION, {"_from_model_config": True, **ids})
+        chosen = source.facts.get("generation") or {"_from_model_config": True}
+        write_json(folder / GENERATION, {**chosen, **ids})
     tensors = tensors_for(stock_model(model, config), config)
     (folder / WEIGHTS).write_bytes(serialise(tensors, {"format": "pt"}))
     step(COMPARING)
@@ -147,6 +207,8 @@ def _check_replaceable(out: Path) -> None:
         )
 
 
+RULE = "begin stands before a text and end behind it; the file adds neither by itself"
+RULE_HF = "begin stands before a text, where the file puts it, and end behind it"
 COUNTED = "positions count the real tokens of a row from 0, whatever padding stands among them"
 POSITIONS = {
     "image classifier": "patches are read row by row, behind a class token where the model has one",
@@ -159,8 +221,7 @@ HF_POSITIONS = (
 )
 
 
-def _write_manifest(
-    folder: Path,
+def _manifest(
     source: Source,
     *,
     form: str,
@@ -193,7 +254,7 @@ def _write_manifest(
             "tokens": source.tokenizer.vocabulary_size,
             "begin": source.tokenizer.begin,
             "end": source.tokenizer.end,
-            "rule": "begin stands before a text and end behind it; the file adds neither by itself",
+            "rule": RULE_HF if form == "hf" else RULE,
         }
     for name in ("classes", "preparation"):
         if name in source.facts:
@@ -209,11 +270,6 @@ def _write_manifest(
         table = architecture == GPT2.class_name  # has a table of positions, whatever the model has
         manifest["length"] = model.config.length if table else max_length(model)
         manifest["reach"] = reach(model)
-    manifest["files"] = {
-        path.name: {"sha256": digest(path), "bytes": path.stat().st_size}
-        for path in sorted(folder.iterdir())
-    }
-    write_json(folder / MANIFEST, manifest)
     return manifest
 
 

@@ -25,7 +25,12 @@ from suffice.text import BPE, Characters, Tokenizer, llama, load_tokenizer
 from suffice.text.characters import alphabet_of
 from suffice.text.tokenizer import read_object
 
-TOKENIZER = "tokenizer.json"
+TOKENIZER, GENERATION = "tokenizer.json", "generation_config.json"
+SAMPLING = (
+    *("do_sample", "temperature", "top_k", "top_p", "min_p", "typical_p", "repetition_penalty"),
+    *("max_new_tokens", "no_repeat_ngram_size"),
+)
+"""Entries of a generation_config.json that come along."""
 LLAMA2C_HEADER = struct.Struct("<7i")
 LLAMA2C_MAX_SIZE = 1 << 20
 
@@ -94,6 +99,7 @@ def open_source(path: Path | str, *, tokenizer: Path | str | None = None) -> Sou
         if not isinstance(model, LM):
             return Source(model=model, kind=kind, facts=facts)
         words = _tokenizer_json(path, config) if tokenizer is None else None
+        facts |= _generation(path)
     if tokenizer is not None:
         named = Path(tokenizer)
         words = load_tokenizer(named) if named.is_dir() else llama(named)
@@ -210,6 +216,16 @@ def _llama2c_tokenizer(checkpoint: Path) -> Tokenizer | None:
             "choose one by --tokenizer."
         )
     return llama(files[0]) if files else None
+
+
+def _generation(folder: Path) -> dict[str, Any]:
+    """Return how a model of transformers is to be sampled, as the entry "generation" of facts."""
+    path = folder / GENERATION
+    if not path.is_file():
+        return {}
+    entries = hugging_face.read_json(path)
+    kept = {n: v for n, v in entries.items() if n in SAMPLING and type(v) in (int, float, bool)}
+    return {"generation": kept} if kept else {}
 
 
 def _tokenizer_json(folder: Path, config: dict[str, Any]) -> Tokenizer | None:

@@ -160,7 +160,7 @@ def test_a_folder_is_pushed_only_when_asked(served, tmp_path):
     card = ("--card", "--license", "mit", "--push", "team/new")
     done = call(tmp_path, *export, *card, HF_ENDPOINT=endpoint, HF_TOKEN="hf_x")
     assert done.returncode == 0, done.stderr
-    assert served.created[0]["private"] is True
+    assert served.created[0].get("visibility") == "private" or served.created[0]["private"]
     assert served.pushed == {path.name: path.read_bytes() for path in out.iterdir()}
     assert served.cards == [(out / "README.md").read_text()]
     shut = call(tmp_path, *export, *card, HF_ENDPOINT="http://127.0.0.1:9", HF_TOKEN="hf_x")

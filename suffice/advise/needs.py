@@ -11,6 +11,7 @@ import torch
 from suffice.advise.composition import STANDARD, Candidate, Composition, decoder_specs
 from suffice.advise.request import Base
 from suffice.cost import Cost
+from suffice.layers.block import GATES
 from suffice.layers.packed import DEFAULT
 from suffice.measure.edge.shapes import attended_positions
 from suffice.memory import Memory
@@ -59,7 +60,7 @@ def needs(candidate: Candidate, base: Base) -> Needs:
         work = weights - _packed_bytes(rows * base.config.d_model, bits) + read
     else:
         work = sum(cost.visible_flops for cost in costs) + 2 * base.length * mlp
-    maps = 3 if getattr(base.config, "activation", "") == "swiglu" else 2
+    maps = 3 if getattr(base.config, "activation", "") in GATES else 2
     attention = max(2 * spec.widths.q + 2 * spec.widths.kv for spec in candidate.specs)
     features = 2 * base.config.d_model + max(maps * base.config.mlp_width, attention)
     activations = ITEMSIZE * base.length * features

@@ -65,7 +65,7 @@ class SufficeConfig(PreTrainedConfig):
         hidden_size: features, d_model.
         num_hidden_layers: blocks.
         intermediate_size: features inside a block's MLP.
-        hidden_act: "gelu", "relu" or "swiglu".
+        hidden_act: of the MLPs, as `LMConfig.activation`.
         norm: "layer" or "rms".
         norm_eps: eps of the norms.
         positions: "learned", "sinusoidal" or "none".

@@ -24,6 +24,12 @@ ACTIVATIONS: dict[str, Callable[[], nn.Module]] = {
     "relu": nn.ReLU,
     "tanh": nn.Tanh,
 }
+GATES: dict[str, Callable[[Tensor], Tensor]] = {
+    "swiglu": F.silu,
+    "geglu": F.gelu,
+    "geglu_tanh": partial(F.gelu, approximate="tanh"),
+}
+"""Activations of the gates of `SwiGLU` and its relatives."""
 NORMS = ("pre", "post")
 
 
@@ -237,6 +243,8 @@ class SwiGLU(nn.Module):
     Args:
         d_model: features in and out.
         width: features between.
+        activation: of the gate: "swiglu" (silu), "geglu" (GELU) or "geglu_tanh" (GPT-2's
+            approximation of it, Gemma's).
         dropout: probability, after the last map.
         bias: biases on the maps.
         device: where the parameters live.
@@ -246,7 +254,7 @@ class SwiGLU(nn.Module):
         x: [..., d_model] -> [..., d_model]
 
     Raises:
-        ConfigError: if dropout is no probability below 1.
+        ConfigError: if dropout is no probability below 1, or for an unknown activation.
 
     Example:
         >>> sum(p.numel() for p in SwiGLU(8, 16, bias=False).parameters())
@@ -260,12 +268,16 @@ class SwiGLU(nn.Module):
         d_model: int,
         width: int,
         *,
+        activation: str = "swiglu",
         dropout: float = 0.0,
         bias: bool = True,
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
     ) -> None:
         super().__init__()
+        if activation not in GATES:
+            raise unknown("activation", activation, GATES)
+        self.activation = GATES[activation]
         self.gate = Linear(d_model, width, bias=bias, device=device, dtype=dtype)
         self.up = Linear(d_model, width, bias=bias, device=device, dtype=dtype)
         self.down = Linear(width, d_model, bias=bias, device=device, dtype=dtype)
@@ -274,4 +286,4 @@ class SwiGLU(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Return the map of each position."""
-        return self.dropout(self.down(F.silu(self.gate(x)) * self.up(x)))
+        return self.dropout(self.down(self.activation(self.gate(x)) * self.up(x)))

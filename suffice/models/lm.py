@@ -18,7 +18,7 @@ from torch.overrides import TorchFunctionMode
 from suffice.errors import ConfigError, ShapeError
 from suffice.layers import MLP, Block, Dropout, SwiGLU
 from suffice.layers.basic import NORMALISATIONS, normalisation
-from suffice.layers.block import ACTIVATIONS
+from suffice.layers.block import ACTIVATIONS, GATES
 from suffice.layers.inputs import check_rows
 from suffice.layers.inputs import positions as count_real
 from suffice.layers.packed import Packed
@@ -44,7 +44,8 @@ class LMConfig(ModelConfig):
         d_model: features.
         depth: blocks.
         mlp_width: features inside a block's MLP.
-        activation: of the MLPs: one of `MLP`, or "swiglu" (see `SwiGLU`), which has a third map.
+        activation: of the MLPs: one of `MLP`, or "swiglu", "geglu" or "geglu_tanh" (see `SwiGLU`),
+            which have a third map.
         norm: "layer" or "rms" (see `RMSNorm`), before the attention, the MLP and the head.
         eps: of the norms.
         positions: added to the embedded tokens: "learned", "sinusoidal" (see `sinusoidal`) or
@@ -77,7 +78,7 @@ class LMConfig(ModelConfig):
     start: float = 0.02
 
     choices: ClassVar[dict[str, Iterable[str]]] = {
-        "activation": (*ACTIVATIONS, "swiglu"),
+        "activation": (*ACTIVATIONS, *GATES),
         "norm": NORMALISATIONS,
         "positions": POSITIONS,
     }
@@ -242,8 +243,8 @@ class LM(nn.Module):
 def _mlp(config: LMConfig, **factory: Any) -> nn.Module:
     sizes = (config.d_model, config.mlp_width)
     options = {"dropout": config.dropout, "bias": config.bias, **factory}
-    if config.activation == "swiglu":
-        return SwiGLU(*sizes, **options)
+    if config.activation in GATES:
+        return SwiGLU(*sizes, activation=config.activation, **options)
     return MLP(*sizes, activation=config.activation, inner_dropout=False, **options)
 
 

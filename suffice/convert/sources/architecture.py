@@ -99,6 +99,8 @@ class TensorMapping:
     shape: tuple[int, ...] | None = None  # of theirs, where it has further dimensions
     plus: str = ""  # a table of theirs whose first row is added to ours; zero on the way back
     plus_rows: int = 0
+    factor: float = 1.0  # ours is (theirs + offset) * factor
+    offset: float = 0.0
     skipped: int = 0  # leading rows of theirs that are never read; zero on the way back
 
 
@@ -173,6 +175,8 @@ def our_state(
         if one.plus:
             check_shape(one.plus, (one.plus_rows, shape[-1]))
             rows = rows + tensors[one.plus][0]
+        if one.offset or one.factor != 1.0:
+            rows = (rows + one.offset) * one.factor
         parts = rows.split(row_counts)
         state |= {name: part.clone() for name, part in zip(one.ours, parts, strict=True)}
     return state
@@ -189,6 +193,8 @@ def their_tensors(
                 raise ConfigError(f"{odd[0]} is not zero, and transformers has no place for it.")
             continue
         rows = torch.cat([state[name] for name in one.ours])
+        if one.offset or one.factor != 1.0:
+            rows = rows / one.factor - one.offset
         if one.skipped:
             rows = torch.cat([rows.new_zeros(one.skipped, *rows.shape[1:]), rows])
         rows = rows.T if one.transposed else rows

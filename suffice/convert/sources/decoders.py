@@ -255,6 +255,27 @@ def _read_pairs(reader: ConfigReader) -> Scaling:
 
 
 @dataclass(frozen=True, kw_only=True)
+class _Multipliers:
+    """Constants of a model's forward pass, which are multiplied into our weights."""
+
+    embedding: float = 1.0
+    residual: float = 1.0  # of what an attention or an MLP adds
+    logits: float = 1.0
+
+
+def _granite_multipliers(reader: ConfigReader) -> _Multipliers:
+    names = ("embedding_multiplier", "residual_multiplier", "logits_scaling")
+    embedding, residual, scaling = (reader.number(name, 1.0) for name in names)
+    if min(embedding, residual, scaling) <= 0.0:
+        raise ConfigError(f"{reader.where}: {', '.join(names)} are not all above 0.")
+    return _Multipliers(embedding=embedding, residual=residual, logits=1.0 / scaling)
+
+
+def _gemma_multipliers(reader: ConfigReader) -> _Multipliers:
+    return _Multipliers(embedding=math.sqrt(reader.size("hidden_size")))
+
+
+@dataclass(frozen=True, kw_only=True)
 class _LlamaVariant:
     """Differences of an architecture from Llama's."""
 
@@ -272,6 +293,11 @@ class _LlamaVariant:
     rotary: Callable[[ConfigReader, int], list[bool]] = _all_rotary
     windows: Windows = _no_windows
     fixed: tuple[tuple[str, object], ...] = ()  # entries and the only value that is supported
+    gates: tuple[tuple[str, str], ...] = (("silu", "swiglu"),)  # of hidden_act; first the default
+    head_dim: int | None = None  # default width of a head; None = an equal share
+    norm_offset: float = 0.0  # of the weights of all norms
+    attention_multiplier: bool = False  # whether it is the scale of scores
+    multipliers: Callable[[ConfigReader], _Multipliers] = lambda _reader: _Multipliers()
 
     def biases(self, reader: ConfigReader) -> tuple[bool, bool, bool]:
         """Return whether q, k and v, the output projection, and the MLP have biases."""
@@ -281,16 +307,16 @@ class _LlamaVariant:
 
 
 def _build_llama(reader: ConfigReader, *, variant: _LlamaVariant) -> LM:
-    reader.one_of("hidden_act", "silu")
+    gates = dict(variant.gates)
     for name, legal in variant.fixed:
         reader.one_of(name, legal)
     width, heads = reader.size("hidden_size"), reader.size("num_attention_heads")
-    if width % heads and reader.entries.get("head_dim") is None:
+    if width % heads and variant.head_dim is None and reader.entries.get("head_dim") is None:
         raise ConfigError(
             f"{reader.where}: num_attention_heads={heads} does not divide hidden_size={width}, and "
             "there is no head_dim."
         )
-    head_dim = reader.size("head_dim", width // heads)
+    head_dim = reader.size("head_dim", variant.head_dim or width // heads)
     qkv_bias, o_bias, mlp_bias = variant.biases(reader)
     config = LMConfig(
         vocabulary_size=reader.size("vocab_size"),
@@ -298,7 +324,7 @@ def _build_llama(reader: ConfigReader, *, variant: _LlamaVariant) -> LM:
         d_model=width,
         depth=reader.depth("num_hidden_layers"),
         mlp_width=reader.size("intermediate_size"),
-        activation="swiglu",
+        activation=gates[reader.one_of("hidden_act", *gates)],
         norm=variant.norm,
         eps=reader.number(variant.eps),
         positions="none",
@@ -316,6 +342,7 @@ def _build_llama(reader: ConfigReader, *, variant: _LlamaVariant) -> LM:
             reader, head_dim, variant.layout, theta=variant.theta, share=variant.share
         ),
         bias=qkv_bias or o_bias,
+        scale=reader.number("attention_multiplier", 1.0) if variant.attention_multiplier else None,
     )
     rotary = variant.rotary(reader, config.depth)
     specs = [
@@ -355,7 +382,26 @@ def _map_llama(lm: LM, reader: ConfigReader, *, variant: _LlamaVariant) -> list[
             mappings += linear(f"{attention}.{name}_proj", f"{own}.{name}_proj", **qkv)
         for name in ("gate", "up"):
             mappings += linear(f"{theirs}.mlp.{name}_proj", f"{ours}.mlp.{name}", **mlp)
-    return mappings
+    return [_multiplied(one, lm, variant, variant.multipliers(reader)) for one in mappings]
+
+
+def _multiplied(
+    mapping: TensorMapping, lm: LM, variant: _LlamaVariant, by: _Multipliers
+) -> TensorMapping:
+    """Return a mapping whose tensor of ours has the constants of the forward pass in it."""
+    ours = mapping.ours[0]
+    factor = offset = 0.0
+    if "norm" in ours and ours.endswith(".weight"):
+        offset = variant.norm_offset
+    if ours.startswith("embedding."):
+        factor = by.embedding
+    elif ".o_proj." in ours or ".mlp.down." in ours:
+        factor = by.residual
+    elif ours.startswith("head."):
+        factor = by.logits
+    elif ours.startswith("norm.") and lm.head is None:  # the head is the embedding
+        factor = by.logits / by.embedding
+    return replace(mapping, factor=factor or 1.0, offset=offset)
 
 
 def _llama(model_type: str, class_name: str, **differences: Any) -> Architecture:
@@ -388,6 +434,24 @@ LLAMAS = (
         theta=2_000_000.0,
         rotary=_listed_rotary,
         windows=_windows_without_rope,
+    ),
+    _llama(
+        "granite",
+        "GraniteForCausalLM",
+        attention_multiplier=True,
+        multipliers=_granite_multipliers,
+    ),
+    _llama(
+        "gemma",
+        "GemmaForCausalLM",
+        o_bias="attention_bias",
+        mlp_bias=False,
+        tied=True,
+        gates=(("gelu_pytorch_tanh", "geglu_tanh"), ("gelu", "geglu")),
+        head_dim=256,
+        norm_offset=1.0,
+        multipliers=_gemma_multipliers,
+        fixed=(("use_bidirectional_attention", None),),
     ),
     _llama("helium", "HeliumForCausalLM", o_bias=False, layout="interleaved", theta=100_000.0),
     _llama("phi3", "Phi3ForCausalLM", **NO_BIASES, packed=True, share=1.0, windows=_equal_windows),

@@ -66,6 +66,38 @@ def cases():
                 ),
             ),
         ),
+        "granite": (
+            t.GraniteForCausalLM,
+            t.GraniteConfig(
+                **GROUPED,
+                attention_multiplier=0.2,
+                embedding_multiplier=3.0,
+                residual_multiplier=0.7,
+                logits_scaling=2.5,
+            ),
+        ),
+        "granite-biased-tied": (
+            t.GraniteForCausalLM,
+            t.GraniteConfig(
+                **GROUPED,
+                **biased,
+                embedding_multiplier=3.0,
+                residual_multiplier=0.7,
+                logits_scaling=2.5,
+            ),
+        ),
+        "gemma": (t.GemmaForCausalLM, t.GemmaConfig(**GROUPED, head_dim=12)),
+        "gemma-biased-untied": (
+            t.GemmaForCausalLM,
+            t.GemmaConfig(
+                **GROUPED,
+                head_dim=8,
+                attention_bias=True,
+                tie_word_embeddings=False,
+                hidden_act="gelu",
+                rms_norm_eps=1e-2,
+            ),
+        ),
         "mistral": (t.MistralForCausalLM, t.MistralConfig(**GROUPED, sliding_window=5)),
         "qwen2": (t.Qwen2ForCausalLM, t.Qwen2Config(**GROUPED)),
         "qwen2-windows": (

@@ -171,7 +171,7 @@ def beside(model: Path, ending: str) -> Path:
     """
     if not model.name:
         raise ConfigError(f"{str(model)!r} has no name to make one of the result of; give --out.")
-    name = model.stem if model.suffix == ".bin" else model.name
+    name = model.stem if model.suffix in (".bin", ".gguf") else model.name
     return model.with_name(f"{name}-{ending}")
 
 

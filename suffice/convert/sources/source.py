@@ -51,7 +51,7 @@ def open_source(path: Path | str, *, tokenizer: Path | str | None = None) -> Sou
 
     Args:
         path: a folder of `suffice train` or `suffice convert`, a folder with the config.json and
-            the safetensors of a model of transformers, or a .bin of llama2.c.
+            the safetensors of a model of transformers, a .gguf of llama.cpp, or a .bin of llama2.c.
         tokenizer: a saved tokenizer's folder, a tokenizer.json or tokenizer.bin of a Llama model;
             None = the one beside the model.
 
@@ -65,11 +65,16 @@ def open_source(path: Path | str, *, tokenizer: Path | str | None = None) -> Sou
     if path.is_file() and path.suffix == ".bin" and path.stem != "pytorch_model":
         model, kind = _read_llama2c(path), "llama2.c"
         words = _llama2c_tokenizer(path) if tokenizer is None else None
+    elif path.is_file() and path.suffix == ".gguf":
+        stored = folder.read(path)
+        model, words, facts = stored.model, stored.tokenizer, stored.facts
+        kind = facts["source"]
     elif not path.is_dir():
         problem = "is no checkpoint" if path.exists() else "does not exist"
         raise CheckpointError(
             f"{path} {problem}; give a folder of suffice, a folder with config.json and "
-            "safetensors of transformers, or a .bin of llama2.c. Other files are never opened."
+            "safetensors of transformers, a .gguf of llama.cpp, or a .bin of llama2.c. Other files "
+            "are never opened."
         )
     elif folder.is_ours(config := hugging_face.read_config(path)) or "model_type" not in config:
         stored = folder.read(path)

@@ -40,13 +40,13 @@ ADVICE_RECIPES = (
 """Written out, so that help need not import what defines them; a test compares them with it."""
 
 Checkpoint = Annotated[
-    Path, Argument(help="Folder written by `suffice train`, convert, heal or quantise.")
+    Path, Argument(help="Folder written by `suffice train`, convert, heal or quantise; or a .gguf.")
 ]
 AnyModel = Annotated[
     Path,
     Argument(
-        help="Folder of suffice; folder of transformers (config.json and safetensors); or a .bin "
-        "of llama2.c."
+        help="Folder of suffice; folder of transformers (config.json and safetensors); a .gguf of "
+        "llama.cpp; or a .bin of llama2.c."
     ),
 ]
 Device = Annotated[str, Option(help="cpu or cuda.")]

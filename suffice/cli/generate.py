@@ -19,8 +19,9 @@ from suffice.cli.options import (
     check_at_least,
     parse_memory,
 )
-from suffice.cli.terminal import TextStream, print_json, write_stdout
+from suffice.cli.terminal import print_json, write_stdout
 from suffice.errors import ConfigError
+from suffice.text.stream import TextStream
 
 if TYPE_CHECKING:
     from suffice.generate import Sampling

@@ -11,7 +11,7 @@ import pytest
 from suffice import AttentionSpec
 from suffice.cli.generate import _prompt_ids
 from suffice.cli.options import parse_memory
-from suffice.cli.terminal import TextStream
+from suffice.text.stream import TextStream
 from suffice.errors import ConfigError
 from suffice.generate import Greedy, Sample, generate
 from suffice.memory import Dynamic, Quantised, Rolling, Static

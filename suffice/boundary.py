@@ -1,14 +1,16 @@
-"""The one place where what a library raises becomes a sentence of ours.
+"""The one place where what a library raises about an input becomes a sentence of ours.
 
-The command line and the studio call `told` with every exception that is not a `SufficeError`. An
-exception that no input can cause stays as it is: it is a bug, and its traceback is the report.
+The command line and the studio call `told` with every exception that is not a `SufficeError`. Only
+what an input, a disk or the memory can cause is told. Anything else is a bug: it stays as it is,
+and its traceback is the report. `SUFFICE_TRACEBACK=1` shows tracebacks of what is told, too.
 """
 
 from __future__ import annotations
 
 import errno
 import lzma
-import struct
+import os
+import re
 import zlib
 from pathlib import Path
 from types import TracebackType
@@ -16,25 +18,35 @@ from types import TracebackType
 from suffice.errors import DataError, SufficeError
 
 LONGEST = 200  # characters of a reason or a name in a sentence
-CONTAINERS = (EOFError, zlib.error, lzma.LZMAError, struct.error)
-TORCH = (
-    "overflow",
-    "out of memory",
-    "alloc",
-    "too large",
-    "too big",
-    "numel",
-    "negative dimension",
+SHOW = "SUFFICE_TRACEBACK"
+FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+OF_PATHS = (
+    *(errno.ENOENT, errno.EACCES, errno.EPERM, errno.EROFS, errno.ENAMETOOLONG, errno.ELOOP),
+    *(errno.ENOTDIR, errno.EISDIR, errno.EEXIST, errno.ENOTEMPTY, errno.EINVAL, errno.ENXIO),
+    *(errno.ENODEV, errno.EIO, errno.ESPIPE, errno.EBUSY, errno.ETXTBSY),
+)
+OF_MACHINE = (errno.ENOMEM, errno.EMFILE, errno.ENFILE, errno.ENOLCK, errno.EADDRINUSE)
+NULL = re.compile("embedded null (byte|character)")
+LARGE = re.compile(
+    "int too (big|large) to convert|Python int too large|cannot convert float infinity to integer"
+    "|signed integer is (greater than maximum|less than minimum)"
+    "|cannot fit 'int' into an index-sized integer"
+)
+"""What Python says of whole numbers; overflow in a computation has other words and is a bug."""
+TORCH = re.compile(
+    "Storage size calculation overflowed|numel: integer multiplication overflow"
+    "|DefaultCPUAllocator|CUDA out of memory|Overflow when unpacking long"
 )
 """What torch says of sizes that no machine has; its errors have no type of their own."""
+ENDED = re.compile("Compressed file ended")
 
 
 def told(error: BaseException) -> SufficeError | None:
-    """Return the error to show for what a library raised, None for a bug and for what is ours.
+    """Return the error to show for what a library raised about an input, None for a bug.
 
     Example:
-        >>> str(told(OverflowError("int too large")))
-        'a number is too large for this computation (int too large); give a smaller one.'
+        >>> str(told(OverflowError("int too large to convert to float")))
+        'a number is too large here (int too large to convert to float); give a smaller one.'
     """
     reason = _reason(error)
     if reason is None:
@@ -44,38 +56,79 @@ def told(error: BaseException) -> SufficeError | None:
 
 
 def _reason(error: BaseException) -> str | None:
-    words = shortened(str(error).partition("\n")[0])
-    if isinstance(error, OSError):
-        return _reason_of_system(error)
-    if type(error).__name__ == "PanicException":  # of a library in Rust; it is no Exception
-        return f"the tokenizers library failed on it ({words}); give the file complete."
-    if isinstance(error, MemoryError):
-        return "this needs more memory than there is; give something smaller."
-    if isinstance(error, RecursionError):
-        return "this is nested too deeply; give something with fewer levels."
-    if isinstance(error, UnicodeError):
-        return f"this is not text in UTF-8 ({words}); save it as UTF-8."
-    if isinstance(error, OverflowError) or _is_of_sizes(error):
-        return f"a number is too large for this computation ({words}); give a smaller one."
-    if isinstance(error, ValueError) and "null" in words:
-        return "a name holds the character NUL; give one without."
-    if isinstance(error, CONTAINERS):
-        return f"this is truncated or damaged ({words}); replace it by a complete copy."
+    text = str(error).partition("\n")[0]
+    words = shortened(text)
+    for fits, reason in (
+        (_is_full(error), f"the disk refuses more ({words}); make room, or choose another place."),
+        (_is_of_path(error), f"this cannot be used ({_strerror(error)}); {PATH_ADVICE}"),
+        (_is_of_machine(error), f"this machine refuses ({_strerror(error)}); free what is held."),
+        (_is_panic(error), f"the tokenizers library failed on it ({words}); give it complete."),
+        (_is_memory(error), "this needs more memory than there is; give something smaller."),
+        (_is_utf8(error), f"this is not text in UTF-8 ({words}); save it as UTF-8."),
+        (_is_large(error), f"a number is too large here ({words}); give a smaller one."),
+        (_is_null(error), "a name holds the character NUL; give one without."),
+        (_is_torn(error), f"this is truncated or damaged ({words}); give a complete copy."),
+    ):
+        if fits:
+            return reason
     return None
 
 
-def _reason_of_system(error: OSError) -> str | None:
-    if isinstance(error, InterruptedError | BrokenPipeError):
-        return None
-    reason = error.strerror or shortened(str(error)) or type(error).__name__
-    if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
-        return f"the disk refuses more ({reason}); make room, or choose another place."
-    return f"this cannot be used ({reason}); give a path that exists and may be read and written."
+PATH_ADVICE = "give a path that exists and may be read and written."
 
 
-def _is_of_sizes(error: BaseException) -> bool:
-    sizes = isinstance(error, TypeError | RuntimeError)
-    return sizes and any(word in str(error).lower() for word in TORCH)
+def _strerror(error: BaseException) -> str:
+    return getattr(error, "strerror", None) or shortened(str(error))
+
+
+def _is_full(error: BaseException) -> bool:
+    return isinstance(error, OSError) and error.errno in FULL
+
+
+def _is_of_path(error: BaseException) -> bool:
+    """Return whether the system refused a path that is no file of this package."""
+    if isinstance(error, RuntimeError):  # of pathlib, before Python 3.13
+        return str(error).startswith("Symlink loop from")
+    if not isinstance(error, OSError) or error.errno not in OF_PATHS:
+        return False
+    name = error.filename
+    if name is None or isinstance(name, int):
+        return error.errno in (errno.EIO, errno.ESPIPE)  # of a device that is open
+    package = os.path.dirname(os.path.realpath(__file__))
+    return not os.path.realpath(os.fsdecode(name)).startswith(package)
+
+
+def _is_of_machine(error: BaseException) -> bool:
+    return isinstance(error, OSError) and error.errno in OF_MACHINE
+
+
+def _is_panic(error: BaseException) -> bool:
+    return type(error).__name__ == "PanicException"  # of a library in Rust; it is no Exception
+
+
+def _is_memory(error: BaseException) -> bool:
+    return isinstance(error, MemoryError)
+
+
+def _is_utf8(error: BaseException) -> bool:
+    """Return whether a text of the user is no UTF-8; other encodings are of our own files."""
+    return isinstance(error, UnicodeError) and getattr(error, "encoding", "").startswith("utf")
+
+
+def _is_large(error: BaseException) -> bool:
+    text = str(error)
+    if isinstance(error, OverflowError):
+        return LARGE.search(text) is not None
+    return isinstance(error, TypeError | RuntimeError) and TORCH.search(text) is not None
+
+
+def _is_null(error: BaseException) -> bool:
+    return isinstance(error, ValueError) and NULL.search(str(error)) is not None
+
+
+def _is_torn(error: BaseException) -> bool:
+    torn = isinstance(error, EOFError) and ENDED.match(str(error)) is not None
+    return torn or isinstance(error, zlib.error | lzma.LZMAError)
 
 
 def _place(error: BaseException) -> str:

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
-from suffice.errors import ConfigError, DataError
+from suffice.errors import CheckpointError, ConfigError, DataError
 from suffice.records import decode
 
 T = TypeVar("T")
@@ -27,7 +27,10 @@ def replacing(path: Path) -> Iterator[Path]:
 
     An error in the block leaves `path` as it was; an OSError of the disk is for the caller. Both
     the content and the name are synced. What a killed writer of the same file left is removed.
+    A device or a pipe is refused by an OSError: a file would take its place.
     """
+    if os.path.lexists(path) and not path.is_file():
+        raise OSError(errno.EINVAL, "it is no regular file", str(path))
     temporary = path.with_name(f".{path.name}.{os.getpid()}.part")
     _remove_leftovers(path)
     try:
@@ -51,7 +54,10 @@ def replacing_folder(path: Path) -> Iterator[Path]:
     restores the old one. Of several programs that replace one folder, each writes its own and the
     last one stays.
     """
-    path = path.resolve()  # "." has no name, and a link would be replaced instead of its folder
+    # "." has no name, and a link would be replaced instead of its folder
+    path = Path(os.path.realpath(path))
+    if path.exists() and not path.is_dir():
+        raise NotADirectoryError(errno.ENOTDIR, "it is no folder", str(path))
     path.parent.mkdir(parents=True, exist_ok=True)
     _remove_leftovers(path)
     temporary = path.with_name(f".{path.name}.{os.getpid()}.part")
@@ -135,6 +141,18 @@ def _runs(process: int) -> bool:
     return True
 
 
+def refuse_current(out: Path) -> None:
+    """Raise ConfigError for the current folder and those above it.
+
+    An unset variable of a shell, `--out "$OUT"`, names the current folder.
+    """
+    if Path(os.path.realpath(".")).is_relative_to(os.path.realpath(out)):
+        raise ConfigError(
+            f"the output {str(out)!r:.80} is the current folder or above it, whose files could be "
+            "replaced; give another."
+        )
+
+
 def sync_folder(folder: Path) -> None:
     """Make names in a folder last through a power cut, where the system can sync folders."""
     with contextlib.suppress(OSError):
@@ -166,10 +184,55 @@ def write_json(path: Path, content: Any) -> None:
     write_atomic(path, f"{text}\n")
 
 
+LINKED = (".json", ".safetensors", ".model", ".bin", ".onnx", ".data", ".pt2", "source")
+
+
+def check_links(folder: Path) -> None:
+    """Refuse a model whose files are links to elsewhere: they would be read, copied and shown.
+
+    The cache of the Hugging Face hub is one place: its snapshots are links to its blobs.
+
+    Raises:
+        CheckpointError: naming the link.
+    """
+    root = Path(os.path.realpath(folder))
+    if root.parent.name == "snapshots":
+        root = root.parent.parent
+    for path in folder.iterdir():
+        if path.is_symlink() and path.name.endswith(LINKED):
+            target = Path(os.path.realpath(path))
+            if not target.is_relative_to(root):
+                raise CheckpointError(
+                    f"{path} is a link to a place outside the folder; give a folder that holds "
+                    "its files."
+                )
+
+
+MOST_VALUES = 1 << 21  # in JSON of others; each takes 64 bytes of memory and more
+
+
+def parse_json(content: str | bytes) -> Any:
+    """Return what JSON spells; raise ValueError, before any is made, if it has too many values.
+
+    Example:
+        >>> parse_json('{"a": [1, 2]}')
+        {'a': [1, 2]}
+    """
+    if isinstance(content, bytes):
+        values = sum(map(content.count, (b",", b"[", b"{")))
+    else:
+        values = sum(map(content.count, (",", "[", "{")))
+    if values > MOST_VALUES:
+        raise ValueError(f"it has more than {MOST_VALUES:,} values")
+    return json.loads(content)
+
+
 def read_json(path: Path, *, advice: str = "") -> Any:
     """Read a JSON file; a DataError about one that is absent or damaged ends with the advice."""
+    if path.exists() and not path.is_file():
+        raise DataError(f"{path} is no regular file. {advice}".rstrip())
     try:
-        return json.loads(path.read_bytes())
+        return parse_json(path.read_bytes())
     except OSError as error:
         raise DataError(f"cannot read {path} ({error.strerror or error}). {advice}") from error
     except (ValueError, RecursionError) as error:
@@ -193,11 +256,13 @@ class RunFolder:
         path: of the folder.
         settings_file: name of the file with the settings.
         kind: what is run there, for messages, such as "comparison".
+        results: names of what the run writes; a folder where no run was begun must hold none.
     """
 
     path: Path
     settings_file: str
     kind: str
+    results: tuple[str, ...] = ()
 
     @property
     def settings_path(self) -> Path:
@@ -217,7 +282,8 @@ class RunFolder:
     ) -> None:
         """Write the settings of a run; raise ConfigError if the folder holds another one.
 
-        To resume the run that was begun here, `check` may raise if its settings do not fit.
+        To resume the run that was begun here, `check` may raise if its settings do not fit. A
+        folder where no run was begun is refused if it is the current one or holds results.
         """
         if self.exists():
             if not resume:
@@ -227,42 +293,80 @@ class RunFolder:
                 )
             if check is not None:
                 check()
+        else:
+            self._check_unused()
         write_json(self.settings_path, settings)
+
+    def _check_unused(self) -> None:
+        refuse_current(self.path)
+        others = [name for name in self.results if os.path.lexists(self.path / name)]
+        if others:
+            raise ConfigError(
+                f"{self.path} holds {others[0]!r}, which no {self.kind} wrote; choose another "
+                "folder with --out."
+            )
 
     @contextlib.contextmanager
     def locked(self, *, patience: float = 0.0) -> Iterator[None]:
-        """Lock the folder during the block; raise ConfigError if another program holds it.
+        """Lock the folder during the block; see `locked`.
 
-        Args:
-            patience: seconds to wait for the other program.
+        A block that fails before it has begun a run leaves no lock, and no folder that it made.
         """
-        from filelock import FileLock, Timeout
+        with locked(self.path, patience=patience):
+            try:
+                yield
+            except BaseException:
+                if not self.exists():
+                    with contextlib.suppress(OSError):  # it stays where somebody has files in it
+                        (self.path / LOCK).unlink(missing_ok=True)  # who waits makes another
+                        self.path.rmdir()
+                raise
 
-        try:
-            self.path.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise DataError(
-                f"cannot write in {self.path} ({error.strerror}); make room or choose another "
-                "folder with --out."
-            ) from error
-        lock = FileLock(self.path / ".lock", timeout=patience)
-        try:
-            lock.acquire()
-        except Timeout as error:
-            raise ConfigError(
-                f"another program is at work in {self.path}; wait for it, or choose another "
-                "folder with --out."
-            ) from error
-        except (OSError, NotImplementedError) as error:
-            reason = getattr(error, "strerror", None) or error
-            raise DataError(
-                f"cannot lock {self.path} ({reason}); choose a folder that can be written, on "
-                "another disk perhaps, with --out."
-            ) from error
-        try:
-            yield
-        finally:
-            lock.release()
+
+LOCK = ".lock"
+
+
+@contextlib.contextmanager
+def locked(folder: Path, *, patience: float = 0.0) -> Iterator[None]:
+    """Lock a folder during the block, against other programs that write there.
+
+    Args:
+        folder: created if it is absent.
+        patience: seconds to wait for the other program.
+
+    Raises:
+        ConfigError: if another program holds it, or it is the current folder and no run is there.
+        DataError: if the disk refuses.
+    """
+    from filelock import FileLock, Timeout
+
+    if not (folder / LOCK).exists():
+        refuse_current(folder)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise DataError(
+            f"cannot write in {folder} ({error.strerror}); make room or choose another folder "
+            "with --out."
+        ) from error
+    lock = FileLock(folder / LOCK, timeout=patience)
+    try:
+        lock.acquire()
+    except Timeout as error:
+        raise ConfigError(
+            f"another program is at work in {folder}; wait for it, or choose another folder with "
+            "--out."
+        ) from error
+    except (OSError, NotImplementedError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise DataError(
+            f"cannot lock {folder} ({reason}); choose a folder that can be written, on another "
+            "disk perhaps, with --out."
+        ) from error
+    try:
+        yield
+    finally:
+        lock.release()
 
 
 def changed_settings(before: Any, now: Any) -> list[str]:

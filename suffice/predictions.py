@@ -12,9 +12,11 @@ from itertools import tee
 from pathlib import Path
 from typing import Any
 
+from suffice.data.files import OPENERS
 from suffice.data.images import ENDINGS
 from suffice.data.rows import as_text, kind_of_file, read_rows, read_stream, refuse_columns
 from suffice.errors import ConfigError, DataError
+from suffice.files import replacing
 from suffice.loading import (
     BATCH,
     ImageClassifier,
@@ -27,6 +29,7 @@ from suffice.loading import (
 
 STREAM = "-"
 ANSWER, SHARE = "prediction", "probability"
+MOST = 1 << 20  # rows of a batch
 SHOWN = 12  # classes whose probabilities get a column each
 
 Row = dict[str, Any]
@@ -59,6 +62,10 @@ class Request:
     def __post_init__(self) -> None:
         if bool(self.names) == (self.text is not None):
             raise ConfigError("give files, - for standard input, or --text; one of the three.")
+        if self.batch is not None and not 1 <= self.batch <= MOST:
+            raise ConfigError(f"--batch {self.batch}: give 1 to {MOST:,} rows.")
+        if self.out is not None and not _is_table(self.out):
+            raise ConfigError(f"--out {self.out}: name a file that ends in .csv or .jsonl.")
 
     @property
     def size(self) -> int:
@@ -73,6 +80,10 @@ class Request:
         return any(kind_of_file(name) == "json" for name in self.names) or (
             STREAM in self.names and self.form == "jsonl"
         )
+
+
+def _is_table(out: Path) -> bool:
+    return out.suffix not in OPENERS and bool(kind_of_file(out))
 
 
 def answer(model: Loaded, request: Request, *, as_json: bool = False) -> None:
@@ -107,10 +118,11 @@ def _opened(out: Path | None) -> Iterator[Any]:
         yield sys.stdout
         return
     try:
-        with out.open("w", encoding="utf-8", newline="") as stream:
+        with replacing(out) as part, part.open("w", encoding="utf-8", newline="") as stream:
             yield stream
     except OSError as error:
-        raise DataError(f"cannot write {out} ({error.strerror}); give another --out.") from error
+        reason = error.strerror or error
+        raise DataError(f"cannot write {out} ({reason}); give another --out.") from error
 
 
 def _writer(stream: Any, *, as_json: bool) -> Callable[[Row], None]:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import os
+import threading
 from collections.abc import Callable
 from typing import TypeVar
 
 import torch
 from torch import Tensor
 
-from suffice.errors import ConfigError, MaskError, ShapeError
+from suffice.errors import ConfigError, MaskError, ShapeError, StateError
 from suffice.records import is_whole
 
 T = TypeVar("T")
@@ -69,6 +71,9 @@ def check(name: str, tensor: Tensor, *legal: Shape, hint: str = "") -> None:
     """
     if not isinstance(tensor, Tensor):
         raise ShapeError(f"{name} is a {type(tensor).__name__}; give a tensor. {hint}".rstrip())
+    if tensor.is_nested or tensor.layout is not torch.strided:
+        form = "nested" if tensor.is_nested else str(tensor.layout).removeprefix("torch.")
+        raise ShapeError(f"{name} is a {form} tensor; give a dense one. {hint}".rstrip())
     for shape in legal:
         if tensor.dim() == len(shape) and all(
             n is None or n == m for n, m in zip(shape, tensor.shape, strict=True)
@@ -93,6 +98,9 @@ def check_mask(name: str, mask: Tensor) -> None:
         )
 
 
+MOST_THREADS = 4096
+
+
 def threads(n: int | None = None) -> int:
     """Return the number of threads that torch and the native kernels use, set to n if it is given.
 
@@ -103,19 +111,54 @@ def threads(n: int | None = None) -> int:
         n: threads from now on, of the whole process; None = as it is.
 
     Raises:
-        ConfigError: if n is no number of at least 1.
+        ConfigError: if n is no whole number of 1 to 4,096.
 
     Example:
         >>> threads() == torch.get_num_threads()
         True
     """
     if n is not None:
-        if not is_whole(n, least=1):
+        if not is_whole(n, least=1) or n > MOST_THREADS:
             raise ConfigError(
-                f"threads({n!r}): give a number of at least 1, or no argument to read the number."
+                f"threads({n!r}): give 1 to {MOST_THREADS:,}, or no argument to read the number."
             )
         torch.set_num_threads(n)
     return torch.get_num_threads()
+
+
+FORKED = False  # whether this process is a copy of one whose threads had computed
+
+
+def refuse_fork() -> None:
+    """Raise StateError in a forked process with several threads, where torch would hang.
+
+    OpenMP's threads are not copied by a fork, and the child waits for them for ever.
+    """
+    if FORKED and torch.get_num_threads() > 1:
+        raise StateError(
+            "this process was forked from one that had computed with several threads, whose "
+            "threads it lacks: start it by multiprocessing.get_context('spawn'), or call "
+            "suffice.threads(1) in it."
+        )
+
+
+def _note_fork() -> None:
+    """Note, before a fork, whether there are threads that Python did not start."""
+    global _computed
+    try:
+        _computed = len(os.listdir("/proc/self/task")) > threading.active_count()
+    except OSError:  # no Linux
+        _computed = torch.get_num_threads() > 1
+
+
+def _begin_forked() -> None:
+    global FORKED
+    FORKED = FORKED or _computed
+
+
+_computed = False
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(before=_note_fork, after_in_child=_begin_forked)
 
 
 def constant_when_traced(function: Callable[[], T]) -> Callable[[], T]:

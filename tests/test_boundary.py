@@ -5,11 +5,12 @@ from __future__ import annotations
 import errno
 import lzma
 import os
+import struct
 from pathlib import Path
 
 import pytest
 
-from suffice import files
+from suffice import boundary, files
 from suffice.boundary import shortened, told
 from suffice.data.files import lines
 from suffice.errors import ConfigError, DataError
@@ -29,8 +30,7 @@ class PanicException(BaseException):  # noqa: N818 - the name of the one that Ru
         (OSError(errno.ENAMETOOLONG, "File name too long", "x" * 5000), "File name too long"),
         (OSError(errno.ENOSPC, "No space left on device"), "the disk refuses more"),
         (MemoryError(), "more memory than there is"),
-        (RecursionError("maximum"), "nested too deeply"),
-        (OverflowError("int too big"), "too large"),
+        (OverflowError("int too big to convert"), "too large"),
         (UnicodeEncodeError("utf-8", "\ud800", 0, 1, "surrogates"), "UTF-8"),
         (ValueError("embedded null byte"), "NUL"),
         (PanicException("index out of bounds"), "tokenizers"),
@@ -47,7 +47,24 @@ def test_what_a_library_raises_is_told_in_one_short_sentence(error, words):
 
 
 @pytest.mark.parametrize(
-    "bug", [KeyError("x"), AttributeError("x"), TypeError("x"), ValueError("x")]
+    "bug",
+    [
+        KeyError("x"),
+        AttributeError("x"),
+        TypeError("x"),
+        ValueError("null hypothesis"),
+        RecursionError("maximum recursion depth exceeded"),
+        OverflowError("math range error"),
+        OSError("could not get source code"),
+        OSError(errno.EBADF, "Bad file descriptor"),
+        FileNotFoundError(errno.ENOENT, "No such file", boundary.__file__ + ".missing"),
+        UnicodeEncodeError("ascii", "\xe4", 0, 1, "ordinal not in range"),
+        EOFError("a worker ended"),
+        struct.error("required argument is not an integer"),
+        RuntimeError("Trying to create tensor with negative dimension -1"),
+        RuntimeError("cannot allocate the layer"),
+    ],
+    ids=repr,
 )
 def test_a_bug_keeps_its_traceback(bug):
     assert told(bug) is None
@@ -55,7 +72,7 @@ def test_a_bug_keeps_its_traceback(bug):
 
 def test_the_file_in_hand_is_named():
     def read(path):
-        raise OverflowError("int too big")
+        raise OverflowError("int too big to convert")
 
     with pytest.raises(OverflowError) as caught:
         read(Path("some/config.json"))

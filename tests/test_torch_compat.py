@@ -1,5 +1,9 @@
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+
 import pytest
 import torch
 from torch.func import grad, vmap
@@ -118,3 +122,41 @@ def test_an_illegal_number_of_threads_is_refused(restored_threads, wrong):
     with pytest.raises(ConfigError, match="threads"):
         suffice.threads(wrong)
     assert torch.get_num_threads() == restored_threads
+
+
+FORK = """
+import os, sys, torch, suffice
+torch.set_num_threads(2)
+layer = suffice.Attention(suffice.preset("standard", 256, 4))
+x = torch.randn(8, 256, 256)
+layer(x), torch.mm(torch.randn(900, 900), torch.randn(900, 900))
+child = os.fork()
+if child == 0:
+    for call in (lambda: layer(x), lambda: suffice.attend(x[:, None], x[:, None], x[:, None])):
+        try:
+            call()
+        except suffice.errors.StateError as error:
+            print(error, flush=True)
+    suffice.threads(1)
+    with torch.no_grad():
+        print(layer(x).shape, flush=True)
+    os._exit(0)
+os.waitpid(child, 0)
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system does not fork")
+def test_a_forked_process_says_that_it_lacks_threads():
+    """Torch alone waits for ever; `spawn` or one thread is the way out, and one thread computes."""
+    done = subprocess.run(
+        [sys.executable, "-c", FORK],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        env=os.environ | {"OMP_NUM_THREADS": "2"},
+        check=True,
+    )
+    first, second, shape = done.stdout.splitlines()
+    assert "spawn" in first
+    assert first == second
+    assert shape == "torch.Size([8, 256, 256])"

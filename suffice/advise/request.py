@@ -32,7 +32,7 @@ LIMITS: dict[str, tuple[Callable[[Any], bool], str]] = {
     "length": (lambda tokens: is_whole(tokens, least=1), "a whole number of at least 1"),
     "memory": (lambda size: is_whole(size, least=1), "a whole number of at least 1"),
     "latency": (lambda seconds: seconds > 0.0, "a number above 0"),
-    "minutes": (lambda minutes: minutes > 0.0, "a number above 0"),
+    "minutes": (lambda minutes: 0.0 < minutes < 1e6, "a number above 0, of at most a million"),
     "quality": (lambda share: 0.0 <= share < 1.0, "a fraction from 0 to below 1"),
 }
 

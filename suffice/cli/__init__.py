@@ -28,6 +28,7 @@ from suffice.cli.terminal import (
     ending_as_interrupt,
     is_first,
     stoppable,
+    without_empty_words,
 )
 from suffice.errors import SufficeError
 
@@ -70,7 +71,9 @@ def _load(verb: str) -> Any:
     module = import_module(f"suffice.cli.{verb}")
     function = getattr(module, "list_mechanisms" if verb == "list" else verb)
     loader = typer.Typer(add_completion=False, rich_markup_mode=None)
-    loader.command(verb, cls=getattr(module, "Command", None))(stoppable(function))
+    loader.command(verb, cls=getattr(module, "Command", None))(
+        stoppable(without_empty_words(function))
+    )
     return typer.main.get_command(loader)
 
 
@@ -144,10 +147,10 @@ def _exit_of_library(error: BaseException) -> None:
     """Exit with a sentence if a library refused an input; return for anything else."""
     if isinstance(error, SystemExit | KeyboardInterrupt):
         return
-    from suffice.boundary import told
+    from suffice.boundary import SHOW, told
 
     reason = told(error)
-    if reason is None:
+    if reason is None or os.environ.get(SHOW):
         return
     with contextlib.suppress(OSError):  # what a full disk refused is refused again at the end
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -105,6 +105,8 @@ def advise(
         for known in RECIPES.values():
             _print_recipe(console, known, indent="  ")
         return
+    if out is not None and out.suffix != ".json":
+        raise ConfigError(f"--out {out}: the advice is a file that ends in .json.")
     words: dict[str, Any] = {
         "length": length,
         "memory": memory,

@@ -52,6 +52,7 @@ def bench(
     from suffice.measure.edge.bench import bench as measure
     from suffice.measure.edge.bench import resident
     from suffice.measure.machine import machine_facts, software_versions, source_commit
+    from suffice.torch_compat import threads as use_threads
 
     check_at_least(2, tokens=tokens, prompt=prompt)
     check_at_least(1, rounds=rounds, threads=threads)
@@ -60,7 +61,7 @@ def bench(
         memory = f"{memory} in {quantise_memory} bits"
     earlier_threads, resident_before = torch.get_num_threads(), resident()
     if threads is not None:
-        torch.set_num_threads(threads)
+        use_threads(threads)
     try:
         lm = _model(checkpoint, shape, mechanism, bits)
         result = measure(

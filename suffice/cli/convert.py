@@ -16,6 +16,7 @@ from suffice.cli.options import (
     JsonFlag,
     Quiet,
     TokenizerOption,
+    beside,
     check_at_least,
     check_out,
 )
@@ -74,7 +75,7 @@ def convert(
     from suffice.progress import show
 
     check_at_least(1, tokens=tokens)
-    out = out or source.with_name(f"{source.stem or source.name}-{_folder_suffix(to)}")
+    out = out or beside(source, _folder_suffix(to))
     check_out(out, source=source)
     check_replaceable(out)
     if not to.endswith(".json"):

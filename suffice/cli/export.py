@@ -9,8 +9,11 @@ from typing import Annotated, Any
 from rich.console import Console
 from typer import Option
 
-from suffice.cli.options import AnyModel, JsonFlag, Quiet, TokenizerOption, check_out
+from suffice.cli.options import AnyModel, JsonFlag, Quiet, TokenizerOption, beside, check_out
 from suffice.cli.terminal import print_json, print_next, print_text
+from suffice.errors import ConfigError
+
+GGUF = "gguf"
 
 
 def export(
@@ -19,11 +22,17 @@ def export(
         str,
         Option(
             "--format",
-            help="hf: for transformers; onnx: for ONNX Runtime; torch: for torch.export.load.",
+            help="hf: for transformers; onnx: for ONNX Runtime; torch: for torch.export.load; "
+            "gguf: for llama.cpp, Ollama and LM Studio.",
         ),
     ],
     out: Annotated[
-        Path | None, Option(help="Folder of the export; CHECKPOINT-FORMAT by default.")
+        Path | None,
+        Option(help="Folder of the export, CHECKPOINT-FORMAT by default; for gguf a file."),
+    ] = None,
+    kind: Annotated[
+        str | None,
+        Option("--type", help="For gguf: f32, f16 (default), q8_0 or q4_0; packed codes are kept."),
     ] = None,
     tokenizer: TokenizerOption = None,
     as_json: JsonFlag = False,
@@ -38,7 +47,12 @@ def export(
     """
     from suffice.export import export as export_model
 
-    out = out or checkpoint.with_name(f"{checkpoint.stem or checkpoint.name}-{form}")
+    if form == GGUF:
+        _export_gguf(checkpoint, out, kind or "f16", tokenizer, as_json=as_json, quiet=quiet)
+        return
+    if kind is not None:
+        raise ConfigError(f"--type {kind} is for --format {GGUF}; leave it out.")
+    out = out or beside(checkpoint, form)
     check_out(out, checkpoint=checkpoint)
     with Console(stderr=True, quiet=quiet).status("") as status:
         manifest = export_model(checkpoint, form, out, tokenizer=tokenizer, step=status.update)
@@ -46,6 +60,34 @@ def export(
         print_json(manifest)
     else:
         _print(manifest, out)
+
+
+def _export_gguf(
+    checkpoint: Path,
+    out: Path | None,
+    kind: str,
+    tokenizer: Path | None,
+    *,
+    as_json: bool,
+    quiet: bool,
+) -> None:
+    from suffice.export import export_gguf
+
+    out = out or beside(checkpoint, f"{kind}.{GGUF}")
+    check_out(out, checkpoint=checkpoint)
+    with Console(stderr=True, quiet=quiet).status(f"writing {out}"):
+        written = export_gguf(checkpoint, out, kind=kind, tokenizer=tokenizer)
+    if as_json:
+        print_json(written)
+        return
+    print_text(f"language model as {written['architecture']}, matrices in {written['type']}")
+    print_text(f"{_size(written['bytes']):>10}  {out}")
+    print_text(f"largest difference of a logit from the model: {written['difference']:.1e}")
+    print_text(
+        f"Ollama: echo 'FROM ./{out.name}' > Modelfile && ollama create {out.stem} -f Modelfile\n"
+        f"LM Studio: models/PUBLISHER/{out.stem}/{out.name}"
+    )
+    print_next(f"llama-cli -m {quote(str(out))} -p TEXT")
 
 
 def _print(manifest: dict[str, Any], out: Path) -> None:

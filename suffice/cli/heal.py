@@ -19,6 +19,7 @@ from suffice.cli.options import (
     JsonFlag,
     Quiet,
     TokenizerOption,
+    beside,
     check_out,
     corpus_name,
     parse_settings,
@@ -102,7 +103,7 @@ def heal(
     from suffice.heal import save
     from suffice.progress import show
 
-    out = out or checkpoint.with_name(f"{checkpoint.name}-healed")
+    out = out or beside(checkpoint, "healed")
     check_out(out, checkpoint=checkpoint, teacher=teacher)
     choices = HealOptions(
         checkpoint=str(checkpoint),
@@ -117,22 +118,27 @@ def heal(
         device=device,
     )
     task = HealingTask.open(choices)
-    claim(out, choices, resume=resume)
     console = Console(stderr=True)
-    with resumable(out), unclaimed_if_refused(out), show(console, cells=3, quiet=quiet) as progress:
-        healed = heal_model(
-            task.student.model,
-            task.teacher.model,
-            task.texts(out, None if quiet else console),
-            healing=task.healing,
-            seed=seed,
-            device=device,
-            folder=out,
-            resume=resume,
-            progress=progress,
-        )
-        recorded = {"text": task.text, "lora": lora, "change": healed.report.healed.change}
-        save(out, healed, task.student.tokenizer, **task.student.facts | {"healed": recorded})
+    with run_folder(out).locked():
+        claim(out, choices, resume=resume)
+        with (
+            resumable(out),
+            unclaimed_if_refused(out),
+            show(console, cells=3, quiet=quiet) as progress,
+        ):
+            healed = heal_model(
+                task.student.model,
+                task.teacher.model,
+                task.texts(out, None if quiet else console),
+                healing=task.healing,
+                seed=seed,
+                device=device,
+                folder=out,
+                resume=resume,
+                progress=progress,
+            )
+            recorded = {"text": task.text, "lora": lora, "change": healed.report.healed.change}
+            save(out, healed, task.student.tokenizer, **task.student.facts | {"healed": recorded})
     if as_json:
         print_json(healed.report.to_json())
     else:
@@ -202,9 +208,16 @@ class HealOptions:
         return Healing(**settings)
 
 
+def run_folder(out: Path) -> RunFolder:
+    """Return the folder of a healing and its settings."""
+    from suffice.models.folder import CONFIG, WEIGHTS
+
+    return RunFolder(out, SETTINGS, "healing", results=(CONFIG, WEIGHTS, "healing.json"))
+
+
 def claim(out: Path, choices: HealOptions, *, resume: bool) -> None:
     """Write the options into the folder of a healing, or check that they are the same."""
-    run = RunFolder(out, SETTINGS, "healing")
+    run = run_folder(out)
     if resume and (changes := changed_settings(run.read(), asdict(choices))):
         raise ConfigError(
             f"the healing in {out} had other options: {', '.join(changes)}; resume it with the "

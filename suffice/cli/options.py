@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import inspect
 import json
+import os
 import re
 from collections.abc import Iterable
-from datetime import datetime
+from datetime import datetime, timedelta
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
@@ -15,6 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from typer import Argument, Option
 
 from suffice.errors import ConfigError, unknown
+from suffice.files import refuse_current
 from suffice.grammar import parse_term
 from suffice.records import is_number, is_whole
 
@@ -29,6 +31,7 @@ DEVICE = "cpu"
 MEMORIES = ("dynamic", "static:N", "rolling:W", "rolling:W:SINKS")
 RECIPE_OF_LM = "shakespeare_char"
 MARGIN_POINTS = 1.0  # of test accuracy that may be lost
+LARGEST = 2**62  # of a size or a count: torch's own are of 63 bits
 GPUS = ("h100", "h200", "a100", "a100_40gb", "l40s", "l4", "rtx4090")
 ADVICE_RECIPES = (
     *("tiny-edge", "cloud-api", "long-context", "decision-tree", "local-global", "gqa-qk-norm"),
@@ -140,28 +143,36 @@ def parse_memory(text: str, bits: int | None = None) -> Memory:
 
 
 def check_at_least(least: int, **values: int | None) -> None:
-    """Refuse numbers below the least legal one; None means the default."""
+    """Refuse numbers below the least legal one, or of over 62 bits; None means the default."""
     for name, value in values.items():
         if value is not None and value < least:
             raise ConfigError(f"--{name} {value}: give at least {least}.")
+        if value is not None and value > LARGEST:
+            raise ConfigError(f"--{name} {value}: give at most {LARGEST:,}.")
 
 
 def check_out(out: Path, **inputs: Path | None) -> None:
-    """Refuse to write over one of the models that is read, or a folder one works in.
-
-    An unset variable of a shell, `--out "$OUT"`, names the current folder.
-    """
-    if Path.cwd().resolve().is_relative_to(out.resolve()):
-        raise ConfigError(
-            f"--out {str(out)!r:.80} is the current folder or above it, and would be replaced; "
-            "give another."
-        )
+    """Refuse to write over one of the models that is read, or a folder one works in."""
+    refuse_current(out)
     for name, path in inputs.items():
-        if path is not None and out.resolve() == path.resolve():
+        if path is not None and os.path.realpath(out) == os.path.realpath(path):
             raise ConfigError(
                 f"--out {out} is the {name} itself, which would be overwritten; give another "
                 "folder."
             )
+
+
+def beside(model: Path, ending: str) -> Path:
+    """Return the default folder of a result: the model's name with an ending, beside it.
+
+    Example:
+        >>> beside(Path("runs/mine"), "4bit").as_posix(), beside(Path("m.bin"), "mqa").as_posix()
+        ('runs/mine-4bit', 'm-mqa')
+    """
+    if not model.name:
+        raise ConfigError(f"{str(model)!r} has no name to make one of the result of; give --out.")
+    name = model.stem if model.suffix in (".bin", ".gguf") else model.name
+    return model.with_name(f"{name}-{ending}")
 
 
 def corpus_name(text: str | None, facts: dict[str, Any], *, option: str, model: object) -> str:
@@ -179,7 +190,12 @@ def scale_suffix(scale: str) -> str:
 
 def new_run(name: str) -> Path:
     """Return the folder of a new run: runs/NAME-TIME."""
-    return RUNS / f"{name}-{datetime.now():%Y%m%d-%H%M%S}"
+    now = datetime.now()
+    while True:  # a clock may stand or go back
+        folder = RUNS / f"{name}-{now:%Y%m%d-%H%M%S}"
+        if not folder.exists():
+            return folder
+        now += timedelta(seconds=1)
 
 
 def latest_run(recipe: str | None, scale: str | None, file: str) -> Path:

@@ -26,7 +26,7 @@ from suffice.cli.terminal import (
     wide_console,
 )
 from suffice.errors import ConfigError
-from suffice.files import write_atomic
+from suffice.files import refuse_current, write_atomic
 from suffice.grammar import split_list
 
 if TYPE_CHECKING:
@@ -115,7 +115,7 @@ def probe(
             write_figure(report, folder)
     else:
         _refuse({"--resume": resume or None}, "--mechanisms")
-        folder = out
+        folder = None if out is None else _folder(out, resume=False)
         source = open_source(checkpoint, tokenizer=tokenizer)
         if not isinstance(source.model, LM):
             raise ConfigError(
@@ -144,9 +144,11 @@ def _folder(out: Path | None, *, resume: bool) -> Path:
     if resume and out is None:
         raise ConfigError("--resume needs the folder to resume; name it with --out.")
     folder = out or options.new_run("probe")
+    refuse_current(folder)
     if not resume and folder.is_dir() and os.listdir(folder):
         raise ConfigError(
-            f"{folder} is not empty; resume it with --resume, or choose another folder with --out."
+            f"{folder} is not empty; resume it with --resume if mechanisms were trained there, or "
+            "choose another folder with --out."
         )
     return folder
 

@@ -641,11 +641,13 @@ def _train_and_score(
             continue
         if minutes is not None and time.monotonic() - start > 60 * minutes:
             return
-        train.run_folder(folder).claim(asdict(training), resume=True)
-        train.TrainingFiles.write(training, folder, None if quiet else console)
-        files = train.TrainingFiles.open(training, folder)
-        files.train(console=console, resume=True, quiet=quiet)
-        hellaswag.write_scored(folder, _scored(folder, training, console, quiet=quiet))
+        run = train.run_folder(folder)
+        with run.locked():
+            run.claim(asdict(training), resume=True)
+            train.TrainingFiles.write(training, folder, None if quiet else console)
+            files = train.TrainingFiles.open(training, folder)
+            files.train(console=console, resume=True, quiet=quiet)
+            hellaswag.write_scored(folder, _scored(folder, training, console, quiet=quiet))
 
 
 def _scored(

@@ -102,6 +102,7 @@ def search(
     from suffice.convert import steps_of
     from suffice.convert.search import budget_of
     from suffice.convert.search import search as search_plan
+    from suffice.convert.search.scoring import run_folder
     from suffice.convert.sources import open_source
     from suffice.progress import show
 
@@ -115,7 +116,11 @@ def search(
     check_at_least(2, length=length)
     source = open_source(checkpoint, tokenizer=tokenizer)
     texts = _texts(source, calibration, tokens, length)
-    with resumable(out), show(Console(stderr=True), cells=len(STAGES), quiet=quiet) as progress:
+    with (
+        run_folder(folder_of(out)).locked(),
+        resumable(out),
+        show(Console(stderr=True), cells=len(STAGES), quiet=quiet) as progress,
+    ):
         result = search_plan(
             source.model,
             budget,
@@ -127,7 +132,7 @@ def search(
             seed=seed,
             step=step_by_cells(progress, STAGES),
         )
-    _write(out, result)
+        _write(out, result)
     if as_json:
         print_json(result.to_json())
         return

@@ -12,6 +12,7 @@ from typer import Option
 
 from suffice.cli.terminal import print_text
 from suffice.errors import ConfigError
+from suffice.files import refuse_current
 
 
 def studio(
@@ -50,6 +51,7 @@ def studio(
                 "--export writes a page and serves nothing; give it alone or with --results. "
                 "Attention maps and advice need the program."
             )
+        refuse_current(export)
         folders = Folders(results=tuple(results or ()))
         print_text(f"wrote {export_page(export, folders)}", console)
         return

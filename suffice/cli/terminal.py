@@ -13,6 +13,7 @@ import sys
 import textwrap
 import threading
 from collections.abc import Callable, Collection, Iterator
+from inspect import signature
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -20,7 +21,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from rich import box
 from rich.console import Console
 
-from suffice.errors import SufficeError
+from suffice.errors import ConfigError, SufficeError
 
 if TYPE_CHECKING:
     from suffice.progress import Progress
@@ -96,6 +97,22 @@ def stoppable(command: C) -> C:
             command(*args, **options)
         except KeyboardInterrupt:
             raise Stopped("interrupted.", code=INTERRUPTED) from None
+
+    return wrapper  # type: ignore[return-value]
+
+
+def without_empty_words(command: C) -> C:
+    """Refuse empty words, such as an unset shell variable leaves, unless they are the default."""
+    defaults = {name: one.default for name, one in signature(command).parameters.items()}
+
+    @functools.wraps(command)
+    def wrapper(**options: object) -> None:
+        for name, value in options.items():
+            words = value if isinstance(value, list) else [value]
+            if "" in words and defaults[name] != "":
+                flag = name.replace("_", "-")
+                raise ConfigError(f"--{flag} is empty; give a value, or leave it out.")
+        command(**options)
 
     return wrapper  # type: ignore[return-value]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from shlex import quote
@@ -130,15 +131,17 @@ def train(
         choices = choices.over(read_options(folder))
     chosen = choices.chosen_recipe()
     name = f"{chosen.name}{options.scale_suffix(chosen.scale)}"
-    with processes(choices.device or DEVICE) as group, losing(group):
+    with processes(choices.device or DEVICE) as group, losing(group), ExitStack() as stack:
         folder = Path(shared(group, str(folder or options.new_run(name))))
-        first(group, lambda: run_folder(folder).claim(asdict(choices), resume=resume))
+        run = run_folder(folder)
+        first(group, lambda: stack.enter_context(run.locked()))
+        first(group, lambda: run.claim(asdict(choices), resume=resume))
         with resumable(folder):
             console = Console(stderr=True)
             training = _prepare(group, choices, folder, None if quiet else console)
-            run = training.train(console=console, resume=resume, quiet=quiet, trackers=trackers)
+            trained = training.train(console=console, resume=resume, quiet=quiet, trackers=trackers)
         if group.is_main:
-            _report(training, run, as_json=as_json)
+            _report(training, trained, as_json=as_json)
 
 
 def _prepare(
@@ -251,7 +254,9 @@ class TrainOptions:
 
 def run_folder(folder: Path) -> RunFolder:
     """Return the folder of a training and its settings."""
-    return RunFolder(folder, SETTINGS, "training")
+    from suffice.models.folder import CONFIG, WEIGHTS
+
+    return RunFolder(folder, SETTINGS, "training", results=(CONFIG, WEIGHTS, CHECKPOINT))
 
 
 def read_options(folder: Path) -> TrainOptions:
@@ -276,9 +281,10 @@ class TrainingFiles:
     def write(choices: TrainOptions, folder: Path, console: Console | None) -> None:
         """Write the tokenizer and the tokens, unless they exist; refuse a wrong model early."""
         from suffice.text import TokenFile, choose_tokenizer, corpus, load_tokenizer
+        from suffice.text.token_file import header_at
 
         recipe = choices.chosen_recipe()
-        if all((folder / name).exists() for name in (TRAIN, VALIDATION)):
+        if all(header_at(folder / name).exists() for name in (TRAIN, VALIDATION)):
             recipe.configured(load_tokenizer(folder).vocabulary_size)
             return
         text = corpus(recipe.corpus, console=console)

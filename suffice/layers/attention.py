@@ -25,6 +25,7 @@ from suffice.ops.dispatch import explain, plan
 from suffice.ops.linear import Linear, multiplier
 from suffice.ops.op import Op, Parts
 from suffice.spec import AttentionSpec
+from suffice.torch_compat import refuse_fork
 
 EVERYTHING = Dynamic()
 
@@ -130,6 +131,7 @@ class Attention(nn.Module):
             MaskError: if valid or mask is not boolean.
             ConfigError: if the spec cannot honour an argument.
         """
+        refuse_fork()
         if state is None:
             inputs = place(self.spec, x, source, valid, segments, source_segments, mask)
         else:

@@ -449,14 +449,7 @@ def read_items(path: Path, parse: Callable[[dict[str, Any]], Item]) -> list[Item
     for number, line in enumerate(lines, 1):
         try:
             items.append(parse(json.loads(line)))
-        except (
-            ValueError,
-            KeyError,
-            TypeError,
-            AttributeError,
-            RecursionError,
-            OverflowError,
-        ) as error:
+        except MALFORMED as error:
             raise DataError(
                 f"{path}, line {number:,}, is no item of this task ({type(error).__name__}: "
                 f"{error!s:.100}); give the task's own file."

@@ -20,6 +20,7 @@ from suffice.recipes import Recipe
 from suffice.recipes.own_data import files_of
 
 FILE = "plan.json"
+RESULTS = ("results.json", "winner.json", "report.html")
 MARGIN = 0.01  # of test accuracy, a fraction: what may be lost unless the user says otherwise
 CELLS = "cells"
 LISTED_CHANGES = 3  # that a message spells out
@@ -169,7 +170,7 @@ class SavedPlan:
 
 def run_folder(folder: Path) -> RunFolder:
     """Return the folder of a comparison."""
-    return RunFolder(folder, FILE, "comparison")
+    return RunFolder(folder, FILE, "comparison", results=RESULTS)
 
 
 def read_plan(folder: Path) -> SavedPlan:

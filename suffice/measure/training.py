@@ -20,7 +20,7 @@ from suffice.data.dataset import ImagePreparation
 from suffice.data.reviews import PAD, SPECIAL, START, UNKNOWN
 from suffice.data.translation import END
 from suffice.errors import ConfigError, DataError, unknown
-from suffice.files import write_json
+from suffice.files import replacing_folder, write_json
 from suffice.generate.translate import translate
 from suffice.layers import Attention
 from suffice.measure.answers import NONE, Answers, path_of, write_answers
@@ -273,7 +273,8 @@ def train_cell(
 
     def write() -> None:
         write_answers(path_of(folder, place.stem), answers)
-        write_model(place.model, model, dataset, mechanism=mechanism, recipe=described)
+        with replacing_folder(place.model) as new:
+            write_model(new, model, dataset, mechanism=mechanism, recipe=described)
         write_cell(folder, cell)
         place.checkpoint.unlink(missing_ok=True)
 

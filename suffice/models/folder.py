@@ -21,7 +21,7 @@ from torch import nn
 
 from suffice import checkpoint
 from suffice.errors import CheckpointError, ConfigError, DataError, ShapeError
-from suffice.files import replacing, replacing_folder
+from suffice.files import check_links, parse_json, replacing, replacing_folder
 from suffice.layers.packed import Scheme
 from suffice.models import packed
 from suffice.models.config import ModelConfig
@@ -200,7 +200,8 @@ def read(
     """Return the model of a folder in evaluation mode, with what lies beside it.
 
     Args:
-        folder: written by `save`, which every command does that leaves a trained model.
+        folder: written by `save`, which every command does that leaves a trained model; or a file
+            of llama.cpp, .gguf, whose packed weights stay as they are.
         device: of the weights. On CUDA packed maps use torchao if it is installed
             (`suffice.quantise.with_torchao`).
         dtype: of the weights; None = as stored. Not for packed weights.
@@ -211,6 +212,8 @@ def read(
             for packed weights.
     """
     folder = Path(folder)
+    if folder.suffix == ".gguf" and folder.is_file():
+        return _read_gguf(folder, device, dtype)
     kind, config, specs, schemes, facts = _read_config(folder)
     digest = _digest(read_config(folder))
     if schemes and dtype not in (None, torch.float32):
@@ -251,6 +254,18 @@ def read(
     return StoredModel(
         model=model, kind=kind, tokenizer=tokenizer, source_tokenizer=source, facts=facts
     )
+
+
+def _read_gguf(path: Path, device: torch.device | str, dtype: torch.dtype | None) -> StoredModel:
+    from suffice.models.gguf import read_gguf
+
+    lm, tokenizer, facts = read_gguf(path)
+    if dtype is not None:
+        packed.unpack(lm)
+        lm.to(dtype)
+    lm.to(device)
+    packed.use_torchao_by_default(lm, torch.device(device).type)
+    return StoredModel(model=lm, kind=LANGUAGE, tokenizer=tokenizer, facts=facts)
 
 
 def is_ours(config: dict[str, Any]) -> bool:
@@ -319,9 +334,12 @@ def read_config(folder: Path) -> dict[str, Any]:
             f"{folder} holds no model (there is no {CONFIG} in it); give the folder that "
             f"`suffice train` or `suffice compare` wrote. {ADVICE}"
         )
+    for place in (folder, folder / SOURCE):
+        if place.is_dir():
+            check_links(place)
     try:
         with path.open("rb") as file:
-            data = json.loads(file.read(LONGEST))
+            data = parse_json(file.read(LONGEST))
     except (OSError, ValueError, RecursionError) as error:
         _refuse(folder, f"{CONFIG} cannot be read ({error!s:.200})")
     if not isinstance(data, dict):

@@ -286,7 +286,13 @@ class Embedding(nn.Module):
             raise ConfigError(f"token ids are {tokens.dtype}; give int64 or int32.")
         if valid is not None:
             tokens = tokens.masked_fill(~valid, 0)
-        x = self.tokens(tokens)
+        try:
+            x = self.tokens(tokens)
+        except IndexError as error:
+            last = len(self.tokens.weight) - 1
+            raise ConfigError(
+                f"ids of tokens are outside the vocabulary; give 0 to {last:,}."
+            ) from error
         return self.add_positions(x, valid=valid, segments=segments, positions=positions)
 
     def add_positions(

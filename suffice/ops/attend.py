@@ -14,7 +14,7 @@ from suffice.ops.op import NO_PARTS
 from suffice.patterns import Full, Pattern
 from suffice.positions import NoPosition
 from suffice.records import is_number
-from suffice.torch_compat import check, check_mask
+from suffice.torch_compat import check, check_mask, refuse_fork
 
 SOFTMAX, NO_POSITION, NO_MASKS = Softmax(), NoPosition(), MaskInputs()
 DTYPES = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
@@ -99,6 +99,7 @@ def _describe(
     scale: float | None,
 ) -> tuple[AttentionCall, MaskInputs]:
     """Check the arguments and describe the call."""
+    refuse_fork()
     _check_shapes(q, k, v)
     batch, heads, queries, width = q.shape
     groups, keys = k.shape[1:3]

@@ -20,7 +20,7 @@ from suffice.convert.certificate import LossChange, change_of_loss, row_losses
 from suffice.convert.sources import Source, open_source
 from suffice.data.files import cache, locate
 from suffice.errors import ConfigError, DataError
-from suffice.files import read_record, write_json
+from suffice.files import locked, read_record, write_json
 from suffice.heal import Healing, Texts, heal
 from suffice.heal.text import halves
 from suffice.measure.machine import machine_facts, software_versions, source_commit
@@ -240,6 +240,18 @@ def run(
     quiet: bool = False,
 ) -> None:
     """Make the rows that are missing in the folder; an interrupted healing is resumed."""
+    with locked(folder):
+        _run(folder, keys, minutes, limit, console, quiet)
+
+
+def _run(
+    folder: Path,
+    keys: Sequence[tuple[str, str]],
+    minutes: float,
+    limit: float | None,
+    console: Console,
+    quiet: bool,
+) -> None:
     began, opened = time.monotonic(), {}
     for subject, target in keys:
         path = place(folder, subject, target)

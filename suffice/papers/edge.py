@@ -14,7 +14,7 @@ import torch
 from rich.console import Console
 from torch import Tensor, nn
 
-from suffice.files import read_record, write_json
+from suffice.files import locked, read_record, write_json
 from suffice.measure.machine import machine_facts, software_versions, source_commit
 from suffice.measure.report.canvas import INK, blank, line_styles, style
 from suffice.measure.report.sheet import Column, Sheet, csv_text, sheet_of
@@ -208,15 +208,16 @@ def run_edge(
     table: Table, folder: Path, keys: list[tuple[str, int]], *, console: Console | None
 ) -> None:
     """Time the groups that are not in the folder yet, each written when it is done."""
-    for name, heads in keys:
-        path = _path(folder, name, heads)
-        if path.exists():
-            continue
-        if console is not None:
-            line = f"timing {name}, {heads} heads"
-            console.print(line, markup=False, highlight=False, soft_wrap=True)
-        group = time_group(name, heads, table.mechanisms)
-        write_json(path, asdict(group))
+    with locked(folder):
+        for name, heads in keys:
+            path = _path(folder, name, heads)
+            if path.exists():
+                continue
+            if console is not None:
+                line = f"timing {name}, {heads} heads"
+                console.print(line, markup=False, highlight=False, soft_wrap=True)
+            group = time_group(name, heads, table.mechanisms)
+            write_json(path, asdict(group))
 
 
 def finished(table: Table, folder: Path, keys: list[tuple[str, int]]) -> Edge:

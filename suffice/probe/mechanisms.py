@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from contextlib import ExitStack
 from pathlib import Path
 
 import torch
 from rich.console import Console
 
 from suffice.data import IGNORE_INDEX, Dataset, Split, load
-from suffice.measure.plan import Plan
+from suffice.measure.plan import Plan, run_folder
 from suffice.measure.results import Cell, cell_path, read_cell
 from suffice.measure.statistics import summarise
 from suffice.measure.training import CellFiles, train_cell
@@ -106,15 +107,17 @@ def probe_mechanisms(
     clock = time.monotonic()
     tasks = suite(quick=quick) if tasks is None else tasks
     plans = [_plan(task, tuple(mechanisms), seeds, device) for task in tasks]
-    for task, plan in zip(tasks, plans, strict=True):
-        plan.claim(folder / task.name, resume=True)
-    keys = [(number, key) for number, plan in enumerate(plans) for key in plan.cells]
-    done = sum(cell_path(folder / tasks[n].name, *key).exists() for n, key in keys)
-    findings: list[Finding] = []
-    quiet, output = console is None, console or Console(stderr=True)
-    with show(output, cells=len(keys), done=done, quiet=quiet) as progress:
+    with ExitStack() as locks:
         for task, plan in zip(tasks, plans, strict=True):
-            findings += _probed(task, plan, folder / task.name, progress)
+            locks.enter_context(run_folder(folder / task.name).locked())
+            plan.claim(folder / task.name, resume=True)
+        keys = [(number, key) for number, plan in enumerate(plans) for key in plan.cells]
+        done = sum(cell_path(folder / tasks[n].name, *key).exists() for n, key in keys)
+        findings: list[Finding] = []
+        quiet, output = console is None, console or Console(stderr=True)
+        with show(output, cells=len(keys), done=done, quiet=quiet) as progress:
+            for task, plan in zip(tasks, plans, strict=True):
+                findings += _probed(task, plan, folder / task.name, progress)
     return Report(
         findings=tuple(findings),
         seeds=seeds,

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import hashlib
-import json
 from collections.abc import Iterator
 from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import Any
 
 from suffice.errors import CheckpointError
+from suffice.files import check_links, parse_json
 
 MANIFEST = "manifest.json"
 CONTENT, VERSION = "suffice export", 1
@@ -34,9 +34,10 @@ def read(folder: Path) -> dict[str, Any]:
         raise CheckpointError(
             f"{folder} holds no {MANIFEST}; give a folder that `suffice export` wrote."
         )
+    check_links(folder)
     try:
         with path.open("rb") as file:
-            manifest = json.loads(file.read(MAX_BYTES))
+            manifest = parse_json(file.read(MAX_BYTES))
     except (OSError, ValueError, RecursionError) as error:
         raise CheckpointError(
             f"{path} cannot be read ({error!s:.200}); export the model again."

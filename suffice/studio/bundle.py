@@ -40,6 +40,7 @@ COMPARE = ("latest", "compare/tradeoff", "compare/tab")
 SERVED = ("ask", *COMPARE, "attention/maps", "attention/tab", "advise/tab")
 CARRIED = ("answers", *COMPARE)
 
+MARK, MARKED = "<title>suffice studio</title>", 1 << 14  # what a page of ours has at its beginning
 PATTERN_LENGTHS = (16, 32, 64, 128, 256, 512, 1024)
 D_MODEL, HEADS = 64, 4  # of the mechanisms whose patterns are drawn
 
@@ -156,6 +157,8 @@ def export(folder: Path | str, folders: Folders | None = None) -> Path:
         ConfigError: if it cannot be written.
     """
     path = Path(folder) / "index.html"
+    if path.is_file() and MARK not in path.read_text("utf-8", errors="replace")[:MARKED]:
+        raise ConfigError(f"{path} is another page, and would be replaced; give another folder.")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with replacing(path) as temporary:

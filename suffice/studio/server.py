@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import select
+import socket
 import threading
 import traceback
 from collections.abc import Callable, Iterator
@@ -13,12 +15,13 @@ from typing import Any
 
 from suffice.boundary import told
 from suffice.errors import ConfigError, SufficeError
+from suffice.files import parse_json
 from suffice.records import check_keys, optional_fields
 from suffice.studio.attention_maps import Maps
 from suffice.studio.bundle import bundle
 from suffice.studio.folders import Folders
 
-Answer = Callable[[Any], dict[str, Any]]
+Answer = Callable[[Any, "Waiting | None"], dict[str, Any]]  # to a request that somebody waits for
 ADDRESS = "127.0.0.1"
 LARGEST = 32 << 20  # bytes of a request
 MOST_DIGITS = 20  # of its length
@@ -92,12 +95,12 @@ def answers(folders: Folders) -> dict[str, Answer]:
     """Return the functions that answer requests, by name."""
     maps = Maps(folders.checkpoints)
     return {
-        "comparisons": lambda _: _comparisons(folders),
-        "comparison": lambda request: _comparison(folders, request),
-        "checkpoints": maps.checkpoints,
-        "checkpoint": maps.checkpoint,
-        "maps": maps.overview,
-        "map": maps.head,
+        "comparisons": lambda *_: _comparisons(folders),
+        "comparison": lambda request, _: _comparison(folders, request),
+        "checkpoints": lambda request, _: maps.checkpoints(request),
+        "checkpoint": lambda request, _: maps.checkpoint(request),
+        "maps": lambda request, _: maps.overview(request),
+        "map": lambda request, _: maps.head(request),
         "advise": advice,
     }
 
@@ -117,7 +120,31 @@ def _comparison(folders: Folders, request: Any) -> dict[str, Any]:
     return describe(results, request.get("cost") or "flops", request.get("margin"))
 
 
-def advice(request: Any) -> dict[str, Any]:
+class GivenUpError(Exception):
+    """Nobody waits for the answer any more."""
+
+
+class Waiting:
+    """Progress of a long answer, which ends when the browser has closed its connection."""
+
+    def __init__(self, connection: socket.socket) -> None:
+        self.connection = connection
+
+    def cell(self, description: str) -> None:
+        """The page shows none."""
+
+    def say(self, text: str) -> None:  # noqa: ARG002 - of the protocol
+        """Look whether somebody waits."""
+        self.step(0, 1)
+
+    def step(self, done: int, total: int) -> None:  # noqa: ARG002 - of the protocol
+        """Raise GivenUpError if the connection is closed at the other end."""
+        ready, _, _ = select.select([self.connection], [], [], 0)
+        if ready and not self.connection.recv(1, socket.MSG_PEEK):
+            raise GivenUpError
+
+
+def advice(request: Any, progress: Waiting | None = None) -> dict[str, Any]:
     """Return the adviser's answer to the fields of a `suffice.advise.Request`; None = default."""
     from suffice.advise import Request, advise
 
@@ -127,7 +154,7 @@ def advice(request: Any) -> dict[str, Any]:
     legal = [field.name for field in fields(Request)]
     needed = set(legal) - optional_fields(Request)
     check_keys(values, legal, needed, where="the request to the adviser", error=ConfigError)
-    return advise(Request(**values)).to_json()
+    return advise(Request(**values), progress=progress).to_json()
 
 
 def _is_length(text: str) -> bool:
@@ -196,7 +223,7 @@ class Handler(BaseHTTPRequestHandler):
             self._refuse(413, f"a request of more than {LARGEST >> 20} MiB; send a smaller file.")
             return None
         try:
-            body = json.loads(self.rfile.read(int(length)))
+            body = parse_json(self.rfile.read(int(length)))
         except (ValueError, RecursionError):
             self._refuse(400, "the request is no JSON.")
             return None
@@ -206,7 +233,9 @@ class Handler(BaseHTTPRequestHandler):
 
     def _answer(self, name: str, body: Any) -> None:
         try:
-            answer = json.dumps(self.answers[name](body), allow_nan=False)
+            answer = json.dumps(self.answers[name](body, Waiting(self.connection)), allow_nan=False)
+        except (GivenUpError, ConnectionError):
+            self.close_connection = True
         except SufficeError as error:
             self._refuse(400, str(error))
         except BaseException as error:  # noqa: BLE001 - a panic of the tokenizers is no Exception

@@ -69,7 +69,7 @@ class BPE:
     ) -> None:
         self._name = name
         self._library = build(description, name)
-        self._description = description
+        self.description = description
         self._special = {"begin": begin, "end": end}
         self.vocabulary_size: int = max(self._library.get_vocab().values(), default=-1) + 1
         self.begin, self.end = self._id(begin), self._id(end)
@@ -141,7 +141,7 @@ class BPE:
 
     def save(self, folder: Path | str) -> None:
         """Write tokenizer.json and tokenizer_config.json, which transformers reads too."""
-        saved.write(folder, self._description, **self._special)
+        saved.write(folder, self.description, **self._special)
 
 
 def learn(texts: Iterable[str], vocabulary_size: int, console: Console | None) -> str:
@@ -342,7 +342,7 @@ def _llama2_c_description(file: Path) -> str:
             "fuse_unk": True,
             "byte_fallback": True,
             "vocab": ids,
-            "merges": _merges(ids, scores),
+            "merges": merges_of(ids, scores),
         },
     )
     return json.dumps(description)
@@ -367,7 +367,7 @@ def _pieces(content: bytes, file: Path) -> Iterator[tuple[str, float]]:
         at += 8 + length
 
 
-def _merges(ids: dict[str, int], scores: dict[str, float]) -> list[tuple[str, str]]:
+def merges_of(ids: dict[str, int], scores: dict[str, float]) -> list[tuple[str, str]]:
     """Return the pairs to merge, the highest score of the piece they make first."""
     merges = []
     for piece in sorted(scores, key=lambda name: (-scores[name], ids[name])):

@@ -11,6 +11,7 @@ from typing import Any, Protocol
 
 from suffice.data.files import atomically
 from suffice.errors import ConfigError, DataError
+from suffice.files import parse_json
 from suffice.text.documents import read_text
 
 
@@ -115,7 +116,7 @@ def read_object(path: Path) -> tuple[str, dict[str, Any]]:
 def parse_object(text: str, name: object) -> dict[str, Any]:
     """Return the JSON object that a text spells, or raise DataError."""
     try:
-        value = json.loads(text)
+        value = parse_json(text)
     except (ValueError, RecursionError) as error:
         raise DataError(f"{name} is not JSON ({error}); give the file complete.") from error
     if not isinstance(value, dict):

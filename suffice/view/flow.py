@@ -11,7 +11,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import TYPE_CHECKING
 from xml.sax.saxutils import escape
 
@@ -531,9 +530,3 @@ def _legend(kinds: Sequence[str], cached: bool, width: float, y: float) -> tuple
         parts.append(_text(x + 18, y + 10, words, NOTE, FAINT, anchor="start"))
         x += need + 16
     return parts, y + 16
-
-
-def write_flow(path: Path, drawn: Flow, title: str) -> Path:
-    """Write the drawing into an SVG file."""
-    path.write_text(flow_svg(drawn, title), encoding="utf-8")
-    return path

@@ -174,7 +174,7 @@ def test_the_form_calls_the_adviser(page, studio, monkeypatch, shot):
     requests = []
 
     class Answer:
-        def __init__(self, request):
+        def __init__(self, request, progress):  # noqa: ARG002 - of the adviser
             requests.append(request)
 
         def to_json(self):

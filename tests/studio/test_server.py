@@ -6,6 +6,7 @@ import http.client
 import json
 import socket
 import sys
+import threading
 from dataclasses import asdict, dataclass
 from types import ModuleType
 
@@ -109,7 +110,7 @@ def test_wrong_requests_are_refused(studio, body, headers, status, content):
 
 
 def test_unexpected_errors_are_logged_and_not_sent(monkeypatch):
-    def broken(request):
+    def broken(request, _):  # noqa: ARG001 - of an answer
         raise ZeroDivisionError("secret")
 
     monkeypatch.setattr("suffice.studio.server.answers", lambda _: {"comparison": broken})
@@ -186,3 +187,24 @@ def test_wrong_requests_to_the_adviser_are_refused(adviser):
         advice([])
     with pytest.raises(ConfigError, match="'lenght'"):
         advice({"task": "lm", "lenght": 3})
+
+
+def test_an_answer_ends_when_nobody_waits_for_it(studio, monkeypatch):
+    """A page that was closed leaves no thread that computes."""
+    begun, ended = threading.Event(), threading.Event()
+
+    def advise(_, progress):
+        try:
+            while not ended.wait(0.01):
+                progress.step(0, 1)
+                begun.set()
+        finally:
+            ended.set()
+
+    monkeypatch.setattr("suffice.advise.advise", advise)
+    body = json.dumps({"task": "lm"}).encode()
+    line = http.client.HTTPConnection("127.0.0.1", studio.port, timeout=10)
+    line.request("POST", "/api/advise", body, {**JSON, "Host": f"127.0.0.1:{studio.port}"})
+    assert begun.wait(10)
+    line.close()
+    assert ended.wait(10)

@@ -33,7 +33,7 @@ def trained() -> BPE:
 
 
 def described(tokenizer: BPE) -> dict:
-    return json.loads(tokenizer._description)
+    return json.loads(tokenizer.description)
 
 
 def cut(text: str) -> list[tuple[str, ...]]:
@@ -150,7 +150,7 @@ def test_what_is_saved_is_loaded(trained: BPE, tmp_path: Path):
 
 
 def test_the_fingerprint_tells_tokenizers_apart(trained: BPE):
-    text = trained._description
+    text = trained.description
     assert BPE(text, end="<|endoftext|>").fingerprint == trained.fingerprint
     assert BPE(text).fingerprint != trained.fingerprint
     assert BPE(text, begin="<|endoftext|>").fingerprint != trained.fingerprint
@@ -158,7 +158,7 @@ def test_the_fingerprint_tells_tokenizers_apart(trained: BPE):
 
 def test_a_token_that_is_named_must_exist(trained: BPE):
     with pytest.raises(DataError, match=r"the description has no token '<s>'; name one of its voc"):
-        BPE(trained._description, begin="<s>")
+        BPE(trained.description, begin="<s>")
 
 
 def test_truncation_and_padding_of_a_file_are_not_used(trained: BPE):
@@ -210,7 +210,7 @@ def test_ctrl_c_within_the_library_is_not_taken_for_a_damaged_file(
         def decode(self, *_args: object, **_options: object) -> str:
             raise KeyboardInterrupt
 
-    tokenizer = BPE(trained._description)
+    tokenizer = BPE(trained.description)
     monkeypatch.setattr(tokenizer, "_library", Interrupted())
     with pytest.raises(KeyboardInterrupt):
         tokenizer.decode([1])
@@ -221,7 +221,7 @@ def test_without_the_library_the_install_command_is_named(
 ):
     monkeypatch.setitem(sys.modules, "tokenizers", None)
     with pytest.raises(ConfigError, match=r"not installed; run pip install 'suffice\[text\]', or"):
-        BPE(trained._description)
+        BPE(trained.description)
     with pytest.raises(ConfigError, match="byte-pair tokenizers need the library tokenizers"):
         BPE.train(TEXTS, SIZE)
 

@@ -120,7 +120,7 @@ def test_a_file_too_large_is_refused(file: Path, monkeypatch: pytest.MonkeyPatch
 
 
 def renamed(tokenizer: BPE, names: dict[str, str]) -> dict:
-    text = json.dumps(json.loads(tokenizer._description))
+    text = json.dumps(json.loads(tokenizer.description))
     for name, other in names.items():
         text = text.replace(json.dumps(name), json.dumps(other))
     return json.loads(text)

@@ -117,6 +117,11 @@ def _with_attention(block: nn.Module, attention: Attention) -> nn.Module:
     return other
 
 
+def run_folder(folder: Path) -> RunFolder:
+    """Return the folder of a search and its settings."""
+    return RunFolder(folder, "asked.json", "search", results=("results.json",))
+
+
 class WorkFolder:
     """Results of a search by name, in a folder or in memory."""
 
@@ -128,7 +133,7 @@ class WorkFolder:
         """Begin a search in the folder, or resume the one it holds."""
         if self.folder is None:
             return
-        run = RunFolder(self.folder, "asked.json", "search")
+        run = run_folder(self.folder)
 
         def check() -> None:
             if changes := changed_settings(run.read(), settings):

@@ -175,8 +175,8 @@ def _checked_copy(model: nn.Module, minutes: float) -> LM:
             f"{type(model).__name__} is no language model, and search weighs the state and the "
             "decoding step of one; convert it to targets of your choice."
         )
-    if not minutes > 0.0:
-        raise ConfigError(f"minutes={minutes:g}: give a time above 0.")
+    if not 0.0 < minutes < 1e6:
+        raise ConfigError(f"minutes={minutes:g}: give a time above 0, of at most a million.")
     return copy.deepcopy(model).eval()
 
 

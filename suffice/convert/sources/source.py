@@ -20,7 +20,8 @@ from suffice.models import LM, LMConfig, folder
 from suffice.patterns import Causal
 from suffice.positions import Rope
 from suffice.spec import AttentionSpec
-from suffice.text import BPE, Tokenizer, llama, load_tokenizer
+from suffice.text import BPE, Characters, Tokenizer, llama, load_tokenizer
+from suffice.text.characters import alphabet_of
 from suffice.text.tokenizer import read_object
 
 TOKENIZER = "tokenizer.json"
@@ -50,7 +51,7 @@ def open_source(path: Path | str, *, tokenizer: Path | str | None = None) -> Sou
 
     Args:
         path: a folder of `suffice train` or `suffice convert`, a folder with the config.json and
-            the safetensors of a model of transformers, or a .bin of llama2.c.
+            the safetensors of a model of transformers, a .gguf of llama.cpp, or a .bin of llama2.c.
         tokenizer: a saved tokenizer's folder, a tokenizer.json or tokenizer.bin of a Llama model;
             None = the one beside the model.
 
@@ -64,11 +65,16 @@ def open_source(path: Path | str, *, tokenizer: Path | str | None = None) -> Sou
     if path.is_file() and path.suffix == ".bin" and path.stem != "pytorch_model":
         model, kind = _read_llama2c(path), "llama2.c"
         words = _llama2c_tokenizer(path) if tokenizer is None else None
+    elif path.is_file() and path.suffix == ".gguf":
+        stored = folder.read(path)
+        model, words, facts = stored.model, stored.tokenizer, stored.facts
+        kind = facts["source"]
     elif not path.is_dir():
         problem = "is no checkpoint" if path.exists() else "does not exist"
         raise CheckpointError(
             f"{path} {problem}; give a folder of suffice, a folder with config.json and "
-            "safetensors of transformers, or a .bin of llama2.c. Other files are never opened."
+            "safetensors of transformers, a .gguf of llama.cpp, or a .bin of llama2.c. Other files "
+            "are never opened."
         )
     elif folder.is_ours(config := hugging_face.read_config(path)) or "model_type" not in config:
         stored = folder.read(path)
@@ -209,6 +215,8 @@ def _tokenizer_json(folder: Path, config: dict[str, Any]) -> Tokenizer | None:
     if not path.is_file():
         return None
     text, description = read_object(path)
+    if alphabet := alphabet_of(description):
+        return Characters(alphabet)
     try:
         tokens = {id_: name for name, id_ in description["model"]["vocab"].items()}
         tokens |= {row["id"]: row["content"] for row in description.get("added_tokens") or ()}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import Any
@@ -11,6 +10,7 @@ from torch import Tensor
 
 from suffice import checkpoint
 from suffice.errors import CheckpointError
+from suffice.files import check_links, parse_json
 
 WEIGHTS = "model.safetensors"
 INDEX = "model.safetensors.index.json"
@@ -21,6 +21,7 @@ MAX_NAME = 255  # bytes of the name of a file
 
 def load_tensors(folder: Path) -> dict[str, Tensor]:
     """Return all tensors of a folder by name, floating-point ones in float32."""
+    check_links(folder)
     if (folder / WEIGHTS).is_file():
         if (folder / INDEX).is_file():
             raise CheckpointError(
@@ -53,7 +54,7 @@ def read_json(path: Path) -> dict[str, Any]:
     """Return the object in a JSON file."""
     try:
         with path.open("rb") as file:
-            content = json.loads(file.read(MAX_JSON))
+            content = parse_json(file.read(MAX_JSON))
     except (OSError, ValueError, RecursionError) as error:
         raise CheckpointError(f"{path} cannot be read ({error!s:.200}); give it whole.") from error
     if not isinstance(content, dict):

@@ -1,0 +1,380 @@
+"""Language models in GGUF files: sizes from the metadata, weights as they are stored.
+
+Matrices in F16, Q8_0, Q4_0 and Q5_0 keep their very numbers and stay packed; other kinds of blocks
+are decoded and held in 8 bits, which `facts["repacked"]` tells. Nothing in a file is executed.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from suffice.encoders import HeadRMS, NoNorm
+from suffice.errors import CheckpointError, ConfigError
+from suffice.gguf import GGUF, BlockKind, codes_of, decode, open_gguf
+from suffice.gguf import Tensor as Stored
+from suffice.layers.packed import PackedEmbedding, PackedLinear
+from suffice.models.lm import LM, LMConfig
+from suffice.models.packed import replace_module
+from suffice.ops.native.matrix import Codes, in_panels
+from suffice.patterns import Causal, Window
+from suffice.positions import LinearScaling, Llama3Scaling, NoPosition, Rope
+from suffice.positions.rope import Scaling, plain_frequencies
+from suffice.spec import AttentionSpec
+from suffice.text import Tokenizer
+from suffice.text.ggml import read_vocabulary
+
+SUFFIX = ".gguf"
+TEMPLATE = "tokenizer.chat_template"
+LLAMA3 = "suffice.rope.llama3"  # factor, length, low and high of a Llama3Scaling
+LONGEST, MOST_LAYERS = 1 << 24, 1024
+GROUP = 32  # inputs with one scale in the packed kinds
+
+
+@dataclass(frozen=True, kw_only=True)
+class Family:
+    """What llama.cpp computes for one general.architecture.
+
+    Args:
+        layout: of rotary pairs: "interleaved", or "half", or "" without rotary positions.
+        norm: "rms" or "layer".
+        qk_norm: whether queries and keys have an RMS norm for each head.
+        no_rope_every: every so-many-th layer has no rotary positions; 0 = all have.
+        fused: whether q, k, v are one tensor.
+        gate: the tensors of the MLP's gate and first map: two, or one of both, or none.
+        windowed: whether the file's window holds in every layer.
+    """
+
+    layout: str = "half"
+    norm: str = "rms"
+    qk_norm: bool = False
+    no_rope_every: int = 0
+    fused: bool = False
+    gate: str = "two"
+    windowed: bool = False
+
+
+FAMILIES = {
+    "llama": Family(layout="interleaved"),
+    "qwen2": Family(),
+    "qwen3": Family(qk_norm=True),
+    "smollm3": Family(layout="interleaved", no_rope_every=4),
+    "stablelm": Family(norm="layer"),
+    "phi3": Family(fused=True, gate="fused", windowed=True),
+    "gpt2": Family(layout="", norm="layer", fused=True, gate="none"),
+}
+"""The architectures that are read and written."""
+
+
+def names_of(family: Family, layer: int) -> dict[str, tuple[str, ...]]:
+    """Return the maps and norms of a layer: names in a file, and ours, whose rows they hold."""
+    theirs, ours = f"blk.{layer}", f"blocks.{layer}"
+    q, k, v = (f"{ours}.attention.{name}_proj" for name in "qkv")
+    names = {
+        "attn_norm": (f"{ours}.attention_norm",),
+        "ffn_norm": (f"{ours}.mlp_norm",),
+        "attn_output": (f"{ours}.attention.o_proj",),
+        "ffn_down": (f"{ours}.mlp.down",),
+        **(
+            {"attn_qkv": (q, k, v)}
+            if family.fused
+            else {"attn_q": (q,), "attn_k": (k,), "attn_v": (v,)}
+        ),
+    }
+    if family.gate == "fused":
+        names["ffn_up"] = (f"{ours}.mlp.gate", f"{ours}.mlp.up")
+    else:
+        names["ffn_up"] = (f"{ours}.mlp.up",)
+    if family.gate == "two":
+        names["ffn_gate"] = (f"{ours}.mlp.gate",)
+    if family.qk_norm:
+        names |= {f"attn_{n}_norm": (f"{ours}.attention.{n}_norm",) for n in "qk"}
+    return {f"{theirs}.{name}": modules for name, modules in names.items()}
+
+
+def all_names(family: Family, lm: LM) -> dict[str, tuple[str, ...]]:
+    """Return the tensors of a model without ".weight" and ".bias", and the modules they hold."""
+    names = {"token_embd": ("embedding.tokens",), "output_norm": ("norm",)}
+    if lm.config.positions == "learned":
+        names["position_embd"] = ("embedding.positions",)
+    if lm.head is not None:
+        names["output"] = ("head",)
+    for layer in range(lm.config.depth):
+        names |= names_of(family, layer)
+    return names
+
+
+@torch.no_grad()
+def read_gguf(path: Path | str) -> tuple[LM, Tokenizer, dict[str, Any]]:
+    """Return the language model of a file, its tokenizer and facts about it.
+
+    Args:
+        path: of a .gguf file of one of `FAMILIES`.
+
+    Returns:
+        The model in evaluation, with packed matrices where the file has them; the tokenizer; and
+        facts: "source", "chat_template" if there is one, and "repacked" with the relative error of
+        weights by kind, for kinds that are held in 8 bits.
+
+    Raises:
+        CheckpointError: if the file is damaged, or its tensors do not fit its metadata.
+        ConfigError: for an architecture or a vocabulary that is not read.
+    """
+    file = open_gguf(path)
+    reader = _Metadata(file)
+    family = reader.family
+    lm = _build(reader)
+    names = all_names(family, lm)
+    repacked = _fill(lm, file, names)
+    _check_finite(lm, file.path)
+    tokenizer = read_vocabulary(file.metadata, file.path)
+    if tokenizer.vocabulary_size > lm.config.vocabulary_size:
+        raise CheckpointError(
+            f"{path} has {tokenizer.vocabulary_size:,} tokens and an embedding of "
+            f"{lm.config.vocabulary_size:,}; get it anew."
+        )
+    facts: dict[str, Any] = {"source": f"gguf {reader.architecture}"}
+    if isinstance(file.metadata.get(TEMPLATE), str):
+        facts["chat_template"] = file.metadata[TEMPLATE]
+    if repacked:
+        facts["repacked"] = repacked
+    return lm.eval(), tokenizer, facts
+
+
+class _Metadata:
+    """The sizes in a file's metadata, checked."""
+
+    def __init__(self, file: GGUF) -> None:
+        self.file, self.where = file, file.path
+        self.architecture = file.metadata.get("general.architecture")
+        if self.architecture not in FAMILIES:
+            raise ConfigError(
+                f"{self.where}: the architecture {self.architecture!r:.40} is not read; legal: "
+                f"{', '.join(FAMILIES)}."
+            )
+        self.family = FAMILIES[self.architecture]
+        if self.get("expert_count", 0):
+            raise ConfigError(f"{self.where} is a mixture of experts, which is not read.")
+        if self.get("use_parallel_residual", default=False):
+            raise ConfigError(f"{self.where} has parallel residuals, which are not read.")
+
+    def get(self, name: str, default: Any = None) -> Any:
+        return self.file.metadata.get(f"{self.architecture}.{name}", default)
+
+    def size(self, name: str, default: int | None = None) -> int:
+        value = self.get(name, default)
+        if isinstance(value, list):  # one for each layer
+            if not value or len(set(value)) > 1:
+                raise ConfigError(f"{self.where}: {name} differs by layer, which is not read.")
+            value = value[0]
+        if type(value) is not int or not 1 <= value <= LONGEST:
+            raise CheckpointError(f"{self.where}: {name} is {value!r:.40}; get it anew.")
+        return value
+
+    def number(self, name: str, default: float) -> float:
+        value = self.get(name, default)
+        if type(value) not in (int, float) or not math.isfinite(value) or value <= 0:
+            raise CheckpointError(f"{self.where}: {name} is {value!r:.40}; get it anew.")
+        return float(value)
+
+    def has(self, tensor: str) -> bool:
+        return tensor in self.file.tensors
+
+
+def _build(reader: _Metadata) -> LM:
+    family, width = reader.family, reader.size("embedding_length")
+    depth, heads = reader.size("block_count"), reader.size("attention.head_count")
+    if depth > MOST_LAYERS:
+        raise CheckpointError(f"{reader.where} announces {depth:,} layers; get it anew.")
+    if not reader.has("token_embd.weight"):
+        raise CheckpointError(f"{reader.where} has no token_embd.weight; get it anew.")
+    head_dim = reader.size("attention.key_length", max(1, width // heads))
+    if reader.size("attention.value_length", head_dim) != head_dim:
+        raise ConfigError(f"{reader.where}: values are not as wide as keys, which is not read.")
+    rms = family.norm == "rms"
+    eps = reader.number(f"attention.layer_norm_{'rms_' if rms else ''}epsilon", 1e-5)
+    biased = [reader.has(f"blk.0.{n}.bias") for n in ("attn_q", "attn_qkv", "attn_output")]
+    config = LMConfig(
+        vocabulary_size=reader.file.tensors["token_embd.weight"].shape[0],
+        length=reader.size("context_length"),
+        d_model=width,
+        depth=depth,
+        mlp_width=reader.size("feed_forward_length"),
+        activation="gelu_tanh" if family.gate == "none" else "swiglu",
+        norm=family.norm,
+        eps=eps,
+        positions="none" if family.layout else "learned",
+        bias=not rms or reader.has("blk.0.ffn_down.bias"),
+        tied=not reader.has("output.weight"),
+    )
+    window = reader.get("attention.sliding_window", 0) if family.windowed else 0
+    spec = AttentionSpec(
+        d_model=width,
+        num_heads=heads,
+        num_kv_heads=reader.size("attention.head_count_kv", heads),
+        head_dim=None if head_dim * heads == width else head_dim,
+        pattern=Window(int(window)) & Causal() if window else Causal(),
+        norm=HeadRMS(eps) if family.qk_norm else NoNorm(),
+        position=_rope(reader, head_dim) if family.layout else NoPosition(),
+        bias=any(biased),
+    )
+    every = family.no_rope_every
+    plain = replace(spec, position=NoPosition())
+    specs = [plain if every and (n + 1) % every == 0 else spec for n in range(depth)]
+    return config.build(specs, device="meta")
+
+
+def _rope(reader: _Metadata, head_dim: int) -> Rope:
+    theta = reader.number("rope.freq_base", 10_000.0)
+    features = reader.size("rope.dimension_count", head_dim)
+    kind = reader.get("rope.scaling.type", "none")
+    scaling: Scaling | None = None
+    if reader.has("rope_freqs.weight"):
+        scaling = _llama3(reader, theta, features)
+    elif kind == "linear":
+        scaling = LinearScaling(reader.number("rope.scaling.factor", 1.0))
+    elif kind != "none":
+        raise ConfigError(f"{reader.where}: rotary scaling {kind!r:.40} is not read; linear is.")
+    return Rope(
+        theta,
+        layout=reader.family.layout,
+        features=None if features == head_dim else features,
+        scaling=scaling,
+    )
+
+
+def _llama3(reader: _Metadata, theta: float, features: int) -> Llama3Scaling:
+    """Return the scaling of Llama 3.1 and 3.2, of which files hold the factors alone."""
+    file = reader.file
+    stored = decode(file.tensors["rope_freqs.weight"].kind, file.blocks("rope_freqs.weight"))
+    factors = torch.from_numpy(stored.copy()).flatten().double()
+    plain = plain_frequencies(theta, features)
+    published = [(8.0, 8192, 1.0, 4.0), (32.0, 8192, 1.0, 4.0)]
+    own = file.metadata.get(LLAMA3)  # of other lengths, in files that we wrote
+    known = [tuple(own)] if isinstance(own, list) and len(own) == len(published[0]) else published
+    for factor, length, low, high in known:
+        scaling = Llama3Scaling(factor, length=int(length), low=low, high=high)
+        if factors.shape == plain.shape and torch.allclose(
+            plain / scaling.frequencies(theta, features), factors, rtol=1e-4
+        ):
+            return scaling
+    raise ConfigError(
+        f"{reader.where} stretches rotary frequencies in another way than Llama 3, which is not "
+        "read."
+    )
+
+
+def _fill(lm: LM, file: GGUF, names: Mapping[str, tuple[str, ...]]) -> dict[str, float]:
+    """Put the tensors of a file into a model on "meta"; return the errors of repacked kinds."""
+    state = lm.state_dict()
+    expected = {
+        f"{theirs}.{part}": {f"{module}.{part}": state[f"{module}.{part}"].shape for module in ours}
+        for theirs, ours in names.items()
+        for part in ("bias", "weight")
+        if f"{ours[0]}.{part}" in state
+    }
+    for name in set(file.tensors) - {"rope_freqs.weight", *expected}:
+        raise CheckpointError(f"{file.path} holds {name!r:.60}, which its architecture has not.")
+    loaded: dict[str, Tensor] = {}
+    matrices: dict[str, dict[str, torch.Size]] = {}
+    for name, shapes in expected.items():
+        if name not in file.tensors and name.endswith(".bias"):  # ours is zero, they have none
+            loaded |= {one: torch.zeros(shape) for one, shape in shapes.items()}
+        elif name not in file.tensors:
+            raise CheckpointError(f"{file.path} lacks the tensor {name!r:.60}; get it anew.")
+        elif _in_full(file.tensors[name], name):
+            loaded |= _numbers(file, name, shapes)
+        else:
+            matrices[name] = shapes
+    errors: dict[str, float] = {}
+    for name, shapes in matrices.items():
+        kind = file.tensors[name].kind.name
+        for one, (matrix, error) in _packed(file, name, shapes).items():
+            module = one.removesuffix(".weight")
+            old, bias = lm.get_submodule(module), loaded.pop(f"{module}.bias", None)
+            packed = PackedEmbedding if isinstance(old, nn.Embedding) else PackedLinear
+            replace_module(lm, module, packed.of(matrix, bias))
+            if error:
+                errors[kind] = max(errors.get(kind, 0.0), error)
+    lm.load_state_dict(loaded, strict=False, assign=True)
+    return errors
+
+
+def _check_finite(lm: LM, path: Path) -> None:
+    for name, tensor in lm.state_dict().items():
+        if tensor.is_floating_point() and not bool(tensor.isfinite().all()):
+            raise CheckpointError(f"{path} holds NaN or infinity in {name!r:.60}; get it anew.")
+
+
+def _in_full(tensor: Stored, name: str) -> bool:
+    """Return whether a tensor is held in float32."""
+    return len(tensor.shape) == 1 or tensor.kind.name in ("F32", "BF16") or "position" in name
+
+
+def _check(file: GGUF, name: str, shapes: Mapping[str, torch.Size]) -> None:
+    first = next(iter(shapes.values()))
+    expected = (sum(shape[0] for shape in shapes.values()), *first[1:])
+    if file.tensors[name].shape != expected:
+        raise CheckpointError(
+            f"{file.path}: {name!r:.60} has the shape {list(file.tensors[name].shape)}, and its "
+            f"metadata ask for {list(expected)}."
+        )
+
+
+def _numbers(file: GGUF, name: str, shapes: Mapping[str, torch.Size]) -> dict[str, Tensor]:
+    """Return float32 tensors of the rows of one in a file."""
+    _check(file, name, shapes)
+    one = file.tensors[name]
+    numbers = torch.from_numpy(np.array(decode(one.kind, file.blocks(name)))).view(one.shape)
+    parts = numbers.split([shape[0] for shape in shapes.values()])
+    return {name: part.clone() for name, part in zip(shapes, parts, strict=True)}
+
+
+def _packed(
+    file: GGUF, name: str, shapes: Mapping[str, torch.Size]
+) -> dict[str, tuple[Codes | Tensor, float]]:
+    """Return the parts of a matrix as codes or half precision, with the error of repacking."""
+    _check(file, name, shapes)
+    kind, blocks = file.tensors[name].kind, file.blocks(name)
+    parts: dict[str, tuple[Codes | Tensor, float]] = {}
+    first = 0
+    for one, shape in shapes.items():
+        rows = blocks[first : first + shape[0]]
+        first += shape[0]
+        if kind.name == "F16":
+            halves = np.ascontiguousarray(rows).view("<f2")
+            parts[one] = torch.from_numpy(halves.copy()), 0.0
+        else:
+            parts[one] = _codes(kind, rows)
+    return parts
+
+
+def _codes(kind: BlockKind, blocks: np.ndarray) -> tuple[Codes, float]:
+    """Return rows as codes with scales for each 32, and the relative error if that rounds."""
+    if kind.zero is None:
+        numbers = decode(kind, blocks)
+        codes, scales = nearest(numbers)
+        held = (codes.astype(np.float32) - 128) * np.repeat(scales.astype(np.float32), GROUP, 1)
+        error = float(np.linalg.norm(held - numbers) / max(np.linalg.norm(numbers), 1e-30))
+    else:
+        codes, scales = codes_of(kind, blocks)
+        error = 0.0
+    bits = 4 if kind.name == "Q4_0" else 8
+    return in_panels(*(torch.from_numpy(np.array(one)) for one in (codes, scales)), bits), error
+
+
+def nearest(numbers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return codes [R, K] of 8 bits and scales [R, C] of the nearest numbers in groups of 32."""
+    groups = numbers.reshape(len(numbers), -1, GROUP)
+    with np.errstate(over="ignore", invalid="ignore"):  # scales that are not finite are refused
+        scales = (np.abs(groups).max(-1) / 127).astype(np.float16)
+        factor = np.where(scales > 0, scales, 1).astype(np.float32)[..., None]
+        codes = np.clip(np.rint(groups / factor), -127, 127) + 128
+        return codes.astype(np.uint8).reshape(numbers.shape), scales

@@ -1,0 +1,1 @@
+"""Every verb that writes, killed before each of its writes."""

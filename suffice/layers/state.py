@@ -490,6 +490,20 @@ class LayerState:
             at = torch.arange(longest, device=self.device) - starts
             self.places = at.clamp(min=-1)
 
+    def put(self, row: int, other: LayerState, entries: Tensor) -> None:
+        """Replace a row by the only row of another state, padded on the left.
+
+        Args:
+            row: its number.
+            other: a state that has read no more tokens.
+            entries: int [n], those of its real tokens.
+        """
+        pairs = zip(self.store.latest(self.length), other.store.latest(other.length), strict=True)
+        for mine, theirs in pairs:
+            mine[row].zero_()  # what is masked must be finite
+            mine[row, :, self.length - len(entries) :] = theirs[0, :, entries]
+        self.offered = None
+
     def reset(self) -> None:
         """Forget everything."""
         for store in (*self.stores(), self.segments):

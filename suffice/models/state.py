@@ -180,6 +180,32 @@ class ModelState:
             layer.places = layers[0].places
         return cls(layers)
 
+    def put(self, row: int, other: ModelState) -> None:
+        """Replace a row by the only row of another state, which has read no more tokens.
+
+        Raises:
+            StateError: if a layer keeps more than all keys and values, see `can_join`, or the other
+                state has read more, or several rows.
+        """
+        if not (self.can_join and other.can_join) or other._batch() != 1:
+            raise StateError(
+                "put takes one row of a state that keeps all keys and values and nothing else."
+            )
+        if other.length > self.length:
+            raise StateError(
+                f"a row that has read {other.length} tokens does not fit into a state of "
+                f"{self.length}; join them."
+            )
+        first, entries = self.layers[0], _places_of(other.layers[0], 0)
+        if first.places is None:
+            first.places = torch.arange(self.length, device=first.device).expand(self._batch(), -1)
+        places = first.places.clone()
+        places[row] = torch.arange(self.length, device=first.device) - self.length + len(entries)
+        places[row].clamp_(min=-1)
+        for layer, source in zip(self.layers, other.layers, strict=True):
+            layer.put(row, source, entries)
+            layer.places = places
+
     def reset(self) -> None:
         """Forget everything."""
         for layer in self.layers:

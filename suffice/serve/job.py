@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
 from suffice.errors import ConfigError, SufficeError
@@ -18,8 +18,10 @@ class Job:
         prompt: ids, at least one.
         max_tokens: new tokens, >= 0.
         sampling: how a token is chosen.
+        row: which random numbers are used, as those of this row of `suffice.generate`.
         presence_penalty: taken from the logits of tokens that were written already.
         frequency_penalty: the same, times how often they were written.
+        bias: added to the logits of some ids.
         stop: ids that end the text and are no part of it.
         logprobs: how many of the likeliest tokens are told beside each one; None = no scores.
         echo: whether the tokens of the prompt get scores, too.
@@ -31,8 +33,10 @@ class Job:
     prompt: tuple[int, ...]
     max_tokens: int
     sampling: Sampling = Greedy()
+    row: int = 0
     presence_penalty: float = 0.0
     frequency_penalty: float = 0.0
+    bias: Mapping[int, float] = field(default_factory=dict)
     stop: tuple[int, ...] = ()
     logprobs: int | None = None
     echo: bool = False
@@ -41,9 +45,16 @@ class Job:
         if not self.prompt:
             raise ConfigError("the prompt has no token; give at least one to continue.")
 
+    @property
+    def positions(self) -> int:
+        """Tokens that the model reads: the last new one is not."""
+        return len(self.prompt) + max(self.max_tokens - 1, 0)
+
 
 class Score(NamedTuple):
     """A token with its log-probability and the likeliest ones in its place.
+
+    Log-probabilities are those of the model, before temperature, penalties and filters.
 
     Args:
         token: its id.
@@ -59,7 +70,7 @@ class Score(NamedTuple):
 class Listener(Protocol):
     """Receives the tokens of a text, in the engine's thread; must not take long."""
 
-    def prompt(self, scored: Sequence[Score]) -> None:
+    def prompt(self, scores: Sequence[Score]) -> None:
         """Receive the scores of the prompt's next tokens; its first one has none."""
         ...
 
@@ -78,6 +89,3 @@ class Listener(Protocol):
 
 class TooMany(SufficeError):
     """The queue is full, or the engine is closing."""
-
-    def __init__(self, waiting: int) -> None:
-        super().__init__(f"{waiting} requests wait already; try again later.")

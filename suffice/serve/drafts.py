@@ -1,0 +1,242 @@
+"""Proposals of the next tokens, which the model checks in one call, where that is faster.
+
+The model chooses every token itself, and a proposal only decides how many choices one call gives:
+a text is the same with and without it. Checking costs more than a step, so it pays only where
+enough proposals are right; that is measured while texts are written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+import torch
+
+from suffice.generate.decoding import CausalModel, choose_backend
+from suffice.generate.generate import max_length
+from suffice.generate.speculative import check_can_reject
+from suffice.memory import Dynamic
+
+LOOKUP_TOKENS, DRAFT_TOKENS = 8, 4  # proposed at once
+NGRAM = 3  # tokens that have to recur
+LEARNING = 0.3  # weight of the latest measurement in a mean
+MARGIN = 1.05  # by which proposals must be faster
+GUESS = 1.5  # steps that a check is taken to cost until one was timed
+FORGET = 1000  # steps after which the time of a check is measured anew
+TRIAL = 4  # proposals of a draft before it is judged
+PAUSE, LONGEST_PAUSE = 32, 4096  # steps without a draft that did not pay
+
+
+class Drafts(Protocol):
+    """Proposals for one text."""
+
+    def add(self, token: int) -> None:
+        """Receive a new token of the text."""
+        ...
+
+    def propose(self, most: int, payoff: Payoff) -> list[int]:
+        """Return at most so many next tokens; none where checking them would not pay."""
+        ...
+
+    def checked(self, accepted: int, payoff: Payoff) -> None:
+        """Learn how many tokens of the latest proposal were right."""
+        ...
+
+
+class Drafter(Protocol):
+    """Makes proposals for texts."""
+
+    def begin(self, prompt: Sequence[int]) -> Drafts:
+        """Return the proposals for a text that begins with a prompt."""
+        ...
+
+
+class Payoff:
+    """What a step and the check of a proposal take, in seconds.
+
+    Example:
+        >>> payoff = Payoff()
+        >>> payoff.stepped(1.0)
+        >>> payoff.drafted(3.0)
+        >>> payoff.pays(tokens=2.5), payoff.pays(tokens=4.0)
+        (False, True)
+    """
+
+    def __init__(self) -> None:
+        self.step: float | None = None
+        self.check: float | None = None
+        self._steps = 0  # since the latest check
+
+    def stepped(self, seconds: float) -> None:
+        """Learn the time of a step that wrote one token."""
+        self.step = _mean(self.step, seconds)
+        self._steps += 1
+        if self._steps >= FORGET:
+            self.check, self._steps = None, 0
+
+    def drafted(self, seconds: float) -> None:
+        """Learn the time of a proposal and its check."""
+        self.check = _mean(self.check, seconds)
+        self._steps = 0
+
+    def pays(self, tokens: float) -> bool:
+        """Return whether checks that write so many tokens each are faster than steps."""
+        known = self.step is not None and self.check is not None
+        cost = self.check / self.step if known else GUESS
+        return tokens > cost * MARGIN
+
+
+def _mean(before: float | None, value: float) -> float:
+    return value if before is None else before + LEARNING * (value - before)
+
+
+class Lookup:
+    """Proposes what followed the latest tokens where they stood before: prompt lookup.
+
+    Proposals that are not checked are compared with what is written, so that a text in which
+    nothing recurs is written as if there were none.
+
+    Source: Saxena 2023, prompt lookup decoding. Differs: it switches itself off.
+    """
+
+    def begin(self, prompt: Sequence[int]) -> Drafts:
+        """Return the proposals for a text that begins with a prompt."""
+        return LookupDrafts(prompt)
+
+
+class LookupDrafts:
+    """The proposals of `Lookup` for one text.
+
+    Example:
+        >>> drafts = LookupDrafts([1, 2, 3, 4, 5, 1, 2, 3])
+        >>> drafts.find(6)
+        [4, 5, 1, 2, 3, 4]
+    """
+
+    def __init__(self, prompt: Sequence[int]) -> None:
+        self.text: list[int] = []
+        self.follows: dict[tuple[int, ...], int] = {}  # place behind the latest such tokens
+        self.tokens = 1.0  # that a check of a proposal would write, in the mean
+        self.unchecked: list[int] = []  # a proposal that is compared with what is written
+        self.right = 0  # tokens of it that were
+        for token in prompt:
+            self._append(token)
+
+    def _append(self, token: int) -> None:
+        if len(self.text) >= NGRAM:
+            self.follows[tuple(self.text[-NGRAM:])] = len(self.text)
+        self.text.append(token)
+
+    def find(self, most: int) -> list[int]:
+        """Return what followed the latest tokens before; what runs into the end is repeated."""
+        start = self.follows.get(tuple(self.text[-NGRAM:]))
+        if start is None:
+            return []
+        period = len(self.text) - start
+        return [self.text[start + n % period] for n in range(most)]
+
+    def add(self, token: int) -> None:
+        """Receive a new token of the text."""
+        if self.unchecked:
+            if token == self.unchecked[self.right]:
+                self.right += 1
+            if token != self.unchecked[self.right - 1] or self.right == len(self.unchecked):
+                self._learn(self.right)
+        self._append(token)
+
+    def _learn(self, right: int) -> None:
+        self.tokens = _mean(self.tokens, right + 1)
+        self.unchecked, self.right = [], 0
+
+    def propose(self, most: int, payoff: Payoff) -> list[int]:
+        """Return at most so many next tokens; none where checking them would not pay."""
+        if self.unchecked or most < 1:
+            return []
+        tokens = self.find(min(most, LOOKUP_TOKENS))
+        if tokens and not payoff.pays(self.tokens):
+            self.unchecked = tokens
+            return []
+        return tokens
+
+    def checked(self, accepted: int, payoff: Payoff) -> None:  # noqa: ARG002 - of the protocol
+        """Learn how many tokens of the latest proposal were right."""
+        self._learn(accepted)
+
+
+class DraftModel:
+    """A smaller model that proposes its likeliest tokens.
+
+    It is tried on a few proposals; where they do not pay it rests, longer each time.
+
+    Args:
+        lm: a model of the same vocabulary.
+        impl: as of `suffice.generate.generate`.
+
+    Raises:
+        ConfigError: if the model keeps sums, out of which no token can be taken.
+    """
+
+    def __init__(self, lm: CausalModel, impl: str = "auto") -> None:
+        check_can_reject(lm.specs)
+        self.memory = Dynamic()
+        self.lm, self.room = lm, max_length(lm)
+        self.model, _ = choose_backend(lm, self.memory, impl)
+        self.tokens: float | None = None  # that a check writes, in the mean
+        self.checks = 0  # of the present trial
+        self.resting, self.pause = 0, PAUSE
+
+    def begin(self, prompt: Sequence[int]) -> Drafts:
+        """Return the proposals for a text that begins with a prompt."""
+        return ModelDrafts(self, prompt)
+
+
+class ModelDrafts:
+    """The proposals of a `DraftModel` for one text."""
+
+    def __init__(self, drafter: DraftModel, prompt: Sequence[int]) -> None:
+        self.drafter = drafter
+        self.state = drafter.lm.state(drafter.memory)
+        self.unread = list(prompt)
+        self.ahead: list[int] = []  # proposed tokens that the draft has read
+
+    def add(self, token: int) -> None:
+        """Receive a new token of the text."""
+        if self.ahead and self.ahead[0] == token:
+            del self.ahead[0]
+            return
+        self.state.drop_last(len(self.ahead))
+        self.ahead = []
+        self.unread.append(token)
+
+    def propose(self, most: int, payoff: Payoff) -> list[int]:  # noqa: ARG002 - judged in checked
+        """Return at most so many next tokens; none while the draft rests."""
+        drafter = self.drafter
+        if drafter.resting:
+            drafter.resting -= 1
+            return []
+        count = min(most, DRAFT_TOKENS)
+        if drafter.room is not None:
+            count = min(count, drafter.room - self.state.length - len(self.unread))
+        if count < 1:
+            return []
+        line = torch.tensor([self.unread], device=drafter.lm.device)
+        logits = drafter.lm.logits(drafter.lm.features(line, state=self.state)[:, -1])
+        proposal = [int(logits.argmax())]
+        while len(proposal) < count:
+            last = torch.tensor(proposal[-1:], device=drafter.lm.device)
+            proposal.append(int(drafter.model.step(last, self.state).argmax()))
+        self.unread, self.ahead = [], proposal[:-1]
+        return proposal
+
+    def checked(self, accepted: int, payoff: Payoff) -> None:
+        """Learn how many tokens of the latest proposal were right."""
+        drafter = self.drafter
+        drafter.tokens = _mean(drafter.tokens, accepted + 1)
+        drafter.checks += 1
+        if drafter.checks < TRIAL:
+            return
+        if payoff.pays(drafter.tokens):
+            drafter.pause = PAUSE
+            return
+        drafter.tokens, drafter.checks = None, 0
+        drafter.resting, drafter.pause = drafter.pause, min(2 * drafter.pause, LONGEST_PAUSE)

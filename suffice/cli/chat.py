@@ -29,7 +29,7 @@ from suffice.errors import ConfigError, SufficeError
 
 if TYPE_CHECKING:
     from suffice.generate import Sampling
-    from suffice.serve import Engine, Score
+    from suffice.serve import Engine, Job, Score
     from suffice.serve.chat import ChatTemplate
     from suffice.serve.writing import Piece, Spelling, Writer
     from suffice.text import Tokenizer
@@ -68,9 +68,9 @@ def chat(
 ) -> None:
     """Talk with a model in the terminal; a line is a message, and lines may come from a pipe.
 
-    A model needs a chat template, as its file or its folder holds it or --template names it: without
-    one it was not taught turns. --plain goes on with what is typed instead, with any model. Ctrl-C
-    ends an answer; /reset, /save FILE and /exit are commands.
+    A model needs a chat template, in its file or folder or by --template: without one it
+    was not taught turns. --plain goes on with what is typed instead, with any model. Ctrl-C ends an
+    answer; /reset, /save FILE and /exit are commands.
     """
     check_at_least(1, tokens=tokens)
     if plain and (system is not None or template is not None):
@@ -270,13 +270,15 @@ class Talk:
                     break
         except KeyboardInterrupt:
             ticket.cancel()
+            if not sys.stdin.isatty():  # nobody is there for the next answer
+                raise
         write_stdout("\n")
         self.dialogue.answer(text)
         self.answers += 1
         if not self.quiet and len(watch.ticks) > 1:
             self._say(f"[{watch.figures(len(ids), ticket.cached)}]")
 
-    def _job(self, ids: list[int], most: int):
+    def _job(self, ids: list[int], most: int) -> Job:
         from suffice.serve.job import Job
 
         return Job(

@@ -21,8 +21,8 @@ LOOKUP_TOKENS, DRAFT_TOKENS = 8, 4  # proposed at once
 NGRAM = 3  # tokens that have to recur
 LEARNING = 0.3  # weight of the latest measurement in a mean
 MARGIN = 1.05  # by which proposals must be faster
-GUESS = 1.5  # steps that a check is taken to cost until one was timed
-FORGET = 1000  # steps after which the time of a check is measured anew
+GUESS = 2.0  # steps that a check is taken to cost until one was timed
+FORGET, DOUBT = 1000, 0.8  # after so many steps without one, a check is taken to cost this share
 TRIAL = 4  # proposals of a draft before it is judged
 PAUSE, LONGEST_PAUSE = 32, 4096  # steps without a draft that did not pay
 
@@ -52,27 +52,24 @@ class Drafter(Protocol):
 
 
 class Payoff:
-    """What a step and the check of a proposal take, in seconds.
+    """What a step and the check of a proposal take, in seconds; None = not timed yet.
 
     Example:
-        >>> payoff = Payoff()
-        >>> payoff.stepped(1.0)
-        >>> payoff.drafted(3.0)
+        >>> payoff = Payoff(step=1.0, check=3.0)
         >>> payoff.pays(tokens=2.5), payoff.pays(tokens=4.0)
         (False, True)
     """
 
-    def __init__(self) -> None:
-        self.step: float | None = None
-        self.check: float | None = None
+    def __init__(self, step: float | None = None, check: float | None = None) -> None:
+        self.step, self.check = step, check
         self._steps = 0  # since the latest check
 
     def stepped(self, seconds: float) -> None:
         """Learn the time of a step that wrote one token."""
         self.step = _mean(self.step, seconds)
         self._steps += 1
-        if self._steps >= FORGET:
-            self.check, self._steps = None, 0
+        if self._steps >= FORGET and self.check is not None:
+            self.check, self._steps = DOUBT * self.check, 0
 
     def drafted(self, seconds: float) -> None:
         """Learn the time of a proposal and its check."""

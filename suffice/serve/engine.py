@@ -23,12 +23,13 @@ from suffice.generate.sampling import Sampler
 from suffice.generate.speculative import check_can_reject
 from suffice.memory import Dynamic
 from suffice.models.state import ModelState
-from suffice.serve.drafts import Drafter, Drafts, Payoff
+from suffice.serve.drafts import LOOKUP_TOKENS, Drafter, Drafts, Payoff
 from suffice.serve.job import Job, Listener, Score, TooMany
 from suffice.serve.prefixes import Prefixes
 
 CHUNK = 128  # prompt tokens read between two steps
 SPARE = 64  # positions of room in every buffer of a state
+TIMED = 4  # checks of proposals before any are made
 GROWTH = 1.25  # of a state's buffers
 IDLE_SHARE = 4  # one row in so many of a lane may be idle, as leaving it out copies the others
 
@@ -212,6 +213,8 @@ class Engine:
             check_can_reject(lm.specs)
         with torch.inference_mode(), eval_mode(lm):
             self._probe()
+            if drafter is not None:
+                self.payoff = self._timed()
         self._wake = threading.Condition()
         self._waiting: deque[Ticket] = deque()
         self._reading: list[Ticket] = []
@@ -230,6 +233,22 @@ class Engine:
         self.bytes_per_token = sum(x.nbytes for store in stores for x in store.latest(1))
         self.bytes_per_text = state.nbytes - sum(store.nbytes for store in stores)
         self.joins = state.can_join
+
+    def _timed(self) -> Payoff:
+        """Time steps and checks of one text."""
+        line = torch.zeros(1, LOOKUP_TOKENS + 1, dtype=torch.long, device=self.lm.device)
+        steps, checks = [], []
+        if self.room is not None and self.room < (TIMED + 1) * line.shape[1]:
+            return Payoff()
+        state = self.lm.state(self.memory)
+        for _ in range(TIMED):
+            began = time.perf_counter()
+            self.lm.logits(self.lm.features(line, state=state))
+            checks.append(time.perf_counter() - began)
+            began = time.perf_counter()
+            self.model.step(line[:, 0], state)
+            steps.append(time.perf_counter() - began)
+        return Payoff(min(steps), min(checks))
 
     def nbytes_of(self, tokens: int) -> int:
         """Return the bytes that the state of a text may take, room to grow included."""

@@ -79,9 +79,15 @@ class Spelling:
             text = self._texts[id_] = self._spell(id_)
         return text
 
+    def __contains__(self, id_: int) -> bool:
+        """Return whether an id is a token; others fill the rows of a model's matrices."""
+        return id_ < self.tokenizer.vocabulary_size
+
     def _spell(self, id_: int) -> str:
         before = [] if self._before is None else [self._before]
-        text = self.tokenizer.decode([*before, id_])[len(self.tokenizer.decode(before)) :]
+        text = ""
+        if id_ in self:
+            text = self.tokenizer.decode([*before, id_])[len(self.tokenizer.decode(before)) :]
         return text if text and REPLACEMENT not in text else f"token_id:{id_}"
 
     def entry(self, score: Score, offset: int) -> Entry:
@@ -147,7 +153,8 @@ class Writer:
         self.tokens += 1
         if self.scored:
             self.entries.append(self.spelling.entry(score, self.sent + len(self.held)))
-        self._stream.add(score.token)
+        if score.token in self.spelling:
+            self._stream.add(score.token)
         if self._found():
             return False
         self._send(len(self.held) - self._beginning_of_stop())

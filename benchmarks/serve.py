@@ -7,7 +7,7 @@ one after another; ours writes their texts together.
 Run: python -m benchmarks.serve [--model FILE.gguf] [--clients 16] [--requests 4] [--tokens 64]
     [--rounds 3] [--threads N] [--peer "python -m llama_cpp.server"] [--case http|lookup]
 
-Without --model the sizes of a 15M Llama with random weights are used.
+Without --model the sizes of a Llama of 15M or 110M with random weights are used (--shape).
 """
 
 from __future__ import annotations
@@ -30,7 +30,8 @@ from statistics import median, quantiles
 from threading import Event
 
 from benchmarks.report import CONSOLE, print_machine
-from suffice.generate import Greedy, Sample
+from suffice.generate import Greedy, Sample, generate
+from suffice.measure.edge.shapes import SHAPES, randomise
 from suffice.models import configuration, folder
 from suffice.text import BPE, Tokenizer
 
@@ -157,15 +158,13 @@ def commands(model: Path, asked: argparse.Namespace) -> dict[str, tuple[list[str
     return sides
 
 
-def made(path: Path) -> Path:
-    """Write a 15M model with random weights and a small vocabulary as a file."""
+def made(path: Path, shape: str) -> Path:
+    """Write a model with random weights and a small vocabulary as a file."""
     from suffice.export import export_gguf
 
     texts = [file.read_text("utf-8") for file in sorted((ROOT / "docs").rglob("*.md"))]
     tokenizer = BPE.train(texts, 4096)
-    config, specs = configuration("llama_15m", "standard")
-    from suffice.measure.edge.shapes import randomise
-
+    config, specs = configuration(SHAPES[shape], "standard")
     lm = randomise(replace(config, vocabulary_size=4096).build(specs))
     folder.save(path / "model", lm, tokenizer)
     export_gguf(path / "model", path / "model.gguf", kind="q8_0")
@@ -250,10 +249,12 @@ def lookup(model: Path, asked: argparse.Namespace) -> None:
 
     lm, tokenizer, _ = folder.load(model)
     engines = {"without": Engine(lm), "with": Engine(lm, drafter=Lookup())}
-    passage = tokenizer.encode(" ".join(prompts(3))) * 3
+    start = tokenizer.encode(" ".join(prompts(3)))[:40]
+    # what a model writes greedily becomes a circle; far above its temperature nothing recurs
+    circle = generate(lm, [start], max_new_tokens=160).row(0)
     cases = {
-        "repeating": (Greedy(), REACH_REPEATING, passage[:200]),
-        "not repeating": (Sample(temperature=1.0, seed=3), REACH_OTHER, passage[:40]),
+        "repeating": (Greedy(), REACH_REPEATING, circle),
+        "not repeating": (Sample(temperature=100.0, seed=3), REACH_OTHER, start),
     }
     for name, (sampling, reach, prompt) in cases.items():
         ratios, texts = [], {}
@@ -280,6 +281,7 @@ def lookup(model: Path, asked: argparse.Namespace) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--model", type=Path)
+    parser.add_argument("--shape", choices=SHAPES, default="15m", help="of random weights")
     parser.add_argument("--clients", type=int, default=16)
     parser.add_argument("--requests", type=int, default=4)
     parser.add_argument("--tokens", type=int, default=64)
@@ -290,7 +292,7 @@ def main() -> None:
     asked = parser.parse_args()
     print_machine()
     with tempfile.TemporaryDirectory() as scratch:
-        model = asked.model or made(Path(scratch))
+        model = asked.model or made(Path(scratch), asked.shape)
         for case in (http, lookup):
             if asked.case in (None, case.__name__):
                 case(model, asked)

@@ -7,7 +7,7 @@ enough proposals are right; that is measured while texts are written.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 import torch
@@ -17,11 +17,12 @@ from suffice.generate.generate import max_length
 from suffice.generate.speculative import check_can_reject
 from suffice.memory import Dynamic
 
-LOOKUP_TOKENS, DRAFT_TOKENS = 8, 4  # proposed at once
+LENGTHS = (4, 8, 16, 32)  # of proposals, which are cut only where a text ends
+DRAFT_TOKENS = LENGTHS[0]  # proposed by a model
+FIRST = LENGTHS[1]  # tokens of a proposal that is only compared
 NGRAM = 3  # tokens that have to recur
 LEARNING = 0.3  # weight of the latest measurement in a mean
 MARGIN = 1.05  # by which proposals must be faster
-GUESS = 2.0  # steps that a check is taken to cost until one was timed
 FORGET, DOUBT = 1000, 0.8  # after so many steps without one, a check is taken to cost this share
 TRIAL = 4  # proposals of a draft before it is judged
 PAUSE, LONGEST_PAUSE = 32, 4096  # steps without a draft that did not pay
@@ -52,39 +53,48 @@ class Drafter(Protocol):
 
 
 class Payoff:
-    """What a step and the check of a proposal take, in seconds; None = not timed yet.
+    """What a step and the check of a proposal take.
+
+    Args:
+        step: seconds of a step that writes one token.
+        checks: seconds of a proposal and its check, by the number of its tokens.
 
     Example:
-        >>> payoff = Payoff(step=1.0, check=3.0)
-        >>> payoff.pays(tokens=2.5), payoff.pays(tokens=4.0)
-        (False, True)
+        >>> payoff = Payoff(1.0, {4: 2.0, 8: 3.0})
+        >>> payoff.best(right=0.5), payoff.best(right=4.0), payoff.best(right=7.0)
+        (0, 4, 8)
     """
 
-    def __init__(self, step: float | None = None, check: float | None = None) -> None:
-        self.step, self.check = step, check
+    def __init__(self, step: float, checks: Mapping[int, float]) -> None:
+        self.step, self.checks = step, dict(checks)
         self._steps = 0  # since the latest check
 
     def stepped(self, seconds: float) -> None:
-        """Learn the time of a step that wrote one token."""
+        """Learn the time of a step."""
         self.step = _mean(self.step, seconds)
         self._steps += 1
-        if self._steps >= FORGET and self.check is not None:
-            self.check, self._steps = DOUBT * self.check, 0
+        if self._steps >= FORGET:
+            self.checks = {length: DOUBT * check for length, check in self.checks.items()}
+            self._steps = 0
 
-    def drafted(self, seconds: float) -> None:
+    def checked(self, length: int, seconds: float) -> None:
         """Learn the time of a proposal and its check."""
-        self.check = _mean(self.check, seconds)
-        self._steps = 0
+        if length in self.checks:
+            self.checks[length] = _mean(self.checks[length], seconds)
+            self._steps = 0
 
-    def pays(self, tokens: float) -> bool:
-        """Return whether checks that write so many tokens each are faster than steps."""
-        known = self.step is not None and self.check is not None
-        cost = self.check / self.step if known else GUESS
-        return tokens > cost * MARGIN
+    def gain(self, length: int, right: float) -> float:
+        """Return how much faster than steps proposals are, so many tokens of which are right."""
+        return (min(right, length) + 1) * self.step / self.checks[length]
+
+    def best(self, right: float) -> int:
+        """Return the length of proposals that pays best, 0 if none does."""
+        length = max(self.checks, key=lambda length: self.gain(length, right))
+        return length if self.gain(length, right) > MARGIN else 0
 
 
-def _mean(before: float | None, value: float) -> float:
-    return value if before is None else before + LEARNING * (value - before)
+def _mean(before: float, value: float) -> float:
+    return before + LEARNING * (value - before)
 
 
 class Lookup:
@@ -113,9 +123,10 @@ class LookupDrafts:
     def __init__(self, prompt: Sequence[int]) -> None:
         self.text: list[int] = []
         self.follows: dict[tuple[int, ...], int] = {}  # place behind the latest such tokens
-        self.tokens = 1.0  # that a check of a proposal would write, in the mean
+        self.mean = 0.0  # tokens of a proposal that are right
         self.unchecked: list[int] = []  # a proposal that is compared with what is written
         self.right = 0  # tokens of it that were
+        self.length = 0  # of the latest proposal that is checked
         for token in prompt:
             self._append(token)
 
@@ -138,26 +149,29 @@ class LookupDrafts:
             if token == self.unchecked[self.right]:
                 self.right += 1
             if token != self.unchecked[self.right - 1] or self.right == len(self.unchecked):
-                self._learn(self.right)
+                self._learn(self.right, len(self.unchecked))
         self._append(token)
 
-    def _learn(self, right: int) -> None:
-        self.tokens = _mean(self.tokens, right + 1)
+    def _learn(self, right: int, length: int) -> None:
+        # of a proposal that was right to its end, more would have been
+        self.mean = _mean(self.mean, right if right < length else 2 * length)
         self.unchecked, self.right = [], 0
 
     def propose(self, most: int, payoff: Payoff) -> list[int]:
         """Return at most so many next tokens; none where checking them would not pay."""
         if self.unchecked or most < 1:
             return []
-        tokens = self.find(min(most, LOOKUP_TOKENS))
-        if tokens and not payoff.pays(self.tokens):
+        length = payoff.best(self.mean)
+        tokens = self.find(min(most, length or FIRST))
+        if tokens and not length:
             self.unchecked = tokens
             return []
+        self.length = len(tokens)
         return tokens
 
     def checked(self, accepted: int, payoff: Payoff) -> None:  # noqa: ARG002 - of the protocol
         """Learn how many tokens of the latest proposal were right."""
-        self._learn(accepted)
+        self._learn(accepted, self.length)
 
 
 class DraftModel:
@@ -178,8 +192,8 @@ class DraftModel:
         self.memory = Dynamic()
         self.lm, self.room = lm, max_length(lm)
         self.model, _ = choose_backend(lm, self.memory, impl)
-        self.tokens: float | None = None  # that a check writes, in the mean
-        self.checks = 0  # of the present trial
+        self.right = 0  # tokens of the proposals of the present trial
+        self.checks = 0  # of the same
         self.resting, self.pause = 0, PAUSE
 
     def begin(self, prompt: Sequence[int]) -> Drafts:
@@ -228,12 +242,12 @@ class ModelDrafts:
     def checked(self, accepted: int, payoff: Payoff) -> None:
         """Learn how many tokens of the latest proposal were right."""
         drafter = self.drafter
-        drafter.tokens = _mean(drafter.tokens, accepted + 1)
+        drafter.right += accepted
         drafter.checks += 1
         if drafter.checks < TRIAL:
             return
-        if payoff.pays(drafter.tokens):
+        mean, drafter.right, drafter.checks = drafter.right / TRIAL, 0, 0
+        if payoff.gain(DRAFT_TOKENS, mean) > MARGIN:
             drafter.pause = PAUSE
-            return
-        drafter.tokens, drafter.checks = None, 0
-        drafter.resting, drafter.pause = drafter.pause, min(2 * drafter.pause, LONGEST_PAUSE)
+        else:
+            drafter.resting, drafter.pause = drafter.pause, min(2 * drafter.pause, LONGEST_PAUSE)

@@ -7,6 +7,7 @@ where it does not.
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from collections import deque
@@ -23,13 +24,13 @@ from suffice.generate.sampling import Sampler
 from suffice.generate.speculative import check_can_reject
 from suffice.memory import Dynamic
 from suffice.models.state import ModelState
-from suffice.serve.drafts import LOOKUP_TOKENS, Drafter, Drafts, Payoff
+from suffice.serve.drafts import LENGTHS, Drafter, Drafts, Payoff
 from suffice.serve.job import Job, Listener, Score, TooMany
 from suffice.serve.prefixes import Prefixes
 
 CHUNK = 128  # prompt tokens read between two steps
 SPARE = 64  # positions of room in every buffer of a state
-TIMED = 4  # checks of proposals before any are made
+TIMED = 3  # checks of each length before any proposal is made
 GROWTH = 1.25  # of a state's buffers
 IDLE_SHARE = 4  # one row in so many of a lane may be idle, as leaving it out copies the others
 
@@ -208,7 +209,7 @@ class Engine:
         self.room = max_length(lm)
         self.counters = Counters()
         self.prefixes = Prefixes(self.limits.prefixes, CHUNK)
-        self.drafter, self.payoff = drafter, Payoff()
+        self.drafter, self.payoff = drafter, Payoff(math.inf, {})
         if drafter is not None:
             check_can_reject(lm.specs)
         with torch.inference_mode(), eval_mode(lm):
@@ -235,20 +236,21 @@ class Engine:
         self.joins = state.can_join
 
     def _timed(self) -> Payoff:
-        """Time steps and checks of one text."""
-        line = torch.zeros(1, LOOKUP_TOKENS + 1, dtype=torch.long, device=self.lm.device)
-        steps, checks = [], []
-        if self.room is not None and self.room < (TIMED + 1) * line.shape[1]:
-            return Payoff()
-        state = self.lm.state(self.memory)
+        """Time steps, and checks of proposals, of one text."""
+        line = torch.zeros(1, LENGTHS[-1] + 1, dtype=torch.long, device=self.lm.device)
+        lengths = [n for n in LENGTHS if self.room is None or n < self.room]
+        step, checks = math.inf, dict.fromkeys(lengths, math.inf)
         for _ in range(TIMED):
-            began = time.perf_counter()
-            self.lm.logits(self.lm.features(line, state=state))
-            checks.append(time.perf_counter() - began)
-            began = time.perf_counter()
-            self.model.step(line[:, 0], state)
-            steps.append(time.perf_counter() - began)
-        return Payoff(min(steps), min(checks))
+            for length in lengths:
+                state = self.lm.state(self.memory)
+                began = time.perf_counter()
+                self.lm.logits(self.lm.features(line[:, : length + 1], state=state))
+                checks[length] = min(checks[length], time.perf_counter() - began)
+                state.drop_last(length)
+                began = time.perf_counter()
+                self.model.step(line[:, 0], state)
+                step = min(step, time.perf_counter() - began)
+        return Payoff(step, checks)
 
     def nbytes_of(self, tokens: int) -> int:
         """Return the bytes that the state of a text may take, room to grow included."""
@@ -554,6 +556,6 @@ class Engine:
         self.counters.new_tokens += written
         self.counters.drafted_tokens += len(proposal)
         self.counters.accepted_tokens += written - 1
-        self.payoff.drafted(time.perf_counter() - began)
+        self.payoff.checked(len(proposal), time.perf_counter() - began)
         ticket.drafts.checked(written - 1, self.payoff)
         return True

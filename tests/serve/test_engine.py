@@ -304,7 +304,7 @@ def test_proposals_change_no_text(drafter, engines):
         "other": DraftModel(model(positions="none", seed=5)),
     }[drafter]
     engine = engines(lm, drafter=made)
-    engine.payoff.pays = lambda tokens: True
+    engine.payoff.gain = lambda length, right: 2.0
     jobs = [*JOBS, ([1, 2, 3], Greedy(), 150), ([1, 2, 3], Sample(seed=1), 40)]
     for job in jobs:
         assert written(engine, [job]) == [alone(lm, *job)]
@@ -322,34 +322,45 @@ def test_proposals_need_keys_that_can_be_dropped(engines):
         engines(model(SPECS["sums"], positions="none"), drafter=Lookup())
 
 
+CHECKS = {4: 2.5, 8: 3.0, 16: 4.0}  # in steps
+
+
 def test_lookup_is_silent_until_it_was_right_often_enough():
-    drafts, payoff = LookupDrafts([1, 2, 3, 4] * 3), Payoff()
-    payoff.stepped(1.0)
-    payoff.drafted(3.0)
-    proposals = []
-    for token in [1, 2, 3, 4] * 8:
-        proposals.append(drafts.propose(8, payoff))
-        drafts.add(token)
-    assert proposals[:8] == [[]] * 8
-    assert proposals[-1] == [4, 1, 2, 3, 4, 1, 2, 3]
+    drafts, payoff = LookupDrafts([1, 2, 3, 4] * 3), Payoff(1.0, CHECKS)
+    lengths = []
+    for n in range(400):
+        proposal = drafts.propose(99, payoff)
+        lengths.append(len(proposal))
+        if proposal:
+            assert proposal[:4] == [(n + k) % 4 + 1 for k in range(4)]
+            drafts.checked(len(proposal), payoff)
+        drafts.add(n % 4 + 1)
+    assert lengths[:8] == [0] * 8
+    assert lengths[-1] == 16
 
 
 def test_lookup_falls_silent_where_it_is_wrong():
-    drafts, payoff = LookupDrafts([1, 2, 3, 4, 1, 2, 3]), Payoff()
-    drafts.tokens = 9.0
-    payoff.stepped(1.0)
-    payoff.drafted(3.0)
+    drafts, payoff = LookupDrafts([1, 2, 3, 4, 1, 2, 3]), Payoff(1.0, CHECKS)
+    drafts.mean = 16.0
     assert drafts.propose(8, payoff)
-    for _ in range(8):
+    for _ in range(9):
         drafts.checked(0, payoff)
     assert drafts.propose(8, payoff) == []
 
 
+def test_checks_that_were_dear_are_tried_again_later():
+    payoff = Payoff(1.0, {4: 9.0})
+    assert payoff.best(4.0) == 0
+    for _ in range(3001):
+        payoff.stepped(1.0)
+    assert payoff.best(4.0) == 4
+    payoff.checked(4, 100.0)
+    assert payoff.best(4.0) == 0
+
+
 def test_a_draft_that_does_not_pay_rests_longer_each_time():
     lm = model(positions="none")
-    drafter, payoff = DraftModel(lm), Payoff()
-    payoff.stepped(1.0)
-    payoff.drafted(9.0)
+    drafter, payoff = DraftModel(lm), Payoff(1.0, {4: 9.0})
     drafts = drafter.begin([1, 2, 3])
     rests = []
     with torch.inference_mode():

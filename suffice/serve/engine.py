@@ -220,7 +220,7 @@ class Engine:
         self._waiting: deque[Ticket] = deque()
         self._reading: list[Ticket] = []
         self._lanes: list[Lane] = []
-        self._accepted = 0  # texts that have not ended
+        self._open: list[Ticket] = []  # texts that were not over when it was last looked
         self._turn = 0
         self._closing = self._stopped = False
         self._thread = threading.Thread(target=self._run, name="suffice-engine", daemon=True)
@@ -297,14 +297,15 @@ class Engine:
         now = time.perf_counter()
         tickets = [Ticket(job, listener, now) for job, listener in jobs]
         with self._wake:
-            if self._closing or self._accepted + len(jobs) > most:
+            self._open = [ticket for ticket in self._open if not ticket.over]
+            if self._closing or len(self._open) + len(jobs) > most:
                 self.counters.refused += len(jobs)
                 raise TooMany(
                     "the server is stopping."
                     if self._closing
-                    else f"{self._accepted} texts are written or wait; try again later."
+                    else f"{len(self._open)} texts are written or wait; try again later."
                 )
-            self._accepted += len(jobs)
+            self._open += tickets
             self.counters.texts += len(jobs)
             self._waiting.extend(tickets)
             self._wake.notify()
@@ -312,11 +313,13 @@ class Engine:
 
     def figures(self) -> dict[str, float]:
         """Return what was done so far, and what is being done: the figures of /metrics."""
-        waiting = len(self._waiting)
+        with self._wake:
+            waiting = sum(not ticket.over for ticket in self._waiting)
+            accepted = sum(not ticket.over for ticket in self._open)
         return {
             **asdict(self.counters),
             "waiting": waiting,
-            "running": max(self._accepted - waiting, 0),
+            "running": accepted - waiting,
             "prefix_bytes": self.prefixes.nbytes,
         }
 
@@ -357,8 +360,6 @@ class Engine:
         """Count a text that is over."""
         ticket.state = ticket.drafts = None
         self.counters.cancelled += ticket.cancelled and not ticket.done
-        with self._wake:
-            self._accepted -= 1
 
     def _fail(self, ticket: Ticket, reason: str) -> None:
         if not ticket.over:

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import signal
 import socket
+import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -19,6 +20,7 @@ HEAD_SECONDS = 15.0  # in which the head of a request must have come
 WRITE_SECONDS = 30.0  # in which a client must read what fills its connection
 GRACE_SECONDS = 30.0  # for answers that are being written when the server stops
 CONNECTIONS = 4096
+LARGEST_HEAD = 1 << 15  # bytes
 
 
 class Protocol(H11Protocol):
@@ -78,9 +80,21 @@ class Protocol(H11Protocol):
 class Server(uvicorn.Server):
     """A server that ends as it was told to, without raising the signal again."""
 
+    def __init__(self, config: uvicorn.Config, ready: Callable[[], None]) -> None:
+        super().__init__(config)
+        self.ready = ready
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Begin to answer, and tell."""
+        await super().startup(sockets)
+        self.ready()
+
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
         """Take SIGINT, SIGTERM and SIGHUP as the end; the second one ends at once."""
+        if threading.current_thread() is not threading.main_thread():
+            yield  # signals are the main thread's
+            return
         names = ("SIGINT", "SIGTERM", "SIGHUP")
         numbers = [getattr(signal, name) for name in names if hasattr(signal, name)]
         before = {number: signal.signal(number, self.handle_exit) for number in numbers}
@@ -117,9 +131,8 @@ def listen(host: str, port: int) -> socket.socket:
     return listener
 
 
-def run(app: ASGIApp, listener: socket.socket, ready: Callable[[], None] = lambda: None) -> None:
-    """Answer requests until a signal, then finish those that are being answered."""
-    _allow_connections()
+def make(app: ASGIApp, ready: Callable[[], None] = lambda: None) -> Server:
+    """Return a server of an application; it calls `ready` when it answers."""
     config = uvicorn.Config(
         app,
         http=Protocol,
@@ -132,17 +145,15 @@ def run(app: ASGIApp, listener: socket.socket, ready: Callable[[], None] = lambd
         backlog=1024,
         limit_concurrency=CONNECTIONS,
         timeout_graceful_shutdown=int(GRACE_SECONDS),
-        h11_max_incomplete_event_size=1 << 15,
+        h11_max_incomplete_event_size=LARGEST_HEAD,
     )
-    server = Server(config)
-    startup = server.startup
+    return Server(config, ready)
 
-    async def started(sockets: list[socket.socket] | None = None) -> None:
-        await startup(sockets)
-        ready()
 
-    server.startup = started  # type: ignore[method-assign]
-    server.run([listener])
+def run(app: ASGIApp, listener: socket.socket, ready: Callable[[], None] = lambda: None) -> None:
+    """Answer requests until a signal, then finish those that are being answered."""
+    _allow_connections()
+    make(app, ready).run([listener])
 
 
 def _allow_connections() -> None:

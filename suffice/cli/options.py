@@ -41,7 +41,7 @@ ADVICE_RECIPES = (
 """Written out, so that help need not import what defines them; a test compares them with it."""
 
 Checkpoint = Annotated[
-    Path, Argument(help="Folder written by `suffice train`, convert, heal or quantise.")
+    Path, Argument(help="Folder written by `suffice train`, convert, heal or quantise; or a .gguf.")
 ]
 AnyModel = Annotated[
     Path,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
@@ -145,7 +144,8 @@ def _folder(out: Path | None, *, resume: bool) -> Path:
         raise ConfigError("--resume needs the folder to resume; name it with --out.")
     folder = out or options.new_run("probe")
     refuse_current(folder)
-    if not resume and folder.is_dir() and os.listdir(folder):
+    # a run that ended before it began leaves hidden files alone
+    if not resume and any(not x.name.startswith(".") for x in folder.rglob("*") if x.is_file()):
         raise ConfigError(
             f"{folder} is not empty; resume it with --resume if mechanisms were trained there, or "
             "choose another folder with --out."

@@ -114,6 +114,7 @@ def search(
         raise ConfigError(f"--out {out}: a plan is a file that ends in .json.")
     check_at_least(1, tokens=tokens)
     check_at_least(2, length=length)
+    check_at_least(0, seed=seed)
     source = open_source(checkpoint, tokenizer=tokenizer)
     texts = _texts(source, calibration, tokens, length)
     with (

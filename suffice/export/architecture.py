@@ -357,7 +357,9 @@ def _share_of(features: int, head_dim: int) -> float:
 
 
 @torch.no_grad()
-def stock_model(model: nn.Module, config: dict[str, Any]) -> nn.Module:
+def stock_model(
+    model: nn.Module, config: dict[str, Any], kv_heads: Sequence[int] | None = None
+) -> nn.Module:
     """Return the model that a config.json describes, with weights to compute the same as another.
 
     Keys and values that are columns become maps, shared heads are repeated where the class has
@@ -366,8 +368,12 @@ def stock_model(model: nn.Module, config: dict[str, Any]) -> nn.Module:
     Args:
         model: in float32.
         config: of it, by `config_of`.
+        kv_heads: of each layer, for programs in which they may differ; as `config` says otherwise.
     """
     stock = ARCHITECTURES[config["model_type"]].build(ConfigReader(config, "config.json"))
+    if kv_heads is not None:
+        pairs = zip(stock.specs, kv_heads, strict=True)
+        stock = stock.config.build([replace(spec, num_kv_heads=heads) for spec, heads in pairs])
     specs = {name: layer.spec for name, layer in attention_layers(stock).items()}
     state = {}
     for name, layer in attention_layers(model).items():

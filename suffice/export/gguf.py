@@ -21,10 +21,21 @@ from suffice.files import replacing
 from suffice.gguf import KINDS, BlockKind, Stored, encode, plain, write_gguf
 from suffice.layers.packed import Packed
 from suffice.models import LM
-from suffice.models.gguf import FAMILIES, GROUP, LLAMA3, SUFFIX, TEMPLATE, all_names, read_gguf
+from suffice.models.gguf import (
+    FAMILIES,
+    GROUP,
+    LLAMA3,
+    NO_SINK,
+    SINKS,
+    STILL,
+    SUFFIX,
+    TEMPLATE,
+    all_names,
+    read_gguf,
+)
 from suffice.models.packed import unpack
 from suffice.ops.native.matrix import Codes
-from suffice.positions import Llama3Scaling, Rope
+from suffice.positions import Llama3Scaling, NoPosition, Rope
 from suffice.positions.rope import plain_frequencies
 from suffice.quantise.quantise import round_to_nearest
 from suffice.text import Tokenizer
@@ -68,8 +79,9 @@ def write_model(
     if kind not in TYPES:
         raise unknown("type", kind, TYPES)
     config = config_of(model, begin=tokenizer.begin, end=tokenizer.end)
-    architecture = _architecture(config)
-    stock = stock_model(model, config)
+    kv_heads = [spec.kv_heads for spec in model.specs]
+    architecture = _architecture(config, kv_heads)
+    stock = stock_model(model, config, kv_heads if architecture == "deci" else None)
     metadata = {
         "general.architecture": architecture,
         "general.name": path.stem,
@@ -87,25 +99,24 @@ def write_model(
     return architecture
 
 
-def _architecture(config: dict[str, Any]) -> str:
+def _architecture(config: dict[str, Any], kv_heads: Sequence[int]) -> str:
     """Return the architecture of llama.cpp that computes what a class of transformers does."""
-    kind = config["model_type"]
-    architecture = "llama" if kind == "mistral" else kind
+    kind, windows = config["model_type"], config.get("sliding_window")
+    turns = config.get("no_rope_layers", [1])
+    usual = [int((number + 1) % 4 != 0) for number in range(len(turns))]
+    if kind in ("mistral", "smollm3") and (windows or (any(turns) and turns != usual)):
+        architecture = "granite_swa"
+    elif windows:  # the class of phi3 there reads past them
+        raise ConfigError(
+            f"llama.cpp's {kind} computes no windows, and this model has windows of {windows} "
+            "tokens; export to hf, onnx or torch."
+        )
+    elif kind == "llama" or not any(turns):
+        architecture = "deci" if len(set(kv_heads)) > 1 else "llama"
+    else:
+        architecture = kind
     if architecture not in FAMILIES:
         raise ConfigError(f"llama.cpp's {kind} is not written; export to hf, onnx or torch.")
-    windows = config.get("sliding_window")
-    if windows:  # the class of phi3 there reads past them
-        raise ConfigError(
-            f"llama.cpp's {architecture} computes no windows, and this model has windows of "
-            f"{windows} tokens; export to hf, onnx or torch."
-        )
-    if kind == "smollm3":
-        flags = config["no_rope_layers"]
-        if flags != [int((number + 1) % 4 != 0) for number in range(len(flags))]:
-            raise ConfigError(
-                "llama.cpp's smollm3 turns all but each fourth layer, and this model others; "
-                "export to hf, onnx or torch."
-            )
     scaling = (config.get("rope_parameters") or {}).get("rope_type", "default")
     if scaling not in ("default", "linear", "llama3"):
         raise ConfigError(
@@ -113,21 +124,22 @@ def _architecture(config: dict[str, Any]) -> str:
         )
     if kind == "gpt2" and config["activation_function"] == "relu":
         raise ConfigError("llama.cpp's gpt2 computes GELU, and this model ReLU; export to hf.")
-    if config.get("mlp_bias"):
+    if config.get("mlp_bias") and architecture == "llama":
         raise ConfigError("llama.cpp's llama has no biases in its MLPs that are read everywhere.")
     return architecture
 
 
 def _sizes(stock: LM, architecture: str) -> dict[str, Any]:
-    config, spec = stock.config, stock.specs[0]
+    config, spec, depth = stock.config, stock.specs[0], stock.config.depth
+    kv_heads = [each.kv_heads for each in stock.specs]
     rms = config.norm == "rms"
     sizes: dict[str, Any] = {
         "context_length": config.length,
         "embedding_length": config.d_model,
-        "block_count": config.depth,
+        "block_count": depth,
         "feed_forward_length": config.mlp_width,
         "attention.head_count": spec.num_heads,
-        "attention.head_count_kv": spec.kv_heads,
+        "attention.head_count_kv": kv_heads if len(set(kv_heads)) > 1 else spec.kv_heads,
         "attention.key_length": spec.head_width,
         "attention.value_length": spec.head_width,
         f"attention.layer_norm_{'rms_' if rms else ''}epsilon": float(config.eps),
@@ -135,6 +147,17 @@ def _sizes(stock: LM, architecture: str) -> dict[str, Any]:
     }
     if architecture == "stablelm":
         sizes["use_parallel_residual"] = False
+    if FAMILIES[architecture].by_layer:
+        bands = [each.pattern.band().before for each in stock.specs]
+        windowed = [band is not None for band in bands]
+        # a window as long as any text is none; llama.cpp wants one layer to have one
+        sizes["attention.sliding_window"] = (
+            1 + max(band or 0 for band in bands) if any(windowed) else config.length
+        )
+        sizes["attention.sliding_window_pattern"] = windowed if any(windowed) else [True] * depth
+        turns = [each.position != NoPosition() for each in stock.specs]
+        sizes["attention.rope_pattern"] = turns if any(turns) else [True] * depth
+        sizes["logit_scale"] = 1.0
     rope = _rope(stock)
     if rope is None:
         return sizes
@@ -203,13 +226,21 @@ def _tensors(stock: LM, architecture: str, kind: str, codes: Codings) -> Iterato
             # a bias that is zero may be one that the architecture has not
             if bool(bias.any()) or "norm" in theirs or architecture == "gpt2":
                 yield f"{theirs}.bias", _plain(bias, "F32")
+    if family.by_layer:
+        for layer, spec in enumerate(stock.specs):
+            yield f"blk.{layer}.{SINKS}", _plain(torch.full((spec.num_heads,), NO_SINK), "F32")
     if architecture == "stablelm" and stock.head is None:  # which reads no shared one there
         yield (
             "output.weight",
             _plain(state["embedding.tokens.weight"], "F16" if kind != "f32" else "F32"),
         )
     rope = _rope(stock)
-    if rope is not None and isinstance(rope.scaling, Llama3Scaling):
+    if rope is None and family.layout:  # llama.cpp always turns them
+        yield (
+            "rope_freqs.weight",
+            _plain(torch.full((stock.specs[0].head_width // 2,), STILL), "F32"),
+        )
+    elif rope is not None and isinstance(rope.scaling, Llama3Scaling):
         features = rope.features or stock.specs[0].head_width
         unscaled = plain_frequencies(rope.theta, features)
         factors = unscaled / rope.scaling.frequencies(rope.theta, features)

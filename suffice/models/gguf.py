@@ -25,7 +25,7 @@ from suffice.models.lm import LM, LMConfig
 from suffice.models.packed import replace_module
 from suffice.ops.native.matrix import Codes, in_panels
 from suffice.patterns import Causal, Window
-from suffice.positions import LinearScaling, Llama3Scaling, NoPosition, Rope
+from suffice.positions import LinearScaling, Llama3Scaling, NoPosition, Position, Rope
 from suffice.positions.rope import Scaling, plain_frequencies
 from suffice.spec import AttentionSpec
 from suffice.text import Tokenizer
@@ -50,6 +50,8 @@ class Family:
         fused: whether q, k, v are one tensor.
         gate: the tensors of the MLP's gate and first map: two, or one of both, or none.
         windowed: whether the file's window holds in every layer.
+        by_layer: whether the file says of each layer if it has a window and rotary positions; such
+            files hold a sink for each head, which ours lets no weight go to.
     """
 
     layout: str = "half"
@@ -59,10 +61,13 @@ class Family:
     fused: bool = False
     gate: str = "two"
     windowed: bool = False
+    by_layer: bool = False
 
 
 FAMILIES = {
     "llama": Family(layout="interleaved"),
+    "deci": Family(layout="interleaved"),
+    "granite_swa": Family(layout="interleaved", by_layer=True),
     "qwen2": Family(),
     "qwen3": Family(qk_norm=True),
     "smollm3": Family(layout="interleaved", no_rope_every=4),
@@ -71,6 +76,10 @@ FAMILIES = {
     "gpt2": Family(layout="", norm="layer", fused=True, gate="none"),
 }
 """The architectures that are read and written."""
+SINKS = "attn_sinks.weight"
+NO_SINK = -1e30  # a logit whose share is none
+STILL = 1e30  # a factor of rotary frequencies that leaves every token unturned
+PLAIN_SCALES = ("logit_scale", "residual_scale", "embedding_scale")
 
 
 def names_of(family: Family, layer: int) -> dict[str, tuple[str, ...]]:
@@ -154,7 +163,7 @@ class _Metadata:
     def __init__(self, file: GGUF) -> None:
         self.file, self.where = file, file.path
         self.architecture = file.metadata.get("general.architecture")
-        if self.architecture not in FAMILIES:
+        if not isinstance(self.architecture, str) or self.architecture not in FAMILIES:
             raise ConfigError(
                 f"{self.where}: the architecture {self.architecture!r:.40} is not read; legal: "
                 f"{', '.join(FAMILIES)}."
@@ -164,6 +173,10 @@ class _Metadata:
             raise ConfigError(f"{self.where} is a mixture of experts, which is not read.")
         if self.get("use_parallel_residual", default=False):
             raise ConfigError(f"{self.where} has parallel residuals, which are not read.")
+        scales = {name: self.get(name, 1.0) for name in PLAIN_SCALES}
+        scales["attention.scale"] = self.get("attention.scale", 0.0) + 1.0
+        if odd := [name for name, value in scales.items() if value != 1.0]:
+            raise ConfigError(f"{self.where} has {' and '.join(odd)}, which are not read.")
 
     def get(self, name: str, default: Any = None) -> Any:
         return self.file.metadata.get(f"{self.architecture}.{name}", default)
@@ -177,6 +190,44 @@ class _Metadata:
         if type(value) is not int or not 1 <= value <= LONGEST:
             raise CheckpointError(f"{self.where}: {name} is {value!r:.40}; get it anew.")
         return value
+
+    def by_layer(self, name: str, depth: int, default: int, least: int = 1) -> list[int]:
+        """Return a size of each layer, which the file gives once or for each."""
+        value = self.get(name, default)
+        sizes = value if isinstance(value, list) else [value] * depth
+        wrong = [one for one in sizes if type(one) is not int or not least <= one <= LONGEST]
+        if wrong or len(sizes) != depth:
+            raise CheckpointError(
+                f"{self.where}: {name} is {value!r:.40} for {depth} layers; get it anew."
+            )
+        return sizes
+
+    def flags(self, name: str, depth: int) -> list[bool]:
+        """Return a flag of each layer."""
+        value = self.get(name)
+        if not isinstance(value, list) or len(value) != depth or not set(value) <= {0, 1}:
+            raise CheckpointError(f"{self.where}: {name} is {value!r:.40}; get it anew.")
+        return [bool(one) for one in value]
+
+    def windows(self, depth: int) -> list[int]:
+        """Return how many tokens each layer reads; 0 = all before."""
+        if not (self.family.windowed or self.family.by_layer):
+            return [0] * depth
+        sizes = self.by_layer("attention.sliding_window", depth, default=0, least=0)
+        flags = [True] * depth
+        if self.family.by_layer:
+            flags = self.flags("attention.sliding_window_pattern", depth)
+        longest = self.size("context_length")
+        return [
+            size if flag and size < longest else 0 for size, flag in zip(sizes, flags, strict=True)
+        ]
+
+    def turns(self, depth: int) -> list[bool]:
+        """Return which layers have rotary positions."""
+        if self.family.by_layer and self.get("attention.rope_pattern") is not None:
+            return self.flags("attention.rope_pattern", depth)
+        every = self.family.no_rope_every
+        return [not every or (number + 1) % every != 0 for number in range(depth)]
 
     def number(self, name: str, default: float) -> float:
         value = self.get(name, default)
@@ -214,30 +265,39 @@ def _build(reader: _Metadata) -> LM:
         bias=not rms or reader.has("blk.0.ffn_down.bias"),
         tied=not reader.has("output.weight"),
     )
-    window = reader.get("attention.sliding_window", 0) if family.windowed else 0
     spec = AttentionSpec(
         d_model=width,
         num_heads=heads,
-        num_kv_heads=reader.size("attention.head_count_kv", heads),
         head_dim=None if head_dim * heads == width else head_dim,
-        pattern=Window(int(window)) & Causal() if window else Causal(),
+        pattern=Causal(),
         norm=HeadRMS(eps) if family.qk_norm else NoNorm(),
-        position=_rope(reader, head_dim) if family.layout else NoPosition(),
         bias=any(biased),
     )
-    every = family.no_rope_every
-    plain = replace(spec, position=NoPosition())
-    specs = [plain if every and (n + 1) % every == 0 else spec for n in range(depth)]
+    rope = _rope(reader, head_dim) if family.layout else NoPosition()
+    windows, turns = reader.windows(depth), reader.turns(depth)
+    kv_heads = reader.by_layer("attention.head_count_kv", depth, default=heads)
+    specs = [
+        replace(
+            spec,
+            num_kv_heads=kv_heads[n],
+            pattern=Window(windows[n]) & Causal() if windows[n] else Causal(),
+            position=rope if turns[n] else NoPosition(),
+        )
+        for n in range(depth)
+    ]
     return config.build(specs, device="meta")
 
 
-def _rope(reader: _Metadata, head_dim: int) -> Rope:
+def _rope(reader: _Metadata, head_dim: int) -> Position:
     theta = reader.number("rope.freq_base", 10_000.0)
     features = reader.size("rope.dimension_count", head_dim)
     kind = reader.get("rope.scaling.type", "none")
     scaling: Scaling | None = None
     if reader.has("rope_freqs.weight"):
-        scaling = _llama3(reader, theta, features)
+        factors = _decoded(reader.file, "rope_freqs.weight").flatten().double()
+        if bool((factors > STILL / 2).all()):
+            return NoPosition()
+        scaling = _llama3(reader, factors, theta, features)
     elif kind == "linear":
         scaling = LinearScaling(reader.number("rope.scaling.factor", 1.0))
     elif kind != "none":
@@ -250,11 +310,9 @@ def _rope(reader: _Metadata, head_dim: int) -> Rope:
     )
 
 
-def _llama3(reader: _Metadata, theta: float, features: int) -> Llama3Scaling:
+def _llama3(reader: _Metadata, factors: Tensor, theta: float, features: int) -> Llama3Scaling:
     """Return the scaling of Llama 3.1 and 3.2, of which files hold the factors alone."""
     file = reader.file
-    stored = decode(file.tensors["rope_freqs.weight"].kind, file.blocks("rope_freqs.weight"))
-    factors = torch.from_numpy(stored.copy()).flatten().double()
     plain = plain_frequencies(theta, features)
     published = [(8.0, 8192, 1.0, 4.0), (32.0, 8192, 1.0, 4.0)]
     own = file.metadata.get(LLAMA3)  # of other lengths, in files that we wrote
@@ -280,7 +338,10 @@ def _fill(lm: LM, file: GGUF, names: Mapping[str, tuple[str, ...]]) -> dict[str,
         for part in ("bias", "weight")
         if f"{ours[0]}.{part}" in state
     }
-    for name in set(file.tensors) - {"rope_freqs.weight", *expected}:
+    sinks = {name for name in file.tensors if name.endswith(SINKS)}
+    if any(bool((_decoded(file, name) > NO_SINK / 2).any()) for name in sinks):
+        raise ConfigError(f"{file.path} has attention sinks, which are not read.")
+    for name in set(file.tensors) - sinks - {"rope_freqs.weight", *expected}:
         raise CheckpointError(f"{file.path} holds {name!r:.60}, which its architecture has not.")
     loaded: dict[str, Tensor] = {}
     matrices: dict[str, dict[str, torch.Size]] = {}
@@ -328,12 +389,16 @@ def _check(file: GGUF, name: str, shapes: Mapping[str, torch.Size]) -> None:
         )
 
 
+def _decoded(file: GGUF, name: str) -> Tensor:
+    """Return the numbers of a tensor in float32."""
+    one = file.tensors[name]
+    return torch.from_numpy(np.array(decode(one.kind, file.blocks(name)))).view(one.shape)
+
+
 def _numbers(file: GGUF, name: str, shapes: Mapping[str, torch.Size]) -> dict[str, Tensor]:
     """Return float32 tensors of the rows of one in a file."""
     _check(file, name, shapes)
-    one = file.tensors[name]
-    numbers = torch.from_numpy(np.array(decode(one.kind, file.blocks(name)))).view(one.shape)
-    parts = numbers.split([shape[0] for shape in shapes.values()])
+    parts = _decoded(file, name).split([shape[0] for shape in shapes.values()])
     return {name: part.clone() for name, part in zip(shapes, parts, strict=True)}
 
 

@@ -342,7 +342,8 @@ def best_scales(groups: Tensor, bits: int, importance: Tensor | None = None) -> 
     best = least = None
     for scale in (full * fraction for full in ranges for fraction in SCALES[bits]):
         scale = scale.half()
-        rounded = (codes_of(groups, scale[..., None], bits) - levels) * scale[..., None]
+        exact = scale.to(groups.dtype)[..., None]  # products in half precision hide the error
+        rounded = (codes_of(groups, exact, bits) - levels) * exact
         error = (rounded - groups).square()
         error = (error if importance is None else error * importance).sum(dim=-1)
         if best is None:

@@ -113,7 +113,8 @@ def _graph_problems(manifest: dict[str, Any]) -> Iterator[str]:
 
 
 def _is_plain(name: str) -> bool:
-    return PurePosixPath(name).name == PureWindowsPath(name).name == name
+    plain = PurePosixPath(name).name == PureWindowsPath(name).name == name
+    return plain and "\0" not in name
 
 
 def _is_listed(name: object, files: dict[str, Any]) -> bool:

@@ -370,8 +370,7 @@ def test_two_optimisers_are_compared_side_by_side(suffice):
         assert f"optimiser={name}" in read_results(folder / "results.json").title
         cells[name] = timeless(folder)
     assert cells["adamw"] != cells["muon"]
-    Path("run-muon/plan.json").unlink()
-    shutil.rmtree("run-muon/cells")
+    shutil.rmtree("run-muon")
     again = suffice("compare", "--optimiser", "adamw,muon", "--out", "run", "--resume", "--json")
     assert timeless("run-muon") == cells["muon"], "its settings are those of its neighbour"
     record = json.loads(again.stdout)

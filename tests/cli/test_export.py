@@ -176,7 +176,7 @@ def test_manifests_that_cannot_be_used(made, tmp_path, monkeypatch):
         ({"version": 9}, "its version is 9, and 1 is read"),
         ({"files": [1]}, "it lists no files"),
         ({"files": {"../x": {}}}, "it names '../x', which is no file of the folder"),
-        ({"format": "gguf"}, "it describes a 'language model' in the format 'gguf'"),
+        ({"format": "tflite"}, "it describes a 'language model' in the format 'tflite'"),
         ({"model": None}, "it describes a None in the format 'onnx'"),
         ({"length": 0}, "its length is 0"),
         ({"reach": True}, "its reach is True"),
@@ -320,7 +320,7 @@ def test_bad_input_is_a_sentence(suffice, tmp_path):
     lm = language(depth=1, vocabulary_size=15)
     saved(tmp_path / "run", lm)
     for words, told in (
-        (["export", "run", "--format", "gguf"], "unknown format 'gguf'. Legal: hf, onnx, torch."),
+        (["export", "run", "--format", "tflite"], "unknown format 'tflite'"),
         (["export", "none", "--format", "hf"], "none does not exist; give a folder of suffice"),
         (["export", "run", "--format", "hf", "--out", "run"], "--out run is the checkpoint itself"),
         (["run", "none"], "none holds no manifest.json; give a folder that `suffice export` wrote"),

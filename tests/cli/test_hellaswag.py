@@ -113,12 +113,11 @@ def test_no_training_is_begun_after_the_minutes(suffice, monkeypatch):
 
 def test_scores_are_published_and_shown_without_a_folder(suffice):
     folder = Path("runs/reproduce/hellaswag-small/efficient")
-    folder.mkdir(parents=True)
-    (folder / "model.safetensors").write_bytes(b"1")
     wanted = training.TrainOptions(
         recipe="nanogpt_124m", scale="small", mechanism="efficient", settings={}, seed=0
     )
     training.run_folder(folder).claim(asdict(wanted), resume=False)
+    (folder / "model.safetensors").write_bytes(b"1")
     write_scored(folder, replace(ONE, weights=scores.digest_of(folder / "model.safetensors")))
     assert read_scored(folder)
     result = suffice(*WORDS, "--publish")

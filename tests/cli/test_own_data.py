@@ -109,15 +109,16 @@ def test_a_resumed_comparison_keeps_its_files(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "europarl.en").write_text("one")
     first = CompareOptions(recipe="translation_es", scale="small", data="europarl").plan()
-    first.claim(tmp_path, resume=False)
-    kept = read_plan(tmp_path)
+    run = tmp_path / "run"
+    first.claim(run, resume=False)
+    kept = read_plan(run)
     assert CompareOptions().plan(kept) == first
-    CompareOptions().plan(kept).claim(tmp_path, resume=True)
+    CompareOptions().plan(kept).claim(run, resume=True)
     (tmp_path / "elsewhere.en").write_text("two")
     moved = CompareOptions(data="elsewhere").plan(kept)
     assert dict(moved.recipe.task_options)["path"] == "elsewhere"
     with pytest.raises(ConfigError, match="holds a comparison of another recipe"):
-        moved.claim(tmp_path, resume=True)
+        moved.claim(run, resume=True)
 
 
 def test_cells_on_files_that_have_changed_are_not_mixed(mine, tmp_path):

@@ -105,7 +105,10 @@ WRONG = {
     "tokens": (["--budget", "state<=50%", "--tokens", "0"], "--tokens 0: give at least 1."),
     "length": (["--budget", "state<=50%", "--length", "1"], "--length 1: give at least 2."),
     "long": (["--budget", "state<=50%", "--length", "13"], "the model reads at most 12 tokens."),
-    "minutes": (["--budget", "state<=50%", "--minutes", "0"], "minutes=0: give a time above 0."),
+    "minutes": (
+        ["--budget", "state<=50%", "--minutes", "0"],
+        "minutes=0: give a time above 0, of at most a million.",
+    ),
     "options": (["--budget", "state<=50%", "--options", "best"], "unknown target 'best'"),
     "short": (["--budget", "state<=50%", "--calibration", "short.txt"], "less than "),
 }

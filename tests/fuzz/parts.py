@@ -31,8 +31,13 @@ from suffice.convert.sources import hugging_face
 from suffice.data import table
 from suffice.data.rows import read_rows
 from suffice.errors import SufficeError
+from suffice.export.gguf import write_model
+from suffice.gguf import KINDS, Stored, open_gguf, write_gguf
 from suffice.measure.evaluation import parse_hellaswag, parse_lambada, parse_piqa, read_items
 from suffice.models import LMConfig, folder
+from suffice.models.gguf import read_gguf
+from suffice.patterns import Causal
+from suffice.positions import Rope
 from suffice.quantise import quantise
 from suffice.studio import Folders, served
 from suffice.text import Characters
@@ -41,6 +46,7 @@ from suffice.text.token_file import TokenFile
 from tests.fuzz.damage import ODD, WORDS, bytes_of, data_of, json_of
 
 LETTERS = "abcdefgh"
+LARGEST = 1 << 16  # tokens of a vocabulary that a case computes with
 
 
 class Part(ABC):
@@ -100,6 +106,60 @@ class Safetensors(Part):
             assert {n: (t.shape, t.dtype) for n, t in tensors.items()} == {
                 n: (t.shape, t.dtype) for n, t in expected.items()
             }
+
+
+class Gguf(Part):
+    """A .gguf of a model: damaged bytes, most in its head, or odd metadata or tensors."""
+
+    name = "gguf"
+
+    def __init__(self, place: Path) -> None:
+        super().__init__(place)
+        self.path = place / "m.gguf"
+        sizes = {"vocabulary_size": 8, "length": 16, "d_model": 32, "depth": 1, "mlp_width": 32}
+        swiglu = {"activation": "swiglu", "norm": "rms", "positions": "none", "bias": False}
+        spec = AttentionSpec(d_model=32, num_heads=2, pattern=Causal(), position=Rope(), bias=False)
+        lm = LMConfig(**sizes, **swiglu).build(spec)
+        self.sound = []
+        for kind in ("f32", "q8_0", "q4_0"):
+            write_model(self.path, lm, Characters(LETTERS), kind=kind)
+            content, file = self.path.read_bytes(), open_gguf(self.path)
+            tensors = {
+                name: Stored(shape=one.shape, kind=one.kind, blocks=file.blocks(name).copy())
+                for name, one in file.tensors.items()
+            }
+            first = min(one.start for one in file.tensors.values())
+            self.sound.append((content, first, file.metadata, tensors))
+
+    def case(self, pick: random.Random) -> None:
+        content, first, metadata, tensors = pick.choice(self.sound)
+        how = pick.random()
+        if how < 0.5:  # noqa: PLR2004
+            self.path.write_bytes(bytes_of(pick, content[:first]) + content[first:])
+        elif how < 0.6:  # noqa: PLR2004
+            self.path.write_bytes(bytes_of(pick, content))
+        else:
+            self._write_odd(pick, dict(metadata), dict(tensors))
+        lm, tokenizer, _ = read_gguf(self.path)
+        tokens = torch.tensor([tokenizer.encode(LETTERS[:4])])
+        if tokens.numel() and lm.config.vocabulary_size < LARGEST:
+            lm(tokens[:, : lm.config.length])
+
+    def _write_odd(self, pick: random.Random, metadata: dict, tensors: dict) -> None:
+        if pick.random() < 0.7:  # noqa: PLR2004
+            metadata = data_of(pick, metadata)
+        else:
+            name = pick.choice(list(tensors))
+            one = tensors.pop(name)
+            shape = list(one.shape)
+            shape[pick.randrange(len(shape))] = pick.choice((0, 1, 31, 64, 1 << 40, (1 << 64) - 1))
+            kind = pick.choice([*KINDS.values()])
+            name = pick.choice((name, name + "x", "", "output.weight", "rope_freqs.weight"))
+            tensors[name] = Stored(shape=tuple(shape), kind=kind, blocks=one.blocks)
+        try:
+            write_gguf(self.path, metadata, tensors.items())
+        except (AttributeError, TypeError, ValueError, KeyError, struct.error, OverflowError):
+            self.path.write_bytes(b"")  # no file can hold such metadata
 
 
 class Models(Part):
@@ -376,7 +436,7 @@ class Commands(Part):
 PARTS: dict[str, type[Part]] = {
     part.name: part
     for part in (
-        Safetensors, Models, Transformers, Specs, Tables, Items, Tokens, Tokenizers, Requests,
+        Safetensors, Gguf, Models, Transformers, Specs, Tables, Items, Tokens, Tokenizers, Requests,
         Commands,
     )
 }  # fmt: skip

@@ -13,7 +13,7 @@ from safetensors.torch import save_file
 from suffice import checkpoint
 from suffice.errors import CheckpointError, ConfigError, ShapeError
 from suffice.models import LMConfig, configuration, folder
-from suffice.presets import PRESETS
+from suffice.presets import PRESETS, preset
 from suffice.text import Characters
 
 TOKENIZER = Characters("abcdefgh")
@@ -153,3 +153,26 @@ def test_sizes_may_exceed_the_tokenizer(tmp_path):
     lm = model(vocabulary_size=64)
     folder.save(tmp_path, lm, TOKENIZER)
     assert isinstance(folder.load(tmp_path)[0].config, LMConfig)
+
+
+@pytest.mark.parametrize("taken", ["config.json", "tokenizer.json", "model.safetensors"])
+def test_files_of_two_models_are_refused_together(taken, tmp_path):
+    """All shapes are equal: only the digests in the weights tell that they do not belong."""
+    sizes = {"vocabulary_size": 4, "length": 8, "d_model": 8, "depth": 1, "mlp_width": 8}
+    for name, window, alphabet in (("one", 2, "abcd"), ("other", 3, "dcba")):
+        spec = preset("longformer", 8, 2, causal=True, window=window)
+        folder.save(tmp_path / name, LMConfig(**sizes).build(spec), Characters(alphabet))
+    (tmp_path / "one" / taken).write_bytes((tmp_path / "other" / taken).read_bytes())
+    with pytest.raises(CheckpointError, match="another"):
+        folder.load(tmp_path / "one")
+
+
+def test_a_measured_loss_is_that_of_the_weights(tmp_path):
+    """A kill between the config and the weights leaves the weights with their own loss."""
+    sizes = {"vocabulary_size": 4, "length": 8, "d_model": 8, "depth": 1, "mlp_width": 8}
+    lm = LMConfig(**sizes).build(preset("standard", 8, 2, causal=True))
+    folder.save(tmp_path / "one", lm, Characters("abcd"), measured={"validation_loss": 2.0})
+    folder.save(tmp_path / "other", lm, Characters("abcd"), measured={"validation_loss": 1.0})
+    newer = (tmp_path / "other" / "config.json").read_bytes()
+    (tmp_path / "one" / "config.json").write_bytes(newer)
+    assert folder.load(tmp_path / "one")[2]["measured"] == {"validation_loss": 2.0}

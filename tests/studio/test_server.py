@@ -162,6 +162,7 @@ class Request:
 @dataclass(frozen=True)
 class Advice:
     request: Request
+    progress: object = None
 
     def to_json(self):
         return {"winner": "efficient", "request": asdict(self.request)}

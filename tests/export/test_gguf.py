@@ -1,0 +1,231 @@
+"""Models written as .gguf compute the same when read back, and in llama.cpp."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from suffice.convert.sources import open_source
+from suffice.encoders import Standard
+from suffice.errors import CheckpointError, ConfigError
+from suffice.export import export_gguf
+from suffice.export.gguf import packed_codes, rows_of, write_model
+from suffice.gguf import open_gguf
+from suffice.layers.packed import Packed
+from suffice.models import folder
+from suffice.models.gguf import read_gguf
+from suffice.models.packed import unpack
+from suffice.ops.native.matrix import in_panels
+from suffice.quantise import quantise
+from suffice.text import Characters
+
+from .models import NEAR, ROTARY, SPEC, TEXT, TURNING, language, saved
+from .test_architecture import MODELS
+
+UNTURNED = replace(SPEC, bias=False)
+TOKENIZER = Characters.of([TEXT])
+WRITTEN = {
+    "efficient": "gpt2",
+    "latent, no positions": "gpt2",
+    "layers that differ": "deci",
+    "linear": "llama",
+    "the usual order": "llama",
+    "ntk": "llama",
+    "llama3": "llama",
+    "window": "granite_swa",
+    "windows of some, wide heads": "granite_swa",
+    "no turns": "llama",
+    "normalised": "qwen3",
+    "layer norms": "stablelm",
+    "layer norms, turning whole": "stablelm",
+}
+OTHERS = {
+    "turning partly, no window": ("phi3", language(MODELS["layer norms"][1].specs[0], **ROTARY)),
+    "each fourth unturned": (
+        "smollm3",
+        language([TURNING, TURNING, TURNING, UNTURNED], **ROTARY | {"depth": 4}),
+    ),
+    "biased maps": ("llama", language(replace(TURNING, num_kv_heads=2, bias=True), **ROTARY)),
+    "heads by layer": (
+        "deci",
+        language([replace(TURNING, num_kv_heads=n) for n in (1, 2, 4)], **ROTARY | {"depth": 3}),
+    ),
+    "windows and unturned by layer": (
+        "granite_swa",
+        language([replace(TURNING, pattern=NEAR), TURNING, UNTURNED], **ROTARY | {"depth": 3}),
+    ),
+    "one unturned": ("granite_swa", language([UNTURNED, TURNING], **ROTARY)),
+}
+CASES = {name: (kind, MODELS[name][1]) for name, kind in WRITTEN.items()} | OTHERS
+REFUSED = {
+    "shared heads, own scale": "ReLU",
+    "yarn": "yarn",
+    "turning partly": "no windows",
+    "normalised, windows of some": "no windows",
+}
+
+
+def tokens(length=40):
+    return torch.randint(19, (2, length), generator=torch.Generator().manual_seed(3))
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_model_comes_back(name, tmp_path):
+    kind, lm = CASES[name]
+    assert write_model(tmp_path / "m.gguf", lm, TOKENIZER, kind="f32") == kind
+    found, tokenizer, facts = read_gguf(tmp_path / "m.gguf")
+    close = 2e-4 if lm.config.activation == "gelu" else 2e-6  # llama.cpp's GELU is by tanh
+    torch.testing.assert_close(found(tokens()), lm(tokens()), atol=close, rtol=0)
+    assert tokenizer.encode(TEXT) == TOKENIZER.encode(TEXT)
+    assert facts == {"source": f"gguf {kind}"}
+    assert [s.kv_heads for s in found.specs] == [
+        s.kv_heads if kind == "deci" else max(t.kv_heads for t in lm.specs) for s in lm.specs
+    ] or kind == "gpt2"  # which shares none
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_llama_cpp_does_not_compute_is_refused(name, tmp_path):
+    with pytest.raises(ConfigError, match=REFUSED[name]):
+        write_model(tmp_path / "m.gguf", MODELS[name][1], TOKENIZER, kind="f32")
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(("kind", "near"), [("f16", 2e-3), ("q8_0", 3e-2), ("q4_0", 5e-1)], ids=str)
+@pytest.mark.parametrize("name", ["the usual order", "heads by layer", "normalised"])
+def test_rounded_matrices_stay_near(name, kind, near, tmp_path):
+    lm = CASES[name][1]
+    write_model(tmp_path / "m.gguf", lm, TOKENIZER, kind=kind)
+    found = read_gguf(tmp_path / "m.gguf")[0]
+    assert any(isinstance(module, Packed) for module in found.modules())
+    unpack(found)
+    difference = (found(tokens()) - lm(tokens())).abs().max()
+    assert 0 < difference < near * lm(tokens()).abs().max()
+
+
+def save_packed(path, bits):
+    sizes = {"vocabulary_size": TOKENIZER.vocabulary_size, "mlp_width": 64}
+    lm = language(replace(TURNING, encoder=Standard()), **ROTARY, **sizes)
+    quantise(lm, bits, 32)
+    folder.save(path, lm, TOKENIZER)
+
+
+@pytest.mark.parametrize("bits", [8, 4])
+def test_codes_that_were_chosen_are_kept(bits, tmp_path):
+    save_packed(tmp_path / "q", bits)
+    kind = {8: "q8_0", 4: "q4_0"}[bits]
+    export_gguf(tmp_path / "q", tmp_path / "q.gguf", kind=kind)
+    packed, found = folder.load(tmp_path / "q")[0], read_gguf(tmp_path / "q.gguf")[0]
+    kept = 0
+    for (name, ours), theirs in zip(
+        packed.named_modules(), dict(found.named_modules()).values(), strict=True
+    ):
+        if isinstance(ours, Packed) and ours.scheme.bits == bits:
+            assert torch.equal(ours.dequantised(), theirs.dequantised()), name
+            kept += 1
+    assert kept == 2 * 7 + 1
+
+
+def test_rows_of_a_packed_matrix_are_its_codes():
+    codes = torch.randint(256, (40, 64), generator=torch.Generator().manual_seed(0))
+    scales = torch.rand(40, 2).half()
+    found = rows_of(in_panels(codes.to(torch.uint8), scales, 8))
+    assert torch.equal(found[0], codes.to(torch.uint8))
+    assert torch.equal(found[1], scales)
+
+
+def test_packed_matrices_of_other_bits_are_rounded_anew(tmp_path):
+    save_packed(tmp_path / "q", 8)
+    assert packed_codes(folder.load(tmp_path / "q")[0], "q8_0")
+    assert not packed_codes(folder.load(tmp_path / "q")[0], "q4_0")
+
+
+def test_a_file_is_a_model_for_other_formats(tmp_path):
+    lm = saved(tmp_path / "m")
+    export_gguf(tmp_path / "m", tmp_path / "m.gguf", kind="f32")
+    opened = open_source(tmp_path / "m.gguf")
+    torch.testing.assert_close(opened.model(tokens(9) % 15), lm(tokens(9) % 15))
+    export_gguf(tmp_path / "m.gguf", tmp_path / "again.gguf", kind="f32")
+    first, again = (open_gguf(tmp_path / f"{name}.gguf") for name in ("m", "again"))
+    assert {**first.metadata, "general.name": 0} == {**again.metadata, "general.name": 0}
+    for name in first.tensors:
+        assert np.array_equal(first.blocks(name), again.blocks(name)), name
+
+
+def test_wrong_names_and_models_are_refused(tmp_path):
+    saved(tmp_path / "m")
+    with pytest.raises(ConfigError, match=r"ends in \.gguf"):
+        export_gguf(tmp_path / "m", tmp_path / "m.bin")
+    with pytest.raises(ConfigError, match="q5_0.*Legal: f16, f32, q4_0, q8_0"):
+        export_gguf(tmp_path / "m", tmp_path / "m.gguf", kind="q5_0")
+    assert not list(tmp_path.glob("*.gguf"))
+
+
+def test_a_file_that_computes_something_else_is_not_kept(tmp_path, monkeypatch):
+    saved(tmp_path / "m")
+    wrong = language(TURNING, **ROTARY, depth=1, seed=5, vocabulary_size=TOKENIZER.vocabulary_size)
+    monkeypatch.setattr(
+        "suffice.export.gguf.read_gguf", lambda _: (wrong, TOKENIZER, {}), raising=True
+    )
+    with pytest.raises(CheckpointError, match="does not compute the same"):
+        export_gguf(tmp_path / "m", tmp_path / "m.gguf", kind="f32")
+    assert not (tmp_path / "m.gguf").exists()
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_llama_cpp_computes_the_same(name, tmp_path):
+    llama_cpp = pytest.importorskip(
+        "llama_cpp", reason="pip install llama-cpp-python to compare with llama.cpp"
+    )
+    lm = CASES[name][1]
+    write_model(tmp_path / "m.gguf", lm, TOKENIZER, kind="f32")
+    theirs = llama_cpp.Llama(
+        model_path=str(tmp_path / "m.gguf"),
+        n_ctx=256,
+        logits_all=True,
+        verbose=False,
+        type_k=0,
+        type_v=0,
+    )
+    text = tokens()[0]
+    theirs.eval(text.tolist())
+    found = torch.tensor(np.array(theirs.scores[: len(text)]))
+    torch.testing.assert_close(found, lm(text[None])[0], atol=1e-3, rtol=0)
+
+
+def test_a_file_of_the_gguf_package_is_read(tmp_path):
+    gguf = pytest.importorskip("gguf", reason="pip install gguf to read what it writes")
+    lm = language(replace(TURNING, num_kv_heads=2), **ROTARY | {"mlp_width": 64})
+    write_model(tmp_path / "m.gguf", lm, TOKENIZER, kind="f32")
+    ours = open_gguf(tmp_path / "m.gguf")
+    writer = gguf.GGUFWriter(str(tmp_path / "theirs.gguf"), "llama")
+    for name, value in ours.metadata.items():
+        if name == "general.architecture":
+            continue
+        kind = gguf.GGUFValueType.get_type(value)
+        writer.add_key_value(name, value, kind)
+    for name, one in ours.tensors.items():
+        rows = ours.blocks(name).view(np.float32).reshape(one.shape)
+        kind = gguf.GGMLQuantizationType.Q8_0 if len(one.shape) > 1 else None
+        writer.add_tensor(name, rows if kind is None else gguf.quantize(rows, kind), raw_dtype=kind)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    found, tokenizer, _ = read_gguf(tmp_path / "theirs.gguf")
+    unpack(found)
+    assert tokenizer.encode(TEXT) == TOKENIZER.encode(TEXT)
+    for name, weight in lm.state_dict().items():
+        theirs = (
+            gguf.quantize(weight.numpy(), gguf.GGMLQuantizationType.Q8_0)
+            if weight.dim() > 1
+            else None
+        )
+        exact = (
+            weight
+            if theirs is None
+            else torch.from_numpy(gguf.dequantize(theirs, gguf.GGMLQuantizationType.Q8_0))
+        )
+        torch.testing.assert_close(found.state_dict()[name], exact, msg=name)

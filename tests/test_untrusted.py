@@ -1,0 +1,193 @@
+"""Models of others: nothing is executed, and no name leads out of their folder."""
+
+from __future__ import annotations
+
+import json
+import os
+import pickle
+import subprocess
+import sys
+import zipfile
+from datetime import datetime
+
+import numpy as np
+import pytest
+
+import suffice
+from suffice.cli import options
+from suffice.convert.sources import open_source
+from suffice.errors import CheckpointError, SufficeError
+from suffice.export import export
+from suffice.models import folder
+from suffice.runtime import Session, read
+from suffice.runtime.session import _open_graph
+from tests.kills.cases import _inputs
+
+
+class Canary:
+    """Writes a file when it is unpickled."""
+
+    def __init__(self, path):
+        self.path = path
+
+    def __reduce__(self):
+        return open, (str(self.path), "w")
+
+
+def _archive(path, canary):
+    """Write what torch.save writes: a zip with a pickle."""
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("archive/data.pkl", pickle.dumps(Canary(canary)))
+        archive.writestr("archive/version", "3")
+
+
+READERS = {
+    "load": suffice.load,
+    "open_source": open_source,
+    "read": folder.read,
+    "export": lambda path: export(path, "hf", path.parent / "out"),
+}
+
+
+@pytest.mark.parametrize("reader", READERS)
+@pytest.mark.parametrize(
+    "name", ["pytorch_model.bin", "model.pt", "model.safetensors", "m.pt2", "alone.pt", "alone.bin"]
+)
+def test_archives_of_torch_are_refused_and_never_unpickled(reader, name, tmp_path):
+    canary, place = tmp_path / "canary", tmp_path / "m"
+    place.mkdir()
+    (place / "config.json").write_text('{"model_type": "gpt2", "vocab_size": 9}')
+    _archive(place / name, canary)
+    with pytest.raises(SufficeError):
+        READERS[reader](place / name if name.startswith("alone") else place)
+    assert not canary.exists()
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="links need rights there")
+@pytest.mark.parametrize("name", ["model.safetensors", "config.json", "tokenizer.json"])
+@pytest.mark.parametrize("reader", READERS)
+def test_links_lead_nowhere_else(reader, name, tmp_path):
+    _inputs(tmp_path)
+    (tmp_path / "m" / name).rename(tmp_path / "secret")
+    (tmp_path / "m" / name).symlink_to("../secret")
+    with pytest.raises(CheckpointError, match="link"):
+        READERS[reader](tmp_path / "m")
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="links need rights there")
+def test_links_within_a_folder_and_the_hub_s_cache_are_read(tmp_path):
+    _inputs(tmp_path)
+    hub = tmp_path / "models--a--b"
+    (hub / "snapshots").mkdir(parents=True)
+    (hub / "blobs").mkdir()
+    snapshot = (tmp_path / "m").rename(hub / "snapshots" / "0")
+    (snapshot / "model.safetensors").rename(hub / "blobs" / "0")
+    (snapshot / "model.safetensors").symlink_to("../../blobs/0")
+    (snapshot / "config.json").rename(snapshot / "own.json")
+    (snapshot / "config.json").symlink_to("own.json")
+    assert folder.load(snapshot)[0].config.d_model == 16
+
+
+@pytest.mark.parametrize("location", ["../secret", "link", "/etc/hostname"])
+def test_numbers_of_a_graph_outside_its_folder_are_refused(location, tmp_path):
+    """External data of ONNX: the runtime checks the place, also behind a link."""
+    onnx = pytest.importorskip("onnx")
+    pytest.importorskip("onnxruntime")
+    (tmp_path / "e").mkdir()
+    (tmp_path / "secret").write_bytes(np.arange(4, dtype=np.float32).tobytes())
+    (tmp_path / "e" / "link").symlink_to("../secret")
+    weights = onnx.TensorProto(name="w", data_type=1, dims=[4])
+    weights.data_location = onnx.TensorProto.EXTERNAL
+    for key, value in {"location": location, "offset": "0", "length": "16"}.items():
+        entry = weights.external_data.add()
+        entry.key, entry.value = key, value
+    x, y = (onnx.helper.make_tensor_value_info(name, 1, [4]) for name in "xy")
+    node = onnx.helper.make_node("Add", ["x", "w"], ["y"])
+    graph = onnx.helper.make_graph([node], "g", [x], [y], [weights])
+    opset = onnx.helper.make_opsetid("", 17)
+    model = onnx.helper.make_model(graph, opset_imports=[opset], ir_version=8)
+    (tmp_path / "e" / "m.onnx").write_bytes(model.SerializeToString())
+    with pytest.raises(CheckpointError, match="no graph that this ONNX Runtime accepts"):
+        _open_graph(tmp_path / "e" / "m.onnx")
+
+
+@pytest.mark.parametrize(
+    "name", ["../m/config.json", "/etc/hostname", "a/../../b", "config.json\0"]
+)
+def test_a_manifest_names_files_of_its_folder_alone(name, tmp_path):
+    _inputs(tmp_path)
+    export(tmp_path / "m", "hf", tmp_path / "e")
+    path = tmp_path / "e" / "manifest.json"
+    manifest = json.loads(path.read_text())
+    manifest["files"][name] = {"bytes": 1, "sha256": "0"}
+    path.write_text(json.dumps(manifest))
+    with pytest.raises(CheckpointError, match="no file of the folder"):
+        Session(tmp_path / "e", read(tmp_path / "e"))
+
+
+PANIC = {"type": "Precompiled", "precompiled_charsmap": "AAAA"}
+
+
+def test_a_tokenizer_that_panics_is_told(tmp_path):
+    """A panic of the library in Rust is no Exception."""
+    pytest.importorskip("tokenizers")
+    _inputs(tmp_path)
+    export(tmp_path / "m", "hf", tmp_path / "e")
+    path = tmp_path / "e" / "tokenizer.json"
+    description = json.loads(path.read_text())
+    description["normalizer"] = PANIC
+    path.write_text(json.dumps(description))
+    manifest = json.loads((tmp_path / "e" / "manifest.json").read_text())
+    manifest["files"]["tokenizer.json"]["sha256"] = _sha256(path)
+    (tmp_path / "e" / "manifest.json").write_text(json.dumps(manifest))
+    done = _suffice("run", "e", "--prompt", "abc", place=tmp_path)
+    assert done.returncode == 2, done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def _sha256(path):
+    import hashlib
+
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def _suffice(*words, place, **environment):
+    return subprocess.run(
+        [sys.executable, "-m", "suffice", *words],
+        cwd=place,
+        env=os.environ | {"OMP_NUM_THREADS": "1"} | environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="needs a folder that nobody can write")
+def test_a_home_that_cannot_be_written_is_no_obstacle(tmp_path):
+    _inputs(tmp_path)
+    words = ("compare", "--data", "rows.csv", "--mechanisms", "standard,linear", "--seeds", "1")
+    words += ("--epochs", "1", "--set", "d_model=8", "--set", "depth=1", "--set", "length=8")
+    home = {"HOME": "/proc/nowhere", "XDG_CACHE_HOME": "/proc/nowhere/cache"}
+    done = _suffice(*words, "--out", "o", "--quiet", place=tmp_path, **home)
+    assert done.returncode == 0, done.stderr
+    assert "Traceback" not in done.stderr
+    assert (tmp_path / "o" / "report.html").exists()
+    refused = _suffice("train", "--out", "t", "--quiet", place=tmp_path, **home)
+    assert refused.returncode == 2
+    assert "Traceback" not in refused.stderr
+
+
+def test_a_clock_that_stands_or_goes_back_begins_a_run_of_its_own(tmp_path, monkeypatch):
+    class Stopped(datetime):
+        @classmethod
+        def now(cls, tz=None):
+            return cls(2020, 1, 1, tzinfo=tz)
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(options, "datetime", Stopped)
+    names = []
+    for _ in range(3):
+        run = options.new_run("mine")
+        run.mkdir(parents=True)
+        names.append(run.name)
+    assert names == [f"mine-20200101-00000{n}" for n in range(3)]

@@ -294,7 +294,9 @@ def load(path: Path | str, *, device: torch.device | str = "cpu") -> Loaded:
     source = open_source(path)
     config = read_config(path) if path.is_dir() else {}
     names = config.get("id2label")
-    classes = list(names.values()) if isinstance(names, dict) else None
+    count = getattr(source.model.config, "num_classes", None)
+    named = isinstance(names, dict) and len(names) == count
+    classes = list(names.values()) if named else None
     facts = {**source.facts, **({"classes": classes} if classes else {})}
     kind = next(kind for kind, sizes in KINDS.items() if type(source.model.config) is sizes)
     stored = StoredModel(model=source.model, kind=kind, tokenizer=source.tokenizer, facts=facts)

@@ -28,8 +28,10 @@ from suffice.spec import AttentionSpec
 
 
 def _num_classes(reader: ConfigReader) -> int:
+    """Return num_labels, which older files have beside the names of two classes, or their count."""
     labels = reader.entries.get("id2label")
-    return len(labels) if isinstance(labels, dict) and labels else reader.size("num_labels", 2)
+    named = len(labels) if isinstance(labels, dict) and labels else 2
+    return reader.size("num_labels", named)
 
 
 @dataclass(frozen=True, kw_only=True)

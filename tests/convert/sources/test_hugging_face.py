@@ -87,6 +87,15 @@ def test_a_sentence_encoder_pools_as_its_folder_says(tmp_path):
         open_source(tmp_path)
 
 
+def test_an_older_file_counts_its_classes_beside_the_names_of_two(tmp_path):
+    theirs, x = saved("bert", tmp_path), given("bert")
+    changed(tmp_path, num_labels=3, id2label={"0": "LABEL_0", "1": "LABEL_1"})
+    with torch.no_grad():
+        wanted = type(theirs).from_pretrained(tmp_path).eval()(x).logits
+        assert wanted.shape == (2, 3)
+        assert (open_source(tmp_path).model(x) - wanted).abs().max() < 1e-4
+
+
 def test_a_model_without_a_head_must_tie_it(tmp_path):
     saved("gpt2-bare", tmp_path)
     changed(tmp_path, tie_word_embeddings=False)

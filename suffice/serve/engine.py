@@ -20,7 +20,7 @@ from torch import Tensor
 from suffice.errors import ConfigError, SufficeError
 from suffice.generate.decoding import CausalModel, choose_backend
 from suffice.generate.generate import eval_mode, max_length
-from suffice.generate.sampling import Sampler
+from suffice.generate.sampling import Greedy, Sampler
 from suffice.generate.speculative import check_can_reject
 from suffice.memory import Dynamic
 from suffice.models.state import ModelState
@@ -28,6 +28,7 @@ from suffice.serve.drafts import LENGTHS, Drafter, Drafts, Payoff
 from suffice.serve.job import Job, Listener, Score, TooMany
 from suffice.serve.prefixes import Prefixes
 
+GREEDY = Greedy()
 CHUNK = 128  # prompt tokens read between two steps
 SPARE = 64  # positions of room in every buffer of a state
 TIMED = 3  # checks of each length before any proposal is made
@@ -121,16 +122,27 @@ class Ticket:
         self.done = True
         self.listener.finish(reason)
 
-    def take(self, logits: Tensor) -> int:
-        """Choose the next token, given logits [1, V], pass it on and return it."""
+    @property
+    def likeliest(self) -> bool:
+        """Whether the likeliest token is chosen, whatever was written before."""
+        return self.job.sampling == GREEDY and self.bias is None and self.counts is None
+
+    def choose(self, logits: Tensor) -> int:
+        """Return the next token, given logits [1, V]."""
         job, logits = self.job, logits.float()
-        changed = logits if self.bias is None else logits + self.bias
-        if self.counts is not None:
-            present = (self.counts > 0).float()
-            changed = changed - job.frequency_penalty * self.counts - job.presence_penalty * present
-        token = int(self.sampler(changed))
-        if self.counts is not None:
-            self.counts[token] += 1
+        if self.bias is not None:
+            logits = logits + self.bias
+        if self.counts is None:
+            return int(self.sampler(logits))
+        present = (self.counts > 0).float()
+        logits = logits - job.frequency_penalty * self.counts - job.presence_penalty * present
+        token = int(self.sampler(logits))
+        self.counts[token] += 1
+        return token
+
+    def take(self, token: int, logits: Tensor) -> int:
+        """Pass on the next token, chosen from logits [1, V], and return it."""
+        job = self.job
         self.last = token
         self.written += 1
         if self.drafts is not None:
@@ -140,7 +152,7 @@ class Ticket:
             return token
         score = Score(token)
         if job.logprobs is not None:
-            (score,) = scores(logits, [token], job.logprobs)
+            (score,) = scores(logits.float(), [token], job.logprobs)
         if not self.listener.token(score):
             self.finish("stop")
         elif not self.left:
@@ -338,7 +350,7 @@ class Engine:
         with torch.inference_mode(), eval_mode(self.lm):
             while self._wait_for_work():
                 self._admit()
-                self._read_prompts()
+                self._read()
                 self._step_all()
                 self.after()
             for ticket in (*self._active(), *self._waiting):
@@ -422,25 +434,23 @@ class Engine:
         if self.drafter is not None:
             ticket.drafts = self.drafter.begin(job.prompt)
 
-    def _read_prompts(self) -> None:
-        """Read pieces of prompts, about as many tokens as one whole piece has."""
-        tokens = 0
-        while self._reading and tokens < CHUNK:
-            ticket = self._next_to_read()
-            finished = ticket.over
-            try:
-                if not finished:
-                    tokens += min(CHUNK, len(ticket.job.prompt) - ticket.read)
-                    finished = self._read_piece(ticket)
-            except BaseException as error:  # noqa: BLE001 - one text must not end the others
-                self._catch([ticket], error)
-                finished = True
-            if finished:
-                self._reading.remove(ticket)
-                if ticket.over:
-                    self._ended(ticket)
-                else:
-                    self._enter(ticket)
+    def _read(self) -> None:
+        """Read a piece of a prompt."""
+        if not self._reading:
+            return
+        ticket = self._next_to_read()
+        finished = ticket.over
+        try:
+            finished = finished or self._read_piece(ticket)
+        except BaseException as error:  # noqa: BLE001 - one text must not end the others
+            self._catch([ticket], error)
+            finished = True
+        if finished:
+            self._reading.remove(ticket)
+            if ticket.over:
+                self._ended(ticket)
+            else:
+                self._enter(ticket)
 
     def _next_to_read(self) -> Ticket:
         """Return the prompt that is nearest to its end, every other time the oldest."""
@@ -466,7 +476,8 @@ class Engine:
                 self.prefixes.keep(prompt[:end], ticket.state)
             return False
         if job.max_tokens:
-            ticket.take(self.lm.logits(features[:, -1]))
+            logits = self.lm.logits(features[:, -1])
+            ticket.take(ticket.choose(logits), logits)
             self.counters.new_tokens += 1
             self.counters.first_tokens += 1
             self.counters.first_token_seconds += time.perf_counter() - ticket.arrived
@@ -527,10 +538,12 @@ class Engine:
         began = time.perf_counter()
         last = [0 if ticket is None else ticket.last for ticket in lane.tickets]
         logits = self.model.step(torch.tensor(last, device=self.lm.device), lane.state)
+        likeliest = logits.argmax(dim=-1).tolist()
         for row, ticket in enumerate(lane.tickets):
             if ticket is not None:
+                own = logits[row : row + 1]
                 try:
-                    ticket.take(logits[row : row + 1])
+                    ticket.take(likeliest[row] if ticket.likeliest else ticket.choose(own), own)
                 except BaseException as error:  # noqa: BLE001 - the other texts go on
                     self._catch([ticket], error)
         self.counters.new_tokens += len(lane.live)
@@ -551,7 +564,7 @@ class Engine:
         written = 0
         for token, row in zip([*proposal, None], logits, strict=True):
             written += 1
-            if ticket.take(row[None]) != token or ticket.over:
+            if ticket.take(ticket.choose(row[None]), row[None]) != token or ticket.over:
                 break
         lane.state.drop_last(line.shape[1] - written)
         self.counters.new_tokens += written

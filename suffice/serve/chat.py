@@ -19,6 +19,7 @@ from typing import Any, NoReturn
 from suffice.errors import ConfigError, DataError
 from suffice.text import Tokenizer
 from suffice.text.documents import read_text
+from suffice.text.tokenizer import chat_template
 
 SECONDS = 2.0  # that a template may take
 LONGEST = 1 << 16  # characters of a template
@@ -190,8 +191,7 @@ def template_of(
 ) -> ChatTemplate | None:
     """Return the chat template of a model, None if it has none.
 
-    It lies in the file given, in the facts of a .gguf, in chat_template.jinja or in
-    tokenizer_config.json.
+    It lies in the file given, in the facts of the model, or beside its tokenizer.
 
     Raises:
         ConfigError: if it is damaged.
@@ -199,25 +199,9 @@ def template_of(
     """
     if file is not None:
         return ChatTemplate(read_text(file), tokenizer)
-    source = facts.get("chat_template")
-    if source is None and (model / "chat_template.jinja").is_file():
-        source = read_text(model / "chat_template.jinja")
-    if source is None and (model / "tokenizer_config.json").is_file():
-        source = _named(model / "tokenizer_config.json")
+    source = facts.get("chat_template", chat_template(model) if model.is_dir() else None)
     if source is None:
         return None
     if not isinstance(source, str):
         raise DataError(f"{model} gives a chat template that is no text; name one by --template.")
     return ChatTemplate(source, tokenizer)
-
-
-def _named(path: Path) -> Any:
-    """Return the entry chat_template of a file; of several the one named default."""
-    from suffice.files import read_json
-
-    entries = read_json(path)
-    source = entries.get("chat_template") if isinstance(entries, dict) else None
-    if isinstance(source, list):
-        named = {one.get("name"): one.get("template") for one in source if isinstance(one, dict)}
-        return named.get("default")
-    return source

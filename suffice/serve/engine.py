@@ -372,6 +372,8 @@ class Engine:
         """Count a text that is over."""
         ticket.state = ticket.drafts = None
         self.counters.cancelled += ticket.cancelled and not ticket.done
+        with self._wake:
+            self._open = [each for each in self._open if not each.over]
 
     def _fail(self, ticket: Ticket, reason: str) -> None:
         if not ticket.over:

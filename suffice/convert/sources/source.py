@@ -22,7 +22,7 @@ from suffice.positions import Rope
 from suffice.spec import AttentionSpec
 from suffice.text import BPE, Characters, Tokenizer, llama, load_tokenizer
 from suffice.text.characters import alphabet_of
-from suffice.text.tokenizer import read_object
+from suffice.text.tokenizer import chat_template, read_object
 
 TOKENIZER = "tokenizer.json"
 LLAMA2C_HEADER = struct.Struct("<7i")
@@ -91,6 +91,7 @@ def open_source(path: Path | str, *, tokenizer: Path | str | None = None) -> Sou
         if not isinstance(model, LM):
             return Source(model=model, kind=kind)
         words = _tokenizer_json(path, config) if tokenizer is None else None
+        facts = _facts_beside(path)
     if tokenizer is not None:
         named = Path(tokenizer)
         words = load_tokenizer(named) if named.is_dir() else llama(named)
@@ -101,6 +102,12 @@ def open_source(path: Path | str, *, tokenizer: Path | str | None = None) -> Sou
             "tokenizer that the model was trained with."
         )
     return Source(model=model, kind=kind, tokenizer=words, facts=facts)
+
+
+def _facts_beside(path: Path) -> dict[str, Any]:
+    """Return what the files of transformers say that a folder of this library keeps."""
+    template = chat_template(path)
+    return {} if template is None else {"chat_template": template}
 
 
 def _read_llama2c(path: Path) -> LM:

@@ -10,6 +10,7 @@ import sys
 
 import pytest
 
+from suffice import preset
 from suffice.cli import chat as verb
 from suffice.errors import ConfigError, DataError
 from suffice.models import folder
@@ -118,7 +119,8 @@ def test_a_template_goes_with_a_model_that_is_converted(tokenizer, tmp_path):
     from suffice.export import export
     from tests.generate.models import model
 
-    small = model(vocabulary=tokenizer.vocabulary_size).float()
+    spec = preset("standard", 16, 4, causal=True)
+    small = model(spec, vocabulary=tokenizer.vocabulary_size).float()
     folder.save(tmp_path / "ours", small, tokenizer)
     export(tmp_path / "ours", "hf", tmp_path / "theirs")
     assert open_source(tmp_path / "theirs").facts == {}

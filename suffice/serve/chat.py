@@ -56,7 +56,7 @@ class ChatTemplate:
         self.special = tokenizer.special
         names = sorted(self.special, key=len, reverse=True)
         self._names = re.compile("|".join(map(re.escape, names)) or r"(?!)")
-        by_id = {id_: name for name, id_ in self.special.items()}
+        by_id: dict[int | None, str] = {id_: name for name, id_ in self.special.items()}
         self._around = {
             "bos_token": by_id.get(tokenizer.begin, ""),
             "eos_token": by_id.get(tokenizer.end, ""),
@@ -153,8 +153,9 @@ class _Deadline:
 
 def _environment() -> Any:
     from jinja2 import TemplateRuntimeError
+    from jinja2.exceptions import SecurityError
     from jinja2.ext import loopcontrols
-    from jinja2.sandbox import ImmutableSandboxedEnvironment, SecurityError
+    from jinja2.sandbox import ImmutableSandboxedEnvironment
 
     class Sandbox(ImmutableSandboxedEnvironment):
         """Jinja's sandbox, in which products and powers stay small."""

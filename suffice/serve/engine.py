@@ -13,6 +13,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -86,8 +87,8 @@ class Ticket:
     job: Job
     listener: Listener
     arrived: float
-    sampler: Sampler | None = None
-    state: ModelState | None = None
+    sampler: Any = None  # a Sampler, once the text has begun
+    state: Any = None  # a ModelState, from then until the text is a row of a lane
     read: int = 0  # tokens of the prompt
     cached: int = 0  # of them, found in an earlier state
     written: int = 0
@@ -349,9 +350,12 @@ class Engine:
     def _run(self) -> None:
         with torch.inference_mode(), eval_mode(self.lm):
             while self._wait_for_work():
-                self._admit()
-                self._read()
-                self._step_all()
+                try:
+                    self._admit()
+                    self._read()
+                    self._step_all()
+                except BaseException as error:  # noqa: BLE001 - the texts that wait go on
+                    self._give_up(error)
                 self.after()
             for ticket in (*self._active(), *self._waiting):
                 self._fail(ticket, "the server is stopping")
@@ -387,6 +391,14 @@ class Engine:
             self.log(error)
         for ticket in tickets:
             self._fail(ticket, str(error) or type(error).__name__)
+
+    def _give_up(self, error: BaseException) -> None:
+        """End all texts that have begun."""
+        active = self._active()
+        self._reading, self._lanes = [], []
+        self._catch(active, error)
+        for ticket in active:
+            self._ended(ticket)
 
     def _admit(self) -> None:
         """Begin the texts that fit, in the order they came."""
@@ -554,7 +566,7 @@ class Engine:
 
     def _step_drafted(self, lane: Lane) -> bool:
         """Check a proposal for the only text, if there is one, and write what is right."""
-        (ticket,) = lane.tickets
+        (ticket,) = lane.live
         if ticket.drafts is None:
             return False
         began = time.perf_counter()

@@ -7,6 +7,7 @@ where it does not.
 
 from __future__ import annotations
 
+import atexit
 import math
 import threading
 import time
@@ -238,6 +239,7 @@ class Engine:
         self._closing = self._stopped = False
         self._thread = threading.Thread(target=self._run, name="suffice-engine", daemon=True)
         self._thread.start()
+        atexit.register(self.close, 0.0)  # a thread in native code must not outlive the interpreter
 
     def _probe(self) -> None:
         """Find the bytes that a text takes, and whether texts share their steps."""
@@ -344,6 +346,7 @@ class Engine:
         self._thread.join(seconds)
         self._stopped = True
         self._thread.join()
+        atexit.unregister(self.close)
 
     # The engine's thread.
 

@@ -9,9 +9,22 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable
 
+LONGEST = 2000  # characters of a message
+
 
 class SufficeError(Exception):
-    """Base of all errors raised on purpose by this library."""
+    """Base of all errors raised on purpose by this library; what was given is not repeated whole.
+
+    Example:
+        >>> len(str(ConfigError("x" * 100_000)))
+        2005
+    """
+
+    def __str__(self) -> str:
+        message = super().__str__()
+        if len(message) <= LONGEST:
+            return message
+        return f"{message[: LONGEST // 2]} ... {message[-LONGEST // 2 :]}"
 
 
 class ConfigError(SufficeError, ValueError):

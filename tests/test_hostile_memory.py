@@ -75,6 +75,16 @@ def _patterned(pattern: dict) -> Callable[[dict], None]:
     return lambda config: [spec.update(pattern=both) for spec in config["specs"]]
 
 
+def _word(number: int) -> bytes:
+    return struct.pack("<Q8s", 8, b"%08d" % number)
+
+
+def _gguf(values: int, content: bytes, tensors: int = 0) -> bytes:
+    """Return the head of a file with one array of words."""
+    counts = struct.pack("<4sIQQ", b"GGUF", 3, tensors, 1)
+    return counts + struct.pack("<Q1sIIQ", 1, b"a", 9, 8, values) + content
+
+
 GPT2 = {"model_type": "gpt2", "n_positions": 16, "n_embd": 16, "n_head": 2, "n_layer": 1}
 GPT2["vocab_size"] = 18
 COMPARE = ("compare", "--data", "t.csv.gz", "--out", "o", "--quiet")
@@ -121,6 +131,21 @@ CASES: dict[str, tuple[tuple[str, ...], Callable[[Path], None]]] = {
     "a header of 2**63": (
         ("generate", *TOKENS),
         _file("m/model.safetensors", lambda: _header(2**63)),
+    ),
+    "a .gguf that announces 2**62 values": (
+        ("generate", "m.gguf", *TOKENS[1:]),
+        _file("m.gguf", lambda: _gguf(2**62, b"")),
+    ),
+    "a .gguf of a million words": (
+        ("generate", "m.gguf", *TOKENS[1:]),
+        _file("m.gguf", lambda: _gguf(1 << 20, b"".join(map(_word, range(1 << 20))))),
+    ),
+    "a .gguf with a tensor of 2**60 numbers": (
+        ("generate", "m.gguf", *TOKENS[1:]),
+        _file(
+            "m.gguf",
+            lambda: _gguf(0, b"", tensors=1) + _word(7) + struct.pack("<IQIQ", 1, 2**60, 0, 0),
+        ),
     ),
     "keys of Random": (
         ("generate", *TOKENS),

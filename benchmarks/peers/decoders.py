@@ -36,8 +36,8 @@ MODULES = {
     "openvino": "openvino",
 }
 PACKAGES = {  # modules to import, by the name pip knows
-    "llama.cpp": {"llama-cpp-python": "llama_cpp", "gguf": "gguf"},
-    "ik_llama.cpp": {"ik-llama-cpp-python": "ik_llama_cpp", "gguf": "gguf"},
+    "llama.cpp": {"llama-cpp-python": "llama_cpp"},
+    "ik_llama.cpp": {"ik-llama-cpp-python": "ik_llama_cpp"},
     "transformers": {"transformers": "transformers"},
     "onnxruntime": {"onnxruntime": "onnxruntime", "onnx": "onnx", "onnx_ir": "onnx_ir"},
     "openvino": {"openvino": "openvino"},

@@ -19,7 +19,7 @@ def make(lm: LM, *, bits: int, room: int, folder: Path, rows: int) -> Decoder:
     """Write the model as a file and return the peer that reads it.
 
     Raises:
-        Absent: if ik-llama-cpp-python or gguf is not installed, and for several rows.
+        Absent: if ik-llama-cpp-python is not installed, and for several rows.
         StateError: if the file cannot be loaded.
     """
     if rows > 1:
@@ -29,7 +29,7 @@ def make(lm: LM, *, bits: int, room: int, folder: Path, rows: int) -> Decoder:
         )
     path = folder / f"{bits}.gguf"
     if not path.exists():
-        write_gguf(path, lm, bits=bits, length=room)
+        write_gguf(path, lm, bits=bits)
     return IkLlamaCpp(path, vocabulary=lm.config.vocabulary_size, room=room, rows=rows)
 
 

@@ -10,12 +10,13 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
 
-from benchmarks.peers.decoders import Decoder, GreedyPeer, layers
+from benchmarks.peers.decoders import Decoder, GreedyPeer
 from benchmarks.peers.installed import package
 from suffice.errors import StateError
+from suffice.export.gguf import write_model
 from suffice.models import LM
+from suffice.text import Characters
 
 BITS = (32, 16, 8, 4)
 # two tokens in a process of their own, which may die
@@ -36,12 +37,12 @@ def make(lm: LM, *, bits: int, room: int, folder: Path, rows: int) -> Decoder:
     """Write the model as a file and return the peer that reads it.
 
     Raises:
-        Absent: if llama-cpp-python or gguf is not installed.
+        Absent: if llama-cpp-python is not installed.
         StateError: if llama.cpp cannot load the file, or dies of it.
     """
     path = folder / f"{bits}.gguf"
     if not path.exists():  # two peers read it
-        write_gguf(path, lm, bits=bits, length=room)
+        write_gguf(path, lm, bits=bits)
     check_survives(path, bits)
     return LlamaCpp(path, vocabulary=lm.config.vocabulary_size, room=room, rows=rows)
 
@@ -171,78 +172,9 @@ def instructions_of(facts: str) -> str:
     return "others"
 
 
-TYPES = {32: "F32", 16: "F16", 8: "Q8_0", 4: "Q4_0"}
-NAMES = {
-    **{name: f"attn_{name}" for name in "qkv"},
-    "o": "attn_output",
-    "gate": "ffn_gate",
-    "up": "ffn_up",
-    "down": "ffn_down",
-    "attention_norm": "attn_norm",
-    "mlp_norm": "ffn_norm",
-}
+TYPES = {32: "f32", 16: "f16", 8: "q8_0", 4: "q4_0"}
 
 
-def write_gguf(path: Path, lm: LM, *, bits: int, length: int) -> None:
-    """Write the weights; all maps and the embedding are rounded, norms stay as they are.
-
-    Args:
-        path: of the file.
-        lm: the model.
-        bits: of a weight, see `TYPES`.
-        length: tokens that the file says the model was made for.
-
-    Raises:
-        Absent: if gguf is not installed.
-    """
-    gguf = package("gguf", "gguf")
-    config, spec = lm.config, lm.specs[0]
-    writer = gguf.GGUFWriter(path, "llama")
-    writer.add_context_length(length)
-    writer.add_embedding_length(config.d_model)
-    writer.add_block_count(config.depth)
-    writer.add_feed_forward_length(config.mlp_width)
-    writer.add_head_count(spec.num_heads)
-    writer.add_head_count_kv(spec.kv_heads)
-    writer.add_layer_norm_rms_eps(config.eps)
-    writer.add_key_length(spec.head_width)
-    writer.add_value_length(spec.head_width)
-    writer.add_rope_dimension_count(spec.head_width)
-    writer.add_rope_freq_base(spec.position.theta)
-    writer.add_vocab_size(config.vocabulary_size)
-    writer.add_tokenizer_model("no_vocab")
-    kind = gguf.GGMLQuantizationType[TYPES[bits]]
-    for name, weight in _tensors(lm).items():
-        stored = kind if weight.dim() > 1 else gguf.GGMLQuantizationType.F32
-        numbers = np.ascontiguousarray(weight.detach().numpy())
-        writer.add_tensor(name, gguf.quants.quantize(numbers, stored), raw_dtype=stored)
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
-
-
-def _tensors(lm: LM) -> dict[str, Tensor]:
-    spec = lm.specs[0]
-    tensors = {
-        "token_embd.weight": lm.embedding.tokens.weight,
-        "output_norm.weight": lm.norm.weight,
-    }
-    if lm.head is not None:
-        tensors["output.weight"] = lm.head.weight
-    for number, layer in enumerate(layers(lm)):
-        layer["q"] = interleave_rotary(layer["q"], spec.num_heads)
-        layer["k"] = interleave_rotary(layer["k"], spec.kv_heads)
-        tensors |= {f"blk.{number}.{path}.weight": layer[name] for name, path in NAMES.items()}
-    return tensors
-
-
-def interleave_rotary(weight: Tensor, heads: int) -> Tensor:
-    """Return a map with features i and i + D / 2 of a head, which rotate together, side by side.
-
-    Example:
-        >>> import torch
-        >>> interleave_rotary(torch.arange(8.0).view(8, 1), heads=2).flatten().tolist()
-        [0.0, 2.0, 1.0, 3.0, 4.0, 6.0, 5.0, 7.0]
-    """
-    return weight.view(heads, 2, -1, weight.shape[1]).transpose(1, 2).reshape(weight.shape)
+def write_gguf(path: Path, lm: LM, *, bits: int) -> None:
+    """Write the weights as `suffice export` does; of the vocabulary one character has a meaning."""
+    write_model(path, lm, Characters("a"), kind=TYPES[bits])

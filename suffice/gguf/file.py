@@ -23,7 +23,7 @@ from suffice.gguf.blocks import KINDS, BlockKind
 MAGIC, VERSIONS = b"GGUF", (2, 3)
 ALIGNMENT = 32  # bytes, where the file names no other
 MOST_ENTRIES, MOST_TENSORS = 1 << 16, 1 << 16
-MOST_ITEMS = 1 << 20  # of an array in the metadata
+MOST_ITEMS = 1 << 20  # of all arrays in the metadata
 LONGEST_TEXT, LONGEST_NAME = 1 << 26, 1 << 10  # bytes
 WIDEST_ALIGNMENT = 1 << 20
 MOST_AXES = 4
@@ -104,7 +104,7 @@ class _Cursor:
     """Reads a file from its beginning, and never beyond its end."""
 
     def __init__(self, content: mmap.mmap, path: Path) -> None:
-        self.content, self.path, self.at = content, path, 0
+        self.content, self.path, self.at, self.items = content, path, 0, 0
 
     def refuse(self, why: str) -> NoReturn:
         raise CheckpointError(f"{self.path} is damaged: {why}; get it anew.")
@@ -171,8 +171,9 @@ class _Cursor:
 
     def array(self) -> list[Any]:
         kind, count = self.number("<I"), self.number("<Q")
-        if count > MOST_ITEMS:
-            self.refuse(f"an array of {count:,} values is longer than {MOST_ITEMS:,}")
+        self.items += count
+        if self.items > MOST_ITEMS:
+            self.refuse(f"its arrays have {self.items:,} values, more than {MOST_ITEMS:,}")
         if kind == ARRAY:
             self.refuse("an array in it holds arrays")
         if kind in NUMBERS:

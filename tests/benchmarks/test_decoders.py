@@ -13,6 +13,7 @@ import torch
 from benchmarks.peers import decoders, llama_cpp
 from benchmarks.peers.decoders import (
     MODULES,
+    PACKAGES,
     TOLERANCES,
     Absent,
     GreedyPeer,
@@ -24,7 +25,6 @@ from benchmarks.peers.decoders import (
     session,
 )
 from benchmarks.peers.llama import llama
-from benchmarks.peers.llama_cpp import interleave_rotary
 from benchmarks.peers.onnx_runtime import has_vnni
 from suffice.errors import ConfigError, StateError, UnsupportedError
 from suffice.measure.edge.run import Writer, run_of
@@ -35,12 +35,12 @@ from tests.measure.edge import tiny
 ROOM = 64
 
 
-def made(name, lm, folder, bits=32):
+def made(name, lm, folder, bits=32, rows=1):
     try:
         check_installed(name)
+        return peer(name, lm, bits=bits, room=ROOM, folder=folder, rows=rows)
     except Absent as absent:
         pytest.skip(str(absent))
-    return peer(name, lm, bits=bits, room=ROOM, folder=folder)
 
 
 @pytest.mark.parametrize("given", [{}, {"tied": False}, {"mechanism": "gqa", "num_kv_heads": 2}])
@@ -64,8 +64,7 @@ def test_rows_are_written_as_each_alone(name, tmp_path):
     lm = tiny.llama(mechanism="gqa", num_kv_heads=2)
     first = prompt_of(lm, 24)
     prompts = torch.stack([first, first.flip(0), first.roll(5)])
-    made(name, lm, tmp_path)  # skips the test where the peer is absent
-    side = peer(name, lm, bits=32, room=ROOM, folder=tmp_path, rows=3)
+    side = made(name, lm, tmp_path, rows=3)
     alone = Writer(lm)
     for order in ([0, 1, 2], [2, 0, 1]):
         run = side.write(prompts[order], 8)
@@ -109,13 +108,11 @@ def test_an_unknown_peer_is_refused():
 
 
 def test_a_peer_that_is_absent_names_its_package(monkeypatch):
-    for module in ("transformers", "gguf", "onnx_ir", "openvino"):
+    for module in {module for modules in PACKAGES.values() for module in modules.values()}:
         monkeypatch.setitem(sys.modules, module, None)
     for name in MODULES:
         with pytest.raises(Absent, match="pip install"):
             check_installed(name)
-    with pytest.raises(Absent, match="gguf"):
-        decoders.package("gguf", "gguf")
 
 
 @pytest.mark.parametrize(
@@ -150,15 +147,6 @@ def test_weights_by_name():
     assert torch.equal(decoders.head(lm), lm.head.weight)
     assert torch.equal(decoders.head(tiny.llama()), tiny.llama().embedding.tokens.weight)
     assert sum(p.numel() for p in llama(lm).parameters()) == sum(p.numel() for p in lm.parameters())
-
-
-def test_features_that_rotate_together_are_neighbours():
-    """Pairs (2i, 2i + 1) of the result rotate as pairs (i, i + D / 2) of the map did."""
-    weight, x = torch.randn(8, 5), torch.randn(1, 1, 3, 5)
-    at = torch.arange(3)
-    halves = Rope().rotate(x @ weight.T, at)
-    pairs = Rope(layout="interleaved").rotate(x @ interleave_rotary(weight, heads=1).T, at)
-    torch.testing.assert_close(interleave_rotary(halves[0, 0].T, heads=1).T, pairs[0, 0])
 
 
 class Counting(GreedyPeer):

@@ -193,3 +193,39 @@ def test_llama_cpp_computes_the_same(name, tmp_path):
     theirs.eval(text.tolist())
     found = torch.tensor(np.array(theirs.scores[: len(text)]))
     torch.testing.assert_close(found, lm(text[None])[0], atol=1e-3, rtol=0)
+
+
+def test_a_file_of_the_gguf_package_is_read(tmp_path):
+    gguf = pytest.importorskip("gguf", reason="pip install gguf to read what it writes")
+    lm = language(replace(TURNING, num_kv_heads=2), **ROTARY | {"mlp_width": 64})
+    write_model(tmp_path / "m.gguf", lm, TOKENIZER, kind="f32")
+    ours = open_gguf(tmp_path / "m.gguf")
+    writer = gguf.GGUFWriter(str(tmp_path / "theirs.gguf"), "llama")
+    for name, value in ours.metadata.items():
+        if name == "general.architecture":
+            continue
+        kind = gguf.GGUFValueType.get_type(value)
+        writer.add_key_value(name, value, kind)
+    for name, one in ours.tensors.items():
+        rows = ours.blocks(name).view(np.float32).reshape(one.shape)
+        kind = gguf.GGMLQuantizationType.Q8_0 if len(one.shape) > 1 else None
+        writer.add_tensor(name, rows if kind is None else gguf.quantize(rows, kind), raw_dtype=kind)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    found, tokenizer, _ = read_gguf(tmp_path / "theirs.gguf")
+    unpack(found)
+    assert tokenizer.encode(TEXT) == TOKENIZER.encode(TEXT)
+    for name, weight in lm.state_dict().items():
+        theirs = (
+            gguf.quantize(weight.numpy(), gguf.GGMLQuantizationType.Q8_0)
+            if weight.dim() > 1
+            else None
+        )
+        exact = (
+            weight
+            if theirs is None
+            else torch.from_numpy(gguf.dequantize(theirs, gguf.GGMLQuantizationType.Q8_0))
+        )
+        torch.testing.assert_close(found.state_dict()[name], exact, msg=name)

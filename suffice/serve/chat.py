@@ -7,6 +7,7 @@ of what it writes; what people write into messages never becomes a special token
 from __future__ import annotations
 
 import json
+import os
 import re
 import sys
 import time
@@ -50,6 +51,8 @@ class ChatTemplate:
     def __init__(self, source: str, tokenizer: Tokenizer) -> None:
         from jinja2 import TemplateError
 
+        if not source:
+            raise ConfigError("the chat template is empty; give one that writes the messages.")
         if len(source) > LONGEST:
             raise ConfigError(f"a chat template of {len(source):,} characters; {LONGEST:,} go.")
         self.tokenizer = tokenizer
@@ -199,6 +202,8 @@ def template_of(
         DataError: if a file cannot be read.
     """
     if file is not None:
+        if not os.path.isfile(file):  # a pipe might never end
+            raise DataError(f"{file} is no file; name the file of a chat template.")
         return ChatTemplate(read_text(file), tokenizer)
     source = facts.get("chat_template", chat_template(model) if model.is_dir() else None)
     if source is None:

@@ -88,7 +88,7 @@ def test_templates_that_refuse_or_misbehave_are_errors(tokenizer, source, named)
         chat.SECONDS = before
 
 
-@pytest.mark.parametrize("source", ["{% for %}", "{{", "a" * 100_000, "{{ a | nothing }}"])
+@pytest.mark.parametrize("source", ["", "{% for %}", "{{", "a" * 100_000, "{{ a | nothing }}"])
 def test_what_is_no_template_is_refused_at_once(tokenizer, source):
     with pytest.raises(ConfigError, match="template"):
         ChatTemplate(source, tokenizer)
@@ -109,6 +109,8 @@ def test_templates_are_found_where_models_have_them(tokenizer, tmp_path):
     assert template_of(tmp_path, {}, tokenizer).render(ASK) == "beside"
     assert template_of(tmp_path, {"chat_template": "fact"}, tokenizer).render(ASK) == "fact"
     assert template_of(tmp_path, {}, tokenizer, named).render(ASK) == "mine"
+    with pytest.raises(DataError, match="no file"):
+        template_of(tmp_path, {}, tokenizer, tmp_path)
     with pytest.raises(DataError, match="no text"):
         template_of(tmp_path, {"chat_template": 3}, tokenizer)
 

@@ -21,8 +21,6 @@ from suffice.cli.options import (
 )
 from suffice.cli.terminal import print_json, write_stdout
 from suffice.errors import ConfigError
-from suffice.text.stream import TextStream
-from suffice.text.tokenizer import prompt_ids
 
 if TYPE_CHECKING:
     from suffice.generate import Sampling
@@ -77,6 +75,7 @@ def generate(
     from suffice.generate.decoding import choose_backend
     from suffice.generate.generate import max_length
     from suffice.models import folder
+    from suffice.text.tokenizer import prompt_ids
     from suffice.train import resolve_device
 
     check_at_least(1, tokens=tokens, beams=beams)
@@ -148,6 +147,8 @@ class _Output:
         *,
         silent: bool = False,
     ) -> None:
+        from suffice.text.stream import TextStream
+
         self._stream = TextStream(tokenizer, ids, self._write)
         self._unprinted_prompt, self._stop, self._silent = prompt, stop, silent
         self.text = ""

@@ -62,6 +62,9 @@ def serve(
     """
     check_at_least(1, rows=rows, cache=cache)
     check_at_least(0, queue=queue, prefixes=prefixes, port=port)
+    for flag, word in (("name", name), ("api-key", api_key)):
+        if word is not None and not (word.isprintable() and word.isascii()):
+            raise ConfigError(f"--{flag} {word!a:.80}: give printable characters of ASCII.")
     _check_installed()
     from suffice.serve.app import LOOPBACK, Hub, build_app
     from suffice.serve.chat import template_of

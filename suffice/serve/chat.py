@@ -7,6 +7,7 @@ of what it writes; what people write into messages never becomes a special token
 from __future__ import annotations
 
 import json
+import os
 import re
 import sys
 import time
@@ -19,6 +20,7 @@ from typing import Any, NoReturn
 from suffice.errors import ConfigError, DataError
 from suffice.text import Tokenizer
 from suffice.text.documents import read_text
+from suffice.text.tokenizer import chat_template
 
 SECONDS = 2.0  # that a template may take
 LONGEST = 1 << 16  # characters of a template
@@ -49,13 +51,15 @@ class ChatTemplate:
     def __init__(self, source: str, tokenizer: Tokenizer) -> None:
         from jinja2 import TemplateError
 
+        if not source:
+            raise ConfigError("the chat template is empty; give one that writes the messages.")
         if len(source) > LONGEST:
             raise ConfigError(f"a chat template of {len(source):,} characters; {LONGEST:,} go.")
         self.tokenizer = tokenizer
         self.special = tokenizer.special
         names = sorted(self.special, key=len, reverse=True)
         self._names = re.compile("|".join(map(re.escape, names)) or r"(?!)")
-        by_id = {id_: name for name, id_ in self.special.items()}
+        by_id: dict[int | None, str] = {id_: name for name, id_ in self.special.items()}
         self._around = {
             "bos_token": by_id.get(tokenizer.begin, ""),
             "eos_token": by_id.get(tokenizer.end, ""),
@@ -152,8 +156,9 @@ class _Deadline:
 
 def _environment() -> Any:
     from jinja2 import TemplateRuntimeError
+    from jinja2.exceptions import SecurityError
     from jinja2.ext import loopcontrols
-    from jinja2.sandbox import ImmutableSandboxedEnvironment, SecurityError
+    from jinja2.sandbox import ImmutableSandboxedEnvironment
 
     class Sandbox(ImmutableSandboxedEnvironment):
         """Jinja's sandbox, in which products and powers stay small."""
@@ -190,34 +195,19 @@ def template_of(
 ) -> ChatTemplate | None:
     """Return the chat template of a model, None if it has none.
 
-    It lies in the file given, in the facts of a .gguf, in chat_template.jinja or in
-    tokenizer_config.json.
+    It lies in the file given, in the facts of the model, or beside its tokenizer.
 
     Raises:
         ConfigError: if it is damaged.
         DataError: if a file cannot be read.
     """
     if file is not None:
+        if not os.path.isfile(file):  # a pipe might never end
+            raise DataError(f"{file} is no file; name the file of a chat template.")
         return ChatTemplate(read_text(file), tokenizer)
-    source = facts.get("chat_template")
-    if source is None and (model / "chat_template.jinja").is_file():
-        source = read_text(model / "chat_template.jinja")
-    if source is None and (model / "tokenizer_config.json").is_file():
-        source = _named(model / "tokenizer_config.json")
+    source = facts.get("chat_template", chat_template(model) if model.is_dir() else None)
     if source is None:
         return None
     if not isinstance(source, str):
         raise DataError(f"{model} gives a chat template that is no text; name one by --template.")
     return ChatTemplate(source, tokenizer)
-
-
-def _named(path: Path) -> Any:
-    """Return the entry chat_template of a file; of several the one named default."""
-    from suffice.files import read_json
-
-    entries = read_json(path)
-    source = entries.get("chat_template") if isinstance(entries, dict) else None
-    if isinstance(source, list):
-        named = {one.get("name"): one.get("template") for one in source if isinstance(one, dict)}
-        return named.get("default")
-    return source

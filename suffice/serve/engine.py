@@ -7,12 +7,14 @@ where it does not.
 
 from __future__ import annotations
 
+import atexit
 import math
 import threading
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -20,7 +22,7 @@ from torch import Tensor
 from suffice.errors import ConfigError, SufficeError
 from suffice.generate.decoding import CausalModel, choose_backend
 from suffice.generate.generate import eval_mode, max_length
-from suffice.generate.sampling import Sampler
+from suffice.generate.sampling import Greedy, Sampler
 from suffice.generate.speculative import check_can_reject
 from suffice.memory import Dynamic
 from suffice.models.state import ModelState
@@ -28,6 +30,7 @@ from suffice.serve.drafts import LENGTHS, Drafter, Drafts, Payoff
 from suffice.serve.job import Job, Listener, Score, TooMany
 from suffice.serve.prefixes import Prefixes
 
+GREEDY = Greedy()
 CHUNK = 128  # prompt tokens read between two steps
 SPARE = 64  # positions of room in every buffer of a state
 TIMED = 3  # checks of each length before any proposal is made
@@ -85,8 +88,8 @@ class Ticket:
     job: Job
     listener: Listener
     arrived: float
-    sampler: Sampler | None = None
-    state: ModelState | None = None
+    sampler: Any = None  # a Sampler, once the text has begun
+    state: Any = None  # a ModelState, from then until the text is a row of a lane
     read: int = 0  # tokens of the prompt
     cached: int = 0  # of them, found in an earlier state
     written: int = 0
@@ -121,16 +124,27 @@ class Ticket:
         self.done = True
         self.listener.finish(reason)
 
-    def take(self, logits: Tensor) -> int:
-        """Choose the next token, given logits [1, V], pass it on and return it."""
+    @property
+    def likeliest(self) -> bool:
+        """Whether the likeliest token is chosen, whatever was written before."""
+        return self.job.sampling == GREEDY and self.bias is None and self.counts is None
+
+    def choose(self, logits: Tensor) -> int:
+        """Return the next token, given logits [1, V]."""
         job, logits = self.job, logits.float()
-        changed = logits if self.bias is None else logits + self.bias
-        if self.counts is not None:
-            present = (self.counts > 0).float()
-            changed = changed - job.frequency_penalty * self.counts - job.presence_penalty * present
-        token = int(self.sampler(changed))
-        if self.counts is not None:
-            self.counts[token] += 1
+        if self.bias is not None:
+            logits = logits + self.bias
+        if self.counts is None:
+            return int(self.sampler(logits))
+        present = (self.counts > 0).float()
+        logits = logits - job.frequency_penalty * self.counts - job.presence_penalty * present
+        token = int(self.sampler(logits))
+        self.counts[token] += 1
+        return token
+
+    def take(self, token: int, logits: Tensor) -> int:
+        """Pass on the next token, chosen from logits [1, V], and return it."""
+        job = self.job
         self.last = token
         self.written += 1
         if self.drafts is not None:
@@ -140,7 +154,7 @@ class Ticket:
             return token
         score = Score(token)
         if job.logprobs is not None:
-            (score,) = scores(logits, [token], job.logprobs)
+            (score,) = scores(logits.float(), [token], job.logprobs)
         if not self.listener.token(score):
             self.finish("stop")
         elif not self.left:
@@ -225,6 +239,7 @@ class Engine:
         self._closing = self._stopped = False
         self._thread = threading.Thread(target=self._run, name="suffice-engine", daemon=True)
         self._thread.start()
+        atexit.register(self.close, 0.0)  # a thread in native code must not outlive the interpreter
 
     def _probe(self) -> None:
         """Find the bytes that a text takes, and whether texts share their steps."""
@@ -331,15 +346,19 @@ class Engine:
         self._thread.join(seconds)
         self._stopped = True
         self._thread.join()
+        atexit.unregister(self.close)
 
     # The engine's thread.
 
     def _run(self) -> None:
         with torch.inference_mode(), eval_mode(self.lm):
             while self._wait_for_work():
-                self._admit()
-                self._read_prompts()
-                self._step_all()
+                try:
+                    self._admit()
+                    self._read()
+                    self._step_all()
+                except BaseException as error:  # noqa: BLE001 - the texts that wait go on
+                    self._give_up(error)
                 self.after()
             for ticket in (*self._active(), *self._waiting):
                 self._fail(ticket, "the server is stopping")
@@ -360,6 +379,8 @@ class Engine:
         """Count a text that is over."""
         ticket.state = ticket.drafts = None
         self.counters.cancelled += ticket.cancelled and not ticket.done
+        with self._wake:
+            self._open = [each for each in self._open if not each.over]
 
     def _fail(self, ticket: Ticket, reason: str) -> None:
         if not ticket.over:
@@ -373,6 +394,14 @@ class Engine:
             self.log(error)
         for ticket in tickets:
             self._fail(ticket, str(error) or type(error).__name__)
+
+    def _give_up(self, error: BaseException) -> None:
+        """End all texts that have begun."""
+        active = self._active()
+        self._reading, self._lanes = [], []
+        self._catch(active, error)
+        for ticket in active:
+            self._ended(ticket)
 
     def _admit(self) -> None:
         """Begin the texts that fit, in the order they came."""
@@ -422,25 +451,23 @@ class Engine:
         if self.drafter is not None:
             ticket.drafts = self.drafter.begin(job.prompt)
 
-    def _read_prompts(self) -> None:
-        """Read pieces of prompts, about as many tokens as one whole piece has."""
-        tokens = 0
-        while self._reading and tokens < CHUNK:
-            ticket = self._next_to_read()
-            finished = ticket.over
-            try:
-                if not finished:
-                    tokens += min(CHUNK, len(ticket.job.prompt) - ticket.read)
-                    finished = self._read_piece(ticket)
-            except BaseException as error:  # noqa: BLE001 - one text must not end the others
-                self._catch([ticket], error)
-                finished = True
-            if finished:
-                self._reading.remove(ticket)
-                if ticket.over:
-                    self._ended(ticket)
-                else:
-                    self._enter(ticket)
+    def _read(self) -> None:
+        """Read a piece of a prompt."""
+        if not self._reading:
+            return
+        ticket = self._next_to_read()
+        finished = ticket.over
+        try:
+            finished = finished or self._read_piece(ticket)
+        except BaseException as error:  # noqa: BLE001 - one text must not end the others
+            self._catch([ticket], error)
+            finished = True
+        if finished:
+            self._reading.remove(ticket)
+            if ticket.over:
+                self._ended(ticket)
+            else:
+                self._enter(ticket)
 
     def _next_to_read(self) -> Ticket:
         """Return the prompt that is nearest to its end, every other time the oldest."""
@@ -466,7 +493,8 @@ class Engine:
                 self.prefixes.keep(prompt[:end], ticket.state)
             return False
         if job.max_tokens:
-            ticket.take(self.lm.logits(features[:, -1]))
+            logits = self.lm.logits(features[:, -1])
+            ticket.take(ticket.choose(logits), logits)
             self.counters.new_tokens += 1
             self.counters.first_tokens += 1
             self.counters.first_token_seconds += time.perf_counter() - ticket.arrived
@@ -527,10 +555,12 @@ class Engine:
         began = time.perf_counter()
         last = [0 if ticket is None else ticket.last for ticket in lane.tickets]
         logits = self.model.step(torch.tensor(last, device=self.lm.device), lane.state)
+        likeliest = logits.argmax(dim=-1).tolist()
         for row, ticket in enumerate(lane.tickets):
             if ticket is not None:
+                own = logits[row : row + 1]
                 try:
-                    ticket.take(logits[row : row + 1])
+                    ticket.take(likeliest[row] if ticket.likeliest else ticket.choose(own), own)
                 except BaseException as error:  # noqa: BLE001 - the other texts go on
                     self._catch([ticket], error)
         self.counters.new_tokens += len(lane.live)
@@ -539,7 +569,7 @@ class Engine:
 
     def _step_drafted(self, lane: Lane) -> bool:
         """Check a proposal for the only text, if there is one, and write what is right."""
-        (ticket,) = lane.tickets
+        (ticket,) = lane.live
         if ticket.drafts is None:
             return False
         began = time.perf_counter()
@@ -551,7 +581,7 @@ class Engine:
         written = 0
         for token, row in zip([*proposal, None], logits, strict=True):
             written += 1
-            if ticket.take(row[None]) != token or ticket.over:
+            if ticket.take(ticket.choose(row[None]), row[None]) != token or ticket.over:
                 break
         lane.state.drop_last(line.shape[1] - written)
         self.counters.new_tokens += written

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import signal
 import socket
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -20,6 +21,7 @@ HEAD_SECONDS = 15.0  # in which the head of a request must have come
 WRITE_SECONDS = 30.0  # in which a client must read what fills its connection
 GRACE_SECONDS = 30.0  # for answers that are being written when the server stops
 CONNECTIONS = 4096
+SWITCH_SECONDS = 5e-4  # the engine waits this long for the event loop, not ten times as long
 LARGEST_HEAD = 1 << 15  # bytes
 
 
@@ -153,6 +155,7 @@ def make(app: ASGIApp, ready: Callable[[], None] = lambda: None) -> Server:
 def run(app: ASGIApp, listener: socket.socket, ready: Callable[[], None] = lambda: None) -> None:
     """Answer requests until a signal, then finish those that are being answered."""
     _allow_connections()
+    sys.setswitchinterval(SWITCH_SECONDS)
     make(app, ready).run([listener])
 
 

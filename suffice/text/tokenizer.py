@@ -100,6 +100,23 @@ def prompt_ids(tokenizer: Tokenizer, prompt: str) -> list[int]:
     return ids
 
 
+def chat_template(folder: Path) -> str | None:
+    """Return the chat template beside a tokenizer, of several the one named default.
+
+    It is the content of chat_template.jinja or the entry of tokenizer_config.json.
+    """
+    if (folder / TEMPLATE).is_file():
+        return read_text(folder / TEMPLATE)
+    if not (folder / NAMES).is_file():
+        return None
+    source = read_object(folder / NAMES)[1].get("chat_template")
+    if isinstance(source, list):
+        named = {one.get("name"): one.get("template") for one in source if isinstance(one, dict)}
+        source = named.get("default")
+    return source if isinstance(source, str) else None
+
+
+TEMPLATE = "chat_template.jinja"
 DESCRIPTION = "tokenizer.json"  # in the format of the tokenizers library
 NAMES = "tokenizer_config.json"  # which token begins a document and which ends it
 

@@ -8,6 +8,7 @@ import signal
 import sys
 import tempfile
 from contextlib import contextmanager
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -92,10 +93,12 @@ def test_every_verb_has_a_short_command():
 
 
 @pytest.fixture
-def place(tmp_path):
+def place(tmp_path, monkeypatch):
     """What the commands read, and what they must not touch."""
     from suffice.export import export
 
+    if find_spec("uvicorn") is not None:  # a server that is begun ends at once
+        monkeypatch.setattr("suffice.serve.server.run", lambda *_: None)
     _classifier(tmp_path)
     export(tmp_path / "m", "hf", tmp_path / "e")
     (tmp_path / "folder").mkdir()
@@ -222,6 +225,7 @@ def test_bad_values_are_refused_in_a_sentence(verb, suffice, place):
 
 SEEDS = ("-1", "huge", "negative", "64 bits")
 LEGAL = {(f"{verb} --seed", name) for verb in ("generate", "run", "chat") for name in SEEDS} | {
+    *((f"serve --{word}", name) for word in ("name", "api-key") for name in PATHS),  # any word
     ("evaluate --limit", "huge"),  # all that there are
     ("evaluate --limit", "64 bits"),
     *(

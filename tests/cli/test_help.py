@@ -16,7 +16,7 @@ from suffice.planning import DEVICES
 from suffice.presets import PRESETS, TITLES
 from suffice.view.catalogue import FILE, catalogue
 
-WITHOUT_JSON = {"studio"}
+WITHOUT_JSON = {"chat", "serve", "studio"}
 HEAVY = ("torch", "numpy", "matplotlib", "transformers")
 
 

@@ -10,9 +10,9 @@ import sys
 
 import pytest
 
+from suffice import preset
 from suffice.cli import chat as verb
 from suffice.errors import ConfigError, DataError
-from suffice.generate import Greedy
 from suffice.models import folder
 from suffice.serve.chat import ChatTemplate, template_of
 from suffice.text import Characters
@@ -88,7 +88,7 @@ def test_templates_that_refuse_or_misbehave_are_errors(tokenizer, source, named)
         chat.SECONDS = before
 
 
-@pytest.mark.parametrize("source", ["{% for %}", "{{", "a" * 100_000, "{{ a | nothing }}"])
+@pytest.mark.parametrize("source", ["", "{% for %}", "{{", "a" * 100_000, "{{ a | nothing }}"])
 def test_what_is_no_template_is_refused_at_once(tokenizer, source):
     with pytest.raises(ConfigError, match="template"):
         ChatTemplate(source, tokenizer)
@@ -109,8 +109,25 @@ def test_templates_are_found_where_models_have_them(tokenizer, tmp_path):
     assert template_of(tmp_path, {}, tokenizer).render(ASK) == "beside"
     assert template_of(tmp_path, {"chat_template": "fact"}, tokenizer).render(ASK) == "fact"
     assert template_of(tmp_path, {}, tokenizer, named).render(ASK) == "mine"
+    with pytest.raises(DataError, match="no file"):
+        template_of(tmp_path, {}, tokenizer, tmp_path)
     with pytest.raises(DataError, match="no text"):
         template_of(tmp_path, {"chat_template": 3}, tokenizer)
+
+
+def test_a_template_goes_with_a_model_that_is_converted(tokenizer, tmp_path):
+    pytest.importorskip("transformers")
+    from suffice.convert.sources import open_source
+    from suffice.export import export
+    from tests.generate.models import model
+
+    spec = preset("standard", 16, 4, causal=True)
+    small = model(spec, vocabulary=tokenizer.vocabulary_size).float()
+    folder.save(tmp_path / "ours", small, tokenizer)
+    export(tmp_path / "ours", "hf", tmp_path / "theirs")
+    assert open_source(tmp_path / "theirs").facts == {}
+    (tmp_path / "theirs" / "chat_template.jinja").write_text(CHATML)
+    assert open_source(tmp_path / "theirs").facts == {"chat_template": CHATML}
 
 
 # The terminal.
@@ -223,4 +240,3 @@ def test_the_verb_answers_a_pipe(saved):
     )
     assert done.stdout.endswith("\n")
     assert "tokens/s" in done.stderr
-    assert Greedy() == Greedy()

@@ -195,6 +195,26 @@ def test_a_step_that_fails_ends_its_texts_and_the_engine_goes_on(engines, monkey
     assert written(engine, [JOBS[0]]) == [alone(lm, *JOBS[0])]
 
 
+def test_a_batch_that_cannot_be_made_ends_its_texts_and_the_engine_goes_on(engines, monkeypatch):
+    lm, errors = model(positions="none"), []
+    engine = engines(lm, log=errors.append)
+    join = ModelState.join
+
+    def broken(rows):
+        monkeypatch.setattr(ModelState, "join", join)
+        raise MemoryError("no room")
+
+    monkeypatch.setattr(ModelState, "join", broken)
+    gate, other = Gate(), Kept()
+    engine.submit(Job(prompt=(1, 2, 3), max_tokens=50), gate)
+    engine.submit(Job(prompt=(1, 2, 3), max_tokens=50), other)
+    gate.open.set()
+    assert {gate.wait().error, other.wait().error} == {"no room"}
+    assert [type(error) for error in errors] == [MemoryError]
+    assert written(engine, JOBS) == [alone(lm, *job) for job in JOBS]
+    assert engine.figures()["running"] == 0
+
+
 class Gate(Kept):
     """Holds the engine at its first token until it is opened."""
 

@@ -23,7 +23,7 @@ from suffice.positions import Rope
 from suffice.spec import AttentionSpec
 from suffice.text import BPE, Characters, Tokenizer, llama, load_tokenizer
 from suffice.text.characters import alphabet_of
-from suffice.text.tokenizer import read_object
+from suffice.text.tokenizer import chat_template, read_object
 
 TOKENIZER, GENERATION = "tokenizer.json", "generation_config.json"
 SAMPLING = (
@@ -99,7 +99,7 @@ def open_source(path: Path | str, *, tokenizer: Path | str | None = None) -> Sou
         if not isinstance(model, LM):
             return Source(model=model, kind=kind, facts=facts)
         words = _tokenizer_json(path, config) if tokenizer is None else None
-        facts |= _generation(path)
+        facts |= _facts_beside(path)
     if tokenizer is not None:
         named = Path(tokenizer)
         words = load_tokenizer(named) if named.is_dir() else llama(named)
@@ -218,14 +218,20 @@ def _llama2c_tokenizer(checkpoint: Path) -> Tokenizer | None:
     return llama(files[0]) if files else None
 
 
-def _generation(folder: Path) -> dict[str, Any]:
-    """Return how a model of transformers is to be sampled, as the entry "generation" of facts."""
-    path = folder / GENERATION
-    if not path.is_file():
-        return {}
-    entries = hugging_face.read_json(path)
-    kept = {n: v for n, v in entries.items() if n in SAMPLING and type(v) in (int, float, bool)}
-    return {"generation": kept} if kept else {}
+def _facts_beside(folder: Path) -> dict[str, Any]:
+    """Return what the files of transformers say that a folder of this library keeps.
+
+    "generation" is how the model is to be sampled, "chat_template" its tokenizer's template.
+    """
+    facts: dict[str, Any] = {}
+    if (template := chat_template(folder)) is not None:
+        facts["chat_template"] = template
+    if (path := folder / GENERATION).is_file():
+        entries = hugging_face.read_json(path)
+        facts["generation"] = {
+            n: v for n, v in entries.items() if n in SAMPLING and type(v) in (int, float, bool)
+        }
+    return {name: value for name, value in facts.items() if value}
 
 
 def _tokenizer_json(folder: Path, config: dict[str, Any]) -> Tokenizer | None:

@@ -1,0 +1,69 @@
+"""Nothing is kept of texts that have ended or were given up, but prefixes within their bytes."""
+
+from __future__ import annotations
+
+import gc
+import random
+
+import torch
+
+from suffice.models.state import ModelState
+from suffice.serve import Engine, Job, Limits
+from suffice.serve.drafts import Lookup, LookupDrafts
+from suffice.serve.engine import Ticket
+from tests.generate.models import V, model
+from tests.serve.listeners import Kept
+
+
+def held():
+    """The numbers of what the engine keeps for texts, and the bytes of all tensors."""
+    gc.collect()
+    objects = gc.get_objects()
+    kinds = (Ticket, ModelState, LookupDrafts)
+    counts = {kind.__name__: sum(type(x) is kind for x in objects) for kind in kinds}
+    storages = {
+        x.untyped_storage().data_ptr(): x.nbytes for x in objects if type(x) is torch.Tensor
+    }
+    return counts, sum(storages.values())
+
+
+def run(engine, texts, draws):
+    """Write texts, half of which are given up at some time."""
+    open_ = []
+    for _ in range(texts):
+        kept = Kept(most=draws.choice((None, 3)))
+        prompt = tuple(draws.randrange(V) for _ in range(draws.randrange(1, 140)))
+        job = Job(prompt=prompt, max_tokens=draws.randrange(30))
+        ticket = engine.submit(job, kept)
+        open_.append((ticket, kept))
+        if draws.random() < 0.5:
+            draws.choice(open_)[0].cancel()
+        if len(open_) > 12:
+            ticket, kept = open_.pop(0)
+            while not (ticket.cancelled or kept.ended.wait(0.1)):
+                pass
+    for ticket, _ in open_:
+        ticket.cancel()
+
+
+def test_memory_is_that_of_the_prefixes():
+    lm = model(positions="none")
+    before, _ = held()
+    engine = Engine(lm, Limits(rows=4, prefixes=1 << 17), drafter=Lookup())
+    draws = random.Random(0)
+    run(engine, 60, draws)
+    engine.close(60.0)
+    after, _ = held()
+    kept = {"Ticket": 0, "ModelState": len(engine.prefixes.states), "LookupDrafts": 0}
+    assert {name: after[name] - before[name] for name in before} == kept
+    del engine
+    engine = Engine(lm, Limits(rows=4, prefixes=1 << 17), drafter=Lookup())
+    sizes = []
+    for _ in range(3):
+        run(engine, 60, draws)
+        job, kept = Job(prompt=(1,), max_tokens=1), Kept()
+        engine.submit(job, kept)
+        kept.wait()
+        sizes.append(held()[1])
+    engine.close(60.0)
+    assert sizes[2] < sizes[0] + (1 << 18)

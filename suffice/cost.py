@@ -67,6 +67,7 @@ def count(spec: AttentionSpec, queries: int, keys: int) -> Cost:
     return Cost(
         parameters=spec.encoder.parameters(spec)
         + spec.combine.parameters(spec)
+        + spec.kernel.parameters(spec.query_heads)
         + mixing.parameters(spec.kv_heads, causal=causal)
         + spec.past.parameters(spec.num_heads),
         flops=fixed + computed,

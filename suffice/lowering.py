@@ -117,6 +117,8 @@ def lower(spec: AttentionSpec) -> Lowered | None:
     """Return the record that describes a layer's computation; None if no record fits."""
     if any(type(getattr(spec, axis)) not in known for axis, known in KNOWN.items()):
         return None
+    if isinstance(spec.kernel, Softmax) and not spec.kernel.plain:
+        return None
     rotary = spec.position if isinstance(spec.position, Rope) else None
     heads = {
         "heads": spec.num_heads,

@@ -89,6 +89,7 @@ class Attention(nn.Module):
         self.features = spec.kernel.build(
             head_dim=spec.head_width, scale=spec.score_scale, device=device
         )
+        self.sinks = spec.kernel.build_sinks(spec.query_heads, device=device, dtype=dtype)
         self.mixing = spec.mixing.build(
             num_kv_heads=spec.kv_heads, causal=spec.pattern.causal, device=device, dtype=dtype
         )
@@ -297,7 +298,7 @@ class Attention(nn.Module):
 
     def parts(self) -> Parts:
         """Return the modules that ops call."""
-        return Parts(self.dropout, self.features)
+        return Parts(self.dropout, self.features, self.sinks)
 
     def queries(self, x: Tensor) -> Tensor:
         """Return the queries [B, H, T, D] of x [B, T, d_model], before any rotation."""

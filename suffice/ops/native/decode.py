@@ -31,7 +31,7 @@ from suffice.ops.op import (
     dense_rows,
     empty_rows_first,
     is_traced,
-    refuses_features,
+    refuses_kernel,
     run_nonfinite,
     text_of,
     value_of,
@@ -71,7 +71,7 @@ def attend(
 
 def refuses(call: AttentionCall) -> list[str]:
     """Refuse many queries, wide heads, dropout and biases other than Alibi's."""
-    reasons = refuses_features(call) + refuses_native(call, KINDS)
+    reasons = refuses_kernel(call) + refuses_native(call, KINDS)
     if call.dropping:
         reasons.append("dropping needs the weights, which it never forms")
     if call.position.biases and not isinstance(call.position, Alibi):

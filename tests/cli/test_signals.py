@@ -18,6 +18,7 @@ from suffice.cli import main
 from suffice.progress import Display
 
 step, name = Display.step, sys.argv.pop()
+signal.signal(getattr(signal, name), signal.SIG_DFL)  # under nohup the tests ignore one of them
 
 def send(self, done, total):
     step(self, done, total)

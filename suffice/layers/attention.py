@@ -143,7 +143,7 @@ class Attention(nn.Module):
         out = inputs.read(self, encoded.q, encoded.cached)
         if self.past is not None:
             out = inputs.recall(self.past, encoded.unrotated, out)
-        return self.spec.combine.output(self, inputs.masks.zero_padded(out))
+        return self.spec.combine.output(self, inputs.masks.zero_padded(out), inputs.x)
 
     def state(self, memory: Memory = EVERYTHING) -> LayerState:
         """Return an empty state to stream with.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import pytest
 import torch
@@ -10,6 +11,7 @@ import torch
 from suffice import Attention, AttentionSpec
 from suffice.errors import ConfigError
 from suffice.kernels import Kernel, Softmax
+from suffice.memory import Dynamic, Quantised, Rolling, Static
 from suffice.patterns import Causal
 from suffice.testing import drawn
 
@@ -77,3 +79,38 @@ def test_values_without_them_are_stored_as_before():
 def test_a_cap_that_bounds_nothing_is_refused(cap):
     with pytest.raises(ConfigError, match="cap"):
         Softmax(cap=cap)
+
+
+@pytest.mark.parametrize(
+    "memory",
+    [
+        Dynamic(),
+        Static(40),
+        Rolling(8, 2),
+        Quantised(recent=4, block=4),
+        Quantised(bits=4, recent=4, block=4),
+    ],
+)
+def test_a_stream_takes_the_sinks_along(memory):
+    """Token by token, by the kernels that read the cache, as by the formula."""
+    spec = AttentionSpec(
+        d_model=64, num_heads=4, num_kv_heads=2, pattern=Causal(), kernel=Softmax(sink=True)
+    )
+    plain = replace(spec, kernel=Softmax())
+    found, wanted, without = (
+        drawn(Attention(each, impl=impl), seed=1).eval()
+        for each, impl in ((spec, "auto"), (spec, "reference"), (plain, "auto"))
+    )
+    with torch.no_grad():
+        found.sinks.fill_(2.0)
+        wanted.sinks.fill_(2.0)
+    x = torch.randn(3, 30, 64, generator=torch.Generator().manual_seed(0))
+    runs = []
+    for layer in (found, wanted, without):
+        state = layer.state(memory)
+        with torch.no_grad():
+            pieces = [layer(x[:, at : at + 1], state=state) for at in range(30)]
+        runs.append(torch.cat(pieces, dim=1))
+    close = 2e-2 if memory.lossy else 1e-5  # queries of codes are rounded, too
+    torch.testing.assert_close(runs[0], runs[1], atol=close, rtol=close)
+    assert (runs[0] - runs[2]).abs().max() > 0.1

@@ -17,7 +17,7 @@ from typing import Any, ClassVar, TypeVar
 import torch
 from torch import Tensor
 
-from suffice import checkpoint
+from suffice import checkpoint, hub
 from suffice.convert.sources import open_source
 from suffice.convert.sources.hugging_face import read_config
 from suffice.data.dataset import ImagePreparation
@@ -278,7 +278,7 @@ def load(path: Path | str, *, device: torch.device | str = "cpu") -> Loaded:
         path: a comparison's folder, which stands for its best model; a model in it
             (`runs/mine/models/efficient-h4-s0`, in short `runs/mine/efficient-h4-s0`); a folder of
             `suffice train`, `convert`, `heal`, `quantise` or `export --format hf`; or a model of
-            transformers or llama2.c.
+            transformers or llama2.c, or "hf:ORG/NAME[@REVISION]" of the Hugging Face hub.
         device: of the weights.
 
     Raises:
@@ -307,7 +307,7 @@ def locate(path: Path | str) -> Path:
     Raises:
         CheckpointError: if the comparison has none yet, or none of that name.
     """
-    path = Path(path)
+    path = hub.local(path)
     if (path / WINNER).is_file():
         name = read_json(path / WINNER).get("model")
         if not isinstance(name, str) or not (path / name).resolve().is_relative_to(path.resolve()):
@@ -342,6 +342,11 @@ def _of_stored(stored: StoredModel, device: torch.device | str) -> Loaded:
             raise CheckpointError("this translator's folder holds no vocabularies; train it again.")
         return TextTranslator(network=model, tokenizer=words, source_tokenizer=source, facts=facts)
     count = model.config.num_classes
+    if count is None:
+        raise ConfigError(
+            "this model has no classes: it makes a vector of a text; call the model that "
+            "suffice.convert.sources.open_source returns."
+        )
     classes = facts.get("classes") or [str(number) for number in range(count)]
     if len(classes) != count:
         raise CheckpointError(f"{len(classes)} names for {count} classes; give the folder whole.")

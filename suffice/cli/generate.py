@@ -19,8 +19,10 @@ from suffice.cli.options import (
     check_at_least,
     parse_memory,
 )
-from suffice.cli.terminal import TextStream, print_json, write_stdout
+from suffice.cli.terminal import print_json, write_stdout
 from suffice.errors import ConfigError
+from suffice.text.stream import TextStream
+from suffice.text.tokenizer import prompt_ids
 
 if TYPE_CHECKING:
     from suffice.generate import Sampling
@@ -79,7 +81,7 @@ def generate(
 
     check_at_least(1, tokens=tokens, beams=beams)
     filters = {"top_k": top_k, "top_p": top_p, "min_p": min_p}
-    sampling = _sampling(temperature, filters, seed, beams)
+    sampling = choose_sampling(temperature, filters, seed, beams)
     cache, place = parse_memory(memory, quantise_memory), resolve_device(device)
     lm, tokenizer, _ = folder.load(checkpoint, place)
     draft_lm = None
@@ -90,7 +92,7 @@ def generate(
                 f"--draft {draft} has another tokenizer than {checkpoint}; give a model that was "
                 "trained with the same one."
             )
-    ids = _prompt_ids(tokenizer, prompt)
+    ids = prompt_ids(tokenizer, prompt)
     stop = () if tokenizer.end is None else (tokenizer.end,)
     output = _Output("" if as_json else prompt, tokenizer, ids, stop, silent=as_json)
     room = max_length(lm)
@@ -168,7 +170,7 @@ class _Output:
             self._unprinted_prompt = ""
 
 
-def _sampling(
+def choose_sampling(
     temperature: float | None, filters: dict[str, Any], seed: int, beams: int
 ) -> Sampling:
     """Return how tokens are chosen; options that greedy choice does not use are refused."""
@@ -187,15 +189,3 @@ def _sampling(
             f"{' and '.join(unused)} with {greedy}, which does not sample; leave one out."
         )
     return Greedy()
-
-
-def _prompt_ids(tokenizer: Tokenizer, prompt: str) -> list[int]:
-    """Return the tokens of a prompt, behind the token that begins a document."""
-    ids = tokenizer.encode(prompt)
-    if tokenizer.begin is not None:
-        return [tokenizer.begin, *ids]
-    if not ids and tokenizer.end is not None:
-        return [tokenizer.end]  # a document follows the end of another
-    if not ids:
-        raise ConfigError("--prompt is empty and no token begins a text here; give some text.")
-    return ids

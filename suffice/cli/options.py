@@ -18,6 +18,7 @@ from typer import Argument, Option
 from suffice.errors import ConfigError, unknown
 from suffice.files import refuse_current
 from suffice.grammar import parse_term
+from suffice.hub import is_reference
 from suffice.records import is_number, is_whole
 
 if TYPE_CHECKING:
@@ -45,8 +46,8 @@ Checkpoint = Annotated[
 AnyModel = Annotated[
     Path,
     Argument(
-        help="Folder of suffice; folder of transformers (config.json and safetensors); a .gguf of "
-        "llama.cpp; or a .bin of llama2.c."
+        help="Folder of suffice; folder of transformers (config.json and safetensors); "
+        "hf:ORG/NAME[@REVISION] of the Hugging Face hub; .gguf of llama.cpp; or .bin of llama2.c."
     ),
 ]
 Device = Annotated[str, Option(help="cpu or cuda.")]
@@ -168,9 +169,13 @@ def beside(model: Path, ending: str) -> Path:
     Example:
         >>> beside(Path("runs/mine"), "4bit").as_posix(), beside(Path("m.bin"), "mqa").as_posix()
         ('runs/mine-4bit', 'm-mqa')
+        >>> beside(Path("hf:team/tiny@v1"), "mqa").as_posix()
+        'tiny-mqa'
     """
     if not model.name:
         raise ConfigError(f"{str(model)!r} has no name to make one of the result of; give --out.")
+    if is_reference(model):
+        return Path(f"{model.name.partition('@')[0]}-{ending}")
     name = model.stem if model.suffix in (".bin", ".gguf") else model.name
     return model.with_name(f"{name}-{ending}")
 

@@ -9,7 +9,7 @@ from typing import Annotated
 from typer import Argument, Option
 
 from suffice.cli.options import FiguresQuiet, JsonFlag, Prompt
-from suffice.cli.terminal import TextStream, print_json, write_stdout
+from suffice.cli.terminal import print_json, write_stdout
 from suffice.errors import ConfigError
 
 
@@ -33,6 +33,7 @@ def run(
     from suffice.export.parity import EagerSession
     from suffice.generate import Stopwatch
     from suffice.runtime import Session, Tokenizer, check_files, generate, read
+    from suffice.text.stream import TextStream
 
     manifest = read(export)
     check_files(export, manifest)

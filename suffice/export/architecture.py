@@ -28,6 +28,7 @@ from suffice.positions import (
     Llama3Scaling,
     NoPosition,
     NTKScaling,
+    PairScaling,
     Rope,
     YarnScaling,
 )
@@ -179,7 +180,7 @@ def _llama(lm: LM) -> dict[str, Any]:
         "head_dim": head_dim,
         "hidden_act": "silu",
         "tie_word_embeddings": config.tied,
-        "rope_parameters": rope_parameters(rope, head_dim),
+        "rope_parameters": rope_parameters(rope, head_dim, config.length),
     }
     windows = _windows(lm)
     biased = any(spec.bias for spec in specs)
@@ -313,8 +314,8 @@ def _encoder_entries(model: Classifier | ViT) -> dict[str, Any]:
     }
 
 
-def rope_parameters(rope: Rope, head_dim: int) -> dict[str, Any]:
-    """Return the entry rope_parameters."""
+def rope_parameters(rope: Rope, head_dim: int, length: int) -> dict[str, Any]:
+    """Return the entry rope_parameters of a model that reads texts of this length."""
     features, scaling = rope.features or head_dim, rope.scaling
     entry: dict[str, Any] = {
         "rope_type": "default",
@@ -334,6 +335,11 @@ def rope_parameters(rope: Rope, head_dim: int) -> dict[str, Any]:
         entry |= {"beta_fast": scaling.fast, "beta_slow": scaling.slow}
         entry["attention_factor"] = scaling.amplitude
         entry["original_max_position_embeddings"] = scaling.length
+    elif isinstance(scaling, PairScaling):
+        factors = list(scaling.factors)
+        entry |= {"rope_type": "longrope", "short_factor": factors, "long_factor": factors}
+        entry["attention_factor"] = scaling.amplitude
+        entry["original_max_position_embeddings"] = length
     elif scaling is not None:
         raise ConfigError(f"transformers has no {scaling!r}; export the model to onnx or torch.")
     return entry

@@ -333,7 +333,8 @@ class ClassifierGraph(nn.Module):
 
     def outputs(self) -> list[Port]:
         """Return the ports of the outputs, in order."""
-        shape = ("batch", self.model.config.num_classes)
+        config = self.model.config
+        shape = ("batch", config.num_classes if self.images else config.outputs)
         return [Port(name=LOGITS, dtype="float32", shape=shape, holds="of the classes")]
 
 

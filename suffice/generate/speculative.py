@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 
 import torch
@@ -12,6 +13,7 @@ from suffice.generate.decoding import CausalModel, Output, Prompts, prefill
 from suffice.generate.sampling import Sampler, Sampling, inverse_cdf, probabilities
 from suffice.memory import Memory, Rolling
 from suffice.models.state import ModelState
+from suffice.spec import AttentionSpec
 
 
 def accept(
@@ -44,13 +46,7 @@ def check(
             f"the draft has {sizes[1]} tokens and the model {sizes[0]}; give one of the same "
             "vocabulary."
         )
-    for spec in (*lm.specs, *draft.specs):
-        if spec.past.reads or not spec.kernel.weighs_pairs:
-            sums = spec.past if spec.past.reads else spec.kernel
-            raise ConfigError(
-                f"{type(sums).__name__} keeps sums, which no token can be taken out of, so "
-                "drafts cannot be rejected; leave draft out."
-            )
+    check_can_reject((*lm.specs, *draft.specs))
     if memory.lossy:
         raise ConfigError(
             f"{memory!r} beside draft: in a memory that rounds, tokens read at once and one by one "
@@ -59,6 +55,17 @@ def check(
     if isinstance(memory, Rolling):
         return replace(memory, spare=max(memory.spare, drafts))
     return memory
+
+
+def check_can_reject(specs: Iterable[AttentionSpec]) -> None:
+    """Raise ConfigError for attention that cannot forget the tokens of a refused proposal."""
+    for spec in specs:
+        if spec.past.reads or not spec.kernel.weighs_pairs:
+            sums = spec.past if spec.past.reads else spec.kernel
+            raise ConfigError(
+                f"{type(sums).__name__} keeps sums, which no token can be taken out of, so "
+                "drafts cannot be rejected; leave draft out."
+            )
 
 
 def decode(

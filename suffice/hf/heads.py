@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
 import torch
@@ -22,6 +23,10 @@ from suffice.ops.linear import Linear
 from suffice.text import Tokenizer
 
 MEMORIES = ("dynamic", "static", "quantized")
+QUANTISED = {"nbits": "bits", "q_group_size": "group", "residual_length": "recent"}
+"""Options of transformers' quantised caches by the fields of `Quantised`."""
+LIBRARIES = ("backend", "axis_key", "axis_value", "device", "compute_dtype")
+"""Options that choose and adjust another library's rounding, which is not used here."""
 
 
 class SufficeForCausalLM(SufficePreTrainedModel, GenerationMixin):
@@ -51,16 +56,17 @@ class SufficeForCausalLM(SufficePreTrainedModel, GenerationMixin):
         use_cache: bool | None = None,
         logits_to_keep: int | Tensor = 0,
         num_items_in_batch: Tensor | int | None = None,
-        shift_labels: Tensor | None = None,
         **others: Any,
     ) -> CausalLMOutputWithPast:
         """Return logits, and a loss if labels are given; other arguments as `SufficeModel.forward`.
 
         labels are [B, T], the input_ids themselves with -100 where nothing is predicted;
-        shift_labels hold the next token at each token instead. The loss is divided by
+        shift_labels hold the next token at each token instead; they are among the others because
+        Trainer waits for every label in the signature. The loss is divided by
         num_items_in_batch, else by the tokens counted. logits_to_keep is the number of last tokens
         or the indices of tokens to return logits of; 0 = all.
         """
+        shift_labels = others.pop("shift_labels", None)
         out = self.model(
             input_ids=input_ids,
             attention_mask=attention_mask,
@@ -158,15 +164,23 @@ def _memory(generation_config: Any, length: int) -> Memory | None:
     if name not in MEMORIES:
         raise unknown("cache_implementation", name, MEMORIES)
     if name == "quantized":
-        bits = options.pop("nbits", 8)
         for option in options:
-            raise unknown("option of cache_config", option, ["nbits"])
-        return Quantised(bits=bits)
+            if option not in (*QUANTISED, *LIBRARIES):
+                raise unknown("option of cache_config", option, (*QUANTISED, *LIBRARIES))
+        if unused := [option for option in LIBRARIES if option in options]:
+            warnings.warn(
+                f"cache_config's {', '.join(unused)} is not used: a suffice model quantises its "
+                "cache itself, keys by channel and values by token.",
+                stacklevel=2,
+            )
+        return Quantised(**{QUANTISED[n]: v for n, v in options.items() if n in QUANTISED})
     return Static(length) if name == "static" else Dynamic()
 
 
 class SufficeForSequenceClassification(GenericForSequenceClassification, SufficePreTrainedModel):
     """Logits of `config.num_labels` classes, read at the last token before the padding."""
+
+    accepts_loss_kwargs = False  # the loss is a mean, so Trainer divides by accumulated batches
 
 
 class SufficeForImageClassification(Weights, PreTrainedModel):

@@ -23,10 +23,34 @@ from suffice.memory import Dynamic, Memory
 from suffice.models.state import ModelState, layer_states
 from suffice.ops.op import is_transformed
 
+PACKED = "position_ids say where a packed document begins"
+REDUNDANT = {
+    "cache_position": "tokens continue where the cache ends",
+    "token_type_ids": "tokens have one type",
+    "tokenizer": "generate() has made its stop strings of it",
+    "assistant_tokenizer": "generate() translates the drafts itself",
+    "cu_seq_lens_q": PACKED,
+    "cu_seq_lens_k": PACKED,
+    "max_length_q": PACKED,
+    "max_length_k": PACKED,
+    "seq_idx": PACKED,
+}
+"""Arguments that programs of transformers pass and that change nothing here, and why."""
 
-def _check_arguments(cache: Any, others: dict[str, Any]) -> None:
-    if unread := [name for name, value in others.items() if value is not None]:
-        raise ConfigError(f"a suffice model does not accept {', '.join(unread)}; leave that out.")
+
+def _check_arguments(
+    cache: Any, position_ids: Tensor | None, is_causal: bool | None, others: dict[str, Any]
+) -> None:
+    given = [name for name, value in others.items() if value is not None]
+    if is_causal is False:
+        given.append("is_causal=False")
+    for name in given:
+        if name not in REDUNDANT:
+            raise ConfigError(f"a suffice model does not accept {name}; leave that out.")
+        if REDUNDANT[name] is PACKED and position_ids is None:
+            raise ConfigError(
+                f"{name} without position_ids: {PACKED}; give them, each document from 0."
+            )
     if cache is not None and not isinstance(cache, SufficeCache):
         raise ConfigError(
             f"past_key_values is a {type(cache).__name__}; give a SufficeCache(model.state()), or "
@@ -236,6 +260,7 @@ class SufficeModel(SufficePreTrainedModel):
         use_cache: bool | None = None,
         output_hidden_states: bool | None = None,
         output_attentions: bool | None = None,
+        is_causal: bool | None = None,
         **others: Any,
     ) -> BaseModelOutputWithPast:
         """Return features of tokens.
@@ -251,7 +276,9 @@ class SufficeModel(SufficePreTrainedModel):
                 recorded.
             output_hidden_states: whether to return the features after every block.
             output_attentions: whether to return the weights, which are computed separately.
-            **others: for an engine that computes the attention (`attn_implementation`).
+            is_causal: None or True, as the attention is.
+            **others: for an engine that computes the attention (`attn_implementation`); without
+                one, those of `REDUNDANT`, which are ignored.
 
         Raises:
             ConfigError: for arguments that the model cannot honour.
@@ -259,7 +286,7 @@ class SufficeModel(SufficePreTrainedModel):
         """
         if self.config._attn_implementation != OWN:
             return self._engine(input_ids, inputs_embeds, position_ids, use_cache, others)
-        _check_arguments(past_key_values, others)
+        _check_arguments(past_key_values, position_ids, is_causal, others)
         inputs = _only_input(input_ids, inputs_embeds)
         past = 0 if past_key_values is None else past_key_values.get_seq_length()
         valid = _valid_tokens(attention_mask, inputs, past)

@@ -13,12 +13,14 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from suffice.errors import ConfigError, ShapeError
 from suffice.layers.inputs import UNMASKED, UNPADDED, Inputs, KVView, check_memory
 from suffice.layers.inputs import positions as count_real
 from suffice.memory import CachedTensors, Memory, Slot, Store
+from suffice.memory.dynamic import GrowingStore
 from suffice.mixing import RowLayout
 from suffice.ops import running_sums, scan
 from suffice.ops.call import AttentionCall, MaskInputs
@@ -227,9 +229,10 @@ class LayerState:
         """Bytes of all tensors, spare room included."""
         sums = () if self.sums is None else (self.sums.sums, *self.sums.stabilizer)
         tensors = [x for x in (*sums, self.places) if x is not None]
-        return sum(x.nbytes for x in (*tensors, self.segments, *self._stores()))
+        return sum(x.nbytes for x in (*tensors, self.segments, *self.stores()))
 
-    def _stores(self) -> list[Store]:
+    def stores(self) -> list[Store]:
+        """Return what holds tensors by position: none for layers that keep sums alone."""
         return [store for store in (self.store, self.unmixed) if store is not None]
 
     def step(self, x: Tensor, valid: Tensor | None) -> Step:
@@ -423,7 +426,7 @@ class LayerState:
             return False
         segments = self.segments.can_drop(self.places, positions) or not self.spec.past.reads
         known = self._positions_known_without(positions)
-        return segments and known and all(store.can_drop(positions) for store in self._stores())
+        return segments and known and all(store.can_drop(positions) for store in self.stores())
 
     def _positions_known_without(self, positions: int) -> bool:
         """Return whether enough positions of padded rows are known once the last are dropped."""
@@ -445,7 +448,7 @@ class LayerState:
                 f"drop_last({positions}) of {self.length} positions in {what} is not possible; "
                 "call can_drop first, and keep a copy where drafts may be refused."
             )
-        for store in self._stores():
+        for store in self.stores():
             store.drop_last(positions)
         self.segments.drop_last(self.places, positions)
         if self.places is not None and positions:
@@ -453,7 +456,7 @@ class LayerState:
 
     def select(self, rows: Tensor) -> None:
         """Keep these rows of the batch in this order; a row may come several times."""
-        for store in (*self._stores(), self.segments):
+        for store in (*self.stores(), self.segments):
             store.select(rows)
         if self.places is not None:
             self.places = self.places.index_select(0, rows)
@@ -463,9 +466,49 @@ class LayerState:
             self.sums = running_sums.State(sums, type(self.sums.stabilizer)(*marks))
         self.batch = len(rows)
 
+    @property
+    def can_join(self) -> bool:
+        """True if all keys and values are kept, as they are, and nothing else is."""
+        kept = type(self.store) is GrowingStore and self.unmixed is None
+        return kept and not self.spec.past.reads
+
+    def join(self, rows: list[tuple[LayerState, int]], entries: list[Tensor]) -> None:
+        """Read rows of other states into this empty one, padded on the left.
+
+        Args:
+            rows: a state and the number of a row in it.
+            entries: int [n] of each, those of its real tokens.
+        """
+        lengths = [len(each) for each in entries]
+        longest = max(lengths)
+        pieces = []
+        for (state, row), real in zip(rows, entries, strict=True):
+            held = state.store.latest(state.length)
+            pieces.append([F.pad(x[row, :, real], (0, 0, longest - len(real), 0)) for x in held])
+        self.store.append(*(torch.stack(column) for column in zip(*pieces, strict=True)))
+        self.batch, self.device, self.dtype = len(rows), rows[0][0].device, rows[0][0].dtype
+        if min(lengths) < longest:
+            starts = longest - torch.tensor(lengths, device=self.device)[:, None]
+            at = torch.arange(longest, device=self.device) - starts
+            self.places = at.clamp(min=-1)
+
+    def put(self, row: int, other: LayerState, entries: Tensor) -> None:
+        """Replace a row by the only row of another state, padded on the left.
+
+        Args:
+            row: its number.
+            other: a state that has read no more tokens.
+            entries: int [n], those of its real tokens.
+        """
+        pairs = zip(self.store.latest(self.length), other.store.latest(other.length), strict=True)
+        for mine, theirs in pairs:
+            mine[row].zero_()  # what is masked must be finite
+            mine[row, :, self.length - len(entries) :] = theirs[0, :, entries]
+        self.offered = None
+
     def reset(self) -> None:
         """Forget everything."""
-        for store in (*self._stores(), self.segments):
+        for store in (*self.stores(), self.segments):
             store.reset()
         self.summed, self.batch, self.places, self.sums = 0, None, None, None
         self.dtype = None

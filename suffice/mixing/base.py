@@ -72,6 +72,12 @@ class RowLayout:
     positions: Tensor | None = None
     documents: Tensor | None = None
 
+    def longest(self, keys: int) -> int:
+        """Return the tokens of the longest document in rows of so many, where they can be read."""
+        if self.documents is None or not keys or not readable(self.positions):
+            return keys
+        return int(self.positions.max()) + 1
+
     def order(self) -> Tensor | None:
         """Return the index [B, S] that sorts real tokens to the front; None if already sorted."""
         if self.valid is None:

@@ -97,7 +97,7 @@ class ValueMap(nn.Module, ABC):
     def forward(self, k: Tensor, v: Tensor, rows: RowLayout) -> tuple[Tensor, Tensor]:
         """Return k and V' = W V + b; padded values are read as zero, V' at padding is unused."""
         batch, groups, keys, width = v.shape
-        self.check(keys)
+        self.check(rows.longest(keys))
         maps = len(self.weight)
         order = rows.order()
         v = rows.gather(v.transpose(1, 2), order)

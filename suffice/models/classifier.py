@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
-from suffice.errors import ShapeError
+from suffice.errors import ConfigError, ShapeError
 from suffice.layers import MLP, Block, Dropout
 from suffice.layers.basic import init_glorot
 from suffice.layers.block import ACTIVATIONS, NORMS
@@ -32,7 +32,7 @@ class ClassifierConfig(ModelConfig):
         vocabulary_size: token ids are below this.
         length: the longest text, tokens; without learned positions the model reads longer ones
             too, as far as its attention does.
-        num_classes: outputs.
+        num_classes: outputs; None = no head, the pooled features themselves: a text embedding.
         d_model: features.
         depth: blocks.
         mlp_width: features inside a block's MLP.
@@ -55,7 +55,7 @@ class ClassifierConfig(ModelConfig):
 
     vocabulary_size: int
     length: int
-    num_classes: int
+    num_classes: int | None
     d_model: int
     depth: int
     mlp_width: int
@@ -78,6 +78,16 @@ class ClassifierConfig(ModelConfig):
         "head_activation": ACTIVATIONS,
     }
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.num_classes is not None and self.num_classes < 1:
+            raise ConfigError(f"num_classes={self.num_classes}: give at least 1, or None.")
+
+    @property
+    def outputs(self) -> int:
+        """Numbers per text: one for each class, or the features."""
+        return self.d_model if self.num_classes is None else self.num_classes
+
     def build(self, spec: AttentionSpec | Sequence[AttentionSpec]) -> Classifier:
         """Return a model of these sizes with the given attention."""
         return Classifier(self, spec)
@@ -91,7 +101,7 @@ class Classifier(nn.Module):
         spec: the attention of every block, or one spec for each.
 
     Shapes:
-        tokens: int [B, T] -> logits [B, num_classes]
+        tokens: int [B, T] -> logits [B, num_classes], or features [B, d_model] without a head
     """
 
     def __init__(
@@ -114,9 +124,10 @@ class Classifier(nn.Module):
             for block_spec in specs
         )
         self.dropout = Dropout(config.dropout)
-        self.head = head(
-            d_model, config.head_widths, config.num_classes, config.head_activation, config.dropout
-        )
+        self.head: nn.Module = nn.Identity()
+        if config.num_classes is not None:
+            widths, activation = config.head_widths, config.head_activation
+            self.head = head(d_model, widths, config.num_classes, activation, config.dropout)
 
     def forward(self, tokens: Tensor, valid: Tensor | None = None) -> Tensor:
         """Return logits [B, num_classes] of tokens [B, T].

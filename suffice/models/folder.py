@@ -19,7 +19,7 @@ from typing import Any, NoReturn
 import torch
 from torch import nn
 
-from suffice import checkpoint
+from suffice import checkpoint, hub
 from suffice.errors import CheckpointError, ConfigError, DataError, ShapeError
 from suffice.files import check_links, parse_json, replacing, replacing_folder
 from suffice.layers.packed import Scheme
@@ -200,8 +200,9 @@ def read(
     """Return the model of a folder in evaluation mode, with what lies beside it.
 
     Args:
-        folder: written by `save`, which every command does that leaves a trained model; or a file
-            of llama.cpp, .gguf, whose packed weights stay as they are.
+        folder: written by `save`, which every command does that leaves a trained model;
+            "hf:ORG/NAME[@REVISION]" of such a folder on the hub; or a file of llama.cpp, .gguf,
+            whose packed weights stay as they are.
         device: of the weights. On CUDA packed maps use torchao if it is installed
             (`suffice.quantise.with_torchao`).
         dtype: of the weights; None = as stored. Not for packed weights.
@@ -211,7 +212,7 @@ def read(
         ConfigError: if the library of a byte-pair tokenizer is not installed, or a dtype is given
             for packed weights.
     """
-    folder = Path(folder)
+    folder = hub.local(folder)
     if folder.suffix == ".gguf" and folder.is_file():
         return _read_gguf(folder, device, dtype)
     kind, config, specs, schemes, facts = _read_config(folder)

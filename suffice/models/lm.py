@@ -28,6 +28,7 @@ from suffice.models.config import POSITIONS, ModelConfig, check_causal, specs_of
 from suffice.models.state import ModelState, check_state, layer_states
 from suffice.ops.linear import Linear, linear
 from suffice.spec import AttentionSpec
+from suffice.torch_compat import readable
 
 EVERYTHING = Dynamic()
 
@@ -308,13 +309,14 @@ class Embedding(nn.Module):
             return x
         if positions is not None and torch.compiler.is_compiling():
             return x + self.at(positions, x)
+        counted = positions is None and (valid is not None or segments is not None)
+        if counted:
+            positions = count_real(valid, segments)
         length = x.shape[1]
-        if positions is not None and positions.numel():
-            length = int(positions.max()) + 1
+        if positions is not None and positions.numel() and (not counted or readable(positions)):
+            length = int(positions.max()) + 1  # a row of several documents may be longer
         self.check_length(length)
         table = self.table(length, x)
-        if positions is None and (valid is not None or segments is not None):
-            positions = count_real(valid, segments)
         return x + (table if positions is None else F.embedding(positions, table))
 
     def check_length(self, length: int) -> None:

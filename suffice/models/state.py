@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+import copy
+from collections.abc import Callable, Iterable, Sequence
 
 import torch
 from torch import Tensor
@@ -125,6 +126,86 @@ class ModelState:
         device = self.layers[0].device
         self.select(torch.arange(batch, device=device).repeat_interleave(times))
 
+    def fork(self) -> ModelState:
+        """Return a copy that goes on by itself; what it holds is copied."""
+        # values are shared: they never change, and are compared by `is` or `==`
+        shared: dict[int, object] = {}
+        for layer in self.layers:
+            layer.offered = None
+            values = (layer.spec, layer.memory, layer.pattern)
+            shared |= {id(value): value for value in values}
+        return copy.deepcopy(self, shared)
+
+    @property
+    def can_join(self) -> bool:
+        """True if rows of several texts can be put into one state."""
+        return all(layer.can_join for layer in self.layers)
+
+    @classmethod
+    def join(cls, rows: Sequence[tuple[ModelState, int]]) -> ModelState:
+        """Return a state of rows of other states, which have read texts of any lengths.
+
+        Shorter texts are padded on the left, so that each row gives what it gives alone, within
+        rounding. The states given are left as they are.
+
+        Args:
+            rows: a state and the number of a row in it, for each new row, in order.
+
+        Raises:
+            StateError: if a layer keeps more than all keys and values, see `can_join`.
+
+        Example:
+            >>> from suffice import preset
+            >>> from suffice.models import LMConfig
+            >>> sizes = dict(vocabulary_size=9, length=16, d_model=8, depth=1, mlp_width=8)
+            >>> lm = LMConfig(**sizes).build(preset("efficient", 8, 2, causal=True))
+            >>> states = [lm.state(), lm.state()]
+            >>> for text, state in zip(([[3]], [[1, 2]]), states):
+            ...     _ = lm(torch.tensor(text), state=state)
+            >>> ModelState.join([(state, 0) for state in states]).length
+            2
+        """
+        if not rows or not all(state.can_join for state, _ in rows):
+            raise StateError(
+                "join takes rows of states that keep all keys and values and nothing else; step "
+                "others one by one."
+            )
+        places = [_places_of(state.layers[0], row) for state, row in rows]
+        layers = []
+        for number, layer in enumerate(rows[0][0].layers):
+            joined = LayerState(layer.spec, layer.memory)
+            joined.join([(state.layers[number], row) for state, row in rows], places)
+            layers.append(joined)
+        for layer in layers[1:]:
+            layer.places = layers[0].places
+        return cls(layers)
+
+    def put(self, row: int, other: ModelState) -> None:
+        """Replace a row by the only row of another state, which has read no more tokens.
+
+        Raises:
+            StateError: if a layer keeps more than all keys and values, see `can_join`, or the other
+                state has read more, or several rows.
+        """
+        if not (self.can_join and other.can_join) or other._batch() != 1:
+            raise StateError(
+                "put takes one row of a state that keeps all keys and values and nothing else."
+            )
+        if other.length > self.length:
+            raise StateError(
+                f"a row that has read {other.length} tokens does not fit into a state of "
+                f"{self.length}; join them."
+            )
+        first, entries = self.layers[0], _places_of(other.layers[0], 0)
+        if first.places is None:
+            first.places = torch.arange(self.length, device=first.device).expand(self._batch(), -1)
+        places = first.places.clone()
+        places[row] = torch.arange(self.length, device=first.device) - self.length + len(entries)
+        places[row].clamp_(min=-1)
+        for layer, source in zip(self.layers, other.layers, strict=True):
+            layer.put(row, source, entries)
+            layer.places = places
+
     def reset(self) -> None:
         """Forget everything."""
         for layer in self.layers:
@@ -140,6 +221,13 @@ def check_state(state: object, layers: int) -> None:
             f"a state of {len(state.layers)} layers for a model of {layers}; give what "
             "model.state() makes."
         )
+
+
+def _places_of(layer: LayerState, row: int) -> Tensor:
+    """Return which entries of a row are real tokens, in order."""
+    if layer.places is None:
+        return torch.arange(layer.length, device=layer.device)
+    return (layer.places[row] >= 0).nonzero()[:, 0]
 
 
 def _check_indices(rows: object) -> None:

@@ -247,6 +247,52 @@ class YarnScaling(_ByFactor):
         )
 
 
+@dataclass(frozen=True)
+class PairScaling(Scaling):
+    """The frequency of pair i divided by factors[i]; sines and cosines times `attention_factor`.
+
+    Such factors are searched for, one for each pair. Where a model has short and long ones, those
+    of the length that it is used at are given here: keys that were cached stay as they are.
+
+    Args:
+        factors: one for each rotated pair, > 0.
+        attention_factor: of rotated queries and keys, > 0.
+
+    Raises:
+        ConfigError: if there are no factors, or a number is not above 0; in a spec, if there are
+            not as many factors as pairs.
+
+    Example:
+        >>> PairScaling((1.0, 4.0)).frequencies(10_000.0, 4)
+        tensor([1.0000, 0.0025], dtype=torch.float64)
+
+    Source: Ding et al. 2024, arXiv:2402.13753, equation 2. Differs: one set of factors for all
+    positions.
+    """
+
+    factors: tuple[float, ...]
+    attention_factor: float = 1.0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not self.factors or min(*self.factors, self.attention_factor) <= 0.0:
+            raise ConfigError(f"{self!r:.200}: give a number above 0 for each pair of features.")
+
+    @property
+    def amplitude(self) -> float:
+        """The attention factor."""
+        return self.attention_factor
+
+    def frequencies(self, theta: float, features: int) -> Tensor:
+        """Return theta_i / factors[i]."""
+        return plain_frequencies(theta, features) / torch.tensor(self.factors, dtype=torch.float64)
+
+    @classmethod
+    def samples(cls) -> tuple[Axis, ...]:
+        """Return two pairs."""
+        return (cls((1.5, 4.0), attention_factor=1.25),)
+
+
 LAYOUTS = ("half", "interleaved")
 CACHED_ANGLES = 1 << 19  # tables up to 4 MiB in fp32 are cached between calls
 
@@ -311,6 +357,12 @@ class Rope(Position):
                 f"Rope(features={self.features}) rotates more than the features of a head, "
                 f"head_dim={head_dim}; give fewer."
             ]
+        pairs = (self.features or head_dim) // 2
+        if isinstance(self.scaling, PairScaling) and len(self.scaling.factors) != pairs:
+            return [
+                f"PairScaling has {len(self.scaling.factors)} factors for {pairs} rotated pairs of "
+                "a head; give one for each."
+            ]
         if self.features is None and head_dim % 2:
             return [f"Rope rotates features in pairs: head_dim={head_dim} is odd; make it even."]
         return []
@@ -371,6 +423,7 @@ class Rope(Position):
             cls(scaling=NTKScaling(4.0)),
             cls(scaling=Llama3Scaling(4.0, length=16)),
             cls(layout="interleaved", scaling=YarnScaling(4.0, length=64, fast=4.0)),
+            cls(features=2, scaling=PairScaling((3.0,), attention_factor=1.25)),
         )
 
 

@@ -70,11 +70,17 @@ class BPE:
         self._name = name
         self._library = build(description, name)
         self.description = description
-        self._special = {"begin": begin, "end": end}
+        self._around = {"begin": begin, "end": end}
         self.vocabulary_size: int = max(self._library.get_vocab().values(), default=-1) + 1
         self.begin, self.end = self._id(begin), self._id(end)
         facts = json.dumps([description, begin, end])
         self.fingerprint: str = hashlib.sha256(facts.encode()).hexdigest()
+
+    @property
+    def special(self) -> dict[str, int]:
+        """The ids of special tokens by name."""
+        added = self._library.get_added_tokens_decoder()
+        return {token.content: id_ for id_, token in added.items() if token.special}
 
     def _id(self, token: str | None) -> int | None:
         if token is None:
@@ -141,7 +147,7 @@ class BPE:
 
     def save(self, folder: Path | str) -> None:
         """Write tokenizer.json and tokenizer_config.json, which transformers reads too."""
-        saved.write(folder, self.description, **self._special)
+        saved.write(folder, self.description, **self._around)
 
 
 def learn(texts: Iterable[str], vocabulary_size: int, console: Console | None) -> str:

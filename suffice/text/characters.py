@@ -59,6 +59,11 @@ class Characters:
             alphabet.update(text)
         return cls("".join(sorted(alphabet)))
 
+    @property
+    def special(self) -> dict[str, int]:
+        """No token is special."""
+        return {}
+
     def encode(self, text: str) -> list[int]:
         """Return the id of each character; DataError if one has none."""
         try:

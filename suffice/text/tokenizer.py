@@ -43,6 +43,11 @@ class Tokenizer(Protocol):
         """The sha256 of all that decides an encoding; files of tokens keep it."""
         ...
 
+    @property
+    def special(self) -> dict[str, int]:
+        """The ids of special tokens by name; a chat template spells them."""
+        ...
+
     def encode(self, text: str) -> list[int]:
         """Return the ids of a text, without `begin` and `end`."""
         ...
@@ -77,6 +82,22 @@ def check_ids(ids: Sequence[int], vocabulary_size: int) -> None:
         raise ConfigError(
             f"id {wrong} is not in the vocabulary; give ids of 0 to {vocabulary_size - 1:,}."
         )
+
+
+def prompt_ids(tokenizer: Tokenizer, prompt: str) -> list[int]:
+    """Return the tokens of a prompt, behind the token that begins a document.
+
+    Raises:
+        ConfigError: if there are none.
+    """
+    ids = tokenizer.encode(prompt)
+    if tokenizer.begin is not None:
+        return [tokenizer.begin, *ids]
+    if not ids and tokenizer.end is not None:
+        return [tokenizer.end]  # a document follows the end of another
+    if not ids:
+        raise ConfigError("the prompt is empty and no token begins a text here; give some text.")
+    return ids
 
 
 DESCRIPTION = "tokenizer.json"  # in the format of the tokenizers library

@@ -55,6 +55,11 @@ class Words:
         self._description = json.dumps(_description(ids, length))
         self.fingerprint: str = hashlib.sha256(self._description.encode()).hexdigest()
 
+    @property
+    def special(self) -> dict[str, int]:
+        """No token is special: a classifier reads no template."""
+        return {}
+
     def encode(self, text: str) -> list[int]:
         """Return the id of each word of a text."""
         return self._vocabulary.encode(words_of(text))

@@ -76,6 +76,8 @@ BASE: dict[str, list[str]] = {
     "probe": ["CHECKPOINT=m", "--data", "text.txt", "--seeds", "1", "--quick", "--quiet"],
     "export": ["CHECKPOINT=m", "--format", "hf", "--out", "new", "--quiet"],
     "run": ["EXPORT=e", "--prompt", "a", "--tokens", "2"],
+    "serve": ["MODEL=m", "--port", "0"],
+    "chat": ["MODEL=m", "--plain", "--tokens", "2"],
     "studio": ["--export", "new"],
     "list": [],
     "show": ["MECHANISM=standard"],
@@ -219,7 +221,7 @@ def test_bad_values_are_refused_in_a_sentence(verb, suffice, place):
 
 
 SEEDS = ("-1", "huge", "negative", "64 bits")
-LEGAL = {(f"{verb} --seed", name) for verb in ("generate", "run") for name in SEEDS} | {
+LEGAL = {(f"{verb} --seed", name) for verb in ("generate", "run", "chat") for name in SEEDS} | {
     ("evaluate --limit", "huge"),  # all that there are
     ("evaluate --limit", "64 bits"),
     *(

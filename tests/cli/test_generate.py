@@ -9,9 +9,7 @@ from types import SimpleNamespace
 import pytest
 
 from suffice import AttentionSpec
-from suffice.cli.generate import _prompt_ids
 from suffice.cli.options import parse_memory
-from suffice.cli.terminal import TextStream
 from suffice.errors import ConfigError
 from suffice.generate import Greedy, Sample, generate
 from suffice.memory import Dynamic, Quantised, Rolling, Static
@@ -20,6 +18,8 @@ from suffice.ops.native import library
 from suffice.patterns import Causal
 from suffice.testing import drawn
 from suffice.text import Characters
+from suffice.text.stream import TextStream
+from suffice.text.tokenizer import prompt_ids
 
 TEXT = "to be or not to be"
 SPEC = AttentionSpec(d_model=8, num_heads=2, pattern=Causal())
@@ -184,13 +184,13 @@ def test_bytes_that_are_no_letter_are_shown_in_the_end():
 def test_what_a_prompt_goes_on_from(suffice, run):
     result = suffice("generate", "run", "--tokens", 3)
     assert result.exit_code == 2
-    assert "--prompt is empty and no token begins a text here" in result.message
+    assert "the prompt is empty and no token begins a text here" in result.message
     marked = SimpleNamespace(begin=None, end=7, encode=list)
-    assert _prompt_ids(marked, "") == [7]
-    assert _prompt_ids(marked, [3]) == [3]
+    assert prompt_ids(marked, "") == [7]
+    assert prompt_ids(marked, [3]) == [3]
     marked.begin = 5
-    assert _prompt_ids(marked, "") == [5]
-    assert _prompt_ids(marked, [3]) == [5, 3]
+    assert prompt_ids(marked, "") == [5]
+    assert prompt_ids(marked, [3]) == [5, 3]
 
 
 def test_the_end_of_a_document_ends_the_text_and_is_not_shown(suffice, run, monkeypatch):
@@ -222,8 +222,8 @@ def test_what_generate_refuses_by_itself(run, tmp_path):
     with pytest.raises(ConfigError, match=r"--top-k with --temperature 0, which does not sample"):
         command(tmp_path / "run", **{**given, "top_k": 5})
     nothing = SimpleNamespace(begin=None, end=None, encode=lambda _: [])
-    with pytest.raises(ConfigError, match="--prompt is empty and no token begins a text here"):
-        _prompt_ids(nothing, "")
+    with pytest.raises(ConfigError, match="the prompt is empty and no token begins a text here"):
+        prompt_ids(nothing, "")
 
 
 def test_the_backend_of_single_tokens_is_printed(suffice, run, request):

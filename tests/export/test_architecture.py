@@ -20,7 +20,15 @@ from suffice.export import config_of, export, stock_model
 from suffice.export.architecture import rope_parameters
 from suffice.models import folder
 from suffice.patterns import Block, Causal, Window
-from suffice.positions import Alibi, LinearScaling, Llama3Scaling, NTKScaling, Rope, YarnScaling
+from suffice.positions import (
+    Alibi,
+    LinearScaling,
+    Llama3Scaling,
+    NTKScaling,
+    PairScaling,
+    Rope,
+    YarnScaling,
+)
 from suffice.positions.rope import Scaling
 
 from .models import NEAR, ROTARY, SPEC, TEXT, TURNING, bert, classifier, language, pictures, saved
@@ -67,6 +75,10 @@ MODELS = {
     "ntk": ("llama", language(scaled(NTKScaling(4.0)), **ROTARY)),
     "llama3": ("llama", language(scaled(Llama3Scaling(4.0, length=16)), **ROTARY)),
     "yarn": ("llama", language(scaled(YarnScaling(4.0, length=16, fast=4.0)), **ROTARY)),
+    "pairs": (
+        "llama",
+        language(scaled(PairScaling((1.5, 2.0, 3.0, 4.0), attention_factor=1.25)), **ROTARY),
+    ),
     "window": ("mistral", language(replace(GROUPED, pattern=NEAR), **ROTARY)),
     "windows of some, wide heads": (
         "smollm3",
@@ -308,7 +320,7 @@ def test_a_scaling_of_ones_own_is_refused():
 
     try:
         with pytest.raises(ConfigError, match="Own"):
-            rope_parameters(Rope(scaling=Own()), 8)
+            rope_parameters(Rope(scaling=Own()), 8, 32)
     finally:
         del Scaling.table["Own"]
 

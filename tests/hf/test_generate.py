@@ -10,6 +10,7 @@ from transformers import AutoModelForCausalLM, DynamicCache, pipeline
 
 from suffice.errors import ConfigError, MaskError, ShapeError, StateError
 from suffice.hf import SufficeCache, SufficeForCausalLM, hf_tokenizer
+from suffice.hf.model import REDUNDANT
 from suffice.memory import Dynamic, Quantised, Rolling, Static
 from suffice.testing import assert_close
 from suffice.text import BPE, Characters
@@ -125,9 +126,32 @@ def test_names_of_transformers_caches():
     assert out.past_key_values.state.layers[0].memory == Quantised(bits=4)
     with pytest.raises(ConfigError, match="unknown cache_implementation 'offloaded'"):
         written(made, ids, cache_implementation="offloaded")
-    options = {"cache_implementation": "quantized", "cache_config": {"backend": "hqq"}}
-    with pytest.raises(ConfigError, match="unknown option of cache_config 'backend'"):
+    options = {"cache_implementation": "quantized", "cache_config": {"bits": 4}}
+    with pytest.raises(ConfigError, match="unknown option of cache_config 'bits'"):
         written(made, ids, **options)
+
+
+def test_the_options_of_other_libraries_caches_choose_our_own():
+    stock = {"backend": "quanto", "nbits": 4, "q_group_size": 8, "residual_length": 6}
+    with pytest.warns(UserWarning, match="cache_config's backend is not used"):
+        out = written(
+            model(), tokens(), cache_implementation="quantized", cache_config=stock,
+            return_dict_in_generate=True,
+        )  # fmt: skip
+    memory = out.past_key_values.state.layers[0].memory
+    assert memory == Quantised(bits=4, group=8, recent=6)
+
+
+@pytest.mark.parametrize("mechanism", ["standard", "efficient", "linear"])
+def test_it_stops_at_a_string(mechanism):
+    words = Characters.of(["abcdefghijklmnopqrstuvwxyz .,;:-!?ABCDEFGHIJKLMNOP"])
+    made = model(mechanism, vocab_size=words.vocabulary_size)
+    tokenizer, ids = hf_tokenizer(words), tokens()[:1]
+    whole = written(made, ids, do_sample=False)[0, ids.shape[1] :]
+    third = words.decode([int(whole[2])])
+    first = next(n for n, i in enumerate(whole.tolist()) if words.decode([i]) == third)
+    got = written(made, ids, do_sample=False, stop_strings=[third], tokenizer=tokenizer)
+    assert torch.equal(got[0, ids.shape[1] :], whole[: first + 1])
 
 
 @torch.no_grad()
@@ -208,6 +232,24 @@ def test_documents_by_their_positions():
         made(ids[:, :1], position_ids=torch.tensor([[3]]), past_key_values=cache)
 
 
+@pytest.mark.parametrize("mechanism", ["standard", "super_attention", "linear"])
+def test_a_row_of_several_documents_may_be_longer_than_the_model_reads(mechanism):
+    made, ids = model(mechanism), tokens(1, 60)
+    places = torch.cat([torch.arange(35), torch.arange(25)])[None]
+    want = torch.cat([made(ids[:, :35]).logits, made(ids[:, 35:]).logits], dim=1)
+    assert_close(made(ids, position_ids=places).logits, want)
+    with pytest.raises(ShapeError):
+        made(ids, position_ids=torch.cat([torch.arange(45), torch.arange(15)])[None])
+
+
+def test_arguments_that_say_the_same_again_change_nothing():
+    made, ids = model(), tokens(1, 9)
+    places = torch.tensor([[0, 1, 2, 3, 0, 1, 2, 3, 4]])
+    want = made(ids, position_ids=places).logits
+    given = dict.fromkeys(REDUNDANT, torch.tensor([0, 4, 9], dtype=torch.int32))
+    assert torch.equal(made(ids, position_ids=places, is_causal=True, **given).logits, want)
+
+
 @torch.no_grad()
 def test_hidden_states_and_attentions_are_returned():
     made, ids = model("optimised"), tokens()
@@ -228,8 +270,12 @@ def test_hidden_states_and_attentions_are_returned():
 
 def test_unsupported_arguments_are_refused():
     made, ids = model(), tokens()
-    with pytest.raises(ConfigError, match="does not accept token_type_ids"):
-        made(ids, token_type_ids=ids)
+    with pytest.raises(ConfigError, match="does not accept head_mask"):
+        made(ids, head_mask=ids)
+    with pytest.raises(ConfigError, match="does not accept is_causal=False"):
+        made(ids, is_causal=False)
+    with pytest.raises(ConfigError, match="cu_seq_lens_q without position_ids"):
+        made(ids, cu_seq_lens_q=torch.tensor([0, 9, 18]))
     with pytest.raises(ConfigError, match="past_key_values is a DynamicCache"):
         made(ids, past_key_values=DynamicCache())
     with pytest.raises(MaskError, match=r"attention_mask is \(2, 1, 9, 9\)"):

@@ -63,11 +63,11 @@ class Rows(torch.utils.data.Dataset):
         return {"input_ids": ids, "labels": ids}
 
 
-def trained(of, folder, data=None, **options):
+def trained(of, folder, data=None, *, evaluated=None, batch=8, compute_metrics=None, **options):
     arguments = TrainingArguments(
         output_dir=str(folder),
         max_steps=options.pop("max_steps", 12),
-        per_device_train_batch_size=8,
+        per_device_train_batch_size=batch,
         learning_rate=3e-3,
         use_cpu=True,
         disable_tqdm=True,
@@ -76,7 +76,13 @@ def trained(of, folder, data=None, **options):
         logging_strategy="no",
         **options,
     )
-    trainer = Trainer(model=of, args=arguments, train_dataset=data or Rows())
+    trainer = Trainer(
+        model=of,
+        args=arguments,
+        train_dataset=data or Rows(),
+        eval_dataset=evaluated,
+        compute_metrics=compute_metrics,
+    )
     return trainer, trainer.train().training_loss
 
 
@@ -90,6 +96,70 @@ def test_trainer(tmp_path):
     trainer.save_model(tmp_path / "kept")
     read = SufficeForCausalLM.from_pretrained(tmp_path / "kept")
     assert torch.equal(read(ids).logits, made(ids).logits)
+
+
+@pytest.mark.filterwarnings(*QUIET)
+def test_trainer_evaluates_and_keeps_the_best(tmp_path):
+    torch.manual_seed(0)
+    made = SufficeForCausalLM(config())
+    trainer, _ = trained(
+        made, tmp_path, evaluated=Rows(), eval_strategy="steps", eval_steps=4, save_steps=4,
+        save_strategy="steps", load_best_model_at_end=True,
+    )  # fmt: skip
+    losses = [row["eval_loss"] for row in trainer.state.log_history if "eval_loss" in row]
+    assert len(losses) == 3
+    assert losses[-1] < losses[0]
+    assert trainer.evaluate()["eval_loss"] == pytest.approx(min(losses), abs=1e-6)
+
+
+class Classes(torch.utils.data.Dataset):
+    """Texts of two classes, told apart by their last token, 1 or 2."""
+
+    def __len__(self):
+        return 16
+
+    def __getitem__(self, number):
+        ids = torch.randint(3, 50, (8,), generator=torch.Generator().manual_seed(number))
+        ids[-1] = 1 + number % 2
+        return {"input_ids": ids, "labels": number % 2}
+
+
+class Pictures(torch.utils.data.Dataset):
+    """Images of two classes, dark and bright."""
+
+    def __len__(self):
+        return 16
+
+    def __getitem__(self, number):
+        noise = torch.randn(3, 8, 8, generator=torch.Generator().manual_seed(number))
+        return {"pixel_values": noise + 2 * (number % 2), "labels": number % 2}
+
+
+def classifier(kind):
+    if kind == "text":
+        return SufficeForSequenceClassification(config("gqa", num_labels=2, pad_token_id=0))
+    sizes = {"image_size": 8, "patch_size": 4, "hidden_size": 16, "num_channels": 3}
+    return SufficeForImageClassification(
+        SufficeViTConfig(**sizes, num_labels=2, num_attention_heads=2)
+    )
+
+
+@pytest.mark.filterwarnings(*QUIET)
+@pytest.mark.parametrize(("kind", "data"), [("text", Classes()), ("image", Pictures())])
+def test_trainer_of_classifiers(kind, data, tmp_path):
+    """Accumulated halves of a batch train as the batch does, and evaluating counts the classes."""
+    kept = []
+    for batch, halves in ((8, 1), (4, 2)):
+        torch.manual_seed(0)
+        made = classifier(kind)
+        trainer, loss = trained(
+            made, tmp_path, data, evaluated=data, max_steps=20, batch=batch,
+            gradient_accumulation_steps=halves,
+            compute_metrics=lambda p: {"right": (p.predictions.argmax(-1) == p.label_ids).mean()},
+        )  # fmt: skip
+        assert trainer.evaluate()["eval_right"] == 1.0
+        kept.append(loss)
+    assert kept[0] == pytest.approx(kept[1], abs=1e-4)
 
 
 @pytest.mark.filterwarnings(*QUIET)

@@ -9,7 +9,14 @@ import pytest
 import torch
 
 from suffice.errors import ConfigError
-from suffice.positions import LinearScaling, Llama3Scaling, NTKScaling, Scaling, YarnScaling
+from suffice.positions import (
+    LinearScaling,
+    Llama3Scaling,
+    NTKScaling,
+    PairScaling,
+    Scaling,
+    YarnScaling,
+)
 from suffice.testing import assert_close
 
 THETAS = (10_000.0, 500_000.0)
@@ -151,3 +158,11 @@ def test_an_attention_factor_that_is_none():
 def test_what_is_no_number():
     with pytest.raises(ConfigError, match="factor='4' is not a finite number"):
         LinearScaling("4")
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"factors": ()}, {"factors": (1.0, 0.0)}, {"attention_factor": 0.0}]
+)
+def test_factors_of_pairs_are_above_zero(wrong):
+    with pytest.raises(ConfigError, match=r"PairScaling\(.*: give a number above 0 for each pair"):
+        PairScaling(**{"factors": (1.0,), **wrong})

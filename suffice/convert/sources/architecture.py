@@ -99,6 +99,7 @@ class TensorMapping:
     shape: tuple[int, ...] | None = None  # of theirs, where it has further dimensions
     plus: str = ""  # a table of theirs whose first row is added to ours; zero on the way back
     plus_rows: int = 0
+    skipped: int = 0  # leading rows of theirs that are never read; zero on the way back
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -107,6 +108,8 @@ class Architecture:
 
     model_type: str  # its name in a config.json
     class_name: str  # the class whose weights are read
+    bare_name: str = ""  # the class without the head, read where the embedding is the head
+    ties: bool = False  # default of tie_word_embeddings
     build: Callable[[ConfigReader], nn.Module]  # makes our model, on "meta", from a configuration
     mappings: Callable[[Any, ConfigReader], list[TensorMapping]]  # of every tensor
     prefix: str = ""  # of all tensors but the head's; absent in a model saved without a head
@@ -163,8 +166,9 @@ def our_state(
             continue
         row_counts = [shapes[name][0] for name in one.ours]
         shape = (sum(row_counts), *shapes[one.ours[0]][1:])
-        check_shape(one.theirs, one.shape or shape[:: -1 if one.transposed else 1])
-        tensor = tensors[one.theirs]
+        stored = (shape[0] + one.skipped, *shape[1:])
+        check_shape(one.theirs, one.shape or stored[:: -1 if one.transposed else 1])
+        tensor = tensors[one.theirs][one.skipped :]
         rows = (tensor.T if one.transposed else tensor).reshape(shape)
         if one.plus:
             check_shape(one.plus, (one.plus_rows, shape[-1]))
@@ -185,6 +189,8 @@ def their_tensors(
                 raise ConfigError(f"{odd[0]} is not zero, and transformers has no place for it.")
             continue
         rows = torch.cat([state[name] for name in one.ours])
+        if one.skipped:
+            rows = torch.cat([rows.new_zeros(one.skipped, *rows.shape[1:]), rows])
         rows = rows.T if one.transposed else rows
         tensors[one.theirs] = rows.reshape(one.shape or rows.shape).contiguous()
         if one.plus:

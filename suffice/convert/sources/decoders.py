@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
@@ -19,7 +20,14 @@ from suffice.encoders import HeadRMS, NoNorm
 from suffice.errors import ConfigError
 from suffice.models import LM, LMConfig
 from suffice.patterns import Causal, Window
-from suffice.positions import LinearScaling, Llama3Scaling, NoPosition, Rope, YarnScaling
+from suffice.positions import (
+    LinearScaling,
+    Llama3Scaling,
+    NoPosition,
+    PairScaling,
+    Rope,
+    YarnScaling,
+)
 from suffice.positions.rope import Scaling
 from suffice.spec import AttentionSpec
 
@@ -76,6 +84,8 @@ def _map_gpt2(lm: LM, _reader: ConfigReader) -> list[TensorMapping]:
 GPT2 = Architecture(
     model_type="gpt2",
     class_name="GPT2LMHeadModel",
+    bare_name="GPT2Model",
+    ties=True,
     build=_build_gpt2,
     mappings=_map_gpt2,
     prefix="transformer.",
@@ -180,13 +190,29 @@ def read_rope(
         rope.number("rope_theta", theta),
         layout=layout,
         features=None if features == head_dim else features,
-        scaling=_read_scaling(rope, nested.get("rope_type", nested.get("type", "default"))),
+        scaling=_read_scaling(rope, _rope_type(nested)),
     )
 
 
+def _rope_type(nested: dict[str, Any]) -> object:
+    return nested.get("rope_type", nested.get("type", "default"))
+
+
+def _length(reader: ConfigReader) -> int:
+    """Return the longest text: with long and short factors that of the short ones."""
+    nested = reader.entries.get("rope_parameters") or reader.entries.get("rope_scaling") or {}
+    length = reader.size("max_position_embeddings")
+    if isinstance(nested, dict) and _rope_type(nested) == "longrope":
+        rope = ConfigReader({**reader.entries, **nested}, reader.where)
+        return min(length, rope.size("original_max_position_embeddings", length))
+    return length
+
+
 def _read_scaling(reader: ConfigReader, kind: object) -> Scaling | None:
-    if kind == "default":
-        return None
+    if kind in ("default", "dynamic"):
+        return None  # dynamic: stretches nothing up to max_position_embeddings
+    if kind == "longrope":
+        return _read_pairs(reader)
     if kind == "linear":
         return LinearScaling(reader.number("factor"))
     length = reader.entries.get("max_position_embeddings")
@@ -210,9 +236,22 @@ def _read_scaling(reader: ConfigReader, kind: object) -> Scaling | None:
             truncate=reader.flag("truncate", default=True),
         )
     raise ConfigError(
-        f"{reader.where}: rotary scaling {kind!r:.40} is not known; default, linear, llama3 and "
-        "yarn are."
+        f"{reader.where}: rotary scaling {kind!r:.40} is not known; default, dynamic, linear, "
+        "llama3, longrope and yarn are."
     )
+
+
+def _read_pairs(reader: ConfigReader) -> Scaling:
+    """Return the short factors, which a model has up to its original length."""
+    factors = reader.entries.get("short_factor")
+    if not isinstance(factors, list) or not all(type(one) in (int, float) for one in factors):
+        raise ConfigError(f"{reader.where}: short_factor={factors!r:.60} are no numbers.")
+    longest = reader.size("max_position_embeddings")
+    original = reader.size("original_max_position_embeddings", longest)
+    factor = reader.number("factor", longest / original)
+    default = math.sqrt(1 + math.log(factor) / math.log(original)) if factor > 1.0 else 1.0
+    amplitude = reader.number("attention_factor", default)
+    return PairScaling(tuple(map(float, factors)), attention_factor=amplitude)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -255,7 +294,7 @@ def _build_llama(reader: ConfigReader, *, variant: _LlamaVariant) -> LM:
     qkv_bias, o_bias, mlp_bias = variant.biases(reader)
     config = LMConfig(
         vocabulary_size=reader.size("vocab_size"),
-        length=reader.size("max_position_embeddings"),
+        length=_length(reader),
         d_model=width,
         depth=reader.depth("num_hidden_layers"),
         mlp_width=reader.size("intermediate_size"),
@@ -324,6 +363,8 @@ def _llama(model_type: str, class_name: str, **differences: Any) -> Architecture
     return Architecture(
         model_type=model_type,
         class_name=class_name,
+        bare_name=class_name.replace("ForCausalLM", "Model"),
+        ties=variant.tied,
         build=partial(_build_llama, variant=variant),
         mappings=partial(_map_llama, variant=variant),
         prefix="model.",

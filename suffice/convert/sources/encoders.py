@@ -1,8 +1,10 @@
-"""Encoders: BERT and ViT classifiers of transformers, and torch's `nn.TransformerEncoder`."""
+"""Encoders: BERT, its relatives and ViT of transformers, and torch's `nn.TransformerEncoder`."""
 
 from __future__ import annotations
 
 import copy
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -30,50 +32,99 @@ def _num_classes(reader: ConfigReader) -> int:
     return len(labels) if isinstance(labels, dict) and labels else reader.size("num_labels", 2)
 
 
-def _build_bert(reader: ConfigReader) -> Classifier:
-    reader.one_of("is_decoder", False)
-    reader.one_of("add_cross_attention", False)
-    reader.one_of("position_embedding_type", "absolute")
-    heads, width = reader.heads("num_attention_heads", "hidden_size")
+@dataclass(frozen=True, kw_only=True)
+class _BertVariant:
+    """Names in BERT's checkpoints, and what differs in a relative's."""
+
+    prefix: str = "bert"
+    head: tuple[str, str] | None = ("bert.pooler.dense", "classifier")  # None: no head
+    head_activation: str = "tanh"
+    types: bool = True  # whether tokens have a type, of which the first is read
+    skips: bool = False  # whether positions begin behind pad_token_id
+    layers: str = "encoder.layer"
+    heads: str = "num_attention_heads"  # entries of config.json
+    width: str = "hidden_size"
+    depth: str = "num_hidden_layers"
+    mlp: str = "intermediate_size"
+    activation: str = "hidden_act"
+    eps: str = "layer_norm_eps"
+    default_eps: float = 1e-12
+    qkv: tuple[str, ...] = ("attention.self.query", "attention.self.key", "attention.self.value")
+    o: str = "attention.output.dense"
+    attention_norm: str = "attention.output.LayerNorm"
+    up: str = "intermediate.dense"
+    down: str = "output.dense"
+    mlp_norm: str = "output.LayerNorm"
+    legal: tuple[tuple[str, object], ...] = (
+        ("is_decoder", False),
+        ("add_cross_attention", False),
+        ("position_embedding_type", "absolute"),
+    )
+
+    def skipped(self, reader: ConfigReader) -> int:
+        """Return the rows of the table of positions that no token has."""
+        if not self.skips:
+            return 0
+        pad = reader.entries.get("pad_token_id", 1)
+        return reader.size("pad_token_id", 1) + 1 if pad != 0 else 1
+
+
+def _build_bert(reader: ConfigReader, *, variant: _BertVariant) -> Classifier:
+    for name, legal in variant.legal:
+        reader.one_of(name, legal)
+    heads, width = reader.heads(variant.heads, variant.width)
+    reader.one_of("embedding_size", width)
+    length = reader.size("max_position_embeddings", 512) - variant.skipped(reader)
+    if length < 1:
+        raise ConfigError(
+            f"{reader.where}: max_position_embeddings={length + variant.skipped(reader)} leaves no "
+            "position behind pad_token_id."
+        )
     config = ClassifierConfig(
         vocabulary_size=reader.size("vocab_size"),
-        length=reader.size("max_position_embeddings"),
-        num_classes=_num_classes(reader),
+        length=length,
+        num_classes=None if variant.head is None else _num_classes(reader),
         d_model=width,
-        depth=reader.depth("num_hidden_layers"),
-        mlp_width=reader.size("intermediate_size"),
-        head_widths=(width,),
-        eps=reader.number("layer_norm_eps", 1e-12),
-        activation=ACTIVATIONS[reader.one_of("hidden_act", "gelu", *ACTIVATIONS)],
+        depth=reader.depth(variant.depth),
+        mlp_width=reader.size(variant.mlp),
+        head_widths=() if variant.head is None else (width,),
+        eps=reader.number(variant.eps, variant.default_eps),
+        activation=ACTIVATIONS[reader.one_of(variant.activation, "gelu", *ACTIVATIONS)],
         embedding_norm=True,
-        pooling="first",
-        head_activation="tanh",
+        pooling="first" if variant.head else reader.one_of("pooling", "mean", "first"),
+        head_activation=variant.head_activation,
     )
     return config.build(AttentionSpec(d_model=width, num_heads=heads))
 
 
-def _map_bert(model: Classifier, reader: ConfigReader) -> list[TensorMapping]:
-    embeddings = "bert.embeddings"
+def _map_bert(
+    model: Classifier, reader: ConfigReader, *, variant: _BertVariant
+) -> list[TensorMapping]:
+    embeddings = f"{variant.prefix}.embeddings"
+    types = f"{embeddings}.token_type_embeddings.weight" if variant.types else ""
     mappings = [
         TensorMapping(theirs=f"{embeddings}.word_embeddings.weight", ours=("tokens.weight",)),
         TensorMapping(
             theirs=f"{embeddings}.position_embeddings.weight",
             ours=("positions.weight",),
-            plus=f"{embeddings}.token_type_embeddings.weight",
-            plus_rows=reader.size("type_vocab_size", 2),
+            skipped=variant.skipped(reader),
+            plus=types,
+            plus_rows=reader.size("type_vocab_size", 2) if types else 0,
         ),
         *norm(f"{embeddings}.LayerNorm", "embedding_norm"),
-        *linear("bert.pooler.dense", "head.0"),
-        *linear("classifier", "head.3"),
     ]
+    if variant.head is not None:
+        dense, out = variant.head
+        mappings += [*linear(dense, "head.0"), *linear(out, "head.3")]
     for number in range(len(model.blocks)):
-        theirs, ours = f"bert.encoder.layer.{number}", f"blocks.{number}"
-        mappings += _map_qkv(f"{theirs}.attention.self", f"{ours}.attention")
-        mappings += linear(f"{theirs}.attention.output.dense", f"{ours}.attention.o_proj")
-        mappings += norm(f"{theirs}.attention.output.LayerNorm", f"{ours}.attention_norm")
-        mappings += linear(f"{theirs}.intermediate.dense", f"{ours}.mlp.up")
-        mappings += linear(f"{theirs}.output.dense", f"{ours}.mlp.down")
-        mappings += norm(f"{theirs}.output.LayerNorm", f"{ours}.mlp_norm")
+        theirs, ours = f"{variant.prefix}.{variant.layers}.{number}", f"blocks.{number}"
+        for name, letter in zip(variant.qkv, "qkv", strict=True):
+            mappings += linear(f"{theirs}.{name}", f"{ours}.attention.{letter}_proj")
+        mappings += linear(f"{theirs}.{variant.o}", f"{ours}.attention.o_proj")
+        mappings += norm(f"{theirs}.{variant.attention_norm}", f"{ours}.attention_norm")
+        mappings += linear(f"{theirs}.{variant.up}", f"{ours}.mlp.up")
+        mappings += linear(f"{theirs}.{variant.down}", f"{ours}.mlp.down")
+        mappings += norm(f"{theirs}.{variant.mlp_norm}", f"{ours}.mlp_norm")
     return mappings
 
 
@@ -82,12 +133,72 @@ def _map_qkv(theirs: str, ours: str, *, bias: bool = True) -> list[TensorMapping
     return [one for a, b in pairs for one in linear(f"{theirs}.{a}", f"{ours}.{b}_proj", bias=bias)]
 
 
-BERT = Architecture(
-    model_type="bert",
-    class_name="BertForSequenceClassification",
-    build=_build_bert,
-    mappings=_map_bert,
-    derived=("embeddings.position_ids",),
+def _bert(
+    model_type: str, name: str, variant: _BertVariant, **others: Any
+) -> tuple[Architecture, Architecture]:
+    """Return the classifier, and the model without a head."""
+    bare = replace(variant, head=None)
+
+    def made(class_name: str, variant: _BertVariant, unread: tuple[str, ...]) -> Architecture:
+        return Architecture(
+            model_type=model_type,
+            class_name=class_name,
+            build=partial(_build_bert, variant=variant),
+            mappings=partial(_map_bert, variant=variant),
+            prefix=f"{variant.prefix}.",
+            derived=("embeddings.position_ids", "embeddings.token_type_ids", *unread),
+            **others,
+        )
+
+    pooler = ("pooler.dense.weight", "pooler.dense.bias")
+    return (
+        made(f"{name}ForSequenceClassification", variant, ()),
+        made(f"{name}Model", bare, pooler),
+    )
+
+
+BERTS = (
+    *_bert("bert", "Bert", _BertVariant()),
+    *_bert(
+        "roberta",
+        "Roberta",
+        _BertVariant(
+            prefix="roberta", head=("classifier.dense", "classifier.out_proj"), skips=True
+        ),
+    ),
+    *_bert(
+        "electra",
+        "Electra",
+        _BertVariant(
+            prefix="electra",
+            head=("classifier.dense", "classifier.out_proj"),
+            head_activation="gelu",
+        ),
+    ),
+    *_bert(
+        "distilbert",
+        "DistilBert",
+        _BertVariant(
+            prefix="distilbert",
+            head=("pre_classifier", "classifier"),
+            head_activation="relu",
+            types=False,
+            layers="transformer.layer",
+            heads="n_heads",
+            width="dim",
+            depth="n_layers",
+            mlp="hidden_dim",
+            activation="activation",
+            eps="",
+            qkv=("attention.q_lin", "attention.k_lin", "attention.v_lin"),
+            o="attention.out_lin",
+            attention_norm="sa_layer_norm",
+            up="ffn.lin1",
+            down="ffn.lin2",
+            mlp_norm="output_layer_norm",
+            legal=(),
+        ),
+    ),
 )
 
 

@@ -15,14 +15,18 @@ from suffice.convert.sources.architecture import (
     their_tensors,
 )
 from suffice.convert.sources.decoders import GPT2, LLAMAS
-from suffice.convert.sources.encoders import BERT, VIT
+from suffice.convert.sources.encoders import BERTS, VIT
 from suffice.convert.sources.weights import load_tensors, read_json
 from suffice.errors import CheckpointError, ConfigError
 
 CONFIG = "config.json"
 HEAD = "lm_head.weight"
-ARCHITECTURES: dict[str, Architecture] = {one.model_type: one for one in (GPT2, *LLAMAS, BERT, VIT)}
-"""Each architecture by the model_type of its config.json."""
+POOLING = "1_Pooling/config.json"  # of sentence-transformers
+POOLINGS = {"pooling_mode_mean_tokens": "mean", "pooling_mode_cls_token": "first"}
+READ: tuple[Architecture, ...] = (GPT2, *LLAMAS, *BERTS, VIT)
+"""Every architecture that is read."""
+ARCHITECTURES: dict[str, Architecture] = {one.model_type: one for one in reversed(READ)}
+"""The first architecture of each model_type: the one of a config.json that names no class."""
 
 
 def read_config(folder: Path) -> dict[str, Any]:
@@ -40,7 +44,7 @@ def read_config(folder: Path) -> dict[str, Any]:
 
 def read(folder: Path, config: dict[str, Any]) -> nn.Module:
     """Return the model of a folder with Standard attention, in evaluation and float32."""
-    architecture, reader = _architecture(config, folder)
+    architecture, reader = _architecture(config | _pooling(folder), folder)
     try:
         with torch.device("meta"):
             model = architecture.build(reader)
@@ -59,6 +63,20 @@ def read(folder: Path, config: dict[str, Any]) -> nn.Module:
             )
     model.load_state_dict(our_state(mappings, tensors, model, folder), assign=True)
     return model.requires_grad_(True).eval()
+
+
+def _pooling(folder: Path) -> dict[str, str]:
+    """Return how a folder of sentence-transformers makes one vector of a text; {} in others."""
+    path = folder / POOLING
+    if not path.is_file():
+        return {}
+    modes = {n for n, value in read_json(path).items() if n in POOLINGS and value is True}
+    if len(modes) != 1:
+        raise CheckpointError(
+            f"{path} asks for {' and '.join(sorted(modes)) or 'no known pooling'}; one of "
+            f"{' or '.join(POOLINGS)} is read."
+        )
+    return {"pooling": POOLINGS[modes.pop()]}
 
 
 def tensors_for(model: nn.Module, config: dict[str, Any]) -> dict[str, Tensor]:
@@ -90,14 +108,21 @@ def _architecture(config: dict[str, Any], where: object) -> tuple[Architecture, 
             f"{where}: the architecture {kind!r:.60} is not read; legal: "
             f"{', '.join(sorted(ARCHITECTURES))}."
         )
-    architecture, classes = ARCHITECTURES[kind], config.get("architectures") or []
+    reader, classes = ConfigReader(config, where), config.get("architectures") or []
     if not isinstance(classes, list) or not all(isinstance(name, str) for name in classes):
         raise CheckpointError(f"{where}: architectures={classes!r:.60} is no list of names.")
-    if classes and architecture.class_name not in classes:
-        raise CheckpointError(
-            f"{where} holds a {classes[0]:.60}; of {kind} only {architecture.class_name} is read."
-        )
-    return architecture, ConfigReader(config, where)
+    if not classes:
+        return ARCHITECTURES[kind], reader
+    legal = {one.class_name: one for one in READ if one.model_type == kind}
+    for one in list(legal.values()):
+        if one.bare_name and reader.flag("tie_word_embeddings", default=one.ties):
+            legal[one.bare_name] = one
+    for name in classes:
+        if name in legal:
+            return legal[name], reader
+    raise CheckpointError(
+        f"{where} holds a {classes[0]:.60}; of {kind} only {' or '.join(legal)} is read."
+    )
 
 
 def _with_prefix(architecture: Architecture, tensors: dict[str, Tensor]) -> dict[str, Tensor]:

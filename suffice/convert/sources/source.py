@@ -13,6 +13,7 @@ import numpy as np
 import torch
 from torch import nn
 
+from suffice import hub
 from suffice.convert.sources import hugging_face
 from suffice.convert.sources.weights import check_finite
 from suffice.errors import CheckpointError, ConfigError, DataError
@@ -47,11 +48,12 @@ class Source:
 
 
 def open_source(path: Path | str, *, tokenizer: Path | str | None = None) -> Source:
-    """Return the model at a path; nothing is downloaded, unpickled or executed.
+    """Return the model at a path; nothing is unpickled or executed.
 
     Args:
         path: a folder of `suffice train` or `suffice convert`, a folder with the config.json and
-            the safetensors of a model of transformers, a .gguf of llama.cpp, or a .bin of llama2.c.
+            the safetensors of a model of transformers, a .gguf of llama.cpp, a .bin of llama2.c, or
+            "hf:ORG/NAME[@REVISION]", which is fetched (see `suffice.hub.local`).
         tokenizer: a saved tokenizer's folder, a tokenizer.json or tokenizer.bin of a Llama model;
             None = the one beside the model.
 
@@ -61,7 +63,8 @@ def open_source(path: Path | str, *, tokenizer: Path | str | None = None) -> Sou
         ConfigError: if the model has something that no model here supports, or another tokenizer.
         DataError: if a tokenizer is absent or damaged.
     """
-    path, facts = Path(path), {}
+    reference, path = path, hub.local(path)
+    facts: dict[str, Any] = hub.origin(reference, path)
     if path.is_file() and path.suffix == ".bin" and path.stem != "pytorch_model":
         model, kind = _read_llama2c(path), "llama2.c"
         words = _llama2c_tokenizer(path) if tokenizer is None else None
@@ -78,7 +81,7 @@ def open_source(path: Path | str, *, tokenizer: Path | str | None = None) -> Sou
         )
     elif folder.is_ours(config := hugging_face.read_config(path)) or "model_type" not in config:
         stored = folder.read(path)
-        model, words, facts = stored.model, stored.tokenizer, stored.facts
+        model, words, facts = stored.model, stored.tokenizer, stored.facts | facts
         kind = "suffice" if isinstance(model, LM) else stored.kind
         check_finite(model.state_dict(), path)
         model.float()
@@ -89,7 +92,7 @@ def open_source(path: Path | str, *, tokenizer: Path | str | None = None) -> Sou
     else:
         model, kind = hugging_face.read(path, config), str(config["model_type"])
         if not isinstance(model, LM):
-            return Source(model=model, kind=kind)
+            return Source(model=model, kind=kind, facts=facts)
         words = _tokenizer_json(path, config) if tokenizer is None else None
     if tokenizer is not None:
         named = Path(tokenizer)

@@ -15,6 +15,14 @@ TEXT = {
 GROUPED = TEXT | {"num_key_value_heads": 2}
 MARKS = {"pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2}
 OLD = {"vocab_size": 37, "n_embd": 32, "n_head": 4, "n_layer": 2, "n_positions": 64}
+DISTILLED = {
+    "vocab_size": 37,
+    "dim": 32,
+    "n_heads": 4,
+    "n_layers": 2,
+    "hidden_dim": 48,
+    "max_position_embeddings": 64,
+}
 PICTURE = {
     "hidden_size": 32,
     "num_hidden_layers": 2,
@@ -44,6 +52,20 @@ def cases():
         "llama-linear": (llama, t.LlamaConfig(**GROUPED, **_turning("linear", factor=4.0))),
         "llama-llama3": (llama, t.LlamaConfig(**GROUPED, **_turning("llama3", **blended))),
         "llama-yarn": (llama, t.LlamaConfig(**GROUPED, **_turning("yarn", **stretched))),
+        "llama-dynamic": (llama, t.LlamaConfig(**GROUPED, **_turning("dynamic", factor=2.0))),
+        "llama-longrope": (
+            llama,
+            t.LlamaConfig(
+                **GROUPED,
+                **_turning(
+                    "longrope",
+                    factor=2.0,
+                    short_factor=[1.0, 1.5, 2.5, 4.0],
+                    long_factor=[2.0, 3.0, 5.0, 8.0],
+                    original_max_position_embeddings=32,
+                ),
+            ),
+        ),
         "mistral": (t.MistralForCausalLM, t.MistralConfig(**GROUPED, sliding_window=5)),
         "qwen2": (t.Qwen2ForCausalLM, t.Qwen2Config(**GROUPED)),
         "qwen2-windows": (
@@ -76,6 +98,20 @@ def cases():
             t.Phi3ForCausalLM,
             t.Phi3Config(**GROUPED, **MARKS, **_turning("default", partial_rotary_factor=0.5)),
         ),
+        "phi3-longrope": (
+            t.Phi3ForCausalLM,
+            t.Phi3Config(
+                **GROUPED,
+                **MARKS,
+                original_max_position_embeddings=32,
+                **_turning(
+                    "longrope",
+                    partial_rotary_factor=0.5,
+                    short_factor=[1.0, 3.0],
+                    long_factor=[2.0, 6.0],
+                ),
+            ),
+        ),
         "gpt2": (gpt2, t.GPT2Config(**OLD, **marked)),
         "gpt2-scaled": (
             gpt2,
@@ -89,6 +125,34 @@ def cases():
             ),
         ),
         "bert": (t.BertForSequenceClassification, t.BertConfig(**TEXT, num_labels=3)),
+        "bert-bare": (t.BertModel, t.BertConfig(**TEXT)),
+        "roberta": (t.RobertaForSequenceClassification, t.RobertaConfig(**TEXT, num_labels=3)),
+        "roberta-relu": (
+            t.RobertaForSequenceClassification,
+            t.RobertaConfig(
+                **TEXT | {"type_vocab_size": 1},
+                pad_token_id=0,
+                hidden_act="relu",
+                layer_norm_eps=1e-2,
+            ),
+        ),
+        "roberta-bare": (t.RobertaModel, t.RobertaConfig(**TEXT)),
+        "electra": (
+            t.ElectraForSequenceClassification,
+            t.ElectraConfig(**TEXT, embedding_size=32, num_labels=3),
+        ),
+        "electra-bare": (t.ElectraModel, t.ElectraConfig(**TEXT, embedding_size=32)),
+        "distilbert": (
+            t.DistilBertForSequenceClassification,
+            t.DistilBertConfig(**DISTILLED, num_labels=3),
+        ),
+        "distilbert-relu": (
+            t.DistilBertForSequenceClassification,
+            t.DistilBertConfig(**DISTILLED, activation="relu", sinusoidal_pos_embds=True),
+        ),
+        "distilbert-bare": (t.DistilBertModel, t.DistilBertConfig(**DISTILLED)),
+        "gpt2-bare": (t.GPT2Model, t.GPT2Config(**OLD, **marked)),
+        "smollm3-bare": (t.SmolLM3Model, t.SmolLM3Config(**GROUPED, **MARKS)),
         "vit": (t.ViTForImageClassification, t.ViTConfig(**PICTURE)),
         "vit-unbiased": (t.ViTForImageClassification, t.ViTConfig(**PICTURE, qkv_bias=False)),
     }

@@ -1,0 +1,148 @@
+"""`suffice serve`: a model behind OpenAI's HTTP interface."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+from rich.console import Console
+from typer import Argument, Option
+
+from suffice.cli.options import Device, check_at_least
+from suffice.cli.terminal import print_text
+from suffice.errors import ConfigError
+
+if TYPE_CHECKING:
+    from suffice.models import LM
+    from suffice.serve.drafts import Drafter
+    from suffice.text import Tokenizer
+
+MIB = 1 << 20
+Served = Annotated[
+    Path, Argument(help="Folder written by `suffice train`, convert, heal or quantise; or a .gguf.")
+]
+Draft = Annotated[
+    Path | None,
+    Option(help="Smaller model of the same tokenizer that proposes tokens to a lone text."),
+]
+LookupFlag = Annotated[
+    bool, Option("--lookup", help="Propose what followed the same tokens before, to a lone text.")
+]
+Template = Annotated[Path | None, Option(help="File of a chat template, if the model has none.")]
+Impl = Annotated[str, Option(help="auto, native (CPU kernels; an error without them) or torch.")]
+
+
+def serve(
+    model: Served,
+    host: Annotated[str, Option(help="Address; all but this machine's own need --api-key.")] = (
+        "127.0.0.1"
+    ),
+    port: Annotated[int, Option(help="Port; 0 = a free one.")] = 8000,
+    name: Annotated[
+        str | None, Option(help="Name in requests; that of the file if absent.")
+    ] = None,
+    api_key: Annotated[
+        str | None, Option(envvar="SUFFICE_API_KEY", help="Key that requests must bring.")
+    ] = None,
+    rows: Annotated[int, Option(help="Texts written at once.")] = 16,
+    queue: Annotated[int, Option(help="Texts that wait; more are refused with 429.")] = 64,
+    cache: Annotated[int, Option(help="MiB of KV caches of the texts being written.")] = 1024,
+    prefixes: Annotated[int, Option(help="MiB of states of earlier prompts, to go on from.")] = 256,
+    draft: Draft = None,
+    lookup: LookupFlag = False,
+    template: Template = None,
+    device: Device = "cpu",
+    impl: Impl = "auto",
+) -> None:
+    """Answer OpenAI's clients over HTTP: completions, chat, log-probabilities of prompts.
+
+    Texts of many clients are written together. A field that is taken is honoured, any other is
+    refused. Ctrl-C finishes what is being written and stops; a second one stops at once.
+    """
+    check_at_least(1, rows=rows, cache=cache)
+    check_at_least(0, queue=queue, prefixes=prefixes, port=port)
+    _check_installed()
+    from suffice.serve.app import LOOPBACK, Hub, build_app
+    from suffice.serve.chat import template_of
+    from suffice.serve.engine import Engine, Limits
+    from suffice.serve.protocol import Served as ServedModel
+    from suffice.serve.server import GRACE_SECONDS, listen, run
+
+    local = host in LOOPBACK
+    if not local and api_key is None:
+        raise ConfigError(
+            f"--host {host} can be reached by other machines; give --api-key, or leave --host out."
+        )
+    lm, tokenizer, facts = load_model(model, device)
+    chat = template_of(model, facts, tokenizer, template)
+    drafter = choose_drafter(draft, tokenizer, lookup=lookup, device=device, impl=impl)
+    hub, console = Hub(), Console(stderr=True)
+    limits = Limits(rows=rows, queue=queue, cache=cache * MIB, prefixes=prefixes * MIB)
+    listener = listen(host, port)
+    engine = Engine(
+        lm,
+        limits,
+        impl=impl,
+        drafter=drafter,
+        log=lambda error: print_text(f"a text failed: {error!r:.500}", console),
+        after=hub.flush,
+    )
+    served = ServedModel(
+        name=name or (model.stem if model.suffix == ".gguf" else model.resolve().name),
+        engine=engine,
+        tokenizer=tokenizer,
+        template=chat,
+        created=int(time.time()),
+    )
+    address = f"[{host}]" if ":" in host else host
+    url = f"http://{address}:{listener.getsockname()[1]}/v1"
+    routes = "completions, chat" if chat else "completions; no chat template"
+    together = "together" if engine.joins else "one after another (this attention keeps sums)"
+    steps = f"steps: {engine.steps}, {rows} texts {together}"
+
+    def ready() -> None:
+        print_text(f"{served.name}: {url} ({routes}; {steps}; Ctrl-C stops it)", console)
+
+    try:
+        run(build_app(served, hub, local=local, key=api_key), listener, ready)
+    finally:
+        engine.close(GRACE_SECONDS)
+    print_text("stopped.", console)
+
+
+def load_model(model: Path, device: str) -> tuple[LM, Tokenizer, dict[str, Any]]:
+    """Return a language model, its tokenizer and the facts beside it."""
+    from suffice.models import folder
+    from suffice.train import resolve_device
+
+    return folder.load(model, resolve_device(device))
+
+
+def choose_drafter(
+    draft: Path | None, tokenizer: Tokenizer, *, lookup: bool, device: str, impl: str
+) -> Drafter | None:
+    """Return what proposes tokens, as --draft and --lookup say."""
+    from suffice.serve.drafts import DraftModel, Lookup
+
+    if draft is None:
+        return Lookup() if lookup else None
+    if lookup:
+        raise ConfigError("--draft and --lookup both propose the next tokens; leave one out.")
+    lm, theirs, _ = load_model(draft, device)
+    if theirs.fingerprint != tokenizer.fingerprint:
+        raise ConfigError(
+            f"--draft {draft} has another tokenizer; give a model that was trained with the same."
+        )
+    return DraftModel(lm, impl)
+
+
+def _check_installed() -> None:
+    try:
+        import starlette  # noqa: F401
+        import uvicorn  # noqa: F401
+    except ImportError as error:
+        raise ConfigError(
+            "suffice serve needs starlette and uvicorn, which are not installed; run "
+            "pip install 'suffice[serve]'."
+        ) from error

@@ -1,0 +1,562 @@
+"""One thread that owns a model and writes many texts at once, token by token.
+
+Prompts are read in pieces between the steps of the texts that are being written. Those texts are
+the rows of one state where the model's attention allows it, and take their steps one after another
+where it does not.
+"""
+
+from __future__ import annotations
+
+import math
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+
+import torch
+from torch import Tensor
+
+from suffice.errors import ConfigError, SufficeError
+from suffice.generate.decoding import CausalModel, choose_backend
+from suffice.generate.generate import eval_mode, max_length
+from suffice.generate.sampling import Sampler
+from suffice.generate.speculative import check_can_reject
+from suffice.memory import Dynamic
+from suffice.models.state import ModelState
+from suffice.serve.drafts import LENGTHS, Drafter, Drafts, Payoff
+from suffice.serve.job import Job, Listener, Score, TooMany
+from suffice.serve.prefixes import Prefixes
+
+CHUNK = 128  # prompt tokens read between two steps
+SPARE = 64  # positions of room in every buffer of a state
+TIMED = 3  # checks of each length before any proposal is made
+GROWTH = 1.25  # of a state's buffers
+IDLE_SHARE = 4  # one row in so many of a lane may be idle, as leaving it out copies the others
+
+
+@dataclass(frozen=True, kw_only=True)
+class Limits:
+    """What an engine may use.
+
+    Args:
+        rows: texts written at once.
+        queue: texts that wait beside them; more are refused.
+        cache: bytes of the states of all texts being written.
+        prefixes: bytes of the states of earlier prompts, kept to be continued.
+
+    Raises:
+        ConfigError: for numbers out of range.
+    """
+
+    rows: int = 16
+    queue: int = 64
+    cache: int = 1 << 30
+    prefixes: int = 1 << 28
+
+    def __post_init__(self) -> None:
+        for name, least in (("rows", 1), ("queue", 0), ("cache", 1), ("prefixes", 0)):
+            if (value := getattr(self, name)) < least:
+                raise ConfigError(f"{name}={value}: give at least {least}.")
+
+
+@dataclass
+class Counters:
+    """What an engine has done so far."""
+
+    texts: int = 0
+    refused: int = 0
+    cancelled: int = 0
+    failed: int = 0
+    prompt_tokens: int = 0
+    cached_tokens: int = 0
+    new_tokens: int = 0
+    drafted_tokens: int = 0
+    accepted_tokens: int = 0
+    steps: int = 0
+    first_token_seconds: float = 0.0
+    first_tokens: int = 0
+
+
+@dataclass(eq=False)
+class Ticket:
+    """A text inside the engine."""
+
+    job: Job
+    listener: Listener
+    arrived: float
+    sampler: Sampler | None = None
+    state: ModelState | None = None
+    read: int = 0  # tokens of the prompt
+    cached: int = 0  # of them, found in an earlier state
+    written: int = 0
+    last: int = 0
+    counts: Tensor | None = None  # [V], of the new tokens
+    bias: Tensor | None = None  # [V]
+    drafts: Drafts | None = None
+    done: bool = False
+    cancelled: bool = False
+
+    def cancel(self) -> None:
+        """Stop writing; nobody listens any more. May be called from any thread."""
+        self.cancelled = True
+
+    @property
+    def over(self) -> bool:
+        """Whether no further token is wanted."""
+        return self.done or self.cancelled
+
+    @property
+    def left(self) -> int:
+        """New tokens that may still be written."""
+        return self.job.max_tokens - self.written
+
+    @property
+    def length(self) -> int:
+        """Tokens of prompt and text."""
+        return len(self.job.prompt) + self.written
+
+    def finish(self, reason: str) -> None:
+        """End the text."""
+        self.done = True
+        self.listener.finish(reason)
+
+    def take(self, logits: Tensor) -> int:
+        """Choose the next token, given logits [1, V], pass it on and return it."""
+        job, logits = self.job, logits.float()
+        changed = logits if self.bias is None else logits + self.bias
+        if self.counts is not None:
+            present = (self.counts > 0).float()
+            changed = changed - job.frequency_penalty * self.counts - job.presence_penalty * present
+        token = int(self.sampler(changed))
+        if self.counts is not None:
+            self.counts[token] += 1
+        self.last = token
+        self.written += 1
+        if self.drafts is not None:
+            self.drafts.add(token)
+        if token in job.stop:
+            self.finish("stop")
+            return token
+        score = Score(token)
+        if job.logprobs is not None:
+            (score,) = scores(logits, [token], job.logprobs)
+        if not self.listener.token(score):
+            self.finish("stop")
+        elif not self.left:
+            self.finish("length")
+        return token
+
+
+def scores(logits: Tensor, tokens: Sequence[int], alternatives: int) -> list[Score]:
+    """Return the log-probability of each token, given logits [N, V], and the likeliest others."""
+    log_probs = logits.log_softmax(dim=-1)
+    taken = log_probs.gather(1, torch.tensor(tokens, device=logits.device)[:, None])[:, 0].tolist()
+    likeliest: list[tuple[tuple[int, float], ...]] = [()] * len(tokens)
+    if alternatives:
+        values, ids = log_probs.topk(min(alternatives, log_probs.shape[1]), dim=-1)
+        pairs = zip(ids.tolist(), values.tolist(), strict=True)
+        likeliest = [tuple(zip(*pair, strict=True)) for pair in pairs]
+    return [Score(*each) for each in zip(tokens, taken, likeliest, strict=True)]
+
+
+@dataclass(eq=False)
+class Lane:
+    """Texts that take their steps together: the rows of one state; None = an idle row."""
+
+    state: ModelState
+    tickets: list[Ticket | None]
+
+    @property
+    def live(self) -> list[Ticket]:
+        """The texts that are being written."""
+        return [ticket for ticket in self.tickets if ticket is not None]
+
+
+class Engine:
+    """Writes texts with a language model, many at once.
+
+    Each text is what `suffice.generate` writes for its prompt alone with the same sampling, within
+    rounding: which texts are written beside it does not matter. Texts wait in a queue until there
+    is room for all their positions.
+
+    Args:
+        lm: the model.
+        limits: of memory and of texts.
+        impl: as of `suffice.generate.generate`.
+        drafter: proposes tokens to a text that is written alone; it changes no text.
+        log: receives errors that are no SufficeError.
+        after: called in the engine's thread after each round, when listeners have been told.
+
+    Raises:
+        ConfigError: if single tokens cannot be decoded as `impl` says.
+    """
+
+    def __init__(
+        self,
+        lm: CausalModel,
+        limits: Limits | None = None,
+        *,
+        impl: str = "auto",
+        drafter: Drafter | None = None,
+        log: Callable[[BaseException], None] = lambda _: None,
+        after: Callable[[], None] = lambda: None,
+    ) -> None:
+        self.lm, self.limits, self.log, self.after = lm, limits or Limits(), log, after
+        self.memory = Dynamic()
+        self.model, self.steps = choose_backend(lm, self.memory, impl)
+        self.vocabulary_size = lm.config.vocabulary_size
+        self.room = max_length(lm)
+        self.counters = Counters()
+        self.prefixes = Prefixes(self.limits.prefixes, CHUNK)
+        self.drafter, self.payoff = drafter, Payoff(math.inf, {})
+        if drafter is not None:
+            check_can_reject(lm.specs)
+        with torch.inference_mode(), eval_mode(lm):
+            self._probe()
+            if drafter is not None:
+                self.payoff = self._timed()
+        self._wake = threading.Condition()
+        self._waiting: deque[Ticket] = deque()
+        self._reading: list[Ticket] = []
+        self._lanes: list[Lane] = []
+        self._open: list[Ticket] = []  # texts that were not over when it was last looked
+        self._turn = 0
+        self._closing = self._stopped = False
+        self._thread = threading.Thread(target=self._run, name="suffice-engine", daemon=True)
+        self._thread.start()
+
+    def _probe(self) -> None:
+        """Find the bytes that a text takes, and whether texts share their steps."""
+        state = self.lm.state(self.memory)
+        self.lm.features(torch.zeros(1, 1, dtype=torch.long, device=self.lm.device), state=state)
+        stores = [store for layer in state.layers for store in layer.stores()]
+        self.bytes_per_token = sum(x.nbytes for store in stores for x in store.latest(1))
+        self.bytes_per_text = state.nbytes - sum(store.nbytes for store in stores)
+        self.joins = state.can_join
+
+    def _timed(self) -> Payoff:
+        """Time steps, and checks of proposals, of one text."""
+        line = torch.zeros(1, LENGTHS[-1] + 1, dtype=torch.long, device=self.lm.device)
+        lengths = [n for n in LENGTHS if self.room is None or n < self.room]
+        step, checks = math.inf, dict.fromkeys(lengths, math.inf)
+        for _ in range(TIMED):
+            for length in lengths:
+                state = self.lm.state(self.memory)
+                began = time.perf_counter()
+                self.lm.logits(self.lm.features(line[:, : length + 1], state=state))
+                checks[length] = min(checks[length], time.perf_counter() - began)
+                state.drop_last(length)
+                began = time.perf_counter()
+                self.model.step(line[:, 0], state)
+                step = min(step, time.perf_counter() - began)
+        return Payoff(step, checks)
+
+    def nbytes_of(self, tokens: int) -> int:
+        """Return the bytes that the state of a text may take, room to grow included."""
+        return int((tokens * GROWTH + SPARE) * self.bytes_per_token) + self.bytes_per_text
+
+    def check(self, job: Job) -> None:
+        """Raise ConfigError for a job that can never be done."""
+        needed = job.positions
+        if self.room is not None and needed > self.room:
+            raise ConfigError(
+                f"a prompt of {len(job.prompt)} tokens and {job.max_tokens} new ones need {needed} "
+                f"positions of a model that has {self.room}; shorten the prompt or ask for fewer."
+            )
+        if (nbytes := self.nbytes_of(needed)) > self.limits.cache:
+            raise ConfigError(
+                f"{needed} tokens take {nbytes:,} bytes of state, and the engine has "
+                f"{self.limits.cache:,}; shorten the prompt or ask for fewer tokens."
+            )
+        ids = (*job.prompt, *job.bias)
+        low, high = min(ids), max(ids)
+        if low < 0 or high >= self.vocabulary_size:
+            raise ConfigError(
+                f"id {low if low < 0 else high} is not in the vocabulary; give ids of 0 to "
+                f"{self.vocabulary_size - 1}."
+            )
+
+    def submit(self, job: Job, listener: Listener) -> Ticket:
+        """Accept a text; see `submit_all`."""
+        (ticket,) = self.submit_all([(job, listener)])
+        return ticket
+
+    def submit_all(self, jobs: Sequence[tuple[Job, Listener]]) -> list[Ticket]:
+        """Accept all of these texts or none; listeners are called from the engine's thread.
+
+        Raises:
+            ConfigError: for a text that can never be written.
+            TooMany: if the queue is too full for them, or the engine is closing.
+        """
+        for job, _ in jobs:
+            self.check(job)
+        most = self.limits.rows + self.limits.queue
+        if len(jobs) > most:
+            raise ConfigError(f"{len(jobs)} texts at once; ask for at most {most}.")
+        now = time.perf_counter()
+        tickets = [Ticket(job, listener, now) for job, listener in jobs]
+        with self._wake:
+            self._open = [ticket for ticket in self._open if not ticket.over]
+            if self._closing or len(self._open) + len(jobs) > most:
+                self.counters.refused += len(jobs)
+                raise TooMany(
+                    "the server is stopping."
+                    if self._closing
+                    else f"{len(self._open)} texts are written or wait; try again later."
+                )
+            self._open += tickets
+            self.counters.texts += len(jobs)
+            self._waiting.extend(tickets)
+            self._wake.notify()
+        return tickets
+
+    def figures(self) -> dict[str, float]:
+        """Return what was done so far, and what is being done: the figures of /metrics."""
+        with self._wake:
+            waiting = sum(not ticket.over for ticket in self._waiting)
+            accepted = sum(not ticket.over for ticket in self._open)
+        return {
+            **asdict(self.counters),
+            "waiting": waiting,
+            "running": accepted - waiting,
+            "prefix_bytes": self.prefixes.nbytes,
+        }
+
+    def close(self, seconds: float = 30.0) -> None:
+        """Refuse new texts, finish those accepted for so many seconds, and end the thread."""
+        with self._wake:
+            self._closing = True
+            self._wake.notify()
+        self._thread.join(seconds)
+        self._stopped = True
+        self._thread.join()
+
+    # The engine's thread.
+
+    def _run(self) -> None:
+        with torch.inference_mode(), eval_mode(self.lm):
+            while self._wait_for_work():
+                self._admit()
+                self._read_prompts()
+                self._step_all()
+                self.after()
+            for ticket in (*self._active(), *self._waiting):
+                self._fail(ticket, "the server is stopping")
+            self.after()
+
+    def _wait_for_work(self) -> bool:
+        with self._wake:
+            while not (self._waiting or self._reading or self._lanes or self._stopped):
+                if self._closing:
+                    return False
+                self._wake.wait()
+        return not self._stopped
+
+    def _active(self) -> list[Ticket]:
+        return [*self._reading, *(ticket for lane in self._lanes for ticket in lane.live)]
+
+    def _ended(self, ticket: Ticket) -> None:
+        """Count a text that is over."""
+        ticket.state = ticket.drafts = None
+        self.counters.cancelled += ticket.cancelled and not ticket.done
+
+    def _fail(self, ticket: Ticket, reason: str) -> None:
+        if not ticket.over:
+            ticket.done = True
+            self.counters.failed += 1
+            ticket.listener.fail(reason)
+
+    def _catch(self, tickets: Sequence[Ticket], error: BaseException) -> None:
+        """End texts with an error, which must not end the others."""
+        if not isinstance(error, SufficeError):
+            self.log(error)
+        for ticket in tickets:
+            self._fail(ticket, str(error) or type(error).__name__)
+
+    def _admit(self) -> None:
+        """Begin the texts that fit, in the order they came."""
+        active = self._active()
+        while self._waiting:
+            ticket = self._waiting[0]
+            if not ticket.over and not self._fits([*active, ticket]):
+                return
+            with self._wake:
+                self._waiting.popleft()
+            if ticket.over:
+                self._ended(ticket)
+                continue
+            try:
+                self._begin(ticket)
+            except BaseException as error:  # noqa: BLE001 - one text must not end the others
+                self._catch([ticket], error)
+                self._ended(ticket)
+                continue
+            active.append(ticket)
+            self._reading.append(ticket)
+
+    def _fits(self, tickets: list[Ticket]) -> bool:
+        """Return whether texts fit beside each other: rows are as long as the longest."""
+        if len(tickets) == 1:
+            return True
+        needs = [self.nbytes_of(ticket.job.positions) for ticket in tickets]
+        total = max(needs) * len(needs) if self.joins else sum(needs)
+        return len(tickets) <= self.limits.rows and total <= self.limits.cache
+
+    def _begin(self, ticket: Ticket) -> None:
+        job, device = ticket.job, self.lm.device
+        prompt = torch.tensor([job.prompt], device=device)
+        ticket.sampler = Sampler(job.sampling, prompt, None, self.vocabulary_size, first=job.row)
+        if job.presence_penalty or job.frequency_penalty:
+            ticket.counts = torch.zeros(self.vocabulary_size, device=device)
+        if job.bias:
+            ticket.bias = torch.zeros(self.vocabulary_size, device=device)
+            ticket.bias[list(job.bias)] = torch.tensor(list(job.bias.values()), device=device)
+        state = None if job.echo else self.prefixes.find(job.prompt)
+        if state is None:
+            ticket.state = self.lm.state(self.memory)
+        else:
+            ticket.state, ticket.read = state.fork(), state.length
+            ticket.cached = state.length
+            self.counters.cached_tokens += state.length
+        if self.drafter is not None:
+            ticket.drafts = self.drafter.begin(job.prompt)
+
+    def _read_prompts(self) -> None:
+        """Read pieces of prompts, about as many tokens as one whole piece has."""
+        tokens = 0
+        while self._reading and tokens < CHUNK:
+            ticket = self._next_to_read()
+            finished = ticket.over
+            try:
+                if not finished:
+                    tokens += min(CHUNK, len(ticket.job.prompt) - ticket.read)
+                    finished = self._read_piece(ticket)
+            except BaseException as error:  # noqa: BLE001 - one text must not end the others
+                self._catch([ticket], error)
+                finished = True
+            if finished:
+                self._reading.remove(ticket)
+                if ticket.over:
+                    self._ended(ticket)
+                else:
+                    self._enter(ticket)
+
+    def _next_to_read(self) -> Ticket:
+        """Return the prompt that is nearest to its end, every other time the oldest."""
+        self._turn += 1
+        if self._turn % 2:
+            return self._reading[0]
+        return min(self._reading, key=lambda ticket: len(ticket.job.prompt) - ticket.read)
+
+    def _read_piece(self, ticket: Ticket) -> bool:
+        """Read a piece of a prompt; return whether it was the last."""
+        job, prompt = ticket.job, ticket.job.prompt
+        start, end = ticket.read, min(ticket.read + CHUNK, len(prompt))
+        tokens = torch.tensor([prompt[start:end]], device=self.lm.device)
+        features = self.lm.features(tokens, state=ticket.state)
+        ticket.read = end
+        self.counters.prompt_tokens += end - start
+        if job.echo and job.logprobs is not None:
+            targets = prompt[start + 1 : end + 1]
+            logits = self.lm.logits(features[:, : len(targets)])[0].float()
+            ticket.listener.prompt(scores(logits, targets, job.logprobs))
+        if end < len(prompt):
+            if (len(prompt) - 1) // CHUNK * CHUNK == end:
+                self.prefixes.keep(prompt[:end], ticket.state)
+            return False
+        if job.max_tokens:
+            ticket.take(self.lm.logits(features[:, -1]))
+            self.counters.new_tokens += 1
+            self.counters.first_tokens += 1
+            self.counters.first_token_seconds += time.perf_counter() - ticket.arrived
+        else:
+            ticket.finish("length")
+        return True
+
+    def _enter(self, ticket: Ticket) -> None:
+        """Put a text whose prompt is read into a lane."""
+        if not self.joins or not self._lanes:
+            self._lanes.append(Lane(ticket.state, [ticket]))
+            return
+        (lane,) = self._lanes
+        idle = [row for row, each in enumerate(lane.tickets) if each is None]
+        state, ticket.state = ticket.state, None
+        if idle and state.length <= lane.state.length:
+            lane.state.put(idle[0], state)
+            lane.tickets[idle[0]] = ticket
+        else:
+            self._rebuild(lane, [(state, ticket)])
+
+    def _rebuild(self, lane: Lane, more: Sequence[tuple[ModelState, Ticket]] = ()) -> None:
+        """Copy the texts of a lane into a new state, without idle rows, and others beside them."""
+        rows = [(lane.state, row) for row, each in enumerate(lane.tickets) if each is not None]
+        lane.tickets = [*lane.live, *(ticket for _, ticket in more)]
+        lane.state = ModelState.join([*rows, *((state, 0) for state, _ in more)])
+
+    def _step_all(self) -> None:
+        """Write the next token of every text."""
+        for lane in list(self._lanes):
+            self._sweep(lane)
+            if not lane.live:
+                self._lanes.remove(lane)
+                continue
+            try:
+                self._step(lane)
+            except BaseException as error:  # noqa: BLE001 - the other lanes go on
+                self._catch(lane.live, error)
+            self.counters.steps += 1
+
+    def _sweep(self, lane: Lane) -> None:
+        """Leave out texts that are over, and what is kept of them once it is much."""
+        for row, ticket in enumerate(lane.tickets):
+            if ticket is not None and ticket.over:
+                lane.tickets[row] = None
+                self._ended(ticket)
+        live = lane.live
+        idle = len(lane.tickets) - len(live)
+        if not live or not self.joins:
+            return
+        needed = max(ticket.length for ticket in live)
+        if idle * IDLE_SHARE >= len(lane.tickets) or lane.state.length > needed * GROWTH + SPARE:
+            self._rebuild(lane)
+
+    def _step(self, lane: Lane) -> None:
+        if len(lane.tickets) == 1 and not self._reading and self._step_drafted(lane):
+            return
+        began = time.perf_counter()
+        last = [0 if ticket is None else ticket.last for ticket in lane.tickets]
+        logits = self.model.step(torch.tensor(last, device=self.lm.device), lane.state)
+        for row, ticket in enumerate(lane.tickets):
+            if ticket is not None:
+                try:
+                    ticket.take(logits[row : row + 1])
+                except BaseException as error:  # noqa: BLE001 - the other texts go on
+                    self._catch([ticket], error)
+        self.counters.new_tokens += len(lane.live)
+        if len(last) == 1:
+            self.payoff.stepped(time.perf_counter() - began)
+
+    def _step_drafted(self, lane: Lane) -> bool:
+        """Check a proposal for the only text, if there is one, and write what is right."""
+        (ticket,) = lane.tickets
+        if ticket.drafts is None:
+            return False
+        began = time.perf_counter()
+        proposal = ticket.drafts.propose(ticket.left - 1, self.payoff)
+        if not proposal:
+            return False
+        line = torch.tensor([[ticket.last, *proposal]], device=self.lm.device)
+        logits = self.lm.logits(self.lm.features(line, state=lane.state))[0]
+        written = 0
+        for token, row in zip([*proposal, None], logits, strict=True):
+            written += 1
+            if ticket.take(row[None]) != token or ticket.over:
+                break
+        lane.state.drop_last(line.shape[1] - written)
+        self.counters.new_tokens += written
+        self.counters.drafted_tokens += len(proposal)
+        self.counters.accepted_tokens += written - 1
+        self.payoff.checked(len(proposal), time.perf_counter() - began)
+        ticket.drafts.checked(written - 1, self.payoff)
+        return True

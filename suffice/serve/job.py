@@ -1,0 +1,91 @@
+"""What the engine is asked for, and what it tells."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple, Protocol
+
+from suffice.errors import ConfigError, SufficeError
+from suffice.generate.sampling import Greedy, Sampling
+
+
+@dataclass(frozen=True, kw_only=True)
+class Job:
+    """A text to be written.
+
+    Args:
+        prompt: ids, at least one.
+        max_tokens: new tokens, >= 0.
+        sampling: how a token is chosen.
+        row: which random numbers are used, as those of this row of `suffice.generate`.
+        presence_penalty: taken from the logits of tokens that were written already.
+        frequency_penalty: the same, times how often they were written.
+        bias: added to the logits of some ids.
+        stop: ids that end the text and are no part of it.
+        logprobs: how many of the likeliest tokens are told beside each one; None = no scores.
+        echo: whether the tokens of the prompt get scores, too.
+
+    Raises:
+        ConfigError: for an empty prompt.
+    """
+
+    prompt: tuple[int, ...]
+    max_tokens: int
+    sampling: Sampling = Greedy()
+    row: int = 0
+    presence_penalty: float = 0.0
+    frequency_penalty: float = 0.0
+    bias: Mapping[int, float] = field(default_factory=dict)
+    stop: tuple[int, ...] = ()
+    logprobs: int | None = None
+    echo: bool = False
+
+    def __post_init__(self) -> None:
+        if not self.prompt:
+            raise ConfigError("the prompt has no token; give at least one to continue.")
+
+    @property
+    def positions(self) -> int:
+        """Tokens that the model reads: the last new one is not."""
+        return len(self.prompt) + max(self.max_tokens - 1, 0)
+
+
+class Score(NamedTuple):
+    """A token with its log-probability and the likeliest ones in its place.
+
+    Log-probabilities are those of the model, before temperature, penalties and filters.
+
+    Args:
+        token: its id.
+        logprob: None where scores were not asked for.
+        top: ids and log-probabilities, the likeliest first.
+    """
+
+    token: int
+    logprob: float | None = None
+    top: tuple[tuple[int, float], ...] = ()
+
+
+class Listener(Protocol):
+    """Receives the tokens of a text, in the engine's thread; must not take long."""
+
+    def prompt(self, scores: Sequence[Score]) -> None:
+        """Receive the scores of the prompt's next tokens; its first one has none."""
+        ...
+
+    def token(self, score: Score) -> bool:
+        """Receive a new token; return whether the text goes on."""
+        ...
+
+    def finish(self, reason: str) -> None:
+        """Learn that the text is complete: "stop" or "length"."""
+        ...
+
+    def fail(self, reason: str) -> None:
+        """Learn that the text will not be completed."""
+        ...
+
+
+class TooMany(SufficeError):
+    """The queue is full, or the engine is closing."""

@@ -1,0 +1,453 @@
+"""OpenAI's completions and chat completions: requests read, answers written.
+
+A field that is taken is honoured; any other is refused by name, unless it has the value that asks
+for nothing.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from suffice.errors import SufficeError, did_you_mean
+from suffice.generate.sampling import Greedy, Sample, Sampling
+from suffice.records import is_number, is_whole
+from suffice.serve.chat import ChatTemplate
+from suffice.serve.engine import Engine
+from suffice.serve.job import Job
+from suffice.serve.writing import Entry, Piece, Spelling
+from suffice.text import Tokenizer
+from suffice.text.tokenizer import check_ids, prompt_ids
+
+NEW_TOKENS = 16  # of a completion that does not say
+ANSWER_TOKENS = 1024  # of an answer that does not say
+MOST_CHOICES, MOST_PROMPTS, MOST_STOPS, LONGEST_STOP = 128, 256, 16, 256
+MOST_LOGPROBS = 20
+MOST_MESSAGES = 4096
+OPTIONS = (
+    *("model", "stream", "stream_options", "max_tokens", "n", "stop", "seed", "temperature"),
+    *("top_p", "top_k", "min_p", "repetition_penalty", "presence_penalty", "frequency_penalty"),
+    *("logit_bias", "logprobs"),
+)
+COMPLETION = (*OPTIONS, "prompt", "echo")
+CHAT = (*OPTIONS, "messages", "max_completion_tokens", "top_logprobs")
+NOTHING: dict[str, tuple[Any, ...]] = {
+    "best_of": (1,),
+    "suffix": ("",),
+    "tools": ([],),
+    "functions": ([],),
+    "response_format": ({"type": "text"},),
+    "store": (False,),
+    "metadata": ({},),
+    "service_tier": ("auto", "default"),
+}
+"""Values that ask for nothing, of fields that are refused otherwise."""
+
+
+class RequestError(SufficeError):
+    """A request that is refused, as OpenAI's clients read it."""
+
+    def __init__(
+        self, message: str, *, field: str | None = None, status: int = 400, code: str | None = None
+    ) -> None:
+        super().__init__(message)
+        self.field, self.status, self.code = field, status, code
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the body of the answer."""
+        kind = "server_error" if self.status >= 500 else "invalid_request_error"
+        names = {401: "authentication_error", 429: "rate_limit_error"}
+        content = {"message": str(self), "type": names.get(self.status, kind)}
+        return {"error": {**content, "param": self.field, "code": self.code}}
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Served:
+    """The model that a server offers.
+
+    Args:
+        name: by which requests name it.
+        engine: that writes its texts.
+        tokenizer: of the model.
+        template: of conversations; None where the model has none.
+        created: seconds since 1970.
+    """
+
+    name: str
+    engine: Engine
+    tokenizer: Tokenizer
+    template: ChatTemplate | None = None
+    created: int = 0
+    spelling: Spelling = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "spelling", Spelling(self.tokenizer))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Request:
+    """A request that was read.
+
+    Args:
+        jobs: a text each, those of a prompt one after another.
+        texts: of the prompts, one for each job.
+        stop: texts that end an answer.
+        stream: whether pieces are sent as they come.
+        usage: whether a stream ends with the numbers of tokens.
+        chat: whether it is a conversation.
+        choices: of each prompt.
+    """
+
+    jobs: tuple[Job, ...]
+    texts: tuple[str, ...]
+    stop: tuple[str, ...]
+    stream: bool
+    usage: bool
+    chat: bool
+    choices: int
+
+
+def read_completion(body: Any, served: Served) -> Request:
+    """Return the request for completions that a body spells.
+
+    Raises:
+        RequestError: naming the field.
+        ConfigError: for values outside their range.
+    """
+    fields = _fields(body, COMPLETION, served)
+    prompts = _prompts(fields.get("prompt"), served.tokenizer)
+    logprobs = _whole(fields, "logprobs", None, 0, MOST_LOGPROBS)
+    most = _whole(fields, "max_tokens", NEW_TOKENS, 0)
+    options = {
+        "max_tokens": most,
+        "logprobs": logprobs,
+        "echo": _flag(fields, "echo"),
+        "stop": () if served.tokenizer.end is None else (served.tokenizer.end,),
+    }
+    return _request(fields, prompts, options, chat=False)
+
+
+def read_chat(body: Any, served: Served) -> Request:
+    """Return the request for an answer in a conversation that a body spells; raises as above."""
+    fields = _fields(body, CHAT, served)
+    template = served.template
+    if template is None:
+        raise RequestError(
+            f"{served.name} has no chat template, so it was taught no conversations; ask "
+            "/v1/completions, or start the server with --template FILE.",
+            field="messages",
+        )
+    ids = template.encode(read_messages(fields.get("messages")))
+    if not ids:
+        raise RequestError("the messages are empty; write something.", field="messages")
+    if _flag(fields, "logprobs"):
+        logprobs = _whole(fields, "top_logprobs", 0, 0, MOST_LOGPROBS)
+    elif fields.get("top_logprobs"):
+        raise RequestError("top_logprobs needs logprobs: true.", field="top_logprobs")
+    else:
+        logprobs = None
+    name = "max_completion_tokens" if "max_completion_tokens" in fields else "max_tokens"
+    room = served.engine.room
+    default = ANSWER_TOKENS if room is None else min(ANSWER_TOKENS, max(room - len(ids) + 1, 1))
+    options = {
+        "max_tokens": _whole(fields, name, default, 1),
+        "logprobs": logprobs,
+        "stop": template.stop,
+    }
+    return _request(fields, [(ids, "")], options, chat=True)
+
+
+def read_messages(value: Any) -> list[dict[str, str]]:
+    """Return messages with role and content; a content in parts becomes one text."""
+    if not isinstance(value, list) or not 0 < len(value) <= MOST_MESSAGES:
+        raise RequestError(
+            f"messages is a list of 1 to {MOST_MESSAGES} objects with role and content.",
+            field="messages",
+        )
+    return [_message(each, f"messages.{number}") for number, each in enumerate(value)]
+
+
+def _message(message: Any, where: str) -> dict[str, str]:
+    known = ("role", "content")
+    if not isinstance(message, dict) or not isinstance(message.get("role"), str):
+        raise RequestError(f"{where} is no object with role and content.", field=where)
+    if more := [n for n, value in message.items() if n not in known and value is not None]:
+        raise RequestError(
+            f"{where} has {more[0]!r:.60}; role and content are read.", field=f"{where}.{more[0]}"
+        )
+    content = message.get("content")
+    if isinstance(content, list):
+        parts = [part.get("text") for part in content if _is_text(part)]
+        if len(parts) < len(content):
+            raise RequestError(f"{where} holds more than text.", field=f"{where}.content")
+        content = "".join(parts)
+    if not isinstance(content, str):
+        raise RequestError(f"{where} has no text as content.", field=f"{where}.content")
+    return {"role": message["role"], "content": content}
+
+
+def _is_text(part: Any) -> bool:
+    return isinstance(part, dict) and part.get("type") == "text" and isinstance(part["text"], str)
+
+
+def _fields(body: Any, known: Sequence[str], served: Served) -> dict[str, Any]:
+    """Return the fields that are not null; RequestError for one that is not honoured."""
+    if not isinstance(body, dict):
+        raise RequestError("a request is a JSON object.")
+    fields = {name: value for name, value in body.items() if value is not None}
+    for name, value in fields.items():
+        if name not in known and value not in NOTHING.get(name, ()):
+            hint = "." if name in NOTHING else did_you_mean(name, known)
+            raise RequestError(
+                f"{name!r:.60} is refused, as it would not be honoured; leave it out{hint}",
+                field=name[:60],
+            )
+    model = fields.get("model", served.name)
+    if model != served.name:
+        raise RequestError(
+            f"there is no model {model!r:.60}; {served.name!r} is served.",
+            field="model",
+            status=404,
+            code="model_not_found",
+        )
+    return fields
+
+
+def _request(
+    fields: dict[str, Any],
+    prompts: Sequence[tuple[Sequence[int], str]],
+    options: dict[str, Any],
+    *,
+    chat: bool,
+) -> Request:
+    choices = _whole(fields, "n", 1, 1, MOST_CHOICES)
+    stream = _flag(fields, "stream")
+    options |= {
+        "sampling": _sampling(fields),
+        "presence_penalty": _number(fields, "presence_penalty", 0.0, -100.0, 100.0),
+        "frequency_penalty": _number(fields, "frequency_penalty", 0.0, -100.0, 100.0),
+        "bias": _bias(fields),
+    }
+    jobs, texts = [], []
+    for ids, text in prompts:
+        for _ in range(choices):
+            jobs.append(Job(prompt=tuple(ids), row=len(jobs), **options))
+            texts.append(text)
+    return Request(
+        jobs=tuple(jobs),
+        texts=tuple(texts),
+        stop=_stops(fields),
+        stream=stream,
+        usage=_usage(fields, stream),
+        chat=chat,
+        choices=choices,
+    )
+
+
+def _sampling(fields: dict[str, Any]) -> Sampling:
+    temperature = _number(fields, "temperature", 1.0, 0.0, 1e6)
+    penalty = _number(fields, "repetition_penalty", 1.0, 1e-3, 1e3)
+    seed = _whole(fields, "seed", None, -(1 << 63), 1 << 64)
+    filters = {
+        "top_k": _whole(fields, "top_k", None, 1),
+        "top_p": _number(fields, "top_p", 1.0, 0.0, 1.0),
+        "min_p": _number(fields, "min_p", 0.0, 0.0, 1.0),
+    }
+    sample = Sample(
+        temperature=temperature or 1.0,
+        repetition_penalty=penalty,
+        seed=secrets.randbits(32) if seed is None else seed,
+        **filters,
+    )
+    return sample if temperature else Greedy(repetition_penalty=penalty)
+
+
+def _prompts(value: Any, tokenizer: Tokenizer) -> list[tuple[list[int], str]]:
+    """Return the ids and the text of each prompt: a text, texts, ids, or lists of ids."""
+    several = value if isinstance(value, list) and not _is_ids(value) else [value]
+    if value is None or not 0 < len(several) <= MOST_PROMPTS:
+        raise RequestError(
+            f"prompt is a text, a list of ids, or a list of up to {MOST_PROMPTS} of them.",
+            field="prompt",
+        )
+    prompts = []
+    for one in several:
+        if isinstance(one, str):
+            prompts.append((prompt_ids(tokenizer, one), one))
+        elif _is_ids(one):
+            check_ids(one, tokenizer.vocabulary_size)
+            prompts.append((one, tokenizer.decode(one)))
+        else:
+            raise RequestError(f"prompt holds {one!r:.60}; give texts or ids.", field="prompt")
+    return prompts
+
+
+def _is_ids(value: Any) -> bool:
+    return isinstance(value, list) and len(value) > 0 and all(map(is_whole, value))
+
+
+def _stops(fields: dict[str, Any]) -> tuple[str, ...]:
+    value = fields.get("stop", [])
+    several = [value] if isinstance(value, str) else value
+    if (
+        not isinstance(several, list)
+        or len(several) > MOST_STOPS
+        or not all(isinstance(x, str) and 0 < len(x) <= LONGEST_STOP for x in several)
+    ):
+        raise RequestError(
+            f"stop is a text of up to {LONGEST_STOP} characters, or a list of up to {MOST_STOPS}.",
+            field="stop",
+        )
+    return tuple(several)
+
+
+def _bias(fields: dict[str, Any]) -> dict[int, float]:
+    value = fields.get("logit_bias", {})
+    if not isinstance(value, dict) or not all(
+        id_.isascii() and id_.isdigit() and len(id_) < 10 and is_number(x) and -100 <= x <= 100
+        for id_, x in value.items()
+    ):
+        raise RequestError(
+            "logit_bias is an object of ids with numbers from -100 to 100.", field="logit_bias"
+        )
+    return {int(id_): float(x) for id_, x in value.items()}
+
+
+def _usage(fields: dict[str, Any], stream: bool) -> bool:
+    options = fields.get("stream_options", {})
+    if (
+        not isinstance(options, dict)
+        or (options and not stream)
+        or set(options) - {"include_usage"}
+        or not isinstance(options.get("include_usage", False), bool)
+    ):
+        raise RequestError(
+            "stream_options is an object with include_usage, and goes with stream: true.",
+            field="stream_options",
+        )
+    return options.get("include_usage", False)
+
+
+def _flag(fields: dict[str, Any], name: str) -> bool:
+    value = fields.get(name, False)
+    if not isinstance(value, bool):
+        raise RequestError(f"{name} is {value!r:.60}; give true or false.", field=name)
+    return value
+
+
+def _whole(fields: dict[str, Any], name: str, default: Any, least: int, most: int = 1 << 31) -> Any:
+    return _checked(fields, name, default, least, most, is_whole, "a whole number")
+
+
+def _number(fields: dict[str, Any], name: str, default: float, least: float, most: float) -> float:
+    return float(_checked(fields, name, default, least, most, is_number, "a number"))
+
+
+def _checked(
+    fields: dict[str, Any],
+    name: str,
+    default: Any,
+    least: float,
+    most: float,
+    check: Callable[[Any], bool],
+    what: str,
+) -> Any:
+    value = fields.get(name, default)
+    if value is not default and not (check(value) and least <= value <= most):
+        raise RequestError(
+            f"{name} is {value!r:.60}; give {what} from {least} to {most}.", field=name
+        )
+    return value
+
+
+# Answers.
+
+
+class Answer:
+    """Writes the JSON of an answer, whole or in pieces.
+
+    Args:
+        request: that is answered.
+        served: the model.
+        name: of the answer, its id.
+        created: seconds since 1970.
+    """
+
+    def __init__(self, request: Request, served: Served, name: str, created: int) -> None:
+        self.request, self.spelling = request, served.spelling
+        kind = "chat.completion" if request.chat else "text_completion"
+        self.head = {"id": name, "object": kind, "created": created, "model": served.name}
+        self.begun: set[int] = set()  # choices of a stream
+
+    def whole(self, pieces: Sequence[Piece], usage: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the answer, given all that was written for each choice."""
+        choices = [self._choice(number, piece) for number, piece in enumerate(pieces)]
+        return {**self.head, "choices": choices, "usage": usage}
+
+    def chunk(self, number: int, piece: Piece) -> dict[str, Any]:
+        """Return a piece of a choice."""
+        choice = self._choice(number, piece, stream=True)
+        self.begun.add(number)
+        return {**self._stream_head(), "choices": [choice]}
+
+    def closing(self, usage: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the piece that tells the numbers of tokens."""
+        return {**self._stream_head(), "choices": [], "usage": usage}
+
+    def _stream_head(self) -> dict[str, Any]:
+        if self.request.chat:
+            return {**self.head, "object": "chat.completion.chunk"}
+        return self.head
+
+    def _choice(self, number: int, piece: Piece, *, stream: bool = False) -> dict[str, Any]:
+        job = self.request.jobs[number]
+        first = number not in self.begun
+        choice: dict[str, Any] = {"index": number}
+        if self.request.chat:
+            role = {"role": "assistant"} if first else {}
+            choice["delta" if stream else "message"] = {**role, "content": piece.text}
+            scored = _chat_logprobs
+        else:
+            before = self.request.texts[number] if job.echo and first else ""
+            choice["text"] = before + piece.text
+            scored = _logprobs
+        choice["logprobs"] = None if job.logprobs is None else scored(piece.entries, job.logprobs)
+        return {**choice, "finish_reason": piece.reason}
+
+    def usage(self, tokens: int, cached: int) -> dict[str, Any]:
+        """Return the numbers of tokens; a prompt counts once, whatever its choices."""
+        prompts = self.request.jobs[:: self.request.choices]
+        prompt = sum(len(job.prompt) for job in prompts)
+        return {
+            "prompt_tokens": prompt,
+            "completion_tokens": tokens,
+            "total_tokens": prompt + tokens,
+            "prompt_tokens_details": {"cached_tokens": cached},
+        }
+
+
+def _logprobs(entries: Sequence[Entry], alternatives: int) -> dict[str, Any]:
+    return {
+        "tokens": [entry.text for entry in entries],
+        "token_logprobs": [entry.logprob for entry in entries],
+        "top_logprobs": [entry.top for entry in entries] if alternatives else None,
+        "text_offset": [entry.offset for entry in entries],
+    }
+
+
+def _chat_logprobs(entries: Sequence[Entry], alternatives: int) -> dict[str, Any]:  # noqa: ARG001
+    return {
+        "content": [
+            {
+                **_scored(entry.text, entry.logprob),
+                "top_logprobs": [_scored(*pair) for pair in (entry.top or {}).items()],
+            }
+            for entry in entries
+        ]
+    }
+
+
+def _scored(text: str, logprob: float | None) -> dict[str, Any]:
+    return {"token": text, "logprob": logprob, "bytes": [*text.encode(errors="replace")]}

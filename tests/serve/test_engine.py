@@ -1,0 +1,426 @@
+"""The engine: every text is what `generate` writes alone, whatever is written beside it."""
+
+from __future__ import annotations
+
+import threading
+import time
+
+import pytest
+import torch
+
+from suffice import AttentionSpec, preset
+from suffice.errors import ConfigError, StateError
+from suffice.generate import Greedy, Sample, generate
+from suffice.kernels import Elu
+from suffice.models.state import ModelState
+from suffice.patterns import Causal
+from suffice.positions import Rope
+from suffice.serve import Engine, Job, Limits, TooMany
+from suffice.serve.drafts import DraftModel, Lookup, LookupDrafts, Payoff
+from suffice.testing import assert_close
+from tests.generate.models import PROMPTS, V, model
+from tests.serve.listeners import Kept
+
+SPECS = {
+    "rotary": AttentionSpec(
+        d_model=16, num_heads=4, num_kv_heads=2, pattern=Causal(), position=Rope()
+    ),
+    "window": preset("mistral", 16, 4, num_kv_heads=2, window=5, causal=True),
+    "mixed": preset("super_attention", 16, 4, causal=True, length=64),
+    "sums": preset("linear", 16, 4, causal=True),
+}
+JOBS = [
+    (prompt * times, Greedy() if n % 2 else Sample(seed=n, temperature=0.7, top_p=0.9), 4 + 5 * n)
+    for n, (prompt, times) in enumerate(zip(PROMPTS * 2, (1, 3, 2, 4, 1, 2), strict=True))
+]
+
+
+@pytest.fixture
+def engines():
+    """A function that starts engines, which end with the test."""
+    started = []
+
+    def start(lm, limits=None, **options):
+        engine = Engine(lm, limits or Limits(), **options)
+        started.append(engine)
+        return engine
+
+    yield start
+    for engine in started:
+        engine.close(0.0)
+
+
+def written(engine, jobs):
+    """Return the texts of jobs that are submitted together."""
+    kept = [Kept() for _ in jobs]
+    for (prompt, sampling, new), each in zip(jobs, kept, strict=True):
+        engine.submit(Job(prompt=tuple(prompt), max_tokens=new, sampling=sampling), each)
+    return [each.wait().tokens for each in kept]
+
+
+def alone(lm, prompt, sampling, new):
+    """Return the tokens that `generate` writes after a prompt."""
+    return generate(lm, [prompt], max_new_tokens=new, sampling=sampling).row(0)[len(prompt) :]
+
+
+@pytest.mark.parametrize("name", SPECS)
+@pytest.mark.parametrize("rows", [1, 3, 16])
+def test_each_text_is_what_generate_writes_alone(name, rows, engines):
+    lm = model(SPECS[name], positions="none")
+    texts = written(engines(lm, Limits(rows=rows)), JOBS)
+    assert texts == [alone(lm, *job) for job in JOBS]
+
+
+def test_texts_are_joined_where_all_keys_are_kept(engines):
+    joined = {name: engines(model(spec, positions="none")).joins for name, spec in SPECS.items()}
+    assert joined["rotary"]
+    assert not joined["sums"]
+
+
+def test_native_steps_write_the_same_beside_others_as_alone(engines):
+    lm = model(positions="none").float()
+    engine = engines(lm, Limits(rows=4))
+    jobs = JOBS * 4
+    assert written(engine, jobs) == [text for job in jobs for text in written(engine, [job])]
+
+
+@pytest.mark.parametrize("length", [127, 128, 129, 300])
+def test_long_prompts_are_read_in_pieces(length, engines):
+    lm = model(positions="none")
+    prompt = [n * n % V for n in range(length)]
+    engine = engines(lm)
+    job = (prompt, Greedy(), 5)
+    assert written(engine, [job, *JOBS, job])[-1] == alone(lm, *job)
+
+
+def test_prefixes_are_continued_and_change_nothing(engines):
+    lm = model(positions="none")
+    prompt = [n * n % V for n in range(300)]
+    engine = engines(lm)
+    texts = [written(engine, [(prompt[:end], Greedy(), 5)])[0] for end in (300, 300, 280)]
+    assert texts == [alone(lm, prompt[:end], Greedy(), 5) for end in (300, 300, 280)]
+    assert engine.figures()["cached_tokens"] == 2 * 256
+
+
+def test_prefixes_stay_within_their_bytes(engines):
+    lm = model(positions="none")
+    one = engines(lm)
+    written(one, [([1] * 129, Greedy(), 1)])
+    limit = int(2.5 * one.figures()["prefix_bytes"])
+    engine = engines(lm, Limits(prefixes=limit))
+    for token in range(6):
+        written(engine, [([token] * 129, Greedy(), 1)])
+    assert 0 < engine.figures()["prefix_bytes"] <= limit
+    none = engines(lm, Limits(prefixes=0))
+    written(none, [([1] * 129, Greedy(), 1)])
+    assert none.figures()["prefix_bytes"] == 0
+
+
+def test_scores_are_the_log_probabilities_of_the_model(engines):
+    lm = model(positions="none")
+    prompt = [n * n % V for n in range(140)]
+    kept = Kept()
+    job = Job(prompt=tuple(prompt), max_tokens=3, logprobs=2, echo=True)
+    engines(lm).submit(job, kept)
+    text = prompt + kept.wait().tokens
+    with torch.no_grad():
+        expected = lm(torch.tensor([text]))[0].float().log_softmax(-1)
+    scores = [*kept.prompt_scores, *kept.scores]
+    assert [score.token for score in scores] == text[1:]
+    got = torch.tensor([score.logprob for score in scores])
+    assert_close(got, expected[torch.arange(len(text) - 1), text[1:]])
+    best = expected[:-1].topk(2).indices.tolist()
+    assert [[id_ for id_, _ in score.top] for score in scores] == best
+
+
+def test_penalties_and_biases_change_the_choice(engines):
+    lm = model(positions="none")
+    engine, texts = engines(lm), {}
+    for name, options in {
+        "plain": {},
+        "present": {"presence_penalty": 50.0},
+        "frequent": {"frequency_penalty": 50.0},
+        "bias": {"bias": {7: 1000.0}},
+    }.items():
+        kept = Kept()
+        engine.submit(Job(prompt=(1, 2), max_tokens=12, **options), kept)
+        texts[name] = kept.wait().tokens
+    assert len(set(texts["plain"])) < 12
+    assert len(set(texts["present"])) == len(set(texts["frequent"])) == 12
+    assert texts["bias"] == [7] * 12
+
+
+def test_a_stop_id_ends_a_text_and_is_no_part_of_it(engines):
+    lm = model(positions="none")
+    text = alone(lm, [1, 2, 3], Greedy(), 20)
+    kept = Kept()
+    engines(lm).submit(Job(prompt=(1, 2, 3), max_tokens=20, stop=(text[4],)), kept)
+    assert kept.wait().tokens == text[: text.index(text[4])]
+    assert kept.reason == "stop"
+
+
+def test_nothing_is_written_where_no_tokens_are_asked_for(engines):
+    kept = Kept()
+    engines(model(positions="none")).submit(Job(prompt=(1, 2), max_tokens=0), kept)
+    assert (kept.wait().tokens, kept.reason) == ([], "length")
+
+
+def test_a_text_that_fails_leaves_the_others(engines):
+    lm = model(positions="none")
+    errors = []
+    engine = engines(lm, log=errors.append)
+    kept = [Kept(fails_at=3 if n == 2 else None) for n in range(5)]
+    for each in kept:
+        engine.submit(Job(prompt=(1, 2, 3), max_tokens=9), each)
+    texts = [each.wait().tokens for each in kept]
+    assert texts == [alone(lm, [1, 2, 3], Greedy(), 9)[: 3 if n == 2 else 9] for n in range(5)]
+    assert kept[2].error == "a listener failed"
+    assert [type(error) for error in errors] == [ValueError]
+    assert engine.figures()["failed"] == 1
+
+
+def test_a_step_that_fails_ends_its_texts_and_the_engine_goes_on(engines, monkeypatch):
+    lm = model(positions="none")
+    engine = engines(lm)
+    step = type(lm).step
+
+    def broken(self, tokens, state):
+        monkeypatch.setattr(type(lm), "step", step)
+        raise MemoryError("no room")
+
+    monkeypatch.setattr(type(lm), "step", broken)
+    kept = Kept()
+    engine.submit(Job(prompt=(1, 2, 3), max_tokens=9), kept)
+    assert kept.wait().error == "no room"
+    assert written(engine, [JOBS[0]]) == [alone(lm, *JOBS[0])]
+
+
+class Gate(Kept):
+    """Holds the engine at its first token until it is opened."""
+
+    def __init__(self, **options):
+        super().__init__(**options)
+        self.reached, self.open = threading.Event(), threading.Event()
+
+    def token(self, score):
+        self.reached.set()
+        assert self.open.wait(60)
+        return super().token(score)
+
+
+def test_a_full_queue_refuses_and_cancelled_texts_make_room(engines):
+    lm = model(positions="none")
+    engine = engines(lm, Limits(rows=1, queue=1))
+    gate, waiting = Gate(), Kept()
+    engine.submit(Job(prompt=(1,), max_tokens=30), gate)
+    assert gate.reached.wait(60)
+    ticket = engine.submit(Job(prompt=(2,), max_tokens=30), waiting)
+    with pytest.raises(TooMany, match="2"):
+        engine.submit(Job(prompt=(3,), max_tokens=1), Kept())
+    ticket.cancel()
+    gate.open.set()
+    gate.wait()
+    _until(lambda: engine.figures()["cancelled"] == 1)
+    assert written(engine, [JOBS[0]]) == [alone(lm, *JOBS[0])]
+    figures = engine.figures()
+    assert (figures["refused"], figures["cancelled"]) == (1, 1)
+    assert waiting.tokens == []
+
+
+def _until(condition):
+    end = time.monotonic() + 30
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.005)
+
+
+def test_texts_wait_until_there_is_room_for_all_their_positions(engines):
+    lm = model(positions="none")
+    room = engines(lm).nbytes_of(40)
+    engine = engines(lm, Limits(cache=2 * room))
+    gates = [Gate() for _ in range(3)]
+    for gate in gates:
+        engine.submit(Job(prompt=(1,), max_tokens=40), gate)
+        gate.open.set()
+    for gate in gates:
+        gate.wait()
+    with pytest.raises(ConfigError, match="positions|state"):
+        engine.submit(Job(prompt=(1,), max_tokens=400), Kept())
+    assert engine.counters.steps > 39  # two beside each other, and one more
+
+
+def test_requests_that_cannot_be_done_are_refused_at_once(engines):
+    engine = engines(model(positions="learned"), Limits(rows=2, queue=2))
+    for job, named in (
+        (Job(prompt=(1,) * 60, max_tokens=6), "65"),
+        (Job(prompt=(V,), max_tokens=1), str(V)),
+        (Job(prompt=(1,), max_tokens=1, bias={V: 1.0}), str(V)),
+    ):
+        with pytest.raises(ConfigError, match=named):
+            engine.submit(job, Kept())
+    with pytest.raises(ConfigError, match="5"):
+        engine.submit_all([(Job(prompt=(1,), max_tokens=1), Kept())] * 5)
+    with pytest.raises(ConfigError, match="prompt"):
+        Job(prompt=(), max_tokens=1)
+    with pytest.raises(ConfigError, match="rows"):
+        Limits(rows=0)
+
+
+def test_closing_finishes_what_was_accepted_and_refuses_more(engines):
+    lm = model(positions="none")
+    engine = engines(lm)
+    kept = Kept()
+    engine.submit(Job(prompt=(1, 2), max_tokens=30), kept)
+    engine.close(60.0)
+    assert kept.tokens == alone(lm, [1, 2], Greedy(), 30)
+    with pytest.raises(TooMany):
+        engine.submit(Job(prompt=(1, 2), max_tokens=30), Kept())
+
+
+def test_closing_at_once_tells_those_who_wait(engines):
+    engine = engines(model(positions="none"), Limits(rows=1))
+    gate, waiting = Gate(), Kept()
+    engine.submit(Job(prompt=(1,), max_tokens=10**6), gate)
+    engine.submit(Job(prompt=(1,), max_tokens=5), waiting)
+    assert gate.reached.wait(60)
+    closer = threading.Thread(target=engine.close, args=(0.0,))
+    closer.start()
+    _until(lambda: engine._stopped)
+    gate.open.set()
+    closer.join(60)
+    assert "stopping" in gate.wait().error
+    assert "stopping" in waiting.wait().error
+
+
+# Proposals.
+
+
+@pytest.mark.parametrize("drafter", ["lookup", "itself", "other"])
+def test_proposals_change_no_text(drafter, engines):
+    lm = model(positions="none")
+    made = {
+        "lookup": Lookup(),
+        "itself": DraftModel(lm),
+        "other": DraftModel(model(positions="none", seed=5)),
+    }[drafter]
+    engine = engines(lm, drafter=made)
+    engine.payoff.gain = lambda length, right: 2.0
+    jobs = [*JOBS, ([1, 2, 3], Greedy(), 150), ([1, 2, 3], Sample(seed=1), 40)]
+    for job in jobs:
+        assert written(engine, [job]) == [alone(lm, *job)]
+    assert written(engine, jobs) == [alone(lm, *job) for job in jobs]
+    figures = engine.figures()
+    assert figures["drafted_tokens"] > 0
+    if drafter != "other":
+        assert figures["accepted_tokens"] > 0
+    if drafter == "itself":  # greedy proposals of the model are right wherever it is greedy
+        assert figures["accepted_tokens"] > figures["drafted_tokens"] / 2
+
+
+def test_proposals_need_keys_that_can_be_dropped(engines):
+    with pytest.raises(ConfigError, match=Elu.__name__):
+        engines(model(SPECS["sums"], positions="none"), drafter=Lookup())
+
+
+CHECKS = {4: 2.5, 8: 3.0, 16: 4.0}  # in steps
+
+
+def test_lookup_is_silent_until_it_was_right_often_enough():
+    drafts, payoff = LookupDrafts([1, 2, 3, 4] * 3), Payoff(1.0, CHECKS)
+    lengths = []
+    for n in range(400):
+        proposal = drafts.propose(99, payoff)
+        lengths.append(len(proposal))
+        if proposal:
+            assert proposal[:4] == [(n + k) % 4 + 1 for k in range(4)]
+            drafts.checked(len(proposal), payoff)
+        drafts.add(n % 4 + 1)
+    assert lengths[:8] == [0] * 8
+    assert lengths[-1] == 16
+
+
+def test_lookup_falls_silent_where_it_is_wrong():
+    drafts, payoff = LookupDrafts([1, 2, 3, 4, 1, 2, 3]), Payoff(1.0, CHECKS)
+    drafts.mean = 16.0
+    assert drafts.propose(8, payoff)
+    for _ in range(9):
+        drafts.checked(0, payoff)
+    assert drafts.propose(8, payoff) == []
+
+
+def test_checks_that_were_dear_are_tried_again_later():
+    payoff = Payoff(1.0, {4: 9.0})
+    assert payoff.best(4.0) == 0
+    for _ in range(3001):
+        payoff.stepped(1.0)
+    assert payoff.best(4.0) == 4
+    payoff.checked(4, 100.0)
+    assert payoff.best(4.0) == 0
+
+
+def test_a_draft_that_does_not_pay_rests_longer_each_time():
+    lm = model(positions="none")
+    drafter, payoff = DraftModel(lm), Payoff(1.0, {4: 9.0})
+    drafts = drafter.begin([1, 2, 3])
+    rests = []
+    with torch.inference_mode():
+        for _ in range(3):
+            for _ in range(4):
+                assert drafts.propose(4, payoff)
+                drafts.checked(0, payoff)
+                drafts.add(5)
+            rests.append(drafter.resting)
+            while drafter.resting:
+                assert drafts.propose(4, payoff) == []
+    assert rests == [32, 64, 128]
+
+
+# States.
+
+
+def _state(lm, prompt):
+    state = lm.state()
+    with torch.no_grad():
+        lm.features(torch.tensor([prompt]), state=state)
+    return state
+
+
+def _next(lm, state, tokens):
+    with torch.no_grad():
+        return lm.step(torch.tensor(tokens), state)
+
+
+def test_joined_and_put_rows_go_on_as_alone():
+    lm = model(positions="none")
+    states = [_state(lm, prompt) for prompt in PROMPTS]
+    joined = ModelState.join([(state, 0) for state in states])
+    joined.put(1, _state(lm, PROMPTS[0]))
+    texts = [list(PROMPTS[n]) for n in (0, 0, 2)]
+    for token in (3, 8):
+        got = _next(lm, joined, [token] * 3)
+        for row, text in enumerate(texts):
+            text.append(token)
+            with torch.no_grad():
+                assert_close(got[row], lm(torch.tensor([text]))[0, -1])
+
+
+def test_a_fork_goes_on_by_itself():
+    lm = model(positions="none")
+    state = _state(lm, [1, 2, 3])
+    fork = state.fork()
+    first = _next(lm, state, [4])
+    _next(lm, state, [5])
+    assert_close(_next(lm, fork, [4]), first)
+    assert (state.length, fork.length) == (5, 4)
+
+
+def test_put_and_join_refuse_what_does_not_fit():
+    lm = model(positions="none")
+    short, long = _state(lm, [1, 2]), _state(lm, [1, 2, 3])
+    with pytest.raises(StateError, match="3"):
+        short.put(0, long)
+    sums = model(SPECS["sums"], positions="none")
+    with pytest.raises(StateError, match="keep"):
+        ModelState.join([(_state(sums, [1]), 0)])
+    with pytest.raises(StateError, match="keep"):
+        long.put(0, ModelState.join([(short, 0), (short, 0)]))

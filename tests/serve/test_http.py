@@ -1,0 +1,532 @@
+"""The server over HTTP: what its routes answer and refuse, byte for byte."""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import json
+import socket
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+import torch
+
+from suffice.generate import Sample, generate
+from suffice.serve import Limits
+from suffice.testing import assert_close
+from tests.serve.conftest import alone
+
+PROMPT = "once upon a time"
+
+
+def call(server, path, body=None, *, method=None, headers=(), raw=None):
+    """Return the status, the headers and the body of an answer."""
+    connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=60)
+    content = raw if raw is not None or body is None else json.dumps(body).encode()
+    sent = {"Content-Type": "application/json", **dict(headers)}
+    connection.request(method or ("GET" if content is None else "POST"), path, content, sent)
+    answer = connection.getresponse()
+    text = answer.read().decode()
+    connection.close()
+    return answer.status, dict(answer.getheaders()), text
+
+
+def complete(server, **body):
+    status, _, text = call(server, "/v1/completions", body)
+    assert status == 200, text
+    return json.loads(text)
+
+
+def refused(server, path="/v1/completions", status=400, **body):
+    got, headers, text = call(server, path, body)
+    assert got == status, text
+    error = json.loads(text)["error"]
+    assert set(error) == {"message", "type", "param", "code"}
+    return error
+
+
+def events(text):
+    lines = [line for line in text.split("\n\n") if line]
+    assert lines[-1] == "data: [DONE]"
+    return [json.loads(line.removeprefix("data: ")) for line in lines[:-1]]
+
+
+def test_a_completion_is_what_generate_writes(server, lm, tokenizer):
+    answer = complete(server, prompt=PROMPT, max_tokens=20, temperature=0)
+    ids = tokenizer.encode(PROMPT)
+    new = alone(lm, ids, 20)
+    end = new.index(tokenizer.end) if tokenizer.end in new else None
+    assert answer["choices"][0]["text"] == tokenizer.decode(new[:end])
+    assert answer["choices"][0]["finish_reason"] == ("length" if end is None else "stop")
+    assert answer["usage"]["prompt_tokens"] == len(ids)
+    assert answer["model"] == "tiny"
+    assert answer["object"] == "text_completion"
+
+
+def test_a_seed_draws_what_generate_draws(server, lm, tokenizer):
+    options = {"temperature": 0.7, "top_k": 9, "top_p": 0.9, "seed": 5}
+    answer = complete(server, prompt=[PROMPT, "the sea"], max_tokens=12, **options)
+    for row, prompt in enumerate((PROMPT, "the sea")):
+        ids = tokenizer.encode(prompt)
+        rows = [tokenizer.encode(PROMPT), ids][: row + 1]
+        new = generate(lm, rows, max_new_tokens=12, sampling=Sample(**options))
+        text = new.row(row)[len(ids) :]
+        end = text.index(tokenizer.end) if tokenizer.end in text else None
+        assert answer["choices"][row]["text"] == tokenizer.decode(text[:end])
+
+
+def test_choices_differ_and_seeds_repeat(server):
+    body = {"prompt": PROMPT, "max_tokens": 10, "n": 3, "seed": 1, "temperature": 2.0}
+    first, again = complete(server, **body), complete(server, **body)
+    texts = [choice["text"] for choice in first["choices"]]
+    assert texts == [choice["text"] for choice in again["choices"]]
+    assert len(set(texts)) == 3
+    assert [choice["index"] for choice in first["choices"]] == [0, 1, 2]
+    ids = first["usage"]
+    assert ids["prompt_tokens"] * 3 > ids["total_tokens"] - ids["completion_tokens"]
+    unseeded = [complete(server, **{**body, "seed": None})["choices"] for _ in range(2)]
+    assert unseeded[0] != unseeded[1]
+
+
+def test_prompts_may_be_texts_or_ids(server, tokenizer):
+    ids = tokenizer.encode(PROMPT)
+    texts = [
+        complete(server, prompt=prompt, max_tokens=8, temperature=0)["choices"][-1]["text"]
+        for prompt in (PROMPT, ids, [PROMPT], [ids], ["a", PROMPT], [[1, 2], ids])
+    ]
+    assert len(set(texts)) == 1
+
+
+def test_echo_scores_the_prompt_as_the_model_does(server, lm, tokenizer):
+    prompts = [PROMPT, "the sea, é and 漢字 ran"]
+    answer = complete(
+        server, prompt=prompts, max_tokens=1, temperature=0, logprobs=1, echo=True, seed=1234
+    )
+    for prompt, choice in zip(prompts, answer["choices"], strict=True):
+        ids = tokenizer.encode(prompt)
+        scores = choice["logprobs"]
+        assert choice["text"].startswith(prompt)
+        assert scores["token_logprobs"][0] is None
+        assert scores["top_logprobs"][0] is None
+        assert len(scores["tokens"]) == len(scores["token_logprobs"]) == len(ids) + 1
+        with torch.no_grad():
+            expected = lm(torch.tensor([ids]))[0].log_softmax(-1)
+        wanted = expected[torch.arange(len(ids) - 1), ids[1:]]
+        assert_close(torch.tensor(scores["token_logprobs"][1:-1]), wanted.float())
+        for token, top in zip(
+            scores["token_logprobs"][1:], scores["top_logprobs"][1:], strict=True
+        ):
+            assert max(top.values()) >= token
+        best = expected[:-1].argmax(-1).tolist()
+        greedy = [a == b for a, b in zip(best, ids[1:], strict=True)]
+        told = [
+            token == max(top.values())
+            for token, top in zip(
+                scores["token_logprobs"][1:-1], scores["top_logprobs"][1:-1], strict=True
+            )
+        ]
+        assert told == greedy
+
+
+def test_a_prompt_is_scored_without_new_tokens(server, tokenizer):
+    answer = complete(server, prompt=PROMPT, max_tokens=0, logprobs=0, echo=True)
+    choice = answer["choices"][0]
+    assert choice["text"] == PROMPT
+    assert "".join(choice["logprobs"]["tokens"]) == PROMPT
+    assert choice["logprobs"]["text_offset"][1] == len(choice["logprobs"]["tokens"][0])
+    assert answer["usage"]["completion_tokens"] == 0
+
+
+def test_tokens_of_half_a_character_have_names_of_their_own(server, tokenizer):
+    ids = tokenizer.encode("漢")
+    answer = complete(server, prompt=ids, max_tokens=0, logprobs=0, echo=True)
+    names = answer["choices"][0]["logprobs"]["tokens"]
+    assert names == [f"token_id:{id_}" for id_ in ids] or names == ["漢"]
+
+
+@pytest.mark.parametrize("path", ["/v1/completions", "/v1/chat/completions"])
+def test_a_stream_is_the_answer_in_pieces(server, path):
+    question = {"messages": [{"role": "user", "content": PROMPT}]}
+    body = {
+        "max_tokens": 12,
+        "temperature": 0,
+        **(question if "chat" in path else {"prompt": PROMPT}),
+    }
+    whole = json.loads(call(server, path, body)[2])
+    options = {"stream": True, "stream_options": {"include_usage": True}}
+    _, headers, text = call(server, path, {**body, **options})
+    pieces = events(text)
+    assert headers["content-type"].startswith("text/event-stream")
+    choices = [piece["choices"][0] for piece in pieces[:-1]]
+    if "chat" in path:
+        assert choices[0]["delta"]["role"] == "assistant"
+        written = "".join(choice["delta"]["content"] for choice in choices)
+        assert written == whole["choices"][0]["message"]["content"]
+    else:
+        assert "".join(choice["text"] for choice in choices) == whole["choices"][0]["text"]
+    assert choices[-1]["finish_reason"] == whole["choices"][0]["finish_reason"]
+    assert pieces[-1]["usage"] == whole["usage"]
+    assert pieces[-1]["choices"] == []
+
+
+def test_a_stop_text_ends_an_answer_wherever_tokens_are_cut(server):
+    text = complete(server, prompt=PROMPT, max_tokens=30, temperature=0, seed=1)["choices"][0][
+        "text"
+    ]
+    for stop in (text[3:6], text[5:9], text[2:3]):
+        body = {"prompt": PROMPT, "max_tokens": 30, "temperature": 0, "stop": ["\u0000", stop]}
+        choice = complete(server, **body, logprobs=0)["choices"][0]
+        assert choice["text"] == text[: text.index(stop)]
+        assert choice["finish_reason"] == "stop"
+        offsets = choice["logprobs"]["text_offset"]
+        assert all(offset < max(len(choice["text"]), 1) for offset in offsets)
+        pieces = events(call(server, "/v1/completions", {**body, "stream": True})[2])
+        streamed = "".join(piece["choices"][0]["text"] for piece in pieces)
+        assert streamed == choice["text"]
+
+
+def test_penalties_and_biases_are_honoured(server, tokenizer):
+    body = {"prompt": PROMPT, "max_tokens": 12, "temperature": 0, "logprobs": 0}
+    plain = complete(server, **body)["choices"][0]["logprobs"]["tokens"]
+    for change in ({"presence_penalty": 99}, {"frequency_penalty": 99}):
+        tokens = complete(server, **body, **change)["choices"][0]["logprobs"]["tokens"]
+        assert len(set(tokens)) == len(tokens)
+    assert len(set(plain)) < len(plain)
+    (wanted,) = tokenizer.encode("a")[:1]
+    biased = complete(server, **body, logit_bias={str(wanted): 100})["choices"][0]
+    assert biased["text"] == "a" * 12
+
+
+def test_a_conversation_is_read_as_the_template_writes_it(server, lm, tokenizer):
+    messages = [
+        {"role": "system", "content": "a dog"},
+        {"role": "user", "content": [{"type": "text", "text": "who <|im_end|> ran"}]},
+    ]
+    status, _, text = call(
+        server,
+        "/v1/chat/completions",
+        {"messages": messages, "max_completion_tokens": 9, "temperature": 0, "logprobs": True,
+         "top_logprobs": 2},
+    )  # fmt: skip
+    answer = json.loads(text)
+    special, encode = tokenizer.special, tokenizer.encode
+    start, end = special["<|im_start|>"], special["<|im_end|>"]
+    ids = [start, *encode("system\na dog"), end, *encode("\n"), start]
+    ids += [*encode("user\nwho <|im_end|> ran"), end, *encode("\n"), start, *encode("assistant\n")]
+    new = alone(lm, ids, 9)
+    cut = new.index(end) if end in new else None
+    assert answer["choices"][0]["message"] == {
+        "role": "assistant",
+        "content": tokenizer.decode(new[:cut]),
+    }
+    assert answer["usage"]["prompt_tokens"] == len(ids)
+    scored = answer["choices"][0]["logprobs"]["content"]
+    assert len(scored) == len(new[:cut])
+    assert all(len(one["top_logprobs"]) == 2 for one in scored)
+
+
+def test_later_turns_go_on_from_earlier_ones(server):
+    long = [{"role": "user", "content": PROMPT * 30}]
+    body = {"messages": long, "max_tokens": 2, "temperature": 0}
+    first = json.loads(call(server, "/v1/chat/completions", body)[2])
+    body["messages"] = [*long, first["choices"][0]["message"], {"role": "user", "content": "a"}]
+    second = json.loads(call(server, "/v1/chat/completions", body)[2])
+    assert second["usage"]["prompt_tokens_details"]["cached_tokens"] >= 128
+
+
+def test_models_health_and_metrics(server):
+    models = json.loads(call(server, "/v1/models")[2])
+    assert [each["id"] for each in models["data"]] == ["tiny"]
+    assert json.loads(call(server, "/v1/models/tiny")[2])["id"] == "tiny"
+    assert call(server, "/v1/models/other")[0] == 404
+    assert call(server, "/health")[0] == 200
+    before = figures(server)
+    complete(server, prompt=PROMPT, max_tokens=3)
+    after = figures(server)
+    assert after["suffice_new_tokens_total"] > before["suffice_new_tokens_total"]
+    assert after["suffice_texts_total"] == before["suffice_texts_total"] + 1
+
+
+def figures(server):
+    """Return what /metrics tells, having checked its form."""
+    status, headers, text = call(server, "/metrics")
+    assert (status, headers["content-type"].split(";")[0]) == (200, "text/plain")
+    lines = text.splitlines()
+    for help_, kind, value in zip(lines[::3], lines[1::3], lines[2::3], strict=True):
+        name = value.split()[0]
+        assert help_.startswith(f"# HELP {name} ")
+        assert kind in (f"# TYPE {name} counter", f"# TYPE {name} gauge")
+    return {line.split()[0]: float(line.split()[1]) for line in lines[2::3]}
+
+
+# Refusals.
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("unknown", 1), ("tools", [{}]), ("best_of", 2), ("suffix", "x"), ("user", "me"),
+        ("response_format", {"type": "json_object"}), ("temperature", "hot"), ("temperature", -1),
+        ("temperature", True), ("top_p", 1.5), ("top_p", 0), ("top_k", 0), ("n", 0), ("n", 10**9),
+        ("max_tokens", -1), ("max_tokens", 1.5), ("max_tokens", 10**12), ("stop", [1]),
+        ("stop", [""]), ("stop", ["a"] * 99), ("stream", "yes"), ("stream_options", {}),
+        ("logprobs", 99), ("logprobs", True), ("echo", 1), ("seed", "x"), ("seed", 10**40),
+        ("logit_bias", {"x": 1}), ("logit_bias", {"99999": 1}), ("prompt", None), ("prompt", []),
+        ("prompt", [[]]), ("prompt", [1, "a"]), ("prompt", [-1]),
+        ("prompt", [10**30]), ("prompt", "\ud800"), ("prompt", {"a": 1}), ("messages", []),
+        ("frequency_penalty", float("nan")), ("presence_penalty", 10**400),
+    ],
+)  # fmt: skip
+def test_what_is_not_honoured_is_refused(server, field, value):
+    body = {"prompt": PROMPT, "max_tokens": 1, field: value}
+    if field == "stream_options":
+        body[field] = {"include_usage": True}
+    error = refused(server, **body)
+    assert error["type"] == "invalid_request_error"
+    assert error["message"]
+
+
+def test_fields_that_ask_for_nothing_are_taken(server):
+    nothing = {
+        "best_of": 1,
+        "suffix": None,
+        "tools": [],
+        "user": None,
+        "logit_bias": {},
+        "stop": None,
+    }
+    assert complete(server, prompt=PROMPT, max_tokens=1, **nothing)["choices"]
+
+
+def test_another_model_is_not_found(server):
+    assert refused(server, status=404, model="gpt-9", prompt="a")["code"] == "model_not_found"
+
+
+@pytest.mark.parametrize(
+    "messages",
+    [
+        None, [], "hi", [1], [{"role": "user"}], [{"content": "a"}], [{"role": 1, "content": "a"}],
+        [{"role": "user", "content": [{"type": "image_url"}]}],
+        [{"role": "user", "content": "a", "tool_calls": []}],
+        [{"role": "user", "content": "\ud800"}],
+    ],
+)  # fmt: skip
+def test_messages_that_are_none_are_refused(server, messages):
+    assert refused(server, "/v1/chat/completions", messages=messages)["message"]
+
+
+def test_a_model_without_a_template_answers_no_chat(start):
+    server = start(template=None)
+    body = {"messages": [{"role": "user", "content": "a"}]}
+    assert "chat template" in refused(server, "/v1/chat/completions", **body)["message"]
+    assert complete(server, prompt=PROMPT, max_tokens=1)["choices"]
+
+
+@pytest.mark.parametrize(
+    ("path", "method", "raw", "headers", "status"),
+    [
+        ("/nothing", "GET", None, {}, 404),
+        ("/v1/completions", "GET", None, {}, 405),
+        ("/v1/completions", "POST", b"{", {}, 400),
+        ("/v1/completions", "POST", b"[1]", {}, 400),
+        ("/v1/completions", "POST", b"\xff\xfe", {}, 400),
+        ("/v1/completions", "POST", b"[" * 100_000, {}, 400),
+        ("/v1/completions", "POST", b"{}", {"Content-Type": "text/plain"}, 415),
+        ("/v1/completions", "POST", b" " * (5 << 20), {}, 413),
+        ("/v1/models", "GET", None, {"Host": "evil.example"}, 403),
+        ("/v1/models", "GET", None, {"Origin": "http://evil.example"}, 403),
+    ],
+)
+def test_requests_that_are_none_are_refused(server, path, method, raw, headers, status):
+    got, _, text = call(server, path, method=method, raw=raw, headers=headers)
+    assert got == status
+    assert json.loads(text)["error"]["message"]
+
+
+def test_a_key_is_asked_for(start):
+    server = start(key="secret")
+    for headers in (
+        {},
+        {"Authorization": "Bearer wrong"},
+        {"Authorization": "Bearer secret\u00e9"},
+    ):
+        status, answer, text = call(server, "/v1/models", headers=headers)
+        assert status == 401
+        assert answer["www-authenticate"] == "Bearer"
+        assert json.loads(text)["error"]["code"] == "invalid_api_key"
+    assert call(server, "/metrics")[0] == 401
+    assert call(server, "/health")[0] == 200
+    assert call(server, "/v1/models", headers={"Authorization": "Bearer secret"})[0] == 200
+
+
+# Clients that misbehave.
+
+
+def connect(server):
+    return socket.create_connection(("127.0.0.1", server.port), timeout=60)
+
+
+def request(body, *, path="/v1/completions", length=None):
+    content = json.dumps(body).encode()
+    head = f"POST {path} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+    head += f"Content-Length: {len(content) if length is None else length}\r\n\r\n"
+    return head.encode() + content
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [
+        b"\x16\x03\x01\x02\x00\x01\x00",
+        b"GET\r\n\r\n",
+        b"GET / HTTP/9.9\r\n\r\n",
+        b"GET / HTTP/1.1\r\nHost: a\r\nHost: b\r\n\r\n",
+        b"GET / HTTP/1.1\r\n" + b"X: " + b"a" * 70_000 + b"\r\n\r\n",
+        b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: -1\r\n\r\n",
+        b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9\r\n"
+        b"Transfer-Encoding: chunked\r\n\r\nzz\r\n",
+    ],
+)
+def test_bytes_that_are_no_request_end_the_connection(server, sent):
+    with connect(server) as connection:
+        connection.sendall(sent)
+        answer = connection.recv(1 << 16)
+        assert answer == b"" or answer.startswith((b"HTTP/1.1 4", b"HTTP/1.1 5"))
+    assert call(server, "/health")[0] == 200
+
+
+def test_a_thousand_idle_connections_do_not_matter(server):
+    pytest.importorskip("resource")
+    idle = []
+    try:
+        for _ in range(1000):
+            try:
+                idle.append(connect(server))
+            except OSError:  # no more files here
+                break
+        for each in idle[:-30]:
+            each.close()
+        del idle[:-30]
+        assert call(server, "/health")[0] == 200
+        assert complete(server, prompt=PROMPT, max_tokens=2)["choices"]
+    finally:
+        for each in idle:
+            each.close()
+
+
+def test_a_silent_client_is_left_after_a_while(start, monkeypatch):
+    server = start()
+    monkeypatch.setattr("suffice.serve.server.HEAD_SECONDS", 0.2)
+    for sent in (b"", b"GET /health HT"):
+        with connect(server) as connection:
+            connection.sendall(sent)
+            connection.settimeout(20)
+            with contextlib.suppress(ConnectionResetError):
+                assert connection.recv(100) == b""
+
+
+def test_a_body_that_never_comes_is_refused(start, monkeypatch):
+    server = start()
+    monkeypatch.setattr("suffice.serve.app.BODY_SECONDS", 0.2)
+    with connect(server) as connection:
+        connection.sendall(request({}, length=1000))
+        assert b" 408 " in connection.recv(1 << 16).partition(b"\r\n")[0]
+
+
+def until(condition, seconds=60):
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.01)
+
+
+@pytest.mark.parametrize("stream", [True, False])
+def test_a_client_that_leaves_ends_its_text(start, stream):
+    server = start()
+    body = {"prompt": PROMPT, "max_tokens": 10**5, "stream": stream, "logit_bias": {"280": -100}}
+    with connect(server) as connection:
+        connection.sendall(request(body))
+        until(lambda: server.engine.figures()["running"] == 1)
+    until(lambda: server.engine.figures()["cancelled"] == 1)
+    assert server.engine.figures()["running"] == 0
+    assert server.engine.figures()["new_tokens"] < 10**5
+
+
+def test_a_client_that_never_reads_holds_nobody_up(start, monkeypatch):
+    server = start()
+    monkeypatch.setattr("suffice.serve.server.WRITE_SECONDS", 1.0)
+    body = {"prompt": PROMPT, "max_tokens": 10**5, "stream": True, "logprobs": 20}
+    with connect(server) as connection:
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        connection.sendall(request(body))
+        until(lambda: server.engine.figures()["new_tokens"] > 50)
+        began = time.monotonic()
+        assert complete(server, prompt=PROMPT, max_tokens=5)["choices"]
+        assert time.monotonic() - began < 20
+        until(lambda: server.engine.figures()["cancelled"] == 1, 100)
+
+
+def test_a_full_queue_is_told(start):
+    server = start(limits=Limits(rows=1, queue=1))
+    body = {"prompt": PROMPT, "max_tokens": 10**4, "stream": True, "logit_bias": {"280": -100}}
+    with connect(server) as one, connect(server) as other:
+        for connection in (one, other):
+            connection.sendall(request(body))
+        until(lambda: sum(server.engine.figures()[n] for n in ("running", "waiting")) == 2)
+        status, headers, text = call(server, "/v1/completions", {"prompt": "a"})
+        assert (status, headers["retry-after"]) == (429, "1")
+        assert json.loads(text)["error"]["type"] == "rate_limit_error"
+    until(lambda: server.engine.figures()["running"] == 0)
+    assert refused(server, prompt="a", n=5)["message"]
+    assert complete(server, prompt="a", max_tokens=1)["choices"]
+
+
+def test_an_error_in_the_engine_is_told(start, monkeypatch):
+    server = start()
+
+    def broken(*_):
+        raise MemoryError("no room")
+
+    monkeypatch.setattr(server.engine, "_read_piece", broken)
+    status, _, text = call(server, "/v1/completions", {"prompt": "a"})
+    assert (status, json.loads(text)["error"]["type"]) == (500, "server_error")
+    _, _, text = call(server, "/v1/completions", {"prompt": "a", "stream": True})
+    assert events(text)[-1]["error"]["message"] == "no room"
+
+
+def test_many_clients_get_what_each_gets_alone(server):
+    bodies = [
+        {"prompt": PROMPT[: 4 + n], "max_tokens": 5 + n, "temperature": n % 2, "seed": n,
+         "stream": n % 3 == 0}
+        for n in range(24)
+    ]  # fmt: skip
+
+    def text_of(body):
+        text = call(server, "/v1/completions", body)[2]
+        answers = events(text) if body["stream"] else [json.loads(text)]
+        return "".join(answer["choices"][0]["text"] for answer in answers)
+
+    apart = [text_of(body) for body in bodies]
+    with ThreadPoolExecutor(12) as clients:
+        assert list(clients.map(text_of, bodies)) == apart
+
+
+def test_stopping_finishes_what_is_being_written(start):
+    server = start()
+    texts = []
+    body = {"prompt": PROMPT, "max_tokens": 300, "temperature": 0, "logit_bias": {"280": -100}}
+    client = threading.Thread(target=lambda: texts.append(complete(server, **body)))
+    client.start()
+    until(lambda: server.engine.figures()["running"] == 1)
+    server.instance.handle_exit(15, None)
+    client.join(60)
+    assert texts[0]["usage"]["completion_tokens"] == 300
+    until(lambda: not _answers(server))
+
+
+def _answers(server):
+    try:
+        return call(server, "/health")[0] == 200
+    except OSError:
+        return False

@@ -1,0 +1,145 @@
+"""Models of the Hugging Face hub, from a hub that the test serves."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import subprocess
+import sys
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+import pytest
+
+from suffice import hub
+from suffice.convert.sources import open_source
+from suffice.errors import ConfigError
+from suffice.models import folder
+from suffice.text import Characters
+from tests.generate.models import model
+
+pytest.importorskip("huggingface_hub", reason="huggingface_hub is not installed")
+
+COMMIT = "a" * 40
+
+
+class Hub(BaseHTTPRequestHandler):
+    """One repository, team/tiny, with the files of `server.root`, at `main` and at `v1`."""
+
+    def log_message(self, *_args):
+        """Print nothing."""
+
+    def do_GET(self):
+        self.answer(body=True)
+
+    def do_HEAD(self):
+        self.answer(body=False)
+
+    def answer(self, *, body):
+        path = unquote(urlsplit(self.path).path)
+        self.server.asked.append(path)
+        root = self.server.root
+        names = sorted(p.relative_to(root).as_posix() for p in root.rglob("*") if p.is_file())
+        if path in (f"/api/models/team/tiny/revision/{one}" for one in ("main", "v1", COMMIT)):
+            info = {"id": "team/tiny", "sha": COMMIT, "siblings": [{"rfilename": n} for n in names]}
+            self.reply(200, json.dumps(info).encode(), body=body, kind="application/json")
+        elif path.startswith(f"/api/models/team/tiny/tree/{COMMIT}"):
+            tree = [
+                {"type": "file", "path": n, "size": (root / n).stat().st_size, "oid": "0"}
+                for n in names
+            ]
+            self.reply(200, json.dumps(tree).encode(), body=body, kind="application/json")
+        elif path.startswith(f"/team/tiny/resolve/{COMMIT}/"):
+            content = (root / path.partition(COMMIT + "/")[2]).read_bytes()
+            self.reply(200, content, body=body)
+        else:
+            self.send_response(404)
+            self.send_header("X-Error-Code", "RepoNotFound")
+            self.send_header("Content-Length", "0")
+            self.end_headers()
+
+    def reply(self, status, content, *, body, kind="application/octet-stream"):
+        self.send_response(status)
+        self.send_header("Content-Type", kind)
+        self.send_header("Content-Length", str(len(content)))
+        self.send_header("ETag", f'"{hashlib.sha256(content).hexdigest()}"')
+        self.send_header("X-Repo-Commit", COMMIT)
+        self.end_headers()
+        if body:
+            self.wfile.write(content)
+
+
+@pytest.fixture
+def served(tmp_path):
+    """Yield a hub with a model of this library, two files of programs, and its address."""
+    root = tmp_path / "team"
+    words = Characters("abcdefgh ")
+    folder.save(root, model(vocabulary=words.vocabulary_size).float(), words)
+    (root / "pytorch_model.bin").write_bytes(b"a pickle")
+    (root / "modeling.py").write_text("raise SystemExit")
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Hub)
+    server.root, server.asked = root, []
+    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread.start()
+    yield server
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+def call(home, *arguments, **environment):
+    """Run a command of suffice with a cache of its own."""
+    own = {"HF_HOME": str(home), "HF_HUB_DISABLE_TELEMETRY": "1", "NO_PROXY": "127.0.0.1"}
+    return subprocess.run(
+        [sys.executable, "-m", "suffice", *arguments],
+        env=os.environ | own | environment,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=300,
+    )
+
+
+def test_a_model_is_fetched_once_and_pinned(served, tmp_path):
+    endpoint = f"http://127.0.0.1:{served.server_port}"
+    out, home = tmp_path / "mqa", tmp_path / "home"
+    convert = ("convert", "hf:team/tiny@v1", "--to", "mqa", "--naive", "--out", str(out))
+    done = call(home, *convert, HF_ENDPOINT=endpoint)
+    assert done.returncode == 0, done.stderr
+    assert folder.read(out).facts["hub"] == {"repository": "team/tiny", "revision": COMMIT}
+    fetched = {path.rpartition("/")[2] for path in served.asked if "/resolve/" in path}
+    assert {"model.safetensors", "config.json", "tokenizer.json"} <= fetched
+    assert not fetched & {"pytorch_model.bin", "modeling.py"}
+    served.asked.clear()
+    again = call(home, *convert, HF_HUB_OFFLINE="1", HF_ENDPOINT=endpoint)
+    assert (again.returncode, served.asked) == (0, [])
+    absent = call(home, "convert", "hf:team/none", "--to", "mqa", HF_ENDPOINT=endpoint)
+    assert absent.returncode == 2
+    assert "hf:team/none cannot be fetched" in absent.stderr.replace("\n", " ")
+
+
+@pytest.mark.parametrize(
+    "environment", [{"HF_HUB_OFFLINE": "1"}, {"HF_ENDPOINT": "http://127.0.0.1:9"}]
+)
+def test_offline_and_absent_is_one_sentence(tmp_path, environment):
+    done = call(tmp_path, "evaluate", "hf:team/tiny", **environment)
+    assert done.returncode == 2
+    told = " ".join(done.stderr.split())
+    assert "hf:team/tiny is not in the cache of the hub, and the hub cannot be reached" in told
+    assert "Traceback" not in told
+
+
+@pytest.mark.parametrize("name", ["hf:tiny", "hf:a/b/c", "hf:a/b@", "hf:a/../b", "hf:"])
+def test_malformed_references_are_refused(name):
+    with pytest.raises(ConfigError, match=r"is no model of the hub; give hf:ORG/NAME"):
+        open_source(name)
+
+
+def test_the_library_is_optional(monkeypatch):
+    monkeypatch.setitem(sys.modules, "huggingface_hub", None)
+    with pytest.raises(ConfigError, match=r"needs huggingface_hub, .* pip install 'suffice.hub.'"):
+        hub.local("hf:team/tiny")
+    assert hub.local("runs/mine") == Path("runs/mine")

@@ -36,6 +36,10 @@ class Combine(Axis, ABC, family="combine"):
         """Count the learned numbers, the output map's among them."""
         return spec.widths.o * spec.d_model + spec.d_model * spec.bias
 
+    def flops(self, spec: AttentionSpec, queries: int) -> int:
+        """Return the FLOPs of the matrix products for so many queries."""
+        return 2 * queries * spec.widths.o * spec.d_model
+
     def build(self, spec: AttentionSpec, factory: Factory) -> dict[str, nn.Module]:
         """Return the modules of a layer by name."""
         return {"o_proj": factory.map(spec.widths.o, spec.d_model, bias=spec.bias)}
@@ -44,8 +48,11 @@ class Combine(Axis, ABC, family="combine"):
     def heads(self, layer: Attention, out: Tensor) -> Tensor:
         """Return the heads [B, H, T, E] of the outputs of their maps [B, H N, T, E]."""
 
-    def output(self, layer: Attention, out: Tensor) -> Tensor:
-        """Return the output [B, T, M] of the outputs of the maps [B, H N, T, E]."""
+    def output(self, layer: Attention, out: Tensor, x: Tensor) -> Tensor:  # noqa: ARG002
+        """Return the output [B, T, M] of the outputs of the maps [B, H N, T, E].
+
+        x [B, T, M] is where the queries came from.
+        """
         return layer.o_proj(self.heads(layer, out).transpose(1, 2).flatten(2))
 
 
@@ -59,6 +66,59 @@ class Concat(Combine):
     def heads(self, layer: Attention, out: Tensor) -> Tensor:  # noqa: ARG002
         """Return the heads unchanged."""
         return out
+
+
+@dataclass(frozen=True)
+class Gated(Concat):
+    """Y = (sigmoid(x W_G) * [O_1; ...; O_H]) W_O: each token decides what it takes of the heads.
+
+    A gate of 0 lets a token take nothing, so no head has to attend to a token that means nothing;
+    and the map from values to the output is no longer of the rank of one head.
+
+    Args:
+        per: "feature", a gate for each number of a head's output, or "head", one for each head.
+
+    Raises:
+        ConfigError: for another `per`.
+
+    Cost: M H E parameters for features, M H for heads, and as many multiply-adds a token.
+    Source: Qiu et al. 2025, arXiv:2505.06708, equation 5 and table 1, rows of gates after the
+    attention. No difference.
+    """
+
+    per: str = "feature"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.per not in ("feature", "head"):
+            raise ConfigError(f"{self!r}: give per='feature' or per='head'.")
+
+    def _gates(self, spec: AttentionSpec) -> int:
+        return spec.widths.o if self.per == "feature" else spec.num_heads
+
+    def parameters(self, spec: AttentionSpec) -> int:
+        """Count the map of the gates, and the output map."""
+        gates = self._gates(spec)
+        return super().parameters(spec) + spec.d_model * gates + gates * spec.bias
+
+    def flops(self, spec: AttentionSpec, queries: int) -> int:
+        """Add the map of the gates."""
+        return super().flops(spec, queries) + 2 * queries * spec.d_model * self._gates(spec)
+
+    def build(self, spec: AttentionSpec, factory: Factory) -> dict[str, nn.Module]:
+        """Return the output map and the map of the gates."""
+        gate = factory.map(spec.d_model, self._gates(spec), bias=spec.bias)
+        return super().build(spec, factory) | {"gate_proj": gate}
+
+    def output(self, layer: Attention, out: Tensor, x: Tensor) -> Tensor:
+        """Return the output of the heads that the gates let through."""
+        gates = layer.gate_proj(x).sigmoid().unflatten(-1, (out.shape[1], -1))
+        return super().output(layer, out * gates.transpose(1, 2), x)
+
+    @classmethod
+    def samples(cls) -> tuple[Combine, ...]:
+        """Return both kinds."""
+        return cls(), cls(per="head")
 
 
 @dataclass(frozen=True)
@@ -152,4 +212,4 @@ class _Difference(nn.Module):
         return (1.0 - self.start) * self.norm(difference)
 
 
-__all__ = ["Combine", "Concat", "Differential"]
+__all__ = ["Combine", "Concat", "Differential", "Gated"]

@@ -56,7 +56,7 @@ def count(spec: AttentionSpec, queries: int, keys: int) -> Cost:
     rows = {QUERIES: queries, KEYS: keys}
     maps = spec.encoder.maps(spec).values()
     linear = sum(2 * rows[m.reads] * m.inputs * m.outputs for m in maps)
-    linear += 2 * queries * spec.widths.o * spec.d_model  # the output map
+    linear += spec.combine.flops(spec, queries)
     causal, mixing = spec.pattern.causal, spec.mixing
     values = spec.kv_heads * spec.value_width
     fixed = linear + mixing.flops(keys, values, causal=causal)
@@ -67,6 +67,7 @@ def count(spec: AttentionSpec, queries: int, keys: int) -> Cost:
     return Cost(
         parameters=spec.encoder.parameters(spec)
         + spec.combine.parameters(spec)
+        + spec.kernel.parameters(spec.query_heads)
         + mixing.parameters(spec.kv_heads, causal=causal)
         + spec.past.parameters(spec.num_heads),
         flops=fixed + computed,

@@ -8,6 +8,7 @@ Letters: H query heads, G key/value heads, D key width, E value width.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -115,7 +116,7 @@ Lowered = DenseSoftmax | DifferentialSoftmax | LatentSoftmax | FeatureSum
 
 def lower(spec: AttentionSpec) -> Lowered | None:
     """Return the record that describes a layer's computation; None if no record fits."""
-    if any(type(getattr(spec, axis)) not in known for axis, known in KNOWN.items()):
+    if any(_unknown(spec)):
         return None
     rotary = spec.position if isinstance(spec.position, Rope) else None
     heads = {
@@ -151,11 +152,18 @@ def lower(spec: AttentionSpec) -> Lowered | None:
     return DenseSoftmax(**heads)
 
 
+def _unknown(spec: AttentionSpec) -> Iterator[str]:
+    """Yield the axes with values that no record can express."""
+    for axis, known in KNOWN.items():
+        value = getattr(spec, axis)
+        if type(value) not in known or (type(value) is Softmax and not value.plain):
+            yield axis
+
+
 def not_dense(spec: AttentionSpec) -> str | None:
     """Return the axis whose value keeps a layer from being a `DenseSoftmax`; None if it is one."""
     lowered = spec.lower()
     if lowered is None:
-        custom = (axis for axis, known in KNOWN.items() if type(getattr(spec, axis)) not in known)
-        return next(custom, "encoder")
+        return next(_unknown(spec), "encoder")
     axes = {FeatureSum: "kernel", LatentSoftmax: "encoder", DifferentialSoftmax: "combine"}
     return axes.get(type(lowered))

@@ -110,6 +110,7 @@ struct DecodeAttention {
   const int64_t *q_at;    // [M, T] places that biases count from, or null = as above
   const int64_t *k_at;    // [M, keys] those of the text
   int64_t keys;
+  const float *logits;    // [H] of no key, one more term of each sum, or null
 };
 
 // A stack of layers between an embedding and a head.

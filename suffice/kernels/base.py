@@ -7,11 +7,12 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
 
+from suffice.errors import ConfigError
 from suffice.records import Axis
 
 
@@ -37,10 +38,19 @@ class Kernel(Axis, family="kernel"):
         """Return the FLOPs of the products that make the features of one query or key."""
         return 0
 
-    def build(  # noqa: B027 - a softmax owns nothing
+    def parameters(self, heads: int) -> int:  # noqa: ARG002 - most learn nothing
+        """Count the learned numbers of a layer with so many heads of queries."""
+        return 0
+
+    def build(  # noqa: B027 - a kernel that weighs pairs has none
         self, *, head_dim: int, scale: float, device: torch.device | str | None
     ) -> FeatureMap | None:
         """Return the feature map of this kernel, None if it weighs pairs."""
+
+    def build_sinks(  # noqa: B027 - most have none
+        self, heads: int, *, device: torch.device | str | None, dtype: torch.dtype | None
+    ) -> nn.Parameter | None:
+        """Return a learned logit of each head of queries that belongs to no key, or None."""
 
 
 class FeatureMap(nn.Module, ABC):
@@ -75,11 +85,57 @@ class Softmax(Kernel):
     """w_ts = exp(s_ts) / sum over allowed s' of exp(s_ts'), with s_ts = scale * q_t . k_s.
 
     A query that may see no key has weights 0 and output 0. Computed in fp32 or better whatever
-    the input dtype.
+    the input dtype. With a sink a query can attend to nothing: the weights of its keys sum to less
+    than 1. With a cap no product can rule the others out, and none grows without bound in training.
+
+    Args:
+        sink: whether each head learns a logit of its own, which belongs to no key and is one more
+            term of the sum.
+        cap: s_ts becomes cap * tanh(s_ts / cap), so its size stays below the cap; None = as it is.
+
+    Raises:
+        ConfigError: for a cap that is not above 0.
 
     Cost: O(T * S) multiply-adds of two products, 4 T S D FLOPs for a head of width D.
-    Source: Vaswani et al. 2017, arXiv:1706.03762, equation 1. Differs: the empty row is defined.
+    Source: Vaswani et al. 2017, arXiv:1706.03762, equation 1; differs: the empty row is defined.
+    The sink: OpenAI 2025, arXiv:2508.10925, section 2.2. The cap: Gemma Team 2024,
+    arXiv:2408.00118, section 2.
     """
+
+    sink: bool = False
+    cap: float | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.cap is not None and not self.cap > 0.0:
+            raise ConfigError(f"{self!r}: give a cap above 0, or leave it out.")
+
+    @property
+    def plain(self) -> bool:
+        """True without a sink and a cap."""
+        return not self.sink and self.cap is None
+
+    def to_json(self) -> dict[str, Any]:
+        """Leave out what is not there: specs without them are those of before."""
+        data = super().to_json()
+        return {key: value for key, value in data.items() if value not in (False, None)}
+
+    def parameters(self, heads: int) -> int:
+        """Count a logit for each head, if they learn one."""
+        return heads * self.sink
+
+    def build_sinks(
+        self, heads: int, *, device: torch.device | str | None, dtype: torch.dtype | None
+    ) -> nn.Parameter | None:
+        """Return a logit of each head, 0 at first: as one key with a product of 0."""
+        if not self.sink:
+            return None
+        return nn.Parameter(torch.zeros(heads, device=device, dtype=dtype))
+
+    @classmethod
+    def samples(cls) -> tuple[Softmax, ...]:
+        """Return the plain one, and one with both."""
+        return cls(), cls(sink=True, cap=2.0)
 
 
 CHUNK = 64  # positions; judged by benchmarks/mechanisms.py --case linear

@@ -89,6 +89,7 @@ class Attention(nn.Module):
         self.features = spec.kernel.build(
             head_dim=spec.head_width, scale=spec.score_scale, device=device
         )
+        self.sinks = spec.kernel.build_sinks(spec.query_heads, device=device, dtype=dtype)
         self.mixing = spec.mixing.build(
             num_kv_heads=spec.kv_heads, causal=spec.pattern.causal, device=device, dtype=dtype
         )
@@ -142,7 +143,7 @@ class Attention(nn.Module):
         out = inputs.read(self, encoded.q, encoded.cached)
         if self.past is not None:
             out = inputs.recall(self.past, encoded.unrotated, out)
-        return self.spec.combine.output(self, inputs.masks.zero_padded(out))
+        return self.spec.combine.output(self, inputs.masks.zero_padded(out), inputs.x)
 
     def state(self, memory: Memory = EVERYTHING) -> LayerState:
         """Return an empty state to stream with.
@@ -297,7 +298,7 @@ class Attention(nn.Module):
 
     def parts(self) -> Parts:
         """Return the modules that ops call."""
-        return Parts(self.dropout, self.features)
+        return Parts(self.dropout, self.features, self.sinks)
 
     def queries(self, x: Tensor) -> Tensor:
         """Return the queries [B, H, T, D] of x [B, T, d_model], before any rotation."""

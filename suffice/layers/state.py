@@ -401,7 +401,9 @@ class LayerState:
             masks = UNMASKED
         else:
             masks = MaskInputs(q_positions=at.rows.positions)
-        out, finite = decode.attend_coded(q, self.store, slot, self.memory, masks, call)
+        out, finite = decode.attend_coded(
+            q, self.store, slot, self.memory, masks, call, layer.sinks
+        )
         if finite or call.unrestricted:
             return out
         return layer.attend(q, self._view(self.store.cached(), at))

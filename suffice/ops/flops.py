@@ -57,14 +57,21 @@ def _fused(q: Shape, k: Shape, v: Shape, *_: object, **__: object) -> int:
 
 
 def _native(
-    q: Shape, k: Shape, v: Shape, _valid: Shape | None, pattern: str, *_: object, **__: object
+    q: Shape,
+    k: Shape,
+    v: Shape,
+    _valid: Shape | None,
+    _sinks: Shape | None,
+    pattern: str,
+    *_: object,
+    **__: object,
 ) -> int:
     """Count padded keys, too."""
     return 2 * _pairs(q, k, pattern) * (q[3] + v[3])
 
 
 def _native_backward(*args: Any, **_: object) -> int:
-    q, k, v, pattern = *args[1:4], args[7]
+    q, k, v, pattern = *args[1:4], args[8]
     return _pairs(q, k, pattern) * (6 * q[3] + 4 * v[3])
 
 

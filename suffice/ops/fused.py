@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from suffice.ops.call import AttentionCall, MaskInputs, Restriction
-from suffice.ops.op import Op, Parts, dense_rows, refuses_features
+from suffice.ops.op import Op, Parts, dense_rows, refuses_kernel
 
 
 def attend(
@@ -75,7 +75,7 @@ def additive_mask(masks: MaskInputs, call: AttentionCall, q: Tensor) -> Restrict
 
 def refuses(call: AttentionCall) -> list[str]:
     """Refuse dropout, empty input and forward-mode differentiation."""
-    reasons = refuses_features(call)
+    reasons = refuses_kernel(call)
     if call.dropping:
         reasons.append("dropping weights makes torch leave its fused kernel")
     if call.queries * call.keys == 0:

@@ -42,15 +42,21 @@ def _softmax(
 
     def weigh(q: Tensor, k: Tensor) -> Tensor:
         scores = _scaled(q, k.transpose(1, 2), call.scale).view(shape)
+        if cap is not None:
+            scores = cap * (scores / cap).tanh()
         if bias is not None:
             scores = scores + bias.to(scores.dtype)
         if allowed is not None:
             scores = scores.masked_fill_(~allowed, -torch.inf)
-        return scores.softmax(dim=-1)
+        if parts.sinks is None:
+            return scores.softmax(dim=-1)
+        sinks = parts.sinks.to(scores.dtype)[:, None, None].expand(*shape[:3], 1)
+        return torch.cat([scores, sinks], dim=-1).softmax(dim=-1)[..., :-1]
 
-    shape = (*q.shape[:3], call.keys)
+    shape, cap = (*q.shape[:3], call.keys), call.kernel.cap
     rows = _rows(q, call), *(x.flatten(0, 1) for x in (k, v))
-    if needs_gradient(*rows) and not call.dropping and not is_transformed():
+    by_hand = call.kernel.plain and not call.dropping and not is_transformed()
+    if by_hand and needs_gradient(*rows):
         out = _Weighed.apply(*rows, call.scale, lambda q, k: _rows(weigh(q, k), call))
     else:
         out = torch.bmm(_rows(parts.drop(weigh(*rows[:2])), call), rows[2])

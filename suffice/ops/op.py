@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from suffice.errors import UnsupportedError
-from suffice.kernels import FeatureMap
+from suffice.kernels import FeatureMap, Softmax
 from suffice.ops.call import AttentionCall, MaskInputs, inside_transform
 from suffice.records import Axis, V
 from suffice.torch_compat import finite
@@ -27,6 +27,7 @@ class Parts:
     # weights [B, H, T, S] -> the same with some dropped, while training with dropout
     drop: Callable[[Tensor], Tensor] = lambda weights: weights
     features: FeatureMap | None = None  # of a kernel that has one
+    sinks: Tensor | None = None  # [H], logits that belong to no key
 
 
 NO_PARTS = Parts()
@@ -91,11 +92,37 @@ def run_nonfinite(
     return op.run(q, k, v, masks, call, parts).masked_fill(sees_bad, torch.nan)
 
 
-def refuses_features(call: AttentionCall) -> list[str]:
-    """Refuse kernels that give pairs no weights."""
-    if call.kernel.weighs_pairs:
-        return []
-    return [f"{type(call.kernel).__name__} gives pairs no weights of their own"]
+def refuses_kernel(call: AttentionCall, *, sink: bool = False) -> list[str]:
+    """Refuse kernels that give pairs no weights, caps, and sinks where an op has none."""
+    kernel = call.kernel
+    if not isinstance(kernel, Softmax):
+        return [f"{type(kernel).__name__} gives pairs no weights of their own"]
+    reasons = []
+    if kernel.sink and not sink:
+        reasons.append("it has no logits that belong to no key")
+    if kernel.cap is not None:
+        reasons.append("it does not bound the products")
+    return reasons
+
+
+def with_sinks(out: Tensor, logs: Tensor, sinks: Tensor) -> tuple[Tensor, Tensor]:
+    """Return outputs and the logarithms of total weights with a logit of each head in the total.
+
+    Args:
+        out: [B, H, T, E], changed in place.
+        logs: [B, H, T].
+        sinks: [H].
+    """
+    total = torch.logaddexp(logs, sinks.to(logs.dtype)[None, :, None])
+    share = (logs - total).exp()
+    return out.mul_(share.to(out.dtype)[..., None]), total
+
+
+def slope_of_sinks(grad: Tensor, out: Tensor, logs: Tensor, sinks: Tensor) -> Tensor:
+    """Return the gradient of `sinks` [H], given what `with_sinks` returned."""
+    weights = (sinks.to(logs.dtype)[None, :, None] - logs).exp()
+    moved = (grad.to(logs.dtype) * out.to(logs.dtype)).sum(dim=-1)
+    return -(weights * moved).sum(dim=(0, 2)).to(sinks.dtype)
 
 
 def refuses_transforms(call: AttentionCall) -> list[str]:
@@ -122,13 +149,19 @@ def empty_rows_first(x: Tensor, width: int, dtype: torch.dtype | None = None) ->
     return x.new_empty_strided((batch, heads, length, width), strides, dtype=dtype)
 
 
-def register_attention(forward: CustomOpDef, backward: CustomOpDef) -> None:
+Slopes = Callable[..., tuple[Tensor | None, ...]]
+
+
+def register_attention(
+    forward: CustomOpDef, backward: CustomOpDef, slopes: Slopes = lambda *_: ()
+) -> None:
     """Give two operators their shapes, and the first one its gradients by the second.
 
     Args:
         forward: (q, k, v, *tensors or None, *settings) -> outputs [B, H, T, E], totals [B, H, T].
         backward: (gradient of the outputs, q, k, v, outputs, totals, *tensors, *settings) ->
             gradients of q, k and v.
+        slopes: (gradient of the outputs, outputs, totals, *tensors) -> gradients of the tensors.
     """
 
     @forward.register_fake
@@ -149,7 +182,9 @@ def register_attention(forward: CustomOpDef, backward: CustomOpDef) -> None:
 
     def differentiate(ctx, gradient, _):
         gradients = backward(gradient, *ctx.saved_tensors, *ctx.settings)
-        return *gradients, *[None] * (len(ctx.needs_input_grad) - 3)
+        others = slopes(gradient, *ctx.saved_tensors[3:])
+        unneeded = len(ctx.needs_input_grad) - 3 - len(others)
+        return *gradients, *others, *[None] * unneeded
 
     forward.register_autograd(differentiate, setup_context=setup_context)
 

@@ -110,6 +110,8 @@ def weights_of_rows(
     allowed = masks.allowed(call.pattern, call.queries, call.keys, q.device)
     allowed = allowed.expand(q.shape[0], q.shape[1], call.queries, call.keys)
     scores = call.scale * (q.double() @ _per_head(k, call).transpose(-1, -2))
+    if call.kernel.cap is not None:
+        scores = call.kernel.cap * (scores / call.kernel.cap).tanh()
     bias = masks.bias(call, q.device)
     if bias is not None:
         scores = scores + bias
@@ -117,8 +119,14 @@ def weights_of_rows(
     if not scores.numel():
         return scores
     peak = scores.detach().amax(dim=-1, keepdim=True)
-    powers = (scores - peak.masked_fill(peak == -torch.inf, 0.0)).exp()
+    sinks = None if parts.sinks is None else parts.sinks.double()[:, None, None]
+    if sinks is not None:
+        peak = torch.maximum(peak, sinks.detach())
+    peak = peak.masked_fill(peak == -torch.inf, 0.0)
+    powers = (scores - peak).exp()
     total = powers.sum(dim=-1, keepdim=True)
+    if sinks is not None:
+        total = total + (sinks - peak).exp()
     return powers / total.masked_fill(total == 0.0, 1.0)
 
 

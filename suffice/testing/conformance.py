@@ -242,27 +242,28 @@ def weights_are_correct(case: Case) -> None:
         raise AssertionError(f"weights have shape {list(weights.shape)}, want {list(shape)}")
     allowed = case.visible().expand(shape[1:])
     assert_close(weights.masked_fill(allowed, 0.0), torch.zeros_like(weights), "exact")
-    _are_shares(weights, allowed, signed=not spec.kernel.weighs_pairs)
+    leaks = layer.sinks is not None
+    _are_shares(weights, allowed, signed=not spec.kernel.weighs_pairs, leaks=leaks)
     if spec.past.reads:  # the weights are those within a segment, the output is more
         return
     k, v = layer.keys_and_values(case.x)
     v = layer.mixing(k, v, RowLayout())[1]
     v = v.repeat_interleave(spec.query_heads // v.shape[1], dim=1)
-    assert_close(spec.combine.output(layer, weights @ v), layer(case.x))
+    assert_close(spec.combine.output(layer, weights @ v, case.x), layer(case.x))
 
 
-def _are_shares(weights: Tensor, allowed: Tensor, *, signed: bool) -> None:
+def _are_shares(weights: Tensor, allowed: Tensor, *, signed: bool, leaks: bool) -> None:
     """Raise unless rows sum to 1, or to 0 without any key.
 
     A kernel whose products may be negative keeps its sums from 0, which makes the shares of such
-    a row smaller: they sum to less than 1.
+    a row smaller: they sum to less than 1. So do those of a row with a sink (`leaks`).
     """
     sums = weights.sum(dim=-1)
     totals = allowed.any(dim=-1).double().expand(sums.shape)
-    mixed = (weights < 0).any(dim=-1)
-    if not signed and bool(mixed.any()):
+    less = (weights < 0).any(dim=-1) | (sums < 1.0 if leaks else torch.tensor(False))
+    if not signed and bool((weights < 0).any()):
         raise AssertionError(f"a weight is negative: {weights.min().item()}")
-    assert_close(torch.where(mixed, totals, sums), totals)
+    assert_close(torch.where(less, totals, sums), totals)
     assert_close(sums.clamp(0.0, 1.0), sums)
 
 

@@ -264,7 +264,16 @@ def test_a_graph_holds_it():
         x, memory, valid = torch.randn(1, 1, 16), torch.randn(1, 20, 16), torch.rand(1, 20) > 0.3
         assert_close(graph(x, memory, valid=valid), layer(x, memory, valid=valid), n=64)
         slopes, places = slopes_of(Alibi(), 2), torch.arange(20)[None]
-        args = (1 << 40, 0, slopes, valid[:, None, None], places[:, 19:], places, 0.25)
+        args = (
+            1 << 40,
+            0,
+            slopes,
+            valid[:, None, None],
+            places[:, 19:],
+            places,
+            torch.randn(2),
+            0.25,
+        )
         torch.library.opcheck(torch.ops.suffice.native_decode.default, (q[0], k[0], v[0], *args))
 
 

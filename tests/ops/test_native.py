@@ -10,6 +10,7 @@ import torch
 
 from suffice import Attention, AttentionSpec, attend
 from suffice.errors import UnsupportedError
+from suffice.kernels import Softmax
 from suffice.ops import OPS, AttentionCall, choose, explain, register_flops
 from suffice.ops.dispatch import FULL_LANES, LANES, MEASURED, SPARSE_PAIRS, WIDE_TRAINING
 from suffice.ops.native import attention as kernels
@@ -17,7 +18,7 @@ from suffice.ops.native import library
 from suffice.ops.native.attention import band_of, share_of_lanes, sparsity_of
 from suffice.patterns import Block, Causal, Full, Global, PerHead, Random, Strided, Window
 from suffice.positions import Alibi
-from suffice.testing import assert_close
+from suffice.testing import assert_close, drawn
 from tests.ops.native.codings import ISAS, isa, needs_kernels
 
 pytestmark = needs_kernels
@@ -159,7 +160,7 @@ def test_a_query_without_keys_gives_0(isa):
     (gradient,) = torch.autograd.grad(out.square().sum(), q)
     assert not gradient[:, :, :50].any()
     band = sparsity_of(Causal(), 70, 20, 2)
-    _, logs, _ = kernels.forward(q.detach(), k, v, None, band, 1.0, logs=True)
+    _, logs, _ = kernels.forward(q.detach(), k, v, None, None, band, 1.0, logs=True)
     assert (logs[:, :, :50] == -torch.inf).all()
     assert logs[:, :, 50:].isfinite().all()
 
@@ -219,9 +220,32 @@ def test_a_graph_holds_it():
         torch.testing.assert_close(a, b, rtol=1e-5, atol=1e-5)
     torch._dynamo.reset()
     q, k, v = (heads(1, 2, 40, 16).requires_grad_() for _ in range(3))
-    torch.library.opcheck(torch.ops.suffice.native.default, (q, k, v, None, Window(3).text, 0.25))
-    valid = torch.arange(40)[None] < 30
-    torch.library.opcheck(torch.ops.suffice.native.default, (q, k, v, valid, Full().text, 0.25))
+    valid, sinks = torch.arange(40)[None] < 30, torch.randn(2, requires_grad=True)
+    for of_pattern in (
+        (None, None, Window(3).text),
+        (valid, None, Full().text),
+        (None, sinks, Causal().text),
+    ):
+        torch.library.opcheck(torch.ops.suffice.native.default, (q, k, v, *of_pattern, 0.25))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("pattern", [Causal(), Window(5) & Causal(), Window(3) | Global(2)])
+def test_sinks_take_their_share(isa, pattern, dtype):
+    """Of every row, padded and shared ones too, also where a query sees no key."""
+    spec = AttentionSpec(
+        d_model=32, num_heads=4, num_kv_heads=2, pattern=pattern, kernel=Softmax(sink=True)
+    )
+    native, exact = (drawn(Attention(spec, impl=impl), seed=2) for impl in ("native", "reference"))
+    x, valid = torch.randn(3, 140, 32), padding(3, 140)
+    runs = []
+    for layer in (native, exact):
+        layer.to(dtype)
+        out = layer(x.to(dtype), valid=valid if isinstance(pattern, Causal) else None)
+        slopes = torch.autograd.grad(out.float().square().sum(), list(layer.parameters()))
+        runs.append((out, *slopes))
+    for found, wanted in zip(*runs, strict=True):
+        assert_close(found, wanted, n=140)
 
 
 def test_autocast_gives_what_torch_would():

@@ -101,9 +101,11 @@ static void see_piece(Queries queries, const KVCache &cache, int64_t row, int64_
   }
 }
 
-// Writes the weighted mean of what was seen in several pieces, [width].
-static void merge(const Seen *pieces, int64_t count, int64_t width, float *out) {
-  float most = -__builtin_inff(), total = 0.0f;
+// Writes the weighted mean of what was seen in several pieces, [width]. A logit that belongs to no
+// key takes its share.
+static void merge(const Seen *pieces, int64_t count, int64_t width, float *out,
+                  const float *logit = nullptr) {
+  float most = logit ? *logit : -__builtin_inff(), total = 0.0f;
   for (int64_t p = 0; p < count; ++p) most = pieces[p].most > most ? pieces[p].most : most;
   for (int64_t c = 0; c < width; ++c) out[c] = 0.0f;
   for (int64_t p = 0; p < count; ++p) {
@@ -113,6 +115,7 @@ static void merge(const Seen *pieces, int64_t count, int64_t width, float *out) 
     for (int64_t c = 0; c < width; ++c) out[c] += pieces[p].values[c] * by;
   }
   if (total == 0.0f) return;
+  if (logit) total += exp_one(*logit - most);
   for (int64_t c = 0; c < width; ++c) out[c] /= total;
 }
 

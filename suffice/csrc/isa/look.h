@@ -69,7 +69,7 @@ static void finish(const Looking &work, int64_t row, int64_t group, int &odd) {
     const int64_t head = group * shared + r / look.queries, query = r % look.queries;
     const int64_t number = (row * look.heads + head) * look.queries + query;
     float *out = look.out + ((row * look.queries + query) * look.heads + head) * width;
-    merge(work.seen + number * work.pieces, work.pieces, width, out);
+    merge(work.seen + number * work.pieces, work.pieces, width, out, look.logits ? look.logits + head : nullptr);
     stretches(width, [&](int64_t at, int64_t n) {
       Floats v = get(out + at, n);
       wrong += v - v;

@@ -32,12 +32,14 @@ from suffice.ops.op import (
     empty_rows_first,
     is_traced,
     needs_gradient,
-    refuses_features,
+    refuses_kernel,
     refuses_transforms,
     register_attention,
     run_nonfinite,
+    slope_of_sinks,
     text_of,
     value_of,
+    with_sinks,
 )
 from suffice.patterns import Pattern
 from suffice.torch_compat import finite
@@ -56,9 +58,10 @@ def attend(
         dtype = torch.promote_types(q.dtype, torch.promote_types(k.dtype, v.dtype))
         q, k, v = q.to(dtype), k.to(dtype), v.to(dtype)
     if is_traced():
-        out = _attend(q, k, v, masks.valid, text_of(call.pattern), call.scale)[0]
+        pattern = text_of(call.pattern)
+        out = _attend(q, k, v, masks.valid, parts.sinks, pattern, call.scale)[0]
     else:
-        out, all_finite = _attend_directly(q, k, v, masks.valid, call)
+        out, all_finite = _attend_directly(q, k, v, masks.valid, parts.sinks, call)
         if not all_finite and not call.unrestricted and not finite(k, v):
             return run_nonfinite(NATIVE, q, k, v, masks, call, parts)
     if torch.is_autocast_enabled(q.device.type):  # what torch's kernels would return
@@ -68,7 +71,7 @@ def attend(
 
 def refuses(call: AttentionCall) -> list[str]:
     """Refuse dropout, biases, data other than `valid` that restrict the pattern, and float64."""
-    reasons = refuses_features(call) + refuses_native(call, KINDS)
+    reasons = refuses_kernel(call, sink=True) + refuses_native(call, KINDS)
     if call.dropping:
         reasons.append("dropping needs the weights, which it never forms")
     if not (call.plain or call.padding):
@@ -198,6 +201,7 @@ def forward(
     k: Tensor,
     v: Tensor,
     valid: Tensor | None,
+    sinks: Tensor | None,
     sparsity: SparsityPattern,
     scale: float,
     *,
@@ -206,8 +210,9 @@ def forward(
     """Return the outputs, the logarithms of the rows' total weights, and whether all was finite.
 
     The last axis of q [B, H, T, D], k [B, G, S, D] and v [B, G, S, E] is dense, as is all of
-    `valid`, bool [B, S] or None. Without `logs` the logarithms [B, H, T] are None.
+    `valid`, bool [B, S] or None. Without `logs` and sinks [H] the logarithms [B, H, T] are None.
     """
+    logs = logs or sinks is not None
     out = empty_rows_first(q, v.shape[3])
     total = q.new_empty(q.shape[:3], dtype=torch.float32) if logs else None
     nonfinite = library().suffice_attend(
@@ -219,6 +224,8 @@ def forward(
         None if total is None else total.data_ptr(),
         torch.get_num_threads(),
     )
+    if sinks is not None and total is not None:
+        out, total = with_sinks(out, total, sinks)
     return out, total, not nonfinite
 
 
@@ -233,7 +240,10 @@ def backward(
     sparsity: SparsityPattern,
     scale: float,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Return the gradients of q, k and v from that of the outputs; arguments as of `forward`."""
+    """Return the gradients of q, k and v from that of the outputs; arguments as of `forward`.
+
+    A sink is a key whose value is 0: it is in the outputs and logarithms, and asks for no more.
+    """
     grads = tuple(empty_rows_first(x, x.shape[3]) for x in (q, k, v))
     structure = _structure((q, k, v, out), grad.stride(), valid, sparsity, scale)
     tensors = (q, k, v, out, logs, grad, *grads)
@@ -295,16 +305,21 @@ _cached_fields = lru_cache(maxsize=256)(_fields)
 
 
 def _attend_directly(
-    q: Tensor, k: Tensor, v: Tensor, valid: Tensor | None, call: AttentionCall
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    valid: Tensor | None,
+    sinks: Tensor | None,
+    call: AttentionCall,
 ) -> tuple[Tensor, bool]:
     """Return the outputs and whether all was finite."""
     q, k, v = map(dense_rows, (q, k, v))
     valid = None if valid is None else valid.contiguous()
     sparsity = sparsity_of(call.pattern, call.queries, call.keys, call.num_heads)
-    if needs_gradient(q, k, v):
+    if needs_gradient(q, k, v, *([] if sinks is None else [sinks])):
         flags: list[bool] = []
-        return _Attend.apply(q, k, v, valid, sparsity, call.scale, flags), flags[0]
-    out, _, all_finite = forward(q, k, v, valid, sparsity, call.scale, logs=False)
+        return _Attend.apply(q, k, v, valid, sinks, sparsity, call.scale, flags), flags[0]
+    out, _, all_finite = forward(q, k, v, valid, sinks, sparsity, call.scale, logs=False)
     return out, all_finite
 
 
@@ -312,22 +327,37 @@ class _Attend(torch.autograd.Function):
     """The kernels with their gradients; whether all was finite is appended to `flags`."""
 
     @staticmethod
-    def forward(ctx, q, k, v, valid, sparsity, scale, flags):
-        out, logs, all_finite = forward(q, k, v, valid, sparsity, scale, logs=True)
+    def forward(ctx, q, k, v, valid, sinks, sparsity, scale, flags):
+        out, logs, all_finite = forward(q, k, v, valid, sinks, sparsity, scale, logs=True)
         flags.append(all_finite)
-        ctx.save_for_backward(q, k, v, out, logs, valid)
+        ctx.save_for_backward(q, k, v, out, logs, valid, sinks)
         ctx.settings = sparsity, scale
         return out
 
     @staticmethod
     @once_differentiable
     def backward(ctx, grad: Tensor):
-        return *backward(dense_rows(grad), *ctx.saved_tensors, *ctx.settings), *[None] * 4
+        *saved, sinks = ctx.saved_tensors
+        of_tensors = backward(dense_rows(grad), *saved, *ctx.settings)
+        return *of_tensors, *_slopes(grad, *saved[3:], sinks), None, None, None
+
+
+def _slopes(
+    grad: Tensor, out: Tensor, logs: Tensor, _: Tensor | None, sinks: Tensor | None
+) -> tuple[None, Tensor | None]:
+    """Return the gradients of `valid` and the sinks."""
+    return None, None if sinks is None else slope_of_sinks(grad, out, logs, sinks)
 
 
 @torch.library.custom_op("suffice::native", mutates_args=())
 def _attend(
-    q: Tensor, k: Tensor, v: Tensor, valid: Tensor | None, pattern: str, scale: float
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    valid: Tensor | None,
+    sinks: Tensor | None,
+    pattern: str,
+    scale: float,
 ) -> tuple[Tensor, Tensor]:
     """Return the outputs [B, H, T, E] and the logarithms [B, H, T] of the rows' total weights.
 
@@ -335,7 +365,7 @@ def _attend(
     """
     q, k, v = map(dense_rows, (q, k, v))
     valid = None if valid is None else valid.contiguous()
-    return forward(q, k, v, valid, _sparsity(q, k, pattern), scale, logs=True)[:2]
+    return forward(q, k, v, valid, sinks, _sparsity(q, k, pattern), scale, logs=True)[:2]
 
 
 @torch.library.custom_op("suffice::native_backward", mutates_args=())
@@ -347,6 +377,7 @@ def _attend_backward(
     out: Tensor,
     logs: Tensor,
     valid: Tensor | None,
+    sinks: Tensor | None,  # noqa: ARG001 - operators share their arguments
     pattern: str,
     scale: float,
 ) -> tuple[Tensor, Tensor, Tensor]:
@@ -356,7 +387,7 @@ def _attend_backward(
     return backward(grad, q, k, v, out, logs.contiguous(), valid, _sparsity(q, k, pattern), scale)
 
 
-register_attention(_attend, _attend_backward)
+register_attention(_attend, _attend_backward, _slopes)
 
 
 def _sparsity(q: Tensor, k: Tensor, pattern: str) -> SparsityPattern:

@@ -31,7 +31,7 @@ from suffice.ops.op import (
     dense_rows,
     empty_rows_first,
     is_traced,
-    refuses_features,
+    refuses_kernel,
     run_nonfinite,
     text_of,
     value_of,
@@ -58,6 +58,8 @@ def attend(
         k, v = k.to(dtype), v.to(dtype)
     free = call.unrestricted and not call.position.biases
     limits = NO_LIMITS if free else limits_of(masks, call, q.device)
+    if parts.sinks is not None:
+        limits = limits._replace(sinks=parts.sinks.float())
     if is_traced():
         out = _decode(q, k, v, *limits, call.scale)
     else:
@@ -71,7 +73,7 @@ def attend(
 
 def refuses(call: AttentionCall) -> list[str]:
     """Refuse many queries, wide heads, dropout and biases other than Alibi's."""
-    reasons = refuses_features(call) + refuses_native(call, KINDS)
+    reasons = refuses_kernel(call, sink=True) + refuses_native(call, KINDS)
     if call.dropping:
         reasons.append("dropping needs the weights, which it never forms")
     if call.position.biases and not isinstance(call.position, Alibi):
@@ -104,7 +106,7 @@ DECODE = Op(
 
 
 class Limits(NamedTuple):
-    """The keys that the queries may attend to, and ALiBi's slopes; None = no limit."""
+    """The keys that the queries may attend to, and what joins their scores; None = nothing."""
 
     before: int = EVERYTHING  # positions before its own that a query sees
     after: int = EVERYTHING  # positions after it
@@ -112,6 +114,7 @@ class Limits(NamedTuple):
     allowed: Tensor | None = None  # bool, broadcasts to [B, H, T, S]: True = may attend
     q_at: Tensor | None = None  # int64 [B, T], positions; None = the queries stand last
     k_at: Tensor | None = None  # int64 [B, S], positions; given with q_at
+    sinks: Tensor | None = None  # float32 [H], logits that belong to no key
 
 
 NO_LIMITS = Limits()
@@ -188,18 +191,20 @@ def _decode_cached(
         q = q.to(torch.float32).contiguous()
     # of one query both orders of axes are the same memory
     out = torch.empty_like(q) if queries == 1 else empty_rows_first(q, width)
-    before, after, slopes, allowed, q_at, _ = limits
+    before, after, slopes, allowed, q_at, _, sinks = limits
     attention = UNMASKED.pack(
         q.data_ptr(), out.data_ptr(), heads, groups, width, queries, scale,
         min(before, EVERYTHING), min(after, EVERYTHING),
     )  # fmt: skip
     alive: list[Tensor] = []
-    if not slopes is allowed is q_at is padding is None:
+    if not slopes is allowed is q_at is padding is sinks is None:
         attention = native.DecodeAttention.from_buffer_copy(attention)
         if slopes is not None:
             attention.slopes = slopes.data_ptr()
         if padding is not None:
             attention.padding = padding.data_ptr()
+        if sinks is not None:
+            attention.logits = sinks.data_ptr()
         alive = _set_masks(attention, limits, q)
         attention = byref(attention)
     if not isinstance(kv_cache, bytes):
@@ -231,7 +236,7 @@ def _set_masks(attention: native.DecodeAttention, limits: Limits, q: Tensor) -> 
 CODED = """(
     Tensor q, Tensor[] parts, Tensor[] coded, Tensor[] sinks, SymInt[] spans, str memory,
     SymInt? window, SymInt before, SymInt after, Tensor? slopes, Tensor? allowed, Tensor? q_at,
-    Tensor? k_at, SymInt groups, float scale, Tensor? padding
+    Tensor? k_at, Tensor? logits, SymInt groups, float scale, Tensor? padding
 ) -> Tensor"""  # torch 2.6 does not read it from the annotations: it has no list[Tensor]
 
 
@@ -246,10 +251,11 @@ def _decode(
     allowed: Tensor | None,
     q_at: Tensor | None,
     k_at: Tensor | None,
+    sinks: Tensor | None,
     scale: float,
 ) -> Tensor:
     """Return the outputs [B, H, T, D], float32; arguments as of `decode_attention` and `Limits`."""
-    limits = Limits(before, after, slopes, allowed, q_at, k_at)
+    limits = Limits(before, after, slopes, allowed, q_at, k_at, sinks)
     return decode_attention(q, dense_rows(k), dense_rows(v), limits, scale)[0]
 
 
@@ -267,11 +273,17 @@ def reads_codes(memory: Memory, call: AttentionCall) -> bool:
 
 
 def attend_coded(
-    q: Tensor, store: Store, slot: Slot, memory: Memory, masks: MaskInputs, call: AttentionCall
+    q: Tensor,
+    store: Store,
+    slot: Slot,
+    memory: Memory,
+    masks: MaskInputs,
+    call: AttentionCall,
+    sinks: Tensor | None,
 ) -> tuple[Tensor, bool]:
     """Return the outputs [B, H, T, D] in the dtype of q, and whether all are finite.
 
-    Of a rolling memory's masks only padding on the left is read.
+    Of a rolling memory's masks only padding on the left is read. `sinks` [H] as of `Parts`.
     """
     padding = None
     if memory.window is None:
@@ -281,6 +293,8 @@ def attend_coded(
         if masks.q_positions is not None:
             last = slot.recent.end + slot.recent.first - slot.recent.start - 1
             padding = (last - masks.q_positions[:, 0]).expand(q.shape[0]).contiguous()
+    if sinks is not None:
+        limits = limits._replace(sinks=sinks.float())
     band = band_of(call.pattern)
     window = None if band is None or band[0] is None or limits.allowed is not None else band[0] + 1
     settings = call.num_kv_heads, call.scale, padding
@@ -314,12 +328,13 @@ def _decode_coded(
     allowed: Tensor | None,
     q_at: Tensor | None,
     k_at: Tensor | None,
+    logits: Tensor | None,
     groups: int,
     scale: float,
     padding: Tensor | None,
 ) -> Tensor:
     """Return the outputs [B, H, T, D], float32, for the tensors and spans of a slot."""
-    limits = Limits(before, after, slopes, allowed, q_at, k_at)
+    limits = Limits(before, after, slopes, allowed, q_at, k_at, logits)
     blocks = BufferView(tuple(coded), *spans[3:], tuple(sinks)) if coded else None
     descriptor = cache.CacheDescriptor(
         native.KVCache(), value_of(Memory, memory), window, q.shape[3]

@@ -97,6 +97,7 @@ class DecodeAttention(ctypes.Structure):
         *_fields(INT, "allowed_row allowed_head allowed_query"),
         *_fields(POINTER, "q_at k_at"),
         ("keys", INT),
+        ("logits", POINTER),
     )
 
 

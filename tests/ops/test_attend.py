@@ -202,3 +202,11 @@ def test_a_pattern_of_other_heads():
 def test_segments_are_a_pair(segments):
     with pytest.raises(ConfigError, match=r"segments are a pair \(q_segments, k_segments\)"):
         attend(Q, K, V, segments=segments)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
+def test_weights_of_half_inputs_are_computed_in_float32(dtype):
+    """Scores of about 100, once rounded to a half type, are wrong by more than the result may be."""
+    q, k, v = (normal(1, 2, 48, 64, seed=seed, dtype=dtype) for seed in (1, 2, 3))
+    exact = attend(*(x.double() for x in (30 * q, k, v)))
+    assert_close(attend(30 * q, k, v, impl="matmul"), exact)

@@ -206,7 +206,7 @@ def test_segments_are_a_pair(segments):
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
 def test_weights_of_half_inputs_are_computed_in_float32(dtype):
-    """Scores of about 100, once rounded to a half type, are wrong by more than the result may be."""
+    """Scores of about 100, rounded to a half type, are wrong by more than a result may be."""
     q, k, v = (normal(1, 2, 48, 64, seed=seed, dtype=dtype) for seed in (1, 2, 3))
     exact = attend(*(x.double() for x in (30 * q, k, v)))
     assert_close(attend(30 * q, k, v, impl="matmul"), exact)

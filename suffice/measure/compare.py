@@ -31,7 +31,7 @@ from suffice.measure.results import (
 )
 from suffice.measure.sequential import FIRST
 from suffice.measure.timing import interleave, peak_bytes
-from suffice.measure.training import check_scores, train_cell
+from suffice.measure.training import CellFiles, check_scores, train_cell
 from suffice.measure.tuning import tune
 from suffice.measure.verdict import UNDECIDED, hopeless, judge
 from suffice.train import Processes, processes, resolve_device, show
@@ -158,6 +158,7 @@ def _train_all(
     exists = group.broadcast(torch.tensor(exists)).tolist()
     finished = [key for key, is_there in zip(keys, exists, strict=True) if is_there]
     cells = together(group, lambda: {key: read_cell(folder, *key) for key in finished})
+    first(group, lambda: [CellFiles.of(folder, *key).discard_checkpoint() for key in finished])
     board = Board(plan, facts, list(cells.values()))
     options = {"cells": len(keys), "done": len(cells), "quiet": quiet}
     closed: set[tuple[str, int]] = set()

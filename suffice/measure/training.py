@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import torch
@@ -201,6 +201,11 @@ class CellFiles:
     folder: Path
     stem: str
 
+    @classmethod
+    def of(cls, folder: Path, mechanism: str, num_heads: int, seed: int) -> Self:
+        """Return the paths of one (mechanism, heads, seed)."""
+        return cls(folder, cell_path(folder, mechanism, num_heads, seed).stem)
+
     @property
     def checkpoint(self) -> Path:
         """The state of the training, gone when the cell is finished."""
@@ -210,6 +215,10 @@ class CellFiles:
     def model(self) -> Path:
         """The folder of the trained model, see `suffice.models.folder`."""
         return self.folder / MODELS / self.stem
+
+    def discard_checkpoint(self) -> None:
+        """Remove the state of a finished training, which a kill may have left."""
+        self.checkpoint.unlink(missing_ok=True)
 
     def make(self) -> None:
         """Make the folders."""
@@ -248,7 +257,7 @@ def train_cell(
         rate: the learning rate; None = the recipe's.
     """
     mechanism, num_heads, seed = key
-    recipe, place = at_rate(plan.recipe, rate), CellFiles(folder, cell_path(folder, *key).stem)
+    recipe, place = at_rate(plan.recipe, rate), CellFiles.of(folder, *key)
     together(group, place.make)
     resume = group.any(group.is_main and place.checkpoint.exists())
     progress.cell(f"{mechanism} heads {num_heads} seed {seed}")
@@ -276,7 +285,7 @@ def train_cell(
         with replacing_folder(place.model) as new:
             write_model(new, model, dataset, mechanism=mechanism, recipe=described)
         write_cell(folder, cell)
-        place.checkpoint.unlink(missing_ok=True)
+        place.discard_checkpoint()
 
     first(group, write)
     return cell

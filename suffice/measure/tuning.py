@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import statistics
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -103,6 +104,7 @@ def tune(
         for key, exists in zip(keys, is_there, strict=True):
             if exists:
                 trials[key] = together(group, lambda key=key: _read(folder, *key))
+                first(group, partial(_checkpoint(_path(folder, *key)).unlink, missing_ok=True))
                 continue
             trials[key] = _train(plan, key, dataset, folder, group, progress)
             progress.finish(f"{_name(*key)}: {_outcome(trials[key])}")
@@ -148,7 +150,7 @@ def _train(
     """Train one model of the grid or resume it, and write what came of it."""
     mechanism, num_heads, rate, seed = key
     recipe, path = at_rate(plan.recipe, rate), _path(folder, *key)
-    checkpoint = path.with_suffix(".safetensors")
+    checkpoint = _checkpoint(path)
     together(group, lambda: path.parent.mkdir(parents=True, exist_ok=True))
     progress.cell(_name(*key))
     torch.manual_seed(seed)
@@ -181,6 +183,11 @@ def _train(
 def _read(folder: Path, mechanism: str, num_heads: int, rate: float, seed: int) -> Trial:
     path = _path(folder, mechanism, num_heads, rate, seed)
     return read_record(Trial, path, advice=RETRAIN)
+
+
+def _checkpoint(path: Path) -> Path:
+    """Return where a trial that is written to `path` keeps its state until it is finished."""
+    return path.with_suffix(".safetensors")
 
 
 def _path(folder: Path, mechanism: str, num_heads: int, rate: float, seed: int) -> Path:

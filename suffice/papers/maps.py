@@ -19,7 +19,6 @@ from suffice.layers import watched
 from suffice.measure.plan import FILE, read_plan
 from suffice.measure.report.canvas import FAINT, PAGE, blank, line_styles, style
 from suffice.measure.report.sheet import Column, Sheet, csv_text, sheet_of
-from suffice.measure.results import cell_path
 from suffice.measure.training import CellFiles
 from suffice.models import folder as model_folder
 from suffice.models.folder import WEIGHTS
@@ -113,7 +112,7 @@ def missing_weights(request: Request) -> list[Key]:
 
 def weights_of(request: Request, key: Key) -> Path:
     """Return where the weights of a cell lie, there or not."""
-    return CellFiles(request.folder, cell_path(request.folder, *key).stem).model / WEIGHTS
+    return CellFiles.of(request.folder, *key).model / WEIGHTS
 
 
 def attention_maps(request: Request, key: Key, dataset: Dataset) -> Maps:

@@ -80,7 +80,7 @@ class FeatureMap(nn.Module, ABC):
         """
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Softmax(Kernel):
     """w_ts = exp(s_ts) / sum over allowed s' of exp(s_ts'), with s_ts = scale * q_t . k_s.
 
@@ -104,6 +104,11 @@ class Softmax(Kernel):
 
     sink: bool = False
     cap: float | None = None
+
+    def __repr__(self) -> str:
+        """Name what is there: the plain softmax of nearly every spec is Softmax()."""
+        told = {k: v for k, v in (("sink", self.sink), ("cap", self.cap)) if v not in (False, None)}
+        return f"Softmax({', '.join(f'{name}={value!r}' for name, value in told.items())})"
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -19,6 +19,7 @@ from suffice.testing import assert_close
 from tests.serve.conftest import alone
 
 PROMPT = "once upon a time"
+ENDLESS = {"logit_bias": {"281": -100}}  # never the end of a text
 
 
 def call(server, path, body=None, *, method=None, headers=(), raw=None):
@@ -442,7 +443,7 @@ def until(condition, seconds=60):
 @pytest.mark.parametrize("stream", [True, False])
 def test_a_client_that_leaves_ends_its_text(start, stream):
     server = start()
-    body = {"prompt": PROMPT, "max_tokens": 10**5, "stream": stream, "logit_bias": {"280": -100}}
+    body = {"prompt": PROMPT, "max_tokens": 10**5, "stream": stream, **ENDLESS}
     with connect(server) as connection:
         connection.sendall(request(body))
         until(lambda: server.engine.figures()["running"] == 1)
@@ -454,7 +455,7 @@ def test_a_client_that_leaves_ends_its_text(start, stream):
 def test_a_client_that_never_reads_holds_nobody_up(start, monkeypatch):
     server = start()
     monkeypatch.setattr("suffice.serve.server.WRITE_SECONDS", 1.0)
-    body = {"prompt": PROMPT, "max_tokens": 10**5, "stream": True, "logprobs": 20}
+    body = {"prompt": PROMPT, "max_tokens": 10**5, "stream": True, "logprobs": 20, **ENDLESS}
     with connect(server) as connection:
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         connection.sendall(request(body))
@@ -467,7 +468,7 @@ def test_a_client_that_never_reads_holds_nobody_up(start, monkeypatch):
 
 def test_a_full_queue_is_told(start):
     server = start(limits=Limits(rows=1, queue=1))
-    body = {"prompt": PROMPT, "max_tokens": 10**4, "stream": True, "logit_bias": {"280": -100}}
+    body = {"prompt": PROMPT, "max_tokens": 10**4, "stream": True, **ENDLESS}
     with connect(server) as one, connect(server) as other:
         for connection in (one, other):
             connection.sendall(request(body))
@@ -513,7 +514,7 @@ def test_many_clients_get_what_each_gets_alone(server):
 def test_stopping_finishes_what_is_being_written(start):
     server = start()
     texts = []
-    body = {"prompt": PROMPT, "max_tokens": 300, "temperature": 0, "logit_bias": {"280": -100}}
+    body = {"prompt": PROMPT, "max_tokens": 300, "temperature": 0, **ENDLESS}
     client = threading.Thread(target=lambda: texts.append(complete(server, **body)))
     client.start()
     until(lambda: server.engine.figures()["running"] == 1)

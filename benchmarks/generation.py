@@ -1,6 +1,6 @@
 """Writing and reading with language models, against transformers and against themselves.
 
-Run: python -m benchmarks.generation [--quick] [--rounds 9] [--case decode|prefill|state]
+Run: python -m benchmarks.generation [--quick] [--rounds 9] [--case decode|prefill|shared|state]
 """
 
 from __future__ import annotations
@@ -20,9 +20,12 @@ from suffice.measure.timing import peak_bytes
 from suffice.memory import Dynamic, Memory, Rolling
 from suffice.models import LM, LMConfig, configuration
 from suffice.models.configurations import layers
+from suffice.models.native_decoder import NativeDecoder
 from suffice.positions import Rope
 
 DECODED = {"llama_15m": 1.5, "llama_110m": 1.0}
+# a cache of 9 MiB a layer is read again from the processor's cache, one of 25 MiB from memory
+SHARED = {"llama_15m": 1.05, "llama_110m": 1.0}
 PROMPT, NEW = 16, 32
 PREFILL, WINDOW, LONG = 4096, 256, 8192
 MEBIBYTE = 1 << 20
@@ -125,6 +128,48 @@ def prefill(effort: Effort) -> Rows:
     )
 
 
+def stepping(lm: LM, length: int) -> Side:
+    """Return one token natively behind a text; the state is the same after each call."""
+    tokens, held = ids(length + 1, lm.config.vocabulary_size), lm.state()
+    decoder = NativeDecoder(lm, Dynamic())
+    with torch.inference_mode():
+        for piece in tokens[:, :length].split(WINDOW, dim=1):
+            lm.features(piece, state=held)
+
+    @torch.inference_mode()
+    def call() -> Tensor:
+        logits = decoder.step(tokens[:, length], held)
+        held.drop_last(1)
+        return logits
+
+    @torch.inference_mode()
+    def check() -> None:
+        want = lm.step(tokens[:, length], held)
+        held.drop_last(1)
+        apart = (call() - want).abs().max().item()
+        assert apart < 1e-3 * want.abs().max().item(), f"logits are {apart:.1e} apart"
+
+    return Side(name="shared" if lm.specs[1].shares is not None else "own", call=call, check=check)
+
+
+def shared(effort: Effort) -> Rows:
+    """One token at 4k where every second layer reads its neighbour's cache, against its own."""
+    length = effort.length(PREFILL)
+    for name, reach in SHARED.items():
+        models = []
+        for shares in (2, None):
+            torch.manual_seed(0)
+            config, specs = configuration(name, length=PREFILL + 1, shares=shares)
+            models.append(config.build(specs).eval())
+
+        def rival(lm: LM = models[1]) -> Side:
+            return stepping(lm, length)
+
+        case = f"{name}, a token behind {length}, every second layer shares"
+        rivals = [Rival(make=rival, reach=reach, name="own")]
+        yield from contest(case, stepping(models[0], length), rivals, effort)
+
+
 def state(effort: Effort) -> Rows:
     """Bytes of what is kept, measured on what the layers hold, against MHA."""
     length = effort.length(LONG)
@@ -134,6 +179,7 @@ def state(effort: Effort) -> Rows:
         "standard": ({}, Dynamic(), None),
         "efficient": ({"position": None}, Dynamic(), 0.5),
         "gqa": ({"num_kv_heads": 4}, Dynamic(), 4 / heads),
+        "cla": ({}, Dynamic(), 0.5),
         "rolling": ({}, Rolling(WINDOW), 2 * WINDOW / length),
     }
     whole = 0
@@ -160,7 +206,7 @@ def state(effort: Effort) -> Rows:
         )
 
 
-CASES = {"decode": decode, "prefill": prefill, "state": state}
+CASES = {"decode": decode, "prefill": prefill, "shared": shared, "state": state}
 
 
 def main() -> None:

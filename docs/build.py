@@ -20,7 +20,17 @@ from suffice.presets import PRESETS, TITLES, takes_length
 from suffice.records import Axis
 from suffice.spec import AXES
 from suffice.view import catalogue, drawing_of, expression, flow, flow_svg, instead, lines
-from suffice.view.catalogue import GROUPS, axes, describe, drawn_spec, group, sized, state
+from suffice.view.catalogue import (
+    GROUPS,
+    SHARING,
+    axes,
+    describe,
+    drawn_spec,
+    group,
+    mean_cost,
+    sized,
+    state,
+)
 from suffice.view.formula import formulas
 from suffice.view.picture import svg
 
@@ -82,6 +92,7 @@ def _page(name: str, spec: AttentionSpec) -> str:
         f"**Cost.** {about.cost}",
         f"**Source.** {about.source}.",
         "## What it computes",
+        "Layer 1, which reads the keys and values of layer 0:" if name in SHARING else "",
         _formulas(spec),
         f"![Data flow of {TITLES[name]}]({name}-flow.svg)",
         "## Who sees whom",
@@ -91,8 +102,8 @@ def _page(name: str, spec: AttentionSpec) -> str:
         "and `--svg FILE` write it.",
         _characters(spec),
         "## Counts",
-        f"One layer, d_model {D_MODEL}, {HEADS} heads, one forward of one sample; x: relative to "
-        "standard attention.",
+        f"One layer{_which(name)}, d_model {D_MODEL}, {HEADS} heads, one forward of one sample; x: "
+        "relative to standard attention.",
         _counts(name),
         "## Composition",
         f"For {DRAWN} tokens:",
@@ -179,13 +190,17 @@ def _characters(spec: AttentionSpec) -> str:
     return "\n".join([head, "```text", *plain, "```", "", "</details>"])
 
 
+def _which(name: str) -> str:
+    return ", the mean of layers 0 and 1" if name in SHARING else ""
+
+
 def _counts(name: str) -> str:
     rows = [
         "| tokens | parameters | FLOPs | of visible pairs | KV cache, numbers |",
         "|--:" * 5 + "|",
     ]
     for length in COUNTED:
-        cost = sized(name, D_MODEL, HEADS, length=length).cost(length)
+        cost = mean_cost(name, D_MODEL, HEADS, length=length)
         base = sized("standard", D_MODEL, HEADS, length=length).cost(length)
         rows.append(
             f"| {length:,} | {cost.parameters:,} ({cost.parameters / base.parameters:.2f}x) "
@@ -246,8 +261,8 @@ def _index() -> str:
     rows_by_group: dict[str, list[str]] = {name: [] for name in GROUPS}
     length = COUNTED[-1]
     for name in PRESETS:
-        spec = sized(name, D_MODEL, HEADS, length=length)
-        cost = spec.cost(length)
+        spec = drawn_spec(name, D_MODEL, HEADS, length=length)
+        cost = mean_cost(name, D_MODEL, HEADS, length=length)
         base = sized("standard", D_MODEL, HEADS, length=length).cost(length)
         differs = axes(spec).replace("|", "\\|")
         rows_by_group[group(spec)].append(

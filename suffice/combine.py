@@ -72,26 +72,38 @@ class Concat(Combine):
 class Gated(Concat):
     """Y = (sigmoid(x W_G) * [O_1; ...; O_H]) W_O: each token decides what it takes of the heads.
 
+    With norm=True each head is divided by its root mean square first, times a learned gain for each
+    of its features: the sums of a recurrence have no size of their own.
+
     A gate of 0 lets a token take nothing, so no head has to attend to a token that means nothing;
     and the map from values to the output is no longer of the rank of one head.
 
     Args:
         per: "feature", a gate for each number of a head's output, or "head", one for each head.
+        activation: of the gates, "sigmoid" or "silu".
+        norm: whether heads are normalised before.
+        eps: of the norm, > 0.
 
     Raises:
-        ConfigError: for another `per`.
+        ConfigError: for another `per` or activation, or eps not above 0.
 
     Cost: M H E parameters for features, M H for heads, and as many multiply-adds a token.
     Source: Qiu et al. 2025, arXiv:2505.06708, equation 5 and table 1, rows of gates after the
-    attention. No difference.
+    attention. With a norm and SiLU, Sun et al. 2023, arXiv:2307.08621, equation 8; differs:
+    gains of the norm, as in Yang et al. 2024, arXiv:2412.06464, section 3.4.
     """
 
     per: str = "feature"
+    activation: str = "sigmoid"
+    norm: bool = False
+    eps: float = 1e-6
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.per not in ("feature", "head"):
             raise ConfigError(f"{self!r}: give per='feature' or per='head'.")
+        if self.activation not in ("sigmoid", "silu") or self.eps <= 0.0:
+            raise ConfigError(f"{self!r}: give activation='sigmoid' or 'silu', and eps above 0.")
 
     def _gates(self, spec: AttentionSpec) -> int:
         return spec.widths.o if self.per == "feature" else spec.num_heads
@@ -99,7 +111,8 @@ class Gated(Concat):
     def parameters(self, spec: AttentionSpec) -> int:
         """Count the map of the gates, and the output map."""
         gates = self._gates(spec)
-        return super().parameters(spec) + spec.d_model * gates + gates * spec.bias
+        gains = spec.value_width * self.norm
+        return super().parameters(spec) + spec.d_model * gates + gates * spec.bias + gains
 
     def flops(self, spec: AttentionSpec, queries: int) -> int:
         """Add the map of the gates."""
@@ -108,17 +121,27 @@ class Gated(Concat):
     def build(self, spec: AttentionSpec, factory: Factory) -> dict[str, nn.Module]:
         """Return the output map and the map of the gates."""
         gate = factory.map(spec.d_model, self._gates(spec), bias=spec.bias)
-        return super().build(spec, factory) | {"gate_proj": gate}
+        modules = super().build(spec, factory) | {"gate_proj": gate}
+        if self.norm:
+            modules["head_norm"] = factory.norm(spec.value_width, self.eps)
+        return modules
+
+    def heads(self, layer: Attention, out: Tensor) -> Tensor:
+        """Return the heads, normalised if they are to be."""
+        return layer.head_norm(out) if self.norm else out
 
     def output(self, layer: Attention, out: Tensor, x: Tensor) -> Tensor:
         """Return the output of the heads that the gates let through."""
-        gates = layer.gate_proj(x).sigmoid().unflatten(-1, (out.shape[1], -1))
-        return super().output(layer, out * gates.transpose(1, 2), x)
+        gates = layer.gate_proj(x)
+        gates = gates.sigmoid() if self.activation == "sigmoid" else torch.nn.functional.silu(gates)
+        gates = gates.unflatten(-1, (out.shape[1], -1))
+        let_through = self.heads(layer, out) * gates.transpose(1, 2)
+        return layer.o_proj(let_through.transpose(1, 2).flatten(2))
 
     @classmethod
     def samples(cls) -> tuple[Combine, ...]:
-        """Return both kinds."""
-        return cls(), cls(per="head")
+        """Return both kinds, and one that normalises."""
+        return cls(), cls(per="head"), cls(activation="silu", norm=True)
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from suffice.encoders.base import KEYS, QUERIES
 from suffice.errors import unknown
-from suffice.kernels import base
+from suffice.kernels import Recurrent, base, recurrent
 from suffice.patterns import Pattern
 from suffice.patterns.base import count_blocks, residues
 
@@ -67,7 +67,7 @@ def count(spec: AttentionSpec, queries: int, keys: int) -> Cost:
     return Cost(
         parameters=spec.encoder.parameters(spec)
         + spec.combine.parameters(spec)
-        + spec.kernel.parameters(spec.query_heads)
+        + spec.kernel.parameters(spec)
         + mixing.parameters(spec.kv_heads, causal=causal)
         + spec.past.parameters(spec.num_heads),
         flops=fixed + computed,
@@ -90,6 +90,17 @@ def _summed(spec: AttentionSpec, queries: int, keys: int) -> tuple[int, int] | N
     """Return the FLOPs of sums of features, none of which could be left out; None = no sums."""
     if spec.kernel.weighs_pairs:
         return None
+    if isinstance(spec.kernel, Recurrent):
+        gates = queries * spec.kernel.gate_flops(spec)
+        total = gates + recurrent.flops(
+            queries,
+            heads=spec.num_heads,
+            key_width=spec.head_width,
+            value_width=spec.value_width,
+            by_features=spec.kernel.by_features,
+            corrects=spec.kernel.corrects,
+        )
+        return total, total
     rows = queries * spec.query_heads + keys * spec.key_heads
     sums = base.flops(
         queries,
@@ -109,6 +120,8 @@ def _sums(spec: AttentionSpec) -> int:
     kernel = spec.kernel
     if kernel.weighs_pairs or not spec.mixing.keeps_keys:
         return 0
+    if isinstance(kernel, Recurrent):
+        return kernel.state_numbers(spec)
     sums = kernel.num_features(spec.head_width) * (spec.value_width + 1)
     return spec.key_heads * (sums + kernel.stabilised)
 

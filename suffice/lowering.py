@@ -94,6 +94,13 @@ class DifferentialSoftmax(DenseSoftmax):
 
 
 @dataclass(frozen=True, kw_only=True)
+class SharedSoftmax(DenseSoftmax):
+    """`DenseSoftmax` of queries alone: keys and values are those that another layer caches."""
+
+    shares: int  # number of that layer in the model
+
+
+@dataclass(frozen=True, kw_only=True)
 class LatentSoftmax(_Heads):
     """Softmax attention whose keys and values are made of a latent and a shared rotary key."""
 
@@ -111,7 +118,7 @@ class FeatureSum(_Heads):
     mixing: Mixing | None
 
 
-Lowered = DenseSoftmax | DifferentialSoftmax | LatentSoftmax | FeatureSum
+Lowered = DenseSoftmax | DifferentialSoftmax | SharedSoftmax | LatentSoftmax | FeatureSum
 
 
 def lower(spec: AttentionSpec) -> Lowered | None:
@@ -148,7 +155,11 @@ def lower(spec: AttentionSpec) -> Lowered | None:
         "infini": spec.past if spec.past.reads else None,
     }
     if isinstance(spec.combine, Differential):
+        if spec.shares is not None:
+            return None
         return DifferentialSoftmax(**heads, difference=spec.combine)
+    if spec.shares is not None:
+        return SharedSoftmax(**heads, shares=spec.shares)
     return DenseSoftmax(**heads)
 
 
@@ -161,9 +172,11 @@ def _unknown(spec: AttentionSpec) -> Iterator[str]:
 
 
 def not_dense(spec: AttentionSpec) -> str | None:
-    """Return the axis whose value keeps a layer from being a `DenseSoftmax`; None if it is one."""
+    """Return the field whose value keeps a layer from being a `DenseSoftmax`; None if it is one."""
     lowered = spec.lower()
     if lowered is None:
-        return next(_unknown(spec), "encoder")
+        return next(_unknown(spec), "encoder" if spec.shares is None else "shares")
+    if isinstance(lowered, SharedSoftmax):
+        return "shares"
     axes = {FeatureSum: "kernel", LatentSoftmax: "encoder", DifferentialSoftmax: "combine"}
     return axes.get(type(lowered))

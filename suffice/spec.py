@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -37,6 +37,9 @@ AXES: dict[str, type[Axis]] = {
 """The fields of a spec that hold an axis value, and its family."""
 
 RENAMED = {"projections": "encoder", "d_memory": "d_source"}  # fields of older stored specs
+
+KEY_SIDE = ("num_kv_heads", "head_dim", "encoder", "norm", "position")
+"""Fields of a spec that decide what its keys and values are, beside its heads of each map."""
 
 SIZE_NAMES = ("d_model", "num_heads", "num_kv_heads", "head_dim", "d_source")
 
@@ -76,6 +79,8 @@ class AttentionSpec:
         bias: whether the learned maps have biases.
         scale: factor of the products; None = 1 / sqrt(head width).
         dropout: probability of dropping a weight while training.
+        shares: number of an earlier layer of the model, from 0, whose keys, values and cache this
+            layer reads; it has maps of queries and of the output alone. None = its own.
 
     Raises:
         ConfigError: naming every rule that is broken.
@@ -104,6 +109,7 @@ class AttentionSpec:
     bias: bool = True
     scale: float | None = None
     dropout: float = 0.0
+    shares: int | None = None
 
     def __post_init__(self) -> None:
         broken = conflicts(self)
@@ -161,9 +167,10 @@ class AttentionSpec:
     def cached_widths(self) -> tuple[tuple[int, int], ...]:
         """(heads, width) of each tensor that the kernel reads of a cached token.
 
-        Sums of features, and sums of keys over the whole input, keep no tokens.
+        Sums of features, and sums of keys over the whole input, keep no tokens; a layer that
+        shares those of another one caches none.
         """
-        if not self.mixing.keeps_keys or not self.kernel.weighs_pairs:
+        if not self.mixing.keeps_keys or not self.kernel.weighs_pairs or self.shares is not None:
             return ()
         widths = self.encoder.cached_widths(self)
         return (widths[0], (self.kv_heads, self.value_width)) if self.mixing.mixes else widths
@@ -246,12 +253,15 @@ class AttentionSpec:
 
     def to_json(self) -> dict[str, Any]:
         """Return the spec as plain data."""
-        return {
+        data = {
             f.name: value.to_json()
             if (value := getattr(self, f.name)) and f.name in AXES
             else value
             for f in dataclasses.fields(self)
         }
+        if self.shares is None:  # stored specs are identified by their JSON
+            del data["shares"]
+        return data
 
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> AttentionSpec:
@@ -292,6 +302,8 @@ def _type_errors(spec: AttentionSpec) -> Iterator[str]:
     if wrong := [f"{name}={size!r}" for name, size in stated.items() if name not in legal]:
         yield f"{', '.join(wrong)}: sizes are whole numbers, at least 1."
     yield from (e for e in field_errors(spec) if e.partition("=")[0] not in SIZE_NAMES)
+    if isinstance(spec.shares, int) and not is_whole(spec.shares, 0):
+        yield f"shares={spec.shares!r}: give the number of an earlier layer, counted from 0."
     if isinstance(spec.dropout, (int, float)) and not 0.0 <= spec.dropout < 1.0:
         yield f"dropout={spec.dropout} is not a probability below 1; give 0 <= dropout < 1."
 
@@ -341,10 +353,13 @@ def _axis_conflicts(spec: AttentionSpec) -> Iterator[str]:
             "choose from; use Full(), or a mixing that keeps keys."
         )
     yield from spec.kernel.conflicts(spec.scale)
+    yield from spec.kernel.refusals(spec)
     if not spec.kernel.weighs_pairs:
         yield from _conflicts_of_sums(spec)
     if spec.past.reads:
         yield from _conflicts_of_past(spec)
+    if spec.shares is not None:
+        yield from _conflicts_of_sharing(spec)
 
 
 def _conflicts_of_sums(spec: AttentionSpec) -> Iterator[str]:
@@ -373,6 +388,55 @@ def _conflicts_of_past(spec: AttentionSpec) -> Iterator[str]:
     if any(broken.values()):
         reasons = "; ".join(reason for reason, is_broken in broken.items() if is_broken)
         yield f"past={spec.past!r} is read beside a softmax within each segment, but {reasons}."
+
+
+def _conflicts_of_sharing(spec: AttentionSpec) -> Iterator[str]:
+    """A layer without keys and values of its own makes, mixes, sums and compresses none."""
+    broken = {
+        f"encoder={spec.encoder!r}, which makes values of the cache by a map of its layer: give "
+        "Standard()": not spec.encoder.mixes_values,
+        f"kernel={spec.kernel!r}, which keeps sums: give Softmax()": not spec.kernel.weighs_pairs,
+        f"mixing={spec.mixing!r}: give NoMixing(), as values are mixed where they are made": (
+            spec.mixing.mixes
+        ),
+        f"past={spec.past!r}: give NoPast()": spec.past.reads,
+        f"d_source={spec.d_source!r}: leave it out": spec.d_source is not None,
+    }
+    if any(broken.values()):
+        reasons = "; ".join(reason for reason, is_broken in broken.items() if is_broken)
+        yield f"shares={spec.shares}: keys and values are those of another layer, but {reasons}."
+
+
+def check_shares(specs: Sequence[AttentionSpec]) -> None:
+    """Raise if a layer shares keys and values that no earlier layer makes for it."""
+    for number, spec in enumerate(specs):
+        if spec.shares is None:
+            continue
+        makers = [at for at, earlier in enumerate(specs[:number]) if earlier.shares is None]
+        if spec.shares not in makers:
+            legal = ", ".join(map(str, makers)) or "none, as no earlier layer makes any"
+            raise ConfigError(
+                f"block {number} has shares={spec.shares}, which is no earlier layer with keys and "
+                f"values of its own; legal: {legal}."
+            )
+        source = specs[spec.shares]
+        if not source.cached_widths:
+            raise ConfigError(
+                f"block {number} has shares={spec.shares}, whose kernel={source.kernel!r} and "
+                f"mixing={source.mixing!r} cache no keys and values; use layers of Softmax."
+            )
+        pairs = {
+            **{name: (getattr(source, name), getattr(spec, name)) for name in KEY_SIDE},
+            "num_kv_heads": (source.kv_heads, spec.kv_heads),
+            "head_dim": (source.head_width, spec.head_width),
+            "maps of a head": (source.combine.maps, spec.combine.maps),
+        }
+        differing = [f"{n}={b!r}, not {a!r}" for n, (a, b) in pairs.items() if a != b]
+        if differing:
+            raise ConfigError(
+                f"block {number} has shares={spec.shares}, but {'; '.join(differing)}: keys and "
+                "values must be of one form; give both layers the same."
+            )
 
 
 def _alternatives(numbers: list[int]) -> str:

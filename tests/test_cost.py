@@ -27,7 +27,7 @@ from suffice.patterns import (
     Window,
 )
 from suffice.positions import Rope
-from suffice.presets import PRESETS, needs_length
+from suffice.presets import PRESETS, is_always_causal, needs_length
 from tests.acceptance.mechanisms import PRESET_KINDS, ops_of
 
 D_MODEL, NUM_HEADS = 32, 4
@@ -37,7 +37,7 @@ WIDE = 256  # features: with 64 positions the maps of a layer are above oneDNN's
 
 def spec_of(name, *, causal=False, d_model=D_MODEL, length=64) -> AttentionSpec:
     options = {"length": length} if needs_length(name) else {}
-    causal = causal or name == "infini"  # which has no other form
+    causal = causal or is_always_causal(name)
     return preset(name, d_model, NUM_HEADS, causal=causal, **options)
 
 
@@ -49,7 +49,7 @@ KINDS = [
 SUMS = {  # kernels of features; the heads of "-gqa" share keys
     f"{name}{'' if kv_heads == NUM_HEADS else '-gqa'}": (name, kv_heads)
     for name in PRESETS
-    if not spec_of(name).kernel.weighs_pairs
+    if not spec_of(name).kernel.weighs_pairs and not spec_of(name).kernel.recurrent
     for kv_heads in (NUM_HEADS, 2)
 }
 CROSSING = [
@@ -125,6 +125,14 @@ def test_flops_of_sums_of_features_equal_an_execution(label, length, causal):
             assert counted(lambda layer=layer: layer(x)) == want
 
 
+@pytest.mark.parametrize("length", CHUNKED)
+@pytest.mark.parametrize("name", [name for name in PRESETS if spec_of(name).kernel.recurrent])
+def test_flops_of_recurrences_equal_an_execution(name, length):
+    layer = Attention(spec_of(name))
+    x = torch.randn(3, length, D_MODEL)
+    assert counted(lambda: layer(x)) == 3 * layer.spec.cost(length).flops
+
+
 @pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize("length", [33, 65])
 @pytest.mark.parametrize("label", SUMS)
@@ -137,7 +145,7 @@ def test_backward_of_sums_of_features(label, length, causal):
     assert counted(out.backward) == 3 * (2 * spec.cost(length).flops + again)
 
 
-@pytest.mark.parametrize("name", PRESETS)
+@pytest.mark.parametrize("name", [name for name in PRESETS if not spec_of(name).kernel.recurrent])
 def test_flops_above_the_threshold_of_the_fast_product(name):
     spec = spec_of(name, d_model=WIDE)
     impl = counting(spec, 64)[-1]

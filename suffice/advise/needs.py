@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, lru_cache
 
 import torch
@@ -110,4 +110,5 @@ def _state_bytes(candidate: Candidate, base: Base) -> tuple[int, int]:
 @lru_cache(maxsize=4096)
 def _layer_bytes(spec: AttentionSpec, memory: Memory, length: int) -> tuple[int, int]:
     attended = attended_positions(spec, memory, length)
-    return spec.state_bytes(length, memory), spec.state_bytes(attended, memory)
+    read = replace(spec, shares=None)  # a layer that shares reads as much, and stores nothing
+    return spec.state_bytes(length, memory), read.state_bytes(attended, memory)

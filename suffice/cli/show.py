@@ -46,8 +46,10 @@ def show(
     as_json: Annotated[bool, Option("--json", help="Print the spec as JSON only.")] = False,
 ) -> None:
     """Show one mechanism: description, data flow, spec, counts, attention pattern and op plan."""
+    from suffice.presets import PRESETS, is_always_causal
     from suffice.view.catalogue import sized
 
+    causal = causal or (mechanism in PRESETS and is_always_causal(mechanism))
     options.check_at_least(1, length=length, batch=batch)
     extra = mechanism_settings(mechanism, settings or []) | _layer(mechanism, layer)
     spec = sized(mechanism, d_model, heads, length=length, causal=causal, **extra)

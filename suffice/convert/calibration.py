@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from suffice.errors import ConfigError, DataError
 from suffice.layers import Attention
+from suffice.layers.inputs import SharedKV
 from suffice.quantise.report import rows_of
 from suffice.text import Corpus, Documents, Tokenizer
 
@@ -57,12 +58,17 @@ class Moments:
         second = self.augmented[:-1, :-1]
         return second - self.mean[:, None] * self.mean if centred else second
 
+    @classmethod
+    def of(cls, sums: Tensor) -> Moments:
+        """Return moments with these sums [M + 1, M + 1]."""
+        moments = cls(0)
+        moments.sums = sums
+        return moments
+
     def permuted(self, order: Tensor) -> Moments:
         """Return the sums of inputs with permuted features."""
-        moments = Moments(len(order))
         rows = torch.cat([order, order.new_tensor([len(order)])])
-        moments.sums = self.sums[rows][:, rows]
-        return moments
+        return Moments.of(self.sums[rows][:, rows])
 
 
 def with_ridge(moment: Tensor, ridge: float = RIDGE) -> Tensor:
@@ -99,6 +105,31 @@ def observing(layers: Mapping[str, Attention], on_call: OnCall) -> Iterator[None
             one.remove()
 
 
+class Replay:
+    """Calls layers of a model with the inputs that those of another one were called with.
+
+    Layers that share read the keys that their own model's layer makes of its replayed input.
+
+    Args:
+        layers: all attention layers of the model, in order.
+        wanted: names of those whose outputs are wanted.
+    """
+
+    def __init__(self, layers: Mapping[str, Attention], wanted: Iterable[str]) -> None:
+        order = list(layers)
+        shares = {name: layers[name].spec.shares for name in wanted}
+        self.layers = layers
+        self.maker_of = {n: n if at is None else order[at] for n, at in shares.items()}
+        makers = [maker for name, maker in self.maker_of.items() if maker != name]
+        self.shared = {maker: SharedKV() for maker in makers}
+        self.names = tuple(dict.fromkeys((*shares, *self.shared)))
+
+    def __call__(self, name: str, x: Tensor, call: Mapping[str, Any]) -> Tensor:
+        """Return the output of a layer for an input and the keyword arguments of a call."""
+        shared = self.shared.get(self.maker_of.get(name, name))
+        return self.layers[name].forward(x, **{**call, "shared": shared})
+
+
 @torch.no_grad()
 def collect_moments(
     model: nn.Module,
@@ -117,15 +148,20 @@ def collect_moments(
         for done, batch in enumerate(batches, start=1):
             model(batch)
             step(done)
-    if not done:
+    check_read(done, {name: one.sums for name, one in moments.items()})
+    return moments
+
+
+def check_read(batches: int, sums: Mapping[str, Tensor]) -> None:
+    """Raise DataError if a calibration held no batch, or sums over it are not finite."""
+    if not batches:
         raise DataError("the calibration holds no batch; give text or inputs to fit on.")
-    for name, one in moments.items():
-        if not bool(one.sums.isfinite().all()):
+    for name, one in sums.items():
+        if not bool(one.isfinite().all()):
             raise DataError(
                 f"the input of {name or 'the layer'} holds NaN or infinity on the calibration; "
                 "give other text, or a model with finite weights."
             )
-    return moments
 
 
 def calibration_batches(

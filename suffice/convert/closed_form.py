@@ -159,7 +159,7 @@ def _shared_pair(
     pair = torch.view_as_real(key)
     if not bias:
         pair = torch.cat([pair, pair.new_zeros(1, 2)])
-    return pair, _times_conjugate(queries, factors)
+    return pair, times_conjugate(queries, factors)
 
 
 def _shared_unrotated(queries: Tensor, keys: Tensor, moments: Moments) -> tuple[Tensor, Tensor]:
@@ -209,7 +209,7 @@ def sliced_keys(maps: Maps, spec: AttentionSpec, moments: Moments) -> Maps:
             power = rows[:, [first + a, first + b]].diagonal().sum().clamp(min=1e-12)
             key = torch.view_as_complex(keys[head, :, [a, b]].contiguous())
             factor = torch.complex(rows[0], -rows[1]) @ key / power
-            q[head, :, [a, b]] = _times_conjugate(maps.q[[head]][:, :, [a, b]], factor[None])[0]
+            q[head, :, [a, b]] = times_conjugate(maps.q[[head]][:, :, [a, b]], factor[None])[0]
         if unrotated:
             at = [first + feature for feature in unrotated]
             fit = torch.linalg.solve(
@@ -292,7 +292,7 @@ def query_moments(queries: Tensor, moments: Moments) -> Tensor:
     return queries.transpose(1, 2) @ moments.augmented @ queries
 
 
-def _times_conjugate(pair: Tensor, factors: Tensor) -> Tensor:
+def times_conjugate(pair: Tensor, factors: Tensor) -> Tensor:
     """Return feature pairs [H, M + 1, 2], as complex numbers, times conj(factors [H])."""
     rotated = torch.view_as_complex(pair.contiguous()) * factors.conj()[:, None]
     return torch.view_as_real(rotated)

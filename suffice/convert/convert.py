@@ -25,6 +25,7 @@ from suffice.convert.exact import Change, changes
 from suffice.convert.feature_permutation import permuted_for
 from suffice.convert.fit import Fit, fit, output_errors, starts
 from suffice.convert.maps import build
+from suffice.convert.sharing import fit_groups, groups_of, kept, least_error
 from suffice.convert.target import Target, plan_of
 from suffice.errors import ConfigError
 from suffice.layers import Attention
@@ -101,10 +102,16 @@ def convert(
     """
     original = copy.deepcopy(model).eval()
     planned = changes(original, plan_of(original, target))
-    inexact = {n: one for n, one in planned.items() if one.maps is None and not one.unchanged}
+    changed = {n: one for n, one in planned.items() if one.maps is None and not one.unchanged}
+    sharing = {n: one for n, one in changed.items() if one.steps[0].name == "share"}
+    inexact = {n: one for n, one in changed.items() if n not in sharing}
     fits: dict[str, Fit] = {}
+    _check_calibration(changed, calibration, naive)
     if inexact:
         original, fits = _fits(original, inexact, calibration, naive, step)
+    if sharing:
+        fits |= _shared_fits(original, planned, calibration, naive, step)
+        planned |= {n: kept(one) for n, one in sharing.items() if n not in fits}
     attention = attention_layers(original)
     maps = {name: fits[name].maps if name in fits else one.maps for name, one in planned.items()}
     layers = {
@@ -116,10 +123,10 @@ def convert(
     batches = list(held_out or ())
     measured: Mapping[str, float] = {}
     if batches:
-        approximate = {name: layers[name].eval() for name in inexact}
+        approximate = {name: layers[name].eval() for name in fits}
         measured = output_errors(original, approximate, batches)
     attention = attention_layers(model)
-    read = calibration if inexact and calibration is not None else ()
+    read = calibration if fits and calibration is not None else ()
     certificate = Certificate(
         layers=tuple(
             _certify(name, attention[name], one, fits.get(name), measured.get(name))
@@ -141,12 +148,6 @@ def _fits(
 ) -> tuple[M, dict[str, Fit]]:
     """Return the model, its features permuted where that helps, and the fits of its layers."""
     length = getattr(getattr(model, "config", None), "length", None)
-    if calibration is None and not naive:
-        name, one = next(iter(inexact.items()))
-        raise ConfigError(
-            f"{name or 'the layer'} cannot become {one.words} exactly and would have to be "
-            "fitted; give calibration text or inputs (--calibration), or naive=True (--naive)."
-        )
     moments: Mapping = {}
     total = len(calibration or ())
     if calibration is not None:
@@ -175,6 +176,47 @@ def _fits(
         step=lambda done: step("fitting", done, total),
     )
     return model, fits
+
+
+def _shared_fits(
+    model: nn.Module,
+    planned: Mapping[str, Change],
+    calibration: Sequence[Tensor] | None,
+    naive: bool,
+    step: Step,
+) -> dict[str, Fit]:
+    """Return the fits of the layers of groups that share, of the start that loses least."""
+    total = len(calibration or ())
+    options = fit_groups(
+        model,
+        groups_of(planned),
+        planned,
+        calibration,
+        naive=naive,
+        step=lambda stage, done: step(stage, done, total),
+    )
+    if len(options) == 1:
+        (fits,) = options.values()
+        return fits
+    if not isinstance(model, LM):
+        return options[least_error(options)]
+    layers, losses = attention_layers(model), {}
+    for start, fits in options.items():
+        built = {n: build(f.maps, planned[n].spec, like=layers[n]) for n, f in fits.items()}
+        variant = with_layers(model, built)
+        losses[start] = sum(sum(row_losses(variant, batch)) for batch in calibration or ())
+    return options[min(losses, key=lambda start: losses[start])]
+
+
+def _check_calibration(
+    changed: Mapping[str, Change], calibration: Sequence[Tensor] | None, naive: bool
+) -> None:
+    if changed and calibration is None and not naive:
+        name, one = next(iter(changed.items()))
+        raise ConfigError(
+            f"{name or 'the layer'} cannot become {one.words} exactly and would have to be "
+            "fitted; give calibration text or inputs (--calibration), or naive=True (--naive)."
+        )
 
 
 def with_layers(model: M, layers: Mapping[str, Attention]) -> M:

@@ -18,7 +18,8 @@ from suffice.convert.maps import Maps, build, read
 from suffice.convert.target import Step, Steps, spec_after
 from suffice.errors import ConfigError
 from suffice.layers import Attention
-from suffice.spec import AttentionSpec
+from suffice.models import LM, Classifier, ViT
+from suffice.spec import AttentionSpec, check_shares
 
 TEST_ROWS, TEST_LENGTH = 2, 24
 ROUNDING = 1e-9  # of the largest output
@@ -41,6 +42,11 @@ class Change:
         return all(step.name == "keep" for step in self.steps)
 
     @property
+    def shares(self) -> bool:
+        """Whether the layer reads the keys and values of another one."""
+        return self.spec.shares is not None
+
+    @property
     def words(self) -> str:
         """The changes."""
         return ",".join(map(str, self.steps))
@@ -49,12 +55,61 @@ class Change:
 def changes(model: nn.Module, plan: Mapping[str, Steps]) -> dict[str, Change]:
     """Return the conversion of each layer of a model, with its maps where it is exact."""
     layers, changes = attention_layers(model), {}
+    numbers = {name: number for number, name in enumerate(layers)}
     for name, steps in plan.items():
         try:
-            changes[name] = _change(layers[name], steps, model)
+            if any(step.name == "share" for step in steps):
+                changes[name] = _sharing(numbers[name], layers, steps, model)
+            else:
+                changes[name] = _change(layers[name], steps, model)
         except ConfigError as error:
             raise ConfigError(f"{name or 'the layer'}: {error}") from error
+    changed = any(not change.unchanged for change in changes.values())
+    if changed and any(layer.spec.shares is not None for layer in layers.values()):
+        raise ConfigError(
+            "layers of the model share keys and values already; convert a model whose layers make "
+            "their own."
+        )
+    _check_makers(changes, list(layers))
     return changes
+
+
+def _sharing(
+    number: int, layers: Mapping[str, Attention], steps: Steps, model: nn.Module
+) -> Change:
+    """Return the change of a layer of a model whose N neighbours share keys and values."""
+    (step,), names = steps, list(layers)
+    first = number - number % step.number
+    layer, alone = layers[names[number]], first + 1 == len(names) or step.number == 1
+    if not isinstance(model, (LM, Classifier, ViT)):
+        raise ConfigError(
+            f"{step}: {type(model).__name__} does not call its layers one after another with what "
+            "they share; convert a language model, a Classifier or a ViT."
+        )
+    if layer.spec.mixing.mixes:
+        raise ConfigError(
+            f"{step}: the layer mixes its values by {layer.spec.mixing!r}, for which there is no "
+            "closed form; keep it."
+        )
+    read(layer)  # refuses what has no maps of keys and values
+    if first == number:
+        kept = (Step(name="keep"),) if alone else steps
+        return Change(layer=layer, steps=kept, spec=layer.spec, maps=None)
+    spec = replace(layer.spec, shares=first)
+    check_shares([*(layers[name].spec for name in names[:number]), spec])
+    return Change(layer=layer, steps=steps, spec=spec, maps=None)
+
+
+def _check_makers(changes: Mapping[str, Change], names: list[str]) -> None:
+    """Raise if a layer shares keys and values that the plan changes."""
+    for name, change in changes.items():
+        maker = changes.get(names[change.spec.shares]) if change.shares else None
+        if maker is not None and not maker.unchanged and maker.steps != change.steps:
+            raise ConfigError(
+                f"{name} shares the keys and values of {names[change.spec.shares]}, which becomes "
+                f"{maker.words}; keep that layer, or convert to {maker.words} first and what "
+                f"comes out to {change.words}."
+            )
 
 
 def _change(layer: Attention, steps: Steps, model: nn.Module) -> Change:

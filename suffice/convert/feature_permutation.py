@@ -74,6 +74,7 @@ def permuted(lm: L, order: Tensor) -> L:
     norms: list[Any] = [lm.norm]
     for block in lm.blocks:
         norms += [block.attention_norm, block.mlp_norm]
+        norms += [block.attention_out_norm, block.mlp_out_norm]
         modules: dict[str, Any] = dict(block.named_modules())
         readers += [modules.get(name) for name in READERS]
         for name in WRITERS:
@@ -82,7 +83,7 @@ def permuted(lm: L, order: Tensor) -> L:
     for reader in readers:
         _permute(getattr(reader, "weight", None), order, 1)
     for norm in norms:
-        _permute(norm.weight, order, 0)
+        _permute(getattr(norm, "weight", None), order, 0)
         _permute(getattr(norm, "bias", None), order, 0)
     return lm
 

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from suffice.convert.calibration import RIDGE, Moments, attention_layers, observing
+from suffice.convert.calibration import RIDGE, Moments, Replay, attention_layers, observing
 from suffice.convert.closed_form import USUAL_STARTS, fitted, naive
 from suffice.convert.exact import Change, exact
 from suffice.convert.maps import Maps, build, read
@@ -65,10 +65,10 @@ def fit(
     With refit=False the errors are measured and the output maps stay.
     """
     layers = attention_layers(model)
-    trials: dict[str, list[_Trial]] = {}
+    trials: dict[str, list[Trial]] = {}
     for key, (layer, change, maps) in candidates.items():
         trials.setdefault(layer, []).extend(
-            _Trial(key, start, one, build(one, change.spec, like=layers[layer]))
+            Trial(key, start, one, build(one, change.spec, like=layers[layer]))
             for start, one in maps.items()
         )
 
@@ -88,7 +88,7 @@ def fit(
     return fits
 
 
-class _Trial:
+class Trial:
     """One start of a fit, and the sums for the regression of its output map."""
 
     def __init__(self, key: Key, start: str, maps: Maps, layer: Attention) -> None:
@@ -101,6 +101,7 @@ class _Trial:
         layer.o_proj.register_forward_pre_hook(lambda _, args: setattr(self, "features", args[0]))
 
     def add(self, x: Tensor, call: dict[str, Any], y: Tensor) -> None:
+        """Call the layer, and add what its output map reads and the output y that is wanted."""
         self.layer(x, **call)
         z, valid = self.features, call.get("valid")
         if valid is not None:
@@ -108,6 +109,7 @@ class _Trial:
         self.sums.add(z.flatten(0, -2), y.flatten(0, -2))
 
     def fit(self, *, refit: bool) -> Fit:
+        """Return the fit, its output map by least squares if asked for."""
         maps = self.sums.refitted(self.maps) if refit else self.maps
         return Fit(maps=maps, chosen=self.start, error=self.sums.error(maps))
 
@@ -162,15 +164,19 @@ def output_errors(
     """Return the relative root mean square error of each converted layer's outputs."""
     original = attention_layers(model)
     errors, energies = dict.fromkeys(layers, 0.0), dict.fromkeys(layers, 0.0)
+    replay = Replay(original | layers, layers)
 
     def add(name: str, x: Tensor, call: dict[str, Any], y: Tensor) -> None:
-        error, valid = layers[name](x, **call) - y, call.get("valid")
+        out = replay(name, x, call)
+        if name not in layers:
+            return
+        error, valid = out - y, call.get("valid")
         if valid is not None:
             error, y = error[valid], y[valid]
         errors[name] += float(error.double().square().sum())
         energies[name] += float(y.double().square().sum())
 
-    with observing({name: original[name] for name in layers}, add):
+    with observing({name: original[name] for name in replay.names}, add):
         for batch in batches:
             model(batch)
     return {name: (errors[name] / max(energies[name], 1e-300)) ** 0.5 for name in layers}

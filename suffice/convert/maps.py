@@ -58,6 +58,11 @@ def read(layer: Attention) -> Maps:
     lowered = spec.lower()
     if type(lowered) is not DenseSoftmax or lowered.infini is not None:
         odd = (spec.kernel, spec.encoder, spec.combine, spec.past)
+        if spec.shares is not None:
+            raise ConfigError(
+                f"a layer that reads keys and values of layer {spec.shares} cannot be converted; "
+                "give a model whose layers make their own."
+            )
         raise ConfigError(
             f"{', '.join(map(repr, odd))} cannot be converted; only plain softmax attention can."
         )
@@ -89,13 +94,15 @@ def build(
     weight = like.q_proj.weight
     layer = Attention(spec, device=weight.device, dtype=dtype or weight.dtype)
     _set(layer.q_proj, maps.q.transpose(0, 1).flatten(1))
-    if spec.encoder.learns_keys:
+    own = spec.shares is None
+    if own and spec.encoder.learns_keys:
         _set(layer.k_proj, maps.k.transpose(0, 1).flatten(1))
-    if spec.encoder.learns_values:
+    if own and spec.encoder.learns_values:
         _set(layer.v_proj, maps.v.transpose(0, 1).flatten(1))
     _set(layer.o_proj, torch.cat([maps.o.flatten(0, 1), maps.offset[None]]))
     layer.q_norm.load_state_dict(like.q_norm.state_dict())
-    layer.k_norm.load_state_dict(like.k_norm.state_dict())
+    if own:
+        layer.k_norm.load_state_dict(like.k_norm.state_dict())
     if spec.mixing.mixes and spec.mixing == like.spec.mixing:
         layer.mixing.load_state_dict(like.mixing.state_dict())
     return layer.train(like.training)

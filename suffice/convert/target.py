@@ -33,6 +33,7 @@ FORMS = (
     "latent:R",
     "input",
     "window:W",
+    "share:N",
 )
 ENCODERS = {
     "standard": Standard(),
@@ -49,8 +50,10 @@ class Step:
 
     Args:
         name: "keep", "standard" (learned keys and values), "gqa", "optimised", "efficient",
-            "super", "latent", "input" (keys and values are the layer's input itself), "window".
-        number: key/value heads, the latent's width, or the window's size; None = as in the layer.
+            "super", "latent", "input" (keys and values are the layer's input itself), "window",
+            "share" (of N neighbouring layers the first one makes keys and values for all).
+        number: key/value heads, the latent's width, the window's size or N; None = as in the
+            layer.
         sinks: first positions that a window always includes.
     """
 
@@ -77,7 +80,13 @@ def steps_of(text: str) -> Steps:
         >>> [str(step) for step in steps_of("mqa,window:64+sinks")]
         ['gqa:1', 'window:64+sinks:4']
     """
-    return tuple(_step(word.strip(), text) for word in text.split(","))
+    steps = tuple(_step(word.strip(), text) for word in text.split(","))
+    if len(steps) > 1 and any(step.name == "share" for step in steps):
+        raise ConfigError(
+            f"target {text!r}: share relates layers, and stands alone; convert to the other "
+            "changes first, and what comes out to share:N."
+        )
+    return steps
 
 
 def _step(word: str, text: str) -> Step:

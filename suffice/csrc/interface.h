@@ -54,6 +54,7 @@ struct Layer {
   const float *q_gains, *k_gains; // [head_dim] of heads divided by their root mean square, or null
   float gain_eps;
   int32_t unused;
+  int64_t reads_another;  // 1 = the cache is that of an earlier layer, and k and v are ABSENT
 };
 
 // Positions of one kind, [M, G, room, D] each; codes follow each other in memory.

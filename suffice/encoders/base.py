@@ -226,9 +226,11 @@ class LinearEncoder(Encoder, base=True):
         return (keys,) if spec.one_tensor else (keys, (spec.kv_heads, spec.value_width))
 
     def maps(self, spec: AttentionSpec) -> dict[str, LinearMap]:
-        """Return q_proj, and k_proj and v_proj where they are learned."""
+        """Return q_proj, and k_proj and v_proj where they are learned and not another layer's."""
         widths = spec.widths
         maps = {"q_proj": LinearMap(widths.d_model, widths.q, QUERIES)}
+        if spec.shares is not None:
+            return maps
         if self.learns_keys:
             maps["k_proj"] = LinearMap(widths.d_source, widths.kv, KEYS)
         if self.learns_values:
@@ -237,7 +239,8 @@ class LinearEncoder(Encoder, base=True):
 
     def parameters(self, spec: AttentionSpec) -> int:
         """Count the maps and the norms of queries and keys."""
-        return super().parameters(spec) + spec.norm.parameters(spec.head_width)
+        gains = spec.norm.parameters(spec.head_width)  # of queries and of keys
+        return super().parameters(spec) + (gains if spec.shares is None else gains // 2)
 
     def build(self, spec: AttentionSpec, factory: Factory) -> dict[str, nn.Module]:
         """Return the modules."""
@@ -246,6 +249,8 @@ class LinearEncoder(Encoder, base=True):
             name: factory.map(linear.inputs, linear.outputs, bias=spec.bias)
             for name, linear in self.maps(spec).items()
         }
+        if spec.shares is not None:
+            return modules | {"q_norm": spec.norm.build(spec.head_width, factory)}
         modules.setdefault("k_proj", Columns(width))
         values = nn.Identity() if self.shares and self.learns_keys else Columns(width)
         modules.setdefault("v_proj", values)

@@ -62,6 +62,8 @@ def config_of(model: nn.Module, *, begin: int | None = None, end: int | None = N
     for number, spec in enumerate(specs):
         _check_softmax(spec, f"layer {number}")
     if isinstance(model, LM):
+        if model.config.out_norms or model.config.logit_cap is not None:
+            _refuse("it has norms after its attention and MLPs, or a cap of its logits")
         config = _llama(model) if model.config.activation == "swiglu" else _gpt2(model)
         return {**config, "bos_token_id": begin, "eos_token_id": end, "pad_token_id": None}
     for number, spec in enumerate(specs):
@@ -83,6 +85,8 @@ def _check_softmax(spec: AttentionSpec, where: str) -> None:
     lowered = spec.lower()
     if isinstance(lowered, FeatureSum):
         _refuse(f"{where} sums features of {type(spec.kernel).__name__} instead of weighing pairs")
+    if spec.shares is not None:
+        _refuse(f"{where} reads the keys and values of layer {spec.shares}")
     if type(lowered) is not DenseSoftmax or lowered.value_width != lowered.key_width:
         _refuse(f"{where} has {spec.encoder!r} and {spec.combine!r}")
     if lowered.mixing is not None:

@@ -29,9 +29,10 @@ from torch import Tensor, nn
 
 from suffice.errors import CheckpointError, ConfigError
 from suffice.layers import Attention
-from suffice.layers.inputs import UNMASKED, Inputs
+from suffice.layers.inputs import UNMASKED, Inputs, SharedKV
 from suffice.layers.inputs import positions as count_real
-from suffice.lowering import DenseSoftmax, FeatureSum
+from suffice.lowering import DenseSoftmax, FeatureSum, SharedSoftmax
+from suffice.memory import CachedTensors
 from suffice.mixing import RowLayout
 from suffice.models import LM
 from suffice.models.classifier import Classifier
@@ -61,6 +62,8 @@ def _cached_names(spec: AttentionSpec) -> tuple[str, ...]:
         ('keys_and_values',)
     """
     _check_dense(spec)
+    if spec.shares is not None:
+        return ()
     if len(spec.cached_widths) == 1:
         return (BOTH,)
     return (KEYS, VALUES, RAW) if spec.unmixed_widths else (KEYS, VALUES)
@@ -74,7 +77,7 @@ def _check_dense(spec: AttentionSpec) -> None:
             f"{type(spec.kernel).__name__} keeps sums of features, which cannot be exported yet: a "
             "dense graph of them would cost what they save. Run it with `suffice generate`."
         )
-    if type(lowered) is not DenseSoftmax:
+    if type(lowered) not in (DenseSoftmax, SharedSoftmax):
         raise ConfigError(
             f"{spec.encoder!r} with {spec.combine!r} is not exported yet; run it with `suffice "
             "generate`."
@@ -141,7 +144,9 @@ class _DenseAttention(nn.Module):
         _check_dense(layer.spec)
         self.layer, self.spec = layer, layer.spec
 
-    def forward(self, x: Tensor, *, valid: Tensor | None = None) -> Tensor:
+    def forward(
+        self, x: Tensor, *, valid: Tensor | None = None, shared: SharedKV | None = None
+    ) -> Tensor:
         """Return the attended x of whole rows; valid [B, T], True = a real position."""
         at = torch.arange(x.shape[1], device=x.device)[None]
         keys = at
@@ -149,35 +154,44 @@ class _DenseAttention(nn.Module):
             at = count_real(valid, None)
             keys = at.masked_fill(~valid, -1)
         positions = _CallPositions(at, keys, valid)
-        q, k, v = self._encode(x, positions)
-        k, v = self.layer.mixing(k, v, RowLayout() if valid is None else RowLayout(valid, at))
-        return self._attend(q, k, v, positions)
+        q, cached = self._encode(x, positions)
+        if self.spec.shares is not None:
+            cached = shared.tensors().tensors
+        else:
+            rows = RowLayout() if valid is None else RowLayout(valid, at)
+            cached = self.layer.mixing(cached[0], cached[-1], rows)
+        if shared is not None:
+            shared.cached = CachedTensors(cached, 0)
+        return self._attend(q, cached[0], cached[-1], positions)
 
     def step(
         self, x: Tensor, positions: _CallPositions, past: tuple[Tensor, ...]
     ) -> tuple[Tensor, tuple[Tensor, ...]]:
-        q, k, v = self._encode(x, positions)
+        q, cached = self._encode(x, positions)
+        if self.spec.shares is not None:  # the past of the other layer, the new tokens with it
+            return self._attend(q, past[0], past[:2][-1], positions), ()
+        k, v = cached[0], cached[-1]
         keys = torch.cat([past[0], k], dim=2)
         if len(past) == 1:
             return self._attend(q, keys, keys, positions), (keys,)
         raw = v
         if self.spec.mixing.mixes:
             raw = v.masked_fill(~positions.valid[:, None, :, None], 0.0)
-            cached = past[2] if len(past) > 2 else past[0]  # noqa: PLR2004 - values before mixing, or keys
+            earlier = past[2] if len(past) > 2 else past[0]  # noqa: PLR2004 - values before mixing, or keys
             v = self.layer.mixing.continued(
-                cached, raw, positions.queries, positions.keys.clamp(min=0)
+                earlier, raw, positions.queries, positions.keys.clamp(min=0)
             )
         values = torch.cat([past[1], v], dim=2)
         present = (keys, values, *(torch.cat([one, raw], dim=2) for one in past[2:]))
         return self._attend(q, keys, values, positions), present
 
-    def _encode(self, x: Tensor, positions: _CallPositions) -> tuple[Tensor, Tensor, Tensor]:
+    def _encode(self, x: Tensor, positions: _CallPositions) -> tuple[Tensor, tuple[Tensor, ...]]:
         if positions.valid is not None:
             x = x.masked_fill(~positions.valid[..., None], 0.0)
         rows = RowLayout(positions=positions.queries)
         inputs = _CallInputs(x=x, source=x, masks=UNMASKED, rows=rows, call=positions)
         q, cached, _ = self.layer.encode(inputs)
-        return q, cached[0], cached[-1]
+        return q, cached
 
     def _attend(self, q: Tensor, k: Tensor, v: Tensor, positions: _CallPositions) -> Tensor:
         """Return the output for q [B, H, T, D], k [B, G, S, D] and v [B, G, S, E]."""
@@ -249,14 +263,17 @@ class DecoderGraph(nn.Module):
         x = embedding.tokens(tokens)
         if embedding.position_type != "none":
             x = x + embedding.at(queries, x)
-        parts, present = iter(past), []
+        parts = iter(past)
+        present: list[tuple[Tensor, ...]] = []  # of each layer
         for block, names in zip(self.lm.blocks, self.cached, strict=True):
             cached = tuple(next(parts) for _ in names)
+            if block.attention.spec.shares is not None:
+                cached = present[block.attention.spec.shares]
             attended, cached = block.attention.step(block.attention_norm(x), positions, cached)
-            x = x + attended
-            x = x + block.mlp(block.mlp_norm(x))
-            present += cached
-        return self.lm.logits(self.lm.norm(x)), keys, *present
+            x = x + block.attention_out_norm(attended)
+            x = x + block.mlp_out_norm(block.mlp(block.mlp_norm(x)))
+            present.append(cached)
+        return self.lm.logits(self.lm.norm(x)), keys, *(one for row in present for one in row)
 
     def inputs(self) -> list[Port]:
         """Return the ports of the inputs, in order."""

@@ -14,7 +14,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from suffice.convert.calibration import attention_layers, observing
+from suffice.convert.calibration import Replay, attention_layers, observing
 from suffice.data.dataset import IGNORE_INDEX
 from suffice.errors import ConfigError
 from suffice.heal.pairing import Pair
@@ -235,18 +235,23 @@ class Regression:
 
     def summed_loss(self, model: LM, batch: Batch, *, dtype: str) -> Tensor:
         """Return the mean error of the layers, times the number of the batch's targets."""
-        student, teacher = attention_layers(model), attention_layers(self.teacher)
+        replay, teacher = (
+            Replay(attention_layers(model), self.layers),
+            attention_layers(self.teacher),
+        )
         errors: list[Tensor] = []
 
         def compare(name: str, x: Tensor, call: dict[str, Any], wanted: Tensor) -> None:
             with torch.enable_grad():
-                errors.append(_relative_error(student[name](x, **call), wanted, call.get("valid")))
+                output = replay(name, x, call)
+                if name in self.layers:
+                    errors.append(_relative_error(output, wanted, call.get("valid")))
 
         masks = {"valid": batch.valid, "segments": batch.segments}
         with (
             torch.no_grad(),
             autocast(batch.tokens.device, dtype),
-            observing({name: teacher[name] for name in self.layers}, compare),
+            observing({name: teacher[name] for name in replay.names}, compare),
         ):
             self.teacher(batch.tokens, **{n: mask for n, mask in masks.items() if mask is not None})
         return torch.stack(errors).mean() * batch.num_targets

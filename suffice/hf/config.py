@@ -24,11 +24,13 @@ LM_FIELDS = {
     "intermediate_size": "mlp_width",
     "hidden_act": "activation",
     "norm": "norm",
+    "out_norms": "out_norms",
     "norm_eps": "eps",
     "positions": "positions",
     "use_bias": "bias",
     "tie_word_embeddings": "tied",
     "hidden_dropout": "dropout",
+    "logit_cap": "logit_cap",
     "initializer_range": "start",
 }
 """Fields of `LMConfig` by their names in `SufficeConfig`."""
@@ -67,10 +69,12 @@ class SufficeConfig(PreTrainedConfig):
         intermediate_size: features inside a block's MLP.
         hidden_act: of the MLPs, as `LMConfig.activation`.
         norm: "layer" or "rms".
+        out_norms: as `LMConfig.out_norms`.
         norm_eps: eps of the norms.
         positions: "learned", "sinusoidal" or "none".
         use_bias: biases on the MLPs and on layer norms.
         hidden_dropout: on embedded tokens, after the attention and after the MLP.
+        logit_cap: as `LMConfig.logit_cap`.
         initializer_range: standard deviation of weights before training.
         specs: JSON of an `AttentionSpec`, one for all layers or one for each.
         num_attention_heads: query heads.
@@ -96,10 +100,12 @@ class SufficeConfig(PreTrainedConfig):
     intermediate_size: int = 512
     hidden_act: str = "gelu"
     norm: str = "layer"
+    out_norms: bool = False
     norm_eps: float = 1e-5
     positions: str = "learned"
     use_bias: bool = True
     hidden_dropout: float = 0.0
+    logit_cap: float | None = None
     initializer_range: float = 0.02
     specs: list[dict[str, Any]] | None = None
     num_attention_heads: int | None = None

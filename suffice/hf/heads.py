@@ -18,6 +18,7 @@ from suffice.hf.config import SufficeConfig, SufficeViTConfig
 from suffice.hf.model import SufficeModel, SufficePreTrainedModel, Weights
 from suffice.memory import Dynamic, Memory, Quantised, Static
 from suffice.models import LM
+from suffice.models.lm import capped
 from suffice.models.packed import schemes_of
 from suffice.ops.linear import Linear
 from suffice.text import Tokenizer
@@ -81,7 +82,7 @@ class SufficeForCausalLM(SufficePreTrainedModel, GenerationMixin):
             features = features[:, logits_to_keep]
         elif logits_to_keep:
             features = features[:, -logits_to_keep:]
-        logits, loss = self.lm_head(features), None
+        logits, loss = capped(self.lm_head(features), self.config.logit_cap), None
         if labels is not None or shift_labels is not None:
             loss = self.loss_function(
                 logits=logits,

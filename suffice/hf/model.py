@@ -18,6 +18,8 @@ from suffice.errors import ConfigError, MaskError, ShapeError
 from suffice.hf.attention import OWN, SufficeAttention, SufficeBlock, check_servable
 from suffice.hf.cache import SufficeCache
 from suffice.hf.config import SufficeConfig
+from suffice.layers.block import shared_kv
+from suffice.layers.inputs import SharedKV
 from suffice.layers.inputs import positions as count_real
 from suffice.memory import Dynamic, Memory
 from suffice.models.state import ModelState, layer_states
@@ -222,6 +224,16 @@ class SufficePreTrainedModel(Weights, PreTrainedModel):
         return ModelState(layer_states([b.attention for b in self.base_model.blocks], memory))
 
 
+def check_shared_checkpointing(block: nn.Module) -> None:
+    """Raise if a block is recomputed so that gradients do not reach keys that layers share."""
+    options = getattr(block._gradient_checkpointing_func, "keywords", {})
+    if options.get("use_reentrant", False):
+        raise ConfigError(
+            "use_reentrant=True: gradients would not reach the keys and values that layers share; "
+            'give gradient_checkpointing_kwargs={"use_reentrant": False}.'
+        )
+
+
 class SufficeModel(SufficePreTrainedModel):
     """`suffice.models.LM` without its head.
 
@@ -310,13 +322,14 @@ class SufficeModel(SufficePreTrainedModel):
         self._check_cache_options(state, output_attentions)
         hidden_states, attentions = [], []
         states = [None] * len(self.blocks) if state is None else state.layers
-        for block, layer_state in zip(self.blocks, states, strict=True):
+        shared = self._shared_kv()
+        for block, layer_state, kv in zip(self.blocks, states, shared, strict=True):
             if output_hidden_states:
                 hidden_states.append(x)
             if output_attentions:
                 normed = block.attention_norm(x)
-                attentions.append(block.attention.weights(normed, **restrictions))
-            x = block(x, state=layer_state, **restrictions)
+                attentions.append(block.attention.weights(normed, shared=kv, **restrictions))
+            x = block(x, state=layer_state, shared=kv, **restrictions)
         x = self.norm(x)
         return BaseModelOutputWithPast(
             last_hidden_state=x,
@@ -338,6 +351,14 @@ class SufficeModel(SufficePreTrainedModel):
                 "use_cache with gradient checkpointing: recomputed tokens would be cached twice; "
                 "give use_cache=False."
             )
+
+    def _shared_kv(self) -> list[SharedKV | None]:
+        """Return where the layers of a call put and find shared keys and values."""
+        shared = shared_kv(self.specs)
+        if self.training and any(kv is not None for kv in shared):
+            for block in filter(lambda block: block.gradient_checkpointing, self.blocks):
+                check_shared_checkpointing(block)
+        return shared
 
     def _embed(self, ids: Tensor | None, embeds: Tensor | None, **where: Any) -> Tensor:
         if embeds is None:

@@ -2,5 +2,16 @@
 
 from suffice.kernels.base import FeatureMap, Kernel, Softmax
 from suffice.kernels.features import Elu, Favor, Rfa
+from suffice.kernels.recurrent import Decayed, Delta, Recurrent
 
-__all__ = ["Elu", "Favor", "FeatureMap", "Kernel", "Rfa", "Softmax"]
+__all__ = [
+    "Decayed",
+    "Delta",
+    "Elu",
+    "Favor",
+    "FeatureMap",
+    "Kernel",
+    "Recurrent",
+    "Rfa",
+    "Softmax",
+]

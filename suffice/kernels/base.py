@@ -7,13 +7,16 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
 from torch import Tensor, nn
 
 from suffice.errors import ConfigError
 from suffice.records import Axis
+
+if TYPE_CHECKING:
+    from suffice.spec import AttentionSpec
 
 
 class Kernel(Axis, family="kernel"):
@@ -22,6 +25,9 @@ class Kernel(Axis, family="kernel"):
     weighs_pairs: ClassVar[bool] = True
     """True if a pair's weight needs the products of all pairs, as a softmax does. False for
     kernels of feature maps, weight = phi(q) . phi(k) / sum, which need no pairs at all."""
+
+    recurrent: ClassVar[bool] = False
+    """True if a state decays or is corrected from token to token, see `Recurrent`."""
 
     stabilised: ClassVar[bool] = False
     """True if the feature map gives each key the logarithm of a scale."""
@@ -38,8 +44,12 @@ class Kernel(Axis, family="kernel"):
         """Return the FLOPs of the products that make the features of one query or key."""
         return 0
 
-    def parameters(self, heads: int) -> int:  # noqa: ARG002 - most learn nothing
-        """Count the learned numbers of a layer with so many heads of queries."""
+    def refusals(self, spec: AttentionSpec) -> list[str]:  # noqa: ARG002 - most fit any layer
+        """Return a sentence for each part of a layer that does not go with this kernel."""
+        return []
+
+    def parameters(self, spec: AttentionSpec) -> int:  # noqa: ARG002 - most learn nothing
+        """Count the learned numbers of a layer."""
         return 0
 
     def build(  # noqa: B027 - a kernel that weighs pairs has none
@@ -125,9 +135,9 @@ class Softmax(Kernel):
         data = super().to_json()
         return {key: value for key, value in data.items() if value not in (False, None)}
 
-    def parameters(self, heads: int) -> int:
+    def parameters(self, spec: AttentionSpec) -> int:
         """Count a logit for each head, if they learn one."""
-        return heads * self.sink
+        return spec.query_heads * self.sink
 
     def build_sinks(
         self, heads: int, *, device: torch.device | str | None, dtype: torch.dtype | None

@@ -15,10 +15,13 @@ from torch import Tensor, nn
 
 from suffice.encoders import Factory
 from suffice.errors import ConfigError
+from suffice.kernels import Recurrent
 from suffice.layers.basic import Dropout, RMSNorm
-from suffice.layers.inputs import Inputs, KVView, check_step, place
+from suffice.layers.inputs import Inputs, KVView, SharedKV, check_step, place
+from suffice.layers.recurrence import Recurrence, RecurrentState
 from suffice.layers.state import LayerState, Step
 from suffice.memory import Dynamic, Memory
+from suffice.mixing import RowLayout
 from suffice.ops import reference
 from suffice.ops.call import AttentionCall
 from suffice.ops.dispatch import explain, plan
@@ -90,6 +93,9 @@ class Attention(nn.Module):
             head_dim=spec.head_width, scale=spec.score_scale, device=device
         )
         self.sinks = spec.kernel.build_sinks(spec.query_heads, device=device, dtype=dtype)
+        self.recurrence = None
+        if isinstance(spec.kernel, Recurrent):
+            self.recurrence = Recurrence(spec, spec.kernel, factory)
         self.mixing = spec.mixing.build(
             num_kv_heads=spec.kv_heads, causal=spec.pattern.causal, device=device, dtype=dtype
         )
@@ -112,6 +118,7 @@ class Attention(nn.Module):
         source_segments: Tensor | None = None,
         mask: Tensor | None = None,
         state: LayerState | None = None,
+        shared: SharedKV | None = None,
     ) -> Tensor:
         """Return the output of the attention, [B, T, d_model].
 
@@ -126,6 +133,8 @@ class Attention(nn.Module):
             mask: bool [B or 1, H or 1, T, S], True = may attend; no mixing can honour one.
             state: from `self.state`: x continues where the last call with it ended, and the
                 state is moved on. valid [B, T] speaks of x.
+            shared: filled with this layer's keys and values; where the spec `shares` those of an
+                earlier layer, what that one filled in the same call, on the same rows.
 
         Raises:
             ShapeError: if shapes do not fit.
@@ -133,6 +142,7 @@ class Attention(nn.Module):
             ConfigError: if the spec cannot honour an argument.
         """
         refuse_fork()
+        self._check_shared(shared)
         if state is None:
             inputs = place(self.spec, x, source, valid, segments, source_segments, mask)
         else:
@@ -140,10 +150,17 @@ class Attention(nn.Module):
             refused["source_segments"] = source_segments
             inputs = self._step(x, state, valid, **refused)
         encoded = self.encode(inputs)
-        out = inputs.read(self, encoded.q, encoded.cached)
+        out = inputs.read(self, encoded.q, encoded.cached, shared)
         if self.past is not None:
             out = inputs.recall(self.past, encoded.unrotated, out)
         return self.spec.combine.output(self, inputs.masks.zero_padded(out), inputs.x)
+
+    def _check_shared(self, shared: SharedKV | None) -> None:
+        if self.spec.shares is not None and shared is None:
+            raise ConfigError(
+                f"this layer reads keys and values of layer {self.spec.shares} of its model and "
+                "makes none; call the model, or give shared=, which that layer was called with."
+            )
 
     def state(self, memory: Memory = EVERYTHING) -> LayerState:
         """Return an empty state to stream with.
@@ -188,15 +205,20 @@ class Attention(nn.Module):
         return state.step(x, valid)
 
     def encode(self, inputs: Inputs) -> Encoded:
-        """Return the queries, and the keys and values of the source for a KV cache."""
+        """Return the queries, and the keys and values of the source that the layer makes."""
         encoder, position = self.spec.encoder, self.spec.position
-        q, cached = encoder.queries(self, inputs.x), encoder.cached(self, inputs.source)
-        unrotated = (q, cached[0], cached[-1])
+        q, cached = encoder.queries(self, inputs.x), ()
+        if self.spec.shares is None:
+            cached = encoder.cached(self, inputs.source)
+        unrotated = (q, *cached[:1], *cached[-1:])
         if position.rotates:
             width = encoder.rotary_width(self.spec)
             find = partial(position.cos_sin, inputs.positions, width, q.dtype)
             cos_sin = inputs.once((position, width, q.dtype), find)
-            q, cached = encoder.rotate(self, position, q, cached, cos_sin)
+            if cached:
+                q, cached = encoder.rotate(self, position, q, cached, cos_sin)
+            else:
+                q = position.rotate_by(q, cos_sin)
         return Encoded(q, cached, unrotated)
 
     def attend(self, q: Tensor, view: KVView) -> Tensor:
@@ -210,6 +232,19 @@ class Attention(nn.Module):
         call, op = self._planned(q, k, v, view)
         out = op(q, k, v, view.masks, call, self.parts())
         return out if absorbed is None else encoder.restore(self, out)
+
+    def recur(
+        self,
+        q: Tensor,
+        cached: tuple[Tensor, ...],
+        x: Tensor,
+        rows: RowLayout,
+        before: RecurrentState | None = None,
+    ) -> tuple[Tensor, RecurrentState]:
+        """Return the outputs [B, H, T, E] of a recurrence, and the state after them."""
+        k, v = self.spec.encoder.expand(self, cached)
+        exact = self.impl == "reference"
+        return self.recurrence(q, k, v, x, rows, before, exact=exact)
 
     def _planned(self, q: Tensor, k: Tensor, v: Tensor, view: KVView) -> tuple[AttentionCall, Op]:
         """Return the description of an attention product and its op; layers of a step share it."""
@@ -242,16 +277,28 @@ class Attention(nn.Module):
             changed["pattern"] = view.pattern
         return replace(call, **changed) if changed else call
 
-    def weights(self, x: Tensor, source: Tensor | None = None, **restrictions: Any) -> Tensor:
+    def weights(
+        self,
+        x: Tensor,
+        source: Tensor | None = None,
+        *,
+        shared: SharedKV | None = None,
+        **restrictions: Any,
+    ) -> Tensor:
         """Return the weights [B, H, T, S] of the kernel, computed in float64; arguments as forward.
 
         Rows sum to 1, or to exactly 0 for a query that may see no key. With a mixing the kernel
         reads mixed values: the effective map is these weights times W_A. A combination with N maps
         of each head has N H heads here, a head's maps side by side.
         """
+        self._check_shared(shared)
         inputs = self.inputs(x, source, **restrictions)
         q, cached, _ = self.encode(inputs)
-        view = inputs.view(self, cached)
+        if self.recurrence is not None:
+            k, v = self.spec.encoder.expand(self, cached)
+            found = self.recurrence.weights(q, k, v, inputs.x, inputs.rows)
+            return inputs.masks.zero_padded(found).to(q.dtype)
+        view = inputs.view(self, cached, shared)
         k, v = self.spec.encoder.expand(self, view.cached)
         call = replace(self.call(q, k, v, view), dropping=False)
         weights = reference.weights_of_rows(q, k, view.masks, call, self.parts())
@@ -294,7 +341,8 @@ class Attention(nn.Module):
         s = self.spec
         axes = (s.pattern, s.encoder, s.mixing, s.kernel, s.norm, s.position, s.past, s.combine)
         sizes = f"d_model={s.d_model}, num_heads={s.num_heads}, num_kv_heads={s.kv_heads}"
-        return f"{sizes}, {', '.join(map(repr, axes))}"
+        shares = "" if s.shares is None else f", shares={s.shares}"
+        return f"{sizes}, {', '.join(map(repr, axes))}{shares}"
 
     def parts(self) -> Parts:
         """Return the modules that ops call."""

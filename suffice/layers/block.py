@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -15,6 +15,8 @@ from suffice.layers.attention import Attention
 from suffice.layers.basic import Dropout, init_glorot
 from suffice.layers.basic import normalisation as normaliser
 from suffice.layers.cross_attention import EncodedSource
+from suffice.layers.inputs import SharedKV
+from suffice.layers.state import LayerState
 from suffice.ops.linear import Linear
 from suffice.spec import AttentionSpec
 
@@ -30,7 +32,7 @@ GATES: dict[str, Callable[[Tensor], Tensor]] = {
     "geglu_tanh": partial(F.gelu, approximate="tanh"),
 }
 """Activations of the gates of `SwiGLU` and its relatives."""
-NORMS = ("pre", "post")
+NORMS = ("pre", "post", "both")
 
 
 class _ResidualBlock(nn.Module):
@@ -57,15 +59,25 @@ class _ResidualBlock(nn.Module):
         for name, spec in attentions.items():
             self.add_module(f"{name}_norm", normaliser(normalisation, d_model, **options))
             self.add_module(name, Attention(spec, **factory))
+            self.add_module(
+                f"{name}_out_norm", self._out_norm(norm, normalisation, d_model, options)
+            )
         self.dropout = Dropout(dropout)
         self.mlp_norm = normaliser(normalisation, d_model, **options)
         self.mlp = mlp
+        self.mlp_out_norm = self._out_norm(norm, normalisation, d_model, options)
         self.norm = norm
 
-    def _add(self, x: Tensor, norm: nn.Module, sublayer: Callable[[Tensor], Tensor]) -> Tensor:
-        if self.norm == "pre":
-            return x + sublayer(norm(x))
-        return norm(x + sublayer(x))
+    @staticmethod
+    def _out_norm(norm: str, kind: str, d_model: int, options: dict[str, Any]) -> nn.Module:
+        """Return the norm of what a branch adds, which only "both" has."""
+        return normaliser(kind, d_model, **options) if norm == "both" else nn.Identity()
+
+    def _add(self, x: Tensor, name: str, sublayer: Callable[[Tensor], Tensor]) -> Tensor:
+        norm, out_norm = getattr(self, f"{name}_norm"), getattr(self, f"{name}_out_norm")
+        if self.norm == "post":
+            return norm(x + sublayer(x))
+        return x + out_norm(sublayer(norm(x)))
 
 
 class Block(_ResidualBlock):
@@ -75,7 +87,7 @@ class Block(_ResidualBlock):
         spec: the attention.
         mlp: the feed-forward map, d_model in and out.
         norm: "pre": x + f(norm(x)), as ViT and GPT; "post": norm(x + f(x)), as the first
-            Transformer and the paper's text models.
+            Transformer and the paper's text models; "both": x + norm(f(norm(x))), as Gemma 2.
         eps: of the norms.
         dropout: probability, after the attention.
         normalisation: "layer" or "rms", see `RMSNorm`.
@@ -114,8 +126,51 @@ class Block(_ResidualBlock):
             **where: of the attention's call: `valid` [B, T] marks real tokens, `segments` [B, T]
                 numbers documents; see `Attention`. Padded tokens are never read.
         """
-        x = self._add(x, self.attention_norm, lambda x: self.dropout(self.attention(x, **where)))
-        return self._add(x, self.mlp_norm, self.mlp)
+        x = self._add(x, "attention", lambda x: self.dropout(self.attention(x, **where)))
+        return self._add(x, "mlp", self.mlp)
+
+
+def shared_kv(specs: Sequence[AttentionSpec]) -> list[SharedKV | None]:
+    """Return for each layer of one call where it puts or finds shared keys and values.
+
+    Example:
+        >>> from dataclasses import replace
+        >>> spec = AttentionSpec(d_model=8, num_heads=2)
+        >>> first, second, third = shared_kv([spec, spec, replace(spec, shares=1)])
+        >>> first is None, second is third
+        (True, True)
+    """
+    places = {spec.shares: SharedKV() for spec in specs if spec.shares is not None}
+    return [
+        places.get(number if spec.shares is None else spec.shares)
+        for number, spec in enumerate(specs)
+    ]
+
+
+def run_blocks(
+    blocks: Sequence[Block],
+    specs: Sequence[AttentionSpec],
+    x: Tensor,
+    states: Sequence[LayerState] | None = None,
+    **where: Any,
+) -> Tensor:
+    """Return the output of blocks in a row, [B, T, d_model].
+
+    Args:
+        blocks: of a model.
+        specs: of the attention of each.
+        x: features [B, T, d_model].
+        states: of the attention of each block, if it streams.
+        **where: as of `Block`.
+    """
+    for number, (block, shared) in enumerate(zip(blocks, shared_kv(specs), strict=True)):
+        call = {**where}
+        if states is not None:
+            call["state"] = states[number]
+        if shared is not None:
+            call["shared"] = shared
+        x = block(x, **call)
+    return x
 
 
 class CrossBlock(_ResidualBlock):
@@ -125,7 +180,7 @@ class CrossBlock(_ResidualBlock):
         spec: the self-attention.
         cross_spec: the attention to the source.
         mlp: the feed-forward map, d_model in and out.
-        norm: "pre" or "post", see `Block`.
+        norm: "pre", "post" or "both", see `Block`.
         eps: of the norms.
         dropout: probability, after each attention.
         normalisation: "layer" or "rms", see `RMSNorm`.
@@ -185,9 +240,9 @@ class CrossBlock(_ResidualBlock):
                 return self.dropout(source.attend(self.cross, x))
             return self.dropout(self.cross(x, source, valid=source_valid))
 
-        x = self._add(x, self.attention_norm, lambda x: self.dropout(self.attention(x, **where)))
-        x = self._add(x, self.cross_norm, attend_to_source)
-        return self._add(x, self.mlp_norm, self.mlp)
+        x = self._add(x, "attention", lambda x: self.dropout(self.attention(x, **where)))
+        x = self._add(x, "cross", attend_to_source)
+        return self._add(x, "mlp", self.mlp)
 
 
 class MLP(nn.Module):

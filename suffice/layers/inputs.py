@@ -16,7 +16,8 @@ import torch
 from torch import Tensor, nn
 
 from suffice.errors import ConfigError, ShapeError
-from suffice.memory import Dynamic, Memory
+from suffice.memory import CachedTensors, Dynamic, Memory, Slot
+from suffice.memory.quantised import QuantisedStore
 from suffice.mixing import RowLayout
 from suffice.ops.attend import restriction
 from suffice.ops.call import MaskInputs
@@ -47,6 +48,32 @@ class KVView(NamedTuple):
     kind: int = 0
 
 
+@dataclass(eq=False)
+class SharedKV:
+    """Keys and values of a layer, which later layers of the same call read.
+
+    The layer that makes them puts them here; those whose spec's `shares` names it take them.
+
+    Args:
+        cached: keys and values so far, the new ones last.
+        codes: in place of them, a quantised cache that native kernels read as it is.
+    """
+
+    cached: CachedTensors | None = None
+    codes: tuple[QuantisedStore, Slot] | None = None
+
+    def tensors(self) -> CachedTensors:
+        """Return keys and values, dequantised; ConfigError if no layer has put any."""
+        if self.codes is not None:
+            return self.codes[0].cached()
+        if self.cached is None:
+            raise ConfigError(
+                "the layer whose keys and values are shared has not been called before; call the "
+                "layers in order, as the model does, and give both the same SharedKV()."
+            )
+        return self.cached
+
+
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Inputs:
     """The inputs of a call on whole sequences.
@@ -71,13 +98,28 @@ class Inputs:
         """Return `make()`; a step of a state shares the result between layers."""
         return make()
 
-    def read(self, layer: Attention, q: Tensor, cached: tuple[Tensor, ...]) -> Tensor:
-        """Return the attention of q [B, H, T, D] to the keys and values: [B, H, T, E]."""
-        return layer.attend(q, self.view(layer, cached))
+    def read(
+        self, layer: Attention, q: Tensor, cached: tuple[Tensor, ...], shared: SharedKV | None
+    ) -> Tensor:
+        """Return the attention of q [B, H, T, D] to the keys and values: [B, H, T, E].
 
-    def view(self, layer: Attention, cached: tuple[Tensor, ...]) -> KVView:
+        They are those of `shared` if the layer makes none, and put there otherwise.
+        """
+        if layer.recurrence is not None:
+            return layer.recur(q, cached, self.x, self.rows)[0]
+        view = self.view(layer, cached, shared)
+        if shared is not None and layer.spec.shares is None:
+            shared.cached = CachedTensors(view.cached, 0)
+        return layer.attend(q, view)
+
+    def view(
+        self, layer: Attention, cached: tuple[Tensor, ...], shared: SharedKV | None = None
+    ) -> KVView:
         """Return the keys and values, mixed."""
-        if layer.spec.mixing.mixes:
+        if layer.spec.shares is not None:
+            cached = shared.tensors().tensors
+            check_shared(layer.spec, cached, self.x)
+        elif layer.spec.mixing.mixes:
             cached = layer.mixing(cached[0], cached[-1], self.rows)
         return KVView(cached, self.masks, layer.spec.pattern, self.masks.pairwise)
 
@@ -236,6 +278,14 @@ def check_step(
             f"{' and '.join(names)} beside state: a state continues one document a row; leave "
             f"{'it' if len(names) == 1 else 'them'} out, and give each document a state of its own."
         )
+
+
+def check_shared(spec: AttentionSpec, cached: tuple[Tensor, ...], x: Tensor) -> None:
+    """Raise unless shared keys and values are of a layer like this one and of the same rows."""
+    keys = (x.shape[0], spec.key_heads, x.shape[1], spec.head_width)
+    values = (x.shape[0], spec.kv_heads, x.shape[1], spec.value_width)
+    check("the shared keys", cached[0], keys)
+    check("the shared values", cached[-1], keys if len(cached) == 1 else values)
 
 
 def check_memory(spec: AttentionSpec, memory: Memory) -> None:

@@ -17,10 +17,19 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from suffice.errors import ConfigError, ShapeError
-from suffice.layers.inputs import UNMASKED, UNPADDED, Inputs, KVView, check_memory
+from suffice.layers.inputs import (
+    UNMASKED,
+    UNPADDED,
+    Inputs,
+    KVView,
+    SharedKV,
+    check_memory,
+)
 from suffice.layers.inputs import positions as count_real
+from suffice.layers.recurrence import RecurrentState
 from suffice.memory import CachedTensors, Memory, Slot, Store
 from suffice.memory.dynamic import GrowingStore
+from suffice.memory.quantised import QuantisedStore
 from suffice.mixing import RowLayout
 from suffice.ops import running_sums, scan
 from suffice.ops.call import AttentionCall, MaskInputs
@@ -160,15 +169,27 @@ class Step(Inputs):
         """Return `make()`, shared by the layers of a model."""
         return self.at.once(key, make)
 
-    def read(self, layer: Attention, q: Tensor, cached: tuple[Tensor, ...]) -> Tensor:
+    def read(
+        self, layer: Attention, q: Tensor, cached: tuple[Tensor, ...], shared: SharedKV | None
+    ) -> Tensor:
         """Return the attention of q [B, H, T, D] to all tokens so far; cache the new ones."""
         if not self.at.length:
             return q.new_zeros(*q.shape[:3], layer.spec.value_width)
+        if layer.recurrence is not None:
+            return self.state.recur(layer, q, cached, self)
         if layer.features is not None:
             return self.state.sum_up(layer, q, cached, self.at)
-        if (call := self.state.coded_call(layer, q, self.at)) is not None:
-            return self.state.read_codes(layer, q, cached, self.at, call)
-        return layer.attend(q, self.state.append(layer, cached, self.at))
+        kv = SharedKV() if shared is None else shared
+        call = self.state.coded_call(layer, q, self.at)
+        if layer.spec.shares is not None:
+            self.state.follow(self.at)
+        elif call is not None:
+            kv.codes = self.state.append_codes(layer, cached, self.at)
+        else:
+            kv.cached = self.state.append(layer, cached, self.at)
+        if call is not None and kv.codes is not None:
+            return self.state.read_codes(layer, q, kv.codes, self.at, call)
+        return layer.attend(q, self.state.view(kv.tensors(), self.at))
 
     def recall(self, past: nn.Module, unrotated: tuple[Tensor, ...], local: Tensor) -> Tensor:
         """Return the outputs with what earlier segments add to them."""
@@ -195,7 +216,7 @@ class LayerState:
         self.remembered = None  # earlier positions that a window may hold or read again
         if cached.window is not None:  # what is left of a drop is read with as many beside it
             self.remembered = cached.window + 2 * cached.spare + cached.grain
-        self.summed = 0  # positions, of layers that keep sums
+        self.followed = 0  # positions read, of layers without a store: sums, or another's cache
         self.offered: StepPositions | None = None  # by the model, for all its layers
         self.kind = 0  # layers of one kind have equal specs and memories
         self.batch: int | None = None
@@ -203,7 +224,8 @@ class LayerState:
         self.dtype: torch.dtype | None = None  # of keys and values
         self.places: Tensor | None = None  # [B, n] of the last n positions, -1 = padding
         self.sums: running_sums.State | None = None
-        self.store = cached.build() if spec.kernel.weighs_pairs else None
+        self.recurrent: RecurrentState | None = None
+        self.store = cached.build() if spec.cached_widths else None
         self.unmixed = unmixed.build() if spec.unmixed_widths else None
         self.segments = Segments()
         self.coded_calls: dict[Hashable, AttentionCall] = {}
@@ -217,7 +239,7 @@ class LayerState:
     @property
     def length(self) -> int:
         """Positions read so far, padding included."""
-        return self.summed if self.store is None else self.store.length
+        return self.followed if self.store is None else self.store.length
 
     @property
     def exact(self) -> bool:
@@ -228,12 +250,16 @@ class LayerState:
     def nbytes(self) -> int:
         """Bytes of all tensors, spare room included."""
         sums = () if self.sums is None else (self.sums.sums, *self.sums.stabilizer)
-        tensors = [x for x in (*sums, self.places) if x is not None]
+        tensors = [x for x in (*sums, self.places, self.recurrent) if x is not None]
         return sum(x.nbytes for x in (*tensors, self.segments, *self.stores()))
 
     def stores(self) -> list[Store]:
         """Return what holds tensors by position: none for layers that keep sums alone."""
         return [store for store in (self.store, self.unmixed) if store is not None]
+
+    def latest(self) -> tuple[Tensor, ...]:
+        """Return all cached keys and values; none of a layer that reads another one's."""
+        return () if self.store is None else self.store.latest(self.length)
 
     def step(self, x: Tensor, valid: Tensor | None) -> Step:
         """Return the inputs of a call with new tokens x [B, T, M].
@@ -303,11 +329,25 @@ class LayerState:
                 "padding on the left alone and no sinks, or use Dynamic()."
             )
 
-    def append(self, layer: Attention, cached: tuple[Tensor, ...], at: StepPositions) -> KVView:
-        """Cache encoded new tokens; return all keys and values that their queries attend to."""
-        return self._view(self._store(self.store.append, layer.mixing, cached, at), at)
+    def append(
+        self, layer: Attention, cached: tuple[Tensor, ...], at: StepPositions
+    ) -> CachedTensors:
+        """Cache encoded new tokens; return all that is kept."""
+        return self._store(self.store.append, layer.mixing, cached, at)
 
-    def _view(self, cached: CachedTensors, at: StepPositions) -> KVView:
+    def append_codes(
+        self, layer: Attention, cached: tuple[Tensor, ...], at: StepPositions
+    ) -> tuple[QuantisedStore, Slot]:
+        """Cache encoded new tokens; return a quantised cache, and where its codes are."""
+        return self.store, self._store(self.store.append_encoded, layer.mixing, cached, at)
+
+    def follow(self, at: StepPositions) -> None:
+        """Count new tokens that another layer has cached."""
+        self.followed += at.length
+        self._advance(at)
+
+    def view(self, cached: CachedTensors, at: StepPositions) -> KVView:
+        """Return keys and values with the masks of the new queries."""
         keys = cached.tensors[0].shape[2]
         masks, pairwise = at.masks(self.pattern, self.places, cached.first, cached.sinks, keys)
         return KVView(cached.tensors, masks, self.pattern, pairwise, at, self.kind)
@@ -352,8 +392,16 @@ class LayerState:
             self.spec, at.length, at.length, device=q.device.type, dtype=q.dtype
         )
         out, self.sums = scan.stream(q, k, v, at.rows.valid, call, layer.features, self.sums)
-        self.summed += at.length
+        self.followed += at.length
         self._advance(at)
+        return out
+
+    def recur(self, layer: Attention, q: Tensor, cached: tuple[Tensor, ...], step: Step) -> Tensor:
+        """Return the outputs [B, H, T, E] of a recurrence; move its state on."""
+        rows = RowLayout(valid=step.at.rows.valid)
+        out, self.recurrent = layer.recur(q, cached, step.x, rows, self.recurrent)
+        self.followed += step.at.length
+        self._advance(step.at)
         return out
 
     def _advance(self, at: StepPositions) -> None:
@@ -389,24 +437,22 @@ class LayerState:
         self,
         layer: Attention,
         q: Tensor,
-        cached: tuple[Tensor, ...],
+        codes: tuple[QuantisedStore, Slot],
         at: StepPositions,
         call: AttentionCall,
     ) -> Tensor:
         """Return the attention to a quantised cache, by kernels that read codes."""
-        slot = self._store(self.store.append_encoded, layer.mixing, cached, at)
+        store, slot = codes
         if self.memory.window is None:
             masks = at.masks(call.pattern, self.places, 0, 0, self.length)[0]
         elif at.places is None:
             masks = UNMASKED
         else:
             masks = MaskInputs(q_positions=at.rows.positions)
-        out, finite = decode.attend_coded(
-            q, self.store, slot, self.memory, masks, call, layer.sinks
-        )
+        out, finite = decode.attend_coded(q, store, slot, self.memory, masks, call, layer.sinks)
         if finite or call.unrestricted:
             return out
-        return layer.attend(q, self._view(self.store.cached(), at))
+        return layer.attend(q, self.view(store.cached(), at))
 
     def _mix(
         self, mixing: nn.Module, k: Tensor, v: Tensor, at: StepPositions
@@ -422,7 +468,7 @@ class LayerState:
         """Return whether the last positions can be removed, exactly."""
         if not is_whole(positions, least=0) or positions > self.length:
             return False
-        if self.sums is not None and positions:
+        if (self.sums is not None or self.recurrent is not None) and positions:
             return False
         segments = self.segments.can_drop(self.places, positions) or not self.spec.past.reads
         known = self._positions_known_without(positions)
@@ -443,13 +489,15 @@ class LayerState:
             ConfigError: if they cannot be; nothing has changed then.
         """
         if not self.can_drop(positions):
-            what = "sums of features" if self.sums is not None else repr(self.memory)
+            summed = "sums of features" if self.sums is not None else "the state of a recurrence"
+            what = repr(self.memory) if self.store is not None else summed
             raise ConfigError(
                 f"drop_last({positions}) of {self.length} positions in {what} is not possible; "
                 "call can_drop first, and keep a copy where drafts may be refused."
             )
         for store in self.stores():
             store.drop_last(positions)
+        self.followed -= positions if self.store is None else 0
         self.segments.drop_last(self.places, positions)
         if self.places is not None and positions:
             self.places = self.places[:, :-positions]
@@ -464,11 +512,15 @@ class LayerState:
             marks = (m if m is None else m.index_select(1, rows) for m in self.sums.stabilizer)
             sums = self.sums.sums.index_select(0, rows)
             self.sums = running_sums.State(sums, type(self.sums.stabilizer)(*marks))
+        if self.recurrent is not None:
+            self.recurrent = self.recurrent.select(rows)
         self.batch = len(rows)
 
     @property
     def can_join(self) -> bool:
         """True if all keys and values are kept, as they are, and nothing else is."""
+        if self.spec.shares is not None:
+            return True
         kept = type(self.store) is GrowingStore and self.unmixed is None
         return kept and not self.spec.past.reads
 
@@ -483,9 +535,12 @@ class LayerState:
         longest = max(lengths)
         pieces = []
         for (state, row), real in zip(rows, entries, strict=True):
-            held = state.store.latest(state.length)
+            held = state.latest()
             pieces.append([F.pad(x[row, :, real], (0, 0, longest - len(real), 0)) for x in held])
-        self.store.append(*(torch.stack(column) for column in zip(*pieces, strict=True)))
+        if self.store is None:
+            self.followed = longest
+        else:
+            self.store.append(*(torch.stack(column) for column in zip(*pieces, strict=True)))
         self.batch, self.device, self.dtype = len(rows), rows[0][0].device, rows[0][0].dtype
         if min(lengths) < longest:
             starts = longest - torch.tensor(lengths, device=self.device)[:, None]
@@ -500,8 +555,7 @@ class LayerState:
             other: a state that has read no more tokens.
             entries: int [n], those of its real tokens.
         """
-        pairs = zip(self.store.latest(self.length), other.store.latest(other.length), strict=True)
-        for mine, theirs in pairs:
+        for mine, theirs in zip(self.latest(), other.latest(), strict=True):
             mine[row].zero_()  # what is masked must be finite
             mine[row, :, self.length - len(entries) :] = theirs[0, :, entries]
         self.offered = None
@@ -510,8 +564,8 @@ class LayerState:
         """Forget everything."""
         for store in (*self.stores(), self.segments):
             store.reset()
-        self.summed, self.batch, self.places, self.sums = 0, None, None, None
-        self.dtype = None
+        self.followed, self.batch, self.places, self.sums = 0, None, None, None
+        self.dtype = self.recurrent = None
         self.offered = None
 
 

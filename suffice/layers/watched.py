@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from suffice.errors import ConfigError, StateError
 from suffice.layers.attention import Attention
+from suffice.layers.inputs import SharedKV
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -74,10 +75,11 @@ def watched(model: nn.Module) -> Iterator[list[AttentionMap]]:
             "a compiled model calls its layers unseen; watch the model that was compiled."
         )
     maps: list[AttentionMap] = []
+    mixings: dict[SharedKV | None, Tensor] = {}
 
     def watch(name: str, layer: Attention) -> Any:
         def record(_: nn.Module, args: tuple, kwargs: dict[str, Any], __: Tensor) -> None:
-            maps.append(_map(name, layer, args, kwargs))
+            maps.append(_map(name, layer, args, kwargs, mixings))
 
         return layer.register_forward_hook(record, with_kwargs=True)
 
@@ -90,7 +92,14 @@ def watched(model: nn.Module) -> Iterator[list[AttentionMap]]:
 
 
 @torch.no_grad()
-def _map(name: str, layer: Attention, args: tuple, kwargs: dict[str, Any]) -> AttentionMap:
+def _map(
+    name: str,
+    layer: Attention,
+    args: tuple,
+    kwargs: dict[str, Any],
+    mixings: dict[SharedKV | None, Tensor],
+) -> AttentionMap:
+    """Return the map of a call; `mixings` are those of shared values, by where they are put."""
     if kwargs.get("state") is not None:
         raise StateError(
             "a call with a state has no map of its own; watch one call on the whole text, without "
@@ -98,9 +107,13 @@ def _map(name: str, layer: Attention, args: tuple, kwargs: dict[str, Any]) -> At
         )
     kwargs = {name: value for name, value in kwargs.items() if name != "state"}
     weights = layer.weights(*args, **kwargs)
-    effective = weights
+    effective, shared = weights, kwargs.pop("shared", None)
+    along = mixings.get(shared) if layer.spec.shares is not None else None
     if layer.spec.mixing.mixes:
         along = _along(layer, *args, **kwargs)
+        if shared is not None:
+            mixings[shared] = along
+    if along is not None:
         each = along.repeat_interleave(weights.shape[1] // along.shape[1], dim=1)
         effective = (weights.double() @ each).to(weights.dtype)
     return AttentionMap(layer=name, weights=weights, effective=effective)

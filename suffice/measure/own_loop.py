@@ -100,6 +100,12 @@ class AttentionMaker:
         else:
             made = self.mechanism(d_model, num_heads, **options)
         layer = Attention(made) if isinstance(made, AttentionSpec) else made
+        if isinstance(layer, Attention) and layer.spec.shares is not None:
+            raise ConfigError(
+                f"mechanism {self.name!r}: layer {len(self.layers)} reads the keys and values of "
+                f"layer {layer.spec.shares}, which a loop of your own would have to hand over; "
+                "compare it on a recipe's model, or leave it out."
+            )
         if not isinstance(layer, Attention):
             raise ConfigError(
                 f"mechanism {self.name!r} made a {type(made).__name__}; return an AttentionSpec or "

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from suffice.errors import ConfigError, ShapeError
 from suffice.layers import MLP, Block, Dropout
 from suffice.layers.basic import init_glorot
-from suffice.layers.block import ACTIVATIONS, NORMS
+from suffice.layers.block import ACTIVATIONS, NORMS, run_blocks
 from suffice.layers.inputs import check_rows
 from suffice.layers.inputs import positions as count_real
 from suffice.layers.sinusoidal import sinusoidal
@@ -110,7 +110,9 @@ class Classifier(nn.Module):
         super().__init__()
         self.config = config
         d_model = config.d_model
-        specs = specs_of_blocks(spec, depth=config.depth, d_model=d_model, length=config.length)
+        self.specs = specs = specs_of_blocks(
+            spec, depth=config.depth, d_model=d_model, length=config.length
+        )
         self.tokens = nn.Embedding(config.vocabulary_size, d_model)
         learned = config.positions == "learned"
         self.positions = nn.Embedding(config.length, d_model) if learned else None
@@ -155,8 +157,7 @@ class Classifier(nn.Module):
         x = self._add_positions(self.tokens(tokens), valid)
         if self.embedding_norm is not None:
             x = self.embedding_norm(x)
-        for block in self.blocks:
-            x = block(x, valid=valid)
+        x = run_blocks(self.blocks, self.specs, x, valid=valid)
         pooled = x[:, 0] if config.pooling == "first" else mean_of_real(x, valid)
         return self.head(self.dropout(pooled))
 

@@ -9,7 +9,7 @@ from typing import Any, ClassVar, TypeVar
 
 from suffice.errors import ConfigError, unknown
 from suffice.records import check_fields, decode, encode, type_hints
-from suffice.spec import AttentionSpec
+from suffice.spec import AttentionSpec, check_shares
 
 POSITIONS = ("learned", "sinusoidal", "none")
 """Position embeddings that a model can add to its tokens."""
@@ -91,7 +91,18 @@ def specs_of_blocks(
                 f"block {number} has a spec for at most {block.max_length} tokens in a model of "
                 f"{length}; build it with length={length}."
             )
+    check_shares(specs)
     return list(specs)
+
+
+def check_unshared(specs: Sequence[AttentionSpec], where: str) -> None:
+    """Raise if a layer shares keys and values in a model whose layers all make their own."""
+    for number, spec in enumerate(specs):
+        if spec.shares is not None:
+            raise ConfigError(
+                f"block {number} has shares={spec.shares}, and every layer of {where} makes keys "
+                "and values of its own; give specs without shares."
+            )
 
 
 def check_causal(specs: Sequence[AttentionSpec]) -> None:

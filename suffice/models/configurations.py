@@ -10,7 +10,7 @@ from suffice.errors import ConfigError, unknown
 from suffice.models.lm import LMConfig
 from suffice.patterns import Causal, Window
 from suffice.positions import NoPosition, Position, Rope
-from suffice.presets import PRESETS, schedule
+from suffice.presets import PRESETS, Shares, schedule, share
 from suffice.presets.sparse import checked
 from suffice.spec import AttentionSpec
 
@@ -130,6 +130,7 @@ def layers(
     full_every: int | None = None,
     num_kv_heads: int | None = None,
     softmax_every: int | None = None,
+    shares: Shares | None = None,
     **options: Any,
 ) -> list[AttentionSpec]:
     """Return causal specs of a published mechanism for each block of a model.
@@ -148,6 +149,7 @@ def layers(
         num_kv_heads: of each layer, whether or not the mechanism shares heads by itself.
         softmax_every: layers n - 1, 2 n - 1, ... are standard attention instead; 4 gives three
             layers of the mechanism to one of standard attention.
+        shares: which layers read keys and values of others, see `suffice.presets.share`.
         **options: others of the mechanism's function; unknown ones are refused.
 
     Raises:
@@ -190,9 +192,9 @@ def layers(
         checked("softmax_every", softmax_every)
         standard = layers("standard", config, num_heads, num_kv_heads=num_kv_heads)
         specs = _interleaved(specs, standard, softmax_every)
-    if position is None:
-        return specs
-    return [replace(s, position=position) if s.position == NoPosition() else s for s in specs]
+    if position is not None:
+        specs = [replace(s, position=position) if s.position == NoPosition() else s for s in specs]
+    return specs if shares is None else share(specs, shares)
 
 
 def _options_of(mechanism: str) -> frozenset[str]:

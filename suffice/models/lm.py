@@ -18,7 +18,7 @@ from torch.overrides import TorchFunctionMode
 from suffice.errors import ConfigError, ShapeError
 from suffice.layers import MLP, Block, Dropout, SwiGLU
 from suffice.layers.basic import NORMALISATIONS, normalisation
-from suffice.layers.block import ACTIVATIONS, GATES
+from suffice.layers.block import ACTIVATIONS, GATES, run_blocks
 from suffice.layers.inputs import check_rows
 from suffice.layers.inputs import positions as count_real
 from suffice.layers.packed import Packed
@@ -47,6 +47,8 @@ class LMConfig(ModelConfig):
         activation: of the MLPs: one of `MLP`, or "swiglu", "geglu" or "geglu_tanh" (see `SwiGLU`),
             which have a third map.
         norm: "layer" or "rms" (see `RMSNorm`), before the attention, the MLP and the head.
+        out_norms: whether what the attention and the MLP of a block return has a norm of its own,
+            too, before it is added, as in Gemma 2.
         eps: of the norms.
         positions: added to the embedded tokens: "learned", "sinusoidal" (see `sinusoidal`) or
             "none", for attention that knows positions itself.
@@ -55,6 +57,8 @@ class LMConfig(ModelConfig):
         tied: whether the head's weights are the tokens' rows.
         dropout: on the embedded tokens, after the attention and after the MLP; on the weights of
             the attention it is its spec's.
+        logit_cap: each logit becomes cap * tanh(logit / cap), so its size stays below the cap; None
+            = as it is.
         start: standard deviation of the weights of maps and embeddings before training. The usual
             0.02 suits a width of many hundreds; at a width of 64 it leaves every score near 0, and
             training makes no progress for thousands of steps.
@@ -70,11 +74,13 @@ class LMConfig(ModelConfig):
     mlp_width: int
     activation: str = "gelu"
     norm: str = "layer"
+    out_norms: bool = False
     eps: float = 1e-5
     positions: str = "learned"
     bias: bool = True
     tied: bool = True
     dropout: float = 0.0
+    logit_cap: float | None = None
     start: float = 0.02
 
     choices: ClassVar[dict[str, Iterable[str]]] = {
@@ -82,6 +88,11 @@ class LMConfig(ModelConfig):
         "norm": NORMALISATIONS,
         "positions": POSITIONS,
     }
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        advice = "give a number above 0, or leave it out"
+        self._check(("logit_cap",), lambda x: x is None or x > 0.0, advice)
 
     def build(
         self,
@@ -148,6 +159,7 @@ class LM(nn.Module):
             Block(
                 block_spec,
                 _mlp(config, **factory),
+                norm="both" if config.out_norms else "pre",
                 eps=config.eps,
                 dropout=config.dropout,
                 normalisation=config.norm,
@@ -201,11 +213,9 @@ class LM(nn.Module):
             check_state(state, len(self.blocks))
         restrictions = {"valid": valid, "segments": segments}
         positions = None if state is None else state.positions(tokens, valid)
-        states = [None] * len(self.blocks) if state is None else state.layers
         x = self.dropout(self.embedding(tokens, positions=positions, **restrictions))
-        for block, layer_state in zip(self.blocks, states, strict=True):
-            x = block(x, state=layer_state, **restrictions)
-        return self.norm(x)
+        states = None if state is None else state.layers
+        return self.norm(run_blocks(self.blocks, self.specs, x, states, **restrictions))
 
     def state(self, memory: Memory = EVERYTHING) -> ModelState:
         """Return an empty state to stream with.
@@ -220,7 +230,8 @@ class LM(nn.Module):
 
     def logits(self, features: Tensor) -> Tensor:
         """Return the head's logits [..., V] of features [..., M]."""
-        return self.embedding.logits(features) if self.head is None else self.head(features)
+        logits = self.embedding.logits(features) if self.head is None else self.head(features)
+        return capped(logits, self.config.logit_cap)
 
     def step(self, tokens: Tensor, state: ModelState) -> Tensor:
         """Return the logits [B, V] after one more token [B] of each row."""
@@ -238,6 +249,11 @@ class LM(nn.Module):
             if isinstance(module, (nn.Linear, nn.Embedding)):
                 divisor = math.sqrt(2 * self.config.depth) if module in last else 1.0
                 nn.init.normal_(module.weight, std=self.config.start / divisor)
+
+
+def capped(logits: Tensor, cap: float | None) -> Tensor:
+    """Return cap * tanh(logits / cap); None = the logits as they are."""
+    return logits if cap is None else torch.tanh(logits / cap) * cap
 
 
 def _mlp(config: LMConfig, **factory: Any) -> nn.Module:

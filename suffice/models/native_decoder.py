@@ -18,8 +18,8 @@ from suffice.errors import ConfigError
 from suffice.layers import Dropout
 from suffice.layers.packed import Packed, PackedEmbedding, PackedLinear
 from suffice.layers.state import StepPositions
-from suffice.lowering import KEYS, FeatureSum, not_dense
-from suffice.memory import Memory
+from suffice.lowering import KEYS, FeatureSum, SharedSoftmax, not_dense
+from suffice.memory import Memory, Slot
 from suffice.mixing.value_map import ValueMap
 from suffice.models.lm import LM, LMConfig
 from suffice.models.state import ModelState
@@ -154,8 +154,14 @@ class NativeDecoder:
             if mixing is not None:
                 # raises beyond its length, before any cache has changed
                 mixing.set_positions(positions)
+        slots: list[Slot] = []
         for layer, descriptor, mixing in zip(state.layers, self.caches, self.mixings, strict=True):
-            slot = layer.reserve(step)
+            if layer.spec.shares is None:
+                slots.append(layer.reserve(step))
+            else:
+                layer.follow(step)
+                slots.append(slots[layer.spec.shares])
+            slot = slots[-1]
             longest = max(longest, descriptor.update(slot))
             if mixing is not None:
                 mixing.update(slot.unmixed)
@@ -195,7 +201,7 @@ class NativeDecoder:
     def _norm(self, norm: nn.Module) -> native.Norm:
         return native.Norm(self._pointer(norm.weight), self._pointer(getattr(norm, "bias", None)))
 
-    def _matrix(self, linear: nn.Module) -> native.Matrix:
+    def _matrix(self, linear: nn.Module | None) -> native.Matrix:
         weight, bias = getattr(linear, "weight", None), getattr(linear, "bias", None)
         bias = None if bias is None else self._float32(bias)
         if isinstance(linear, Packed):
@@ -216,7 +222,7 @@ class NativeDecoder:
         attention, mlp = block.attention, block.mlp
         lowered: Any = attention.spec.lower()
         rotary, slopes = lowered.rotary, None
-        maps = {name: getattr(attention, f"{name}_proj") for name in "qkvo"}
+        maps = {name: getattr(attention, f"{name}_proj", None) for name in "qkvo"}
         maps |= {"up": mlp.up, "down": mlp.down, "gate": getattr(mlp, "gate", None)}
         if lowered.alibi:
             query, key = torch.tensor([[1]]), torch.tensor([[0]])
@@ -233,8 +239,9 @@ class NativeDecoder:
             turning=(rotary.features or lowered.key_width) if rotary else 0,
             slopes=self._pointer(slopes),
             q_gains=self._pointer(getattr(attention.q_norm, "weight", None)),
-            k_gains=self._pointer(getattr(attention.k_norm, "weight", None)),
+            k_gains=self._pointer(getattr(getattr(attention, "k_norm", None), "weight", None)),
             gain_eps=getattr(attention.q_norm, "eps", 0.0),
+            reads_another=isinstance(lowered, SharedSoftmax),
         )
 
     def _model(self) -> native.Model:
@@ -273,6 +280,8 @@ def unsupported(lm: object, memory: Memory) -> str | None:
     """Return why native code cannot decode with a model and a memory, or None if it can."""
     if type(lm) is not LM:
         return f"{type(lm).__name__} is not an LM"
+    if lm.config.out_norms or lm.config.logit_cap is not None:
+        return "norms after attention and MLP, and a cap of the logits, are not supported"
     if not native.available():
         return native.why_not()
     if lm.config.activation not in ACTIVATIONS:
@@ -288,7 +297,7 @@ def unsupported(lm: object, memory: Memory) -> str | None:
 
 def _unsupported_layer(spec: AttentionSpec, memory: Memory) -> str | None:
     lowered = spec.lower()
-    if axis := not_dense(spec):
+    if (axis := not_dense(spec)) and not isinstance(lowered, SharedSoftmax):
         value = type(getattr(spec, axis)).__name__
         if isinstance(lowered, FeatureSum):
             return f"{value} keeps sums of features"

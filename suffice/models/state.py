@@ -27,6 +27,8 @@ class ModelState:
         kinds: dict[tuple[AttentionSpec, Memory], int] = {}
         for layer in layers:
             layer.kind = kinds.setdefault((layer.spec, layer.memory), len(kinds))
+            if layer.spec.shares is not None:  # reads what that layer has kept
+                layer.remembered = layers[layer.spec.shares].remembered
 
     @property
     def length(self) -> int:

@@ -25,6 +25,7 @@ from suffice.models.config import (
     ModelConfig,
     check_causal,
     check_crosses,
+    check_unshared,
     specs_of_blocks,
 )
 from suffice.models.lm import Embedding
@@ -144,6 +145,8 @@ class Translator(nn.Module):
         self.encoder_specs = specs_of_blocks(encoder_spec, depth=config.encoder_depth, **sizes)
         self.decoder_specs = specs_of_blocks(decoder_spec, depth=config.decoder_depth, **sizes)
         self.cross_specs = specs_of_blocks(cross_spec, depth=config.decoder_depth, **sizes)
+        for specs in (self.encoder_specs, self.decoder_specs, self.cross_specs):
+            check_unshared(specs, "a translator")
         check_causal(self.decoder_specs)
         check_crosses(self.cross_specs)
         self.source, self.target = (

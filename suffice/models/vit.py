@@ -15,7 +15,7 @@ from torch.nn.functional import pad
 
 from suffice.errors import ConfigError
 from suffice.layers import MLP, Block, Dropout
-from suffice.layers.block import NORMS
+from suffice.layers.block import NORMS, run_blocks
 from suffice.layers.sinusoidal import sinusoidal
 from suffice.models.classifier import glorot, head, mean_of_real
 from suffice.models.config import POSITIONS, ModelConfig, specs_of_blocks
@@ -119,7 +119,9 @@ class ViT(nn.Module):
         super().__init__()
         self.config = config
         d_model = config.d_model
-        specs = specs_of_blocks(spec, depth=config.depth, d_model=d_model, length=config.length)
+        self.specs = specs = specs_of_blocks(
+            spec, depth=config.depth, d_model=d_model, length=config.length
+        )
         self.patches = glorot(config.channels * config.patch_size**2, d_model)
         self.positions = None
         if config.positions == "learned":
@@ -171,8 +173,7 @@ class ViT(nn.Module):
         x = self._add_positions(x)
         if valid is not None:
             x = x.masked_fill(~valid[..., None], 0.0)
-        for block in self.blocks:
-            x = block(x, valid=valid)
+        x = run_blocks(self.blocks, self.specs, x, valid=valid)
         return self.head(self.head_dropout(self._pool(self.norm(x), valid)))
 
     def _check_valid(self, valid: Tensor, images: int) -> None:

@@ -23,6 +23,7 @@ from suffice.ops.native.attention import NATIVE, Band, band_of, share_of_lanes, 
 from suffice.ops.native.decode import DECODE
 from suffice.ops.native.features import NATIVE_SCAN
 from suffice.ops.op import Op
+from suffice.ops.recurrence import RECURRENCE
 from suffice.ops.reference import REFERENCE
 from suffice.ops.scan import SCAN
 from suffice.ops.sparse.blocked import BLOCKED
@@ -76,6 +77,8 @@ def choose(call: AttentionCall, impl: str = "auto") -> Op:
         ConfigError: for an unknown name.
         UnsupportedError: if the op named cannot compute the call.
     """
+    if call.kernel.recurrent:
+        return _recurrence(call, impl)
     if impl == "auto":
         return next(op for op in ranking(call) if not op.refuses(call))
     if impl not in OPS:
@@ -86,6 +89,19 @@ def choose(call: AttentionCall, impl: str = "auto") -> Op:
             f"impl={impl!r} cannot compute this: {'; '.join(reasons)}. Use impl='auto'."
         )
     return OPS[impl]
+
+
+def _recurrence(call: AttentionCall, impl: str) -> Op:
+    """Return what computes a recurrence, which is no op: it reads gates that a layer makes."""
+    if impl in ("auto", RECURRENCE.name):
+        return RECURRENCE
+    if impl == REFERENCE.name:
+        return REFERENCE
+    kernel = type(call.kernel).__name__
+    raise UnsupportedError(
+        f"impl={impl!r} cannot compute this: {kernel} is a recurrence, which has no weights of "
+        "pairs. Use impl='auto', 'recurrence' or 'reference'."
+    )
 
 
 _cached_choice = lru_cache(maxsize=PLANS)(choose)
@@ -109,7 +125,10 @@ def explain(call: AttentionCall, impl: str = "auto") -> str:
     lines = [f"{chosen.name}: {chosen.about}"]
     for op in OPS.values():
         if op is not chosen:
-            lines.append(f"not {op.name}: {'; '.join(op.refuses(call)) or _why_slower(op, call)}")
+            reasons = op.refuses(call)
+            if call.kernel.recurrent and op is not REFERENCE:
+                reasons = ["a recurrence has no weights of pairs"]
+            lines.append(f"not {op.name}: {'; '.join(reasons) or _why_slower(op, call)}")
     return "\n".join(lines)
 
 

@@ -2,6 +2,7 @@
 
 from suffice.patterns.base import Band, Layout, Pattern
 from suffice.patterns.combined import And, Block, Or, PerHead
+from suffice.patterns.grid import Neighbourhood, ShiftedWindows
 from suffice.patterns.local import Causal, Dilated, Full, Window
 from suffice.patterns.sparse import Fixed, Global, Random, Strided
 
@@ -15,10 +16,12 @@ __all__ = [
     "Full",
     "Global",
     "Layout",
+    "Neighbourhood",
     "Or",
     "Pattern",
     "PerHead",
     "Random",
+    "ShiftedWindows",
     "Strided",
     "Window",
 ]

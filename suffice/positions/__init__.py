@@ -2,6 +2,7 @@
 
 from suffice.positions.base import Alibi, NoPosition, Position
 from suffice.positions.rope import (
+    AxialRope,
     LinearScaling,
     Llama3Scaling,
     NTKScaling,
@@ -13,6 +14,7 @@ from suffice.positions.rope import (
 
 __all__ = [
     "Alibi",
+    "AxialRope",
     "LinearScaling",
     "Llama3Scaling",
     "NTKScaling",

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from suffice.errors import ConfigError, unknown
 from suffice.positions.base import Position
-from suffice.records import Axis
+from suffice.records import Axis, is_whole
 from suffice.torch_compat import readable
 
 
@@ -297,8 +297,66 @@ LAYOUTS = ("half", "interleaved")
 CACHED_ANGLES = 1 << 19  # tables up to 4 MiB in fp32 are cached between calls
 
 
+class _Rotary(Position):
+    """Base of the positions that rotate pairs of features by angles."""
+
+    rotates = True
+    layout: str
+    features: int | None
+
+    @abstractmethod
+    def angles(self, positions: Tensor, features: int) -> Tensor:
+        """Return the angle of each pair in radians: float64 [..., features / 2]."""
+
+    @property
+    def amplitude(self) -> float:
+        """Factor of sines and cosines."""
+        return 1.0
+
+    def cos_sin(self, positions: Tensor, head_dim: int, dtype: torch.dtype) -> tuple[Tensor, ...]:
+        """Return the factors of a feature and of its partner: [..., 1, T, features] each.
+
+        The factor of the partner is -sin for the first feature of a pair and sin for the second.
+        """
+        features = head_dim if self.features is None else self.features
+        dtype = torch.promote_types(dtype, torch.float32)
+        if readable(positions) and positions.numel():
+            end = int(positions.max()) + 1
+            if end * features <= CACHED_ANGLES and int(positions.min()) >= 0:
+                cos, sin = _table(self, 1 << (end - 1).bit_length(), features, dtype)
+                return cos[positions].unsqueeze(-3), sin[positions].unsqueeze(-3)
+        cos, sin = self._compute(positions, features, dtype)
+        return cos.unsqueeze(-3), sin.unsqueeze(-3)  # one for all heads
+
+    def _compute(
+        self, positions: Tensor, features: int, dtype: torch.dtype
+    ) -> tuple[Tensor, Tensor]:
+        angles = self.angles(positions, features)
+        cos = (self.amplitude * angles.cos()).to(dtype)
+        sin = (self.amplitude * angles.sin()).to(dtype)
+        if self.layout == "half":
+            return torch.cat([cos, cos], dim=-1), torch.cat([-sin, sin], dim=-1)
+        return cos.repeat_interleave(2, dim=-1), torch.stack([-sin, sin], dim=-1).flatten(-2)
+
+    def rotate_by(self, x: Tensor, cos_sin: tuple[Tensor, ...]) -> Tensor:
+        """Return x [B, H, T, D] rotated."""
+        cos, sin = cos_sin
+        features = cos.shape[-1]
+        leading = x[..., :features].to(cos.dtype)
+        rotated = torch.addcmul(leading * cos, self._partners(leading), sin).to(x.dtype)
+        if features == x.shape[-1]:
+            return rotated
+        return torch.cat([rotated, x[..., features:]], dim=-1)
+
+    def _partners(self, x: Tensor) -> Tensor:
+        """Return for each feature the other one of its pair."""
+        if self.layout == "half":
+            return x.unflatten(-1, (2, -1)).flip(-2).flatten(-2)
+        return x.unflatten(-1, (-1, 2)).flip(-1).flatten(-2)
+
+
 @dataclass(frozen=True)
-class Rope(Position):
+class Rope(_Rotary):
     """Rotate feature pair i of a query or key at position p by p * theta^(-2i/D) radians.
 
     Products then depend on the distance of query and key only. With layout="half" pair i is
@@ -327,8 +385,6 @@ class Rope(Position):
     Source: Su et al. 2021, arXiv:2104.09864, equation 15. No difference with
     layout="interleaved"; "half" is a fixed permutation of the features.
     """
-
-    rotates = True
 
     theta: float = 10_000.0
     layout: str = "half"
@@ -367,51 +423,18 @@ class Rope(Position):
             return [f"Rope rotates features in pairs: head_dim={head_dim} is odd; make it even."]
         return []
 
-    def cos_sin(self, positions: Tensor, head_dim: int, dtype: torch.dtype) -> tuple[Tensor, ...]:
-        """Return the factors of a feature and of its partner: [..., 1, T, features] each.
+    @property
+    def amplitude(self) -> float:
+        """The scaling's."""
+        return 1.0 if self.scaling is None else self.scaling.amplitude
 
-        The factor of the partner is -sin for the first feature of a pair and sin for the second.
-        """
-        features = head_dim if self.features is None else self.features
-        dtype = torch.promote_types(dtype, torch.float32)
-        if readable(positions) and positions.numel():
-            end = int(positions.max()) + 1
-            if end * features <= CACHED_ANGLES and int(positions.min()) >= 0:
-                cos, sin = _table(self, 1 << (end - 1).bit_length(), features, dtype)
-                return cos[positions].unsqueeze(-3), sin[positions].unsqueeze(-3)
-        cos, sin = self._compute(positions, features, dtype)
-        return cos.unsqueeze(-3), sin.unsqueeze(-3)  # one for all heads
-
-    def _compute(
-        self, positions: Tensor, features: int, dtype: torch.dtype
-    ) -> tuple[Tensor, Tensor]:
+    def angles(self, positions: Tensor, features: int) -> Tensor:
+        """Return position times frequency."""
         if self.scaling is None:
-            frequencies, amplitude = plain_frequencies(self.theta, features), 1.0
+            frequencies = plain_frequencies(self.theta, features)
         else:
             frequencies = self.scaling.frequencies(self.theta, features)
-            amplitude = self.scaling.amplitude
-        angles = positions.to(torch.float64)[..., None] * frequencies.to(positions.device)
-        cos = (amplitude * angles.cos()).to(dtype)
-        sin = (amplitude * angles.sin()).to(dtype)
-        if self.layout == "half":
-            return torch.cat([cos, cos], dim=-1), torch.cat([-sin, sin], dim=-1)
-        return cos.repeat_interleave(2, dim=-1), torch.stack([-sin, sin], dim=-1).flatten(-2)
-
-    def rotate_by(self, x: Tensor, cos_sin: tuple[Tensor, ...]) -> Tensor:
-        """Return x [B, H, T, D] rotated."""
-        cos, sin = cos_sin
-        features = cos.shape[-1]
-        leading = x[..., :features].to(cos.dtype)
-        rotated = torch.addcmul(leading * cos, self._partners(leading), sin).to(x.dtype)
-        if features == x.shape[-1]:
-            return rotated
-        return torch.cat([rotated, x[..., features:]], dim=-1)
-
-    def _partners(self, x: Tensor) -> Tensor:
-        """Return for each feature the other one of its pair."""
-        if self.layout == "half":
-            return x.unflatten(-1, (2, -1)).flip(-2).flatten(-2)
-        return x.unflatten(-1, (-1, 2)).flip(-1).flatten(-2)
+        return positions.to(torch.float64)[..., None] * frequencies.to(positions.device)
 
     @classmethod
     def samples(cls) -> tuple[Position, ...]:
@@ -427,7 +450,80 @@ class Rope(Position):
         )
 
 
+@dataclass(frozen=True)
+class AxialRope(_Rotary):
+    """Rotate features by the row and the column of a cell of an image.
+
+    The cell at position p is in row (p - first) // columns and column (p - first) % columns. With
+    u_t = theta^(-4t/D), pair (4t, 4t + 1) of the D features of a head is rotated by u_t times the
+    column and pair (4t + 2, 4t + 3) by u_t times the row. Products then depend on how far apart
+    two cells lie in each direction. What stands before the grid, such as a class token, is not
+    rotated.
+
+    Args:
+        columns: of the grid, at least 1.
+        theta: base of the wavelengths, > 1; smaller than a text's, as images have few rows.
+        first: positions before the grid.
+
+    Raises:
+        ConfigError: if theta is not above 1, or columns or first is no whole number in its range;
+            in a spec, if 4 does not divide head_dim.
+
+    Cost: 6 D operations per position and head; no parameters.
+    Example:
+        >>> x = torch.tensor([1.0, 0.0, 1.0, 0.0]).expand(1, 1, 4, 4)
+        >>> AxialRope(columns=2).rotate(x, torch.arange(4))[0, 0, :, ::2]
+        tensor([[1.0000, 1.0000],
+                [0.5403, 1.0000],
+                [1.0000, 0.5403],
+                [0.5403, 0.5403]])
+
+    Source: Heo et al. 2024, arXiv:2403.13298, section 3.2, "axial frequency". Differs: cells before
+        the grid.
+    """
+
+    layout = "interleaved"
+    features = None
+
+    columns: int
+    theta: float = 100.0
+    first: int = 0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not is_whole(self.columns, least=1) or not is_whole(self.first, least=0):
+            raise ConfigError(
+                f"{self!r}: give columns as a whole number of at least 1, first of at least 0."
+            )
+        if not self.theta > 1.0:
+            raise ConfigError(f"{self!r}: give a base above 1, such as 100.")
+
+    def conflicts(self, head_dim: int) -> list[str]:
+        """Refuse head widths that hold no pair for each direction."""
+        if head_dim % 4 == 0:
+            return []
+        return [
+            f"AxialRope rotates pairs by rows and by columns: head_dim={head_dim} is no multiple "
+            "of 4; change it to one."
+        ]
+
+    def angles(self, positions: Tensor, features: int) -> Tensor:
+        """Return column and row times frequency, one after the other."""
+        cells = (positions - self.first).clamp(min=0).to(torch.float64)
+        rows = torch.div(cells, self.columns, rounding_mode="floor")
+        places = torch.stack([cells - rows * self.columns, rows], dim=-1)
+        frequencies = plain_frequencies(self.theta, features // 2).to(positions.device)
+        return (frequencies[:, None] * places[..., None, :]).flatten(-2)
+
+    @classmethod
+    def samples(cls) -> tuple[Position, ...]:
+        """Return a narrow grid, and one behind a class token."""
+        return (cls(3), cls(4, theta=10.0, first=1))
+
+
 @lru_cache(maxsize=16)
-def _table(rope: Rope, positions: int, features: int, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+def _table(
+    rope: _Rotary, positions: int, features: int, dtype: torch.dtype
+) -> tuple[Tensor, Tensor]:
     with torch.inference_mode(False):  # a cached tensor must serve training calls too
         return rope._compute(torch.arange(positions), features, dtype)

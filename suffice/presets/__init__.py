@@ -6,13 +6,23 @@ Arguments that a function here does not describe are those of `standard`.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 from suffice.errors import ConfigError, unknown
+from suffice.mixing import NoMixing
 from suffice.presets.features import infini, linear, linformer, performer, rfa
-from suffice.presets.grouped import differential, gqa, mla, mqa, qk_norm
+from suffice.presets.grouped import cla, differential, gqa, mla, mqa, qk_norm
 from suffice.presets.paper import efficient, optimised, standard, super_attention, toeplitz_super
+from suffice.presets.recurrent import (
+    deltanet,
+    gated_deltanet,
+    gla,
+    lightning,
+    mamba2,
+    retnet,
+)
 from suffice.presets.sparse import (
     bigbird,
     checked,
@@ -24,7 +34,7 @@ from suffice.presets.sparse import (
     sparse_strided,
     star_transformer,
 )
-from suffice.spec import AttentionSpec
+from suffice.spec import AttentionSpec, check_shares
 
 PRESETS: dict[str, Callable[..., AttentionSpec]] = {
     function.__name__: function
@@ -35,6 +45,7 @@ PRESETS: dict[str, Callable[..., AttentionSpec]] = {
         super_attention,
         gqa,
         mqa,
+        cla,
         qk_norm,
         mla,
         differential,
@@ -51,6 +62,12 @@ PRESETS: dict[str, Callable[..., AttentionSpec]] = {
         performer,
         rfa,
         linformer,
+        retnet,
+        lightning,
+        mamba2,
+        gla,
+        deltanet,
+        gated_deltanet,
         toeplitz_super,
     )
 }
@@ -62,6 +79,7 @@ TITLES = {
     "super_attention": "Super Attention",
     "gqa": "GQA",
     "mqa": "MQA",
+    "cla": "Cross-layer attention",
     "qk_norm": "QK-norm",
     "mla": "MLA",
     "differential": "Differential attention",
@@ -78,13 +96,33 @@ TITLES = {
     "performer": "Performer",
     "rfa": "RFA",
     "linformer": "Linformer",
+    "retnet": "RetNet",
+    "lightning": "Lightning attention",
+    "mamba2": "Mamba-2",
+    "gla": "Gated linear attention",
+    "deltanet": "DeltaNet",
+    "gated_deltanet": "Gated DeltaNet",
     "toeplitz_super": "Toeplitz Super Attention",
 }
 """The name under which each mechanism was published."""
 
 UNLESS_CAUSAL = ("bigbird",)  # only a causal layer can do without a length
 
-__all__ = ["PRESETS", "TITLES", "needs_length", "preset", "schedule", "takes_length", *PRESETS]
+Shares = int | Sequence[int | None]
+"""Which layers of a model read keys and values of others, see `share`."""
+
+__all__ = [
+    "PRESETS",
+    "TITLES",
+    "Shares",
+    "is_always_causal",
+    "needs_length",
+    "preset",
+    "schedule",
+    "share",
+    "takes_length",
+    *PRESETS,
+]
 
 
 def preset(name: str, /, d_model: int, num_heads: int, **options: Any) -> AttentionSpec:
@@ -118,7 +156,13 @@ def preset(name: str, /, d_model: int, num_heads: int, **options: Any) -> Attent
 
 
 def schedule(
-    name: str, d_model: int, num_heads: int, *, depth: int, **options: Any
+    name: str,
+    d_model: int,
+    num_heads: int,
+    *,
+    depth: int,
+    shares: Shares | None = None,
+    **options: Any,
 ) -> list[AttentionSpec]:
     """Return the specs of a published mechanism for each layer of a model.
 
@@ -129,10 +173,11 @@ def schedule(
         d_model: features.
         num_heads: query heads.
         depth: layers.
+        shares: which layers read keys and values of others, see `share`; None = none does.
         **options: as of `preset`, without the layer.
 
     Raises:
-        ConfigError: as `preset`, and for a depth below 1.
+        ConfigError: as `preset` and `share`, and for a depth below 1.
 
     Example:
         >>> [str(s.pattern) for s in schedule("mistral", 64, 4, depth=2, window=8, full_every=2)]
@@ -144,8 +189,50 @@ def schedule(
             f"layer={options['layer']!r}: a schedule numbers its layers itself; leave it out."
         )
     if name in PRESETS and "layer" in inspect.signature(PRESETS[name]).parameters:
-        return [preset(name, d_model, num_heads, layer=layer, **options) for layer in layers]
-    return [preset(name, d_model, num_heads, **options)] * depth
+        specs = [preset(name, d_model, num_heads, layer=layer, **options) for layer in layers]
+    else:
+        specs = [preset(name, d_model, num_heads, **options)] * depth
+    return specs if shares is None else share(specs, shares)
+
+
+def share(specs: Sequence[AttentionSpec], shares: Shares) -> list[AttentionSpec]:
+    """Return specs of a model's layers of which some read keys, values and cache of earlier ones.
+
+    Such a layer has maps of its queries and of its output alone, so that the cache is smaller by
+    what it would have kept: half as large where every second layer shares.
+
+    Args:
+        specs: of the layers, in order.
+        shares: a number N: of N neighbouring layers the first one makes keys and values for all.
+            Or for each layer the number of the one whose keys and values it reads, None = its own.
+
+    Raises:
+        ConfigError: for a number below 1, another number of entries, or a layer that cannot share.
+
+    Source: Brandon et al. 2024, arXiv:2405.12981 (neighbouring layers); Sun et al. 2024,
+        arXiv:2405.05254 (the upper half reads one layer), without its self-decoder's windows.
+
+    Example:
+        >>> specs = share([preset("standard", 64, 4, causal=True)] * 4, 2)
+        >>> [s.shares for s in specs], [s.state_bytes(100) for s in specs]
+        ([None, 0, None, 2], [51200, 0, 51200, 0])
+    """
+    if isinstance(shares, Sequence) and not isinstance(shares, str):
+        sources = list(shares)
+    else:
+        group = checked("shares", shares)
+        sources = [None if at % group == 0 else at - at % group for at in range(len(specs))]
+    if len(sources) != len(specs):
+        raise ConfigError(
+            f"shares has {len(sources)} entries for {len(specs)} layers; give one for each, None "
+            "for keys and values of its own."
+        )
+    shared = [
+        spec if source is None else replace(spec, shares=source, mixing=NoMixing())
+        for spec, source in zip(specs, sources, strict=True)
+    ]
+    check_shares(shared)
+    return shared
 
 
 def needs_length(name: str) -> bool:
@@ -153,6 +240,16 @@ def needs_length(name: str) -> bool:
     length = inspect.signature(PRESETS[name]).parameters.get("length")
     required = length is not None and length.default is inspect.Parameter.empty
     return required or name in UNLESS_CAUSAL
+
+
+def is_always_causal(name: str) -> bool:
+    """Return whether a mechanism has no form that looks ahead.
+
+    Example:
+        >>> is_always_causal("retnet"), is_always_causal("standard")
+        (True, False)
+    """
+    return inspect.signature(PRESETS[name]).parameters["causal"].default is True
 
 
 def takes_length(name: str) -> bool:

@@ -10,6 +10,7 @@ from suffice.errors import ConfigError
 from suffice.patterns import Causal, Full
 from suffice.positions import Rope
 from suffice.presets.paper import standard
+from suffice.presets.sparse import checked
 from suffice.spec import AttentionSpec
 
 
@@ -62,6 +63,40 @@ def mqa(
     Source: Shazeer 2019, arXiv:1911.02150, section 3.
     """
     return gqa(d_model, num_heads, num_kv_heads=1, causal=causal, bias=bias, dropout=dropout)
+
+
+def cla(
+    d_model: int,
+    num_heads: int,
+    *,
+    num_kv_heads: int | None = None,
+    group: int = 2,
+    layer: int = 0,
+    causal: bool = False,
+    bias: bool = True,
+    dropout: float = 0.0,
+) -> AttentionSpec:
+    """Cross-layer attention: neighbouring layers read the keys and values of the first of them.
+
+    The others have maps of queries and of the output alone. Choose it for language models whose
+    KV cache is what costs, beside shared heads or in place of them: every second layer shares, and
+    half of the cache is left. Not to read less: each layer still attends to as many keys.
+
+    Args:
+        num_kv_heads: key/value heads, a divisor of num_heads; None = as many as query heads.
+        group: neighbouring layers that read one cache.
+        layer: which one of a model, from 0; `schedule` gives each block its own.
+
+    Cost: 4 (d^2 + d) parameters and 8 T d^2 + 4 T^2 d FLOPs in the first layer of a group; 2 (d^2 +
+        d) and 4 T d^2 + 4 T^2 d in the others, which keep no state.
+    Source: Brandon et al. 2024, arXiv:2405.12981, section 3.
+
+    Raises:
+        ConfigError: for a group below 1.
+    """
+    base = standard(d_model, num_heads, causal=causal, bias=bias, dropout=dropout)
+    first = layer // checked("group", group) * group
+    return replace(base, num_kv_heads=num_kv_heads, shares=None if layer == first else first)
 
 
 def qk_norm(

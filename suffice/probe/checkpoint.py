@@ -18,6 +18,7 @@ from torch import Tensor, nn
 
 from suffice.errors import ConfigError
 from suffice.layers import Attention
+from suffice.layers.inputs import SharedKV
 from suffice.measure.statistics import Summary, summarise
 from suffice.mixing import NoMixing
 from suffice.models import LM
@@ -49,10 +50,16 @@ class Branch:
 
 
 class Nothing(nn.Module):
-    """Attention that adds nothing."""
+    """Attention that adds nothing; keys and values that other layers share are still made."""
 
-    def forward(self, x: Tensor, **where: Tensor | None) -> Tensor:  # noqa: ARG002
+    def __init__(self, layer: Attention) -> None:
+        super().__init__()
+        self.layer = layer
+
+    def forward(self, x: Tensor, *, shared: SharedKV | None = None, **where: Any) -> Tensor:
         """Return zeros."""
+        if shared is not None and self.layer.spec.shares is None:
+            self.layer(x, shared=shared, **where)
         return torch.zeros_like(x)
 
 
@@ -68,7 +75,7 @@ def branches(lm: LM) -> tuple[Branch, ...]:
     for number, spec in enumerate(lm.specs):
         parts = _parts(spec)
         if len(kinds) > 1:
-            parts[f"attention of layers with {kind(spec)}"] = lambda _layer: Nothing()
+            parts[f"attention of layers with {kind(spec)}"] = Nothing
         for name, off in parts.items():
             by_name.setdefault(name, ([], off))[0].append(number)
     return tuple(
@@ -96,6 +103,8 @@ def kind(spec: AttentionSpec) -> str:
     names = [expression(spec.pattern), *(expression(axis) for axis, differs in axes if differs)]
     if spec.kv_heads != spec.num_heads:
         names.append(f"{spec.kv_heads} of {spec.num_heads} heads with keys of their own")
+    if spec.shares is not None:
+        names.append("keys and values of another layer")
     return ", ".join(names)
 
 
@@ -151,7 +160,8 @@ def _with(**changes: object) -> Callable[[Attention], nn.Module]:
         spec = replace(layer.spec, **changes)  # type: ignore[arg-type]
         other = Attention(spec, impl=layer.impl, device="meta")
         for name in PARTS:
-            setattr(other, name, getattr(layer, name))
+            if hasattr(layer, name):  # layers that share have no maps of keys and values
+                setattr(other, name, getattr(layer, name))
         for name in ("mixing", "past"):
             if name not in changes:
                 setattr(other, name, getattr(layer, name))

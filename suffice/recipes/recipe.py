@@ -15,7 +15,7 @@ from suffice.models import (
     ViT,
     ViTConfig,
 )
-from suffice.models.config import check_crosses
+from suffice.models.config import check_crosses, check_unshared
 from suffice.models.kinds import Sizes, build_model
 from suffice.presets import PRESETS, schedule, takes_length
 from suffice.spec import AttentionSpec
@@ -120,6 +120,7 @@ def _translator_specs(
             f"{mechanism} does not support the cross-attention of recipe {recipe}; "
             f"leave it out, or compare it on another task. {error}"
         ) from error
+    check_unshared([*encoder, *decoder, *cross], f"a translator, as of recipe {recipe},")
     return [*encoder, *decoder, *cross]
 
 

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from suffice.errors import ConfigError, unknown
+from suffice.kernels import Recurrent
 from suffice.layers import Attention
 from suffice.ops import OPS, AttentionCall
 from suffice.past import Past
@@ -125,6 +126,8 @@ def spec_around(*values: Axis, **sizes: int | bool | float) -> AttentionSpec:
     past = axes.get("past")
     if isinstance(past, Past) and past.segment is not None:
         axes.setdefault("pattern", Block(past.segment) & Causal())
+    if isinstance(axes.get("kernel"), Recurrent):
+        axes.setdefault("pattern", Causal())
     return AttentionSpec(**{"d_model": 8, "num_heads": heads, **sizes, **axes})
 
 
@@ -172,6 +175,8 @@ class Case:
         problem = AttentionCall.of(
             self.spec, self.length, self.keys, plain=plain, dtype=torch.float64
         )
+        if self.spec.kernel.recurrent:
+            return ["recurrence"]
         return [name for name, op in OPS.items() if not op.refuses(problem)]
 
     def visible(self) -> Tensor:

@@ -9,20 +9,21 @@ from __future__ import annotations
 import inspect
 import json
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
 from suffice.cost import Cost
-from suffice.presets import PRESETS, TITLES, preset, takes_length
+from suffice.presets import PRESETS, TITLES, preset, schedule, takes_length
 from suffice.spec import AttentionSpec
 from suffice.view.drawing import brief
 
 FILE = Path(__file__).with_name("catalogue.json")
 EVERY_PAIR, SOME_PAIRS = "Every pair", "Some pairs: sparse patterns"
 MIXED, FEATURES = "Mixed along the sequence first", "No pairs: kernels of features"
+RECURRENT = "No pairs: a state that decays or is corrected"
 SEGMENTS = "Segments, and a memory of those before"
-GROUPS = (EVERY_PAIR, MIXED, SOME_PAIRS, FEATURES, SEGMENTS)
+GROUPS = (EVERY_PAIR, MIXED, SOME_PAIRS, FEATURES, RECURRENT, SEGMENTS)
 DEFAULTS = {
     "encoder": "Standard",
     "pattern": "Full",
@@ -34,6 +35,8 @@ DEFAULTS = {
 }
 """The axes of multi-head attention over every key."""
 WITH_SEGMENTS, SEGMENTS_DRAWN = ("infini",), 4
+SHARING = ("cla",)  # mechanisms whose second layer reads the cache of the first
+COUNTED_LAYERS = 2  # that costs are the means of
 D_MODEL, HEADS, LENGTH = 256, 4, 1024
 
 
@@ -49,10 +52,29 @@ def sized(
 def drawn_spec(
     name: str, d_model: int, num_heads: int, /, *, length: int, **options: object
 ) -> AttentionSpec:
-    """Return the spec of a mechanism for a drawing: with at least four segments, if it has any."""
+    """Return the spec of a mechanism for a drawing.
+
+    With at least four segments if it has any, and of a layer that shares if one does.
+    """
     if name in WITH_SEGMENTS:
         options.setdefault("segment", max(1, length // SEGMENTS_DRAWN))
+    if name in SHARING:
+        options.setdefault("layer", 1)
     return sized(name, d_model, num_heads, length=length, **options)
+
+
+def mean_cost(name: str, d_model: int, num_heads: int, /, *, length: int) -> Cost:
+    """Return the cost of a layer of a mechanism, the mean of two where layers differ.
+
+    Example:
+        >>> mean_cost("cla", 64, 4, length=9).state_numbers
+        64
+    """
+    options = {"length": length} if takes_length(name) else {}
+    specs = schedule(name, d_model, num_heads, depth=COUNTED_LAYERS, **options)
+    costs = [spec.cost(length) for spec in specs]
+    names = [field.name for field in fields(Cost)]
+    return Cost(**{n: sum(getattr(cost, n) for cost in costs) // COUNTED_LAYERS for n in names})
 
 
 def state(cost: Cost, numbers: str = "", fixed: str = " fixed") -> str:
@@ -86,6 +108,8 @@ def axes(spec: AttentionSpec) -> str:
         names.insert(len({"encoder", "pattern"} & set(changed)), heads)
     if spec.position.absolute:
         names.append(brief(spec.position))
+    if spec.shares is not None:
+        names.append(f"keys and values of layer {spec.shares}")
     return ", ".join(names) or "Standard"
 
 
@@ -93,6 +117,8 @@ def group(spec: AttentionSpec) -> str:
     """Return the one of `GROUPS` that a mechanism belongs to."""
     if spec.past.reads:
         return SEGMENTS
+    if spec.kernel.recurrent:
+        return RECURRENT
     if not spec.kernel.weighs_pairs:
         return FEATURES
     if spec.mixing.mixes:
@@ -121,8 +147,8 @@ def write(path: Path = FILE) -> None:
 
 
 def _row(name: str, base: Cost) -> dict[str, Any]:
-    spec = sized(name, D_MODEL, HEADS, length=LENGTH)
-    cost, about = spec.cost(LENGTH), describe(PRESETS[name])
+    spec = drawn_spec(name, D_MODEL, HEADS, length=LENGTH)
+    cost, about = mean_cost(name, D_MODEL, HEADS, length=LENGTH), describe(PRESETS[name])
     return {
         "name": name,
         "title": TITLES[name],

@@ -291,6 +291,8 @@ COLOURS = {
     "Strided": "#f5ca48",
     "Fixed": "#f5ca48",
     "Block": "#40236f",
+    "Neighbourhood": "#1a62a5",
+    "ShiftedWindows": "#1a62a5",
 }
 FREE = ("#be3888", "#0d5a41", "#1c222d")  # for patterns of a user's own
 SHADES = {"Global": "▒", "Random": "░", "Strided": "▒", "Fixed": "▒", "Dilated": "▒"}
@@ -366,7 +368,12 @@ def instead(spec: AttentionSpec, length: int) -> list[str]:
             f"{mixing} mixes values along the sequence first: what a key holds comes from others "
             "too."
         )
-    if not spec.kernel.weighs_pairs:
+    if spec.kernel.recurrent:
+        notes.append(
+            f"{kernel} computes no pairs: it reads a state that every token changes, in which what "
+            "came long before counts less or is replaced."
+        )
+    elif not spec.kernel.weighs_pairs:
         notes.append(
             f"{kernel} computes no pairs: it sums features over the keys that a query may see, "
             "which are these."

@@ -14,6 +14,8 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 from xml.sax.saxutils import escape
 
+from suffice.combine import Gated
+from suffice.kernels import Recurrent
 from suffice.view.drawing import FAINT, INK, PAGE, brief
 
 if TYPE_CHECKING:
@@ -27,7 +29,7 @@ KINDS = {
     "along": ("learned map along the sequence", "#fdf1de", "#b0650a"),
     "function": ("function of each token", "#e6f4ee", "#00704f"),
     "core": ("weights or sums over keys", "#f0ecf8", "#6a51a3"),
-    "memory": ("memory of fixed size", "#f9eaf3", "#a8437e"),
+    "memory": ("memory", "#f9eaf3", "#a8437e"),
 }
 """What a box stands for: its words in the legend, its fill and its line."""
 CACHE, CACHED = "#a8437e", "kept in the KV cache, for each token"
@@ -107,7 +109,8 @@ def flow(spec: AttentionSpec, length: int | None = None) -> Flow:
     if spec.norm.norms:
         name = brief(spec.norm)
         queries.append(Box(kind="function", title="norm", note=name))
-        keys.append(Box(kind="function", title="norm", note=name))
+        if spec.shares is None:
+            keys.append(Box(kind="function", title="norm", note=name))
     if spec.mixing.mixes:
         along = _along(spec, length)
         values.append(along)
@@ -117,13 +120,17 @@ def flow(spec: AttentionSpec, length: int | None = None) -> Flow:
         part = spec.encoder.rotary_width(spec)
         note = "all features" if part == spec.head_width else f"{part} features a head"
         queries.append(Box(kind="function", title="rotate", note=note))
-        if part < spec.head_width and from_keys:  # the rotary key is a part of what is cached
+        if spec.shares is not None:
+            pass
+        elif part < spec.head_width and from_keys:  # the rotary key is a part of what is cached
             note = f"{part} features, for all heads"
             keys.append(Box(kind="function", title="join rotated key", note=note))
         else:
             keys.append(Box(kind="function", title="rotate", note=note))
     core, beside = _core(spec)
-    if not spec.kernel.weighs_pairs:
+    if isinstance(spec.kernel, Recurrent):
+        _add_recurrence(spec.kernel, queries, keys, values)
+    elif not spec.kernel.weighs_pairs:
         count = spec.kernel.num_features(spec.head_width)
         name = Box(kind="function", title="φ", note=f"{brief(spec.kernel)}, {count} features")
         queries.append(name)
@@ -138,6 +145,19 @@ def flow(spec: AttentionSpec, length: int | None = None) -> Flow:
         through_memory=not spec.kernel.weighs_pairs,
         after=tuple(_after(spec)),
     )
+
+
+def _add_recurrence(
+    kernel: Recurrent, queries: list[Box], keys: list[Box], values: list[Box]
+) -> None:
+    """Add what a recurrence does to each lane."""
+    if kernel.convolution is not None:
+        along = Box(kind="along", title="convolve", note=f"{kernel.convolution} tokens, SiLU")
+        for lane in (queries, keys, values):
+            lane.append(along)
+    if kernel.corrects:
+        for lane in (queries, keys):
+            lane.append(Box(kind="function", title="norm", note="length 1"))
 
 
 def _map(name: str, inputs: int, outputs: int) -> Box:
@@ -157,6 +177,11 @@ def _projections(spec: AttentionSpec) -> tuple[list[Box], list[Box], list[Box], 
         down = boxes["kv_a_proj"]
         keys = [replace(down, note=f"{down.note}, norm"), _map("W_UK", rank, outputs - of_values)]
         return queries, keys, [_map("W_UV", rank, of_values)], 1
+    if spec.shares is not None:
+        keys, values = (
+            Box(kind="memory", title=f"{name} of layer {spec.shares}") for name in ("K", "V")
+        )
+        return queries, [keys], [values], None
     columns = Box(kind="copy", title="x", note="a slice a head")
     keys = [boxes.get("k_proj", columns)]
     if spec.encoder.shares:
@@ -178,6 +203,12 @@ def _along(spec: AttentionSpec, length: int | None) -> Box:
 def _core(spec: AttentionSpec) -> tuple[Box, Box | None]:
     """Return how keys are weighed or summed, and the memory beside."""
     pattern = brief(spec.pattern)
+    if isinstance(spec.kernel, Recurrent):
+        change = "S ← a S + k vᵀ"
+        if spec.kernel.corrects:
+            change = "S ← a S + b k (v − a Sᵀk)ᵀ"
+        beside = Box(kind="memory", title=change, note="one state a head")
+        return Box(kind="core", title="Sᵀ q", note=pattern), beside
     if not spec.kernel.weighs_pairs:
         sums = "Σ φ(k) vᵀ, Σ φ(k)"
         beside = Box(kind="memory", title=sums, note="one running sum a head")
@@ -212,6 +243,11 @@ def _cached(
 def _after(spec: AttentionSpec) -> Iterator[Box]:
     if spec.past.reads:
         yield Box(kind="function", title="gate", note="a number a head")
+    if isinstance(spec.combine, Gated):
+        if spec.combine.norm:
+            yield Box(kind="function", title="norm", note="of each head")
+        gate = "σ" if spec.combine.activation == "sigmoid" else "silu"
+        yield Box(kind="function", title=f"× {gate}(x W_G)", note=f"a {spec.combine.per}")
     if spec.combine.maps > 1:
         yield Box(kind="function", title="A₁v − λ A₂v", note="λ learned, then norm")
     width = spec.num_heads * spec.value_width
@@ -240,6 +276,8 @@ def flow_text(drawn: Flow) -> list[str]:
         if lane == V and drawn.values_from_keys is not None:
             number = drawn.values_from_keys
             steps[0] = f"the keys' {drawn.lanes[K][number - 1].title}"
+        if boxes and boxes[0].kind == "memory":
+            del steps[0]
         shared = drawn.heads[Q] // heads if lane else 1
         one = f"{heads} head{'s' * (heads > 1)}"
         steps.append(one + (f", {'each ' * (heads > 1)}read by {shared}" if shared > 1 else ""))
@@ -356,7 +394,7 @@ class _Page:
     def _arrows_from_x(self, placed: list[list[_Placed]]) -> None:
         x, bend = MARGIN + 2 * DOT, MARGIN + 2 * DOT + GAP / 2 - 3
         for lane, row in enumerate(placed):
-            if not row:
+            if not row or self.drawn.lanes[lane][0].kind == "memory":  # of another layer
                 continue
             if lane == V and self.drawn.values_from_keys is not None:
                 at = placed[K][self.drawn.values_from_keys - 1]

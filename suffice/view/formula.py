@@ -66,6 +66,9 @@ def _lane(drawn: Flow, lane: int) -> str:
 def _applied(term: str, box: Box) -> str:
     if box.kind == "copy":
         return term
+    if box.kind == "memory":  # of another layer
+        name, _, layer = box.title.partition(" of layer ")
+        return f"{name}^{{({layer})}}"
     if box.kind == "map":
         inner = term if re.fullmatch(r"[\w{} ]+", term) else rf"\left({term}\right)"
         return rf"{inner} {_indexed(box.title)}"

@@ -20,6 +20,7 @@ from suffice.positions import Rope
 from suffice.presets import PRESETS, takes_length
 from suffice.testing import drawn
 
+RECURRENT = ("retnet", "lightning", "mamba2", "gla", "deltanet", "gated_deltanet")
 LENGTH = 9
 D_MODEL = 12
 NUM_HEADS = 3
@@ -81,6 +82,8 @@ DOCUMENTED = tuple(name for name, spec in SPECS.items() if takes(spec, {"segment
 def willing(problem: AttentionCall) -> tuple[str, ...]:
     """The ops that accept a problem in every dtype; the native ones have tests of their own."""
     problem = replace(problem, dtype=torch.float64)
+    if problem.kernel.recurrent:
+        return ("recurrence", "reference")
     return tuple(name for name, op in OPS.items() if not op.refuses(problem))
 
 

@@ -67,7 +67,9 @@ def dependence(layer):
     [
         (name, impl)
         for name, impl in IN_OPS
-        if SPECS[name].mixing.keeps_keys and not SPECS[name].past.reads
+        if SPECS[name].mixing.keeps_keys
+        and not SPECS[name].past.reads
+        and not SPECS[name].kernel.recurrent  # its weights are no shares
     ],
 )
 def test_read_out_through_layers(name, impl):

@@ -21,6 +21,7 @@ from .mechanisms import (
     LENGTH,
     MASKED,
     NAMES,
+    RECURRENT,
     SPECS,
     accepting,
     layer_of,
@@ -127,7 +128,10 @@ def test_ops_of_a_softmax(name):
 def test_no_op_drops_out_of_these_tests():
     """Each op computes some mechanism here, but for those of CUDA and of float32."""
     elsewhere = {"flex", "native", "native_decode", "native_scan"}
-    assert {op for spec in SPECS.values() for op in ops_of(spec)} == set(OPS) - elsewhere
+    assert {op for spec in SPECS.values() for op in ops_of(spec)} == {
+        *OPS,
+        "recurrence",
+    } - elsewhere
 
 
 MIXED = ("super_attention", "toeplitz_super", "linformer")
@@ -136,6 +140,7 @@ MASKS = {
        for name in MIXED},
     **{f"{kind}{name}": "sums over keys without looking at pairs" for kind in ("", "causal-")
        for name in FEATURES},
+    **{f"causal-{name}": "sums over keys without looking at pairs" for name in RECURRENT},
     "super-per-head": "mixes values before any mask applies",
     "causal-infini": "neither documents nor a mask could be kept apart",
 }  # fmt: skip

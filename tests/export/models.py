@@ -11,6 +11,7 @@ from suffice.models.classifier import ClassifierConfig
 from suffice.models.vit import ViTConfig
 from suffice.patterns import Causal, Global, Window
 from suffice.positions import Alibi, Rope
+from suffice.presets import share
 from suffice.testing import drawn
 from suffice.text import Characters
 
@@ -65,6 +66,11 @@ STREAMING = {
     ),
     "super": (preset("super_attention", 32, 4, length=80, causal=True), {}),
     "toeplitz": (replace(preset("toeplitz_super", 32, 4, causal=True), position=Rope()), {}),
+    "shared": (share([replace(TURNING, num_kv_heads=2)] * 2, 2), ROTARY),
+    "shared and mixed": (
+        share([preset("super_attention", 32, 4, length=80, causal=True)] * 3, 2),
+        {"depth": 3},
+    ),
     "normalised": (replace(TURNING, norm=HeadRMS(1e-2), num_kv_heads=2), ROTARY),
     "standard alignment": (
         replace(

@@ -30,6 +30,7 @@ from suffice.positions import (
     YarnScaling,
 )
 from suffice.positions.rope import Scaling
+from suffice.presets import share
 
 from .models import NEAR, ROTARY, SPEC, TEXT, TURNING, bert, classifier, language, pictures, saved
 
@@ -279,6 +280,10 @@ NO_CLASS = {
     "normalised, biased": (
         language(NORMED, **ROTARY | {"bias": True}),
         "queries and keys are normalised beside MLPs with biases or heads that do not rotate",
+    ),
+    "shared": (
+        language(share([replace(TURNING, num_kv_heads=2)] * 2, 2), **ROTARY),
+        "layer 1 reads the keys and values of layer 0",
     ),
     "mean": (classifier(), "BERT's class has norm='post'|BERT's class has pooling='first', and"),
     "tanh": (bert(activation="tanh"), "BERT's class has no tanh"),

@@ -19,6 +19,7 @@ from suffice.models import folder
 from suffice.models.gguf import read_gguf
 from suffice.models.packed import unpack
 from suffice.ops.native.matrix import in_panels
+from suffice.presets import share
 from suffice.quantise import quantise
 from suffice.text import Characters
 
@@ -60,11 +61,13 @@ OTHERS = {
     "one unturned": ("granite_swa", language([UNTURNED, TURNING], **ROTARY)),
 }
 CASES = {name: (kind, MODELS[name][1]) for name, kind in WRITTEN.items()} | OTHERS
+SHARED = language(share([replace(TURNING, num_kv_heads=2)] * 2, 2), **ROTARY)
 REFUSED = {
     "shared heads, own scale": "ReLU",
     "yarn": "yarn",
     "turning partly": "no windows",
     "normalised, windows of some": "no windows",
+    "shared": "layer 1 reads the keys and values of layer 0",
 }
 
 
@@ -88,8 +91,9 @@ def test_a_model_comes_back(name, tmp_path):
 
 @pytest.mark.parametrize("name", REFUSED)
 def test_what_llama_cpp_does_not_compute_is_refused(name, tmp_path):
+    lm = SHARED if name == "shared" else MODELS[name][1]
     with pytest.raises(ConfigError, match=REFUSED[name]):
-        write_model(tmp_path / "m.gguf", MODELS[name][1], TOKENIZER, kind="f32")
+        write_model(tmp_path / "m.gguf", lm, TOKENIZER, kind="f32")
     assert not list(tmp_path.iterdir())
 
 

@@ -22,9 +22,11 @@ from suffice.patterns import (
     Fixed,
     Full,
     Global,
+    Neighbourhood,
     Pattern,
     PerHead,
     Random,
+    ShiftedWindows,
     Strided,
     Window,
 )
@@ -58,6 +60,8 @@ single = st.one_of(
     st.builds(Random, whole(1, 9), seed=whole(0, 5)),
     st.builds(Block, whole(1, 90)),
     st.builds(Fixed, whole(2, 40), whole(1, 2)),
+    st.builds(Neighbourhood, whole(30, 40), whole(9, 12), whole(1, 9), whole(0, 3)),
+    st.builds(ShiftedWindows, whole(30, 40), whole(9, 12), whole(5, 9), whole(0, 4), whole(0, 3)),
 )
 
 

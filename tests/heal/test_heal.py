@@ -69,6 +69,23 @@ def test_both_stages_gain_with_each_mechanism(target, tokens):
     assert report.regressed.before == report.converted.before == report.control.before
 
 
+@pytest.mark.parametrize("naive", [True, False])
+def test_layers_that_share_are_healed_with_the_layer_that_makes_their_keys(naive, tokens):
+    given = student("share:2", naive=naive)
+    report = heal(given, teacher(), tokens, healing=healing(steps=24)).report
+    makers = (
+        ()
+        if given.blocks[0].attention.k_proj.weight.equal(
+            teacher().blocks[0].attention.k_proj.weight
+        )
+        else ("blocks.0.attention",)
+    )
+    assert report.layers == (*makers, "blocks.1.attention")
+    assert [stage.name for stage in report.stages] == ["regression", "distillation", "control"]
+    assert report.stages[0].validation_after <= report.stages[0].validation_before
+    assert report.healed.after < report.converted.after or not naive
+
+
 def test_the_first_stage_trains_the_layers_that_differ_and_nothing_else(tokens):
     mixed = student_of_one_layer()
     before = {n: t.clone() for n, t in mixed.state_dict().items()}

@@ -14,6 +14,7 @@ MECHANISMS = (
     "efficient",
     "super_attention",
     "gqa",
+    "cla",
     "sliding_window",
     "performer",
     "linear",

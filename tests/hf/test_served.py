@@ -117,6 +117,9 @@ def test_refusals_name_the_axis():
     spec = AttentionSpec(d_model=8, num_heads=2, pattern=Causal(), position=Alibi())
     with pytest.raises(ConfigError, match=r"cannot serve position=Alibi\(\)"):
         check_servable(spec)
+    spec = AttentionSpec(d_model=8, num_heads=2, pattern=Causal(), shares=3)
+    with pytest.raises(ConfigError, match="cannot serve shares=3"):
+        check_servable(spec)
     spec = preset("infini", 8, 2, segment=4, causal=True)
     with pytest.raises(ConfigError, match=r"cannot serve past=Infini"):
         check_servable(spec)

@@ -36,6 +36,14 @@ def test_the_loss_is_of_the_next_token():
     assert_close(made(ids, shift_labels=following).loss, want)
 
 
+@pytest.mark.filterwarnings("ignore:.gradient_checkpointing_enable", *QUIET)
+def test_reentrant_checkpointing_cannot_reach_shared_keys():
+    made = model("cla").train()
+    made.gradient_checkpointing_enable({"use_reentrant": True})
+    with pytest.raises(ConfigError, match="use_reentrant"):
+        made(tokens(), labels=tokens())
+
+
 @pytest.mark.filterwarnings("ignore:.gradient_checkpointing_enable")
 @pytest.mark.parametrize("mechanism", MECHANISMS)
 def test_checkpointing_changes_no_gradient(mechanism):

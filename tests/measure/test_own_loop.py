@@ -133,6 +133,13 @@ def test_options_reach_the_mechanism():
         AttentionMaker("standard", "x")(16, 2, window=3)
 
 
+def test_layers_that_share_need_a_model_of_ours():
+    make = AttentionMaker("cla", "cla")
+    assert make(8, 2).spec.shares is None
+    with pytest.raises(ConfigError, match="layer 1 reads the keys and values of layer 0"):
+        make(8, 2)
+
+
 def test_what_cannot_be_compared_is_refused(tmp_path):
     with pytest.raises(ConfigError, match="1 mechanisms; give two at least"):
         run(counted()[0], tmp_path, ["standard"])

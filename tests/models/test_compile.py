@@ -72,6 +72,14 @@ def test_a_prompt_and_its_tokens_are_two_graphs(mechanism):
     assert counter.frame_count <= (3 if mechanism == "infini" else 2)
 
 
+@pytest.mark.parametrize("memory", [Static(LENGTH), Dynamic(), Rolling(LENGTH)], ids=repr)
+def test_layers_that_share_are_in_the_same_graphs(memory):
+    lm, tokens = build("cla", depth=3), ids()
+    fast, counter = compiled(lm)
+    close(streamed(fast, tokens, lm.state(memory)), lm(tokens))
+    assert counter.frame_count <= 2
+
+
 @pytest.mark.parametrize(
     ("mechanism", "memory"),
     [("super_attention", Dynamic()), ("mistral", Rolling(LENGTH))],

@@ -25,6 +25,7 @@ NATIVE, DECODE, CACHE = (f"suffice/ops/native/{n}.py" for n in ("attention", "de
 MAPS, MIXING = "suffice/mixing/alignments.py", "suffice/mixing/value_map.py"
 BEAMS, SAMPLING = "suffice/generate/decoding.py", "suffice/generate/sampling.py"
 STEPS = "tests/models/test_native_decoder.py"
+SHARED = "tests/models/test_shared_keys.py"
 CODES = "tests/layers/test_read.py"
 ISA = "suffice/csrc/isa"
 
@@ -415,7 +416,18 @@ MEETINGS = (
     Bug(f"{ISA}/step.h", "const int64_t base = row * mix.row + group * mix.head, count = mix.count[row];",
         "const int64_t base = row * mix.row + group * mix.head, count = mix.count[0];", STEPS,
         "padded rows mix as many values as the first row"),
-    Bug(f"{ISA}/step.h", "if (piece == pieces - 1) keep(layer", "if (piece == 0 && pieces == 1) keep(layer", STEPS,
+    Bug(f"{ISA}/step.h", "if (piece == pieces - 1 && !layer.reads_another)",
+        "if (piece == 0 && pieces == 1 && !layer.reads_another)", STEPS,
         "the new key is written by another piece than reads it"),
+    Bug(f"{ISA}/step.h", " && !layer.reads_another", "", SHARED, "a layer that shares writes into the cache it reads"),
+    Bug("suffice/layers/state.py", "self.followed -= positions if self.store is None else 0", "pass", SHARED,
+        "layers that share count dropped tokens"),
+    Bug("suffice/models/state.py", "layer.remembered = layers[layer.spec.shares].remembered", "pass", SHARED,
+        "padded rows of layers that share know too few positions"),
+    Bug("suffice/convert/sharing.py", "product[0, 1] - product[1, 0]", "product[1, 0] - product[0, 1]",
+        "tests/convert/test_sharing.py", "queries turn the wrong way to meet shared keys"),
+    Bug("suffice/convert/search/problem.py", "row[starts[other] + needed] = 1.0, -1.0",
+        "row[starts[other] + needed] = 0.0, 0.0", "tests/convert/search/test_problem.py",
+        "a layer shares the keys of one that changes"),
 )
 # fmt: on

@@ -97,10 +97,13 @@ struct Decoder {
     mix.first = d.first.data(), mix.count = d.count.data(), mix.offset = d.offset.data();
   }
 
-  void draw_layer(LayerData &d, Layer &layer, Mixing &mix) {
+  // `maker`: the layer whose cache this one reads; null = it keeps keys and values of its own.
+  void draw_layer(LayerData &d, Layer &layer, Mixing &mix, const Layer *maker) {
     layer = {}, mix = {};
     int64_t width = coded ? unit * random.between(1, 2) : random.between(1, 40);
-    const int64_t groups = random.between(1, 3), shared = random.between(1, 3);
+    int64_t groups = random.between(1, 3);
+    const int64_t shared = random.between(1, 3);
+    if (maker) width = maker->head_dim, groups = maker->kv_heads;
     layer.heads = groups * shared, layer.kv_heads = groups, layer.head_dim = width;
     layer.scale = 1.0f / sqrtf((float)width);
     d.attention_norm = NormData(c, model.d_model), d.mlp_norm = NormData(c, model.d_model);
@@ -108,8 +111,9 @@ struct Decoder {
     const bool columns = groups * width <= model.d_model && random.chance(2);
     layer.k.kind = layer.v.kind = ABSENT;
     d.q = weights(layer.heads * width, model.d_model, random.chance(2)), layer.q = d.q.matrix;
-    if (!columns) d.k = weights(groups * width, model.d_model, random.chance(2)), layer.k = d.k.matrix;
-    if (!columns || random.chance(2))
+    layer.reads_another = maker != nullptr;
+    if (!maker && !columns) d.k = weights(groups * width, model.d_model, random.chance(2)), layer.k = d.k.matrix;
+    if (!maker && (!columns || random.chance(2)))
       d.v = weights(groups * width, model.d_model, random.chance(2)), layer.v = d.v.matrix;
     d.o = weights(model.d_model, layer.heads * width, random.chance(2)), layer.o = d.o.matrix;
     d.up = weights(model.width, model.d_model, random.chance(2)), layer.up = d.up.matrix;
@@ -117,9 +121,11 @@ struct Decoder {
     if (model.activation == SWIGLU)
       d.gate = weights(model.width, model.d_model, random.chance(2)), layer.gate = d.gate.matrix;
     d.down = weights(model.d_model, model.width, random.chance(2)), layer.down = d.down.matrix;
-    d.text.fill(c, rows, groups, width, random.chance(3) ? 700 : 40, true);
-    length = std::max(length, d.text.length());
-    draw_mixing(d, mix, groups, width);
+    if (!maker) {
+      d.text.fill(c, rows, groups, width, random.chance(3) ? 700 : 40, true);
+      length = std::max(length, d.text.length());
+      draw_mixing(d, mix, groups, width);
+    }
     if (random.chance(3)) {
       d.slopes = c.buffer<float>(layer.heads);
       for (float &slope : d.slopes) slope = (float)random.uniform(0.0, 0.5);
@@ -162,9 +168,12 @@ struct Decoder {
           (long long)c.threads);
     layers.resize(model.depth), mixes.resize(model.depth), caches.resize(model.depth);
     data.resize(model.depth);
-    for (int64_t i = 0; i < model.depth; ++i) draw_layer(data[i], layers[i], mixes[i]);
+    for (int64_t i = 0; i < model.depth; ++i)
+      draw_layer(data[i], layers[i], mixes[i], i && random.chance(2) ? &layers[0] : nullptr);
     // every cache holds the same text: what the shorter ones lack was dropped
-    for (LayerData &d : data) {
+    for (int64_t i = 0; i < model.depth; ++i) {
+      if (layers[i].reads_another) continue;
+      LayerData &d = data[i];
       const int64_t more = d.text.coded.coded() ? (length - d.text.length()) / d.text.cache.block * d.text.cache.block
                                                 : length - d.text.length();
       d.text.near.span.shift += length - d.text.length();
@@ -172,7 +181,7 @@ struct Decoder {
       d.text.cache.near = d.text.near.span, d.text.cache.coded = d.text.coded.span;
     }
     for (int64_t i = 0; i < model.depth; ++i) {
-      caches[i] = data[i].text.cache;
+      caches[i] = text_of(i).cache;
       draw_turns(data[i], layers[i]);
     }
     model.layers = layers.data();
@@ -214,12 +223,15 @@ struct Decoder {
 
   double bound() const {
     double most = coded ? 3e-2 : 2e-4;
-    for (const LayerData &d : data) {
-      const int64_t kind = d.text.near.span.kind;
-      most = std::max(most, kind == BF16 ? 2e-2 : kind == F16 ? 2e-3 : d.text.step > 0.0 ? 2e-3 : 0.0);
+    for (size_t i = 0; i < data.size(); ++i) {
+      const TextCache &text = text_of(i);
+      const int64_t kind = text.near.span.kind;
+      most = std::max(most, kind == BF16 ? 2e-2 : kind == F16 ? 2e-3 : text.step > 0.0 ? 2e-3 : 0.0);
     }
     return most;
   }
+
+  const TextCache &text_of(size_t i) const { return data[layers[i].reads_another ? 0 : i].text; }
 
   void keep(LayerData &d, const Layer &layer, const Mixing &mix, int64_t row, int64_t group,
             const double *key, const double *value) {
@@ -258,7 +270,7 @@ struct Decoder {
     return all;
   }
 
-  void attention(LayerData &d, const Layer &layer, const Mixing &mix, Row &x) {
+  void attention(LayerData &d, const TextCache &text, const Layer &layer, const Mixing &mix, Row &x) {
     const int64_t width = layer.head_dim, H = layer.heads, G = layer.kv_heads;
     const Row in = normed(layer.attention_norm, x);
     const Row q = d.q.times(in, rows);
@@ -268,7 +280,7 @@ struct Decoder {
     const int64_t of_v = layer.v.kind == ABSENT ? model.d_model : G * width;
     Row out(rows * H * width);
     for (int64_t r = 0; r < rows; ++r) {
-      for (int64_t g = 0; g < G; ++g)
+      for (int64_t g = 0; g < G && !layer.reads_another; ++g)
         keep(d, layer, mix, r, g, &k[r * of_k + g * width], &v[r * of_v + g * width]);
       for (int64_t h = 0; h < H; ++h) {
         Row query = turned(layer, layer.q_gains, places[r], &q[(r * H + h) * width]);
@@ -278,7 +290,7 @@ struct Decoder {
           if (own < 0) return -(double)INFINITY;
           return layer.slopes ? -layer.slopes[h] * fabs((double)(places[r] - own)) : 0.0;
         };
-        attend_to(d.text, r, h / (H / G), query.data(), extra, &out[(r * H + h) * width]);
+        attend_to(text, r, h / (H / G), query.data(), extra, &out[(r * H + h) * width]);
       }
     }
     add(x, d.o, out);
@@ -301,7 +313,7 @@ struct Decoder {
         if (model.positions) x[r * width + i] += model.positions[places[r] * width + i];
       }
     for (int64_t i = 0; i < model.depth; ++i) {
-      attention(data[i], layers[i], mixes[i], x);
+      attention(data[i], text_of(i), layers[i], mixes[i], x);
       feed_forward(data[i], layers[i], x);
     }
     return head.times(normed(model.norm, x), rows);
@@ -312,7 +324,8 @@ void step_case(Case &c) {
   Decoder decoder(c);
   decoder.draw();
   int64_t longest = 0;
-  for (const LayerData &d : decoder.data) longest = std::max(longest, d.text.longest());
+  for (size_t i = 0; i < decoder.data.size(); ++i)
+    longest = std::max(longest, decoder.text_of(i).longest());
   const int64_t rows = decoder.rows, vocabulary = decoder.model.vocabulary;
   Buffer<char> room = c.buffer<char>(suffice_step_room(&decoder.model, rows, longest, c.threads));
   Buffer<float> logits = c.unwritten(rows * vocabulary);
@@ -322,9 +335,10 @@ void step_case(Case &c) {
                c.threads);
   c.intact(logits);
   c.intact(room);
-  for (const LayerData &d : decoder.data) {
-    c.expect(d.text.near.keys.intact(), "wrote beside the keys");
-    if (!d.text.tied) c.expect(d.text.near.values.intact(), "wrote beside the values");
+  for (size_t i = 0; i < decoder.data.size(); ++i) {
+    const TextCache &text = decoder.text_of(i);
+    c.expect(text.near.keys.intact(), "wrote beside the keys");
+    if (!text.tied) c.expect(text.near.values.intact(), "wrote beside the values");
   }
   const Row expected = decoder.run();
   c.close("logits", logits.data(), expected, decoder.bound() * (1.0 + largest(expected)));

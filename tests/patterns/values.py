@@ -9,9 +9,11 @@ from suffice.patterns import (
     Fixed,
     Full,
     Global,
+    Neighbourhood,
     Pattern,
     PerHead,
     Random,
+    ShiftedWindows,
     Strided,
     Window,
 )
@@ -49,6 +51,10 @@ SINGLE = (
     Block(3),
     Block(16, Causal()),
     Block(100),
+    Neighbourhood(12, 15, 5),
+    Neighbourhood(45, 4, 2, first=3),
+    ShiftedWindows(20, 9, 4, shift=1, first=1),
+    ShiftedWindows(12, 15, 15),
 )
 
 COMPOSED = (
@@ -68,6 +74,8 @@ COMPOSED = (
     PerHead((Window(3), Strided(4))) | Strided(9),
     Strided(2) & PerHead((Window(8), Global(2))),
     PerHead((Window(3), Full())) & PerHead((Strided(2), Causal())) | Strided(5),
+    Neighbourhood(20, 9, 3, first=1) | Global(1),
+    PerHead((ShiftedWindows(13, 14, 5, shift=2), Window(3))),
     Block(5, PerHead((Window(1), Strided(2)))),
 )
 

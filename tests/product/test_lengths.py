@@ -27,6 +27,8 @@ def built(kind: str, length: int) -> AttentionSpec:
 
 
 def accepting(problem: AttentionCall) -> list[str]:
+    if problem.kernel.recurrent:
+        return ["recurrence"]
     return [n for n, op in OPS.items() if n != "reference" and not op.refuses(problem)]
 
 

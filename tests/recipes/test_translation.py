@@ -6,7 +6,7 @@ import torch
 from suffice.errors import ConfigError
 from suffice.generate.translate import translate
 from suffice.layers import Attention
-from suffice.presets import PRESETS
+from suffice.presets import PRESETS, is_always_causal
 from suffice.recipes import recipe
 
 # what looks at positions of one text cannot look at another one
@@ -20,9 +20,12 @@ ONE_TEXT = (
     "star_transformer",
     "sparse_strided",
     "sparse_fixed",
-    "infini",
 )
-BOTH = [name for name in PRESETS if name not in (*ONE_TEXT, "linformer")]
+BOTH = [
+    name
+    for name in PRESETS
+    if name not in (*ONE_TEXT, "linformer", "cla") and not is_always_causal(name)
+]
 LAYERS = {"standard": 4_198_400, "optimised": 3_148_800, "efficient": 2_099_200}
 
 
@@ -75,6 +78,11 @@ def test_a_mechanism_of_one_text_is_refused(mechanism):
     message = f"{mechanism} does not support the cross-attention of recipe translation_es"
     with pytest.raises(ConfigError, match=rf"{message}; leave it out, or compare it on another"):
         recipe("translation_es", scale="small").specs(mechanism, 4)
+
+
+def test_layers_that_share_are_refused():
+    with pytest.raises(ConfigError, match="shares=0.*a translator, as of recipe translation_es"):
+        recipe("translation_es", scale="small").specs("cla", 4)
 
 
 def test_a_mechanism_that_sums_a_whole_text_is_refused():

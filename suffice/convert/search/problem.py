@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import combinations
 from math import ceil, floor, log10
 from random import Random
@@ -36,6 +36,8 @@ TRIES = 200
 
 Choice = tuple[int, ...]
 """The number of the option of each layer."""
+Place = tuple[int, int]
+"""The number of a layer and of one of its options."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -117,6 +119,7 @@ class Program:
     costs: Mapping[str, Sequence[Sequence[float]]]  # by name, of the options of each layer
     base: Mapping[str, float]  # of each cost, without the layers
     bounds: Mapping[str, float]  # absolute, of costs by name
+    needs: Mapping[Place, Place] = field(default_factory=dict)  # options that go with another one
 
     def score(self, choice: Choice) -> float:
         """Return the score of a choice."""
@@ -127,8 +130,16 @@ class Program:
         return self.base[name] + _sum(self.costs[name], choice)
 
     def meets(self, choice: Choice) -> bool:
-        """Return whether a choice meets all bounds."""
-        return all(self.cost(name, choice) <= self._limit(name) for name in self.bounds)
+        """Return whether a choice meets all bounds, and its options go together."""
+        return self._together(choice) and all(
+            self.cost(name, choice) <= self._limit(name) for name in self.bounds
+        )
+
+    def _together(self, choice: Choice) -> bool:
+        return all(
+            choice[layer] != option or choice[other] == needed
+            for (layer, option), (other, needed) in self.needs.items()
+        )
 
     def stretch(self, choice: Choice) -> float:
         """Return the largest cost of a choice as a multiple of its bound."""
@@ -198,6 +209,11 @@ class Program:
             row = np.append(row, -1.0) if stretched else row
             limit = (0.0 if stretched else within) - base
             constraints.append(LinearConstraint(row[None], -np.inf, limit))
+        starts = np.cumsum([0, *sizes[:-1]])
+        for (layer, option), (other, needed) in self.needs.items():
+            row = np.zeros(count + int(stretched))
+            row[starts[layer] + option], row[starts[other] + needed] = 1.0, -1.0
+            constraints.append(LinearConstraint(row[None], -np.inf, 0.0))
         weights = np.concatenate([np.asarray(one, dtype=float) for one in objective])
         integral, upper = np.ones(count), np.ones(count)
         if stretched:
@@ -230,11 +246,13 @@ class Program:
             fits &= sums(self.costs[name]) <= self._limit(name) - self.base[name]
         scores = np.where(fits, sums(self.scores), np.inf).ravel()
         choices = []
-        for place in np.argsort(scores, kind="stable")[: count + 1]:
-            if np.isfinite(scores[place]):
-                other = list(choice)
-                for layer, index in zip(layers, grid, strict=True):
-                    other[layer] = int(index.ravel()[place])
+        for place in np.argsort(scores, kind="stable"):
+            if not np.isfinite(scores[place]) or len(choices) > count:
+                break
+            other = list(choice)
+            for layer, index in zip(layers, grid, strict=True):
+                other[layer] = int(index.ravel()[place])
+            if self._together(tuple(other)):
                 choices.append(tuple(other))
         return choices
 
@@ -335,6 +353,7 @@ class CostTable:
             costs=costs,
             base={name: self.base(name, backend) for name in costs},
             bounds={limit.name: limit.of(self.source(limit.name)) for limit in limits},
+            needs=_needs(options),
         )
         return program, options
 
@@ -390,6 +409,16 @@ class CostTable:
             f"no choice{scored} meets {', '.join(map(str, known))}; the nearest that can be met is "
             f"{', '.join(bounds)}."
         )
+
+
+def _needs(options: Sequence[Sequence[Option]]) -> dict[Place, Place]:
+    """Return the options that read another layer's keys, and that layer as it is."""
+    return {
+        (layer, at): (one.change.spec.shares, 0)  # the first option keeps a layer
+        for layer, of_layer in enumerate(options)
+        for at, one in enumerate(of_layer)
+        if one.change.shares
+    }
 
 
 def backend_of(options: Sequence[Option], latency: Mapping[str, Mapping[Key, float]]) -> str:

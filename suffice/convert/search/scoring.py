@@ -18,12 +18,15 @@ from suffice import checkpoint
 from suffice.convert.calibration import attention_layers, collect_moments
 from suffice.convert.exact import Change
 from suffice.convert.feature_permutation import SLICED, permuted_for
-from suffice.convert.fit import CLOSED_FORM, fit, starts
+from suffice.convert.fit import CLOSED_FORM, Fit, fit, starts
 from suffice.convert.maps import Maps, build
 from suffice.convert.search.options import Option
+from suffice.convert.sharing import FIRST, fit_groups, groups_of
+from suffice.convert.target import steps_of
 from suffice.errors import ConfigError
 from suffice.files import RunFolder, changed_settings, read_json, write_atomic
 from suffice.layers import Attention
+from suffice.layers.block import shared_kv
 from suffice.models import LM
 
 CACHED_NUMBERS = 1 << 28  # of the original model's activations; more are computed again
@@ -67,18 +70,20 @@ class Evaluator:
     def with_layers(self, layers: Mapping[str, Attention]) -> RowScores:
         """Return the scores with layers replaced by others, by name."""
         places = [number for number, name in enumerate(self.names) if name in layers]
-        first = min(places, default=len(self.names))
         blocks = [
             _with_attention(block, layers[name]) if name in layers else block
             for block, name in zip(self.lm.blocks, self.names, strict=True)
         ]
+        specs = [block.attention.spec for block in blocks]
+        makers = [spec.shares for spec in specs if spec.shares is not None]
+        first = min([*places, *makers], default=len(self.names))
 
         def log_probs(reference: _Reference, _rows: Tensor) -> Tensor:
             if not places:
                 return reference.log_probs
             x = reference.inputs[first]
-            for block in blocks[first:]:
-                x = block(x)
+            for block, shared in list(zip(blocks, shared_kv(specs), strict=True))[first:]:
+                x = block(x, shared=shared)
             return self._log_probs(x)
 
         return self._scores(log_probs)
@@ -238,6 +243,8 @@ class CandidateFits:
                 left.append(option)
         if not left:
             return
+        self._fit_sharing([one for one in left if one.change.shares], batches, step)
+        left = [one for one in left if not one.change.shares]
         layers = {option.layer: self.originals[option.layer] for option in left}
         total, length = len(batches), self.lm.config.length
         moments = collect_moments(
@@ -252,10 +259,31 @@ class CandidateFits:
                 candidates[option.key] = (layer, option.change, start)
             fits = fit(self.lm, candidates, batches, step=lambda done: step("fitting", done, total))
             for option in group:
-                best = fits[option.key]
-                layer = self.layers[option.key] = self._build(option, best.maps)
-                facts = {"chosen": best.chosen, "error": best.error}
-                self.work.write_tensors(_fit_name(option), dict(layer.state_dict()), facts)
+                self._add(option, fits[option.key])
+
+    def _fit_sharing(
+        self, options: Sequence[Option], batches: Sequence[Tensor], step: Step
+    ) -> None:
+        """Fit layers that read the keys and values of layers that stay as they are."""
+        total, originals = len(batches), self.originals.items()
+        kept = steps_of("keep")
+
+        def progress(stage: str, done: int) -> None:
+            step(stage, done, total)
+
+        for words in dict.fromkeys(option.words for option in options):
+            alike = [option for option in options if option.words == words]
+            planned = {n: Change(layer=x, steps=kept, spec=x.spec, maps=None) for n, x in originals}
+            planned |= {option.layer: option.change for option in alike}
+            groups = groups_of(planned)
+            fits = fit_groups(self.lm, groups, planned, batches, step=progress)[FIRST]
+            for option in alike:
+                self._add(option, fits[option.layer])
+
+    def _add(self, option: Option, best: Fit) -> None:
+        layer = self.layers[option.key] = self._build(option, best.maps)
+        facts = {"chosen": best.chosen, "error": best.error}
+        self.work.write_tensors(_fit_name(option), dict(layer.state_dict()), facts)
 
     def layer(self, option: Option) -> Attention | None:
         """Return the layer of an option; None where it stays as it is."""

@@ -43,6 +43,7 @@ from suffice.convert.search.timing import (
     stepper,
     time_calls,
     time_layers,
+    timed_as,
 )
 from suffice.errors import ConfigError, DataError
 from suffice.measure.statistics import Summary, summarise
@@ -197,13 +198,14 @@ def _permuted(
 def _with_latency(table: CostTable, lm: LM, folder: WorkFolder, step: Step) -> CostTable:
     """Return the table with latencies, measured now or in the search that is resumed."""
     options = [one for row in table.options for one in row]
-    specs = dict.fromkeys(one.change.spec for one in options)
+    specs = dict.fromkeys(timed_as(one.change.spec) for one in options)
     numbers = {spec: str(number) for number, spec in enumerate(specs)}
     times = folder.read("latency")
     if times is None:
         times = _measure_latency(options, numbers, lm, table.length, step)
         folder.write("latency", times)
-    keep = {one.layer: numbers[one.change.spec] for one in options if one.change.unchanged}
+    number_of = {one.key: numbers[timed_as(one.change.spec)] for one in options}
+    keep = {one.layer: number_of[one.key] for one in options if one.change.unchanged}
     latency: dict[str, dict[Key, float]] = {}
     for backend, seconds in times["steps"].items():
         layers = times["layers"][backend]
@@ -211,7 +213,7 @@ def _with_latency(table: CostTable, lm: LM, folder: WorkFolder, step: Step) -> C
         latency[backend] = {
             one.key: added_seconds(medians[number], medians[keep[one.layer]], seconds / len(keep))
             for one in options
-            if (number := numbers[one.change.spec]) in medians
+            if (number := number_of[one.key]) in medians
         }
     return replace(table, latency=latency, steps=times["steps"])
 
@@ -229,7 +231,7 @@ def _measure_latency(
     samples = time_calls({b: call for b, call in calls.items() if call is not None}, lm.device)
     return {
         "lengths": list(lengths_up_to(length)),
-        "kinds": {numbers[one.change.spec]: one.words for one in reversed(options)},
+        "kinds": {numbers[timed_as(one.change.spec)]: one.words for one in reversed(options)},
         "layers": layers,
         "steps": {backend: summarise_times(one).median for backend, one in samples.items()},
     }

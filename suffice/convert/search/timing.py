@@ -56,15 +56,24 @@ def time_layers(
             for backend in BACKENDS
             if (call := stepper(model, tokens, backend)) is not None
         }
-        for key, samples in time_calls(calls, lm.device).items():
+        samples_of = time_calls(calls, lm.device)
+        for key, samples in samples_of.items():
+            backend, spec = key
             per_layer = [seconds / DEPTH for seconds in samples]
+            if spec.shares is not None:  # the other layer of the small model makes the keys
+                makers = samples_of[backend, replace(spec, shares=None)]
+                pairs = zip(samples, makers, strict=True)
+                per_layer = [both - maker / DEPTH for both, maker in pairs]
             times.setdefault(key, []).append(summarise_times(per_layer))
         step(done, len(lengths))
     return times
 
 
 def _small_model(lm: LM, spec: AttentionSpec) -> LM:
-    """Return a small model of identical layers; only attention differs between such models."""
+    """Return a small model of identical layers; only attention differs between such models.
+
+    A layer that shares comes behind one that makes its keys and values.
+    """
     sizes = replace(
         lm.config,
         depth=DEPTH,
@@ -73,7 +82,14 @@ def _small_model(lm: LM, spec: AttentionSpec) -> LM:
         dropout=0.0,
     )
     place = {"device": lm.device, "dtype": lm.norm.weight.dtype}
-    return sizes.build(replace(spec, dropout=0.0), **place).eval()
+    spec = replace(spec, dropout=0.0)
+    makers = [replace(spec, shares=None)] * (DEPTH - 1)
+    return sizes.build([*makers, spec], **place).eval()
+
+
+def timed_as(spec: AttentionSpec) -> AttentionSpec:
+    """Return what a layer is timed as: whose keys and values it shares makes no difference."""
+    return spec if spec.shares is None else replace(spec, shares=0)
 
 
 def time_calls(

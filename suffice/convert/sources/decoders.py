@@ -18,6 +18,7 @@ from suffice.convert.sources.architecture import (
 )
 from suffice.encoders import HeadRMS, NoNorm
 from suffice.errors import ConfigError
+from suffice.kernels import Softmax
 from suffice.models import LM, LMConfig
 from suffice.patterns import Causal, Window
 from suffice.positions import (
@@ -123,9 +124,34 @@ def _windows_without_rope(reader: ConfigReader, rotary: list[bool]) -> list[int 
     return _listed_windows(reader, [not rotates for rotates in rotary], default=None)
 
 
+def _regular_windows(
+    reader: ConfigReader, rotary: list[bool], *, period: int | None = None
+) -> list[int | None]:
+    """Give windows to all but each nth layer, unless layer_types lists them.
+
+    `period` is n; None = that of sliding_window_pattern, which is 6 by default.
+    """
+    every = reader.size("sliding_window_pattern", 6) if period is None else period
+    types = _layer_types(reader, [bool((number + 1) % every) for number in range(len(rotary))])
+    if reader.entries.get("sliding_window", 4096) is None and LAYER_TYPES[1] in types:
+        raise ConfigError(f"{reader.where}: sliding_window=None, and layers have windows.")
+    size = reader.size("sliding_window", 4096)
+    return [size if one == LAYER_TYPES[1] else None for one in types]
+
+
 def _listed_windows(
     reader: ConfigReader, windowed: list[bool], *, default: int | None
 ) -> list[int | None]:
+    types = _layer_types(reader, windowed)
+    size = reader.entries.get("sliding_window", default)
+    if not reader.flag("use_sliding_window") or size is None:
+        return [None] * len(windowed)
+    size = reader.size("sliding_window", default)
+    return [size if one == LAYER_TYPES[1] else None for one in types]
+
+
+def _layer_types(reader: ConfigReader, windowed: list[bool]) -> list[str]:
+    """Return layer_types, or where there are none those of layers with and without windows."""
     depth = len(windowed)
     types = reader.entries.get("layer_types")
     if types is None:
@@ -136,11 +162,7 @@ def _listed_windows(
             f"{reader.where}: layer_types={types!r:.80} are not {' or '.join(LAYER_TYPES)} for "
             f"each of {depth} layers."
         )
-    size = reader.entries.get("sliding_window", default)
-    if not reader.flag("use_sliding_window") or size is None:
-        return [None] * depth
-    size = reader.size("sliding_window", default)
-    return [size if one == LAYER_TYPES[1] else None for one in types]
+    return types
 
 
 def _all_rotary(_reader: ConfigReader, depth: int) -> list[bool]:
@@ -191,6 +213,36 @@ def read_rope(
         layout=layout,
         features=None if features == head_dim else features,
         scaling=_read_scaling(rope, _rope_type(nested)),
+    )
+
+
+def _read_ropes(reader: ConfigReader, head_dim: int, variant: _LlamaVariant) -> tuple[Rope, Rope]:
+    """Return the rotary positions of layers without and with a window."""
+    options = {"layout": variant.layout, "share": variant.share}
+    if variant.local_theta is None:
+        rope = read_rope(reader, head_dim, theta=variant.theta, **options)
+        return rope, rope
+    nested = reader.entries.get("rope_parameters") or {}
+    if not isinstance(nested, dict) or not set(nested) <= set(LAYER_TYPES):
+        raise ConfigError(
+            f"{reader.where}: rope_parameters={nested!r:.80} are not given for "
+            f"{' and '.join(LAYER_TYPES)}."
+        )
+    local = ConfigReader(
+        {
+            **reader.entries,
+            "rope_parameters": nested.get(LAYER_TYPES[1]),
+            "rope_scaling": None,  # which is that of the other layers
+            "rope_theta": reader.number("rope_local_base_freq", variant.local_theta),
+        },
+        reader.where,
+    )
+    whole = ConfigReader(
+        {**reader.entries, "rope_parameters": nested.get(LAYER_TYPES[0])}, reader.where
+    )
+    return (
+        read_rope(whole, head_dim, theta=variant.theta, **options),
+        read_rope(local, head_dim, **options),
     )
 
 
@@ -275,6 +327,17 @@ def _gemma_multipliers(reader: ConfigReader) -> _Multipliers:
     return _Multipliers(embedding=math.sqrt(reader.size("hidden_size")))
 
 
+def _granite_scale(reader: ConfigReader) -> float | None:
+    return reader.number("attention_multiplier", 1.0)
+
+
+def _gemma_scale(reader: ConfigReader) -> float | None:
+    scalar = reader.number("query_pre_attn_scalar", 256.0)
+    if scalar <= 0.0:
+        raise ConfigError(f"{reader.where}: query_pre_attn_scalar={scalar} is not above 0.")
+    return scalar**-0.5
+
+
 @dataclass(frozen=True, kw_only=True)
 class _LlamaVariant:
     """Differences of an architecture from Llama's."""
@@ -296,7 +359,12 @@ class _LlamaVariant:
     gates: tuple[tuple[str, str], ...] = (("silu", "swiglu"),)  # of hidden_act; first the default
     head_dim: int | None = None  # default width of a head; None = an equal share
     norm_offset: float = 0.0  # of the weights of all norms
-    attention_multiplier: bool = False  # whether it is the scale of scores
+    scale: Callable[[ConfigReader], float | None] = lambda _reader: None  # of scores; None = usual
+    caps: tuple[float | None, float | None] | None = None  # defaults of the caps of scores, logits
+    out_norms: bool = False  # whether norms also follow the attention and the MLP
+    local_theta: float | None = None  # default base in layers with windows; None = as in others
+    activation: str = "hidden_act"  # entry with the activation of the gates
+    kv_heads: int | None = None  # default number of key/value heads; None = as many as heads
     multipliers: Callable[[ConfigReader], _Multipliers] = lambda _reader: _Multipliers()
 
     def biases(self, reader: ConfigReader) -> tuple[bool, bool, bool]:
@@ -304,6 +372,20 @@ class _LlamaVariant:
         fields = (self.qkv_bias, self.o_bias, self.mlp_bias)
         qkv, o, mlp = (reader.flag(one) if isinstance(one, str) else one for one in fields)
         return qkv, o, mlp
+
+    def read_caps(self, reader: ConfigReader) -> tuple[float | None, float | None]:
+        """Return the caps of scores and logits; an entry that is null means none."""
+        if self.caps is None:
+            return None, None
+        names = ("attn_logit_softcapping", "final_logit_softcapping")
+        given = [
+            reader.entries.get(n, default) for n, default in zip(names, self.caps, strict=True)
+        ]
+        scores, logits = (
+            None if cap is None else reader.number(name, cap)
+            for name, cap in zip(names, given, strict=True)
+        )
+        return scores, logits
 
 
 def _build_llama(reader: ConfigReader, *, variant: _LlamaVariant) -> LM:
@@ -318,14 +400,18 @@ def _build_llama(reader: ConfigReader, *, variant: _LlamaVariant) -> LM:
         )
     head_dim = reader.size("head_dim", variant.head_dim or width // heads)
     qkv_bias, o_bias, mlp_bias = variant.biases(reader)
+    score_cap, logit_cap = variant.read_caps(reader)
+    whole, local = _read_ropes(reader, head_dim, variant)
     config = LMConfig(
         vocabulary_size=reader.size("vocab_size"),
         length=_length(reader),
         d_model=width,
         depth=reader.depth("num_hidden_layers"),
         mlp_width=reader.size("intermediate_size"),
-        activation=gates[reader.one_of("hidden_act", *gates)],
+        activation=gates[reader.one_of(variant.activation, *gates)],
         norm=variant.norm,
+        out_norms=variant.out_norms,
+        logit_cap=logit_cap,
         eps=reader.number(variant.eps),
         positions="none",
         bias=variant.norm == "layer" or mlp_bias,
@@ -334,22 +420,20 @@ def _build_llama(reader: ConfigReader, *, variant: _LlamaVariant) -> LM:
     spec = AttentionSpec(
         d_model=width,
         num_heads=heads,
-        num_kv_heads=reader.size("num_key_value_heads", heads),
+        num_kv_heads=reader.size("num_key_value_heads", variant.kv_heads or heads),
         head_dim=None if head_dim * heads == width else head_dim,
         pattern=Causal(),
         norm=HeadRMS(config.eps) if variant.qk_norm else NoNorm(),
-        position=read_rope(
-            reader, head_dim, variant.layout, theta=variant.theta, share=variant.share
-        ),
+        kernel=Softmax(cap=score_cap),
         bias=qkv_bias or o_bias,
-        scale=reader.number("attention_multiplier", 1.0) if variant.attention_multiplier else None,
+        scale=variant.scale(reader),
     )
     rotary = variant.rotary(reader, config.depth)
     specs = [
         replace(
             spec,
             pattern=Causal() if size is None else Window(size) & Causal(),
-            position=spec.position if rotates else NoPosition(),
+            position=(whole if size is None else local) if rotates else NoPosition(),
         )
         for size, rotates in zip(variant.windows(reader, rotary), rotary, strict=True)
     ]
@@ -367,7 +451,13 @@ def _map_llama(lm: LM, reader: ConfigReader, *, variant: _LlamaVariant) -> list[
         theirs, ours = f"model.layers.{number}", f"blocks.{number}"
         attention, own = f"{theirs}.self_attn", f"{ours}.attention"
         mappings += norm(f"{theirs}.input_layernorm", f"{ours}.attention_norm", bias=norm_bias)
-        mappings += norm(f"{theirs}.post_attention_layernorm", f"{ours}.mlp_norm", bias=norm_bias)
+        after, before = "post_attention_layernorm", "pre_feedforward_layernorm"
+        if variant.out_norms:
+            mappings += norm(f"{theirs}.{after}", f"{ours}.attention_out_norm", bias=norm_bias)
+            last = f"{theirs}.post_feedforward_layernorm"
+            mappings += norm(last, f"{ours}.mlp_out_norm", bias=norm_bias)
+        first = before if variant.out_norms else after
+        mappings += norm(f"{theirs}.{first}", f"{ours}.mlp_norm", bias=norm_bias)
         mappings += linear(f"{attention}.o_proj", f"{own}.o_proj", **output)
         mappings += linear(f"{theirs}.mlp.down_proj", f"{ours}.mlp.down", **mlp)
         for name in ("q_norm", "k_norm") if variant.qk_norm else ():
@@ -404,12 +494,14 @@ def _multiplied(
     return replace(mapping, factor=factor or 1.0, offset=offset)
 
 
-def _llama(model_type: str, class_name: str, **differences: Any) -> Architecture:
+def _llama(
+    model_type: str, class_name: str, bare_name: str = "", **differences: Any
+) -> Architecture:
     variant = _LlamaVariant(**differences)
     return Architecture(
         model_type=model_type,
         class_name=class_name,
-        bare_name=class_name.replace("ForCausalLM", "Model"),
+        bare_name=bare_name or class_name.replace("ForCausalLM", "Model"),
         ties=variant.tied,
         build=partial(_build_llama, variant=variant),
         mappings=partial(_map_llama, variant=variant),
@@ -419,6 +511,23 @@ def _llama(model_type: str, class_name: str, **differences: Any) -> Architecture
 
 
 NO_BIASES = {"qkv_bias": False, "o_bias": False, "mlp_bias": False}
+
+_GEMMA = {
+    "o_bias": "attention_bias",
+    "mlp_bias": False,
+    "tied": True,
+    "gates": (("gelu_pytorch_tanh", "geglu_tanh"), ("gelu", "geglu")),
+    "head_dim": 256,
+    "norm_offset": 1.0,
+    "multipliers": _gemma_multipliers,
+}
+_NEWER_GEMMA = _GEMMA | {
+    "activation": "hidden_activation",
+    "scale": _gemma_scale,
+    "out_norms": True,
+    "kv_heads": 4,
+}
+_ONE_WAY = ("use_bidirectional_attention", False)
 
 LLAMAS = (
     _llama("llama", "LlamaForCausalLM"),
@@ -438,20 +547,34 @@ LLAMAS = (
     _llama(
         "granite",
         "GraniteForCausalLM",
-        attention_multiplier=True,
+        scale=_granite_scale,
         multipliers=_granite_multipliers,
     ),
     _llama(
         "gemma",
         "GemmaForCausalLM",
-        o_bias="attention_bias",
-        mlp_bias=False,
-        tied=True,
-        gates=(("gelu_pytorch_tanh", "geglu_tanh"), ("gelu", "geglu")),
-        head_dim=256,
-        norm_offset=1.0,
-        multipliers=_gemma_multipliers,
+        **_GEMMA,
         fixed=(("use_bidirectional_attention", None),),
+    ),
+    _llama(
+        "gemma2",
+        "Gemma2ForCausalLM",
+        **_NEWER_GEMMA,
+        caps=(50.0, 30.0),
+        fixed=(_ONE_WAY,),
+        windows=partial(_regular_windows, period=2),
+    ),
+    _llama(
+        "gemma3_text",
+        "Gemma3ForCausalLM",
+        "Gemma3TextModel",
+        **_NEWER_GEMMA,
+        caps=(None, None),
+        fixed=(_ONE_WAY, ("attn_logit_softcapping", None)),  # which its class ignores
+        qk_norm=True,
+        theta=1_000_000.0,
+        local_theta=10_000.0,
+        windows=_regular_windows,
     ),
     _llama("helium", "HeliumForCausalLM", o_bias=False, layout="interleaved", theta=100_000.0),
     _llama("phi3", "Phi3ForCausalLM", **NO_BIASES, packed=True, share=1.0, windows=_equal_windows),

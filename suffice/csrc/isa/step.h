@@ -140,7 +140,7 @@ struct Worker {
                     int64_t group, int64_t piece, int64_t pieces) {
     const int64_t width = layer.head_dim, count = layer.heads / layer.kv_heads;
     const int64_t first = row * layer.heads + group * count, place = step.places[row];
-    if (piece == pieces - 1) keep(layer, cache.near, mix, row, group);
+    if (piece == pieces - 1 && !layer.reads_another) keep(layer, cache.near, mix, row, group);
     Seen local[MOST_QUERIES];
     float *q = own.turned;
     for (int64_t r = 0; r < count; ++r) {

@@ -69,8 +69,10 @@ def read_bytes(lm: LM, memory: Memory, positions: int) -> tuple[int, int]:
     weights = weight_bytes(lm)
     if lm.head is not None:
         weights -= sum(t.nbytes for t in lm.embedding.tokens.state_dict().values())
+    makers = (spec if spec.shares is None else lm.specs[spec.shares] for spec in lm.specs)
     return weights, sum(
-        spec.state_bytes(attended_positions(spec, memory, positions), memory) for spec in lm.specs
+        maker.state_bytes(attended_positions(spec, memory, positions), memory)
+        for maker, spec in zip(makers, lm.specs, strict=True)
     )
 
 

@@ -52,6 +52,7 @@ class Layer(ctypes.Structure):
         *_fields(POINTER, "cosines sines slopes q_gains k_gains"),
         ("gain_eps", FLOAT),
         ("unused", INT32),
+        ("reads_another", INT),
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import product
 from random import Random
 
@@ -80,6 +81,27 @@ def test_neighbours_differ_in_two_layers_at_most(seed):
         if one.meets(other) and 1 <= sum(a != b for a, b in zip(picks, other, strict=True)) <= 2
     ]
     assert one.neighbours(picks, 10) == sorted(near, key=one.score)[:10]
+
+
+NEEDS = {(1, 3): (0, 0), (3, 3): (2, 0), (3, 4): (0, 0)}
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_options_that_go_with_others(seed):
+    one = replace(program(seed), needs=NEEDS)
+    legal = [
+        picks
+        for picks in everything(one)
+        if program(seed).meets(picks)
+        and all(picks[at] != option or picks[o] == n for (at, option), (o, n) in NEEDS.items())
+    ]
+    assert legal == [picks for picks in everything(one) if one.meets(picks)]
+    best = min(legal, key=one.score)
+    assert one.solve() == best
+    near = [p for p in legal if 1 <= sum(a != b for a, b in zip(best, p, strict=True)) <= 2]
+    assert one.neighbours(best, 10) == sorted(near, key=one.score)[:10]
+    draws = Random(0)
+    assert all(one.random(draws) in legal for _ in range(10))
 
 
 def test_one_layer_has_neighbours():

@@ -41,6 +41,21 @@ def searched(budget="state<=25%", lm=None, **given) -> SearchResult:
     return search(lm or model(), budget, texts(), **{"words": WORDS} | given)
 
 
+def test_layers_that_share_are_found_and_told_apart(monkeypatch):
+    """The second of three layers may read the first one's cache, where that one stays."""
+    monkeypatch.setattr("suffice.convert.search.timing.ROUNDS", 3)
+    monkeypatch.setattr("suffice.convert.search.timing.SECONDS", 1e-4)
+    assert [len(row) for row in library(model(), LENGTH, ["share:2"]).values()] == [1, 2, 1]
+    result = searched("state<=67%", words=["share:2"])
+    assert result.words == ("keep", "share:2", "keep")
+    state = result.quantity("state")
+    assert state.measured == state.predicted == FULL * 2 / 3
+    assert result.certificate.layers[1].chosen == "first layer"
+    both = searched("state<=50%", words=["share:2", "gqa:2"])
+    assert both.words in (("keep", "share:2", "gqa:2"), ("gqa:2", "gqa:2", "gqa:2"))
+    assert both.quantity("state").met
+
+
 @pytest.fixture(scope="module")
 def found():
     with pytest.MonkeyPatch.context() as patch:

@@ -211,6 +211,23 @@ BAD = {
         {"rope_parameters": {"full_attention": {"rope_type": "default"}}},
         "rope_parameters=.* differ by layer type",
     ),
+    "bases-by-layer": (
+        "gemma3",
+        {"rope_parameters": {"rope_type": "default", "rope_theta": 500.0}},
+        "rope_parameters=.* are not given for full_attention and sliding_attention",
+    ),
+    "cap-of-scores": (
+        "gemma3",
+        {"attn_logit_softcapping": 2.0},
+        "attn_logit_softcapping=2.0 is not supported; only None is",
+    ),
+    "no-cap": ("gemma2", {"final_logit_softcapping": 0.0}, "logit_cap=0.0: give a number above 0"),
+    "scalar": ("gemma2", {"query_pre_attn_scalar": 0}, "query_pre_attn_scalar=0.0 is not above 0"),
+    "two-ways": (
+        "gemma2",
+        {"use_bidirectional_attention": True},
+        "use_bidirectional_attention=True is not supported; only False is",
+    ),
     "mscale": (
         "llama",
         {"rope_parameters": {"rope_type": "yarn", "factor": 2.0, "mscale": 0.7}},
@@ -353,3 +370,35 @@ def test_a_model_of_another_architecture_is_not_written(tmp_path):
     config = json.loads((tmp_path / "vit" / "config.json").read_text())
     with pytest.raises(ConfigError, match=r"blocks.0.attention.\w_proj.bias"):
         tensors_for(picture, config)
+
+
+def test_layers_with_windows_need_their_size(tmp_path):
+    saved("gemma2", tmp_path)
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), "sliding_window": None}))
+    with pytest.raises(ConfigError, match="sliding_window=None, and layers have windows"):
+        open_source(tmp_path)
+
+
+def test_bases_of_an_older_gemma3(tmp_path):
+    theirs, x = saved("gemma3", tmp_path), given("gemma3")
+    older = {"rope_theta": 300.0, "rope_local_base_freq": 20.0}
+    older |= {"rope_scaling": {"type": "linear", "factor": 4.0}}
+    changed(tmp_path, rope_parameters=..., layer_types=..., sliding_window_pattern=6, **older)
+    windows = [5] * 5 + [None] + [5]
+    ours = open_source(tmp_path).model
+    assert ours.specs[5].pattern == Causal()
+    for spec, window in zip(ours.specs, windows, strict=True):
+        assert spec.position.theta == (300.0 if window is None else 20.0)
+    with torch.no_grad():
+        assert (ours(x) - theirs(x).logits).abs().max() < 1e-4
+
+
+@pytest.mark.parametrize("name", ["gemma2", "gemma3"])
+def test_gemma_streams_what_it_reads_whole(name, tmp_path):
+    saved(name, tmp_path)
+    ours, x = open_source(tmp_path).model, given(name)
+    with torch.no_grad():
+        state = ours.state()
+        parts = [ours(part, state=state) for part in x.split([7, 1, 1, 11], dim=1)]
+        assert (torch.cat(parts, dim=1) - ours(x)).abs().max() < 1e-5

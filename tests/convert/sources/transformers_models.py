@@ -98,6 +98,54 @@ def cases():
                 rms_norm_eps=1e-2,
             ),
         ),
+        "gemma2": (
+            t.Gemma2ForCausalLM,
+            t.Gemma2Config(
+                **GROUPED,
+                head_dim=12,
+                sliding_window=5,
+                query_pre_attn_scalar=7,
+                attn_logit_softcapping=1.5,
+                final_logit_softcapping=2.0,
+                attn_implementation="eager",
+            ),
+        ),
+        "gemma2-uncapped-biased": (
+            t.Gemma2ForCausalLM,
+            t.Gemma2Config(
+                **GROUPED,
+                head_dim=8,
+                sliding_window=4,
+                attn_logit_softcapping=None,
+                final_logit_softcapping=None,
+                attention_bias=True,
+                tie_word_embeddings=False,
+                layer_types=["full_attention", "sliding_attention"],
+            ),
+        ),
+        "gemma3": (
+            t.Gemma3ForCausalLM,
+            t.Gemma3TextConfig(
+                **GROUPED | {"num_hidden_layers": 7},
+                head_dim=12,
+                sliding_window=5,
+                query_pre_attn_scalar=7,
+                rope_parameters={
+                    "full_attention": {"rope_type": "linear", "factor": 4.0, "rope_theta": 300.0},
+                    "sliding_attention": {"rope_type": "default", "rope_theta": 20.0},
+                },
+            ),
+        ),
+        "gemma3-capped": (
+            t.Gemma3ForCausalLM,
+            t.Gemma3TextConfig(
+                **GROUPED,
+                head_dim=8,
+                sliding_window=5,
+                final_logit_softcapping=2.0,
+                sliding_window_pattern=2,
+            ),
+        ),
         "mistral": (t.MistralForCausalLM, t.MistralConfig(**GROUPED, sliding_window=5)),
         "qwen2": (t.Qwen2ForCausalLM, t.Qwen2Config(**GROUPED)),
         "qwen2-windows": (

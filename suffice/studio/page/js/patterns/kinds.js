@@ -31,6 +31,22 @@ function randomDraws({ keys, length, seed }, q) {
   });
 }
 
+// A pattern of images: pairs of cells whose row and column are both seen; cells begin at `first`.
+const grid = (interval) => ({
+  allowed: (fields) => (q, k) => {
+    const { rows, columns, first } = fields;
+    const [from, to] = [q - first, k - first];
+    if (from < 0 || to < 0) return false;
+    const seen = (ofQuery, ofKey, lines) => {
+      const [least, most] = interval(fields, ofQuery, lines);
+      return ofKey >= least && ofKey <= most;
+    };
+    const row = (cell) => Math.floor(cell / columns);
+    return seen(row(from), row(to), rows) && seen(from % columns, to % columns, columns);
+  },
+  longest: ({ rows, columns, first }) => first + rows * columns,
+});
+
 /* Each kind: allowed(fields) returns (q, k) => boolean; what else it says is as in Python. */
 const KINDS = {
   Full: { allowed: () => () => true, dense: () => true },
@@ -46,6 +62,28 @@ const KINDS = {
     },
     spacing: ({ dilation }) => dilation,
     refuse: atLeastOne("size", "dilation"),
+  },
+  Neighbourhood: {
+    ...grid(({ size }, line, lines) => {
+      const least = Math.min(Math.max(line - Math.floor(size / 2), 0), lines - size);
+      return [least, least + size - 1];
+    }),
+    refuse: (fields) =>
+      atLeastOne("rows", "columns", "size")(fields) ||
+      (fields.size > Math.min(fields.rows, fields.columns)
+        ? `a square of ${fields.size} x ${fields.size} does not fit; give a smaller size.`
+        : null),
+  },
+  ShiftedWindows: {
+    ...grid(({ size, shift }, line) => {
+      const least = Math.floor((line - shift) / size) * size + shift;
+      return [least, least + size - 1];
+    }),
+    refuse: (fields) =>
+      atLeastOne("rows", "columns", "size")(fields) ||
+      (fields.shift < 0 || fields.shift >= fields.size
+        ? `shift=${fields.shift}: give a shift from 0 to ${fields.size - 1}.`
+        : null),
   },
   Strided: {
     allowed: ({ stride }) => (q, k) => Math.abs(q - k) % stride === 0,

@@ -1,0 +1,133 @@
+"""Gated DeltaNet and decayed sums against transformers' forms in PyTorch.
+
+Run: python -m benchmarks.recurrence [--threads 2] [--length 2048]
+"""
+
+from __future__ import annotations
+
+import argparse
+
+import torch
+import torch.nn.functional as F
+from transformers.models.qwen3_next.modeling_qwen3_next import (
+    torch_chunk_gated_delta_rule,
+    torch_recurrent_gated_delta_rule,
+)
+
+from benchmarks.report import Row, gate, print_machine, print_rows
+from suffice.measure.timing import interleave
+from suffice.ops.recurrence import Sequence, chunked, stepwise
+
+HEADS, WIDTH = 8, 64
+REACH_FORWARD, REACH_TRAINING = 1 / 5, 1 / 3  # of the peer's time
+
+
+def inputs(length: int) -> tuple[torch.Tensor, ...]:
+    """Return q, k, v [1, H, T, D], log decays and betas [1, H, T, 1]."""
+    torch.manual_seed(0)
+    q, k, v = torch.randn(3, 1, HEADS, length, WIDTH)
+    decay = -0.1 * torch.rand(1, HEADS, length, 1)
+    beta = torch.rand(1, HEADS, length, 1)
+    return F.normalize(q, dim=-1) * WIDTH**-0.5, F.normalize(k, dim=-1), v, decay, beta
+
+
+def ours(q, k, v, decay, beta):  # noqa: ANN001, ANN201
+    """The scan of the library."""
+    start = q.new_zeros(1, HEADS, WIDTH, WIDTH)
+    return chunked(Sequence(q, k, v, decay, beta, None), start)[0]
+
+
+def theirs(q, k, v, decay, beta):  # noqa: ANN001, ANN201
+    """transformers' chunked form, which scales queries itself and has heads third."""
+    q, k, v = (x.transpose(1, 2) for x in (q * WIDTH**0.5, k, v))
+    decay, beta = (x[..., 0].transpose(1, 2) for x in (decay, beta))
+    return torch_chunk_gated_delta_rule(q, k, v, decay, beta)[0].transpose(1, 2)
+
+
+def sums(q, k, v, decay, _):  # noqa: ANN001, ANN201
+    """The library's sums that decay, without the delta rule."""
+    start = q.new_zeros(1, HEADS, WIDTH, WIDTH)
+    return chunked(Sequence(q, k, v, decay, None, None), start)[0]
+
+
+def trained(run, data):  # noqa: ANN001, ANN201
+    """Forward and backward."""
+    leaves = [x.clone().requires_grad_() for x in data]
+    out = run(*leaves)
+    return torch.autograd.grad(out, leaves, torch.ones_like(out), allow_unused=True)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--length", type=int, default=2048)
+    given = parser.parse_args()
+    torch.set_num_threads(given.threads)
+    print_machine()
+    data = inputs(given.length)
+    gate("chunked delta rule", ours(*data), theirs(*data), 1e-3)
+    settings = {"rounds": 9, "warmup": 2, "min_seconds_per_sample": 0.05}
+    rows = []
+    label = f"T={given.length}, {HEADS} heads of {WIDTH}"
+    with torch.inference_mode():
+        runs = {
+            "ours": lambda: ours(*data),
+            "sums": lambda: sums(*data),
+            "theirs": lambda: theirs(*data),
+        }
+        times = interleave(runs, **settings)
+    peer = "transformers, chunked"
+    for name, of in (("gated delta rule", "ours"), ("decayed sums", "sums")):
+        case = f"{name}, {label}, forward"
+        rows.append(
+            Row(case=case, peer=peer, ours=times[of], theirs=times["theirs"], reach=REACH_FORWARD)
+        )
+    runs = {
+        "ours": lambda: trained(ours, data),
+        "sums": lambda: trained(sums, data),
+        "theirs": lambda: trained(theirs, data),
+    }
+    times = interleave(runs, **settings)
+    for name, of in (("gated delta rule", "ours"), ("decayed sums", "sums")):
+        case = f"{name}, {label}, training"
+        rows.append(
+            Row(case=case, peer=peer, ours=times[of], theirs=times["theirs"], reach=REACH_TRAINING)
+        )
+    print_rows("whole sequences", rows)
+    one = tuple(x[:, :, :1].contiguous() for x in data)
+    state = torch.randn(1, HEADS, WIDTH, WIDTH)
+    heads_third = [x.transpose(1, 2) for x in one[:3]] + [
+        x[..., 0].transpose(1, 2) for x in one[3:]
+    ]
+    with torch.inference_mode():
+        times = interleave(
+            {
+                "ours": lambda: stepwise(Sequence(*one, None), state),
+                "theirs": lambda: torch_recurrent_gated_delta_rule(
+                    *heads_third, initial_state=state, output_final_state=True
+                ),
+                "reading": lambda: state.sum(),
+            },
+            **settings,
+        )
+    print_rows(
+        "one token",
+        [
+            Row(
+                case="gated delta rule, a step",
+                peer="transformers, recurrent",
+                ours=times["ours"],
+                theirs=times["theirs"],
+            ),
+            Row(
+                case="gated delta rule, a step",
+                peer="reading the state",
+                ours=times["ours"],
+                theirs=times["reading"],
+            ),
+        ],
+    )
+
+
+if __name__ == "__main__":
+    main()

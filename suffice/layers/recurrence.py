@@ -1,0 +1,192 @@
+"""The recurrence of a layer: gates, a short convolution, and the scan over whole or streamed rows.
+
+Letters: B batch, H heads, G key/value heads, T positions, D and E head widths, M model width.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from suffice.kernels.recurrent import EPS, Gates, Recurrent
+from suffice.mixing import RowLayout
+from suffice.ops import recurrence
+
+if TYPE_CHECKING:
+    from suffice.encoders import Factory
+    from suffice.spec import AttentionSpec
+
+
+class RecurrentState(NamedTuple):
+    """What earlier tokens left: the sums [B, H, D, E], and the last inputs of the convolution."""
+
+    sums: Tensor
+    history: Tensor | None  # [B, taps - 1, channels], 0 before the first token
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of both."""
+        return self.sums.nbytes + (0 if self.history is None else self.history.nbytes)
+
+    def select(self, rows: Tensor) -> RecurrentState:
+        """Return these rows."""
+        history = None if self.history is None else self.history.index_select(0, rows)
+        return RecurrentState(self.sums.index_select(0, rows), history)
+
+
+class Recurrence(nn.Module):
+    """Queries, keys and values [B, heads, T, width] -> outputs [B, H, T, E]."""
+
+    def __init__(self, spec: AttentionSpec, kernel: Recurrent, factory: Factory) -> None:
+        super().__init__()
+        self.heads, self.groups, self.scale = spec.num_heads, spec.kv_heads, spec.score_scale
+        self.widths = (spec.widths.q, spec.widths.kv, spec.kv_heads * spec.value_width)
+        self.corrects, self.taps = kernel.corrects, kernel.convolution
+        self.gates = kernel.build_gates(spec, factory)
+        if kernel.convolution is not None:
+            where = {"device": factory.device, "dtype": factory.dtype}
+            weight = torch.zeros(kernel.taps(spec), kernel.convolution, **where)
+            weight[:, -1] = 1.0  # the token itself
+            self.convolution = nn.Parameter(weight)
+
+    def forward(
+        self,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        x: Tensor,
+        rows: RowLayout,
+        before: RecurrentState | None,
+        *,
+        exact: bool,
+    ) -> tuple[Tensor, RecurrentState]:
+        """Return the outputs and the state after them.
+
+        Args:
+            q: [B, H, T, D], rotated if they are.
+            k: [B, G, T, D].
+            v: [B, G, T, E].
+            x: [B, T, M], what the gates read.
+            rows: padding, positions and documents.
+            before: the state that the tokens continue; None = they are the first.
+            exact: compute step by step in float64.
+        """
+        order = rows.order()
+        data, history, spoilt = self._prepare(q, k, v, x, rows, order, before, exact=exact)
+        state = self._start(data, before)
+        with torch.autocast(q.device.type, enabled=False):
+            one_by_one = exact or (before is not None and q.shape[2] == 1)
+            run = recurrence.stepwise if one_by_one else recurrence.chunked
+            out, sums = run(data, state)
+        out = out.masked_fill(spoilt[:, None, :, None], torch.nan)
+        if q.shape[2]:
+            sums = sums.masked_fill(spoilt[:, -1:, None, None], torch.nan)
+        out = rows.scatter(out.transpose(1, 2), order).transpose(1, 2)
+        return out.to(q.dtype), RecurrentState(sums, history)
+
+    def weights(self, q: Tensor, k: Tensor, v: Tensor, x: Tensor, rows: RowLayout) -> Tensor:
+        """Return what outputs take of values, after the convolution: float64 [B, H, T, T]."""
+        order = rows.order()
+        parts = (y.double() for y in (q, k, v))
+        data, *_ = self._prepare(*parts, x, rows, order, None, exact=True, identity=True)
+        found, _ = recurrence.stepwise(data, self._start(data, None))
+        found = rows.scatter(found.transpose(1, 2), order)  # B T H S
+        return rows.scatter(found.transpose(1, 3), order).permute(0, 2, 3, 1)
+
+    def _start(self, data: recurrence.Sequence, before: RecurrentState | None) -> Tensor:
+        if before is not None:
+            return before.sums.to(data.q.dtype)
+        return data.q.new_zeros(*data.q.shape[:2], data.q.shape[3], data.v.shape[3])
+
+    def _prepare(
+        self,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        x: Tensor,
+        rows: RowLayout,
+        order: Tensor | None,
+        before: RecurrentState | None,
+        *,
+        exact: bool,
+        identity: bool = False,
+    ) -> tuple[recurrence.Sequence, Tensor | None, Tensor]:
+        """Return what is summed, real tokens first, the new history of the convolution, and bool
+        [B, T], True from a token of a document on that is not finite: 0 takes its place.
+        """
+        dtype = torch.float64 if exact else torch.promote_types(q.dtype, torch.float32)
+        joined = torch.cat([y.transpose(1, 2).flatten(2) for y in (q, k, v)], dim=-1).to(dtype)
+        joined = rows.gather(joined, order)
+        gates = Gates(*(None if g is None else rows.gather(g, order) for g in self.gates(x)))
+        real = None if rows.valid is None else rows.gather(rows.valid, order)
+        documents = None if rows.documents is None else rows.gather(rows.documents, order)
+        finite = joined.isfinite().all(dim=-1)
+        joined = joined.masked_fill(~finite[..., None], 0.0)
+        gates = Gates(
+            *(None if g is None else g.masked_fill(~finite[..., None, None], 0.0) for g in gates)
+        )
+        history = None
+        if self.taps is not None:
+            places = None if rows.documents is None else rows.gather(rows.positions, order)
+            joined, history = self._convolve(joined, real, places, before)
+        q, k, v = joined.split(self.widths, dim=-1)
+        q = q.unflatten(-1, (self.heads, -1))
+        k, v = (y.unflatten(-1, (self.groups, -1)) for y in (k, v))
+        if self.corrects:
+            q, k = (y * (y.square().sum(-1, keepdim=True) + EPS).rsqrt() for y in (q, k))
+        if real is not None:
+            k = k.masked_fill(~real[..., None, None], 0.0)
+        if identity:
+            v = torch.eye(v.shape[1], dtype=dtype, device=v.device)[:, None].expand(
+                len(v), -1, -1, -1
+            )
+        repeats = self.heads // self.groups
+        k = k.repeat_interleave(repeats, dim=2)
+        v = v.repeat_interleave(1 if identity else repeats, dim=2)
+        v = v.expand(-1, -1, self.heads, -1)
+        if gates.step is not None:
+            v = v * gates.step.to(dtype)
+        q, k, v, decay, beta = (
+            None if y is None else y.to(dtype).transpose(1, 2)
+            for y in (self.scale * q, k, v, gates.log_decay, gates.beta)
+        )
+        data = recurrence.Sequence(q, k, v, decay, beta, documents)
+        return data, history, _from_first(~finite, documents)
+
+    def _convolve(
+        self,
+        joined: Tensor,
+        real: Tensor | None,
+        places: Tensor | None,
+        before: RecurrentState | None,
+    ) -> tuple[Tensor, Tensor]:
+        """Return SiLU of each token summed with those before it, and the new history."""
+        past, length = self.taps - 1, joined.shape[1]
+        if before is None:
+            whole = F.pad(joined, (0, 0, past, 0))
+        else:
+            whole = torch.cat([before.history.to(joined.dtype), joined], dim=1)
+        weight = self.convolution.to(joined.dtype)
+        total = joined * weight[:, past]
+        for back in range(1, self.taps):
+            earlier = whole[:, past - back : past - back + length]
+            if places is not None:  # the first tokens of a document have fewer before them
+                earlier = earlier * (places >= back)[..., None]
+            total = total + earlier * weight[:, past - back]
+        if real is None:
+            return F.silu(total), whole[:, length:]
+        first = real.sum(dim=1)[:, None] + torch.arange(past, device=joined.device)
+        return F.silu(total), whole.take_along_dim(first[..., None], dim=1)
+
+
+def _from_first(marked: Tensor, documents: Tensor | None) -> Tensor:
+    """Return bool [B, T], True from the first marked token of each document on."""
+    at = torch.arange(marked.shape[1], device=marked.device)
+    latest = torch.where(marked, at, -1).cummax(dim=1).values
+    if documents is None:
+        return latest >= 0
+    begins = F.pad(documents[:, 1:] != documents[:, :-1], (1, 0))
+    return latest >= torch.where(begins, at, 0).cummax(dim=1).values

@@ -1,0 +1,24 @@
+"""Norms after a branch and a cap of logits come through transformers' classes."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+pytest.importorskip("transformers")
+
+from suffice import preset  # noqa: E402 - they need transformers
+from suffice.hf import SufficeForCausalLM  # noqa: E402
+from suffice.models import LMConfig  # noqa: E402
+from suffice.testing import drawn  # noqa: E402
+
+
+@torch.no_grad()
+def test_logits_are_those_of_the_model(tmp_path):
+    sizes = {"vocabulary_size": 11, "length": 12, "d_model": 16, "depth": 2, "mlp_width": 24}
+    config = LMConfig(**sizes, norm="rms", out_norms=True, logit_cap=0.5)
+    lm = drawn(config.build(preset("standard", 16, 2, causal=True)), seed=3).eval()
+    tokens = torch.arange(18).view(2, 9) % 11
+    SufficeForCausalLM.from_suffice(lm).save_pretrained(tmp_path)
+    again = SufficeForCausalLM.from_pretrained(tmp_path).eval()
+    assert (again(tokens).logits - lm(tokens)).abs().max() < 1e-6

@@ -1,0 +1,60 @@
+"""Norms after a branch and a cap of the logits, wherever a model runs."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from suffice import preset
+from suffice.convert.feature_permutation import permuted
+from suffice.errors import ConfigError
+from suffice.export.architecture import config_of
+from suffice.memory import Dynamic
+from suffice.models import LMConfig
+from suffice.models.native_decoder import unsupported
+from suffice.testing import drawn
+
+SIZES = {"vocabulary_size": 11, "length": 12, "d_model": 16, "depth": 2, "mlp_width": 24}
+
+
+def built(**fields):
+    config = LMConfig(**SIZES, activation="swiglu", norm="rms", positions="none", **fields)
+    return drawn(config.build(preset("standard", 16, 2, causal=True)), seed=3).eval()
+
+
+def tokens():
+    return torch.arange(18).view(2, 9) % 11
+
+
+@torch.no_grad()
+def test_a_branch_is_normalised_before_it_is_added():
+    lm = built(out_norms=True)
+    block, x = lm.blocks[0], torch.randn(2, 9, 16, generator=torch.Generator().manual_seed(1))
+    wanted = x + block.attention_out_norm(block.attention(block.attention_norm(x)))
+    wanted = wanted + block.mlp_out_norm(block.mlp(block.mlp_norm(wanted)))
+    assert torch.equal(block(x), wanted)
+    assert (built()(tokens()) - lm(tokens())).abs().max() > 1e-2
+
+
+@torch.no_grad()
+def test_logits_stay_below_the_cap():
+    plain, capped = built(), built(logit_cap=0.5)
+    wanted = 0.5 * torch.tanh(plain(tokens()) / 0.5)
+    assert (capped(tokens()) - wanted).abs().max() < 1e-6
+    with pytest.raises(ConfigError, match=r"logit_cap=-1.0: give a number above 0"):
+        LMConfig(**SIZES, logit_cap=-1.0)
+
+
+@torch.no_grad()
+def test_permuted_features_keep_the_logits():
+    lm = built(out_norms=True)
+    order = torch.randperm(16, generator=torch.Generator().manual_seed(2))
+    assert (permuted(lm, order)(tokens()) - lm(tokens())).abs().max() < 1e-5
+
+
+@pytest.mark.parametrize("fields", [{"out_norms": True}, {"logit_cap": 0.5}])
+def test_what_cannot_hold_them_says_so(fields):
+    lm = built(**fields)
+    assert unsupported(lm, Dynamic()).startswith("norms after attention and MLP, and a cap")
+    with pytest.raises(ConfigError, match="norms after its attention and MLPs, or a cap of its"):
+        config_of(lm, begin=None, end=None)

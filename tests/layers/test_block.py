@@ -124,8 +124,8 @@ def test_block(eps, with_valid):
 
 
 def test_block_refuses():
-    with pytest.raises(ConfigError, match="unknown norm 'both'.* Legal: post, pre"):
-        Block(preset("standard", 4, 2), MLP(4, 6), norm="both")
+    with pytest.raises(ConfigError, match="unknown norm 'sandwich'.* Legal: both, post, pre"):
+        Block(preset("standard", 4, 2), MLP(4, 6), norm="sandwich")
 
 
 def test_block_drops_after_the_attention():
@@ -234,8 +234,8 @@ def test_cross_block_drops_after_each_attention():
 
 
 def test_cross_block_refuses():
-    with pytest.raises(ConfigError, match="unknown norm 'both'.* Legal: post, pre"):
-        CrossBlock(CAUSAL, CROSS, MLP(4, 6), norm="both")
+    with pytest.raises(ConfigError, match="unknown norm 'sandwich'.* Legal: both, post, pre"):
+        CrossBlock(CAUSAL, CROSS, MLP(4, 6), norm="sandwich")
 
 
 def block(**options) -> Block:
@@ -244,10 +244,12 @@ def block(**options) -> Block:
 
 @pytest.mark.parametrize("make", [block, cross_block_of], ids=["self", "cross"])
 def test_blocks_of_other_norms(make):
-    choices = {"norm": "post", "normalisation": "rms"}
-    built = make(**choices)
-    norms = [module for name, module in built.named_children() if name.endswith("_norm")]
-    assert {type(norm) for norm in norms} == {RMSNorm}
+    for norm in ("post", "both"):
+        built = make(norm=norm, normalisation="rms")
+        norms = {name: type(m) for name, m in built.named_children() if name.endswith("_norm")}
+        out = {norms.pop(name) for name in list(norms) if name.endswith("_out_norm")}
+        assert set(norms.values()) == {RMSNorm}
+        assert out == {RMSNorm if norm == "both" else torch.nn.Identity}
     bare = make(norm="post", bias=False)
     assert not any(name.endswith("_norm.bias") for name in bare.state_dict())
     meta = CrossBlock(CAUSAL, CROSS, MLP(4, 6, device="meta"), device="meta", dtype=torch.half)
@@ -266,7 +268,7 @@ def test_a_block_of_rms_norms():
     assert_close(built(x), half + built.mlp(norm(half, built.mlp_norm)))
 
 
-@pytest.mark.parametrize("norm", ["pre", "post"])
+@pytest.mark.parametrize("norm", ["pre", "post", "both"])
 def test_a_block_hands_on_what_the_attention_takes(norm):
     built = drawn(block(norm=norm, eps=0.1).double(), seed=1)
     x, segments = normal(2, 5, 4, seed=1), documents(2, 5, seed=4)

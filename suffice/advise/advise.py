@@ -8,8 +8,7 @@ from typing import Any
 
 import torch
 
-from suffice.advise.candidates import candidates
-from suffice.advise.composition import STANDARD, Candidate
+from suffice.advise.candidates import Candidate, candidates
 from suffice.advise.evidence import Library
 from suffice.advise.needs import needs
 from suffice.advise.race import Budget, Clock, Report, Sample, Sampler, race_lengths, run
@@ -17,6 +16,7 @@ from suffice.advise.ranking import Advice, Study
 from suffice.advise.request import HERE, Base, Request, base_of, shorter
 from suffice.advise.text import cli_lines, notes, python_lines, recommendation
 from suffice.measure.machine import machine_facts, software_versions
+from suffice.models.composition import STANDARD
 from suffice.train import Progress, resolve_device
 
 MAIN_SHARE = 0.7  # of the budget, for the requested length; the rest is for shorter ones

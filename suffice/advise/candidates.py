@@ -3,18 +3,45 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
-from suffice.advise.composition import STANDARD, Candidate, Composition, candidate
 from suffice.advise.request import Base
 from suffice.errors import ConfigError
+from suffice.memory import Memory
+from suffice.models.composition import STANDARD, Composition
 from suffice.presets import PRESETS
+from suffice.spec import AttentionSpec
 
 PROJECTIONS = ("standard", "optimised", "efficient", "toeplitz_super")
 SINKS, FULL_EVERY, SOFTMAX_EVERY = 4, 6, 4  # as in current language models
 NARROWEST = 64  # positions of a window
 PACKED = ((8, None), (4, None), (None, 8), (None, 4), (8, 8), (4, 4))
 """Bits of the KV cache and of the weights, tried where tokens are written."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Candidate:
+    """A composition at a model's sizes: the spec of each layer, and the cache policy."""
+
+    composition: Composition
+    specs: tuple[AttentionSpec, ...]
+    memory: Memory
+
+    @classmethod
+    def of(cls, composition: Composition, base: Base) -> Candidate:
+        """Return a composition at a model's sizes; raises `ConfigError` where it is not legal."""
+        specs, memory = base.specs(composition), base.memory_for(composition)
+        return cls(composition=composition, specs=tuple(specs), memory=memory)
+
+    @property
+    def name(self) -> str:
+        """The name of the composition."""
+        return self.composition.name
+
+    @property
+    def identity(self) -> tuple[object, ...]:
+        """Equal for candidates that compute the same thing in the same way."""
+        return self.specs, self.memory, self.composition.weights
 
 
 def candidates(
@@ -38,7 +65,7 @@ def candidates(
                 illegal.setdefault(name, f"weights:{weights}: packed weights are for CPUs.")
             continue
         try:
-            new = candidate(composition, base)
+            new = Candidate.of(composition, base)
         except ConfigError as error:
             illegal.setdefault(name, str(error))
         else:

@@ -8,7 +8,6 @@ from functools import cached_property, lru_cache
 from importlib import resources
 from pathlib import Path
 
-from suffice.advise.composition import Composition
 from suffice.advise.request import KINDS
 from suffice.errors import ConfigError
 from suffice.files import read_json
@@ -17,6 +16,7 @@ from suffice.measure.plan import MARGIN
 from suffice.measure.results import read_results
 from suffice.measure.sentence import decision, interval, margin_points
 from suffice.models import LMConfig
+from suffice.models.composition import Composition
 from suffice.recipes import SCALES, recipe
 
 SUFFICES, LOST = "suffices", "does not suffice"  # verdicts

@@ -8,7 +8,7 @@ from functools import cache, lru_cache
 
 import torch
 
-from suffice.advise.composition import STANDARD, Candidate, Composition, decoder_specs
+from suffice.advise.candidates import Candidate
 from suffice.advise.request import Base
 from suffice.cost import Cost
 from suffice.layers.block import GATES
@@ -16,6 +16,7 @@ from suffice.layers.packed import DEFAULT
 from suffice.measure.edge.shapes import attended_positions
 from suffice.memory import Memory
 from suffice.models import LMConfig, TranslatorConfig
+from suffice.models.composition import STANDARD, Composition
 from suffice.models.kinds import build_model
 from suffice.models.lm import SkipInit
 from suffice.spec import AttentionSpec
@@ -76,7 +77,7 @@ def _cost(spec: AttentionSpec, base: Base) -> Cost:
 @cache
 def _fixed_parameters(base: Base) -> tuple[int, int]:
     """Return the parameters of everything but the attention, and those of the MLPs alone."""
-    specs = Composition(mechanism=STANDARD).specs(base)
+    specs = base.specs(Composition(mechanism=STANDARD))
     with torch.device("meta"), SkipInit():
         model = build_model(base.config, specs)
     attention = sum(_cost(spec, base).parameters for spec in specs)
@@ -94,7 +95,7 @@ def _packed_bytes(parameters: int, bits: int | None) -> int:
 def _state_bytes(candidate: Candidate, base: Base) -> tuple[int, int]:
     """Return the bytes stored after an input, and those of them that the next token reads."""
     stored = read = 0
-    for spec, count in Counter(decoder_specs(candidate.specs, base)).items():
+    for spec, count in Counter(base.decoder(candidate.specs)).items():
         layer_stored, layer_read = _layer_bytes(spec, candidate.memory, base.length)
         stored, read = stored + count * layer_stored, read + count * layer_read
     if isinstance(base.config, TranslatorConfig):

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from suffice.advise.composition import Candidate
+from suffice.advise.candidates import Candidate
 from suffice.advise.request import Base, resized
 from suffice.errors import SufficeError
 from suffice.measure.edge.run import Writer

@@ -11,13 +11,14 @@ from itertools import count
 from operator import attrgetter
 from typing import Any
 
-from suffice.advise.composition import STANDARD, Candidate
+from suffice.advise.candidates import Candidate
 from suffice.advise.evidence import Evidence, missing
 from suffice.advise.needs import Needs
 from suffice.advise.race import Race
 from suffice.advise.request import Base, Request, each
 from suffice.advise.text import describe_bytes, format_bytes, format_seconds, reason
 from suffice.measure.timing import Times
+from suffice.models.composition import STANDARD
 from suffice.records import encode
 
 MOST_EVIDENCE = 3  # comparisons of one mechanism, in sentences

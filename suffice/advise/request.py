@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from math import isqrt
@@ -10,7 +10,9 @@ from typing import Any
 
 from suffice.errors import ConfigError, unknown
 from suffice.grammar import parse_bytes, parse_seconds, parse_share
+from suffice.layers.inputs import check_memory
 from suffice.measure.edge.shapes import SHAPES
+from suffice.memory import Dynamic, Memory, Quantised, Rolling
 from suffice.models import (
     CONFIGURATIONS,
     ClassifierConfig,
@@ -20,10 +22,13 @@ from suffice.models import (
     configuration,
     folder,
 )
+from suffice.models.composition import Composition
+from suffice.models.kinds import build_model
 from suffice.positions import NoPosition, Position
 from suffice.recipes import RECIPES, recipe
 from suffice.recipes.recipe import Sizes
 from suffice.records import is_whole
+from suffice.spec import AttentionSpec
 
 TASKS = ("lm", "classify", "image", "translate")
 MINUTES = 3.0
@@ -164,6 +169,58 @@ class Base:
     def writes(self) -> bool:
         """Whether tokens are written one after the other."""
         return isinstance(self.config, (LMConfig, TranslatorConfig))
+
+    def specs(self, composition: Composition) -> list[AttentionSpec]:
+        """Return the spec of each layer: for a translator encoder, decoder, cross-attention.
+
+        Raises:
+            ConfigError: where the task or the sizes have no such attention.
+        """
+        if composition.memory is not None and not self.writes:
+            raise ConfigError(
+                f"memory:{composition.memory}: {self.task} writes no tokens and has no KV cache."
+            )
+        if composition.draw is not None:
+            raise ConfigError(f"draw:{composition.draw} names a training, not another attention.")
+        return composition.specs(self.config, self.num_heads, self.position)
+
+    def decoder(self, specs: Sequence[AttentionSpec]) -> Sequence[AttentionSpec]:
+        """Return those of all specs whose layers have a growing KV cache."""
+        if not isinstance(self.config, TranslatorConfig):
+            return specs
+        first = self.config.encoder_depth
+        return specs[first : first + self.config.decoder_depth]
+
+    def memory_for(self, composition: Composition) -> Memory:
+        """Return the cache policy for writing: it drops what no layer attends to again.
+
+        Raises:
+            ConfigError: as `specs`, or where a layer cannot stream with such a cache.
+        """
+        if not self.writes:
+            return Dynamic()
+        decoder = self.decoder(self.specs(composition))
+        specs = [spec for spec in decoder if spec.kernel.weighs_pairs]
+        reaches = [spec.pattern.reach for spec in specs]
+        memory: Memory = Dynamic()
+        if specs and composition.sinks:
+            memory = Rolling(composition.window, sinks=composition.sinks)
+        elif specs and None not in reaches:
+            memory = Rolling(max(reaches))
+        if composition.memory is not None:
+            if not specs:
+                raise ConfigError(
+                    f"memory:{composition.memory}: {composition.mechanism} keeps sums of a fixed "
+                    "size and caches no tokens."
+                )
+            memory = Quantised(memory, bits=composition.memory)
+        for spec in specs:
+            check_memory(spec, memory)
+        return memory
+
+    def build(self, composition: Composition) -> Any:
+        """Return a new model with this attention, its weights not packed."""
+        return build_model(self.config, self.specs(composition))
 
 
 def base_of(request: Request) -> Base:

@@ -6,7 +6,7 @@ import shlex
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from suffice.advise.composition import STANDARD, Candidate
+from suffice.advise.candidates import Candidate
 from suffice.advise.evidence import SUFFICES
 from suffice.advise.needs import Needs
 from suffice.advise.race import FEWEST
@@ -15,6 +15,7 @@ from suffice.measure.edge.shapes import SHAPES
 from suffice.measure.timing import Times
 from suffice.memory import Quantised, Rolling
 from suffice.models import LMConfig, TranslatorConfig, ViTConfig
+from suffice.models.composition import STANDARD
 
 if TYPE_CHECKING:
     from suffice.advise.ranking import Place, Study
@@ -157,7 +158,7 @@ def python_lines(candidate: Candidate, base: Base, request: Request) -> tuple[st
         "from suffice.advise import Composition, Request, base_of",
         f"base = base_of(Request(task={request.task!r}{options}))",
         f"composition = Composition.parse({candidate.name!r})",
-        "model = composition.build(base)  # weights are random: train it, or give it trained ones",
+        "model = base.build(composition)  # weights are random: train it, or give it trained ones",
     ]
     if candidate.composition.weights is not None:
         lines += [
@@ -168,13 +169,13 @@ def python_lines(candidate: Candidate, base: Base, request: Request) -> tuple[st
     if isinstance(config, LMConfig):
         lines += [
             "from suffice.generate import generate",
-            "memory = composition.memory_for(base)",
+            "memory = base.memory_for(composition)",
             "written = generate(model, [[1, 2, 3]], max_new_tokens=8, memory=memory)",
         ]
     elif isinstance(config, TranslatorConfig):
         lines += [
             "from suffice.generate.translate import translate",
-            "memory = composition.memory_for(base)",
+            "memory = base.memory_for(composition)",
             "translated = translate(model, [[1, 2, 3]], start=1, max_new_tokens=8, memory=memory)",
         ]
     elif isinstance(config, ViTConfig):

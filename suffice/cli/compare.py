@@ -114,7 +114,8 @@ def compare(
     mechanisms: Annotated[
         str | None,
         Option(
-            help=f"Names, separated by commas; {MECHANISMS} by default.",
+            help="Names, separated by commas, with changes if wanted: standard+window:16, "
+            f"efficient+kv:1, linear+softmax:2; {MECHANISMS} by default.",
             autocompletion=options.complete_mechanisms,
         ),
     ] = None,

@@ -31,6 +31,7 @@ from suffice.measure.processes import first, together
 from suffice.measure.results import Cell, cell_path, write_cell
 from suffice.measure.tuning import at_rate
 from suffice.models import folder as model_folder
+from suffice.models.composition import Composition
 from suffice.text import Words
 from suffice.train import (
     Processes,
@@ -46,6 +47,7 @@ from suffice.train.evaluate import ModelInputs, cross_entropy, evaluating, flatt
 
 BATCH = 256  # rows
 PREPROCESSOR = "preprocessor_config.json"  # of a folder of an image classifier, for transformers
+DRAWS = 1_000  # seeds between a mechanism and itself, drawn again
 MODELS = "models"  # folder of the trained models of a comparison
 LARGEST = 700.0  # loss whose exponential is a float
 
@@ -245,7 +247,7 @@ def train_cell(
     """Train one (mechanism, heads, seed) or resume it, and write it when it is finished.
 
     Every mechanism starts from the same random state and sees the same batches: both depend on the
-    seed alone.
+    seed alone, unless the mechanism is one that is drawn again.
 
     Args:
         plan: the comparison.
@@ -257,10 +259,11 @@ def train_cell(
         rate: the learning rate; None = the recipe's.
     """
     mechanism, num_heads, seed = key
+    seed += DRAWS * (Composition.parse(mechanism).draw or 0)
     recipe, place = at_rate(plan.recipe, rate), CellFiles.of(folder, *key)
     together(group, place.make)
     resume = group.any(group.is_main and place.checkpoint.exists())
-    progress.cell(f"{mechanism} heads {num_heads} seed {seed}")
+    progress.cell(f"{mechanism} heads {num_heads} seed {key[2]}")
     torch.manual_seed(seed)
     model = recipe.build(mechanism, num_heads)
     meter = EnergyMeter()

@@ -9,15 +9,12 @@ from suffice.errors import ConfigError, unknown
 from suffice.models import (
     LM,
     Classifier,
-    LMConfig,
     Translator,
-    TranslatorConfig,
     ViT,
     ViTConfig,
 )
-from suffice.models.config import check_crosses, check_unshared
+from suffice.models.composition import Composition
 from suffice.models.kinds import Sizes, build_model
-from suffice.presets import PRESETS, schedule, takes_length
 from suffice.spec import AttentionSpec
 from suffice.train.settings import Training
 
@@ -96,52 +93,17 @@ def specs_of(model: Sizes, mechanism: str, num_heads: int, *, recipe: str) -> li
     A language model's is causal. A translator's are those of its encoder, those of its decoder,
     which are causal, and as many from the decoder to the source.
     """
-    if isinstance(model, TranslatorConfig):
-        return _translator_specs(model, mechanism, num_heads, recipe)
-    specs = _layers(model, mechanism, num_heads, model.depth)
-    if not isinstance(model, LMConfig):
-        return specs
-    return _causal_layers(
-        model, mechanism, num_heads, model.depth, f"language model of recipe {recipe}"
-    )
-
-
-def _translator_specs(
-    model: TranslatorConfig, mechanism: str, num_heads: int, recipe: str
-) -> list[AttentionSpec]:
-    depth = model.decoder_depth
-    encoder = _layers(model, mechanism, num_heads, model.encoder_depth)
-    cross = _layers(model, mechanism, num_heads, depth)
-    decoder = _causal_layers(model, mechanism, num_heads, depth, f"decoder of recipe {recipe}")
-    try:
-        check_crosses(cross)
-    except ConfigError as error:
+    composition = Composition.parse(mechanism)
+    if composition.of_use:
+        used = ", ".join(f"{name}:{number}" for name, number in composition.of_use.items())
         raise ConfigError(
-            f"{mechanism} does not support the cross-attention of recipe {recipe}; "
-            f"leave it out, or compare it on another task. {error}"
-        ) from error
-    check_unshared([*encoder, *decoder, *cross], f"a translator, as of recipe {recipe},")
-    return [*encoder, *decoder, *cross]
-
-
-def _layers(
-    model: Sizes, mechanism: str, num_heads: int, depth: int, **options: Any
-) -> list[AttentionSpec]:
-    if mechanism in PRESETS and takes_length(mechanism):
-        options["length"] = model.length
-    return schedule(mechanism, model.d_model, num_heads, depth=depth, **options)
-
-
-def _causal_layers(
-    model: Sizes, mechanism: str, num_heads: int, depth: int, needed_by: str
-) -> list[AttentionSpec]:
+            f"{used} in {mechanism}: a choice for a trained model, and recipe {recipe} trains one; "
+            "leave it out."
+        )
     try:
-        return _layers(model, mechanism, num_heads, depth, causal=True)
+        return composition.specs(model, num_heads)
     except ConfigError as error:
-        raise ConfigError(
-            f"{mechanism} cannot be causal, which the {needed_by} needs; leave it out, or compare "
-            f"it on another task. {error}"
-        ) from error
+        raise ConfigError(f"{mechanism} in recipe {recipe}: {error}") from error
 
 
 STAND_INS = {

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from suffice.advise import Composition, Request, advise, base_of
-from suffice.advise.composition import candidate
+from suffice.advise.candidates import Candidate
 from suffice.advise.evidence import Evidence, Library
 from suffice.advise.race import Sampler
 from suffice.errors import ConfigError
@@ -332,7 +332,7 @@ def test_a_small_real_run():
 def test_language_models_are_timed(name):
     base = lm_base()
     sampler = Sampler(base, torch.device("cpu"))
-    one = candidate(Composition.parse(name), base)
+    one = Candidate.of(Composition.parse(name), base)
     for length in (16, 64):
         sample = sampler(one, length)
         assert 0.0 < sample.each < sample.first * 100
@@ -342,9 +342,9 @@ def test_language_models_are_timed(name):
 def test_packed_models_are_timed():
     base = lm_base()
     sampler = Sampler(base, torch.device("cpu"))
-    one = candidate(Composition.parse("standard+weights:8"), base)
+    one = Candidate.of(Composition.parse("standard+weights:8"), base)
     assert sampler(one, 16).each > 0.0
-    plain = candidate(Composition.parse("standard"), base)
+    plain = Candidate.of(Composition.parse("standard"), base)
     assert sampler.model(plain, 16) is not sampler.model(one, 16)
     shared = dict(sampler.model(plain, 16).named_parameters())
     assert all(not p.requires_grad for p in shared.values())
@@ -354,7 +354,7 @@ def test_models_share_tensors_of_equal_shape():
     base = lm_base()
     sampler = Sampler(base, torch.device("cpu"))
     one, two = (
-        sampler.model(candidate(Composition.parse(name), base), 64)
+        sampler.model(Candidate.of(Composition.parse(name), base), 64)
         for name in ("standard", "efficient")
     )
     assert one.blocks[0].mlp.up.weight is not two.blocks[0].mlp.up.weight
@@ -367,7 +367,7 @@ def test_models_share_tensors_of_equal_shape():
 def test_translators_are_timed(name):
     base = translator_base()
     sampler = Sampler(base, torch.device("cpu"))
-    sample = sampler(candidate(Composition.parse(name), base), 32)
+    sample = sampler(Candidate.of(Composition.parse(name), base), 32)
     assert sample.each > 0.0
     assert sample.first > 0.0
 
@@ -379,7 +379,7 @@ def test_readers_are_timed():
     ):
         base = base_of(request_)
         sampler = Sampler(base, torch.device("cpu"))
-        one = candidate(Composition.parse("super_attention"), base)
+        one = Candidate.of(Composition.parse("super_attention"), base)
         assert sampler(one, base.length).each > 0.0
         assert sampler(one, 4 if request_.task == "image" else 12).first is None
         assert len(sampler.models) == 1 + (request_.task == "image")
@@ -389,7 +389,7 @@ def test_native_kernels_decode():
     if not library.available():
         pytest.skip(library.why_not())
     base = lm_base()
-    one = candidate(Composition.parse("standard"), base)
+    one = Candidate.of(Composition.parse("standard"), base)
     model = Sampler(base, torch.device("cpu")).model(one, 64)
     assert choose_backend(model, one.memory, "auto")[1].startswith("native")
 

@@ -8,8 +8,7 @@ import pytest
 import torch
 
 from suffice.advise import Composition, Request, base_of
-from suffice.advise.candidates import candidates
-from suffice.advise.composition import candidate
+from suffice.advise.candidates import Candidate, candidates
 from suffice.errors import ConfigError
 from suffice.kernels import Elu, Softmax
 from suffice.memory import Dynamic, Quantised, Rolling
@@ -56,62 +55,62 @@ def test_other_names_are_refused(name, named):
 def test_window_sets_pattern_and_cache():
     base = lm_base()
     one = Composition.parse("efficient+window:16")
-    assert {spec.pattern for spec in one.specs(base)} == {Window(16) & Causal()}
-    assert one.memory_for(base) == Rolling(16)
+    assert {spec.pattern for spec in base.specs(one)} == {Window(16) & Causal()}
+    assert base.memory_for(one) == Rolling(16)
     coded = Composition.parse("efficient+window:16+memory:8")
-    assert coded.memory_for(base) == Quantised(Rolling(16), bits=8)
+    assert base.memory_for(coded) == Quantised(Rolling(16), bits=8)
 
 
 def test_cache_keeps_the_sinks_while_writing():
     base = lm_base()
     one = Composition.parse("standard+window:16+sinks:4")
-    assert {spec.pattern for spec in one.specs(base)} == {Causal()}
-    assert one.memory_for(base) == Rolling(16, sinks=4)
+    assert {spec.pattern for spec in base.specs(one)} == {Causal()}
+    assert base.memory_for(one) == Rolling(16, sinks=4)
 
 
 def test_full_layers_keep_everything():
     base = lm_base()
     one = Composition.parse("standard+window:16+full:2")
-    assert [str(spec.pattern) for spec in one.specs(base)][1] == "Causal()"
-    assert one.memory_for(base) == Dynamic()
+    assert [str(spec.pattern) for spec in base.specs(one)][1] == "Causal()"
+    assert base.memory_for(one) == Dynamic()
 
 
 def test_heads_are_shared_in_every_mechanism():
     base = lm_base()
     for name in ("standard+kv:2", "efficient+kv:2", "gqa+kv:2", "linear+kv:2"):
-        assert {spec.kv_heads for spec in Composition.parse(name).specs(base)} == {2}, name
+        assert {spec.kv_heads for spec in base.specs(Composition.parse(name))} == {2}, name
 
 
 def test_hybrids_take_turns():
     base = lm_base(depth=4)
-    specs = Composition.parse("linear+softmax:2+kv:1").specs(base)
+    specs = base.specs(Composition.parse("linear+softmax:2+kv:1"))
     assert [type(spec.kernel) for spec in specs] == [Elu, Softmax, Elu, Softmax]
     assert {spec.kv_heads for spec in specs} == {1}
-    assert Composition.parse("linear+softmax:2").memory_for(base) == Dynamic()
+    assert base.memory_for(Composition.parse("linear+softmax:2")) == Dynamic()
     image = replace(IMAGE, config=replace(IMAGE.config, depth=4))
-    both = Composition.parse("linear+softmax:2").specs(image)
+    both = image.specs(Composition.parse("linear+softmax:2"))
     assert [type(spec.kernel) for spec in both] == [Elu, Softmax, Elu, Softmax]
 
 
 def test_positions_of_the_model_are_kept():
     base = replace(lm_base(), position=Rope())
     for name in ("standard", "linear+softmax:2", "efficient+window:16"):
-        assert {spec.position for spec in Composition.parse(name).specs(base)} == {Rope()}, name
+        assert {spec.position for spec in base.specs(Composition.parse(name))} == {Rope()}, name
 
 
 def test_readers_are_bidirectional():
     one = Composition.parse("standard+window:4+sinks:2")
-    assert one.specs(IMAGE)[0].pattern == Window(4) | Global(2)
-    assert one.memory_for(IMAGE) == Dynamic()
-    alternating = Composition.parse("standard+window:4+full:2").specs(IMAGE)
+    assert IMAGE.specs(one)[0].pattern == Window(4) | Global(2)
+    assert IMAGE.memory_for(one) == Dynamic()
+    alternating = IMAGE.specs(Composition.parse("standard+window:4+full:2"))
     assert [spec.pattern for spec in alternating] == [Window(4), Full()]
-    sliding = Composition.parse("sliding_window+window:3").specs(IMAGE)[0].pattern
+    sliding = IMAGE.specs(Composition.parse("sliding_window+window:3"))[0].pattern
     assert sliding == Window(3) & Window(2)
 
 
 def test_a_translator_has_three_kinds_of_layers():
     base = translator_base()
-    specs = Composition.parse("efficient+kv:2+window:8").specs(base)
+    specs = base.specs(Composition.parse("efficient+kv:2+window:8"))
     assert [spec.pattern for spec in specs] == [
         Window(8),
         Window(8) & Causal(),
@@ -120,8 +119,8 @@ def test_a_translator_has_three_kinds_of_layers():
         Full(),
     ]
     assert {spec.kv_heads for spec in specs} == {2}
-    assert Composition.parse("efficient+window:8").memory_for(base) == Rolling(8)
-    sinks = Composition.parse("efficient+window:8+sinks:2").specs(base)
+    assert base.memory_for(Composition.parse("efficient+window:8")) == Rolling(8)
+    sinks = base.specs(Composition.parse("efficient+window:8+sinks:2"))
     assert [spec.pattern for spec in sinks][:2] == [Window(8) | Global(2), Causal()]
 
 
@@ -142,7 +141,7 @@ def test_a_translator_has_three_kinds_of_layers():
 )
 def test_illegal_compositions_are_refused_with_the_reason(name, base, named):
     with pytest.raises(ConfigError, match=named):
-        candidate(Composition.parse(name), base)
+        Candidate.of(Composition.parse(name), base)
 
 
 def test_candidates_start_with_standard_and_are_unique():
@@ -183,5 +182,5 @@ def test_packed_weights_are_for_cpus():
 
 
 def test_a_composition_builds_a_model():
-    model = Composition.parse("efficient+window:16").build(lm_base())
+    model = lm_base().build(Composition.parse("efficient+window:16"))
     assert model(torch.zeros(1, 5, dtype=torch.int64)).shape == (1, 5, 11)

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from suffice.advise import Composition, Request, base_of
-from suffice.advise.composition import candidate
+from suffice.advise.candidates import Candidate
 from suffice.advise.needs import needs
 from suffice.advise.race import Sampler
 from suffice.generate import generate
@@ -22,7 +22,7 @@ CPU = torch.device("cpu")
 
 
 def needs_of(name, base):
-    one = candidate(Composition.parse(name), base)
+    one = Candidate.of(Composition.parse(name), base)
     return one, needs(one, base)
 
 

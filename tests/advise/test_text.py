@@ -6,7 +6,7 @@ import pytest
 
 from suffice.advise import Composition, Request, base_of
 from suffice.advise import request as module
-from suffice.advise.composition import candidate
+from suffice.advise.candidates import Candidate
 from suffice.advise.text import cli_lines, format_bytes, format_seconds, python_lines
 from suffice.models import LM, ViT
 from suffice.recipes import recipe
@@ -14,7 +14,7 @@ from suffice.recipes import recipe
 
 def candidate_of(request, name):
     base = base_of(request)
-    return candidate(Composition.parse(name), base), base
+    return Candidate.of(Composition.parse(name), base), base
 
 
 def run(lines):

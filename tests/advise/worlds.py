@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from suffice.advise import Base
-from suffice.advise.composition import Candidate
+from suffice.advise.candidates import Candidate
 from suffice.advise.race import Sample
 from suffice.models import LMConfig, TranslatorConfig
 from suffice.positions import NoPosition

@@ -553,3 +553,14 @@ def test_two_programs_do_not_share_a_folder(tmp_path):
             claim(plan(seeds=9), tmp_path, resume=True)
     assert (tmp_path / "plan.json").read_text() == before
     assert not (tmp_path / "cells").exists()
+
+
+def test_a_mechanism_drawn_again_is_the_same_with_other_chance(tmp_path):
+    names = ("standard", "standard+draw:1", "efficient+window:2+softmax:2")
+    results, _ = run(tmp_path / "c", plan(mechanisms=names, seeds=1))
+    one, again, mixed = results.cells
+    assert (one.flops, one.parameters_model) == (again.flops, again.parameters_model)
+    assert one.test_loss != again.test_loss
+    assert LAYER["efficient"] == mixed.parameters_layer
+    assert one.parameters_model > mixed.parameters_model
+    assert read_cell(tmp_path / "c", "standard+draw:1", 2, 0) == again

@@ -75,17 +75,15 @@ def test_a_mechanism_translates_in_all_its_layers(mechanism):
 
 @pytest.mark.parametrize("mechanism", ONE_TEXT)
 def test_a_mechanism_of_one_text_is_refused(mechanism):
-    message = f"{mechanism} does not support the cross-attention of recipe translation_es"
-    with pytest.raises(ConfigError, match=rf"{message}; leave it out, or compare it on another"):
+    with pytest.raises(ConfigError, match=rf"{mechanism} .* recipe translation_es: .*cross"):
         recipe("translation_es", scale="small").specs(mechanism, 4)
 
 
 def test_layers_that_share_are_refused():
-    with pytest.raises(ConfigError, match="shares=0.*a translator, as of recipe translation_es"):
+    with pytest.raises(ConfigError, match="recipe translation_es: .*shares=0.*a translator"):
         recipe("translation_es", scale="small").specs("cla", 4)
 
 
 def test_a_mechanism_that_sums_a_whole_text_is_refused():
-    message = "linformer cannot be causal, which the decoder of recipe translation_es needs"
-    with pytest.raises(ConfigError, match=message):
+    with pytest.raises(ConfigError, match="linformer .* recipe translation_es: LowRank sums"):
         recipe("translation_es", scale="small").specs("linformer", 4)

@@ -57,6 +57,7 @@ OTHERS = {
     ),
     "conversion": ("Loss of converted and of healed models", "none", "from real checkpoints"),
     "evidence": ("Outcome of forty claims", "v1, v2, v3", "from all results"),
+    "atlas": ("Every mechanism on every task", "none", "from 26 tables, such as atlas-imdb-300k"),
 }
 """Names that are no table of cells: what they show, where it is in the papers, how it is made."""
 
@@ -221,6 +222,7 @@ class ReproduceOptions:
 
 def answer(options: ReproduceOptions, console: Console) -> None:
     """Run the selected table or study and print the result."""
+    from suffice.papers.atlas import NAMES, atlas_table
     from suffice.papers.tables import TABLES
 
     others: dict[str, Callable[[ReproduceOptions, Console], None]] = {
@@ -228,6 +230,7 @@ def answer(options: ReproduceOptions, console: Console) -> None:
         "hellaswag": _hellaswag,
         "conversion": _conversion,
         "evidence": _evidence,
+        "atlas": _atlas,
     }
     if options.table is None:
         _list_tables()
@@ -235,14 +238,12 @@ def answer(options: ReproduceOptions, console: Console) -> None:
         if options.table != "hellaswag":
             options.refuse("reads no data", "data")
         others[options.table](options, console)
-    elif options.table in TABLES:
-        from suffice.papers.tables import table
-
-        wanted = table(options.table)
+    elif options.table in (*TABLES, *NAMES):
+        wanted = TABLES.get(options.table) or atlas_table(options.table)
         by_kind = {"cells": _cells, "parts": _parts, "edge": _edge, "maps": _maps}
         by_kind[wanted.shows](wanted, options, console)
     else:
-        raise unknown("table", options.table, (*TABLES, *OTHERS))
+        raise unknown("table", options.table, (*TABLES, *OTHERS, *NAMES))
 
 
 def narrowed(sheet: Sheet, width: int) -> Sheet:
@@ -534,6 +535,24 @@ def _evidence(options: ReproduceOptions, console: Console) -> None:
         print_text(f"written: {write_page()}", console)
     else:
         sys.stdout.write(page())
+
+
+def _atlas(options: ReproduceOptions, console: Console) -> None:
+    """Print what is finished of the atlas and its matrices; --publish writes docs/atlas.md."""
+    from suffice.papers import atlas
+
+    options.refuse(
+        "is made of its tables; train one of them, such as atlas-imdb-300k",
+        *("run", "seeds", "heads", "scale", "rerun", "out", "as_csv"),
+    )
+    if options.publish:
+        print_text(f"written: {atlas.write_page()}", console)
+        return
+    sizes = list(dict.fromkeys(row.size for row in atlas.standings()))
+    records = [asdict(row) for row in atlas.standings()]
+    _print_result(
+        options, records, str, [atlas.progress_sheet(), *(atlas.matrix(size) for size in sizes)]
+    )
 
 
 def _conversion(options: ReproduceOptions, console: Console) -> None:

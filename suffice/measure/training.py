@@ -134,7 +134,8 @@ def _bleu(trained: Trained) -> Scored:
 
 def _ngrams(trained: Trained) -> np.ndarray:
     """Return what BLEU counts of each translation, see `Answers.ngrams`."""
-    metric = _sacrebleu()(tokenize="none", force=True)
+    # the order is of the sentence's score, which is not used, not of the counts
+    metric = _sacrebleu()(tokenize="none", force=True, effective_order=True)
     counts = []
     for hypothesis, reference in zip(*trained.translations, strict=True):
         score = metric.sentence_score(hypothesis, [reference])

@@ -11,7 +11,7 @@ from suffice.measure.report.sheet import ranks
 from suffice.measure.report.tables import count, loss, percent, seconds
 from suffice.measure.results import Cell
 from suffice.papers.printed import PaperRow
-from suffice.recipes import RECIPES, recipe, stands_for
+from suffice.recipes import ATLAS, RECIPES, recipe, stands_for
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -138,7 +138,7 @@ class Table:
     @property
     def known(self) -> bool:
         """Whether the recipe is there."""
-        return not self.recipe or self.recipe in RECIPES
+        return not self.recipe or self.recipe in {**RECIPES, **ATLAS}
 
 
 def of_cells(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from suffice.errors import unknown
+from suffice.recipes.atlas import RECIPES as ATLAS
 from suffice.recipes.language import (
     LMRecipe,
     llama_1b_efficient,
@@ -104,6 +105,7 @@ TASK_RECIPES = {
 }
 
 __all__ = [
+    "ATLAS",
     "LM_RECIPES",
     "RECIPES",
     "SCALES",
@@ -125,15 +127,16 @@ def recipe(name: str, *, scale: str = "paper") -> Recipe:
     """Return a recipe by name.
 
     Args:
-        name: a key of `RECIPES`.
+        name: a key of `RECIPES` or `ATLAS`.
         scale: "paper" for the paper's sizes, "small" for minutes on two cores by the same code.
 
     Raises:
         ConfigError: for an unknown name or scale, or a scale that the recipe does not have.
     """
-    if name not in RECIPES:
+    build = RECIPES.get(name) or ATLAS.get(name)
+    if build is None:
         raise unknown("recipe", name, RECIPES)
-    return RECIPES[name](scale)
+    return build(scale)
 
 
 def recipe_of_task(task: str, *, scale: str = "paper") -> Recipe:

@@ -1,0 +1,254 @@
+"""The tasks of the atlas: each data set with a model of about 0.3M and one of about 3M parameters.
+
+Nothing here is of a paper. All models of a size have the same blocks as far as their task allows,
+and every training is short, so that dozens of mechanisms can be trained from several seeds on two
+cores. A mechanism that is slower to learn than Standard is at a disadvantage in them, and that is
+part of the question: what suffices with this much training?
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+from suffice.models import ClassifierConfig, LMConfig, TranslatorConfig, ViTConfig
+from suffice.models.kinds import Sizes
+from suffice.recipes.recipe import Recipe
+from suffice.train.settings import Training
+
+HEADS = 4
+
+
+@dataclass(frozen=True, kw_only=True)
+class Size:
+    """The blocks of all models of one size.
+
+    Args:
+        name: end of the recipes' names.
+        title: in words.
+        d_model: features.
+        depth: blocks of a model of images or of language.
+        text_depth: blocks of a model whose words take most of its parameters.
+        vocabulary_size: words of such a model.
+        learning_rate: peak of the cosine.
+    """
+
+    name: str
+    title: str
+    d_model: int
+    depth: int
+    text_depth: int
+    vocabulary_size: int
+    learning_rate: float
+
+
+SIZES = (
+    Size(
+        name="300k",
+        title="0.3M parameters",
+        d_model=96,
+        depth=4,
+        text_depth=2,
+        vocabulary_size=2_000,
+        learning_rate=2e-3,
+    ),
+    Size(
+        name="3m",
+        title="3M parameters",
+        d_model=256,
+        depth=6,
+        text_depth=4,
+        vocabulary_size=4_000,
+        learning_rate=1e-3,
+    ),
+)
+TRAINING = Training(
+    epochs=2,
+    batch_size=16,
+    learning_rate=2e-3,
+    weight_decay=0.05,
+    betas=(0.9, 0.99),
+    warmup=0.1,
+    schedule="cosine",
+    clip=1.0,
+)
+SOLVED = 0.995  # of the validation answers of a task of recall, at which its training ends
+Task = Callable[[Size], tuple[str, dict[str, Any], Sizes, dict[str, Any]]]
+"""From a size to the title, the loader's options, the model and what differs in the training."""
+
+
+def _image(size: Size, side: int, channels: int) -> ViTConfig:
+    return ViTConfig(
+        image_size=side,
+        patch_size=4,
+        num_classes=10,
+        channels=channels,
+        d_model=size.d_model,
+        depth=size.depth,
+        mlp_width=2 * size.d_model,
+    )
+
+
+def _mnist(size: Size) -> tuple[str, dict[str, Any], Sizes, dict[str, Any]]:
+    options = {"size": 28, "rows": 6_000}
+    return "MNIST, 49 patches", options, _image(size, 28, 1), {}
+
+
+def _cifar10_jpeg(size: Size) -> tuple[str, dict[str, Any], Sizes, dict[str, Any]]:
+    options = {"side": 32, "rows": 6_000}
+    return "CIFAR-10 from JPEG, 64 patches", options, _image(size, 32, 3), {}
+
+
+def _reviews(title: str, classes: int, length: int, **options: int) -> Task:
+    def task(size: Size) -> tuple[str, dict[str, Any], Sizes, dict[str, Any]]:
+        words = {"length": length, "vocabulary_size": size.vocabulary_size}
+        model = ClassifierConfig(
+            **words,
+            num_classes=classes,
+            d_model=size.d_model,
+            depth=size.text_depth,
+            mlp_width=2 * size.d_model,
+            dropout=0.1,
+            norm="pre",
+            activation="gelu",
+        )
+        return f"{title}, last {length} words", {**words, **options}, model, {}
+
+    return task
+
+
+def _translation_es(size: Size) -> tuple[str, dict[str, Any], Sizes, dict[str, Any]]:
+    words = size.vocabulary_size // 2
+    model = TranslatorConfig(
+        source_vocabulary_size=words,
+        target_vocabulary_size=words,
+        length=12,
+        d_model=size.d_model,
+        mlp_width=2 * size.d_model,
+        encoder_depth=size.text_depth // 2,
+        decoder_depth=size.text_depth // 2,
+        norm="pre",
+        activation="gelu",
+        dropout=0.1,
+    )
+    options = {"length": 12, "vocabulary_size": words, "held_out": 1_000, "rows": 20_000}
+    return "English to Spanish, 12 words", options, model, {}
+
+
+def _language(title: str, ids: int, length: int, **options: Any) -> Task:
+    def task(size: Size) -> tuple[str, dict[str, Any], Sizes, dict[str, Any]]:
+        model = _lm(size, ids, length)
+        return f"{title}, {length} tokens", {"length": length, **options}, model, {}
+
+    return task
+
+
+def _recall(title: str, ids: int, tokens: int, epochs: int, **options: int) -> Task:
+    def task(size: Size) -> tuple[str, dict[str, Any], Sizes, dict[str, Any]]:
+        model = replace(_lm(size, ids, tokens), tied=False, start=0.1)
+        training = {"epochs": epochs, "batch_size": 64, "enough": SOLVED, "weight_decay": 0.0}
+        return f"{title}, {tokens} tokens", options, model, training
+
+    return task
+
+
+def _lm(size: Size, vocabulary_size: int, length: int) -> LMConfig:
+    return LMConfig(
+        vocabulary_size=vocabulary_size,
+        length=length,
+        d_model=size.d_model,
+        depth=size.depth,
+        mlp_width=2 * size.d_model,
+        start=0.05,
+    )
+
+
+BPE = 1_000
+TASKS: dict[str, tuple[str, Task]] = {
+    "mnist": ("mnist", _mnist),
+    "cifar10_jpeg": ("cifar10_jpeg", _cifar10_jpeg),
+    "imdb": ("imdb", _reviews("IMDB reviews", 2, 32)),
+    "amazon": ("amazon", _reviews("Amazon reviews", 5, 48, rows=10_000)),
+    "womens_clothing": (
+        "womens_clothing",
+        _reviews("Reviews of women's clothing", 5, 48, rows=10_000),
+    ),
+    "translation_es": ("translation_es", _translation_es),
+    "shakespeare": (
+        "text",
+        _language(
+            "Shakespeare by characters",
+            65,
+            64,
+            corpus="tinyshakespeare",
+            tokenizer="characters",
+            rows=6_000,
+        ),
+    ),
+    "openwebtext": (
+        "text",
+        _language(
+            "OpenWebText by byte pairs",
+            BPE,
+            64,
+            corpus="openwebtext_sample",
+            tokenizer="bpe",
+            vocabulary_size=BPE,
+            rows=6_000,
+        ),
+    ),
+    "mqar": (
+        "mqar",
+        _recall("Recall of 8 pairs", 32, 24, 10, pairs=8, keys=16, values=16, rows=4_096),
+    ),
+    "induction": (
+        "induction",
+        _recall("Induction", 16, 24, 10, symbols=16, length=16, repeated=8, rows=4_096),
+    ),
+    "copy": (
+        "copy",
+        _recall(
+            "Copying 8 to 12 symbols",
+            34,
+            32,
+            10,
+            symbols=32,
+            shortest=8,
+            length=12,
+            room=16,
+            rows=4_096,
+        ),
+    ),
+    "two_hop": ("two_hop", _recall("Two hops", 24, 21, 16, chains=3, symbols=6, rows=4_096)),
+    "passkey": (
+        "passkey",
+        _recall("Passkey", 21, 36, 10, length=36, digits=3, decoys=1, rows=4_096),
+    ),
+}
+"""By name: the data set, and how a recipe reads it."""
+
+
+def _recipe_of(name: str, size: Size) -> Callable[..., Recipe]:
+    task, parts = TASKS[name]
+
+    def build(scale: str = "paper") -> Recipe:
+        title, options, model, training = parts(size)
+        return Recipe(
+            name=build.__name__,
+            title=f"{title}, {size.title}",
+            task=task,
+            task_options=tuple(options.items()),
+            model=model,
+            training=replace(TRAINING, learning_rate=size.learning_rate, **training),
+            num_heads=HEADS,
+        ).at(scale)
+
+    build.__name__ = build.__qualname__ = f"atlas_{name}_{size.name}"
+    build.__doc__ = f"Task {name} of the atlas, by a model of about {size.title}."
+    return build
+
+
+RECIPES: dict[str, Callable[..., Recipe]] = {
+    build.__name__: build for size in SIZES for name in TASKS for build in (_recipe_of(name, size),)
+}

@@ -169,13 +169,13 @@ def _panel(axes: Axes, findings: Sequence[Finding], styles: dict[str, LineStyle]
 
     axes.axhline(100 * findings[0].chance, color=FAINT[0], linewidth=1.0, linestyle=":", zorder=0.6)
     for mechanism, line_style in styles.items():
-        findings = sorted(
+        points = sorted(
             (finding for finding in findings if finding.mechanism == mechanism),
             key=lambda finding: finding.state,
         )
-        ends = [_ends(finding) for finding in findings]
+        ends = [_ends(finding) for finding in points]
         axes.errorbar(
-            [finding.state for finding in findings],
+            [finding.state for finding in points],
             [mean for _, mean, _ in ends],
             yerr=[[mean - low for low, mean, _ in ends], [high - mean for _, mean, high in ends]],
             color=line_style.colour,

@@ -36,8 +36,7 @@ def test_tables_have_every_mechanism_that_is_legal():
 
 
 def results(**accuracies):
-    names = {name: values for name, values in accuracies.items()}
-    pairs = {f"{name.replace('_again', '+draw:1')}@4": v for name, v in names.items()}
+    pairs = {f"{name.replace('_again', '+draw:1')}@4": v for name, v in accuracies.items()}
     return from_accuracies(pairs, recipe="atlas_mqar_300k", task="mqar")
 
 

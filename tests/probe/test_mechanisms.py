@@ -172,7 +172,15 @@ def test_the_figure_shows_every_recall(found, tmp_path):
     figure = recall_figure(report)
     assert [axes.get_title(loc="left") for axes in figure.axes] == ["4 pairs"]
     for axes in figure.axes:
-        assert len(axes.containers) == 2
+        drawn = [list(container.lines[0].get_ydata()) for container in axes.containers]
+        assert len(drawn) == 2
+        for mechanism, points in zip(("standard", "linear"), drawn, strict=True):
+            means = {
+                100 * f.accuracy.mean
+                for f in report.findings
+                if f.pairs == 4 and f.mechanism == mechanism
+            }
+            assert set(points) == means
         assert axes.get_xscale() == "log"
         assert axes.xaxis.get_major_formatter()(4096.0, 0) == "4,096"
     assert write_figure(report, tmp_path).read_bytes()[:4] == b"\x89PNG"

@@ -48,20 +48,25 @@ class LineStyle:
 def line_styles(mechanisms: Iterable[str]) -> dict[str, LineStyle]:
     """Assign every mechanism a colour, a marker and a dash pattern.
 
-    The mechanisms of the paper always have the same style; others take the remaining styles in
-    the order given, and share them when there are too many.
+    The mechanisms of the paper always have the same style; others take the remaining colours in
+    the order given, and each time these begin again, the next marker.
 
     Example:
         >>> line_styles(["mine", "standard"])["standard"].marker
         'o'
     """
     names = list(dict.fromkeys(mechanisms))
-    places = {name: KNOWN.index(name) for name in names if name in KNOWN}
-    free = [place for place in range(len(COLOURS)) if place not in places.values()]
-    free = free or list(range(len(COLOURS)))
-    for number, name in enumerate(name for name in names if name not in KNOWN):
-        places[name] = free[number % len(free)]
-    return {name: _line_style(places[name]) for name in names}
+    places = {name: (KNOWN.index(name), 0) for name in names if name in KNOWN}
+    taken = {place for place, _ in places.values()}
+    free = [place for place in range(len(COLOURS)) if place not in taken]
+    rounds = 0
+    for name in names:
+        if name in KNOWN:
+            continue
+        if not free:
+            free, rounds = list(range(1, len(COLOURS))), rounds + 1
+        places[name] = free.pop(0), rounds
+    return {name: _line_style(*places[name]) for name in names}
 
 
 def colours_by_theme() -> dict[str, str]:
@@ -69,10 +74,11 @@ def colours_by_theme() -> dict[str, str]:
     return dict([*COLOURS, INK, FAINT, GRID, PAGE, BAND])
 
 
-def _line_style(place: int) -> LineStyle:
+def _line_style(place: int, rounds: int) -> LineStyle:
     light, dark = COLOURS[place]
+    marker = MARKERS[(place + 3 * rounds) % len(MARKERS)]
     return LineStyle(
-        colour=light, dark=dark, marker=MARKERS[place], dash=DASHES[place % len(DASHES)]
+        colour=light, dark=dark, marker=marker, dash=DASHES[(place + rounds) % len(DASHES)]
     )
 
 

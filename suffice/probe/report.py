@@ -165,7 +165,7 @@ def write_figure(report: Report, folder: Path) -> Path | None:
 
 
 def _panel(axes: Axes, findings: Sequence[Finding], styles: dict[str, LineStyle]) -> None:
-    from matplotlib.ticker import FuncFormatter
+    from matplotlib.ticker import FuncFormatter, LogLocator
 
     axes.axhline(100 * findings[0].chance, color=FAINT[0], linewidth=1.0, linestyle=":", zorder=0.6)
     for mechanism, line_style in styles.items():
@@ -183,6 +183,7 @@ def _panel(axes: Axes, findings: Sequence[Finding], styles: dict[str, LineStyle]
             linestyle=line_style.dash,
         )
     axes.set_xscale("log", base=2)
+    axes.xaxis.set_major_locator(LogLocator(base=4.0))  # room for the numbers
     # plain numbers: the report's style writes no formulas
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}"))
     axes.set_ylim(-3, 103)

@@ -19,7 +19,7 @@ from suffice.errors import ConfigError
 from suffice.layers import Attention
 from suffice.layers.sinusoidal import sinusoidal
 from suffice.lowering import DenseSoftmax, FeatureSum
-from suffice.models import LM
+from suffice.models import LM, LMConfig
 from suffice.models.classifier import Classifier
 from suffice.models.vit import ViT
 from suffice.patterns import Full
@@ -62,8 +62,7 @@ def config_of(model: nn.Module, *, begin: int | None = None, end: int | None = N
     for number, spec in enumerate(specs):
         _check_softmax(spec, f"layer {number}")
     if isinstance(model, LM):
-        if model.config.out_norms or model.config.logit_cap is not None:
-            _refuse("it has norms after its attention and MLPs, or a cap of its logits")
+        _check_ends(model.config)
         config = _llama(model) if model.config.activation == "swiglu" else _gpt2(model)
         return {**config, "bos_token_id": begin, "eos_token_id": end, "pad_token_id": None}
     for number, spec in enumerate(specs):
@@ -72,6 +71,13 @@ def config_of(model: nn.Module, *, begin: int | None = None, end: int | None = N
             _refuse(f"layer {number} has {odd!r}, which no class for whole inputs has")
     _check_plain_heads(specs)
     return _vit(model) if isinstance(model, ViT) else _bert(model)
+
+
+def _check_ends(config: LMConfig) -> None:
+    if config.residual != "pre":
+        _refuse(f"its blocks add attention and MLPs by residual={config.residual!r}")
+    if config.logit_cap is not None or config.head_bias:
+        _refuse("its head has a bias, or a cap of its logits")
 
 
 def _refuse(why: str) -> NoReturn:

@@ -269,10 +269,13 @@ class DecoderGraph(nn.Module):
             cached = tuple(next(parts) for _ in names)
             if block.attention.spec.shares is not None:
                 cached = present[block.attention.spec.shares]
-            attended, cached = block.attention.step(block.attention_norm(x), positions, cached)
-            x = x + block.attention_out_norm(attended)
-            x = x + block.mlp_out_norm(block.mlp(block.mlp_norm(x)))
-            present.append(cached)
+
+            def attend(x: Tensor, layer: Any = block.attention, past: Any = cached) -> Tensor:
+                attended, kept = layer.step(x, positions, past)
+                present.append(kept)
+                return attended
+
+            x = block.run(x, attend)
         return self.lm.logits(self.lm.norm(x)), keys, *(one for row in present for one in row)
 
     def inputs(self) -> list[Port]:

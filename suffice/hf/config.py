@@ -24,11 +24,12 @@ LM_FIELDS = {
     "intermediate_size": "mlp_width",
     "hidden_act": "activation",
     "norm": "norm",
-    "out_norms": "out_norms",
+    "residual": "residual",
     "norm_eps": "eps",
     "positions": "positions",
     "use_bias": "bias",
     "tie_word_embeddings": "tied",
+    "head_bias": "head_bias",
     "hidden_dropout": "dropout",
     "logit_cap": "logit_cap",
     "initializer_range": "start",
@@ -69,10 +70,11 @@ class SufficeConfig(PreTrainedConfig):
         intermediate_size: features inside a block's MLP.
         hidden_act: of the MLPs, as `LMConfig.activation`.
         norm: "layer" or "rms".
-        out_norms: as `LMConfig.out_norms`.
+        residual: as `LMConfig.residual`.
         norm_eps: eps of the norms.
         positions: "learned", "sinusoidal" or "none".
         use_bias: biases on the MLPs and on layer norms.
+        head_bias: as `LMConfig.head_bias`.
         hidden_dropout: on embedded tokens, after the attention and after the MLP.
         logit_cap: as `LMConfig.logit_cap`.
         initializer_range: standard deviation of weights before training.
@@ -100,10 +102,11 @@ class SufficeConfig(PreTrainedConfig):
     intermediate_size: int = 512
     hidden_act: str = "gelu"
     norm: str = "layer"
-    out_norms: bool = False
+    residual: str = "pre"
     norm_eps: float = 1e-5
     positions: str = "learned"
     use_bias: bool = True
+    head_bias: bool = False
     hidden_dropout: float = 0.0
     logit_cap: float | None = None
     initializer_range: float = 0.02

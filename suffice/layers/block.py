@@ -32,7 +32,8 @@ GATES: dict[str, Callable[[Tensor], Tensor]] = {
     "geglu_tanh": partial(F.gelu, approximate="tanh"),
 }
 """Activations of the gates of `SwiGLU` and its relatives."""
-NORMS = ("pre", "post", "both")
+NORMS = ("pre", "post", "both", "out", "parallel")
+CROSS_NORMS = NORMS[:-1]  # of blocks that also attend to a source
 
 
 class _ResidualBlock(nn.Module):
@@ -49,35 +50,38 @@ class _ResidualBlock(nn.Module):
         norm: str,
         normalisation: str,
         dropout: float,
+        norms: tuple[str, ...] = NORMS,
         **options: Any,
     ) -> None:
         super().__init__()
-        if norm not in NORMS:
-            raise unknown("norm", norm, NORMS)
+        if norm not in norms:
+            raise unknown("norm", norm, norms)
         d_model = attentions["attention"].d_model
         factory = {name: options[name] for name in ("device", "dtype")}
         for name, spec in attentions.items():
-            self.add_module(f"{name}_norm", normaliser(normalisation, d_model, **options))
+            self._add_norms(name, norm, normalisation, d_model, options)
             self.add_module(name, Attention(spec, **factory))
-            self.add_module(
-                f"{name}_out_norm", self._out_norm(norm, normalisation, d_model, options)
-            )
         self.dropout = Dropout(dropout)
-        self.mlp_norm = normaliser(normalisation, d_model, **options)
+        self._add_norms("mlp", norm, normalisation, d_model, options)
         self.mlp = mlp
-        self.mlp_out_norm = self._out_norm(norm, normalisation, d_model, options)
         self.norm = norm
 
-    @staticmethod
-    def _out_norm(norm: str, kind: str, d_model: int, options: dict[str, Any]) -> nn.Module:
-        """Return the norm of what a branch adds, which only "both" has."""
-        return normaliser(kind, d_model, **options) if norm == "both" else nn.Identity()
+    def _add_norms(
+        self, name: str, norm: str, kind: str, d_model: int, options: dict[str, Any]
+    ) -> None:
+        """Make the norms of a branch: of what it reads, or of the sum, and of what it adds."""
+        for part, exists in (("norm", norm != "out"), ("out_norm", norm in ("both", "out"))):
+            made = normaliser(kind, d_model, **options) if exists else nn.Identity()
+            self.add_module(f"{name}_{part}", made)
 
-    def _add(self, x: Tensor, name: str, sublayer: Callable[[Tensor], Tensor]) -> Tensor:
+    def _add(
+        self, x: Tensor, name: str, branch: Callable[[Tensor], Tensor], read: Tensor
+    ) -> Tensor:
+        """Add what a branch makes of `read`, which is x but in a parallel block."""
         norm, out_norm = getattr(self, f"{name}_norm"), getattr(self, f"{name}_out_norm")
         if self.norm == "post":
-            return norm(x + sublayer(x))
-        return x + out_norm(sublayer(norm(x)))
+            return norm(x + branch(x))
+        return x + out_norm(branch(norm(read)))
 
 
 class Block(_ResidualBlock):
@@ -87,7 +91,9 @@ class Block(_ResidualBlock):
         spec: the attention.
         mlp: the feed-forward map, d_model in and out.
         norm: "pre": x + f(norm(x)), as ViT and GPT; "post": norm(x + f(x)), as the first
-            Transformer and the paper's text models; "both": x + norm(f(norm(x))), as Gemma 2.
+            Transformer and the paper's text models; "both": x + norm(f(norm(x))), as Gemma 2;
+            "out": x + norm(f(x)), as OLMo 2; "parallel": x + attention(norm(x)) + mlp(norm(x)),
+            each with its norm, as GPT-NeoX, Phi and Cohere.
         eps: of the norms.
         dropout: probability, after the attention.
         normalisation: "layer" or "rms", see `RMSNorm`.
@@ -126,8 +132,12 @@ class Block(_ResidualBlock):
             **where: of the attention's call: `valid` [B, T] marks real tokens, `segments` [B, T]
                 numbers documents; see `Attention`. Padded tokens are never read.
         """
-        x = self._add(x, "attention", lambda x: self.dropout(self.attention(x, **where)))
-        return self._add(x, "mlp", self.mlp)
+        return self.run(x, lambda x: self.attention(x, **where))
+
+    def run(self, x: Tensor, attend: Callable[[Tensor], Tensor]) -> Tensor:
+        """Return the block's output with `attend` in the place of the attention."""
+        attended = self._add(x, "attention", lambda x: self.dropout(attend(x)), x)
+        return self._add(attended, "mlp", self.mlp, x if self.norm == "parallel" else attended)
 
 
 def shared_kv(specs: Sequence[AttentionSpec]) -> list[SharedKV | None]:
@@ -180,7 +190,7 @@ class CrossBlock(_ResidualBlock):
         spec: the self-attention.
         cross_spec: the attention to the source.
         mlp: the feed-forward map, d_model in and out.
-        norm: "pre", "post" or "both", see `Block`.
+        norm: see `Block`; a block with a source has no "parallel".
         eps: of the norms.
         dropout: probability, after each attention.
         normalisation: "layer" or "rms", see `RMSNorm`.
@@ -215,7 +225,7 @@ class CrossBlock(_ResidualBlock):
     ) -> None:
         options = {"eps": eps, "bias": bias, "device": device, "dtype": dtype}
         attentions = {"attention": spec, "cross": cross_spec}
-        super().__init__(attentions, mlp, norm, normalisation, dropout, **options)
+        super().__init__(attentions, mlp, norm, normalisation, dropout, CROSS_NORMS, **options)
 
     def forward(
         self,
@@ -240,9 +250,9 @@ class CrossBlock(_ResidualBlock):
                 return self.dropout(source.attend(self.cross, x))
             return self.dropout(self.cross(x, source, valid=source_valid))
 
-        x = self._add(x, "attention", lambda x: self.dropout(self.attention(x, **where)))
-        x = self._add(x, "cross", attend_to_source)
-        return self._add(x, "mlp", self.mlp)
+        x = self._add(x, "attention", lambda x: self.dropout(self.attention(x, **where)), x)
+        x = self._add(x, "cross", attend_to_source, x)
+        return self._add(x, "mlp", self.mlp, x)
 
 
 class MLP(nn.Module):

@@ -18,7 +18,7 @@ from torch.overrides import TorchFunctionMode
 from suffice.errors import ConfigError, ShapeError
 from suffice.layers import MLP, Block, Dropout, SwiGLU
 from suffice.layers.basic import NORMALISATIONS, normalisation
-from suffice.layers.block import ACTIVATIONS, GATES, run_blocks
+from suffice.layers.block import ACTIVATIONS, GATES, NORMS, run_blocks
 from suffice.layers.inputs import check_rows
 from suffice.layers.inputs import positions as count_real
 from suffice.layers.packed import Packed
@@ -47,14 +47,15 @@ class LMConfig(ModelConfig):
         activation: of the MLPs: one of `MLP`, or "swiglu", "geglu" or "geglu_tanh" (see `SwiGLU`),
             which have a third map.
         norm: "layer" or "rms" (see `RMSNorm`), before the attention, the MLP and the head.
-        out_norms: whether what the attention and the MLP of a block return has a norm of its own,
-            too, before it is added, as in Gemma 2.
+        residual: how a block adds its attention and MLP: "pre", "both", "out" or "parallel", see
+            `Block`.
         eps: of the norms.
         positions: added to the embedded tokens: "learned", "sinusoidal" (see `sinusoidal`) or
             "none", for attention that knows positions itself.
         bias: biases on the maps of the MLPs and on layer norms; those of the attention are its
             spec's, and the head has none.
         tied: whether the head's weights are the tokens' rows.
+        head_bias: whether the head has a bias, as in Phi; a tied one has none.
         dropout: on the embedded tokens, after the attention and after the MLP; on the weights of
             the attention it is its spec's.
         logit_cap: each logit becomes cap * tanh(logit / cap), so its size stays below the cap; None
@@ -74,11 +75,12 @@ class LMConfig(ModelConfig):
     mlp_width: int
     activation: str = "gelu"
     norm: str = "layer"
-    out_norms: bool = False
+    residual: str = "pre"
     eps: float = 1e-5
     positions: str = "learned"
     bias: bool = True
     tied: bool = True
+    head_bias: bool = False
     dropout: float = 0.0
     logit_cap: float | None = None
     start: float = 0.02
@@ -86,6 +88,7 @@ class LMConfig(ModelConfig):
     choices: ClassVar[dict[str, Iterable[str]]] = {
         "activation": (*ACTIVATIONS, *GATES),
         "norm": NORMALISATIONS,
+        "residual": tuple(norm for norm in NORMS if norm != "post"),
         "positions": POSITIONS,
     }
 
@@ -93,6 +96,9 @@ class LMConfig(ModelConfig):
         super().__post_init__()
         advice = "give a number above 0, or leave it out"
         self._check(("logit_cap",), lambda x: x is None or x > 0.0, advice)
+        self._check(
+            ("head_bias",), lambda bias: not (bias and self.tied), "give tied=False beside it"
+        )
 
     def build(
         self,
@@ -159,7 +165,7 @@ class LM(nn.Module):
             Block(
                 block_spec,
                 _mlp(config, **factory),
-                norm="both" if config.out_norms else "pre",
+                norm=config.residual,
                 eps=config.eps,
                 dropout=config.dropout,
                 normalisation=config.norm,
@@ -171,7 +177,7 @@ class LM(nn.Module):
         self.norm = normalisation(config.norm, d_model, eps=config.eps, bias=config.bias, **factory)
         self.head = None
         if not config.tied:
-            self.head = Linear(d_model, config.vocabulary_size, bias=False, **factory)
+            self.head = Linear(d_model, config.vocabulary_size, bias=config.head_bias, **factory)
         self._initialise()
 
     def forward(

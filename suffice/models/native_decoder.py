@@ -280,8 +280,10 @@ def unsupported(lm: object, memory: Memory) -> str | None:
     """Return why native code cannot decode with a model and a memory, or None if it can."""
     if type(lm) is not LM:
         return f"{type(lm).__name__} is not an LM"
-    if lm.config.out_norms or lm.config.logit_cap is not None:
-        return "norms after attention and MLP, and a cap of the logits, are not supported"
+    if lm.config.residual != "pre":
+        return f"native decoding has no residual={lm.config.residual!r}"
+    if lm.config.head_bias or lm.config.logit_cap is not None:
+        return "native decoding has no bias of the head and no cap of the logits"
     if not native.available():
         return native.why_not()
     if lm.config.activation not in ACTIVATIONS:

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from suffice.errors import ShapeError
 from suffice.layers import MLP, Block, CrossBlock, Dropout
-from suffice.layers.block import ACTIVATIONS, NORMS
+from suffice.layers.block import ACTIVATIONS, CROSS_NORMS
 from suffice.layers.cross_attention import EncodedSource, EncodedSources
 from suffice.layers.inputs import check_rows
 from suffice.layers.state import LayerState
@@ -51,7 +51,7 @@ class TranslatorConfig(ModelConfig):
         encoder_depth: blocks that read the source.
         decoder_depth: blocks that write the target.
         activation: of the MLPs, "relu" or "gelu".
-        norm: "pre" or "post", see `Block`.
+        norm: see `CrossBlock`.
         eps: of the layer norms.
         positions: added to the embedded tokens: "learned", "sinusoidal" (see `sinusoidal`) or
             "none".
@@ -78,7 +78,7 @@ class TranslatorConfig(ModelConfig):
 
     choices: ClassVar[dict[str, Iterable[str]]] = {
         "activation": ACTIVATIONS,
-        "norm": NORMS,
+        "norm": CROSS_NORMS,
         "positions": POSITIONS,
     }
 

@@ -16,7 +16,7 @@ from suffice.testing import drawn  # noqa: E402
 @torch.no_grad()
 def test_logits_are_those_of_the_model(tmp_path):
     sizes = {"vocabulary_size": 11, "length": 12, "d_model": 16, "depth": 2, "mlp_width": 24}
-    config = LMConfig(**sizes, norm="rms", out_norms=True, logit_cap=0.5)
+    config = LMConfig(**sizes, norm="rms", residual="both", logit_cap=0.5)
     lm = drawn(config.build(preset("standard", 16, 2, causal=True)), seed=3).eval()
     tokens = torch.arange(18).view(2, 9) % 11
     SufficeForCausalLM.from_suffice(lm).save_pretrained(tmp_path)

@@ -124,7 +124,7 @@ def test_block(eps, with_valid):
 
 
 def test_block_refuses():
-    with pytest.raises(ConfigError, match="unknown norm 'sandwich'.* Legal: both, post, pre"):
+    with pytest.raises(ConfigError, match="unknown norm 'sandwich'.* Legal: both, out, p"):
         Block(preset("standard", 4, 2), MLP(4, 6), norm="sandwich")
 
 
@@ -234,7 +234,7 @@ def test_cross_block_drops_after_each_attention():
 
 
 def test_cross_block_refuses():
-    with pytest.raises(ConfigError, match="unknown norm 'sandwich'.* Legal: both, post, pre"):
+    with pytest.raises(ConfigError, match="unknown norm 'sandwich'.* Legal: both, out, p"):
         CrossBlock(CAUSAL, CROSS, MLP(4, 6), norm="sandwich")
 
 

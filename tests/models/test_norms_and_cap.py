@@ -22,13 +22,45 @@ def built(**fields):
     return drawn(config.build(preset("standard", 16, 2, causal=True)), seed=3).eval()
 
 
+@torch.no_grad()
+@pytest.mark.parametrize("residual", ["out", "parallel"])
+def test_residuals_are_those_of_their_formulas(residual):
+    lm = built(residual=residual)
+    block, x = lm.blocks[0], torch.randn(2, 9, 16, generator=torch.Generator().manual_seed(1))
+
+    def norm(x, layer):
+        return torch.nn.functional.rms_norm(x, (16,), layer.weight, layer.eps)
+
+    if residual == "out":
+        wanted = x + norm(block.attention(x), block.attention_out_norm)
+        wanted = wanted + norm(block.mlp(wanted), block.mlp_out_norm)
+    else:
+        attended = block.attention(norm(x, block.attention_norm))
+        wanted = x + attended + block.mlp(norm(x, block.mlp_norm))
+    assert (block(x) - wanted).abs().max() < 1e-6
+    state = lm.state()
+    parts = [lm(tokens()[:, a:b], state=state) for a, b in ((0, 4), (4, 5), (5, 9))]
+    assert (torch.cat(parts, dim=1) - lm(tokens())).abs().max() < 1e-5
+
+
+@torch.no_grad()
+def test_a_head_has_a_bias():
+    plain, biased = built(tied=False), built(tied=False, head_bias=True)
+    biased.load_state_dict(plain.state_dict(), strict=False)
+    difference = biased(tokens()) - plain(tokens())
+    assert (difference - biased.head.bias).abs().max() < 1e-6
+    assert biased.head.bias.abs().max() > 1e-2
+    with pytest.raises(ConfigError, match="head_bias=True: give tied=False"):
+        LMConfig(**SIZES, head_bias=True)
+
+
 def tokens():
     return torch.arange(18).view(2, 9) % 11
 
 
 @torch.no_grad()
 def test_a_branch_is_normalised_before_it_is_added():
-    lm = built(out_norms=True)
+    lm = built(residual="both")
     block, x = lm.blocks[0], torch.randn(2, 9, 16, generator=torch.Generator().manual_seed(1))
     wanted = x + block.attention_out_norm(block.attention(block.attention_norm(x)))
     wanted = wanted + block.mlp_out_norm(block.mlp(block.mlp_norm(wanted)))
@@ -46,15 +78,25 @@ def test_logits_stay_below_the_cap():
 
 
 @torch.no_grad()
-def test_permuted_features_keep_the_logits():
-    lm = built(out_norms=True)
+@pytest.mark.parametrize("residual", ["both", "out", "parallel"])
+def test_permuted_features_keep_the_logits(residual):
+    lm = built(residual=residual)
     order = torch.randperm(16, generator=torch.Generator().manual_seed(2))
     assert (permuted(lm, order)(tokens()) - lm(tokens())).abs().max() < 1e-5
 
 
-@pytest.mark.parametrize("fields", [{"out_norms": True}, {"logit_cap": 0.5}])
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"residual": "out"},
+        {"residual": "parallel"},
+        {"logit_cap": 0.5},
+        {"head_bias": True, "tied": False},
+    ],
+    ids=str,
+)
 def test_what_cannot_hold_them_says_so(fields):
     lm = built(**fields)
-    assert unsupported(lm, Dynamic()).startswith("norms after attention and MLP, and a cap")
-    with pytest.raises(ConfigError, match="norms after its attention and MLPs, or a cap of its"):
+    assert unsupported(lm, Dynamic()).startswith("native decoding has no ")
+    with pytest.raises(ConfigError, match="residual=|its head has a bias, or a cap"):
         config_of(lm, begin=None, end=None)

@@ -91,7 +91,7 @@ class ConfigReader:
 
 @dataclass(frozen=True, kw_only=True)
 class TensorMapping:
-    """Maps one tensor of transformers to one or more of ours."""
+    """Maps one tensor of transformers to one or more of ours; two maps of one tensor copy it."""
 
     theirs: str  # its name; "" = they have none, and ours is zero
     ours: tuple[str, ...]  # names of our tensors, whose rows are concatenated in theirs
@@ -198,7 +198,12 @@ def their_tensors(
         if one.skipped:
             rows = torch.cat([rows.new_zeros(one.skipped, *rows.shape[1:]), rows])
         rows = rows.T if one.transposed else rows
-        tensors[one.theirs] = rows.reshape(one.shape or rows.shape).contiguous()
+        tensor = rows.reshape(one.shape or rows.shape).contiguous()
+        if not torch.equal(tensors.get(one.theirs, tensor), tensor):
+            raise ConfigError(
+                f"{one.ours[0]} differs from another tensor, and transformers has one for both."
+            )
+        tensors[one.theirs] = tensor
         if one.plus:
             tensors[one.plus] = rows.new_zeros(one.plus_rows, rows.shape[-1])
     return tensors

@@ -125,13 +125,13 @@ def _windows_without_rope(reader: ConfigReader, rotary: list[bool]) -> list[int 
 
 
 def _regular_windows(
-    reader: ConfigReader, rotary: list[bool], *, period: int | None = None
+    reader: ConfigReader, rotary: list[bool], *, period: int | None = None, default: int = 6
 ) -> list[int | None]:
     """Give windows to all but each nth layer, unless layer_types lists them.
 
-    `period` is n; None = that of sliding_window_pattern, which is 6 by default.
+    `period` is n; None = that of sliding_window_pattern, or `default`.
     """
-    every = reader.size("sliding_window_pattern", 6) if period is None else period
+    every = reader.size("sliding_window_pattern", default) if period is None else period
     types = _layer_types(reader, [bool((number + 1) % every) for number in range(len(rotary))])
     if reader.entries.get("sliding_window", 4096) is None and LAYER_TYPES[1] in types:
         raise ConfigError(f"{reader.where}: sliding_window=None, and layers have windows.")
@@ -180,6 +180,14 @@ def _listed_rotary(reader: ConfigReader, depth: int) -> list[bool]:
             f"{reader.where}: no_rope_layers={flags!r:.80} is not for {depth} layers."
         )
     return [bool(flag) for flag in flags]
+
+
+def _rotary_in_windows(reader: ConfigReader, depth: int) -> list[bool]:
+    """Return which layers have rotary positions: those with a window, as in Cohere 2."""
+    return [size is not None for size in _every_fourth_full(reader, [True] * depth)]
+
+
+_every_fourth_full = partial(_regular_windows, default=4)
 
 
 def read_rope(
@@ -327,6 +335,13 @@ def _gemma_multipliers(reader: ConfigReader) -> _Multipliers:
     return _Multipliers(embedding=math.sqrt(reader.size("hidden_size")))
 
 
+def _cohere_multipliers(reader: ConfigReader) -> _Multipliers:
+    scale = reader.number("logit_scale", 0.0625)
+    if scale <= 0.0:
+        raise ConfigError(f"{reader.where}: logit_scale={scale} is not above 0.")
+    return _Multipliers(logits=scale)
+
+
 def _granite_scale(reader: ConfigReader) -> float | None:
     return reader.number("attention_multiplier", 1.0)
 
@@ -345,7 +360,9 @@ class _LlamaVariant:
     qkv_bias: str | bool = "attention_bias"  # whether there is one, or the entry that says so
     o_bias: str | bool = "attention_bias"
     mlp_bias: str | bool = "mlp_bias"
-    norm: str = "rms"  # "rms", or "layer" with biases
+    norm: str = "rms"  # "rms" or "layer"
+    norm_bias: bool = True  # of layer norms
+    parallel: str | bool = False  # whether the MLP reads what the attention reads, or the entry
     eps: str = "rms_norm_eps"  # entry with the eps of the norms
     layout: str = "half"  # of rotary pairs
     packed: bool = False  # whether q, k, v are one tensor, and gate and up another
@@ -361,11 +378,17 @@ class _LlamaVariant:
     norm_offset: float = 0.0  # of the weights of all norms
     scale: Callable[[ConfigReader], float | None] = lambda _reader: None  # of scores; None = usual
     caps: tuple[float | None, float | None] | None = None  # defaults of the caps of scores, logits
-    out_norms: bool = False  # whether norms also follow the attention and the MLP
+    residual: str = "pre"  # see `LMConfig`
     local_theta: float | None = None  # default base in layers with windows; None = as in others
     activation: str = "hidden_act"  # entry with the activation of the gates
     kv_heads: int | None = None  # default number of key/value heads; None = as many as heads
     multipliers: Callable[[ConfigReader], _Multipliers] = lambda _reader: _Multipliers()
+
+    def residual_of(self, reader: ConfigReader) -> str:
+        """Return how a block adds its attention and MLP, see `LMConfig`."""
+        one = self.parallel
+        parallel = reader.flag(one) if isinstance(one, str) else one
+        return "parallel" if parallel else self.residual
 
     def biases(self, reader: ConfigReader) -> tuple[bool, bool, bool]:
         """Return whether q, k and v, the output projection, and the MLP have biases."""
@@ -410,11 +433,11 @@ def _build_llama(reader: ConfigReader, *, variant: _LlamaVariant) -> LM:
         mlp_width=reader.size("intermediate_size"),
         activation=gates[reader.one_of(variant.activation, *gates)],
         norm=variant.norm,
-        out_norms=variant.out_norms,
+        residual=variant.residual_of(reader),
         logit_cap=logit_cap,
         eps=reader.number(variant.eps),
         positions="none",
-        bias=variant.norm == "layer" or mlp_bias,
+        bias=(variant.norm == "layer" and variant.norm_bias) or mlp_bias,
         tied=reader.flag("tie_word_embeddings", default=variant.tied),
     )
     spec = AttentionSpec(
@@ -441,7 +464,7 @@ def _build_llama(reader: ConfigReader, *, variant: _LlamaVariant) -> LM:
 
 
 def _map_llama(lm: LM, reader: ConfigReader, *, variant: _LlamaVariant) -> list[TensorMapping]:
-    norm_bias = variant.norm == "layer"
+    norm_bias = variant.norm == "layer" and variant.norm_bias
     qkv_bias, o_bias, mlp_bias = variant.biases(reader)
     qkv = {"bias": qkv_bias if qkv_bias or o_bias else None}
     output = {"bias": o_bias if qkv_bias or o_bias else None}
@@ -451,12 +474,12 @@ def _map_llama(lm: LM, reader: ConfigReader, *, variant: _LlamaVariant) -> list[
         theirs, ours = f"model.layers.{number}", f"blocks.{number}"
         attention, own = f"{theirs}.self_attn", f"{ours}.attention"
         mappings += norm(f"{theirs}.input_layernorm", f"{ours}.attention_norm", bias=norm_bias)
-        after, before = "post_attention_layernorm", "pre_feedforward_layernorm"
-        if variant.out_norms:
+        after, last = "post_attention_layernorm", "post_feedforward_layernorm"
+        if lm.config.residual == "both":
             mappings += norm(f"{theirs}.{after}", f"{ours}.attention_out_norm", bias=norm_bias)
-            last = f"{theirs}.post_feedforward_layernorm"
-            mappings += norm(last, f"{ours}.mlp_out_norm", bias=norm_bias)
-        first = before if variant.out_norms else after
+            mappings += norm(f"{theirs}.{last}", f"{ours}.mlp_out_norm", bias=norm_bias)
+        before = {"both": "pre_feedforward_layernorm", "parallel": "input_layernorm"}
+        first = before.get(lm.config.residual, after)
         mappings += norm(f"{theirs}.{first}", f"{ours}.mlp_norm", bias=norm_bias)
         mappings += linear(f"{attention}.o_proj", f"{own}.o_proj", **output)
         mappings += linear(f"{theirs}.mlp.down_proj", f"{ours}.mlp.down", **mlp)
@@ -510,6 +533,50 @@ def _llama(
     )
 
 
+def _build_phi(reader: ConfigReader) -> LM:
+    heads, width = reader.heads("num_attention_heads", "hidden_size")
+    reader.one_of("qk_layernorm", False)
+    config = LMConfig(
+        vocabulary_size=reader.size("vocab_size"),
+        length=_length(reader),
+        d_model=width,
+        depth=reader.depth("num_hidden_layers"),
+        mlp_width=reader.size("intermediate_size"),
+        activation=ACTIVATIONS[reader.one_of("hidden_act", *ACTIVATIONS)],
+        residual="parallel",
+        eps=reader.number("layer_norm_eps", 1e-5),
+        positions="none",
+        tied=reader.one_of("tie_word_embeddings", False),
+        head_bias=True,
+    )
+    spec = AttentionSpec(
+        d_model=width,
+        num_heads=heads,
+        num_kv_heads=reader.size("num_key_value_heads", heads),
+        pattern=Causal(),
+        position=read_rope(reader, width // heads, share=0.5),
+    )
+    return config.build(spec, device="meta")
+
+
+def _map_phi(lm: LM, _reader: ConfigReader) -> list[TensorMapping]:
+    mappings = [
+        TensorMapping(theirs="model.embed_tokens.weight", ours=("embedding.tokens.weight",)),
+        *linear("lm_head", "head"),
+        *norm("model.final_layernorm", "norm"),
+    ]
+    for number in range(len(lm.blocks)):
+        theirs, ours = f"model.layers.{number}", f"blocks.{number}"
+        mappings += norm(f"{theirs}.input_layernorm", f"{ours}.attention_norm")
+        mappings += norm(f"{theirs}.input_layernorm", f"{ours}.mlp_norm")
+        for name in "qkv":
+            mappings += linear(f"{theirs}.self_attn.{name}_proj", f"{ours}.attention.{name}_proj")
+        mappings += linear(f"{theirs}.self_attn.dense", f"{ours}.attention.o_proj")
+        mappings += linear(f"{theirs}.mlp.fc1", f"{ours}.mlp.up")
+        mappings += linear(f"{theirs}.mlp.fc2", f"{ours}.mlp.down")
+    return mappings
+
+
 NO_BIASES = {"qkv_bias": False, "o_bias": False, "mlp_bias": False}
 
 _GEMMA = {
@@ -524,8 +591,19 @@ _GEMMA = {
 _NEWER_GEMMA = _GEMMA | {
     "activation": "hidden_activation",
     "scale": _gemma_scale,
-    "out_norms": True,
+    "residual": "both",
     "kv_heads": 4,
+}
+_COHERE = {
+    "mlp_bias": False,
+    "norm": "layer",
+    "norm_bias": False,
+    "eps": "layer_norm_eps",
+    "layout": "interleaved",
+    "tied": True,
+    "theta": 500_000.0,
+    "parallel": True,
+    "multipliers": _cohere_multipliers,
 }
 _ONE_WAY = ("use_bidirectional_attention", False)
 
@@ -585,6 +663,24 @@ LLAMAS = (
         norm="layer",
         eps="layer_norm_eps",
         share=0.25,
-        fixed=(("qk_layernorm", False), ("use_parallel_residual", False)),
+        parallel="use_parallel_residual",
+        fixed=(("qk_layernorm", False),),
     ),
+    _llama("cohere", "CohereForCausalLM", **_COHERE, fixed=(("use_qk_norm", False),)),
+    _llama(
+        "cohere2",
+        "Cohere2ForCausalLM",
+        **_COHERE | {"theta": 10_000.0},
+        rotary=_rotary_in_windows,
+        windows=_every_fourth_full,
+    ),
+)
+PHI = Architecture(
+    model_type="phi",
+    class_name="PhiForCausalLM",
+    bare_name="PhiModel",
+    build=_build_phi,
+    mappings=_map_phi,
+    prefix="model.",
+    derived=(".rotary_emb.inv_freq",),
 )

@@ -14,7 +14,7 @@ from suffice.convert.sources.architecture import (
     our_state,
     their_tensors,
 )
-from suffice.convert.sources.decoders import GPT2, LLAMAS
+from suffice.convert.sources.decoders import GPT2, LLAMAS, PHI
 from suffice.convert.sources.encoders import BERTS, VIT
 from suffice.convert.sources.weights import load_tensors, read_json
 from suffice.errors import CheckpointError, ConfigError
@@ -23,7 +23,7 @@ CONFIG = "config.json"
 HEAD = "lm_head.weight"
 POOLING = "1_Pooling/config.json"  # of sentence-transformers
 POOLINGS = {"pooling_mode_mean_tokens": "mean", "pooling_mode_cls_token": "first"}
-READ: tuple[Architecture, ...] = (GPT2, *LLAMAS, *BERTS, VIT)
+READ: tuple[Architecture, ...] = (GPT2, *LLAMAS, PHI, *BERTS, VIT)
 """Every architecture that is read."""
 ARCHITECTURES: dict[str, Architecture] = {one.model_type: one for one in reversed(READ)}
 """The first architecture of each model_type: the one of a config.json that names no class."""

@@ -172,9 +172,13 @@ BAD = {
     "activation": ("llama", {"hidden_act": "relu2"}, "hidden_act='relu2'"),
     "parallel": (
         "stablelm",
-        {"use_parallel_residual": True},
-        "use_parallel_residual=True is not supported; only False is",
+        {"use_parallel_residual": "x"},
+        "use_parallel_residual='x' is neither true nor false",
     ),
+    "qk-cohere": ("cohere", {"use_qk_norm": True}, "use_qk_norm=True is not supported"),
+    "qk-phi": ("phi", {"qk_layernorm": True}, "qk_layernorm=True is not supported"),
+    "tied-phi": ("phi", {"tie_word_embeddings": True}, "tie_word_embeddings=True is not"),
+    "scale-cohere": ("cohere", {"logit_scale": -1.0}, "logit_scale=-1.0 is not above 0"),
     "size": ("llama", {"hidden_size": 0}, "hidden_size=0 is no whole number of at least 1"),
     "number": ("llama", {"rms_norm_eps": "x"}, "rms_norm_eps='x' is no finite number"),
     "heads": (
@@ -299,6 +303,10 @@ ABSENT = {
     "share": ("stablelm", ["rope_parameters"], {}),
     "theta-helium": ("helium", ["rope_parameters"], {}),
     "theta-smollm3": ("smollm3", ["rope_parameters"], {}),
+    "theta-cohere": ("cohere", ["rope_parameters", "logit_scale"], {}),
+    "cohere2": ("cohere2", ["rope_parameters", "layer_types"], {}),
+    "cohere2-regular": ("cohere2", ["layer_types"], {"sliding_window_pattern": 2}),
+    "share-phi": ("phi", ["rope_parameters", "layer_norm_eps", "hidden_act"], {}),
     "turns": ("smollm3", ["no_rope_layers", "layer_types"], {"no_rope_layer_interval": 2}),
     "windows-unturned": (
         "smollm3",

@@ -169,6 +169,47 @@ def cases():
             ),
         ),
         "stablelm": (t.StableLmForCausalLM, t.StableLmConfig(**GROUPED, use_qkv_bias=True)),
+        "stablelm-parallel": (
+            t.StableLmForCausalLM,
+            t.StableLmConfig(**GROUPED, use_parallel_residual=True, layer_norm_eps=1e-2),
+        ),
+        "cohere": (t.CohereForCausalLM, t.CohereConfig(**GROUPED, **MARKS, logit_scale=0.7)),
+        "cohere-biased-untied": (
+            t.CohereForCausalLM,
+            t.CohereConfig(
+                **GROUPED,
+                **MARKS,
+                attention_bias=True,
+                tie_word_embeddings=False,
+                layer_norm_eps=1e-2,
+                **_turning("linear", factor=4.0),
+            ),
+        ),
+        "cohere2": (
+            t.Cohere2ForCausalLM,
+            t.Cohere2Config(**GROUPED | {"num_hidden_layers": 5}, **MARKS, sliding_window=5),
+        ),
+        "cohere2-listed": (
+            t.Cohere2ForCausalLM,
+            t.Cohere2Config(
+                **GROUPED,
+                **MARKS,
+                sliding_window=3,
+                layer_types=["full_attention", "sliding_attention"],
+                tie_word_embeddings=False,
+            ),
+        ),
+        "phi": (t.PhiForCausalLM, t.PhiConfig(**TEXT, **MARKS)),
+        "phi-grouped-relu": (
+            t.PhiForCausalLM,
+            t.PhiConfig(
+                **GROUPED,
+                **MARKS,
+                hidden_act="relu",
+                layer_norm_eps=1e-2,
+                **_turning("default", partial_rotary_factor=0.25),
+            ),
+        ),
         "helium": (t.HeliumForCausalLM, t.HeliumConfig(**GROUPED, head_dim=8)),
         "smollm3": (
             t.SmolLM3ForCausalLM,

@@ -137,7 +137,8 @@ int suffice_use_isa(const char *name) {
 void suffice_sizes(int64_t *sizes) {
   const size_t bytes[] = {sizeof(Matrix), sizeof(Norm), sizeof(Layer), sizeof(Span),
                           sizeof(KVCache),   sizeof(Mixing),  sizeof(DecodeAttention),  sizeof(Model),
-                          sizeof(Strides), sizeof(SequenceAttention), sizeof(Linear)};
+                          sizeof(Strides), sizeof(SequenceAttention), sizeof(Linear), sizeof(Recurrence),
+                          sizeof(RecurrenceSlopes)};
   for (size_t i = 0; i < sizeof(bytes) / sizeof(*bytes); ++i) sizes[i] = (int64_t)bytes[i];
 }
 
@@ -180,6 +181,18 @@ void suffice_linear_back(const Linear *linear, const float *q, const float *k, c
                          const float *out, const float *totals, const float *slope, float *of_q,
                          float *of_k, float *of_v, int64_t threads) {
   used->linear_back(linear, q, k, v, out, totals, slope, of_q, of_k, of_v, bounded(threads));
+}
+
+void suffice_recur(const Recurrence *recurrence, const float *q, const float *k, const float *v,
+                   const float *decay, const float *beta, const float *start, float *out, float *end,
+                   int64_t threads) {
+  used->recur(recurrence, q, k, v, decay, beta, start, out, end, bounded(threads));
+}
+
+void suffice_recur_back(const Recurrence *recurrence, const float *q, const float *k, const float *v,
+                        const float *decay, const float *beta, const float *start,
+                        const RecurrenceSlopes *slopes, int64_t threads) {
+  used->recur_back(recurrence, q, k, v, decay, beta, start, slopes, bounded(threads));
 }
 
 }  // extern "C"

@@ -168,6 +168,18 @@ struct Linear {
   Strides q, k, v, out, slope, of_q, of_k, of_v;
 };
 
+// Recurrences: a state S [D, E] of each head, at every position
+//
+//   S = exp(decay) S,   S = S + k (v, or beta (v - S^T k))^T,   out = S^T q,
+//
+// with q, k [B, H, T, D] and v [B, H, T, E]. Logarithms of decays are finite and at most 0.
+struct Recurrence {
+  int64_t batch, heads, length, width, value_width;
+  int64_t decays;           // logarithms of a position: none, 1 or D
+  const int64_t *documents; // [B, T], runs of equal numbers; a state is 0 before each but the first; null = one
+  Strides q, k, v, decay, beta, out, slope, of_q, of_k, of_v, of_decay, of_beta;
+};
+
 // The instruction set in use; those this processor has, best first, with spaces between; and a
 // choice among them, 0 = done. On x86-64 "avx512" (with VNNI), "avxvnni", "avx2" and "portable"; on
 // ARM "i8mm", "dotprod" and "neon"; elsewhere "portable".
@@ -217,5 +229,22 @@ EXPORTED void suffice_linear_back(const Linear *linear, const float *q, const fl
                                   const float *v, const float *out, const float *totals,
                                   const float *slope, float *of_q, float *of_k, float *of_v,
                                   int64_t threads);
+
+// A recurrence from the state `start` [B, H, D, E], null = 0: the outputs, and the state `end` after
+// them, which may be where `start` is. Without `beta` [B, H, T, 1] nothing is corrected.
+EXPORTED void suffice_recur(const Recurrence *recurrence, const float *q, const float *k,
+                            const float *v, const float *decay, const float *beta,
+                            const float *start, float *out, float *end, int64_t threads);
+
+// The gradients, from those of the outputs and of the state after them. `decays` is at most 1; what is
+// null is not wanted, or not given.
+struct RecurrenceSlopes {
+  const float *out, *end;
+  float *q, *k, *v, *decay, *beta, *start;
+};
+
+EXPORTED void suffice_recur_back(const Recurrence *recurrence, const float *q, const float *k,
+                                 const float *v, const float *decay, const float *beta,
+                                 const float *start, const RecurrenceSlopes *slopes, int64_t threads);
 
 }  // extern "C"

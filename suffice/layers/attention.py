@@ -243,8 +243,10 @@ class Attention(nn.Module):
     ) -> tuple[Tensor, RecurrentState]:
         """Return the outputs [B, H, T, E] of a recurrence, and the state after them."""
         k, v = self.spec.encoder.expand(self, cached)
-        exact = self.impl == "reference"
-        return self.recurrence(q, k, v, x, rows, before, exact=exact)
+        call = AttentionCall.of(
+            self.spec, q.shape[2], k.shape[2], device=q.device.type, dtype=q.dtype
+        )
+        return self.recurrence(q, k, v, x, rows, before, op=plan(call, self.impl))
 
     def _planned(self, q: Tensor, k: Tensor, v: Tensor, view: KVView) -> tuple[AttentionCall, Op]:
         """Return the description of an attention product and its op; layers of a step share it."""

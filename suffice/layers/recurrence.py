@@ -14,9 +14,11 @@ from torch import Tensor, nn
 from suffice.kernels.recurrent import EPS, Gates, Recurrent
 from suffice.mixing import RowLayout
 from suffice.ops import recurrence
+from suffice.ops.native import recurrence as native
 
 if TYPE_CHECKING:
     from suffice.encoders import Factory
+    from suffice.ops.op import Op
     from suffice.spec import AttentionSpec
 
 
@@ -61,7 +63,7 @@ class Recurrence(nn.Module):
         rows: RowLayout,
         before: RecurrentState | None,
         *,
-        exact: bool,
+        op: Op,
     ) -> tuple[Tensor, RecurrentState]:
         """Return the outputs and the state after them.
 
@@ -72,15 +74,19 @@ class Recurrence(nn.Module):
             x: [B, T, M], what the gates read.
             rows: padding, positions and documents.
             before: the state that the tokens continue; None = they are the first.
-            exact: compute step by step in float64.
+            op: what computes the sums; the reference does so step by step in float64.
         """
+        exact = op.name == "reference"
         order = rows.order()
         data, history, spoilt = self._prepare(q, k, v, x, rows, order, before, exact=exact)
         state = self._start(data, before)
         with torch.autocast(q.device.type, enabled=False):
-            one_by_one = exact or (before is not None and q.shape[2] == 1)
-            run = recurrence.stepwise if one_by_one else recurrence.chunked
-            out, sums = run(data, state)
+            if op.name == "native_recurrence":
+                out, sums = native.scan(data, state)
+            elif exact or (before is not None and q.shape[2] == 1):
+                out, sums = recurrence.stepwise(data, state)
+            else:
+                out, sums = recurrence.chunked(data, state)
         out = out.masked_fill(spoilt[:, None, :, None], torch.nan)
         if q.shape[2]:
             sums = sums.masked_fill(spoilt[:, -1:, None, None], torch.nan)

@@ -22,6 +22,7 @@ from suffice.ops.native import library
 from suffice.ops.native.attention import NATIVE, Band, band_of, share_of_lanes, sparsity_of
 from suffice.ops.native.decode import DECODE
 from suffice.ops.native.features import NATIVE_SCAN
+from suffice.ops.native.recurrence import NATIVE_RECURRENCE
 from suffice.ops.op import Op
 from suffice.ops.recurrence import RECURRENCE
 from suffice.ops.reference import REFERENCE
@@ -33,6 +34,8 @@ OPS: dict[str, Op] = {
     op.name: op
     for op in (FUSED, FOLDED, DECODE, NATIVE, BLOCKED, FLEX, NATIVE_SCAN, SCAN, MATMUL, REFERENCE)
 }
+# what computes recurrences, the fastest first; they read gates that a layer makes
+RECURRENCES: dict[str, Op] = {op.name: op for op in (NATIVE_RECURRENCE, RECURRENCE, REFERENCE)}
 PLANS = 256  # choices that are cached
 
 FEW_QUERIES = 4
@@ -77,31 +80,23 @@ def choose(call: AttentionCall, impl: str = "auto") -> Op:
         ConfigError: for an unknown name.
         UnsupportedError: if the op named cannot compute the call.
     """
-    if call.kernel.recurrent:
-        return _recurrence(call, impl)
+    ops = RECURRENCES if call.kernel.recurrent else OPS
     if impl == "auto":
         return next(op for op in ranking(call) if not op.refuses(call))
-    if impl not in OPS:
-        raise unknown("impl", impl, ["auto", *OPS])
-    reasons = OPS[impl].refuses(call)
+    if impl in OPS and impl not in ops:
+        names = ", ".join(map(repr, ops))
+        raise UnsupportedError(
+            f"impl={impl!r} cannot compute this: {type(call.kernel).__name__} is a recurrence, "
+            f"which has no weights of pairs. Use impl='auto' or one of {names}."
+        )
+    if impl not in ops:
+        raise unknown("impl", impl, ["auto", *ops])
+    reasons = ops[impl].refuses(call)
     if reasons:
         raise UnsupportedError(
             f"impl={impl!r} cannot compute this: {'; '.join(reasons)}. Use impl='auto'."
         )
-    return OPS[impl]
-
-
-def _recurrence(call: AttentionCall, impl: str) -> Op:
-    """Return what computes a recurrence, which is no op: it reads gates that a layer makes."""
-    if impl in ("auto", RECURRENCE.name):
-        return RECURRENCE
-    if impl == REFERENCE.name:
-        return REFERENCE
-    kernel = type(call.kernel).__name__
-    raise UnsupportedError(
-        f"impl={impl!r} cannot compute this: {kernel} is a recurrence, which has no weights of "
-        "pairs. Use impl='auto', 'recurrence' or 'reference'."
-    )
+    return ops[impl]
 
 
 _cached_choice = lru_cache(maxsize=PLANS)(choose)
@@ -123,17 +118,17 @@ def explain(call: AttentionCall, impl: str = "auto") -> str:
     """Return the op chosen and why each other one was not, a line each."""
     chosen = choose(call, impl)
     lines = [f"{chosen.name}: {chosen.about}"]
-    for op in OPS.values():
+    for op in (RECURRENCES if call.kernel.recurrent else OPS).values():
         if op is not chosen:
             reasons = op.refuses(call)
-            if call.kernel.recurrent and op is not REFERENCE:
-                reasons = ["a recurrence has no weights of pairs"]
             lines.append(f"not {op.name}: {'; '.join(reasons) or _why_slower(op, call)}")
     return "\n".join(lines)
 
 
 def ranking(call: AttentionCall) -> tuple[Op, ...]:
     """Return the fast ops, the one expected to be fastest first."""
+    if call.kernel.recurrent:
+        return (NATIVE_RECURRENCE, RECURRENCE)
     if not call.kernel.weighs_pairs:
         return (NATIVE_SCAN, SCAN, MATMUL)
     if _prefers_decode(call):

@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from suffice.kernels import recurrent
 from suffice.kernels.base import CHUNK, flops
 from suffice.memory import Memory
 from suffice.ops import linear
@@ -34,6 +35,8 @@ def register_flops() -> None:
         torch.ops.suffice.native_decode_coded: _decode_coded,
         torch.ops.suffice.native_scan: _native_scan,
         torch.ops.suffice.native_scan_backward: _native_scan_backward,
+        torch.ops.suffice.native_recurrence: _native_recurrence,
+        torch.ops.suffice.native_recurrence_backward: _native_recurrence_backward,
         torch.ops.aten.baddbmm_: _added,
         torch.ops.aten._scaled_dot_product_flash_attention_for_cpu: _fused,
     }
@@ -112,6 +115,23 @@ def _native_scan_backward(*args: Any, **_: object) -> int:
     features = q[3] if omega is None else omega[0]
     again = 2 * features * math.prod(q[:2]) * (full * CHUNK**2 + rest**2) if causal else 0
     return 2 * _native_scan(q, k, v, omega, None, None, causal) + again
+
+
+def _native_recurrence(*args: Any, **_: object) -> int:
+    q, v, decay, beta = args[0], args[2], args[3], args[4]
+    return q[0] * recurrent.flops(
+        q[2],
+        heads=q[1],
+        key_width=q[3],
+        value_width=v[3],
+        by_features=decay is not None and decay[3] > 1,
+        corrects=beta is not None,
+    )
+
+
+def _native_recurrence_backward(*args: Any, **_: object) -> int:
+    """The forward again, and twice as much for the gradients."""
+    return 3 * _native_recurrence(*args[2:])
 
 
 def _pairs(q: Shape, k: Shape, pattern: str) -> int:

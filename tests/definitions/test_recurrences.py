@@ -211,7 +211,7 @@ def test_gradients_are_those_of_small_differences(kernel):
             "give Causal",
         ),
         (lambda: built(Delta(), impl="matmul"), "which has no weights of pairs"),
-        (lambda: built(Delta(), impl="scan"), "'recurrence' or 'reference'"),
+        (lambda: built(Delta(), impl="scan"), "'recurrence', 'reference'"),
         (lambda: Gated(activation="relu"), "activation='sigmoid' or 'silu'"),
     ],
 )

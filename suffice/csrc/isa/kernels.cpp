@@ -7,6 +7,7 @@
 #include "../threads.h"
 #include "linear_learn.h"
 #include "look.h"
+#include "recur_back.h"
 #include "step.h"
 #include "whole.h"
 #include "whole_back.h"
@@ -81,6 +82,7 @@ void step(const Model *model, const KVCache *cache, const Mixing *mixes, const i
 
 extern const suffice::Kernels kernels;
 const suffice::Kernels kernels = {TEXT(SUFFICE_ISA), multiply,     look,        room, step,
-                                  attend_whole,      attend_back,  linear_whole, linear_back};
+                                  attend_whole,      attend_back,  linear_whole, linear_back,
+                                  recur_whole, recur_back};
 
 }  // namespace SUFFICE_ISA

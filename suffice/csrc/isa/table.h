@@ -21,6 +21,10 @@ struct Kernels {
                  int64_t);
   void (*linear_back)(const Linear *, const float *, const float *, const float *, const float *,
                       const float *, const float *, float *, float *, float *, int64_t);
+  void (*recur)(const Recurrence *, const float *, const float *, const float *, const float *,
+                const float *, const float *, float *, float *, int64_t);
+  void (*recur_back)(const Recurrence *, const float *, const float *, const float *, const float *,
+                     const float *, const float *, const RecurrenceSlopes *, int64_t);
 };
 
 }  // namespace suffice

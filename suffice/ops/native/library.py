@@ -148,9 +148,25 @@ class Linear(ctypes.Structure):
     )
 
 
+class Recurrence(ctypes.Structure):
+    """Sums that decay or are corrected."""
+
+    _fields_ = (
+        *_fields(INT, "batch heads length width value_width decays"),
+        ("documents", POINTER),
+        *_fields(Strides, "q k v decay beta out slope of_q of_k of_v of_decay of_beta"),
+    )
+
+
+class RecurrenceSlopes(ctypes.Structure):
+    """Gradients that come in, and those that are wanted."""
+
+    _fields_ = _fields(POINTER, "out end q k v decay beta start")
+
+
 STRUCTURES = (
     Matrix, Norm, Layer, Span, KVCache, Mixing, DecodeAttention, Model, Strides,
-    SequenceAttention, Linear,
+    SequenceAttention, Linear, Recurrence, RecurrenceSlopes,
 )  # fmt: skip
 NAME = "suffice.ops.native._kernels"
 # what the build leaves beside this module
@@ -180,6 +196,8 @@ FUNCTIONS = {
     "suffice_attend_back": (None, *[POINTER] * 10, INT),
     "suffice_linear": (None, *[POINTER] * 6, INT),
     "suffice_linear_back": (None, *[POINTER] * 10, INT),
+    "suffice_recur": (None, *[POINTER] * 9, INT),
+    "suffice_recur_back": (None, *[POINTER] * 8, INT),
 }
 
 

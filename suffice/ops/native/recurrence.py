@@ -1,0 +1,233 @@
+"""Recurrences in native CPU kernels: one token, or chunks of a sequence, and their gradients.
+
+What `suffice.ops.recurrence` computes, in float32. Between chunks a state stays in the cache; the
+backward pass computes the states again. Where every feature decays by itself, positions go one by
+one, and gradients are those of `chunked`, computed again by torch.
+
+Eager calls go to the kernels directly. Where torch has to see the call (a graph, a mode that
+counts) the same kernels are a registered operator.
+
+Letters: B batch, H heads, T positions, D key width, E value width.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from functools import lru_cache
+
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from suffice.ops.call import AttentionCall
+from suffice.ops.native import library as native
+from suffice.ops.native.attention import refuses_native
+from suffice.ops.native.library import library
+from suffice.ops.op import Op, dense_rows, empty_rows_first, is_traced, needs_gradient
+from suffice.ops.recurrence import Sequence, attend, chunked
+
+NAMES = ("q", "k", "v", "decay", "beta")
+
+
+def refuses(call: AttentionCall) -> list[str]:
+    """Refuse other kernels, transforms, other devices and dtypes."""
+    if not call.kernel.recurrent:
+        return [f"{type(call.kernel).__name__} is no recurrence"]
+    return refuses_native(call, (torch.float32, torch.float16, torch.bfloat16))
+
+
+NATIVE_RECURRENCE = Op(
+    "native_recurrence", "the library's own kernels of recurrences, on a CPU", attend, refuses
+)
+
+
+def scan(data: Sequence, state: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the outputs [B, H, T, E] and the state [B, H, D, E] after them; all float32."""
+    *inputs, documents = data
+    if is_traced():
+        return _recurrence(*inputs, documents, state)
+    args = _dense(*inputs, documents, state)
+    if needs_gradient(*(x for x in (*inputs, state) if x is not None)):
+        return _Recurrence.apply(*args)
+    return forward(*args)
+
+
+def _dense(q, k, v, decay, beta, documents, state) -> tuple[Tensor | None, ...]:  # noqa: ANN001
+    rows = (None if x is None else dense_rows(x) for x in (q, k, v, decay, beta))
+    documents = None if documents is None else documents.long().contiguous()
+    return *rows, documents, state.contiguous()
+
+
+@lru_cache(maxsize=256)
+def _structure(
+    sizes: tuple[int, ...], strides: tuple[tuple[str, tuple[int, ...]], ...]
+) -> native.Recurrence:
+    """Return the structure without pointers; one-token calls find it made."""
+    structure = native.Recurrence(*sizes)
+    for name, steps in strides:
+        setattr(structure, name, native.Strides(*steps))
+    return structure
+
+
+def _described(documents: Tensor | None, **tensors: Tensor | None) -> native.Recurrence:
+    q, v, decay = tensors["q"], tensors["v"], tensors["decay"]
+    sizes = (*q.shape, v.shape[3], 0 if decay is None else decay.shape[3])
+    strides = tuple((n, x.stride()[:3]) for n, x in tensors.items() if x is not None)
+    structure = _structure(sizes, strides)
+    if documents is not None:
+        structure = native.Recurrence.from_buffer_copy(structure)
+        structure.documents = documents.data_ptr()
+    return structure
+
+
+def _at(tensor: Tensor | None) -> int | None:
+    return None if tensor is None else tensor.data_ptr()
+
+
+def forward(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    decay: Tensor | None,
+    beta: Tensor | None,
+    documents: Tensor | None,
+    state: Tensor,
+) -> tuple[Tensor, Tensor]:
+    """Return the outputs and the state after them; the last axis of all tensors is dense."""
+    out, end = empty_rows_first(q, v.shape[3]), torch.empty_like(state)
+    if not (out.numel() and q.numel()):
+        return out.zero_(), end.copy_(state)
+    structure = _described(documents, q=q, k=k, v=v, decay=decay, beta=beta, out=out)
+    places = map(_at, (q, k, v, decay, beta, state, out, end))
+    library().suffice_recur(ctypes.byref(structure), *places, torch.get_num_threads())
+    return out, end
+
+
+def backward(
+    grad: Tensor,
+    of_end: Tensor,
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    decay: Tensor | None,
+    beta: Tensor | None,
+    documents: Tensor | None,
+    state: Tensor,
+) -> tuple[Tensor | None, ...]:
+    """Return the gradients of q, k, v, the decays, beta and the state, None for those absent."""
+    inputs = (q, k, v, decay, beta)
+    if decay is not None and decay.shape[3] > 1:
+        return _by_torch(grad, of_end, *inputs, documents, state)
+    slopes = [None if x is None else empty_rows_first(x, x.shape[3]) for x in inputs]
+    if not (grad.numel() and q.numel()):
+        return *(None if x is None else x.zero_() for x in slopes), of_end.clone()
+    of_state = torch.empty_like(state)
+    named = {f"of_{name}": slope for name, slope in zip(NAMES, slopes, strict=True)}
+    structure = _described(documents, **dict(zip(NAMES, inputs, strict=True)), slope=grad, **named)
+    places = native.RecurrenceSlopes(*map(_at, (grad, of_end, *slopes, of_state)))
+    library().suffice_recur_back(
+        ctypes.byref(structure),
+        *map(_at, (*inputs, state)),
+        ctypes.byref(places),
+        torch.get_num_threads(),
+    )
+    return *slopes, of_state
+
+
+def _by_torch(
+    grad: Tensor,
+    of_end: Tensor,
+    q,
+    k,
+    v,
+    decay,
+    beta,
+    documents,
+    state,  # noqa: ANN001
+) -> tuple[Tensor | None, ...]:
+    """Return the gradients of `chunked`, computed again."""
+    given = (q, k, v, decay, beta, state)
+    with torch.enable_grad():
+        own = [None if x is None else x.detach().requires_grad_() for x in given]
+        found = chunked(Sequence(*own[:5], documents), own[5])
+        wanted = [x for x in own if x is not None]
+        slopes = iter(torch.autograd.grad(found, wanted, (grad, of_end)))
+    return tuple(None if x is None else next(slopes) for x in own)
+
+
+class _Recurrence(torch.autograd.Function):
+    """The kernels with their gradients."""
+
+    @staticmethod
+    def forward(ctx, *args: Tensor | None) -> tuple[Tensor, Tensor]:
+        ctx.save_for_backward(*args)
+        return forward(*args)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, grad: Tensor, of_end: Tensor):
+        slopes = backward(dense_rows(grad), of_end.contiguous(), *ctx.saved_tensors)
+        return *slopes[:5], None, slopes[5]
+
+
+@torch.library.custom_op("suffice::native_recurrence", mutates_args=())
+def _recurrence(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    decay: Tensor | None,
+    beta: Tensor | None,
+    documents: Tensor | None,
+    state: Tensor,
+) -> tuple[Tensor, Tensor]:
+    """Return the outputs [B, H, T, E] and the state [B, H, D, E] after them."""
+    return forward(*_dense(q, k, v, decay, beta, documents, state))
+
+
+@torch.library.custom_op("suffice::native_recurrence_backward", mutates_args=())
+def _recurrence_backward(
+    grad: Tensor,
+    of_end: Tensor,
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    decay: Tensor | None,
+    beta: Tensor | None,
+    documents: Tensor | None,
+    state: Tensor,
+) -> list[Tensor]:
+    """Return the gradients of the tensors that are there, documents left out."""
+    tensors = _dense(q, k, v, decay, beta, documents, state)
+    slopes = backward(dense_rows(grad), of_end.contiguous(), *tensors)
+    return [x.contiguous() for x in slopes if x is not None]
+
+
+@_recurrence.register_fake
+def _(q, k, v, decay, beta, documents, state):  # noqa: ANN001, ANN202
+    del k, decay, beta, documents
+    return empty_rows_first(q, v.shape[3]), torch.empty_like(
+        state, memory_format=torch.contiguous_format
+    )
+
+
+@_recurrence_backward.register_fake
+def _(grad, of_end, q, k, v, decay, beta, documents, state):  # noqa: ANN001, ANN202
+    del grad, of_end, documents
+    return [x.new_empty(x.shape) for x in (q, k, v, decay, beta, state) if x is not None]
+
+
+def _keep(ctx, inputs, output) -> None:  # noqa: ANN001
+    del output
+    ctx.save_for_backward(*inputs)
+
+
+def _differentiate(ctx, grad, of_end):  # noqa: ANN001, ANN202
+    inputs = ctx.saved_tensors
+    slopes = iter(_recurrence_backward(grad, of_end, *inputs))
+    return tuple(
+        None if x is None or place == NAMES.index("beta") + 1 else next(slopes)
+        for place, x in enumerate(inputs)
+    )
+
+
+_recurrence.register_autograd(_differentiate, setup_context=_keep)

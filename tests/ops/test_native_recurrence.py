@@ -1,0 +1,169 @@
+"""The native recurrences, with every set of instructions, against the recurrence step by step."""
+
+from __future__ import annotations
+
+from itertools import product
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from suffice import Attention, AttentionSpec
+from suffice.errors import UnsupportedError
+from suffice.kernels import Decayed, Delta
+from suffice.ops import choose, explain, register_flops
+from suffice.ops.call import AttentionCall
+from suffice.ops.native import library
+from suffice.ops.native import recurrence as native
+from suffice.ops.recurrence import Sequence, stepwise
+from suffice.patterns import Causal
+from suffice.testing import assert_close, documents, drawn, normal, padded
+from tests.ops.native.codings import isa, some_isa
+
+__all__ = ["isa", "some_isa"]
+
+pytestmark = pytest.mark.skipif(not library.available(), reason="no native kernels were built")
+LENGTHS = (1, 2, 7, 8, 31, 32, 33, 65, 100)
+WIDTHS = ((64, 64), (3, 5), (40, 24), (17, 33))
+KINDS = (("none", True), ("head", True), ("none", False), ("head", False), ("feature", False))
+
+
+def posed(length, width, wide, decays, corrects, *, strength=0.1, split=False, rows=2, heads=2):
+    """Inputs of a recurrence and a state before them."""
+    generator = torch.Generator().manual_seed(length + width)
+    made = [
+        torch.randn(rows, length, heads, size, generator=generator).transpose(1, 2)
+        for size in (width, width, wide)
+    ]
+    q, k = (F.normalize(x, dim=-1) for x in made[:2])
+    logs = {"none": 0, "head": 1, "feature": width}[decays]
+    decay = -strength * torch.rand(rows, heads, length, logs, generator=generator)
+    beta = torch.rand(rows, heads, length, 1, generator=generator) if corrects else None
+    parts = documents(rows, length) // 9 if split else None
+    state = torch.randn(rows, heads, width, wide, generator=generator)
+    return Sequence(q, k, made[2], decay if logs else None, beta, parts), state
+
+
+def doubled(data):
+    return Sequence(*(None if x is None else x.double() for x in data[:5]), data.documents)
+
+
+def differentiated(run, data, state):
+    """Outputs, state and the gradients of all that is given."""
+    leaves = [
+        None if x is None else x.detach().clone().requires_grad_() for x in (*data[:5], state)
+    ]
+    found = run(Sequence(*leaves[:5], data.documents), leaves[5])
+    weights = [normal(*x.shape, seed=n).to(x.dtype) for n, x in enumerate(found)]
+    total = sum((x * w).sum() for x, w in zip(found, weights, strict=True))
+    return [*found, *torch.autograd.grad(total, [x for x in leaves if x is not None])]
+
+
+def assert_as_specified(data, state, **where):
+    got = differentiated(native.scan, data, state)
+    want = differentiated(stepwise, doubled(data), state.double())
+    for one, other in zip(got, want, strict=True):
+        assert_close(one, other, **where)
+    with torch.no_grad():
+        for one, other in zip(native.scan(data, state), want[:2], strict=True):
+            assert_close(one, other.detach(), **where)
+
+
+@pytest.mark.parametrize(("decays", "corrects"), KINDS)
+def test_every_length_and_width(isa, decays, corrects):
+    for i, (length, widths) in enumerate(product(LENGTHS, WIDTHS)):
+        if i % 3 == len(isa) % 3 or i % 7 == 0:
+            assert_as_specified(*posed(length, *widths, decays, corrects), n=length)
+
+
+@pytest.mark.parametrize(("decays", "corrects"), KINDS)
+def test_documents_and_any_decay(some_isa, decays, corrects):
+    for strength in (1e-4, 300.0):
+        inputs = posed(100, 20, 33, decays, corrects, strength=strength, split=True)
+        assert_as_specified(*inputs, n=100)
+
+
+def test_a_small_decay_after_a_large_one_keeps_its_digits(some_isa):
+    data, state = posed(64, 8, 8, "head", corrects=True, strength=1e-3)
+    data.log_decay[:, :, ::5] = -3000.0
+    assert_as_specified(data, state, n=64)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("threads", [1, 2, 5])
+def test_threads_part_heads_and_columns(some_isa, threads):
+    used = torch.get_num_threads()
+    torch.set_num_threads(threads)
+    try:
+        for kind in KINDS:
+            data, state = posed(700, 64, 70, *kind, rows=1, heads=1)
+            for one, other in zip(
+                native.scan(data, state), stepwise(doubled(data), state.double()), strict=True
+            ):
+                assert_close(one, other, n=700)
+    finally:
+        torch.set_num_threads(used)
+
+
+@torch.no_grad()
+def test_nothing_is_summed_of_nothing():
+    data, state = posed(0, 4, 4, "head", corrects=True)
+    out, end = native.scan(data, state)
+    assert out.shape == (2, 2, 0, 4)
+    assert torch.equal(end, state)
+
+
+@pytest.mark.parametrize("kernel", [Decayed("token"), Decayed("feature"), Delta()], ids=repr)
+@pytest.mark.parametrize("data", ["plain", "padded", "packed"])
+def test_layers_are_those_of_the_reference(kernel, data):
+    spec = AttentionSpec(d_model=12, num_heads=2, pattern=Causal(), kernel=kernel)
+    x, where = normal(2, 80, 12, seed=4), {}
+    if data == "padded":
+        where["valid"] = padded(2, 80, "inside")
+    if data == "packed":
+        where["segments"] = documents(2, 80) // 9
+    found, weights = [], drawn(Attention(spec, dtype=torch.float64), seed=1).state_dict()
+    for impl, dtype in (("native_recurrence", torch.float32), ("reference", torch.float64)):
+        layer = Attention(spec, impl=impl, dtype=dtype)
+        layer.load_state_dict(weights)
+        own = x.to(dtype).requires_grad_()
+        out = layer(own, **where)
+        grads = torch.autograd.grad(out.square().sum(), [own, *layer.parameters()])
+        found.append([out.detach(), *grads])
+    for got, want in zip(*found, strict=True):
+        assert_close(got, want, n=80)
+
+
+def test_a_graph_holds_the_kernels():
+    data, state = posed(40, 8, 8, "head", corrects=True, split=True)
+
+    def summed(*tensors):
+        return native.scan(Sequence(*tensors[:6]), tensors[6])
+
+    compiled = torch.compile(summed, fullgraph=True, backend="aot_eager")
+    got = differentiated(lambda d, s: compiled(*d, s), data, state)
+    for one, other in zip(got, differentiated(native.scan, data, state), strict=True):
+        assert_close(one, other)
+
+
+def test_flops_are_counted():
+    from torch.utils.flop_counter import FlopCounterMode
+
+    register_flops()
+    data, state = posed(64, 8, 8, "head", corrects=True)
+    with FlopCounterMode(display=False) as counter:
+        native.scan(data, state)
+    spec = AttentionSpec(d_model=16, num_heads=2, pattern=Causal(), kernel=Delta())
+    assert 0 < counter.get_total_flops() < 2 * spec.cost(64).flops
+
+
+def test_it_is_chosen_for_float32_and_says_why_not():
+    spec = AttentionSpec(d_model=16, num_heads=2, pattern=Causal(), kernel=Delta())
+    call = AttentionCall.of(spec, 9, 9)
+    assert choose(call).name == "native_recurrence"
+    assert choose(call, "recurrence").name == "recurrence"
+    double = AttentionCall.of(spec, 9, 9, dtype=torch.float64)
+    assert choose(double).name == "recurrence"
+    assert "not native_recurrence: its kernels read" in explain(double)
+    with pytest.raises(UnsupportedError, match="float64"):
+        choose(double, "native_recurrence")

@@ -12,7 +12,7 @@ from suffice.encoders.base import (
     Standard,
 )
 from suffice.encoders.mla import MLA
-from suffice.encoders.norms import HeadRMS, NoNorm, Norm
+from suffice.encoders.norms import HeadRMS, NoNorm, Norm, ProjectionRMS
 
 __all__ = [
     "MLA",
@@ -27,5 +27,6 @@ __all__ = [
     "NoNorm",
     "Norm",
     "Optimised",
+    "ProjectionRMS",
     "Standard",
 ]

@@ -239,8 +239,10 @@ class LinearEncoder(Encoder, base=True):
 
     def parameters(self, spec: AttentionSpec) -> int:
         """Count the maps and the norms of queries and keys."""
-        gains = spec.norm.parameters(spec.head_width)  # of queries and of keys
-        return super().parameters(spec) + (gains if spec.shares is None else gains // 2)
+        gains = sum(
+            spec.norm.parameters(heads, spec.head_width) for heads in _normed(spec).values()
+        )
+        return super().parameters(spec) + gains
 
     def build(self, spec: AttentionSpec, factory: Factory) -> dict[str, nn.Module]:
         """Return the modules."""
@@ -249,13 +251,14 @@ class LinearEncoder(Encoder, base=True):
             name: factory.map(linear.inputs, linear.outputs, bias=spec.bias)
             for name, linear in self.maps(spec).items()
         }
+        for name, heads in _normed(spec).items():
+            modules[name] = spec.norm.build(heads, spec.head_width, factory)
         if spec.shares is not None:
-            return modules | {"q_norm": spec.norm.build(spec.head_width, factory)}
+            return modules
         modules.setdefault("k_proj", Columns(width))
         values = nn.Identity() if self.shares and self.learns_keys else Columns(width)
         modules.setdefault("v_proj", values)
-        norms = {name: spec.norm.build(spec.head_width, factory) for name in ("q_norm", "k_norm")}
-        return modules | norms
+        return modules
 
     def queries(self, layer: Attention, x: Tensor) -> Tensor:
         """Return the queries, normalised."""
@@ -275,6 +278,12 @@ class LinearEncoder(Encoder, base=True):
             return (k,)
         v_BSW = k_BSW if self.shares else layer.v_proj(source)
         return k, _heads(v_BSW, layer.value_heads).transpose(1, 2)
+
+
+def _normed(spec: AttentionSpec) -> dict[str, int]:
+    """Return the heads that each norm of a layer sees."""
+    keys = {} if spec.shares is not None else {"k_norm": spec.key_heads}
+    return {"q_norm": spec.query_heads, **keys}
 
 
 def _heads(x: Tensor, heads: int) -> Tensor:

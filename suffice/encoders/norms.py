@@ -9,7 +9,7 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import ClassVar
 
-from torch import nn
+from torch import Tensor, nn
 
 from suffice.encoders.base import Factory
 from suffice.errors import ConfigError
@@ -24,11 +24,11 @@ class Norm(Axis, ABC, family="norm"):
     queries, and keys that were the values no longer are."""
 
     @abstractmethod
-    def parameters(self, head_dim: int) -> int:
-        """Count the learned numbers, of queries and keys together."""
+    def parameters(self, heads: int, head_dim: int) -> int:
+        """Count the learned numbers of so many heads of queries or of keys."""
 
     @abstractmethod
-    def build(self, head_dim: int, factory: Factory) -> nn.Module:
+    def build(self, heads: int, head_dim: int, factory: Factory) -> nn.Module:
         """Return a module [B, T, H, D] -> [B, T, H, D]; queries and keys have one each."""
 
 
@@ -41,11 +41,11 @@ class NoNorm(Norm):
 
     norms = False
 
-    def parameters(self, head_dim: int) -> int:  # noqa: ARG002 - nothing is learned
+    def parameters(self, heads: int, head_dim: int) -> int:  # noqa: ARG002 - nothing is learned
         """Count none."""
         return 0
 
-    def build(self, head_dim: int, factory: Factory) -> nn.Module:  # noqa: ARG002
+    def build(self, heads: int, head_dim: int, factory: Factory) -> nn.Module:  # noqa: ARG002
         """Return the identity."""
         return nn.Identity()
 
@@ -79,10 +79,56 @@ class HeadRMS(Norm):
         if self.eps <= 0.0:
             raise ConfigError(f"HeadRMS(eps={self.eps}): give a number above 0, such as 1e-6.")
 
-    def parameters(self, head_dim: int) -> int:
-        """Count both gains."""
-        return 2 * head_dim
+    def parameters(self, heads: int, head_dim: int) -> int:  # noqa: ARG002 - the heads share them
+        """Count the gains of a head."""
+        return head_dim
 
-    def build(self, head_dim: int, factory: Factory) -> nn.Module:
+    def build(self, heads: int, head_dim: int, factory: Factory) -> nn.Module:  # noqa: ARG002
         """Return the norm of queries or of keys, gains of 1."""
         return factory.norm(head_dim, self.eps)
+
+
+@dataclass(frozen=True)
+class ProjectionRMS(Norm):
+    """q' = g_q * q / sqrt(mean(q^2) + eps) over all features of all heads at once, k' likewise.
+
+    The gains are one number for each feature of each head. Unlike with `HeadRMS` a head may be
+    longer than another, and shared keys have another mean than the queries that read them.
+
+    Choose it to read OLMo 2; `HeadRMS` streams natively and is as stable.
+
+    Args:
+        eps: keeps a query or key of zeros finite, > 0.
+
+    Raises:
+        ConfigError: if eps is not above 0.
+
+    Cost: (H + G) D parameters for H heads of queries and G of keys, D wide; no products.
+    Source: OLMo team 2024, "2 OLMo 2 Furious", arXiv:2501.00656, section 3.1. No difference.
+    """
+
+    eps: float = 1e-6
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.eps <= 0.0:
+            raise ConfigError(f"ProjectionRMS(eps={self.eps}): give a number above 0.")
+
+    def parameters(self, heads: int, head_dim: int) -> int:
+        """Count the gains of all heads."""
+        return heads * head_dim
+
+    def build(self, heads: int, head_dim: int, factory: Factory) -> nn.Module:
+        """Return the norm of queries or of keys, gains of 1."""
+        return _AllHeads(factory.norm(heads * head_dim, self.eps))
+
+
+class _AllHeads(nn.Module):
+    """A norm over the heads side by side, [B, T, H, D] -> [B, T, H, D]."""
+
+    def __init__(self, norm: nn.Module) -> None:
+        super().__init__()
+        self.norm = norm
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.norm(x.flatten(2)).view_as(x)

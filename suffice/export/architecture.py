@@ -18,7 +18,7 @@ from suffice.encoders import HeadRMS
 from suffice.errors import ConfigError
 from suffice.layers import Attention
 from suffice.layers.sinusoidal import sinusoidal
-from suffice.lowering import DenseSoftmax, FeatureSum
+from suffice.lowering import DenseSoftmax, FeatureSum, not_dense
 from suffice.models import LM, LMConfig
 from suffice.models.classifier import Classifier
 from suffice.models.vit import ViT
@@ -93,8 +93,11 @@ def _check_softmax(spec: AttentionSpec, where: str) -> None:
         _refuse(f"{where} sums features of {type(spec.kernel).__name__} instead of weighing pairs")
     if spec.shares is not None:
         _refuse(f"{where} reads the keys and values of layer {spec.shares}")
-    if type(lowered) is not DenseSoftmax or lowered.value_width != lowered.key_width:
-        _refuse(f"{where} has {spec.encoder!r} and {spec.combine!r}")
+    if type(lowered) is not DenseSoftmax:
+        field = not_dense(spec)
+        _refuse(f"{where} has {field}={getattr(spec, field)!r}")
+    if lowered.value_width != lowered.key_width:
+        _refuse(f"{where} has values of another width than its keys, by {spec.encoder!r}")
     if lowered.mixing is not None:
         _refuse(f"{where} mixes its values along the sequence by {type(spec.mixing).__name__}")
     if lowered.infini is not None:

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from suffice import Attention, AttentionSpec, preset
-from suffice.encoders import Efficient, HeadRMS, Latent, NoNorm
+from suffice.encoders import Efficient, HeadRMS, Latent, NoNorm, ProjectionRMS
 from suffice.errors import ConfigError
 from suffice.patterns import Causal
 from suffice.positions import Rope
@@ -80,8 +80,8 @@ def test_what_is_learned_and_what_it_costs():
     assert torch.equal(layer.q_norm.weight, torch.ones(6))
     ours, plain_cost = SPEC.cost(9), without.cost(9)
     assert ours == replace(plain_cost, parameters=plain_cost.parameters + 12)
-    assert HeadRMS().parameters(6) == 12
-    assert NoNorm().parameters(6) == 0
+    assert HeadRMS().parameters(4, 6) == 6
+    assert NoNorm().parameters(4, 6) == 0
 
 
 def test_without_a_norm_nothing_is_there():
@@ -145,3 +145,26 @@ def test_json_names_it_and_may_leave_it_out():
 def test_what_it_cannot_be(make, message):
     with pytest.raises(ConfigError, match=message):
         make()
+
+
+@pytest.mark.parametrize("kv_heads", [1, 2, 4])
+def test_a_projection_is_divided_as_a_whole(kv_heads):
+    norm = ProjectionRMS(0.3)
+    spec = replace(SPEC, norm=norm, num_kv_heads=kv_heads, pattern=Causal(), position=Rope())
+    layer = built(spec)
+    x = normal(2, 5, 8, seed=3)
+    want = []
+    for row in x.tolist():
+        q, k, v = (linear(row, getattr(layer, f"{name}_proj")) for name in "qkv")
+        q = divided(q, 1, layer.q_norm.norm.weight.tolist(), 0.3)
+        k = divided(k, 1, layer.k_norm.norm.weight.tolist(), 0.3)
+        turn = ("half", plain(10_000.0, 6))
+        q, k = spun(q, 4, *turn), spun(k, kv_heads, *turn)
+        sizes = {"num_heads": 4, "num_kv_heads": kv_heads, "head_dim": 6}
+        want.append(attention(layer, q, k, v, see=up_to_self, **sizes))
+    assert_close(layer(x), tensor(want))
+    plain_cost = replace(spec, norm=NoNorm()).cost(9)
+    assert spec.cost(9).parameters == plain_cost.parameters + (4 + kv_heads) * 6
+    assert spec.lower() is None
+    with pytest.raises(ConfigError, match=r"ProjectionRMS\(eps=0.0\): give a number above 0"):
+        ProjectionRMS(0.0)

@@ -16,7 +16,7 @@ from suffice.convert.sources.architecture import (
     linear,
     norm,
 )
-from suffice.encoders import HeadRMS, NoNorm
+from suffice.encoders import HeadRMS, NoNorm, Norm, ProjectionRMS
 from suffice.errors import ConfigError
 from suffice.kernels import Softmax
 from suffice.models import LM, LMConfig
@@ -367,7 +367,7 @@ class _LlamaVariant:
     layout: str = "half"  # of rotary pairs
     packed: bool = False  # whether q, k, v are one tensor, and gate and up another
     tied: bool = False  # default of tie_word_embeddings
-    qk_norm: bool = False  # whether queries and keys have an RMS norm per head
+    qk_norm: type[Norm] | None = None  # of queries and keys, with the eps of the other norms
     theta: float = 10_000.0  # default base of rotary positions
     share: float | None = None  # default share of a head's features that rotate; None = always all
     rotary: Callable[[ConfigReader, int], list[bool]] = _all_rotary
@@ -446,7 +446,7 @@ def _build_llama(reader: ConfigReader, *, variant: _LlamaVariant) -> LM:
         num_kv_heads=reader.size("num_key_value_heads", variant.kv_heads or heads),
         head_dim=None if head_dim * heads == width else head_dim,
         pattern=Causal(),
-        norm=HeadRMS(config.eps) if variant.qk_norm else NoNorm(),
+        norm=NoNorm() if variant.qk_norm is None else variant.qk_norm(config.eps),
         kernel=Softmax(cap=score_cap),
         bias=qkv_bias or o_bias,
         scale=variant.scale(reader),
@@ -473,18 +473,19 @@ def _map_llama(lm: LM, reader: ConfigReader, *, variant: _LlamaVariant) -> list[
     for number in range(len(lm.blocks)):
         theirs, ours = f"model.layers.{number}", f"blocks.{number}"
         attention, own = f"{theirs}.self_attn", f"{ours}.attention"
-        mappings += norm(f"{theirs}.input_layernorm", f"{ours}.attention_norm", bias=norm_bias)
         after, last = "post_attention_layernorm", "post_feedforward_layernorm"
-        if lm.config.residual == "both":
+        if lm.config.residual in ("both", "out"):
             mappings += norm(f"{theirs}.{after}", f"{ours}.attention_out_norm", bias=norm_bias)
             mappings += norm(f"{theirs}.{last}", f"{ours}.mlp_out_norm", bias=norm_bias)
         before = {"both": "pre_feedforward_layernorm", "parallel": "input_layernorm"}
         first = before.get(lm.config.residual, after)
-        mappings += norm(f"{theirs}.{first}", f"{ours}.mlp_norm", bias=norm_bias)
+        if lm.config.residual != "out":
+            mappings += norm(f"{theirs}.input_layernorm", f"{ours}.attention_norm", bias=norm_bias)
+            mappings += norm(f"{theirs}.{first}", f"{ours}.mlp_norm", bias=norm_bias)
         mappings += linear(f"{attention}.o_proj", f"{own}.o_proj", **output)
         mappings += linear(f"{theirs}.mlp.down_proj", f"{ours}.mlp.down", **mlp)
-        for name in ("q_norm", "k_norm") if variant.qk_norm else ():
-            mappings += norm(f"{attention}.{name}", f"{own}.{name}", bias=False)
+        for name, part in QK_NORMS[variant.qk_norm]:
+            mappings += norm(f"{attention}.{name}", f"{own}.{part}", bias=False)
         if variant.packed:
             projections = tuple(f"{own}.{name}_proj" for name in "qkv")
             mappings += linear(f"{attention}.qkv_proj", projections, **qkv)
@@ -577,6 +578,12 @@ def _map_phi(lm: LM, _reader: ConfigReader) -> list[TensorMapping]:
     return mappings
 
 
+QK_NORMS: dict[type[Norm] | None, tuple[tuple[str, str], ...]] = {
+    None: (),
+    HeadRMS: (("q_norm", "q_norm"), ("k_norm", "k_norm")),
+    ProjectionRMS: (("q_norm", "q_norm.norm"), ("k_norm", "k_norm.norm")),
+}
+"""The tensors of norms of queries and keys, theirs and ours."""
 NO_BIASES = {"qkv_bias": False, "o_bias": False, "mlp_bias": False}
 
 _GEMMA = {
@@ -613,7 +620,7 @@ LLAMAS = (
         "mistral", "MistralForCausalLM", **NO_BIASES, windows=partial(_equal_windows, default=4096)
     ),
     _llama("qwen2", "Qwen2ForCausalLM", **(NO_BIASES | {"qkv_bias": True}), windows=_late_windows),
-    _llama("qwen3", "Qwen3ForCausalLM", mlp_bias=False, qk_norm=True, windows=_late_windows),
+    _llama("qwen3", "Qwen3ForCausalLM", mlp_bias=False, qk_norm=HeadRMS, windows=_late_windows),
     _llama(
         "smollm3",
         "SmolLM3ForCausalLM",
@@ -649,7 +656,7 @@ LLAMAS = (
         **_NEWER_GEMMA,
         caps=(None, None),
         fixed=(_ONE_WAY, ("attn_logit_softcapping", None)),  # which its class ignores
-        qk_norm=True,
+        qk_norm=HeadRMS,
         theta=1_000_000.0,
         local_theta=10_000.0,
         windows=_regular_windows,
@@ -665,6 +672,13 @@ LLAMAS = (
         share=0.25,
         parallel="use_parallel_residual",
         fixed=(("qk_layernorm", False),),
+    ),
+    _llama(
+        "olmo2",
+        "Olmo2ForCausalLM",
+        mlp_bias=False,
+        qk_norm=ProjectionRMS,
+        residual="out",
     ),
     _llama("cohere", "CohereForCausalLM", **_COHERE, fixed=(("use_qk_norm", False),)),
     _llama(

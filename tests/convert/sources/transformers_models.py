@@ -173,6 +173,18 @@ def cases():
             t.StableLmForCausalLM,
             t.StableLmConfig(**GROUPED, use_parallel_residual=True, layer_norm_eps=1e-2),
         ),
+        "olmo2": (t.Olmo2ForCausalLM, t.Olmo2Config(**GROUPED, **MARKS)),
+        "olmo2-biased-tied": (
+            t.Olmo2ForCausalLM,
+            t.Olmo2Config(
+                **GROUPED,
+                **MARKS,
+                attention_bias=True,
+                tie_word_embeddings=True,
+                rms_norm_eps=1e-2,
+                **_turning("linear", factor=4.0),
+            ),
+        ),
         "cohere": (t.CohereForCausalLM, t.CohereConfig(**GROUPED, **MARKS, logit_scale=0.7)),
         "cohere-biased-untied": (
             t.CohereForCausalLM,

@@ -16,7 +16,8 @@ from transformers.models.qwen3_next.modeling_qwen3_next import (
 
 from benchmarks.report import Row, gate, print_machine, print_rows
 from suffice.measure.timing import interleave
-from suffice.ops.recurrence import Sequence, chunked, stepwise
+from suffice.ops.native import recurrence as native
+from suffice.ops.recurrence import Sequence
 
 HEADS, WIDTH = 8, 64
 REACH_FORWARD, REACH_TRAINING = 1 / 5, 1 / 3  # of the peer's time
@@ -32,9 +33,9 @@ def inputs(length: int) -> tuple[torch.Tensor, ...]:
 
 
 def ours(q, k, v, decay, beta):  # noqa: ANN001, ANN201
-    """The scan of the library."""
+    """The kernels of the library."""
     start = q.new_zeros(1, HEADS, WIDTH, WIDTH)
-    return chunked(Sequence(q, k, v, decay, beta, None), start)[0]
+    return native.scan(Sequence(q, k, v, decay, beta, None), start)[0]
 
 
 def theirs(q, k, v, decay, beta):  # noqa: ANN001, ANN201
@@ -47,7 +48,7 @@ def theirs(q, k, v, decay, beta):  # noqa: ANN001, ANN201
 def sums(q, k, v, decay, _):  # noqa: ANN001, ANN201
     """The library's sums that decay, without the delta rule."""
     start = q.new_zeros(1, HEADS, WIDTH, WIDTH)
-    return chunked(Sequence(q, k, v, decay, None, None), start)[0]
+    return native.scan(Sequence(q, k, v, decay, None, None), start)[0]
 
 
 def trained(run, data):  # noqa: ANN001, ANN201
@@ -102,7 +103,7 @@ def main() -> None:
     with torch.inference_mode():
         times = interleave(
             {
-                "ours": lambda: stepwise(Sequence(*one, None), state),
+                "ours": lambda: native.scan(Sequence(*one, None), state),
                 "theirs": lambda: torch_recurrent_gated_delta_rule(
                     *heads_third, initial_state=state, output_final_state=True
                 ),

@@ -20,6 +20,7 @@ from suffice.ops.native import recurrence as native
 from suffice.ops.recurrence import Sequence
 
 HEADS, WIDTH = 8, 64
+ROWS = 1, 16  # of a step
 REACH_FORWARD, REACH_TRAINING = 1 / 5, 1 / 3  # of the peer's time
 
 
@@ -95,8 +96,13 @@ def main() -> None:
             Row(case=case, peer=peer, ours=times[of], theirs=times["theirs"], reach=REACH_TRAINING)
         )
     print_rows("whole sequences", rows)
-    one = tuple(x[:, :, :1].contiguous() for x in data)
-    state = torch.randn(1, HEADS, WIDTH, WIDTH)
+    print_rows("one token", [row for rows in ROWS for row in of_a_step(rows, settings)])
+
+
+def of_a_step(rows: int, settings: dict[str, float]) -> list[Row]:
+    """Return the times of one token of so many rows."""
+    one = tuple(x[:, :, :1].repeat(rows, 1, 1, 1) for x in inputs(1))
+    state = torch.randn(rows, HEADS, WIDTH, WIDTH)
     heads_third = [x.transpose(1, 2) for x in one[:3]] + [
         x[..., 0].transpose(1, 2) for x in one[3:]
     ]
@@ -108,26 +114,20 @@ def main() -> None:
                     *heads_third, initial_state=state, output_final_state=True
                 ),
                 "reading": lambda: state.sum(),
+                "copying": lambda: state.clone(),
             },
             **settings,
         )
-    print_rows(
-        "one token",
-        [
-            Row(
-                case="gated delta rule, a step",
-                peer="transformers, recurrent",
-                ours=times["ours"],
-                theirs=times["theirs"],
-            ),
-            Row(
-                case="gated delta rule, a step",
-                peer="reading the state",
-                ours=times["ours"],
-                theirs=times["reading"],
-            ),
-        ],
-    )
+    case = f"gated delta rule, a step of {rows} rows of {HEADS} heads of {WIDTH}"
+    peers = {
+        "theirs": "transformers, recurrent",
+        "reading": "reading the state",
+        "copying": "reading and writing it",
+    }
+    return [
+        Row(case=case, peer=peer, ours=times["ours"], theirs=times[name])
+        for name, peer in peers.items()
+    ]
 
 
 if __name__ == "__main__":

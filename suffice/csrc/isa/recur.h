@@ -110,13 +110,18 @@ struct OneStep {
 template <int C, bool CORRECTS>
 APART void step_columns(const OneStep &s, const float *from, int64_t from_row, const float *v,
                         int64_t count, float *to, int64_t to_row, float *out) {
+  const float *k = s.k, *decays = s.decays, *faded_k = s.faded_k, *faded_q = s.faded_q;
+  const int64_t width = s.width;
   Wide known[C] = {}, asked[C] = {}, taken[C];
-  for (int64_t d = 0; d < s.width; ++d)
+  const float *row = from;
+  for (int64_t d = 0; d < width; ++d, row += from_row) {
+    const Wide by_k = wide(faded_k[d]), by_q = wide(faded_q[d]);
     for (int c = 0; c < C; ++c) {
-      const Wide x = read<Wide>(from + d * from_row + c * WIDE);
-      if (CORRECTS) known[c] += s.faded_k[d] * x;
-      asked[c] += s.faded_q[d] * x;
+      const Wide x = read<Wide>(row + c * WIDE);
+      if (CORRECTS) known[c] += by_k * x;
+      asked[c] += by_q * x;
     }
+  }
   for (int c = 0; c < C; ++c) {
     const int64_t some = count - c * WIDE;
     taken[c] = some >= WIDE ? read<Wide>(v + c * WIDE) : read_some(v + c * WIDE, some);
@@ -125,11 +130,11 @@ APART void step_columns(const OneStep &s, const float *from, int64_t from_row, c
     if (some >= WIDE) write(out + c * WIDE, found);
     else write_some(out + c * WIDE, found, some);
   }
-  for (int64_t d = 0; d < s.width; ++d)
-    for (int c = 0; c < C; ++c) {
-      const Wide x = read<Wide>(from + d * from_row + c * WIDE);
-      write(to + d * to_row + c * WIDE, s.decays[d] * x + s.k[d] * taken[c]);
-    }
+  for (int64_t d = 0; d < width; ++d, from += from_row, to += to_row) {
+    const Wide kept = wide(decays[d]), key = wide(k[d]);
+    for (int c = 0; c < C; ++c)
+      write(to + c * WIDE, kept * read<Wide>(from + c * WIDE) + key * taken[c]);
+  }
 }
 
 template <bool CORRECTS>
@@ -142,19 +147,33 @@ static void step_once(const OneStep &s, const float *from, int64_t from_row, con
     step_columns<1, CORRECTS>(s, from + e, from_row, v + e, width - e, to + e, to_row, out + e);
 }
 
+INLINE Wide first_of(const float *from, int64_t n) {
+  return n >= WIDE ? read<Wide>(from) : read_some(from, n);
+}
+
+// The key and the query of a position times the decays of their features, and their product.
+static void fade_position(const float *q, const float *k, const float *decays, int64_t width,
+                          OneStep &s, float *faded_k, float *faded_q) {
+  Wide met = {};
+  for (int64_t d = 0; d < width; d += WIDE) {
+    const Wide of_q = first_of(q + d, width - d), of_k = first_of(k + d, width - d);
+    const Wide by = read<Wide>(decays + d);
+    met += of_q * of_k;
+    write(faded_k + d, by * of_k);
+    write(faded_q + d, by * of_q);
+  }
+  s.met = sum_of(met);
+}
+
 // The factors of a position, from its logarithm or those of its features.
 static void decays_at(const Recurrence &r, const Rows &decay, int64_t t, float *to) {
   const float *logs = decay.data + t * decay.row;
   if (r.decays == 1) {
     const float all = exp_one(*logs);
-    for (int64_t d = 0; d < r.width; ++d) to[d] = all;
+    for (int64_t d = 0; d < r.width; d += WIDE) write(to + d, wide(all));
     return;
   }
-  for (int64_t d = 0; d < r.width; d += WIDE) {
-    const int64_t some = r.width - d;
-    if (some >= WIDE) write(to + d, exp(read<Wide>(logs + d)));
-    else write_some(to + d, exp(read_some(logs + d, some)), some);
-  }
+  for (int64_t d = 0; d < r.width; d += WIDE) write(to + d, exp(first_of(logs + d, r.width - d)));
 }
 
 // Positions one by one. The state lies where the end is wanted, if its columns fill vectors.
@@ -167,17 +186,15 @@ static void sum_steps(const Recurrence &r, const HeadOfSums &h, RecurDesk &desk)
   if (h.start && there) from = h.start, from_row = r.value_width;
   else if (h.start) move_rows(h.start, r.value_width, r.width, h.width, to, to_row, h.columns);
   else clear_rows(to, to_row, r.width, h.columns);
-  float *faded_k = decays + r.width, *faded_q = faded_k + r.width;
-  for (int64_t d = 0; d < r.width; ++d) decays[d] = 1.0f;
+  const int64_t padded = whole_vectors(r.width);
+  float *faded_k = decays + padded, *faded_q = faded_k + padded;
+  for (int64_t d = 0; d < padded; ++d) decays[d] = 1.0f;
   for (int64_t t = 0; t < r.length; ++t, from = to, from_row = to_row) {
     if (begins_document(h, t)) clear_rows(to, to_row, r.width, h.columns);
     const float *q = h.q.data + t * h.q.row, *k = h.k.data + t * h.k.row;
     if (h.decay.data) decays_at(r, h.decay, t, decays);
     OneStep s{r.width, k, decays, faded_k, faded_q, 1.0f, 0.0f};
-    for (int64_t d = 0; d < r.width; ++d) {
-      faded_k[d] = decays[d] * k[d], faded_q[d] = decays[d] * q[d];
-      s.met += q[d] * k[d];
-    }
+    fade_position(q, k, decays, r.width, s, faded_k, faded_q);
     const float *v = h.v.data + t * h.v.row;
     float *out = h.out + t * h.out_row;
     if (h.beta.data) {
@@ -371,7 +388,7 @@ struct Places {
 static void place_desk(const Recurrence &r, int64_t columns, Places &next, RecurDesk &desk) {
   const int64_t padded = whole_vectors(r.width);
   desk.keys = next(CHUNK * padded), desk.queries = next(CHUNK * padded);
-  desk.turned = next(CHUNK * r.width);
+  desk.turned = next(CHUNK * padded);
   desk.values = next(CHUNK * columns), desk.taken = next(CHUNK * columns);
   desk.outs = next(CHUNK * columns);
   desk.met = next(CHUNK * CHUNK), desk.pairs = next(CHUNK * CHUNK);
@@ -388,12 +405,16 @@ static void recur_worker(suffice::Team &team, int, void *context) {
   place_desk(r, whole_vectors(call.slice), size, desk);
   Places next{(float *)suffice::room_of_thread(size.taken * sizeof(float)), 0};
   place_desk(r, whole_vectors(call.slice), next, desk);
+  // states that a thread read last time lie near it: few positions are not taken one head at a time
+  const int64_t tasks = r.batch * r.heads * call.slices;
+  const int64_t grain = r.length < FEW_POSITIONS ? (tasks + team.threads - 1) / team.threads : 1;
   suffice::Range range;
-  while (team.take(r.batch * r.heads * call.slices, 1, range)) {
-    const HeadOfSums h = head_of_sums(call, range.begin / call.slices, range.begin % call.slices);
-    if (steps) sum_steps(r, h, desk);
-    else sum_chunks(r, h, desk);
-  }
+  while (team.take(tasks, grain, range))
+    for (int64_t task = range.begin; task < range.end; ++task) {
+      const HeadOfSums h = head_of_sums(call, task / call.slices, task % call.slices);
+      if (steps) sum_steps(r, h, desk);
+      else sum_chunks(r, h, desk);
+    }
 }
 
 // So many threads as have a million products of numbers each.

@@ -26,7 +26,8 @@ from suffice.ops.native.library import library
 from suffice.ops.op import Op, dense_rows, empty_rows_first, is_traced, needs_gradient
 from suffice.ops.recurrence import Sequence, attend, chunked
 
-NAMES = ("q", "k", "v", "decay", "beta")
+INPUTS = ("q", "k", "v", "decay", "beta")
+FORWARD, BACKWARD = (*INPUTS, "out"), (*INPUTS, "slope", *(f"of_{name}" for name in INPUTS))
 
 
 def refuses(call: AttentionCall) -> list[str]:
@@ -60,20 +61,22 @@ def _dense(q, k, v, decay, beta, documents, state) -> tuple[Tensor | None, ...]:
 
 @lru_cache(maxsize=256)
 def _structure(
-    sizes: tuple[int, ...], strides: tuple[tuple[str, tuple[int, ...]], ...]
+    names: tuple[str, ...], sizes: tuple[int, ...], *strides: tuple[int, ...] | None
 ) -> native.Recurrence:
-    """Return the structure without pointers; one-token calls find it made."""
+    """Return the structure without documents; one-token calls find it made."""
     structure = native.Recurrence(*sizes)
-    for name, steps in strides:
-        setattr(structure, name, native.Strides(*steps))
+    for name, steps in zip(names, strides, strict=True):
+        if steps is not None:
+            setattr(structure, name, native.Strides(*steps[:3]))
     return structure
 
 
-def _described(documents: Tensor | None, **tensors: Tensor | None) -> native.Recurrence:
-    q, v, decay = tensors["q"], tensors["v"], tensors["decay"]
+def _described(
+    names: tuple[str, ...], documents: Tensor | None, *tensors: Tensor | None
+) -> native.Recurrence:
+    q, v, decay = tensors[0], tensors[2], tensors[3]
     sizes = (*q.shape, v.shape[3], 0 if decay is None else decay.shape[3])
-    strides = tuple((n, x.stride()[:3]) for n, x in tensors.items() if x is not None)
-    structure = _structure(sizes, strides)
+    structure = _structure(names, sizes, *[None if x is None else x.stride() for x in tensors])
     if documents is not None:
         structure = native.Recurrence.from_buffer_copy(structure)
         structure.documents = documents.data_ptr()
@@ -97,8 +100,8 @@ def forward(
     out, end = empty_rows_first(q, v.shape[3]), torch.empty_like(state)
     if not (out.numel() and q.numel()):
         return out.zero_(), end.copy_(state)
-    structure = _described(documents, q=q, k=k, v=v, decay=decay, beta=beta, out=out)
-    places = map(_at, (q, k, v, decay, beta, state, out, end))
+    structure = _described(FORWARD, documents, q, k, v, decay, beta, out)
+    places = [None if x is None else x.data_ptr() for x in (q, k, v, decay, beta, state, out, end)]
     library().suffice_recur(ctypes.byref(structure), *places, torch.get_num_threads())
     return out, end
 
@@ -122,8 +125,7 @@ def backward(
     if not (grad.numel() and q.numel()):
         return *(None if x is None else x.zero_() for x in slopes), of_end.clone()
     of_state = torch.empty_like(state)
-    named = {f"of_{name}": slope for name, slope in zip(NAMES, slopes, strict=True)}
-    structure = _described(documents, **dict(zip(NAMES, inputs, strict=True)), slope=grad, **named)
+    structure = _described(BACKWARD, documents, *inputs, grad, *slopes)
     places = native.RecurrenceSlopes(*map(_at, (grad, of_end, *slopes, of_state)))
     library().suffice_recur_back(
         ctypes.byref(structure),
@@ -225,7 +227,7 @@ def _differentiate(ctx, grad, of_end):  # noqa: ANN001, ANN202
     inputs = ctx.saved_tensors
     slopes = iter(_recurrence_backward(grad, of_end, *inputs))
     return tuple(
-        None if x is None or place == NAMES.index("beta") + 1 else next(slopes)
+        None if x is None or place == len(INPUTS) else next(slopes)
         for place, x in enumerate(inputs)
     )
 

@@ -139,6 +139,13 @@ def _regular_windows(
     return [size if one == LAYER_TYPES[1] else None for one in types]
 
 
+def _windows_but_every_fourth(reader: ConfigReader, rotary: list[bool]) -> list[int | None]:
+    """Give windows to all layers but the first of every four, unless layer_types lists them."""
+    types = _layer_types(reader, [bool(number % 4) for number in range(len(rotary))])
+    size = reader.size("sliding_window", 128)
+    return [size if one == LAYER_TYPES[1] else None for one in types]
+
+
 def _listed_windows(
     reader: ConfigReader, windowed: list[bool], *, default: int | None
 ) -> list[int | None]:
@@ -180,6 +187,19 @@ def _listed_rotary(reader: ConfigReader, depth: int) -> list[bool]:
             f"{reader.where}: no_rope_layers={flags!r:.80} is not for {depth} layers."
         )
     return [bool(flag) for flag in flags]
+
+
+def _rotary_by_theta(reader: ConfigReader, depth: int) -> list[bool]:
+    """Return which layers have rotary positions: those whose base is not 0."""
+    thetas = reader.entries.get("layer_rope_theta")
+    if thetas is None:
+        return [True] * depth
+    legal = isinstance(thetas, list) and all(type(one) in (int, float) for one in thetas)
+    if not legal or len(thetas) != depth or min(thetas) < 0:
+        raise ConfigError(
+            f"{reader.where}: layer_rope_theta={thetas!r:.80} are not {depth} numbers, 0 or more."
+        )
+    return [bool(theta) for theta in thetas]
 
 
 def _rotary_in_windows(reader: ConfigReader, depth: int) -> list[bool]:
@@ -371,6 +391,8 @@ class _LlamaVariant:
     theta: float = 10_000.0  # default base of rotary positions
     share: float | None = None  # default share of a head's features that rotate; None = always all
     rotary: Callable[[ConfigReader, int], list[bool]] = _all_rotary
+    thetas: str = ""  # entry with a base for each layer
+    sinks: bool = False  # whether a learned logit of each head belongs to no key
     windows: Windows = _no_windows
     fixed: tuple[tuple[str, object], ...] = ()  # entries and the only value that is supported
     gates: tuple[tuple[str, str], ...] = (("silu", "swiglu"),)  # of hidden_act; first the default
@@ -447,19 +469,19 @@ def _build_llama(reader: ConfigReader, *, variant: _LlamaVariant) -> LM:
         head_dim=None if head_dim * heads == width else head_dim,
         pattern=Causal(),
         norm=NoNorm() if variant.qk_norm is None else variant.qk_norm(config.eps),
-        kernel=Softmax(cap=score_cap),
+        kernel=Softmax(cap=score_cap, sink=variant.sinks),
         bias=qkv_bias or o_bias,
         scale=variant.scale(reader),
     )
     rotary = variant.rotary(reader, config.depth)
-    specs = [
-        replace(
-            spec,
-            pattern=Causal() if size is None else Window(size) & Causal(),
-            position=(whole if size is None else local) if rotates else NoPosition(),
-        )
-        for size, rotates in zip(variant.windows(reader, rotary), rotary, strict=True)
-    ]
+    windows = variant.windows(reader, rotary)
+    thetas = reader.entries.get(variant.thetas) or [None] * config.depth
+    specs = []
+    for size, rotates, theta in zip(windows, rotary, thetas, strict=True):
+        rope = whole if size is None else local
+        rope = rope if theta is None else replace(rope, theta=float(theta or rope.theta))
+        pattern = Causal() if size is None else Window(size) & Causal()
+        specs.append(replace(spec, pattern=pattern, position=rope if rotates else NoPosition()))
     return config.build(specs, device="meta")
 
 
@@ -484,6 +506,8 @@ def _map_llama(lm: LM, reader: ConfigReader, *, variant: _LlamaVariant) -> list[
             mappings += norm(f"{theirs}.{first}", f"{ours}.mlp_norm", bias=norm_bias)
         mappings += linear(f"{attention}.o_proj", f"{own}.o_proj", **output)
         mappings += linear(f"{theirs}.mlp.down_proj", f"{ours}.mlp.down", **mlp)
+        if variant.sinks:
+            mappings.append(TensorMapping(theirs=f"{attention}.sinks", ours=(f"{own}.sinks",)))
         for name, part in QK_NORMS[variant.qk_norm]:
             mappings += norm(f"{attention}.{name}", f"{own}.{part}", bias=False)
         if variant.packed:
@@ -634,6 +658,18 @@ LLAMAS = (
         "GraniteForCausalLM",
         scale=_granite_scale,
         multipliers=_granite_multipliers,
+    ),
+    _llama(
+        "granite_swa",
+        "GraniteSWAForCausalLM",
+        tied=True,
+        scale=_granite_scale,
+        multipliers=_granite_multipliers,
+        kv_heads=4,
+        rotary=_rotary_by_theta,
+        thetas="layer_rope_theta",
+        windows=_windows_but_every_fourth,
+        sinks=True,
     ),
     _llama(
         "gemma",

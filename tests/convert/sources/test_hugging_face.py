@@ -179,6 +179,7 @@ BAD = {
     "qk-phi": ("phi", {"qk_layernorm": True}, "qk_layernorm=True is not supported"),
     "tied-phi": ("phi", {"tie_word_embeddings": True}, "tie_word_embeddings=True is not"),
     "scale-cohere": ("cohere", {"logit_scale": -1.0}, "logit_scale=-1.0 is not above 0"),
+    "thetas": ("granite_swa", {"layer_rope_theta": [0, 1]}, r"layer_rope_theta=\[0, 1\] are not 5"),
     "size": ("llama", {"hidden_size": 0}, "hidden_size=0 is no whole number of at least 1"),
     "number": ("llama", {"rms_norm_eps": "x"}, "rms_norm_eps='x' is no finite number"),
     "heads": (
@@ -303,6 +304,7 @@ ABSENT = {
     "share": ("stablelm", ["rope_parameters"], {}),
     "theta-helium": ("helium", ["rope_parameters"], {}),
     "theta-smollm3": ("smollm3", ["rope_parameters"], {}),
+    "granite_swa": ("granite_swa", ["layer_rope_theta", "layer_types", "sliding_window"], {}),
     "theta-cohere": ("cohere", ["rope_parameters", "logit_scale"], {}),
     "cohere2": ("cohere2", ["rope_parameters", "layer_types"], {}),
     "cohere2-regular": ("cohere2", ["layer_types"], {"sliding_window_pattern": 2}),

@@ -86,6 +86,29 @@ def cases():
                 logits_scaling=2.5,
             ),
         ),
+        "granite_swa": (
+            t.GraniteSWAForCausalLM,
+            t.GraniteSWAConfig(
+                **GROUPED | {"num_hidden_layers": 5},
+                attention_multiplier=0.2,
+                embedding_multiplier=3.0,
+                residual_multiplier=0.7,
+                logits_scaling=2.5,
+                sliding_window=5,
+                layer_rope_theta=[0, 50.0, 200.0, 50.0, 0],
+                attn_implementation="eager",
+            ),
+        ),
+        "granite_swa-biased-untied": (
+            t.GraniteSWAForCausalLM,
+            t.GraniteSWAConfig(
+                **GROUPED,
+                **biased | {"tie_word_embeddings": False},
+                layer_types=["sliding_attention", "full_attention"],
+                sliding_window=4,
+                attn_implementation="eager",
+            ),
+        ),
         "gemma": (t.GemmaForCausalLM, t.GemmaConfig(**GROUPED, head_dim=12)),
         "gemma-biased-untied": (
             t.GemmaForCausalLM,

@@ -226,10 +226,14 @@ class _Difference(nn.Module):
         self.lambdas = nn.Parameter(torch.empty(shape, **where))  # q_1, k_1, q_2, k_2
         nn.init.normal_(self.lambdas, std=0.1)
 
-    def forward(self, out: Tensor) -> Tensor:
+    def factor(self) -> Tensor:
+        """Return lambda, in float32 or better."""
         exact = torch.promote_types(self.lambdas.dtype, torch.float32)
         q_1, k_1, q_2, k_2 = self.lambdas.to(exact).unbind()
-        factor = (q_1 @ k_1).exp() - (q_2 @ k_2).exp() + self.start
+        return (q_1 @ k_1).exp() - (q_2 @ k_2).exp() + self.start
+
+    def forward(self, out: Tensor) -> Tensor:
+        factor = self.factor()
         first, second = out.unflatten(1, (self.groups, 2, -1)).unbind(2)
         difference = (first - factor.to(out.dtype) * second).flatten(1, 2)
         return (1.0 - self.start) * self.norm(difference)

@@ -84,6 +84,14 @@ class DenseSoftmax(_Heads):
 
 
 @dataclass(frozen=True, kw_only=True)
+class BoundedSoftmax(DenseSoftmax):
+    """`DenseSoftmax` with a logit of no key for each head, or with capped products, or both."""
+
+    sink: bool
+    cap: float | None  # products s become cap * tanh(s / cap), before biases
+
+
+@dataclass(frozen=True, kw_only=True)
 class DifferentialSoftmax(DenseSoftmax):
     """Pairs of softmaxes over shared values, subtracted and normalised, then W_O.
 
@@ -118,12 +126,15 @@ class FeatureSum(_Heads):
     mixing: Mixing | None
 
 
-Lowered = DenseSoftmax | DifferentialSoftmax | SharedSoftmax | LatentSoftmax | FeatureSum
+Lowered = (
+    DenseSoftmax | BoundedSoftmax | DifferentialSoftmax | SharedSoftmax | LatentSoftmax | FeatureSum
+)
 
 
 def lower(spec: AttentionSpec) -> Lowered | None:
     """Return the record that describes a layer's computation; None if no record fits."""
-    if any(_unknown(spec)):
+    plain = not isinstance(spec.kernel, Softmax) or spec.kernel.plain
+    if any(_unknown(spec)) or not (plain or _bounds_alone(spec)):
         return None
     rotary = spec.position if isinstance(spec.position, Rope) else None
     heads = {
@@ -160,14 +171,22 @@ def lower(spec: AttentionSpec) -> Lowered | None:
         return DifferentialSoftmax(**heads, difference=spec.combine)
     if spec.shares is not None:
         return SharedSoftmax(**heads, shares=spec.shares)
+    if not plain:
+        return BoundedSoftmax(**heads, sink=spec.kernel.sink, cap=spec.kernel.cap)
     return DenseSoftmax(**heads)
+
+
+def _bounds_alone(spec: AttentionSpec) -> bool:
+    """Return whether sinks and caps are all that a layer has beside dense softmax attention."""
+    apart = isinstance(spec.encoder, MLA) or isinstance(spec.combine, Differential)
+    return not (apart or spec.past.reads or spec.shares is not None)
 
 
 def _unknown(spec: AttentionSpec) -> Iterator[str]:
     """Yield the axes with values that no record can express."""
     for axis, known in KNOWN.items():
         value = getattr(spec, axis)
-        if type(value) not in known or (type(value) is Softmax and not value.plain):
+        if type(value) not in known:
             yield axis
 
 
@@ -175,8 +194,15 @@ def not_dense(spec: AttentionSpec) -> str | None:
     """Return the field whose value keeps a layer from being a `DenseSoftmax`; None if it is one."""
     lowered = spec.lower()
     if lowered is None:
-        return next(_unknown(spec), "encoder" if spec.shares is None else "shares")
+        bounded = isinstance(spec.kernel, Softmax) and not spec.kernel.plain
+        others = "encoder" if spec.shares is None else "shares"
+        return next(_unknown(spec), "kernel" if bounded else others)
     if isinstance(lowered, SharedSoftmax):
         return "shares"
-    axes = {FeatureSum: "kernel", LatentSoftmax: "encoder", DifferentialSoftmax: "combine"}
+    axes = {
+        FeatureSum: "kernel",
+        BoundedSoftmax: "kernel",
+        LatentSoftmax: "encoder",
+        DifferentialSoftmax: "combine",
+    }
     return axes.get(type(lowered))

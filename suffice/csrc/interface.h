@@ -37,14 +37,17 @@ struct Norm {
   const float *bias;    // [d_model] or null
 };
 
-enum Activation { GELU = 0, RELU = 1, SWIGLU = 2 };
+// What a gated one multiplies: the others have no gate.
+enum Activation { GELU = 0, RELU = 1, SWIGLU = 2, GELU_TANH = 3, TANH = 4, GEGLU = 5, GEGLU_TANH = 6 };
 enum Turn { STAY = 0, HALVES = 1, PAIRS = 2 };
 
 // Constants of a decoder layer.
 struct Layer {
   Norm attention_norm, mlp_norm;
+  Norm attention_out_norm, mlp_out_norm;  // of what a branch adds; no weight = there is none
   Matrix q, k, v, o, gate, up, down;
-  int64_t heads, kv_heads, head_dim;
+  int64_t heads, kv_heads, head_dim, value_dim;
+  int64_t maps;         // 2 = of each pair of heads that share values the second is taken away
   float scale;          // of products of queries and keys
   int32_t turn;         // enum Turn
   int64_t turning;      // features of a head that turn
@@ -52,8 +55,11 @@ struct Layer {
   const float *sines;   // as the cosines, signs included
   const float *slopes;  // [H] or null: minus slope * distance is added to a score
   const float *q_gains, *k_gains; // [head_dim] of heads divided by their root mean square, or null
-  float gain_eps;
-  int32_t unused;
+  const float *logits;  // [H] of no key, one more term of each sum, or null
+  const float *difference_gains;  // [value_dim] of differences, divided by their root mean square
+  float gain_eps, difference_eps;
+  float lambda;         // what the second map of a pair counts
+  float cap;            // scores s become cap tanh(s / cap), or 0
   int64_t reads_another;  // 1 = the cache is that of an earlier layer, and k and v are ABSENT
 };
 
@@ -98,10 +104,10 @@ struct Mixing {
 // Attention of the latest T positions of each row to the cache.
 struct DecodeAttention {
   const float *q;         // [M, H, T, D]
-  float *out;             // [M, T, H, D]
-  int64_t heads, kv_heads, head_dim, queries;  // queries: T
+  float *out;             // [M, T, H, E], E = value_dim
+  int64_t heads, kv_heads, head_dim, value_dim, queries;  // queries: T
   float scale;
-  int32_t unused;
+  float cap;              // scores s become cap tanh(s / cap), or 0
   int64_t before, after;  // positions beside its own that a query sees
   const float *slopes;    // [H] or null
   const int64_t *places;  // [M] of the first queries in their rows; null = they end where `near` does
@@ -120,7 +126,7 @@ struct Model {
   int64_t root_mean_square;                   // 1: RMSNorm, 0: LayerNorm
   int64_t activation;
   float eps;
-  int32_t unused;
+  float logit_cap;         // as the layers' caps, of logits
   const Layer *layers;
   Matrix embedding;        // [V, d_model]
   Matrix head;
@@ -151,6 +157,8 @@ struct SequenceAttention {
   const uint32_t *seen_by;  // bits of the queries
   const int64_t *list_of;   // [H]
   const uint8_t *valid;     // or null
+  float cap;                // scores s become cap tanh(s / cap), or 0
+  int32_t unused;
 };
 
 // Sums of features along the sequence: q [B, H, T, D], k [B, G, S, D], v [B, G, S, E]. A row x has

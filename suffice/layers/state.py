@@ -427,7 +427,8 @@ class LayerState:
             dtype=q.dtype,
         )
         allowed = layer.impl in ("auto", DECODE.name)
-        if not allowed or not decode.reads_codes(self.memory, call):
+        as_read = set(self.spec.cached_widths) == {(call.num_kv_heads, call.head_dim)}
+        if not allowed or not as_read or not decode.reads_codes(self.memory, call):
             return None
         if cacheable:
             self.coded_calls[key] = call

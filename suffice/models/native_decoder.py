@@ -18,7 +18,16 @@ from suffice.errors import ConfigError
 from suffice.layers import Dropout
 from suffice.layers.packed import Packed, PackedEmbedding, PackedLinear
 from suffice.layers.state import StepPositions
-from suffice.lowering import KEYS, FeatureSum, SharedSoftmax, not_dense
+from suffice.lowering import (
+    KEYS,
+    KNOWN,
+    BoundedSoftmax,
+    DenseSoftmax,
+    DifferentialSoftmax,
+    FeatureSum,
+    SharedSoftmax,
+    not_dense,
+)
 from suffice.memory import Memory, Slot
 from suffice.mixing.value_map import ValueMap
 from suffice.models.lm import LM, LMConfig
@@ -31,8 +40,18 @@ from suffice.ops.native.matrix import KINDS, structure_of, structure_of_parts
 from suffice.patterns import Band
 from suffice.spec import AttentionSpec
 
-MAX_HEAD_DIM, MAX_QUERIES = 512, 128  # of suffice/csrc: features of a head, heads that share keys
-ACTIVATIONS = {"gelu": native.GELU, "relu": native.RELU, "swiglu": native.SWIGLU}
+MAX_HEAD_DIM, MAX_QUERIES = 576, 128  # of suffice/csrc: features of a head, heads that share keys
+ACTIVATIONS = {
+    "gelu": native.GELU,
+    "gelu_tanh": native.GELU_TANH,
+    "relu": native.RELU,
+    "tanh": native.TANH,
+    "swiglu": native.SWIGLU,
+    "geglu": native.GEGLU,
+    "geglu_tanh": native.GEGLU_TANH,
+}
+RESIDUALS = ("pre", "both")
+DECODED = (DenseSoftmax, BoundedSoftmax, SharedSoftmax, DifferentialSoftmax)
 LAYOUTS = {"half": native.HALVES, "interleaved": native.PAIRS}
 SPAN = 1024  # positions for which buffers and tables are allocated at once
 
@@ -199,7 +218,9 @@ class NativeDecoder:
         return None if tensor is None else self._float32(tensor).data_ptr()
 
     def _norm(self, norm: nn.Module) -> native.Norm:
-        return native.Norm(self._pointer(norm.weight), self._pointer(getattr(norm, "bias", None)))
+        return native.Norm(
+            *(self._pointer(getattr(norm, name, None)) for name in ("weight", "bias"))
+        )
 
     def _matrix(self, linear: nn.Module | None) -> native.Matrix:
         weight, bias = getattr(linear, "weight", None), getattr(linear, "bias", None)
@@ -226,14 +247,18 @@ class NativeDecoder:
         maps |= {"up": mlp.up, "down": mlp.down, "gate": getattr(mlp, "gate", None)}
         if lowered.alibi:
             query, key = torch.tensor([[1]]), torch.tensor([[0]])
-            slopes = -lowered.alibi.bias(lowered.heads, query, key).flatten()
-        return native.Layer(
+            slopes = -lowered.alibi.bias(attention.spec.query_heads, query, key).flatten()
+        layer = native.Layer(
             attention_norm=self._norm(block.attention_norm),
             mlp_norm=self._norm(block.mlp_norm),
+            attention_out_norm=self._norm(block.attention_out_norm),
+            mlp_out_norm=self._norm(block.mlp_out_norm),
             **{name: self._matrix(linear) for name, linear in maps.items()},
             heads=lowered.heads,
             kv_heads=lowered.kv_heads,
             head_dim=lowered.key_width,
+            value_dim=lowered.value_width,
+            maps=1,
             scale=lowered.scale,
             turn=LAYOUTS[rotary.layout] if rotary else native.STAY,
             turning=(rotary.features or lowered.key_width) if rotary else 0,
@@ -243,6 +268,19 @@ class NativeDecoder:
             gain_eps=getattr(attention.q_norm, "eps", 0.0),
             reads_another=isinstance(lowered, SharedSoftmax),
         )
+        if isinstance(lowered, BoundedSoftmax):
+            layer.cap, layer.logits = lowered.cap or 0.0, self._pointer(attention.sinks)
+        if isinstance(lowered, DifferentialSoftmax):
+            self._subtract(layer, attention.difference)
+        return layer
+
+    def _subtract(self, layer: native.Layer, difference: Any) -> None:
+        """Describe a layer of pairs of maps, which its record counts and the structure splits."""
+        layer.maps, layer.heads, layer.kv_heads = 2, 2 * layer.heads, 2 * layer.kv_heads
+        layer.difference_eps = difference.norm.eps
+        setattr(layer, "lambda", float(difference.factor()))
+        gains = difference.norm.weight.detach().float() * (1.0 - difference.start)
+        layer.difference_gains = self._pointer(gains)
 
     def _model(self) -> native.Model:
         lm, config = self.lm, self.lm.config
@@ -255,6 +293,7 @@ class NativeDecoder:
             root_mean_square=config.norm == "rms",
             activation=ACTIVATIONS[config.activation],
             eps=config.eps,
+            logit_cap=config.logit_cap or 0.0,
             layers=self.layers,
             embedding=embedding,
             head=embedding if lm.head is None else self._matrix(lm.head),
@@ -280,10 +319,8 @@ def unsupported(lm: object, memory: Memory) -> str | None:
     """Return why native code cannot decode with a model and a memory, or None if it can."""
     if type(lm) is not LM:
         return f"{type(lm).__name__} is not an LM"
-    if lm.config.residual != "pre":
+    if lm.config.residual not in RESIDUALS:
         return f"native decoding has no residual={lm.config.residual!r}"
-    if lm.config.head_bias or lm.config.logit_cap is not None:
-        return "native decoding has no bias of the head and no cap of the logits"
     if not native.available():
         return native.why_not()
     if lm.config.activation not in ACTIVATIONS:
@@ -291,7 +328,9 @@ def unsupported(lm: object, memory: Memory) -> str | None:
     if lm.device.type != "cpu":
         return f"the model is on {lm.device}"
     for number, spec in enumerate(lm.specs):
-        reason = _unsupported_layer(spec, memory) or cache.why_not(memory, spec.head_width)
+        reason = _unsupported_layer(spec, memory) or cache.why_not(
+            memory, spec.head_width, spec.value_width
+        )
         if reason:
             return f"layer {number}: {reason}"
     return next(_changed_modules(lm), None)
@@ -299,11 +338,12 @@ def unsupported(lm: object, memory: Memory) -> str | None:
 
 def _unsupported_layer(spec: AttentionSpec, memory: Memory) -> str | None:
     lowered = spec.lower()
-    if (axis := not_dense(spec)) and not isinstance(lowered, SharedSoftmax):
+    if (axis := not_dense(spec)) and type(lowered) not in DECODED:
         value = type(getattr(spec, axis)).__name__
         if isinstance(lowered, FeatureSum):
             return f"{value} keeps sums of features"
-        return f"{'' if lowered else 'custom '}{axis} {value} is not supported by native decoding"
+        custom = "" if type(getattr(spec, axis)) in KNOWN.get(axis, ()) else "custom "
+        return f"{custom}{axis} {value} is not supported by native decoding"
     mixing, shared = type(spec.mixing).__name__, lowered.heads // lowered.kv_heads
     if lowered.mixing and not lowered.mixing.keeps_keys:
         return f"{mixing} sums keys"
@@ -313,7 +353,7 @@ def _unsupported_layer(spec: AttentionSpec, memory: Memory) -> str | None:
         return f"{type(spec.encoder).__name__} computes values from learned keys"
     if lowered.infini:
         return "Infini compresses the past"
-    if lowered.key_width > MAX_HEAD_DIM or shared > MAX_QUERIES:
+    if max(lowered.key_width, lowered.value_width) > MAX_HEAD_DIM or shared > MAX_QUERIES:
         return f"heads of {lowered.key_width} features, {shared} on each key, are too large"
     band = lowered.band
     if band is None or band.after != 0:

@@ -92,15 +92,15 @@ def run_nonfinite(
     return op.run(q, k, v, masks, call, parts).masked_fill(sees_bad, torch.nan)
 
 
-def refuses_kernel(call: AttentionCall, *, sink: bool = False) -> list[str]:
-    """Refuse kernels that give pairs no weights, caps, and sinks where an op has none."""
+def refuses_kernel(call: AttentionCall, *, sink: bool = False, cap: bool = False) -> list[str]:
+    """Refuse kernels that give pairs no weights, and sinks and caps where an op has none."""
     kernel = call.kernel
     if not isinstance(kernel, Softmax):
         return [f"{type(kernel).__name__} gives pairs no weights of their own"]
     reasons = []
     if kernel.sink and not sink:
         reasons.append("it has no logits that belong to no key")
-    if kernel.cap is not None:
+    if kernel.cap is not None and not cap:
         reasons.append("it does not bound the products")
     return reasons
 

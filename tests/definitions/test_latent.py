@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from suffice import AttentionSpec, preset
+from suffice import AttentionSpec
 from suffice.encoders import Latent
 from suffice.memory import Dynamic, Rolling
 from suffice.models import LMConfig, native_decoder
@@ -61,7 +61,3 @@ def test_native_steps_leave_it_to_torch():
     spec = AttentionSpec.from_json(SPEC.to_json() | {"pattern": Causal().to_json()})
     lm = drawn(LMConfig(**sizes).build(spec), seed=0).eval()
     assert "Latent" in native_decoder.unsupported(lm, Dynamic())
-    plain = LMConfig(**sizes, activation="tanh").build(preset("standard", 6, 2, causal=True))
-    assert native_decoder.unsupported(plain.eval(), Dynamic()) == (
-        "activation 'tanh' is not supported by native decoding"
-    )

@@ -8,16 +8,17 @@ from dataclasses import replace
 import pytest
 import torch
 
-from suffice import AttentionSpec
+from suffice import Attention, AttentionSpec
 from suffice.encoders import MLA, HeadRMS
 from suffice.errors import ConfigError
 from suffice.kernels import Elu
 from suffice.lowering import LatentSoftmax
 from suffice.memory import Dynamic, Quantised, Rolling, Static
 from suffice.mixing import Alignment
+from suffice.ops.native import library
 from suffice.patterns import Causal, Window
 from suffice.positions import Rope
-from suffice.testing import assert_close, conform, normal
+from suffice.testing import assert_close, conform, drawn, normal
 
 from .loops import built, columns, dot, linear, tensor
 from .test_differential import softmax
@@ -194,3 +195,21 @@ def test_widths_are_at_least_one(size):
 
 def test_its_description_is_a_record_of_its_own():
     assert type(PLAIN.lower()) is LatentSoftmax
+
+
+@torch.no_grad()
+def test_absorbed_steps_run_on_the_decoding_kernels():
+    if not library.available():
+        pytest.skip(f"no native kernels: {library.why_not()}")
+    encoder = MLA(rank=24, rotary_dim=8, value_dim=12)
+    spec = AttentionSpec(
+        d_model=32, num_heads=4, encoder=encoder, position=Rope(), pattern=Causal()
+    )
+    layer = drawn(Attention(spec), seed=1)
+    x = torch.randn(2, 9, 32, generator=torch.Generator().manual_seed(2))
+    state = layer.state()
+    layer(x[:, :6], state=state)
+    layer.impl = "native_decode"  # raises where it cannot
+    steps = [layer(x[:, at : at + 1], state=state) for at in range(6, 9)]
+    layer.impl = "reference"
+    assert_close(torch.cat(steps, dim=1), layer(x)[:, 6:])

@@ -17,6 +17,7 @@ from suffice.positions import Alibi, NoPosition, Rope
 from suffice.testing import drawn
 
 V, LENGTH = 37, 64
+ACTIVATIONS = ("gelu", "gelu_tanh", "relu", "tanh", "swiglu", "geglu", "geglu_tanh")
 NAMES = ("standard", "efficient", "optimised", "gqa", "mqa", "mistral", "sliding_window")
 WINDOWED = ("mistral", "sliding_window")
 # features and heads: heads of odd widths, narrower than a vector, of whole vectors
@@ -67,7 +68,7 @@ def composition(seed):
         "d_model": d_model,
         "mlp_width": pick.choice((7, 48, 80)),
         "norm": pick.choice(("layer", "rms")),
-        "activation": pick.choice(("gelu", "relu", "swiglu")),
+        "activation": pick.choice(ACTIVATIONS),
         "positions": added,
         "tied": pick.random() < 0.5,
         "bias": pick.random() < 0.5,

@@ -9,15 +9,20 @@ import pytest
 import torch
 
 from suffice import AttentionSpec, preset
+from suffice.combine import Differential
+from suffice.encoders import HeadRMS
 from suffice.errors import ConfigError, ShapeError
+from suffice.kernels import Softmax
 from suffice.memory import Dynamic, Quantised, Rolling, Static
 from suffice.mixing import Alignment, BandedAlignment, BlockAlignment, ToeplitzAlignment
 from suffice.models import LMConfig
 from suffice.models.native_decoder import SPAN, NativeDecoder
 from suffice.patterns import Causal, Global, Window
 from suffice.positions import Alibi, Rope
+from suffice.quantise import quantise
 from suffice.testing import assert_close, drawn, padded
 from tests.models.native_cases import (
+    ACTIVATIONS,
     CODED,
     EXACT,
     LENGTH,
@@ -62,7 +67,13 @@ def test_the_drawn_compositions_cover_every_value():
     assert {spec.position for spec in specs} >= {position for _, position in POSITIONS}
     assert {(spec.d_model, spec.num_heads) for spec in specs} == set(SIZES)
     assert {one["positions"] for one in sizes} == {"learned", "sinusoidal", "none"}
-    for name, count in (("norm", 2), ("activation", 3), ("tied", 2), ("bias", 2), ("mlp_width", 3)):
+    for name, count in (
+        ("norm", 2),
+        ("activation", len(ACTIVATIONS)),
+        ("tied", 2),
+        ("bias", 2),
+        ("mlp_width", 3),
+    ):
         assert len({one[name] for one in sizes}) == count
     assert len({(type(s.encoder), s.kv_heads == s.num_heads) for s in specs}) >= 4
     assert len({type(spec.pattern) for spec in specs}) >= 2
@@ -88,6 +99,61 @@ def test_every_memory(some_isa, name, memory):
     close(both(lm, memory, drawn_tokens(3, 15), 5), lm)
     if not memory.sinks:
         close(both(lm, memory, drawn_tokens(3, 18), 6, valid=LEFT), lm)
+
+
+GEMMA = {
+    "norm": "rms",
+    "residual": "both",
+    "head_bias": True,
+    "tied": False,
+    "activation": "geglu_tanh",
+    "logit_cap": 3.0,
+    "positions": "none",
+}
+
+
+@pytest.mark.parametrize("memory", [*EXACT, CODED[0], CODED[3]], ids=repr)
+@pytest.mark.parametrize(
+    "kernel", [Softmax(cap=2.0), Softmax(sink=True), Softmax(sink=True, cap=0.7)], ids=repr
+)
+def test_caps_sinks_and_norms_after_a_branch(some_isa, kernel, memory):
+    lm = built(replace(preset("gqa", 72, 4, causal=True), kernel=kernel), **GEMMA)
+    check = coded_both if memory.lossy else both
+    close(check(lm, memory, drawn_tokens(1, 30), 9), lm)
+    if not memory.sinks:
+        close(check(lm, memory, drawn_tokens(3, 15), 6, valid=LEFT), lm)
+
+
+def test_packed_weights_of_a_capped_model():
+    spec = replace(preset("gqa", 64, 4, causal=True), kernel=Softmax(cap=2.0))
+    lm = built(spec, mlp_width=64, **GEMMA)
+    quantise(lm, 8)
+    tokens = drawn_tokens(2, 14)
+    with torch.no_grad():
+        states = begun(lm, Dynamic(), tokens[:, :9]), begun(lm, Dynamic(), tokens[:, :9])
+        decoder = NativeDecoder(lm, Dynamic())
+        for column in tokens[:, 9:].unbind(1):
+            close((decoder.step(column, states[0]), lm.step(column, states[1])), lm)
+
+
+@pytest.mark.parametrize("memory", EXACT, ids=repr)
+@pytest.mark.parametrize(
+    ("d_model", "changes"),
+    [
+        (72, {"num_kv_heads": 1, "combine": Differential(depth=2)}),
+        (64, {"norm": HeadRMS(), "position": Rope()}),
+        (96, {"num_heads": 4, "num_kv_heads": 2, "position": Alibi(), "bias": False}),
+    ],
+    ids=["grouped", "norm", "slopes"],
+)
+def test_differences_of_softmaxes(some_isa, d_model, changes, memory):
+    changes = {"num_heads": 2, "combine": Differential(), **changes}
+    spec = AttentionSpec(d_model=d_model, pattern=Causal(), **changes)
+    lm = built(spec, positions="none")
+    close(both(lm, memory, drawn_tokens(1, 30), 9), lm)
+    close(both(lm, memory, drawn_tokens(3, 15), 5), lm)
+    if not memory.sinks:
+        close(both(lm, memory, drawn_tokens(3, 15), 6, valid=LEFT), lm)
 
 
 @pytest.mark.parametrize(("memory", "name"), two_mechanisms_each(CODED), ids=repr)

@@ -58,14 +58,14 @@ def causal(**changes):
         (causal(position=Turned()), "custom position Turned is not supported by native decoding"),
         (causal(norm=Smaller()), "custom norm Smaller is not supported by native decoding"),
         (
-            causal(combine=Differential()),
-            "combine Differential is not supported by native decoding",
+            causal(combine=Differential(), kernel=Softmax(sink=True)),
+            "kernel Softmax is not supported by native decoding",
         ),
         (
             causal(encoder=MLA(rank=8, rotary_dim=4), position=Rope()),
             "encoder MLA is not supported by native decoding",
         ),
-        (causal(num_heads=1, head_dim=514), "heads of 514 features, 1 on each key, are too large"),
+        (causal(num_heads=1, head_dim=578), "heads of 578 features, 1 on each key, are too large"),
         (
             causal(num_heads=129, num_kv_heads=1, head_dim=2),
             "heads of 2 features, 129 on each key, are too large",
@@ -123,6 +123,14 @@ def test_unsupported_mixings():
 def test_unsupported_memories(memory, reason):
     assert unsupported(built(SPEC), memory).startswith(f"layer 0: {reason}")
     assert unsupported(built(SPEC), replace(memory, bits=8, group=6, block=8)) is None
+
+
+@needs_kernels
+def test_codes_of_heads_of_two_widths():
+    lm = built(causal(combine=Differential()), positions="none")
+    assert unsupported(lm, Quantised()).startswith(
+        "layer 0: codes are read of heads of one width of at most 512, not keys of 3 and values"
+    )
 
 
 @needs_kernels

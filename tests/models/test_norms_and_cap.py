@@ -97,6 +97,7 @@ def test_permuted_features_keep_the_logits(residual):
 )
 def test_what_cannot_hold_them_says_so(fields):
     lm = built(**fields)
-    assert unsupported(lm, Dynamic()).startswith("native decoding has no ")
+    unread = fields.get("residual")
+    assert unread is None or unread in unsupported(lm, Dynamic())
     with pytest.raises(ConfigError, match="residual=|its head has a bias, or a cap"):
         config_of(lm, begin=None, end=None)

@@ -83,7 +83,7 @@ static Expected reference(const SequenceAttention &s, const Seen &seen, const Te
   e.out.assign(s.batch * H * T * E, 0.0), e.logs.assign(s.batch * H * T, -INFINITY);
   e.of_q.assign(s.batch * H * T * D, 0.0);
   e.of_k.assign(s.batch * G * S * D, 0.0), e.of_v.assign(s.batch * G * S * E, 0.0);
-  std::vector<double> weights(S);
+  std::vector<double> weights(S), of_caps(S, 1.0);
   for (int64_t b = 0; b < s.batch; ++b)
     for (int64_t h = 0; h < H; ++h)
       for (int64_t t = 0; t < T; ++t) {
@@ -95,6 +95,10 @@ static Expected reference(const SequenceAttention &s, const Seen &seen, const Te
           weights[j] = 0.0;
           for (int64_t d = 0; d < D; ++d) weights[j] += q.at(b, h, t, d) * k.at(b, g, j, d);
           weights[j] *= s.scale;
+          if (s.cap > 0.0f) {
+            const double bounded = tanh(weights[j] / s.cap);
+            weights[j] = s.cap * bounded, of_caps[j] = 1.0 - bounded * bounded;
+          }
           most = std::max(most, weights[j]);
         }
         if (most == -INFINITY) continue;
@@ -113,7 +117,7 @@ static Expected reference(const SequenceAttention &s, const Seen &seen, const Te
           if (weights[j] == 0.0) continue;
           double product = -mean;
           for (int64_t d = 0; d < E; ++d) product += slope.at(b, h, t, d) * v.at(b, g, j, d);
-          product *= weights[j] * s.scale;
+          product *= weights[j] * s.scale * of_caps[j];
           for (int64_t d = 0; d < D; ++d) {
             e.of_q[row * D + d] += product * k.at(b, g, j, d);
             e.of_k[((b * G + g) * S + j) * D + d] += product * q.at(b, h, t, d);
@@ -135,6 +139,7 @@ void attend_case(Case &c) {
   s.queries = random.between(1, most);
   s.keys = random.chance(2) ? s.queries : random.between(1, most);
   s.scale = (float)random.uniform(0.5, 1.5) / sqrtf((float)s.width);
+  if (random.chance(3)) s.cap = (float)random.uniform(0.3, 5.0);
   Seen seen = {};
   seen.queries = s.queries, seen.keys = s.keys;
   const bool lists = random.chance(3);
@@ -155,10 +160,10 @@ void attend_case(Case &c) {
     s.valid = seen.valid.data();
   }
   c.say("%s, %lld rows, %lld heads, %lld of keys, %lld queries, %lld keys, widths %lld and %lld, %s "
-        "[%lld, %lld]%s, %lld threads",
+        "[%lld, %lld]%s, cap %g, %lld threads",
         name_of(s.kind), (long long)s.batch, (long long)s.heads, (long long)s.kv_heads, (long long)s.queries,
         (long long)s.keys, (long long)s.width, (long long)s.value_width, lists ? "lists" : "band",
-        (long long)s.low, (long long)s.high, s.valid ? ", mask" : "", (long long)c.threads);
+        (long long)s.low, (long long)s.high, s.valid ? ", mask" : "", s.cap, (long long)c.threads);
   const int64_t B = s.batch, H = s.heads, G = s.kv_heads, T = s.queries, S = s.keys;
   Tensor q(c, s.q, B, H, T, s.width, s.kind), k(c, s.k, B, G, S, s.width, s.kind), v(c, s.v, B, G, S, s.value_width, s.kind);
   Tensor slope(c, s.slope, B, H, T, s.value_width, s.kind);

@@ -179,13 +179,20 @@ void look_case(Case &c) {
 
   Buffer<float> q = c.normals(rows * heads * queries * width);
   q.freeze();
-  Buffer<float> out = c.unwritten(rows * queries * heads * width), slopes;
+  // values may be the first features of what keys are
+  const bool prefix = text.tied && text.cache.coded.end == 0 && random.chance(2);
+  Kernel kernel;
+  kernel.value_width = prefix ? random.between(1, width) : width;
+  if (random.chance(3)) kernel.cap = (float)random.uniform(0.3, 5.0);
+  Buffer<float> out = c.unwritten(rows * queries * heads * kernel.value_width), slopes, logits;
   Buffer<int64_t> places, padding, q_at, k_at;
   Buffer<uint8_t> allowed;
   const int64_t everything = int64_t(1) << 40;
   DecodeAttention look = {};
   look.q = q.data(), look.out = out.data();
   look.heads = heads, look.kv_heads = groups, look.head_dim = width, look.queries = queries;
+  look.value_dim = kernel.value_width, look.cap = (float)kernel.cap;
+  if (random.chance(3)) logits = c.normals(heads), look.logits = logits.data();
   look.scale = (float)(1.0 / sqrt((double)width));
   look.before = random.chance(3) ? random.up_to(2 * length) : everything;
   look.after = random.chance(3) ? everything : random.chance(4) ? random.up_to(5) : 0;
@@ -236,8 +243,9 @@ void look_case(Case &c) {
   }
   text.near.keys.freeze();
   if (!text.tied) text.near.values.freeze();
-  c.say("%lld heads, %lld queries, before %lld, after %lld%s%s%s%s%s%s%s, %lld threads", (long long)heads,
-        (long long)queries, (long long)look.before, (long long)look.after, look.slopes ? ", slopes" : "",
+  c.say("%lld heads, %lld queries, before %lld, after %lld, values %lld, cap %g%s%s%s%s%s%s%s%s, %lld threads", (long long)heads,
+        (long long)queries, (long long)look.before, (long long)look.after, (long long)look.value_dim, look.cap,
+        look.logits ? ", sinks" : "", look.slopes ? ", slopes" : "",
         look.padding ? ", padding" : "", look.places ? ", places" : "", look.allowed ? ", mask" : "",
         look.k_at ? ", positions" : "", odd ? ", no number" : "", nothing ? ", no key" : "",
         (long long)c.threads);
@@ -271,10 +279,11 @@ void look_case(Case &c) {
                                              : place - own;
           return -(double)look.slopes[h] * fabs((double)distance);
         };
-        double *to = &expected[((row * queries + t) * heads + h) * width];
-        const double size = attend_to(text, row, h / shared, query.data(), extra, to);
+        double *to = &expected[((row * queries + t) * heads + h) * kernel.value_width];
+        kernel.logit = look.logits ? look.logits + h : nullptr;
+        const double size = attend_to(text, row, h / shared, query.data(), extra, to, kernel);
         double bound = 8.0 * (4e-6 + 4e-7 * size + 2.0 * coded + (text.step > 0.0 ? 2e-4 : 0.0));
-        for (int64_t d = 0; d < width; ++d) bounds[to - expected.data() + d] = bound;
+        for (int64_t d = 0; d < kernel.value_width; ++d) bounds[to - expected.data() + d] = bound;
       }
   c.close("outputs", out.data(), expected.data(), bounds.data(), out.size());
 }

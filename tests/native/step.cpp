@@ -32,10 +32,12 @@ struct NormData {
   }
 };
 
+static bool gated(int64_t activation) { return activation == SWIGLU || activation >= GEGLU; }
+
 struct LayerData {
-  NormData attention_norm, mlp_norm;
+  NormData attention_norm, mlp_norm, attention_out_norm, mlp_out_norm;
   Weights q, k, v, o, gate, up, down;
-  Buffer<float> cosines, sines, slopes, q_gains, k_gains;
+  Buffer<float> cosines, sines, slopes, q_gains, k_gains, logits;
   TextCache text;
   // mixing of values
   Buffer<float> mix_weights, mix_bias;
@@ -45,16 +47,24 @@ struct LayerData {
 };
 
 static double activated(int64_t activation, double x, double gate) {
-  if (activation == GELU) return 0.5 * x * (1.0 + erf(x / sqrt(2.0)));
-  if (activation == RELU) return x > 0.0 ? x : 0.0;
-  return x * gate / (1.0 + exp(-gate));
+  auto gelu = [](double y) { return 0.5 * y * (1.0 + erf(y / sqrt(2.0))); };
+  auto gelu_tanh = [](double y) { return 0.5 * y * (1.0 + tanh(sqrt(2.0 / PI) * (y + 0.044715 * y * y * y))); };
+  switch (activation) {
+    case GELU: return gelu(x);
+    case RELU: return x > 0.0 ? x : 0.0;
+    case GELU_TANH: return gelu_tanh(x);
+    case TANH: return tanh(x);
+    case GEGLU: return x * gelu(gate);
+    case GEGLU_TANH: return x * gelu_tanh(gate);
+    default: return x * gate / (1.0 + exp(-gate));
+  }
 }
 
 struct Decoder {
   Case &c;
   Random &random;
   int64_t rows, unit = 1, length = 0;
-  bool coded = false;
+  bool coded = false, out_norms = false;
   Model model = {};
   std::vector<int64_t> kinds;
   std::deque<LayerData> data;
@@ -104,10 +114,20 @@ struct Decoder {
     int64_t groups = random.between(1, 3);
     const int64_t shared = random.between(1, 3);
     if (maker) width = maker->head_dim, groups = maker->kv_heads;
-    layer.heads = groups * shared, layer.kv_heads = groups, layer.head_dim = width;
+    layer.heads = groups * shared, layer.kv_heads = groups, layer.head_dim = layer.value_dim = width;
+    layer.maps = 1;
+    if (random.chance(3)) layer.cap = (float)random.uniform(0.3, 5.0);
+    if (random.chance(3)) d.logits = c.normals(layer.heads), layer.logits = d.logits.data();
     layer.scale = 1.0f / sqrtf((float)width);
     d.attention_norm = NormData(c, model.d_model), d.mlp_norm = NormData(c, model.d_model);
     layer.attention_norm = d.attention_norm.norm, layer.mlp_norm = d.mlp_norm.norm;
+    for (auto &[norm, to] : {std::pair<NormData &, Norm &>{d.attention_out_norm, layer.attention_out_norm},
+                             {d.mlp_out_norm, layer.mlp_out_norm}})
+      if (out_norms) {
+        norm = NormData(c, model.d_model);
+        if (!norm.norm.weight) norm.weight = c.normals(model.d_model), norm.norm.weight = norm.weight.data();
+        to = norm.norm;
+      }
     const bool columns = groups * width <= model.d_model && random.chance(2);
     layer.k.kind = layer.v.kind = ABSENT;
     d.q = weights(layer.heads * width, model.d_model, random.chance(2)), layer.q = d.q.matrix;
@@ -118,7 +138,7 @@ struct Decoder {
     d.o = weights(model.d_model, layer.heads * width, random.chance(2)), layer.o = d.o.matrix;
     d.up = weights(model.width, model.d_model, random.chance(2)), layer.up = d.up.matrix;
     layer.gate.kind = ABSENT;
-    if (model.activation == SWIGLU)
+    if (gated(model.activation))
       d.gate = weights(model.width, model.d_model, random.chance(2)), layer.gate = d.gate.matrix;
     d.down = weights(model.d_model, model.width, random.chance(2)), layer.down = d.down.matrix;
     if (!maker) {
@@ -160,7 +180,9 @@ struct Decoder {
     model.width = coded ? unit * random.between(1, 5) : random.between(1, 100);
     model.vocabulary = random.between(1, 90);
     model.root_mean_square = random.up_to(1);
-    model.activation = random.one_of({GELU, RELU, SWIGLU});
+    model.activation = random.one_of({GELU, RELU, SWIGLU, GELU_TANH, TANH, GEGLU, GEGLU_TANH});
+    out_norms = random.chance(3);
+    if (random.chance(3)) model.logit_cap = (float)random.uniform(0.3, 5.0);
     model.eps = 1e-5f;
     c.say("depth %lld, width %lld, MLP %lld, %lld tokens, %s weights%s, %lld rows, %lld threads, ",
           (long long)model.depth, (long long)model.d_model, (long long)model.width,
@@ -256,8 +278,9 @@ struct Decoder {
         stored);
   }
 
-  void add(Row &x, const Weights &map, const Row &y) const {
-    const Row more = map.times(y, rows);
+  void add(Row &x, const Weights &map, const Norm &norm, const Row &y) const {
+    Row more = map.times(y, rows);
+    if (norm.weight) more = normed(norm, more);
     for (size_t i = 0; i < x.size(); ++i) x[i] += more[i];
   }
 
@@ -290,18 +313,19 @@ struct Decoder {
           if (own < 0) return -(double)INFINITY;
           return layer.slopes ? -layer.slopes[h] * fabs((double)(places[r] - own)) : 0.0;
         };
-        attend_to(text, r, h / (H / G), query.data(), extra, &out[(r * H + h) * width]);
+        attend_to(text, r, h / (H / G), query.data(), extra, &out[(r * H + h) * width],
+                  {layer.cap, layer.logits ? layer.logits + h : nullptr});
       }
     }
-    add(x, d.o, out);
+    add(x, d.o, layer.attention_out_norm, out);
   }
 
   void feed_forward(const LayerData &d, const Layer &layer, Row &x) const {
     const Row in = normed(layer.mlp_norm, x);
     Row up = d.up.times(in, rows), gate(up.size());
-    if (model.activation == SWIGLU) gate = d.gate.times(in, rows);
+    if (gated(model.activation)) gate = d.gate.times(in, rows);
     for (size_t i = 0; i < up.size(); ++i) up[i] = activated(model.activation, up[i], gate[i]);
-    add(x, d.down, up);
+    add(x, d.down, layer.mlp_out_norm, up);
   }
 
   Row run() {
@@ -316,7 +340,10 @@ struct Decoder {
       attention(data[i], text_of(i), layers[i], mixes[i], x);
       feed_forward(data[i], layers[i], x);
     }
-    return head.times(normed(model.norm, x), rows);
+    Row logits = head.times(normed(model.norm, x), rows);
+    for (double &logit : logits)
+      if (model.logit_cap > 0.0f) logit = model.logit_cap * tanh(logit / model.logit_cap);
+    return logits;
   }
 };
 

@@ -228,7 +228,7 @@ REFUSED = {
     "dropping needs the weights": {"dropping": True},
     "of biases it knows Alibi's, not Ahead's": {"position": Ahead()},
     "there is no query or no key": {"keys": 0, "dropping": True},
-    "heads have one width of at most 512, not 8 and 16": {"value_dim": 16, "plain": False},
+    "heads have widths of at most 576, not 8 and 600": {"value_dim": 600, "plain": False},
     "not 1024 and 1024": {"value_dim": 1024, "head_dim": 1024, "plain": False},
     "129 heads of 1 queries share keys": {"num_heads": 129, "num_kv_heads": 1, "plain": False},
     "gives pairs no weights": {"kernel": Elu()},
@@ -273,6 +273,7 @@ def test_a_graph_holds_it():
             places,
             torch.randn(2),
             0.25,
+            2.0,
         )
         torch.library.opcheck(torch.ops.suffice.native_decode.default, (q[0], k[0], v[0], *args))
 

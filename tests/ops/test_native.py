@@ -160,7 +160,7 @@ def test_a_query_without_keys_gives_0(isa):
     (gradient,) = torch.autograd.grad(out.square().sum(), q)
     assert not gradient[:, :, :50].any()
     band = sparsity_of(Causal(), 70, 20, 2)
-    _, logs, _ = kernels.forward(q.detach(), k, v, None, None, band, 1.0, logs=True)
+    _, logs, _ = kernels.forward(q.detach(), k, v, None, None, band, 1.0, 0.0, logs=True)
     assert (logs[:, :, :50] == -torch.inf).all()
     assert logs[:, :, 50:].isfinite().all()
 
@@ -226,7 +226,22 @@ def test_a_graph_holds_it():
         (valid, None, Full().text),
         (None, sinks, Causal().text),
     ):
-        torch.library.opcheck(torch.ops.suffice.native.default, (q, k, v, *of_pattern, 0.25))
+        torch.library.opcheck(torch.ops.suffice.native.default, (q, k, v, *of_pattern, 0.25, 2.0))
+
+
+@pytest.mark.parametrize("cap", [0.3, 50.0])
+@pytest.mark.parametrize("pattern", [Causal(), Window(5) & Causal(), Window(3) | Global(2)])
+def test_capped_products_and_their_gradients(isa, pattern, cap):
+    spec = AttentionSpec(d_model=36, num_heads=4, num_kv_heads=2, pattern=pattern)
+    layer = drawn(Attention(replace(spec, kernel=Softmax(sink=True, cap=cap))), seed=1)
+    x = torch.randn(2, 70, 36, requires_grad=True)
+    results = []
+    for impl in ("native", "reference"):
+        layer.impl = impl
+        out = layer(x)
+        results.append((out, *torch.autograd.grad(out.square().mean(), (x, *layer.parameters()))))
+    for got, want in zip(*results, strict=True):
+        assert_close(got, want)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])

@@ -21,23 +21,24 @@ static void see_numbers(const Queries &queries, const Span &span, int64_t row, i
                         Range range, Seen *seen) {
   typedef typename E::Element Element;
   constexpr int64_t SIZE = sizeof(Element);
-  const int64_t width = queries.width, key_step = span.key_step, value_step = span.value_step;
+  const int64_t width = queries.width, value_width = queries.value_width;
+  const int64_t key_step = span.key_step, value_step = span.value_step;
   const bool tied = span.keys == span.values;
   const Element *keys = (const Element *)span.keys + row * span.key_row + head * span.key_head;
   const Element *values =
-      (const Element *)span.values + row * span.value_row + head * span.value_head;
+      (const Element *)span.values + row * span.value_row + head / queries.maps * span.value_head;
   float scores[MOST_AT_ONCE][BLOCK];
   for (int64_t begin = range.begin; begin < range.end; begin += BLOCK) {
     const int64_t left = range.end - begin, count = left < BLOCK ? left : BLOCK;
     const int64_t next = left - count < BLOCK ? left - count : BLOCK;
-    if (!tied) ask_for(values + begin * value_step, value_step * SIZE, count, width * SIZE);
+    if (!tied) ask_for(values + begin * value_step, value_step * SIZE, count, value_width * SIZE);
     score<E>(queries.q, queries.count, width, keys + begin * key_step, key_step, count, scores);
     for (int64_t r = 0; r < queries.count; ++r) {
       bend(queries, r, begin, count, scores[r]);
-      weigh(scores[r], count, width, seen[r]);
+      weigh(scores[r], count, value_width, seen[r]);
     }
     ask_for(keys + (begin + BLOCK) * key_step, key_step * SIZE, next, width * SIZE);
-    add_to<E>(seen, queries.count, scores, values + begin * value_step, value_step, width, count);
+    add_to<E>(seen, queries.count, scores, values + begin * value_step, value_step, value_width, count);
   }
 }
 

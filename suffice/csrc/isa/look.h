@@ -16,7 +16,7 @@ struct Looking {
   const KVCache &cache;
   int64_t rows, pieces;
   Seen *seen;     // [rows, heads, queries, pieces]
-  float *values;  // [rows, heads, queries, pieces, head_dim]
+  float *values;  // [rows, heads, queries, pieces, value_dim]
   std::atomic<int64_t> *left;  // [rows, kv_heads] pieces that nobody is through with
   std::atomic<int64_t> *next;  // [threads] pieces that were taken of each thread's share
   std::atomic<int> odd{0};
@@ -36,23 +36,23 @@ struct Looking {
 // Shows one piece of the cache to the queries of a row that share keys.
 static void look_at(Looking &work, int64_t row, int64_t group, int64_t piece, int &odd) {
   const DecodeAttention &look = work.look;
-  const int64_t width = look.head_dim, shared = look.heads / look.kv_heads;
+  const int64_t width = look.head_dim, value_width = look.value_dim;
+  const int64_t shared = look.heads / look.kv_heads;
   const int64_t count = shared * look.queries, first = (row * look.kv_heads + group) * count;
   float q[MOST_QUERIES * WIDEST];
   Seen local[MOST_QUERIES];
   for (int64_t r = 0; r < count; ++r) {
-    local[r] = {-__builtin_inff(), 0.0f, work.values + ((first + r) * work.pieces + piece) * width};
-    for (int64_t c = 0; c < width; ++c) {
-      q[r * width + c] = look.q[(first + r) * width + c] * look.scale;
-      local[r].values[c] = 0.0f;
-    }
+    local[r] = {-__builtin_inff(), 0.0f, work.values + ((first + r) * work.pieces + piece) * value_width};
+    for (int64_t c = 0; c < width; ++c) q[r * width + c] = look.q[(first + r) * width + c] * look.scale;
+    for (int64_t c = 0; c < value_width; ++c) local[r].values[c] = 0.0f;
   }
   const Span &near = work.cache.near;
   const int64_t padding = look.padding ? look.padding[row] : 0;
   const int64_t place = near.end + near.shift - padding - look.queries;
-  Queries queries{q, count, width, nullptr, look.places ? look.places[row] : place};
+  Queries queries{q, count, width, value_width, nullptr, look.places ? look.places[row] : place};
   if (look.slopes) queries.slopes = look.slopes + group * shared;
   queries.at_once = look.queries;
+  queries.cap = look.cap;
   queries.odd = &odd;
   const bool narrow = look.before < EVERYTHING || look.after < EVERYTHING;
   if (look.queries > 1 || look.allowed || look.k_at || narrow) queries.look = &look;
@@ -63,7 +63,7 @@ static void look_at(Looking &work, int64_t row, int64_t group, int64_t piece, in
 // Writes the outputs of the queries of a row that share keys, of all its pieces.
 static void finish(const Looking &work, int64_t row, int64_t group, int &odd) {
   const DecodeAttention &look = work.look;
-  const int64_t width = look.head_dim, shared = look.heads / look.kv_heads;
+  const int64_t width = look.value_dim, shared = look.heads / look.kv_heads;
   Floats wrong = all(0.0f);
   for (int64_t r = 0; r < shared * look.queries; ++r) {
     const int64_t head = group * shared + r / look.queries, query = r % look.queries;
@@ -100,11 +100,11 @@ static int run_look(const DecodeAttention &look, const KVCache &cache, int64_t r
   const int64_t pieces = pieces_of(cache), all_of_them = rows * look.heads * look.queries * pieces;
   const int64_t groups = rows * look.kv_heads;
   if (!pieces) {
-    __builtin_memset(look.out, 0, rows * look.heads * look.queries * look.head_dim * sizeof(float));
+    __builtin_memset(look.out, 0, rows * look.heads * look.queries * look.value_dim * sizeof(float));
     return 0;
   }
   Seen *seen = (Seen *)suffice::room_of_thread(
-      all_of_them * (int64_t)(sizeof(Seen) + look.head_dim * sizeof(float)) +
+      all_of_them * (int64_t)(sizeof(Seen) + look.value_dim * sizeof(float)) +
       (groups + threads) * (int64_t)sizeof(Count) + 128);
   Count *left = (Count *)(seen + all_of_them);
   for (int64_t i = 0; i < groups; ++i) new (left + i) Count(pieces);

@@ -3,11 +3,11 @@
 #pragma once
 
 #include "../interface.h"
-#include "simd.h"
+#include "lanes.h"
 
 namespace SUFFICE_ISA {
 
-constexpr int64_t WIDEST = 512;    // features of a head
+constexpr int64_t WIDEST = 576;    // features of a head, 512 of one in codes
 constexpr int64_t MOST_QUERIES = 128;  // heads that share keys
 constexpr int64_t FEW_QUERIES = 3;
 constexpr int64_t MOST_AT_ONCE = 8;  // queries of one piece of work
@@ -15,7 +15,7 @@ constexpr int64_t MOST_AT_ONCE = 8;  // queries of one piece of work
 // Queries of one row that share keys: those of each head, position by position.
 struct Queries {
   const float *q;       // [count, width], scaled
-  int64_t count, width;
+  int64_t count, width, value_width;
   const float *slopes;  // of the heads, or null
   int64_t place;        // of the first position
   int64_t at_once = 1;  // positions
@@ -23,8 +23,22 @@ struct Queries {
   const DecodeAttention *look = nullptr;  // what hides keys from some, and tells other places
   int64_t row = 0, head = 0;   // of the keys
   int64_t shift = 0;           // of the span, to what masks and other places count from
+  int64_t maps = 1;            // heads of keys that share one of values
+  float cap = 0.0f;            // scores s become cap tanh(s / cap), or 0
   int *odd = nullptr;          // set to 1 where what hides keys meets a score that is no finite number
 };
+
+// Bounds scores. An infinite one, which it would hide, is told of.
+static void bound(const Queries &queries, int64_t count, float *scores) {
+  const Wide cap = wide(queries.cap), by = wide(1.0f / queries.cap);
+  Wide wrong = {};
+  for (int64_t j = 0; j < count; j += WIDE) {
+    const Wide v = j + WIDE <= count ? read<Wide>(scores + j) : read_some(scores + j, count - j);
+    wrong += v - v;
+    write(scores + j, cap * tanh(v * by));
+  }
+  if (queries.odd && sum_of(wrong) != 0.0f) *queries.odd = 1;
+}
 
 // Takes away what linear biases take from the scores of keys at `begin` and after it.
 static void lean(const Queries &queries, int64_t r, int64_t begin, int64_t count, float *scores) {
@@ -62,6 +76,7 @@ static void hide(const Queries &queries, int64_t r, int64_t begin, int64_t count
 
 // What is left to do between products and weights.
 INLINE void bend(const Queries &queries, int64_t r, int64_t begin, int64_t count, float *scores) {
+  if (queries.cap != 0.0f) bound(queries, count, scores);
   if (queries.slopes) lean(queries, r, begin, count, scores);
   if (queries.look) hide(queries, r, begin, count, scores);
 }

@@ -22,18 +22,19 @@ struct Room {
 };
 
 struct Sizes {
-  int64_t rows, widest, queries, keys, pieces, heads, head_dim;
+  int64_t rows, widest, queries, keys, pieces, heads, value_dim;
 };
 
 static Sizes sizes_of(const Model &model, int64_t rows, int64_t longest) {
   Sizes s{rows, model.d_model > model.width ? model.d_model : model.width, 0, 0, 0, 0, 0};
   for (int64_t i = 0; i < model.depth; ++i) {
     const Layer &layer = model.layers[i];
-    int64_t q = layer.heads * layer.head_dim, k = layer.kv_heads * layer.head_dim;
+    int64_t width = layer.head_dim > layer.value_dim ? layer.head_dim : layer.value_dim;
+    int64_t q = layer.heads * width, k = layer.kv_heads * width;
     s.queries = q > s.queries ? q : s.queries;
     s.keys = k > s.keys ? k : s.keys;
     s.heads = layer.heads > s.heads ? layer.heads : s.heads;
-    s.head_dim = layer.head_dim > s.head_dim ? layer.head_dim : s.head_dim;
+    s.value_dim = layer.value_dim > s.value_dim ? layer.value_dim : s.value_dim;
   }
   if (s.queries > s.widest) s.widest = s.queries;
   s.pieces = most_pieces(longest);
@@ -42,7 +43,7 @@ static Sizes sizes_of(const Model &model, int64_t rows, int64_t longest) {
 
 // What all threads share.
 struct Shared {
-  float *x, *q, *k, *v, *hidden, *values;
+  float *x, *q, *k, *v, *hidden, *branch, *values;
   Seen *seen;  // [rows, heads, pieces]
 };
 
@@ -59,7 +60,8 @@ static Shared shared_of(Room &room, const Sizes &s) {
   shared.k = room.take<float>(s.rows * s.keys);
   shared.v = room.take<float>(s.rows * s.keys);
   shared.hidden = room.take<float>(s.rows * s.widest);
-  shared.values = room.take<float>(s.rows * s.heads * s.pieces * s.head_dim);
+  shared.branch = room.take<float>(s.rows * s.widest);
+  shared.values = room.take<float>(s.rows * s.heads * s.pieces * s.value_dim);
   shared.seen = room.take<Seen>(s.rows * s.heads * s.pieces);
   return shared;
 }

@@ -77,6 +77,11 @@ INLINE Floats gelu(Floats x) {
   return where_positive(x, x - tail, tail);
 }
 
+INLINE Floats gelu_tanh(Floats x) {  // an approximation of the same
+  const Floats inner = x * (all(0.7978845608f) + all(0.0356774081f) * x * x);
+  return all(0.5f) * x * (all(1.0f) + tanh(inner));
+}
+
 INLINE Floats relu(Floats x) { return larger(all(0.0f), x); }  // what is no number stays that
 
 // Activations as codes of 8 bits: for each group of columns a step and the sum of its codes.

@@ -339,14 +339,14 @@ INLINE Floats get_some(const typename E::Element *p, int64_t n) {
   return E::get(few);
 }
 
-INLINE Wide exp_polynomial(Wide r) {  // of |r| <= log(2) / 2
+INLINE Wide exp_polynomial(Wide r) {  // e^r - 1 of |r| <= log(2) / 2
   Wide p = wide(1.9875691500e-4f);
   p = p * r + wide(1.3981999507e-3f);
   p = p * r + wide(8.3334519073e-3f);
   p = p * r + wide(4.1665795894e-2f);
   p = p * r + wide(1.6666665459e-1f);
   p = p * r + wide(5.0000001201e-1f);
-  return p * (r * r) + r + wide(1.0f);
+  return p * (r * r) + r;
 }
 
 // e^x to 2 units in the last place; below the least normal number 0, or what there is.
@@ -359,7 +359,7 @@ INLINE Wide exp(Wide x) {
   Wide n = (Wide)_mm512_roundscale_ps((__m512)(held * wide(1.442695041f)),
                                       _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
   Wide r = held - n * wide(0.693359375f) + n * wide(2.12194440e-4f);
-  return (Wide)_mm512_scalef_ps((__m512)exp_polynomial(r), (__m512)n);
+  return (Wide)_mm512_scalef_ps((__m512)(exp_polynomial(r) + wide(1.0f)), (__m512)n);
 #else
   const Wide least = wide(-87.33654f), most = wide(88.72283f);
   WideInts alive = x > least;
@@ -367,7 +367,7 @@ INLINE Wide exp(Wide x) {
   held = held < most ? held : wide(89.0f);
   const Wide shift = wide(0x1.8p23f);
   Wide n = (held * wide(1.442695041f) + shift) - shift;
-  Wide p = exp_polynomial(held - n * wide(0.693359375f) + n * wide(2.12194440e-4f));
+  Wide p = exp_polynomial(held - n * wide(0.693359375f) + n * wide(2.12194440e-4f)) + wide(1.0f);
   WideInts half = __builtin_convertvector(n, WideInts) >> 1;  // two factors: 2^128 is no number
   WideInts rest = __builtin_convertvector(n, WideInts) - half;
   p = p * (Wide)((half + 127) << 23) * (Wide)((rest + 127) << 23);
@@ -379,6 +379,26 @@ INLINE Wide exp(Wide x) {
 INLINE Floats exp(const Floats &x) {
   Floats v;
   UNROLL for (int i = 0; i < PARTS; ++i) v.parts[i] = exp(x.parts[i]);
+  return v;
+}
+
+// (e^2x - 1) / (e^2x + 1) to 3 units in the last place. What 1 is taken from is never rounded first:
+// e^2x - 1 = 2^n (e^r - 1) + (2^n - 1), so that small numbers keep their digits.
+INLINE Wide tanh(Wide x) {
+  const WideInts sign = (WideInts)x & wide_ints(INT32_MIN);
+  const Wide most = wide(20.0f), shift = wide(0x1.8p23f);  // from there on it is 1
+  Wide twice = (Wide)((WideInts)x ^ sign) * wide(2.0f);
+  twice = twice > most ? most : twice;  // what is no number stays that
+  const Wide n = (twice * wide(1.442695041f) + shift) - shift;
+  const Wide r = twice - n * wide(0.693359375f) + n * wide(2.12194440e-4f);
+  const Wide power_of_two = (Wide)((__builtin_convertvector(n, WideInts) + 127) << 23);
+  const Wide less_one = power_of_two * exp_polynomial(r) + (power_of_two - wide(1.0f));
+  return (Wide)((WideInts)(less_one / (less_one + wide(2.0f))) | sign);
+}
+
+INLINE Floats tanh(const Floats &x) {
+  Floats v;
+  UNROLL for (int i = 0; i < PARTS; ++i) v.parts[i] = tanh(x.parts[i]);
   return v;
 }
 

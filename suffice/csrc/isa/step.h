@@ -70,7 +70,8 @@ struct Worker {
     Inputs in = normed(layer.attention_norm, step.model.d_model);
     const Matrix *maps[] = {&layer.q, &layer.k, &layer.v};
     float *outs[] = {shared.q, shared.k, shared.v};
-    int64_t total = 0, kv = layer.kv_heads * layer.head_dim;
+    int64_t total = 0;
+    const int64_t kv[] = {0, layer.kv_heads * layer.head_dim, layer.kv_heads / layer.maps * layer.value_dim};
     for (const Matrix *map : maps) total += map->kind == ABSENT ? 0 : padded(map->rows);
     share(total, grain(total), [&](Range span) {
       int64_t before = 0;
@@ -86,7 +87,7 @@ struct Worker {
     // columns of the input need no product: every thread has them
     for (int i = 1; i < 3; ++i)
       if (maps[i]->kind == ABSENT) columns[i] = in.x, strides[i] = in.columns;
-      else columns[i] = outs[i], strides[i] = kv;
+      else columns[i] = outs[i], strides[i] = kv[i];
   }
 
   static int64_t padded(int64_t rows) { return (rows + PANEL - 1) / PANEL * PANEL; }
@@ -128,11 +129,12 @@ struct Worker {
 
   // Attention of each head to each piece of the cache; the new key is written where it is read.
   void attend_heads(const Layer &layer, const KVCache &cache, const Mixing &mix) {
-    const int64_t groups = layer.kv_heads, pieces = pieces_of(cache);
+    const int64_t groups = layer.kv_heads / layer.maps, pieces = pieces_of(cache);
     share(sizes.rows * groups * pieces, 1, [&](Range span) {
       for (int64_t i = span.begin; i < span.end; ++i)
-        attend_piece(layer, cache, mix, i / (groups * pieces), i / pieces % groups, i % pieces,
-                     pieces);
+        for (int64_t map = 0; map < layer.maps; ++map)  // one after another: they share values
+          attend_piece(layer, cache, mix, i / (groups * pieces), i / pieces % groups * layer.maps + map,
+                       i % pieces, pieces);
     });
   }
 
@@ -144,12 +146,17 @@ struct Worker {
     Seen local[MOST_QUERIES];
     float *q = own.turned;
     for (int64_t r = 0; r < count; ++r) {
-      turn(layer, layer.q_gains, place, shared.q + (first + r) * width, q + r * width);
+      // the queries of a pair lie beside each other, the outputs of a map
+      const int64_t from = (group / layer.maps * count + r) * layer.maps + group % layer.maps;
+      turn(layer, layer.q_gains, place, shared.q + (row * layer.heads + from) * width, q + r * width);
       for (int64_t c = 0; c < width; ++c) q[r * width + c] *= layer.scale;
-      local[r] = empty(first + r, piece, width);
+      local[r] = empty(first + r, piece, layer.value_dim);
     }
     const float *slopes = layer.slopes ? layer.slopes + group * count : nullptr;
-    see_piece({q, count, width, slopes, place}, cache, row, group, step.padding[row], piece, local);
+    Queries queries{q, count, width, layer.value_dim, slopes, place};
+    queries.maps = layer.maps;
+    queries.cap = layer.cap;
+    see_piece(queries, cache, row, group, step.padding[row], piece, local);
     for (int64_t r = 0; r < count; ++r) shared.seen[(first + r) * sizes.pieces + piece] = local[r];
   }
 
@@ -167,10 +174,13 @@ struct Worker {
     const float *key = columns[1] + row * strides[1] + group * width;
     turn(layer, layer.k_gains, step.places[row], key, turned);
     store(near, near.keys, row * near.key_row + group * near.key_head + at, turned, width);
-    if (near.values == near.keys) return;
-    const float *value = columns[2] + row * strides[2] + group * width;
-    if (mix.weights) value = mixed(mix, near, row, group, value, width, turned);
-    store(near, near.values, row * near.value_row + group * near.value_head + at, value, width);
+    if (near.values == near.keys || group % layer.maps) return;
+    group /= layer.maps;
+    const int64_t wide = layer.value_dim;
+    const float *value = columns[2] + row * strides[2] + group * wide;
+    if (mix.weights) value = mixed(mix, near, row, group, value, wide, turned);
+    store(near, near.values, row * near.value_row + group * near.value_head + (near.end - 1) * wide, value,
+          wide);
   }
 
   // Keeps a value as it is, and returns what the mixing makes of it and those before it.
@@ -190,8 +200,9 @@ struct Worker {
     return out;
   }
 
-  // x += W y of a matrix that ends a branch.
-  void add(const Matrix &matrix, Inputs in) {
+  // x += W y of a matrix that ends a branch, or the norm of W y.
+  void add(const Matrix &matrix, const Norm &norm, Inputs in) {
+    if (norm.weight) return add_normed(matrix, norm, in);
     share(padded(matrix.rows), grain(matrix.rows), [&](Range span) {
       Range mine = within(span, 0, matrix.rows);
       fit(in, matrix);
@@ -203,12 +214,41 @@ struct Worker {
     });
   }
 
+  void add_normed(const Matrix &matrix, const Norm &norm, Inputs in) {
+    const Model &model = step.model;
+    const int64_t width = matrix.rows;
+    share(padded(width), grain(width), [&](Range span) {
+      fit(in, matrix);
+      product(matrix, in, within(span, 0, width), shared.branch);
+    });
+    share(sizes.rows, 1, [&](Range span) {
+      for (int64_t r = span.begin; r < span.end; ++r) {
+        normalise(norm, model.root_mean_square, model.eps, shared.branch + r * width, width, own.padded);
+        for (int64_t c = 0; c < width; ++c) shared.x[r * width + c] += own.padded[c];
+      }
+    });
+  }
+
+  // The normalised differences of pairs of maps, in place of the maps: [rows, heads / 2, value_dim].
+  void subtract(const Layer &layer, float *heads) const {
+    const int64_t width = layer.value_dim, count = layer.heads / layer.kv_heads;
+    float *to = heads;
+    for (int64_t pair = 0; pair < sizes.rows * layer.kv_heads / 2; ++pair)
+      for (int64_t h = 0; h < count; ++h, to += width) {
+        const float *first = heads + (2 * pair * count + h) * width, *second = first + count * width;
+        for (int64_t c = 0; c < width; ++c) to[c] = first[c] - layer.lambda * second[c];
+        normalise({layer.difference_gains, nullptr}, true, layer.difference_eps, to, width, to);
+      }
+  }
+
   void project_out(const Layer &layer, const KVCache &cache) {
-    const int64_t width = layer.head_dim, all_heads = layer.heads * width;
+    const int64_t width = layer.value_dim, all_heads = layer.heads / layer.maps * width;
     const int64_t pieces = pieces_of(cache);
     for (int64_t h = 0; h < sizes.rows * layer.heads; ++h)
-      merge(shared.seen + h * sizes.pieces, pieces, width, own.normed + h * width);
-    add(layer.o, {own.normed, sizes.rows, all_heads, own.coded});
+      merge(shared.seen + h * sizes.pieces, pieces, width, own.normed + h * width,
+            layer.logits ? layer.logits + h % layer.heads : nullptr);
+    if (layer.maps == 2) subtract(layer, own.normed);
+    add(layer.o, layer.attention_out_norm, {own.normed, sizes.rows, all_heads, own.coded});
   }
 
   void feed_forward(const Layer &layer) {
@@ -219,7 +259,7 @@ struct Worker {
       Range mine = within(span, 0, width);
       fit(in, layer.up);
       product(layer.up, in, mine, shared.hidden);
-      if (model.activation == SWIGLU) {
+      if (layer.gate.kind != ABSENT) {
         fit(in, layer.gate);
         product(layer.gate, in, mine, own.padded);
       }
@@ -227,19 +267,29 @@ struct Worker {
         activate(model.activation, shared.hidden + r * width + mine.begin,
                  own.padded + r * width + mine.begin, mine.end - mine.begin);
     });
-    add(layer.down, {shared.hidden, sizes.rows, width, own.coded});
+    add(layer.down, layer.mlp_out_norm, {shared.hidden, sizes.rows, width, own.coded});
   }
 
   static void activate(int64_t activation, float *x, const float *gate, int64_t width) {
     stretches(width, [&](int64_t at, int64_t n) {
       Floats v = get(x + at, n);
-      if (activation == GELU) v = gelu(v);
-      else if (activation == RELU) v = relu(v);
-      else {
-        Floats g = get(gate + at, n);
-        v *= g * sigmoid(g);
+      const bool gated = activation == SWIGLU || activation >= GEGLU;
+      Floats g = gated ? get(gate + at, n) : v;
+      switch (activation) {
+        case SWIGLU: g *= sigmoid(g); break;
+        case RELU: g = relu(g); break;
+        case TANH: g = tanh(g); break;
+        case GELU: case GEGLU: g = gelu(g); break;
+        default: g = gelu_tanh(g);
       }
-      put(x + at, v, n);
+      put(x + at, gated ? v * g : g, n);
+    });
+  }
+
+  void cap_logits(float *logits, int64_t count) const {
+    const float cap = step.model.logit_cap;
+    stretches(count, [&](int64_t at, int64_t n) {
+      put(logits + at, all(cap) * tanh(get(logits + at, n) * all(1.0f / cap)), n);
     });
   }
 
@@ -259,7 +309,10 @@ struct Worker {
     const Matrix &head = model.head;
     share(padded(head.rows), grain(head.rows), [&](Range span) {
       fit(in, head);
-      product(head, in, within(span, 0, head.rows), step.logits);
+      const Range mine = within(span, 0, head.rows);
+      product(head, in, mine, step.logits);
+      for (int64_t r = 0; r < sizes.rows && model.logit_cap != 0.0f; ++r)
+        cap_logits(step.logits + r * head.rows + mine.begin, mine.end - mine.begin);
     });
   }
 };

@@ -267,6 +267,11 @@ INLINE void hide(const uint32_t *seen, Wide (&sums)[ROWS][C], float with) {
     for (int c = 0; c < C; ++c) sums[r][c] = sees(seen[r], c) ? sums[r][c] : wide(with);
 }
 
+// What products of queries and keys are multiplied by: to scores of base 2, or to what tanh reads.
+INLINE float factor_of(const SequenceAttention &whole) {
+  return whole.cap == 0.0f ? whole.scale * LOG2E : whole.scale / whole.cap;
+}
+
 INLINE bool all_see(const uint32_t *seen) {
   uint32_t all = ALL_SEE;
   for (int r = 0; r < ROWS; ++r) all &= seen[r];

@@ -25,8 +25,9 @@ static void copy_rows(const Stored<E> &rows, int64_t lanes, int64_t width, float
     }
 }
 
-// Weights of a tile, or the gradients of its scores.
-template <int C, bool OF_SCORES>
+// Weights of a tile, or the gradients of its products. Where scores are capped: products alone, or
+// the gradients, times the slopes of the caps that lie in their place.
+template <int C, bool OF_SCORES, bool CAPPED>
 APART void back_tile(const Tile &tile, const float *const *rows, int64_t width,
                      const float *columns, const float *of_lanes, const float *weights,
                      float *into) {
@@ -40,16 +41,37 @@ APART void back_tile(const Tile &tile, const float *const *rows, int64_t width,
     for (int r = 0; r < ROWS; ++r)
       UNROLL
       for (int c = 0; c < C; ++c) {
+        const int64_t at = ((j + r) * C + c) * WIDE;
+        if (CAPPED && !OF_SCORES) continue;
         Wide v = sums[r][c] - less[c];
-        if constexpr (OF_SCORES) sums[r][c] = v * read<Wide>(weights + ((j + r) * C + c) * WIDE);
+        if constexpr (OF_SCORES) sums[r][c] = v * read<Wide>(weights + at);
         else sums[r][c] = power(v);
+        if (CAPPED) sums[r][c] *= read<Wide>(into + at);
       }
-    if (!all_see(tile.seen + j)) hide<C>(tile.seen + j, sums, 0.0f);
+    if ((OF_SCORES || !CAPPED) && !all_see(tile.seen + j)) hide<C>(tile.seen + j, sums, 0.0f);
     UNROLL
     for (int r = 0; r < ROWS; ++r)
       UNROLL
       for (int c = 0; c < C; ++c) write(into + ((j + r) * C + c) * WIDE, sums[r][c]);
   }
+}
+
+// Products of a tile become weights, and slopes of the caps beside them.
+template <int C>
+APART void cap_back_tile(const Tile &tile, float cap, const float *logs, float *weights, float *slopes) {
+  Wide less[C];
+  UNROLL
+  for (int c = 0; c < C; ++c) less[c] = read<Wide>(logs + c * WIDE);
+  for (int64_t j = 0; j < (tile.count + ROWS - 1) / ROWS * ROWS; ++j)
+    UNROLL
+    for (int c = 0; c < C; ++c) {
+      const int64_t at = (j * C + c) * WIDE;
+      const Wide bounded = tanh(read<Wide>(weights + at));
+      Wide weight = power(bounded * wide(cap * LOG2E) - less[c]);
+      if (tile.seen[j] != ALL_SEE) weight = sees(tile.seen[j], c) ? weight : Wide{};
+      write(weights + at, weight);
+      write(slopes + at, wide(1.0f) - bounded * bounded);
+    }
 }
 
 // into[r] [V vectors] += the sum over lanes of weights[r, N] times rows [N, stride].

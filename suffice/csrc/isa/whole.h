@@ -34,8 +34,9 @@ struct Desk {
   float *near;    // keys and values of a stretch, or null: they are read where they lie
 };
 
-// Scores of a tile, -inf where a key is hidden, and the largest of each lane.
-template <int C>
+// Scores of a tile, -inf where a key is hidden, and the largest of each lane; where they are
+// to be capped products alone.
+template <int C, bool CAPPED>
 APART void score_tile(const Tile &tile, int64_t width, const float *columns, float *scores,
                       float *largest, Wide &found) {
   Wide most[C], odd[C] = {};
@@ -48,12 +49,12 @@ APART void score_tile(const Tile &tile, int64_t width, const float *columns, flo
     for (int r = 0; r < ROWS; ++r)
       UNROLL
       for (int c = 0; c < C; ++c) odd[c] += sums[r][c] * 0.0f;
-    if (!all_see(tile.seen + j)) hide<C>(tile.seen + j, sums, -__builtin_inff());
+    if (!CAPPED && !all_see(tile.seen + j)) hide<C>(tile.seen + j, sums, -__builtin_inff());
     UNROLL
     for (int r = 0; r < ROWS; ++r)
       UNROLL
       for (int c = 0; c < C; ++c) {
-        most[c] = above(most[c], sums[r][c]);
+        if (!CAPPED) most[c] = above(most[c], sums[r][c]);
         write(scores + ((j + r) * C + c) * WIDE, sums[r][c]);
       }
   }
@@ -62,6 +63,25 @@ APART void score_tile(const Tile &tile, int64_t width, const float *columns, flo
     write(largest + c * WIDE, most[c]);
     found += odd[c];
   }
+}
+
+// Products become capped scores, -inf where a key is hidden, and the largest of each lane.
+template <int C>
+APART void cap_tile(const Tile &tile, float cap, float *scores, float *largest) {
+  Wide most[C];
+  UNROLL
+  for (int c = 0; c < C; ++c) most[c] = read<Wide>(largest + c * WIDE);
+  for (int64_t j = 0; j < tile.count; ++j)
+    UNROLL
+    for (int c = 0; c < C; ++c) {
+      float *at = scores + (j * C + c) * WIDE;
+      Wide score = tanh(read<Wide>(at)) * wide(cap * LOG2E);
+      if (tile.seen[j] != ALL_SEE) score = sees(tile.seen[j], c) ? score : wide(-__builtin_inff());
+      most[c] = above(most[c], score);
+      write(at, score);
+    }
+  UNROLL
+  for (int c = 0; c < C; ++c) write(largest + c * WIDE, most[c]);
 }
 
 // Scores become weights relative to the largest; what was summed before fades.
@@ -92,7 +112,12 @@ static void see_tile(const SequenceAttention &whole, const Tile &tile, Group &gr
   float before[MOST_LANES];
   Wide fade[C];
   __builtin_memcpy(before, group.most, sizeof before);
-  score_tile<C>(tile, whole.width, group.columns, scores, group.most, odd);
+  if (whole.cap == 0.0f) {
+    score_tile<C, false>(tile, whole.width, group.columns, scores, group.most, odd);
+  } else {
+    score_tile<C, true>(tile, whole.width, group.columns, scores, group.most, odd);
+    cap_tile<C>(tile, whole.cap, scores, group.most);
+  }
   weigh_tile<C>(tile.count, before, group, scores, fade);
   add_all_columns<C>(tile.values, tile.count, whole.value_width, scores, fade, group.fresh,
                      group.sums);
@@ -101,7 +126,7 @@ static void see_tile(const SequenceAttention &whole, const Tile &tile, Group &gr
 
 template <int C, class E>
 APART void begin_group(const SequenceAttention &whole, const typename E::Element *q, Group &group) {
-  turn_rows<C, E>(q, whole.q.row, group.lanes, whole.width, whole.scale * LOG2E, group.columns);
+  turn_rows<C, E>(q, whole.q.row, group.lanes, whole.width, factor_of(whole), group.columns);
   group.fresh = true;
   for (int i = 0; i < C * WIDE; ++i) group.most[i] = NOTHING, group.total[i] = 0.0f;
 }

@@ -52,7 +52,7 @@ static void begin_learner(const Back &b, int64_t batch, int64_t head, Learner &o
   out.data += group.first * out.row;
   slope.data += group.first * slope.row;
   const float *logs = b.logs + (batch * w.heads + head) * w.queries + group.first;
-  turn_rows<C, E>(q.data, q.row, group.lanes, w.width, w.scale * LOG2E, group.columns);
+  turn_rows<C, E>(q.data, q.row, group.lanes, w.width, factor_of(w), group.columns);
   turn_rows<C, E>(slope.data, slope.row, group.lanes, w.value_width, 1.0f, one.slopes);
   copy_rows<E>(q, group.lanes, w.width, w.scale, C * WIDE, one.queries);
   copy_rows<E>(slope, group.lanes, w.value_width, 1.0f, C * WIDE, one.given);
@@ -76,10 +76,18 @@ static void learn_tile(const Back &b, Learner &one, int64_t begin, BackDesk &des
   const SequenceAttention &w = b.whole;
   const Tile &tile = desk.tile;
   int64_t width = whole_vectors(w.width), value_width = whole_vectors(w.value_width);
-  back_tile<C, false>(tile, tile.keys, w.width, one.group.columns, one.logs, nullptr,
-                      desk.weights);
-  back_tile<C, true>(tile, tile.values, w.value_width, one.slopes, one.means, desk.weights,
-                     desk.slopes);
+  if (w.cap == 0.0f) {
+    back_tile<C, false, false>(tile, tile.keys, w.width, one.group.columns, one.logs, nullptr,
+                               desk.weights);
+    back_tile<C, true, false>(tile, tile.values, w.value_width, one.slopes, one.means, desk.weights,
+                              desk.slopes);
+  } else {
+    back_tile<C, false, true>(tile, tile.keys, w.width, one.group.columns, one.logs, nullptr,
+                              desk.weights);
+    cap_back_tile<C>(tile, w.cap, one.logs, desk.weights, desk.slopes);
+    back_tile<C, true, true>(tile, tile.values, w.value_width, one.slopes, one.means, desk.weights,
+                             desk.slopes);
+  }
   add_to_keys(tile, desk.weights, C * WIDE, one.given, value_width, begin, desk.of_values,
               desk.unused);
   add_to_keys(tile, desk.slopes, C * WIDE, one.queries, width, begin, desk.of_keys, desk.unused);

@@ -22,6 +22,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from suffice.kernels import Softmax
 from suffice.ops.call import AttentionCall, MaskInputs
 from suffice.ops.native import library as native
 from suffice.ops.native.library import library, why_not
@@ -59,7 +60,7 @@ def attend(
         q, k, v = q.to(dtype), k.to(dtype), v.to(dtype)
     if is_traced():
         pattern = text_of(call.pattern)
-        out = _attend(q, k, v, masks.valid, parts.sinks, pattern, call.scale)[0]
+        out = _attend(q, k, v, masks.valid, parts.sinks, pattern, call.scale, cap_of(call))[0]
     else:
         out, all_finite = _attend_directly(q, k, v, masks.valid, parts.sinks, call)
         if not all_finite and not call.unrestricted and not finite(k, v):
@@ -71,7 +72,7 @@ def attend(
 
 def refuses(call: AttentionCall) -> list[str]:
     """Refuse dropout, biases, data other than `valid` that restrict the pattern, and float64."""
-    reasons = refuses_kernel(call, sink=True) + refuses_native(call, KINDS)
+    reasons = refuses_kernel(call, sink=True, cap=True) + refuses_native(call, KINDS)
     if call.dropping:
         reasons.append("dropping needs the weights, which it never forms")
     if not (call.plain or call.padding):
@@ -79,6 +80,11 @@ def refuses(call: AttentionCall) -> list[str]:
     if call.position.biases:
         reasons.append(f"it adds no bias, as {type(call.position).__name__} does")
     return reasons
+
+
+def cap_of(call: AttentionCall) -> float:
+    """Return the bound of the products, 0.0 where there is none."""
+    return call.kernel.cap or 0.0 if isinstance(call.kernel, Softmax) else 0.0
 
 
 def refuses_native(call: AttentionCall, dtypes: Iterable[torch.dtype]) -> list[str]:
@@ -204,19 +210,21 @@ def forward(
     sinks: Tensor | None,
     sparsity: SparsityPattern,
     scale: float,
+    cap: float,
     *,
     logs: bool,
 ) -> tuple[Tensor, Tensor | None, bool]:
     """Return the outputs, the logarithms of the rows' total weights, and whether all was finite.
 
     The last axis of q [B, H, T, D], k [B, G, S, D] and v [B, G, S, E] is dense, as is all of
-    `valid`, bool [B, S] or None. Without `logs` and sinks [H] the logarithms [B, H, T] are None.
+    `valid`, bool [B, S] or None. With a cap above 0 products s become cap tanh(s / cap). Without
+    `logs` and sinks [H] the logarithms [B, H, T] are None.
     """
     logs = logs or sinks is not None
     out = empty_rows_first(q, v.shape[3])
     total = q.new_empty(q.shape[:3], dtype=torch.float32) if logs else None
     nonfinite = library().suffice_attend(
-        _structure((q, k, v, out), None, valid, sparsity, scale),
+        _structure((q, k, v, out), None, valid, sparsity, scale, cap),
         q.data_ptr(),
         k.data_ptr(),
         v.data_ptr(),
@@ -239,13 +247,14 @@ def backward(
     valid: Tensor | None,
     sparsity: SparsityPattern,
     scale: float,
+    cap: float,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Return the gradients of q, k and v from that of the outputs; arguments as of `forward`.
 
     A sink is a key whose value is 0: it is in the outputs and logarithms, and asks for no more.
     """
     grads = tuple(empty_rows_first(x, x.shape[3]) for x in (q, k, v))
-    structure = _structure((q, k, v, out), grad.stride(), valid, sparsity, scale)
+    structure = _structure((q, k, v, out), grad.stride(), valid, sparsity, scale, cap)
     tensors = (q, k, v, out, logs, grad, *grads)
     threads = torch.get_num_threads()
     library().suffice_attend_back(structure, *(x.data_ptr() for x in tensors), threads)
@@ -261,10 +270,11 @@ def _structure(
     valid: Tensor | None,
     sparsity: SparsityPattern,
     scale: float,
+    cap: float,
 ) -> ctypes._CArgObject:
     """Return the structure the kernels read; without padding it lives as long as it is cached."""
     layouts = ((x.shape, x.stride()) for x in tensors)
-    fields = *layouts, KINDS[tensors[0].dtype], grad, sparsity, scale
+    fields = *layouts, KINDS[tensors[0].dtype], grad, sparsity, scale, cap
     if valid is None:
         return ctypes.byref(_cached_fields(*fields))
     structure = _fields(*fields)
@@ -281,10 +291,11 @@ def _fields(
     grad: tuple[int, ...] | None,
     sparsity: SparsityPattern,
     scale: float,
+    cap: float,
 ) -> native.SequenceAttention:
     (batch, heads, queries, width), (_, kv_heads, keys, value_width) = q[0], v[0]
     sizes = batch, heads, kv_heads, queries, keys, width, value_width
-    structure = native.SequenceAttention(*sizes, scale, kind)
+    structure = native.SequenceAttention(*sizes, scale, kind, cap=cap)
     strides = {"q": q[1], "k": k[1], "v": v[1], "out": out[1]}
     if grad is not None:
         strides["slope"] = grad
@@ -316,10 +327,11 @@ def _attend_directly(
     q, k, v = map(dense_rows, (q, k, v))
     valid = None if valid is None else valid.contiguous()
     sparsity = sparsity_of(call.pattern, call.queries, call.keys, call.num_heads)
+    settings = call.scale, cap_of(call)
     if needs_gradient(q, k, v, *([] if sinks is None else [sinks])):
         flags: list[bool] = []
-        return _Attend.apply(q, k, v, valid, sinks, sparsity, call.scale, flags), flags[0]
-    out, _, all_finite = forward(q, k, v, valid, sinks, sparsity, call.scale, logs=False)
+        return _Attend.apply(q, k, v, valid, sinks, flags, sparsity, *settings), flags[0]
+    out, _, all_finite = forward(q, k, v, valid, sinks, sparsity, *settings, logs=False)
     return out, all_finite
 
 
@@ -327,11 +339,11 @@ class _Attend(torch.autograd.Function):
     """The kernels with their gradients; whether all was finite is appended to `flags`."""
 
     @staticmethod
-    def forward(ctx, q, k, v, valid, sinks, sparsity, scale, flags):
-        out, logs, all_finite = forward(q, k, v, valid, sinks, sparsity, scale, logs=True)
+    def forward(ctx, q, k, v, valid, sinks, flags, *settings):
+        out, logs, all_finite = forward(q, k, v, valid, sinks, *settings, logs=True)
         flags.append(all_finite)
         ctx.save_for_backward(q, k, v, out, logs, valid, sinks)
-        ctx.settings = sparsity, scale
+        ctx.settings = settings
         return out
 
     @staticmethod
@@ -339,7 +351,7 @@ class _Attend(torch.autograd.Function):
     def backward(ctx, grad: Tensor):
         *saved, sinks = ctx.saved_tensors
         of_tensors = backward(dense_rows(grad), *saved, *ctx.settings)
-        return *of_tensors, *_slopes(grad, *saved[3:], sinks), None, None, None
+        return *of_tensors, *_slopes(grad, *saved[3:], sinks), None, None, None, None
 
 
 def _slopes(
@@ -358,6 +370,7 @@ def _attend(
     sinks: Tensor | None,
     pattern: str,
     scale: float,
+    cap: float,
 ) -> tuple[Tensor, Tensor]:
     """Return the outputs [B, H, T, E] and the logarithms [B, H, T] of the rows' total weights.
 
@@ -365,7 +378,7 @@ def _attend(
     """
     q, k, v = map(dense_rows, (q, k, v))
     valid = None if valid is None else valid.contiguous()
-    return forward(q, k, v, valid, sinks, _sparsity(q, k, pattern), scale, logs=True)[:2]
+    return forward(q, k, v, valid, sinks, _sparsity(q, k, pattern), scale, cap, logs=True)[:2]
 
 
 @torch.library.custom_op("suffice::native_backward", mutates_args=())
@@ -380,11 +393,13 @@ def _attend_backward(
     sinks: Tensor | None,  # noqa: ARG001 - operators share their arguments
     pattern: str,
     scale: float,
+    cap: float,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Return the gradients of q, k and v; arguments as of `suffice::native`."""
     grad, q, k, v, out = map(dense_rows, (grad, q, k, v, out))
     valid = None if valid is None else valid.contiguous()
-    return backward(grad, q, k, v, out, logs.contiguous(), valid, _sparsity(q, k, pattern), scale)
+    sparsity = _sparsity(q, k, pattern)
+    return backward(grad, q, k, v, out, logs.contiguous(), valid, sparsity, scale, cap)
 
 
 register_attention(_attend, _attend_backward, _slopes)

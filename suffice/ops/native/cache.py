@@ -16,11 +16,18 @@ from suffice.mixing.value_map import ValueMap
 from suffice.ops.native import library as native
 from suffice.ops.native.matrix import BITS, KINDS
 
+WIDEST_CODED = 512  # features of a head, whose sums of codes fit into 32 bits
 
-def why_not(memory: Memory, width: int) -> str:
-    """Return why the kernels cannot read what a memory keeps of heads of a width, or ""."""
+
+def why_not(memory: Memory, width: int, value_width: int) -> str:
+    """Return why the kernels cannot read what a memory keeps of heads of two widths, or ""."""
     if not isinstance(memory, Quantised):
         return ""
+    if value_width != width or width > WIDEST_CODED:
+        return (
+            f"codes are read of heads of one width of at most {WIDEST_CODED}, not keys of {width} "
+            f"and values of {value_width} features"
+        )
     odd = width % 2 or min(memory.group, width) % 2
     if memory.bits == 4 and odd:
         return f"two 4-bit codes share a byte, which heads of {width} features would cut"

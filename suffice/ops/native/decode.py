@@ -3,7 +3,7 @@
 Heads that share keys read them once, long texts are split among the threads, and keys, values and
 masks are read as they are stored: nothing is copied. There are no gradients.
 
-Letters: B batch, H query heads, G key/value heads, T queries, S keys, D head width.
+Letters: B batch, H query heads, G key/value heads, T queries, S keys, D and E head widths.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from suffice.memory import BufferView, Memory, Quantised, Slot, Store
 from suffice.ops.call import AttentionCall, MaskInputs
 from suffice.ops.native import cache
 from suffice.ops.native import library as native
-from suffice.ops.native.attention import band_of, refuses_native
+from suffice.ops.native.attention import band_of, cap_of, refuses_native
 from suffice.ops.native.library import library
 from suffice.ops.native.matrix import KINDS
 from suffice.ops.op import (
@@ -41,18 +41,18 @@ from suffice.positions import Alibi, Position
 from suffice.torch_compat import finite
 
 MOST = 8  # queries; from there on the kernels of whole sequences are better
-MOST_ROWS, WIDEST = 128, 512  # queries that share keys, features of a head; as in isa/attend.h
+MOST_ROWS, WIDEST = 128, 576  # queries that share keys, features of a head; as in isa/attend.h
 EVERYTHING = 1 << 40  # positions before or after one
 # a native.KVCache of numbers in one span, and a native.DecodeAttention without masks, as bytes:
 # packing them takes a quarter of the time of filling in structures
 NEAR = Struct(f"={2 * sizeof(native.Span)}x18q2q")
-UNMASKED = Struct(f"=6qf4x2q{sizeof(native.DecodeAttention) - 72}x")
+UNMASKED = Struct(f"=7q2f2q{sizeof(native.DecodeAttention) - 80}x")
 
 
 def attend(
     q: Tensor, k: Tensor, v: Tensor, masks: MaskInputs, call: AttentionCall, parts: Parts
 ) -> Tensor:
-    """Return the outputs [B, H, T, D] in the dtype of q."""
+    """Return the outputs [B, H, T, E] in the dtype of q."""
     if k.dtype is not v.dtype:  # under autocast columns of x stay as they are beside a map's
         dtype = torch.promote_types(k.dtype, v.dtype)
         k, v = k.to(dtype), v.to(dtype)
@@ -60,10 +60,11 @@ def attend(
     limits = NO_LIMITS if free else limits_of(masks, call, q.device)
     if parts.sinks is not None:
         limits = limits._replace(sinks=parts.sinks.float())
+    settings = call.scale, cap_of(call)
     if is_traced():
-        out = _decode(q, k, v, *limits, call.scale)
+        out = _decode(q, k, v, *limits, *settings)
     else:
-        out, all_finite = decode_attention(q, dense_rows(k), dense_rows(v), limits, call.scale)
+        out, all_finite = decode_attention(q, dense_rows(k), dense_rows(v), limits, *settings)
         if not all_finite and not call.unrestricted and not finite(k, v):
             return run_nonfinite(DECODE, q, k, v, masks, call, parts)
     if torch.is_autocast_enabled(call.device):  # what torch's kernels would return
@@ -73,7 +74,7 @@ def attend(
 
 def refuses(call: AttentionCall) -> list[str]:
     """Refuse many queries, wide heads, dropout and biases other than Alibi's."""
-    reasons = refuses_kernel(call, sink=True) + refuses_native(call, KINDS)
+    reasons = refuses_kernel(call, sink=True, cap=True) + refuses_native(call, KINDS)
     if call.dropping:
         reasons.append("dropping needs the weights, which it never forms")
     if call.position.biases and not isinstance(call.position, Alibi):
@@ -82,10 +83,9 @@ def refuses(call: AttentionCall) -> list[str]:
         reasons.append(f"it is for at most {MOST} queries, not {call.queries}")
     if call.queries * call.keys == 0:
         reasons.append("there is no query or no key")
-    if call.value_dim != call.head_dim or call.head_dim > WIDEST:
+    if max(call.head_dim, call.value_dim) > WIDEST:
         reasons.append(
-            f"its heads have one width of at most {WIDEST}, not {call.head_dim} and "
-            f"{call.value_dim}"
+            f"its heads have widths of at most {WIDEST}, not {call.head_dim} and {call.value_dim}"
         )
     if call.group * call.queries > MOST_ROWS:
         reasons.append(
@@ -157,11 +157,11 @@ def _cached_slopes(position: Position, heads: int) -> Tensor:
 
 
 def decode_attention(
-    q: Tensor, k: Tensor, v: Tensor, limits: Limits, scale: float
+    q: Tensor, k: Tensor, v: Tensor, limits: Limits, scale: float, cap: float = 0.0
 ) -> tuple[Tensor, bool]:
-    """Return the outputs [B, H, T, D] in float32, and whether all are finite.
+    """Return the outputs [B, H, T, E] in float32, and whether all are finite.
 
-    Keys and values [B, G, S, D] have a dtype of `KINDS`; their last axis is dense.
+    Keys [B, G, S, D] and values [B, G, S, E] have a dtype of `KINDS`; their last axis is dense.
     """
     _, groups, keys, _ = k.shape
     first = max(keys - q.shape[2] - limits.before, 0)
@@ -171,7 +171,7 @@ def decode_attention(
         KINDS[k.dtype], k.data_ptr(), v.data_ptr(), 0, 0,
         k_row, k_head, v_row, v_head, 0, 0, 0, 0, k_step, v_step, first, keys, 0, 1, 0,
     )  # fmt: skip
-    return _decode_cached(q, kv_cache, limits, groups, scale)
+    return _decode_cached(q, kv_cache, limits, groups, v.shape[3], scale, cap)
 
 
 def _decode_cached(
@@ -179,7 +179,9 @@ def _decode_cached(
     kv_cache: native.KVCache | bytes,
     limits: Limits,
     groups: int,
+    value_width: int,
     scale: float,
+    cap: float,
     padding: Tensor | None = None,
 ) -> tuple[Tensor, bool]:
     """Return the same for a cache of `groups` heads.
@@ -189,11 +191,13 @@ def _decode_cached(
     batch, heads, queries, width = q.shape
     if q.dtype is not torch.float32 or not q.is_contiguous():
         q = q.to(torch.float32).contiguous()
-    # of one query both orders of axes are the same memory
-    out = torch.empty_like(q) if queries == 1 else empty_rows_first(q, width)
+    if queries == 1:  # both orders of axes are the same memory
+        out = q.new_empty(batch, heads, 1, value_width)
+    else:
+        out = empty_rows_first(q, value_width)
     before, after, slopes, allowed, q_at, _, sinks = limits
     attention = UNMASKED.pack(
-        q.data_ptr(), out.data_ptr(), heads, groups, width, queries, scale,
+        q.data_ptr(), out.data_ptr(), heads, groups, width, value_width, queries, scale, cap,
         min(before, EVERYTHING), min(after, EVERYTHING),
     )  # fmt: skip
     alive: list[Tensor] = []
@@ -236,7 +240,7 @@ def _set_masks(attention: native.DecodeAttention, limits: Limits, q: Tensor) -> 
 CODED = """(
     Tensor q, Tensor[] parts, Tensor[] coded, Tensor[] sinks, SymInt[] spans, str memory,
     SymInt? window, SymInt before, SymInt after, Tensor? slopes, Tensor? allowed, Tensor? q_at,
-    Tensor? k_at, Tensor? logits, SymInt groups, float scale, Tensor? padding
+    Tensor? k_at, Tensor? logits, SymInt groups, float scale, float cap, Tensor? padding
 ) -> Tensor"""  # torch 2.6 does not read it from the annotations: it has no list[Tensor]
 
 
@@ -253,10 +257,11 @@ def _decode(
     k_at: Tensor | None,
     sinks: Tensor | None,
     scale: float,
+    cap: float,
 ) -> Tensor:
-    """Return the outputs [B, H, T, D], float32; arguments as of `decode_attention` and `Limits`."""
+    """Return the outputs [B, H, T, E], float32; arguments as of `decode_attention` and `Limits`."""
     limits = Limits(before, after, slopes, allowed, q_at, k_at, sinks)
-    return decode_attention(q, dense_rows(k), dense_rows(v), limits, scale)[0]
+    return decode_attention(q, dense_rows(k), dense_rows(v), limits, scale, cap)[0]
 
 
 _descriptors: WeakKeyDictionary[Store, cache.CacheDescriptor] = WeakKeyDictionary()
@@ -264,7 +269,7 @@ _descriptors: WeakKeyDictionary[Store, cache.CacheDescriptor] = WeakKeyDictionar
 
 def reads_codes(memory: Memory, call: AttentionCall) -> bool:
     """Return whether the kernels can read the codes of this memory for a call."""
-    if not isinstance(memory, Quantised) or cache.why_not(memory, call.head_dim):
+    if not isinstance(memory, Quantised) or cache.why_not(memory, call.head_dim, call.value_dim):
         return False
     if call.grad or refuses(call):
         return False
@@ -297,19 +302,21 @@ def attend_coded(
         limits = limits._replace(sinks=sinks.float())
     band = band_of(call.pattern)
     window = None if band is None or band[0] is None or limits.allowed is not None else band[0] + 1
-    settings = call.num_kv_heads, call.scale, padding
+    groups, settings = call.num_kv_heads, (call.scale, cap_of(call), padding)
     if is_traced():
         near, coded = slot.recent, slot.encoded or BufferView((), 0, 0, 0)
         spans = [n for part in (near, coded) for n in (part.start, part.end, part.first)]
         tensors = list(near.tensors), list(coded.tensors), list(coded.sinks), spans
-        out = _decode_coded(q, *tensors, text_of(memory), window, *limits, *settings)
+        out = _decode_coded(q, *tensors, text_of(memory), window, *limits, groups, *settings)
         return out.to(q.dtype), True
     descriptor = _descriptors.get(store)
     if descriptor is None or descriptor.reach != window:
         descriptor = cache.CacheDescriptor(native.KVCache(), memory, window, call.head_dim)
         _descriptors[store] = descriptor
     descriptor.update(slot, call.queries)
-    out, all_finite = _decode_cached(q, descriptor.kv_cache, limits, *settings)
+    out, all_finite = _decode_cached(
+        q, descriptor.kv_cache, limits, groups, call.value_dim, *settings
+    )
     return out.to(q.dtype), all_finite
 
 
@@ -331,6 +338,7 @@ def _decode_coded(
     logits: Tensor | None,
     groups: int,
     scale: float,
+    cap: float,
     padding: Tensor | None,
 ) -> Tensor:
     """Return the outputs [B, H, T, D], float32, for the tensors and spans of a slot."""
@@ -340,13 +348,17 @@ def _decode_coded(
         native.KVCache(), value_of(Memory, memory), window, q.shape[3]
     )
     descriptor.update(Slot(BufferView(tuple(parts), *spans[:3]), blocks), q.shape[2])
-    return _decode_cached(q, descriptor.kv_cache, limits, groups, scale, padding)[0]
+    width = q.shape[3]
+    return _decode_cached(q, descriptor.kv_cache, limits, groups, width, scale, cap, padding)[0]
 
 
-def _like(q, *others):
+@_decode.register_fake
+def _(q, k, v, *others):
+    del k, others
+    return empty_rows_first(q, v.shape[3], torch.float32)
+
+
+@_decode_coded.register_fake
+def _(q, *others):
     del others
     return empty_rows_first(q, q.shape[3], torch.float32)
-
-
-_decode.register_fake(_like)
-_decode_coded.register_fake(_like)

@@ -16,7 +16,7 @@ INT, INT32, FLOAT = ctypes.c_int64, ctypes.c_int32, ctypes.c_float
 POINTER, TEXT = ctypes.c_void_p, ctypes.c_char_p
 
 ABSENT, F32, F16, BF16, INT8, INT4 = -1, 0, 1, 2, 3, 4
-GELU, RELU, SWIGLU = 0, 1, 2
+GELU, RELU, SWIGLU, GELU_TANH, TANH, GEGLU, GEGLU_TANH = range(7)
 STAY, HALVES, PAIRS = 0, 1, 2
 
 
@@ -43,15 +43,14 @@ class Layer(ctypes.Structure):
     """Constants of a decoder layer."""
 
     _fields_ = (
-        *_fields(Norm, "attention_norm mlp_norm"),
+        *_fields(Norm, "attention_norm mlp_norm attention_out_norm mlp_out_norm"),
         *_fields(Matrix, "q k v o gate up down"),
-        *_fields(INT, "heads kv_heads head_dim"),
+        *_fields(INT, "heads kv_heads head_dim value_dim maps"),
         ("scale", FLOAT),
         ("turn", INT32),
         ("turning", INT),
-        *_fields(POINTER, "cosines sines slopes q_gains k_gains"),
-        ("gain_eps", FLOAT),
-        ("unused", INT32),
+        *_fields(POINTER, "cosines sines slopes q_gains k_gains logits difference_gains"),
+        *_fields(FLOAT, "gain_eps difference_eps lambda cap"),
         ("reads_another", INT),
     )
 
@@ -90,9 +89,8 @@ class DecodeAttention(ctypes.Structure):
 
     _fields_ = (
         *_fields(POINTER, "q out"),
-        *_fields(INT, "heads kv_heads head_dim queries"),
-        ("scale", FLOAT),
-        ("unused", INT32),
+        *_fields(INT, "heads kv_heads head_dim value_dim queries"),
+        *_fields(FLOAT, "scale cap"),
         *_fields(INT, "before after"),
         *_fields(POINTER, "slopes places padding allowed"),
         *_fields(INT, "allowed_row allowed_head allowed_query"),
@@ -107,8 +105,7 @@ class Model(ctypes.Structure):
 
     _fields_ = (
         *_fields(INT, "depth d_model width vocabulary root_mean_square activation"),
-        ("eps", FLOAT),
-        ("unused", INT32),
+        *_fields(FLOAT, "eps logit_cap"),
         ("layers", ctypes.POINTER(Layer)),
         *_fields(Matrix, "embedding head"),
         ("norm", Norm),
@@ -132,6 +129,8 @@ class SequenceAttention(ctypes.Structure):
         *_fields(Strides, "q k v out slope of_q of_k of_v"),
         *_fields(INT, "low high"),
         *_fields(POINTER, "starts listed seen_by list_of valid"),
+        ("cap", FLOAT),
+        ("unused", INT32),
     )
 
 

@@ -226,7 +226,7 @@ def test_a_folder_of_this_library(tmp_path):
 
 def test_a_tokenizer_beside_weights(tmp_path):
     pytest.importorskip("transformers")
-    from .transformers_models import cases
+    from benchmarks.released import cases
 
     kind, config = cases()["gpt2"]
     config.eos_token_id, config.vocab_size = [256], 300

@@ -19,52 +19,28 @@ from suffice.testing import drawn
 
 pytest.importorskip("transformers")
 
-from .transformers_models import cases  # noqa: E402 - they need transformers
+from benchmarks.released import (  # noqa: E402 - they need transformers
+    answer,
+    cases,
+    inputs,
+    saved,
+    written_back,
+)
 
 CASES = cases()
 NORM = "model.norm.weight"
 
 
-def saved(name, folder, **options):
-    kind, config = CASES[name]
-    theirs = drawn(kind(config), seed=1).eval()
-    theirs.save_pretrained(folder, **options)
-    return theirs
-
-
-def given(name):
-    draws = torch.Generator().manual_seed(2)
-    if name.startswith("vit"):
-        return torch.randn(2, 3, 16, 16, generator=draws)
-    return torch.randint(3, 37, (2, 20), generator=draws)
-
-
-def answer(theirs, x):
-    """Return what the model here gives: logits, of a bare encoder the mean of its features."""
-    out = theirs(x)
-    if hasattr(out, "logits"):
-        return out.logits
-    features = out.last_hidden_state
-    if theirs.config.model_type in ("gpt2", "smollm3"):  # their embeddings are their heads
-        return features @ theirs.get_input_embeddings().weight.T
-    return features.mean(dim=1)
-
-
 @pytest.mark.parametrize("name", CASES)
 def test_logits_are_equal_both_ways(name, tmp_path):
-    theirs, x = saved(name, tmp_path), given(name)
+    theirs, x = saved(name, tmp_path), inputs(name)
     ours = open_source(tmp_path)
     assert ours.kind == theirs.config.model_type
     assert not ours.model.training
     with torch.no_grad():
         wanted = answer(theirs, x)
         assert (ours.model(x) - wanted).abs().max() < 1e-4
-        config = json.loads((tmp_path / "config.json").read_text())
-        for parameter in ours.model.parameters():
-            parameter.mul_(1.5)
-        back = tensors_for(ours.model, config)
-        save_file(back, tmp_path / "model.safetensors", {"format": "pt"})
-        again = type(theirs).from_pretrained(tmp_path).eval()
+        again = written_back(ours.model, theirs, tmp_path)
         assert (ours.model(x) - answer(again, x)).abs().max() < 1e-4
         assert (answer(again, x) - wanted).abs().max() > 1e-2
 
@@ -74,7 +50,7 @@ def test_every_architecture_has_a_case():
 
 
 def test_a_sentence_encoder_pools_as_its_folder_says(tmp_path):
-    theirs, x = saved("bert-bare", tmp_path), given("bert")
+    theirs, x = saved("bert-bare", tmp_path), inputs("bert")
     (tmp_path / "1_Pooling").mkdir()
     modes = {"pooling_mode_cls_token": True, "pooling_mode_mean_tokens": False}
     (tmp_path / "1_Pooling" / "config.json").write_text(json.dumps(modes))
@@ -88,7 +64,7 @@ def test_a_sentence_encoder_pools_as_its_folder_says(tmp_path):
 
 
 def test_an_older_file_counts_its_classes_beside_the_names_of_two(tmp_path):
-    theirs, x = saved("bert", tmp_path), given("bert")
+    theirs, x = saved("bert", tmp_path), inputs("bert")
     changed(tmp_path, num_labels=3, id2label={"0": "LABEL_0", "1": "LABEL_1"})
     with torch.no_grad():
         wanted = type(theirs).from_pretrained(tmp_path).eval()(x).logits
@@ -104,7 +80,7 @@ def test_a_model_without_a_head_must_tie_it(tmp_path):
 
 
 def test_shards_are_read(tmp_path):
-    theirs, x = saved("llama", tmp_path, max_shard_size="20KB"), given("llama")
+    theirs, x = saved("llama", tmp_path, max_shard_size="20KB"), inputs("llama")
     assert len(list(tmp_path.glob("*.safetensors"))) > 1
     with torch.no_grad():
         assert (open_source(tmp_path).model(x) - theirs(x).logits).abs().max() < 1e-4
@@ -123,7 +99,7 @@ def rewritten(folder, change):
 
 
 def test_weights_without_a_head_are_read(tmp_path):
-    theirs, x = saved("gpt2", tmp_path), given("gpt2")
+    theirs, x = saved("gpt2", tmp_path), inputs("gpt2")
 
     def strip(tensors):
         for name in list(tensors):
@@ -331,7 +307,7 @@ ABSENT = {
 @pytest.mark.parametrize("case", ABSENT)
 def test_absent_entries_have_the_defaults_of_their_class(case, tmp_path):
     name, absent, entries = ABSENT[case]
-    theirs, x = saved(name, tmp_path), given(name)
+    theirs, x = saved(name, tmp_path), inputs(name)
     with torch.no_grad():
         changed(tmp_path, **dict.fromkeys(absent, ...), **entries)
         wanted = type(theirs).from_pretrained(tmp_path).eval()(x).logits
@@ -391,7 +367,7 @@ def test_layers_with_windows_need_their_size(tmp_path):
 
 
 def test_bases_of_an_older_gemma3(tmp_path):
-    theirs, x = saved("gemma3", tmp_path), given("gemma3")
+    theirs, x = saved("gemma3", tmp_path), inputs("gemma3")
     older = {"rope_theta": 300.0, "rope_local_base_freq": 20.0}
     older |= {"rope_scaling": {"type": "linear", "factor": 4.0}}
     changed(tmp_path, rope_parameters=..., layer_types=..., sliding_window_pattern=6, **older)
@@ -407,7 +383,7 @@ def test_bases_of_an_older_gemma3(tmp_path):
 @pytest.mark.parametrize("name", ["gemma2", "gemma3"])
 def test_gemma_streams_what_it_reads_whole(name, tmp_path):
     saved(name, tmp_path)
-    ours, x = open_source(tmp_path).model, given(name)
+    ours, x = open_source(tmp_path).model, inputs(name)
     with torch.no_grad():
         state = ours.state()
         parts = [ours(part, state=state) for part in x.split([7, 1, 1, 11], dim=1)]

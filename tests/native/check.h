@@ -167,5 +167,6 @@ void look_case(Case &c);
 void step_case(Case &c);
 void attend_case(Case &c);
 void linear_case(Case &c);
+void recur_case(Case &c);
 
 }  // namespace check

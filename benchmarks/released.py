@@ -262,6 +262,20 @@ def cases():
                 tie_word_embeddings=False,
             ),
         ),
+        "gpt_neox": (t.GPTNeoXForCausalLM, t.GPTNeoXConfig(**TEXT, **MARKS)),
+        "gpt_neox-in-turn-unbiased-tied": (
+            t.GPTNeoXForCausalLM,
+            t.GPTNeoXConfig(
+                **TEXT,
+                **MARKS,
+                attention_bias=False,
+                hidden_act="gelu_new",
+                layer_norm_eps=1e-2,
+                tie_word_embeddings=True,
+                use_parallel_residual=False,
+                **_turning("linear", factor=4.0, partial_rotary_factor=0.5),
+            ),
+        ),
         "phi": (t.PhiForCausalLM, t.PhiConfig(**TEXT, **MARKS)),
         "phi-grouped-relu": (
             t.PhiForCausalLM,

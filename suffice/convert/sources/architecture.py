@@ -102,6 +102,7 @@ class TensorMapping:
     factor: float = 1.0  # ours is (theirs + offset) * factor
     offset: float = 0.0
     skipped: int = 0  # leading rows of theirs that are never read; zero on the way back
+    groups: int = 1  # of rows: theirs are the first group of each of ours, the second, ...
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -114,6 +115,7 @@ class Architecture:
     ties: bool = False  # default of tie_word_embeddings
     build: Callable[[ConfigReader], nn.Module]  # makes our model, on "meta", from a configuration
     mappings: Callable[[Any, ConfigReader], list[TensorMapping]]  # of every tensor
+    head: str = "lm_head.weight"  # the head's tensor
     prefix: str = ""  # of all tensors but the head's; absent in a model saved without a head
     derived: tuple[str, ...] = ()  # suffixes of tensors that follow from the sizes and are not read
 
@@ -177,8 +179,9 @@ def our_state(
             rows = rows + tensors[one.plus][0]
         if one.offset or one.factor != 1.0:
             rows = (rows + one.offset) * one.factor
-        parts = rows.split(row_counts)
-        state |= {name: part.clone() for name, part in zip(one.ours, parts, strict=True)}
+        counts = [count // one.groups for count in row_counts]
+        parts = rows.unflatten(0, (one.groups, -1)).split(counts, dim=1)
+        state |= {n: part.flatten(0, 1).clone() for n, part in zip(one.ours, parts, strict=True)}
     return state
 
 
@@ -192,7 +195,8 @@ def their_tensors(
             if odd := [name for name in one.ours if bool(state[name].any())]:
                 raise ConfigError(f"{odd[0]} is not zero, and transformers has no place for it.")
             continue
-        rows = torch.cat([state[name] for name in one.ours])
+        parts = [state[name].unflatten(0, (one.groups, -1)) for name in one.ours]
+        rows = torch.cat(parts, dim=1).flatten(0, 1)
         if one.offset or one.factor != 1.0:
             rows = rows / one.factor - one.offset
         if one.skipped:

@@ -33,10 +33,10 @@ from suffice.positions.rope import Scaling
 from suffice.spec import AttentionSpec
 
 
-def _tables(tokens: str, lm: LM) -> list[TensorMapping]:
+def _tables(tokens: str, lm: LM, head: str = "lm_head.weight") -> list[TensorMapping]:
     mappings = [TensorMapping(theirs=tokens, ours=("embedding.tokens.weight",))]
     if lm.head is not None:
-        mappings.append(TensorMapping(theirs="lm_head.weight", ours=("head.weight",)))
+        mappings.append(TensorMapping(theirs=head, ours=("head.weight",)))
     return mappings
 
 
@@ -91,6 +91,66 @@ GPT2 = Architecture(
     mappings=_map_gpt2,
     prefix="transformer.",
     derived=(".attn.bias", ".attn.masked_bias"),
+)
+
+
+def _build_gpt_neox(reader: ConfigReader) -> LM:
+    heads, width = reader.heads("num_attention_heads", "hidden_size")
+    reader.one_of("head_dim", width // heads)
+    config = LMConfig(
+        vocabulary_size=reader.size("vocab_size"),
+        length=_length(reader),
+        d_model=width,
+        depth=reader.depth("num_hidden_layers"),
+        mlp_width=reader.size("intermediate_size"),
+        activation=ACTIVATIONS[reader.one_of("hidden_act", "gelu", *ACTIVATIONS)],
+        residual="parallel" if reader.flag("use_parallel_residual", default=True) else "pre",
+        eps=reader.number("layer_norm_eps", 1e-5),
+        positions="none",
+        tied=reader.flag("tie_word_embeddings"),
+    )
+    older = {
+        "rope_theta": reader.number("rotary_emb_base", 10_000.0),
+        "partial_rotary_factor": reader.number("rotary_pct", 0.25),
+    }
+    spec = AttentionSpec(
+        d_model=width,
+        num_heads=heads,
+        pattern=Causal(),
+        position=read_rope(ConfigReader(reader.entries | older, reader.where), width // heads),
+        bias=reader.flag("attention_bias", default=True),
+    )
+    return config.build(spec, device="meta")
+
+
+def _map_gpt_neox(lm: LM, _reader: ConfigReader) -> list[TensorMapping]:
+    mappings = [
+        *_tables("gpt_neox.embed_in.weight", lm, "embed_out.weight"),
+        *norm("gpt_neox.final_layer_norm", "norm"),
+    ]
+    for number, spec in enumerate(lm.specs):
+        theirs, ours = f"gpt_neox.layers.{number}", f"blocks.{number}"
+        qkv = tuple(f"{ours}.attention.{name}_proj" for name in "qkv")
+        bias = True if spec.bias else None
+        mappings += norm(f"{theirs}.input_layernorm", f"{ours}.attention_norm")
+        mappings += norm(f"{theirs}.post_attention_layernorm", f"{ours}.mlp_norm")
+        packed = linear(f"{theirs}.attention.query_key_value", qkv, bias=bias)
+        mappings += [replace(one, groups=spec.num_heads) for one in packed]
+        mappings += linear(f"{theirs}.attention.dense", f"{ours}.attention.o_proj", bias=bias)
+        mappings += linear(f"{theirs}.mlp.dense_h_to_4h", f"{ours}.mlp.up")
+        mappings += linear(f"{theirs}.mlp.dense_4h_to_h", f"{ours}.mlp.down")
+    return mappings
+
+
+GPT_NEOX = Architecture(
+    model_type="gpt_neox",
+    class_name="GPTNeoXForCausalLM",
+    bare_name="GPTNeoXModel",
+    head="embed_out.weight",
+    build=_build_gpt_neox,
+    mappings=_map_gpt_neox,
+    prefix="gpt_neox.",
+    derived=(".attention.bias", ".attention.masked_bias", ".rotary_emb.inv_freq"),
 )
 
 

@@ -14,16 +14,15 @@ from suffice.convert.sources.architecture import (
     our_state,
     their_tensors,
 )
-from suffice.convert.sources.decoders import GPT2, LLAMAS, PHI
+from suffice.convert.sources.decoders import GPT2, GPT_NEOX, LLAMAS, PHI
 from suffice.convert.sources.encoders import BERTS, VIT
 from suffice.convert.sources.weights import load_tensors, read_json
 from suffice.errors import CheckpointError, ConfigError
 
 CONFIG = "config.json"
-HEAD = "lm_head.weight"
 POOLING = "1_Pooling/config.json"  # of sentence-transformers
 POOLINGS = {"pooling_mode_mean_tokens": "mean", "pooling_mode_cls_token": "first"}
-READ: tuple[Architecture, ...] = (GPT2, *LLAMAS, PHI, *BERTS, VIT)
+READ: tuple[Architecture, ...] = (GPT2, GPT_NEOX, *LLAMAS, PHI, *BERTS, VIT)
 """Every architecture that is read."""
 ARCHITECTURES: dict[str, Architecture] = {one.model_type: one for one in reversed(READ)}
 """The first architecture of each model_type: the one of a config.json that names no class."""
@@ -54,8 +53,9 @@ def read(folder: Path, config: dict[str, Any]) -> nn.Module:
         ) from error
     mappings = architecture.mappings(model, reader)
     tensors = _with_prefix(architecture, load_tensors(folder))
-    if HEAD in tensors and not any(one.theirs == HEAD for one in mappings):
-        head, embedding = tensors.pop(HEAD), mappings[0].theirs
+    name = architecture.head
+    if name in tensors and not any(one.theirs == name for one in mappings):
+        head, embedding = tensors.pop(name), mappings[0].theirs
         if embedding in tensors and not torch.equal(head, tensors[embedding]):
             raise CheckpointError(
                 f"{folder}: config.json ties the head to the embedding and their weights differ; "
@@ -127,8 +127,8 @@ def _architecture(config: dict[str, Any], where: object) -> tuple[Architecture, 
 
 def _with_prefix(architecture: Architecture, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
     """Leave out derived tensors, and add the prefix where the model was saved without its head."""
-    derived, prefix = architecture.derived, architecture.prefix
+    derived, prefix, head = architecture.derived, architecture.prefix, architecture.head
     tensors = {n: tensor for n, tensor in tensors.items() if not n.endswith(derived or ("\0",))}
     if not prefix or any(name.startswith(prefix) for name in tensors):
         return tensors
-    return {n if n == HEAD else f"{prefix}{n}": tensor for n, tensor in tensors.items()}
+    return {n if n == head else f"{prefix}{n}": tensor for n, tensor in tensors.items()}

@@ -152,6 +152,7 @@ BAD = {
         "use_parallel_residual='x' is neither true nor false",
     ),
     "qk-cohere": ("cohere", {"use_qk_norm": True}, "use_qk_norm=True is not supported"),
+    "heads-gpt_neox": ("gpt_neox", {"head_dim": 16}, "head_dim=16 is not supported; only 8 is"),
     "qk-phi": ("phi", {"qk_layernorm": True}, "qk_layernorm=True is not supported"),
     "tied-phi": ("phi", {"tie_word_embeddings": True}, "tie_word_embeddings=True is not"),
     "scale-cohere": ("cohere", {"logit_scale": -1.0}, "logit_scale=-1.0 is not above 0"),
@@ -284,6 +285,16 @@ ABSENT = {
     "theta-cohere": ("cohere", ["rope_parameters", "logit_scale"], {}),
     "cohere2": ("cohere2", ["rope_parameters", "layer_types"], {}),
     "cohere2-regular": ("cohere2", ["layer_types"], {"sliding_window_pattern": 2}),
+    "gpt_neox": (
+        "gpt_neox",
+        ["rope_parameters", "use_parallel_residual", "attention_bias", "layer_norm_eps"],
+        {},
+    ),
+    "gpt_neox-older": (
+        "gpt_neox",
+        ["rope_parameters", "hidden_act", "tie_word_embeddings"],
+        {"rotary_pct": 0.5, "rotary_emb_base": 50.0},
+    ),
     "share-phi": ("phi", ["rope_parameters", "layer_norm_eps", "hidden_act"], {}),
     "turns": ("smollm3", ["no_rope_layers", "layer_types"], {"no_rope_layer_interval": 2}),
     "windows-unturned": (
@@ -380,8 +391,8 @@ def test_bases_of_an_older_gemma3(tmp_path):
         assert (ours(x) - theirs(x).logits).abs().max() < 1e-4
 
 
-@pytest.mark.parametrize("name", ["gemma2", "gemma3"])
-def test_gemma_streams_what_it_reads_whole(name, tmp_path):
+@pytest.mark.parametrize("name", ["gemma2", "gemma3", "cohere2", "gpt_neox", "olmo2", "phi"])
+def test_what_is_read_streams_as_it_reads_whole(name, tmp_path):
     saved(name, tmp_path)
     ours, x = open_source(tmp_path).model, inputs(name)
     with torch.no_grad():

@@ -19,7 +19,7 @@ from suffice.errors import ConfigError
 from suffice.layers import Attention
 from suffice.layers.sinusoidal import sinusoidal
 from suffice.lowering import DenseSoftmax, FeatureSum, not_dense
-from suffice.models import LM, LMConfig
+from suffice.models import LM
 from suffice.models.classifier import Classifier
 from suffice.models.vit import ViT
 from suffice.patterns import Full
@@ -62,8 +62,7 @@ def config_of(model: nn.Module, *, begin: int | None = None, end: int | None = N
     for number, spec in enumerate(specs):
         _check_softmax(spec, f"layer {number}")
     if isinstance(model, LM):
-        _check_ends(model.config)
-        config = _llama(model) if model.config.activation == "swiglu" else _gpt2(model)
+        config = _decoder(model)
         return {**config, "bos_token_id": begin, "eos_token_id": end, "pad_token_id": None}
     for number, spec in enumerate(specs):
         if spec.pattern != Full() or spec.position != NoPosition():
@@ -73,11 +72,24 @@ def config_of(model: nn.Module, *, begin: int | None = None, end: int | None = N
     return _vit(model) if isinstance(model, ViT) else _bert(model)
 
 
-def _check_ends(config: LMConfig) -> None:
-    if config.residual != "pre":
+def _decoder(lm: LM) -> dict[str, Any]:
+    config = lm.config
+    if config.residual not in ("pre", "parallel"):
         _refuse(f"its blocks add attention and MLPs by residual={config.residual!r}")
-    if config.logit_cap is not None or config.head_bias:
-        _refuse("its head has a bias, or a cap of its logits")
+    if config.logit_cap is not None:
+        _refuse("its head caps its logits")
+    if config.activation == "swiglu":
+        made = _llama(lm)
+    elif config.positions == "none" and any(spec.lower().rotary for spec in lm.specs):
+        made = _phi(lm) if config.head_bias else _gpt_neox(lm)
+    else:
+        made = _gpt2(lm)
+    kind = made["model_type"]
+    if config.head_bias and kind != "phi":
+        _refuse(f"its head has a bias, and that of {kind}'s class none")
+    if config.residual == "parallel" and kind not in ("stablelm", "gpt_neox", "phi"):
+        _refuse(f"its blocks have residual='parallel', and those of {kind}'s class not")
+    return made
 
 
 def _refuse(why: str) -> NoReturn:
@@ -171,11 +183,13 @@ def _gpt2(lm: LM) -> dict[str, Any]:
     }
 
 
-def _llama(lm: LM) -> dict[str, Any]:
-    """Return the configuration of Llama's class, or of a relative."""
+def _rotary_entries(lm: LM) -> tuple[dict[str, Any], list[Rope | None]]:
+    """Return the entries of classes with rotary positions, and those of each layer."""
     config, specs = lm.config, lm.specs
     if config.positions != "none":
-        _refuse(f"it adds {config.positions} positions to its tokens beside swiglu MLPs")
+        _refuse(
+            f"it adds {config.positions} positions to its tokens beside {config.activation} MLPs"
+        )
     rotary = [spec.lower().rotary for spec in specs]
     ropes = [rope for rope in rotary if rope is not None]
     rope = ropes[0] if ropes else Rope()
@@ -191,10 +205,18 @@ def _llama(lm: LM) -> dict[str, Any]:
         "num_attention_heads": _equal("heads", [spec.num_heads for spec in specs]),
         "num_key_value_heads": math.lcm(*(spec.kv_heads for spec in specs)),
         "head_dim": head_dim,
-        "hidden_act": "silu",
         "tie_word_embeddings": config.tied,
         "rope_parameters": rope_parameters(rope, head_dim, config.length),
     }
+    return entries, rotary
+
+
+def _llama(lm: LM) -> dict[str, Any]:
+    """Return the configuration of Llama's class, or of a relative."""
+    config, specs = lm.config, lm.specs
+    entries, rotary = _rotary_entries(lm)
+    rope = next((one for one in rotary if one is not None), Rope())
+    entries["hidden_act"], head_dim = "silu", entries["head_dim"]
     windows = _windows(lm)
     biased = any(spec.bias for spec in specs)
     partial = rope.features not in (None, head_dim)
@@ -254,15 +276,53 @@ def _layer_types(windows: list[int | None]) -> dict[str, Any]:
 
 
 def _stablelm(lm: LM, windows: list[int | None], rotary: list[Rope | None]) -> dict[str, Any]:
-    if any(windows) or not all(rotary):
-        _refuse("it has layer norms beside windows or layers that do not rotate")
-    _check_plain_heads(lm.specs)
+    _check_layer_norms(lm, windows, rotary)
     return {
         **_named("stablelm", "StableLmForCausalLM"),
         "layer_norm_eps": lm.config.eps,
         "use_qkv_bias": any(spec.bias for spec in lm.specs),
         "qk_layernorm": False,
-        "use_parallel_residual": False,
+        "use_parallel_residual": lm.config.residual == "parallel",
+    }
+
+
+def _check_layer_norms(lm: LM, windows: list[int | None], rotary: list[Rope | None]) -> None:
+    """Refuse what no class with layer norms and rotary positions has."""
+    if any(windows) or not all(rotary):
+        _refuse("it has layer norms beside windows or layers that do not rotate")
+    _check_plain_heads(lm.specs)
+
+
+def _rotary_gelu(lm: LM, class_name: str) -> dict[str, Any]:
+    """Return the entries of classes with layer norms, rotary positions and MLPs without gates."""
+    config = lm.config
+    _check_activation(config.activation, class_name)
+    if config.norm != "layer":
+        _refuse(f"it has {config.norm} norms beside {config.activation}")
+    entries, rotary = _rotary_entries(lm)
+    _check_layer_norms(lm, _windows(lm), rotary)
+    entries |= {"hidden_act": ACTIVATIONS[config.activation], "layer_norm_eps": config.eps}
+    return {name: value for name, value in entries.items() if name != "head_dim"}
+
+
+def _gpt_neox(lm: LM) -> dict[str, Any]:
+    entries = _rotary_gelu(lm, "GPT-NeoX")
+    del entries["num_key_value_heads"]  # as many as heads
+    return {
+        **entries,
+        **_named("gpt_neox", "GPTNeoXForCausalLM"),
+        "attention_bias": any(spec.bias for spec in lm.specs),
+        "use_parallel_residual": lm.config.residual == "parallel",
+    }
+
+
+def _phi(lm: LM) -> dict[str, Any]:
+    if lm.config.residual != "parallel":
+        _refuse("its head has a bias, and its blocks are not parallel")
+    return {
+        **_rotary_gelu(lm, "Phi"),
+        **_named("phi", "PhiForCausalLM"),
+        "qk_layernorm": False,
     }
 
 

@@ -117,6 +117,10 @@ def _architecture(config: dict[str, Any], kv_heads: Sequence[int]) -> str:
         architecture = kind
     if architecture not in FAMILIES:
         raise ConfigError(f"llama.cpp's {kind} is not written; export to hf, onnx or torch.")
+    if config.get("use_parallel_residual"):
+        raise ConfigError(
+            "parallel residuals are not written to GGUF; export to hf, onnx or torch."
+        )
     scaling = (config.get("rope_parameters") or {}).get("rope_type", "default")
     if scaling not in ("default", "linear", "llama3"):
         raise ConfigError(

@@ -48,6 +48,16 @@ def scaled(scaling):
 
 exporting = sys.modules["suffice.export.export"]  # the package's name is its function's
 
+PARALLEL = {"positions": "none", "residual": "parallel"}
+
+
+def one_norm(lm):
+    """Return a model whose MLPs have the norms of the attention beside them."""
+    for block in lm.blocks:
+        block.mlp_norm.load_state_dict(block.attention_norm.state_dict())
+    return lm
+
+
 MODELS = {
     "efficient": ("gpt2", language()),
     "shared heads, own scale": (
@@ -106,6 +116,23 @@ MODELS = {
     ),
     "layer norms": ("stablelm", language(PARTLY, **ROTARY | {"norm": "layer"})),
     "layer norms, turning whole": ("stablelm", language(TURNING, **ROTARY | {"norm": "layer"})),
+    "layer norms, parallel": (
+        "stablelm",
+        one_norm(
+            language(PARTLY, **ROTARY | {"norm": "layer", "residual": "parallel", "bias": False})
+        ),
+    ),
+    "turning gelu": ("gpt_neox", language(GROUPED, positions="none", bias=False)),
+    "turning gelu, parallel": (
+        "gpt_neox",
+        language(replace(PARTLY, bias=True), **PARALLEL, activation="gelu_tanh"),
+    ),
+    "parallel, head with a bias": (
+        "phi",
+        one_norm(
+            language(replace(GROUPED, bias=True, scale=0.4), **PARALLEL, tied=False, head_bias=True)
+        ),
+    ),
     "classifier": ("bert", bert()),
     "pictures": ("vit", pictures()),
 }
@@ -216,6 +243,22 @@ NO_CLASS = {
     "alibi": (language(replace(SPEC, position=Alibi())), "layer 0 adds Alibi to its products"),
     "rms": (language(norm="rms"), "it has rms norms beside gelu"),
     "turning gelu": (language(TURNING), "layer 0 rotates queries and keys beside gelu MLPs"),
+    "turning, windows, gelu": (
+        language(replace(TURNING, pattern=NEAR), positions="none"),
+        "it has layer norms beside windows or layers that do not rotate",
+    ),
+    "turning, rms, gelu": (language(TURNING, positions="none", norm="rms"), "it has rms norms"),
+    "norms behind": (language(residual="both"), "its blocks add attention and MLPs by residual='b"),
+    "parallel": (language(residual="parallel"), "its blocks have residual='parallel', and those"),
+    "bias of the head": (
+        language(tied=False, head_bias=True),
+        "its head has a bias, and that of gpt2's class none",
+    ),
+    "bias of the head alone": (
+        language(TURNING, positions="none", tied=False, head_bias=True),
+        "its head has a bias, and its blocks are not parallel",
+    ),
+    "cap": (language(logit_cap=2.0), "its head caps its logits"),
     "window": (language(replace(SPEC, pattern=NEAR)), "layer 0 has a window, which GPT-2's class"),
     "pattern": (
         language(replace(SPEC, pattern=Block(4) & Causal())),
@@ -309,6 +352,13 @@ def test_biases_that_a_class_lacks_are_refused(tmp_path):
     with pytest.raises(ConfigError, match="o_proj.bias is not zero"):
         export(tmp_path / "run", "hf", tmp_path / "out")
     assert [path.name for path in tmp_path.iterdir()] == ["run"]
+
+
+def test_norms_beside_each_other_that_a_class_has_once_are_refused(tmp_path):
+    lm = language(PARTLY, **ROTARY | {"norm": "layer", "residual": "parallel"})
+    folder.save(tmp_path / "run", lm, *folder_tokenizer())
+    with pytest.raises(ConfigError, match="mlp_norm.weight differs from another tensor"):
+        export(tmp_path / "run", "hf", tmp_path / "out")
 
 
 def folder_tokenizer():

@@ -66,6 +66,8 @@ REFUSED = {
     "shared heads, own scale": "ReLU",
     "yarn": "yarn",
     "turning partly": "no windows",
+    "layer norms, parallel": "parallel residuals",
+    "turning gelu": "gpt_neox is not written",
     "normalised, windows of some": "no windows",
     "shared": "layer 1 reads the keys and values of layer 0",
 }

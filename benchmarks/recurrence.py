@@ -17,7 +17,7 @@ from transformers.models.qwen3_next.modeling_qwen3_next import (
 from benchmarks.report import Row, gate, print_machine, print_rows
 from suffice.measure.timing import interleave
 from suffice.ops.native import recurrence as native
-from suffice.ops.recurrence import Sequence
+from suffice.ops.recurrence import Sequence, chunked
 
 HEADS, WIDTH = 8, 64
 ROWS = 1, 16  # of a step
@@ -52,6 +52,20 @@ def sums(q, k, v, decay, _):  # noqa: ANN001, ANN201
     return native.scan(Sequence(q, k, v, decay, None, None), start)[0]
 
 
+def features(q, k, v, decay, _):  # noqa: ANN001, ANN201
+    """The library's sums where every feature decays by itself."""
+    start = q.new_zeros(1, HEADS, WIDTH, WIDTH)
+    logs = decay.expand(-1, -1, -1, WIDTH).contiguous()
+    return native.scan(Sequence(q, k, v, logs, None, None), start)[0]
+
+
+def products(q, k, v, decay, _):  # noqa: ANN001, ANN201
+    """The same by products of torch, which the library chooses elsewhere."""
+    start = q.new_zeros(1, HEADS, WIDTH, WIDTH)
+    logs = decay.expand(-1, -1, -1, WIDTH).contiguous()
+    return chunked(Sequence(q, k, v, logs, None, None), start)[0]
+
+
 def trained(run, data):  # noqa: ANN001, ANN201
     """Forward and backward."""
     leaves = [x.clone().requires_grad_() for x in data]
@@ -68,6 +82,7 @@ def main() -> None:
     print_machine()
     data = inputs(given.length)
     gate("chunked delta rule", ours(*data), theirs(*data), 1e-3)
+    gate("decays of features", features(*data), products(*data), 1e-3)
     settings = {"rounds": 9, "warmup": 2, "min_seconds_per_sample": 0.05}
     rows = []
     label = f"T={given.length}, {HEADS} heads of {WIDTH}"
@@ -94,6 +109,22 @@ def main() -> None:
         case = f"{name}, {label}, training"
         rows.append(
             Row(case=case, peer=peer, ours=times[of], theirs=times["theirs"], reach=REACH_TRAINING)
+        )
+    with torch.inference_mode():
+        times = interleave(
+            {"ours": lambda: features(*data), "torch": lambda: products(*data)}, **settings
+        )
+    of_training = interleave(
+        {
+            "ours": lambda: trained(features, data),
+            "torch": lambda: trained(products, data),
+        },
+        **settings,
+    )
+    for of, found in (("forward", times), ("training", of_training)):
+        case = f"decays of features, {label}, {of}"
+        rows.append(
+            Row(case=case, peer="products of torch", ours=found["ours"], theirs=found["torch"])
         )
     print_rows("whole sequences", rows)
     print_rows("one token", [row for rows in ROWS for row in of_a_step(rows, settings)])

@@ -180,7 +180,8 @@ struct Linear {
 //
 //   S = exp(decay) S,   S = S + k (v, or beta (v - S^T k))^T,   out = S^T q,
 //
-// with q, k [B, H, T, D] and v [B, H, T, E]. Logarithms of decays are finite and at most 0.
+// with q, k [B, H, T, D] and v [B, H, T, E]. Logarithms of decays are finite and at most 0; where
+// they are those of features, nothing is corrected.
 struct Recurrence {
   int64_t batch, heads, length, width, value_width;
   int64_t decays;           // logarithms of a position: none, 1 or D
@@ -244,8 +245,8 @@ EXPORTED void suffice_recur(const Recurrence *recurrence, const float *q, const 
                             const float *v, const float *decay, const float *beta,
                             const float *start, float *out, float *end, int64_t threads);
 
-// The gradients, from those of the outputs and of the state after them. `decays` is at most 1; what is
-// null is not wanted, or not given.
+// The gradients, from those of the outputs and of the state after them; what is null is not wanted,
+// or not given.
 struct RecurrenceSlopes {
   const float *out, *end;
   float *q, *k, *v, *decay, *beta, *start;

@@ -25,7 +25,8 @@ static Recurred reference(const Sums &s) {
   Recurred e;
   e.out.assign(all * T * E, 0.0), e.of_v = e.out, e.of_q.assign(all * T * D, 0.0), e.of_k = e.of_q;
   e.end.assign(all * D * E, 0.0), e.of_start = e.end;
-  e.of_decay.assign(all * T, 0.0), e.of_beta = e.of_decay;
+  const int64_t logs = r.decays > 1 ? D : 1;
+  e.of_decay.assign(all * T * logs, 0.0), e.of_beta.assign(all * T, 0.0);
   for (int64_t b = 0; b < r.batch; ++b)
     for (int64_t h = 0; h < H; ++h) {
       const int64_t head = b * H + h;
@@ -76,7 +77,7 @@ static Recurred reference(const Sums &s) {
               e.of_k[row * D + d] -= faded[(t * D + d) * E + c] * share(t) * of_taken;
               x -= s.k.at(b, h, t, d) * share(t) * of_taken;
             }
-            e.of_decay[row] += x * faded[(t * D + d) * E + c];
+            e.of_decay[row * logs + (logs > 1 ? d : 0)] += x * faded[(t * D + d) * E + c];
             if (s.decay) x *= exp(s.decay->at(b, h, t, r.decays > 1 ? d : 0));
             if (begins(t)) x = 0.0;
           }
@@ -132,7 +133,7 @@ void recur_case(Case &c) {
   Tensor slope(c, r.slope, B, H, T, E), out(c, r.out, B, H, T, E);
   Tensor decay(c, r.decay, B, H, T, r.decays ? r.decays : 1), beta(c, r.beta, B, H, T, 1);
   Tensor of_q(c, r.of_q, B, H, T, D), of_k(c, r.of_k, B, H, T, D), of_v(c, r.of_v, B, H, T, E);
-  Tensor of_decay(c, r.of_decay, B, H, T, 1), of_beta(c, r.of_beta, B, H, T, 1);
+  Tensor of_decay(c, r.of_decay, B, H, T, decay.width), of_beta(c, r.of_beta, B, H, T, 1);
   normalise(q), normalise(k);
   spread(c, decay, -strength, 0.0), spread(c, beta, 0.0, 1.0);
   for (Tensor *input : {&q, &k, &v, &slope, &decay, &beta}) input->data.freeze();
@@ -158,7 +159,6 @@ void recur_case(Case &c) {
     c.intact(moved);
     c.close("state in its place", moved.data(), e.end, bound(e.end));
   }
-  if (r.decays > 1) return;
   const RecurrenceSlopes slopes = {slope.floats(), of_end.data(), of_q.floats(), of_k.floats(),
                                    of_v.floats(), r.decays ? of_decay.floats() : nullptr,
                                    corrects ? of_beta.floats() : nullptr,

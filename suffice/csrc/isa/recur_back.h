@@ -1,6 +1,6 @@
-// The gradients of recurrences whose heads decay as one. A task is a head: it sums the states before
-// its chunks once more, then goes through the chunks from the last to the first. With the names of
-// recur.h, d for the gradients of what follows, and P = L o Q K^T, Z = L o K K^T:
+// The gradients of recurrences. A task is a head: it sums the states before its chunks once more, then
+// goes through the chunks from the last to the first. Where features decay by themselves, a chunk's
+// states are summed again and its positions go one by one. Otherwise, with the names of recur.h, d for the gradients of what follows, and P = L o Q K^T, Z = L o K K^T:
 //
 //   dX = P^T dO + leaving o (K dS),   (I + Z^T diag(beta)) H = dX,   dY = diag(beta) H,
 //   dV = dY,   dbeta = rows of H times rows of W,   dP = dO X^T,   dZ = -dY X^T.
@@ -271,15 +271,28 @@ static void back_piece(const RecurBack &back, const HeadOfSums &h, int64_t batch
   }
 }
 
+// The gradients of the state after the last position, and of that before the first.
+static void begin_slopes(const RecurBack &back, int64_t row, int64_t columns, SlopeDesk &b) {
+  const Recurrence &r = back.call.r;
+  const float *of_end = back.s.end ? back.s.end + row * r.width * r.value_width : nullptr;
+  if (of_end) move_rows(of_end, r.value_width, r.width, r.value_width, b.of_state, columns, columns);
+  else clear_rows(b.of_state, columns, r.width, columns);
+}
+
+static void end_slopes(const RecurBack &back, int64_t row, int64_t columns, SlopeDesk &b) {
+  const Recurrence &r = back.call.r;
+  if (back.s.start)
+    move_rows(b.of_state, columns, r.width, r.value_width, back.s.start + row * r.width * r.value_width,
+              r.value_width, r.value_width);
+}
+
 static void back_head(const RecurBack &back, int64_t row, float *kept, SlopeDesk &b) {
   const Recurrence &r = back.call.r;
   HeadOfSums h = head_of_sums(back.call, row, 0);
   const int64_t chunks = (r.length + CHUNK - 1) / CHUNK, state = r.width * h.columns;
   h.borders = kept, h.uncorrected = kept + chunks * state;
   sum_chunks(r, h, b.desk);
-  const float *of_end = back.s.end ? back.s.end + row * r.width * r.value_width : nullptr;
-  if (of_end) move_rows(of_end, r.value_width, r.width, h.width, b.of_state, h.columns, h.columns);
-  else clear_rows(b.of_state, h.columns, r.width, h.columns);
+  begin_slopes(back, row, h.columns, b);
   for (int64_t end = r.length, begin; end > 0; end = begin) {
     begin = (end - 1) / CHUNK * CHUNK;
     for (int64_t t = end - 1; t > begin; --t)
@@ -288,9 +301,124 @@ static void back_head(const RecurBack &back, int64_t row, float *kept, SlopeDesk
     const float *before = fresh ? nullptr : h.borders + begin / CHUNK * state;
     back_piece(back, h, row / r.heads, row % r.heads, begin, end - begin, before, b);
   }
-  if (back.s.start)
-    move_rows(b.of_state, h.columns, r.width, h.width, back.s.start + row * r.width * r.value_width,
-              r.value_width, h.width);
+  end_slopes(back, row, h.columns, b);
+}
+
+// The state after a position, and, where it is wanted, as it is before the key is added.
+static void pass_position(int64_t width, int64_t columns, const float *k, const float *decays,
+                          const float *value, float *state, float *faded) {
+  for (int64_t d = 0; d < width; ++d) {
+    const Wide kept = wide(decays[d]), key = wide(k[d]);
+    for (int64_t e = 0; e < columns; e += WIDE) {
+      const int64_t at = d * columns + e;
+      const Wide x = kept * read<Wide>(state + at);
+      if (faded) write(faded + at, x);
+      write(state + at, x + key * read<Wide>(value + e));
+    }
+  }
+}
+
+// A position backwards.
+struct BackStep {
+  int64_t width, columns;
+  const float *q, *k, *decays;         // [D]
+  const float *faded, *slope, *value;  // [D, E] the state before its key, [E], [E]
+  float *of_state, *of_value;          // [D, E], [E]
+  float *of_q, *of_k, *of_decay;       // [D in whole vectors], added to
+};
+
+template <int C>
+APART void back_columns(const BackStep &s, int64_t first) {
+  Wide slope[C], value[C], of_value[C] = {};
+  for (int c = 0; c < C; ++c) {
+    slope[c] = read<Wide>(s.slope + first + c * WIDE);
+    value[c] = read<Wide>(s.value + first + c * WIDE);
+  }
+  for (int64_t d = 0; d < s.width; d += WIDE) {
+    Wide asked[WIDE] = {}, taken[WIDE] = {}, passed[WIDE] = {};
+    const int64_t some = s.width - d < WIDE ? s.width - d : WIDE;
+    for (int64_t i = 0; i < some; ++i) {
+      const float *before = s.faded + (d + i) * s.columns + first;
+      float *row = s.of_state + (d + i) * s.columns + first;
+      const Wide by_q = wide(s.q[d + i]), by_k = wide(s.k[d + i]), kept = wide(s.decays[d + i]);
+      Wide to_q = {}, to_k = {}, to_decay = {};
+      for (int c = 0; c < C; ++c) {
+        const Wide x = read<Wide>(before + c * WIDE);
+        const Wide after = read<Wide>(row + c * WIDE) + by_q * slope[c];
+        to_q += x * slope[c];
+        to_k += after * value[c];
+        to_decay += after * x;
+        of_value[c] += by_k * after;
+        write(row + c * WIDE, kept * after);
+      }
+      asked[i] = to_q, taken[i] = to_k, passed[i] = to_decay;
+    }
+    write(s.of_q + d, read<Wide>(s.of_q + d) + sums_of(asked));
+    write(s.of_k + d, read<Wide>(s.of_k + d) + sums_of(taken));
+    write(s.of_decay + d, read<Wide>(s.of_decay + d) + sums_of(passed));
+  }
+  for (int c = 0; c < C; ++c) write(s.of_value + first + c * WIDE, of_value[c]);
+}
+
+static void back_position(const BackStep &s) {
+  const float met = dot(s.value, s.slope, s.columns);  // the query meets its own key
+  for (int64_t d = 0; d < s.width; d += WIDE) {
+    write(s.of_q + d, met * first_of(s.k + d, s.width - d));
+    write(s.of_k + d, Wide{});
+    write(s.of_decay + d, Wide{});
+  }
+  int64_t e = 0;
+  for (; e + 4 * WIDE <= s.columns; e += 4 * WIDE) back_columns<4>(s, e);
+  for (; e < s.columns; e += WIDE) back_columns<1>(s, e);
+}
+
+// A head whose features decay by themselves.
+static void back_steps(const RecurBack &back, int64_t row, float *kept, SlopeDesk &b) {
+  const Recurrence &r = back.call.r;
+  const RecurrenceSlopes &s = back.s;
+  const HeadOfSums h = head_of_sums(back.call, row, 0);
+  const int64_t batch = row / r.heads, head = row % r.heads, columns = h.columns;
+  const int64_t chunks = (r.length + CHUNK - 1) / CHUNK, state = r.width * columns;
+  float *now = b.desk.state, *decays = b.desk.turned, *faded = kept + chunks * state;
+  const Rows slope = rows_of(s.out, r.slope, batch, head);
+  auto pass = [&](int64_t t, const float *value, float *to) {
+    if (begins_document(h, t)) clear_rows(now, columns, r.width, columns);
+    decays_at(r, h.decay, t, decays);
+    pass_position(r.width, columns, h.k.data + t * h.k.row, decays, value, now, to);
+  };
+  auto read_values = [&](int64_t begin, int64_t count) {
+    copy_rows<Full>({h.v.data + begin * h.v.row, h.v.row}, count, h.width, 1.0f, count, b.desk.values);
+  };
+  if (h.start) move_rows(h.start, r.value_width, r.width, h.width, now, columns, columns);
+  else clear_rows(now, columns, r.width, columns);
+  for (int64_t t = 0; t < r.length; ++t) {
+    if (t % CHUNK == 0) __builtin_memcpy(kept + t / CHUNK * state, now, state * sizeof(float));
+    read_values(t, 1);
+    pass(t, b.desk.values, nullptr);
+  }
+  begin_slopes(back, row, columns, b);
+  for (int64_t chunk = chunks - 1; chunk >= 0; --chunk) {
+    const int64_t begin = chunk * CHUNK;
+    const int64_t count = r.length - begin < CHUNK ? r.length - begin : CHUNK;
+    __builtin_memcpy(now, kept + chunk * state, state * sizeof(float));
+    read_values(begin, count);
+    copy_rows<Full>({slope.data + begin * slope.row, slope.row}, count, h.width, 1.0f, count, b.slopes);
+    for (int64_t i = 0; i < count; ++i) pass(begin + i, b.desk.values + i * columns, faded + i * state);
+    for (int64_t i = count - 1; i >= 0; --i) {
+      const int64_t t = begin + i;
+      decays_at(r, h.decay, t, decays);
+      back_position({r.width, columns, h.q.data + t * h.q.row, h.k.data + t * h.k.row, decays,
+                     faded + i * state, b.slopes + i * columns, b.desk.values + i * columns, b.of_state,
+                     b.desk.outs, b.of_q, b.of_k, b.some});
+      __builtin_memcpy(row_at(s.v, r.of_v, batch, head, t), b.desk.outs, h.width * sizeof(float));
+      __builtin_memcpy(row_at(s.q, r.of_q, batch, head, t), b.of_q, r.width * sizeof(float));
+      __builtin_memcpy(row_at(s.k, r.of_k, batch, head, t), b.of_k, r.width * sizeof(float));
+      if (s.decay)
+        __builtin_memcpy(row_at(s.decay, r.of_decay, batch, head, t), b.some, r.width * sizeof(float));
+      if (begins_document(h, t)) clear_rows(b.of_state, columns, r.width, columns);
+    }
+  }
+  end_slopes(back, row, columns, b);
 }
 
 static void recur_back_worker(suffice::Team &team, int, void *context) {
@@ -302,9 +430,12 @@ static void recur_back_worker(suffice::Team &team, int, void *context) {
   Places next{(float *)suffice::room_of_thread(size.taken * sizeof(float)), 0};
   place_back(r, next, b);
   const int64_t columns = whole_vectors(r.value_width), chunks = (r.length + CHUNK - 1) / CHUNK;
-  float *kept = (float *)malloc((chunks * r.width + r.length) * columns * sizeof(float));
+  const int64_t more = r.decays > 1 ? CHUNK * r.width : r.length;
+  float *kept = (float *)malloc((chunks * r.width + more) * columns * sizeof(float));
   suffice::Range range;
-  while (team.take(r.batch * r.heads, 1, range)) back_head(back, range.begin, kept, b);
+  while (team.take(r.batch * r.heads, 1, range))
+    if (r.decays > 1) back_steps(back, range.begin, kept, b);
+    else back_head(back, range.begin, kept, b);
   free(kept);
 }
 

@@ -2,7 +2,7 @@
 
 What `suffice.ops.recurrence` computes, in float32. Between chunks a state stays in the cache; the
 backward pass computes the states again. Where every feature decays by itself, positions go one by
-one, and gradients are those of `chunked`, computed again by torch.
+one.
 
 Eager calls go to the kernels directly. Where torch has to see the call (a graph, a mode that
 counts) the same kernels are a registered operator.
@@ -19,12 +19,13 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from suffice.errors import UnsupportedError
 from suffice.ops.call import AttentionCall
 from suffice.ops.native import library as native
 from suffice.ops.native.attention import refuses_native
 from suffice.ops.native.library import library
 from suffice.ops.op import Op, dense_rows, empty_rows_first, is_traced, needs_gradient
-from suffice.ops.recurrence import Sequence, attend, chunked
+from suffice.ops.recurrence import Sequence, attend
 
 INPUTS = ("q", "k", "v", "decay", "beta")
 FORWARD, BACKWARD = (*INPUTS, "out"), (*INPUTS, "slope", *(f"of_{name}" for name in INPUTS))
@@ -45,6 +46,8 @@ NATIVE_RECURRENCE = Op(
 def scan(data: Sequence, state: Tensor) -> tuple[Tensor, Tensor]:
     """Return the outputs [B, H, T, E] and the state [B, H, D, E] after them; all float32."""
     *inputs, documents = data
+    if data.beta is not None and data.log_decay is not None and data.log_decay.shape[3] > 1:
+        raise UnsupportedError("decays of features go without beta; use suffice.ops.recurrence.")
     if is_traced():
         return _recurrence(*inputs, documents, state)
     args = _dense(*inputs, documents, state)
@@ -119,8 +122,6 @@ def backward(
 ) -> tuple[Tensor | None, ...]:
     """Return the gradients of q, k, v, the decays, beta and the state, None for those absent."""
     inputs = (q, k, v, decay, beta)
-    if decay is not None and decay.shape[3] > 1:
-        return _by_torch(grad, of_end, *inputs, documents, state)
     slopes = [None if x is None else empty_rows_first(x, x.shape[3]) for x in inputs]
     if not (grad.numel() and q.numel()):
         return *(None if x is None else x.zero_() for x in slopes), of_end.clone()
@@ -134,27 +135,6 @@ def backward(
         torch.get_num_threads(),
     )
     return *slopes, of_state
-
-
-def _by_torch(
-    grad: Tensor,
-    of_end: Tensor,
-    q,
-    k,
-    v,
-    decay,
-    beta,
-    documents,
-    state,  # noqa: ANN001
-) -> tuple[Tensor | None, ...]:
-    """Return the gradients of `chunked`, computed again."""
-    given = (q, k, v, decay, beta, state)
-    with torch.enable_grad():
-        own = [None if x is None else x.detach().requires_grad_() for x in given]
-        found = chunked(Sequence(*own[:5], documents), own[5])
-        wanted = [x for x in own if x is not None]
-        slopes = iter(torch.autograd.grad(found, wanted, (grad, of_end)))
-    return tuple(None if x is None else next(slopes) for x in own)
 
 
 class _Recurrence(torch.autograd.Function):

@@ -248,6 +248,10 @@ def cases():
                 **_turning("linear", factor=4.0),
             ),
         ),
+        "cohere-normed": (
+            t.CohereForCausalLM,
+            t.CohereConfig(**GROUPED, **MARKS, use_qk_norm=True, layer_norm_eps=1e-2),
+        ),
         "cohere2": (
             t.Cohere2ForCausalLM,
             t.Cohere2Config(**GROUPED | {"num_hidden_layers": 5}, **MARKS, sliding_window=5),

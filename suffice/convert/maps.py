@@ -57,7 +57,7 @@ def read(layer: Attention) -> Maps:
     spec = layer.spec
     lowered = spec.lower()
     if type(lowered) is not DenseSoftmax or lowered.infini is not None:
-        odd = (spec.kernel, spec.encoder, spec.combine, spec.past)
+        odd = (spec.kernel, spec.encoder, spec.norm, spec.combine, spec.past)
         if spec.shares is not None:
             raise ConfigError(
                 f"a layer that reads keys and values of layer {spec.shares} cannot be converted; "

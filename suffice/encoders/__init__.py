@@ -12,7 +12,7 @@ from suffice.encoders.base import (
     Standard,
 )
 from suffice.encoders.mla import MLA
-from suffice.encoders.norms import HeadRMS, NoNorm, Norm, ProjectionRMS
+from suffice.encoders.norms import HeadLayerNorm, HeadRMS, NoNorm, Norm, ProjectionRMS
 
 __all__ = [
     "MLA",
@@ -20,6 +20,7 @@ __all__ = [
     "Efficient",
     "Encoder",
     "Factory",
+    "HeadLayerNorm",
     "HeadRMS",
     "Latent",
     "LinearEncoder",

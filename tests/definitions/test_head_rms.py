@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from suffice import Attention, AttentionSpec, preset
-from suffice.encoders import Efficient, HeadRMS, Latent, NoNorm, ProjectionRMS
+from suffice.encoders import Efficient, HeadLayerNorm, HeadRMS, Latent, NoNorm, ProjectionRMS
 from suffice.errors import ConfigError
 from suffice.patterns import Causal
 from suffice.positions import Rope
@@ -168,3 +168,41 @@ def test_a_projection_is_divided_as_a_whole(kv_heads):
     assert spec.lower() is None
     with pytest.raises(ConfigError, match=r"ProjectionRMS\(eps=0.0\): give a number above 0"):
         ProjectionRMS(0.0)
+
+
+def normalised(rows, gains, eps):
+    """The rows with each head less its mean, divided by its deviation, times its gains."""
+    heads, width, out = len(gains), len(gains[0]), []
+    for head in range(heads):
+        part = []
+        for x in columns(rows, head, width):
+            mean = math.fsum(x) / width
+            size = math.sqrt(math.fsum((n - mean) ** 2 for n in x) / width + eps)
+            part.append([g * (n - mean) / size for g, n in zip(gains[head], x, strict=True)])
+        out.append(part)
+    return joined(out)
+
+
+@pytest.mark.parametrize("kv_heads", [1, 2, 4])
+def test_a_head_has_a_layer_norm_with_its_own_gains(kv_heads):
+    norm = HeadLayerNorm(0.3)
+    spec = replace(SPEC, norm=norm, num_kv_heads=kv_heads, pattern=Causal(), position=Rope())
+    layer = built(spec)
+    x = normal(2, 5, 8, seed=3)
+    want = []
+    for row in x.tolist():
+        q, k, v = (linear(row, getattr(layer, f"{name}_proj")) for name in "qkv")
+        q = normalised(q, layer.q_norm.weight.tolist(), 0.3)
+        k = normalised(k, layer.k_norm.weight.tolist(), 0.3)
+        turn = ("half", plain(10_000.0, 6))
+        q, k = spun(q, 4, *turn), spun(k, kv_heads, *turn)
+        sizes = {"num_heads": 4, "num_kv_heads": kv_heads, "head_dim": 6}
+        want.append(attention(layer, q, k, v, see=up_to_self, **sizes))
+    assert_close(layer(x), tensor(want))
+    assert torch.equal(Attention(spec).q_norm.weight, torch.ones(4, 6))
+    assert spec.cost(9).parameters - replace(spec, norm=NoNorm()).cost(9).parameters == (
+        (4 + kv_heads) * 6
+    )
+    assert spec.lower() is None
+    with pytest.raises(ConfigError, match=r"HeadLayerNorm\(eps=0.0\): give a number above 0"):
+        HeadLayerNorm(0.0)

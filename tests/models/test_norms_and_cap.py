@@ -99,5 +99,5 @@ def test_what_cannot_hold_them_says_so(fields):
     lm = built(**fields)
     unread = fields.get("residual")
     assert unread is None or unread in unsupported(lm, Dynamic())
-    with pytest.raises(ConfigError, match="residual=|its head has a bias, or a cap"):
+    with pytest.raises(ConfigError, match="residual=|its head has a bias|its head caps"):
         config_of(lm, begin=None, end=None)

@@ -16,7 +16,7 @@ from suffice.convert.sources.architecture import (
     linear,
     norm,
 )
-from suffice.encoders import HeadRMS, NoNorm, Norm, ProjectionRMS
+from suffice.encoders import HeadLayerNorm, HeadRMS, NoNorm, Norm, ProjectionRMS
 from suffice.errors import ConfigError
 from suffice.kernels import Softmax
 from suffice.models import LM, LMConfig
@@ -448,6 +448,7 @@ class _LlamaVariant:
     packed: bool = False  # whether q, k, v are one tensor, and gate and up another
     tied: bool = False  # default of tie_word_embeddings
     qk_norm: type[Norm] | None = None  # of queries and keys, with the eps of the other norms
+    qk_norm_if: str = ""  # the entry that says whether they are normalised; "" = always
     theta: float = 10_000.0  # default base of rotary positions
     share: float | None = None  # default share of a head's features that rotate; None = always all
     rotary: Callable[[ConfigReader, int], list[bool]] = _all_rotary
@@ -471,6 +472,10 @@ class _LlamaVariant:
         one = self.parallel
         parallel = reader.flag(one) if isinstance(one, str) else one
         return "parallel" if parallel else self.residual
+
+    def qk_norm_of(self, reader: ConfigReader) -> type[Norm] | None:
+        """Return the norm of queries and keys."""
+        return self.qk_norm if not self.qk_norm_if or reader.flag(self.qk_norm_if) else None
 
     def biases(self, reader: ConfigReader) -> tuple[bool, bool, bool]:
         """Return whether q, k and v, the output projection, and the MLP have biases."""
@@ -506,6 +511,7 @@ def _build_llama(reader: ConfigReader, *, variant: _LlamaVariant) -> LM:
     head_dim = reader.size("head_dim", variant.head_dim or width // heads)
     qkv_bias, o_bias, mlp_bias = variant.biases(reader)
     score_cap, logit_cap = variant.read_caps(reader)
+    qk_norm = variant.qk_norm_of(reader)
     whole, local = _read_ropes(reader, head_dim, variant)
     config = LMConfig(
         vocabulary_size=reader.size("vocab_size"),
@@ -528,7 +534,7 @@ def _build_llama(reader: ConfigReader, *, variant: _LlamaVariant) -> LM:
         num_kv_heads=reader.size("num_key_value_heads", variant.kv_heads or heads),
         head_dim=None if head_dim * heads == width else head_dim,
         pattern=Causal(),
-        norm=NoNorm() if variant.qk_norm is None else variant.qk_norm(config.eps),
+        norm=NoNorm() if qk_norm is None else qk_norm(config.eps),
         kernel=Softmax(cap=score_cap, sink=variant.sinks),
         bias=qkv_bias or o_bias,
         scale=variant.scale(reader),
@@ -568,7 +574,7 @@ def _map_llama(lm: LM, reader: ConfigReader, *, variant: _LlamaVariant) -> list[
         mappings += linear(f"{theirs}.mlp.down_proj", f"{ours}.mlp.down", **mlp)
         if variant.sinks:
             mappings.append(TensorMapping(theirs=f"{attention}.sinks", ours=(f"{own}.sinks",)))
-        for name, part in QK_NORMS[variant.qk_norm]:
+        for name, part in QK_NORMS[variant.qk_norm_of(reader)]:
             mappings += norm(f"{attention}.{name}", f"{own}.{part}", bias=False)
         if variant.packed:
             projections = tuple(f"{own}.{name}_proj" for name in "qkv")
@@ -665,6 +671,7 @@ def _map_phi(lm: LM, _reader: ConfigReader) -> list[TensorMapping]:
 QK_NORMS: dict[type[Norm] | None, tuple[tuple[str, str], ...]] = {
     None: (),
     HeadRMS: (("q_norm", "q_norm"), ("k_norm", "k_norm")),
+    HeadLayerNorm: (("q_norm", "q_norm"), ("k_norm", "k_norm")),
     ProjectionRMS: (("q_norm", "q_norm.norm"), ("k_norm", "k_norm.norm")),
 }
 """The tensors of norms of queries and keys, theirs and ours."""
@@ -776,7 +783,13 @@ LLAMAS = (
         qk_norm=ProjectionRMS,
         residual="out",
     ),
-    _llama("cohere", "CohereForCausalLM", **_COHERE, fixed=(("use_qk_norm", False),)),
+    _llama(
+        "cohere",
+        "CohereForCausalLM",
+        **_COHERE,
+        qk_norm=HeadLayerNorm,
+        qk_norm_if="use_qk_norm",
+    ),
     _llama(
         "cohere2",
         "Cohere2ForCausalLM",

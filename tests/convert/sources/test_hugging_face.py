@@ -151,7 +151,7 @@ BAD = {
         {"use_parallel_residual": "x"},
         "use_parallel_residual='x' is neither true nor false",
     ),
-    "qk-cohere": ("cohere", {"use_qk_norm": True}, "use_qk_norm=True is not supported"),
+    "qk-cohere": ("cohere", {"use_qk_norm": 2}, "use_qk_norm=2 is neither true nor false"),
     "heads-gpt_neox": ("gpt_neox", {"head_dim": 16}, "head_dim=16 is not supported; only 8 is"),
     "qk-phi": ("phi", {"qk_layernorm": True}, "qk_layernorm=True is not supported"),
     "tied-phi": ("phi", {"tie_word_embeddings": True}, "tie_word_embeddings=True is not"),
@@ -391,7 +391,9 @@ def test_bases_of_an_older_gemma3(tmp_path):
         assert (ours(x) - theirs(x).logits).abs().max() < 1e-4
 
 
-@pytest.mark.parametrize("name", ["gemma2", "gemma3", "cohere2", "gpt_neox", "olmo2", "phi"])
+@pytest.mark.parametrize(
+    "name", ["gemma2", "gemma3", "cohere-normed", "cohere2", "gpt_neox", "olmo2", "phi"]
+)
 def test_what_is_read_streams_as_it_reads_whole(name, tmp_path):
     saved(name, tmp_path)
     ours, x = open_source(tmp_path).model, inputs(name)

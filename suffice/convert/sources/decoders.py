@@ -43,6 +43,7 @@ def _tables(tokens: str, lm: LM, head: str = "lm_head.weight") -> list[TensorMap
 def _build_gpt2(reader: ConfigReader) -> LM:
     heads, width = reader.heads("n_head", "n_embd")
     reader.one_of("add_cross_attention", False)
+    reader.one_of("is_causal", True)
     config = LMConfig(
         vocabulary_size=reader.size("vocab_size"),
         length=reader.size("n_positions"),
@@ -95,6 +96,7 @@ GPT2 = Architecture(
 
 
 def _build_gpt_neox(reader: ConfigReader) -> LM:
+    reader.one_of("is_causal", True)
     heads, width = reader.heads("num_attention_heads", "hidden_size")
     reader.one_of("head_dim", width // heads)
     config = LMConfig(
@@ -500,6 +502,7 @@ class _LlamaVariant:
 
 def _build_llama(reader: ConfigReader, *, variant: _LlamaVariant) -> LM:
     gates = dict(variant.gates)
+    reader.one_of("is_causal", True)
     for name, legal in variant.fixed:
         reader.one_of(name, legal)
     width, heads = reader.size("hidden_size"), reader.size("num_attention_heads")
@@ -625,6 +628,7 @@ def _llama(
 
 
 def _build_phi(reader: ConfigReader) -> LM:
+    reader.one_of("is_causal", True)
     heads, width = reader.heads("num_attention_heads", "hidden_size")
     reader.one_of("qk_layernorm", False)
     config = LMConfig(

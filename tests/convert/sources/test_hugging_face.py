@@ -151,6 +151,8 @@ BAD = {
         {"use_parallel_residual": "x"},
         "use_parallel_residual='x' is neither true nor false",
     ),
+    "two-ways-llama": ("llama", {"is_causal": False}, "is_causal=False is not supported"),
+    "two-ways-phi": ("phi", {"is_causal": False}, "is_causal=False is not supported"),
     "qk-cohere": ("cohere", {"use_qk_norm": 2}, "use_qk_norm=2 is neither true nor false"),
     "heads-gpt_neox": ("gpt_neox", {"head_dim": 16}, "head_dim=16 is not supported; only 8 is"),
     "qk-phi": ("phi", {"qk_layernorm": True}, "qk_layernorm=True is not supported"),

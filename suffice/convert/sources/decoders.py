@@ -531,10 +531,13 @@ def _build_llama(reader: ConfigReader, *, variant: _LlamaVariant) -> LM:
         bias=(variant.norm == "layer" and variant.norm_bias) or mlp_bias,
         tied=reader.flag("tie_word_embeddings", default=variant.tied),
     )
+    # null means as many as heads; an entry that is missing, the default of their class
+    null = "num_key_value_heads" in reader.entries
+    absent = heads if null else variant.kv_heads or heads
     spec = AttentionSpec(
         d_model=width,
         num_heads=heads,
-        num_kv_heads=reader.size("num_key_value_heads", variant.kv_heads or heads),
+        num_kv_heads=reader.size("num_key_value_heads", absent),
         head_dim=None if head_dim * heads == width else head_dim,
         pattern=Causal(),
         norm=NoNorm() if qk_norm is None else qk_norm(config.eps),
@@ -712,14 +715,32 @@ _ONE_WAY = ("use_bidirectional_attention", False)
 LLAMAS = (
     _llama("llama", "LlamaForCausalLM"),
     _llama(
-        "mistral", "MistralForCausalLM", **NO_BIASES, windows=partial(_equal_windows, default=4096)
+        "mistral",
+        "MistralForCausalLM",
+        **NO_BIASES,
+        kv_heads=8,
+        windows=partial(_equal_windows, default=4096),
     ),
-    _llama("qwen2", "Qwen2ForCausalLM", **(NO_BIASES | {"qkv_bias": True}), windows=_late_windows),
-    _llama("qwen3", "Qwen3ForCausalLM", mlp_bias=False, qk_norm=HeadRMS, windows=_late_windows),
+    _llama(
+        "qwen2",
+        "Qwen2ForCausalLM",
+        **(NO_BIASES | {"qkv_bias": True}),
+        kv_heads=32,
+        windows=_late_windows,
+    ),
+    _llama(
+        "qwen3",
+        "Qwen3ForCausalLM",
+        mlp_bias=False,
+        qk_norm=HeadRMS,
+        kv_heads=32,
+        windows=_late_windows,
+    ),
     _llama(
         "smollm3",
         "SmolLM3ForCausalLM",
         tied=True,
+        kv_heads=4,
         theta=2_000_000.0,
         rotary=_listed_rotary,
         windows=_windows_without_rope,
@@ -746,6 +767,7 @@ LLAMAS = (
         "gemma",
         "GemmaForCausalLM",
         **_GEMMA,
+        kv_heads=16,
         fixed=(("use_bidirectional_attention", None),),
     ),
     _llama(
@@ -768,7 +790,14 @@ LLAMAS = (
         local_theta=10_000.0,
         windows=_regular_windows,
     ),
-    _llama("helium", "HeliumForCausalLM", o_bias=False, layout="interleaved", theta=100_000.0),
+    _llama(
+        "helium",
+        "HeliumForCausalLM",
+        kv_heads=20,
+        o_bias=False,
+        layout="interleaved",
+        theta=100_000.0,
+    ),
     _llama("phi3", "Phi3ForCausalLM", **NO_BIASES, packed=True, share=1.0, windows=_equal_windows),
     _llama(
         "stablelm",
@@ -776,6 +805,7 @@ LLAMAS = (
         **(NO_BIASES | {"qkv_bias": "use_qkv_bias"}),
         norm="layer",
         eps="layer_norm_eps",
+        kv_heads=32,
         share=0.25,
         parallel="use_parallel_residual",
         fixed=(("qk_layernorm", False),),

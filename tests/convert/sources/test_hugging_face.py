@@ -8,7 +8,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from suffice.convert.sources import open_source, tensors_for
+from suffice.convert.sources import ARCHITECTURES, open_source, tensors_for
 from suffice.convert.sources.architecture import ConfigReader
 from suffice.convert.sources.decoders import read_rope
 from suffice.convert.sources.hugging_face import READ
@@ -403,3 +403,43 @@ def test_what_is_read_streams_as_it_reads_whole(name, tmp_path):
         state = ours.state()
         parts = [ours(part, state=state) for part in x.split([7, 1, 1, 11], dim=1)]
         assert (torch.cat(parts, dim=1) - ours(x)).abs().max() < 1e-5
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        "llama",
+        "mistral",
+        "qwen2",
+        "qwen3",
+        "smollm3",
+        "granite",
+        "granite_swa",
+        "gemma",
+        "gemma2",
+        "gemma3_text",
+        "helium",
+        "phi3",
+        "stablelm",
+        "olmo2",
+        "cohere",
+        "cohere2",
+    ],
+)
+def test_a_missing_number_of_key_value_heads_is_that_of_their_class(kind):
+    sizes = {
+        "vocab_size": 9,
+        "hidden_size": 1280,
+        "intermediate_size": 8,
+        "num_hidden_layers": 1,
+        "num_attention_heads": 160,
+        "head_dim": 8,
+        **{f"{name}_token_id": 0 for name in ("pad", "bos", "eos")},
+    }
+    theirs = pytest.importorskip("transformers").AutoConfig.for_model(kind, **sizes)
+    config = theirs.to_dict()
+    del config["num_key_value_heads"]
+    ours = ARCHITECTURES[kind].build(ConfigReader(config, "config.json"))
+    assert ours.specs[0].kv_heads == theirs.num_key_value_heads
+    null = config | {"num_key_value_heads": None}
+    assert ARCHITECTURES[kind].build(ConfigReader(null, "config.json")).specs[0].kv_heads == 160

@@ -12,7 +12,7 @@ from operator import attrgetter
 from typing import Any
 
 from suffice.advise.candidates import Candidate
-from suffice.advise.evidence import Evidence, missing
+from suffice.advise.evidence import SUFFICES, Evidence, missing
 from suffice.advise.needs import Needs
 from suffice.advise.race import Race
 from suffice.advise.request import Base, Request, each
@@ -232,18 +232,38 @@ class Study:
         ]
 
     def winner(self) -> str | None:
-        """Return the fastest candidate within every limit; Standard if none is clearly faster.
+        """Return the fastest candidate within every limit that is known to suffice, or Standard.
 
-        None after too few rounds. A candidate slower than Standard never wins.
+        Standard also wins where none of them is clearly faster. Where Standard does not keep to the
+        limits and nothing else is known to suffice, the fastest wins. None after too few rounds. A
+        candidate slower than Standard never wins.
         """
         race = self.measured
-        if not race.enough:
-            return None
-        first = next((name for name in self.ranks() if self._qualifies(name, race)), None)
-        if first is None or first == STANDARD or STANDARD not in race.samples:
+        known = [name for name in self.qualifying() if self.suffices(name)]
+        first = next(iter(known), None)
+        if first is None:
+            return self.fastest()
+        if first == STANDARD or STANDARD not in known:
             return first
-        faster = race.ratio(first).high < 1.0
-        return STANDARD if not faster and self._qualifies(STANDARD, race) else first
+        return first if race.ratio(first).high < 1.0 else STANDARD
+
+    def fastest(self) -> str | None:
+        """Return the fastest candidate within every limit, whatever is known of its quality."""
+        race = self.measured
+        names = self.qualifying()
+        first = next(iter(names), None)
+        if first is None or STANDARD not in names:
+            return first
+        return first if first == STANDARD or race.ratio(first).high < 1.0 else STANDARD
+
+    def qualifying(self) -> list[str]:
+        """Return the measured candidates that keep to every limit, best first."""
+        race = self.measured
+        return [name for name in self.ranks() if race.enough and self._qualifies(name, race)]
+
+    def suffices(self, name: str) -> bool:
+        """Return whether a comparison shows that a candidate suffices; Standard does."""
+        return name == STANDARD or any(one.verdict == SUFFICES for one in self.evidence[name])
 
     def _qualifies(self, name: str, race: Race) -> bool:
         return (

@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from suffice.advise.candidates import Candidate
-from suffice.advise.evidence import SUFFICES
 from suffice.advise.needs import Needs
 from suffice.advise.race import FEWEST
 from suffice.advise.request import Base, Request, each
@@ -31,6 +30,15 @@ def recommendation(study: Study, winner: str | None) -> str:
     count = f"of {len(ranks)} measured" if len(ranks) > 1 else "the only one measured"
     seconds = f"{format_seconds(place.seconds.median)} {each(study.request.unit)}"
     needs = f"{format_bytes(place.needs.total)} ({describe_bytes(place.needs)})"
+    fastest = study.fastest()
+    if winner == STANDARD and fastest not in (None, STANDARD):
+        beside = study.place(fastest)
+        return (
+            f"Stay with standard: {seconds}, {needs}; no comparison shows that anything faster "
+            f"suffices. {fastest} takes {beside.ratio.median:.2f}x its time "
+            f"{_quartiles(beside.ratio)}, {count}, if it turns out to be good enough; evidence: "
+            f"{beside.evidence_told}."
+        )
     if winner == STANDARD:
         return (
             f"Stay with standard: {seconds}, {needs}; nothing that keeps to the limits was faster "
@@ -44,7 +52,7 @@ def recommendation(study: Study, winner: str | None) -> str:
     if tied:
         rank += f", {tied} other{'s tie' if tied > 1 else ' ties'} with it"
     measured = f"{seconds}, {ratio}, {needs}; {rank}, {count}."
-    if any(evidence.verdict == SUFFICES for evidence in place.evidence):
+    if study.suffices(winner):
         return f"Take {winner}: {measured}"
     return f"Quality unknown: no comparison shows that it suffices. Take {winner}: {measured}"
 

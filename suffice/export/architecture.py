@@ -95,7 +95,7 @@ def _decoder(lm: LM) -> dict[str, Any]:
 def _refuse(why: str) -> NoReturn:
     raise ConfigError(
         f"no class of transformers computes this model: {why}; export it to onnx or torch, which "
-        "hold dense softmax attention of any composition."
+        "hold plain softmax attention of any encoder and pattern."
     )
 
 

@@ -31,7 +31,7 @@ from suffice.errors import CheckpointError, ConfigError
 from suffice.layers import Attention
 from suffice.layers.inputs import UNMASKED, Inputs, SharedKV
 from suffice.layers.inputs import positions as count_real
-from suffice.lowering import DenseSoftmax, FeatureSum, SharedSoftmax
+from suffice.lowering import DenseSoftmax, FeatureSum, SharedSoftmax, not_dense
 from suffice.memory import CachedTensors
 from suffice.mixing import RowLayout
 from suffice.models import LM
@@ -78,9 +78,9 @@ def _check_dense(spec: AttentionSpec) -> None:
             "dense graph of them would cost what they save. Run it with `suffice generate`."
         )
     if type(lowered) not in (DenseSoftmax, SharedSoftmax):
+        field = not_dense(spec)
         raise ConfigError(
-            f"{spec.encoder!r} with {spec.combine!r} is not exported yet; run it with `suffice "
-            "generate`."
+            f"{field}={getattr(spec, field)!r} is not exported yet; run it with `suffice generate`."
         )
     if lowered.infini is not None:
         raise ConfigError(

@@ -11,24 +11,39 @@ import torch
 
 from suffice.advise import Composition, Request, advise, base_of
 from suffice.advise.candidates import Candidate
-from suffice.advise.evidence import Evidence, Library
+from suffice.advise.evidence import Library
 from suffice.advise.race import Sampler
 from suffice.errors import ConfigError
 from suffice.generate.decoding import choose_backend
 from suffice.ops.native import library
 
-from .worlds import World, lm_base, translator_base
+from .worlds import World, evidence, lm_base, translator_base
 
 NAMES = ("efficient", "mqa", "gqa", "optimised", "standard+kv:1")
 
 
 @pytest.fixture(autouse=True)
-def nothing_is_shown(monkeypatch):
+def everything_suffices(monkeypatch):
     """Times decide, except where a test gives evidence of its own."""
-    monkeypatch.setattr(Library, "loss", lambda *_: None)
+    monkeypatch.setattr(Library, "find", lambda *_: (evidence("suffices"),))
 
 
-LOSS = Library.loss  # as it is
+def test_what_is_not_known_to_suffice_is_named_beside_standard(monkeypatch):
+    known = {"gqa": (evidence("suffices"),)}
+    monkeypatch.setattr(Library, "find", lambda _, one: known.get(one.name, ()))
+    world = {"mqa": 0.5, "efficient": 0.7, "gqa": 0.9}
+    advice = advise_in(World(world))
+    assert advice.winner == "gqa"
+    assert advice.sentence.startswith("Take gqa: ")
+    assert any(note.startswith("mqa was faster, but is not recommended") for note in advice.notes)
+    known.clear()
+    advice = advise_in(World(world))
+    assert advice.winner == "standard"
+    assert "no comparison shows that anything faster suffices. mqa takes 0.50x" in advice.sentence
+    assert "`suffice compare --recipe lm_small --mechanisms standard,mqa`" in advice.sentence
+    advice = advise_in(World(world), memory=advice.find("mqa").needs.total)
+    assert advice.winner == "mqa"
+    assert advice.sentence.startswith("Quality unknown: no comparison shows that it suffices. Take")
 
 
 def request(**fields):
@@ -197,17 +212,10 @@ def test_candidates_slower_than_an_oversized_standard_are_not_recommended():
 
 
 def test_what_is_shown_to_lose_too_much_comes_last(monkeypatch):
-    lost = Evidence(
-        source="x.json",
-        title="a task",
-        num_heads=4,
-        seeds=5,
-        difference="-5.00 points",
-        margin=0.01,
-        verdict="does not suffice",
+    lost, kept = evidence("does not suffice", "-5.00 points"), evidence("suffices")
+    monkeypatch.setattr(
+        Library, "find", lambda _, one: (lost,) if one.mechanism == "mqa" else (kept,)
     )
-    monkeypatch.setattr(Library, "loss", LOSS)
-    monkeypatch.setattr(Library, "find", lambda _, one: (lost,) if one.mechanism == "mqa" else ())
     names = ("mqa", "efficient")
     world = {"mqa": 0.5, "efficient": 0.7}
     for quality in (None, 0.01):
@@ -227,16 +235,7 @@ def test_what_is_shown_to_lose_too_much_comes_last(monkeypatch):
 
 
 def test_changes_of_what_loses_lose_too_unless_some_layers_are_standard(monkeypatch):
-    lost = Evidence(
-        source="x.json",
-        title="a task",
-        num_heads=4,
-        seeds=5,
-        difference="-4.12 points",
-        margin=0.01,
-        verdict="does not suffice",
-    )
-    monkeypatch.setattr(Library, "loss", LOSS)
+    lost = evidence("does not suffice", "-4.12 points")
     monkeypatch.setattr(
         Library,
         "find",
@@ -244,8 +243,8 @@ def test_changes_of_what_loses_lose_too_unless_some_layers_are_standard(monkeypa
     )
     names = ("efficient+kv:1+window:64+weights:8", "efficient+softmax:2")
     advice = advise_in(World(dict.fromkeys(names, 0.5)), mechanisms=names)
-    assert advice.winner == "efficient+softmax:2"
-    assert advice.sentence.startswith("Quality unknown: no comparison shows that it suffices. Take")
+    assert advice.winner == "standard"
+    assert "efficient+softmax:2 takes 0.50x its time" in advice.sentence
     reason = advice.find(names[0]).reason
     assert "loses too much: efficient alone does not suffice at 1.0 points: -4.12" in reason
 

@@ -6,9 +6,22 @@ from dataclasses import dataclass, field
 
 from suffice.advise import Base
 from suffice.advise.candidates import Candidate
+from suffice.advise.evidence import Evidence
 from suffice.advise.race import Sample
 from suffice.models import LMConfig, TranslatorConfig
 from suffice.positions import NoPosition
+
+
+def evidence(verdict: str, difference: str = "-0.10 points") -> Evidence:
+    return Evidence(
+        source="x.json",
+        title="a task",
+        num_heads=4,
+        seeds=5,
+        difference=difference,
+        margin=0.01,
+        verdict=verdict,
+    )
 
 
 @dataclass

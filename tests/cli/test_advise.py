@@ -17,10 +17,13 @@ from suffice.errors import ConfigError
 from suffice.models import LMConfig, folder
 from suffice.presets import preset
 from suffice.text import Characters
-from tests.advise.worlds import World
+from tests.advise.worlds import World, evidence
 
 TEXT = "to be or not to be, that is the question. " * 60
 SMALL = ("--task", "lm", "--model", "nanogpt_char_cpu", "--length", 64, "--quiet")
+
+
+FIND = Library.find  # as it is
 
 
 @pytest.fixture
@@ -34,7 +37,7 @@ def world(monkeypatch):
         return whole(request, progress=progress, clock=made.clock, measure=made.measure)
 
     monkeypatch.setattr("suffice.advise.advise", known)
-    monkeypatch.setattr(Library, "loss", lambda *_: None)  # times decide
+    monkeypatch.setattr(Library, "find", lambda *_: (evidence("suffices"),))  # times decide
     return made
 
 
@@ -42,17 +45,24 @@ def test_the_table_the_reasons_and_the_lines_are_printed(suffice, world):
     names = "mqa,efficient,standard+kv:1,linformer"
     result = suffice("advise", *SMALL, "--mechanisms", names)
     assert (result.exit_code, result.stderr) == (0, "")
-    assert result.stdout.startswith("Quality unknown: no comparison shows that it suffices. Take")
-    assert "Take mqa: 500 ms a token, 0.50x Standard's" in " ".join(result.stdout.split())
+    assert " ".join(result.stdout.split()).startswith("Take mqa: 500 ms a token, 0.50x Standard's")
     assert "1. mqa: 500 ms a token" in result.stdout
     assert "16 or less" in result.stdout
     assert "illegal: 1" in result.stdout
     assert "linformer: LowRank sums keys" in result.stdout
-    assert "suffice compare --recipe lm_small --mechanisms" in result.stdout
     assert "composition = Composition.parse('mqa')" in result.stdout
     assert "suffice train --recipe stdlib_bpe --mechanism mqa" in result.stdout
     table = result.stdout.partition("Python:")[0]
     assert max(map(len, table.splitlines())) <= 80
+    assert world.taken
+
+
+def test_what_nothing_is_known_of_is_not_taken(suffice, world, monkeypatch):
+    monkeypatch.setattr(Library, "find", lambda *_: ())
+    words = " ".join(suffice("advise", *SMALL, "--mechanisms", "mqa,gqa").stdout.split())
+    assert words.startswith("Stay with standard: 1 s a token")
+    assert "mqa takes 0.50x its time" in words
+    assert "suffice compare --recipe lm_small --mechanisms standard,mqa" in words
     assert world.taken
 
 
@@ -221,10 +231,11 @@ def test_what_no_conversion_reaches_has_no_command(suffice, world, tmp_path, nam
     assert "no command reaches this composition" in suffice("advise", *asked).stdout
 
 
-def test_the_commands_compare(suffice, brief, world):  # noqa: ARG001 - patches
+def test_the_commands_compare(suffice, brief, world, monkeypatch):  # noqa: ARG001 - patches
     asked = ("--task", "image", "--model", "digits_vit", "--mechanisms", "efficient", "--quiet")
     (compare,) = lines_of(suffice("advise", *asked))
     words = ("--seeds", 1, "--epochs", 1, "--out", "run", "--quiet")
     assert suffice(*compare, *words).exit_code == 0
+    monkeypatch.setattr(Library, "find", FIND)
     again = suffice("advise", *asked, "--results", "run")
     assert "1 seed cannot give a verdict" in " ".join(again.stdout.split())

@@ -24,7 +24,8 @@ CASES = [
     (Elu(), Causal(), None),
     (Favor(20), Full(), padded(2, 40, "left")),
 ]
-REFUSED = {"flex": "CUDA", "native_decode": "heads have one width"}
+REFUSED = {"flex": "CUDA"}
+ONE_QUERY = "native_decode"
 
 
 def results(op, inputs, masks, call, parts):
@@ -57,7 +58,25 @@ def test_equals_the_reference_or_refuses(impl, widths):
         for a, b in zip(got, want, strict=True):
             assert_close(a, b, n=400)
     absent = impl.startswith("native") and not library.available()
-    assert bool(computed) != (impl in REFUSED or absent)
+    assert bool(computed) != (impl in REFUSED or impl == ONE_QUERY or absent)
+
+
+@pytest.mark.parametrize("widths", WIDTHS)
+@pytest.mark.skipif(not library.available(), reason="no kernels")
+def test_a_single_query_reads_values_of_another_width(widths):
+    width, value_width = WIDTHS[widths]
+    describe = partial(
+        AttentionCall, queries=1, keys=40, num_heads=4, num_kv_heads=2, head_dim=width,
+        value_dim=value_width, scale=0.2, kernel=Softmax(),
+    )  # fmt: skip
+    sizes = (1, 4, width), (40, 2, width), (40, 2, value_width)
+    q, k, v = (normal(2, h, t, w, seed=h + w, dtype=torch.float32) for t, h, w in sizes)
+    masks = MaskInputs()
+    call = describe(dtype=torch.float32)
+    got = choose(call, ONE_QUERY)(q, k, v, masks, call, Parts())
+    exact = describe(dtype=torch.float64)
+    want = OPS["reference"](q.double(), k.double(), v.double(), masks, exact, Parts())
+    assert_close(got, want, n=400)
 
 
 @pytest.mark.parametrize("impl", REFUSED)

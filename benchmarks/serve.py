@@ -5,9 +5,13 @@ counted once however the pieces are cut: by what the text encodes to. The peer a
 one after another; ours writes their texts together.
 
 Run: python -m benchmarks.serve [--model FILE.gguf] [--clients 16] [--requests 4] [--tokens 64]
-    [--rounds 3] [--threads N] [--peer "python -m llama_cpp.server"] [--case http|lookup]
+    [--rounds 3] [--threads N] [--peer "python -m llama_cpp.server"]
+    [--case http|lookup|draft|mixed] [--draft MODEL] [--minutes 60]
 
-Without --model the sizes of a Llama of 15M or 110M with random weights are used (--shape).
+Without --model the sizes of a Llama of 15M or 110M with random weights are used (--shape). Case
+draft needs two models that were trained on the same text, --model and --draft. Case mixed runs only
+when it is asked for: so many minutes of clients that read, leave, stall, ask wrongly or want every
+probability, and the memory that the server holds meanwhile.
 """
 
 from __future__ import annotations
@@ -16,13 +20,14 @@ import argparse
 import asyncio
 import json
 import os
+import random
 import shlex
 import socket
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -32,12 +37,15 @@ from threading import Event
 from benchmarks.report import CONSOLE, print_machine
 from suffice.generate import Greedy, Sample, generate
 from suffice.measure.edge.shapes import SHAPES, randomise
-from suffice.models import configuration, folder
+from suffice.models import LM, configuration, folder
+from suffice.serve import Engine, Job
+from suffice.serve.drafts import Drafter, DraftModel, Lookup
 from suffice.text import BPE, Tokenizer
 
 ROOT = Path(__file__).resolve().parents[1]
 PEER = f"{sys.executable} -m llama_cpp.server"
 REACH_TOKENS, REACH_REPEATING, REACH_OTHER = 1.2, 2.0, 0.98
+WARM, GROWTH = 0.2, 1.03  # of the minutes before memory counts; of the memory from then to the end
 WORDS = "the dog saw a red ball and ran to it while rain fell over the town all day"
 
 
@@ -112,8 +120,8 @@ async def clients(port: int, asked: argparse.Namespace) -> Load:
 
 
 @contextmanager
-def server(command: list[str], port: int, threads: int) -> Iterator[None]:
-    """Run a server until the block ends."""
+def server(command: list[str], port: int, threads: int) -> Iterator[int]:
+    """Run a server until the block ends, and give the id of its process."""
     environment = {**os.environ, "OMP_NUM_THREADS": str(threads)}
     with tempfile.TemporaryFile() as log:
         process = subprocess.Popen(command, env=environment, stdout=log, stderr=log)
@@ -126,7 +134,7 @@ def server(command: list[str], port: int, threads: int) -> Iterator[None]:
                     log.seek(0)
                     raise SystemExit(f"{shlex.join(command)} ended: {log.read()[-800:]!r}")
                 time.sleep(0.1)
-            yield
+            yield process.pid
         finally:
             process.terminate()
             process.wait()
@@ -244,19 +252,37 @@ class Reader:
 
 def lookup(model: Path, asked: argparse.Namespace) -> None:
     """Print the rates of one text with prompt lookup over those without it."""
-    from suffice.serve import Engine, Job
-    from suffice.serve.drafts import Lookup
-
     lm, tokenizer, _ = folder.load(model)
-    engines = {"without": Engine(lm), "with": Engine(lm, drafter=Lookup())}
     start = tokenizer.encode(" ".join(prompts(3)))[:40]
     # what a model writes greedily becomes a circle; far above its temperature nothing recurs
     circle = generate(lm, [start], max_new_tokens=160).row(0)
     cases = {
-        "repeating": (Greedy(), REACH_REPEATING, circle),
-        "not repeating": (Sample(temperature=100.0, seed=3), REACH_OTHER, start),
+        "repeating": (Greedy(), circle, REACH_REPEATING),
+        "not repeating": (Sample(temperature=100.0, seed=3), start, REACH_OTHER),
     }
-    for name, (sampling, reach, prompt) in cases.items():
+    proposed("prompt lookup", lm, Lookup(), cases, asked)
+
+
+def draft(model: Path, asked: argparse.Namespace) -> None:
+    """Print the rates of one text with a draft model over those without it."""
+    if asked.model is None or asked.draft is None:
+        CONSOLE.print("draft: give --model and --draft, trained on the same text; left out")
+        return
+    lm, tokenizer, _ = folder.load(model)
+    smaller, _, _ = folder.load(asked.draft)
+    start = tokenizer.encode(" ".join(prompts(3)))[:40]
+    cases = {
+        "likeliest": (Greedy(), start, 1.0),
+        "drawn": (Sample(temperature=0.8, seed=3), start, 1.0),
+        "nothing right": (Sample(temperature=100.0, seed=3), start, REACH_OTHER),
+    }
+    proposed("draft", lm, DraftModel(smaller), cases, asked)
+
+
+def proposed(title: str, lm: LM, drafter: Drafter, cases: dict, asked: argparse.Namespace) -> None:
+    """Print for each case, of a sampling, a prompt and a reach, how much faster proposals are."""
+    engines = {"without": Engine(lm), "with": Engine(lm, drafter=drafter)}
+    for name, (sampling, prompt, reach) in cases.items():
         ratios, texts = [], {}
         for number in range(2 * asked.rounds + 3):
             seconds = {}
@@ -271,11 +297,118 @@ def lookup(model: Path, asked: argparse.Namespace) -> None:
                 ratios.append(seconds["without"] / seconds["with"])
         same = "the same text" if texts["with"] == texts["without"] else "ANOTHER TEXT"
         verdict = "reached" if median(ratios) >= reach else "MISSED"
+        counters = engines["with"].counters
+        right = counters.accepted_tokens / max(1, counters.drafted_tokens)
         CONSOLE.print(
-            f"prompt lookup, {name}: {median(ratios):.2f}x, reach {reach}: {verdict}; {same}"
+            f"{title}, {name}: {median(ratios):.2f}x, reach {reach}: {verdict}; {same}; "
+            f"{right:.0%} of all proposals so far were right"
         )
     for engine in engines.values():
         engine.close(0.0)
+
+
+@dataclass
+class Traffic:
+    """What clients of all kinds did."""
+
+    answers: int = 0
+    left: int = 0
+    refused: int = 0
+    failed: int = 0
+
+
+def mixed(model: Path, asked: argparse.Namespace) -> None:
+    """Print, minute by minute, what clients of all kinds did and the memory the server holds."""
+    (command, port), *_ = commands(
+        model, argparse.Namespace(**{**vars(asked), "peer": ""})
+    ).values()
+    traffic, seen = Traffic(), []
+    with server(command, port, asked.threads) as process:
+
+        def look(minute: int) -> None:
+            seen.append(resident(process))
+            CONSOLE.print(
+                f"minute {minute:3}: {seen[-1] / 2**20:.1f} MiB; {traffic.answers} answers, "
+                f"{traffic.left} clients left, {traffic.refused} refused, {traffic.failed} failed",
+                highlight=False,
+            )
+
+        asyncio.run(all_kinds(port, asked, traffic, look))
+    warm = seen[int(WARM * len(seen)) :]
+    growth = max(warm[-len(warm) // 3 :]) / max(warm[: max(1, len(warm) // 3)])
+    verdict = "flat" if growth <= GROWTH and not traffic.failed else "NOT FLAT"
+    CONSOLE.print(f"memory of the last third over the first: {growth:.3f}: {verdict}")
+
+
+def resident(process: int) -> int:
+    """Return the bytes of memory that a process holds."""
+    pages = int(Path(f"/proc/{process}/statm").read_text().split()[1])
+    return pages * os.sysconf("SC_PAGE_SIZE")
+
+
+async def all_kinds(
+    port: int, asked: argparse.Namespace, traffic: Traffic, look: Callable[[int], None]
+) -> None:
+    """Send requests of all kinds from many clients until the minutes are over."""
+    until, lines = time.monotonic() + 60 * asked.minutes, prompts(61)
+
+    async def client(seed: int) -> None:
+        random_of = random.Random(seed)
+        while time.monotonic() < until:
+            await visit(port, random_of, lines, asked.tokens, traffic)
+
+    async def minutes() -> None:
+        for minute in range(1, asked.minutes + 1):
+            await asyncio.sleep(60)
+            look(minute)
+
+    await asyncio.gather(minutes(), *(client(seed) for seed in range(asked.clients)))
+
+
+async def visit(
+    port: int, random_of: random.Random, lines: list[str], tokens: int, traffic: Traffic
+) -> None:
+    """Send one request of a kind drawn at random, and do with the answer what that kind does."""
+    kind = random_of.choice(("stream", "whole", "scores", "leave", "stall", "wrong", "malformed"))
+    text = f"{random_of.random()} {random_of.choice(lines)}" * random_of.choice((1, 1, 4))
+    body: dict = {"model": "m", "prompt": text, "max_tokens": random_of.randint(1, tokens)}
+    body |= {"seed": 1, "temperature": random_of.choice((0, 1)), "stream": kind == "stream"}
+    if kind == "scores":
+        body |= {"echo": True, "logprobs": 5}
+    if kind in ("leave", "stall"):
+        body |= {"stream": True, "max_tokens": 4 * tokens}
+    if kind == "wrong":
+        body |= random_of.choice(({"max_tokens": -1}, {"nonsense": 1}, {"model": 3}))
+    content = b"{" if kind == "malformed" else json.dumps(body).encode()
+    head = (
+        f"POST /v1/completions HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\nConnection: close\r\n"
+        f"Content-Type: application/json\r\nContent-Length: {len(content)}\r\n\r\n"
+    )
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    try:
+        writer.write(head.encode() + content)
+        status = int((await reader.readline()).split()[1])
+        if status != 200:
+            expected = kind in ("wrong", "malformed") or status == 429
+            traffic.refused, traffic.failed = (
+                traffic.refused + expected,
+                traffic.failed + (not expected),
+            )
+        elif kind == "leave":
+            await reader.read(random_of.randint(100, 2_000))
+            traffic.left += 1
+        elif kind == "stall":
+            await asyncio.sleep(random_of.random())
+            traffic.left += 1
+        else:
+            answer = await reader.read(-1)
+            whole = b"[DONE]" in answer if kind == "stream" else b'"usage"' in answer
+            traffic.answers, traffic.failed = traffic.answers + whole, traffic.failed + (not whole)
+    finally:
+        writer.transport.abort()
+
+
+CASES = (http, lookup, draft, mixed)
 
 
 def main() -> None:
@@ -288,13 +421,15 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--threads", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--peer", default=PEER, help="command of its server; empty = none")
-    parser.add_argument("--case", choices=("http", "lookup"))
+    parser.add_argument("--case", choices=[case.__name__ for case in CASES])
+    parser.add_argument("--draft", type=Path, help="a smaller model of the same tokenizer")
+    parser.add_argument("--minutes", type=int, default=60, help="of case mixed")
     asked = parser.parse_args()
     print_machine()
     with tempfile.TemporaryDirectory() as scratch:
         model = asked.model or made(Path(scratch), asked.shape)
-        for case in (http, lookup):
-            if asked.case in (None, case.__name__):
+        for case in CASES:
+            if asked.case == case.__name__ or (asked.case is None and case is not mixed):
                 case(model, asked)
 
 

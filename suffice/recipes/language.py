@@ -7,7 +7,7 @@ from typing import Any
 
 from suffice.errors import unknown
 from suffice.models import CONFIGURATIONS, LMConfig, configuration
-from suffice.models.configurations import Configured, layers
+from suffice.models.configurations import Configured, attention_of
 from suffice.recipes.recipe import Scaled
 from suffice.train.language import LMTraining
 
@@ -82,7 +82,6 @@ class LMRecipe(Scaled):
         """
         if self.configuration not in CONFIGURATIONS:
             raise unknown("configuration", self.configuration, CONFIGURATIONS)
-        defaults = CONFIGURATIONS[self.configuration]
         options = {n: v for n, v in self.options if n not in NOT_SET}
         sizes = {name: options.pop(name) for name in SIZES if name in options}
         sizes_of_run = {
@@ -93,12 +92,9 @@ class LMRecipe(Scaled):
         config, specs = configuration(self.configuration, self.mechanism, **sizes_of_run)
         if not sizes:
             return config, specs
-        heads = options.pop("num_heads", defaults.num_heads)
-        mechanism = self.mechanism or defaults.mechanism
         options = {n: v for n, v in options.items() if n not in ("bias", "dropout")}
         config = _resized(config, sizes)
-        position = specs[0].position
-        return config, layers(mechanism, config, heads, position=position, **options)
+        return config, attention_of(self.configuration, config, self.mechanism, **options)
 
 
 def _resized(config: LMConfig, sizes: dict[str, Any]) -> LMConfig:

@@ -12,6 +12,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from suffice import AttentionSpec, preset
+from suffice.convert.sources.hugging_face import _architecture
 from suffice.encoders import Efficient
 from suffice.errors import ConfigError
 from suffice.models import (
@@ -208,6 +209,14 @@ def numbers(configured, but=""):
         ("llama_110m", 109_529_856),
         ("tinyllama_1b", 1_100_048_384),
         ("efficient_1b", 1_140_390_912),
+        # as counted in the published weights
+        ("llama_3_2_1b", 1_235_814_400),
+        ("qwen3_0_6b", 596_049_920),
+        ("gemma2_2b", 2_614_341_888),
+        ("gemma3_270m", 268_098_176),
+        ("gemma3_1b", 999_885_952),
+        ("smollm3_3b", 3_075_098_624),
+        ("olmo2_1b", 1_484_916_736),
     ],
 )
 def test_parameters(name, count):
@@ -254,7 +263,10 @@ def test_the_counter_of_bytes_counts():
     assert allocated.bytes >= 4 * (9 + 32) * 8
 
 
-@pytest.mark.parametrize("name", CONFIGURATIONS)
+OWN = ("nanogpt_char", "nanogpt_char_cpu", "gpt2_124m", "llama_15m", "llama_110m", "tinyllama_1b")
+
+
+@pytest.mark.parametrize("name", [*OWN, "efficient_1b"])
 def test_what_a_configuration_says_of_itself(name):
     config, specs = configuration(name)
     assert len(specs) == config.depth
@@ -288,14 +300,54 @@ def test_sizes():
     assert configuration("efficient_1b")[1][0].encoder == Efficient()
 
 
+@pytest.mark.parametrize(
+    ("name", "theirs", "sizes"),
+    [
+        ("gemma2_2b", "Gemma2", {}),
+        ("smollm3_3b", "SmolLM3", {"max_position_embeddings": 65_536, "rope_theta": 5e6}),
+        (
+            "olmo2_1b",
+            "Olmo2",
+            {"hidden_size": 2048, "intermediate_size": 8192, "num_hidden_layers": 16}
+            | {"num_attention_heads": 16, "num_key_value_heads": 16, "rope_theta": 5e5}
+            | {"vocab_size": 100_352, "max_position_embeddings": 4096, "rms_norm_eps": 1e-6},
+        ),
+        (
+            "gemma3_1b",
+            "Gemma3Text",
+            {"hidden_size": 1152, "intermediate_size": 6912, "num_attention_heads": 4}
+            | {"num_key_value_heads": 1, "vocab_size": 262_144, "sliding_window": 512}
+            | {"max_position_embeddings": 32_768},
+        ),
+    ],
+)
+def test_a_released_model_is_what_its_class_is_read_as(name, theirs, sizes):
+    transformers = pytest.importorskip("transformers")
+    facts = getattr(transformers, f"{theirs}Config")().to_dict()
+    theta = sizes.pop("rope_theta", None)
+    if theta is not None:
+        facts["rope_parameters"] = {"rope_type": "default", "rope_theta": theta}
+    architecture, reader = _architecture(facts | sizes, name)
+    read = architecture.build(reader)
+    config, specs = configuration(name)
+    assert read.config == config
+    assert [replace(spec, num_kv_heads=spec.kv_heads) for spec in specs] == list(read.specs)
+
+
+def test_a_model_with_windows_of_its_own_takes_no_others():
+    with pytest.raises(ConfigError, match=r"full_every, window.*gemma3_1b"):
+        configuration("gemma3_1b", window=8, full_every=2)
+
+
 @pytest.mark.parametrize("name", CONFIGURATIONS)
 def test_other_sizes_and_mechanisms(name):
     sizes = {"vocabulary_size": 11, "length": 16, "num_heads": 2, "dropout": 0.1}
     config, specs = configuration(name, "super_attention", **sizes)
     assert (config.vocabulary_size, config.length, config.dropout) == (11, 16, 0.1)
     spec = preset("super_attention", config.d_model, 2, length=16, causal=True, bias=False)
-    assert specs[0] == replace(spec, position=specs[0].position, dropout=0.1)
-    assert specs[0].position == configuration(name)[1][0].position
+    own = {field: getattr(specs[0], field) for field in ("position", "pattern", "kernel")}
+    assert specs[0] == replace(spec, **own, dropout=0.1)
+    assert own == {field: getattr(configuration(name)[1][0], field) for field in own}
 
 
 def test_gpts_with_biases():

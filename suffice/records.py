@@ -63,8 +63,8 @@ def is_number(value: object) -> bool:
 def field_errors(settings: Any) -> list[str]:
     """Return a sentence for each field of a dataclass that is not of its annotated type.
 
-    Checked are bool, int, finite float, str, None, literals, axis values, and tuples and unions of
-    them. A whole number will do for a float; NumPy's numbers become Python's.
+    Checked are bool, int, finite float, str, None, literals, axis values, other records, and tuples
+    and unions of them. A whole number will do for a float; NumPy's numbers become Python's.
 
     Example:
         >>> Sizes = dataclasses.make_dataclass("Sizes", [("width", int)])
@@ -124,7 +124,8 @@ def _convert(value: Any, hint: Any) -> Any:
         if isinstance(value, (int, float)):
             return value
         return int(value) if isinstance(value, Integral) else float(value)
-    known = hint in NAMES or (isinstance(hint, type) and issubclass(hint, Axis))
+    record = isinstance(hint, type) and (issubclass(hint, Axis) or dataclasses.is_dataclass(hint))
+    known = hint in NAMES or record
     if (known and not isinstance(value, hint)) or (origin is Literal and value not in inner):
         raise TypeError
     return value

@@ -244,6 +244,11 @@ def base_of(request: Request) -> Base:
         else:
             lm, _, _ = folder.load(name)
             config, specs = lm.config, lm.specs
+            if config.experts is not None:
+                raise ConfigError(
+                    f"{name} has mixtures of experts, whose work `advise` does not count; give a "
+                    "model with plain feed-forward maps."
+                )
         num_heads, position = specs[0].num_heads, specs[0].position
     else:
         config, num_heads = recipe(name).model, recipe(name).num_heads

@@ -64,6 +64,8 @@ def can_permute(model: nn.Module) -> bool:
     """Return whether the features of a model can be permuted."""
     if type(model) is not LM or model.config.positions == "sinusoidal":
         return False
+    if model.config.experts is not None:
+        return False
     return not any(isinstance(module, Columns) for module in model.modules())
 
 

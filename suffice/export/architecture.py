@@ -58,6 +58,7 @@ def config_of(model: nn.Module, *, begin: int | None = None, end: int | None = N
         >>> config_of(lm)["architectures"]
         ['GPT2LMHeadModel']
     """
+    check_no_experts(model)
     specs = [block.attention.spec for block in model.blocks]
     for number, spec in enumerate(specs):
         _check_softmax(spec, f"layer {number}")
@@ -70,6 +71,15 @@ def config_of(model: nn.Module, *, begin: int | None = None, end: int | None = N
             _refuse(f"layer {number} has {odd!r}, which no class for whole inputs has")
     _check_plain_heads(specs)
     return _vit(model) if isinstance(model, ViT) else _bert(model)
+
+
+def check_no_experts(model: nn.Module) -> None:
+    """Refuse a mixture of experts: graphs would compute all, and no class is written for it yet."""
+    if isinstance(model, LM) and model.config.experts is not None:
+        raise ConfigError(
+            f"the model has {model.config.experts!r}, and mixtures of experts are not exported; "
+            "run it with `suffice generate`."
+        )
 
 
 def _decoder(lm: LM) -> dict[str, Any]:

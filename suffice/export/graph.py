@@ -28,6 +28,7 @@ import torch
 from torch import Tensor, nn
 
 from suffice.errors import CheckpointError, ConfigError
+from suffice.export.architecture import check_no_experts
 from suffice.layers import Attention
 from suffice.layers.inputs import UNMASKED, Inputs, SharedKV
 from suffice.layers.inputs import positions as count_real
@@ -359,6 +360,7 @@ class ClassifierGraph(nn.Module):
 
 
 def _make_dense(model: nn.Module) -> None:
+    check_no_experts(model)
     for number, block in enumerate(model.blocks):
         try:
             block.attention = _DenseAttention(block.attention)

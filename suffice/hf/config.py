@@ -33,6 +33,7 @@ LM_FIELDS = {
     "hidden_dropout": "dropout",
     "logit_cap": "logit_cap",
     "initializer_range": "start",
+    "experts": "experts",
 }
 """Fields of `LMConfig` by their names in `SufficeConfig`."""
 
@@ -78,6 +79,7 @@ class SufficeConfig(PreTrainedConfig):
         hidden_dropout: on embedded tokens, after the attention and after the MLP.
         logit_cap: as `LMConfig.logit_cap`.
         initializer_range: standard deviation of weights before training.
+        experts: JSON of `LMConfig.experts`; None = no mixture of experts.
         specs: JSON of an `AttentionSpec`, one for all layers or one for each.
         num_attention_heads: query heads.
         num_key_value_heads: key/value heads.
@@ -110,6 +112,7 @@ class SufficeConfig(PreTrainedConfig):
     hidden_dropout: float = 0.0
     logit_cap: float | None = None
     initializer_range: float = 0.02
+    experts: dict[str, Any] | None = None
     specs: list[dict[str, Any]] | None = None
     num_attention_heads: int | None = None
     num_key_value_heads: int | None = None
@@ -161,12 +164,15 @@ class SufficeConfig(PreTrainedConfig):
 
     def lm_config(self) -> LMConfig:
         """Return the same sizes for `suffice.models.LM`."""
-        return LMConfig(**{ours: getattr(self, theirs) for theirs, ours in LM_FIELDS.items()})
+        return LMConfig.from_json(
+            {ours: getattr(self, theirs) for theirs, ours in LM_FIELDS.items()}
+        )
 
     @classmethod
     def of(cls, config: LMConfig, specs: list[AttentionSpec], **others: Any) -> SufficeConfig:
         """Return the configuration of a model; others are further fields, such as eos_token_id."""
-        sizes = {theirs: getattr(config, ours) for theirs, ours in LM_FIELDS.items()}
+        plain = config.to_json()
+        sizes = {theirs: plain[ours] for theirs, ours in LM_FIELDS.items()}
         return cls(**sizes, specs=_specs_to_json(specs), **others)
 
     def to_diff_dict(self) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from suffice.layers.attention import Attention
 from suffice.layers.basic import Dropout, RMSNorm
 from suffice.layers.block import MLP, Block, CrossBlock, SwiGLU
+from suffice.layers.experts import Experts, MixtureOfExperts
 from suffice.layers.from_torch import from_torch
 from suffice.layers.resize import extend, interpolate
 from suffice.layers.sinusoidal import sinusoidal
@@ -15,6 +16,8 @@ __all__ = [
     "Block",
     "CrossBlock",
     "Dropout",
+    "Experts",
+    "MixtureOfExperts",
     "RMSNorm",
     "SwiGLU",
     "extend",

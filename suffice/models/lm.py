@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 from suffice.errors import ConfigError, ShapeError
-from suffice.layers import MLP, Block, Dropout, SwiGLU
+from suffice.layers import MLP, Block, Dropout, Experts, MixtureOfExperts, SwiGLU
 from suffice.layers.basic import NORMALISATIONS, normalisation
 from suffice.layers.block import ACTIVATIONS, GATES, NORMS, run_blocks
 from suffice.layers.inputs import check_rows
@@ -63,6 +63,8 @@ class LMConfig(ModelConfig):
         start: standard deviation of the weights of maps and embeddings before training. The usual
             0.02 suits a width of many hundreds; at a width of 64 it leaves every score near 0, and
             training makes no progress for thousands of steps.
+        experts: a mixture of experts in the place of the MLPs, see `Experts`; None = MLPs. Where
+            every block has one, mlp_width is their width; else that of the blocks without.
 
     Raises:
         ConfigError: naming the fields that are not legal, see `ModelConfig`.
@@ -84,6 +86,7 @@ class LMConfig(ModelConfig):
     dropout: float = 0.0
     logit_cap: float | None = None
     start: float = 0.02
+    experts: Experts | None = None
 
     choices: ClassVar[dict[str, Iterable[str]]] = {
         "activation": (*ACTIVATIONS, *GATES),
@@ -99,6 +102,20 @@ class LMConfig(ModelConfig):
         self._check(
             ("head_bias",), lambda bias: not (bias and self.tied), "give tied=False beside it"
         )
+        if self.experts is not None:
+            self._check_experts(self.experts)
+
+    def _check_experts(self, experts: Experts) -> None:
+        legal = tuple(GATES) if experts.limit is None else ("swiglu",)
+        advice = f"these experts have gates; give {' or '.join(legal)}"
+        self._check(("activation",), lambda activation: activation in legal, advice)
+        advice = f"it has fewer blocks than experts.dense={experts.dense} names"
+        self._check(("depth",), lambda depth: max(experts.dense, default=0) < depth, advice)
+        if not set(range(self.depth)) - set(experts.dense):
+            raise ConfigError(f"experts.dense={experts.dense} leaves no block with experts.")
+        if not experts.dense:
+            advice = f"no block is dense; give the width of the experts, {experts.width}"
+            self._check(("mlp_width",), lambda width: width == experts.width, advice)
 
     def build(
         self,
@@ -164,7 +181,7 @@ class LM(nn.Module):
         self.blocks: Any = nn.ModuleList(
             Block(
                 block_spec,
-                _mlp(config, **factory),
+                _mlp(config, number, **factory),
                 norm=config.residual,
                 eps=config.eps,
                 dropout=config.dropout,
@@ -172,7 +189,7 @@ class LM(nn.Module):
                 bias=config.bias,
                 **factory,
             )
-            for block_spec in specs
+            for number, block_spec in enumerate(specs)
         )
         self.norm = normalisation(config.norm, d_model, eps=config.eps, bias=config.bias, **factory)
         self.head = None
@@ -250,7 +267,8 @@ class LM(nn.Module):
 
     @torch.no_grad()
     def _initialise(self) -> None:
-        last = {end for block in self.blocks for end in (block.attention.o_proj, block.mlp.down)}
+        last = {block.attention.o_proj for block in self.blocks}
+        last |= {m for name, m in self.blocks.named_modules() if name.endswith(".down")}
         for module in self.modules():
             if isinstance(module, (nn.Linear, nn.Embedding)):
                 divisor = math.sqrt(2 * self.config.depth) if module in last else 1.0
@@ -262,9 +280,13 @@ def capped(logits: Tensor, cap: float | None) -> Tensor:
     return logits if cap is None else torch.tanh(logits / cap) * cap
 
 
-def _mlp(config: LMConfig, **factory: Any) -> nn.Module:
+def _mlp(config: LMConfig, number: int, **factory: Any) -> nn.Module:
+    """Return the feed-forward map of a block."""
     sizes = (config.d_model, config.mlp_width)
     options = {"dropout": config.dropout, "bias": config.bias, **factory}
+    if config.experts is not None and number not in config.experts.dense:
+        options["activation"] = config.activation
+        return MixtureOfExperts(config.d_model, config.experts, **options)
     if config.activation in GATES:
         return SwiGLU(*sizes, activation=config.activation, **options)
     return MLP(*sizes, activation=config.activation, inner_dropout=False, **options)

@@ -321,6 +321,8 @@ def unsupported(lm: object, memory: Memory) -> str | None:
         return f"{type(lm).__name__} is not an LM"
     if lm.config.residual not in RESIDUALS:
         return f"native decoding has no residual={lm.config.residual!r}"
+    if lm.config.experts is not None:
+        return "mixtures of experts are not supported by native decoding"
     if not native.available():
         return native.why_not()
     if lm.config.activation not in ACTIVATIONS:

@@ -167,6 +167,8 @@ def _schemes_of(
 def _unpackable(name: str, module: nn.Module) -> str | None:
     if name.rpartition(".")[2] == "positions":
         return "positions are added to tokens; a few rows"
+    if name.rpartition(".")[2] == "router":
+        return "a router chooses experts, and rounding would change its choice; a few rows"
     if type(module) not in (Linear, nn.Linear, nn.Embedding):
         return f"{type(module).__name__} is no linear map of features"
     return None

@@ -13,6 +13,7 @@ from suffice import AttentionSpec, preset
 from suffice.combine import Differential
 from suffice.encoders import MLA, HeadRMS
 from suffice.kernels import Elu, Softmax
+from suffice.layers import Experts
 from suffice.layers.packed import PackedLinear, Scheme
 from suffice.memory import Dynamic, Quantised, Rolling, Static
 from suffice.mixing import LowRank
@@ -143,6 +144,9 @@ def test_other_models():
     assert unsupported(nn.Linear(2, 2), Dynamic()) == "Linear is not an LM"
     assert unsupported(Mine(lm.config, SPEC), Dynamic()) == "Mine is not an LM"
     assert unsupported(lm.to("meta"), Dynamic()) == "the model is on meta"
+    experts = Experts(num_experts=2, top_k=1, width=24)
+    mixed = replace(lm.config, activation="swiglu", mlp_width=24, experts=experts).build(SPEC)
+    assert unsupported(mixed, Dynamic()).startswith("mixtures of experts are not supported")
 
 
 @needs_kernels

@@ -80,6 +80,7 @@ def _small_model(lm: LM, spec: AttentionSpec) -> LM:
         vocabulary_size=min(lm.config.vocabulary_size, 256),
         mlp_width=min(lm.config.mlp_width, lm.config.d_model),
         dropout=0.0,
+        experts=None,
     )
     place = {"device": lm.device, "dtype": lm.norm.weight.dtype}
     spec = replace(spec, dropout=0.0)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -102,6 +103,7 @@ class TensorMapping:
     factor: float = 1.0  # ours is (theirs + offset) * factor
     offset: float = 0.0
     skipped: int = 0  # leading rows of theirs that are never read; zero on the way back
+    stacked: tuple[int, int] | None = None  # theirs is this one of so many, along a first dimension
     groups: int = 1  # of rows: theirs are the first group of each of ours, the second, ...
 
 
@@ -118,6 +120,9 @@ class Architecture:
     head: str = "lm_head.weight"  # the head's tensor
     prefix: str = ""  # of all tensors but the head's; absent in a model saved without a head
     derived: tuple[str, ...] = ()  # suffixes of tensors that follow from the sizes and are not read
+    drafts: str = (
+        ""  # entry with the number of blocks behind the last, which draft and are not read
+    )
 
 
 def linear(
@@ -171,8 +176,15 @@ def our_state(
         row_counts = [shapes[name][0] for name in one.ours]
         shape = (sum(row_counts), *shapes[one.ours[0]][1:])
         stored = (shape[0] + one.skipped, *shape[1:])
-        check_shape(one.theirs, one.shape or stored[:: -1 if one.transposed else 1])
-        tensor = tensors[one.theirs][one.skipped :]
+        wanted = one.shape or stored[:: -1 if one.transposed else 1]
+        tensor = tensors[one.theirs]
+        if one.stacked is None:
+            check_shape(one.theirs, wanted)
+        else:
+            number, count = one.stacked
+            check_shape(one.theirs, (count, *wanted))
+            tensor = tensor[number]
+        tensor = tensor[one.skipped :]
         rows = (tensor.T if one.transposed else tensor).reshape(shape)
         if one.plus:
             check_shape(one.plus, (one.plus_rows, shape[-1]))
@@ -189,7 +201,7 @@ def their_tensors(
     mappings: Iterable[TensorMapping], state: Mapping[str, Tensor]
 ) -> dict[str, Tensor]:
     """Return their tensors from our state dict."""
-    tensors = {}
+    tensors, stacks = {}, defaultdict(dict)
     for one in mappings:
         if not one.theirs:
             if odd := [name for name in one.ours if bool(state[name].any())]:
@@ -203,6 +215,9 @@ def their_tensors(
             rows = torch.cat([rows.new_zeros(one.skipped, *rows.shape[1:]), rows])
         rows = rows.T if one.transposed else rows
         tensor = rows.reshape(one.shape or rows.shape).contiguous()
+        if one.stacked is not None:
+            stacks[one.theirs][one.stacked[0]] = tensor
+            continue
         if not torch.equal(tensors.get(one.theirs, tensor), tensor):
             raise ConfigError(
                 f"{one.ours[0]} differs from another tensor, and transformers has one for both."
@@ -210,6 +225,8 @@ def their_tensors(
         tensors[one.theirs] = tensor
         if one.plus:
             tensors[one.plus] = rows.new_zeros(one.plus_rows, rows.shape[-1])
+    for name, parts in stacks.items():
+        tensors[name] = torch.stack([parts[number] for number in sorted(parts)])
     return tensors
 
 

@@ -16,6 +16,7 @@ from suffice.convert.sources.architecture import (
     linear,
     norm,
 )
+from suffice.convert.sources.experts import GPT_OSS, MIXTRAL, QWEN3_MOE, ExpertsFormat
 from suffice.encoders import HeadLayerNorm, HeadRMS, NoNorm, Norm, ProjectionRMS
 from suffice.errors import ConfigError
 from suffice.kernels import Softmax
@@ -173,6 +174,12 @@ def _equal_windows(
     return [None if size is None else reader.size("sliding_window", default)] * len(rotary)
 
 
+def _windows_if_used(reader: ConfigReader, rotary: list[bool]) -> list[int | None]:
+    """Give every layer the same window if use_sliding_window says so."""
+    used = reader.flag("use_sliding_window")
+    return _equal_windows(reader, rotary, default=4096) if used else [None] * len(rotary)
+
+
 def _late_windows(reader: ConfigReader, rotary: list[bool]) -> list[int | None]:
     """Give windows to the layers from max_window_layers on, unless layer_types lists them."""
     first = reader.entries.get("max_window_layers", 28)
@@ -187,17 +194,23 @@ def _windows_without_rope(reader: ConfigReader, rotary: list[bool]) -> list[int 
 
 
 def _regular_windows(
-    reader: ConfigReader, rotary: list[bool], *, period: int | None = None, default: int = 6
+    reader: ConfigReader,
+    rotary: list[bool],
+    *,
+    period: int | None = None,
+    default: int = 6,
+    size: int = 4096,
 ) -> list[int | None]:
     """Give windows to all but each nth layer, unless layer_types lists them.
 
-    `period` is n; None = that of sliding_window_pattern, or `default`.
+    `period` is n; None = that of sliding_window_pattern, or `default`. `size` is the window where
+    there is no sliding_window.
     """
     every = reader.size("sliding_window_pattern", default) if period is None else period
     types = _layer_types(reader, [bool((number + 1) % every) for number in range(len(rotary))])
-    if reader.entries.get("sliding_window", 4096) is None and LAYER_TYPES[1] in types:
+    if reader.entries.get("sliding_window", size) is None and LAYER_TYPES[1] in types:
         raise ConfigError(f"{reader.where}: sliding_window=None, and layers have windows.")
-    size = reader.size("sliding_window", 4096)
+    size = reader.size("sliding_window", size)
     return [size if one == LAYER_TYPES[1] else None for one in types]
 
 
@@ -366,21 +379,46 @@ def _read_scaling(reader: ConfigReader, kind: object) -> Scaling | None:
             high=reader.number("high_freq_factor"),
         )
     if kind == "yarn":
-        for name in ("mscale", "mscale_all_dim"):
-            reader.one_of(name, None)
-        has_factor = reader.entries.get("attention_factor") is not None
         return YarnScaling(
             reader.number("factor"),
             length=reader.size("original_max_position_embeddings", length),
             fast=reader.number("beta_fast", 32.0),
             slow=reader.number("beta_slow", 1.0),
-            attention_factor=reader.number("attention_factor") if has_factor else None,
+            attention_factor=_yarn_amplitude(reader),
             truncate=reader.flag("truncate", default=True),
         )
     raise ConfigError(
         f"{reader.where}: rotary scaling {kind!r:.40} is not known; default, dynamic, linear, "
         "llama3, longrope and yarn are."
     )
+
+
+def _yarn_amplitude(reader: ConfigReader) -> float | None:
+    """Return the factor of rotated queries and keys; None = the paper's."""
+    if reader.entries.get("attention_factor") is not None:
+        return reader.number("attention_factor")
+    scales = yarn_mscales(reader)
+    return None if scales is None else scales[0] / scales[1]
+
+
+def yarn_mscales(reader: ConfigReader) -> tuple[float, float] | None:
+    """Return what mscale and mscale_all_dim make of the factor of YaRN; None where both are absent.
+
+    The quotient multiplies rotated queries and keys, and the square of the second the scores of
+    DeepSeek's models.
+    """
+    names = ("mscale", "mscale_all_dim")
+    given = [name for name in names if reader.entries.get(name) is not None]
+    if not given:
+        return None
+    values = [reader.number(name, 0.0) for name in names]
+    if min(values) <= 0.0:
+        raise ConfigError(
+            f"{reader.where}: mscale={values[0]} and mscale_all_dim={values[1]} are not supported; "
+            "only both above 0 are, or neither."
+        )
+    growth = 0.1 * math.log(max(reader.number("factor"), 1.0))
+    return values[0] * growth + 1.0, values[1] * growth + 1.0
 
 
 def _read_pairs(reader: ConfigReader) -> Scaling:
@@ -468,6 +506,15 @@ class _LlamaVariant:
     activation: str = "hidden_act"  # entry with the activation of the gates
     kv_heads: int | None = None  # default number of key/value heads; None = as many as heads
     multipliers: Callable[[ConfigReader], _Multipliers] = lambda _reader: _Multipliers()
+    experts: ExpertsFormat | None = None  # in the place of MLPs
+    defaults: tuple[tuple[str, object], ...] = ()  # of entries that are absent, not null
+
+    def with_defaults(self, reader: ConfigReader) -> ConfigReader:
+        """Return a reader of a configuration in which the class's defaults stand for the absent."""
+        absent = {name: value for name, value in self.defaults if name not in reader.entries}
+        if reader.entries.get("rope_scaling"):  # the older name of rope_parameters
+            absent.pop("rope_parameters", None)
+        return ConfigReader({**absent, **reader.entries}, reader.where)
 
     def residual_of(self, reader: ConfigReader) -> str:
         """Return how a block adds its attention and MLP, see `LMConfig`."""
@@ -501,7 +548,7 @@ class _LlamaVariant:
 
 
 def _build_llama(reader: ConfigReader, *, variant: _LlamaVariant) -> LM:
-    gates = dict(variant.gates)
+    reader, gates = variant.with_defaults(reader), dict(variant.gates)
     reader.one_of("is_causal", True)
     for name, legal in variant.fixed:
         reader.one_of(name, legal)
@@ -516,12 +563,14 @@ def _build_llama(reader: ConfigReader, *, variant: _LlamaVariant) -> LM:
     score_cap, logit_cap = variant.read_caps(reader)
     qk_norm = variant.qk_norm_of(reader)
     whole, local = _read_ropes(reader, head_dim, variant)
+    experts = None if variant.experts is None else variant.experts.read(reader)
+    mlp_width = reader.size("intermediate_size")
     config = LMConfig(
         vocabulary_size=reader.size("vocab_size"),
         length=_length(reader),
         d_model=width,
         depth=reader.depth("num_hidden_layers"),
-        mlp_width=reader.size("intermediate_size"),
+        mlp_width=experts.width if experts and not experts.dense else mlp_width,
         activation=gates[reader.one_of(variant.activation, *gates)],
         norm=variant.norm,
         residual=variant.residual_of(reader),
@@ -530,6 +579,7 @@ def _build_llama(reader: ConfigReader, *, variant: _LlamaVariant) -> LM:
         positions="none",
         bias=(variant.norm == "layer" and variant.norm_bias) or mlp_bias,
         tied=reader.flag("tie_word_embeddings", default=variant.tied),
+        experts=experts,
     )
     # null means as many as heads; an entry that is missing, the default of their class
     null = "num_key_value_heads" in reader.entries
@@ -558,6 +608,7 @@ def _build_llama(reader: ConfigReader, *, variant: _LlamaVariant) -> LM:
 
 
 def _map_llama(lm: LM, reader: ConfigReader, *, variant: _LlamaVariant) -> list[TensorMapping]:
+    reader = variant.with_defaults(reader)
     norm_bias = variant.norm == "layer" and variant.norm_bias
     qkv_bias, o_bias, mlp_bias = variant.biases(reader)
     qkv = {"bias": qkv_bias if qkv_bias or o_bias else None}
@@ -577,7 +628,11 @@ def _map_llama(lm: LM, reader: ConfigReader, *, variant: _LlamaVariant) -> list[
             mappings += norm(f"{theirs}.input_layernorm", f"{ours}.attention_norm", bias=norm_bias)
             mappings += norm(f"{theirs}.{first}", f"{ours}.mlp_norm", bias=norm_bias)
         mappings += linear(f"{attention}.o_proj", f"{own}.o_proj", **output)
-        mappings += linear(f"{theirs}.mlp.down_proj", f"{ours}.mlp.down", **mlp)
+        experts = lm.config.experts
+        if experts is None or variant.experts is None or number in experts.dense:
+            mappings += gated(f"{theirs}.mlp", f"{ours}.mlp", packed=variant.packed, **mlp)
+        else:
+            mappings += variant.experts.mappings(theirs, ours, experts)
         if variant.sinks:
             mappings.append(TensorMapping(theirs=f"{attention}.sinks", ours=(f"{own}.sinks",)))
         for name, part in QK_NORMS[variant.qk_norm_of(reader)]:
@@ -585,14 +640,23 @@ def _map_llama(lm: LM, reader: ConfigReader, *, variant: _LlamaVariant) -> list[
         if variant.packed:
             projections = tuple(f"{own}.{name}_proj" for name in "qkv")
             mappings += linear(f"{attention}.qkv_proj", projections, **qkv)
-            both = (f"{ours}.mlp.gate", f"{ours}.mlp.up")
-            mappings += linear(f"{theirs}.mlp.gate_up_proj", both, **mlp)
             continue
         for name in "qkv":
             mappings += linear(f"{attention}.{name}_proj", f"{own}.{name}_proj", **qkv)
-        for name in ("gate", "up"):
-            mappings += linear(f"{theirs}.mlp.{name}_proj", f"{ours}.mlp.{name}", **mlp)
     return [_multiplied(one, lm, variant, variant.multipliers(reader)) for one in mappings]
+
+
+def gated(
+    theirs: str, ours: str, *, packed: bool = False, bias: bool | None
+) -> list[TensorMapping]:
+    """Map an MLP with gates; packed: whether gate and up are one tensor."""
+    mappings = linear(f"{theirs}.down_proj", f"{ours}.down", bias=bias)
+    if packed:
+        both = (f"{ours}.gate", f"{ours}.up")
+        return mappings + linear(f"{theirs}.gate_up_proj", both, bias=bias)
+    for name in ("gate", "up"):
+        mappings += linear(f"{theirs}.{name}_proj", f"{ours}.{name}", bias=bias)
+    return mappings
 
 
 def _multiplied(
@@ -710,6 +774,14 @@ _COHERE = {
     "parallel": True,
     "multipliers": _cohere_multipliers,
 }
+_GPT_OSS_YARN = {
+    "rope_type": "yarn",
+    "factor": 32.0,
+    "beta_fast": 32.0,
+    "beta_slow": 1.0,
+    "truncate": False,
+    "original_max_position_embeddings": 4096,
+}
 _ONE_WAY = ("use_bidirectional_attention", False)
 
 LLAMAS = (
@@ -816,6 +888,36 @@ LLAMAS = (
         mlp_bias=False,
         qk_norm=ProjectionRMS,
         residual="out",
+    ),
+    _llama(
+        "gpt_oss",
+        "GptOssForCausalLM",
+        mlp_bias=True,
+        sinks=True,
+        theta=150_000.0,
+        head_dim=64,
+        kv_heads=8,
+        windows=partial(_regular_windows, period=2, size=128),
+        experts=GPT_OSS,
+        defaults=(("attention_bias", True), ("rope_parameters", _GPT_OSS_YARN)),
+    ),
+    _llama(
+        "mixtral",
+        "MixtralForCausalLM",
+        **NO_BIASES,
+        kv_heads=8,
+        theta=1_000_000.0,
+        windows=_equal_windows,
+        experts=MIXTRAL,
+    ),
+    _llama(
+        "qwen3_moe",
+        "Qwen3MoeForCausalLM",
+        mlp_bias=False,
+        qk_norm=HeadRMS,
+        kv_heads=4,
+        windows=_windows_if_used,
+        experts=QWEN3_MOE,
     ),
     _llama(
         "cohere",

@@ -103,6 +103,12 @@ def tensors_for(model: nn.Module, config: dict[str, Any]) -> dict[str, Tensor]:
 
 def _architecture(config: dict[str, Any], where: object) -> tuple[Architecture, ConfigReader]:
     kind = config.get("model_type")
+    if quantised := config.get("quantization_config"):
+        method = quantised.get("quant_method") if isinstance(quantised, dict) else quantised
+        raise CheckpointError(
+            f"{where}: its weights are quantised ({method!r:.40}), which is not read; load them "
+            "dequantised in transformers, save that, and give the folder."
+        )
     if not isinstance(kind, str) or kind not in ARCHITECTURES:
         raise CheckpointError(
             f"{where}: the architecture {kind!r:.60} is not read; legal: "

@@ -215,8 +215,22 @@ BAD = {
     "mscale": (
         "llama",
         {"rope_parameters": {"rope_type": "yarn", "factor": 2.0, "mscale": 0.7}},
-        "mscale=0.7 is not supported",
+        "mscale=0.7 and mscale_all_dim=0.0 are not supported; only both above 0",
     ),
+    "quantised": (
+        "gpt_oss",
+        {"quantization_config": {"quant_method": "mxfp4"}},
+        "its weights are quantised .'mxfp4'., which is not read; load them dequantised in tran",
+    ),
+    "experts": ("gpt_oss", {"num_experts_per_tok": 9}, "top_k=9.: a token chooses among 5 experts"),
+    "limit": ("gpt_oss", {"swiglu_limit": -1.0}, "limit=-1.0.: give both, and a limit above 0"),
+    "stack": (
+        "gpt_oss",
+        {"num_local_experts": 4},
+        r"router.weight' has shape \[5, 32\], and .* asks for \[4, 32\]",
+    ),
+    "dense": ("qwen3_moe", {"mlp_only_layers": ["x"]}, r"mlp_only_layers=\['x'\] are no whole"),
+    "all-dense": ("qwen3_moe", {"mlp_only_layers": [0, 1]}, "leaves no block with experts"),
     "shape": (
         "llama",
         {"intermediate_size": 47},
@@ -310,6 +324,30 @@ ABSENT = {
         {"use_sliding_window": True, "sliding_window": 5},
     ),
     "windows-from-a-layer": ("qwen2-windows", ["layer_types"], {}),
+    "gpt_oss": (
+        "gpt_oss-defaults",
+        ["rope_parameters", "attention_bias", "layer_types", "sliding_window", "swiglu_limit"]
+        + ["swiglu_alpha", "num_experts_per_tok"],
+        {},
+    ),
+    "older-gpt_oss": (
+        "gpt_oss-defaults",
+        ["rope_parameters"],
+        {
+            "rope_scaling": {
+                "rope_type": "yarn",
+                "factor": 4.0,
+                "truncate": False,
+                "original_max_position_embeddings": 16,
+            },
+            "rope_theta": 150_000,
+        },
+    ),
+    "older-qwen3_moe": (
+        "qwen3_moe",
+        ["num_local_experts", "decoder_sparse_step", "mlp_only_layers", "norm_topk_prob"],
+        {"num_experts": 4},
+    ),
     "unused-windows": ("qwen2", ["use_sliding_window"], {"sliding_window": 5}),
     "no-windows": ("llama", [], {"sliding_window": 5, "use_sliding_window": True}),
     "equal-windows": ("mistral", [], {"sliding_window": 5, "use_sliding_window": False}),
@@ -394,7 +432,9 @@ def test_bases_of_an_older_gemma3(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "name", ["gemma2", "gemma3", "cohere-normed", "cohere2", "gpt_neox", "olmo2", "phi"]
+    "name",
+    ["gemma2", "gemma3", "cohere-normed", "cohere2", "gpt_neox", "gpt_oss", "mixtral", "olmo2"]
+    + ["phi", "qwen3_moe"],
 )
 def test_what_is_read_streams_as_it_reads_whole(name, tmp_path):
     saved(name, tmp_path)
@@ -424,6 +464,9 @@ def test_what_is_read_streams_as_it_reads_whole(name, tmp_path):
         "olmo2",
         "cohere",
         "cohere2",
+        "gpt_oss",
+        "mixtral",
+        "qwen3_moe",
     ],
 )
 def test_a_missing_number_of_key_value_heads_is_that_of_their_class(kind):

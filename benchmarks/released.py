@@ -27,7 +27,7 @@ from torch import Tensor
 from benchmarks.report import CONSOLE, print_machine
 from suffice.convert.sources import open_source, tensors_for
 from suffice.models import LM
-from suffice.testing import drawn
+from suffice.testing import drawn, normal
 
 MOST = 1e-4
 NEW = 12  # tokens; with the given 20 no more than the original length of longrope
@@ -41,6 +41,21 @@ TEXT = {
     "max_position_embeddings": 64,
 }
 GROUPED = TEXT | {"num_key_value_heads": 2}
+DEEPSEEK = TEXT | {
+    "num_hidden_layers": 3,
+    "num_key_value_heads": 4,
+    "first_k_dense_replace": 1,
+    "moe_intermediate_size": 20,
+    "n_routed_experts": 9,
+    "n_group": 3,
+    "topk_group": 2,
+    "num_experts_per_tok": 4,
+    "q_lora_rank": 14,
+    "kv_lora_rank": 12,
+    "qk_rope_head_dim": 4,
+    "qk_nope_head_dim": 8,
+    "v_head_dim": 6,
+}
 MARKS = {"pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2}
 OLD = {"vocab_size": 37, "n_embd": 32, "n_head": 4, "n_layer": 2, "n_positions": 64}
 DISTILLED = {
@@ -335,6 +350,32 @@ def cases():
                 sliding_window=5,
             ),
         ),
+        "deepseek_v3": (t.DeepseekV3ForCausalLM, t.DeepseekV3Config(**DEEPSEEK)),
+        "deepseek_v3-yarn-biased": (
+            t.DeepseekV3ForCausalLM,
+            t.DeepseekV3Config(
+                **DEEPSEEK
+                | {"q_lora_rank": None, "n_shared_experts": 2, "first_k_dense_replace": 0},
+                attention_bias=True,
+                norm_topk_prob=False,
+                routed_scaling_factor=0.7,
+                rope_interleave=False,
+                tie_word_embeddings=True,
+                rms_norm_eps=1e-2,
+                **_turning("yarn", **stretched, beta_fast=4.0, mscale=1.5, mscale_all_dim=0.8),
+            ),
+        ),
+        "deepseek_v3-dense-yarn": (
+            t.DeepseekV3ForCausalLM,
+            t.DeepseekV3Config(
+                **DEEPSEEK | {"n_group": 1, "topk_group": 1, "first_k_dense_replace": 9},
+                **_turning("yarn", **stretched, attention_factor=1.3),
+            ),
+        ),
+        "deepseek_v3-one-group": (
+            t.DeepseekV3ForCausalLM,
+            t.DeepseekV3Config(**DEEPSEEK | {"n_group": 1, "topk_group": 1}),
+        ),
         "gpt_neox": (t.GPTNeoXForCausalLM, t.GPTNeoXConfig(**TEXT, **MARKS)),
         "gpt_neox-in-turn-unbiased-tied": (
             t.GPTNeoXForCausalLM,
@@ -452,6 +493,9 @@ def saved(name: str, folder: Path, **options: Any) -> Any:
     """Return a case's model of transformers, which is saved to a folder."""
     kind, config = cases()[name]
     theirs = drawn(kind(config), seed=1).eval()
+    for buffer_name, buffer in theirs.named_buffers():
+        if buffer_name.endswith("e_score_correction_bias"):
+            buffer.copy_(normal(*buffer.shape, seed=2))
     theirs.save_pretrained(folder, **options)
     return theirs
 

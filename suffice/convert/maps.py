@@ -64,7 +64,8 @@ def read(layer: Attention) -> Maps:
                 "give a model whose layers make their own."
             )
         raise ConfigError(
-            f"{', '.join(map(repr, odd))} cannot be converted; only plain softmax attention can."
+            f"{', '.join(map(repr, odd))} cannot be converted, only plain softmax attention can; "
+            "the target keep leaves a layer as it is."
         )
     if lowered.value_width != lowered.key_width:
         raise ConfigError(

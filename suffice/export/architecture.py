@@ -76,9 +76,10 @@ def config_of(model: nn.Module, *, begin: int | None = None, end: int | None = N
 def check_no_experts(model: nn.Module) -> None:
     """Refuse a mixture of experts: graphs would compute all, and no class is written for it yet."""
     if isinstance(model, LM) and model.config.experts is not None:
+        count, chosen = model.config.experts.num_experts, model.config.experts.top_k
         raise ConfigError(
-            f"the model has {model.config.experts!r}, and mixtures of experts are not exported; "
-            "run it with `suffice generate`."
+            f"mixtures of experts are not exported, and this model has {count} experts in a block, "
+            f"of which a token reads {chosen}; run it with `suffice generate`."
         )
 
 

@@ -47,7 +47,7 @@ MODEL_TYPES = {"text classifier": "suffice_classifier", "image classifier": "suf
 """What transformers knows a kind by, once `suffice.hf` is imported."""
 ADVICE = (
     "Models of others, of transformers or llama2.c, become such a folder, exactly, by `suffice "
-    "convert SOURCE --to standard`."
+    "convert SOURCE --to keep`."
 )
 
 

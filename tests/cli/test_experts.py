@@ -54,3 +54,18 @@ def test_advise_refuses(suffice, run):
     done = suffice("advise", "--task", "lm", "--checkpoint", "run")
     assert done.exit_code != 0
     assert "mixtures of experts" in " ".join(done.stderr.split())
+
+
+@pytest.mark.parametrize("name", ["gpt_oss", "mixtral", "qwen3_moe", "deepseek_v3"])
+def test_checkpoints_of_transformers_become_folders_that_generate(suffice, tmp_path, name):
+    pytest.importorskip("transformers")
+    from benchmarks.released import inputs, saved
+
+    theirs = saved(name, tmp_path / "theirs")
+    Characters.of(["abcdefghijklmnopqrstuvwxyzABCDEFGHIJK"]).save(tmp_path / "theirs")
+    done = suffice("convert", "theirs", "--to", "keep", "--quiet", "--out", "ours")
+    assert (done.exit_code, done.stderr) == (0, "")
+    lm, _, _ = folder.load("ours")
+    assert (lm(inputs(name)) - theirs(inputs(name)).logits).abs().max() < 1e-4
+    done = suffice("generate", "ours", "--prompt", "abc", "--tokens", 6)
+    assert done.exit_code == 0, done.stderr

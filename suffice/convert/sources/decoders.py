@@ -34,7 +34,8 @@ from suffice.positions.rope import Scaling
 from suffice.spec import AttentionSpec
 
 
-def _tables(tokens: str, lm: LM, head: str = "lm_head.weight") -> list[TensorMapping]:
+def head_and_tokens(tokens: str, lm: LM, head: str = "lm_head.weight") -> list[TensorMapping]:
+    """Map the vectors of tokens, and the head where it is not tied to them."""
     mappings = [TensorMapping(theirs=tokens, ours=("embedding.tokens.weight",))]
     if lm.head is not None:
         mappings.append(TensorMapping(theirs=head, ours=("head.weight",)))
@@ -68,7 +69,7 @@ def _build_gpt2(reader: ConfigReader) -> LM:
 def _map_gpt2(lm: LM, _reader: ConfigReader) -> list[TensorMapping]:
     positions = "transformer.wpe.weight"
     mappings = [
-        *_tables("transformer.wte.weight", lm),
+        *head_and_tokens("transformer.wte.weight", lm),
         TensorMapping(theirs=positions, ours=("embedding.positions.weight",)),
         *norm("transformer.ln_f", "norm"),
     ]
@@ -102,7 +103,7 @@ def _build_gpt_neox(reader: ConfigReader) -> LM:
     reader.one_of("head_dim", width // heads)
     config = LMConfig(
         vocabulary_size=reader.size("vocab_size"),
-        length=_length(reader),
+        length=longest_text(reader),
         d_model=width,
         depth=reader.depth("num_hidden_layers"),
         mlp_width=reader.size("intermediate_size"),
@@ -128,7 +129,7 @@ def _build_gpt_neox(reader: ConfigReader) -> LM:
 
 def _map_gpt_neox(lm: LM, _reader: ConfigReader) -> list[TensorMapping]:
     mappings = [
-        *_tables("gpt_neox.embed_in.weight", lm, "embed_out.weight"),
+        *head_and_tokens("gpt_neox.embed_in.weight", lm, "embed_out.weight"),
         *norm("gpt_neox.final_layer_norm", "norm"),
     ]
     for number, spec in enumerate(lm.specs):
@@ -285,16 +286,9 @@ def _rotary_in_windows(reader: ConfigReader, depth: int) -> list[bool]:
 _every_fourth_full = partial(_regular_windows, default=4)
 
 
-def read_rope(
-    reader: ConfigReader,
-    head_dim: int,
-    layout: str = "half",
-    *,
-    theta: float = 10_000.0,
-    share: float | None = 1.0,
-) -> Rope:
-    """Return the rotary positions of a configuration, from rope_parameters or older entries."""
-    entries = dict(reader.entries)
+def rope_entries(reader: ConfigReader) -> tuple[ConfigReader, dict[str, Any]]:
+    """Return a reader of all entries with those of the rotary positions, and these alone."""
+    entries = reader.entries
     newer, older = entries.get("rope_parameters") or {}, entries.get("rope_scaling") or {}
     if newer and older and newer != older:
         raise ConfigError(
@@ -307,7 +301,19 @@ def read_rope(
             f"{reader.where}: rope_parameters={nested!r:.80} differ by layer type, which is not "
             "supported."
         )
-    rope = ConfigReader({**entries, **nested}, reader.where)
+    return ConfigReader({**entries, **nested}, reader.where), nested
+
+
+def read_rope(
+    reader: ConfigReader,
+    head_dim: int,
+    layout: str = "half",
+    *,
+    theta: float = 10_000.0,
+    share: float | None = 1.0,
+) -> Rope:
+    """Return the rotary positions of a configuration, from rope_parameters or older entries."""
+    rope, nested = rope_entries(reader)
     if share is None:
         share = rope.one_of("partial_rotary_factor", 1.0)
     features = int(head_dim * rope.number("partial_rotary_factor", share))
@@ -315,7 +321,7 @@ def read_rope(
         rope.number("rope_theta", theta),
         layout=layout,
         features=None if features == head_dim else features,
-        scaling=_read_scaling(rope, _rope_type(nested)),
+        scaling=_read_scaling(rope, rope_type(nested)),
     )
 
 
@@ -349,15 +355,16 @@ def _read_ropes(reader: ConfigReader, head_dim: int, variant: _LlamaVariant) -> 
     )
 
 
-def _rope_type(nested: dict[str, Any]) -> object:
+def rope_type(nested: dict[str, Any]) -> object:
+    """Return the name of a rotary scaling."""
     return nested.get("rope_type", nested.get("type", "default"))
 
 
-def _length(reader: ConfigReader) -> int:
+def longest_text(reader: ConfigReader) -> int:
     """Return the longest text: with long and short factors that of the short ones."""
     nested = reader.entries.get("rope_parameters") or reader.entries.get("rope_scaling") or {}
     length = reader.size("max_position_embeddings")
-    if isinstance(nested, dict) and _rope_type(nested) == "longrope":
+    if isinstance(nested, dict) and rope_type(nested) == "longrope":
         rope = ConfigReader({**reader.entries, **nested}, reader.where)
         return min(length, rope.size("original_max_position_embeddings", length))
     return length
@@ -567,7 +574,7 @@ def _build_llama(reader: ConfigReader, *, variant: _LlamaVariant) -> LM:
     mlp_width = reader.size("intermediate_size")
     config = LMConfig(
         vocabulary_size=reader.size("vocab_size"),
-        length=_length(reader),
+        length=longest_text(reader),
         d_model=width,
         depth=reader.depth("num_hidden_layers"),
         mlp_width=experts.width if experts and not experts.dense else mlp_width,
@@ -614,7 +621,9 @@ def _map_llama(lm: LM, reader: ConfigReader, *, variant: _LlamaVariant) -> list[
     qkv = {"bias": qkv_bias if qkv_bias or o_bias else None}
     output = {"bias": o_bias if qkv_bias or o_bias else None}
     mlp = {"bias": mlp_bias if lm.config.bias else None}
-    mappings = _tables("model.embed_tokens.weight", lm) + norm("model.norm", "norm", bias=norm_bias)
+    mappings = head_and_tokens("model.embed_tokens.weight", lm) + norm(
+        "model.norm", "norm", bias=norm_bias
+    )
     for number in range(len(lm.blocks)):
         theirs, ours = f"model.layers.{number}", f"blocks.{number}"
         attention, own = f"{theirs}.self_attn", f"{ours}.attention"
@@ -700,7 +709,7 @@ def _build_phi(reader: ConfigReader) -> LM:
     reader.one_of("qk_layernorm", False)
     config = LMConfig(
         vocabulary_size=reader.size("vocab_size"),
-        length=_length(reader),
+        length=longest_text(reader),
         d_model=width,
         depth=reader.depth("num_hidden_layers"),
         mlp_width=reader.size("intermediate_size"),

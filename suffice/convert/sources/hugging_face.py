@@ -15,6 +15,7 @@ from suffice.convert.sources.architecture import (
     their_tensors,
 )
 from suffice.convert.sources.decoders import GPT2, GPT_NEOX, LLAMAS, PHI
+from suffice.convert.sources.deepseek import DEEPSEEK_V3
 from suffice.convert.sources.encoders import BERTS, VIT
 from suffice.convert.sources.weights import load_tensors, read_json
 from suffice.errors import CheckpointError, ConfigError
@@ -22,7 +23,7 @@ from suffice.errors import CheckpointError, ConfigError
 CONFIG = "config.json"
 POOLING = "1_Pooling/config.json"  # of sentence-transformers
 POOLINGS = {"pooling_mode_mean_tokens": "mean", "pooling_mode_cls_token": "first"}
-READ: tuple[Architecture, ...] = (GPT2, GPT_NEOX, *LLAMAS, PHI, *BERTS, VIT)
+READ: tuple[Architecture, ...] = (GPT2, GPT_NEOX, *LLAMAS, PHI, DEEPSEEK_V3, *BERTS, VIT)
 """Every architecture that is read."""
 ARCHITECTURES: dict[str, Architecture] = {one.model_type: one for one in reversed(READ)}
 """The first architecture of each model_type: the one of a config.json that names no class."""
@@ -53,6 +54,8 @@ def read(folder: Path, config: dict[str, Any]) -> nn.Module:
         ) from error
     mappings = architecture.mappings(model, reader)
     tensors = _with_prefix(architecture, load_tensors(folder))
+    if architecture.drafts:
+        tensors = _without_drafts(architecture, reader, model, tensors)
     name = architecture.head
     if name in tensors and not any(one.theirs == name for one in mappings):
         head, embedding = tensors.pop(name), mappings[0].theirs
@@ -129,6 +132,16 @@ def _architecture(config: dict[str, Any], where: object) -> tuple[Architecture, 
     raise CheckpointError(
         f"{where} holds a {classes[0]:.60}; of {kind} only {' or '.join(legal)} is read."
     )
+
+
+def _without_drafts(
+    architecture: Architecture, reader: ConfigReader, model: Any, tensors: dict[str, Tensor]
+) -> dict[str, Tensor]:
+    """Leave out the blocks behind the last, which draft further tokens and change no logit."""
+    count, depth = reader.entries.get(architecture.drafts), len(model.blocks)
+    numbers = range(depth, depth + count) if isinstance(count, int) else ()
+    left_out = tuple(f"{architecture.prefix}layers.{number}." for number in numbers)
+    return {name: tensor for name, tensor in tensors.items() if not name.startswith(left_out)}
 
 
 def _with_prefix(architecture: Architecture, tensors: dict[str, Tensor]) -> dict[str, Tensor]:

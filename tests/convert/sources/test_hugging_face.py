@@ -230,6 +230,10 @@ BAD = {
         r"router.weight' has shape \[5, 32\], and .* asks for \[4, 32\]",
     ),
     "dense": ("qwen3_moe", {"mlp_only_layers": ["x"]}, r"mlp_only_layers=\['x'\] are no whole"),
+    "dense-deepseek": ("deepseek_v3", {"first_k_dense_replace": -1}, "first_k_dense_replace=-1 is"),
+    "groups": ("deepseek_v3", {"n_group": 2}, "groups=2, .*: give groups of equally many experts"),
+    "kv-deepseek": ("deepseek_v3", {"num_key_value_heads": 2}, "num_key_value_heads=2 is not supp"),
+    "scores": ("deepseek_v3", {"scoring_func": "softmax"}, "scoring_func='softmax' is not support"),
     "all-dense": ("qwen3_moe", {"mlp_only_layers": [0, 1]}, "leaves no block with experts"),
     "shape": (
         "llama",
@@ -343,6 +347,12 @@ ABSENT = {
             "rope_theta": 150_000,
         },
     ),
+    "deepseek_v3": (
+        "deepseek_v3",
+        ["rope_parameters", "rope_interleave", "norm_topk_prob", "routed_scaling_factor"]
+        + ["n_shared_experts", "attention_bias", "rms_norm_eps", "num_nextn_predict_layers"],
+        {},
+    ),
     "older-qwen3_moe": (
         "qwen3_moe",
         ["num_local_experts", "decoder_sparse_step", "mlp_only_layers", "norm_topk_prob"],
@@ -409,6 +419,25 @@ def test_a_model_of_another_architecture_is_not_written(tmp_path):
         tensors_for(picture, config)
 
 
+def test_blocks_that_draft_are_not_read(tmp_path):
+    theirs, x = saved("deepseek_v3", tmp_path), inputs("deepseek_v3")
+
+    def add(tensors):
+        tensors |= {
+            name.replace(".2.", ".3."): tensor + 1.0
+            for name, tensor in tensors.items()
+            if name.startswith("model.layers.2.")
+        }
+        tensors["model.layers.3.eh_proj.weight"] = torch.ones(32, 64)
+
+    rewritten(tmp_path, add)
+    with torch.no_grad():
+        assert (open_source(tmp_path).model(x) - theirs(x).logits).abs().max() < 1e-4
+    changed(tmp_path, num_nextn_predict_layers=0)
+    with pytest.raises(CheckpointError, match="'model.layers.3.eh_proj.weight' is not expected"):
+        open_source(tmp_path)
+
+
 def test_layers_with_windows_need_their_size(tmp_path):
     saved("gemma2", tmp_path)
     path = tmp_path / "config.json"
@@ -434,7 +463,7 @@ def test_bases_of_an_older_gemma3(tmp_path):
 @pytest.mark.parametrize(
     "name",
     ["gemma2", "gemma3", "cohere-normed", "cohere2", "gpt_neox", "gpt_oss", "mixtral", "olmo2"]
-    + ["phi", "qwen3_moe"],
+    + ["phi", "qwen3_moe", "deepseek_v3"],
 )
 def test_what_is_read_streams_as_it_reads_whole(name, tmp_path):
     saved(name, tmp_path)

@@ -1,0 +1,118 @@
+"""DeepSeek-V3 of transformers: multi-head latent attention and mixtures of experts."""
+
+from __future__ import annotations
+
+from suffice.convert.sources.architecture import (
+    Architecture,
+    ConfigReader,
+    TensorMapping,
+    linear,
+    norm,
+)
+from suffice.convert.sources.decoders import (
+    gated,
+    head_and_tokens,
+    longest_text,
+    read_rope,
+    rope_entries,
+    rope_type,
+    yarn_mscales,
+)
+from suffice.convert.sources.experts import DEEPSEEK
+from suffice.encoders import MLA
+from suffice.models import LM, LMConfig
+from suffice.patterns import Causal
+from suffice.spec import AttentionSpec
+
+
+def _build(reader: ConfigReader) -> LM:
+    reader.one_of("is_causal", True)
+    reader.one_of("hidden_act", "silu")
+    width, heads = reader.size("hidden_size"), reader.size("num_attention_heads")
+    reader.one_of("num_key_value_heads", heads)
+    content = reader.size("qk_nope_head_dim", 128)
+    rotary = reader.size("qk_rope_head_dim", 64)
+    experts = DEEPSEEK.read(reader)
+    depth = reader.depth("num_hidden_layers")
+    all_dense = len(experts.dense) == depth
+    config = LMConfig(
+        vocabulary_size=reader.size("vocab_size"),
+        length=longest_text(reader),
+        d_model=width,
+        depth=depth,
+        mlp_width=reader.size("intermediate_size", 18432) if experts.dense else experts.width,
+        activation="swiglu",
+        norm="rms",
+        eps=reader.number("rms_norm_eps", 1e-6),
+        positions="none",
+        bias=False,
+        tied=reader.flag("tie_word_embeddings"),
+        experts=None if all_dense else experts,
+    )
+    # a null rank means one map of the input; an entry that is missing, the default of their class
+    query_rank = reader.entries.get("q_lora_rank", 1536)
+    encoder = MLA(
+        rank=reader.size("kv_lora_rank", 512),
+        rotary_dim=rotary,
+        value_dim=reader.size("v_head_dim", 128),
+        query_rank=None if query_rank is None else reader.size("q_lora_rank", query_rank),
+    )
+    interleaved = reader.flag("rope_interleave", default=True)
+    spec = AttentionSpec(
+        d_model=width,
+        num_heads=heads,
+        head_dim=content,
+        pattern=Causal(),
+        encoder=encoder,
+        position=read_rope(reader, rotary, "interleaved" if interleaved else "half"),
+        bias=reader.flag("attention_bias"),
+        scale=_scale(reader, content + rotary),
+    )
+    return config.build(spec, device="meta")
+
+
+def _scale(reader: ConfigReader, key_width: int) -> float | None:
+    """Return the factor of the scores, which grows with the stretch of YaRN; None = the usual."""
+    rope, nested = rope_entries(reader)
+    mscales = None if rope_type(nested) == "default" else yarn_mscales(rope)
+    return None if mscales is None else key_width**-0.5 * mscales[1] ** 2
+
+
+def _mappings(lm: LM, _reader: ConfigReader) -> list[TensorMapping]:
+    mappings = head_and_tokens("model.embed_tokens.weight", lm) + norm(
+        "model.norm", "norm", bias=False
+    )
+    for number, spec in enumerate(lm.specs):
+        theirs, ours = f"model.layers.{number}", f"blocks.{number}"
+        attention, own = f"{theirs}.self_attn", f"{ours}.attention"
+        both, only_ours = (True, False) if spec.bias else (None, None)
+        mappings += norm(f"{theirs}.input_layernorm", f"{ours}.attention_norm", bias=False)
+        mappings += norm(f"{theirs}.post_attention_layernorm", f"{ours}.mlp_norm", bias=False)
+        if spec.encoder.query_rank is None:
+            mappings += linear(f"{attention}.q_proj", f"{own}.q_proj", bias=only_ours)
+        else:
+            mappings += linear(f"{attention}.q_a_proj", f"{own}.q_a_proj", bias=both)
+            mappings += norm(f"{attention}.q_a_layernorm", f"{own}.q_a_norm", bias=False)
+            mappings += linear(f"{attention}.q_b_proj", f"{own}.q_b_proj", bias=only_ours)
+        mappings += linear(f"{attention}.kv_a_proj_with_mqa", f"{own}.kv_a_proj", bias=both)
+        mappings += norm(f"{attention}.kv_a_layernorm", f"{own}.kv_a_norm", bias=False)
+        mappings += linear(f"{attention}.kv_b_proj", f"{own}.kv_b_proj", bias=None)
+        mappings += linear(f"{attention}.o_proj", f"{own}.o_proj", bias=both)
+        experts = lm.config.experts
+        if experts is None or number in experts.dense:
+            mappings += gated(f"{theirs}.mlp", f"{ours}.mlp", bias=None)
+        else:
+            mappings += DEEPSEEK.mappings(theirs, ours, experts)
+    return mappings
+
+
+DEEPSEEK_V3 = Architecture(
+    model_type="deepseek_v3",
+    class_name="DeepseekV3ForCausalLM",
+    bare_name="DeepseekV3Model",
+    build=_build,
+    mappings=_mappings,
+    prefix="model.",
+    derived=(".rotary_emb.inv_freq",),
+    drafts="num_nextn_predict_layers",
+)

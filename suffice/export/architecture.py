@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
 from typing import Any, NoReturn
 
 import torch
@@ -16,7 +16,7 @@ from suffice.convert.sources import ARCHITECTURES
 from suffice.convert.sources.architecture import ConfigReader
 from suffice.encoders import HeadRMS
 from suffice.errors import ConfigError
-from suffice.layers import Attention
+from suffice.layers import Attention, Experts
 from suffice.layers.sinusoidal import sinusoidal
 from suffice.lowering import DenseSoftmax, FeatureSum, not_dense
 from suffice.models import LM
@@ -58,8 +58,9 @@ def config_of(model: nn.Module, *, begin: int | None = None, end: int | None = N
         >>> config_of(lm)["architectures"]
         ['GPT2LMHeadModel']
     """
-    check_no_experts(model)
     specs = [block.attention.spec for block in model.blocks]
+    if isinstance(model, LM) and model.config.experts is not None:
+        _check_experts(model.config.experts)
     for number, spec in enumerate(specs):
         _check_softmax(spec, f"layer {number}")
     if isinstance(model, LM):
@@ -71,16 +72,6 @@ def config_of(model: nn.Module, *, begin: int | None = None, end: int | None = N
             _refuse(f"layer {number} has {odd!r}, which no class for whole inputs has")
     _check_plain_heads(specs)
     return _vit(model) if isinstance(model, ViT) else _bert(model)
-
-
-def check_no_experts(model: nn.Module) -> None:
-    """Refuse a mixture of experts: graphs would compute all, and no class is written for it yet."""
-    if isinstance(model, LM) and model.config.experts is not None:
-        count, chosen = model.config.experts.num_experts, model.config.experts.top_k
-        raise ConfigError(
-            f"mixtures of experts are not exported, and this model has {count} experts in a block, "
-            f"of which a token reads {chosen}; run it with `suffice generate`."
-        )
 
 
 def _decoder(lm: LM) -> dict[str, Any]:
@@ -100,7 +91,57 @@ def _decoder(lm: LM) -> dict[str, Any]:
         _refuse(f"its head has a bias, and that of {kind}'s class none")
     if config.residual == "parallel" and kind not in ("stablelm", "gpt_neox", "phi"):
         _refuse(f"its blocks have residual='parallel', and those of {kind}'s class not")
-    return made
+    return made if config.experts is None else _mixture(made, config.experts, _windows(lm))
+
+
+def _check_experts(experts: Experts) -> None:
+    """Refuse experts that are routed or made in another way than those of Mixtral and Qwen3."""
+    plain = Experts(
+        num_experts=experts.num_experts,
+        top_k=experts.top_k,
+        width=experts.width,
+        normalised=experts.normalised,
+        dense=experts.dense,
+    )
+    names = [field.name for field in fields(plain)]
+    odd = [n for n in names if getattr(experts, n) != getattr(plain, n)]
+    if odd:
+        given = ", ".join(f"{name}={getattr(experts, name)!r}" for name in odd)
+        _refuse_experts(f"its experts have {given}")
+
+
+def _refuse_experts(why: str) -> NoReturn:
+    raise ConfigError(
+        f"no class of transformers computes this model: {why}, and experts are written for "
+        "Mixtral's and Qwen3's classes alone; run it with `suffice generate`."
+    )
+
+
+def _mixture(made: dict[str, Any], experts: Experts, windows: list[int | None]) -> dict[str, Any]:
+    """Return the entries of the class with experts beside one with MLPs."""
+    entries = {n: value for n, value in made.items() if n not in ("layer_types", "mlp_bias")}
+    entries |= {"num_local_experts": experts.num_experts, "num_experts_per_tok": experts.top_k}
+    if made.get("mlp_bias"):
+        _refuse_experts("its experts have biases")
+    if len(set(windows)) > 1:
+        _refuse_experts("its layers have different windows")
+    if made["model_type"] == "qwen3":
+        return {
+            **entries,
+            **_named("qwen3_moe", "Qwen3MoeForCausalLM"),
+            "moe_intermediate_size": experts.width,
+            "norm_topk_prob": experts.normalised,
+            "mlp_only_layers": list(experts.dense),
+        }
+    if made["model_type"] not in ("llama", "mistral"):
+        _refuse_experts(f"its attention is that of {made['model_type']}'s class")
+    if made.get("attention_bias") or experts.dense or not experts.normalised:
+        _refuse_experts(
+            "it has biases, blocks without experts or weights that are not normalised, and no "
+            "norms of queries and keys"
+        )
+    sizes = {"sliding_window": windows[0]}
+    return {**entries, **_named("mixtral", "MixtralForCausalLM"), **sizes}
 
 
 def _refuse(why: str) -> NoReturn:

@@ -78,6 +78,8 @@ def write_model(
     """
     if kind not in TYPES:
         raise unknown("type", kind, TYPES)
+    if model.config.experts is not None:
+        raise ConfigError("mixtures of experts are not written to GGUF; export to hf.")
     config = config_of(model, begin=tokenizer.begin, end=tokenizer.end)
     kv_heads = [spec.kv_heads for spec in model.specs]
     architecture = _architecture(config, kv_heads)

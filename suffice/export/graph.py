@@ -28,7 +28,6 @@ import torch
 from torch import Tensor, nn
 
 from suffice.errors import CheckpointError, ConfigError
-from suffice.export.architecture import check_no_experts
 from suffice.layers import Attention
 from suffice.layers.inputs import UNMASKED, Inputs, SharedKV
 from suffice.layers.inputs import positions as count_real
@@ -360,7 +359,6 @@ class ClassifierGraph(nn.Module):
 
 
 def _make_dense(model: nn.Module) -> None:
-    check_no_experts(model)
     for number, block in enumerate(model.blocks):
         try:
             block.attention = _DenseAttention(block.attention)
@@ -383,6 +381,11 @@ def reach(lm: LM) -> int | None:
 
 def trace(module: DecoderGraph | ClassifierGraph) -> torch.export.ExportedProgram:
     """Return the graph of a module."""
+    if isinstance(module, DecoderGraph) and module.lm.config.experts is not None:
+        raise ConfigError(
+            "a graph would compute all experts of a mixture for every token; run it with `suffice "
+            "generate`, or export it to hf."
+        )
     ports = module.inputs()
     examples = call_arguments(module, list(map(_example, ports)))
     dynamic = call_arguments(module, list(map(_dynamic_axes, ports)))

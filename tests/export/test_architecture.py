@@ -18,6 +18,7 @@ from suffice.encoders import HeadRMS, Latent, NoNorm, Optimised, Standard
 from suffice.errors import CheckpointError, ConfigError
 from suffice.export import config_of, export, stock_model
 from suffice.export.architecture import rope_parameters
+from suffice.layers import Experts
 from suffice.models import folder
 from suffice.patterns import Block, Causal, Window
 from suffice.positions import (
@@ -39,6 +40,8 @@ transformers = pytest.importorskip("transformers")
 GROUPED = replace(TURNING, num_kv_heads=2)
 NORMED = replace(GROUPED, norm=HeadRMS(1e-5))
 ROPE = Rope(layout="interleaved", features=4)
+EXPERTS = Experts(num_experts=4, top_k=2, width=48)
+MIXED = ROTARY | {"experts": EXPERTS}
 PARTLY = replace(TURNING, position=ROPE)
 
 
@@ -112,6 +115,18 @@ MODELS = {
                 replace(NORMED, num_kv_heads=1, encoder=Optimised()),
             ],
             **ROTARY,
+        ),
+    ),
+    "experts": (
+        "mixtral",
+        language(replace(GROUPED, encoder=Optimised()), **MIXED, tied=False),
+    ),
+    "experts, windows": ("mixtral", language(replace(GROUPED, pattern=NEAR), **MIXED)),
+    "experts, normalised": (
+        "qwen3_moe",
+        language(
+            replace(NORMED, pattern=NEAR, bias=True),
+            **MIXED | {"experts": replace(EXPERTS, width=24, normalised=False, dense=(1,))},
         ),
     ),
     "layer norms": ("stablelm", language(PARTLY, **ROTARY | {"norm": "layer"})),
@@ -327,6 +342,23 @@ NO_CLASS = {
     "shared": (
         language(share([replace(TURNING, num_kv_heads=2)] * 2, 2), **ROTARY),
         "layer 1 reads the keys and values of layer 0",
+    ),
+    "shared expert": (
+        language(GROUPED, **MIXED | {"experts": replace(EXPERTS, shared_width=8)}),
+        "its experts have shared_width=8, and experts are written for Mixtral's and Qwen3's",
+    ),
+    "dense blocks": (
+        language(GROUPED, **MIXED | {"experts": replace(EXPERTS, dense=(0,))}),
+        "it has biases, blocks without experts or weights that are not normalised",
+    ),
+    "experts with biases": (language(GROUPED, **MIXED | {"bias": True}), "experts have biases"),
+    "experts, some windows": (
+        language([GROUPED, replace(GROUPED, pattern=NEAR)], **MIXED),
+        "its layers have different windows",
+    ),
+    "experts, turning partly": (
+        language(PARTLY, **MIXED),
+        "its attention is that of phi3's class",
     ),
     "mean": (classifier(), "BERT's class has norm='post'|BERT's class has pooling='first', and"),
     "tanh": (bert(activation="tanh"), "BERT's class has no tanh"),

@@ -91,6 +91,8 @@ def _read_deepseek(reader: ConfigReader) -> Experts:
         raise ConfigError(
             f"{reader.where}: first_k_dense_replace={first!r:.40} is no whole number."
         )
+    for name, legal in (("moe_layer_freq", 1), ("topk_method", "noaux_tc")):
+        reader.one_of(name, legal)
     width = reader.size("moe_intermediate_size", 2048)
     return Experts(
         num_experts=reader.size("n_routed_experts", 256),

@@ -495,7 +495,7 @@ def saved(name: str, folder: Path, **options: Any) -> Any:
     theirs = drawn(kind(config), seed=1).eval()
     for buffer_name, buffer in theirs.named_buffers():
         if buffer_name.endswith("e_score_correction_bias"):
-            buffer.copy_(normal(*buffer.shape, seed=2))
+            buffer.copy_(0.2 * normal(*buffer.shape, seed=2))
     theirs.save_pretrained(folder, **options)
     return theirs
 

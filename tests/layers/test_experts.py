@@ -22,7 +22,7 @@ CASES = {
     "not-normalised": replace(PLAIN, normalised=False, scale=1.5),
     "clamped": replace(PLAIN, alpha=1.7, limit=0.3, router_bias=True),
     "sigmoid-in-groups": Experts(
-        num_experts=6,
+        num_experts=9,
         top_k=3,
         width=5,
         scores="sigmoid",
@@ -38,7 +38,7 @@ CASES = {
 def made(experts, *, bias=True):
     layer = drawn(MixtureOfExperts(8, experts, bias=bias).double(), seed=1)
     if layer.correction is not None:
-        layer.correction.copy_(normal(experts.num_experts, seed=2))
+        layer.correction.copy_(0.2 * normal(experts.num_experts, seed=2))
     return layer
 
 
@@ -173,3 +173,15 @@ def test_a_model_has_experts_in_all_blocks_but_the_dense():
 def test_models_refuse(changes, match):
     with pytest.raises(ConfigError, match=match):
         replace(MIXED, **changes)
+
+
+def test_padding_and_streaming_change_nothing():
+    lm = drawn(MIXED.build(preset("gqa", 8, 2, causal=True, num_kv_heads=1)), seed=3).eval()
+    x = torch.arange(12).view(2, 6) % 9
+    with torch.no_grad():
+        want, state = lm(x), lm.state()
+        parts = [lm(part, state=state) for part in x.split([3, 1, 2], dim=1)]
+        assert_close(torch.cat(parts, dim=1), want, "same_math")
+        padded = torch.cat([torch.full((2, 2), 8), x], dim=1)
+        valid = torch.arange(8).expand(2, 8) >= 2
+        assert_close(lm(padded, valid=valid)[:, 2:], want, "same_math")

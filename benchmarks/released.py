@@ -235,6 +235,10 @@ def cases():
             ),
         ),
         "stablelm": (t.StableLmForCausalLM, t.StableLmConfig(**GROUPED, use_qkv_bias=True)),
+        "stablelm-norms": (
+            t.StableLmForCausalLM,
+            t.StableLmConfig(**GROUPED, qk_layernorm=True, use_parallel_residual=True),
+        ),
         "stablelm-parallel": (
             t.StableLmForCausalLM,
             t.StableLmConfig(**GROUPED, use_parallel_residual=True, layer_norm_eps=1e-2),
@@ -467,6 +471,8 @@ def cases():
         "smollm3-bare": (t.SmolLM3Model, t.SmolLM3Config(**GROUPED, **MARKS)),
         "vit": (t.ViTForImageClassification, t.ViTConfig(**PICTURE)),
         "vit-unbiased": (t.ViTForImageClassification, t.ViTConfig(**PICTURE, qkv_bias=False)),
+        "vit-deit": (t.DeiTForImageClassificationWithTeacher, t.DeiTConfig(**PICTURE)),
+        "vit-deit-one-head": (t.DeiTForImageClassification, t.DeiTConfig(**PICTURE)),
     }
 
 

@@ -294,13 +294,13 @@ def resized(config: Sizes, length: int) -> Sizes:
     """Return the sizes for inputs of a length; raises `ConfigError` if an image is not square."""
     if not isinstance(config, ViTConfig):
         return replace(config, length=length)
-    patches = length - (config.pooling == "class_token")
+    patches = length - len(config.tokens)
     side = isqrt(max(patches, 0))
     if side * side != patches or not side:
-        extra = length - patches
+        extra, named = length - patches, "".join(f" and a {token}" for token in config.tokens)
         near = ", ".join(str(n * n + extra) for n in (max(side, 1), max(side, 1) + 1))
         raise ConfigError(
-            f"length={length}: an image has a square of patches{' and a class token' * extra}; "
+            f"length={length}: an image has a square of patches{named.replace('_', ' ')}; "
             f"give such as {near}."
         )
     return replace(config, image_size=config.patch_size * side)

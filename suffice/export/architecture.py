@@ -403,9 +403,13 @@ def _bert(model: Classifier) -> dict[str, Any]:
 
 def _vit(model: ViT) -> dict[str, Any]:
     config = model.config
-    _check_fields("ViT", config, {"norm": "pre", "pooling": "class_token", "head_widths": ()})
+    names = ("deit", "DeiTForImageClassificationWithTeacher")
+    pooling = "distilled"
+    if config.pooling != pooling:
+        names, pooling = ("vit", "ViTForImageClassification"), "class_token"
+    _check_fields("ViT", config, {"norm": "pre", "pooling": pooling, "head_widths": ()})
     return {
-        **_named("vit", "ViTForImageClassification"),
+        **_named(*names),
         "image_size": config.image_size,
         "patch_size": config.patch_size,
         "num_channels": config.channels,

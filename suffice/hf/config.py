@@ -191,7 +191,7 @@ class SufficeViTConfig(PreTrainedConfig):
         hidden_size: features, d_model.
         num_hidden_layers: blocks.
         intermediate_size: features inside a block's MLP.
-        pooling: "mean", "flatten" or "class_token".
+        pooling: "mean", "flatten", "class_token" or "distilled".
         head_widths: hidden layers of the head.
         hidden_dropout: in the blocks.
         head_dropout: before and inside the head.

@@ -22,6 +22,14 @@ from suffice.models.config import POSITIONS, ModelConfig, specs_of_blocks
 from suffice.spec import AttentionSpec
 from suffice.torch_compat import check, check_mask
 
+POOLINGS: dict[str, tuple[str, ...]] = {
+    "mean": (),
+    "flatten": (),
+    "class_token": ("class_token",),
+    "distilled": ("class_token", "distillation_token"),
+}
+"""How tokens become one vector, and the tokens that each needs before the patches."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class ViTConfig(ModelConfig):
@@ -35,7 +43,9 @@ class ViTConfig(ModelConfig):
         depth: blocks.
         mlp_width: features inside a block's MLP.
         channels: of the input.
-        pooling: how tokens become one vector: "mean" of all, "flatten" all, or a "class_token".
+        pooling: how tokens become one vector: "mean" of all, "flatten" all, a "class_token", or
+            "distilled": a class token and a distillation token, each with a head of its own, and
+            the mean of both heads (DeiT, Touvron et al. 2020, arXiv:2012.12877, section 4).
         head_widths: hidden layers of the head.
         dropout: in blocks, after the attention and inside the MLP.
         head_dropout: before and inside the head.
@@ -65,7 +75,7 @@ class ViTConfig(ModelConfig):
     positions: str = "learned"
 
     choices: ClassVar[dict[str, Iterable[str]]] = {
-        "pooling": ("mean", "flatten", "class_token"),
+        "pooling": POOLINGS,
         "norm": NORMS,
         "positions": POSITIONS,
     }
@@ -85,8 +95,13 @@ class ViTConfig(ModelConfig):
 
     @property
     def length(self) -> int:
-        """Tokens: patches, and the class token if there is one."""
-        return self.num_patches + (self.pooling == "class_token")
+        """Tokens: patches, and those before them."""
+        return self.num_patches + len(self.tokens)
+
+    @property
+    def tokens(self) -> tuple[str, ...]:
+        """Names of the learned tokens before the patches."""
+        return POOLINGS[self.pooling]
 
     def build(self, spec: AttentionSpec | Sequence[AttentionSpec]) -> ViT:
         """Return a model of these sizes with the given attention."""
@@ -127,8 +142,8 @@ class ViT(nn.Module):
         if config.positions == "learned":
             self.positions = nn.Parameter(torch.empty(config.length, d_model))
             nn.init.normal_(self.positions, std=0.02)
-        if config.pooling == "class_token":
-            self.class_token = nn.Parameter(torch.zeros(d_model))
+        for token in config.tokens:
+            self.register_parameter(token, nn.Parameter(torch.zeros(d_model)))
         self.blocks: Any = nn.ModuleList(
             Block(
                 block_spec,
@@ -142,9 +157,10 @@ class ViT(nn.Module):
         self.norm = nn.LayerNorm(d_model, eps=config.eps)
         features = d_model * (config.length if config.pooling == "flatten" else 1)
         self.head_dropout = Dropout(config.head_dropout)
-        self.head = head(
-            features, config.head_widths, config.num_classes, "gelu", config.head_dropout
-        )
+        sizes = (features, config.head_widths, config.num_classes, "gelu", config.head_dropout)
+        self.head = head(*sizes)
+        if config.pooling == "distilled":
+            self.distillation_head = head(*sizes)
 
     def forward(self, images: Tensor, valid: Tensor | None = None) -> Tensor:
         """Return logits [B, num_classes] of images [B, C, S, S].
@@ -166,15 +182,20 @@ class ViT(nn.Module):
         if valid is not None:
             self._check_valid(valid, len(images))
         x = self.patches(self._patches_of(images))
-        if config.pooling == "class_token":
-            x = torch.cat([self.class_token.expand(x.shape[0], 1, -1), x], dim=1)
+        if config.tokens:
+            tokens = torch.stack([getattr(self, token) for token in config.tokens])
+            x = torch.cat([tokens.expand(x.shape[0], -1, -1), x], dim=1)
             if valid is not None:
-                valid = pad(valid, (1, 0), value=True)
+                valid = pad(valid, (len(tokens), 0), value=True)
         x = self._add_positions(x)
         if valid is not None:
             x = x.masked_fill(~valid[..., None], 0.0)
         x = run_blocks(self.blocks, self.specs, x, valid=valid)
-        return self.head(self.head_dropout(self._pool(self.norm(x), valid)))
+        x = self.norm(x)
+        logits = self.head(self.head_dropout(self._pool(x, valid)))
+        if config.pooling == "distilled":
+            logits = (logits + self.distillation_head(self.head_dropout(x[:, 1]))) / 2
+        return logits
 
     def _check_valid(self, valid: Tensor, images: int) -> None:
         check_mask("valid", valid)
@@ -201,6 +222,6 @@ class ViT(nn.Module):
     def _pool(self, x: Tensor, valid: Tensor | None) -> Tensor:
         if self.config.pooling == "flatten":
             return x.flatten(1)
-        if self.config.pooling == "class_token":
+        if self.config.tokens:
             return x[:, 0]
         return mean_of_real(x, valid)

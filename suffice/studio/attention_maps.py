@@ -295,7 +295,7 @@ def _read_image(loaded: LoadedModel, request: dict[str, Any]) -> ModelInput:
     elif config.channels != len(pixels):
         raise DataError(f"the model reads {config.channels} channels; a picture has 1 or 3.")
     side = config.image_size // config.patch_size
-    extra = int(config.pooling == "class_token")
+    extra = len(config.tokens)
     if side * side + extra > LONGEST:
         raise DataError(f"{side * side} patches cannot be shown; at most {LONGEST} are.")
     labels = [f"row {i}, column {j}" for i in range(side) for j in range(side)]

@@ -150,6 +150,7 @@ MODELS = {
     ),
     "classifier": ("bert", bert()),
     "pictures": ("vit", pictures()),
+    "distilled pictures": ("deit", pictures(pooling="distilled")),
 }
 
 
@@ -158,6 +159,7 @@ def stock(path, kind):
     auto = {
         "bert": transformers.AutoModelForSequenceClassification,
         "vit": transformers.AutoModelForImageClassification,
+        "deit": transformers.DeiTForImageClassificationWithTeacher,
     }
     model, problems = auto.get(kind, transformers.AutoModelForCausalLM).from_pretrained(
         path, output_loading_info=True
@@ -182,7 +184,9 @@ def test_logits_are_equal(name, tmp_path, monkeypatch):
     manifest = export("anything", "hf", tmp_path / "out")
     assert manifest["checked"]["difference"] < 1e-4
     reads = [port["name"] for port in manifest["inputs"]]
-    assert reads == (["pixel_values"] if kind == "vit" else ["input_ids", "attention_mask"])
+    assert reads == (
+        ["pixel_values"] if kind in ("vit", "deit") else ["input_ids", "attention_mask"]
+    )
     config = json.loads((tmp_path / "out" / "config.json").read_text())
     assert (config["model_type"], config["architectures"]) == (kind, [manifest["architecture"]])
     theirs = stock(tmp_path / "out", kind)

@@ -84,10 +84,16 @@ def vit(model, image):
     x = linear(torch.stack(patches).double(), model.patches)
     if config.pooling == "class_token":
         x = torch.cat([model.class_token.double()[None], x])
+    if config.pooling == "distilled":
+        learned = (model.class_token, model.distillation_token)
+        x = torch.cat([token.double()[None] for token in learned] + [x])
     x = placed(x, model)
     for layer in model.blocks:
         x = block(x, layer, torch.ones(len(x)), gelu)
     x = norm(x, model.norm)
+    if config.pooling == "distilled":
+        heads = (model.head, model.distillation_head)
+        return sum(head(row, made, gelu) for row, made in zip(x, heads, strict=False)) / 2
     pooled = {"mean": x.mean(dim=0), "flatten": x.flatten(), "class_token": x[0]}
     return head(pooled[config.pooling], model.head, gelu)
 

@@ -37,7 +37,7 @@ def count(model):
 
 
 @pytest.mark.parametrize("norm", ["pre", "post"])
-@pytest.mark.parametrize("pooling", ["mean", "flatten", "class_token"])
+@pytest.mark.parametrize("pooling", ["mean", "flatten", "class_token", "distilled"])
 def test_forward_is_the_formula(pooling, norm):
     model = build(replace(SMALL, pooling=pooling, norm=norm))
     images = normal(4, 2, 6, 6, seed=2)
@@ -45,7 +45,7 @@ def test_forward_is_the_formula(pooling, norm):
     assert_close(model(images), want)
 
 
-@pytest.mark.parametrize("pooling", ["mean", "class_token"])
+@pytest.mark.parametrize("pooling", ["mean", "class_token", "distilled"])
 @pytest.mark.parametrize("positions", ["sinusoidal", "none"])
 def test_other_positions(positions, pooling):
     model = build(replace(SMALL, positions=positions, pooling=pooling))
@@ -173,7 +173,7 @@ def test_padded_patches_are_as_if_they_were_not_there(pooling):
 
 
 def test_all_patches_real_is_the_same_as_no_mask():
-    for pooling in ("mean", "class_token"):
+    for pooling in ("mean", "class_token", "distilled"):
         model = build(replace(SMALL, pooling=pooling), "super_attention")
         images = normal(2, 2, 6, 6, seed=2)
         assert_close(model(images, valid=torch.ones(2, 9, dtype=torch.bool)), model(images))

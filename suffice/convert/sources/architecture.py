@@ -105,6 +105,7 @@ class TensorMapping:
     skipped: int = 0  # leading rows of theirs that are never read; zero on the way back
     stacked: tuple[int, int] | None = None  # theirs is this one of so many, along a first dimension
     groups: int = 1  # of rows: theirs are the first group of each of ours, the second, ...
+    row: int | None = None  # theirs is this row of ours alone
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -173,6 +174,12 @@ def our_state(
         if not one.theirs:
             state |= {name: torch.zeros(shapes[name]) for name in one.ours}
             continue
+        if one.row is not None:
+            [name] = one.ours
+            check_shape(one.theirs, shapes[name][1:])
+            rows = state.setdefault(name, tensors[one.theirs].new_empty(shapes[name]))
+            rows[one.row] = tensors[one.theirs]
+            continue
         row_counts = [shapes[name][0] for name in one.ours]
         shape = (sum(row_counts), *shapes[one.ours[0]][1:])
         stored = (shape[0] + one.skipped, *shape[1:])
@@ -206,6 +213,9 @@ def their_tensors(
         if not one.theirs:
             if odd := [name for name in one.ours if bool(state[name].any())]:
                 raise ConfigError(f"{odd[0]} is not zero, and transformers has no place for it.")
+            continue
+        if one.row is not None:
+            tensors[one.theirs] = state[one.ours[0]][one.row].clone()
             continue
         parts = [state[name].unflatten(0, (one.groups, -1)) for name in one.ours]
         rows = torch.cat(parts, dim=1).flatten(0, 1)

@@ -496,6 +496,9 @@ class _LlamaVariant:
     tied: bool = False  # default of tie_word_embeddings
     qk_norm: type[Norm] | None = None  # of queries and keys, with the eps of the other norms
     qk_norm_if: str = ""  # the entry that says whether they are normalised; "" = always
+    qk_norm_parts: str = (
+        ""  # a tensor of one head, by q or k and its number; "" = one for all heads
+    )
     theta: float = 10_000.0  # default base of rotary positions
     share: float | None = None  # default share of a head's features that rotate; None = always all
     rotary: Callable[[ConfigReader, int], list[bool]] = _all_rotary
@@ -645,7 +648,18 @@ def _map_llama(lm: LM, reader: ConfigReader, *, variant: _LlamaVariant) -> list[
         if variant.sinks:
             mappings.append(TensorMapping(theirs=f"{attention}.sinks", ours=(f"{own}.sinks",)))
         for name, part in QK_NORMS[variant.qk_norm_of(reader)]:
-            mappings += norm(f"{attention}.{name}", f"{own}.{part}", bias=False)
+            if not variant.qk_norm_parts:
+                mappings += norm(f"{attention}.{name}", f"{own}.{part}", bias=False)
+                continue
+            heads = lm.specs[number].num_heads if name == "q_norm" else lm.specs[number].kv_heads
+            mappings += [
+                TensorMapping(
+                    theirs=f"{attention}.{variant.qk_norm_parts.format(name[0], head)}.weight",
+                    ours=(f"{own}.{part}.weight",),
+                    row=head,
+                )
+                for head in range(heads)
+            ]
         if variant.packed:
             projections = tuple(f"{own}.{name}_proj" for name in "qkv")
             mappings += linear(f"{attention}.qkv_proj", projections, **qkv)
@@ -889,7 +903,9 @@ LLAMAS = (
         kv_heads=32,
         share=0.25,
         parallel="use_parallel_residual",
-        fixed=(("qk_layernorm", False),),
+        qk_norm=HeadLayerNorm,
+        qk_norm_if="qk_layernorm",
+        qk_norm_parts="{}_layernorm.norms.{}",
     ),
     _llama(
         "olmo2",

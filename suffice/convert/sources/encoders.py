@@ -204,7 +204,16 @@ BERTS = (
 )
 
 
-def _build_vit(reader: ConfigReader) -> ViT:
+@dataclass(frozen=True, kw_only=True)
+class _ViTVariant:
+    """What ViT and its relatives differ in."""
+
+    name: str  # before all tensors of the body
+    pooling: str = "class_token"
+    heads: tuple[tuple[str, float], ...] = (("classifier", 1.0),)  # "" = zero; factors of ours
+
+
+def _build_vit(reader: ConfigReader, *, variant: _ViTVariant) -> ViT:
     reader.one_of("hidden_act", "gelu")
     heads, width = reader.heads("num_attention_heads", "hidden_size")
     config = ViTConfig(
@@ -215,22 +224,24 @@ def _build_vit(reader: ConfigReader) -> ViT:
         depth=reader.depth("num_hidden_layers"),
         mlp_width=reader.size("intermediate_size"),
         channels=reader.size("num_channels", 3),
-        pooling="class_token",
+        pooling=variant.pooling,
         eps=reader.number("layer_norm_eps", 1e-12),
     )
     return config.build(AttentionSpec(d_model=width, num_heads=heads))
 
 
-def _map_vit(model: ViT, reader: ConfigReader) -> list[TensorMapping]:
-    width, patch = model.config.d_model, model.config.patch_size
-    embeddings = "vit.embeddings"
+def _map_vit(model: ViT, reader: ConfigReader, *, variant: _ViTVariant) -> list[TensorMapping]:
+    config, body = model.config, variant.name
+    width, patch = config.d_model, config.patch_size
+    embeddings = f"{body}.embeddings"
+    tokens = {"class_token": "cls_token", "distillation_token": "distillation_token"}
     reshaped = (
-        (f"{embeddings}.cls_token", "class_token", (1, 1, width)),
-        (f"{embeddings}.position_embeddings", "positions", (1, model.config.length, width)),
+        *((f"{embeddings}.{tokens[token]}", token, (1, 1, width)) for token in config.tokens),
+        (f"{embeddings}.position_embeddings", "positions", (1, config.length, width)),
         (
             f"{embeddings}.patch_embeddings.projection.weight",
             "patches.weight",
-            (width, model.config.channels, patch, patch),
+            (width, config.channels, patch, patch),
         ),
         (f"{embeddings}.patch_embeddings.projection.bias", "patches.bias", None),
     )
@@ -239,12 +250,18 @@ def _map_vit(model: ViT, reader: ConfigReader) -> list[TensorMapping]:
             TensorMapping(theirs=theirs, ours=(ours,), shape=shape)
             for theirs, ours, shape in reshaped
         ),
-        *norm("vit.layernorm", "norm"),
-        *linear("classifier", "head.0"),
+        *norm(f"{body}.layernorm", "norm"),
     ]
+    for (theirs, factor), ours in zip(
+        variant.heads, ("head.0", "distillation_head.0"), strict=False
+    ):
+        of_head = linear(theirs, ours)
+        mappings += [
+            replace(one, theirs=one.theirs if theirs else "", factor=factor) for one in of_head
+        ]
     bias = reader.flag("qkv_bias", default=True)
     for number in range(len(model.blocks)):
-        theirs, ours = f"vit.encoder.layer.{number}", f"blocks.{number}"
+        theirs, ours = f"{body}.encoder.layer.{number}", f"blocks.{number}"
         mappings += _map_qkv(f"{theirs}.attention.attention", f"{ours}.attention", bias=bias)
         mappings += linear(f"{theirs}.attention.output.dense", f"{ours}.attention.o_proj")
         mappings += linear(f"{theirs}.intermediate.dense", f"{ours}.mlp.up")
@@ -254,8 +271,29 @@ def _map_vit(model: ViT, reader: ConfigReader) -> list[TensorMapping]:
     return mappings
 
 
-VIT = Architecture(
-    model_type="vit", class_name="ViTForImageClassification", build=_build_vit, mappings=_map_vit
+def _vit(class_name: str, **fields: Any) -> Architecture:
+    variant = _ViTVariant(**fields)
+    return Architecture(
+        model_type=variant.name,
+        class_name=class_name,
+        build=partial(_build_vit, variant=variant),
+        mappings=partial(_map_vit, variant=variant),
+    )
+
+
+TWO_HEADS = (("cls_classifier", 1.0), ("distillation_classifier", 1.0))
+VITS = (
+    _vit("ViTForImageClassification", name="vit"),
+    _vit(
+        "DeiTForImageClassificationWithTeacher", name="deit", pooling="distilled", heads=TWO_HEADS
+    ),
+    # its one head is the mean of twice itself and of nothing
+    _vit(
+        "DeiTForImageClassification",
+        name="deit",
+        pooling="distilled",
+        heads=(("classifier", 2.0), ("", 1.0)),
+    ),
 )
 
 

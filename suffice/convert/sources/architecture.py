@@ -151,15 +151,7 @@ def our_state(
     where: object,
 ) -> dict[str, Tensor]:
     """Return the state dict of our model; CheckpointError if their tensors do not fit it."""
-    expected = {name for one in mappings for name in (one.theirs, one.plus) if name}
-    if expected != set(tensors):
-        problem = _name_mismatch(expected, tensors)
-        raise CheckpointError(f"{where} does not fit its config.json: {problem}.")
-    if odd := sorted(name for name in expected if not tensors[name].is_floating_point()):
-        raise CheckpointError(
-            f"{where}: {odd[0]!r:.80} holds {tensors[odd[0]].dtype}, and weights are floating "
-            "point; give the model as it was before it was quantised."
-        )
+    _check_tensors(mappings, tensors, where)
 
     def check_shape(name: str, shape: Sequence[int]) -> None:
         if list(tensors[name].shape) != list(shape):
@@ -169,16 +161,16 @@ def our_state(
             )
 
     shapes = {name: tensor.shape for name, tensor in model.state_dict().items()}
-    state = {}
-    for one in mappings:
+    single, others = _single_rows(mappings)
+    state: dict[str, Tensor] = {}
+    for one in single:
+        [name] = one.ours
+        check_shape(one.theirs, shapes[name][1:])
+        rows = state.setdefault(name, tensors[one.theirs].new_empty(shapes[name]))
+        rows[one.row] = tensors[one.theirs]
+    for one in others:
         if not one.theirs:
             state |= {name: torch.zeros(shapes[name]) for name in one.ours}
-            continue
-        if one.row is not None:
-            [name] = one.ours
-            check_shape(one.theirs, shapes[name][1:])
-            rows = state.setdefault(name, tensors[one.theirs].new_empty(shapes[name]))
-            rows[one.row] = tensors[one.theirs]
             continue
         row_counts = [shapes[name][0] for name in one.ours]
         shape = (sum(row_counts), *shapes[one.ours[0]][1:])
@@ -208,14 +200,13 @@ def their_tensors(
     mappings: Iterable[TensorMapping], state: Mapping[str, Tensor]
 ) -> dict[str, Tensor]:
     """Return their tensors from our state dict."""
-    tensors, stacks = {}, defaultdict(dict)
-    for one in mappings:
+    single, others = _single_rows(mappings)
+    tensors = {one.theirs: state[one.ours[0]][one.row].clone() for one in single}
+    stacks: dict[str, dict[int, Tensor]] = defaultdict(dict)
+    for one in others:
         if not one.theirs:
             if odd := [name for name in one.ours if bool(state[name].any())]:
                 raise ConfigError(f"{odd[0]} is not zero, and transformers has no place for it.")
-            continue
-        if one.row is not None:
-            tensors[one.theirs] = state[one.ours[0]][one.row].clone()
             continue
         parts = [state[name].unflatten(0, (one.groups, -1)) for name in one.ours]
         rows = torch.cat(parts, dim=1).flatten(0, 1)
@@ -238,6 +229,29 @@ def their_tensors(
     for name, parts in stacks.items():
         tensors[name] = torch.stack([parts[number] for number in sorted(parts)])
     return tensors
+
+
+def _check_tensors(
+    mappings: Iterable[TensorMapping], tensors: Mapping[str, Tensor], where: object
+) -> None:
+    expected = {name for one in mappings for name in (one.theirs, one.plus) if name}
+    if expected != set(tensors):
+        problem = _name_mismatch(expected, tensors)
+        raise CheckpointError(f"{where} does not fit its config.json: {problem}.")
+    if odd := sorted(name for name in expected if not tensors[name].is_floating_point()):
+        raise CheckpointError(
+            f"{where}: {odd[0]!r:.80} holds {tensors[odd[0]].dtype}, and weights are floating "
+            "point; give the model as it was before it was quantised."
+        )
+
+
+def _single_rows(
+    mappings: Iterable[TensorMapping],
+) -> tuple[list[TensorMapping], list[TensorMapping]]:
+    """Return the maps of single rows, and the others."""
+    mappings = list(mappings)
+    single = [one for one in mappings if one.row is not None]
+    return single, [one for one in mappings if one.row is None]
 
 
 def _name_mismatch(expected: set[str], names: Iterable[str]) -> str:

@@ -56,6 +56,14 @@ DEEPSEEK = TEXT | {
     "qk_nope_head_dim": 8,
     "v_head_dim": 6,
 }
+QWEN3_5 = GROUPED | {
+    "num_hidden_layers": 4,
+    "head_dim": 8,
+    "linear_num_key_heads": 2,
+    "linear_num_value_heads": 4,
+    "linear_key_head_dim": 6,
+    "linear_value_head_dim": 6,
+}
 MARKS = {"pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2}
 OLD = {"vocab_size": 37, "n_embd": 32, "n_head": 4, "n_layer": 2, "n_positions": 64}
 DISTILLED = {
@@ -379,6 +387,19 @@ def cases():
         "deepseek_v3-one-group": (
             t.DeepseekV3ForCausalLM,
             t.DeepseekV3Config(**DEEPSEEK | {"n_group": 1, "topk_group": 1}),
+        ),
+        "qwen3_5": (t.Qwen3_5ForCausalLM, t.Qwen3_5TextConfig(**QWEN3_5)),
+        "qwen3_5-biased-tied": (
+            t.Qwen3_5ForCausalLM,
+            t.Qwen3_5TextConfig(
+                **QWEN3_5 | {"linear_num_key_heads": 3, "linear_num_value_heads": 3},
+                layer_types=["full_attention"] + 2 * ["linear_attention"] + ["full_attention"],
+                linear_conv_kernel_dim=3,
+                attention_bias=True,
+                tie_word_embeddings=True,
+                rms_norm_eps=1e-2,
+                **_turning("linear", factor=4.0, partial_rotary_factor=0.5),
+            ),
         ),
         "gpt_neox": (t.GPTNeoXForCausalLM, t.GPTNeoXConfig(**TEXT, **MARKS)),
         "gpt_neox-in-turn-unbiased-tied": (

@@ -234,6 +234,21 @@ BAD = {
     "groups": ("deepseek_v3", {"n_group": 2}, "groups=2, .*: give groups of equally many experts"),
     "kv-deepseek": ("deepseek_v3", {"num_key_value_heads": 2}, "num_key_value_heads=2 is not supp"),
     "scores": ("deepseek_v3", {"scoring_func": "softmax"}, "scoring_func='softmax' is not support"),
+    "layers": (
+        "qwen3_5",
+        {"layer_types": ["linear_attention"]},
+        "layer_types=.*are not linear_attention or full_attention for each of 4 layers",
+    ),
+    "values": (
+        "qwen3_5",
+        {"linear_num_value_heads": 3},
+        "linear_num_key_heads=2 does not divide linear_num_value_heads=3",
+    ),
+    "value-width": (
+        "qwen3_5",
+        {"linear_value_head_dim": 8},
+        "linear_value_head_dim=8 is not supported beside linear_key_head_dim=6",
+    ),
     "all-dense": ("qwen3_moe", {"mlp_only_layers": [0, 1]}, "leaves no block with experts"),
     "shape": (
         "llama",
@@ -463,7 +478,7 @@ def test_bases_of_an_older_gemma3(tmp_path):
 @pytest.mark.parametrize(
     "name",
     ["gemma2", "gemma3", "cohere-normed", "cohere2", "gpt_neox", "gpt_oss", "mixtral", "olmo2"]
-    + ["phi", "qwen3_moe", "deepseek_v3"],
+    + ["phi", "qwen3_moe", "deepseek_v3", "qwen3_5-biased-tied"],
 )
 def test_what_is_read_streams_as_it_reads_whole(name, tmp_path):
     saved(name, tmp_path)

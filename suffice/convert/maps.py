@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from suffice.encoders import Columns
+from suffice.encoders import Columns, NoNorm
 from suffice.errors import ConfigError
 from suffice.layers import Attention
 from suffice.layers.packed import Packed
@@ -67,6 +67,14 @@ def read(layer: Attention) -> Maps:
             f"{', '.join(map(repr, odd))} cannot be converted, only plain softmax attention can; "
             "the target keep leaves a layer as it is."
         )
+    return linear_maps(layer)
+
+
+@torch.no_grad()
+def linear_maps(layer: Attention) -> Maps:
+    """Return the maps of a layer of softmax attention, whatever norms and caps it has beside."""
+    spec = layer.spec
+    lowered = replace(spec, norm=NoNorm()).lower()
     if lowered.value_width != lowered.key_width:
         raise ConfigError(
             f"values of {lowered.value_width} and keys of {lowered.key_width} features per head "

@@ -11,14 +11,14 @@ import torch
 from torch import Tensor, nn
 
 from suffice.convert.calibration import attention_layers
-from suffice.convert.maps import Maps, build, read
+from suffice.convert.maps import Maps, build, linear_maps
 from suffice.convert.sources import ARCHITECTURES
 from suffice.convert.sources.architecture import ConfigReader
-from suffice.encoders import HeadRMS
+from suffice.encoders import HeadLayerNorm, HeadRMS, NoNorm, Norm, ProjectionRMS
 from suffice.errors import ConfigError
 from suffice.layers import Attention, Experts
 from suffice.layers.sinusoidal import sinusoidal
-from suffice.lowering import DenseSoftmax, FeatureSum, not_dense
+from suffice.lowering import BoundedSoftmax, DenseSoftmax, FeatureSum, not_dense
 from suffice.models import LM
 from suffice.models.classifier import Classifier
 from suffice.models.vit import ViT
@@ -36,6 +36,8 @@ from suffice.spec import AttentionSpec
 
 ACTIVATIONS = {"gelu_tanh": "gelu_new", "gelu": "gelu", "relu": "relu"}
 """Our activations by their names in transformers."""
+GATES = {"geglu_tanh": "gelu_pytorch_tanh", "geglu": "gelu"}
+"""The activations of Gemma's MLPs by their names in transformers."""
 TABLES = ("embedding.positions.weight", "positions.weight", "positions")
 
 
@@ -70,26 +72,32 @@ def config_of(model: nn.Module, *, begin: int | None = None, end: int | None = N
         if spec.pattern != Full() or spec.position != NoPosition():
             odd = spec.pattern if spec.pattern != Full() else spec.position
             _refuse(f"layer {number} has {odd!r}, which no class for whole inputs has")
+    _check_uncapped(specs)
     _check_plain_heads(specs)
     return _vit(model) if isinstance(model, ViT) else _bert(model)
 
 
 def _decoder(lm: LM) -> dict[str, Any]:
     config = lm.config
-    if config.residual not in ("pre", "parallel"):
-        _refuse(f"its blocks add attention and MLPs by residual={config.residual!r}")
-    if config.logit_cap is not None:
-        _refuse("its head caps its logits")
-    if config.activation == "swiglu":
+    if config.residual == "both" or config.activation in GATES:
+        made = _gemma(lm)
+    elif config.residual == "out":
+        made = _olmo2(lm)
+    elif config.activation == "swiglu":
         made = _llama(lm)
-    elif config.positions == "none" and any(spec.lower().rotary for spec in lm.specs):
+    elif config.positions == "none" and any(map(_rope, lm.specs)):
         made = _phi(lm) if config.head_bias else _gpt_neox(lm)
     else:
         made = _gpt2(lm)
     kind = made["model_type"]
     if config.head_bias and kind != "phi":
         _refuse(f"its head has a bias, and that of {kind}'s class none")
-    if config.residual == "parallel" and kind not in ("stablelm", "gpt_neox", "phi"):
+    if config.logit_cap is not None and kind not in ("gemma2", "gemma3_text"):
+        _refuse(f"its head has logit_cap={config.logit_cap}, and that of {kind}'s class none")
+    if kind != "gemma2":
+        _check_uncapped(lm.specs)
+    parallel = ("stablelm", "gpt_neox", "phi", "cohere", "cohere2")
+    if config.residual == "parallel" and kind not in parallel:
         _refuse(f"its blocks have residual='parallel', and those of {kind}'s class not")
     return made if config.experts is None else _mixture(made, config.experts, _windows(lm))
 
@@ -152,12 +160,14 @@ def _refuse(why: str) -> NoReturn:
 
 
 def _check_softmax(spec: AttentionSpec, where: str) -> None:
+    spec = replace(spec, norm=NoNorm())  # of queries and keys, which some classes have
     lowered = spec.lower()
     if isinstance(lowered, FeatureSum):
         _refuse(f"{where} sums features of {type(spec.kernel).__name__} instead of weighing pairs")
     if spec.shares is not None:
         _refuse(f"{where} reads the keys and values of layer {spec.shares}")
-    if type(lowered) is not DenseSoftmax:
+    capped = isinstance(lowered, BoundedSoftmax) and not lowered.sink
+    if type(lowered) is not DenseSoftmax and not capped:
         field = not_dense(spec)
         _refuse(f"{where} has {field}={getattr(spec, field)!r}")
     if lowered.value_width != lowered.key_width:
@@ -170,11 +180,37 @@ def _check_softmax(spec: AttentionSpec, where: str) -> None:
         _refuse(f"{where} adds {type(spec.position).__name__} to its products")
 
 
+def _rope(spec: AttentionSpec) -> Rope | None:
+    """Return the rotary positions of a layer, whatever the norm of its queries and keys."""
+    return replace(spec, norm=NoNorm()).lower().rotary
+
+
+def _check_uncapped(specs: Sequence[AttentionSpec]) -> None:
+    for number, spec in enumerate(specs):
+        if not spec.kernel.plain:
+            _refuse(f"layer {number} has kernel={spec.kernel!r}, and its class has no caps")
+
+
+def _check_norms(lm: LM, norm: Norm, class_name: str) -> None:
+    """Refuse another norm of queries and keys than that of a class, in any layer."""
+    if norms := sorted({repr(spec.norm) for spec in lm.specs if spec.norm != norm}):
+        _refuse(
+            f"its layers have {' and '.join(norms)} on queries and keys, and {class_name}'s class "
+            f"{norm!r} in all"
+        )
+
+
 def _check_plain_heads(specs: Sequence[AttentionSpec]) -> None:
     """Refuse norms of queries and keys, and heads that do not divide the model's width."""
     for number, spec in enumerate(specs):
         if spec.norm.norms:
             _refuse(f"layer {number} has {spec.norm!r} on queries and keys, and this class has not")
+    _check_head_widths(specs)
+
+
+def _check_head_widths(specs: Sequence[AttentionSpec]) -> None:
+    """Refuse heads that do not divide the model's width."""
+    for number, spec in enumerate(specs):
         if spec.num_heads * spec.head_width != spec.d_model:
             _refuse(
                 f"layer {number} has {spec.num_heads} heads of {spec.head_width} features in a "
@@ -235,18 +271,13 @@ def _gpt2(lm: LM) -> dict[str, Any]:
     }
 
 
-def _rotary_entries(lm: LM) -> tuple[dict[str, Any], list[Rope | None]]:
-    """Return the entries of classes with rotary positions, and those of each layer."""
+def _sizes(lm: LM) -> tuple[dict[str, Any], list[Rope | None]]:
+    """Return the sizes of classes with rotary positions, and the positions of each layer."""
     config, specs = lm.config, lm.specs
     if config.positions != "none":
         _refuse(
             f"it adds {config.positions} positions to its tokens beside {config.activation} MLPs"
         )
-    rotary = [spec.lower().rotary for spec in specs]
-    ropes = [rope for rope in rotary if rope is not None]
-    rope = ropes[0] if ropes else Rope()
-    if len({(one.theta, one.features, one.scaling) for one in ropes}) > 1:
-        _refuse("its layers rotate by different frequencies")
     head_dim = _equal("widths of heads", [spec.head_width for spec in specs])
     entries = {
         "vocab_size": config.vocabulary_size,
@@ -258,9 +289,125 @@ def _rotary_entries(lm: LM) -> tuple[dict[str, Any], list[Rope | None]]:
         "num_key_value_heads": math.lcm(*(spec.kv_heads for spec in specs)),
         "head_dim": head_dim,
         "tie_word_embeddings": config.tied,
-        "rope_parameters": rope_parameters(rope, head_dim, config.length),
     }
-    return entries, rotary
+    return entries, [_rope(spec) for spec in specs]
+
+
+def _rotary_entries(lm: LM) -> tuple[dict[str, Any], list[Rope | None]]:
+    """Return the entries of classes with one rotary position, and the positions of each layer."""
+    entries, rotary = _sizes(lm)
+    return entries | {"rope_parameters": _one_rope(lm, rotary)}, rotary
+
+
+def _one_rope(lm: LM, rotary: Sequence[Rope | None]) -> dict[str, Any]:
+    ropes = [rope for rope in rotary if rope is not None]
+    if len({(one.theta, one.features, one.scaling) for one in ropes}) > 1:
+        _refuse("its layers rotate by different frequencies")
+    rope = ropes[0] if ropes else Rope()
+    return rope_parameters(rope, lm.specs[0].head_width, lm.config.length)
+
+
+def _check_turning(lm: LM, rotary: Sequence[Rope | None], class_name: str) -> None:
+    """Refuse heads of which not every feature rotates."""
+    for number, (rope, spec) in enumerate(zip(rotary, lm.specs, strict=True)):
+        if rope is None or rope.features not in (None, spec.head_width):
+            _refuse(
+                f"layer {number} has {spec.position!r}, and {class_name}'s class rotates every "
+                "feature of every head"
+            )
+
+
+def _gemma(lm: LM) -> dict[str, Any]:
+    """Return the configuration of Gemma's class; with norms after the branches Gemma 2's or 3's."""
+    config, windows = lm.config, _windows(lm)
+    if config.activation not in GATES:
+        _refuse(
+            f"its blocks have residual='both', which is Gemma's, beside {config.activation}, and "
+            f"its classes have {' or '.join(GATES)}"
+        )
+    _check_fields("Gemma", config, {"norm": "rms", "bias": False})
+    entries, rotary = _sizes(lm)
+    _check_turning(lm, rotary, "Gemma")
+    gates, heads = GATES[config.activation], entries["num_attention_heads"]
+    biased = any(spec.bias for spec in lm.specs)
+    entries |= {"rms_norm_eps": config.eps, "attention_bias": biased}
+    if config.residual != "both":
+        if any(windows):
+            _refuse(f"its layers have windows beside {config.activation} and not residual='both'")
+        _check_norms(lm, NoNorm(), "Gemma")
+        turns = {"hidden_act": gates, "rope_parameters": _one_rope(lm, rotary)}
+        return entries | turns | _named("gemma", "GemmaForCausalLM")
+    if config.d_model % heads:
+        _refuse(f"it has d_model={config.d_model}, and Gemma's classes a multiple of {heads} heads")
+    entries |= _layer_types(windows, without=config.length) | {
+        "hidden_activation": gates,
+        "final_logit_softcapping": config.logit_cap,
+        "query_pre_attn_scalar": _scalar(lm.specs[0]),
+    }
+    if any(spec.norm.norms for spec in lm.specs):
+        _check_norms(lm, HeadRMS(config.eps), "Gemma 3")
+        layers = list(zip(rotary, windows, strict=True))
+        entries["rope_parameters"] = {
+            "full_attention": _one_rope(lm, [rope for rope, size in layers if size is None]),
+            "sliding_attention": _one_rope(lm, [rope for rope, size in layers if size]),
+        }
+        return entries | _named("gemma3_text", "Gemma3ForCausalLM")
+    caps = sorted({repr(spec.kernel) for spec in lm.specs})
+    if len(caps) > 1:
+        _refuse(f"its layers have {' and '.join(caps)}, and Gemma 2's class one cap")
+    entries["attn_logit_softcapping"] = lm.specs[0].kernel.cap
+    entries["rope_parameters"] = _one_rope(lm, rotary)
+    return entries | _named("gemma2", "Gemma2ForCausalLM")
+
+
+def _scalar(spec: AttentionSpec) -> int:
+    """Return the whole number whose root divides the products, or the usual one beside gains."""
+    scalar = max(round(spec.score_scale**-2), 1)
+    return scalar if scalar**-0.5 == spec.score_scale else spec.head_width
+
+
+def _olmo2(lm: LM) -> dict[str, Any]:
+    config = lm.config
+    _check_fields("OLMo 2", config, {"activation": "swiglu", "norm": "rms", "bias": False})
+    entries, rotary = _rotary_entries(lm)
+    _check_turning(lm, rotary, "OLMo 2")
+    _check_norms(lm, ProjectionRMS(config.eps), "OLMo 2")
+    _equal("key/value heads", [spec.kv_heads for spec in lm.specs])  # each has gains of its own
+    if any(_windows(lm)):
+        _refuse("its blocks have residual='out' beside windows, which OLMo 2's class has not")
+    return {
+        **entries,
+        **_named("olmo2", "Olmo2ForCausalLM"),
+        "hidden_act": "silu",
+        "rms_norm_eps": config.eps,
+        "attention_bias": any(spec.bias for spec in lm.specs),
+    }
+
+
+def _cohere(lm: LM, windows: list[int | None], rotary: list[Rope | None]) -> dict[str, Any]:
+    """Return the entries of Cohere's class, or of Cohere 2's where some layers have windows."""
+    config = lm.config
+    _check_head_widths(lm.specs)
+    entries = {
+        "layer_norm_eps": config.eps,
+        "logit_scale": 1.0,  # which is in the weights
+        "attention_bias": any(spec.bias for spec in lm.specs),
+    }
+    if all(rotary) and not any(windows):
+        normed = any(spec.norm.norms for spec in lm.specs)
+        _check_norms(lm, HeadLayerNorm(config.eps) if normed else NoNorm(), "Cohere")
+        if normed:
+            _equal("key/value heads", [spec.kv_heads for spec in lm.specs])  # as in OLMo 2
+        return entries | _named("cohere", "CohereForCausalLM") | {"use_qk_norm": normed}
+    _check_norms(lm, NoNorm(), "Cohere 2")
+    for number, (rope, size) in enumerate(zip(rotary, windows, strict=True)):
+        if (rope is None) != (size is None):
+            _refuse(
+                f"layer {number} has {lm.specs[number].position!r} and a window of {size}, and "
+                "Cohere 2's class rotates where there is a window alone"
+            )
+    named = _named("cohere2", "Cohere2ForCausalLM")
+    return entries | named | _layer_types(windows, without=config.length)
 
 
 def _llama(lm: LM) -> dict[str, Any]:
@@ -273,7 +420,8 @@ def _llama(lm: LM) -> dict[str, Any]:
     biased = any(spec.bias for spec in specs)
     partial = rope.features not in (None, head_dim)
     if config.norm == "layer":
-        return entries | _stablelm(lm, windows, rotary)
+        cohere = config.residual == "parallel" and not config.bias and not partial
+        return entries | (_cohere if cohere else _stablelm)(lm, windows, rotary)
     entries["rms_norm_eps"] = config.eps
     if any(spec.norm.norms for spec in specs):
         plain = all(rotary) and not partial and not config.bias
@@ -296,25 +444,23 @@ def _llama(lm: LM) -> dict[str, Any]:
         **_named("smollm3", "SmolLM3ForCausalLM"),
         "no_rope_layers": [int(one is not None) for one in rotary],
         **_layer_types(windows),
+        "use_sliding_window": any(windows),
         **biases,
     }
 
 
 def _qwen3(lm: LM, windows: list[int | None], *, plain: bool) -> dict[str, Any]:
-    norm = HeadRMS(lm.config.eps)
-    if norms := sorted({repr(spec.norm) for spec in lm.specs if spec.norm != norm}):
-        _refuse(
-            f"its layers have {' and '.join(norms)} on queries and keys, and Qwen3's class {norm!r}"
-            " in all, as its other norms"
-        )
+    _check_norms(lm, HeadRMS(lm.config.eps), "Qwen3")
     if not plain:
         _refuse(
             "queries and keys are normalised beside MLPs with biases or heads that do not rotate"
         )
-    return {**_named("qwen3", "Qwen3ForCausalLM"), **_layer_types(windows)}
+    used = {"use_sliding_window": any(windows)}
+    return _named("qwen3", "Qwen3ForCausalLM") | _layer_types(windows) | used
 
 
-def _layer_types(windows: list[int | None]) -> dict[str, Any]:
+def _layer_types(windows: list[int | None], *, without: int | None = None) -> dict[str, Any]:
+    """Return the entries of windows of some layers; the size is `without` where none has one."""
     sizes = {size for size in windows if size is not None}
     if len(sizes) > 1:
         _refuse(f"its layers have windows of {' and '.join(map(str, sorted(sizes)))} tokens")
@@ -322,8 +468,7 @@ def _layer_types(windows: list[int | None]) -> dict[str, Any]:
         "layer_types": [
             "full_attention" if size is None else "sliding_attention" for size in windows
         ],
-        "use_sliding_window": bool(sizes),
-        "sliding_window": next(iter(sizes), None),
+        "sliding_window": next(iter(sizes), without),
     }
 
 
@@ -506,7 +651,7 @@ def stock_model(
     specs = {name: layer.spec for name, layer in attention_layers(stock).items()}
     state = {}
     for name, layer in attention_layers(model).items():
-        built = build(_stock_maps(read(layer), layer.spec, specs[name]), specs[name], like=layer)
+        built = build(_stock_maps(layer, specs[name]), specs[name], like=layer)
         _adapt_gains(built, layer.spec)
         state |= {f"{name}.{part}": tensor for part, tensor in built.state_dict().items()}
     weights = model.state_dict()
@@ -525,13 +670,13 @@ def stock_model(
     return stock.eval()
 
 
-def _stock_maps(maps: Maps, spec: AttentionSpec, stock: AttentionSpec) -> Maps:
-    maps = maps.with_heads(stock.kv_heads)
+def _stock_maps(layer: Attention, stock: AttentionSpec) -> Maps:
+    maps, spec = linear_maps(layer).with_heads(stock.kv_heads), layer.spec
     q, k = maps.q, maps.k
     if not spec.norm.norms:  # a norm would divide by any factor again
         q = q * (spec.score_scale / stock.score_scale)
-    if rope := spec.lower().rotary:
-        q, k = _half_layout(q, rope), _half_layout(k, rope)
+    if rope := _rope(spec):
+        q, k = (_in_layout(one, rope, stock.position.layout) for one in (q, k))
     return replace(maps, q=q, k=k)
 
 
@@ -539,20 +684,26 @@ def _adapt_gains(layer: Attention, spec: AttentionSpec) -> None:
     """Bring the gains of normalised queries and keys into the class's order, and scale."""
     if not spec.norm.norms:
         return
-    layer.q_norm.weight *= spec.score_scale / layer.spec.score_scale
-    for norm in (layer.q_norm, layer.k_norm):
-        norm.weight.copy_(_half_layout(norm.weight[None, None].clone(), spec.position)[0, 0])
+    gains = [next(norm.parameters()) for norm in (layer.q_norm, layer.k_norm)]
+    gains[0] *= spec.score_scale / layer.spec.score_scale
+    if rope := _rope(spec):
+        for gain in gains:  # of one head, or of each
+            heads = gain.clone().view(-1, 1, spec.head_width)
+            gain.copy_(_in_layout(heads, rope, layer.spec.position.layout).view_as(gain))
 
 
-def _half_layout(part: Tensor, rope: Rope) -> Tensor:
-    """Return maps [heads, inputs, D] of queries or keys with pairs (i, i + features/2).
+def _in_layout(part: Tensor, rope: Rope, layout: str) -> Tensor:
+    """Return maps [heads, inputs, D] of queries or keys with rotary pairs in a layout.
 
     Example:
-        >>> _half_layout(torch.arange(4.0).view(1, 1, 4), Rope(layout="interleaved"))
+        >>> _in_layout(torch.arange(4.0).view(1, 1, 4), Rope(layout="interleaved"), "half")
+        tensor([[[0., 2., 1., 3.]]])
+        >>> _in_layout(torch.arange(4.0).view(1, 1, 4), Rope(), "interleaved")
         tensor([[[0., 2., 1., 3.]]])
     """
-    if rope.layout == "half":
+    if rope.layout == layout:
         return part
     features = rope.features or part.shape[-1]
-    order = torch.arange(features).unflatten(0, (-1, 2)).T.flatten()
+    pairs = (-1, 2) if layout == "half" else (2, -1)
+    order = torch.arange(features).unflatten(0, pairs).T.flatten()
     return torch.cat([part[..., :features][..., order], part[..., features:]], dim=-1)

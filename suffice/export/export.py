@@ -32,6 +32,7 @@ from suffice.export.graph import (
     call_onnx,
     check_packages,
     graph_module,
+    logits_port,
     reach,
     write_archive,
     write_onnx,
@@ -275,8 +276,8 @@ def _manifest(
 
 def _stock_ports(model: nn.Module) -> tuple[list[Port], list[Port]]:
     """Return the inputs and outputs of a class of transformers, without its cache."""
-    module = graph_module(model)
     if isinstance(model, ViT):
+        module = graph_module(model)
         return [replace(module.inputs()[0], name="pixel_values")], module.outputs()
     rows = ("batch", "length")
     mask = "1 = a real token, 0 = padding"
@@ -284,7 +285,5 @@ def _stock_ports(model: nn.Module) -> tuple[list[Port], list[Port]]:
         Port(name="input_ids", dtype="int64", shape=rows, holds="ids"),
         Port(name="attention_mask", dtype="int64", shape=rows, holds=mask),
     ]
-    logits = module.outputs()[0]
-    if isinstance(model, LM):
-        logits = replace(logits, shape=(*rows, model.config.vocabulary_size))
-    return inputs, [logits]
+    lm = isinstance(model, LM)
+    return inputs, [logits_port(model, "length")] if lm else graph_module(model).outputs()

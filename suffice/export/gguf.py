@@ -108,7 +108,7 @@ def _architecture(config: dict[str, Any], kv_heads: Sequence[int]) -> str:
     usual = [int((number + 1) % 4 != 0) for number in range(len(turns))]
     if kind in ("mistral", "smollm3") and (windows or (any(turns) and turns != usual)):
         architecture = "granite_swa"
-    elif windows:  # the class of phi3 there reads past them
+    elif windows and kind in FAMILIES:  # the class of phi3 there reads past them
         raise ConfigError(
             f"llama.cpp's {kind} computes no windows, and this model has windows of {windows} "
             "tokens; export to hf, onnx or torch."

@@ -233,6 +233,16 @@ class Port:
         return entry | ({"becomes": self.becomes} if self.becomes else {})
 
 
+def logits_port(lm: LM, tokens: str) -> Port:
+    """Return the port of a language model's logits, whose axis of tokens has this name."""
+    return Port(
+        name=LOGITS,
+        dtype="float32",
+        shape=("batch", tokens, lm.config.vocabulary_size),
+        holds="at each token, of the one that follows it; at padding they mean nothing",
+    )
+
+
 class DecoderGraph(nn.Module):
     """A language model with dense attention whose state is a list of tensors.
 
@@ -299,14 +309,8 @@ class DecoderGraph(nn.Module):
 
     def outputs(self) -> list[Port]:
         """Return the ports of the outputs, in order."""
-        logits = Port(
-            name=LOGITS,
-            dtype="float32",
-            shape=("batch", "chunk", self.lm.config.vocabulary_size),
-            holds="at each token, of the one that follows it; at padding they mean nothing",
-        )
         return [
-            logits,
+            logits_port(self.lm, "chunk"),
             *(
                 Port(name=f"present.{name}", dtype=dtype, shape=shape, holds=holds)
                 for name, dtype, shape, holds in self._state()

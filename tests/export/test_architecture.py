@@ -14,10 +14,19 @@ from suffice import AttentionSpec, preset
 from suffice.convert.certificate import Certificate
 from suffice.convert.folder import save
 from suffice.convert.sources import Source
-from suffice.encoders import HeadRMS, Latent, NoNorm, Optimised, Standard
+from suffice.encoders import (
+    HeadLayerNorm,
+    HeadRMS,
+    Latent,
+    NoNorm,
+    Optimised,
+    ProjectionRMS,
+    Standard,
+)
 from suffice.errors import CheckpointError, ConfigError
 from suffice.export import config_of, export, stock_model
 from suffice.export.architecture import rope_parameters
+from suffice.kernels import Softmax
 from suffice.layers import Experts
 from suffice.models import folder
 from suffice.patterns import Block, Causal, Window
@@ -25,6 +34,7 @@ from suffice.positions import (
     Alibi,
     LinearScaling,
     Llama3Scaling,
+    NoPosition,
     NTKScaling,
     PairScaling,
     Rope,
@@ -51,6 +61,14 @@ def scaled(scaling):
 
 exporting = sys.modules["suffice.export.export"]  # the package's name is its function's
 
+GEMMA = ROTARY | {"activation": "geglu_tanh"}
+NEWER = GEMMA | {"residual": "both"}
+OUT = ROTARY | {"residual": "out"}
+COHERE = ROTARY | {"norm": "layer", "residual": "parallel"}
+WHOLE = replace(GROUPED, norm=ProjectionRMS(1e-5), bias=True, scale=0.4)
+EACH = replace(GROUPED, norm=HeadLayerNorm(1e-5), scale=0.4)
+CAPPED = replace(GROUPED, kernel=Softmax(cap=1.5), scale=7**-0.5)
+FAR = Rope(300.0, layout="interleaved", scaling=LinearScaling(4.0))
 PARALLEL = {"positions": "none", "residual": "parallel"}
 
 
@@ -137,6 +155,58 @@ MODELS = {
             language(PARTLY, **ROTARY | {"norm": "layer", "residual": "parallel", "bias": False})
         ),
     ),
+    "gemma": ("gemma", language(replace(GROUPED, scale=0.4, bias=True, head_dim=12), **GEMMA)),
+    "caps": (
+        "gemma2",
+        language(
+            [replace(CAPPED, pattern=NEAR), replace(CAPPED, encoder=Optimised(), scale=0.3)],
+            **NEWER,
+            logit_cap=2.0,
+        ),
+    ),
+    "norms behind": (
+        "gemma2",
+        language(GROUPED, **NEWER | {"activation": "geglu", "tied": False}),
+    ),
+    "normalised, norms behind": (
+        "gemma3_text",
+        language(
+            [
+                replace(NORMED, pattern=NEAR, scale=0.4, bias=True),
+                replace(NORMED, num_kv_heads=1, position=FAR, encoder=Optimised()),
+            ],
+            **NEWER,
+            logit_cap=2.0,
+        ),
+    ),
+    "normalised, norms behind, no windows": ("gemma3_text", language(NORMED, **NEWER)),
+    "normalised whole": ("olmo2", language(WHOLE, **OUT)),
+    "normalised whole, wide heads": (
+        "olmo2",
+        language(replace(WHOLE, head_dim=12, encoder=Standard(), position=FAR), **OUT),
+    ),
+    "layer norms without biases, parallel": (
+        "cohere",
+        one_norm(language(replace(TURNING, scale=0.4, bias=True), **COHERE, tied=False)),
+    ),
+    "each head normalised": ("cohere", one_norm(language(EACH, **COHERE))),
+    "each head normalised, the usual order": (
+        "cohere",
+        one_norm(language(replace(EACH, position=Rope(theta=500.0)), **COHERE)),
+    ),
+    "turning in windows": (
+        "cohere2",
+        one_norm(
+            language(
+                [
+                    replace(GROUPED, pattern=NEAR, position=Rope(), bias=True),
+                    replace(SPEC, bias=False),
+                ],
+                **COHERE,
+            )
+        ),
+    ),
+    "turning nowhere": ("cohere2", one_norm(language(replace(SPEC, bias=False), **COHERE))),
     "turning gelu": ("gpt_neox", language(GROUPED, positions="none", bias=False)),
     "turning gelu, parallel": (
         "gpt_neox",
@@ -199,6 +269,42 @@ def test_logits_are_equal(name, tmp_path, monkeypatch):
     assert [free.get(size, size) for size in shape] == list(logits.shape)
     if kind == "gpt2":  # which looks positions up, though a model here may compute them
         assert manifest["length"] == model.config.length
+
+
+READ_BACK = {
+    "gemma": {"head_dim": 12},
+    "gemma2": {
+        "head_dim": 12,
+        "sliding_window": 5,
+        "query_pre_attn_scalar": 7,
+        "attn_logit_softcapping": 1.5,
+        "final_logit_softcapping": 2.0,
+    },
+    "gemma3_text": {"head_dim": 12, "sliding_window": 5, "sliding_window_pattern": 2},
+    "olmo2": {"attention_bias": True},
+    "cohere": {"use_qk_norm": True, "logit_scale": 0.7},
+    "cohere2": {"sliding_window": 5, "sliding_window_pattern": 2},
+}
+
+
+@pytest.mark.parametrize("kind", READ_BACK)
+def test_what_was_read_is_written_as_its_class(kind, tmp_path):
+    sizes = {"vocab_size": 19, "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2}
+    sizes |= {"num_attention_heads": 4, "num_key_value_heads": 2, "max_position_embeddings": 80}
+    marks = {"pad_token_id": None, "bos_token_id": None, "eos_token_id": None}
+    config = transformers.AutoConfig.for_model(kind, **sizes, **marks, **READ_BACK[kind])
+    torch.manual_seed(4)
+    model = transformers.AutoModelForCausalLM.from_config(config).eval()
+    with torch.no_grad():  # gains that differ from their start
+        for parameter in model.parameters():
+            parameter.add_(0.2 * torch.randn_like(parameter))
+    model.save_pretrained(tmp_path / "read")
+    manifest = export(tmp_path / "read", "hf", tmp_path / "out")
+    assert manifest["architecture"] == type(model).__name__
+    x = torch.randint(19, (2, 20))
+    with torch.no_grad():
+        difference = stock(tmp_path / "out", kind)(x).logits - model(x).logits
+    assert difference.abs().max() < 1e-4
 
 
 def test_it_loads_where_this_library_is_absent(tmp_path, monkeypatch):
@@ -267,7 +373,70 @@ NO_CLASS = {
         "it has layer norms beside windows or layers that do not rotate",
     ),
     "turning, rms, gelu": (language(TURNING, positions="none", norm="rms"), "it has rms norms"),
-    "norms behind": (language(residual="both"), "its blocks add attention and MLPs by residual='b"),
+    "norms behind": (
+        language(residual="both"),
+        "its blocks have residual='both', which is Gemma's, beside gelu",
+    ),
+    "biases beside norms behind": (
+        language(GROUPED, **NEWER | {"bias": True}),
+        "Gemma's class has bias=False, and this model True",
+    ),
+    "norms behind, turning partly": (
+        language(PARTLY, **NEWER),
+        "layer 0 has Rope.*, and Gemma's class rotates every feature",
+    ),
+    "norms behind, heads": (
+        language(
+            AttentionSpec(d_model=32, num_heads=3, head_dim=8, pattern=Causal(), position=Rope()),
+            **NEWER,
+        ),
+        "it has d_model=32, and Gemma's classes a multiple of 3 heads",
+    ),
+    "windows of gemma": (
+        language(replace(GROUPED, pattern=NEAR), **GEMMA),
+        "its layers have windows beside geglu_tanh and not residual='both'",
+    ),
+    "caps that differ": (
+        language([CAPPED, replace(CAPPED, kernel=Softmax())], **NEWER),
+        r"Softmax\(\) and Softmax\(cap=1.5\), and Gemma 2's class one cap",
+    ),
+    "capped and normalised": (
+        language(replace(CAPPED, norm=HeadRMS(1e-5)), **NEWER),
+        "layer 0 has kernel=Softmax.*cap=1.5.*, and its class has no caps",
+    ),
+    "capped": (language(CAPPED, **ROTARY), "layer 0 has kernel=Softmax.*cap=1.5"),
+    "capped pictures": (
+        pictures(AttentionSpec(d_model=32, num_heads=4, kernel=Softmax(cap=2.0))),
+        "layer 0 has kernel=Softmax.*cap=2.0",
+    ),
+    "sinks": (
+        language(replace(GROUPED, kernel=Softmax(cap=1.5, sink=True)), **NEWER),
+        "layer 0 has kernel=Softmax.*sink=True",
+    ),
+    "normalised behind": (
+        language(NORMED, **OUT),
+        r"its layers have HeadRMS\(eps=1e-05\) on queries and keys, and OLMo 2's class Projection",
+    ),
+    "windows behind": (
+        language(replace(WHOLE, pattern=NEAR), **OUT),
+        "its blocks have residual='out' beside windows",
+    ),
+    "keys behind": (
+        language([WHOLE, replace(WHOLE, num_kv_heads=1)], **OUT),
+        "its layers have different key/value heads: 1, 2",
+    ),
+    "normalised whole": (
+        language(WHOLE, **ROTARY),
+        r"its layers have ProjectionRMS\(eps=1e-05\) on queries and keys, and Qwen3's class",
+    ),
+    "windows that do not turn": (
+        language([replace(TURNING, pattern=NEAR), TURNING], **COHERE),
+        "layer 1 has Rope.* and a window of None, and Cohere 2's class rotates where",
+    ),
+    "turning in windows, normalised": (
+        language([replace(EACH, pattern=NEAR), replace(EACH, position=NoPosition())], **COHERE),
+        "its layers have HeadLayerNorm.*, and Cohere 2's class NoNorm",
+    ),
     "parallel": (language(residual="parallel"), "its blocks have residual='parallel', and those"),
     "bias of the head": (
         language(tied=False, head_bias=True),
@@ -277,7 +446,7 @@ NO_CLASS = {
         language(TURNING, positions="none", tied=False, head_bias=True),
         "its head has a bias, and its blocks are not parallel",
     ),
-    "cap": (language(logit_cap=2.0), "its head caps its logits"),
+    "cap": (language(logit_cap=2.0), "its head has logit_cap=2.0, and that of gpt2's class none"),
     "window": (language(replace(SPEC, pattern=NEAR)), "layer 0 has a window, which GPT-2's class"),
     "pattern": (
         language(replace(SPEC, pattern=Block(4) & Causal())),

@@ -394,11 +394,8 @@ def _cohere(lm: LM, windows: list[int | None], rotary: list[Rope | None]) -> dic
         "attention_bias": any(spec.bias for spec in lm.specs),
     }
     if all(rotary) and not any(windows):
-        normed = any(spec.norm.norms for spec in lm.specs)
-        _check_norms(lm, HeadLayerNorm(config.eps) if normed else NoNorm(), "Cohere")
-        if normed:
-            _equal("key/value heads", [spec.kv_heads for spec in lm.specs])  # as in OLMo 2
-        return entries | _named("cohere", "CohereForCausalLM") | {"use_qk_norm": normed}
+        normed = {"use_qk_norm": _head_layer_norms(lm, "Cohere")}
+        return entries | _named("cohere", "CohereForCausalLM") | normed
     _check_norms(lm, NoNorm(), "Cohere 2")
     for number, (rope, size) in enumerate(zip(rotary, windows, strict=True)):
         if (rope is None) != (size is None):
@@ -473,21 +470,36 @@ def _layer_types(windows: list[int | None], *, without: int | None = None) -> di
 
 
 def _stablelm(lm: LM, windows: list[int | None], rotary: list[Rope | None]) -> dict[str, Any]:
-    _check_layer_norms(lm, windows, rotary)
+    normed = _head_layer_norms(lm, "StableLM")
+    _check_turning_layers(windows, rotary)
+    _check_head_widths(lm.specs)
     return {
         **_named("stablelm", "StableLmForCausalLM"),
         "layer_norm_eps": lm.config.eps,
         "use_qkv_bias": any(spec.bias for spec in lm.specs),
-        "qk_layernorm": False,
+        "qk_layernorm": normed,
         "use_parallel_residual": lm.config.residual == "parallel",
     }
 
 
 def _check_layer_norms(lm: LM, windows: list[int | None], rotary: list[Rope | None]) -> None:
     """Refuse what no class with layer norms and rotary positions has."""
+    _check_turning_layers(windows, rotary)
+    _check_plain_heads(lm.specs)
+
+
+def _check_turning_layers(windows: list[int | None], rotary: list[Rope | None]) -> None:
     if any(windows) or not all(rotary):
         _refuse("it has layer norms beside windows or layers that do not rotate")
-    _check_plain_heads(lm.specs)
+
+
+def _head_layer_norms(lm: LM, class_name: str) -> bool:
+    """Return whether all layers have a layer norm of each head; refuse others, and some alone."""
+    if not any(spec.norm.norms for spec in lm.specs):
+        return False
+    _check_norms(lm, HeadLayerNorm(lm.config.eps), class_name)
+    _equal("key/value heads", [spec.kv_heads for spec in lm.specs])  # each has gains of its own
+    return True
 
 
 def _rotary_gelu(lm: LM, class_name: str) -> dict[str, Any]:

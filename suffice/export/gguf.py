@@ -123,6 +123,8 @@ def _architecture(config: dict[str, Any], kv_heads: Sequence[int]) -> str:
         raise ConfigError(
             "parallel residuals are not written to GGUF; export to hf, onnx or torch."
         )
+    if config.get("qk_layernorm"):
+        raise ConfigError("layer norms of queries and keys are not written to GGUF; export to hf.")
     scaling = (config.get("rope_parameters") or {}).get("rope_type", "default")
     if scaling not in ("default", "linear", "llama3"):
         raise ConfigError(

@@ -207,6 +207,10 @@ MODELS = {
         ),
     ),
     "turning nowhere": ("cohere2", one_norm(language(replace(SPEC, bias=False), **COHERE))),
+    "layer norms, each head normalised": (
+        "stablelm",
+        language(replace(EACH, position=ROPE), **ROTARY | {"norm": "layer"}),
+    ),
     "turning gelu": ("gpt_neox", language(GROUPED, positions="none", bias=False)),
     "turning gelu, parallel": (
         "gpt_neox",
@@ -282,6 +286,7 @@ READ_BACK = {
     },
     "gemma3_text": {"head_dim": 12, "sliding_window": 5, "sliding_window_pattern": 2},
     "olmo2": {"attention_bias": True},
+    "stablelm": {"qk_layernorm": True, "layer_norm_eps": 1e-2},
     "cohere": {"use_qk_norm": True, "logit_scale": 0.7},
     "cohere2": {"sliding_window": 5, "sliding_window_pattern": 2},
 }
@@ -490,7 +495,7 @@ NO_CLASS = {
     ),
     "normalised, layer norms": (
         language(NORMED, **ROTARY | {"norm": "layer"}),
-        r"layer 0 has HeadRMS\(eps=1e-05\) on queries and keys",
+        r"its layers have HeadRMS\(eps=1e-05\) on queries and keys, and StableLM's class HeadLayer",
     ),
     "normalised pictures": (
         pictures(AttentionSpec(d_model=32, num_heads=4, norm=HeadRMS())),

@@ -69,6 +69,8 @@ REFUSED = {
     "layer norms, parallel": "parallel residuals",
     "turning gelu": "gpt_neox is not written",
     "normalised, windows of some": "no windows",
+    "layer norms, each head normalised": "layer norms of queries and keys",
+    "caps": "gemma2 is not written",
     "shared": "layer 1 reads the keys and values of layer 0",
 }
 

@@ -401,6 +401,25 @@ def cases():
                 **_turning("linear", factor=4.0, partial_rotary_factor=0.5),
             ),
         ),
+        "qwen3_next-dense": (
+            t.Qwen3NextForCausalLM,
+            t.Qwen3NextConfig(
+                **QWEN3_5 | {"linear_num_value_heads": 6, "mlp_only_layers": [0, 1, 2, 3]},
+                rms_norm_eps=1e-2,
+            ),
+        ),
+        "qwen3_next-no-experts-biased-tied": (
+            t.Qwen3NextForCausalLM,
+            t.Qwen3NextConfig(
+                **QWEN3_5,
+                num_experts=0,
+                attention_bias=True,
+                tie_word_embeddings=True,
+                linear_conv_kernel_dim=2,
+                layer_types=2 * ["linear_attention", "full_attention"],
+                rms_norm_eps=1e-2,
+            ),
+        ),
         "gpt_neox": (t.GPTNeoXForCausalLM, t.GPTNeoXConfig(**TEXT, **MARKS)),
         "gpt_neox-in-turn-unbiased-tied": (
             t.GPTNeoXForCausalLM,

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from suffice.combine import Gated
@@ -22,9 +24,11 @@ from suffice.patterns import Causal
 from suffice.spec import AttentionSpec
 
 LAYER_TYPES = ("linear_attention", "full_attention")
+Inputs = Callable[[str, str, ConfigReader], list[TensorMapping]]
+"""Maps what reads the input of a recurrent layer, theirs and ours."""
 
 
-def _build(reader: ConfigReader) -> LM:
+def _build(reader: ConfigReader, *, kv_heads: int) -> LM:
     reader.one_of("is_causal", True)
     reader.one_of("hidden_act", "silu")
     width, depth = reader.size("hidden_size"), reader.depth("num_hidden_layers")
@@ -45,7 +49,7 @@ def _build(reader: ConfigReader) -> LM:
     full = AttentionSpec(
         d_model=width,
         num_heads=reader.size("num_attention_heads"),
-        num_kv_heads=reader.size("num_key_value_heads", 4),
+        num_kv_heads=reader.size("num_key_value_heads", kv_heads),
         head_dim=head_dim,
         pattern=Causal(),
         norm=HeadRMS(config.eps),
@@ -65,6 +69,21 @@ def _build(reader: ConfigReader) -> LM:
     )
     layers = _recurrent_layers(reader, depth)
     return config.build([recurrent if one else full for one in layers], device="meta")
+
+
+def _build_next(reader: ConfigReader) -> LM:
+    """Return a model whose blocks all have MLPs; experts beside one with a gate are refused."""
+    depth, step = reader.depth("num_hidden_layers"), reader.size("decoder_sparse_step", 1)
+    listed = reader.entries.get("mlp_only_layers") or []
+    if not isinstance(listed, list):
+        raise ConfigError(f"{reader.where}: mlp_only_layers={listed!r:.80} is no list of layers.")
+    mixtures = [n for n in range(depth) if n not in listed and (n + 1) % step == 0]
+    if mixtures and reader.entries.get("num_experts", 512) != 0:
+        raise ConfigError(
+            f"{reader.where}: layer {mixtures[0]} has experts beside a shared one with a gate, "
+            "which are not supported in hybrids; only MLPs in all layers are (mlp_only_layers)."
+        )
+    return _build(reader, kv_heads=2)
 
 
 def _recurrent_layers(reader: ConfigReader, depth: int) -> list[bool]:
@@ -114,12 +133,59 @@ def _rows(keys: int, values: int, width: int) -> tuple[int, ...]:
     return (*queries, *(keys * width + row for row in queries), *range(end, end + values * width))
 
 
+def _rows_by_key(keys: int, values: int, width: int, parts: tuple[bool, ...]) -> tuple[int, ...]:
+    """Return their rows of ours where theirs have all parts of the first key, of the second, ...
+
+    Args:
+        keys: heads of keys.
+        values: heads of values.
+        width: rows of a head.
+        parts: whether each part has a head for each value, or one for each key.
+
+    Example:
+        >>> _rows_by_key(1, 2, 1, (False, True))
+        (0, 0, 1, 2)
+    """
+    shared, rows, start = values // keys, [], 0
+    block = width * sum(shared if by_value else 1 for by_value in parts)
+    for by_value in parts:
+        for head in range(values):
+            first = head // shared * block + start + by_value * (head % shared) * width
+            rows += range(first, first + width)
+        start += width * (shared if by_value else 1)
+    return tuple(rows)
+
+
+def _gathered(theirs: str, ours: tuple[str, ...], rows: tuple[int, ...]) -> list[TensorMapping]:
+    return [replace(one, gathered=rows) for one in linear(theirs, ours, bias=None)]
+
+
+def _inputs_apart(theirs: str, own: str, reader: ConfigReader) -> list[TensorMapping]:
+    gates = f"{own}.recurrence.gates"
+    qkv = tuple(f"{own}.{name}_proj" for name in "qkv")
+    return [
+        *_gathered(f"{theirs}.in_proj_qkv", qkv, _rows(*_recurrent_heads(reader))),
+        *linear(f"{theirs}.in_proj_a", f"{gates}.decay_proj", bias=None),
+        *linear(f"{theirs}.in_proj_b", f"{gates}.beta_proj", bias=None),
+        *linear(f"{theirs}.in_proj_z", f"{own}.gate_proj", bias=None),
+    ]
+
+
+def _inputs_by_key(theirs: str, own: str, reader: ConfigReader) -> list[TensorMapping]:
+    keys, values, width = _recurrent_heads(reader)
+    wide = tuple(f"{own}.{name}_proj" for name in ("q", "k", "v", "gate"))
+    gates = tuple(f"{own}.recurrence.gates.{name}_proj" for name in ("beta", "decay"))
+    rows = _rows_by_key(keys, values, width, (False, False, True, True))
+    single = _rows_by_key(keys, values, 1, (True, True))
+    return [
+        *_gathered(f"{theirs}.in_proj_qkvz", wide, rows),
+        *_gathered(f"{theirs}.in_proj_ba", gates, single),
+    ]
+
+
 def _map_recurrent(theirs: str, own: str, reader: ConfigReader, taps: Any) -> list[TensorMapping]:
     rows, gates = _rows(*_recurrent_heads(reader)), f"{own}.recurrence.gates"
-    qkv = tuple(f"{own}.{name}_proj" for name in "qkv")
-    packed = linear(f"{theirs}.in_proj_qkv", qkv, bias=None)
     return [
-        *(replace(one, gathered=rows) for one in packed),
         TensorMapping(
             theirs=f"{theirs}.conv1d.weight",
             ours=(f"{own}.recurrence.convolution",),
@@ -128,9 +194,6 @@ def _map_recurrent(theirs: str, own: str, reader: ConfigReader, taps: Any) -> li
         ),
         TensorMapping(theirs=f"{theirs}.dt_bias", ours=(f"{gates}.step_bias",)),
         TensorMapping(theirs=f"{theirs}.A_log", ours=(f"{gates}.log_rate",)),
-        *linear(f"{theirs}.in_proj_a", f"{gates}.decay_proj", bias=None),
-        *linear(f"{theirs}.in_proj_b", f"{gates}.beta_proj", bias=None),
-        *linear(f"{theirs}.in_proj_z", f"{own}.gate_proj", bias=None),
         *norm(f"{theirs}.norm", f"{own}.head_norm", bias=False),
         *linear(f"{theirs}.out_proj", f"{own}.o_proj", bias=None),
     ]
@@ -152,7 +215,7 @@ def _centred(theirs: str, ours: str) -> list[TensorMapping]:
     return [replace(one, offset=1.0) for one in norm(theirs, ours, bias=False)]
 
 
-def _mappings(lm: LM, reader: ConfigReader) -> list[TensorMapping]:
+def _mappings(lm: LM, reader: ConfigReader, *, inputs: Inputs) -> list[TensorMapping]:
     mappings = head_and_tokens("model.embed_tokens.weight", lm)
     mappings += _centred("model.norm", "norm")
     for number, spec in enumerate(lm.specs):
@@ -163,6 +226,7 @@ def _mappings(lm: LM, reader: ConfigReader) -> list[TensorMapping]:
         mappings += gated(f"{theirs}.mlp", f"{ours}.mlp", bias=None)
         if spec.kernel.recurrent:
             taps = spec.kernel.convolution
+            mappings += inputs(f"{theirs}.linear_attn", own, reader)
             mappings += _map_recurrent(f"{theirs}.linear_attn", own, reader, taps)
         else:
             mappings += _map_full(f"{theirs}.self_attn", own, spec)
@@ -173,8 +237,17 @@ QWEN3_5 = Architecture(
     model_type="qwen3_5_text",
     class_name="Qwen3_5ForCausalLM",
     bare_name="Qwen3_5TextModel",
-    build=_build,
-    mappings=_mappings,
+    build=partial(_build, kv_heads=4),
+    mappings=partial(_mappings, inputs=_inputs_apart),
+    prefix="model.",
+    derived=(".rotary_emb.inv_freq",),
+)
+QWEN3_NEXT = Architecture(
+    model_type="qwen3_next",
+    class_name="Qwen3NextForCausalLM",
+    bare_name="Qwen3NextModel",
+    build=_build_next,
+    mappings=partial(_mappings, inputs=_inputs_by_key),
     prefix="model.",
     derived=(".rotary_emb.inv_freq",),
 )

@@ -239,6 +239,12 @@ BAD = {
         {"layer_types": ["linear_attention"]},
         "layer_types=.*are not linear_attention or full_attention for each of 4 layers",
     ),
+    "mixture": (
+        "qwen3_next-dense",
+        {"mlp_only_layers": [0, 2]},
+        "layer 1 has experts beside a shared one with a gate",
+    ),
+    "dense-next": ("qwen3_next-dense", {"mlp_only_layers": 4}, "mlp_only_layers=4 is no list"),
     "values": (
         "qwen3_5",
         {"linear_num_value_heads": 3},
@@ -478,7 +484,7 @@ def test_bases_of_an_older_gemma3(tmp_path):
 @pytest.mark.parametrize(
     "name",
     ["gemma2", "gemma3", "cohere-normed", "cohere2", "gpt_neox", "gpt_oss", "mixtral", "olmo2"]
-    + ["phi", "qwen3_moe", "deepseek_v3", "qwen3_5-biased-tied"],
+    + ["phi", "qwen3_moe", "deepseek_v3", "qwen3_5-biased-tied", "qwen3_next-dense"],
 )
 def test_what_is_read_streams_as_it_reads_whole(name, tmp_path):
     saved(name, tmp_path)

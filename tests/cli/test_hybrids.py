@@ -10,11 +10,12 @@ import torch
 from suffice.convert.sources import open_source, tensors_for
 from suffice.errors import ConfigError
 from suffice.models import folder
+from suffice.testing import drawn
 from suffice.text import Characters
 
 pytest.importorskip("transformers")
 
-from benchmarks.released import inputs, saved  # noqa: E402 - they need transformers
+from benchmarks.released import QWEN3_5, inputs, saved  # noqa: E402 - they need transformers
 
 
 @pytest.fixture
@@ -49,6 +50,20 @@ def test_other_activations_are_refused(tmp_path):
     path.write_text(json.dumps({**json.loads(path.read_text()), "hidden_act": "gelu"}))
     with pytest.raises(ConfigError, match="hidden_act='gelu' is not supported"):
         open_source(tmp_path)
+
+
+def test_the_text_model_of_one_with_pictures_is_read(tmp_path):
+    import transformers
+
+    pictures = {"depth": 1, "hidden_size": 32, "num_heads": 4, "intermediate_size": 48}
+    pictures |= {"out_hidden_size": 32, "patch_size": 4, "num_position_embeddings": 16}
+    config = transformers.Qwen3_5Config(text_config=QWEN3_5, vision_config=pictures)
+    theirs = drawn(transformers.Qwen3_5ForConditionalGeneration(config), seed=1).eval()
+    theirs.save_pretrained(tmp_path / "whole")
+    text = transformers.Qwen3_5ForCausalLM.from_pretrained(tmp_path / "whole")
+    text.save_pretrained(tmp_path / "text")
+    x = inputs("qwen3_5")
+    assert (open_source(tmp_path / "text").model(x) - theirs(x).logits).abs().max() < 1e-4
 
 
 def test_a_hybrid_becomes_a_folder_that_generates_and_is_not_exported(suffice, tmp_path):

@@ -121,6 +121,7 @@ class Architecture:
     mappings: Callable[[Any, ConfigReader], list[TensorMapping]]  # of every tensor
     head: str = "lm_head.weight"  # the head's tensor
     prefix: str = ""  # of all tensors but the head's; absent in a model saved without a head
+    nested: str = ""  # the prefix instead, in a model taken out of one with pictures
     derived: tuple[str, ...] = ()  # suffixes of tensors that follow from the sizes and are not read
     drafts: str = (
         ""  # entry with the number of blocks behind the last, which draft and are not read

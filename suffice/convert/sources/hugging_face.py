@@ -153,6 +153,11 @@ def _with_prefix(architecture: Architecture, tensors: dict[str, Tensor]) -> dict
     """Leave out derived tensors, and add the prefix where the model was saved without its head."""
     derived, prefix, head = architecture.derived, architecture.prefix, architecture.head
     tensors = {n: tensor for n, tensor in tensors.items() if not n.endswith(derived or ("\0",))}
+    if nested := architecture.nested:
+        tensors = {
+            f"{prefix}{n.removeprefix(nested)}" if n.startswith(nested) else n: tensor
+            for n, tensor in tensors.items()
+        }
     if not prefix or any(name.startswith(prefix) for name in tensors):
         return tensors
     return {n if n == head else f"{prefix}{n}": tensor for n, tensor in tensors.items()}

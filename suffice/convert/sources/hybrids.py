@@ -240,6 +240,7 @@ QWEN3_5 = Architecture(
     build=partial(_build, kv_heads=4),
     mappings=partial(_mappings, inputs=_inputs_apart),
     prefix="model.",
+    nested="model.language_model.",
     derived=(".rotary_emb.inv_freq",),
 )
 QWEN3_NEXT = Architecture(

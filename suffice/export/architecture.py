@@ -85,7 +85,7 @@ def _decoder(lm: LM) -> dict[str, Any]:
         made = _olmo2(lm)
     elif config.activation == "swiglu":
         made = _llama(lm)
-    elif config.positions == "none" and any(map(_rope, lm.specs)):
+    elif config.positions == "none" and any(map(rotary_of, lm.specs)):
         made = _phi(lm) if config.head_bias else _gpt_neox(lm)
     else:
         made = _gpt2(lm)
@@ -180,7 +180,7 @@ def _check_softmax(spec: AttentionSpec, where: str) -> None:
         _refuse(f"{where} adds {type(spec.position).__name__} to its products")
 
 
-def _rope(spec: AttentionSpec) -> Rope | None:
+def rotary_of(spec: AttentionSpec) -> Rope | None:
     """Return the rotary positions of a layer, whatever the norm of its queries and keys."""
     return replace(spec, norm=NoNorm()).lower().rotary
 
@@ -290,7 +290,7 @@ def _sizes(lm: LM) -> tuple[dict[str, Any], list[Rope | None]]:
         "head_dim": head_dim,
         "tie_word_embeddings": config.tied,
     }
-    return entries, [_rope(spec) for spec in specs]
+    return entries, [rotary_of(spec) for spec in specs]
 
 
 def _rotary_entries(lm: LM) -> tuple[dict[str, Any], list[Rope | None]]:
@@ -687,7 +687,7 @@ def _stock_maps(layer: Attention, stock: AttentionSpec) -> Maps:
     q, k = maps.q, maps.k
     if not spec.norm.norms:  # a norm would divide by any factor again
         q = q * (spec.score_scale / stock.score_scale)
-    if rope := _rope(spec):
+    if rope := rotary_of(spec):
         q, k = (_in_layout(one, rope, stock.position.layout) for one in (q, k))
     return replace(maps, q=q, k=k)
 
@@ -698,7 +698,7 @@ def _adapt_gains(layer: Attention, spec: AttentionSpec) -> None:
         return
     gains = [next(norm.parameters()) for norm in (layer.q_norm, layer.k_norm)]
     gains[0] *= spec.score_scale / layer.spec.score_scale
-    if rope := _rope(spec):
+    if rope := rotary_of(spec):
         for gain in gains:  # of one head, or of each
             heads = gain.clone().view(-1, 1, spec.head_width)
             gain.copy_(_in_layout(heads, rope, layer.spec.position.layout).view_as(gain))

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from suffice.convert.sources import open_source
 from suffice.errors import CheckpointError, ConfigError, unknown
-from suffice.export.architecture import config_of, stock_model
+from suffice.export.architecture import config_of, rotary_of, stock_model
 from suffice.files import replacing
 from suffice.gguf import KINDS, BlockKind, Stored, encode, plain, write_gguf
 from suffice.layers.packed import Packed
@@ -119,9 +119,22 @@ def _architecture(config: dict[str, Any], kv_heads: Sequence[int]) -> str:
         architecture = kind
     if architecture not in FAMILIES:
         raise ConfigError(f"llama.cpp's {kind} is not written; export to hf, onnx or torch.")
+    _check_form(config, architecture)
+    return architecture
+
+
+def _check_form(config: dict[str, Any], architecture: str) -> None:
+    """Refuse what an architecture of llama.cpp lacks of its class in transformers."""
+    kind = config["model_type"]
     if config.get("use_parallel_residual"):
         raise ConfigError(
             "parallel residuals are not written to GGUF; export to hf, onnx or torch."
+        )
+    wide = config.get("head_dim", 0) * config.get("num_attention_heads", 0)
+    if kind == "olmo2" and (config["attention_bias"] or wide != config["hidden_size"]):
+        raise ConfigError(
+            "llama.cpp's olmo2 has no biases, and heads that divide the model's width; export to "
+            "hf."
         )
     if config.get("qk_layernorm"):
         raise ConfigError("layer norms of queries and keys are not written to GGUF; export to hf.")
@@ -134,7 +147,6 @@ def _architecture(config: dict[str, Any], kv_heads: Sequence[int]) -> str:
         raise ConfigError("llama.cpp's gpt2 computes GELU, and this model ReLU; export to hf.")
     if config.get("mlp_bias") and architecture == "llama":
         raise ConfigError("llama.cpp's llama has no biases in its MLPs that are read everywhere.")
-    return architecture
 
 
 def _sizes(stock: LM, architecture: str) -> dict[str, Any]:
@@ -237,7 +249,9 @@ def _tensors(stock: LM, architecture: str, kind: str, codes: Codings) -> Iterato
     if family.by_layer:
         for layer, spec in enumerate(stock.specs):
             yield f"blk.{layer}.{SINKS}", _plain(torch.full((spec.num_heads,), NO_SINK), "F32")
-    if architecture == "stablelm" and stock.head is None:  # which reads no shared one there
+    if (
+        architecture in ("stablelm", "olmo2") and stock.head is None
+    ):  # which reads no shared one there
         yield (
             "output.weight",
             _plain(state["embedding.tokens.weight"], "F16" if kind != "f32" else "F32"),
@@ -257,7 +271,7 @@ def _tensors(stock: LM, architecture: str, kind: str, codes: Codings) -> Iterato
 
 def _rope(stock: LM) -> Rope | None:
     """Return the rotary positions of the layers that have them, which are the same in all."""
-    ropes = (spec.lower().rotary for spec in stock.specs)
+    ropes = map(rotary_of, stock.specs)
     return next((one for one in ropes if one is not None), None)
 
 
@@ -282,7 +296,7 @@ def _order(name: str, stock: LM, layout: str) -> Tensor | slice:
         return slice(None)
     spec = stock.specs[int(block.removeprefix("blocks."))]
     heads = spec.num_heads if part == "q_proj" else spec.kv_heads
-    rope = spec.lower().rotary
+    rope = rotary_of(spec)
     if rope is None:
         return slice(None)
     features = rope.features or spec.head_width

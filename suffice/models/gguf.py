@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from suffice.encoders import HeadRMS, NoNorm
+from suffice.encoders import HeadRMS, NoNorm, Norm, ProjectionRMS
 from suffice.errors import CheckpointError, ConfigError
 from suffice.gguf import GGUF, BlockKind, codes_of, decode, open_gguf
 from suffice.gguf import Tensor as Stored
@@ -45,7 +45,8 @@ class Family:
     Args:
         layout: of rotary pairs: "interleaved", or "half", or "" without rotary positions.
         norm: "rms" or "layer".
-        qk_norm: whether queries and keys have an RMS norm for each head.
+        qk_norm: of queries and keys; None = none.
+        residual: how blocks add their branches, see `LMConfig`.
         no_rope_every: every so-many-th layer has no rotary positions; 0 = all have.
         fused: whether q, k, v are one tensor.
         gate: the tensors of the MLP's gate and first map: two, or one of both, or none.
@@ -56,7 +57,8 @@ class Family:
 
     layout: str = "half"
     norm: str = "rms"
-    qk_norm: bool = False
+    qk_norm: type[Norm] | None = None
+    residual: str = "pre"
     no_rope_every: int = 0
     fused: bool = False
     gate: str = "two"
@@ -69,13 +71,21 @@ FAMILIES = {
     "deci": Family(layout="interleaved"),
     "granite_swa": Family(layout="interleaved", by_layer=True),
     "qwen2": Family(),
-    "qwen3": Family(qk_norm=True),
+    "qwen3": Family(qk_norm=HeadRMS),
+    "olmo2": Family(qk_norm=ProjectionRMS, residual="out"),
     "smollm3": Family(layout="interleaved", no_rope_every=4),
     "stablelm": Family(norm="layer"),
     "phi3": Family(fused=True, gate="fused", windowed=True),
     "gpt2": Family(layout="", norm="layer", fused=True, gate="none"),
 }
 """The architectures that are read and written."""
+NORMS = {
+    "pre": {"attn_norm": "attention_norm", "ffn_norm": "mlp_norm"},
+    "out": {"post_attention_norm": "attention_out_norm", "post_ffw_norm": "mlp_out_norm"},
+}
+"""The norms of a block by its residual, theirs and ours."""
+QK_NORMS = {HeadRMS: "_norm", ProjectionRMS: "_norm.norm"}
+"""What our names of the norms of queries and keys end in."""
 SINKS = "attn_sinks.weight"
 NO_SINK = -1e30  # a logit whose share is none
 STILL = 1e30  # a factor of rotary frequencies that leaves every token unturned
@@ -87,8 +97,7 @@ def names_of(family: Family, layer: int) -> dict[str, tuple[str, ...]]:
     theirs, ours = f"blk.{layer}", f"blocks.{layer}"
     q, k, v = (f"{ours}.attention.{name}_proj" for name in "qkv")
     names = {
-        "attn_norm": (f"{ours}.attention_norm",),
-        "ffn_norm": (f"{ours}.mlp_norm",),
+        **{name: (f"{ours}.{part}",) for name, part in NORMS[family.residual].items()},
         "attn_output": (f"{ours}.attention.o_proj",),
         "ffn_down": (f"{ours}.mlp.down",),
         **(
@@ -103,8 +112,9 @@ def names_of(family: Family, layer: int) -> dict[str, tuple[str, ...]]:
         names["ffn_up"] = (f"{ours}.mlp.up",)
     if family.gate == "two":
         names["ffn_gate"] = (f"{ours}.mlp.gate",)
-    if family.qk_norm:
-        names |= {f"attn_{n}_norm": (f"{ours}.attention.{n}_norm",) for n in "qk"}
+    if family.qk_norm is not None:
+        end = QK_NORMS[family.qk_norm]
+        names |= {f"attn_{n}_norm": (f"{ours}.attention.{n}{end}",) for n in "qk"}
     return {f"{theirs}.{name}": modules for name, modules in names.items()}
 
 
@@ -173,6 +183,10 @@ class _Metadata:
             raise ConfigError(f"{self.where} is a mixture of experts, which is not read.")
         if self.get("use_parallel_residual", default=False):
             raise ConfigError(f"{self.where} has parallel residuals, which are not read.")
+        if self.architecture == "olmo2" and self.get("attention.sliding_window", 0):
+            raise ConfigError(
+                f"{self.where} has windows beside OLMo 2's norms, as OLMo 3 has; not read."
+            )
         scales = {name: self.get(name, 1.0) for name in PLAIN_SCALES}
         scales["attention.scale"] = self.get("attention.scale", 0.0) + 1.0
         if odd := [name for name, value in scales.items() if value != 1.0]:
@@ -260,6 +274,7 @@ def _build(reader: _Metadata) -> LM:
         mlp_width=reader.size("feed_forward_length"),
         activation="gelu_tanh" if family.gate == "none" else "swiglu",
         norm=family.norm,
+        residual=family.residual,
         eps=eps,
         positions="none" if family.layout else "learned",
         bias=not rms or reader.has("blk.0.ffn_down.bias"),
@@ -270,7 +285,7 @@ def _build(reader: _Metadata) -> LM:
         num_heads=heads,
         head_dim=None if head_dim * heads == width else head_dim,
         pattern=Causal(),
-        norm=HeadRMS(eps) if family.qk_norm else NoNorm(),
+        norm=NoNorm() if family.qk_norm is None else family.qk_norm(eps),
         bias=any(biased),
     )
     rope = _rope(reader, head_dim) if family.layout else NoPosition()

@@ -24,7 +24,7 @@ from suffice.quantise import quantise
 from suffice.text import Characters
 
 from .models import NEAR, ROTARY, SPEC, TEXT, TURNING, language, saved
-from .test_architecture import MODELS
+from .test_architecture import MODELS, OUT, WHOLE
 
 UNTURNED = replace(SPEC, bias=False)
 TOKENIZER = Characters.of([TEXT])
@@ -58,6 +58,10 @@ OTHERS = {
         "granite_swa",
         language([replace(TURNING, pattern=NEAR), TURNING, UNTURNED], **ROTARY | {"depth": 3}),
     ),
+    "normalised whole, unbiased": (
+        "olmo2",
+        language(replace(WHOLE, bias=False), **OUT),
+    ),
     "one unturned": ("granite_swa", language([UNTURNED, TURNING], **ROTARY)),
 }
 CASES = {name: (kind, MODELS[name][1]) for name, kind in WRITTEN.items()} | OTHERS
@@ -71,6 +75,8 @@ REFUSED = {
     "normalised, windows of some": "no windows",
     "layer norms, each head normalised": "layer norms of queries and keys",
     "caps": "gemma2 is not written",
+    "normalised whole": "no biases, and heads that divide",
+    "normalised whole, wide heads": "no biases, and heads that divide",
     "shared": "layer 1 reads the keys and values of layer 0",
 }
 

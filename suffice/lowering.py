@@ -13,7 +13,17 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from suffice.combine import Concat, Differential
-from suffice.encoders import MLA, Efficient, HeadRMS, Latent, NoNorm, Optimised, Standard
+from suffice.encoders import (
+    MLA,
+    Efficient,
+    HeadLayerNorm,
+    HeadRMS,
+    Latent,
+    NoNorm,
+    Optimised,
+    ProjectionRMS,
+    Standard,
+)
 from suffice.kernels import Elu, Favor, Rfa, Softmax
 from suffice.mixing import (
     Alignment,
@@ -27,6 +37,7 @@ from suffice.past import Infini, NoPast
 from suffice.positions import Alibi, NoPosition, Rope
 
 if TYPE_CHECKING:
+    from suffice.encoders import Norm
     from suffice.kernels import Kernel
     from suffice.mixing import Mixing
     from suffice.patterns import Pattern
@@ -47,7 +58,7 @@ KNOWN: dict[str, tuple[type[Axis], ...]] = {
         LowRank,
     ),
     "kernel": (Softmax, Elu, Favor, Rfa),
-    "norm": (NoNorm, HeadRMS),
+    "norm": (NoNorm, HeadRMS, HeadLayerNorm, ProjectionRMS),
     "position": (NoPosition, Rope, Alibi),
     "past": (NoPast, Infini),
     "combine": (Concat, Differential),
@@ -77,7 +88,7 @@ class DenseSoftmax(_Heads):
 
     keys: str  # "map" (W_K x) or "columns" (of x)
     values: str  # "map" (W_V x), "columns" (of x) or "keys" (W_K x before rotation)
-    qk_norm: HeadRMS | None  # before rotation
+    qk_norm: Norm | None  # before rotation
     alibi: Alibi | None
     mixing: Mixing | None  # of values along the sequence
     infini: Infini | None  # memory of earlier segments
@@ -122,7 +133,7 @@ class FeatureSum(_Heads):
     kernel: Kernel
     keys: str
     values: str
-    qk_norm: HeadRMS | None
+    qk_norm: Norm | None
     mixing: Mixing | None
 
 

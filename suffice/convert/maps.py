@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from suffice.encoders import Columns, NoNorm
+from suffice.encoders import Columns, HeadRMS, NoNorm
 from suffice.errors import ConfigError
 from suffice.layers import Attention
 from suffice.layers.packed import Packed
@@ -56,7 +56,8 @@ def read(layer: Attention) -> Maps:
     """Return the maps of a layer."""
     spec = layer.spec
     lowered = spec.lower()
-    if type(lowered) is not DenseSoftmax or lowered.infini is not None:
+    per_head = type(spec.norm) in (NoNorm, HeadRMS)  # others have numbers for every head
+    if type(lowered) is not DenseSoftmax or lowered.infini is not None or not per_head:
         odd = (spec.kernel, spec.encoder, spec.norm, spec.combine, spec.past)
         if spec.shares is not None:
             raise ConfigError(

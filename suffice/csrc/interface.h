@@ -41,6 +41,13 @@ struct Norm {
 enum Activation { GELU = 0, RELU = 1, SWIGLU = 2, GELU_TANH = 3, TANH = 4, GEGLU = 5, GEGLU_TANH = 6 };
 enum Turn { STAY = 0, HALVES = 1, PAIRS = 2 };
 
+// Norms of queries and keys: root mean squares of each head, with gains that heads share; layer norms of
+// each head, with gains of its own; root mean squares of all heads at once.
+enum HeadNorm { HEAD_RMS = 0, HEAD_LAYER = 1, PROJECTION_RMS = 2 };
+
+// What branches read: norms of the sum so far; the sum itself; one and the same norms' input.
+enum Residual { PRE = 0, OUT = 1, PARALLEL = 2 };
+
 // Constants of a decoder layer.
 struct Layer {
   Norm attention_norm, mlp_norm;
@@ -54,12 +61,13 @@ struct Layer {
   const float *cosines; // [positions, turning]
   const float *sines;   // as the cosines, signs included
   const float *slopes;  // [H] or null: minus slope * distance is added to a score
-  const float *q_gains, *k_gains; // [head_dim] of heads divided by their root mean square, or null
+  const float *q_gains, *k_gains; // of a norm `head_norm`: [head_dim], else [H, head_dim] and [G, head_dim]; or null
   const float *logits;  // [H] of no key, one more term of each sum, or null
   const float *difference_gains;  // [value_dim] of differences, divided by their root mean square
   float gain_eps, difference_eps;
   float lambda;         // what the second map of a pair counts
   float cap;            // scores s become cap tanh(s / cap), or 0
+  int64_t head_norm;      // enum HeadNorm
   int64_t reads_another;  // 1 = the cache is that of an earlier layer, and k and v are ABSENT
 };
 
@@ -125,6 +133,7 @@ struct Model {
   int64_t depth, d_model, width, vocabulary;  // width: of the MLPs
   int64_t root_mean_square;                   // 1: RMSNorm, 0: LayerNorm
   int64_t activation;
+  int64_t residual;                           // enum Residual
   float eps;
   float logit_cap;         // as the layers' caps, of logits
   const Layer *layers;

@@ -97,7 +97,7 @@ class ProjectionRMS(Norm):
     The gains are one number for each feature of each head. Unlike with `HeadRMS` a head may be
     longer than another, and shared keys have another mean than the queries that read them.
 
-    Choose it to read OLMo 2; `HeadRMS` streams natively and is as stable.
+    Choose it to read OLMo 2; `HeadRMS` has fewer gains and is as stable.
 
     Args:
         eps: keeps a query or key of zeros finite, > 0.
@@ -131,7 +131,7 @@ class HeadLayerNorm(Norm):
 
     Every head has gains of its own, and there are no biases.
 
-    Choose it to read Command R+ (Cohere); `HeadRMS` streams natively and is as stable.
+    Choose it to read Command R+ (Cohere); `HeadRMS` has fewer gains and is as stable.
 
     Args:
         eps: keeps a query or key of equal features finite, > 0.

@@ -14,6 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from suffice.encoders import HeadLayerNorm, HeadRMS, ProjectionRMS
 from suffice.errors import ConfigError
 from suffice.layers import Dropout
 from suffice.layers.packed import Packed, PackedEmbedding, PackedLinear
@@ -50,7 +51,12 @@ ACTIVATIONS = {
     "geglu": native.GEGLU,
     "geglu_tanh": native.GEGLU_TANH,
 }
-RESIDUALS = ("pre", "both")
+RESIDUALS = {"pre": native.PRE, "both": native.PRE, "out": native.OUT, "parallel": native.PARALLEL}
+HEAD_NORMS = {
+    HeadRMS: native.HEAD_RMS,
+    HeadLayerNorm: native.HEAD_LAYER,
+    ProjectionRMS: native.PROJECTION_RMS,
+}
 DECODED = (DenseSoftmax, BoundedSoftmax, SharedSoftmax, DifferentialSoftmax)
 LAYOUTS = {"half": native.HALVES, "interleaved": native.PAIRS}
 SPAN = 1024  # positions for which buffers and tables are allocated at once
@@ -222,6 +228,10 @@ class NativeDecoder:
             *(self._pointer(getattr(norm, name, None)) for name in ("weight", "bias"))
         )
 
+    def _gains(self, norm: nn.Module | None) -> int | None:
+        """Return where the only parameter of a norm of queries or keys lies, if it has one."""
+        return self._pointer(next(norm.parameters(), None) if norm else None)
+
     def _matrix(self, linear: nn.Module | None) -> native.Matrix:
         weight, bias = getattr(linear, "weight", None), getattr(linear, "bias", None)
         bias = None if bias is None else self._float32(bias)
@@ -263,9 +273,10 @@ class NativeDecoder:
             turn=LAYOUTS[rotary.layout] if rotary else native.STAY,
             turning=(rotary.features or lowered.key_width) if rotary else 0,
             slopes=self._pointer(slopes),
-            q_gains=self._pointer(getattr(attention.q_norm, "weight", None)),
-            k_gains=self._pointer(getattr(getattr(attention, "k_norm", None), "weight", None)),
-            gain_eps=getattr(attention.q_norm, "eps", 0.0),
+            q_gains=self._gains(attention.q_norm),
+            k_gains=self._gains(getattr(attention, "k_norm", None)),
+            gain_eps=lowered.qk_norm.eps if lowered.qk_norm else 0.0,
+            head_norm=HEAD_NORMS[type(lowered.qk_norm)] if lowered.qk_norm else native.HEAD_RMS,
             reads_another=isinstance(lowered, SharedSoftmax),
         )
         if isinstance(lowered, BoundedSoftmax):
@@ -292,6 +303,7 @@ class NativeDecoder:
             vocabulary=config.vocabulary_size,
             root_mean_square=config.norm == "rms",
             activation=ACTIVATIONS[config.activation],
+            residual=RESIDUALS[config.residual],
             eps=config.eps,
             logit_cap=config.logit_cap or 0.0,
             layers=self.layers,
@@ -319,8 +331,6 @@ def unsupported(lm: object, memory: Memory) -> str | None:
     """Return why native code cannot decode with a model and a memory, or None if it can."""
     if type(lm) is not LM:
         return f"{type(lm).__name__} is not an LM"
-    if lm.config.residual not in RESIDUALS:
-        return f"native decoding has no residual={lm.config.residual!r}"
     if lm.config.experts is not None:
         return "mixtures of experts are not supported by native decoding"
     if not native.available():

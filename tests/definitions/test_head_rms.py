@@ -165,7 +165,7 @@ def test_a_projection_is_divided_as_a_whole(kv_heads):
     assert_close(layer(x), tensor(want))
     plain_cost = replace(spec, norm=NoNorm()).cost(9)
     assert spec.cost(9).parameters == plain_cost.parameters + (4 + kv_heads) * 6
-    assert spec.lower() is None
+    assert spec.lower().qk_norm == norm
     with pytest.raises(ConfigError, match=r"ProjectionRMS\(eps=0.0\): give a number above 0"):
         ProjectionRMS(0.0)
 
@@ -203,6 +203,6 @@ def test_a_head_has_a_layer_norm_with_its_own_gains(kv_heads):
     assert spec.cost(9).parameters - replace(spec, norm=NoNorm()).cost(9).parameters == (
         (4 + kv_heads) * 6
     )
-    assert spec.lower() is None
+    assert spec.lower().qk_norm == norm
     with pytest.raises(ConfigError, match=r"HeadLayerNorm\(eps=0.0\): give a number above 0"):
         HeadLayerNorm(0.0)

@@ -10,7 +10,7 @@ import torch
 
 from suffice import AttentionSpec, preset
 from suffice.combine import Differential
-from suffice.encoders import HeadRMS
+from suffice.encoders import HeadLayerNorm, HeadRMS, NoNorm, ProjectionRMS
 from suffice.errors import ConfigError, ShapeError
 from suffice.kernels import Softmax
 from suffice.memory import Dynamic, Quantised, Rolling, Static
@@ -124,9 +124,54 @@ def test_caps_sinks_and_norms_after_a_branch(some_isa, kernel, memory):
         close(check(lm, memory, drawn_tokens(3, 15), 6, valid=LEFT), lm)
 
 
-def test_packed_weights_of_a_capped_model():
+RELEASED = {  # residual, norm of queries and keys, sizes: as GPT-NeoX and Phi, Command R+, OLMo 2
+    "phi": ("parallel", NoNorm(), {"head_bias": True, "activation": "gelu_tanh"}),
+    "cohere": ("parallel", HeadLayerNorm(1e-3), {"bias": False, "activation": "swiglu"}),
+    "olmo2": ("out", ProjectionRMS(1e-3), {"norm": "rms", "activation": "swiglu"}),
+}
+
+
+@pytest.mark.parametrize("memory", [Dynamic(), Rolling(7, sinks=3), CODED[0]], ids=repr)
+@pytest.mark.parametrize("name", RELEASED)
+def test_blocks_of_released_models(some_isa, name, memory):
+    residual, norm, sizes = RELEASED[name]
+    rotary = Rope(features=4)
+    spec = replace(preset("gqa", 72, 4, causal=True), position=rotary, norm=norm)
+    lm = built(spec, residual=residual, positions="none", tied=False, **sizes)
+    check = coded_both if memory.lossy else both
+    close(check(lm, memory, drawn_tokens(1, 30), 9), lm)
+    if not memory.sinks:
+        close(check(lm, memory, drawn_tokens(3, 15), 6, valid=LEFT), lm)
+
+
+@pytest.mark.parametrize("residual", ["pre", "both", "out", "parallel"])
+@pytest.mark.parametrize("norm", [HeadLayerNorm(1e-3), ProjectionRMS(1e-3)], ids=repr)
+@pytest.mark.parametrize("name", ["standard", "efficient", "optimised", "mqa"])
+def test_norms_of_queries_and_keys_that_know_their_head(name, norm, residual):
+    spec = replace(preset(name, 24, 4, causal=True), norm=norm)
+    lm = built(spec, residual=residual)
+    close(both(lm, Dynamic(), drawn_tokens(3, 11), 6, valid=LEFT), lm)
+
+
+@pytest.mark.parametrize("heads", [11, 12, 17, 40])
+def test_many_heads_on_one_key(some_isa, heads):
+    sizes = {"num_heads": heads, "num_kv_heads": 1, "head_dim": 6, "position": Rope()}
+    kernel = Softmax(cap=2.0) if heads == 17 else Softmax()
+    spec = AttentionSpec(d_model=24, pattern=Causal(), kernel=kernel, **sizes)
+    lm = built(spec, positions="none")
+    close(both(lm, Dynamic(), drawn_tokens(2, 60), 50), lm)
+    close(both(lm, Rolling(7, sinks=3), drawn_tokens(1, 20), 9), lm)
+    close(both(lm, Dynamic(), drawn_tokens(3, 15), 6, valid=LEFT), lm)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [GEMMA, {"residual": "out"}, {"residual": "parallel"}],
+    ids=["both", "out", "parallel"],
+)
+def test_packed_weights_of_a_capped_model(changes):
     spec = replace(preset("gqa", 64, 4, causal=True), kernel=Softmax(cap=2.0))
-    lm = built(spec, mlp_width=64, **GEMMA)
+    lm = built(spec, mlp_width=64, **changes)
     quantise(lm, 8)
     tokens = drawn_tokens(2, 14)
     with torch.no_grad():

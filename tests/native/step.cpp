@@ -152,7 +152,10 @@ struct Decoder {
       layer.slopes = d.slopes.data();
     }
     if (random.chance(3)) {
-      d.q_gains = c.normals(width), d.k_gains = c.normals(width);
+      layer.head_norm = random.one_of<int64_t>({HEAD_RMS, HEAD_LAYER, PROJECTION_RMS});
+      const bool each = layer.head_norm != HEAD_RMS;
+      d.q_gains = c.normals(each ? layer.heads * width : width);
+      d.k_gains = c.normals(each ? groups * width : width);
       layer.q_gains = d.q_gains.data(), layer.k_gains = d.k_gains.data(), layer.gain_eps = 1e-5f;
     }
   }
@@ -183,6 +186,7 @@ struct Decoder {
     model.activation = random.one_of({GELU, RELU, SWIGLU, GELU_TANH, TANH, GEGLU, GEGLU_TANH});
     out_norms = random.chance(3);
     if (random.chance(3)) model.logit_cap = (float)random.uniform(0.3, 5.0);
+    model.residual = random.one_of<int64_t>({PRE, PRE, OUT, PARALLEL});
     model.eps = 1e-5f;
     c.say("depth %lld, width %lld, MLP %lld, %lld tokens, %s weights%s, %lld rows, %lld threads, ",
           (long long)model.depth, (long long)model.d_model, (long long)model.width,
@@ -219,10 +223,23 @@ struct Decoder {
     }
   }
 
-  static Row turned(const Layer &layer, const float *gains, int64_t place, const double *x) {
+  // Queries or keys [rows, step], of which `heads` of a layer are normalised where it says so.
+  Row head_normed(const Layer &layer, const float *gains, int64_t heads, int64_t step, Row x) const {
+    if (!gains) return x;
+    const int64_t width = layer.head_dim, all = layer.head_norm == PROJECTION_RMS ? heads * width : width;
+    for (int64_t r = 0; r < rows; ++r)
+      for (int64_t at = 0; at < heads * width; at += all) {
+        double *part = &x[r * step + at];
+        const float *own = gains + (layer.head_norm == HEAD_LAYER ? at : 0);
+        const Row y = NormData::apply({own, nullptr}, layer.head_norm != HEAD_LAYER, layer.gain_eps, part, all);
+        std::copy(y.begin(), y.end(), part);
+      }
+    return x;
+  }
+
+  static Row turned(const Layer &layer, int64_t place, const double *x) {
     const int64_t width = layer.head_dim, n = layer.turn == STAY ? 0 : layer.turning;
     Row from(x, x + width);
-    if (gains) from = NormData::apply({gains, nullptr}, true, layer.gain_eps, x, width);
     Row to = from;
     for (int64_t i = 0; i < n; ++i) {
       const int64_t partner = layer.turn == PAIRS ? i ^ 1 : i < n / 2 ? i + n / 2 : i - n / 2;
@@ -261,7 +278,7 @@ struct Decoder {
     SpanData &near = d.text.near;
     const Span &span = near.span;
     put("key", near.keys, row * span.key_row + group * span.key_head + (span.end - 1) * width,
-        turned(layer, layer.k_gains, places[row], key));
+        turned(layer, places[row], key));
     if (d.text.tied) return;
     Row stored(value, value + width);
     if (mix.weights) {
@@ -284,6 +301,8 @@ struct Decoder {
     for (size_t i = 0; i < x.size(); ++i) x[i] += more[i];
   }
 
+  Row read(const Norm &one, const Row &x) const { return model.residual == OUT ? x : normed(one, x); }
+
   Row normed(const Norm &one, const Row &x) const {
     Row all;
     for (int64_t r = 0; r < rows; ++r) {
@@ -295,18 +314,19 @@ struct Decoder {
 
   void attention(LayerData &d, const TextCache &text, const Layer &layer, const Mixing &mix, Row &x) {
     const int64_t width = layer.head_dim, H = layer.heads, G = layer.kv_heads;
-    const Row in = normed(layer.attention_norm, x);
-    const Row q = d.q.times(in, rows);
-    const Row k = layer.k.kind == ABSENT ? in : d.k.times(in, rows);
+    const Row in = read(layer.attention_norm, x);
+    const Row q = head_normed(layer, layer.q_gains, H, H * width, d.q.times(in, rows));
+    const Row unnormed = layer.k.kind == ABSENT ? in : d.k.times(in, rows);
     const Row v = layer.v.kind == ABSENT ? in : d.v.times(in, rows);
     const int64_t of_k = layer.k.kind == ABSENT ? model.d_model : G * width;
+    const Row k = layer.reads_another ? unnormed : head_normed(layer, layer.k_gains, G, of_k, unnormed);
     const int64_t of_v = layer.v.kind == ABSENT ? model.d_model : G * width;
     Row out(rows * H * width);
     for (int64_t r = 0; r < rows; ++r) {
       for (int64_t g = 0; g < G && !layer.reads_another; ++g)
         keep(d, layer, mix, r, g, &k[r * of_k + g * width], &v[r * of_v + g * width]);
       for (int64_t h = 0; h < H; ++h) {
-        Row query = turned(layer, layer.q_gains, places[r], &q[(r * H + h) * width]);
+        Row query = turned(layer, places[r], &q[(r * H + h) * width]);
         for (double &number : query) number *= layer.scale;
         auto extra = [&](const Span &s, int64_t at) {
           const int64_t own = at + s.shift - padding[r];
@@ -320,8 +340,8 @@ struct Decoder {
     add(x, d.o, layer.attention_out_norm, out);
   }
 
-  void feed_forward(const LayerData &d, const Layer &layer, Row &x) const {
-    const Row in = normed(layer.mlp_norm, x);
+  void feed_forward(const LayerData &d, const Layer &layer, const Row &before, Row &x) const {
+    const Row in = read(layer.mlp_norm, model.residual == PARALLEL ? before : x);
     Row up = d.up.times(in, rows), gate(up.size());
     if (gated(model.activation)) gate = d.gate.times(in, rows);
     for (size_t i = 0; i < up.size(); ++i) up[i] = activated(model.activation, up[i], gate[i]);
@@ -337,8 +357,9 @@ struct Decoder {
         if (model.positions) x[r * width + i] += model.positions[places[r] * width + i];
       }
     for (int64_t i = 0; i < model.depth; ++i) {
+      const Row before = x;
       attention(data[i], text_of(i), layers[i], mixes[i], x);
-      feed_forward(data[i], layers[i], x);
+      feed_forward(data[i], layers[i], before, x);
     }
     Row logits = head.times(normed(model.norm, x), rows);
     for (double &logit : logits)

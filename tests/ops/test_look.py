@@ -115,6 +115,31 @@ def test_half_precision_is_read_as_stored(isa, dtype):
             )
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("heads", [12, 16, 33, 128])
+def test_many_heads_on_one_key(isa, dtype, heads):
+    """One latent and one rotary key of all heads: values are the first features of the keys."""
+    for keys, width, value_width in ((1, 5, 5), (49, 40, 33), (700, 288, 256), (1100, 70, 64)):
+        q = torch.randn(2, heads, 1, width).to(dtype)
+        k = torch.randn(2, 1, keys, width).to(dtype)
+        apart = torch.randn(2, 1, keys, value_width).to(dtype)
+        for v in (k[..., :value_width], apart, k[..., width - value_width :]):
+            with torch.no_grad():
+                got = attend(q, k, v, impl="native_decode")
+                want = attend(*(x.double() for x in (q, k, v)), impl="reference")
+            assert_close(got, want, n=keys)
+
+
+@pytest.mark.parametrize("value", [torch.nan, torch.inf])
+def test_numbers_without_end_reach_the_heads_that_see_them(isa, value):
+    q, k = torch.randn(1, 40, 1, 32), torch.randn(1, 2, 130, 32)
+    k[0, 1, 60, 3] = value
+    with torch.no_grad():
+        out = attend(q, k, k, impl="native_decode")
+        want = attend(q, k, k, impl="reference")
+    assert torch.equal(out.isfinite(), want.isfinite())
+
+
 @pytest.mark.parametrize("value", [torch.nan, torch.inf])
 @pytest.mark.parametrize("of", ["keys", "values"])
 def test_hidden_numbers_are_never_read(isa, of, value):

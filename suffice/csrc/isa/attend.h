@@ -3,18 +3,11 @@
 #pragma once
 
 #include "see_codes.h"
+#include "see_many.h"
 
 namespace SUFFICE_ISA {
 
 constexpr int64_t SPLIT = 512;     // keys of one piece of work, about
-
-// Asks for rows of a cache that are read soon. The second cache is meant: the nearest is too small for
-// a block of keys and one of values.
-static void ask_for(const void *rows, int64_t step, int64_t count, int64_t bytes) {
-  const char *row = (const char *)rows;
-  for (int64_t j = 0; j < count; ++j, row += step)
-    for (int64_t i = 0; i < bytes; i += LINE) __builtin_prefetch(row + i, 0, 2);
-}
 
 template <class E>
 static void see_numbers(const Queries &queries, const Span &span, int64_t row, int64_t head,
@@ -91,6 +84,7 @@ static void see_piece(Queries queries, const KVCache &cache, int64_t row, int64_
     queries.head = head;
     queries.shift = span->shift;
     if (range.begin >= range.end) return;
+    if (are_many(queries, *span)) return see_many(queries, *span, row, head, range, seen);
     for (int64_t r = 0; r < queries.count; r += MOST_AT_ONCE) {
       Queries few = queries;
       few.q += r * few.width;

@@ -43,6 +43,13 @@ struct Worker {
     return each > PANEL ? each : PANEL;
   }
 
+  // What a branch reads: the rows behind a norm, or as they are.
+  Inputs read_by_branch(const Norm &norm) {
+    const int64_t width = step.model.d_model;
+    if (step.model.residual == OUT) return {shared.x, sizes.rows, width, own.coded};
+    return normed(norm, width);
+  }
+
   // The rows of [rows, width] behind a norm.
   Inputs normed(const Norm &norm, int64_t width) {
     const Model &model = step.model;
@@ -67,7 +74,7 @@ struct Worker {
 
   // Queries, keys and values of the new positions, before any turn.
   void project(const Layer &layer) {
-    Inputs in = normed(layer.attention_norm, step.model.d_model);
+    Inputs in = read_by_branch(layer.attention_norm);
     const Matrix *maps[] = {&layer.q, &layer.k, &layer.v};
     float *outs[] = {shared.q, shared.k, shared.v};
     int64_t total = 0;
@@ -88,6 +95,22 @@ struct Worker {
     for (int i = 1; i < 3; ++i)
       if (maps[i]->kind == ABSENT) columns[i] = in.x, strides[i] = in.columns;
       else columns[i] = outs[i], strides[i] = kv[i];
+    if (layer.q_gains && layer.head_norm == PROJECTION_RMS) norm_projections(layer, kv[1]);
+  }
+
+  // Queries and keys over the root mean squares of all their heads, in place of those.
+  void norm_projections(const Layer &layer, int64_t key_width) {
+    const int64_t width = layer.heads * layer.head_dim;
+    share(sizes.rows, 1, [&](Range span) {
+      for (int64_t r = span.begin; r < span.end; ++r) {
+        float *q = shared.q + r * width;
+        normalise({layer.q_gains, nullptr}, true, layer.gain_eps, q, width, q);
+        if (!layer.k_gains) continue;
+        normalise({layer.k_gains, nullptr}, true, layer.gain_eps, columns[1] + r * strides[1], key_width,
+                  shared.k + r * key_width);
+      }
+    });
+    if (layer.k_gains) columns[1] = shared.k, strides[1] = key_width;
   }
 
   static int64_t padded(int64_t rows) { return (rows + PANEL - 1) / PANEL * PANEL; }
@@ -100,12 +123,14 @@ struct Worker {
   const float *columns[3];
   int64_t strides[3];
 
-  // A query or key as it meets others: divided by its size where there are gains, then turned.
-  void turn(const Layer &layer, const float *gains, int64_t place, const float *from,
+  // A query or key of a head as it meets others: behind its norm where there are gains, then turned.
+  void turn(const Layer &layer, const float *gains, int64_t head, int64_t place, const float *from,
             float *to) const {
     float sized[WIDEST];
-    if (gains) {
-      normalise({gains, nullptr}, true, layer.gain_eps, from, layer.head_dim, sized);
+    if (gains && layer.head_norm != PROJECTION_RMS) {
+      const bool own_gains = layer.head_norm == HEAD_LAYER;
+      normalise({gains + (own_gains ? head * layer.head_dim : 0), nullptr}, !own_gains, layer.gain_eps, from,
+                layer.head_dim, sized);
       from = sized;
     }
     const int64_t n = layer.turn == STAY ? 0 : layer.turning, half = n / 2;
@@ -148,7 +173,7 @@ struct Worker {
     for (int64_t r = 0; r < count; ++r) {
       // the queries of a pair lie beside each other, the outputs of a map
       const int64_t from = (group / layer.maps * count + r) * layer.maps + group % layer.maps;
-      turn(layer, layer.q_gains, place, shared.q + (row * layer.heads + from) * width, q + r * width);
+      turn(layer, layer.q_gains, from, place, shared.q + (row * layer.heads + from) * width, q + r * width);
       for (int64_t c = 0; c < width; ++c) q[r * width + c] *= layer.scale;
       local[r] = empty(first + r, piece, layer.value_dim);
     }
@@ -172,7 +197,7 @@ struct Worker {
     const int64_t width = layer.head_dim, at = (near.end - 1) * width;
     float turned[WIDEST];
     const float *key = columns[1] + row * strides[1] + group * width;
-    turn(layer, layer.k_gains, step.places[row], key, turned);
+    turn(layer, layer.k_gains, group, step.places[row], key, turned);
     store(near, near.keys, row * near.key_row + group * near.key_head + at, turned, width);
     if (near.values == near.keys || group % layer.maps) return;
     group /= layer.maps;
@@ -251,9 +276,10 @@ struct Worker {
     add(layer.o, layer.attention_out_norm, {own.normed, sizes.rows, all_heads, own.coded});
   }
 
-  void feed_forward(const Layer &layer) {
+  // What is inside an MLP, into `shared.hidden`.
+  void expand(const Layer &layer) {
     const Model &model = step.model;
-    Inputs in = normed(layer.mlp_norm, model.d_model);
+    Inputs in = read_by_branch(layer.mlp_norm);
     const int64_t width = layer.up.rows;
     share(padded(width), grain(width), [&](Range span) {
       Range mine = within(span, 0, width);
@@ -267,7 +293,6 @@ struct Worker {
         activate(model.activation, shared.hidden + r * width + mine.begin,
                  own.padded + r * width + mine.begin, mine.end - mine.begin);
     });
-    add(layer.down, layer.mlp_out_norm, {shared.hidden, sizes.rows, width, own.coded});
   }
 
   static void activate(int64_t activation, float *x, const float *gate, int64_t width) {
@@ -302,8 +327,11 @@ struct Worker {
       const Mixing &mix = step.mixes[i];
       project(layer);
       attend_heads(layer, cache, mix);
+      const bool parallel = model.residual == PARALLEL;
+      if (parallel) expand(layer);  // before the attention is added to what both read
       project_out(layer, cache);
-      feed_forward(layer);
+      if (!parallel) expand(layer);
+      add(layer.down, layer.mlp_out_norm, {shared.hidden, sizes.rows, layer.up.rows, own.coded});
     }
     Inputs in = normed(model.norm, model.d_model);
     const Matrix &head = model.head;

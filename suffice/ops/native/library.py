@@ -18,6 +18,8 @@ POINTER, TEXT = ctypes.c_void_p, ctypes.c_char_p
 ABSENT, F32, F16, BF16, INT8, INT4 = -1, 0, 1, 2, 3, 4
 GELU, RELU, SWIGLU, GELU_TANH, TANH, GEGLU, GEGLU_TANH = range(7)
 STAY, HALVES, PAIRS = 0, 1, 2
+HEAD_RMS, HEAD_LAYER, PROJECTION_RMS = 0, 1, 2
+PRE, OUT, PARALLEL = 0, 1, 2
 
 
 def _fields(ctype: type, names: str) -> list[tuple[str, type]]:
@@ -51,7 +53,7 @@ class Layer(ctypes.Structure):
         ("turning", INT),
         *_fields(POINTER, "cosines sines slopes q_gains k_gains logits difference_gains"),
         *_fields(FLOAT, "gain_eps difference_eps lambda cap"),
-        ("reads_another", INT),
+        *_fields(INT, "head_norm reads_another"),
     )
 
 
@@ -104,7 +106,7 @@ class Model(ctypes.Structure):
     """A stack of layers between an embedding and a head."""
 
     _fields_ = (
-        *_fields(INT, "depth d_model width vocabulary root_mean_square activation"),
+        *_fields(INT, "depth d_model width vocabulary root_mean_square activation residual"),
         *_fields(FLOAT, "eps logit_cap"),
         ("layers", ctypes.POINTER(Layer)),
         *_fields(Matrix, "embedding head"),

@@ -48,10 +48,16 @@ class Combine(Axis, ABC, family="combine"):
     def heads(self, layer: Attention, out: Tensor) -> Tensor:
         """Return the heads [B, H, T, E] of the outputs of their maps [B, H N, T, E]."""
 
-    def output(self, layer: Attention, out: Tensor, x: Tensor) -> Tensor:  # noqa: ARG002
+    def output(
+        self,
+        layer: Attention,
+        out: Tensor,
+        x: Tensor,  # noqa: ARG002
+        own: tuple[Tensor, ...],  # noqa: ARG002
+    ) -> Tensor:
         """Return the output [B, T, M] of the outputs of the maps [B, H N, T, E].
 
-        x [B, T, M] is where the queries came from.
+        x [B, T, M] is where the queries came from, and own what is cached of the same positions.
         """
         return layer.o_proj(self.heads(layer, out).transpose(1, 2).flatten(2))
 
@@ -130,7 +136,13 @@ class Gated(Concat):
         """Return the heads, normalised if they are to be."""
         return layer.head_norm(out) if self.norm else out
 
-    def output(self, layer: Attention, out: Tensor, x: Tensor) -> Tensor:
+    def output(
+        self,
+        layer: Attention,
+        out: Tensor,
+        x: Tensor,
+        own: tuple[Tensor, ...],  # noqa: ARG002
+    ) -> Tensor:
         """Return the output of the heads that the gates let through."""
         gates = layer.gate_proj(x)
         gates = gates.sigmoid() if self.activation == "sigmoid" else torch.nn.functional.silu(gates)
@@ -142,6 +154,48 @@ class Gated(Concat):
     def samples(cls) -> tuple[Combine, ...]:
         """Return both kinds, and one that normalises."""
         return cls(), cls(per="head"), cls(activation="silu", norm=True)
+
+
+@dataclass(frozen=True)
+class Exclusive(Combine):
+    """O_t' = O_t - (O_t . v_t) v_t / |v_t|^2: a head's output without its part along its own value.
+
+    What a token's value says is known to it already, from the residual stream; without that part a
+    head speaks of the others alone (exclusive self-attention, XSA). A value of zeros takes nothing
+    away.
+
+    Cost: no parameters and no products of matrices; 4 H E multiply-adds a token.
+    Source: exclusive self-attention, arXiv:2603.09078. No difference.
+    """
+
+    def conflicts(self, spec: AttentionSpec) -> list[str]:
+        """Refuse layers in which a token has no value of its own that it could have attended to."""
+        refused = {
+            "kernel": not spec.kernel.weighs_pairs,
+            "encoder": not spec.encoder.mixes_values,
+            "mixing": spec.mixing.mixes,
+            "past": spec.past.reads,
+            "shares": spec.shares is not None,
+            "d_source": spec.d_source is not None,
+        }
+        return [
+            f"{self!r} takes away each token's own value, and cannot have "
+            f"{name}={getattr(spec, name)!r}; leave it out."
+            for name, broken in refused.items()
+            if broken
+        ]
+
+    def heads(self, layer: Attention, out: Tensor) -> Tensor:  # noqa: ARG002
+        """Return the heads unchanged."""
+        return out
+
+    def output(self, layer: Attention, out: Tensor, x: Tensor, own: tuple[Tensor, ...]) -> Tensor:
+        """Return the output of the heads without their parts along the own values."""
+        _, v = layer.spec.encoder.expand(layer, own)
+        along = torch.nn.functional.normalize(v, dim=-1)
+        grouped = out.unflatten(1, (v.shape[1], -1))  # the heads that share a value side by side
+        part = (grouped * along[:, :, None]).sum(-1, keepdim=True) * along[:, :, None]
+        return super().output(layer, (grouped - part).flatten(1, 2), x, own)
 
 
 @dataclass(frozen=True)
@@ -239,4 +293,4 @@ class _Difference(nn.Module):
         return (1.0 - self.start) * self.norm(difference)
 
 
-__all__ = ["Combine", "Concat", "Differential", "Gated"]
+__all__ = ["Combine", "Concat", "Differential", "Exclusive", "Gated"]

@@ -12,7 +12,7 @@ from suffice.encoders.base import (
     Standard,
 )
 from suffice.encoders.mla import MLA
-from suffice.encoders.norms import HeadLayerNorm, HeadRMS, NoNorm, Norm, ProjectionRMS
+from suffice.encoders.norms import HeadLayerNorm, HeadRMS, NoNorm, Norm, ProjectionRMS, QKVNorm
 
 __all__ = [
     "MLA",
@@ -29,5 +29,6 @@ __all__ = [
     "Norm",
     "Optimised",
     "ProjectionRMS",
+    "QKVNorm",
     "Standard",
 ]

@@ -192,8 +192,8 @@ class LinearEncoder(Encoder, base=True):
     """Base of the encoders whose queries, keys and values are each one linear map of x.
 
     A map that is not learned takes the first columns of its input: head g of K and V is a column
-    slice of x, and nothing is copied. Modules: q_proj, k_proj and v_proj, and q_norm and k_norm of
-    the spec's norm.
+    slice of x, and nothing is copied. Modules: q_proj, k_proj and v_proj, and q_norm, k_norm and
+    v_norm of the spec's norm.
     """
 
     def conflicts(self, spec: AttentionSpec) -> list[str]:
@@ -258,6 +258,7 @@ class LinearEncoder(Encoder, base=True):
         modules.setdefault("k_proj", Columns(width))
         values = nn.Identity() if self.shares and self.learns_keys else Columns(width)
         modules.setdefault("v_proj", values)
+        modules["v_norm"] = spec.norm.build_values()
         return modules
 
     def queries(self, layer: Attention, x: Tensor) -> Tensor:
@@ -277,7 +278,7 @@ class LinearEncoder(Encoder, base=True):
         if layer.one_tensor:
             return (k,)
         v_BSW = k_BSW if self.shares else layer.v_proj(source)
-        return k, _heads(v_BSW, layer.value_heads).transpose(1, 2)
+        return k, layer.v_norm(_heads(v_BSW, layer.value_heads)).transpose(1, 2)
 
 
 def _normed(spec: AttentionSpec) -> dict[str, int]:

@@ -33,6 +33,10 @@ class Norm(Axis, ABC, family="norm"):
     def build(self, heads: int, head_dim: int, factory: Factory) -> nn.Module:
         """Return a module [B, T, H, D] -> [B, T, H, D]; queries and keys have one each."""
 
+    def build_values(self) -> nn.Module:
+        """Return a module [B, T, G, E] -> [B, T, G, E] for the values."""
+        return nn.Identity()
+
 
 @dataclass(frozen=True)
 class NoNorm(Norm):
@@ -79,7 +83,7 @@ class HeadRMS(Norm):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.eps <= 0.0:
-            raise ConfigError(f"HeadRMS(eps={self.eps}): give a number above 0, such as 1e-6.")
+            raise ConfigError(f"{self!r}: give a number above 0, such as 1e-6.")
 
     def parameters(self, heads: int, head_dim: int) -> int:  # noqa: ARG002 - the heads share them
         """Count the gains of a head."""
@@ -88,6 +92,41 @@ class HeadRMS(Norm):
     def build(self, heads: int, head_dim: int, factory: Factory) -> nn.Module:  # noqa: ARG002
         """Return the norm of queries or of keys, gains of 1."""
         return factory.norm(head_dim, self.eps)
+
+
+@dataclass(frozen=True)
+class QKVNorm(HeadRMS):
+    """As `HeadRMS`, and v' = v / sqrt(mean(v^2) + eps) without gains: V-norm.
+
+    What a head adds is then as long for one token as for another, so a token is heard because it is
+    attended to and not because its value is large. With an encoder whose values are its keys
+    (`Latent`) both are normalised from the same product, and the keys alone have gains.
+
+    Args:
+        eps: keeps a query, key or value of zeros finite, > 0.
+
+    Raises:
+        ConfigError: if eps is not above 0.
+
+    Cost: 2 D parameters for heads of width D; no products.
+    Source: the published configuration and weights of Gemma 4, whose attention this is.
+    """
+
+    def build_values(self) -> nn.Module:
+        """Return the norm of the values."""
+        return _Plain(self.eps)
+
+
+class _Plain(nn.Module):
+    """x / sqrt(mean(x^2) + eps) over the last dimension, in float32 or better."""
+
+    def __init__(self, eps: float) -> None:
+        super().__init__()
+        self.eps = eps
+
+    def forward(self, x: Tensor) -> Tensor:
+        exact = x.to(torch.promote_types(x.dtype, torch.float32))
+        return (exact * (exact.square().mean(-1, keepdim=True) + self.eps).rsqrt()).to(x.dtype)
 
 
 @dataclass(frozen=True)

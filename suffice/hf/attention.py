@@ -81,7 +81,7 @@ class SufficeAttention(Attention):
             **engine,
         )
         out = out.reshape(*x.shape[:2], self.spec.num_heads, -1).transpose(1, 2)
-        return self.spec.combine.output(self, out, x)
+        return self.spec.combine.output(self, out, x, cached)
 
 
 class SufficeBlock(GradientCheckpointingLayer, Block):

@@ -153,7 +153,8 @@ class Attention(nn.Module):
         out = inputs.read(self, encoded.q, encoded.cached, shared)
         if self.past is not None:
             out = inputs.recall(self.past, encoded.unrotated, out)
-        return self.spec.combine.output(self, inputs.masks.zero_padded(out), inputs.x)
+        out = inputs.masks.zero_padded(out)
+        return self.spec.combine.output(self, out, inputs.x, encoded.cached)
 
     def _check_shared(self, shared: SharedKV | None) -> None:
         if self.spec.shares is not None and shared is None:

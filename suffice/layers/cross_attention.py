@@ -39,7 +39,7 @@ class EncodedSource:
     def attend(self, layer: Attention, x: Tensor) -> Tensor:
         """Return the output of `layer(x, source, valid=valid)`: [B, T, d_model]."""
         out = layer.attend(layer.queries(x), self.view)
-        return layer.spec.combine.output(layer, out, x)
+        return layer.spec.combine.output(layer, out, x, ())
 
 
 class EncodedSources:

@@ -3,6 +3,7 @@
 from suffice.positions.base import Alibi, NoPosition, Position
 from suffice.positions.rope import (
     AxialRope,
+    FastPairs,
     LinearScaling,
     Llama3Scaling,
     NTKScaling,
@@ -15,6 +16,7 @@ from suffice.positions.rope import (
 __all__ = [
     "Alibi",
     "AxialRope",
+    "FastPairs",
     "LinearScaling",
     "Llama3Scaling",
     "NTKScaling",

@@ -82,6 +82,47 @@ class LinearScaling(_ByFactor):
 
 
 @dataclass(frozen=True)
+class FastPairs(Scaling):
+    """The fastest pairs rotate as they did, the others not at all: p-RoPE.
+
+    The slow pairs of plain rotary positions carry what a token means, and their slow turning blurs
+    it over long texts; here they stand still. Unlike `Rope(features=)`, which rotates the first
+    features with frequencies from 1 to 1 / theta, the pairs that rotate keep the frequencies they
+    have among all.
+
+    Args:
+        share: of the pairs that rotate, > 0 and <= 1; whole pairs, rounded down, at least one.
+
+    Raises:
+        ConfigError: if share is not above 0 and at most 1.
+
+    Example:
+        >>> FastPairs(0.5).frequencies(10_000.0, 8)
+        tensor([1.0000, 0.1000, 0.0000, 0.0000], dtype=torch.float64)
+
+    Source: Barbero et al. 2024, arXiv:2410.06205, section 6 (p-RoPE). No difference.
+    """
+
+    share: float
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not 0.0 < self.share <= 1.0:
+            raise ConfigError(f"FastPairs(share={self.share}): give a share above 0, at most 1.")
+
+    def frequencies(self, theta: float, features: int) -> Tensor:
+        """Return the plain frequencies of the fastest pairs, then zeros."""
+        frequencies = plain_frequencies(theta, features)
+        frequencies[max(1, int(self.share * len(frequencies))) :] = 0.0
+        return frequencies
+
+    @classmethod
+    def samples(cls) -> tuple[Axis, ...]:
+        """Return half of the pairs."""
+        return (cls(0.5),)
+
+
+@dataclass(frozen=True)
 class NTKScaling(_ByFactor):
     """A larger base, theta * factor^(D / (D - 2)).
 
@@ -444,6 +485,7 @@ class Rope(_Rotary):
             cls(100.0, layout="interleaved"),
             cls(features=2, scaling=LinearScaling(2.0)),
             cls(scaling=NTKScaling(4.0)),
+            cls(scaling=FastPairs(0.5)),
             cls(scaling=Llama3Scaling(4.0, length=16)),
             cls(layout="interleaved", scaling=YarnScaling(4.0, length=64, fast=4.0)),
             cls(features=2, scaling=PairScaling((3.0,), attention_factor=1.25)),

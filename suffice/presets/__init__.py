@@ -13,7 +13,7 @@ from typing import Any
 from suffice.errors import ConfigError, unknown
 from suffice.mixing import NoMixing
 from suffice.presets.features import infini, linear, linformer, performer, rfa
-from suffice.presets.grouped import cla, differential, gqa, mla, mqa, qk_norm
+from suffice.presets.grouped import cla, differential, gqa, mla, mqa, qk_norm, xsa
 from suffice.presets.paper import efficient, optimised, standard, super_attention, toeplitz_super
 from suffice.presets.recurrent import (
     deltanet,
@@ -47,6 +47,7 @@ PRESETS: dict[str, Callable[..., AttentionSpec]] = {
         mqa,
         cla,
         qk_norm,
+        xsa,
         mla,
         differential,
         sliding_window,
@@ -81,6 +82,7 @@ TITLES = {
     "mqa": "MQA",
     "cla": "Cross-layer attention",
     "qk_norm": "QK-norm",
+    "xsa": "Exclusive self-attention",
     "mla": "MLA",
     "differential": "Differential attention",
     "sliding_window": "Sliding window",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from suffice.combine import Differential
+from suffice.combine import Differential, Exclusive
 from suffice.encoders import MLA, HeadRMS
 from suffice.errors import ConfigError
 from suffice.patterns import Causal, Full
@@ -125,6 +125,30 @@ def qk_norm(
     """
     base = standard(d_model, num_heads, causal=causal, bias=bias, dropout=dropout)
     return replace(base, num_kv_heads=num_kv_heads, norm=HeadRMS(eps))
+
+
+def xsa(
+    d_model: int,
+    num_heads: int,
+    *,
+    num_kv_heads: int | None = None,
+    causal: bool = False,
+    bias: bool = True,
+    dropout: float = 0.0,
+) -> AttentionSpec:
+    """Exclusive self-attention: each head's output without its part along the token's own value.
+
+    Choose it where heads spend their weight on the token itself, whose value the residual stream
+    holds already. Not to save anything: it costs what standard attention costs.
+
+    Args:
+        num_kv_heads: key/value heads, a divisor of num_heads; None = as many as query heads.
+
+    Cost: 4 (d^2 + d) parameters; 8 T d^2 + 4 T^2 d FLOPs of products; state 2 d numbers per token.
+    Source: exclusive self-attention, arXiv:2603.09078.
+    """
+    base = standard(d_model, num_heads, causal=causal, bias=bias, dropout=dropout)
+    return replace(base, num_kv_heads=num_kv_heads, combine=Exclusive())
 
 
 def mla(

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 from xml.sax.saxutils import escape
 
-from suffice.combine import Gated
+from suffice.combine import Exclusive, Gated
 from suffice.kernels import Recurrent
 from suffice.view.drawing import FAINT, INK, PAGE, brief
 
@@ -248,6 +248,8 @@ def _after(spec: AttentionSpec) -> Iterator[Box]:
             yield Box(kind="function", title="norm", note="of each head")
         gate = "σ" if spec.combine.activation == "sigmoid" else "silu"
         yield Box(kind="function", title=f"× {gate}(x W_G)", note=f"a {spec.combine.per}")
+    if isinstance(spec.combine, Exclusive):
+        yield Box(kind="function", title="− its part along v", note="the token's own value")
     if spec.combine.maps > 1:
         yield Box(kind="function", title="A₁v − λ A₂v", note="λ learned, then norm")
     width = spec.num_heads * spec.value_width

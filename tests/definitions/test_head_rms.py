@@ -9,7 +9,15 @@ import pytest
 import torch
 
 from suffice import Attention, AttentionSpec, preset
-from suffice.encoders import Efficient, HeadLayerNorm, HeadRMS, Latent, NoNorm, ProjectionRMS
+from suffice.encoders import (
+    Efficient,
+    HeadLayerNorm,
+    HeadRMS,
+    Latent,
+    NoNorm,
+    ProjectionRMS,
+    QKVNorm,
+)
 from suffice.errors import ConfigError
 from suffice.patterns import Causal
 from suffice.positions import Rope
@@ -145,6 +153,34 @@ def test_json_names_it_and_may_leave_it_out():
 def test_what_it_cannot_be(make, message):
     with pytest.raises(ConfigError, match=message):
         make()
+
+
+@pytest.mark.parametrize(("encoder", "kv_heads"), [(None, 1), (None, 4), (Latent(), 2)])
+def test_values_are_divided_without_gains(encoder, kv_heads):
+    fields = {"num_kv_heads": kv_heads, "pattern": Causal(), "position": Rope()}
+    spec = replace(SPEC, norm=QKVNorm(0.3), **fields)
+    spec = spec if encoder is None else replace(spec, encoder=encoder)
+    layer = built(spec)
+    x = normal(2, 5, 8, seed=3)
+    want = []
+    for row in x.tolist():
+        q, k = (linear(row, getattr(layer, f"{name}_proj")) for name in "qk")
+        v = k if encoder is not None else linear(row, layer.v_proj)
+        v = divided(v, kv_heads, [1.0] * 6, 0.3)
+        q = divided(q, 4, layer.q_norm.weight.tolist(), 0.3)
+        k = divided(k, kv_heads, layer.k_norm.weight.tolist(), 0.3)
+        turn = ("half", plain(10_000.0, 6))
+        q, k = spun(q, 4, *turn), spun(k, kv_heads, *turn)
+        sizes = {"num_heads": 4, "num_kv_heads": kv_heads, "head_dim": 6}
+        want.append(attention(layer, q, k, v, see=up_to_self, **sizes))
+    assert_close(layer(x), tensor(want))
+    assert spec.cost(9).parameters == replace(spec, norm=HeadRMS(0.3)).cost(9).parameters
+    assert spec.lower() is None
+    state = layer.state()
+    parts = [layer(x[:, a:b], state=state) for a, b in ((0, 2), (2, 5))]
+    assert_close(torch.cat(parts, dim=1), layer(x))
+    with pytest.raises(ConfigError, match=r"QKVNorm\(eps=0.0\): give a number above 0"):
+        QKVNorm(0.0)
 
 
 @pytest.mark.parametrize("kv_heads", [1, 2, 4])

@@ -15,6 +15,7 @@ from suffice import AttentionSpec
 from suffice.encoders import Efficient, Optimised, Standard
 from suffice.patterns import Causal, Full
 from suffice.positions import (
+    FastPairs,
     LinearScaling,
     Llama3Scaling,
     NTKScaling,
@@ -177,6 +178,12 @@ def yarn(theta, width, factor, length, fast=32.0, slow=1.0, *, truncate=True):
     return out
 
 
+def fast_pairs(theta, width, share):
+    """Frequencies of the first pairs; the others stand still."""
+    kept = max(1, math.floor(share * (width // 2)))
+    return plain(theta, width)[:kept] + [0.0] * (width // 2 - kept)
+
+
 def attention_factor(factor):
     return 0.1 * math.log(factor) + 1
 
@@ -184,6 +191,8 @@ def attention_factor(factor):
 SCALINGS = {
     "none": (None, lambda theta, width: (plain(theta, width), 1.0)),
     "linear": (LinearScaling(4.0), lambda *a: (linear_scaling(*a, 4.0), 1.0)),
+    "fast": (FastPairs(0.5), lambda *a: (fast_pairs(*a, 0.5), 1.0)),
+    "fast-quarter": (FastPairs(0.25), lambda *a: (fast_pairs(*a, 0.25), 1.0)),
     "ntk": (NTKScaling(3.0), lambda *a: (ntk(*a, 3.0), 1.0)),
     "llama3": (
         Llama3Scaling(8.0, length=64, low=1.0, high=4.0),

@@ -30,7 +30,7 @@ def test_maps(encoder: Encoder, bias):
     maps = {name: (m.inputs, m.outputs) for name, m in encoder.maps(spec).items()}
     assert maps == {n: SHAPES[n] for n in SHAPES if n in LEARNED[encoder]}
     modules = encoder.build(spec, Factory(linear=nn.Linear, rms=RMSNorm))
-    assert set(modules) == {*SHAPES, "q_norm", "k_norm"}
+    assert set(modules) == {*SHAPES, "q_norm", "k_norm", "v_norm"}
     for name in SHAPES:
         module = modules[name]
         if name in LEARNED[encoder]:

@@ -43,7 +43,7 @@ def outputs(layer, effective, source):
     """What a layer gives if each query takes of the values what the map says."""
     _, v = layer.keys_and_values(source)
     v = v.repeat_interleave(effective.shape[1] // v.shape[1], dim=1)
-    return layer.spec.combine.output(layer, effective @ v, X)
+    return layer.spec.combine.output(layer, effective @ v, X, ())
 
 
 @pytest.mark.parametrize("name", PRESETS)

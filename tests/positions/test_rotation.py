@@ -167,7 +167,7 @@ def test_layouts():
 
 @pytest.mark.parametrize("scaling", ["linear", 4.0, NoPosition(), object(), LinearScaling])
 def test_a_scaling_of_another_type_is_refused(scaling):
-    legal = r"Rope\(scaling=.*\): give an instance of LinearScaling, Llama3Scaling, NTKScaling, Pa"
+    legal = r"Rope\(scaling=.*\): give an instance of FastPairs, LinearScaling, Llama3Sc"
     with pytest.raises(ConfigError, match=legal):
         Rope(scaling=scaling)
 

@@ -1,0 +1,115 @@
+"""Exclusive self-attention, arXiv:2603.09078, one token and one head after the other."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+from suffice import Attention, AttentionSpec, preset
+from suffice.combine import Concat, Exclusive
+from suffice.encoders import Efficient, Latent, Standard
+from suffice.errors import ConfigError
+from suffice.kernels import Elu
+from suffice.mixing import ToeplitzAlignment
+from suffice.models import LMConfig
+from suffice.patterns import Causal
+from suffice.testing import assert_close, drawn
+
+WIDTH, HEADS, LENGTH = 12, 4, 6
+
+
+def layer_of(encoder=None, groups=2):
+    spec = AttentionSpec(
+        d_model=WIDTH,
+        num_heads=HEADS,
+        num_kv_heads=groups,
+        pattern=Causal(),
+        encoder=encoder or Standard(),
+        combine=Exclusive(),
+    )
+    return drawn(Attention(spec, dtype=torch.float64), seed=1).eval()
+
+
+def plain_of(layer):
+    plain = Attention(replace(layer.spec, combine=Concat()), dtype=torch.float64)
+    plain.load_state_dict(layer.state_dict())
+    return plain.eval()
+
+
+def tokens(batch=1):
+    draws = torch.Generator().manual_seed(0)
+    return torch.randn(batch, LENGTH, WIDTH, dtype=torch.float64, generator=draws)
+
+
+@pytest.mark.parametrize(
+    ("encoder", "groups"), [(Standard(), 2), (Standard(), 4), (Efficient(), 4), (Latent(), 1)]
+)
+def test_it_is_the_formula(encoder, groups):
+    layer, x = layer_of(encoder, groups), tokens()
+    plain = plain_of(layer)
+    plain.o_proj.load_state_dict({"weight": torch.eye(WIDTH), "bias": torch.zeros(WIDTH)})
+    with torch.no_grad():
+        heads, found = plain(x)[0].view(LENGTH, HEADS, -1), layer(x)[0]
+        _, v = layer.keys_and_values(x)
+        for t in range(LENGTH):
+            kept = []
+            for head in range(HEADS):
+                own = v[0, head * groups // HEADS, t]
+                product = sum(float(a) * float(b) for a, b in zip(heads[t, head], own, strict=True))
+                square = sum(float(b) ** 2 for b in own)
+                kept.append(heads[t, head] - product / square * own)
+            assert_close(found[t], layer.o_proj.weight @ torch.cat(kept) + layer.o_proj.bias)
+    assert_close(found[0], layer.o_proj.bias)  # a first token attends to itself alone
+
+
+def test_a_value_of_zeros_takes_nothing_away():
+    layer, x = layer_of(Efficient(), HEADS), tokens()
+    x[0, 3] = 0.0
+    x.requires_grad_()
+    found = layer(x)
+    assert_close(found[0, 3], plain_of(layer)(x)[0, 3])
+    found.sum().backward()
+    assert x.grad.isfinite().all()
+
+
+def test_it_streams_in_any_pieces_and_never_reads_padding_or_other_documents():
+    layer, x = layer_of(), tokens(batch=2)
+    valid = torch.tensor([[True] * LENGTH, [False, True, True, False, True, True]])
+    with torch.no_grad():
+        whole = layer(x)
+        for cuts in ((0, 1, 6), (0, 4, 5, 6)):
+            state = layer.state()
+            parts = [layer(x[:, a:b], state=state) for a, b in zip(cuts, cuts[1:], strict=False)]
+            assert_close(torch.cat(parts, 1), whole)
+        padded = layer(x.masked_fill(~valid[..., None], torch.nan), valid=valid)
+        clean = layer(x.masked_fill(~valid[..., None], 7.0), valid=valid)
+        alone = layer(x[1:, valid[1]])
+        documents = layer(x[:1], segments=torch.tensor([[0, 0, 1, 1, 1, 1]]))[0]
+        second = layer(x[:1, 2:])[0]
+    assert torch.equal(padded[valid], clean[valid])
+    assert_close(padded[1, valid[1]], alone[0])
+    assert_close(documents[2:], second)
+
+
+def test_a_language_model_writes_what_it_reads():
+    config = LMConfig(vocabulary_size=9, length=8, d_model=8, depth=2, mlp_width=8)
+    lm = drawn(config.build(preset("xsa", 8, 2, causal=True)), seed=3).eval()
+    ids = torch.tensor([[1, 4, 2, 7, 3]])
+    with torch.no_grad():
+        state = lm.state()
+        parts = [lm(ids[:, a:b], state=state) for a, b in ((0, 2), (2, 3), (3, 5))]
+        assert_close(torch.cat(parts, 1), lm(ids))
+    assert lm.specs[0].lower() is None  # so no engine takes it for a dense layer
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [("kernel", Elu()), ("mixing", ToeplitzAlignment(8)), ("d_source", 8), ("shares", 0)],
+)
+def test_layers_without_a_value_of_each_token_are_refused(field, value):
+    sizes = {"d_model": 8, "num_heads": 2, "combine": Exclusive()}
+    sizes |= {} if field == "d_source" else {"pattern": Causal()}
+    with pytest.raises(ConfigError, match=rf"own value, and cannot have {field}="):
+        AttentionSpec(**sizes, **{field: value})

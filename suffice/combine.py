@@ -28,6 +28,9 @@ class Combine(Axis, ABC, family="combine"):
     maps: ClassVar[int] = 1
     """Attention maps N that each head computes over the same values, which are N times as wide."""
 
+    crosses: ClassVar[bool] = True
+    """True if keys and values may come from another sequence than the queries."""
+
     def conflicts(self, spec: AttentionSpec) -> list[str]:  # noqa: ARG002 - most fit any spec
         """Return a sentence for each axis value that does not go with this combination."""
         return []
@@ -168,6 +171,8 @@ class Exclusive(Combine):
     Source: exclusive self-attention, arXiv:2603.09078. No difference.
     """
 
+    crosses = False
+
     def conflicts(self, spec: AttentionSpec) -> list[str]:
         """Refuse layers in which a token has no value of its own that it could have attended to."""
         refused = {
@@ -176,7 +181,6 @@ class Exclusive(Combine):
             "mixing": spec.mixing.mixes,
             "past": spec.past.reads,
             "shares": spec.shares is not None,
-            "d_source": spec.d_source is not None,
         }
         return [
             f"{self!r} takes away each token's own value, and cannot have "

@@ -122,6 +122,12 @@ class AttentionSpec:
         return self.num_kv_heads or self.num_heads
 
     @property
+    def crosses(self) -> bool:
+        """Whether keys may come from another sequence than the queries."""
+        whole = self.pattern.crosses and self.combine.crosses
+        return whole and not self.position.absolute
+
+    @property
     def query_heads(self) -> int:
         """Heads of queries that the kernel reads: `combine.maps` for each head."""
         return self.num_heads * self.combine.maps

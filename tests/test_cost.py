@@ -52,11 +52,7 @@ SUMS = {  # kernels of features; the heads of "-gqa" share keys
     if not spec_of(name).kernel.weighs_pairs and not spec_of(name).kernel.recurrent
     for kv_heads in (NUM_HEADS, 2)
 }
-CROSSING = [
-    name
-    for name in PRESETS
-    if spec_of(name).pattern.crosses and not spec_of(name).position.absolute
-]
+CROSSING = [name for name in PRESETS if spec_of(name).crosses]
 CHUNKED = (1, 64, 65, 200)  # lengths around chunks of 64 positions
 
 

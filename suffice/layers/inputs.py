@@ -225,6 +225,11 @@ def _check_tensors(spec: AttentionSpec, x: Tensor, source: Tensor | None) -> Non
             f"position={spec.position!r} counts positions of one sequence; cross-attention "
             "has two: use NoPosition()."
         )
+    if not spec.combine.crosses:
+        raise ConfigError(
+            f"combine={spec.combine!r} needs a value of each query's own token; cross-attention "
+            "has none: use Concat()."
+        )
 
 
 def _check_masks(

@@ -301,7 +301,7 @@ def dtypes_are_kept(case: Case) -> None:
 def source_is_read_as_x(case: Case) -> None:
     """Cross-attention to x itself is self-attention, or is refused where it has no meaning."""
     spec, layer = case.spec, case.layer()
-    if not spec.pattern.crosses or spec.position.absolute:
+    if not spec.crosses:
         _refused(lambda: layer(case.x, case.x.clone()), "cross-attention")
         return
     assert_close(layer(case.x, case.x.clone()), layer(case.x))

@@ -65,7 +65,7 @@ SPECS: dict[str, AttentionSpec] = {
     ),
 }
 NAMES = tuple(SPECS)
-CROSS = tuple(n for n, s in SPECS.items() if s.pattern.crosses and not s.position.absolute)
+CROSS = tuple(n for n, s in SPECS.items() if s.crosses)
 
 
 def takes(spec: AttentionSpec, data: Collection[str]) -> bool:

@@ -106,10 +106,15 @@ def test_a_language_model_writes_what_it_reads():
 
 @pytest.mark.parametrize(
     ("field", "value"),
-    [("kernel", Elu()), ("mixing", ToeplitzAlignment(8)), ("d_source", 8), ("shares", 0)],
+    [("kernel", Elu()), ("mixing", ToeplitzAlignment(8)), ("shares", 0)],
 )
 def test_layers_without_a_value_of_each_token_are_refused(field, value):
-    sizes = {"d_model": 8, "num_heads": 2, "combine": Exclusive()}
-    sizes |= {} if field == "d_source" else {"pattern": Causal()}
+    sizes = {"d_model": 8, "num_heads": 2, "combine": Exclusive(), "pattern": Causal()}
     with pytest.raises(ConfigError, match=rf"own value, and cannot have {field}="):
         AttentionSpec(**sizes, **{field: value})
+
+
+def test_another_source_is_refused():
+    layer = Attention(preset("xsa", 8, 2))
+    with pytest.raises(ConfigError, match="cross-attention has none: use Concat"):
+        layer(torch.zeros(1, 3, 8), torch.zeros(1, 4, 8))

@@ -21,7 +21,6 @@ from suffice.layers.packed import Packed, PackedEmbedding, PackedLinear
 from suffice.layers.state import StepPositions
 from suffice.lowering import (
     KEYS,
-    KNOWN,
     BoundedSoftmax,
     DenseSoftmax,
     DifferentialSoftmax,
@@ -354,8 +353,7 @@ def _unsupported_layer(spec: AttentionSpec, memory: Memory) -> str | None:
         value = type(getattr(spec, axis)).__name__
         if isinstance(lowered, FeatureSum):
             return f"{value} keeps sums of features"
-        custom = "" if type(getattr(spec, axis)) in KNOWN.get(axis, ()) else "custom "
-        return f"{custom}{axis} {value} is not supported by native decoding"
+        return f"{axis} {value} is not supported by native decoding"
     mixing, shared = type(spec.mixing).__name__, lowered.heads // lowered.kv_heads
     if lowered.mixing and not lowered.mixing.keeps_keys:
         return f"{mixing} sums keys"

@@ -54,10 +54,10 @@ def causal(**changes):
     ("spec", "reason"),
     [
         (causal(kernel=Elu()), "Elu keeps sums of features"),
-        (causal(kernel=Sharper()), "custom kernel Sharper is not supported by native decoding"),
+        (causal(kernel=Sharper()), "kernel Sharper is not supported by native decoding"),
         (preset("infini", 24, 4, segment=4), "Infini compresses the past"),
-        (causal(position=Turned()), "custom position Turned is not supported by native decoding"),
-        (causal(norm=Smaller()), "custom norm Smaller is not supported by native decoding"),
+        (causal(position=Turned()), "position Turned is not supported by native decoding"),
+        (causal(norm=Smaller()), "norm Smaller is not supported by native decoding"),
         (
             causal(combine=Differential(), kernel=Softmax(sink=True)),
             "kernel Softmax is not supported by native decoding",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from html import escape
@@ -23,9 +24,20 @@ from suffice.papers.tables import TABLES, Table, table
 
 @dataclass(frozen=True, kw_only=True)
 class Claim:
-    """Something the papers say."""
+    """Something the papers say.
+
+    Args:
+        id: its number.
+        about: "attention", what a mechanism does (quality, time, cost), or "text", what the papers
+            print of themselves (a caption, a divisor, a proof, a size, the set-up).
+        where: version and place.
+        claim: what is said, in our words.
+        check: function that examines it, of `counted_claims` or `trained_claims`.
+        args: its arguments.
+    """
 
     id: int
+    about: str
     where: str
     claim: str
     check: str
@@ -68,6 +80,17 @@ VERDICTS = {
     NOT_CONFIRMED: "What did not",
     NOT_TESTED: "What was not tested",
 }
+PARTS = {
+    "attention": """## What attention does
+
+Claims about quality, time and cost: whoever chooses a mechanism needs these.
+""",
+    "text": """## What the papers print of themselves
+
+Captions, divisors, proofs, sizes and set-ups. An error here is one of the text and says nothing
+against a mechanism.
+""",
+}
 FILTER = "claims"  # the page's buttons that show one verdict alone
 
 
@@ -75,17 +98,24 @@ def page() -> str:
     """Return the page for the results that are published now."""
     findings = [(claim, claim.examine()) for claim in claims()]
     counts = Counter(finding.verdict for _, finding in findings)
-    summary = ", ".join(f"{counts[name]} {name}" for name in VERDICTS)
-    lines = [HEAD, f"{len(findings)} claims: {summary}.", "", *_filter(counts)]
-    for verdict, title in VERDICTS.items():
-        of = [pair for pair in findings if pair[1].verdict == verdict]
-        if of:
-            lines += ["", f"## {title}", "", '<div class="claims">']
-            lines += [_card(*pair) for pair in of]
-            lines.append("</div>")
+    lines = [HEAD, *_filter(counts)]
+    for about, head in PARTS.items():
+        lines += ["", head, *_part([pair for pair in findings if pair[0].about == about])]
     lines += ["", "## What was run", "", *_runs()]
     lines += ["", CONVERSIONS, *conversion.lines(conversion.published())]
     return "\n".join(lines) + "\n"
+
+
+def _part(findings: Sequence[tuple[Claim, Finding]]) -> list[str]:
+    """Return the claims of one part by verdict, below their counts."""
+    by_verdict = {name: [pair for pair in findings if pair[1].verdict == name] for name in VERDICTS}
+    summary = ", ".join(f"{len(pairs)} {name}" for name, pairs in by_verdict.items())
+    lines = [f"{len(findings)} claims: {summary}."]
+    for verdict, pairs in by_verdict.items():
+        if pairs:
+            lines += ["", f"### {VERDICTS[verdict]}", "", '<div class="claims">']
+            lines += [*(_card(*pair) for pair in pairs), "</div>"]
+    return lines
 
 
 def write_page() -> Path:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import re
 from html import escape
 from pathlib import Path
 
@@ -71,6 +72,20 @@ def test_every_claim_has_a_card_a_check_and_a_verdict(written):
         card = card_of(claim.id, written)
         assert escape(claim.claim) in card
         assert any(f"<b>{v}</b>" in card for v in (CONFIRMED, NOT_CONFIRMED, NOT_TESTED))
+
+
+def test_errors_of_the_text_stand_apart_from_what_attention_does(written):
+    heads = r"^## What (?:attention does|the papers print of themselves)$"
+    _, attention, text = re.split(heads, written, flags=re.MULTILINE)
+    text, _ = text.split("## What was run")
+    for part, about in ((attention, "attention"), (text, "text")):
+        numbers = {int(number) for number in re.findall(r'id="claim-(\d+)"', part)}
+        assert numbers == {claim.id for claim in claims() if claim.about == about}
+        verdicts = (CONFIRMED, NOT_CONFIRMED, NOT_TESTED)
+        counts = ", ".join(f"{part.count(f'<b>{name}</b>')} {name}" for name in verdicts)
+        assert f"\n{len(numbers)} claims: {counts}.\n" in part
+    assert {1, 5, 8} <= {claim.id for claim in claims() if claim.about == "attention"}
+    assert {12, 33} <= {claim.id for claim in claims() if claim.about == "text"}  # caption, divisor
 
 
 @pytest.mark.parametrize("number", FIXED)

@@ -9,8 +9,8 @@ from typing import Any
 import torch
 
 from suffice.advise.candidates import Candidate, candidates
-from suffice.advise.evidence import Library
-from suffice.advise.needs import needs
+from suffice.advise.evidence import Library, Scope
+from suffice.advise.needs import ITEMSIZE, needs
 from suffice.advise.race import Budget, Clock, Report, Sample, Sampler, race_lengths, run
 from suffice.advise.ranking import Advice, Study
 from suffice.advise.request import HERE, Base, Request, base_of, shorter
@@ -83,15 +83,17 @@ def advise(
 
 
 def _study(request: Request, base: Base, device: torch.device) -> Study:
-    library = Library(request.task, request.results, request.quality)
     legal, illegal = candidates(base, request.mechanisms, packs=device.type == "cpu")
+    needed = {candidate.name: needs(candidate, base) for candidate in legal}
+    asked = Scope(tokens=base.length, parameters=needed[STANDARD].weights // ITEMSIZE)
+    library = Library(request.task, request.results, request.quality, asked)
     evidence = {candidate.name: library.find(candidate.composition) for candidate in legal}
     losses = {candidate.name: library.loss(candidate.composition) for candidate in legal}
     return Study(
         request=request,
         base=base,
         candidates={candidate.name: candidate for candidate in legal},
-        needs={candidate.name: needs(candidate, base) for candidate in legal},
+        needs=needed,
         illegal=illegal,
         evidence=evidence,
         losses={name: sentence for name, sentence in losses.items() if sentence},

@@ -6,7 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from importlib import resources
+from math import log2
 from pathlib import Path
+from statistics import median
 
 from suffice.advise.request import KINDS
 from suffice.errors import ConfigError
@@ -18,10 +20,48 @@ from suffice.measure.sentence import decision, interval, margin_points
 from suffice.models import LMConfig
 from suffice.models.composition import Composition
 from suffice.recipes import SCALES, recipe
+from suffice.recipes.atlas import RECALL
 
 SUFFICES, LOST = "suffices", "does not suffice"  # verdicts
 FILE = "results.json"  # in the folder of a comparison
 RECIPE = {"lm": "lm_small"}  # compared as evidence of a task; elsewhere the model is a recipe
+
+
+DOUBLINGS = {"tokens": 2.0, "parameters": 4.0}
+"""A comparison is near what is asked if neither differs by more doublings."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Scope:
+    """What a comparison was of, and what is asked for.
+
+    Args:
+        tokens: of an input.
+        parameters: of the model with Standard.
+
+    Example:
+        >>> Scope(tokens=64, parameters=300_000).near(Scope(tokens=256, parameters=3_000_000))
+        True
+        >>> Scope(tokens=64, parameters=300_000).near(Scope(tokens=1024, parameters=300_000))
+        False
+    """
+
+    tokens: int
+    parameters: int
+
+    def apart(self, other: Scope) -> tuple[float, float]:
+        """Return the doublings between the tokens, and between the parameters."""
+        return (
+            abs(log2(self.tokens / other.tokens)),
+            abs(log2(self.parameters / other.parameters)),
+        )
+
+    def near(self, other: Scope) -> bool:
+        """Return whether a verdict on one may stand for the other."""
+        return all(a <= b for a, b in zip(self.apart(other), DOUBLINGS.values(), strict=True))
+
+    def __str__(self) -> str:
+        return f"{self.tokens:,} tokens and {self.parameters / 1e6:.1f}M parameters"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,6 +76,8 @@ class Evidence:
         difference: in test accuracy, in points with its interval.
         margin: loss of accuracy that is acceptable, a fraction.
         verdict: "suffices", "does not suffice" or "undecided" and what would decide.
+        far: what it was of, where that is another length or size than is asked for; "" = it is
+            near, or the user's own.
     """
 
     source: str
@@ -45,6 +87,7 @@ class Evidence:
     difference: str
     margin: float
     verdict: str
+    far: str = ""
 
     @property
     def sentence(self) -> str:
@@ -52,6 +95,7 @@ class Evidence:
         return (
             f"{self.verdict} at {margin_points(self.margin)} points: {self.difference}, "
             f"{self.seeds} seeds, {self.num_heads} heads; {self.title} ({self.source})"
+            + (f", which is of {self.far}" if self.far else "")
         )
 
 
@@ -62,9 +106,18 @@ class Library:
         task: see `Request`.
         folders: of `suffice compare`, read in addition to the package's results.
         margin: loss of accuracy that is acceptable; None = a hundredth.
+        asked: what is asked for, to which the package's comparisons are near or far; None = all
+            are near.
     """
 
-    def __init__(self, task: str, folders: Sequence[str] = (), margin: float | None = None) -> None:
+    def __init__(
+        self,
+        task: str,
+        folders: Sequence[str] = (),
+        margin: float | None = None,
+        asked: Scope | None = None,
+    ) -> None:
+        self.asked, self.own = asked, frozenset(folders)
         self.margin = MARGIN if margin is None else margin
         results = {}
         for folder in folders:
@@ -77,10 +130,13 @@ class Library:
         self.results = {name: r for name, r in results.items() if _task(r.recipe) == task}
 
     def find(self, composition: Composition) -> tuple[Evidence, ...]:
-        """Return the evidence of a composition, the user's first; ones with changes have none."""
+        """Return the evidence of a composition; ones with changes have none.
+
+        The user's comes first, then what is near.
+        """
         if composition.changes:
             return ()
-        return tuple(
+        found = (
             Evidence(
                 source=source,
                 title=results.title,
@@ -89,11 +145,19 @@ class Library:
                 difference=interval(comparison.difference),
                 margin=self.margin,
                 verdict=decision(comparison),
+                far=self._far(source, results),
             )
             for source, (results, comparisons) in self._judged.items()
             for comparison in comparisons
             if comparison.mechanism == composition.mechanism and comparison.difference
         )
+        return tuple(sorted(found, key=lambda one: bool(one.far)))
+
+    def _far(self, source: str, results: Results) -> str:
+        if self.asked is None or source in self.own:
+            return ""
+        scope = _scope(results)
+        return "" if scope.near(self.asked) else str(scope)
 
     def loss(self, composition: Composition) -> str | None:
         """Return the evidence that a composition does not suffice; None where there is none.
@@ -101,7 +165,8 @@ class Library:
         What does not suffice alone does not with further changes either, except where some of its
         layers are standard instead.
         """
-        for evidence in self.find(composition):
+        found = self.find(composition)
+        for evidence in [one for one in found if not one.far] or found:
             if evidence.verdict == LOST:
                 return evidence.sentence
         if not composition.changes or composition.softmax:
@@ -132,13 +197,22 @@ def _read(path: Path, stamp: int) -> Results | None:  # noqa: ARG001 - a changed
 
 
 def _task(name: str) -> str | None:
-    """Return the adviser's task of a recipe."""
+    """Return the adviser's task of a recipe; None for recall, which is nobody's task itself."""
     try:
-        model = recipe(name).model
+        chosen = recipe(name)
     except ConfigError:  # of another version
         return None
+    if chosen.task in RECALL:
+        return None
+    model = chosen.model
     kinds = {**KINDS, "lm": LMConfig}
     return next((task for task, kind in kinds.items() if isinstance(model, kind)), None)
+
+
+def _scope(results: Results) -> Scope:
+    """Return the tokens of an input and the parameters of the model with Standard."""
+    sizes = [c.parameters_model for c in results.cells if c.mechanism == results.baseline]
+    return Scope(tokens=recipe(results.recipe).model.length, parameters=round(median(sizes)))
 
 
 def missing(composition: Composition, task: str, model: str) -> str:

@@ -262,8 +262,9 @@ class Study:
         return [name for name in self.ranks() if race.enough and self._qualifies(name, race)]
 
     def suffices(self, name: str) -> bool:
-        """Return whether a comparison shows that a candidate suffices; Standard does."""
-        return name == STANDARD or any(one.verdict == SUFFICES for one in self.evidence[name])
+        """Return whether a near comparison shows that a candidate suffices; Standard does."""
+        found = self.evidence[name]
+        return name == STANDARD or any(one.verdict == SUFFICES and not one.far for one in found)
 
     def _qualifies(self, name: str, race: Race) -> bool:
         return (

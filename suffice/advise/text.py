@@ -34,10 +34,10 @@ def recommendation(study: Study, winner: str | None) -> str:
     if winner == STANDARD and fastest not in (None, STANDARD):
         beside = study.place(fastest)
         return (
-            f"Stay with standard: {seconds}, {needs}; no comparison shows that anything faster "
-            f"suffices. {fastest} takes {beside.ratio.median:.2f}x its time "
-            f"{_quartiles(beside.ratio)}, {count}, if it turns out to be good enough; evidence: "
-            f"{beside.evidence_told}."
+            f"Stay with standard: {seconds}, {needs}; no comparison near this length and size "
+            f"shows that anything faster suffices. {fastest} takes {beside.ratio.median:.2f}x its "
+            f"time {_quartiles(beside.ratio)}, {count}, if it turns out to be good enough; "
+            f"evidence: {beside.evidence_told}."
         )
     if winner == STANDARD:
         return (

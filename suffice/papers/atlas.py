@@ -31,7 +31,7 @@ from suffice.papers.tables import BASELINE, CLASSES, PERPLEXITY, Table, of_cells
 from suffice.presets import PRESETS
 from suffice.probe.mechanisms import state_bytes
 from suffice.recipes import ATLAS, Recipe, recipe
-from suffice.recipes.atlas import HEADS, SIZES, TASKS
+from suffice.recipes.atlas import HEADS, RECALL, SIZES, TASKS
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -41,8 +41,6 @@ if TYPE_CHECKING:
 NAME = "atlas"
 NULL = f"{BASELINE}+draw:1"
 HYBRIDS = ("linear+softmax:2", "gated_deltanet+softmax:2", "retnet+softmax:2")
-RECALL = ("mqar", "induction", "copy", "two_hop", "passkey")
-"""Tasks that are drawn; the others are of real data."""
 FEWEST = 3  # tasks of a mechanism that an average is taken over
 DRAWS = 4_000  # of the averages, for the ranks they may have
 

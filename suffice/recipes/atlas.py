@@ -228,6 +228,9 @@ TASKS: dict[str, tuple[str, Task]] = {
 }
 """By name: the data set, and how a recipe reads it."""
 
+RECALL = ("mqar", "induction", "copy", "two_hop", "passkey")
+"""Tasks that are drawn; the others are of real data."""
+
 
 def _recipe_of(name: str, size: Size) -> Callable[..., Recipe]:
     task, parts = TASKS[name]

@@ -8,7 +8,7 @@ import pytest
 
 from suffice.advise import Composition
 from suffice.advise import evidence as module
-from suffice.advise.evidence import Library, missing
+from suffice.advise.evidence import Library, Scope, missing
 from suffice.errors import DataError
 from suffice.measure.results import write_results
 from tests.measure.synthetic import from_accuracies
@@ -29,6 +29,39 @@ def test_the_package_has_evidence_for_tasks_it_trained():
     assert Library("translate").find(EFFICIENT)
     assert Library("lm").find(Composition.parse("mqa")) == ()
     assert Library("lm").find(Composition.parse("efficient+window:8")) == ()
+
+
+def test_only_what_is_near_in_length_and_size_may_speak_for_a_request():
+    tokens, parameters = 64, 100_000  # about those of lm.json
+    for asked, is_far in (
+        (Scope(tokens=tokens, parameters=parameters), False),
+        (Scope(tokens=4 * tokens, parameters=parameters), False),
+        (Scope(tokens=16 * tokens, parameters=parameters), True),
+        (Scope(tokens=tokens, parameters=100 * parameters), True),
+    ):
+        (one,) = Library("lm", asked=asked).find(EFFICIENT)
+        assert one.far == ("64 tokens and 0.1M parameters" if is_far else "")
+        assert one.sentence.endswith(", which is of 64 tokens and 0.1M parameters") is is_far
+    # what is near comes first, and what loses far away is silent where something near speaks
+    asked = Scope(tokens=32, parameters=700_000)
+    found = Library("classify", asked=asked).find(EFFICIENT)
+    assert [bool(one.far) for one in found] == sorted(bool(one.far) for one in found)
+    assert not found[0].far
+
+
+@pytest.mark.usefixtures("alone")
+def test_the_users_own_comparison_is_near_whatever_it_was_of(tmp_path):
+    write_results(tmp_path / "results.json", from_accuracies(ENOUGH))
+    asked = Scope(tokens=9_999, parameters=10**9)
+    library = Library("image", (str(tmp_path),), 0.02, asked)
+    assert not library.find(EFFICIENT)[0].far
+
+
+@pytest.mark.usefixtures("alone")
+def test_recall_is_no_evidence_for_a_language_model(tmp_path):
+    for name, heard in (("atlas_mqar_300k", False), ("atlas_shakespeare_300k", True)):
+        write_results(tmp_path / "results.json", from_accuracies(ENOUGH, recipe=name))
+        assert bool(Library("lm", (str(tmp_path),)).results) is heard
 
 
 @pytest.fixture

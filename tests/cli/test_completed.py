@@ -13,7 +13,7 @@ from suffice.cli.reproduce import complete_tables
     [
         (options.complete_mechanisms, "lin", ["linear", "linformer"]),
         (options.complete_mechanisms, "gqa,mq", ["gqa,mqa"]),
-        (options.complete_mechanisms, "gqa,x", []),
+        (options.complete_mechanisms, "gqa,zz", []),
         (options.complete_tasks, "imd", ["imdb"]),
         (options.complete_recipes, "womens", ["womens_clothing"]),
         (options.complete_all_recipes, "nano", ["nanogpt_124m"]),

@@ -20,6 +20,7 @@ ONE_TEXT = (
     "star_transformer",
     "sparse_strided",
     "sparse_fixed",
+    "xsa",
 )
 BOTH = [
     name

@@ -414,7 +414,8 @@ four heads. Trainings are short and models are small: what stands here is about 
 little, and larger models may differ. The margin is one point of test accuracy on every task. Each
 cell is judged by itself, so of twenty open ones one may look decided by chance; the row
 `standard+draw:1` is Standard itself from other seeds, and shows how often that happens. What was
-not trained is blank. Learning rates are the same for all mechanisms of a size.
+not trained is blank. Learning rates are the same for all mechanisms of a size. The trainings ran
+beside other work and were paused for it, so no time of theirs is compared here.
 """
 
 
@@ -459,13 +460,12 @@ def _published_sheet() -> Sheet:
 
     def cells(name: str, content: Published) -> list[str]:
         results = content.results
-        hours = sum(map(trained_seconds, results.cells)) / 3600
         planned = len(request_cells(atlas_table(name)).plan.cells)
         done = f"{len(results.cells)} of {planned}"
-        return [results.title, done, f"{hours:.2f}", machine_line(results.machine)]
+        return [results.title, done, machine_line(results.machine)]
 
     rows = [cells(name, content) for name, content in contents if content is not None]
-    titles = ("table", "trainings", "core hours", "machine")
+    titles = ("table", "trainings", "machine")
     columns = (
         Column(title=title, cell=lambda row, n=number: row[n])
         for number, title in enumerate(titles)

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from suffice.advise.trials import MARGINS, NONE, OPEN, coverages, trials
 from suffice.errors import ConfigError, DataError
 from suffice.files import write_atomic
 from suffice.measure.report.canvas import FAINT, INK, blank, style, svg
@@ -106,6 +107,9 @@ def label(mechanism: str, length: int) -> str:
     return mechanism
 
 
+MARKS = {SUFFICES: "✓", FAILS: "✗", UNDECIDED: "·"}
+
+
 @dataclass(frozen=True, kw_only=True)
 class Standing:
     """One mechanism on one task at one size.
@@ -138,8 +142,7 @@ class Standing:
         """The cell of the matrix: the difference in points, and what it says."""
         if self.difference is None or self.difference.low is None:
             return "…"
-        sign = {SUFFICES: "✓", FAILS: "✗", UNDECIDED: "·"}[self.verdict]
-        return f"{sign} {100 * self.difference.mean:+.1f}"
+        return f"{MARKS[self.verdict]} {100 * self.difference.mean:+.1f}"
 
 
 @cache
@@ -313,6 +316,57 @@ def progress_sheet() -> Sheet:
     )
     caption = "One table: suffice reproduce TABLE --run --jobs 2 --publish"
     return sheet_of("The atlas", tuple(columns), [cells(name) for name in NAMES], caption=caption)
+
+
+def coverage_sheet() -> Sheet:
+    """Return how often `advise` predicts a task from the parts' differences on the others."""
+    found = coverages()
+    predicted, covered = (sum(getattr(one, name) for one in found) for name in COUNTED)
+    share = f"{covered} of {predicted} ({covered / predicted:.0%})" if predicted else "none"
+    tasks = len({one.task for one in found if one.predicted})
+    return sheet_of(
+        "What advise predicts of a task that is left out",
+        (
+            Column(title="table", cell=lambda one: one.source),
+            Column(title="other tasks near it", cell=lambda one: str(one.tasks)),
+            Column(title="compositions", cell=lambda one: str(one.compositions)),
+            Column(title="with an interval", cell=lambda one: str(one.predicted)),
+            Column(title="inside it", cell=lambda one: str(one.covered) if one.predicted else ""),
+        ),
+        found,
+        caption=f"Inside their 95% intervals: {share}, of {tasks} tasks.",
+    )
+
+
+COUNTED = ("predicted", "covered")
+
+
+def trials_sheet() -> Sheet:
+    """Return what `advise` would have named on each task from the others, and whether it did."""
+    found = trials()
+    counts = Counter(one.outcome for one in found)
+    named, right = len(found) - counts[NONE], counts[SUFFICES] + counts[NONE]
+    decided = len(found) - counts[OPEN]
+    rate = f"; right in {right} of the {decided} that are decided" if decided else ""
+    by_table = {one.source: {} for one in found}
+    for one in found:
+        by_table[one.source][one.margin] = one
+
+    def column(margin: float) -> Column:
+        def cell(source: str) -> str:
+            one = by_table[source][margin]
+            return one.named and f"{MARKS[one.outcome]} {one.named}"
+
+        return Column(title=f"{100 * margin:g} points", cell=lambda source: cell(source) or "none")
+
+    return sheet_of(
+        "What advise names on a task that is left out",
+        (Column(title="table", cell=str), *map(column, MARGINS)),
+        list(by_table),
+        caption=f"{len(found)} trials on {len({one.task for one in found})} tasks: {named} named, "
+        f"of which {counts[SUFFICES]} suffice there (✓), {counts[FAILS]} do not (✗) and "
+        f"{counts[OPEN]} are open (·); {counts[NONE]} times it names none{rate}.",
+    )
 
 
 def nulls() -> Counter[str]:

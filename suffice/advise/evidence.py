@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from importlib import resources
 from math import log2
@@ -19,13 +19,11 @@ from suffice.measure.results import read_results
 from suffice.measure.sentence import decision, interval, margin_points
 from suffice.models import LMConfig
 from suffice.models.composition import Composition
-from suffice.recipes import SCALES, recipe
+from suffice.recipes import ATLAS, SCALES, recipe
 from suffice.recipes.atlas import RECALL
 
 SUFFICES, LOST = "suffices", "does not suffice"  # verdicts
 FILE = "results.json"  # in the folder of a comparison
-RECIPE = {"lm": "lm_small"}  # compared as evidence of a task; elsewhere the model is a recipe
-
 
 DOUBLINGS = {"tokens": 2.0, "parameters": 4.0}
 """A comparison is near what is asked if neither differs by more doublings."""
@@ -90,6 +88,11 @@ class Evidence:
     far: str = ""
 
     @property
+    def shows(self) -> bool:
+        """Whether it shows that the mechanism suffices where it is asked for."""
+        return self.verdict == SUFFICES and not self.far
+
+    @property
     def sentence(self) -> str:
         """All of it as a sentence."""
         return (
@@ -108,6 +111,8 @@ class Library:
         margin: loss of accuracy that is acceptable; None = a hundredth.
         asked: what is asked for, to which the package's comparisons are near or far; None = all
             are near.
+        recalls: of drawn tasks that ask for recall, instead of the others.
+        without: data whose comparisons are left out, see `data_of`.
     """
 
     def __init__(
@@ -116,6 +121,9 @@ class Library:
         folders: Sequence[str] = (),
         margin: float | None = None,
         asked: Scope | None = None,
+        *,
+        recalls: bool = False,
+        without: str | None = None,
     ) -> None:
         self.asked, self.own = asked, frozenset(folders)
         self.margin = MARGIN if margin is None else margin
@@ -123,20 +131,16 @@ class Library:
         for folder in folders:
             path = Path(folder)
             results[folder] = read_results(path / FILE if path.is_dir() else path)
-        packaged = {path.name: _read(path, path.stat().st_mtime_ns) for path in _packaged()}
-        comparisons = ((name, r) for name, r in packaged.items() if r is not None)
-        # the paper's size first, then most trainings
-        results |= sorted(comparisons, key=lambda c: (c[1].scale != SCALES[0], -len(c[1].cells)))
-        self.results = {name: r for name, r in results.items() if _task(r.recipe) == task}
+        results |= sorted(packaged().items(), key=_rank)
+        self.results = {
+            name: r
+            for name, r in results.items()
+            if task_of(r, recalls=recalls) == task and data_of(r) != without
+        }
 
     def find(self, composition: Composition) -> tuple[Evidence, ...]:
-        """Return the evidence of a composition; ones with changes have none.
-
-        The user's comes first, then what is near.
-        """
-        if composition.changes:
-            return ()
-        found = (
+        """Return the evidence of a composition, the user's first, then the nearest."""
+        found = [
             Evidence(
                 source=source,
                 title=results.title,
@@ -147,16 +151,24 @@ class Library:
                 verdict=decision(comparison),
                 far=self._far(source, results),
             )
-            for source, (results, comparisons) in self._judged.items()
+            for source, (results, comparisons) in sorted(self._judged.items(), key=self._distance)
             for comparison in comparisons
-            if comparison.mechanism == composition.mechanism and comparison.difference
-        )
+            if comparison.mechanism == composition.name and comparison.difference
+        ]
         return tuple(sorted(found, key=lambda one: bool(one.far)))
+
+    def _distance(self, judged: tuple[str, tuple[Results, tuple[Comparison, ...]]]) -> float:
+        """Return how far a comparison is from what is asked; the user's own are nearest."""
+        source, (results, _) = judged
+        if self.asked is None or source in self.own:
+            return 0.0
+        apart = zip(scope_of(results).apart(self.asked), DOUBLINGS.values(), strict=True)
+        return sum(doublings / most for doublings, most in apart)
 
     def _far(self, source: str, results: Results) -> str:
         if self.asked is None or source in self.own:
             return ""
-        scope = _scope(results)
+        scope = scope_of(results)
         return "" if scope.near(self.asked) else str(scope)
 
     def loss(self, composition: Composition) -> str | None:
@@ -177,10 +189,36 @@ class Library:
     @cached_property
     def _judged(self) -> dict[str, tuple[Results, tuple[Comparison, ...]]]:
         return {
-            name: (results, judge(results, margin=self.margin).comparisons)
+            name: (results, comparisons(results, self.margin))
             for name, results in self.results.items()
             if results.baseline == "standard"
         }
+
+
+def _rank(packaged: tuple[str, Results]) -> tuple[bool, int, int]:
+    """Return the order of a comparison: the paper's size first, then most seeds and trainings."""
+    _, results = packaged
+    seeds = {cell.seed for cell in results.cells}
+    return results.scale != SCALES[0], -len(seeds), -len(results.cells)
+
+
+def comparisons(results: Results, margin: float) -> tuple[Comparison, ...]:
+    """Return the comparisons of results, judged together; of the atlas each by itself."""
+    if results.recipe not in ATLAS:
+        return judge(results, margin=margin).comparisons
+    plain = [cell for cell in results.cells if cell.mechanism == results.baseline]
+    alone = (
+        replace(results, cells=(*plain, *results.select(*pair)))
+        for pair in results.pairs()
+        if pair[0] != results.baseline
+    )
+    return tuple(one for pair in alone for one in judge(pair, margin=margin).comparisons)
+
+
+def packaged() -> dict[str, Results]:
+    """Return the comparisons that come with the package, by file."""
+    read = {path.name: _read(path, path.stat().st_mtime_ns) for path in _packaged()}
+    return {name: results for name, results in read.items() if results is not None}
 
 
 def _packaged() -> list[Path]:
@@ -196,36 +234,35 @@ def _read(path: Path, stamp: int) -> Results | None:  # noqa: ARG001 - a changed
     return Results.from_json(data["results"], where=path.name)
 
 
-def _task(name: str) -> str | None:
-    """Return the adviser's task of a recipe; None for recall, which is nobody's task itself."""
+def task_of(results: Results, *, recalls: bool = False) -> str | None:
+    """Return the adviser's task of a comparison; None where it recalls and is not to, or is old."""
     try:
-        chosen = recipe(name)
+        chosen = recipe(results.recipe)
     except ConfigError:  # of another version
         return None
-    if chosen.task in RECALL:
+    if (chosen.task in RECALL) is not recalls:
         return None
-    model = chosen.model
     kinds = {**KINDS, "lm": LMConfig}
-    return next((task for task, kind in kinds.items() if isinstance(model, kind)), None)
+    return next((task for task, kind in kinds.items() if isinstance(chosen.model, kind)), None)
 
 
-def _scope(results: Results) -> Scope:
+def data_of(results: Results) -> str | None:
+    """Return the name of the data, whatever the size of the model; None if it is not known.
+
+    Example:
+        >>> sorted({data_of(one) for one in packaged().values()})[:2]
+        ['amazon', 'cifar10_jpeg']
+    """
+    try:
+        chosen = recipe(results.recipe)
+    except ConfigError:
+        return None
+    corpus = dict(chosen.task_options).get("corpus")
+    return chosen.task if corpus is None else f"{chosen.task} {corpus}"
+
+
+def scope_of(results: Results) -> Scope:
     """Return the tokens of an input and the parameters of the model with Standard."""
     sizes = [c.parameters_model for c in results.cells if c.mechanism == results.baseline]
-    return Scope(tokens=recipe(results.recipe).model.length, parameters=round(median(sizes)))
-
-
-def missing(composition: Composition, task: str, model: str) -> str:
-    """Return the command that would produce evidence of a composition."""
-    nearest: str | None = composition.mechanism
-    if nearest == "standard":
-        shared = {None: None, 1: "mqa"}.get(composition.kv, "gqa")
-        nearest = shared if composition.window is None else "sliding_window"
-    if nearest is None:
-        bits = composition.weights or composition.memory
-        return f"none: `suffice quantise DIR --bits {bits}` measures what a trained model loses"
-    recipe = RECIPE.get(task, model)
-    command = f"`suffice compare --recipe {recipe} --mechanisms standard,{nearest}`"
-    if not composition.changes:
-        return f"none: run {command}"
-    return f"none of the whole: {command} is the nearest that is published"
+    model = recipe(results.recipe, scale=results.scale).model
+    return Scope(tokens=model.length, parameters=round(median(sizes)))

@@ -8,15 +8,19 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import count
+from math import inf
 from operator import attrgetter
 from typing import Any
 
 from suffice.advise.candidates import Candidate
-from suffice.advise.evidence import SUFFICES, Evidence, missing
+from suffice.advise.comparison import Trial, missing
+from suffice.advise.evidence import SUFFICES, Evidence, Scope
 from suffice.advise.needs import Needs
+from suffice.advise.parts import Prediction, known_by
 from suffice.advise.race import Race
 from suffice.advise.request import Base, Request, each
 from suffice.advise.text import describe_bytes, format_bytes, format_seconds, reason
+from suffice.measure.plan import MARGIN
 from suffice.measure.timing import Times
 from suffice.models.composition import STANDARD
 from suffice.records import encode
@@ -55,7 +59,10 @@ class Place:
         rounds: number of samples.
         crossover: comparison at shorter lengths; None = measured at the requested length only.
         evidence: finished comparisons of quality.
-        evidence_told: the evidence in sentences, or the command that would produce it.
+        recall: those on tasks of recall, where recall is asked for.
+        prediction: what it loses on a task nobody tried, by its parts; None = a part was never
+            tried near what is asked.
+        evidence_told: all of these in sentences, or the command that would produce evidence.
     """
 
     name: str
@@ -71,6 +78,8 @@ class Place:
     rounds: int = 0
     crossover: Crossover | None = None
     evidence: tuple[Evidence, ...] = ()
+    recall: tuple[Evidence, ...] = ()
+    prediction: Prediction | None = None
     evidence_told: str = ""
 
 
@@ -85,6 +94,10 @@ class Advice:
         unit: "token" or "input", which times are for.
         device: "cpu" or "cuda".
         winner: name of the recommended composition; None = none is recommended.
+        known: whether comparisons near what is asked show that it suffices; of Standard, that
+            nothing untried is faster.
+        trial: the comparison that would decide whether the fastest suffices; None = it is known,
+            or there is no such command.
         sentence: the recommendation.
         notes: further sentences.
         places: every composition: ranked, ruled out, not measured, illegal.
@@ -102,6 +115,8 @@ class Advice:
     unit: str
     device: str
     winner: str | None
+    known: bool
+    trial: Trial | None
     sentence: str
     notes: tuple[str, ...]
     places: tuple[Place, ...]
@@ -127,12 +142,16 @@ class Study:
 
     request: Request
     base: Base
+    asked: Scope
     candidates: dict[str, Candidate]  # Standard first
     needs: dict[str, Needs]
     illegal: dict[str, str]  # reasons
     evidence: dict[str, tuple[Evidence, ...]]
+    recall: dict[str, tuple[Evidence, ...]] | None  # on tasks of recall; None = not asked for
+    predictions: dict[str, Prediction | None]
     losses: dict[str, str]  # sentences about candidates that lose more than is acceptable
     available: int | None  # bytes of the machine; Standard is not measured if it needs more
+    trial: Trial | None = None  # of `beside()`
     race: Race = field(default_factory=lambda: Race(baseline=STANDARD))
     by_length: dict[str, dict[int, Times]] = field(default_factory=dict)  # over Standard's
 
@@ -178,7 +197,7 @@ class Study:
         """Return the names to measure: Standard if it fits the machine, then least work first.
 
         Packings take turns, and mechanisms within each: otherwise a short budget would go to
-        variants of a single one.
+        variants of a single one. What is known to lose too much comes last.
         """
         names = [
             name
@@ -192,6 +211,7 @@ class Study:
             kinds = {name: kind_of(self.candidates[name].composition) for name in names}
             turns = {name: next(counters[kind]) for name, kind in kinds.items()}
             names.sort(key=turns.__getitem__)  # a stable sort
+        names.sort(key=self.losses.__contains__)
         fits = self.available is None or self.needs[STANDARD].total <= self.available
         return [STANDARD, *names] if fits else names
 
@@ -235,17 +255,32 @@ class Study:
         """Return the fastest candidate within every limit that is known to suffice, or Standard.
 
         Standard also wins where none of them is clearly faster. Where Standard does not keep to the
-        limits and nothing else is known to suffice, the fastest wins. None after too few rounds. A
+        limits and nothing else is known to suffice, the safest wins. None after too few rounds. A
         candidate slower than Standard never wins.
         """
-        race = self.measured
-        known = [name for name in self.qualifying() if self.suffices(name)]
-        first = next(iter(known), None)
-        if first is None:
-            return self.fastest()
+        names = self.qualifying()
+        known = [name for name in names if self.suffices(name)]
+        if not known:
+            return max(names, key=self._safety, default=None)
+        first = known[0]
         if first == STANDARD or STANDARD not in known:
             return first
-        return first if race.ratio(first).high < 1.0 else STANDARD
+        return first if self.measured.ratio(first).high < 1.0 else STANDARD
+
+    def _safety(self, name: str) -> tuple[int, float]:
+        """Return how safe a candidate is: the comparisons all of which it suffices in, then parts.
+
+        Without an interval of its parts nothing is known of it.
+        """
+        found, prediction = [*self.evidence[name], *self.recalled(name)], self.predictions[name]
+        everywhere = len(found) if all(one.verdict == SUFFICES for one in found) else 0
+        low = None if prediction is None else prediction.low
+        return everywhere, -inf if low is None else low
+
+    def beside(self) -> str | None:
+        """Return the fastest candidate, if it is not known to suffice: what is worth comparing."""
+        fastest = self.fastest()
+        return None if fastest is None or self.suffices(fastest) else fastest
 
     def fastest(self) -> str | None:
         """Return the fastest candidate within every limit, whatever is known of its quality."""
@@ -262,9 +297,38 @@ class Study:
         return [name for name in self.ranks() if race.enough and self._qualifies(name, race)]
 
     def suffices(self, name: str) -> bool:
-        """Return whether a near comparison shows that a candidate suffices; Standard does."""
-        found = self.evidence[name]
-        return name == STANDARD or any(one.verdict == SUFFICES and not one.far for one in found)
+        """Return whether a candidate is known to suffice; Standard does.
+
+        That takes a near comparison, or a prediction whose whole interval is within the margin; and
+        where recall is asked for, a near comparison of recall as well.
+        """
+        recalls = self.recall is None or any(one.shows for one in self.recall[name])
+        return name == STANDARD or (recalls and bool(self.known_by(name)))
+
+    def known_by(self, name: str) -> str:
+        """Return by what a candidate is known to suffice, "" = it is not; packing is no part."""
+        packed = self.candidates[name].composition.of_use
+        prediction = None if packed else self.predictions[name]
+        return known_by(self.evidence[name], prediction, self.margin)
+
+    @property
+    def margin(self) -> float:
+        """The loss of accuracy that is acceptable, a fraction."""
+        return MARGIN if self.request.quality is None else self.request.quality
+
+    def recalled(self, name: str) -> tuple[Evidence, ...]:
+        """Return the comparisons of recall, where it is asked for."""
+        return () if self.recall is None else self.recall[name]
+
+    def is_known(self, winner: str | None) -> bool:
+        """Return whether the recommendation rests on comparisons, or nothing untried is faster."""
+        if winner == STANDARD:
+            return self.beside() is None
+        return winner is not None and self.suffices(winner)
+
+    def shown(self, name: str) -> list[Evidence]:
+        """Return the near comparisons that show that a candidate suffices."""
+        return [one for one in self.evidence[name] if one.shows]
 
     def _qualifies(self, name: str, race: Race) -> bool:
         return (
@@ -326,26 +390,32 @@ class Study:
 
     def _unmeasured_fields(self, name: str) -> dict[str, Any]:
         """Return the fields of a place that need no measurement."""
-        composition, evidence = self.candidates[name].composition, self.evidence[name]
-        of_mechanism = self.evidence.get(composition.mechanism) if composition.changes else None
-        if name == STANDARD:
-            sentences = "it is the yardstick"
-        elif evidence:
-            sentences = "; ".join(item.sentence for item in evidence[:MOST_EVIDENCE])
-            if len(evidence) > MOST_EVIDENCE:
-                sentences += f"; and {len(evidence) - MOST_EVIDENCE} more, which --json lists"
-        elif of_mechanism:
-            sentences = (
-                f"none of the whole; {composition.mechanism} alone: {of_mechanism[0].sentence}"
-            )
-        else:
-            sentences = missing(composition, self.base.task, self.base.name)
+        evidence, prediction = self.evidence[name], self.predictions[name]
         return {
             "needs": self.needs[name],
             "predicted": self.needs[name].work / self.needs[STANDARD].work,
             "evidence": evidence,
-            "evidence_told": sentences,
+            "recall": self.recalled(name),
+            "prediction": prediction,
+            "evidence_told": "it is the yardstick" if name == STANDARD else self._told(name),
         }
+
+    def _told(self, name: str) -> str:
+        """Return what is known of a candidate's quality, or the command that would tell it."""
+        composition, evidence = self.candidates[name].composition, self.evidence[name]
+        alone = self.evidence.get(composition.mechanism) if composition.changes else None
+        said = [one.sentence for one in evidence[:MOST_EVIDENCE]]
+        if len(evidence) > MOST_EVIDENCE:
+            said.append(f"and {len(evidence) - MOST_EVIDENCE} more, which --json lists")
+        if not evidence and alone:
+            said.append(f"none of the whole; {composition.mechanism} alone: {alone[0].sentence}")
+        said += [f"recall: {one.sentence}" for one in self.recalled(name)[:1]]
+        if not said:
+            said.append(missing(composition, self.base, self.asked))
+        if (prediction := self.predictions[name]) is not None:
+            packed = ", before packing" if composition.of_use else ""
+            said.append(f"predicted {prediction.sentence}{packed}")
+        return "; ".join(said)
 
     def _crossover(self, name: str) -> Crossover | None:
         first = self.representatives[name]

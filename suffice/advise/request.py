@@ -59,6 +59,8 @@ class Request:
         minutes: time for measuring.
         mechanisms: compositions to choose from, see `Composition`; none = all.
         results: further folders of `suffice compare` that are evidence.
+        recall: for lm, whether the model has to look things up in its input: what loses on tasks of
+            recall is not recommended either.
 
     Raises:
         ConfigError: for an unknown task, or a number that is not legal.
@@ -79,6 +81,7 @@ class Request:
     minutes: float = MINUTES
     mechanisms: tuple[str, ...] = ()
     results: tuple[str, ...] = ()
+    recall: bool = False
 
     def __post_init__(self) -> None:
         if self.task not in TASKS:
@@ -90,6 +93,8 @@ class Request:
         ]
         if self.model is not None and self.checkpoint is not None:
             wrong.append("model and checkpoint name two models; give one of them.")
+        if self.recall and self.task != "lm":
+            wrong.append(f"recall is asked of language models, not of task={self.task!r}.")
         if self.checkpoint is not None and self.task != "lm":
             wrong.append(f"a checkpoint is of a language model, not for task={self.task!r}.")
         if wrong:

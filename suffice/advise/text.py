@@ -7,10 +7,12 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from suffice.advise.candidates import Candidate
+from suffice.advise.evidence import SUFFICES
 from suffice.advise.needs import Needs
 from suffice.advise.race import FEWEST
 from suffice.advise.request import Base, Request, each
 from suffice.measure.edge.shapes import SHAPES
+from suffice.measure.sentence import margin_points
 from suffice.measure.timing import Times
 from suffice.memory import Quantised, Rolling
 from suffice.models import LMConfig, TranslatorConfig, ViTConfig
@@ -23,38 +25,81 @@ MORE_TIME = "give more minutes, or a smaller model or length"
 
 
 def recommendation(study: Study, winner: str | None) -> str:
-    """Return what is recommended, or why nothing is and what comes nearest."""
+    """Return what is known, what is recommended, and what comes nearest if nothing is."""
     if winner is None:
         return _no_winner(study)
     place, ranks = study.place(winner), study.ranks()
     count = f"of {len(ranks)} measured" if len(ranks) > 1 else "the only one measured"
     seconds = f"{format_seconds(place.seconds.median)} {each(study.request.unit)}"
     needs = f"{format_bytes(place.needs.total)} ({describe_bytes(place.needs)})"
-    fastest = study.fastest()
-    if winner == STANDARD and fastest not in (None, STANDARD):
-        beside = study.place(fastest)
-        return (
-            f"Stay with standard: {seconds}, {needs}; no comparison near this length and size "
-            f"shows that anything faster suffices. {fastest} takes {beside.ratio.median:.2f}x its "
-            f"time {_quartiles(beside.ratio)}, {count}, if it turns out to be good enough; "
-            f"evidence: {beside.evidence_told}."
-        )
     if winner == STANDARD:
-        return (
-            f"Stay with standard: {seconds}, {needs}; nothing that keeps to the limits was faster "
-            f"beyond noise, {count}."
-        )
+        return f"{_standard(study)}: {seconds}, {needs}, {count}.{_beside(study, winner)}"
     ratio = "standard was not measured"
     if place.ratio is not None:
         ratio = f"{place.ratio.median:.2f}x Standard's {_quartiles(place.ratio)}"
     rank = "the fastest" if ranks[winner] == 1 else "the fastest that keeps to the limits"
+    if not study.suffices(winner):
+        rank = f"number {ranks[winner]} by time"
     tied = sum(other == ranks[winner] for other in ranks.values()) - 1
     if tied:
         rank += f", {tied} other{'s tie' if tied > 1 else ' ties'} with it"
     measured = f"{seconds}, {ratio}, {needs}; {rank}, {count}."
+    return f"{_known(study, winner)}: {measured}{_beside(study, winner)}"
+
+
+def _known(study: Study, winner: str) -> str:
+    """Return what is known of a winner other than Standard."""
+    shown, found = study.shown(winner), study.evidence[winner]
+    if study.known_by(winner) == "a comparison":
+        more = f" and {len(shown) - 1} more" if len(shown) > 1 else ""
+        return (
+            f"Take {winner}, which suffices at {margin_points(shown[0].margin)} points by the "
+            f"comparison nearest to {study.asked} ({shown[0].title}: {shown[0].difference}){more}"
+        )
     if study.suffices(winner):
-        return f"Take {winner}: {measured}"
-    return f"Quality unknown: no comparison shows that it suffices. Take {winner}: {measured}"
+        return (
+            f"Take {winner}, which nobody compared near {study.asked}, but which is predicted to "
+            f"suffice at {margin_points(study.margin)} points: {study.predictions[winner].sentence}"
+        )
+    unknown = f"Nothing is known of what suffices near {study.asked}, and standard is too much"
+    if found and all(one.verdict == SUFFICES for one in found):
+        number = f"all {len(found)} comparisons" if len(found) > 1 else "the one comparison"
+        return f"{unknown}. Take {winner}, the safest: it suffices in {number} of it, far away"
+    prediction = study.predictions[winner]
+    if prediction is not None:
+        return f"{unknown}. Take {winner}, untried, predicted to lose least: {prediction.sentence}"
+    return f"{unknown}. Take {winner}, untried: nothing within the limits suffices elsewhere"
+
+
+def _standard(study: Study) -> str:
+    """Return why Standard wins."""
+    faster = study.beside()
+    if faster not in (None, STANDARD):
+        return (
+            f"Nothing faster is known to suffice near {study.asked}: stay with standard, the safest"
+        )
+    lost = [name for name in study.ranks() if name in study.losses]
+    those = ", and what is faster is known to lose too much" if lost else ""
+    return f"Stay with standard, nothing that may suffice is faster beyond noise{those}"
+
+
+def _beside(study: Study, winner: str) -> str:
+    """Return the fastest that is not known to suffice, with the comparison that would decide."""
+    name = study.beside()
+    if name is None:
+        return ""
+    place = study.place(name)
+    words = "It is untried"
+    if name != winner:
+        words = f"{name} is the fastest, if it turns out to be good enough"
+        if place.ratio is not None:
+            times = f"{place.ratio.median:.2f}x its time {_quartiles(place.ratio)}"
+            words = f"{name} takes {times}, if it turns out to be good enough"
+    if place.prediction is not None:
+        words += f" (predicted {place.prediction.sentence})"
+    if study.trial is None:
+        return f" {words}; {place.evidence_told}."
+    return f" {words}: run {study.trial.sentence}."
 
 
 def _no_winner(study: Study) -> str:

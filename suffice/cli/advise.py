@@ -85,6 +85,14 @@ def advise(
             help="Folder of a finished `suffice compare`, as evidence; repeatable.",
         ),
     ] = None,
+    recall: Annotated[
+        bool,
+        Option(
+            "--recall",
+            help="The language model has to look things up in its input: what loses on tasks of "
+            "recall is not recommended.",
+        ),
+    ] = False,
     out: Annotated[Path | None, Option(help="Write the advice as JSON to this file.")] = None,
     as_json: Annotated[bool, Option("--json", help="Print the advice as JSON only.")] = False,
     quiet: Quiet = False,
@@ -118,6 +126,7 @@ def advise(
         "minutes": minutes,
         "mechanisms": split_list(mechanisms or ""),
         "results": [str(folder) for folder in results or ()],
+        "recall": recall,
     }
     chosen, request = _request(task, recipe, words)
     with show(Console(stderr=True), quiet=quiet) as progress:

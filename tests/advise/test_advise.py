@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import sys
 from types import SimpleNamespace
@@ -12,6 +13,7 @@ import torch
 from suffice.advise import Composition, Request, advise, base_of
 from suffice.advise.candidates import Candidate
 from suffice.advise.evidence import Library
+from suffice.advise.parts import Prediction
 from suffice.advise.race import Sampler
 from suffice.errors import ConfigError
 from suffice.generate.decoding import choose_backend
@@ -26,6 +28,74 @@ NAMES = ("efficient", "mqa", "gqa", "optimised", "standard+kv:1")
 def everything_suffices(monkeypatch):
     """Times decide, except where a test gives evidence of its own."""
     monkeypatch.setattr(Library, "find", lambda *_: (evidence("suffices"),))
+    monkeypatch.setattr(sys.modules["suffice.advise.advise"], "_predictions", nothing_predicted)
+
+
+def nothing_predicted(legal, *_):
+    return dict.fromkeys(one.name for one in legal)
+
+
+def test_what_parts_predict_to_suffice_is_taken(monkeypatch):
+    good = Prediction(mean=0.0, low=-0.004, high=0.004, tasks=6)
+    wide = Prediction(mean=0.01, low=-0.02, high=0.04, tasks=6)
+    predicted = {"mqa": wide, "gqa": good}
+    monkeypatch.setattr(
+        sys.modules["suffice.advise.advise"],
+        "_predictions",
+        lambda legal, *_: {one.name: predicted.get(one.name) for one in legal},
+    )
+    monkeypatch.setattr(Library, "find", lambda *_: ())
+    world = {"mqa": 0.5, "gqa": 0.7}
+    advice = advise_in(World(world))
+    assert advice.winner == "gqa"
+    assert advice.known
+    assert "nobody compared near 64 tokens and 0.8M parameters" in advice.sentence
+    assert "+0.0 points [-0.4, +0.4] by its parts, on 6 tasks" in advice.sentence
+    assert "good enough (predicted +1.0 points [-2.0, +4.0]" in advice.sentence
+    assert advice.find("gqa").prediction == good
+    assert "predicted +0.0 points" in advice.find("gqa").evidence_told
+    assert advise_in(World(world), quality=0.001).winner == "standard"
+
+
+def test_recall_is_asked_for_apart(monkeypatch):
+    lost, kept = evidence("does not suffice", "-5.00 points"), evidence("suffices")
+
+    def find(library, composition):
+        recalls = any("mqar" in name for name in library.results)
+        return (lost,) if recalls and composition.mechanism == "mqa" else (kept,)
+
+    monkeypatch.setattr(Library, "find", find)
+    world = {"mqa": 0.5, "gqa": 0.7}
+    assert advise_in(World(world)).winner == "mqa"
+    advice = advise_in(World(world), recall=True)
+    assert advice.winner == "gqa"
+    assert "loses too much: does not suffice at 1.0 points: -5.00" in advice.find("mqa").reason
+    assert "recall: does not suffice" in advice.find("mqa").evidence_told
+    with pytest.raises(ConfigError, match="recall"):
+        Request(task="image", recall=True)
+
+
+def test_the_safest_wins_where_standard_is_too_much(monkeypatch):
+    far = dataclasses.replace(evidence("suffices"), far="9 tokens and 0.1M parameters")
+    known = {"mqa": (far,), "efficient": (far, dataclasses.replace(far, verdict="undecided"))}
+    monkeypatch.setattr(Library, "find", lambda _, one: known.get(one.name, ()))
+    world = {"efficient": 0.5, "mqa": 0.7}
+    enough = advise_in(World({})).find("mqa").needs.total
+    advice = advise_in(World(world), memory=enough)
+    assert advice.winner == "mqa"
+    assert not advice.known
+    assert "the safest: it suffices in the one comparison of it, far away" in advice.sentence
+    assert " efficient takes 0.50x its time" in advice.sentence
+
+
+def test_what_is_known_to_lose_is_measured_last(monkeypatch):
+    lost = evidence("does not suffice", "-5.00 points")
+    monkeypatch.setattr(
+        Library, "find", lambda _, one: (lost,) if one.mechanism == "efficient" else ()
+    )
+    world = World({})
+    advise_in(world)
+    assert list(dict.fromkeys(name for name, _ in world.taken))[-1] == "efficient"
 
 
 def test_what_is_not_known_to_suffice_is_named_beside_standard(monkeypatch):
@@ -34,16 +104,24 @@ def test_what_is_not_known_to_suffice_is_named_beside_standard(monkeypatch):
     world = {"mqa": 0.5, "efficient": 0.7, "gqa": 0.9}
     advice = advise_in(World(world))
     assert advice.winner == "gqa"
-    assert advice.sentence.startswith("Take gqa: ")
+    assert advice.sentence.startswith("Take gqa, which suffices at 1.0 points by the ")
+    assert "nearest to 64 tokens and 0.8M parameters (a task: -0.10 points)" in advice.sentence
+    assert advice.known
+    assert advice.trial.name == "mqa"  # faster, and untried
     assert any(note.startswith("mqa was faster, but is not recommended") for note in advice.notes)
     known.clear()
     advice = advise_in(World(world))
     assert advice.winner == "standard"
-    assert "shows that anything faster suffices. mqa takes 0.50x" in advice.sentence
-    assert "`suffice compare --recipe lm_small --mechanisms standard,mqa`" in advice.sentence
+    assert advice.sentence.startswith("Nothing faster is known to suffice near 64 tokens and 0.8M")
+    assert "mqa takes 0.50x its time" in advice.sentence
+    assert "if it turns out to be good enough: run `suffice compare --recipe" in advice.sentence
+    assert "standard,mqa` (10 trainings, about " in advice.sentence
+    assert (advice.known, advice.trial.trainings) == (False, 10)
     advice = advise_in(World(world), memory=advice.find("mqa").needs.total)
     assert advice.winner == "mqa"
-    assert advice.sentence.startswith("Quality unknown: no comparison shows that it suffices. Take")
+    assert advice.sentence.startswith("Nothing is known of what suffices near ")
+    assert "Take mqa, untried: " in advice.sentence
+    assert "It is untried: run `suffice compare" in advice.sentence
 
 
 def request(**fields):
@@ -52,7 +130,7 @@ def request(**fields):
 
 
 def advise_in(world, **fields):
-    return advise(request(**fields), clock=world.clock, measure=world.measure)
+    return advise(request(**fields), clock=world.clock, measure=world.measure, step=lambda *_: 0.06)
 
 
 def test_the_winner_is_the_fastest_of_the_measured():
@@ -70,7 +148,7 @@ def test_the_winner_is_the_fastest_of_the_measured():
     ]
     times = {p.name: p.seconds.median for p in advice.places if p.seconds}
     assert times["mqa"] == min(times.values())
-    assert "Take mqa: 500 ms a token, 0.50x Standard's (quartiles 0.50 to" in advice.sentence
+    assert "points): 500 ms a token, 0.50x Standard's (quartiles 0.50 to" in advice.sentence
     assert "the fastest, 1 other ties with it, of 6 measured" in advice.sentence
     assert advice.seconds <= 600.0
     assert (advice.unit, advice.model, advice.length, advice.interrupted) == (
@@ -95,7 +173,7 @@ def test_slower_candidates_are_never_recommended():
     slow = dict.fromkeys(NAMES, 1.3)
     advice = advise_in(World(slow))
     assert advice.winner == "standard"
-    assert advice.sentence.startswith("Stay with standard: 1 s a token")
+    assert advice.sentence.startswith("Stay with standard, nothing that may suffice is faster")
     assert advice.find("mqa").reason.startswith(
         "1.3 s a token, 1.30x Standard's (quartiles 1.30 to"
     )
@@ -227,7 +305,8 @@ def test_what_is_shown_to_lose_too_much_comes_last(monkeypatch):
     monkeypatch.setattr(Library, "find", lambda *_: (lost,))
     advice = advise_in(World(world), mechanisms=names, quality=0.01)
     assert advice.sentence.startswith("Everything measured loses too much: mqa: does not suffice")
-    monkeypatch.setattr(Library, "find", lambda *_: (lost,) * 5)
+    several = tuple(dataclasses.replace(lost, seeds=seeds) for seeds in range(3, 8))
+    monkeypatch.setattr(Library, "find", lambda *_: several)
     mqa = advise_in(World(world), mechanisms=names).find("mqa")
     assert mqa.evidence_told.count("a task (x.json)") == 3
     assert mqa.evidence_told.endswith("; and 2 more, which --json lists")
@@ -302,7 +381,9 @@ class Recorder:
 
 def test_progress_is_reported():
     world, recorder = World({}), Recorder()
-    advise(request(), clock=world.clock, measure=world.measure, progress=recorder)
+    advise(
+        request(), clock=world.clock, measure=world.measure, step=lambda *_: 0.06, progress=recorder
+    )
     assert recorder.said[0] == "warming up standard"
     assert any(text.startswith("round 2: ") for text in recorder.said)
     assert any(text.startswith("16 long: warming up") for text in recorder.said)

@@ -8,7 +8,7 @@ import pytest
 
 from suffice.advise import Composition
 from suffice.advise import evidence as module
-from suffice.advise.evidence import Library, Scope, missing
+from suffice.advise.evidence import Library, Scope
 from suffice.errors import DataError
 from suffice.measure.results import write_results
 from tests.measure.synthetic import from_accuracies
@@ -24,7 +24,7 @@ def test_the_package_has_evidence_for_tasks_it_trained():
     assert "95% CI [" in evidence[0].sentence
     assert "small scale" in evidence[0].sentence
     sources = list(dict.fromkeys(one.source for one in Library("classify").find(EFFICIENT)))
-    assert sources[:2] == ["v2-imdb.json", "v2-amazon.json"]  # the paper's size, most trainings
+    assert sources[:2] == ["v2-imdb.json", "v2-amazon.json"]  # the paper's size, most seeds
     assert "v2-womens-clothing.json" in sources[2:]
     assert Library("translate").find(EFFICIENT)
     assert Library("lm").find(Composition.parse("mqa")) == ()
@@ -47,6 +47,9 @@ def test_only_what_is_near_in_length_and_size_may_speak_for_a_request():
     found = Library("classify", asked=asked).find(EFFICIENT)
     assert [bool(one.far) for one in found] == sorted(bool(one.far) for one in found)
     assert not found[0].far
+    asked = Scope(tokens=48, parameters=300_000)
+    (nearest, *_) = Library("classify", asked=asked).find(EFFICIENT)
+    assert nearest.source == "atlas-womens-clothing-300k.json"
 
 
 @pytest.mark.usefixtures("alone")
@@ -115,27 +118,3 @@ def test_files_of_the_package_may_hold_something_else(tmp_path, monkeypatch):
     monkeypatch.setattr(module, "_packaged", lambda: [tmp_path / "torn.json"])
     with pytest.raises(DataError, match="torn.json"):
         Library("lm")
-
-
-@pytest.mark.parametrize(
-    ("name", "command"),
-    [
-        ("mqa", "none: run `suffice compare --recipe imdb --mechanisms standard,mqa`"),
-        (
-            "efficient+kv:1",
-            "none of the whole: `suffice compare --recipe imdb --mechanisms "
-            "standard,efficient` is the nearest that is published",
-        ),
-        (
-            "standard+kv:1",
-            "none of the whole: `suffice compare --recipe imdb --mechanisms "
-            "standard,mqa` is the nearest that is published",
-        ),
-        ("standard+kv:2", "standard,gqa` is"),
-        ("standard+window:8", "standard,sliding_window` is"),
-        ("standard+memory:8", "none: `suffice quantise DIR --bits 8` measures what a trained"),
-        ("standard+memory:8+weights:4", "--bits 4`"),
-    ],
-)
-def test_missing_evidence_names_the_command(name, command):
-    assert command in missing(Composition.parse(name), "classify", "imdb")

@@ -26,7 +26,7 @@ def test_report_shows_claim_and_measurement(name):
     request = one.request({"length": 128, "model": "llama_15m", "minutes": 10.0})
     assert (request.length, request.model) == (128, "llama_15m")
     world = World({request.mechanisms[0]: 0.5})
-    advice = advise(request, clock=world.clock, measure=world.measure)
+    advice = advise(request, clock=world.clock, measure=world.measure, step=lambda *_: 0.06)
     sentences = list(one.report(advice))
     assert sentences[0] == f"The source: {one.says}"
     assert "x Standard's state" in sentences[1]
@@ -41,7 +41,9 @@ def test_a_quarter_of_the_heads_keeps_a_quarter_of_the_state():
     request = one.request({"length": 64, "model": "gpt2_124m"})
     assert request.mechanisms[0] == "standard+kv:3"
     world = World({})
-    sentences = list(one.report(advise(request, clock=world.clock, measure=world.measure)))
+    sentences = list(
+        one.report(advise(request, clock=world.clock, measure=world.measure, step=lambda *_: 0.06))
+    )
     assert sentences[1] == "Here, in closed form: standard+kv:3 keeps 0.25x Standard's state."
 
 
@@ -55,7 +57,7 @@ def test_hybrids_fit_the_heads_of_the_model():
     request = one.request({"model": "nanogpt_char_cpu", "length": 64})
     assert request.mechanisms[0] == "linear+kv:1+softmax:4"
     world = World({})
-    advice = advise(request, clock=world.clock, measure=world.measure)
+    advice = advise(request, clock=world.clock, measure=world.measure, step=lambda *_: 0.06)
     assert advice.find(request.mechanisms[0]).status == "measured"
     base = one.request({"model": "efficient_1b", "length": 64})
     assert base.mechanisms[0] == "linear+kv:1+softmax:4"
@@ -65,7 +67,7 @@ def test_an_illegal_composition_is_reported():
     one = recipe_named("local-global")
     request = one.request({"model": "nanogpt_char_cpu", "length": 64, "minutes": 10.0})
     world = World({})
-    advice = advise(request, clock=world.clock, measure=world.measure)
+    advice = advise(request, clock=world.clock, measure=world.measure, step=lambda *_: 0.06)
     sentences = list(one.report(advice))
     assert sentences[1].startswith(
         "Here: standard+kv:1+window:8+full:6 is not available: full:6: none"
@@ -76,7 +78,7 @@ def test_kernels_are_measured_for_recipes_about_kernels():
     one = recipe_named("cloud-api")
     request = one.request({"model": "nanogpt_char_cpu", "length": 32, "device": "cpu"})
     world = World({})
-    advice = advise(request, clock=world.clock, measure=world.measure)
+    advice = advise(request, clock=world.clock, measure=world.measure, step=lambda *_: 0.06)
     assert "x the time of plain products" in list(one.report(advice))[-1]
 
 

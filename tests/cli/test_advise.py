@@ -34,7 +34,9 @@ def world(monkeypatch):
     whole = module.advise
 
     def known(request: Request, *, progress=None):
-        return whole(request, progress=progress, clock=made.clock, measure=made.measure)
+        return whole(
+            request, progress=progress, clock=made.clock, measure=made.measure, step=lambda *_: 0.06
+        )
 
     monkeypatch.setattr("suffice.advise.advise", known)
     monkeypatch.setattr(Library, "find", lambda *_: (evidence("suffices"),))  # times decide
@@ -45,7 +47,9 @@ def test_the_table_the_reasons_and_the_lines_are_printed(suffice, world):
     names = "mqa,efficient,standard+kv:1,linformer"
     result = suffice("advise", *SMALL, "--mechanisms", names)
     assert (result.exit_code, result.stderr) == (0, "")
-    assert " ".join(result.stdout.split()).startswith("Take mqa: 500 ms a token, 0.50x Standard's")
+    words = " ".join(result.stdout.split())
+    assert words.startswith("Take mqa, which suffices at 1.0 points")
+    assert "500 ms a token, 0.50x Standard's" in words
     assert "1. mqa: 500 ms a token" in result.stdout
     assert "16 or less" in result.stdout
     assert "illegal: 1" in result.stdout
@@ -60,9 +64,9 @@ def test_the_table_the_reasons_and_the_lines_are_printed(suffice, world):
 def test_what_nothing_is_known_of_is_not_taken(suffice, world, monkeypatch):
     monkeypatch.setattr(Library, "find", lambda *_: ())
     words = " ".join(suffice("advise", *SMALL, "--mechanisms", "mqa,gqa").stdout.split())
-    assert words.startswith("Stay with standard: 1 s a token")
+    assert words.startswith("Nothing faster is known to suffice near 64 tokens")
     assert "mqa takes 0.50x its time" in words
-    assert "suffice compare --recipe lm_small --mechanisms standard,mqa" in words
+    assert "--mechanisms standard,mqa` (10 trainings, about " in words
     assert world.taken
 
 
@@ -116,7 +120,7 @@ def test_an_interruption_prints_what_was_measured(suffice, world):
     result = suffice("advise", *SMALL, "--mechanisms", "mqa")
     assert result.exit_code == 130
     assert "interrupted: the rest was not measured." in result.message
-    assert "Take mqa: 500 ms a token" in " ".join(result.stdout.split())
+    assert "Take mqa, which suffices" in " ".join(result.stdout.split())
 
 
 @pytest.mark.parametrize("words", [("--recipe",), ("--recipe", "list"), ("--recipe", "--quiet")])

@@ -151,6 +151,8 @@ def test_missing_folders_are_explained(page, studio):
 
 ADVICE = {
     "winner": "efficient",
+    "known": False,
+    "trial": {"command": "suffice compare --mechanisms standard,mqa"},
     "sentence": "efficient: 0.70x of standard.",
     "notes": ["Measured for a second."],
     "model": "llama_15m",
@@ -199,7 +201,8 @@ def test_the_form_calls_the_adviser(page, studio, monkeypatch, shot):
     page.click("#advise")
     page.locator("#advice-table").wait_for()
     assert requests == [Request(task="lm", length=512, latency=0.03, minutes=1)]
-    assert page.inner_text("#advice .verdict") == ADVICE["sentence"]
+    assert page.inner_text("#advice .verdict.undecided") == ADVICE["sentence"]
+    assert page.inner_text("#advice .code pre >> nth=0") == ADVICE["trial"]["command"]
     (first,) = page.locator("#advice-table tbody tr").all()
     page.get_by_text("1 others: ruled out or not measured").click()
     (second,) = page.locator("#advice-others tbody tr").all()

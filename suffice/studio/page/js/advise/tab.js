@@ -1,6 +1,6 @@
 // The tab of the adviser: a form, and its ranked answer.
 
-const ADVICE = { task: "lm", length: 4096, memory: "2 GiB", latency: "", quality: "1", model: "", minutes: 1 };
+const ADVICE = { task: "lm", length: 4096, memory: "2 GiB", latency: "", quality: "1", model: "", minutes: 1, recall: false };
 const TASKS = { lm: "write text", classify: "classify text", image: "classify images", translate: "translate" };
 
 const readAdvice = () => ({ ...ADVICE });
@@ -47,6 +47,7 @@ function buildAdvise(panel) {
     text("latency", "Milliseconds of a token, at most", "empty = any"),
     text("quality", "Points of quality to lose, at most", "percent"),
     text("model", "Size of the model", "such as 110m; empty = a usual one"),
+    switchField("Has to look things up in its input", ADVICE.recall, (yes) => { ADVICE.recall = yes; }, { id: "advise-recall", hint: "of what writes text" }),
     numberField("Minutes to measure", ADVICE.minutes, (n) => { ADVICE.minutes = n; }, { min: 1, id: "advise-minutes" }),
     button);
   form.addEventListener("input", () => remember("advise"));
@@ -73,6 +74,7 @@ function adviceRequest() {
     quality: quality === null ? null : quality / 100,
     model: ADVICE.model.trim() || null,
     minutes: ADVICE.minutes,
+    recall: (ADVICE.task === "lm" && ADVICE.recall) || null,
   };
 }
 
@@ -83,7 +85,8 @@ function adviceView(advice) {
       element("div", { class: "code" }, element("pre", { tabindex: 0 }, lines.join("\n")), copyButton(() => lines.join("\n"))),
     ];
   return [
-    element("p", { class: `verdict ${advice.winner ? "suffices" : "undecided"}` }, advice.sentence),
+    element("p", { class: `verdict ${advice.known ? "suffices" : "undecided"}` }, advice.sentence),
+    advice.trial && code("The comparison that would decide", [advice.trial.command]),
     advice.notes.length > 0 && element("ul", {}, advice.notes.map((note) => element("li", {}, note))),
     element("h3", {}, `Measured with ${advice.model}, ${whole(advice.length)} tokens, on ${advice.device}`),
     adviceTable(advice),

@@ -173,7 +173,7 @@ def _fits(
         candidates,
         calibration,
         refit=not naive,
-        step=lambda done: step("fitting", done, total),
+        step=step,
     )
     return model, fits
 

@@ -8,6 +8,7 @@ from suffice.encoders.base import (
     Latent,
     LinearEncoder,
     LinearMap,
+    MultiValue,
     Optimised,
     Standard,
 )
@@ -25,6 +26,7 @@ __all__ = [
     "Latent",
     "LinearEncoder",
     "LinearMap",
+    "MultiValue",
     "NoNorm",
     "Norm",
     "Optimised",

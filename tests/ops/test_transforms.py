@@ -43,7 +43,9 @@ def attention(impl, kernel=None, pattern=None):
     if pattern is None:
         pattern = Window(5) & Causal() if kernel.weighs_pairs else Causal()
     position = NoPosition()
-    parts = Parts(features=kernel.build(head_dim=8, scale=0.3, device=None))
+    parts = Parts(
+        features=kernel.build(heads=4, kv_heads=2, head_dim=8, scale=0.3, device=None, dtype=None)
+    )
 
     def attend(q, k, v):
         call = AttentionCall(

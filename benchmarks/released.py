@@ -62,16 +62,7 @@ QWEN3_5 = GROUPED | {
     "linear_num_key_heads": 2,
     "linear_num_value_heads": 4,
     "linear_key_head_dim": 6,
-    "linear_value_head_dim": 5,
-}
-GRANITE_HYBRID = GROUPED | {
-    "num_hidden_layers": 4,
-    "layer_types": 2 * ["linear_attention", "full_attention"],
-    "num_local_experts": 0,
-    "shared_intermediate_size": 48,
-    "mamba_n_heads": 8,
-    "mamba_d_state": 6,
-    "attention_multiplier": 0.3,
+    "linear_value_head_dim": 6,
 }
 MARKS = {"pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2}
 OLD = {"vocab_size": 37, "n_embd": 32, "n_head": 4, "n_layer": 2, "n_positions": 64}
@@ -426,28 +417,6 @@ def cases():
                 tie_word_embeddings=True,
                 linear_conv_kernel_dim=2,
                 layer_types=2 * ["linear_attention", "full_attention"],
-                rms_norm_eps=1e-2,
-            ),
-        ),
-        "granitemoehybrid": (
-            t.GraniteMoeHybridForCausalLM,
-            t.GraniteMoeHybridConfig(**GRANITE_HYBRID, **MARKS),
-        ),
-        "granitemoehybrid-rotary-groups-tied": (
-            t.GraniteMoeHybridForCausalLM,
-            t.GraniteMoeHybridConfig(
-                **GRANITE_HYBRID | {"layer_types": 3 * ["linear_attention"] + ["full_attention"]},
-                **MARKS,
-                mamba_n_groups=2,
-                mamba_d_conv=3,
-                mamba_conv_bias=False,
-                mamba_expand=3,
-                position_embedding_type="rope",
-                attention_bias=True,
-                tie_word_embeddings=True,
-                embedding_multiplier=3.0,
-                residual_multiplier=0.5,
-                logits_scaling=4.0,
                 rms_norm_eps=1e-2,
             ),
         ),

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -160,81 +160,6 @@ class Gated(Concat):
 
 
 @dataclass(frozen=True)
-class NormedGate(Concat):
-    """Y = norm(silu(x W_G) * [O_1; ...; O_H]) W_O: the gate first, then a norm over all heads.
-
-    The norm is an RMS norm over each of `groups` equal parts of the features, with a learned gain
-    for each feature.
-
-    Args:
-        groups: parts that are normalised apart; divides H E.
-        eps: of the norm, > 0.
-
-    Raises:
-        ConfigError: for no groups, or eps not above 0.
-
-    Cost: M H E + H E parameters beside the output map, and as many multiply-adds a token.
-    Source: Dao and Gu 2024, arXiv:2405.21060, section 7.1 (the norm before the output map). No
-    difference.
-    """
-
-    groups: int = 1
-    eps: float = 1e-5
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.groups < 1 or self.eps <= 0.0:
-            raise ConfigError(f"{self!r}: give groups of at least 1 and eps above 0.")
-
-    def conflicts(self, spec: AttentionSpec) -> list[str]:
-        """Refuse groups that do not divide the features."""
-        if spec.widths.o % self.groups == 0:
-            return []
-        return [f"{self!r}: the groups do not divide the {spec.widths.o} features of all heads."]
-
-    def parameters(self, spec: AttentionSpec) -> int:
-        """Count the map of the gates, the gains and the output map."""
-        return super().parameters(spec) + spec.widths.o * (spec.d_model + spec.bias + 1)
-
-    def flops(self, spec: AttentionSpec, queries: int) -> int:
-        """Add the map of the gates."""
-        return super().flops(spec, queries) + 2 * queries * spec.d_model * spec.widths.o
-
-    def build(self, spec: AttentionSpec, factory: Factory) -> dict[str, nn.Module]:
-        """Return the output map, the map of the gates and the gains."""
-        gate = factory.map(spec.d_model, spec.widths.o, bias=spec.bias)
-        gains = Gains(spec.widths.o, device=factory.device, dtype=factory.dtype)
-        return super().build(spec, factory) | {"gate_proj": gate, "gated_norm": gains}
-
-    def output(
-        self,
-        layer: Attention,
-        out: Tensor,
-        x: Tensor,
-        own: tuple[Tensor, ...],  # noqa: ARG002
-    ) -> Tensor:
-        """Return the output of the heads that the gates let through, normalised."""
-        gates = torch.nn.functional.silu(layer.gate_proj(x))
-        joined = (gates * out.transpose(1, 2).flatten(2)).unflatten(-1, (self.groups, -1))
-        width = joined.shape[-1:]
-        joined = torch.nn.functional.rms_norm(joined, width, eps=self.eps).flatten(2)
-        return layer.o_proj(joined * layer.gated_norm.weight.to(joined.dtype))
-
-    @classmethod
-    def samples(cls) -> tuple[Combine, ...]:
-        """Return one norm for all features, and two."""
-        return cls(), cls(groups=2)
-
-
-class Gains(nn.Module):
-    """A factor for each of some features, 1 at first."""
-
-    def __init__(self, width: int, **where: Any) -> None:
-        super().__init__()
-        self.weight = nn.Parameter(torch.ones(width, **where))
-
-
-@dataclass(frozen=True)
 class Exclusive(Combine):
     """O_t' = O_t - (O_t . v_t) v_t / |v_t|^2: a head's output without its part along its own value.
 
@@ -372,4 +297,4 @@ class _Difference(nn.Module):
         return (1.0 - self.start) * self.norm(difference)
 
 
-__all__ = ["Combine", "Concat", "Differential", "Exclusive", "Gated", "NormedGate"]
+__all__ = ["Combine", "Concat", "Differential", "Exclusive", "Gated"]

@@ -24,7 +24,7 @@ from suffice.encoders import (
     ProjectionRMS,
     Standard,
 )
-from suffice.kernels import Elu, Favor, Hedgehog, Rfa, Softmax
+from suffice.kernels import Elu, Favor, Rfa, Softmax
 from suffice.mixing import (
     Alignment,
     BandedAlignment,
@@ -57,7 +57,7 @@ KNOWN: dict[str, tuple[type[Axis], ...]] = {
         ToeplitzAlignment,
         LowRank,
     ),
-    "kernel": (Softmax, Elu, Favor, Rfa, Hedgehog),
+    "kernel": (Softmax, Elu, Favor, Rfa),
     "norm": (NoNorm, HeadRMS, HeadLayerNorm, ProjectionRMS),
     "position": (NoPosition, Rope, Alibi),
     "past": (NoPast, Infini),

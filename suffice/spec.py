@@ -129,13 +129,13 @@ class AttentionSpec:
 
     @property
     def query_heads(self) -> int:
-        """Heads of queries that the kernel reads."""
-        return self.encoder.query_heads(self)
+        """Heads of queries that the kernel reads: `combine.maps` for each head."""
+        return self.num_heads * self.combine.maps
 
     @property
     def key_heads(self) -> int:
         """Heads of keys that the kernel reads."""
-        return self.encoder.key_heads(self)
+        return self.kv_heads * self.combine.maps
 
     @property
     def head_width(self) -> int:

@@ -66,9 +66,7 @@ def convert(
     """Replace the attention of a trained model in closed form, and certify what that changed.
 
     Where an exact rewrite exists it is used and checked; the rest is fitted to what the model
-    computes on the text. Quantised weights become the float32 numbers that they stand for;
-    `suffice quantise` rounds the result again. The folder is one as `suffice train` writes it,
-    with certificate.json.
+    computes on the text. The folder is one as `suffice train` writes it, with certificate.json.
     """
     from suffice.convert import convert as convert_model
     from suffice.convert import read_plan, steps_of
@@ -84,7 +82,7 @@ def convert(
     if not to.endswith(".json"):
         steps_of(to)  # refuses a wrong target before anything is opened
     target = read_plan(Path(to)) if to.endswith(".json") else to
-    model = open_source(source, tokenizer=tokenizer).unpacked()
+    model = open_source(source, tokenizer=tokenizer)
     check_source(model)
     texts = _texts(model, calibration, tokens)
     with show(Console(stderr=True), cells=3, quiet=quiet) as progress:

@@ -263,7 +263,7 @@ class HealingTask:
             )
         healing = choices.healing
         student = open_source(choices.checkpoint)
-        teacher = open_source(choices.teacher, tokenizer=choices.tokenizer).unpacked()
+        teacher = open_source(choices.teacher, tokenizer=choices.tokenizer)
         _check_models(choices, student, teacher)
         facts = student.facts | teacher.facts
         text = corpus_name(choices.data, facts, option="--data", model=choices.checkpoint)

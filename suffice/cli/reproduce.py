@@ -550,8 +550,9 @@ def _atlas(options: ReproduceOptions, console: Console) -> None:
         return
     sizes = list(dict.fromkeys(row.size for row in atlas.standings()))
     records = [asdict(row) for row in atlas.standings()]
-    sheets = [atlas.progress_sheet(), *(atlas.matrix(size) for size in sizes)]
-    _print_result(options, records, str, [*sheets, atlas.coverage_sheet(), atlas.trials_sheet()])
+    _print_result(
+        options, records, str, [atlas.progress_sheet(), *(atlas.matrix(size) for size in sizes)]
+    )
 
 
 def _conversion(options: ReproduceOptions, console: Console) -> None:

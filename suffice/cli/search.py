@@ -115,7 +115,7 @@ def search(
     check_at_least(1, tokens=tokens)
     check_at_least(2, length=length)
     check_at_least(0, seed=seed)
-    source = open_source(checkpoint, tokenizer=tokenizer).unpacked()
+    source = open_source(checkpoint, tokenizer=tokenizer)
     texts = _texts(source, calibration, tokens, length)
     with (
         run_folder(folder_of(out)).locked(),

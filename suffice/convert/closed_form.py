@@ -24,7 +24,6 @@ USUAL_STARTS = {
     "super": "dropped W_K and W_V",
     "latent": "truncated weights",
     "window": "cut",
-    "linear": "features of the identity",
 }
 """The name of the usual start of each change."""
 KEYS_ARE_COLUMNS = ("efficient", "super")  # after these changes
@@ -34,8 +33,6 @@ def fitted(
     step: Step, maps: Maps, spec: AttentionSpec, after: AttentionSpec, moments: Moments
 ) -> Maps:
     """Return the maps after one change with the least error, before the output map is refitted."""
-    if step.name == "linear":
-        return maps
     _check_mixing(step, spec)
     if not has_closed_form(step.name, spec):
         raise ConfigError(
@@ -64,7 +61,7 @@ def has_closed_form(name: str, spec: AttentionSpec) -> bool:
 
 def naive(step: Step, maps: Maps, spec: AttentionSpec, after: AttentionSpec) -> Maps:
     """Return the maps that are usually taken after one change, without calibration."""
-    if step.name in ("window", "linear"):
+    if step.name == "window":
         return maps
     _check_mixing(step, spec)
     if step.name == "latent":

@@ -173,7 +173,7 @@ def _fits(
         candidates,
         calibration,
         refit=not naive,
-        step=step,
+        step=lambda done: step("fitting", done, total),
     )
     return model, fits
 

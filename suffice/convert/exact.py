@@ -163,7 +163,7 @@ def exact(step: Step, maps: Maps, spec: AttentionSpec, after: AttentionSpec) -> 
     """Return the maps after one change if the layer computes the same, else None."""
     if step.name in ("keep", "window", "standard"):
         return maps
-    if step.name == "linear" or spec.mixing.mixes:
+    if spec.mixing.mixes:
         return None  # a mixing acts on values, so their map cannot be moved behind it
     if step.name == "gqa":
         return _regrouped(maps, after.kv_heads)

@@ -1,13 +1,9 @@
-"""Fits layers on calibration inputs: starts from several maps, refits the output map of each.
-
-Learned features are distilled first: they are trained, layer by layer, to give the outputs of the
-layer they take the place of (Zhang et al. 2024, arXiv:2410.10254, section 3.1).
-"""
+"""Fits layers on calibration inputs: starts from several maps, refits the output map of each."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -22,8 +18,6 @@ from suffice.convert.target import spec_after
 from suffice.layers import Attention
 
 CLOSED_FORM = "closed form"
-DISTILLED = 256  # steps that learned features are trained for, about
-RATE = 1e-2  # of the first of these steps, falling to 0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,27 +45,24 @@ def starts(
             best = exact(step, best, spec, after) or fitted(step, best, spec, after, moments)
         spec = after
     maps = {", ".join(names): usual}
-    if moments is None:
-        return maps
-    return {CLOSED_FORM: best} | ({} if best is usual else maps)
+    return maps if moments is None else {CLOSED_FORM: best} | maps
 
 
 Key = Hashable
-Step = Callable[[str, int, int], None]
 
 
 @torch.no_grad()
 def fit(
     model: nn.Module,
     candidates: Mapping[Key, tuple[str, Change, Mapping[str, Maps]]],
-    batches: Sequence[Tensor],
+    batches: Iterable[Tensor],
     *,
     refit: bool = True,
-    step: Step = lambda _stage, _done, _total: None,
+    step: Callable[[int], None] = lambda _done: None,
 ) -> dict[Key, Fit]:
-    """Fit all candidates (layer name, change, maps to begin with) together; return the best.
+    """Fit all candidates (layer name, change, maps to begin with) in one pass; return the best.
 
-    With refit=False the errors are measured, and output maps and features stay.
+    With refit=False the errors are measured and the output maps stay.
     """
     layers = attention_layers(model)
     trials: dict[str, list[Trial]] = {}
@@ -81,9 +72,6 @@ def fit(
             for start, one in maps.items()
         )
 
-    if refit:
-        _distil(model, layers, trials, batches, step)
-
     def add(name: str, x: Tensor, call: dict[str, Any], y: Tensor) -> None:
         for trial in trials[name]:
             trial.add(x, call, y)
@@ -91,7 +79,7 @@ def fit(
     with observing({name: layers[name] for name in trials}, add):
         for done, batch in enumerate(batches, start=1):
             model(batch)
-            step("fitting", done, len(batches))
+            step(done)
     fits: dict[Key, Fit] = {}
     for trial in (trial for of_layer in trials.values() for trial in of_layer):
         trial_fit = trial.fit(refit=refit)
@@ -100,72 +88,17 @@ def fit(
     return fits
 
 
-def _distil(
-    model: nn.Module,
-    layers: Mapping[str, Attention],
-    trials: Mapping[str, list[Trial]],
-    batches: Sequence[Tensor],
-    step: Step,
-) -> None:
-    """Train the features of the trials that learn any, each on its own layer's outputs."""
-    learners = {
-        name: learning
-        for name, of_layer in trials.items()
-        if (learning := [trial for trial in of_layer if trial.learned])
-    }
-    if not learners:
-        return
-    total = math.ceil(DISTILLED / max(len(batches), 1)) * len(batches)
-
-    def learn(name: str, x: Tensor, call: dict[str, Any], y: Tensor) -> None:
-        for trial in learners[name]:
-            trial.learn(x, call, y, rate=RATE * (1 - done / total))
-
-    with observing({name: layers[name] for name in learners}, learn):
-        for done in range(total):
-            model(batches[done % len(batches)])
-            step("distilling", done + 1, total)
-    for trial in (trial for of_layer in learners.values() for trial in of_layer):
-        trial.keep_features()
-
-
-def relative_error(output: Tensor, wanted: Tensor, valid: Tensor | None) -> Tensor:
-    """Return the squared error over the energy of what is wanted, of valid positions."""
-    output, wanted = output.float(), wanted.float()
-    if valid is not None:
-        output, wanted = output[valid], wanted[valid]
-    return (output - wanted).square().sum() / wanted.square().sum().clamp(min=1e-12)
-
-
 class Trial:
     """One start of a fit, and the sums for the regression of its output map."""
 
     def __init__(self, key: Key, start: str, maps: Maps, layer: Attention) -> None:
         self.key, self.start, self.maps = key, start, maps
         self.layer = layer.eval()
-        self.learned = [] if layer.features is None else list(layer.features.parameters())
-        self.adam = torch.optim.Adam(self.learned) if self.learned else None
         self.sums = OutputRegression(
             layer.o_proj.in_features, layer.spec.d_model, bias=layer.spec.bias
         )
         self.features: Tensor | None = None  # inputs of the output projection at the latest call
         layer.o_proj.register_forward_pre_hook(lambda _, args: setattr(self, "features", args[0]))
-
-    def learn(self, x: Tensor, call: dict[str, Any], y: Tensor, *, rate: float) -> None:
-        """Take one step with the features towards the output y that is wanted."""
-        with torch.enable_grad():
-            loss = relative_error(self.layer(x, **call), y, call.get("valid"))
-            grads = torch.autograd.grad(loss, self.learned)
-        for parameter, grad in zip(self.learned, grads, strict=True):
-            parameter.grad = grad
-        self.adam.param_groups[0]["lr"] = rate
-        self.adam.step()
-
-    def keep_features(self) -> None:
-        """Take the features as they are now into the maps."""
-        state = self.layer.features.state_dict()
-        self.maps = replace(self.maps, features={n: x.clone() for n, x in state.items()})
-        self.start = f"{self.start}, distilled"
 
     def add(self, x: Tensor, call: dict[str, Any], y: Tensor) -> None:
         """Call the layer, and add what its output map reads and the output y that is wanted."""

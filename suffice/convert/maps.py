@@ -6,7 +6,6 @@ last row of a map with one more row than inputs is its bias.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -30,7 +29,6 @@ class Maps:
     v: Tensor  # [G, S + 1, D]
     o: Tensor  # [H, D, M]
     offset: Tensor  # [M], the bias of the output map
-    features: Mapping[str, Tensor] | None = None  # learned by the kernel's; None = as they start
 
     @property
     def group_size(self) -> int:
@@ -84,10 +82,7 @@ def linear_maps(layer: Attention) -> Maps:
             "cannot be converted; only equal widths can."
         )
     if any(isinstance(module, Packed) for module in layer.children()):
-        raise ConfigError(
-            "packed weights cannot be converted; give the model with float32 ones, as "
-            "suffice.models.packed.unpack makes them, and quantise the result."
-        )
+        raise ConfigError("packed weights cannot be converted; convert first, then quantise.")
     if not all(bool(parameter.isfinite().all()) for parameter in layer.parameters()):
         raise ConfigError("weights hold NaN or infinity; give a model with finite weights.")
     source = spec.widths.d_source
@@ -118,8 +113,6 @@ def build(
     layer.q_norm.load_state_dict(like.q_norm.state_dict())
     if own:
         layer.k_norm.load_state_dict(like.k_norm.state_dict())
-    if maps.features is not None:
-        layer.features.load_state_dict(maps.features)
     if spec.mixing.mixes and spec.mixing == like.spec.mixing:
         layer.mixing.load_state_dict(like.mixing.state_dict())
     return layer.train(like.training)

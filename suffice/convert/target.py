@@ -14,7 +14,6 @@ from suffice.encoders import Efficient, Latent, Optimised, Standard
 from suffice.errors import ConfigError, DataError
 from suffice.files import read_json
 from suffice.grammar import parse_term
-from suffice.kernels import Hedgehog
 from suffice.mixing import Alignment, NoMixing
 from suffice.patterns import Causal, Global, Pattern, Window
 from suffice.spec import AttentionSpec
@@ -34,7 +33,6 @@ FORMS = (
     "latent:R",
     "input",
     "window:W",
-    "linear",
     "share:N",
 )
 ENCODERS = {
@@ -53,8 +51,7 @@ class Step:
     Args:
         name: "keep", "standard" (learned keys and values), "gqa", "optimised", "efficient",
             "super", "latent", "input" (keys and values are the layer's input itself), "window",
-            "linear" (sums of learned features in place of the softmax), "share" (of N neighbouring
-            layers the first one makes keys and values for all).
+            "share" (of N neighbouring layers the first one makes keys and values for all).
         number: key/value heads, the latent's width, the window's size or N; None = as in the
             layer.
         sinks: first positions that a window always includes.
@@ -121,8 +118,6 @@ def spec_after(step: Step, spec: AttentionSpec, length: int | None) -> Attention
         return spec
     if step.name == "window":
         return replace(spec, pattern=_narrowed(spec.pattern, step))
-    if step.name == "linear":
-        return replace(spec, kernel=Hedgehog(), dropout=0.0)
     if step.name in ("latent", "input"):
         return _one_head(step, spec)
     mixing = _alignment(spec, length) if step.name == "super" else spec.mixing

@@ -8,7 +8,6 @@ from suffice.encoders.base import (
     Latent,
     LinearEncoder,
     LinearMap,
-    MultiValue,
     Optimised,
     Standard,
 )
@@ -26,7 +25,6 @@ __all__ = [
     "Latent",
     "LinearEncoder",
     "LinearMap",
-    "MultiValue",
     "NoNorm",
     "Norm",
     "Optimised",

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, ClassVar, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from suffice.errors import ConfigError
 from suffice.records import Axis
 
 if TYPE_CHECKING:
@@ -90,14 +89,6 @@ class Encoder(Axis, ABC, family="encoder"):
     def conflicts(self, spec: AttentionSpec) -> list[str]:  # noqa: ARG002 - most fit any spec
         """Return the parts of the spec that this encoder cannot serve, a sentence each."""
         return []
-
-    def query_heads(self, spec: AttentionSpec) -> int:
-        """Return the heads of queries that the kernel reads."""
-        return spec.num_heads * spec.combine.maps
-
-    def key_heads(self, spec: AttentionSpec) -> int:
-        """Return the heads of keys that the kernel reads."""
-        return spec.kv_heads * spec.combine.maps
 
     @abstractmethod
     def key_width(self, spec: AttentionSpec) -> int:
@@ -243,8 +234,7 @@ class LinearEncoder(Encoder, base=True):
         if self.learns_keys:
             maps["k_proj"] = LinearMap(widths.d_source, widths.kv, KEYS)
         if self.learns_values:
-            values = spec.kv_heads * spec.value_width
-            maps["v_proj"] = LinearMap(widths.d_source, values, KEYS)
+            maps["v_proj"] = LinearMap(widths.d_source, widths.kv, KEYS)
         return maps
 
     def parameters(self, spec: AttentionSpec) -> int:
@@ -274,8 +264,8 @@ class LinearEncoder(Encoder, base=True):
     def queries(self, layer: Attention, x: Tensor) -> Tensor:
         """Return the queries, normalised."""
         q_BTHD = _heads(layer.q_proj(x), layer.query_heads)
-        spec = layer.spec
-        if spec.combine.maps > 1:  # queries that share a key stand together
+        if layer.key_heads != layer.value_heads:  # queries that share a key stand together
+            spec = layer.spec
             shared = spec.num_heads // spec.kv_heads
             q_BTHD = q_BTHD.unflatten(2, (spec.kv_heads, shared, spec.combine.maps))
             q_BTHD = q_BTHD.transpose(3, 4).flatten(2, 4)
@@ -364,64 +354,3 @@ class Latent(LinearEncoder):
 
     learns_values = False
     shares = True
-
-
-@dataclass(frozen=True)
-class MultiValue(LinearEncoder):
-    """Q = x W_Q and K = x W_K of a few heads, V = x W_V of all: G queries and keys for H values.
-
-    The opposite of multi-query attention. Heads that share a query and a key differ in their values
-    and in what a recurrence does to their sums, so it goes with kernels of recurrences alone: those
-    of Mamba-2, whose C, B and x are Q, K and V, and of Qwen3-Next.
-
-    Args:
-        groups: heads of queries and keys, G; head h of the values reads number h // (H / G).
-        value_dim: E; None = head_dim.
-
-    Raises:
-        ConfigError: for numbers below 1.
-
-    Cost: d (2 G D + H E) parameters without biases and the output map.
-    Source: Dao and Gu 2024, arXiv:2405.21060, section 7.2, multi-value attention. No difference.
-    """
-
-    groups: int = 1
-    value_dim: int | None = None
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.groups < 1 or (self.value_dim is not None and self.value_dim < 1):
-            raise ConfigError(f"{self!r}: give whole numbers of at least 1.")
-
-    def query_heads(self, spec: AttentionSpec) -> int:  # noqa: ARG002
-        """Return G."""
-        return self.groups
-
-    def key_heads(self, spec: AttentionSpec) -> int:  # noqa: ARG002
-        """Return G."""
-        return self.groups
-
-    def value_width(self, spec: AttentionSpec) -> int:
-        """Return E."""
-        return self.value_dim or self.key_width(spec)
-
-    def conflicts(self, spec: AttentionSpec) -> list[str]:
-        """Refuse kernels of pairs, to which heads with one key are one head."""
-        wanted = {
-            "kernel": spec.kernel.recurrent,
-            "num_kv_heads": spec.num_kv_heads in (None, spec.num_heads),
-            "num_heads": spec.num_heads % self.groups == 0,
-        }
-        names = [f"{name}={getattr(spec, name)!r}" for name, right in wanted.items() if not right]
-        if not names:
-            return []
-        return [
-            f"{self!r} shares each query and key among heads of a recurrence, and cannot have "
-            f"{', '.join(names)}; give Decayed() or Delta(), no num_kv_heads, and num_heads that "
-            f"{self.groups} divides."
-        ]
-
-    @classmethod
-    def samples(cls) -> tuple[Encoder, ...]:
-        """Return one whose values are wider than its keys, and one with a key for every head."""
-        return cls(value_dim=6), cls()

@@ -15,7 +15,6 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from suffice.convert.calibration import Replay, attention_layers, observing
-from suffice.convert.fit import relative_error
 from suffice.data.dataset import IGNORE_INDEX
 from suffice.errors import ConfigError
 from suffice.heal.pairing import Pair
@@ -246,7 +245,7 @@ class Regression:
             with torch.enable_grad():
                 output = replay(name, x, call)
                 if name in self.layers:
-                    errors.append(relative_error(output, wanted, call.get("valid")))
+                    errors.append(_relative_error(output, wanted, call.get("valid")))
 
         masks = {"valid": batch.valid, "segments": batch.segments}
         with (
@@ -256,6 +255,13 @@ class Regression:
         ):
             self.teacher(batch.tokens, **{n: mask for n, mask in masks.items() if mask is not None})
         return torch.stack(errors).mean() * batch.num_targets
+
+
+def _relative_error(output: Tensor, wanted: Tensor, valid: Tensor | None) -> Tensor:
+    output, wanted = output.float(), wanted.float()
+    if valid is not None:
+        output, wanted = output[valid], wanted[valid]
+    return (output - wanted).square().sum() / wanted.square().sum().clamp(min=1e-12)
 
 
 class Distillation:

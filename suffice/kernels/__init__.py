@@ -1,7 +1,7 @@
 """Kernels: how query-key products become weights."""
 
 from suffice.kernels.base import FeatureMap, Kernel, Softmax
-from suffice.kernels.features import Elu, Favor, Hedgehog, Rfa
+from suffice.kernels.features import Elu, Favor, Rfa
 from suffice.kernels.recurrent import Decayed, Delta, Recurrent
 
 __all__ = [
@@ -10,7 +10,6 @@ __all__ = [
     "Elu",
     "Favor",
     "FeatureMap",
-    "Hedgehog",
     "Kernel",
     "Recurrent",
     "Rfa",

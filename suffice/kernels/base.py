@@ -53,14 +53,7 @@ class Kernel(Axis, family="kernel"):
         return 0
 
     def build(  # noqa: B027 - a kernel that weighs pairs has none
-        self,
-        *,
-        heads: int,
-        kv_heads: int,
-        head_dim: int,
-        scale: float,
-        device: torch.device | str | None,
-        dtype: torch.dtype | None,
+        self, *, head_dim: int, scale: float, device: torch.device | str | None
     ) -> FeatureMap | None:
         """Return the feature map of this kernel, None if it weighs pairs."""
 
@@ -82,17 +75,17 @@ class FeatureMap(nn.Module, ABC):
 
     @abstractmethod
     def queries(self, q: Tensor) -> Tensor:
-        """Return phi [..., G, R, T, F] of queries [..., G, R, T, D], R = H / G.
+        """Return phi [..., T, F] of queries [..., T, D], each row up to a factor of its own.
 
-        Each row is right up to a factor of its own, such as its maximum: it cancels in the weights.
+        A factor per query cancels in its weights, so a row may be scaled by its own maximum.
         """
 
     @abstractmethod
     def keys(self, k: Tensor) -> tuple[Tensor, Tensor | None]:
-        """Return phi [..., G, S, F] of keys [..., G, S, D] and the logarithm of each key's scale.
+        """Return phi [..., S, F] of keys [..., S, D] and the logarithm of each key's scale.
 
-        The true features of key s are phi[s] * exp(log[s]), log [..., G, S] without gradient; None
-        = all zero. A stabiliser per key keeps rows independent of each other and of the future:
+        The true features of key s are phi[s] * exp(log[s]), log [..., S] without gradient; None =
+        all zero. A stabiliser per key keeps rows independent of each other and of the future:
         nothing is shared between keys.
         """
 

@@ -1,20 +1,17 @@
-"""Kernels of feature maps: linear attention, random features and learned ones."""
+"""Kernels of feature maps: linear attention and random features."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
 
 from suffice.errors import ConfigError
 from suffice.kernels.base import FeatureMap, Kernel
-
-if TYPE_CHECKING:
-    from suffice.spec import AttentionSpec
 
 
 @dataclass(frozen=True)
@@ -211,7 +208,7 @@ class Favor(Kernel):
         return 2 * head_dim * self.features
 
     def build(
-        self, *, head_dim: int, scale: float, device: torch.device | str | None, **_: Any
+        self, *, head_dim: int, scale: float, device: torch.device | str | None
     ) -> FeatureMap:
         """Return the feature map with its omega."""
         return FavorFeatures(self, head_dim, scale, device=device)
@@ -345,96 +342,3 @@ class RfaFeatures(RandomFeatures):
         norm = torch.linalg.vector_norm(x, dim=-1, keepdim=True)
         angles = F.linear(x / norm.masked_fill(norm == 0.0, 1.0), self.omega.to(x.dtype))
         return torch.cat([angles.sin(), angles.cos()], dim=-1)
-
-
-@dataclass(frozen=True)
-class Hedgehog(Kernel):
-    """w_ts = phi(q_t) . phi'(k_s) / sum over allowed s' of phi(q_t) . phi'(k_s').
-
-    phi(x) = [exp(W x), exp(-W x)] with a learned W [D, D] for each query head and one for each key
-    head, which acts after positions have rotated x; so F = 2 D features, all positive. W starts as
-    the root of the spec's `scale` times the identity, and learns the size of products from there.
-    Each row's largest exponent is taken out before exp, so no feature overflows.
-
-    Choose it where sums of features take the place of a trained softmax: W learns which weights to
-    imitate, and a few minutes of training suffice (`suffice convert --to linear`).
-
-    Cost: O(T F (D + E + C)) for chunks of C positions; state F (E + 1) + 1 numbers for a key/value
-    head.
-    Source: Zhang et al. 2024, arXiv:2402.04347, equation 6. Differs: keys are not normalised by a
-    softmax, which the row's own stabiliser makes unnecessary; there is no bias.
-    """
-
-    weighs_pairs = False
-    stabilised = True
-
-    def conflicts(self, scale: float | None) -> list[str]:
-        """Refuse a scale without a square root."""
-        if scale is None or scale > 0.0:
-            return []
-        return [
-            f"Hedgehog starts as sqrt(scale) times the identity: scale={scale} must be above 0; "
-            "omit it for 1 / sqrt(head_dim)."
-        ]
-
-    def num_features(self, head_dim: int) -> int:
-        """Return F = 2 D."""
-        return 2 * head_dim
-
-    def feature_flops(self, head_dim: int) -> int:
-        """Return the FLOPs of W x."""
-        return 2 * head_dim**2
-
-    def parameters(self, spec: AttentionSpec) -> int:
-        """Count a map for each query head and each key head."""
-        return (spec.query_heads + spec.key_heads) * spec.head_width**2
-
-    def build(
-        self,
-        *,
-        heads: int,
-        kv_heads: int,
-        head_dim: int,
-        scale: float,
-        device: torch.device | str | None,
-        dtype: torch.dtype | None,
-    ) -> FeatureMap:
-        """Return the feature map with its W."""
-        sizes = heads, kv_heads, head_dim
-        return HedgehogFeatures(*sizes, scale, device=device, dtype=dtype)
-
-
-class HedgehogFeatures(FeatureMap):
-    """phi(x) = [exp(W x), exp(-W x)]: `q_weight` [H, D, D] and `k_weight` [G, D, D]."""
-
-    def __init__(
-        self,
-        heads: int,
-        kv_heads: int,
-        head_dim: int,
-        scale: float,
-        *,
-        device: torch.device | str | None = None,
-        dtype: torch.dtype | None = None,
-    ) -> None:
-        super().__init__()
-        start = torch.eye(head_dim, device=device, dtype=dtype) * scale**0.5
-        self.q_weight = nn.Parameter(start.repeat(heads, 1, 1))
-        self.k_weight = nn.Parameter(start.repeat(kv_heads, 1, 1))
-
-    def queries(self, q: Tensor) -> Tensor:
-        """Return phi of queries, the largest feature of each row 1."""
-        weight = self.q_weight.unflatten(0, (len(self.k_weight), -1))
-        return _exponentials(q, weight, "...grtd,grnd->...grtn")[0]
-
-    def keys(self, k: Tensor) -> tuple[Tensor, Tensor]:
-        """Return phi of keys, the largest feature of each row 1, and the logarithm taken out."""
-        return _exponentials(k, self.k_weight, "...gsd,gnd->...gsn")
-
-
-def _exponentials(x: Tensor, weight: Tensor, product: str) -> tuple[Tensor, Tensor]:
-    """Return exp of products and of what is opposite to them, and the logarithm taken out."""
-    x = x.to(torch.promote_types(x.dtype, torch.float32))
-    exponents = torch.einsum(product, x, weight.to(x.dtype))
-    peak = exponents.detach().abs().amax(dim=-1, keepdim=True)
-    return torch.cat([exponents - peak, -exponents - peak], dim=-1).exp(), peak.squeeze(-1)

@@ -55,18 +55,10 @@ class Recurrent(Kernel, base=True):
 
     convolution: int | None
 
-    convolution_bias: bool = False
-    """True if a learned number is added to each feature of the convolution."""
-
-    skip: bool = False
-    """True if each head adds its own value to its output, times a learned number."""
-
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.convolution is not None and not is_whole(self.convolution, least=2):
             raise ConfigError(f"{self!r}: give a convolution of at least 2 tokens, or None.")
-        if self.convolution_bias and self.convolution is None:
-            raise ConfigError(f"{self!r}: a bias goes with a convolution; give its tokens, too.")
 
     def refusals(self, spec: AttentionSpec) -> list[str]:
         """Refuse what looks ahead or reads pairs of tokens."""
@@ -85,11 +77,8 @@ class Recurrent(Kernel, base=True):
         return spec.widths.q + spec.widths.kv + spec.kv_heads * spec.value_width
 
     def parameters(self, spec: AttentionSpec) -> int:
-        """Count the numbers of the gates, of the convolution and of the skip."""
-        of_feature = (self.convolution or 0) + self.convolution_bias
-        return (
-            self.gate_parameters(spec) + self.taps(spec) * of_feature + spec.num_heads * self.skip
-        )
+        """Count the numbers of the gates and of the convolution."""
+        return self.gate_parameters(spec) + self.taps(spec) * (self.convolution or 0)
 
     def state_numbers(self, spec: AttentionSpec) -> int:
         """Return the numbers of the state of one text."""
@@ -124,24 +113,20 @@ class Decayed(Recurrent):
         decays: of each head, in (0, 1]; with per="head" alone. None = as above.
         convolution: tokens that a learned causal sum of each feature of q, k and v reads, SiLU
             after it; None = q, k and v as they are.
-        convolution_bias: whether a learned number is added to that sum.
-        skip: whether a head adds its own value, before the factor d_t, times a learned number.
 
     Raises:
-        ConfigError: for another `per`, decays outside (0, 1] or not per head, a convolution of
-            fewer than 2 tokens, or a bias of none.
+        ConfigError: for another `per`, decays outside (0, 1] or not per head, or a convolution of
+            fewer than 2 tokens.
 
     Cost: O(T D (E + C)) for chunks of C positions; state D E numbers for a head, float32.
     Source: per head, Sun et al. 2023, arXiv:2307.08621, equations 5 to 8. Per token, Dao and Gu
-    2024, arXiv:2405.21060, section 7, with skip=True; heads share queries and keys by the encoder
-    `MultiValue`. Per feature, Yang et al. 2023, arXiv:2312.06635, section 4.
+    2024, arXiv:2405.21060, section 7; differs: no skip from values to outputs, and keys of each
+    head. Per feature, Yang et al. 2023, arXiv:2312.06635, section 4.
     """
 
     per: str = "head"
     decays: tuple[float, ...] | None = None
     convolution: int | None = None
-    convolution_bias: bool = False
-    skip: bool = False
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -178,7 +163,7 @@ class Decayed(Recurrent):
             return 0
         if self.per == "token":
             return spec.num_heads * (spec.d_model + 2)
-        return RANK * spec.d_model + (RANK + 1) * spec.num_heads * spec.head_width
+        return RANK * spec.d_model + (RANK + 1) * spec.widths.q
 
     def gate_flops(self, spec: AttentionSpec) -> int:
         """Count the maps from x to the decays."""
@@ -186,7 +171,7 @@ class Decayed(Recurrent):
             return 0
         if self.per == "token":
             return 2 * spec.d_model * spec.num_heads
-        return 2 * RANK * (spec.d_model + spec.num_heads * spec.head_width)
+        return 2 * RANK * (spec.d_model + spec.widths.q)
 
     def build_gates(self, spec: AttentionSpec, factory: Factory) -> nn.Module:
         """Return the gates of this kind."""
@@ -199,8 +184,7 @@ class Decayed(Recurrent):
     @classmethod
     def samples(cls) -> tuple[Decayed, ...]:
         """Return each kind."""
-        whole = cls(per="token", convolution=2, convolution_bias=True, skip=True)
-        return cls(), cls(per="token", convolution=2), whole, cls(per="feature")
+        return cls(), cls(per="token", convolution=2), cls(per="feature")
 
 
 @dataclass(frozen=True)
@@ -298,7 +282,7 @@ class _OfFeatures(nn.Module):
         super().__init__()
         self.heads = spec.num_heads
         self.down_proj = factory.map(spec.d_model, RANK, bias=False)
-        self.up_proj = factory.map(RANK, self.heads * spec.head_width, bias=True)
+        self.up_proj = factory.map(RANK, spec.widths.q, bias=True)
 
     def forward(self, x: Tensor) -> Gates:
         logits = self.up_proj(self.down_proj(x))

@@ -90,12 +90,7 @@ class Attention(nn.Module):
         for name, module in modules.items():
             self.add_module(name, module)
         self.features = spec.kernel.build(
-            heads=spec.query_heads,
-            kv_heads=spec.key_heads,
-            head_dim=spec.head_width,
-            scale=spec.score_scale,
-            device=device,
-            dtype=dtype,
+            head_dim=spec.head_width, scale=spec.score_scale, device=device
         )
         self.sinks = spec.kernel.build_sinks(spec.query_heads, device=device, dtype=dtype)
         self.recurrence = None

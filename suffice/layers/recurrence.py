@@ -40,28 +40,19 @@ class RecurrentState(NamedTuple):
 
 
 class Recurrence(nn.Module):
-    """Queries, keys and values [B, heads, T, width] -> outputs [B, H, T, E].
-
-    Each of the three may have fewer heads than H, which then share them.
-    """
+    """Queries, keys and values [B, heads, T, width] -> outputs [B, H, T, E]."""
 
     def __init__(self, spec: AttentionSpec, kernel: Recurrent, factory: Factory) -> None:
         super().__init__()
-        self.heads, self.scale = spec.num_heads, spec.score_scale
-        self.given = spec.query_heads, spec.key_heads, spec.kv_heads
+        self.heads, self.groups, self.scale = spec.num_heads, spec.kv_heads, spec.score_scale
         self.widths = (spec.widths.q, spec.widths.kv, spec.kv_heads * spec.value_width)
         self.corrects, self.taps = kernel.corrects, kernel.convolution
         self.gates = kernel.build_gates(spec, factory)
-        where = {"device": factory.device, "dtype": factory.dtype}
         if kernel.convolution is not None:
+            where = {"device": factory.device, "dtype": factory.dtype}
             weight = torch.zeros(kernel.taps(spec), kernel.convolution, **where)
             weight[:, -1] = 1.0  # the token itself
             self.convolution = nn.Parameter(weight)
-        self.convolution_bias = self.skip = None
-        if kernel.convolution_bias:
-            self.convolution_bias = nn.Parameter(torch.zeros(kernel.taps(spec), **where))
-        if kernel.skip:
-            self.skip = nn.Parameter(torch.ones(spec.num_heads, **where))
 
     def forward(
         self,
@@ -77,9 +68,9 @@ class Recurrence(nn.Module):
         """Return the outputs and the state after them.
 
         Args:
-            q: [B, heads, T, D], rotated if they are.
-            k: [B, heads, T, D].
-            v: [B, heads, T, E].
+            q: [B, H, T, D], rotated if they are.
+            k: [B, G, T, D].
+            v: [B, G, T, E].
             x: [B, T, M], what the gates read.
             rows: padding, positions and documents.
             before: the state that the tokens continue; None = they are the first.
@@ -87,7 +78,7 @@ class Recurrence(nn.Module):
         """
         exact = op.name == "reference"
         order = rows.order()
-        data, own, history, spoilt = self._prepare(q, k, v, x, rows, order, before, exact=exact)
+        data, history, spoilt = self._prepare(q, k, v, x, rows, order, before, exact=exact)
         state = self._start(data, before)
         with torch.autocast(q.device.type, enabled=False):
             if op.name == "native_recurrence":
@@ -96,7 +87,6 @@ class Recurrence(nn.Module):
                 out, sums = recurrence.stepwise(data, state)
             else:
                 out, sums = recurrence.chunked(data, state)
-        out = out if own is None else out + own
         out = out.masked_fill(spoilt[:, None, :, None], torch.nan)
         if q.shape[2]:
             sums = sums.masked_fill(spoilt[:, -1:, None, None], torch.nan)
@@ -107,9 +97,8 @@ class Recurrence(nn.Module):
         """Return what outputs take of values, after the convolution: float64 [B, H, T, T]."""
         order = rows.order()
         parts = (y.double() for y in (q, k, v))
-        data, own, *_ = self._prepare(*parts, x, rows, order, None, exact=True, identity=True)
+        data, *_ = self._prepare(*parts, x, rows, order, None, exact=True, identity=True)
         found, _ = recurrence.stepwise(data, self._start(data, None))
-        found = found if own is None else found + own
         found = rows.scatter(found.transpose(1, 2), order)  # B T H S
         return rows.scatter(found.transpose(1, 3), order).permute(0, 2, 3, 1)
 
@@ -130,10 +119,9 @@ class Recurrence(nn.Module):
         *,
         exact: bool,
         identity: bool = False,
-    ) -> tuple[recurrence.Sequence, Tensor | None, Tensor | None, Tensor]:
-        """Return what is summed, real tokens first, what skips the sums, the new history of the
-        convolution, and bool [B, T], True from a token of a document on that is not finite: 0 takes
-        its place.
+    ) -> tuple[recurrence.Sequence, Tensor | None, Tensor]:
+        """Return what is summed, real tokens first, the new history of the convolution, and bool
+        [B, T], True from a token of a document on that is not finite: 0 takes its place.
         """
         dtype = torch.float64 if exact else torch.promote_types(q.dtype, torch.float32)
         joined = torch.cat([y.transpose(1, 2).flatten(2) for y in (q, k, v)], dim=-1).to(dtype)
@@ -151,17 +139,20 @@ class Recurrence(nn.Module):
             places = None if rows.documents is None else rows.gather(rows.positions, order)
             joined, history = self._convolve(joined, real, places, before)
         q, k, v = joined.split(self.widths, dim=-1)
-        q, k, v = (y.unflatten(-1, (n, -1)) for n, y in zip(self.given, (q, k, v), strict=True))
+        q = q.unflatten(-1, (self.heads, -1))
+        k, v = (y.unflatten(-1, (self.groups, -1)) for y in (k, v))
         if self.corrects:
             q, k = (y * (y.square().sum(-1, keepdim=True) + EPS).rsqrt() for y in (q, k))
         if real is not None:
             k = k.masked_fill(~real[..., None, None], 0.0)
         if identity:
             v = torch.eye(v.shape[1], dtype=dtype, device=v.device)[:, None].expand(
-                len(v), -1, 1, -1
+                len(v), -1, -1, -1
             )
-        q, k, v = (y.repeat_interleave(self.heads // y.shape[2], dim=2) for y in (q, k, v))
-        own = None if self.skip is None else (self.skip[:, None].to(dtype) * v).transpose(1, 2)
+        repeats = self.heads // self.groups
+        k = k.repeat_interleave(repeats, dim=2)
+        v = v.repeat_interleave(1 if identity else repeats, dim=2)
+        v = v.expand(-1, -1, self.heads, -1)
         if gates.step is not None:
             v = v * gates.step.to(dtype)
         q, k, v, decay, beta = (
@@ -169,7 +160,7 @@ class Recurrence(nn.Module):
             for y in (self.scale * q, k, v, gates.log_decay, gates.beta)
         )
         data = recurrence.Sequence(q, k, v, decay, beta, documents)
-        return data, own, history, _from_first(~finite, documents)
+        return data, history, _from_first(~finite, documents)
 
     def _convolve(
         self,
@@ -186,8 +177,6 @@ class Recurrence(nn.Module):
             whole = torch.cat([before.history.to(joined.dtype), joined], dim=1)
         weight = self.convolution.to(joined.dtype)
         total = joined * weight[:, past]
-        if self.convolution_bias is not None:
-            total = total + self.convolution_bias.to(joined.dtype)
         for back in range(1, self.taps):
             earlier = whole[:, past - back : past - back + length]
             if places is not None:  # the first tokens of a document have fewer before them

@@ -84,9 +84,9 @@ def weights(
     The heads that share keys are folded into the rows of one product. The logarithms of the keys
     are taken relative to the largest one a query sees.
     """
+    phi_q, (phi_k, logs) = features.queries(q), features.keys(k)
     batch, heads, queries, keys = *q.shape[:3], k.shape[2]
-    phi_q, (phi_k, logs) = features.queries(q.unflatten(1, (k.shape[1], -1))), features.keys(k)
-    rows = phi_q.flatten(2, 3)
+    rows = phi_q.reshape(batch, k.shape[1], -1, phi_q.shape[-1])
     products = (rows @ phi_k.transpose(-1, -2)).view(batch, heads, queries, keys)
     allowed = masks.allowed(call.pattern, call.queries, call.keys, q.device)
     if logs is not None and products.numel():

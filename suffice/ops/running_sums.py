@@ -113,10 +113,6 @@ class Chunks(NamedTuple):
         x = x.to(exact).unflatten(2, (self.number, self.length)).unflatten(1, (self.groups, -1))
         return x.permute(3, 0, 1, 2, 4, 5).reshape(self.number * self.products, -1, x.shape[-1])
 
-    def by_head(self, x: Tensor, heads: int) -> Tensor:
-        """Return rows of queries [M, rows, D] as [N B, G, R, C, D], for H = G R heads."""
-        return x.unflatten(1, (heads // self.groups, -1)).unflatten(0, (-1, self.groups))
-
     def join(self, x: Tensor) -> Tensor:
         """Return [M, rows, E] as [B, heads, L, E]."""
         x = x.unflatten(1, (-1, self.length)).unflatten(0, (self.number, self.batch, self.groups))
@@ -174,16 +170,12 @@ def featurize(
     inputs: Inputs, before: State | None, feature_map: FeatureMap, chunks: Chunks
 ) -> Features:
     """Return the features of a piece."""
-    queries = None
-    if inputs.q is not None:
-        queries = feature_map.queries(chunks.by_head(chunks.split(inputs.q), inputs.q.shape[1]))
-        queries = queries.flatten(2, 3).flatten(0, 1)
+    queries = None if inputs.q is None else feature_map.queries(chunks.split(inputs.q))
     if inputs.k is None:
         return Features(queries, None, None, Factors(), Stabilizers(None, None))
-    keys, logs = feature_map.keys(chunks.split(inputs.k).unflatten(0, (-1, chunks.groups)))
-    keys = keys.flatten(0, 1)
+    keys, logs = feature_map.keys(chunks.split(inputs.k))
     if logs is not None:
-        logs = logs.unflatten(0, (chunks.number, chunks.batch))
+        logs = logs.unflatten(0, (chunks.number, chunks.batch, chunks.groups))
     valid, documents = map(chunks.split_positions, (inputs.valid, inputs.documents))
     stabilizer = None if before is None else before.stabilizer
     factors, ends = _factors(logs, valid, documents, stabilizer, pairs=queries is not None)

@@ -13,7 +13,6 @@ Letters: B batch, H query heads, G key/value heads, T queries, S keys, D and E h
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -373,10 +372,9 @@ def _step_backward(
     that of the state after the step.
     """
     leaves = [None if x is None else x.detach().requires_grad_() for x in inputs[:2]]
-    features = _with(schedule.features, learned)
     with torch.enable_grad():
         again = Inputs(*leaves, *inputs[2:])
-        part = running_sums.featurize(again, saved.state, features, chunks)
+        part = running_sums.featurize(again, saved.state, schedule.features, chunks)
     of_sums = None
     if grad is not None:
         grad, out = chunks.split(grad), chunks.split(out)
@@ -400,14 +398,6 @@ def _step_backward(
         of_v = chunks.scaled(grads.values, part.factors.key)[..., : schedule.value_dim]
         of_v = chunks.join(of_v)
     return [*parts, of_v], grads.state, list(of_sources)
-
-
-def _with(features: FeatureMap, learned: Sequence[Tensor]) -> FeatureMap:
-    """Return a feature map with the parameters of the forward pass; others may be in it by now."""
-    names = [name for name, p in features.named_parameters() if p.requires_grad]
-    bound = copy.copy(features)
-    bound._parameters = {**features._parameters, **dict(zip(names, learned, strict=True))}
-    return bound
 
 
 def _present(tensors: Sequence[Tensor | None]) -> list[Tensor]:

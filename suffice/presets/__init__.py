@@ -12,7 +12,7 @@ from typing import Any
 
 from suffice.errors import ConfigError, unknown
 from suffice.mixing import NoMixing
-from suffice.presets.features import hedgehog, infini, linear, linformer, performer, rfa
+from suffice.presets.features import infini, linear, linformer, performer, rfa
 from suffice.presets.grouped import cla, differential, gqa, mla, mqa, qk_norm, xsa
 from suffice.presets.paper import efficient, optimised, standard, super_attention, toeplitz_super
 from suffice.presets.recurrent import (
@@ -62,7 +62,6 @@ PRESETS: dict[str, Callable[..., AttentionSpec]] = {
         linear,
         performer,
         rfa,
-        hedgehog,
         linformer,
         retnet,
         lightning,
@@ -98,7 +97,6 @@ TITLES = {
     "linear": "Linear attention",
     "performer": "Performer",
     "rfa": "RFA",
-    "hedgehog": "Hedgehog",
     "linformer": "Linformer",
     "retnet": "RetNet",
     "lightning": "Lightning attention",

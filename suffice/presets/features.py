@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from suffice.errors import ConfigError
-from suffice.kernels import Elu, Favor, Hedgehog, Rfa
+from suffice.kernels import Elu, Favor, Rfa
 from suffice.mixing import LowRank
 from suffice.past import Infini
 from suffice.patterns import Block, Causal
@@ -86,25 +86,6 @@ def rfa(
     """
     base = standard(d_model, num_heads, causal=causal, bias=bias)
     return replace(base, kernel=Rfa(features, seed))
-
-
-def hedgehog(
-    d_model: int,
-    num_heads: int,
-    *,
-    causal: bool = False,
-    bias: bool = True,
-) -> AttentionSpec:
-    """Hedgehog: linear attention whose features are learned exponentials, spiky like a softmax's.
-
-    Choose it for long input where linear weighs keys too smoothly, and above all to turn a trained
-    softmax into sums: its maps learn the weights they are to imitate in minutes.
-
-    Cost: 4 (d^2 + d) + 2 d^2 / h parameters; 8 T d^2 + about 12 T d^2 / h FLOPs, causal more by
-        4 T C (2 d + d / 2) for chunks of C positions; state 2 d (d / h + 1) + h numbers in all.
-    Source: Zhang et al. 2024, arXiv:2402.04347, equation 6.
-    """
-    return replace(standard(d_model, num_heads, causal=causal, bias=bias), kernel=Hedgehog())
 
 
 def linformer(

@@ -112,8 +112,7 @@ def mamba2(
     Cost: 5 d^2 + (h + 3 c) d + 2 h + d / h parameters for a convolution of c tokens; 10 T d^2 +
         about 4 T d (d / h + 64) FLOPs; state d^2 / h + 3 d (c - 1) numbers in all.
     Source: Dao and Gu 2024, arXiv:2405.21060, section 7. Differs: queries and keys of each head, no
-        skip from values to outputs, and heads are normalised one by one before the gate. The
-        released layer is a composition, too: `MultiValue`, `Decayed(skip=True)` and `NormedGate`.
+        skip from values to outputs, and heads are normalised one by one before the gate.
 
     Raises:
         ConfigError: for causal=False, or a convolution of fewer than 2 tokens.

@@ -89,14 +89,7 @@ class _Case:
     def checks(self, without: Collection[str]) -> Iterator[Check]:
         q, k, v, slope, where = self._data()
         problem = self._problem(where)
-        maps = self.kernel.build(
-            heads=HEADS,
-            kv_heads=self.groups,
-            head_dim=WIDTH,
-            scale=problem.scale,
-            device=self.device,
-            dtype=torch.float32,
-        )
+        maps = self.kernel.build(head_dim=WIDTH, scale=problem.scale, device=self.device)
         parts = Parts(features=maps)
         exact = q.double(), k.double(), v.double()
         want = _run(OPS["reference"], exact, slope, where, problem, parts)

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 from xml.sax.saxutils import escape
 
-from suffice.combine import Exclusive, Gated, NormedGate
+from suffice.combine import Exclusive, Gated
 from suffice.kernels import Recurrent
 from suffice.view.drawing import FAINT, INK, PAGE, brief
 
@@ -208,8 +208,7 @@ def _core(spec: AttentionSpec) -> tuple[Box, Box | None]:
         if spec.kernel.corrects:
             change = "S ← a S + b k (v − a Sᵀk)ᵀ"
         beside = Box(kind="memory", title=change, note="one state a head")
-        title = "Sᵀ q + D v" if spec.kernel.skip else "Sᵀ q"
-        return Box(kind="core", title=title, note=pattern), beside
+        return Box(kind="core", title="Sᵀ q", note=pattern), beside
     if not spec.kernel.weighs_pairs:
         sums = "Σ φ(k) vᵀ, Σ φ(k)"
         beside = Box(kind="memory", title=sums, note="one running sum a head")
@@ -249,10 +248,6 @@ def _after(spec: AttentionSpec) -> Iterator[Box]:
             yield Box(kind="function", title="norm", note="of each head")
         gate = "σ" if spec.combine.activation == "sigmoid" else "silu"
         yield Box(kind="function", title=f"× {gate}(x W_G)", note=f"a {spec.combine.per}")
-    if isinstance(spec.combine, NormedGate):
-        yield Box(kind="function", title="× silu(x W_G)", note="a feature")
-        parts = "all heads" if spec.combine.groups == 1 else f"{spec.combine.groups} parts"
-        yield Box(kind="function", title="norm", note=f"of {parts}")
     if isinstance(spec.combine, Exclusive):
         yield Box(kind="function", title="− its part along v", note="the token's own value")
     if spec.combine.maps > 1:

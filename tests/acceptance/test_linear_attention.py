@@ -22,7 +22,7 @@ from .mechanisms import ops_of
 pytestmark = pytest.mark.filterwarnings("ignore:.*vanish:RuntimeWarning")
 
 D_MODEL, NUM_HEADS, LENGTH = 16, 4, 70
-PRESETS = ("linear", "performer", "rfa", "hedgehog")
+PRESETS = ("linear", "performer", "rfa")
 POISONS = (float("nan"), 1e30)
 
 

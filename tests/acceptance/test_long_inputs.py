@@ -20,7 +20,7 @@ LONG = {
     label: spec_of(name, causal=causal, length=LENGTH)
     for label, (name, causal) in PRESET_KINDS.items()
 }
-SUMS = ("linear", "performer", "rfa", "hedgehog")
+SUMS = ("linear", "performer", "rfa")
 
 
 def results(layer, x, **call):

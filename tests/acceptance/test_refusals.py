@@ -100,7 +100,7 @@ def test_each_op_computes_or_says_why_not(call, impl):
         attend(*inputs, impl=impl, **arguments)
 
 
-FEATURES = {"linear": "Elu", "performer": "Favor", "rfa": "Rfa", "hedgehog": "Hedgehog"}
+FEATURES = {"linear": "Elu", "performer": "Favor", "rfa": "Rfa"}
 
 
 @pytest.mark.parametrize("kind", ["", "causal-"])

@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 
 import pytest
+import torch
 
-from suffice.convert.sources import open_source
+from suffice.convert.sources import open_source, tensors_for
 from suffice.errors import ConfigError
 from suffice.models import folder
 from suffice.testing import drawn
@@ -28,13 +29,19 @@ def test_recurrent_layers_keep_as_much_of_a_long_text_as_of_a_short_one(ours):
     assert fixed == [True, True, True, False]
 
 
-def test_heads_that_share_a_key_hold_it_once(ours):
-    spec, weights = ours.specs[0], dict(ours.blocks[0].attention.named_parameters())
-    groups, heads = QWEN3_5["linear_num_key_heads"], QWEN3_5["linear_num_value_heads"]
-    assert groups < heads
+def test_heads_that_share_a_key_are_repeated_in_turn(ours):
     for name in "qk":
-        assert len(weights[f"{name}_proj.weight"]) == groups * QWEN3_5["linear_key_head_dim"]
-    assert (spec.query_heads, spec.key_heads, spec.num_heads) == (groups, groups, heads)
+        weight = getattr(ours.blocks[0].attention, f"{name}_proj").weight.unflatten(0, (2, 2, 6))
+        assert torch.equal(weight[:, 0], weight[:, 1])
+        assert not torch.equal(weight[0, 0], weight[1, 0])
+
+
+def test_repeated_heads_that_differ_are_not_written(ours, tmp_path):
+    config = json.loads((tmp_path / "config.json").read_text())
+    with torch.no_grad():
+        ours.blocks[0].attention.k_proj.weight[0] += 1.0
+    with pytest.raises(ConfigError, match=r"blocks.0.attention.q_proj.weight differs between"):
+        tensors_for(ours, config)
 
 
 def test_other_activations_are_refused(tmp_path):

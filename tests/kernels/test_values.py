@@ -7,7 +7,7 @@ import torch
 
 from suffice import AttentionSpec
 from suffice.errors import ConfigError
-from suffice.kernels import Elu, Favor, Hedgehog, Rfa, Softmax
+from suffice.kernels import Elu, Favor, Rfa, Softmax
 from suffice.patterns import Causal, Window
 from suffice.positions import Alibi
 from suffice.testing import assert_close
@@ -26,7 +26,6 @@ SIZES = {"d_model": 16, "num_heads": 4}
         (lambda: AttentionSpec(**SIZES, kernel=Elu(), scale=0.5), "scale=0.5 has no place"),
         (lambda: AttentionSpec(**SIZES, kernel=Rfa(), scale=0.5), "scale=0.5 has no place"),
         (lambda: AttentionSpec(**SIZES, kernel=Favor(), scale=-0.5), "must be above 0"),
-        (lambda: AttentionSpec(**SIZES, kernel=Hedgehog(), scale=-0.5), "must be above 0"),
         (lambda: AttentionSpec(**SIZES, kernel=Elu(), dropout=0.1), "has nothing to drop"),
         (
             lambda: AttentionSpec(**SIZES, kernel=Elu(), pattern=Window(3) & Causal()),

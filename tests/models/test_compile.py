@@ -15,7 +15,7 @@ from tests.acceptance.mechanisms import PRESET_KINDS
 
 V, LENGTH, PROMPT, STEPS = 23, 40, 8, 12
 MECHANISMS = sorted({name for name, causal in PRESET_KINDS.values() if causal})
-SUMS = {"linear", "performer", "rfa", "hedgehog"}
+SUMS = {"linear", "performer", "rfa"}
 SLOW = pytest.mark.slow
 QUICK = ("super_attention", "linear", "infini")
 

@@ -43,9 +43,7 @@ def attention(impl, kernel=None, pattern=None):
     if pattern is None:
         pattern = Window(5) & Causal() if kernel.weighs_pairs else Causal()
     position = NoPosition()
-    parts = Parts(
-        features=kernel.build(heads=4, kv_heads=2, head_dim=8, scale=0.3, device=None, dtype=None)
-    )
+    parts = Parts(features=kernel.build(head_dim=8, scale=0.3, device=None))
 
     def attend(q, k, v):
         call = AttentionCall(

@@ -52,11 +52,7 @@ def test_equals_the_reference_or_refuses(impl, widths):
         sizes = (4, width), (2, width), (2, value_width)
         inputs = [normal(2, h, 40, w, seed=h + w, dtype=torch.float32) for h, w in sizes]
         exact = [x.double() for x in inputs]
-        parts = Parts(
-            features=kernel.build(
-                heads=4, kv_heads=2, head_dim=width, scale=0.2, device=None, dtype=None
-            )
-        )
+        parts = Parts(features=kernel.build(head_dim=width, scale=0.2, device=None))
         got = results(OPS[impl], inputs, masks, call, parts)
         want = results(OPS["reference"], exact, masks, describe(dtype=torch.float64), parts)
         for a, b in zip(got, want, strict=True):

@@ -21,7 +21,7 @@ from suffice import Attention, AttentionSpec, attend
 from suffice.combine import Differential
 from suffice.encoders import MLA, Efficient, HeadRMS, Latent
 from suffice.errors import ConfigError
-from suffice.kernels import Elu, Favor, Hedgehog, Rfa
+from suffice.kernels import Elu, Favor, Rfa
 from suffice.layers import state as layer_state
 from suffice.memory import Dynamic, Memory, Quantised, Rolling, Static
 from suffice.mixing import Alignment, BandedAlignment, BlockAlignment, ToeplitzAlignment
@@ -241,7 +241,6 @@ SPECS: dict[str, dict] = {
     "favor": {"pattern": Causal(), "kernel": Favor(16)},
     "favor over all": {"kernel": Favor(16)},
     "rfa": {"pattern": Causal(), "kernel": Rfa(32)},
-    "hedgehog": {"pattern": Causal(), "kernel": Hedgehog()},
     "infini": {
         "pattern": Block(24) & Causal(), "position": Rope(), "past": Infini(24, delta=True),
     },

@@ -257,7 +257,7 @@ class CandidateFits:
                 maps = starts(option.change, self.originals[layer], moments[layer], length)
                 start = {CLOSED_FORM: maps[CLOSED_FORM]}
                 candidates[option.key] = (layer, option.change, start)
-            fits = fit(self.lm, candidates, batches, step=step)
+            fits = fit(self.lm, candidates, batches, step=lambda done: step("fitting", done, total))
             for option in group:
                 self._add(option, fits[option.key])
 

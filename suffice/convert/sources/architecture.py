@@ -106,7 +106,7 @@ class TensorMapping:
     stacked: tuple[int, int] | None = None  # theirs is this one of so many, along a first dimension
     groups: int = 1  # of rows: theirs are the first group of each of ours, the second, ...
     row: int | None = None  # theirs is this row of ours alone
-    order: tuple[int, ...] = ()  # the row of theirs that each of ours is; () = as they stand
+    gathered: tuple[int, ...] = ()  # of theirs, one for each row of ours; () = all, in order
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -175,7 +175,7 @@ def our_state(
             state |= {name: torch.zeros(shapes[name]) for name in one.ours}
             continue
         row_counts = [shapes[name][0] for name in one.ours]
-        shape = (sum(row_counts), *shapes[one.ours[0]][1:])
+        shape = (1 + max(one.gathered, default=sum(row_counts) - 1), *shapes[one.ours[0]][1:])
         stored = (shape[0] + one.skipped, *shape[1:])
         wanted = one.shape or stored[:: -1 if one.transposed else 1]
         tensor = tensors[one.theirs]
@@ -192,7 +192,7 @@ def our_state(
             rows = rows + tensors[one.plus][0]
         if one.offset or one.factor != 1.0:
             rows = (rows + one.offset) * one.factor
-        rows = rows[list(one.order) or slice(None)]
+        rows = rows[list(one.gathered) or slice(None)]
         counts = [count // one.groups for count in row_counts]
         parts = rows.unflatten(0, (one.groups, -1)).split(counts, dim=1)
         state |= {n: part.flatten(0, 1).clone() for n, part in zip(one.ours, parts, strict=True)}
@@ -211,7 +211,8 @@ def their_tensors(
             if odd := [name for name in one.ours if bool(state[name].any())]:
                 raise ConfigError(f"{odd[0]} is not zero, and transformers has no place for it.")
             continue
-        rows = _as_they_stand(one, [state[name] for name in one.ours])
+        parts = [state[name].unflatten(0, (one.groups, -1)) for name in one.ours]
+        rows = _once(torch.cat(parts, dim=1).flatten(0, 1), one)
         if one.offset or one.factor != 1.0:
             rows = rows / one.factor - one.offset
         if one.skipped:
@@ -256,10 +257,18 @@ def _single_rows(
     return single, [one for one in mappings if one.row is None]
 
 
-def _as_they_stand(one: TensorMapping, ours: Iterable[Tensor]) -> Tensor:
-    """Return our rows in the order of theirs."""
-    rows = torch.cat([x.unflatten(0, (one.groups, -1)) for x in ours], dim=1).flatten(0, 1)
-    return rows[torch.tensor(one.order).argsort()] if one.order else rows
+def _once(rows: Tensor, one: TensorMapping) -> Tensor:
+    """Return their rows from ours, of which copies must be equal."""
+    if not one.gathered:
+        return rows
+    places = list(one.gathered)
+    theirs = rows.new_empty(max(places) + 1, *rows.shape[1:])
+    theirs[places] = rows
+    if not torch.equal(theirs[places], rows):
+        raise ConfigError(
+            f"{one.ours[0]} differs between heads that share it, and transformers has one for all."
+        )
+    return theirs
 
 
 def _name_mismatch(expected: set[str], names: Iterable[str]) -> str:

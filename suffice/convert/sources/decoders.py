@@ -442,7 +442,7 @@ def _read_pairs(reader: ConfigReader) -> Scaling:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Multipliers:
+class _Multipliers:
     """Constants of a model's forward pass, which are multiplied into our weights."""
 
     embedding: float = 1.0
@@ -450,28 +450,26 @@ class Multipliers:
     logits: float = 1.0
 
 
-def granite_multipliers(reader: ConfigReader) -> Multipliers:
-    """Return the constants of Granite."""
+def _granite_multipliers(reader: ConfigReader) -> _Multipliers:
     names = ("embedding_multiplier", "residual_multiplier", "logits_scaling")
     embedding, residual, scaling = (reader.number(name, 1.0) for name in names)
     if min(embedding, residual, scaling) <= 0.0:
         raise ConfigError(f"{reader.where}: {', '.join(names)} are not all above 0.")
-    return Multipliers(embedding=embedding, residual=residual, logits=1.0 / scaling)
+    return _Multipliers(embedding=embedding, residual=residual, logits=1.0 / scaling)
 
 
-def _gemma_multipliers(reader: ConfigReader) -> Multipliers:
-    return Multipliers(embedding=math.sqrt(reader.size("hidden_size")))
+def _gemma_multipliers(reader: ConfigReader) -> _Multipliers:
+    return _Multipliers(embedding=math.sqrt(reader.size("hidden_size")))
 
 
-def _cohere_multipliers(reader: ConfigReader) -> Multipliers:
+def _cohere_multipliers(reader: ConfigReader) -> _Multipliers:
     scale = reader.number("logit_scale", 0.0625)
     if scale <= 0.0:
         raise ConfigError(f"{reader.where}: logit_scale={scale} is not above 0.")
-    return Multipliers(logits=scale)
+    return _Multipliers(logits=scale)
 
 
-def granite_scale(reader: ConfigReader) -> float | None:
-    """Return the factor of Granite's scores."""
+def _granite_scale(reader: ConfigReader) -> float | None:
     return reader.number("attention_multiplier", 1.0)
 
 
@@ -517,7 +515,7 @@ class _LlamaVariant:
     local_theta: float | None = None  # default base in layers with windows; None = as in others
     activation: str = "hidden_act"  # entry with the activation of the gates
     kv_heads: int | None = None  # default number of key/value heads; None = as many as heads
-    multipliers: Callable[[ConfigReader], Multipliers] = lambda _reader: Multipliers()
+    multipliers: Callable[[ConfigReader], _Multipliers] = lambda _reader: _Multipliers()
     experts: ExpertsFormat | None = None  # in the place of MLPs
     defaults: tuple[tuple[str, object], ...] = ()  # of entries that are absent, not null
 
@@ -668,8 +666,7 @@ def _map_llama(lm: LM, reader: ConfigReader, *, variant: _LlamaVariant) -> list[
             continue
         for name in "qkv":
             mappings += linear(f"{attention}.{name}_proj", f"{own}.{name}_proj", **qkv)
-    by = variant.multipliers(reader)
-    return [multiplied(one, lm, by, variant.norm_offset) for one in mappings]
+    return [_multiplied(one, lm, variant, variant.multipliers(reader)) for one in mappings]
 
 
 def gated(
@@ -685,14 +682,14 @@ def gated(
     return mappings
 
 
-def multiplied(
-    mapping: TensorMapping, lm: LM, by: Multipliers, norm_offset: float = 0.0
+def _multiplied(
+    mapping: TensorMapping, lm: LM, variant: _LlamaVariant, by: _Multipliers
 ) -> TensorMapping:
     """Return a mapping whose tensor of ours has the constants of the forward pass in it."""
     ours = mapping.ours[0]
     factor = offset = 0.0
     if "norm" in ours and ours.endswith(".weight"):
-        offset = norm_offset
+        offset = variant.norm_offset
     if ours.startswith("embedding."):
         factor = by.embedding
     elif ".o_proj." in ours or ".mlp.down." in ours:
@@ -846,15 +843,15 @@ LLAMAS = (
     _llama(
         "granite",
         "GraniteForCausalLM",
-        scale=granite_scale,
-        multipliers=granite_multipliers,
+        scale=_granite_scale,
+        multipliers=_granite_multipliers,
     ),
     _llama(
         "granite_swa",
         "GraniteSWAForCausalLM",
         tied=True,
-        scale=granite_scale,
-        multipliers=granite_multipliers,
+        scale=_granite_scale,
+        multipliers=_granite_multipliers,
         kv_heads=4,
         rotary=_rotary_by_theta,
         thetas="layer_rope_theta",

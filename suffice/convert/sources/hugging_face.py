@@ -17,7 +17,7 @@ from suffice.convert.sources.architecture import (
 from suffice.convert.sources.decoders import GPT2, GPT_NEOX, LLAMAS, PHI
 from suffice.convert.sources.deepseek import DEEPSEEK_V3
 from suffice.convert.sources.encoders import BERTS, VITS
-from suffice.convert.sources.hybrids import GRANITE_HYBRID, QWEN3_5, QWEN3_NEXT
+from suffice.convert.sources.hybrids import QWEN3_5, QWEN3_NEXT
 from suffice.convert.sources.weights import load_tensors, read_json
 from suffice.errors import CheckpointError, ConfigError
 
@@ -25,7 +25,7 @@ CONFIG = "config.json"
 POOLING = "1_Pooling/config.json"  # of sentence-transformers
 POOLINGS = {"pooling_mode_mean_tokens": "mean", "pooling_mode_cls_token": "first"}
 READ: tuple[Architecture, ...] = (
-    *(GPT2, GPT_NEOX, *LLAMAS, PHI, DEEPSEEK_V3, QWEN3_5, QWEN3_NEXT, GRANITE_HYBRID),
+    *(GPT2, GPT_NEOX, *LLAMAS, PHI, DEEPSEEK_V3, QWEN3_5, QWEN3_NEXT),
     *BERTS,
     *VITS,
 )

@@ -18,7 +18,6 @@ from suffice.convert.sources import hugging_face
 from suffice.convert.sources.weights import check_finite
 from suffice.errors import CheckpointError, ConfigError, DataError
 from suffice.models import LM, LMConfig, folder
-from suffice.models.packed import unpack
 from suffice.patterns import Causal
 from suffice.positions import Rope
 from suffice.spec import AttentionSpec
@@ -51,11 +50,6 @@ class Source:
     kind: str
     tokenizer: Tokenizer | None = None
     facts: dict[str, Any] = field(default_factory=dict)
-
-    def unpacked(self) -> Source:
-        """Return the source with the rounded weights in float32, if any were packed."""
-        unpack(self.model)
-        return self
 
 
 def open_source(path: Path | str, *, tokenizer: Path | str | None = None) -> Source:

@@ -250,20 +250,10 @@ BAD = {
         {"linear_num_value_heads": 3},
         "linear_num_key_heads=2 does not divide linear_num_value_heads=3",
     ),
-    "experts-granite": (
-        "granitemoehybrid",
-        {"num_local_experts": 4},
-        "num_local_experts=4 are experts beside an MLP",
-    ),
-    "steps-granite": (
-        "granitemoehybrid",
-        {"time_step_limit": [0.0, 0.1]},
-        r"time_step_limit=\[0.0, 0.1\] is not supported",
-    ),
-    "heads-granite": (
-        "granitemoehybrid",
-        {"mamba_d_head": 3},
-        "mamba_n_heads=8 of mamba_d_head=3 are not the mamba_expand . hidden_size = 64 features",
+    "value-width": (
+        "qwen3_5",
+        {"linear_value_head_dim": 8},
+        "linear_value_head_dim=8 is not supported beside linear_key_head_dim=6",
     ),
     "all-dense": ("qwen3_moe", {"mlp_only_layers": [0, 1]}, "leaves no block with experts"),
     "shape": (
@@ -494,8 +484,7 @@ def test_bases_of_an_older_gemma3(tmp_path):
 @pytest.mark.parametrize(
     "name",
     ["gemma2", "gemma3", "cohere-normed", "cohere2", "gpt_neox", "gpt_oss", "mixtral", "olmo2"]
-    + ["phi", "qwen3_moe", "deepseek_v3", "qwen3_5-biased-tied", "qwen3_next-dense"]
-    + ["granitemoehybrid", "granitemoehybrid-rotary-groups-tied"],
+    + ["phi", "qwen3_moe", "deepseek_v3", "qwen3_5-biased-tied", "qwen3_next-dense"],
 )
 def test_what_is_read_streams_as_it_reads_whole(name, tmp_path):
     saved(name, tmp_path)

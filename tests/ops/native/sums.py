@@ -53,14 +53,7 @@ def posed(q, k, v, kernel, pattern, *, where=None, **other):
         dtype=q.dtype,
         **other,
     )
-    maps = kernel.build(
-        heads=q.shape[1],
-        kv_heads=k.shape[1],
-        head_dim=q.shape[3],
-        scale=problem.scale,
-        device=None,
-        dtype=None,
-    )
+    maps = kernel.build(head_dim=q.shape[3], scale=problem.scale, device=None)
     return problem, Parts(features=maps)
 
 

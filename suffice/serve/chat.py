@@ -1,7 +1,7 @@
 """Chat templates: a conversation as the tokens that a model was taught.
 
-A template is a program in a file of the model. It runs in Jinja's sandbox with a limit of time and
-of what it writes; what people write into messages never becomes a special token.
+A template is a program in a file of the model. It runs in a process of its own, which ends when it
+takes too long or too much memory; what people write never becomes a special token.
 """
 
 from __future__ import annotations
@@ -9,22 +9,22 @@ from __future__ import annotations
 import json
 import os
 import re
+import subprocess
 import sys
-import time
+import weakref
 from collections.abc import Mapping, Sequence
-from datetime import datetime
 from pathlib import Path
-from types import FrameType
-from typing import Any, NoReturn
+from threading import Lock, Timer
+from typing import Any, cast
 
 from suffice.errors import ConfigError, DataError
+from suffice.serve import sandbox
 from suffice.text import Tokenizer
 from suffice.text.documents import read_text
 from suffice.text.tokenizer import chat_template
 
 SECONDS = 2.0  # that a template may take
 LONGEST = 1 << 16  # characters of a template
-LARGEST = 1 << 20  # of a number or a text that it multiplies
 PRIVATE = range(0xE000, 0xF8FF)  # characters that no text has a use for
 
 Message = Mapping[str, str]
@@ -49,8 +49,6 @@ class ChatTemplate:
     """
 
     def __init__(self, source: str, tokenizer: Tokenizer) -> None:
-        from jinja2 import TemplateError
-
         if not source:
             raise ConfigError("the chat template is empty; give one that writes the messages.")
         if len(source) > LONGEST:
@@ -64,35 +62,17 @@ class ChatTemplate:
             "bos_token": by_id.get(tokenizer.begin, ""),
             "eos_token": by_id.get(tokenizer.end, ""),
         }
-        try:
-            self._template = _environment().from_string(source)
-        except (TemplateError, RecursionError, ValueError) as error:
-            raise ConfigError(f"the chat template is damaged ({error!s:.200}).") from error
+        self._renderer = _Renderer(source)
         self.stop = self._end_of_turn()
 
     def render(self, messages: Sequence[Message], *, prompt: bool = True) -> str:
         """Return the text of a conversation; with `prompt`, up to where the answer begins.
 
         Raises:
-            ConfigError: if the template refuses it, or takes too long.
+            ConfigError: if the template refuses it, or takes too much time or memory.
         """
-        from jinja2 import TemplateError
-
         sizes = {"messages": [dict(each) for each in messages], "add_generation_prompt": prompt}
-        most = LARGEST + sum(len(text) for each in messages for text in each.values())
-        pieces, length = [], 0
-        try:
-            with _Deadline(SECONDS):
-                for piece in self._template.generate(**sizes, **self._around, tools=None):
-                    pieces.append(piece)
-                    length += len(piece)
-                    if length > most:
-                        raise ConfigError("the chat template writes without an end.")
-        except (TemplateError, TypeError, ValueError, LookupError, ArithmeticError) as error:
-            raise ConfigError(f"the chat template refuses these messages: {error!s:.300}") from None
-        except (AttributeError, RecursionError, MemoryError) as error:
-            raise ConfigError(f"the chat template fails with {type(error).__name__}.") from None
-        return "".join(pieces)
+        return self._renderer.render({**sizes, **self._around, "tools": None})
 
     def encode(self, messages: Sequence[Message]) -> list[int]:
         """Return the ids of a conversation up to where the answer begins."""
@@ -100,13 +80,15 @@ class ChatTemplate:
 
     def _with_marks(self, messages: Sequence[Message]) -> tuple[str, str]:
         """Return the text with a mark inside names that people wrote, and the mark."""
-        written = "".join(each["content"] for each in messages)
-        mark = next(chr(code) for code in PRIVATE if chr(code) not in written)
+        written = {letter for each in messages for text in each.values() for letter in text}
+        mark = next((chr(code) for code in PRIVATE if chr(code) not in written), None)
+        if mark is None:
+            raise ConfigError("the messages hold every private-use character; leave one out.")
 
         def marked(name: re.Match[str]) -> str:
             return name[0][0] + mark + name[0][1:]
 
-        marks = [{**each, "content": self._names.sub(marked, each["content"])} for each in messages]
+        marks = [{k: self._names.sub(marked, v) for k, v in each.items()} for each in messages]
         return self.render(marks), mark
 
     def _ids(self, text: str, mark: str) -> list[int]:
@@ -128,66 +110,67 @@ class ChatTemplate:
         try:
             turns = [("user", "question"), ("assistant", answer), ("user", "question")]
             text = self.render([{"role": role, "content": text} for role, text in turns])
-        except ConfigError:
+        except _Refused:
             return tuple(ends)
         if name := self._names.search(text, text.find(answer)):
             ends.append(self.special[name[0]])
         return tuple(dict.fromkeys(ends))
 
 
-class _Deadline:
-    """Raises ConfigError in this thread's Python code when a time is over."""
-
-    def __init__(self, seconds: float) -> None:
-        self.end = time.monotonic() + seconds
-
-    def __enter__(self) -> None:
-        self.before = sys.gettrace()
-        sys.settrace(self._trace)
-
-    def __exit__(self, *_: object) -> None:
-        sys.settrace(self.before)
-
-    def _trace(self, frame: FrameType, event: str, value: object) -> Any:  # noqa: ARG002
-        if time.monotonic() > self.end:
-            raise ConfigError(f"the chat template takes more than {SECONDS:g} seconds.")
-        return self._trace
+class _Refused(ConfigError):
+    """The template refuses these messages, and may take others."""
 
 
-def _environment() -> Any:
-    from jinja2 import TemplateRuntimeError
-    from jinja2.exceptions import SecurityError
-    from jinja2.ext import loopcontrols
-    from jinja2.sandbox import ImmutableSandboxedEnvironment
+class _Renderer:
+    """The process that renders a template; it is begun anew after one that had to be ended."""
 
-    class Sandbox(ImmutableSandboxedEnvironment):
-        """Jinja's sandbox, in which products and powers stay small."""
+    def __init__(self, source: str) -> None:
+        self.source, self._lock = source, Lock()
+        self._begin()
 
-        intercepted_binops = frozenset(["*", "**", "%"])
+    def render(self, variables: Mapping[str, Any]) -> str:
+        """Return what the template writes with these variables."""
+        with self._lock:
+            if self._process.poll() is not None:
+                self._end()
+                self._begin()
+            answer = self._ask(variables)
+        if (reason := answer.get("error")) is None:
+            return answer["text"]
+        kind = _Refused if answer.get("refused") else ConfigError
+        raise kind(f"the chat template {reason}.")
 
-        def call_binop(self, context: Any, operator: str, left: Any, right: Any) -> Any:
-            """Return left operator right."""
-            sizes = [len(x) if isinstance(x, str | list | tuple) else x for x in (left, right)]
-            if operator == "%" and isinstance(left, str):
-                raise SecurityError("texts are not formatted by %")
-            product = sizes[0] ** min(sizes[1], 64) if operator == "**" else sizes[0] * sizes[1]
-            if operator != "%" and abs(product) > LARGEST:
-                raise SecurityError(f"{operator} gives more than {LARGEST:,}")
-            return super().call_binop(context, operator, left, right)
+    def _begin(self) -> None:
+        command = [sys.executable, "-P", sandbox.__file__]
+        pipe, devnull = subprocess.PIPE, subprocess.DEVNULL
+        self._process = subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=devnull)
+        self._end = weakref.finalize(self, _end, self._process)
+        self._stdin, self._stdout = cast(Any, self._process.stdin), cast(Any, self._process.stdout)
+        self._stdout.readline()  # Python has started, which is not the template's time
 
-    def raise_exception(message: str) -> NoReturn:
-        raise TemplateRuntimeError(message)
+    def _ask(self, variables: Mapping[str, Any]) -> dict[str, Any]:
+        process, answer = self._process, b""
+        deadline = Timer(SECONDS, process.kill)
+        deadline.start()
+        try:
+            lines = json.dumps(self.source), json.dumps(variables), ""
+            self._stdin.write("\n".join(lines).encode())
+            self._stdin.flush()
+            answer = self._stdout.readline()
+        except OSError:  # the process has ended
+            pass
+        finally:
+            deadline.cancel()
+        if answer.endswith(b"\n"):
+            return json.loads(answer)
+        process.kill()
+        process.wait()
+        return {"error": f"takes more than {SECONDS:g} seconds, or memory that there is not"}
 
-    def tojson(value: Any, indent: int | None = None) -> str:
-        return json.dumps(value, ensure_ascii=False, indent=indent)
 
-    environment = Sandbox(trim_blocks=True, lstrip_blocks=True, extensions=[loopcontrols])
-    environment.filters["tojson"] = tojson
-    for name in ("center", "indent", "format", "batch", "slice"):  # they fill with what is asked
-        environment.filters.pop(name, None)
-    environment.globals["raise_exception"] = raise_exception
-    environment.globals["strftime_now"] = lambda form: datetime.now().strftime(str(form)[:100])
-    return environment
+def _end(process: subprocess.Popen[bytes]) -> None:
+    process.kill()
+    process.communicate()
 
 
 def template_of(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -45,6 +46,9 @@ def serve(
     api_key: Annotated[
         str | None, Option(envvar="SUFFICE_API_KEY", help="Key that requests must bring.")
     ] = None,
+    allow_origin: Annotated[
+        str | None, Option(help="Web page that may send requests, as http://localhost:3000.")
+    ] = None,
     rows: Annotated[int, Option(help="Texts written at once.")] = 16,
     queue: Annotated[int, Option(help="Texts that wait; more are refused with 429.")] = 64,
     cache: Annotated[int, Option(help="MiB of KV caches of the texts being written.")] = 1024,
@@ -57,14 +61,19 @@ def serve(
 ) -> None:
     """Answer OpenAI's clients over HTTP: completions, chat, log-probabilities of prompts.
 
-    Texts of many clients are written together. A field that is taken is honoured, any other is
-    refused. Ctrl-C finishes what is being written and stops; a second one stops at once.
+    Requests are batched. Supported fields are honoured; others are refused with 400. Ctrl-C
+    finishes what is being written and stops; a second one stops at once.
     """
     check_at_least(1, rows=rows, cache=cache)
     check_at_least(0, queue=queue, prefixes=prefixes, port=port)
     for flag, word in (("name", name), ("api-key", api_key)):
         if word is not None and not (word.isprintable() and word.isascii()):
             raise ConfigError(f"--{flag} {word!a:.80}: give printable characters of ASCII.")
+    if allow_origin is not None and not re.fullmatch(r"https?://[\w.:\[\]-]+", allow_origin):
+        raise ConfigError(
+            f"--allow-origin {allow_origin!a:.80} is no origin; give scheme, host and port of the "
+            "page, such as http://localhost:3000."
+        )
     _check_installed()
     from suffice.serve.app import LOOPBACK, Hub, build_app
     from suffice.serve.chat import template_of
@@ -108,7 +117,8 @@ def serve(
         print_text(f"{served.name}: {url} ({routes}; {steps}; Ctrl-C stops it)", console)
 
     try:
-        run(build_app(served, hub, local=local, key=api_key), listener, ready)
+        app = build_app(served, hub, local=local, key=api_key, origin=allow_origin)
+        run(app, listener, ready)
     finally:
         engine.close(GRACE_SECONDS)
     print_text("stopped.", console)

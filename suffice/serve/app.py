@@ -13,17 +13,18 @@ import json
 import secrets
 import time
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
+from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import ClientDisconnect
 from starlette.requests import Request as HTTPRequest
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from suffice.errors import SufficeError
 from suffice.files import parse_json
@@ -33,7 +34,8 @@ from suffice.serve.protocol import Answer, Request, RequestError, Served, read_c
 from suffice.serve.writing import Piece, Writer
 
 LARGEST = 4 << 20  # bytes of a body
-LARGE = 1 << 16  # bytes of a body that is read beside the event loop
+LARGE = 1 << 16  # bytes of a body; larger ones are parsed one after another
+MOST_HELD = 64 << 20  # bytes of all bodies that come or wait; then large ones are refused
 BODY_SECONDS = 30.0  # in which a body must have come
 RETRY_SECONDS = 1  # after which a client that was refused may try again
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
@@ -188,45 +190,14 @@ def refusal(error: RequestError) -> JSONResponse:
     return JSONResponse(error.to_json(), status_code=error.status, headers=headers)
 
 
-async def _read_body(request: HTTPRequest) -> Any:
-    """Return the JSON of a request."""
-    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-    if kind != "application/json":
-        raise RequestError("a request is JSON; send Content-Type: application/json.", status=415)
-    length = request.headers.get("content-length", "0")
-    if length.isascii() and length.isdigit() and (len(length) > 9 or int(length) > LARGEST):
-        raise _too_large()
-    try:
-        content = await asyncio.wait_for(_bounded(request), BODY_SECONDS)
-    except (asyncio.TimeoutError, TimeoutError):
-        raise RequestError(
-            f"the body did not come within {BODY_SECONDS:g} seconds.", status=408
-        ) from None
-    try:
-        return parse_json(content)
-    except (ValueError, RecursionError):
-        raise RequestError("the body is no JSON, or has too many values.") from None
-
-
-async def _bounded(request: HTTPRequest) -> bytes:
-    content = bytearray()
-    async for piece in request.stream():
-        content += piece
-        if len(content) > LARGEST:
-            raise _too_large()
-    return bytes(content)
-
-
-def _too_large() -> RequestError:
-    return RequestError(f"a body of more than {LARGEST >> 20} MiB; send less.", status=413)
-
-
 @dataclass(eq=False)
 class Handlers:
     """What the routes do."""
 
     served: Served
     hub: Hub
+    held: int = 0  # bytes of bodies
+    parsing: asyncio.Lock = field(default_factory=asyncio.Lock)  # a large body
 
     async def models(self, _: HTTPRequest) -> Response:
         """List the one model."""
@@ -267,14 +238,43 @@ class Handlers:
         return await self._answer(request, read_chat)
 
     async def _answer(self, http: HTTPRequest, read: Read) -> Response:
+        kind = http.headers.get("content-type", "").partition(";")[0].strip().lower()
+        if kind != "application/json":
+            raise RequestError("send Content-Type: application/json.", status=415)
+        body = bytearray()
         try:
-            body = await _read_body(http)
+            async with asyncio.timeout(BODY_SECONDS):
+                async for piece in http.stream():
+                    body += piece
+                    self.held += len(piece)
+                    self._check_size(len(body))
+            if len(body) < LARGE:
+                return await run_in_threadpool(self._begin, body, read)
+            async with self.parsing:
+                return await run_in_threadpool(self._begin, body, read)
         except ClientDisconnect:
             return Response(status_code=400)
-        if int(http.headers.get("content-length", LARGE)) < LARGE:
-            request = read(body, self.served)
-        else:
-            request = await run_in_threadpool(read, body, self.served)
+        except TimeoutError:
+            reason = f"the body did not come within {BODY_SECONDS:g} seconds."
+            raise RequestError(reason, status=408) from None
+        finally:
+            self.held -= len(body)
+
+    def _check_size(self, size: int) -> None:
+        if size > LARGEST:
+            reason = f"a body of more than {LARGEST >> 20} MiB; send less."
+            raise RequestError(reason, status=413)
+        if size > LARGE and self.held > MOST_HELD:
+            reason = "too many large bodies come at once; try again later."
+            raise RequestError(reason, status=503)
+
+    def _begin(self, body: bytearray, read: Read) -> Response:
+        """Give the engine what a body asks for; called beside the event loop."""
+        try:
+            content = parse_json(bytes(body))
+        except (ValueError, RecursionError):
+            raise RequestError("the body is no JSON, or has too many values.") from None
+        request = read(content, self.served)
         served, inbox = self.served, Inbox(len(request.jobs))
         jobs = []
         for number, (job, text) in enumerate(zip(request.jobs, request.texts, strict=True)):
@@ -330,10 +330,11 @@ class Gate:
         local: whether the server is for this machine alone: other names for it are then refused, so
             that no page of a browser can reach it under a name of its own.
         key: that requests must bring; None = no key. /health is open.
+        origin: of the pages of another server that may send requests; None = of no other.
     """
 
-    def __init__(self, app: ASGIApp, *, local: bool, key: str | None) -> None:
-        self.app, self.local, self.key = app, local, key
+    def __init__(self, app: ASGIApp, *, local: bool, key: str | None, origin: str | None) -> None:
+        self.app, self.local, self.key, self.origin = app, local, key, origin
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass a request on or refuse it."""
@@ -349,8 +350,8 @@ class Gate:
             return RequestError(
                 f"this server answers to {' and '.join(LOOPBACK[:2])} alone.", status=403
             )
-        origin = headers.get(b"origin")
-        if origin is not None and origin.decode("latin-1").partition("://")[2] != host:
+        origin = headers.get(b"origin", b"").decode("latin-1")
+        if origin and origin != self.origin and origin.partition("://")[2] != host:
             return RequestError("another page may not send requests here.", status=403)
         if self.key is None or scope["path"] == "/health":
             return None
@@ -376,7 +377,43 @@ def _name_of(host: str) -> str:
     return host.partition(":")[0]
 
 
-def build_app(served: Served, hub: Hub, *, local: bool = True, key: str | None = None) -> ASGIApp:
+class Drain:
+    """Sends answers when the request has come whole: who still sends may not read them before."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self.app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass a request on."""
+        if scope["type"] != "http":
+            await self.app(scope, receive, send)
+            return
+        whole, end = False, asyncio.get_running_loop().time() + BODY_SECONDS
+
+        async def read() -> Message:
+            nonlocal whole
+            message = await receive()
+            whole = whole or not message.get("more_body", False)
+            return message
+
+        async def answer(message: Message) -> None:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout_at(end):
+                    while not whole:
+                        await read()
+            await send(message)
+
+        await self.app(scope, read, answer)
+
+
+def build_app(
+    served: Served,
+    hub: Hub,
+    *,
+    local: bool = True,
+    key: str | None = None,
+    origin: str | None = None,
+) -> ASGIApp:
     """Return the application that answers for a model.
 
     Args:
@@ -384,6 +421,7 @@ def build_app(served: Served, hub: Hub, *, local: bool = True, key: str | None =
         hub: between the engine's thread and the event loop.
         local: as of `Gate`.
         key: as of `Gate`.
+        origin: as of `Gate`.
     """
     handlers = Handlers(served, hub)
 
@@ -404,7 +442,14 @@ def build_app(served: Served, hub: Hub, *, local: bool = True, key: str | None =
         exception_handlers=dict(_handlers()),
         lifespan=lifespan,
     )
-    return Gate(app, local=local, key=key)
+    gate = Gate(app, local=local, key=key, origin=origin)
+    if origin is None:
+        return Drain(gate)
+    # outside the gate, as a browser asks for permission without the key
+    methods = ["GET", "POST"]
+    return Drain(
+        CORSMiddleware(gate, allow_origins=[origin], allow_methods=methods, allow_headers=["*"])
+    )
 
 
 def _handlers() -> Iterator[tuple[Any, Any]]:

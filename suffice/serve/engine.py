@@ -34,6 +34,7 @@ GREEDY = Greedy()
 CHUNK = 128  # prompt tokens read between two steps
 SPARE = 64  # positions of room in every buffer of a state
 TIMED = 3  # checks of each length before any proposal is made
+MOST_TOKENS = 1 << 23  # of all prompts that are read or wait; their ids take up to 300 MB
 GROWTH = 1.25  # of a state's buffers
 IDLE_SHARE = 4  # one row in so many of a lane may be idle, as leaving it out copies the others
 
@@ -61,6 +62,11 @@ class Limits:
         for name, least in (("rows", 1), ("queue", 0), ("cache", 1), ("prefixes", 0)):
             if (value := getattr(self, name)) < least:
                 raise ConfigError(f"{name}={value}: give at least {least}.")
+
+    @property
+    def texts(self) -> int:
+        """Texts that are written or wait, at most."""
+        return self.rows + self.queue
 
 
 @dataclass
@@ -304,16 +310,18 @@ class Engine:
             ConfigError: for a text that can never be written.
             TooMany: if the queue is too full for them, or the engine is closing.
         """
-        for job, _ in jobs:
-            self.check(job)
-        most = self.limits.rows + self.limits.queue
-        if len(jobs) > most:
+        if len(jobs) > (most := self.limits.texts):
             raise ConfigError(f"{len(jobs)} texts at once; ask for at most {most}.")
+        for job in {(id(j.prompt), id(j.bias), j.max_tokens): j for j, _ in jobs}.values():
+            self.check(job)  # choices share their prompt
         now = time.perf_counter()
         tickets = [Ticket(job, listener, now) for job, listener in jobs]
         with self._wake:
             self._open = [ticket for ticket in self._open if not ticket.over]
-            if self._closing or len(self._open) + len(jobs) > most:
+            prompts = {id(each.job.prompt): each.job.prompt for each in (*self._open, *tickets)}
+            full = len(self._open) + len(jobs) > most
+            full = full or bool(self._open) and sum(map(len, prompts.values())) > MOST_TOKENS
+            if self._closing or full:
                 self.counters.refused += len(jobs)
                 raise TooMany(
                     "the server is stopping."

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from array import array
 from collections import OrderedDict
+from collections.abc import Iterator, Sequence
+from hashlib import sha256
 
 from suffice.models.state import ModelState
 
@@ -19,25 +22,36 @@ class Prefixes:
 
     def __init__(self, limit: int, chunk: int) -> None:
         self.limit, self.chunk = limit, chunk
-        self.states: OrderedDict[tuple[int, ...], ModelState] = OrderedDict()
+        self.states: OrderedDict[bytes, ModelState] = OrderedDict()  # by digest of the beginning
 
     @property
     def nbytes(self) -> int:
         """Bytes of all states."""
-        return sum(state.nbytes for state in self.states.values())
+        return sum(state.nbytes for state in tuple(self.states.values()))
 
-    def find(self, prompt: tuple[int, ...]) -> ModelState | None:
-        """Return the state after the longest beginning of a prompt; fork it before use."""
-        for end in range((len(prompt) - 1) // self.chunk * self.chunk, 0, -self.chunk):
-            if prompt[:end] in self.states:
-                self.states.move_to_end(prompt[:end])
-                return self.states[prompt[:end]]
-        return None
+    def _digests(self, prompt: Sequence[int], length: int) -> Iterator[bytes]:
+        """Yield the digest of each beginning of whole chunks; all cost one pass over the prompt."""
+        running = sha256()
+        for end in range(self.chunk, length + 1, self.chunk):
+            running.update(array("q", prompt[end - self.chunk : end]).tobytes())
+            yield running.digest()
 
-    def keep(self, beginning: tuple[int, ...], state: ModelState) -> None:
-        """Keep a fork of the state after the beginning of a prompt."""
-        if beginning in self.states or state.nbytes > self.limit:
+    def find(self, prompt: Sequence[int]) -> ModelState | None:
+        """Return the state after the longest beginning that leaves a token; fork it before use."""
+        kept = None
+        for digest in self._digests(prompt, len(prompt) - 1) if self.states else ():
+            kept = digest if digest in self.states else kept
+        if kept is None:
+            return None
+        self.states.move_to_end(kept)
+        return self.states[kept]
+
+    def keep(self, beginning: Sequence[int], state: ModelState) -> None:
+        """Keep a fork of the state after the beginning of a prompt, of whole chunks."""
+        if state.nbytes > self.limit:
             return
-        self.states[beginning] = state.fork()
+        *_, digest = self._digests(beginning, len(beginning))
+        if digest not in self.states:
+            self.states[digest] = state.fork()
         while self.nbytes > self.limit:
             self.states.popitem(last=False)

@@ -1,7 +1,7 @@
 """OpenAI's completions and chat completions: requests read, answers written.
 
-A field that is taken is honoured; any other is refused by name, unless it has the value that asks
-for nothing.
+Supported fields are honoured. Labels and values that ask for nothing are accepted; any other field
+is refused by name.
 """
 
 from __future__ import annotations
@@ -38,12 +38,21 @@ NOTHING: dict[str, tuple[Any, ...]] = {
     "suffix": ("",),
     "tools": ([],),
     "functions": ([],),
+    "tool_choice": ("none",),
+    "function_call": ("none",),
     "response_format": ({"type": "text"},),
     "store": (False,),
-    "metadata": ({},),
     "service_tier": ("auto", "default"),
 }
 """Values that ask for nothing, of fields that are refused otherwise."""
+LABELS = {
+    "user": str,
+    "safety_identifier": str,
+    "prompt_cache_key": str,
+    "metadata": dict,
+    "parallel_tool_calls": bool,
+}
+"""Fields that change no answer, whatever their value of this type."""
 
 
 class RequestError(SufficeError):
@@ -117,7 +126,7 @@ def read_completion(body: Any, served: Served) -> Request:
         ConfigError: for values outside their range.
     """
     fields = _fields(body, COMPLETION, served)
-    prompts = _prompts(fields.get("prompt"), served.tokenizer)
+    prompts = _prompts(fields, served)
     logprobs = _whole(fields, "logprobs", None, 0, MOST_LOGPROBS)
     most = _whole(fields, "max_tokens", NEW_TOKENS, 0)
     options = {
@@ -126,7 +135,7 @@ def read_completion(body: Any, served: Served) -> Request:
         "echo": _flag(fields, "echo"),
         "stop": () if served.tokenizer.end is None else (served.tokenizer.end,),
     }
-    return _request(fields, prompts, options, chat=False)
+    return _request(fields, prompts, options, served, chat=False)
 
 
 def read_chat(body: Any, served: Served) -> Request:
@@ -156,7 +165,7 @@ def read_chat(body: Any, served: Served) -> Request:
         "logprobs": logprobs,
         "stop": template.stop,
     }
-    return _request(fields, [(ids, "")], options, chat=True)
+    return _request(fields, [(ids, "")], options, served, chat=True)
 
 
 def read_messages(value: Any) -> list[dict[str, str]]:
@@ -170,13 +179,15 @@ def read_messages(value: Any) -> list[dict[str, str]]:
 
 
 def _message(message: Any, where: str) -> dict[str, str]:
-    known = ("role", "content")
     if not isinstance(message, dict) or not isinstance(message.get("role"), str):
         raise RequestError(f"{where} is no object with role and content.", field=where)
-    if more := [n for n, value in message.items() if n not in known and value is not None]:
-        raise RequestError(
-            f"{where} has {more[0]!r:.60}; role and content are read.", field=f"{where}.{more[0]}"
-        )
+    for name, value in message.items():
+        known = name in ("role", "content") or (name == "name" and isinstance(value, str))
+        if not known and value not in (None, []):
+            raise RequestError(
+                f"{where} has {name!r:.60}; role, content and name are read.",
+                field=f"{where}.{name:.60}",
+            )
     content = message.get("content")
     if isinstance(content, list):
         parts = [part.get("text") for part in content if _is_text(part)]
@@ -185,11 +196,14 @@ def _message(message: Any, where: str) -> dict[str, str]:
         content = "".join(parts)
     if not isinstance(content, str):
         raise RequestError(f"{where} has no text as content.", field=f"{where}.content")
-    return {"role": message["role"], "content": content}
+    name = {"name": message["name"]} if message.get("name") else {}
+    return {"role": message["role"], **name, "content": content}
 
 
 def _is_text(part: Any) -> bool:
-    return isinstance(part, dict) and part.get("type") == "text" and isinstance(part["text"], str)
+    return (
+        isinstance(part, dict) and part.get("type") == "text" and isinstance(part.get("text"), str)
+    )
 
 
 def _fields(body: Any, known: Sequence[str], served: Served) -> dict[str, Any]:
@@ -198,6 +212,8 @@ def _fields(body: Any, known: Sequence[str], served: Served) -> dict[str, Any]:
         raise RequestError("a request is a JSON object.")
     fields = {name: value for name, value in body.items() if value is not None}
     for name, value in fields.items():
+        if isinstance(value, LABELS.get(name, ())):
+            continue
         if name not in known and value not in NOTHING.get(name, ()):
             hint = "." if name in NOTHING else did_you_mean(name, known)
             raise RequestError(
@@ -219,10 +235,11 @@ def _request(
     fields: dict[str, Any],
     prompts: Sequence[tuple[Sequence[int], str]],
     options: dict[str, Any],
+    served: Served,
     *,
     chat: bool,
 ) -> Request:
-    choices = _whole(fields, "n", 1, 1, MOST_CHOICES)
+    choices = _choices(fields, len(prompts), served)
     stream = _flag(fields, "stream")
     options |= {
         "sampling": _sampling(fields),
@@ -232,8 +249,9 @@ def _request(
     }
     jobs, texts = [], []
     for ids, text in prompts:
+        prompt = tuple(ids)  # one for all choices
         for _ in range(choices):
-            jobs.append(Job(prompt=tuple(ids), row=len(jobs), **options))
+            jobs.append(Job(prompt=prompt, row=len(jobs), **options))
             texts.append(text)
     return Request(
         jobs=tuple(jobs),
@@ -244,6 +262,14 @@ def _request(
         chat=chat,
         choices=choices,
     )
+
+
+def _choices(fields: dict[str, Any], prompts: int, served: Served) -> int:
+    """Return the answers to each prompt; RequestError, before one is made, if they are too many."""
+    choices = _whole(fields, "n", 1, 1, MOST_CHOICES)
+    if (texts := prompts * choices) > (most := served.engine.limits.texts):
+        raise RequestError(f"{texts:,} texts at once; ask for at most {most}.", field="n")
+    return choices
 
 
 def _sampling(fields: dict[str, Any]) -> Sampling:
@@ -264,14 +290,17 @@ def _sampling(fields: dict[str, Any]) -> Sampling:
     return sample if temperature else Greedy(repetition_penalty=penalty)
 
 
-def _prompts(value: Any, tokenizer: Tokenizer) -> list[tuple[list[int], str]]:
+def _prompts(fields: dict[str, Any], served: Served) -> list[tuple[list[int], str]]:
     """Return the ids and the text of each prompt: a text, texts, ids, or lists of ids."""
+    tokenizer, value = served.tokenizer, fields.get("prompt")
+    several: list[Any]
     several = value if isinstance(value, list) and not _is_ids(value) else [value]
     if value is None or not 0 < len(several) <= MOST_PROMPTS:
         raise RequestError(
             f"prompt is a text, a list of ids, or a list of up to {MOST_PROMPTS} of them.",
             field="prompt",
         )
+    _choices(fields, len(several), served)
     prompts = []
     for one in several:
         if isinstance(one, str):

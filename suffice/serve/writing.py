@@ -128,7 +128,7 @@ class Writer:
         self.entries: list[Entry] = []  # not sent
         self.tokens = 0  # not sent
         self.stopped = False
-        self.read = list(prompt)
+        self.first = prompt[0]
         self.at = 0  # characters of the prompt whose scores were received
         self._stream = TextStream(spelling.tokenizer, list(prompt[-LONGEST:]), self._hold)
 
@@ -139,7 +139,7 @@ class Writer:
         """Receive the scores of the prompt's next tokens; its first one has none."""
         piece = Piece()
         if not self.at:
-            first = self.spelling[self.read[0]]
+            first = self.spelling[self.first]
             piece.entries.append(Entry(first, None, None, 0))
             self.at = len(first)
         for score in scores:

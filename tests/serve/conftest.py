@@ -63,7 +63,7 @@ def start(lm, tokenizer):
 
     running = []
 
-    def begin(*, limits=None, key=None, template=CHATML, **options):
+    def begin(*, limits=None, key=None, origin=None, template=CHATML, **options):
         hub = Hub()
         engine = Engine(lm, limits or Limits(), after=hub.flush, **options)
         served = Served(
@@ -73,7 +73,7 @@ def start(lm, tokenizer):
             template=template and ChatTemplate(template, tokenizer),
         )
         listener, ready = http.listen("127.0.0.1", 0), threading.Event()
-        instance = http.make(build_app(served, hub, key=key), ready.set)
+        instance = http.make(build_app(served, hub, key=key, origin=origin), ready.set)
         thread = threading.Thread(target=instance.run, args=([listener],), daemon=True)
         thread.start()
         assert ready.wait(60)

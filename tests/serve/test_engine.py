@@ -17,6 +17,7 @@ from suffice.patterns import Causal
 from suffice.positions import Rope
 from suffice.serve import Engine, Job, Limits, TooMany
 from suffice.serve.drafts import DraftModel, Lookup, LookupDrafts, Payoff
+from suffice.serve.prefixes import Prefixes
 from suffice.testing import assert_close
 from tests.generate.models import PROMPTS, V, model
 from tests.serve.listeners import Kept
@@ -93,13 +94,66 @@ def test_long_prompts_are_read_in_pieces(length, engines):
     assert written(engine, [job, *JOBS, job])[-1] == alone(lm, *job)
 
 
-def test_prefixes_are_continued_and_change_nothing(engines):
+@pytest.mark.parametrize(
+    ("lengths", "cached"),
+    [
+        ((300, 300, 280), 2 * 256),
+        ((257, 256, 128), 0),  # after 256 kept tokens, a prompt of 256 has none to read
+        ((129, 257, 256), 128 + 128),
+        ((129, 128, 129), 128),
+        ((130, 129, 385), 128 + 128),
+    ],
+)
+def test_prefixes_are_continued_and_change_nothing(lengths, cached, engines):
     lm = model(positions="none")
-    prompt = [n * n % V for n in range(300)]
+    prompt = [n * n % V for n in range(400)]
     engine = engines(lm)
-    texts = [written(engine, [(prompt[:end], Greedy(), 5)])[0] for end in (300, 300, 280)]
-    assert texts == [alone(lm, prompt[:end], Greedy(), 5) for end in (300, 300, 280)]
-    assert engine.figures()["cached_tokens"] == 2 * 256
+    jobs = [(prompt[:end], Greedy(), 5) for end in lengths]
+    assert [written(engine, [job])[0] for job in jobs] == [alone(lm, *job) for job in jobs]
+    assert engine.figures()["cached_tokens"] == cached
+
+
+def test_a_prompt_that_differs_in_any_chunk_finds_no_prefix():
+    prefixes = Prefixes(1 << 30, 4)
+    state = model(positions="none").state()
+    prompt = tuple(range(16))
+    prefixes.keep(prompt, state)
+    assert prefixes.find((*prompt, 1)) is prefixes.find((*prompt, *prompt)) is not None
+    for place in range(16):
+        other = (*prompt[:place], prompt[place] + 1, *prompt[place + 1 :], 1)
+        assert prefixes.find(other) is None
+    assert prefixes.find((*prompt[4:], *prompt[:4], 1)) is None
+    assert prefixes.find(prompt) is None
+
+
+def test_a_prefix_is_sought_in_one_pass_over_the_prompt():
+    read = []
+
+    class Prompt(tuple):
+        def __getitem__(self, place):
+            part = super().__getitem__(place)
+            read.append(len(part))
+            return part
+
+    prefixes = Prefixes(1 << 30, 128)
+    prefixes.keep((1,) * 128, model(positions="none").state())
+    assert prefixes.find(Prompt((2,) * 40_001)) is None
+    assert sum(read) <= 40_001
+
+
+def test_prompts_that_wait_are_bounded_in_tokens(engines, monkeypatch):
+    monkeypatch.setattr("suffice.serve.engine.MOST_TOKENS", 100)
+    engine = engines(model(positions="none"))
+    gate = Kept()
+    engine.submit(Job(prompt=(1,) * 200, max_tokens=50_000), gate)  # alone it may be longer
+    with pytest.raises(TooMany):
+        engine.submit(Job(prompt=(2,), max_tokens=1), Kept())
+    other = engines(model(positions="none"))
+    shared = Job(prompt=(3,) * 60, max_tokens=50_000)
+    other.submit_all([(shared, Kept()) for _ in range(9)])
+    other.submit(Job(prompt=(4,) * 40, max_tokens=1), Kept())
+    with pytest.raises(TooMany):
+        other.submit(Job(prompt=(5,) * 41, max_tokens=1), Kept())
 
 
 def test_prefixes_stay_within_their_bytes(engines):
@@ -150,11 +204,14 @@ def test_penalties_and_biases_change_the_choice(engines):
     assert texts["bias"] == [7] * 12
 
 
-def test_a_stop_id_ends_a_text_and_is_no_part_of_it(engines):
+@pytest.mark.parametrize("place", [0, 1, 2])
+def test_any_stop_id_ends_a_text_and_is_no_part_of_it(place, engines):
     lm = model(positions="none")
     text = alone(lm, [1, 2, 3], Greedy(), 20)
+    absent = [token for token in range(V) if token not in text][:2]
     kept = Kept()
-    engines(lm).submit(Job(prompt=(1, 2, 3), max_tokens=20, stop=(text[4],)), kept)
+    stop = (*absent[:place], text[4], *absent[place:])
+    engines(lm).submit(Job(prompt=(1, 2, 3), max_tokens=20, stop=stop), kept)
     assert kept.wait().tokens == text[: text.index(text[4])]
     assert kept.reason == "stop"
 

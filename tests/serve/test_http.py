@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import http.client
 import json
 import socket
 import threading
 import time
+import tracemalloc
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -15,8 +17,11 @@ import torch
 
 from suffice.generate import Sample, generate
 from suffice.serve import Limits
+from suffice.serve.chat import PRIVATE
+from suffice.serve.protocol import Served, read_completion
+from suffice.serve.writing import Writer
 from suffice.testing import assert_close
-from tests.serve.conftest import alone
+from tests.serve.conftest import CHATML, alone
 
 PROMPT = "once upon a time"
 ENDLESS = {"logit_bias": {"281": -100}}  # never the end of a text
@@ -268,7 +273,8 @@ def figures(server):
 @pytest.mark.parametrize(
     ("field", "value"),
     [
-        ("unknown", 1), ("tools", [{}]), ("best_of", 2), ("suffix", "x"), ("user", "me"),
+        ("unknown", 1), ("tools", [{}]), ("best_of", 2), ("suffix", "x"), ("user", 1),
+        ("metadata", "x"), ("tool_choice", "auto"), ("parallel_tool_calls", "no"),
         ("response_format", {"type": "json_object"}), ("temperature", "hot"), ("temperature", -1),
         ("temperature", True), ("top_p", 1.5), ("top_p", 0), ("top_k", 0), ("n", 0), ("n", 10**9),
         ("max_tokens", -1), ("max_tokens", 1.5), ("max_tokens", 10**12), ("stop", [1]),
@@ -289,16 +295,32 @@ def test_what_is_not_honoured_is_refused(server, field, value):
     assert error["message"]
 
 
-def test_fields_that_ask_for_nothing_are_taken(server):
-    nothing = {
-        "best_of": 1,
-        "suffix": None,
-        "tools": [],
-        "user": None,
-        "logit_bias": {},
-        "stop": None,
-    }
-    assert complete(server, prompt=PROMPT, max_tokens=1, **nothing)["choices"]
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("best_of", 1), ("suffix", None), ("tools", []), ("functions", []), ("user", None),
+        ("logit_bias", {}), ("stop", None), ("user", "me"), ("safety_identifier", "x"),
+        ("prompt_cache_key", "x"), ("metadata", {"a": "b"}), ("parallel_tool_calls", True),
+        ("parallel_tool_calls", False), ("tool_choice", "none"), ("function_call", "none"),
+    ],
+)  # fmt: skip
+def test_fields_that_ask_for_nothing_are_taken_and_change_nothing(server, field, value):
+    body = {"max_tokens": 3, "temperature": 0}
+    message = {"role": "user", "content": "a"}
+    for path, question in (
+        ("/v1/completions", {"prompt": PROMPT}),
+        ("/v1/chat/completions", {"messages": [message]}),
+    ):
+        status, _, text = call(server, path, body | question | {field: value})
+        assert status == 200, text
+        plain = json.loads(call(server, path, body | question)[2])
+        assert json.loads(text)["choices"] == plain["choices"]
+
+
+def test_a_message_may_have_a_name_and_lists_of_nothing(server):
+    message = {"role": "user", "content": "a", "name": "me", "tool_calls": [], "refusal": None}
+    body = {"messages": [message], "max_tokens": 3}
+    assert call(server, "/v1/chat/completions", body)[0] == 200
 
 
 def test_another_model_is_not_found(server):
@@ -310,8 +332,12 @@ def test_another_model_is_not_found(server):
     [
         None, [], "hi", [1], [{"role": "user"}], [{"content": "a"}], [{"role": 1, "content": "a"}],
         [{"role": "user", "content": [{"type": "image_url"}]}],
-        [{"role": "user", "content": "a", "tool_calls": []}],
-        [{"role": "user", "content": "\ud800"}],
+        [{"role": "user", "content": "a", "tool_calls": [{}]}],
+        [{"role": "user", "content": "a", "name": 1}], [{"role": "user", "content": "\ud800"}],
+        [{"role": "user", "content": [{"type": "text"}]}],
+        [{"role": "user", "content": [{"type": "text", "text": 1}]}],
+        [{"role": "user", "content": [{}]}], [{"role": "user", "content": ["a"]}],
+        [{"role": "user", "content": "".join(map(chr, PRIVATE))}],
     ],
 )  # fmt: skip
 def test_messages_that_are_none_are_refused(server, messages):
@@ -337,13 +363,101 @@ def test_a_model_without_a_template_answers_no_chat(start):
         ("/v1/completions", "POST", b"{}", {"Content-Type": "text/plain"}, 415),
         ("/v1/completions", "POST", b" " * (5 << 20), {}, 413),
         ("/v1/models", "GET", None, {"Host": "evil.example"}, 403),
-        ("/v1/models", "GET", None, {"Origin": "http://evil.example"}, 403),
     ],
 )
 def test_requests_that_are_none_are_refused(server, path, method, raw, headers, status):
     got, _, text = call(server, path, method=method, raw=raw, headers=headers)
     assert got == status
     assert json.loads(text)["error"]["message"]
+
+
+ORIGINS = [
+    "http://evil.example", "http://localhost", "http://localhost:1", "http://127.0.0.1:1", "null",
+    "http://127.0.0.1:PORT.evil.example", "http://evil.example:PORT", "http://localhost:PORT0",
+]  # fmt: skip
+
+
+def origin_of(server, origin):
+    return origin.replace("PORT", str(server.port))
+
+
+@pytest.mark.parametrize("origin", ORIGINS)
+def test_pages_of_other_servers_may_not_send_requests(server, origin):
+    for path, body in (("/v1/models", None), ("/v1/completions", {"prompt": "a"})):
+        status, headers, text = call(
+            server, path, body, headers={"Origin": origin_of(server, origin)}
+        )
+        assert (status, json.loads(text)["error"]["type"]) == (403, "invalid_request_error")
+        assert "access-control-allow-origin" not in headers
+    own = {"Origin": f"http://127.0.0.1:{server.port}"}
+    assert call(server, "/v1/models", headers=own)[0] == 200
+
+
+def test_pages_of_one_other_server_may_if_that_is_allowed(start):
+    page = "http://localhost:3000"
+    server = start(origin=page, key="secret")
+    asks = {"Access-Control-Request-Method": "POST", "Access-Control-Request-Headers": "a, b"}
+    path, key = "/v1/completions", {"Authorization": "Bearer secret"}
+    status, headers, _ = call(server, path, method="OPTIONS", headers={"Origin": page, **asks})
+    assert (status, headers["access-control-allow-origin"]) == (200, page)
+    body = {"prompt": "a", "max_tokens": 1}
+    status, headers, _ = call(server, path, body, headers={"Origin": page, **key})
+    assert (status, headers["access-control-allow-origin"]) == (200, page)
+    assert call(server, path, body, headers={"Origin": page})[0] == 401
+    for origin in [*ORIGINS, "http://localhost:30000", "http://localhost:300"]:
+        other = {"Origin": origin_of(server, origin)}
+        status, headers, _ = call(server, path, body, headers={**other, **key})
+        assert (status, headers.get("access-control-allow-origin")) == (403, None)
+        assert call(server, path, method="OPTIONS", headers={**other, **asks})[0] == 400
+
+
+@pytest.mark.parametrize("choices", [1, 3])
+def test_usage_counts_a_prompt_once_whatever_its_choices(server, tokenizer, choices):
+    prompts = [f"{choices} {PROMPT * 40}", f"{choices} {PROMPT * 50} a dog"]
+    body = {"prompt": prompts, "max_tokens": 2, "n": choices, **ENDLESS}
+    complete(server, **body)
+    usage = complete(server, **body)["usage"]
+    lengths = [len(tokenizer.encode(prompt)) for prompt in prompts]
+    assert min(lengths) > 128
+    assert usage["prompt_tokens"] == sum(lengths)
+    assert usage["completion_tokens"] == 2 * 2 * choices
+    cached = sum((length - 1) // 128 * 128 for length in lengths)
+    assert usage["prompt_tokens_details"]["cached_tokens"] == cached
+
+
+def test_a_conversation_stops_at_every_end_of_turn(start, tokenizer):
+    """The end of the tokenizer, and what the template puts behind an answer."""
+    server = start(template=CHATML.replace("<|im_end|>", "<|endoftext|>"))
+    message = {"role": "user", "content": "a"}
+    for name in ("<|im_end|>", "<|endoftext|>"):
+        bias = {str(tokenizer.special[name]): 100}
+        body = {"messages": [message], "logit_bias": bias, "max_tokens": 9}
+        answer = json.loads(call(server, "/v1/chat/completions", body)[2])
+        choice = answer["choices"][0]
+        assert (choice["message"]["content"], choice["finish_reason"]) == ("", "stop")
+
+
+def test_texts_are_counted_before_anything_is_made_of_them(server, monkeypatch):
+    def encode(*_):
+        raise AssertionError("a prompt was read")
+
+    monkeypatch.setattr("suffice.serve.protocol.prompt_ids", encode)
+    for prompts, choices in ((256, 128), (81, 1), (1, 81)):
+        error = refused(server, prompt=["a"] * prompts, n=choices)
+        assert str(prompts * choices) in error["message"].replace(",", "")
+
+
+def test_choices_share_their_prompt(server, tokenizer):
+    served = Served(name="tiny", engine=server.engine, tokenizer=tokenizer)
+    prompt = tokenizer.encode(PROMPT * 5000)
+    gc.collect()
+    tracemalloc.start()
+    request = read_completion({"prompt": prompt, "n": 60}, served)
+    writers = [Writer(served.spelling, job.prompt, deliver=print) for job in request.jobs]
+    taken, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert len(writers) == 60
+    assert taken < 3 * 8 * len(prompt) + 60 * 4096  # a tuple and the text, not 120 copies
 
 
 def test_a_key_is_asked_for(start):
@@ -431,6 +545,37 @@ def test_a_body_that_never_comes_is_refused(start, monkeypatch):
     with connect(server) as connection:
         connection.sendall(request({}, length=1000))
         assert b" 408 " in connection.recv(1 << 16).partition(b"\r\n")[0]
+
+
+@pytest.mark.parametrize(
+    ("status", "headers"), [(413, {}), (415, {"Content-Type": "a/b"}), (403, {"Host": "evil"})]
+)
+def test_who_sends_too_much_reads_the_refusal(server, status, headers):
+    """The connection is not reset while the client still sends."""
+    with connect(server) as connection:
+        head = {"Host": "localhost", "Content-Type": "application/json", **headers}
+        lines = "".join(f"{name}: {value}\r\n" for name, value in head.items())
+        size = 12 << 20
+        first = f"POST /v1/completions HTTP/1.1\r\n{lines}Content-Length: {size}\r\n\r\n"
+        connection.sendall(first.encode())
+        for _ in range(12):
+            connection.sendall(b" " * (1 << 20))
+            time.sleep(0.02)
+        assert f" {status} ".encode() in connection.recv(1 << 16).partition(b"\r\n")[0]
+
+
+def test_bodies_that_are_held_are_bounded_together(start, monkeypatch):
+    server = start()
+    monkeypatch.setattr("suffice.serve.app.MOST_HELD", 1 << 20)
+    with contextlib.ExitStack() as held:
+        for _ in range(2):
+            connection = held.enter_context(connect(server))
+            connection.sendall(request({}, length=520_000)[:-2] + b" " * 510_000)
+        time.sleep(0.5)
+        large = {"unknown": "a" * 100_000}
+        assert refused(server, status=503, **large)["type"] == "server_error"
+        assert complete(server, prompt="a", max_tokens=1)["choices"]
+    until(lambda: call(server, "/v1/completions", large)[0] == 400)
 
 
 def until(condition, seconds=60):

@@ -4,7 +4,7 @@ BIN := .venv/bin
 # pins hold for the build environment too
 export PIP_CONSTRAINT := $(CURDIR)/constraints.txt
 
-.PHONY: native compare studio test quick test-avx2 test-settings test-sanitized test-kernels test-hf mutants bench bench-layers bench-mechanisms bench-edge check-cuda test-triton docs types wheels format fuzz
+.PHONY: native compare studio test quick test-avx2 test-settings test-sanitized test-kernels test-hf mutants bench bench-layers bench-mechanisms bench-edge check-cuda docs types wheels format fuzz
 
 compare: .venv/.ready
 	$(BIN)/suffice compare $(ARGS)
@@ -86,11 +86,6 @@ bench-edge: .venv/.peers
 # what only a GPU can show, in minutes; without one it says what it would do. ARGS="--device cpu"
 check-cuda: .venv/.tests
 	$(BIN)/python -m benchmarks.cuda $(ARGS)
-
-# the Triton kernels in Triton's interpreter, without a GPU
-test-triton: .venv/.tests
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check triton
-	TRITON_INTERPRET=1 $(BIN)/python -m pytest tests/ops/test_triton.py $(ARGS)
 
 # the pages that are made from docstrings, then the site, in build/site
 docs: .venv/.tests

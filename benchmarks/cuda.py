@@ -43,7 +43,7 @@ from suffice.measure.timing import interleave
 from suffice.mixing import Mixing
 from suffice.models import LMConfig, folder
 from suffice.models import packed as packed_models
-from suffice.ops import OPS, AttentionCall, MaskInputs, choose, triton
+from suffice.ops import OPS, AttentionCall, MaskInputs, choose
 from suffice.ops.op import Parts
 from suffice.past import Past
 from suffice.patterns import Causal, Full, Global, Pattern, Window
@@ -383,8 +383,6 @@ class Contest:
     ) -> Iterator[tuple[str, Callable[..., Tensor]]]:
         op = choose(call)
         yield f"suffice {op.name}", _ours(op, call, parts)
-        if setting.cuda and (self.decode or self.kernel is not None):  # chosen by no plan
-            yield "suffice in Triton", _in_triton(call, parts)
         if self.kernel is not None:
             yield "flash-linear-attention", _fla
             return
@@ -398,13 +396,6 @@ class Contest:
 
 def _ours(op, call: AttentionCall, parts: Parts) -> Callable[..., Tensor]:
     return lambda q, k, v: op(q, k, v, MaskInputs(), call, parts)
-
-
-def _in_triton(call: AttentionCall, parts: Parts) -> Callable[..., Tensor]:
-    if parts.features is None:
-        return lambda q, k, v: triton.decode(q, k, v, scale=call.scale)
-    phi = parts.features
-    return lambda q, k, v: triton.linear_attention(phi.queries(q), phi.keys(k)[0], v)
 
 
 def _sdpa(

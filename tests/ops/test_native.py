@@ -81,6 +81,21 @@ def test_bands_of_every_length(isa, pattern):
         assert_as_specified(q, k, v, pattern, learning=queries * keys < 70_000 and i % 2 == 0)
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16], ids=str)
+def test_beside_a_single_key_scores_have_no_gradient(isa, dtype):
+    """Its weight is 1 whatever the score: two sums of the same products must be one number."""
+    for queries, keys, width, pattern in (
+        (1, 1, 8, Full()), (40, 1, 129, Full()), (33, 33, 300, Window(1)),
+        (20, 20, 64, Window(1) & Causal()), (70, 70, 5, Block(1, Window(1))),
+    ):  # fmt: skip
+        q, k, v = (heads(2, 2, n, width).to(dtype) for n in (queries, keys, keys))
+        q, k = q.requires_grad_(), k.requires_grad_()
+        out = attend(q, k, v, pattern=pattern, impl="native")
+        slope = 1e3 * torch.randn(out.shape).to(dtype)
+        for gradient in torch.autograd.grad(out, (q, k), slope):
+            assert not gradient.any(), (queries, keys, width)
+
+
 @pytest.mark.parametrize("pattern", LISTED, ids=lambda p: type(p).__name__)
 def test_lists_of_keys(isa, pattern):
     for queries, keys in ((1, 5), (17, 17), (65, 65), (33, 130), (64, 40), (200, 200)):

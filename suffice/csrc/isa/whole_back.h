@@ -43,7 +43,7 @@ struct BackDesk {
 };
 
 template <int C, class E>
-static void begin_learner(const Back &b, int64_t batch, int64_t head, Learner &one) {
+static void begin_learner(const Back &b, int64_t batch, int64_t head, float *room, Learner &one) {
   const SequenceAttention &w = b.whole;
   Group &group = one.group;
   Stored<E> q = rows_of<E>(b.q, w.q, batch, head), out = rows_of<E>(b.out, w.out, batch, head);
@@ -56,18 +56,21 @@ static void begin_learner(const Back &b, int64_t batch, int64_t head, Learner &o
   turn_rows<C, E>(slope.data, slope.row, group.lanes, w.value_width, 1.0f, one.slopes);
   copy_rows<E>(q, group.lanes, w.width, w.scale, C * WIDE, one.queries);
   copy_rows<E>(slope, group.lanes, w.value_width, 1.0f, C * WIDE, one.given);
-  int64_t padded = whole_vectors(w.value_width);
   for (int64_t i = 0; i < C * WIDE; ++i) {
     bool sees = i < group.lanes && logs[i] != -__builtin_inff();
     one.logs[i] = sees ? logs[i] * LOG2E : __builtin_inff();
-    Wide mean = {};
-    for (int64_t e = 0; i < group.lanes && e < padded; e += WIDE) {
-      const typename E::Element *row = out.data + i * out.row + e;
-      Wide v = e + WIDE <= w.value_width ? E::part(row) : part_of<E>(row, w.value_width - e);
-      mean += v * read<Wide>(one.given + i * padded + e);
-    }
-    one.means[i] = sum_of(mean);
   }
+  // in the order in which `back_tile` adds: beside a single key the slope of its score is exactly 0
+  Wide means[C] = {};
+  for (int64_t e = 0; e < w.value_width; e += TILE) {
+    int64_t some = w.value_width - e < TILE ? w.value_width - e : TILE;
+    turn_rows<C, E>(out.data + e, out.row, group.lanes, some, 1.0f, room);
+    for (int64_t i = 0; i < some; ++i)
+      for (int c = 0; c < C; ++c)
+        means[c] += read<Wide>(room + (i * C + c) * WIDE) *
+                    read<Wide>(one.slopes + ((e + i) * C + c) * WIDE);
+  }
+  for (int c = 0; c < C; ++c) write(one.means + c * WIDE, means[c]);
   group.fresh = true;
 }
 
@@ -140,8 +143,8 @@ static void learn_piece(const Back &b, int64_t batch, int64_t head, int64_t piec
     group.lanes = w.queries - group.first < MOST_LANES ? w.queries - group.first : MOST_LANES;
     group.valid = w.valid ? w.valid + batch * w.keys : nullptr;
     look(w, head, group);
-    if (group.lanes <= WIDE) begin_learner<1, E>(b, batch, head, desk.learners[g]);
-    else begin_learner<COLUMNS, E>(b, batch, head, desk.learners[g]);
+    if (group.lanes <= WIDE) begin_learner<1, E>(b, batch, head, desk.weights, desk.learners[g]);
+    else begin_learner<COLUMNS, E>(b, batch, head, desk.weights, desk.learners[g]);
   }
   for (;;) {
     int64_t begin = w.keys;

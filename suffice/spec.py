@@ -207,8 +207,8 @@ class AttentionSpec:
 
     @property
     def max_length(self) -> int | None:
-        """The longest sequence of keys in tokens; None = any."""
-        longest = (self.mixing.max_length, self.pattern.max_length)
+        """The longest text in tokens; None = any."""
+        longest = (axis.max_length for axis in (self.mixing, self.position, self.pattern))
         return min((n for n in longest if n is not None), default=None)
 
     def cost(self, length: int, source_length: int | None = None) -> Cost:

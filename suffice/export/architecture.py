@@ -301,7 +301,7 @@ def _rotary_entries(lm: LM) -> tuple[dict[str, Any], list[Rope | None]]:
 
 def _one_rope(lm: LM, rotary: Sequence[Rope | None]) -> dict[str, Any]:
     ropes = [rope for rope in rotary if rope is not None]
-    if len({(one.theta, one.features, one.scaling) for one in ropes}) > 1:
+    if len({(one.theta, one.features, one.scaling, one.length) for one in ropes}) > 1:
         _refuse("its layers rotate by different frequencies")
     rope = ropes[0] if ropes else Rope()
     return rope_parameters(rope, lm.specs[0].head_width, lm.config.length)
@@ -608,6 +608,8 @@ def rope_parameters(rope: Rope, head_dim: int, length: int) -> dict[str, Any]:
         "rope_theta": rope.theta,
         "partial_rotary_factor": _share_of(features, head_dim),
     }
+    if rope.length is not None and not (scaling is None or isinstance(scaling, PairScaling)):
+        raise ConfigError(f"transformers has no {rope!r}; export the model to onnx or torch.")
     if isinstance(scaling, LinearScaling):
         entry |= {"rope_type": "linear", "factor": scaling.factor}
     elif isinstance(scaling, NTKScaling):
@@ -625,7 +627,9 @@ def rope_parameters(rope: Rope, head_dim: int, length: int) -> dict[str, Any]:
         factors = list(scaling.factors)
         entry |= {"rope_type": "longrope", "short_factor": factors, "long_factor": factors}
         entry["attention_factor"] = scaling.amplitude
-        entry["original_max_position_embeddings"] = length
+        entry["original_max_position_embeddings"] = rope.length or length
+    elif scaling is None and rope.length is not None:  # the scaling that begins at the length
+        entry |= {"rope_type": "dynamic", "factor": 1.0}
     elif scaling is not None:
         raise ConfigError(f"transformers has no {scaling!r}; export the model to onnx or torch.")
     return entry

@@ -193,7 +193,8 @@ def _limits(lm: CausalModel) -> Iterator[tuple[int, str]]:
         yield lm.config.length, f"of a model that learned {lm.config.length}"
     for number, spec in enumerate(lm.specs):
         if (limit := spec.max_length) is not None:
-            name = type(spec.mixing).__name__
+            axes = (spec.mixing, spec.position, spec.pattern)
+            name = next(type(axis).__name__ for axis in axes if axis.max_length == limit)
             yield limit, f"where {name} in block {number} reaches {limit}"
 
 

@@ -213,8 +213,13 @@ class Attention(nn.Module):
             cached = encoder.cached(self, inputs.source)
         unrotated = (q, *cached[:1], *cached[-1:])
         if position.rotates:
-            width = encoder.rotary_width(self.spec)
-            find = partial(position.cos_sin, inputs.positions, width, q.dtype)
+            width, places = encoder.rotary_width(self.spec), inputs.positions
+            if position.max_length is not None:
+                if inputs.rows.positions is None:  # the length is known, in a graph too
+                    position.check_length(places.shape[1])
+                if inputs.rows.valid is not None:  # padding behind a text counts to its length
+                    places = places.masked_fill(~inputs.rows.valid, 0)
+            find = partial(position.cos_sin, places, width, q.dtype)
             cos_sin = inputs.once((position, width, q.dtype), find)
             if cached:
                 q, cached = encoder.rotate(self, position, q, cached, cos_sin)

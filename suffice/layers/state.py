@@ -265,7 +265,8 @@ class LayerState:
         """Return the inputs of a call with new tokens x [B, T, M].
 
         Raises:
-            ShapeError: for another number of rows, or more positions than the mixing maps.
+            ShapeError: for another number of rows, or more positions than the mixing maps, or
+                the position knows.
             ConfigError: for more positions than the memory holds, or padding it would count.
         """
         at = self.begin(x, valid)
@@ -306,13 +307,17 @@ class LayerState:
     def _check_room(self, at: StepPositions) -> None:
         if self.store is not None:
             self.store.check_room(at.length)
-        longest = self.spec.mixing.max_length
-        if longest is None or not at.length or torch.compiler.is_compiling():
+        longest, position = self.spec.mixing.max_length, self.spec.position
+        limited = longest is not None or position.max_length is not None
+        if not limited or not at.length or torch.compiler.is_compiling():
             return
         keys = at.start + at.length
         if at.places is not None:
+            position.check_length(at.once("tokens", lambda: int(at.places.max()) + 1))
             keys = at.once("keys", lambda: int(at.rows.positions.max()) + 1)
-        if keys > longest:
+        else:
+            position.check_length(keys)
+        if longest is not None and keys > longest:
             raise ShapeError(
                 f"{keys} keys are more than the {longest} this {type(self.spec.mixing).__name__} "
                 "was built for; reset the state, or extend the layer: "

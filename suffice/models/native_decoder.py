@@ -205,7 +205,8 @@ class NativeDecoder:
         at = torch.arange(self.table_length)
         for lowered, layer in zip(self.lowered, self.layers, strict=True):
             if lowered.rotary:
-                tables = lowered.rotary.cos_sin(at, lowered.key_width, torch.float32)
+                known = at[: lowered.rotary.max_length]  # a longer text has been refused
+                tables = lowered.rotary.cos_sin(known, lowered.key_width, torch.float32)
                 layer.cosines, layer.sines = (self._pointer(t.flatten(0, -3)) for t in tables)
         if self.config.positions == "learned":
             self.table_length = self.config.length

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from suffice.errors import ShapeError
 from suffice.records import Axis
 
 
@@ -24,6 +25,18 @@ class Position(Axis, family="position"):
 
     relative: bool = False
     """True if the bias depends on the distance of query and key only."""
+
+    max_length: int | None = None
+    """The longest text whose positions are known, in tokens; None = any."""
+
+    def check_length(self, tokens: int) -> None:
+        """Raise ShapeError for a text longer than `max_length`."""
+        if self.max_length is not None and tokens > self.max_length:
+            raise ShapeError(
+                f"a text of {tokens} tokens; {type(self).__name__} places at most "
+                f"{self.max_length}, as longer texts rotate by other frequencies, which are not "
+                "computed here; cut the text."
+            )
 
     def conflicts(self, head_dim: int) -> list[str]:  # noqa: ARG002 - most values fit any width
         """Return what is wrong with this head width, a sentence each."""

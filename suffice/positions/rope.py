@@ -6,13 +6,14 @@ import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from suffice.errors import ConfigError, unknown
 from suffice.positions.base import Position
-from suffice.records import Axis, is_whole
+from suffice.records import Axis, derived, is_whole
 from suffice.torch_compat import readable
 
 
@@ -293,7 +294,8 @@ class PairScaling(Scaling):
     """The frequency of pair i divided by factors[i]; sines and cosines times `attention_factor`.
 
     Such factors are searched for, one for each pair. Where a model has short and long ones, those
-    of the length that it is used at are given here: keys that were cached stay as they are.
+    of the length that it is used at are given here, and `Rope(length=)` says up to where they hold:
+    keys that were cached stay as they are.
 
     Args:
         factors: one for each rotated pair, > 0.
@@ -363,6 +365,7 @@ class _Rotary(Position):
         dtype = torch.promote_types(dtype, torch.float32)
         if readable(positions) and positions.numel():
             end = int(positions.max()) + 1
+            self.check_length(end)
             if end * features <= CACHED_ANGLES and int(positions.min()) >= 0:
                 cos, sin = _table(self, 1 << (end - 1).bit_length(), features, dtype)
                 return cos[positions].unsqueeze(-3), sin[positions].unsqueeze(-3)
@@ -373,6 +376,8 @@ class _Rotary(Position):
         self, positions: Tensor, features: int, dtype: torch.dtype
     ) -> tuple[Tensor, Tensor]:
         angles = self.angles(positions, features)
+        if self.max_length is not None:  # in a graph, where nothing can be raised
+            angles = angles.masked_fill(positions[..., None] >= self.max_length, math.nan)
         cos = (self.amplitude * angles.cos()).to(dtype)
         sin = (self.amplitude * angles.sin()).to(dtype)
         if self.layout == "half":
@@ -412,10 +417,13 @@ class Rope(_Rotary):
             and GPT-J. Weights of one layout compute nonsense with the other.
         features: how many leading features of a head are rotated, even; None = all.
         scaling: a `Scaling` that stretches the frequencies for longer input; None = as above.
+        length: the longest text in tokens, for models that rotate longer ones by other frequencies:
+            those are refused, and in a compiled graph their outputs are NaN; None = any.
 
     Raises:
-        ConfigError: if theta is not above 1, layout is unknown, features is odd or below 2, or
-            scaling is no Scaling.
+        ConfigError: if theta is not above 1, layout is unknown, features is odd or below 2, scaling
+            is no Scaling, or length is below 1.
+        ShapeError: when called with a position of `length` or above.
 
     Cost: 6 D operations per position and head; no parameters.
     Example:
@@ -431,6 +439,9 @@ class Rope(_Rotary):
     layout: str = "half"
     features: int | None = None
     scaling: Scaling | None = None
+    length: int | None = None
+
+    max_length = derived(lambda self: self.length)
 
     def __post_init__(self) -> None:
         if self.scaling is not None and not isinstance(self.scaling, Scaling):
@@ -446,6 +457,15 @@ class Rope(_Rotary):
                 f"Rope(features={self.features}): features rotate in pairs; give an even number "
                 "from 2, or None for all."
             )
+        if self.length is not None and self.length < 1:
+            raise ConfigError(f"Rope(length={self.length}): give at least 1, or None for any.")
+
+    def to_json(self) -> dict[str, Any]:
+        """Leave out a length that is not there: specs without one are those of before."""
+        data = super().to_json()
+        if self.length is None:
+            del data["length"]
+        return data
 
     def conflicts(self, head_dim: int) -> list[str]:
         """Refuse head widths that are odd, or narrower than `features`."""
@@ -489,6 +509,7 @@ class Rope(_Rotary):
             cls(scaling=Llama3Scaling(4.0, length=16)),
             cls(layout="interleaved", scaling=YarnScaling(4.0, length=64, fast=4.0)),
             cls(features=2, scaling=PairScaling((3.0,), attention_factor=1.25)),
+            cls(length=1 << 16),
         )
 
 

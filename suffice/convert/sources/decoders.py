@@ -316,12 +316,19 @@ def read_rope(
     rope, nested = rope_entries(reader)
     if share is None:
         share = rope.one_of("partial_rotary_factor", 1.0)
-    features = int(head_dim * rope.number("partial_rotary_factor", share))
+    share = rope.number("partial_rotary_factor", share)
+    features, kind = int(head_dim * share), rope_type(nested)
+    if features < 2 or features % 2:  # noqa: PLR2004
+        raise ConfigError(
+            f"{reader.where}: partial_rotary_factor={share} of head_dim={head_dim} are {features} "
+            "features, and features rotate in pairs; give a factor of an even number of them."
+        )
     return Rope(
         rope.number("rope_theta", theta),
         layout=layout,
         features=None if features == head_dim else features,
-        scaling=_read_scaling(rope, rope_type(nested)),
+        scaling=_read_scaling(rope, kind),
+        length=longest_text(reader) if kind in OTHER_BEYOND else None,
     )
 
 
@@ -355,6 +362,9 @@ def _read_ropes(reader: ConfigReader, head_dim: int, variant: _LlamaVariant) -> 
     )
 
 
+OTHER_BEYOND = ("dynamic", "longrope")  # scalings whose frequencies change with a text's length
+
+
 def rope_type(nested: dict[str, Any]) -> object:
     """Return the name of a rotary scaling."""
     return nested.get("rope_type", nested.get("type", "default"))
@@ -372,7 +382,7 @@ def longest_text(reader: ConfigReader) -> int:
 
 def _read_scaling(reader: ConfigReader, kind: object) -> Scaling | None:
     if kind in ("default", "dynamic"):
-        return None  # dynamic: stretches nothing up to max_position_embeddings
+        return None  # dynamic: stretches nothing up to the length
     if kind == "longrope":
         return _read_pairs(reader)
     if kind == "linear":

@@ -314,6 +314,9 @@ class Axis:
     A subclass with `family=` begins a family with a table of its own. Every other subclass is
     entered there by its name, unless it is the base of several: with `base=True`, or a name that
     begins with an underscore.
+
+    Ops, exports and conversions know this library's values by their classes and compute a subclass
+    as its parent, so others may subclass the bases alone.
     """
 
     family: ClassVar[str] = ""
@@ -324,6 +327,14 @@ class Axis:
         if family is not None:
             cls.family, cls.table = family, {}
             return
+        if not _is_ours(cls):
+            for parent in filter(_is_ours, cls.__mro__):
+                if cls.table.get(parent.__name__) is parent:
+                    raise ConfigError(
+                        f"{cls.__name__} is a subclass of {parent.__name__}, and would be computed "
+                        f"as {parent.__name__} whatever it defines; subclass a base of the "
+                        f"{cls.family}s, or compose the values there are."
+                    )
         if base or cls.__name__.startswith("_"):
             return
         other = cls.table.setdefault(cls.__name__, cls)
@@ -380,6 +391,10 @@ class Axis:
     def samples(cls) -> tuple[Axis, ...]:
         """Return small values of this class for the conformance tests."""
         return (cls(),)
+
+
+def _is_ours(value: type) -> bool:
+    return value.__module__.partition(".")[0] == __name__.partition(".")[0]
 
 
 def _plain(item: Any) -> Any:

@@ -358,6 +358,11 @@ def _axis_conflicts(spec: AttentionSpec) -> Iterator[str]:
             f"{mixing} sums keys of all positions, so pattern={spec.pattern!r} has no keys to "
             "choose from; use Full(), or a mixing that keeps keys."
         )
+    if spec.kernel.weighs_pairs and type(spec.kernel) is not Softmax:
+        yield (
+            f"kernel={spec.kernel!r} weighs pairs, and the weights of pairs that are computed are "
+            "those of Softmax; use it, or set weighs_pairs = False and give a map of features."
+        )
     yield from spec.kernel.conflicts(spec.scale)
     yield from spec.kernel.refusals(spec)
     if not spec.kernel.weighs_pairs:

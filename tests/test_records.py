@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypedDict
 import numpy as np
 import pytest
 
+from suffice import AttentionSpec
 from suffice.encoders import Efficient, Encoder
 from suffice.errors import CheckpointError, ConfigError, DataError
 from suffice.kernels import Kernel
@@ -28,6 +29,7 @@ from suffice.records import (
     is_number,
     is_whole,
 )
+from suffice.spec import AXES
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -72,6 +74,33 @@ def test_bases_are_not_in_the_table(family):
         pass
 
     assert family.table == {}
+
+
+def test_no_value_of_the_library_is_computed_as_its_parent():
+    """Ops, exports and conversions match classes: a subclass never gets as far as one of them."""
+    families = [family for family in Axis.__subclasses__() if family.__module__[:8] == "suffice."]
+    values = {f.family: [v for v in f.table.values() if v.__module__[:8] == "suffice."]
+              for f in families}  # fmt: skip
+    assert values.keys() >= AXES.keys()
+    for family in families:
+        before = dict(family.table)
+        for value in values[family.family]:
+            for name in ("Own", "_Own"):
+                with pytest.raises(ConfigError, match=f"{name} is a subclass of {value.__name__},"):
+                    type(name, (value,), {"__module__": "elsewhere"})
+        assert family.table == before
+
+
+def test_weights_of_pairs_that_no_op_computes_are_refused():
+    @dataclass(frozen=True)
+    class ReluSquared(Kernel):
+        """relu(s)^2 / sum."""
+
+    try:
+        with pytest.raises(ConfigError, match=r"ReluSquared\(\)"):
+            AttentionSpec(d_model=8, num_heads=2, kernel=ReluSquared())
+    finally:
+        del Kernel.table["ReluSquared"]
 
 
 def test_two_values_of_one_name_are_refused(family):

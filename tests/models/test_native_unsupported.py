@@ -11,7 +11,7 @@ from torch import nn
 
 from suffice import AttentionSpec, preset
 from suffice.combine import Differential
-from suffice.encoders import MLA, HeadRMS
+from suffice.encoders import MLA, QKVNorm
 from suffice.kernels import Elu, Softmax
 from suffice.layers import Experts
 from suffice.layers.packed import PackedLinear, Scheme
@@ -30,18 +30,6 @@ from tests.ops.native.codings import needs_kernels
 SPEC = preset("standard", 24, 4, causal=True)
 
 
-class Turned(Rope):
-    """A user's positions."""
-
-
-class Smaller(HeadRMS):
-    """A user's norm."""
-
-
-class Sharper(Softmax):
-    """A user's kernel."""
-
-
 def packed(inputs, outputs):
     return PackedLinear(outputs, inputs, Scheme(bits=8, group=8), bias=True)
 
@@ -54,10 +42,8 @@ def causal(**changes):
     ("spec", "reason"),
     [
         (causal(kernel=Elu()), "Elu keeps sums of features"),
-        (causal(kernel=Sharper()), "kernel Sharper is not supported by native decoding"),
         (preset("infini", 24, 4, segment=4), "Infini compresses the past"),
-        (causal(position=Turned()), "position Turned is not supported by native decoding"),
-        (causal(norm=Smaller()), "norm Smaller is not supported by native decoding"),
+        (causal(norm=QKVNorm()), "norm QKVNorm is not supported by native decoding"),
         (
             causal(combine=Differential(), kernel=Softmax(sink=True)),
             "kernel Softmax is not supported by native decoding",
@@ -84,9 +70,7 @@ def causal(**changes):
     ],
     ids=[
         "sums",
-        "kernel",
         "past",
-        "position",
         "norm",
         "combine",
         "encoder",

@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from suffice import Attention, AttentionSpec
-from suffice.encoders import Encoder, Standard
+from suffice.encoders import Encoder, LinearEncoder
 from suffice.errors import ConfigError, SufficeError
 from suffice.mixing import Alignment, Mixing
 from suffice.ops import OPS
@@ -229,7 +229,7 @@ def test_parts():
 
 def test_parameters():
     @dataclass(frozen=True)
-    class Miscounted(Standard):
+    class Miscounted(LinearEncoder):
         def parameters(self, spec):
             return super().parameters(spec) - 1
 

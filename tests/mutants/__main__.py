@@ -3,7 +3,8 @@
 `python -m tests.mutants --list` shows the bugs of `bugs.py` and `meetings.py`; without it each one
 is put into a copy, and the tests that should fail run there. First all these tests run in a copy
 without a bug; those that fail there are deselected. A bug in the C++ sources is compiled, which
-needs a compiler and CMake. The working tree is never changed.
+needs a compiler and CMake. The working tree is never changed. `--systematic` makes bugs by rule
+instead: see `systematic.py`.
 
 Exit status: 0, also where bugs survive; 1 if fewer are caught than `--at-least` asks for, or the
 tests cannot run without a bug; 2 if an entry does not match the sources, and then none is run.
@@ -45,6 +46,8 @@ PASSED, FAILED, INTERRUPTED = 0, 1, 2  # exit codes of pytest; below 0 it crashe
 
 def main() -> int:
     """Run the selected bugs and print a line for each."""
+    if "--systematic" in sys.argv:  # a process of its own: it must not have imported suffice
+        os.execv(sys.executable, (sys.executable, "-m", "tests.mutants.systematic", *sys.argv[1:]))
     args = _parse_args()
     bugs = [bug for bug in (*BUGS, *MEETINGS) if args.only in f"{bug.file}: {bug.effect}"]
     if problems := [line for bug in bugs for line in stale(bug)]:

@@ -1,0 +1,272 @@
+"""Systematic bugs by the thousand: a sample of them, each against the tests that execute its lines.
+
+`make mutants ARGS="--systematic --sample 300 --seed 1"`. The first run traces the files of tests,
+which takes as long as the tests; after it a bug costs seconds. What is known is kept in
+`build/mutants`: a file of tests is traced anew when it changes, a caught bug is run anew when its
+source changes, a survivor also when tests change. `--minutes 40` ends early; the same command goes
+on. Bugs on lines that no test executes survive unrun and are listed first.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import os
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+from coverage import CoverageData  # noqa: E402 - after the environment that torch reads
+
+from tests.mutants.forked import prepare, run, trace  # noqa: E402
+from tests.mutants.operators import ROOT, Mutant, mutants, rank  # noqa: E402
+
+PACKAGES = (
+    "measure serve convert layers ops kernels memory generate gguf predictions.py advise quantise"
+)
+# drawings: their constants are places on paper
+DRAWINGS = ("plots.py", "canvas.py", "sheet.py", "board.py")
+# tests that run in processes of their own, or of everything: no line of theirs is traced
+UNTRACED = (
+    "tests/meta tests/docs tests/kills tests/benchmarks tests/native tests/fuzz tests/studio "
+    "tests/hf/upstream tests/planning tests/cli/test_torchrun.py tests/train/test_two_processes.py"
+)
+KEPT = ROOT / "build" / "mutants"
+EXTRA_SECONDS = 0.03  # that pytest adds to a test
+
+
+@dataclass(frozen=True)
+class Choice:
+    """Tests of a mutant, the likeliest first, and what they take without it."""
+
+    tests: tuple[str, ...]
+    seconds: float
+    whole: bool  # every test that executes the line is among them
+
+
+def main() -> int:
+    """Trace the tests, run the sample, and report the survivors."""
+    args = _parse_args()
+    prepare()
+    deadline = time.monotonic() + 60 * args.minutes
+    for file in _test_files(args.tests):
+        if time.monotonic() > deadline:
+            return _stop("tracing tests")
+        _traced(file)
+    sample = _sample(args)
+    results_path = KEPT / f"results-{args.seed}.json"
+    results = json.loads(results_path.read_text()) if results_path.exists() else {}
+    for number, mutant in enumerate(sample):
+        if time.monotonic() > deadline:
+            _report(sample[:number], results)
+            return _stop(f"after {number} of {len(sample)} bugs")
+        choice = choose(mutant, args.budget)
+        result = results.get(mutant.name)
+        if result is None or _outdated(result, mutant, choice):
+            results[mutant.name] = result = _judge(mutant, choice)
+            results_path.write_text(json.dumps(results, indent=1))
+            _print(f"{result['verdict']:10} {result['seconds']:5.1f} s  {mutant}"[:200])
+    return _report(sample, results)
+
+
+def _judge(mutant: Mutant, choice: Choice) -> dict:
+    start = time.monotonic()
+    if not choice.tests:
+        verdict, answer = "unexecuted", {}
+    else:
+        answer = run(mutant, choice.tests, choice.seconds)
+        verdict = "SURVIVED" if answer["end"] in ("passed", "no tests") else "caught"
+    return {
+        "verdict": verdict,
+        "seconds": time.monotonic() - start,
+        "by": answer.get("test") or answer.get("end", ""),
+        "tests": len(choice.tests),
+        "whole": choice.whole,
+        "source": _digest(ROOT / mutant.file),
+        "choice": _choice_digest(choice),
+    }
+
+
+def _outdated(result: dict, mutant: Mutant, choice: Choice) -> bool:
+    changed = result["source"] != _digest(ROOT / mutant.file)
+    return changed or (result["verdict"] != "caught" and result["choice"] != _choice_digest(choice))
+
+
+def _choice_digest(choice: Choice) -> str:
+    files = sorted({test.partition("::")[0] for test in choice.tests})
+    text = "".join(_digest(ROOT / file) for file in files) + "|".join(choice.tests)
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def _sample(args: argparse.Namespace) -> list[Mutant]:
+    """Return the sample; a smaller one is the beginning of a larger one."""
+    every = [mutant for path in sources() for mutant in mutants(path)]
+    every = [mutant for mutant in every if args.only in str(mutant)]
+    _print(f"seed {args.seed}: {min(args.sample, len(every))} of {len(every)} systematic bugs")
+    return sorted(every, key=lambda mutant: rank(mutant, args.seed))[: args.sample]
+
+
+def sources() -> Iterator[Path]:
+    """Yield the files that get bugs."""
+    for name in PACKAGES.split():
+        path = ROOT / "suffice" / name
+        for file in [path] if path.is_file() else sorted(path.rglob("*.py")):
+            if file.name not in DRAWINGS:
+                yield file
+
+
+def _test_files(only: str) -> list[str]:
+    """List the files of tests and doctests, those of the packages with bugs first."""
+    files = sorted((ROOT / "tests").rglob("test_*.py"))
+    files += [
+        path for path in sorted((ROOT / "suffice").rglob("*.py")) if ">>>" in path.read_text()
+    ]
+    names = [path.relative_to(ROOT).as_posix() for path in files]
+    names = [name for name in names if not name.startswith(tuple(UNTRACED.split()))]
+    first = [
+        f"{top}/{n.removesuffix('.py')}/" for n in PACKAGES.split() for top in ("tests", "suffice")
+    ]
+    first = (*first, "tests/cli/test_predict", "tests/data/test_rows_to_predict")
+    words = only.split() or [""]
+    names = [name for name in names if any(word in name for word in words)]
+    return sorted(names, key=lambda n: (not n.startswith(first), (ROOT / n).stat().st_size))
+
+
+def _traced(file: str) -> dict:
+    """Return what is known of a file of tests; trace it where that is outdated."""
+    known = KEPT / "tests" / (file.replace("/", "+") + ".json")
+    digest = _digest(ROOT / file)
+    if known.exists():
+        times = json.loads(known.read_text())
+        if times["digest"] == digest:
+            return times
+    known.parent.mkdir(parents=True, exist_ok=True)
+    data = known.with_suffix(".lines")
+    data.unlink(missing_ok=True)
+    times = {"seconds": {}, "failed": [], "collection": 0.0, "wall": 0.0} | trace(file, data)
+    known.write_text(json.dumps({**times, "digest": digest}))
+    end = {0: "", 1: ", some fail"}.get(times.get("code"), f", {times.get('end', 'ended early')}")
+    _print(f"traced {file}: {len(times['seconds'])} tests, {times['wall']:.1f} s{end}")
+    return times
+
+
+@cache
+def _lines(file: str) -> dict[int, dict[str, set[str]]]:
+    """Return for each line of a source the tests that execute it, with the phases."""
+    result: dict[int, dict[str, set[str]]] = {}
+    for data_file in sorted((KEPT / "tests").glob("*.lines")):
+        data = CoverageData(str(data_file))
+        data.read()
+        for line, contexts in data.contexts_by_lineno(str(ROOT / file)).items():
+            tests = result.setdefault(line, {})
+            for context in filter(None, contexts):
+                test, _, phase = context.rpartition("|")
+                tests.setdefault(test, set()).add(phase)
+    return result
+
+
+@cache
+def _times() -> tuple[dict[str, float], dict[str, list[str]], dict[str, float]]:
+    """Return seconds of each passing test, the tests of each file, and seconds to collect it."""
+    seconds, files, collection = {}, {}, {}
+    for path in sorted((KEPT / "tests").glob("*.json")):
+        known = json.loads(path.read_text())
+        passing = {t: s for t, s in known["seconds"].items() if t not in known["failed"]}
+        seconds |= passing
+        file = path.stem.replace("+", "/")
+        files[file] = list(passing)
+        collection[file] = known["collection"]
+    return seconds, files, collection
+
+
+def choose(mutant: Mutant, budget: float) -> Choice:
+    """Choose the tests that execute the lines of a mutant, for about `budget` seconds.
+
+    Tests of the module come first, then those of its package, then the others; within these the
+    fastest. A line that runs when a test is set up may have run for all tests of the file; one
+    that runs at import may matter to every test that executes the module.
+    """
+    seconds, files, collection = _times()
+    lines = _lines(mutant.file)
+    if mutant.at_import:
+        hit = {test: set() for tests in lines.values() for test in tests}
+    else:
+        hit = {}
+        for line in range(mutant.lines[0], mutant.lines[1] + 1):
+            for test, phases in lines.get(line, {}).items():
+                hit[test] = hit.get(test, set()) | phases
+    for test, phases in list(hit.items()):
+        if "setup" in phases:
+            hit |= {other: hit.get(other, {"setup"}) for other in files[_file(test)]}
+    tests = [test for test in hit if test in seconds]
+    stem, package = Path(mutant.file).stem, Path(mutant.file).parts[1]
+
+    def tier(test: str) -> int:
+        file = Path(_file(test))
+        own = file.stem == f"test_{stem}" or file.as_posix() == mutant.file
+        return 0 if own else 1 if package in file.parts else 2
+
+    taken: dict[str, list[str]] = {}
+    total = 0.0
+    for test in sorted(tests, key=lambda test: (tier(test), seconds[test])):
+        file = _file(test)
+        cost = seconds[test] + EXTRA_SECONDS + (0.0 if file in taken else collection[file])
+        if total and total + cost > budget:
+            continue
+        total += cost
+        taken.setdefault(file, []).append(test)
+    chosen = tuple(test for tests_of_file in taken.values() for test in tests_of_file)
+    return Choice(chosen, total, len(chosen) == len(tests))
+
+
+def _file(test: str) -> str:
+    return test.partition("::")[0]
+
+
+@cache
+def _digest(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()[:16]
+
+
+def _report(sample: list[Mutant], results: dict) -> int:
+    """Print the survivors, those that no test executes first, and the score."""
+    verdicts = {mutant: results[mutant.name] for mutant in sample}
+    for verdict in ("unexecuted", "SURVIVED"):
+        for mutant, result in verdicts.items():
+            if result["verdict"] == verdict:
+                every = "" if result["whole"] else " (more tests execute it)"
+                _print(f"{verdict}: {mutant}  [{result['tests']} tests{every}]")
+    caught = sum(result["verdict"] == "caught" for result in verdicts.values())
+    _print(f"{caught} of {len(sample)} caught")
+    return 0
+
+
+def _stop(where: str) -> int:
+    _print(f"stopped {where}, as --minutes says; the same command goes on")
+    return 0
+
+
+def _parse_args() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m tests.mutants --systematic")
+    parser.add_argument("--systematic", action="store_true", help=argparse.SUPPRESS)
+    parser.add_argument("--sample", type=int, default=300, help="how many bugs")
+    parser.add_argument("--seed", type=int, default=1, help="which sample")
+    parser.add_argument("--minutes", type=float, default=1e6, help="when to stop for now")
+    parser.add_argument("--budget", type=float, default=30.0, help="seconds of tests for one bug")
+    parser.add_argument("--only", default="", help="bugs whose file or edit contains this text")
+    parser.add_argument("--tests", default="", help="trace only test files that contain this text")
+    return parser.parse_args()
+
+
+def _print(line: str) -> None:
+    print(line, flush=True)  # noqa: T201
+
+
+if __name__ == "__main__":
+    sys.exit(main())

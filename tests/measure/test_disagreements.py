@@ -17,7 +17,9 @@ from suffice.errors import DataError
 from suffice.measure.answers import Answers
 from suffice.measure.disagreements import (
     LONGEST,
+    MOST,
     disagreements,
+    most_different,
     read_disagreements,
     thumbnail,
     write_disagreements,
@@ -96,6 +98,49 @@ def test_rows_are_read_as_they_were_written(results, dataset, tmp_path):
 
 def test_without_answers_there_are_none(results, dataset):
     assert disagreements(replace(results, rows={}), dataset) == ()
+
+
+def test_a_mechanism_is_held_against_the_baseline_with_as_many_heads(results, dataset):
+    """With 1 head both are right on the same rows, all but one."""
+    rows = {(name, 1, 0): answers(LABELS) for name in ("standard", "efficient")}
+    rows["efficient", 1, 0] = answers([0, 2, *LABELS[2:]])
+    cells = [make_cell(name, 1) for name in ("standard", "efficient")]
+    both = replace(results, cells=(*results.cells, *cells), rows={**results.rows, **rows})
+    shown = disagreements(both, dataset)
+    assert [one.row for one in shown] == [1, 2, 5, 4]
+    assert list(shown[0].answers)[:2] == ["standard (1 head)", "efficient (1 head)"]
+    assert shown[0].answers["efficient (1 head)"] == {"high": 1}
+    without = {key: rows for key, rows in both.rows.items() if key != ("standard", 4, 1)}
+    assert [one.row for one in disagreements(replace(both, rows=without), dataset)] == [1]
+
+
+def test_few_rows_of_each_mechanism_and_few_in_all():
+    """A mechanism shows the 2 rows that it gains and the 2 that it loses; 8 in all."""
+    wrong = [(label + 1) % 3 for label in LABELS]
+    one = {("standard", 4): [answers(wrong)], ("efficient", 4): [answers(LABELS)]}
+    assert most_different(one, "standard") == [0, 1]
+    assert most_different(one, "efficient") == [0, 1]
+    label = np.zeros(20, dtype=np.int64)
+    of = replace(
+        answers(LABELS),
+        **{
+            name: np.zeros(20)
+            for name in ("label", "predicted", "right", "asked", "loss", "confidence")
+        },
+    )
+    many = {("standard", 4): [of]}
+    for number in range(5):
+        right = np.isin(np.arange(20), [4 * number, 4 * number + 1, 4 * number + 2]).astype(float)
+        many[f"m{number}", 4] = [replace(of, label=label, right=right)]
+    rows = most_different(many, "standard")
+    assert len(rows) == MOST
+    assert rows == [0, 1, 4, 5, 8, 9, 12, 13]
+
+
+def test_a_text_of_the_longest_length_is_whole(results, dataset):
+    texts = [*dataset.test_texts[:2], "c" * LONGEST, *dataset.test_texts[3:]]
+    first, *_ = disagreements(results, replace(dataset, test_texts=tuple(texts)))
+    assert first.text == "c" * LONGEST
 
 
 def test_the_report_shows_the_rows_and_escapes_them(results, dataset, tmp_path):

@@ -6,8 +6,16 @@ from dataclasses import replace
 
 import pytest
 
+from suffice.data.survey import Survey
 from suffice.measure import judge, verdict_record
-from suffice.measure.effort import effort_ratio, effort_record, mean_cost, ratio_to
+from suffice.measure.effort import (
+    effort_of,
+    effort_ratio,
+    effort_record,
+    epochs_to,
+    mean_cost,
+    ratio_to,
+)
 from suffice.measure.report.tables import effort_table
 
 from .synthetic import make_cell, make_results
@@ -63,6 +71,45 @@ def test_cost_stands_beside_quality_at_equal_epochs():
     assert line.cells[3].startswith("2.3 [")
     assert line.cells[4].startswith("0.29x [")
     assert baseline.cells[3:5] == ("4.0 [4.0, 4.0]", "8.00 s")
+
+
+def test_costs_of_a_training_with_several_seeds_and_heads():
+    """The target is the baseline's with as many heads and the same seed, else its median."""
+    cells = []
+    for heads, seed, losses in ((1, 0, (9, 8)), (4, 0, (3, 1)), (4, 1, (4, 2)), (4, 2, (6, 5))):
+        cells.append(replace(make_cell("standard", heads, seed), epochs=epochs(losses, 2.0)))
+    for seed in (0, 1, 7):
+        cell = make_cell("efficient", 4, seed, flops=10)
+        cells.append(replace(cell, epochs=epochs((5, 3, 1), 1.0), joules=30.0 + seed))
+    cells = [replace(cell, best_epoch=2) for cell in cells]
+    results = replace(make_results(cells), data=Survey(rows={"train": 100, "test": 7}, counts={}))
+    effort = effort_of(results, "efficient", 4)
+    assert effort.epochs == (3.0, 2.5, 2.5)  # to 1, 2 and the median 2
+    assert effort.seconds == (3.0, 2.5, 2.5)
+    assert effort.flops == tuple(3 * 10 * 100 * n for n in effort.epochs)
+    assert effort.joules == pytest.approx((30.0, 31 * 2.5 / 3, 37 * 2.5 / 3))
+    assert effort_of(results, "standard", 1).epochs == (2.0,)
+    ratio = effort_ratio(results, "efficient", 4, "epochs")
+    assert (ratio.n, ratio.mean) == (2, pytest.approx(math.sqrt(3.0 / 2 * 2.5 / 2)))
+    assert effort_of(make_results(cells), "efficient", 4).flops == (None,) * 3
+
+
+def test_when_a_loss_is_reached():
+    assert epochs_to([2.0, 1.0, 1.0], 1.0) == 2.0  # exactly, and at its first
+    assert epochs_to([1.0, 1.0], 1.0) == 1.0
+    assert epochs_to([3.0, 4.0, 1.0], 2.0) == pytest.approx(2 + 2 / 3)
+    assert epochs_to([2.0], math.nan) is None
+
+
+def test_intervals_of_costs_need_3_seeds_and_end_at_0():
+    assert mean_cost([1.0, 2.0]).low is None
+    wide = mean_cost([1.0, 1.0, 9.0])
+    assert wide.low == 0.0
+    assert wide.high > 9.0
+    twice = {0: 2.0, 1: 2.0, 2: 2.0}
+    assert ratio_to(twice, {0: 1.0, 1: 1.0, 9: 1.0}).low is None
+    assert ratio_to(twice, {0: 1.0, 1: 1.0, 2: 1.0}).low == pytest.approx(2.0)
+    assert ratio_to({0: 0.0, 1: 2.0}, {0: 1.0, 1: 1.0}).mean == 2.0  # a cost of 0 has no ratio
 
 
 def test_the_record_of_a_verdict_has_the_cost():

@@ -17,6 +17,7 @@ from suffice.measure.compare import compare
 from suffice.measure.report import tables
 from suffice.measure.results import read_results
 from suffice.measure.sentence import notes
+from suffice.measure.tuning import Trial
 from suffice.train import Epoch, Interrupted
 
 from .test_compare import TINY, plan
@@ -82,6 +83,33 @@ def test_each_mechanism_is_trained_at_the_rate_chosen_for_it(tmp_path, monkeypat
     assert read_results(tmp_path / "results.json").tuned == results.tuned
     config = json.loads((tmp_path / "models" / "standard-h2-s0" / "config.json").read_text())
     assert config["recipe"]["training"]["learning_rate"] == 0.0316
+
+
+def test_the_rate_has_the_lowest_mean_loss_over_seeds_and_the_smaller_of_equals():
+    def chosen(*losses):
+        trials = [
+            [Trial(rate=r, loss=one, seconds=1.5) for one in of]
+            for r, of in zip(RATES, losses, strict=True)
+        ]
+        return tuning._chosen("standard", 2, RATES, trials)
+
+    assert chosen((5.0, 1.0), (2.0, 5.0), (4.0, 1.0)).rate == RATES[2]
+    equal = chosen((2.0, 1.0), (1.0, 2.0), (3.0, 3.0))
+    assert (equal.rate, equal.seconds) == (RATES[0], 9.0)
+    assert chosen((math.inf, 0.1), (9.0, 9.0), (math.inf, math.inf)).rate == RATES[1]
+
+
+def test_a_trial_counts_its_best_epoch_and_all_its_seconds(tmp_path, monkeypatch):
+    def fit(model, dataset, training, *, seed, **options):
+        losses = (3.0, 1.0 + training.learning_rate, 2.0)
+        return SimpleNamespace(
+            epochs=tuple(SimpleNamespace(validation_loss=loss, seconds=2.0) for loss in losses)
+        )
+
+    monkeypatch.setattr(tuning, "fit", fit)
+    standard, efficient = run(tmp_path, plan(tune=3, seeds=1)).tuned
+    assert standard.losses == tuple((1.0 + rate, 1.0 + rate) for rate in RATES)
+    assert (efficient.rate, efficient.seconds) == (RATES[0], 36.0)
 
 
 def test_the_report_names_rates_their_price_and_a_grid_that_is_too_narrow(tmp_path, monkeypatch):

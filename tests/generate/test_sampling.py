@@ -73,6 +73,20 @@ def test_equal_logits_at_the_edge():
     assert probabilities(flat, Sample(top_p=0.5))[0].nonzero().flatten().tolist() == [0, 1, 2]
 
 
+def test_shares_that_are_reached_exactly():
+    """Probabilities 1/2, 1/4, 1/8, 1/8: top_p takes no token more, min_p one of just the share."""
+    logits = torch.tensor([[0.125, 0.5, 0.125, 0.25]]).log()
+
+    def kept(**options):
+        return probabilities(logits, Sample(**options))[0].nonzero().flatten().tolist()
+
+    assert kept(top_p=0.5) == [1]
+    assert kept(top_p=0.75) == [1, 3]
+    assert kept(top_p=0.875) == [0, 1, 3]
+    assert kept(min_p=0.25) == [0, 1, 2, 3]
+    assert kept(min_p=0.5) == [1, 3]
+
+
 def test_half_logits_are_restricted_in_fp32():
     got = probabilities(LOGITS.bfloat16(), Sample(top_p=0.9))
     assert got.dtype == torch.float32

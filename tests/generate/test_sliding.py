@@ -46,6 +46,20 @@ def test_a_prompt_beyond_the_positions_is_read_from_its_end():
     assert slide(lm, prompt, max_new_tokens=1) == slide(lm, prompt[-16:], max_new_tokens=1)
 
 
+@pytest.mark.parametrize("length", [1, 2, 5])
+def test_contexts_of_any_length(length):
+    config = LMConfig(**SIZES | {"length": length})
+    lm = drawn(config.build(preset("efficient", 8, 2, causal=True)), seed=3).eval()
+    text, start = list(range(length)), 0
+    written = slide(lm, text, max_new_tokens=12)
+    for place in range(length, length + 12):
+        if place - start > length:
+            start = place - max(length // 2, 1)
+        logits = lm(torch.tensor([text[start:place]]))[0, -1]
+        assert int(logits.argmax()) == written[place - length], place
+        text.append(int(logits.argmax()))
+
+
 def test_a_text_without_a_limit_is_read_once():
     lm, seen = model(positions="none"), []
     written = slide(lm, [3, 1], max_new_tokens=50, on_token=seen.append)

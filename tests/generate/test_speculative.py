@@ -47,6 +47,23 @@ def test_greedy_tokens_are_the_models_own(lm, drafts, share, penalty):
         assert [t[row] for t in calls if t[row] is not None] == got.row(row)[-got.lengths[row] :]
 
 
+@pytest.mark.parametrize("memory", [Dynamic(), Static(40), Rolling(30, spare=2)], ids=repr)
+@pytest.mark.parametrize("sampling", [Greedy(), Sample(temperature=2.0, seed=3)], ids=str)
+def test_each_row_is_written_as_alone(lm, memory, sampling):
+    """With several stop ids, at which rows end at different places, and random numbers by row."""
+    options = {"sampling": sampling, "draft": near(lm, 0.1), "max_new_tokens": 20, "memory": memory}
+    free = generate(lm, PROMPTS, **options)
+    stop = tuple(int(free.new[row, 2 + 3 * row]) for row in range(3))
+    got = generate(lm, PROMPTS, stop=stop, pad=22, **options)
+    for row, tokens in enumerate(free.new.tolist()):
+        end = next(at + 1 for at, token in enumerate(tokens) if token in stop)
+        assert got.row(row) == PROMPTS[row] + tokens[:end]
+        assert set(got.new[row, end:].tolist()) <= {22}
+    others = generate(lm, [[9, 9], PROMPTS[1], PROMPTS[1]], **options)
+    assert others.row(1) == free.row(1)
+    assert (others.row(2) == free.row(1)) == isinstance(sampling, Greedy)
+
+
 def test_a_good_draft_saves_calls_of_the_model(lm):
     calls, features = [], type(lm).features
 

@@ -46,6 +46,101 @@ def test_what_is_written_is_read(tmp_path):
     assert np.array_equal(decode(KINDS["F32"], file.blocks("b")), expected)
 
 
+ODD = {"x": (3, 5), "y": (2, 3, 1, 7), "z": (1,)}
+
+
+def odd(path):
+    """Write tensors of one to four axes whose bytes are no multiple of the alignment."""
+    numbers = {
+        name: np.random.default_rng(len(shape)).normal(size=shape).astype(np.float32)
+        for name, shape in ODD.items()
+    }
+    kind = KINDS["F32"]
+    tensors = [
+        (name, Stored(shape=x.shape, kind=kind, blocks=plain(kind, x.reshape(-1, x.shape[-1]))))
+        for name, x in numbers.items()
+    ]
+    write_gguf(path, {}, tensors)
+    return numbers
+
+
+def test_tensors_of_any_axes_and_bytes_are_read(tmp_path):
+    path = tmp_path / "x.gguf"
+    numbers = odd(path)
+    file = open_gguf(path)
+    for name, x in numbers.items():
+        assert file.tensors[name].shape == x.shape
+        assert np.array_equal(decode(KINDS["F32"], file.blocks(name)).reshape(x.shape), x)
+    path.write_bytes(path.read_bytes()[: -32 + 4])  # the last tensor ends with the file
+    assert decode(KINDS["F32"], open_gguf(path).blocks("z")) == numbers["z"]
+    path.write_bytes(path.read_bytes()[:-1])
+    with pytest.raises(CheckpointError, match="'z' does not lie within"):
+        open_gguf(path)
+
+
+def test_files_are_read_as_by_the_package_of_llama_cpp(tmp_path):
+    gguf = pytest.importorskip("gguf", reason="pip install gguf to compare with its reader")
+    path = tmp_path / "x.gguf"
+    numbers = odd(path)
+    theirs = {one.name: one.data for one in gguf.GGUFReader(path).tensors}
+    for name, x in numbers.items():
+        assert np.array_equal(theirs[name].reshape(x.shape), x)
+
+
+@pytest.mark.parametrize("alignment", [8, 64])
+def test_a_file_may_name_another_alignment(tmp_path, alignment):
+    gguf = pytest.importorskip("gguf", reason="pip install gguf to write with its writer")
+    path = tmp_path / "x.gguf"
+    writer = gguf.GGUFWriter(path, "llama")
+    writer.add_custom_alignment(alignment)
+    rows = {name: np.arange(5, dtype=np.float32)[None] + n for n, name in enumerate("abc")}
+    for name, row in rows.items():
+        writer.add_tensor(name, row)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    file = open_gguf(path)
+    for name, row in rows.items():
+        assert np.array_equal(decode(KINDS["F32"], file.blocks(name)), row)
+
+
+def announced(tensors=0, entries=0, rest=b""):
+    return struct.pack("<4sIQQ", b"GGUF", 3, tensors, entries) + rest
+
+
+def text(count, letter=b"a"):
+    return struct.pack("<Q", count) + letter * count
+
+
+def test_as_much_as_is_allowed_is_read_and_one_more_refused(tmp_path):
+    """Names of 1,024 bytes, 4 axes, 2^20 values of arrays; one more of each is damage."""
+    path = tmp_path / "x.gguf"
+
+    def tensor(axes):
+        sizes = struct.pack(f"<I{axes}Q", axes, *[1] * axes)
+        content = announced(1, rest=text(1) + sizes + struct.pack("<IQ", 0, 0))
+        return content + bytes(-len(content) % 32 + 4)
+
+    def array(count):
+        items = struct.pack("<IIQ", 9, 0, 1) + b"b"  # one value in an array before
+        items += text(1, b"c") + struct.pack("<IIQ", 9, 0, count) + bytes(count)
+        return announced(entries=2, rest=text(1) + items)
+
+    def name(count):
+        return announced(entries=1, rest=text(count) + struct.pack("<IB", 0, 7))
+
+    for make, most in ((tensor, 4), (array, 2**20 - 1), (name, 1024)):
+        path.write_bytes(make(most))
+        open_gguf(path)
+        path.write_bytes(make(most + 1))
+        with pytest.raises(CheckpointError, match="is damaged"):
+            open_gguf(path)
+    path.write_bytes(tensor(0))
+    with pytest.raises(CheckpointError, match="has 0 axes"):
+        open_gguf(path)
+
+
 def test_every_cut_of_a_file_is_refused(tmp_path):
     whole = written(tmp_path / "x.gguf").read_bytes()
     path = tmp_path / "cut.gguf"

@@ -233,6 +233,54 @@ def test_too_much_is_refused_before_anything_changes():
         assert store.append(k[:, :, 8:10], v[:, :, 8:10]).tensors[0].shape[2] == 10
 
 
+@pytest.mark.parametrize("memory", [Static(5), Quantised(Static(5), block=2, recent=1)], ids=repr)
+def test_exactly_what_fits_can_be_reserved(memory):
+    k, v = tensors(5)
+    store = memory.build()
+    store.append(k[:, :, :3], v[:, :, :3])
+    for at in (3, 4):
+        recent = store.reserve().recent
+        recent.tensors[0][:, :, recent.end - 1] = k[:, :, at]
+        recent.tensors[1][:, :, recent.end - 1] = v[:, :, at]
+    with pytest.raises(ConfigError, match="1 more positions do not fit beside 5"):
+        store.reserve()
+    store.check_room(0)
+    assert store.length == 5
+    assert (store.latest(5)[0] - k).abs().max() <= (k.max() - k.min()) / 255
+
+
+@pytest.mark.parametrize("memory", [*KEPT, *CODED], ids=repr)
+def test_reset_is_new_for_another_dtype(memory):
+    k, v = tensors()
+    store = memory.build()
+    store.append(k, v)
+    store.reset()
+    held = store.append(k[:, :, :7].half(), v[:, :, :7].half())
+    assert_close(held.tensors[1], v[:, :, :7].half(), "exact")
+
+
+@pytest.mark.parametrize("bits", [4, 8])
+def test_equal_numbers_are_kept_exactly(bits):
+    store = Quantised(bits=bits, block=2, recent=0).build()
+    for number in (0.0, -3.5):
+        store.append(*(torch.full((1, 1, 2, 4), number),) * 2)
+    for got in store.latest(4):
+        assert_close(got[0, 0, :, 0], torch.tensor([0.0, 0.0, -3.5, -3.5]), "exact")
+
+
+@pytest.mark.parametrize("recent", [0, 3])
+def test_positions_are_quantised_once_a_block_is_old_enough(recent):
+    """With blocks of 4 and 3 recent ones, 6 positions are exact and the 7th makes a block."""
+    store = Quantised(block=4, recent=recent).build()
+    k = normal(1, 1, 20, 4, seed=1)
+    for length in range(1, 21):
+        store.append(k[:, :, length - 1 : length], k[:, :, length - 1 : length])
+        exact = recent + (length - recent) % 4 if length >= recent else length
+        assert store.tail.length == exact
+        assert store.can_drop(exact)
+        assert not store.can_drop(exact + 1)
+
+
 def test_gradients_pass_through_a_growing_memory():
     k = normal(1, 1, 6, 2, seed=1).requires_grad_()
     store = Dynamic().build()

@@ -214,7 +214,8 @@ def test_a_refit_is_the_least_squares_and_never_loses():
     assert sums.error(found) < sums.error(maps)
 
 
-def test_padding_is_not_learnt_from():
+@pytest.mark.parametrize("words", ["mqa", "linear", "latent:6"])
+def test_padding_is_not_learnt_from(words):
     layer = layer_of(pattern=Full())
     batch = inputs(batches=1)[0]
     valid = torch.ones(4, 12, dtype=torch.bool)
@@ -229,7 +230,7 @@ def test_padding_is_not_learnt_from():
             return self.layer(x.masked_fill(~valid[..., None], self.fill), valid=valid)
 
     zeros, large = (
-        convert(Padded(fill), "mqa", calibration=[batch], held_out=[batch]) for fill in (0.0, 1e3)
+        convert(Padded(fill), words, calibration=[batch], held_out=[batch]) for fill in (0.0, 1e3)
     )
     assert zeros.certificate == large.certificate
     assert zeros.certificate.calibration_tokens == 48

@@ -81,8 +81,8 @@ def quantise(
         stats, text = None, calibration if judged is None else judged
         reader = model if text is None else _in_float32(model)
         if calibration is not None:
-            rows = calibration[:, : model.config.length]
-            stats = calibrate(reader, schemes, rows, lambda *n: step("reading text", *n))
+            calibration = calibration[:, : model.config.length]
+            stats = calibrate(reader, schemes, calibration, lambda *n: step("reading text", *n))
         packed: dict[str, Packed] = {}
         errors: dict[str, float] = {}
         for number, (name, scheme) in enumerate(schemes.items()):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import json
 import sys
+from itertools import product
 
 import pytest
 import torch
@@ -25,7 +26,7 @@ from suffice.patterns import Causal
 from suffice.positions import Rope
 from suffice.quantise import Speed, quantise, unpack
 from suffice.quantise import report as speeds
-from suffice.quantise.quantise import codes_of, gptq, round_to_nearest
+from suffice.quantise.quantise import SCALES, best_scales, codes_of, gptq, round_to_nearest
 from suffice.quantise.report import rows_of, tokens_per_second
 from suffice.testing import assert_close, drawn
 from suffice.text import Characters
@@ -97,7 +98,7 @@ def test_calibration_keeps_the_outputs_of_maps(tied):
     steps = []
     base = small(tied=tied)
     report = quantise(copy.deepcopy(base), 4, calibration=text(40), step=lambda *n: steps.append(n))
-    assert report.calibration_tokens == 40 * 17
+    assert report.calibration_tokens == 40 * 16  # what the model reads of rows of 17
     free = quantise(copy.deepcopy(base), 4, judged=text(40))
     assert report.change.divergence < free.change.divergence
     assert {what for what, _, _ in steps} == {"reading text", "rounding", "comparing"}
@@ -111,21 +112,23 @@ def test_maps_with_the_same_input_share_statistics():
     from suffice.quantise.quantise import calibrate
 
     lm, names = small(), [f"blocks.0.attention.{m}" for m in MAPS]
-    inputs = {}
+    inputs = {name: [] for name in names}
     hooks = [
-        lm.get_submodule(n).register_forward_pre_hook(lambda _m, x, n=n: inputs.update({n: x[0]}))
+        lm.get_submodule(n).register_forward_pre_hook(lambda _m, x, n=n: inputs[n].append(x[0]))
         for n in names
     ]
-    stats = calibrate(lm, [*names, "embedding.tokens"], text(3)[:, :-1], lambda *_: None)
+    rows = text(20)[:, :-1]  # more than are computed at once
+    stats = calibrate(lm, [*names, "embedding.tokens"], rows, lambda *_: None)
     for hook in hooks:
         hook.remove()
     assert set(stats.grams) == {names[0], names[3], "embedding.tokens"}
     for name in names:
-        x = inputs[name].double().flatten(0, 1)
-        assert_close(stats[name], x.t() @ x, n=48)
+        x = torch.cat(inputs[name]).double().flatten(0, 1)
+        assert len(x) == 20 * 16
+        assert_close(stats[name], x.t() @ x, n=320)
     with torch.no_grad():  # as calibrate does: with gradients another op may be chosen
-        features = lm.features(text(3)[:, :-1]).double().flatten(0, 1)
-    assert_close(stats["embedding.tokens"], features.t() @ features, n=48)
+        features = lm.features(rows).double().flatten(0, 1)
+    assert_close(stats["embedding.tokens"], features.t() @ features, n=320)
     assert stats["blocks.1.mlp.up"] is None
 
 
@@ -358,6 +361,52 @@ def test_rows_are_rounded_alone(monkeypatch):
     monkeypatch.setattr(sys.modules["suffice.quantise.quantise"], "TOGETHER", 100)
     for got, want in zip(round_to_nearest(weight, 4, 32), at_once, strict=True):
         assert_close(got, want, "exact")
+
+
+def gptq_by_definition(weight, group, gram):
+    """Round column by column; the others take on what keeps the outputs, by least squares."""
+    gram = gram / gram.diagonal().mean() + 0.01 * torch.eye(len(gram))
+    inverses = [torch.linalg.inv(gram[i:, i:]) for i in range(len(gram))]
+    left, codes, scales = weight.double().clone(), [], []
+    for i, inverse in enumerate(inverses):
+        if i % group == 0:
+            of_group = inverses[i : i + group]
+            importance = torch.stack([1 / one[0, 0] for one in of_group])
+            scales.append(best_scales(left[:, i : i + group], 4, importance))
+        codes.append(codes_of(left[:, i], scales[-1], 4))
+        wrong = left[:, i] - (codes[-1] - 8) * scales[-1].double()
+        left[:, i + 1 :] -= (wrong / inverse[0, 0])[:, None] * inverse[0, 1:]
+    return torch.stack(codes, dim=1), torch.stack(scales, dim=1)
+
+
+@pytest.mark.parametrize("group", [8, 16, 48])
+def test_gptq_is_its_definition(group):
+    weight, gram = torch.randn(5, 48), correlated(48)
+    got, want = gptq(weight, 4, group, gram), gptq_by_definition(weight, group, gram)
+    assert_close(got[1], want[1], "exact")
+    assert_close(got[0], want[0], "exact")
+
+
+@pytest.mark.parametrize("bits", [8, 4])
+@pytest.mark.parametrize("weighed", [False, True])
+def test_the_scale_of_a_group_has_the_least_error_of_those_tried(bits, weighed):
+    weight = torch.randn(7, 3, 8)
+    importance = torch.rand(3, 8) if weighed else torch.ones(3, 8)
+    got = best_scales(weight, bits, importance if weighed else None)
+    top = 2 ** (bits - 1)
+
+    def error(group, scale, weights):
+        steps = (group / scale).round().clamp(-top, top - 1)
+        return float(((steps * scale - group).square() * weights).sum())
+
+    for row, c in product(range(7), range(3)):
+        group = weight[row, c]
+        most = group[group.abs().argmax()]
+        ranges = [most.abs() / (top - 1)] if bits == 8 else [most / (top - 1), most / -top]
+        tried = [(full * share).half().float() for full in ranges for share in SCALES[bits]]
+        least = min(error(group, scale, importance[c]) for scale in tried)
+        assert error(group, got[row, c].float(), importance[c]) == pytest.approx(least, rel=1e-4)
+        assert any(got[row, c] == scale.half() for scale in tried)
 
 
 def test_carried_errors_keep_what_the_map_makes_of_inputs():

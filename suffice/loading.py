@@ -8,7 +8,7 @@ and files of images.
 from __future__ import annotations
 
 import io
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
@@ -33,6 +33,7 @@ from suffice.models.folder import CONFIG, StoredModel, is_ours, read
 from suffice.models.kinds import KINDS, build_model
 from suffice.spec import AttentionSpec
 from suffice.text import Tokenizer, Words
+from suffice.text.tokenizer import prompt_ids
 
 T = TypeVar("T")
 
@@ -59,8 +60,24 @@ class Prediction:
         return self.probabilities[self.label]
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
-class _Classifier:
+class _Summary:
+    """A representation of one line."""
+
+    network: Any
+    facts: dict[str, Any]
+
+    def __repr__(self) -> str:
+        parameters = sum(weights.numel() for weights in self.network.parameters())
+        mechanism = self.facts.get("mechanism")
+        parts = [f"{mechanism!r}"] if mechanism else []
+        parts.append(f"{parameters:,} parameters")
+        if classes := getattr(self, "classes", ()):
+            parts.append(f"{len(classes)} classes")
+        return f"{type(self).__name__}({', '.join(parts)})"
+
+
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class _Classifier(_Summary):
     """A network with names for its outputs."""
 
     network: Any
@@ -80,15 +97,19 @@ class _Classifier:
         """Yield the prediction of each input, while inputs are read in batches.
 
         Args:
-            inputs: texts, or images; see `prepare`.
+            inputs: a list or any iterable of texts, or of images; see `prepare`.
             batch_size: inputs that are computed at once, >= 1; it changes nothing but speed.
 
         Raises:
             ConfigError: if batch_size < 1.
-            DataError: if an input is none.
+            DataError: if an input is none, or `inputs` is one text or a table instead of a list.
         """
         if batch_size < 1:
             raise ConfigError(f"batch_size={batch_size}; give at least 1.")
+        _check_list(inputs, self.reads)
+        return self._answer(inputs, batch_size)
+
+    def _answer(self, inputs: Iterable[Any], batch_size: int) -> Iterator[Prediction]:
         for batch in _batches(inputs, batch_size):
             prepared = {name: t.to(self.device) for name, t in self.prepare(batch).items()}
             with torch.inference_mode():
@@ -103,7 +124,7 @@ class _Classifier:
         return next(self.network.parameters()).device
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class TextClassifier(_Classifier):
     """A classifier of texts.
 
@@ -137,14 +158,12 @@ class TextClassifier(_Classifier):
                 "no vocabulary of words lies beside this model, so it cannot read texts; call its "
                 "`network` with ids, or train it by `suffice compare`, which keeps the vocabulary."
             )
-        for text in inputs:
-            if not isinstance(text, str):
-                raise DataError(f"{text!r:.60} is no text; give a str.")
+        _check_texts(inputs)
         tokens, valid = self.tokenizer.rows(inputs)
         return {"tokens": tokens, "valid": valid}
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class ImageClassifier(_Classifier):
     """A classifier of images.
 
@@ -184,8 +203,8 @@ class ImageClassifier(_Classifier):
         return self.preparation(pixels * (self.preparation.white / 255.0))
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
-class LanguageModel:
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class LanguageModel(_Summary):
     """A language model and its tokenizer.
 
     Args:
@@ -220,9 +239,8 @@ class LanguageModel:
             raise ConfigError(
                 "no tokenizer lies beside this language model; call its `network` with ids."
             )
-        ids = tokenizer.encode(prompt)
-        begin = tokenizer.end if tokenizer.begin is None and not ids else tokenizer.begin
-        ids = ids if begin is None else [begin, *ids]
+        _check_texts([prompt])
+        ids = prompt_ids(tokenizer, prompt)
         result = generate(
             self.network,
             [ids],
@@ -234,8 +252,8 @@ class LanguageModel:
         return prompt + tokenizer.decode(new)
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
-class TextTranslator:
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class TextTranslator(_Summary):
     """A translator with the vocabularies of both sides.
 
     Args:
@@ -253,8 +271,13 @@ class TextTranslator:
 
     def translate(self, texts: Iterable[str], *, batch_size: int = BATCH) -> Iterator[str]:
         """Yield the translation of each text, words in lower case and without punctuation."""
+        _check_list(texts, self.reads)
+        return self._translations(texts, batch_size)
+
+    def _translations(self, texts: Iterable[str], batch_size: int) -> Iterator[str]:
         length, end = self.network.config.length, self.tokenizer.words.index(END)
         for batch in _batches(texts, batch_size):
+            _check_texts(batch)
             rows = [self._ids(text)[: length - 1] or [START] for text in batch]
             generated = translate(
                 self.network, rows, start=START, max_new_tokens=length - 1, stop=[end], pad=PAD
@@ -407,6 +430,26 @@ def _build(path: Path, kind: str, sizes: dict[str, Any], specs: Any) -> Any:
         ) from error
     checkpoint.load_model_into(path, model)
     return model
+
+
+def _check_list(inputs: Any, kind: str) -> None:
+    """Refuse one text, bytes, a path or a table, whose items are letters or names of columns."""
+    if isinstance(inputs, (str, bytes, bytearray, Path)):
+        what = type(inputs).__name__
+        raise DataError(f"this is one {kind} ({what}) and no list of them; give [{kind}].")
+    if isinstance(inputs, Mapping) or hasattr(inputs, "columns") or hasattr(inputs, "column_names"):
+        raise DataError(
+            f"a table ({type(inputs).__name__}) has several columns; give the one to read, such as "
+            f"table[{kind!r}].tolist()."
+        )
+    if not isinstance(inputs, Iterable):
+        raise DataError(f"{type(inputs).__name__} is no list of inputs; give [{kind}, ...].")
+
+
+def _check_texts(texts: Sequence[Any]) -> None:
+    for text in texts:
+        if not isinstance(text, str):
+            raise DataError(f"{text!r:.60} is no text; give a str.")
 
 
 def _batches(inputs: Iterable[T], size: int) -> Iterator[list[T]]:

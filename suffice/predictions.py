@@ -33,7 +33,7 @@ MOST = 1 << 20  # rows of a batch
 SHOWN = 12  # classes whose probabilities get a column each
 
 Row = dict[str, Any]
-Write = Callable[[Row], None]
+Write = Callable[[Row, Row], None]  # a row of the input, and the columns of its answer
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -125,14 +125,19 @@ def _opened(out: Path | None) -> Iterator[Any]:
         raise DataError(f"cannot write {out} ({reason}); give another --out.") from error
 
 
-def _writer(stream: Any, *, as_json: bool) -> Callable[[Row], None]:
-    """Return what writes one answered row, at once."""
+def _writer(stream: Any, *, as_json: bool) -> Write:
+    """Return what writes one row and its answer, at once; nothing of either is lost."""
     table: list[Any] = []
 
     def write_csv(row: Row) -> None:
         if not table:
             table.append(csv.DictWriter(stream, list(row), lineterminator="\n"))
             table[0].writeheader()
+        if added := sorted(row.keys() - set(table[0].fieldnames)):
+            raise DataError(
+                f"a row has {added[0]!r}, which the first row lacks, and a table of CSV has the "
+                "columns of its first row; write lines of JSON (--json, or --out NAME.jsonl)."
+            )
         table[0].writerow({name: as_text(row.get(name)) for name in table[0].fieldnames})
         stream.flush()
 
@@ -140,7 +145,15 @@ def _writer(stream: Any, *, as_json: bool) -> Callable[[Row], None]:
         stream.write(json.dumps(row, ensure_ascii=False) + "\n")
         stream.flush()
 
-    return write_json if as_json else write_csv
+    def write(row: Row, answer: Row) -> None:
+        if taken := sorted(row.keys() & answer.keys()):
+            raise DataError(
+                f"the input has a column {taken[0]!r} already, which the answer would replace; "
+                "rename or remove it."
+            )
+        (write_json if as_json else write_csv)(row | answer)
+
+    return write
 
 
 def _texts(model: TextClassifier, request: Request, write: Write) -> None:
@@ -149,7 +162,7 @@ def _texts(model: TextClassifier, request: Request, write: Write) -> None:
     for rows, texts in _tables(request, trained[0]):
         for row, prediction in zip(rows, model.stream(texts, batch_size=request.size), strict=True):
             tally.add(row, prediction)
-            write({**row, **_columns(prediction)})
+            write(row, _columns(prediction))
     tally.print()
 
 
@@ -157,7 +170,7 @@ def _translate(model: TextTranslator, request: Request, write: Write) -> None:
     for rows, texts in _tables(request, None):
         answers = model.translate(texts, batch_size=request.size)
         for row, translation in zip(rows, answers, strict=True):
-            write({**row, "translation": translation})
+            write(row, {"translation": translation})
 
 
 def _images(model: ImageClassifier, request: Request, write: Write) -> None:
@@ -168,7 +181,7 @@ def _images(model: ImageClassifier, request: Request, write: Write) -> None:
     paths = [path for name in request.names for path in _image_files(Path(name))]
     answers = model.stream(paths, batch_size=request.size)
     for path, prediction in zip(paths, answers, strict=True):
-        write({"file": str(path), **_columns(prediction)})
+        write({"file": str(path)}, _columns(prediction))
 
 
 def _image_files(path: Path) -> list[Path]:
@@ -208,6 +221,8 @@ def _tables(request: Request, trained: str | None) -> Iterator[tuple[Iterable[Ro
                 f"the model reads texts, and {name} is no .csv, .tsv or .jsonl; give one, or lines "
                 "of standard input with -."
             )
+        if double := next((column for column in there if there.count(column) > 1), None):
+            raise DataError(f"{name} has two columns {double!r}; rename one.")
         where = _column(name, there, request.column, trained)
         ours, theirs = tee(row for _, row in rows)
         yield ours, (as_text(row.get(where)) for row in theirs)
@@ -232,18 +247,24 @@ class Tally:
     classes: frozenset[str]
     rows: int = 0
     right: int = 0
+    unknown: int = 0  # rows of a class that the model was not trained on
 
     def add(self, row: Row, prediction: Prediction) -> None:
-        """Count a row whose class is known."""
+        """Count a row whose column of classes is filled."""
         known = as_text(row.get(self.label)).strip() if self.label is not None else ""
         if known in self.classes:
             self.rows += 1
             self.right += prediction.label == known
+        elif known:
+            self.unknown += 1
 
     def print(self) -> None:
-        """Print the accuracy, if any class was known."""
+        """Print the accuracy, if any class was known, and what it leaves open."""
         if self.rows:
             share = self.right / self.rows
             sys.stderr.write(
-                f"accuracy: {share:.1%} of {self.rows:,} rows with a class in {self.label!r}\n"
+                f"accuracy: {share:.1%} of {self.rows:,} rows with a class in {self.label!r}; it "
+                "may include rows the model was trained on\n"
             )
+        if self.unknown:
+            sys.stderr.write(f"not counted: {self.unknown:,} rows of classes the model lacks\n")

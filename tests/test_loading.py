@@ -19,11 +19,11 @@ from suffice.measure.compare import compare
 from suffice.measure.plan import Plan
 from suffice.measure.training import write_model
 from suffice.measure.winner import snippets, write_winner
-from suffice.models import LMConfig, folder
+from suffice.models import ClassifierConfig, LMConfig, folder
 from suffice.presets import preset
 from suffice.recipes import recipe
 from suffice.recipes.own_data import of_user
-from suffice.text import Characters
+from suffice.text import Characters, Words
 from suffice.train.evaluate import ModelInputs
 
 TEXTS = [f"item {n % 7} is {'very good' if n % 2 else 'quite bad'}" for n in range(80)]
@@ -153,3 +153,46 @@ def test_what_is_no_model_is_refused(tmp_path):
     (tmp_path / "run" / "winner.json").write_text('{"model": "../../etc"}')
     with pytest.raises(CheckpointError, match="names no model of this folder"):
         suffice.load(tmp_path / "run")
+
+
+class Frame(dict):
+    """A table as pandas has it: iterating gives the names of its columns."""
+
+    columns = ("text", "label")
+
+
+def _models(tmp_path):
+    """Return one small model of each kind, and the method that takes a list."""
+    words = Words(("<pad>", "<start>", "<unknown>", "<end>", "good"), 8)
+    sizes = {"vocabulary_size": 5, "length": 8, "d_model": 8, "depth": 1, "mlp_width": 8}
+    spec = preset("standard", 8, 2)
+    network = ClassifierConfig(**sizes, num_classes=2).build(spec).eval()
+    texts = TextClassifier(network=network, classes=("no", "yes"), tokenizer=words)
+    write_model(tmp_path / "m", recipe("digits_vit").build("standard", 4), load_data("digits"))
+    images = suffice.load(tmp_path / "m")
+    lm = LMConfig(**sizes).build(preset("standard", 8, 2, causal=True)).eval()
+    writer = LanguageModel(network=lm, tokenizer=Characters("abcde"))
+    translator = TextTranslator(network=None, tokenizer=words, source_tokenizer=words)
+    return (texts, texts.predict), (images, images.predict), (writer, writer.generate), (
+        translator, translator.translate
+    )  # fmt: skip
+
+
+def test_one_input_or_a_table_is_no_list_of_inputs(tmp_path):
+    for model, answer in _models(tmp_path):
+        for wrong in (b"good", {"text": ["good"]}, Frame(text=["good"]), 3, None):
+            with pytest.raises(DataError):
+                answer(wrong)
+        if not isinstance(model, LanguageModel):
+            with pytest.raises(DataError, match="one"):
+                answer("good")
+        else:
+            with pytest.raises(DataError):
+                answer(["a", "b"])
+
+
+def test_a_model_is_shown_in_one_line(tmp_path):
+    for model, _ in _models(tmp_path)[:3]:
+        assert "\n" not in repr(model)
+        assert len(repr(model)) < 100
+        assert type(model).__name__ in repr(model)

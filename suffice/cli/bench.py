@@ -5,14 +5,21 @@ from __future__ import annotations
 from dataclasses import asdict
 from pathlib import Path
 from shlex import quote
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 from rich.console import Console
 from rich.table import Table
 from typer import Argument, Option
 
 from suffice.cli import options
-from suffice.cli.options import JsonFlag, MemoryBits, MemoryOption, check_at_least, parse_memory
+from suffice.cli.options import (
+    JsonFlag,
+    MemoryBits,
+    MemoryOption,
+    check_at_least,
+    parse_memory,
+    text_option,
+)
 from suffice.cli.terminal import RULED, print_json, print_next, print_paragraph
 from suffice.errors import ConfigError
 
@@ -52,6 +59,7 @@ def bench(
     from suffice.measure.edge.bench import bench as measure
     from suffice.measure.edge.bench import resident
     from suffice.measure.machine import machine_facts, software_versions, source_commit
+    from suffice.models.packed import schemes_of
     from suffice.torch_compat import threads as use_threads
 
     check_at_least(2, tokens=tokens, prompt=prompt)
@@ -63,7 +71,7 @@ def bench(
     if threads is not None:
         use_threads(threads)
     try:
-        lm = _model(checkpoint, shape, mechanism, bits)
+        lm, facts = _model(checkpoint, shape, mechanism, bits)
         result = measure(
             lm, cache, prompt=prompt, new=tokens, rounds=rounds, before=resident_before
         )
@@ -79,12 +87,15 @@ def bench(
         return
     console = Console(highlight=False)
     print_bench(console, result, shape or str(checkpoint), bits, memory)
-    if checkpoint is not None and bits is None:
-        print_next(f"suffice quantise {quote(str(checkpoint))}", console=console)
+    if checkpoint is not None and bits is None and not schemes_of(lm):
+        text = text_option("--calibration", "none", facts)
+        print_next(f"suffice quantise {quote(str(checkpoint))}{text}", console=console)
 
 
-def _model(checkpoint: Path | None, shape: str | None, mechanism: str, bits: int | None) -> LM:
-    """Return the model to measure; without bits as it is stored."""
+def _model(
+    checkpoint: Path | None, shape: str | None, mechanism: str, bits: int | None
+) -> tuple[LM, dict[str, Any]]:
+    """Return the model to measure, without bits as it is stored, and its facts."""
     import torch
 
     from suffice.measure.edge.shapes import SHAPES, in_bits, shaped
@@ -94,13 +105,14 @@ def _model(checkpoint: Path | None, shape: str | None, mechanism: str, bits: int
         raise ConfigError(
             f"give either the folder of a model or --shape {' or '.join(SHAPES)}, not both."
         )
+    facts: dict[str, Any] = {}
     if checkpoint is None:
         lm = shaped(shape, mechanism)
     elif mechanism != "standard":
         raise ConfigError(f"--mechanism {mechanism}: {checkpoint} has its own; leave it out.")
     else:
-        lm, _, _ = folder.load(checkpoint, torch.device("cpu"))
-    return lm if bits is None else in_bits(lm, bits)
+        lm, _, facts = folder.load(checkpoint, torch.device("cpu"))
+    return lm if bits is None else in_bits(lm, bits), facts
 
 
 def print_bench(console: Console, result: Bench, name: str, bits: int | None, memory: str) -> None:
@@ -123,10 +135,10 @@ def _facts(result: Bench) -> dict[str, str]:
     return {
         "prefill": f"{result.prefill:,.1f} tokens/s, a prompt of {result.prompt}",
         "decode": f"{result.decode:,.1f} tokens/s, {result.tokens} new tokens, {result.threads} "
-        f"threads, median of {result.rounds}",
+        f"thread{'s' * (result.threads != 1)}, median of {result.rounds}",
         "a token": f"p50 {p50}, p90 {p90}, p99 {p99}",
-        "bound": f"{result.share:.0%} of the {result.bound:.1f} tokens/s at which this machine can "
-        f"read {_size(result.read_bytes)} a token, at {result.bandwidth / GIGA:.1f} GB/s",
+        "bound": f"{result.share:.0%} of the {result.bound:,.1f} tokens/s at which this machine "
+        f"can read {_size(result.read_bytes)} a token, at {result.bandwidth / GIGA:.1f} GB/s",
         "a step": result.steps,
         "weights": _size(result.weight_bytes),
         "state": f"{_size(result.state_bytes)} behind the last token",

@@ -19,6 +19,7 @@ from suffice.cli.options import (
     beside,
     check_at_least,
     check_out,
+    text_option,
 )
 from suffice.cli.terminal import PLAIN, print_json, print_next, print_text, step_by_cells
 from suffice.errors import ConfigError
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from suffice.convert.sources import Source
 
 TOKENS = 1 << 15
+NUMBERS = ("predicted", "measured", "state/token", "parameters")  # columns that are never wrapped
 
 
 def convert(
@@ -90,11 +92,12 @@ def convert(
         converted = convert_model(model.model, target, naive=naive, step=step, **texts)
     certificate = converted.certificate
     facts = {"converted": {"from": model.kind, "to": to, "kind": certificate.kind}}
-    save(out, converted.model, model, certificate, **facts)
+    save(out, converted.model, model, certificate, path=source, **facts)
     if as_json:
         print_json(certificate.to_json())
     else:
         _print(certificate, out)
+        print_next(*_following(model, certificate.exact, quote(str(out)), calibration, tokenizer))
 
 
 def _folder_suffix(to: str) -> str:
@@ -127,7 +130,9 @@ def _texts(source: Source, name: str | None, tokens: int) -> dict[str, list[Tens
 def _print(certificate: Certificate, out: Path) -> None:
     errors = () if certificate.exact else ("predicted", "measured")
     columns = ("layer", "became", "claim", *errors, "state/token", "parameters")
-    table = Table(*columns, **PLAIN)
+    table = Table(**PLAIN)
+    for column in columns:
+        table.add_column(column, no_wrap=column in NUMBERS)
     for layer in certificate.layers:
         shares = (_percent(layer.predicted), _percent(layer.measured))
         table.add_row(
@@ -148,10 +153,24 @@ def _print(certificate: Certificate, out: Path) -> None:
             f"{interval} nats per token, {loss.tokens:,} tokens in {loss.rows} rows"
         )
     print_text(f"model: {out}")
-    if certificate.exact:
-        print_next(f"suffice evaluate {quote(str(out))}", f"suffice bench {quote(str(out))}")
-    else:
-        print_next(f"suffice heal {quote(str(out))}", f"suffice evaluate {quote(str(out))}")
+
+
+def _following(
+    source: Source, exact: bool, out: str, calibration: str | None, tokenizer: Path | None
+) -> list[str]:
+    """Return the commands that usually follow: healing and measuring, or predictions."""
+    from suffice.models import LM
+    from suffice.text import Words
+
+    if not isinstance(source.model, LM):
+        reads = isinstance(source.tokenizer, Words) or "preparation" in source.facts
+        return [f"suffice predict {out} FILE"] if reads else []
+    data = text_option("--data", calibration or "FILE", source.facts)
+    words = "" if tokenizer is None else f" --tokenizer {quote(str(tokenizer))}"
+    measure = f"suffice evaluate {out}{data}"
+    if exact:
+        return [measure, f"suffice bench {out}"]
+    return [f"suffice heal {out}{data}{words}", measure]
 
 
 def _change(before: int, after: int) -> str:

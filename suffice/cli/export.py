@@ -114,7 +114,7 @@ def _export_gguf(
     print_text(f"largest difference of a logit from the model: {written['difference']:.1e}")
     print_text(
         f"Ollama: echo 'FROM ./{out.name}' > Modelfile && ollama create {out.stem} -f Modelfile\n"
-        f"LM Studio: models/PUBLISHER/{out.stem}/{out.name}"
+        f"LM Studio: copy it to PUBLISHER/{out.stem}/{out.name} in its folder of models"
     )
     print_next(f"llama-cli -m {quote(str(out))} -p TEXT")
 
@@ -133,7 +133,7 @@ def _print(manifest: dict[str, Any], out: Path) -> None:
         print_text("no tokenizer lies beside the checkpoint, so none was written")
     print_text(f"export: {out}")
     if manifest["format"] != "torch" and manifest["model"] == "language model":
-        print_next(f"suffice run {quote(str(out))} --prompt TEXT")
+        print_next(f"suffice run {quote(str(out))}")
 
 
 def _size(size: int) -> str:

@@ -24,6 +24,7 @@ from suffice.cli.options import (
     corpus_name,
     parse_settings,
     set_option,
+    text_option,
 )
 from suffice.cli.terminal import (
     PLAIN,
@@ -51,7 +52,8 @@ OPTIONS = {"minutes": "--minutes", "steps": "--steps", "lora": "--lora"}
 def heal(
     checkpoint: Annotated[Path, Argument(help="Folder that `suffice convert` wrote.")],
     teacher: Annotated[
-        Path | None, Option(help="Model it was converted from: anything `suffice convert` reads.")
+        Path | None,
+        Option(help="Model it was converted from; by default the one its certificate.json names."),
     ] = None,
     data: Annotated[
         str | None,
@@ -99,15 +101,17 @@ def heal(
     training of the unconverted model. The folder is one as `suffice train` writes it, with
     healing.json.
     """
+    from suffice.convert.folder import source_of
     from suffice.heal import heal as heal_model
     from suffice.heal import save
     from suffice.progress import show
 
     out = out or beside(checkpoint, "healed")
+    teacher = teacher or source_of(checkpoint)
     check_out(out, checkpoint=checkpoint, teacher=teacher)
     choices = HealOptions(
         checkpoint=str(checkpoint),
-        teacher=None if teacher is None else str(teacher),
+        teacher=str(teacher),
         data=data,
         tokenizer=None if tokenizer is None else str(tokenizer),
         lora=lora,
@@ -143,6 +147,11 @@ def heal(
         print_json(healed.report.to_json())
     else:
         _print(healed.report, out)
+        where, facts = quote(str(out)), task.student.facts
+        print_next(
+            f"suffice evaluate {where}{text_option('--data', task.text, facts)}",
+            f"suffice quantise {where}{text_option('--calibration', task.text, facts)}",
+        )
 
 
 def _print(report: HealingReport, out: Path) -> None:
@@ -169,7 +178,6 @@ def _print(report: HealingReport, out: Path) -> None:
     if useless:
         print_text(f"no better on the validation text, so left out: {', '.join(useless)}")
     print_text(f"model: {out}")
-    print_next(f"suffice evaluate {quote(str(out))}", f"suffice quantise {quote(str(out))}")
 
 
 def _interval(change: LossChange) -> str:
@@ -181,7 +189,7 @@ class HealOptions:
     """The options of a healing; None where one is not given."""
 
     checkpoint: str
-    teacher: str | None
+    teacher: str
     data: str | None
     tokenizer: str | None
     lora: bool
@@ -256,11 +264,6 @@ class HealingTask:
         """Open the models and check that they belong together."""
         from suffice.convert.sources import open_source
 
-        if choices.teacher is None:
-            raise ConfigError(
-                "--teacher: name the model that the checkpoint was converted from; the healing "
-                "recovers its quality."
-            )
         healing = choices.healing
         student = open_source(choices.checkpoint)
         teacher = open_source(choices.teacher, tokenizer=choices.tokenizer)

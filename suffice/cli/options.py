@@ -6,6 +6,7 @@ import inspect
 import json
 import os
 import re
+import shlex
 from collections.abc import Iterable
 from datetime import datetime, timedelta
 from functools import cache
@@ -186,6 +187,11 @@ def corpus_name(text: str | None, facts: dict[str, Any], *, option: str, model: 
     if not isinstance(corpus, str):
         raise ConfigError(f"{model} does not record its corpus; name a text with {option}.")
     return corpus
+
+
+def text_option(flag: str, text: str, facts: dict[str, Any]) -> str:
+    """Return the option that a command needs where a model records no corpus, else nothing."""
+    return "" if isinstance(facts.get("corpus"), str) else f" {flag} {shlex.quote(text)}"
 
 
 def scale_suffix(scale: str) -> str:

@@ -22,6 +22,7 @@ from suffice.cli.terminal import (
     RULED,
     format_interval,
     print_json,
+    print_next,
     print_text,
     resumable,
     step_by_cells,
@@ -203,7 +204,7 @@ def print_result(result: SearchResult, out: Path, command: list[str]) -> None:
     console.print()
     print_text("\n".join(sentences(result)))
     print_text(f"plan: {out}; all results: {folder_of(out)}")
-    print_text(f"make it by: {shlex.join(command)}")
+    print_next(shlex.join(command))
 
 
 def sentences(result: SearchResult) -> list[str]:

@@ -175,7 +175,7 @@ def _report(training: TrainingFiles, run: LMRun, *, as_json: bool) -> None:
                 **bits,
                 "tokens_per_second": last.tokens / max(last.seconds, 1e-9),
                 "out_of_time": run.out_of_time,
-                "sample": _sample_or_reason(training),
+                "sample": _sample_or_reason(training, *training.best()),
             }
         )
         return
@@ -195,21 +195,27 @@ def _report(training: TrainingFiles, run: LMRun, *, as_json: bool) -> None:
     )
     print_text(f"model: {training.folder}")
     folder = quote(str(training.folder))
-    write_stdout(f"\n{_sample_or_reason(training)}\n\n")
-    print_next(
-        f"suffice generate {folder} --prompt TEXT",
-        f"suffice quantise {folder}",
-        f"suffice convert {folder} --to gqa:2",
-    )
+    lm, tokenizer = training.best()
+    write_stdout(f"\n{_sample_or_reason(training, lm, tokenizer)}\n\n")
+    cheaper = [f"suffice convert {folder} --to {target}" for target in _conversions(lm)]
+    print_next(f"suffice generate {folder}", f"suffice quantise {folder}", *cheaper)
 
 
-def _sample_or_reason(training: TrainingFiles) -> str:
+def _conversions(lm: LM) -> list[str]:
+    """Return the conversion to half as many key/value heads, if the model allows it."""
+    from suffice.convert import plan_of
+    from suffice.convert.exact import changes
+
+    target = f"gqa:{max(1, lm.specs[0].kv_heads // 2)}"
+    try:
+        planned = changes(lm, plan_of(lm, target))
+    except ConfigError:
+        return []
+    return [] if all(change.unchanged for change in planned.values()) else [target]
+
+
+def _sample_or_reason(training: TrainingFiles, lm: LM, tokenizer: Tokenizer) -> str:
     """Return text sampled from the best weights, or why there is none."""
-    from suffice.models import folder as models
-    from suffice.train import resolve_device
-
-    device = resolve_device(training.options.device or DEVICE)
-    lm, tokenizer, _ = models.load(training.folder, device)
     characters_per_token = max(training.amount.characters / training.amount.tokens, 0.1)
     tokens = math.ceil(SAMPLE_CHARACTERS / characters_per_token)
     try:
@@ -314,6 +320,14 @@ class TrainingFiles:
             amount=amount(validation, tokenizer),
         )
 
+    def best(self) -> tuple[LM, Tokenizer]:
+        """Return the best weights so far and their tokenizer, as the folder holds them."""
+        from suffice.models import folder as models
+        from suffice.train import resolve_device
+
+        lm, tokenizer, _ = models.load(self.folder, resolve_device(self.options.device or DEVICE))
+        return lm, tokenizer
+
     def train(
         self, *, console: Console, resume: bool, quiet: bool, trackers: tuple[str, ...] = ()
     ) -> LMRun:
@@ -363,24 +377,12 @@ class TrainingFiles:
 
 
 def sample_text(lm: LM, tokenizer: Tokenizer, *, tokens: int, seed: int = 0) -> str:
-    """Return text that a model writes at the beginning of a document.
-
-    If no token begins or ends documents, it starts behind a line break.
-    """
+    """Return text that a model writes at the beginning of a document."""
     from suffice.generate import Sample, slide
+    from suffice.text.tokenizer import prompt_ids
 
     sampling = Sample(temperature=TEMPERATURE, seed=seed)
-    ids = slide(lm, _first_tokens(tokenizer), max_new_tokens=tokens, sampling=sampling)
+    ids = slide(lm, prompt_ids(tokenizer, ""), max_new_tokens=tokens, sampling=sampling)
     hidden, size = {tokenizer.begin, tokenizer.end}, tokenizer.vocabulary_size
     # a model may have more rows than its tokenizer has tokens, for speed
     return tokenizer.decode([id_ for id_ in ids if id_ not in hidden and id_ < size])
-
-
-def _first_tokens(tokenizer: Tokenizer) -> list[int]:
-    for token in (tokenizer.begin, tokenizer.end):
-        if token is not None:
-            return [token]
-    try:
-        return tokenizer.encode("\n")
-    except DataError:
-        return [0]  # an alphabet without line breaks: any character will do

@@ -10,10 +10,32 @@ from torch import nn
 from suffice.convert.certificate import Certificate
 from suffice.convert.sources.source import Source
 from suffice.errors import ConfigError
-from suffice.files import write_json
+from suffice.files import read_json, write_json
+from suffice.hub import is_reference
 from suffice.models import LM, folder
 
 CERTIFICATE = "certificate.json"
+SOURCE = "source"  # its entry with the path of the model that was converted
+
+
+def source_of(converted: Path) -> Path:
+    """Return the path of the model that a folder was converted from.
+
+    Raises:
+        ConfigError: if the folder does not say, or the model is no longer there.
+    """
+    path = converted / CERTIFICATE
+    source = read_json(path).get(SOURCE) if path.is_file() else None
+    if not isinstance(source, str):
+        raise ConfigError(
+            f"--teacher: {converted} does not record the model it was converted from; name it."
+        )
+    if not is_reference(source) and not Path(source).exists():
+        raise ConfigError(
+            f"--teacher: {converted} was converted from {source}, which is no longer there; name "
+            "its new place."
+        )
+    return Path(source)
 
 
 def check_source(source: Source) -> None:
@@ -26,13 +48,23 @@ def check_source(source: Source) -> None:
 
 
 def save(
-    out: Path, model: nn.Module, source: Source, certificate: Certificate, **facts: Any
+    out: Path,
+    model: nn.Module,
+    source: Source,
+    certificate: Certificate,
+    *,
+    path: Path | None = None,
+    **facts: Any,
 ) -> None:
     """Write a converted model and its certificate; an earlier one in the folder is replaced whole.
 
-    The facts are further entries of config.json.
+    Path is where the source lies, which `suffice heal` takes as the teacher by default; the facts
+    are further entries of config.json.
     """
     check_source(source)
     with folder.replacing_model(out) as new:
-        write_json(new / CERTIFICATE, certificate.to_json())
+        origin = (
+            {} if path is None else {SOURCE: str(path if is_reference(path) else path.resolve())}
+        )
+        write_json(new / CERTIFICATE, certificate.to_json() | origin)
         folder.save(new, model, source.tokenizer, **(source.facts | facts))

@@ -15,7 +15,7 @@ from safetensors.torch import save as serialise
 from torch import nn
 
 from suffice import hub
-from suffice.convert.folder import CERTIFICATE
+from suffice.convert.folder import CERTIFICATE, SOURCE
 from suffice.convert.sources import Source, hugging_face, open_source, tensors_for
 from suffice.convert.sources.decoders import GPT2
 from suffice.convert.sources.weights import read_json
@@ -140,6 +140,7 @@ def _carry_certificate(source: Path, folder: Path) -> dict[str, Any] | None:
     if not path.is_file():
         return None
     certificate = read_json(path)
+    certificate.pop(SOURCE, None)  # a path of this machine
     write_json(folder / CERTIFICATE, certificate)
     return certificate
 

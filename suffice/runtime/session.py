@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Protocol
@@ -112,10 +113,17 @@ class Tokenizer:
     def ids(self, prompt: str) -> list[int]:
         """Return the ids of a prompt, after the token that begins a text.
 
+        An empty prompt starts as that of `suffice generate`: at a document or behind a line break.
+
         Raises:
-            ConfigError: if the prompt is empty and no token begins a text.
             DataError: if it holds characters that no token spells.
         """
+        if not prompt and self.begin is None:
+            if self.end is not None:
+                return [self.end]  # the end of one text stands before the next
+            with contextlib.suppress(DataError):
+                return self.ids("\n")
+            return [0]
         try:
             encoded = self._library.encode(prompt, add_special_tokens=False).ids
         except Exception as error:  # noqa: BLE001 - the library raises Exception itself
@@ -123,12 +131,7 @@ class Tokenizer:
                 f"the prompt holds what the tokenizer cannot spell ({error!s:.120}); write it "
                 "with the characters the model was trained on."
             ) from error
-        ids = encoded if self.begin is None else [self.begin, *encoded]
-        if not ids and self.end is not None:
-            return [self.end]  # the end of one text stands before the next
-        if not ids:
-            raise ConfigError("--prompt is empty, and no token begins a text here; give some text.")
-        return ids
+        return encoded if self.begin is None else [self.begin, *encoded]
 
     def decode(self, ids: list[int]) -> str:
         """Return the text of ids; special tokens show as their names.

@@ -6,6 +6,7 @@ import hashlib
 import json
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
+from textwrap import shorten
 from typing import Any
 
 from suffice.errors import DataError
@@ -69,10 +70,10 @@ class Characters:
         try:
             return [self._ids[character] for character in text]
         except KeyError:
-            strange = "".join(sorted(set(text) - self._ids.keys()))
+            strange = ", ".join(map(repr, sorted(set(text) - self._ids.keys())))
             raise DataError(
-                f"{strange!r:.60} does not occur in the alphabet of {self.vocabulary_size:,} "
-                "characters; leave it out, or make the alphabet of all the text there is."
+                f"not among the {self.vocabulary_size:,} characters of the model's alphabet: "
+                f"{shorten(strange, 60)}; leave them out, or train on text that has them."
             ) from None
 
     def encode_many(self, texts: Iterable[str]) -> Iterator[list[int]]:

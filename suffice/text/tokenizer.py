@@ -87,17 +87,20 @@ def check_ids(ids: Sequence[int], vocabulary_size: int) -> None:
 def prompt_ids(tokenizer: Tokenizer, prompt: str) -> list[int]:
     """Return the tokens of a prompt, behind the token that begins a document.
 
-    Raises:
-        ConfigError: if there are none.
+    An empty prompt becomes the token that begins or ends a document, else a line break, else the
+    first token of the vocabulary.
     """
     ids = tokenizer.encode(prompt)
     if tokenizer.begin is not None:
         return [tokenizer.begin, *ids]
     if not ids and tokenizer.end is not None:
         return [tokenizer.end]  # a document follows the end of another
-    if not ids:
-        raise ConfigError("the prompt is empty and no token begins a text here; give some text.")
-    return ids
+    if ids:
+        return ids
+    try:
+        return tokenizer.encode("\n") or [0]
+    except DataError:
+        return [0]  # an alphabet without line breaks
 
 
 def chat_template(folder: Path) -> str | None:

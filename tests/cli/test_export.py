@@ -75,7 +75,7 @@ def test_hf_command_is_printed_and_runs(suffice, made, tmp_path):
     assert lines[0] == "language model as MistralForCausalLM, weights in float32"
     assert lines[1].split() == [lines[1].split()[0], "kB", "config.json"]
     assert lines[-3].startswith("largest difference of a logit from the model: ")
-    assert lines[-2:] == ["export: out", "next: suffice run out --prompt TEXT"]
+    assert lines[-2:] == ["export: out", "next: suffice run out"]
     result = suffice("run", "out", "--prompt", PROMPT)
     assert result.stdout == eager(suffice, made / "run", "--tokens", 32)
     assert result.message.endswith(" tokens/s; hf")

@@ -161,8 +161,8 @@ def test_refusals_are_config_errors(run, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(ConfigError, match="--out cheap is the checkpoint itself"):
         heal(Path("cheap"), teacher=Path("whole"), out=Path("cheap"))
-    with pytest.raises(ConfigError, match="--teacher: name the model that the checkpoint was"):
-        HealingTask.open(HealOptions(checkpoint="cheap", **OPTIONS | {"teacher": None}))
+    with pytest.raises(ConfigError, match="--teacher: cheap does not record the model"):
+        heal(Path("cheap"))
     with pytest.raises(ConfigError, match="--set rate: unknown healing setting; choose from"):
         _ = HealOptions(checkpoint="cheap", **OPTIONS | {"settings": {"rate": 1}}).healing
     folder.save(Path("bare"), student("mqa"), LETTERS)

@@ -80,6 +80,56 @@ def test_standard_input_is_answered_line_by_line(suffice, model, monkeypatch):
     assert json.loads(result.stdout)["b"] == "1"
 
 
+def test_rows_of_other_classes_are_named_and_not_counted(suffice, model, tmp_path):
+    path = tmp_path / "new.csv"
+    path.write_text("review,liked\ngood,perhaps\nbad,\ngood,yes\ngood,no\n")
+    result = suffice("predict", model, path)
+    assert "accuracy: 50.0% of 2 rows with a class in 'liked'" in result.stderr
+    assert "may include rows the model was trained on" in result.stderr
+    assert "not counted: 1 rows" in result.stderr
+
+
+@pytest.mark.parametrize("count", [12, 13])
+def test_up_to_twelve_classes_have_columns(suffice, tmp_path, count):
+    sizes = {"vocabulary_size": 6, "length": 8, "num_classes": count, "d_model": 8, "depth": 1}
+    network = ClassifierConfig(**sizes, mlp_width=8).build(preset("standard", 8, 2))
+    classes = [f"c{number}" for number in range(count)]
+    folder.save(tmp_path / "many", network, Words(WORDS, 8), classes=classes)
+    (row,) = rows_of(suffice("predict", tmp_path / "many", "--text", "good").stdout)
+    shares = [row[f"p({name})"] for name in classes if f"p({name})" in row]
+    assert len(shares) == (12 if count == 12 else 0)
+
+
+def test_the_column_of_the_training_comes_before_that_named_text(suffice, model, tmp_path):
+    path = tmp_path / "new.csv"
+    path.write_text("text,review\nbad,good good good\n")
+    words = ("predict", model)
+    read = rows_of(suffice(*words, path).stdout)[0]
+    alone = rows_of(suffice(*words, "--text", "good good good").stdout)[0]
+    other = rows_of(suffice(*words, "--text", "bad").stdout)[0]
+    assert read["p(yes)"] == alone["p(yes)"] != other["p(yes)"]
+
+
+LOST = {
+    "an answer": ("n.csv", "review,prediction\ngood,x\n", (), "'prediction'"),
+    "a share": ("n.jsonl", '{"review": "good", "p(no)": 1}\n', (), "'p(no)'"),
+    "a double": ("n.csv", "review,id,id\ngood,1,2\n", (), "two columns 'id'"),
+    "a later key": (
+        "n.jsonl", '{"review": "good"}\n{"review": "bad", "id": 3}\n', ("--out", "o.csv"), "'id'"
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", LOST)
+def test_no_cell_of_the_input_is_lost(suffice, model, tmp_path, case):
+    name, content, options, match = LOST[case]
+    (tmp_path / name).write_text(content)
+    result = suffice("predict", model, tmp_path / name, *options)
+    assert result.exit_code == 2
+    assert match in result.message
+    assert not (tmp_path / "o.csv").exists()
+
+
 def test_one_text_and_a_model_by_its_short_name(suffice, model):
     result = suffice("predict", model / "standard-h2-s0", "--text", "good")
     assert rows_of(result.stdout)[0]["text"] == "good"

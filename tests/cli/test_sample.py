@@ -64,9 +64,9 @@ def test_a_model_that_cannot_generate_is_refused(tmp_path, monkeypatch):
 
     models.save(tmp_path, model(), Characters("abcdefghij\nk"))
     monkeypatch.setattr("suffice.generate.sliding.generate", refuse)
-    made = SimpleNamespace(
-        options=SimpleNamespace(device=None),
-        folder=tmp_path,
-        amount=SimpleNamespace(characters=2, tokens=1),
+    made = SimpleNamespace(amount=SimpleNamespace(characters=2, tokens=1))
+    lm, tokenizer, _ = models.load(tmp_path)
+    assert (
+        _sample_or_reason(made, lm, tokenizer)
+        == "no sample of its text: it cannot stream; train another."
     )
-    assert _sample_or_reason(made) == "no sample of its text: it cannot stream; train another."

@@ -53,7 +53,7 @@ def test_a_plan_is_found_that_convert_takes(suffice, run, tmp_path):
     assert "best of 3 uniform choices: " in result.stdout
     assert "random mixes: the best " in result.stdout
     assert result.stdout.endswith(
-        "make it by: suffice convert run --to plan.json --calibration text.txt\n"
+        "next: suffice convert run --to plan.json --calibration text.txt\n"
     )
     plan = json.loads((tmp_path / "plan.json").read_text())
     assert len(plan["layers"]) == 2

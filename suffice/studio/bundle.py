@@ -22,7 +22,7 @@ from suffice.presets import PRESETS, TITLES, preset, takes_length
 from suffice.studio.calculator import ENCODERS, KERNELS, LENGTHS, MIXINGS, DecoderSizes
 from suffice.studio.comparisons import PACKAGE, describe, list_comparisons, read
 from suffice.studio.folders import Folders
-from suffice.studio.published import ARTICLE, FORMULA, PUBLISHED_MODELS, SOURCE, article_claims
+from suffice.studio.published import ARTICLE, ARTICLE_CLAIMS, FORMULA, PUBLISHED_MODELS, SOURCE
 from suffice.view import expression, flow, flow_svg, instead
 from suffice.view.catalogue import SEGMENTS_DRAWN, WITH_SEGMENTS, drawn_spec
 from suffice.view.drawing import COLOURS, FREE, PAINTED
@@ -185,7 +185,7 @@ def _calculator_facts() -> dict[str, Any]:
             "source": SOURCE,
             "formula": FORMULA,
             "model": ARTICLE.to_json(),
-            "claims": [claim.to_json() for claim in article_claims()],
+            "claims": [claim.to_json() for claim in ARTICLE_CLAIMS],
         },
     }
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import asdict, dataclass, fields
 from functools import lru_cache
 from typing import Any
@@ -28,7 +29,9 @@ MIXINGS: dict[str, type[Mixing]] = {
     value.__name__: value for value in (NoMixing, Alignment, ToeplitzAlignment)
 }
 BITS = (32, 16, 8, 4)
+EXPERT_BITS = (0, 32, 16, 8, 4.25, 4)  # MXFP4: 4 bits, and 8 of a scale for 32 numbers
 QUANTISED_BITS = 8  # and below
+SUM_BYTES = 4  # of a number that a recurrence carries on
 BLOCK, RECENT = Quantised().block, Quantised().recent
 LARGEST = 1 << 32  # any size; products are still exact in JavaScript
 LENGTHS = tuple(1 << n for n in range(7, 21))  # tokens, of the curve
@@ -57,6 +60,10 @@ class DecoderSizes:
     window: int = 0  # positions attended to and cached; 0 = all
     sinks: int = 0  # first positions cached beside a window
     full_every: int = 0  # n = every n-th layer is full softmax attention; 0 = none
+    full_count: int = 0  # or the number of such layers, where they stand by no rule
+    recurrent_numbers: int = 0  # state of each other layer, if that is a recurrence (Mamba, delta)
+    recurrent_parameters: int = 0  # learned numbers of such a layer, without its MLP
+    gate: bool = False  # a map of x as wide as the heads multiplies the output of attention
     bias: bool = False  # on the maps of the attention
     vocabulary: int = 0  # 0 = no embedding and no head
     mlp_width: int = 0  # 0 = no MLP
@@ -76,6 +83,7 @@ class DecoderSizes:
     batch: int = 1
     chunk: int = 512  # tokens of a text that are read at once; 0 = all
     weight_bits: int = 16
+    expert_bits: float = 0.0  # of a routed expert's weight, its scales included; 0 = weight_bits
     state_bits: int = 16  # of a number in the KV cache
 
     def __post_init__(self) -> None:
@@ -106,8 +114,24 @@ class DecoderSizes:
                 f"window={self.window} with Alignment, which reads all earlier values: nothing "
                 "could be dropped; use ToeplitzAlignment, or no window."
             )
+        self._check_full_layers()
         self._check_latent_and_experts()
         self.specs()
+
+    def _check_full_layers(self) -> None:
+        if self.full_count and (self.full_every or self.full_count > self.layers):
+            raise ConfigError(
+                f"full_count={self.full_count} with full_every={self.full_every} in {self.layers} "
+                "layers: give one of the two, and no more than there are."
+            )
+        if bool(self.recurrent_numbers) != bool(self.recurrent_parameters):
+            raise ConfigError("recurrent_numbers and recurrent_parameters: give both, or none.")
+        plain = (self.kernel, self.mixing, self.window) == ("Softmax", "NoMixing", 0)
+        if self.recurrent_numbers and not plain:
+            raise ConfigError(
+                "recurrent_numbers are the state of layers without attention: give no window, "
+                "mixing or other kernel."
+            )
 
     def _check_latent_and_experts(self) -> None:
         sizes = {name: getattr(self, name) for name in ("rank", "rotary_dim")}
@@ -121,6 +145,8 @@ class DecoderSizes:
                 f"experts={self.experts} with expert_width={self.expert_width} and "
                 f"active_experts={self.active_experts}: give all three, or none."
             )
+        if self.expert_bits not in EXPERT_BITS:
+            raise ConfigError(f"expert_bits={self.expert_bits}: give 0, 32, 16, 8, 4.25 or 4.")
         if not self.experts and (self.shared_experts or self.dense_layers):
             raise ConfigError("shared_experts and dense_layers go with experts; give 0.")
         if self.active_experts > self.experts or self.dense_layers > self.layers:
@@ -134,7 +160,10 @@ class DecoderSizes:
         return _spec(self, full)
 
     def specs(self) -> list[AttentionSpec]:
-        """Return the spec of each block."""
+        """Return the spec of each block; full layers that follow no rule come last."""
+        if self.full_count:
+            others = self.layers - self.full_count
+            return [self.spec(full=number >= others) for number in range(self.layers)]
         every = self.full_every or self.layers + 1
         return [self.spec(full=number % every == 0) for number in range(1, self.layers + 1)]
 
@@ -148,7 +177,12 @@ class DecoderSizes:
     @property
     def full_layers(self) -> int:
         """Number of full layers."""
-        return self.layers // self.full_every if self.full_every else 0
+        return self.layers // self.full_every if self.full_every else self.full_count
+
+    @property
+    def attention_layers(self) -> int:
+        """Number of layers that are no recurrence."""
+        return self.full_layers if self.recurrent_numbers else self.layers
 
     def to_json(self) -> dict[str, Any]:
         """Return plain data."""
@@ -209,6 +243,7 @@ class Weights:
     embedding: int  # of tokens and positions
     head: int  # 0 if tied
     resting: int = 0  # of the experts that do not read a token
+    experts: int = 0  # of the matrices of all routed experts
 
     @property
     def total(self) -> int:
@@ -223,21 +258,25 @@ class Weights:
 
 def count_weights(model: DecoderSizes) -> Weights:
     """Count the parameters of a model."""
-    layer, full_layer = (model.spec(full).cost(1).parameters for full in (False, True))
+    gate = model.gate * model.d_model * model.num_heads * model.spec().head_width
+    layer, full_layer = (model.spec(full).cost(1).parameters + gate for full in (False, True))
+    layer = model.recurrent_parameters or layer
     maps = 3 if model.gated else 2
     mlp_biases = model.mlp_bias * ((maps - 1) * model.mlp_width + model.d_model)
     mlp = maps * model.d_model * model.mlp_width + mlp_biases if model.mlp_width else 0
     expert_biases = model.mlp_bias * ((maps - 1) * model.expert_width + model.d_model)
-    expert = maps * model.d_model * model.expert_width + expert_biases
+    matrices = maps * model.d_model * model.expert_width
+    expert = matrices + expert_biases
     router = model.experts * (model.d_model + model.mlp_bias)
     routed = model.layers - model.dense_layers if model.experts else 0
     experts = (model.experts + model.shared_experts) * expert + router
     norms = model.layers * model.norms + min(model.norms, 1)
-    qk_norms = model.layers * model.qk_norm * 2 * model.spec().head_width
+    qk_norms = model.attention_layers * model.qk_norm * 2 * model.spec().head_width
     return Weights(
         attention=(model.layers - model.full_layers) * layer + model.full_layers * full_layer,
         mlp=(model.layers - routed) * mlp + routed * experts,
         resting=routed * (model.experts - model.active_experts) * expert,
+        experts=routed * model.experts * matrices,
         norms=norms * model.d_model * (1 + model.norm_bias) + qk_norms,
         embedding=(model.vocabulary + model.positions) * model.d_model,
         head=0 if model.tied else model.vocabulary * model.d_model,
@@ -299,7 +338,7 @@ def calculate(model: DecoderSizes, length: int, memory: int | None = None) -> An
     layers = tuple(_layer(model, full, count, length) for full, count in _kinds(model))
     weights = count_weights(model)
     state, activations = state_bytes(model, length), activation_bytes(model, length)
-    weight_bytes = -(-weights.total * model.weight_bits // 8)  # without scales of few bits
+    weight_bytes = _weight_bytes(model, weights)
     return Answer(
         name=model.name,
         length=length,
@@ -316,8 +355,17 @@ def calculate(model: DecoderSizes, length: int, memory: int | None = None) -> An
     )
 
 
+def _weight_bytes(model: DecoderSizes, weights: Weights) -> int:
+    """Return the bytes of the weights; the scales of 8 and 4 bits are not counted."""
+    bits = (weights.total - weights.experts) * model.weight_bits
+    return math.ceil((bits + weights.experts * (model.expert_bits or model.weight_bits)) / 8)
+
+
 def _layer(model: DecoderSizes, full: bool, count: int, length: int) -> Layer:
     spec, memory, dtype = model.spec(full), model.memory(full), _dtype(model)
+    if model.recurrent_numbers and not full:
+        state = _layer_bytes(model, full, length)
+        return Layer(kind="sums", count=count, kept=0, state=state, per_token=0.0)
     room = length
     if memory.window is not None:
         room = spec.memories(memory)[0].window + memory.sinks
@@ -331,7 +379,7 @@ def _layer(model: DecoderSizes, full: bool, count: int, length: int) -> Layer:
         kind="window" if memory.window is not None else "sums" if sums else "full",
         count=count,
         kept=0 if sums else min(length, room),
-        state=spec.state_bytes(length, memory, dtype),
+        state=_layer_bytes(model, full, length),
         per_token=(after - before) / BLOCK if grows else 0.0,
     )
 
@@ -345,9 +393,14 @@ def _kinds(model: DecoderSizes) -> list[tuple[bool, int]]:
 def state_bytes(model: DecoderSizes, length: int) -> int:
     """Return the bytes of KV caches and sums of features for the batch."""
     return model.batch * sum(
-        count * model.spec(full).state_bytes(length, model.memory(full), _dtype(model))
-        for full, count in _kinds(model)
+        count * _layer_bytes(model, full, length) for full, count in _kinds(model)
     )
+
+
+def _layer_bytes(model: DecoderSizes, full: bool, length: int) -> int:
+    if model.recurrent_numbers and not full:
+        return SUM_BYTES * model.recurrent_numbers
+    return model.spec(full).state_bytes(length, model.memory(full), _dtype(model))
 
 
 def activation_bytes(model: DecoderSizes, length: int) -> int:

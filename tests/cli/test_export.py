@@ -244,7 +244,6 @@ WRONG = {
     "tokens": ({"tokens": 0}, ConfigError, "--tokens 0: give at least 1."),
     "temperature": ({"temperature": -1.0}, ConfigError, "--temperature -1.0: give 0 or a number"),
     "seed": ({"seed": -1}, ConfigError, "--seed -1: give at least 0."),
-    "prompt": ({"prompt": ""}, ConfigError, "--prompt is empty, and no token begins a text here"),
     "letters": ({"prompt": "Z"}, DataError, "the prompt holds what the tokenizer cannot spell"),
 }
 

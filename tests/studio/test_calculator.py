@@ -20,7 +20,7 @@ from suffice.studio.calculator import (
     calculate,
     count_weights,
 )
-from suffice.studio.published import ARTICLE, PUBLISHED_MODELS, article_claims
+from suffice.studio.published import ARTICLE, ARTICLE_CLAIMS, PUBLISHED_MODELS
 
 SMALL = {"d_model": 64, "num_heads": 4, "layers": 3}
 
@@ -74,14 +74,14 @@ def test_the_article_is_reproduced():
     answer = calculate(ARTICLE, 2048)
     assert (answer.state, answer.layers[0].state) == (512 * 2**20, 16 * 2**20)
     assert answer.layers[0].per_token == 8192.0
-    rows = {claim.where: claim for claim in article_claims() if "visualiser" in claim.where}
+    rows = {claim.where: claim for claim in ARTICLE_CLAIMS if "visualiser" in claim.where}
     sizes = [claim.computed / 2**20 for claim in rows.values()]
     assert sizes == [16.0, 0.5, 2.0, 4.0]
     assert all(claim.agrees for claim in rows.values())
 
 
 def test_figures_that_differ_from_the_formula_are_marked():
-    claims = {claim.where: claim for claim in article_claims()}
+    claims = {claim.where: claim for claim in ARTICLE_CLAIMS}
     per_token = claims["KV cache calculator, per token"]
     assert not per_token.agrees
     assert per_token.computed == 32 * 8192

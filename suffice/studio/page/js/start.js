@@ -2,6 +2,8 @@
 
 startTabs();
 window.studio = {
+  modelOfConfig,
+  configWarning,
   calculate,
   pattern: patternDrawing,
   reach: (drawn, query) => receptive(drawn, query, 6).map((seen) => [...seen]),

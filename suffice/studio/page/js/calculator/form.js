@@ -1,6 +1,7 @@
 // The form of one composition.
 
 const BIT_LABELS = { 32: "32 (float)", 16: "16 (half)", 8: "8", 4: "4" };
+const EXPERT_BIT_LABELS = { 0: "as the other weights", 16: "16 (half)", 8: "8", 4.25: "4.25 (MXFP4)", 4: "4" };
 const PROJECTION_LABELS = {
   Standard: "Standard: keys and values",
   Optimised: "Optimised: no value map",
@@ -30,21 +31,25 @@ const GROUPS = [
     ["value_dim", "Value size", { or: headWidth, hint: "the head size if empty" }],
     ["query_rank", "Latent of queries", { hint: "0 = none" }],
   ]],
-  ["What is kept", true, [
+  ["KV cache", true, [
     ["window", "Window", { hint: "latest tokens; 0 = all" }],
     ["sinks", "Sinks", { hint: "first tokens kept, too" }],
     ["full_every", "Full every n layers", { hint: "6 = five windows, one full; 0 = none" }],
-    ["state_bits", "Bits of the state", BIT_LABELS],
+    ["full_count", "Full layers", { hint: "if they follow no rule; 0 = by the rule" }],
+    ["recurrent_numbers", "State of the others", { hint: "numbers, of Mamba or a delta rule; 0 = attention" }],
+    ["recurrent_parameters", "Their parameters", { hint: "of one such layer, without its MLP" }],
+    ["state_bits", "KV cache precision", BIT_LABELS],
   ]],
   ["Kernel and mixing", false, [
     ["kernel", "Kernel", KERNEL_LABELS],
-    ["mixing", "Mixing along the sequence", MIXING_LABELS],
+    ["mixing", "Token mixing", MIXING_LABELS],
     ["mixing_size", "Its size", { hint: "longest input, or width; 0 = none" }],
   ]],
   ["Numbers and batch", true, [
-    ["weight_bits", "Bits of a weight", BIT_LABELS],
-    ["batch", "Texts at once", { min: 1 }],
-    ["chunk", "Tokens read at once", { hint: "0 = the whole text" }],
+    ["weight_bits", "Weight precision", BIT_LABELS],
+    ["expert_bits", "Precision of experts", EXPERT_BIT_LABELS],
+    ["batch", "Batch size", { min: 1 }],
+    ["chunk", "Prefill chunk", { hint: "tokens; 0 = the whole prompt" }],
   ]],
   ["Around the attention", false, [
     ["vocabulary", "Vocabulary", {}],
@@ -60,9 +65,10 @@ const GROUPS = [
     ["gated", "Gated MLP", null],
     ["tied", "Head tied to the embedding", null],
     ["rotary", "Rotary positions", null],
-    ["bias", "Biases on the attention's maps", null],
-    ["mlp_bias", "Biases on the MLP's maps", null],
-    ["norm_bias", "Biases on the norms", null],
+    ["gate", "Output gate", null],
+    ["bias", "Biases in attention", null],
+    ["mlp_bias", "Biases in the MLP", null],
+    ["norm_bias", "Biases in the norms", null],
     ["qk_norm", "Norms of queries and keys", null],
   ]],
 ];
@@ -74,7 +80,7 @@ function compositionField(model, [name, label, about], changed) {
     changed();
   };
   if (about === null) return switchField(label, model[name], set, { id });
-  if (about === BIT_LABELS) {
+  if (about === BIT_LABELS || about === EXPERT_BIT_LABELS) {
     return choiceField(label, about, model[name], (value) => set(Number(value)), { id });
   }
   if (about.or) {

@@ -18,7 +18,9 @@ const isLatent = (m) => m.projections === "MLA";
 const cacheHeads = (m) => (isLatent(m) ? 1 : numKvHeads(m));
 const cacheWidth = (m) => (isLatent(m) ? m.rank + m.rotary_dim : headWidth(m));
 const kvWidth = (m) => numKvHeads(m) * headWidth(m);
-const fullLayers = (m) => (m.full_every ? Math.floor(m.layers / m.full_every) : 0);
+const fullLayers = (m) => (m.full_every ? Math.floor(m.layers / m.full_every) : m.full_count);
+const isRecurrent = (m, full) => !full && m.recurrent_numbers > 0;
+const attentionLayers = (m) => (m.recurrent_numbers ? fullLayers(m) : m.layers);
 const isSums = (m, full) => !full && m.kernel === "Elu";
 const isMixed = (m, full) => !full && m.mixing !== "NoMixing";
 
@@ -50,6 +52,12 @@ function latentParameters(m) {
 }
 
 function layerParameters(m, full) {
+  if (isRecurrent(m, full)) return m.recurrent_parameters;
+  const gate = m.gate ? m.d_model * m.num_heads * headWidth(m) : 0;
+  return gate + attentionParameters(m, full);
+}
+
+function attentionParameters(m, full) {
   if (isLatent(m)) return latentParameters(m);
   const { keys, values } = PROJECTIONS[m.projections];
   const q = m.num_heads * headWidth(m);
@@ -84,6 +92,7 @@ function quantisedBytes(m, tensors, tokens, window, sinks) {
 }
 
 function layerBytes(m, full, tokens, window = windowOf(m, full)) {
+  if (isRecurrent(m, full)) return 4 * m.recurrent_numbers;
   const [cached, unmixed] = cachedTensors(m, full);
   const history = historyOf(m, full) + 1;
   const widened = window && Math.max(window, history);
@@ -100,7 +109,7 @@ function layerBytes(m, full, tokens, window = windowOf(m, full)) {
 function layerKind(m, full, count, length) {
   const window = windowOf(m, full);
   const room = window ? Math.max(window, historyOf(m, full) + 1) + m.sinks : length;
-  const sums = cachedTensors(m, full).every((tensors) => !tensors);
+  const sums = isRecurrent(m, full) || cachedTensors(m, full).every((tensors) => !tensors);
   const { block } = QUANTISED;
   const added = layerBytes(m, full, LONGEST_TEXT + block, 0) - layerBytes(m, full, LONGEST_TEXT, 0);
   return {
@@ -130,25 +139,30 @@ function weightsOf(m) {
   const mlp = m.mlp_width ? maps * m.d_model * m.mlp_width + biases : 0;
   const routed = m.experts ? m.layers - m.dense_layers : 0;
   const expertBiases = m.mlp_bias ? (maps - 1) * m.expert_width + m.d_model : 0;
-  const expert = maps * m.d_model * m.expert_width + expertBiases;
+  const matrices = maps * m.d_model * m.expert_width;
+  const expert = matrices + expertBiases;
   const router = m.experts * (m.d_model + (m.mlp_bias ? 1 : 0));
   const experts = (m.experts + m.shared_experts) * expert + router;
   const norms = (m.layers * m.norms + Math.min(m.norms, 1)) * m.d_model * (m.norm_bias ? 2 : 1);
   const weights = {
     attention: (m.layers - fulls) * layerParameters(m, false) + fulls * layerParameters(m, true),
     mlp: (m.layers - routed) * mlp + routed * experts,
-    norms: norms + (m.qk_norm ? 2 * m.layers * headWidth(m) : 0),
+    norms: norms + (m.qk_norm ? 2 * attentionLayers(m) * headWidth(m) : 0),
     embedding: (m.vocabulary + m.positions) * m.d_model,
     head: m.tied ? 0 : m.vocabulary * m.d_model,
   };
   weights.total = Object.values(weights).reduce((sum, part) => sum + part, 0);
   weights.resting = routed * (m.experts - m.active_experts) * expert;
+  weights.experts = routed * m.experts * matrices;
   weights.active = weights.total - weights.resting;
   return weights;
 }
 
 const numberBytes = (m) => (m.weight_bits === 32 ? 4 : 2);
-const weightBytes = (m) => Math.ceil((weightsOf(m).total * m.weight_bits) / 8);
+function weightBytes(m) {
+  const { total, experts } = weightsOf(m);
+  return Math.ceil(((total - experts) * m.weight_bits + experts * (m.expert_bits || m.weight_bits)) / 8);
+}
 
 function activationBytes(m, length) {
   const { keys, values } = PROJECTIONS[m.projections];
@@ -200,6 +214,20 @@ function refuseLatent(m) {
   return broken;
 }
 
+function refuseFullLayers(m) {
+  const broken = [];
+  if (m.full_count && (m.full_every || m.full_count > m.layers)) {
+    broken.push(`full_count=${m.full_count} with full_every=${m.full_every} in ${m.layers} layers: give one of the two, and no more than there are.`);
+  }
+  if (Boolean(m.recurrent_numbers) !== Boolean(m.recurrent_parameters)) {
+    broken.push("recurrent_numbers and recurrent_parameters: give both, or none.");
+  }
+  if (m.recurrent_numbers && (m.kernel !== "Softmax" || m.mixing !== "NoMixing" || m.window)) {
+    broken.push("recurrent_numbers are the state of layers without attention: give no window, mixing or other kernel.");
+  }
+  return broken;
+}
+
 function refuseExperts(m) {
   if (Boolean(m.experts) !== Boolean(m.expert_width && m.active_experts)) {
     return [`experts=${m.experts} with expert_width=${m.expert_width} and active_experts=${m.active_experts}: give all three, or none.`];
@@ -217,7 +245,7 @@ function refuseModel(m, length) {
   const q = numKvHeads(m);
   const broken = [];
   for (const [name, value] of Object.entries(m)) {
-    if (typeof FACTS.calculator.empty[name] !== "number") continue;
+    if (typeof FACTS.calculator.empty[name] !== "number" || name === "expert_bits") continue;
     const least = ["d_model", "layers", "num_heads", "batch"].includes(name) ? 1 : 0;
     if (!Number.isInteger(value) || value < least || value > LARGEST_SIZE) {
       throw new Error(`${name}=${value}: give ${least} to ${whole(LARGEST_SIZE)}.`);
@@ -244,7 +272,7 @@ function refuseModel(m, length) {
   if (m.num_heads % q) {
     broken.push(`num_kv_heads=${q} does not divide num_heads=${m.num_heads}.`);
   }
-  broken.push(...refuseLatent(m), ...refuseExperts(m));
+  broken.push(...refuseFullLayers(m), ...refuseLatent(m), ...refuseExperts(m));
   const sliced = ["Efficient", "Optimised"].includes(m.projections);
   const fits = kvWidth(m) === m.d_model || (kvWidth(m) < m.d_model && q !== m.num_heads);
   if (m.rotary && !isLatent(m) && headWidth(m) % 2) {

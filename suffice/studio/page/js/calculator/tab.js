@@ -79,11 +79,11 @@ function buildCalculator(panel) {
       element(
         "div",
         { class: "main" },
-        element("h2", {}, "What a model keeps, weighs and holds"),
+        element("h2", {}, "KV cache, weights, activations"),
         element("div", { class: "asked" }, lengthFields(shown, changed), memoryField(changed)),
         wrong,
         results,
-        element("p", { class: "hint" }, "KV cache: what is kept of one batch while it is read or written; for linear attention its sums. Activations: the most one block holds at once while it reads a chunk, no score matrix kept. Sizes are in KiB, MiB and GiB, powers of 1024; point at a number for its exact bytes."),
+        element("p", { class: "hint" }, "KV cache: the state of one batch; for linear attention and recurrences their sums. Activations: the peak of one block during a prefill chunk, without a score matrix. Sizes are in KiB, MiB and GiB, powers of 1024; point at a number for its exact bytes."),
         articleNote(),
       ),
     ),
@@ -167,7 +167,7 @@ function memoryField(changed) {
     },
   });
   input.value = CALCULATOR.memory;
-  return labelled("Memory there is", input, "such as 24 GiB; 8 GB are 7.45 GiB; empty = not asked");
+  return labelled("Available memory", input, "optional, such as 24 GiB; 8 GB are 7.45 GiB");
 }
 
 tab("calculator", "Calculator", buildCalculator);

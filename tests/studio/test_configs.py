@@ -1,0 +1,127 @@
+"""A pasted config.json is counted as transformers builds it, or refused."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+import torch
+
+from suffice.studio.calculator import DecoderSizes, calculate, count_weights
+
+FULL = ("full_attention", "attention")
+HYBRID = [*["mamba"] * 5, "attention", *["mamba"] * 2]
+CLASSES = {
+    "llama": {},
+    "mistral": {"sliding_window": None},
+    "qwen3": {},
+    "qwen3_moe": {},
+    "qwen3_next": {},
+    "qwen3_5_text": {},
+    "qwen3_5_moe_text": {},
+    "llama4_text": {},
+    "smollm3": {},
+    "granitemoehybrid": {"layer_types": HYBRID, "num_key_value_heads": 8, "intermediate_size": 512},
+    "minimax": {},
+    "minimax_m2": {},
+    "glm4": {},
+    "glm4_moe": {"head_dim": 128},
+    "gemma2": {},
+    "gemma3_text": {},
+    "gpt_oss": {},
+    "deepseek_v3": {},
+    "phi3": {},
+    "olmo2": {},
+}
+
+
+@pytest.fixture
+def studio_page(page, static):
+    page.goto(static.as_uri())
+    return page
+
+
+def config_of(name, **sizes):
+    transformers = pytest.importorskip("transformers")
+    return transformers.CONFIG_MAPPING[name](**sizes)
+
+
+def read(page, config):
+    return page.evaluate("(text) => studio.modelOfConfig(text)", json.dumps(config))
+
+
+@pytest.mark.parametrize("name", CLASSES)
+def test_a_config_is_counted_as_transformers_builds_it(studio_page, name):
+    from transformers import AutoModelForCausalLM
+
+    config = config_of(name, num_hidden_layers=8, **CLASSES[name])
+    with torch.device("meta"):
+        built = AutoModelForCausalLM.from_config(config)
+    sizes = read(studio_page, json.loads(config.to_json_string(use_diff=False)))
+    model = DecoderSizes.from_json(sizes)
+    # left out are sinks, biases of one map alone and the gate of a shared expert
+    parameters = sum(weights.numel() for weights in built.parameters())
+    assert count_weights(model).total == pytest.approx(parameters, rel=2e-4)
+    kinds = getattr(config, "layer_types", None) or ["full_attention"] * 8
+    full = sum(kind in FULL for kind in kinds)
+    layers = calculate(model, 1 << 17).layers
+    assert sum(layer.count for layer in layers if layer.kind == "full") == full
+    assert (
+        studio_page.evaluate("(text) => studio.configWarning(text)", config.to_json_string()) == ""
+    )
+
+
+def test_a_recurrent_layer_keeps_what_transformers_caches(studio_page):
+    transformers = pytest.importorskip("transformers")
+    config = config_of(
+        "qwen3_next", hidden_size=32, num_hidden_layers=4, num_attention_heads=2, head_dim=16,
+        num_key_value_heads=1, linear_num_key_heads=2, linear_num_value_heads=4,
+        linear_key_head_dim=8, linear_value_head_dim=8, num_experts=4, num_experts_per_tok=1,
+        moe_intermediate_size=8, shared_expert_intermediate_size=8, vocab_size=32,
+    )  # fmt: skip
+    built = transformers.AutoModelForCausalLM.from_config(config).eval()
+    with torch.no_grad():
+        cache = built(torch.zeros(1, 9, dtype=torch.long), use_cache=True).past_key_values
+    held = [value for layer in cache.layers for value in vars(layer).values()]
+    held += [inner for value in held if isinstance(value, dict) for inner in value.values()]
+    cached = sum(t.numel() for t in held if isinstance(t, torch.Tensor) and t.dim() > 2)
+    model = DecoderSizes.from_json(
+        read(studio_page, json.loads(config.to_json_string(use_diff=False)))
+    )
+    assert calculate(model, 9).state == 4 * 3 * model.recurrent_numbers + 2 * 2 * 16 * 9
+    assert cached == 3 * model.recurrent_numbers + 2 * 16 * 9
+
+
+PLAIN = {"hidden_size": 64, "num_hidden_layers": 4, "num_attention_heads": 4, "vocab_size": 9}
+REFUSED = {
+    "bert": ({"model_type": "bert"}, "no decoder"),
+    "t5": ({"model_type": "t5", "is_encoder_decoder": True}, "no decoder"),
+    "mamba2": ({"model_type": "mamba2", "state_size": 128, "ssm_cfg": {}}, "ssm_cfg"),
+    "jamba": ({"model_type": "jamba", "mamba_d_state": 16}, "mamba_d_state"),
+    "nemotron_h": ({"model_type": "nemotron_h", "hybrid_override_pattern": "M-M*"}, "hybrid"),
+    "kimi_linear": ({"model_type": "kimi_linear", "linear_attn_config": {}}, "linear_attn"),
+    "gemma3n": ({"model_type": "gemma3n", "num_kv_shared_layers": 2}, "num_kv_shared_layers"),
+    "widths": ({"model_type": "gemma3n", "intermediate_size": [8, 8, 8, 8]}, "is a list"),
+    "deepseek_v32": ({"model_type": "deepseek_v32", "index_head_dim": 128}, "index_head_dim"),
+    "maverick": ({"model_type": "llama4_text", "interleave_moe_layer_step": 2}, "alternate"),
+    "a kind": ({"model_type": "lfm2", "layer_types": ["conv"] * 4}, "the kind conv"),
+    "too few": ({"model_type": "qwen3", "layer_types": ["full_attention"]}, "of 1 layers"),
+    "a stranger": ({"model_type": "new", "layer_types": ["linear_attention"] * 4}, "recurrent"),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_cannot_be_counted_is_refused(studio_page, name):
+    config, match = REFUSED[name]
+    with pytest.raises(Exception, match=match):
+        read(studio_page, PLAIN | config)
+
+
+def test_an_unknown_family_is_counted_with_a_warning(studio_page):
+    text = json.dumps(PLAIN | {"model_type": "newcomer"})
+    studio_page.evaluate("() => { location.hash = '#calculator' }")
+    studio_page.click("#config-box summary")
+    studio_page.fill("#config-json", text)
+    studio_page.click("#config-add")
+    studio_page.locator("#calculator-table th", has_text="newcomer").wait_for()
+    studio_page.locator("#config-error", has_text="newcomer").wait_for()

@@ -104,6 +104,10 @@ def compare(
             "alone; --stratify by default."
         ),
     ] = None,
+    drop_missing: Annotated[
+        bool | None,
+        Option("--drop-missing", help="Leave out rows of a table with a text and no class."),
+    ] = None,
     settings: Annotated[
         list[str] | None,
         set_option(
@@ -216,6 +220,7 @@ def compare(
         test=test,
         validation=validation,
         stratify=stratify,
+        drop_missing=drop_missing,
         settings=parse_settings(settings or [], {"optimiser": "--optimiser"}),
         mechanisms=mechanisms,
         heads=heads,
@@ -438,6 +443,7 @@ class CompareOptions:
     test: str | None = None
     validation: str | None = None
     stratify: bool | None = None
+    drop_missing: bool | None = None
     settings: dict[str, Any] = field(default_factory=dict, hash=False)
 
     def under(self, optimiser: str | None) -> CompareOptions:
@@ -509,7 +515,8 @@ class CompareOptions:
         """Return a recipe that reads the files given, or as before those it reads already."""
         from suffice.recipes.own_data import TABLE, of_user
 
-        parts = {"test": self.test, "validation": self.validation, "stratify": self.stratify}
+        names = ("test", "validation", "stratify", "drop_missing")
+        parts = {name: getattr(self, name) for name in names}
         chosen = [
             name for name, value in {"columns": self.columns, **parts}.items() if value is not None
         ]
@@ -517,7 +524,8 @@ class CompareOptions:
         if self.data is not None or (before is not None and chosen):
             return of_user(recipe, self.data or str(before), self.columns, **parts)
         if chosen:
-            raise ConfigError(f"--{chosen[0]}: name the table, too, with --data.")
+            option = chosen[0].replace("_", "-")
+            raise ConfigError(f"--{option}: name the table, too, with --data.")
         if recipe.task == TABLE and before is None:
             raise ConfigError("--task table: name the .csv, .tsv or .jsonl with --data.")
         return recipe

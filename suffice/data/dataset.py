@@ -177,6 +177,7 @@ class Dataset:
         white: what a white pixel is in the inputs. Unused by tokens.
         class_names: the name of each class, None where its number is its name.
         vocabulary: the word of each token id, for tasks of words.
+        word_rule: how texts are cut into these words, of `suffice.data.reviews.RULES`.
         source_vocabulary: the same of the source's ids, for translation.
         chance: accuracy of a guess, a fraction; None where it is not known.
         tokenizer: of a language model's tokens, with `save(folder)`; None where they stand for no
@@ -208,6 +209,7 @@ class Dataset:
     white: float = 255.0
     class_names: tuple[str, ...] | None = None
     vocabulary: tuple[str, ...] | None = None
+    word_rule: str = "ascii"
     source_vocabulary: tuple[str, ...] | None = None
     tokenizer: Any = None
     chance: float | None = None

@@ -29,17 +29,42 @@ PAD, START, UNKNOWN = 0, 1, 2
 SPECIAL = ("<pad>", "<start>", "<unknown>")
 
 PUNCTUATION = '!"#$%&()*+,-./:;<=>?@[\\]^_`{|}~'  # the apostrophe belongs to words
-_SPACES = str.maketrans(PUNCTUATION, " " * len(PUNCTUATION))
+MARKS = PUNCTUATION + (
+    "¿¡«»‹›“”„‚…—–·•،؛؟।॥、。〈〉《》「」『』【】〔〕〜・"
+    "！＂＃％＆（）＊＋，－．／：；＜＝＞？＠［＼］＿｛｜｝～｡｢｣､"  # noqa: RUF001
+)
+# Thai to Burmese, Khmer, and the characters and syllables of Chinese and Japanese
+UNSPACED = (
+    "\u0e00-\u109f\u1780-\u17ff\u3005-\u3007\u3040-\u30ff\u31f0-\u31ff\u3400-\u4dbf"
+    "\u4e00-\u9fff\uf900-\ufaff\uff66-\uff9f\U00020000-\U0003134f"
+)
+RULES: dict[str, tuple[str, str | None]] = {
+    "ascii": (PUNCTUATION, None),
+    "unicode": (MARKS, f"[{UNSPACED}]"),
+    "characters": ("<", "."),  # without the mark no text can spell <start>
+}
+"""The marks that cut words and are left out, and the pattern of characters that are a word each."""
+_SPACES = {rule: str.maketrans(dict.fromkeys(marks, " ")) for rule, (marks, _) in RULES.items()}
+_SINGLE = {rule: re.compile(single) for rule, (_, single) in RULES.items() if single}
 
 
-def words(text: str) -> list[str]:
+def words(text: str, rule: str = "ascii") -> list[str]:
     """Return the words of a text: lower case, cut at white space and punctuation.
+
+    Args:
+        text: any.
+        rule: "ascii" cuts at the punctuation of ASCII; "unicode" at that of other scripts, too, and
+            makes each character of a script without spaces between words (Chinese, Japanese, Thai)
+            a word; "characters" makes each character one, but for "<", which is left out.
 
     Example:
         >>> words("It's GOOD.<br />(Really!)")
         ["it's", 'good', 'br', 'really']
+        >>> words("很好，真的 good!", "unicode"), words("A-c", "characters")
+        (['很', '好', '真', '的', 'good'], ['a', '-', 'c'])
     """
-    return text.lower().translate(_SPACES).split()
+    text = text.lower().translate(_SPACES[rule])
+    return (_SINGLE[rule].sub(r" \g<0> ", text) if rule in _SINGLE else text).split()
 
 
 def check_vocabulary_size(size: int) -> None:
@@ -90,7 +115,11 @@ class Vocabulary:
 
 
 def last_words(
-    texts: Sequence[str], labels: Sequence[int], vocabulary: Vocabulary, length: int
+    texts: Sequence[str],
+    labels: Sequence[int],
+    vocabulary: Vocabulary,
+    length: int,
+    rule: str = "ascii",
 ) -> Split:
     """Return texts as rows int64 [N, length] of their last ids, padded in front.
 
@@ -98,7 +127,7 @@ def last_words(
     """
     ids = np.full((len(texts), length), PAD, dtype=np.int64)
     for row, text in enumerate(texts):
-        tokens = row_of_words(vocabulary.encode(words(text)[-length:]), length)
+        tokens = row_of_words(vocabulary.encode(words(text, rule)[-length:]), length)
         ids[row, length - len(tokens) :] = tokens
     inputs = torch.from_numpy(ids)
     return Split(inputs, torch.tensor(labels), inputs != PAD)
@@ -172,21 +201,26 @@ def dataset_of_texts(
     length: int,
     vocabulary_size: int,
     rows: int | None,
+    rule: str = "ascii",
     **fields: Any,
 ) -> Dataset:
-    """Return the texts and classes of each part as a task; arguments as `text_task`."""
+    """Return the texts and classes of each part as a task; arguments as `text_task`, `words`."""
     for part, (texts, _) in parts.items():
         if not texts:
             raise DataError(f"{where} holds no {unit} for {part}; give a file of more {unit}s.")
     chosen = draw_rows(len(parts["train"][0]), rows).tolist()
     texts, labels = ([column[row] for row in chosen] for column in parts["train"])
-    cut = [words(text) for text in texts]
+    cut = [words(text, rule) for text in texts]
     vocabulary = Vocabulary.build(cut, vocabulary_size)
     return Dataset(
         title=f"{title}, last {length} words",
-        train=last_words(texts, labels, vocabulary, length),
-        **{part: last_words(*parts[part], vocabulary, length) for part in ("validation", "test")},
+        train=last_words(texts, labels, vocabulary, length, rule),
+        **{
+            part: last_words(*parts[part], vocabulary, length, rule)
+            for part in ("validation", "test")
+        },
         vocabulary=vocabulary.words,
+        word_rule=rule,
         test_texts=tuple(parts["test"][0]),
         lengths=torch.tensor([len(text) for text in cut]),
         scores=("balanced_accuracy",),

@@ -1,4 +1,4 @@
-"""Rows of a table, read one by one: CSV, TSV and lines of JSON, plain, .gz or .xz.
+"""Rows of a table, read one by one: CSV, TSV and lines of JSON, plain, .gz or .xz; Parquet.
 
 Delimiters are read off the first line, and names of columns may hold commas.
 """
@@ -6,8 +6,10 @@ Delimiters are read off the first line, and names of columns may hold commas.
 from __future__ import annotations
 
 import csv
+import importlib.util
 import io
 import json
+import shlex
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, NoReturn
@@ -17,6 +19,7 @@ from suffice.errors import ConfigError, DataError
 
 SEPARATED = (".csv", ".tsv", ".txt")
 JSON_LINES = (".jsonl", ".json", ".ndjson")
+PANDAS_READERS = {".parquet": "read_parquet", ".xlsx": "read_excel", ".xls": "read_excel"}
 DELIMITERS = ",;\t|"
 SHOWN = 12  # columns that a message names
 
@@ -48,9 +51,16 @@ def read_rows(path: str) -> tuple[list[str], Iterator[tuple[int, Row]]]:
         DataError: if the file cannot be read, is not UTF-8, or a row is malformed; the rows raise
             it when they come to it.
     """
-    kind = kind_of_file(path)
+    kind, ending = kind_of_file(path), Path(path).suffix.lower()
+    if not kind and ending == ".parquet" and importlib.util.find_spec("pyarrow") is not None:
+        return read_parquet(path)
     if not kind:
-        raise ConfigError(f"{path} is no .csv, .tsv or .jsonl, plain, .gz or .xz.")
+        convert = ""
+        if reader := PANDAS_READERS.get(ending):
+            code = f"import pandas; pandas.{reader}({path!r}).to_csv('table.csv', index=False)"
+            convert = f" Convert it: python -c {shlex.quote(code)}"
+            convert += ", or pip install pyarrow." if ending == ".parquet" else ""
+        raise ConfigError(f"{path} is not a .csv, .tsv or .jsonl, plain, .gz or .xz.{convert}")
     decoded = decode_lines(lines(path), path)
     return read_separated(decoded, path) if kind == "separated" else read_json_lines(decoded, path)
 
@@ -61,15 +71,22 @@ def decode_lines(content: Iterable[bytes], name: str) -> Iterator[str]:
         try:
             yield line.decode("utf-8-sig" if number == 1 else "utf-8") + "\n"
         except UnicodeDecodeError as error:
+            encoding = "utf-16" if line.startswith((b"\xff\xfe", b"\xfe\xff")) else "latin1"
             raise DataError(
-                f"{name}, line {number}, is not UTF-8; save the table in that encoding."
+                f"{name}, line {number}, is not UTF-8. Save the table as UTF-8, or convert it (the "
+                f"text of it, where it is compressed): iconv -f {encoding} -t utf-8 "
+                f"{shlex.quote(name)} > utf8.csv"
             ) from error
 
 
 def read_separated(
     content: Iterator[str], name: str
 ) -> tuple[list[str], Iterator[tuple[int, Row]]]:
-    """Return the columns and the rows of a table whose first line names the columns."""
+    """Return the columns and the rows of a table whose first line names the columns.
+
+    A row with more or fewer cells than there are columns is a DataError: its cells may be those of
+    other columns.
+    """
     first = next(content, "")
     delimiter = find_delimiter(first)
 
@@ -78,12 +95,19 @@ def read_separated(
         yield from content
 
     # strict: a stray quote would swallow all rows up to the next one
-    reader = csv.DictReader(all_lines(), delimiter=delimiter, restval="", strict=True)
+    reader = csv.DictReader(all_lines(), delimiter=delimiter, strict=True)
 
     def rows() -> Iterator[tuple[int, Row]]:
         try:
             for number, row in enumerate(reader, 1):
-                row.pop(None, None)
+                cells = sum(cell is not None for column, cell in row.items() if column is not None)
+                cells += len(row.get(None, ()))
+                if cells != len(names):
+                    raise DataError(
+                        f"{name}, line {reader.reader.line_num}, has {cells} cells for "
+                        f"{len(names)} columns; put cells that hold {delimiter!r} into quotes, and "
+                        "give every row all columns."
+                    )
                 yield number, row
         except csv.Error as error:
             raise DataError(
@@ -96,6 +120,20 @@ def read_separated(
     except csv.Error as error:
         raise DataError(f"{name}, line 1, does not name columns ({error}).") from error
     return names, rows()
+
+
+def read_parquet(path: str) -> tuple[list[str], Iterator[tuple[int, Row]]]:
+    """Return the columns and the rows of a Parquet file, by pyarrow; NaN is a missing value."""
+    try:
+        file = importlib.import_module("pyarrow.parquet").ParquetFile(path)
+    except (OSError, ValueError) as error:
+        raise DataError(f"cannot read {path} ({error!s:.200}); give a whole file.") from error
+    rows = (
+        {name: value if value == value else None for name, value in row.items()}  # noqa: PLR0124
+        for batch in file.iter_batches()
+        for row in batch.to_pylist()
+    )
+    return list(file.schema_arrow.names), enumerate(rows, 1)
 
 
 def find_delimiter(header: str) -> str:
@@ -154,7 +192,7 @@ def as_text(value: Any) -> str:
     """
     if value is None:
         return ""
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
 
 
 def split_columns(columns: str, names: list[str]) -> tuple[str, str] | None:

@@ -9,16 +9,20 @@ from itertools import islice
 from pathlib import Path
 
 from suffice.data.dataset import Dataset, check_counts, parts_of_keys, sha1_of
-from suffice.data.reviews import check_vocabulary_size, dataset_of_texts
+from suffice.data.reviews import RULES, check_vocabulary_size, dataset_of_texts
+from suffice.data.reviews import words as words_of
 from suffice.data.rows import as_text, read_rows, refuse_columns, split_columns
-from suffice.errors import ConfigError, DataError
+from suffice.errors import ConfigError, DataError, unknown
 
 COLUMNS = "text,label"
 LEAST = 3  # rows of a class on average: a price or a name is none
 LEVELS = 20  # different fractions that are taken for classes, such as half stars
 SEVERAL = 0.1  # share of the rows that name several labels, from which on a column holds lists
 HELD_OUT = 0.1  # of the rows for the test, and as many for validation
-GUESSED = 200  # rows that columns are guessed by
+GUESSED = 200  # rows that columns, and whether texts have words, are guessed by
+ONE_WORD = 20  # characters of a text that is more than a word, where it has no spaces
+MISSING = {"nan", "none", "null", "na", "n/a", "nil", "?", "-", "unknown", "missing"}
+"""Names of classes that look like a missing value."""
 
 Row = tuple[str, str]
 
@@ -30,6 +34,8 @@ def table(
     test: str | float = HELD_OUT,
     validation: str | float = HELD_OUT,
     stratify: bool = True,
+    drop_missing: bool = False,
+    words: str = "unicode",
     length: int = 64,
     vocabulary_size: int = 20_000,
     rows: int | None = None,
@@ -49,6 +55,8 @@ def table(
         validation: likewise, for the choice of weights.
         stratify: True gives every part the same share of each class; False cuts by the text alone,
             so that further rows move no other.
+        drop_missing: leave out rows that have a text and no class; without it they are refused.
+        words: how texts are cut into words, see `suffice.data.reviews.words`.
         length: tokens of each row, >= 1.
         vocabulary_size: the most ids there may be, >= 4; rarer words become unknown.
         rows: training rows that are kept at most; None = all.
@@ -63,7 +71,10 @@ def table(
     """
     check_counts("table", length=length, rows=rows)
     check_vocabulary_size(vocabulary_size)
-    files = read_files(path, columns, test=test, validation=validation)
+    if words not in RULES:
+        raise unknown("rule of words", words, RULES)
+    files = read_files(path, columns, test=test, validation=validation, drop_missing=drop_missing)
+    _check_words(files, words, str(path))
     numbers = {name: number for number, name in enumerate(files.classes)}
     parts = _parts(files, stratify=stratify)
     return dataset_of_texts(
@@ -81,6 +92,7 @@ def table(
         length=length,
         vocabulary_size=vocabulary_size,
         rows=rows,
+        rule=words,
         facts={"columns": list(files.columns)},
         notes=files.notes,
     )
@@ -111,6 +123,7 @@ def read_files(
     *,
     test: str | float = HELD_OUT,
     validation: str | float = HELD_OUT,
+    drop_missing: bool = False,
 ) -> Files:
     """Read the files of a table; arguments and errors as `table`."""
     if path is None:
@@ -118,15 +131,15 @@ def read_files(
             "table: no file is given; name a .csv, .tsv or .jsonl of yours, on the command line by "
             "--data."
         )
-    pairs, named, skipped = _read(path, columns)
+    pairs, named, notes = _read(path, columns, drop_missing=drop_missing)
     held_out: dict[str, list[Row] | float] = {}
     for part, value in (("test", test), ("validation", validation)):
         share = share_of(value)
         if share is not None:
             held_out[part] = check_share(part, share)
             continue
-        held_out[part], _, more = _read(str(value), columns)
-        skipped += more
+        held_out[part], _, more = _read(str(value), columns, drop_missing=drop_missing)
+        notes += more
     shares = sum(value for value in held_out.values() if isinstance(value, float))
     if shares >= 1.0:
         raise ConfigError(
@@ -139,7 +152,7 @@ def read_files(
                 f"the file for {part} has the class {min(strange)!r}, which no row of {path} has; "
                 "give rows of each class to learn from, or leave it out."
             )
-    notes = [f"{skipped:,} rows without a text were skipped"] if skipped else []
+    notes += _suspicious(Counter(label for _, label in pairs))
     taken = {text for rows in held_out.values() if isinstance(rows, list) for text, _ in rows}
     kept = [row for row in pairs if row[0] not in taken]
     if len(kept) < len(pairs):
@@ -172,34 +185,90 @@ def check_share(part: str, share: float) -> float:
     return share
 
 
-def _read(path: str, columns: str) -> tuple[list[Row], tuple[str, str], int]:
-    """Return text and class of each row that has a text, the columns, and how many have none."""
+def _read(
+    path: str, columns: str, *, drop_missing: bool
+) -> tuple[list[Row], tuple[str, str], list[str]]:
+    """Return text and class of each row that has both, the columns, and what was left out."""
     there, rows = read_rows(path)
+    text, label = named = _columns(path, columns, there, rows)
+    pairs, skipped, unlabelled = [], 0, []
+    for number, row in rows:
+        if not {text, label} <= set(row):
+            refuse_columns(f"{path}, row {number},", row, named, hint="give every row both.")
+        if isinstance(row[label], (list, dict)):
+            _refuse_lists(path, label, as_text(row[label]))
+        content, name = as_text(row[text]), as_text(row[label]).strip()
+        if not content.strip():
+            skipped += 1
+        elif not name:
+            unlabelled.append(number)
+        else:
+            pairs.append((content, name))
+    notes = [f"{skipped:,} rows of {path} without a text were skipped"] if skipped else []
+    if unlabelled:
+        counts = f"{len(unlabelled):,} of {len(pairs) + len(unlabelled):,} rows"
+        if not drop_missing:
+            also = "".join(f" Also: {note}." for note in _suspicious(Counter(n for _, n in pairs)))
+            raise DataError(
+                f"{path}: {counts} have a text and no {label}, row {unlabelled[0]:,} first; give "
+                f"each one, or leave them out with --drop-missing.{also}"
+            )
+        notes.append(f"{counts} of {path} have no {label} and were left out")
+    return pairs, named, notes
+
+
+def _columns(
+    path: str, columns: str, there: list[str], rows: Iterator[tuple[int, dict[str, object]]]
+) -> tuple[str, str]:
+    """Return the columns of texts and of classes; refuse what does not name two."""
     named = split_columns(columns, there)
     if named is None:
         raise ConfigError(
             f"columns {columns!r}: name the column of texts and that of classes, such as {COLUMNS};"
             " a name that holds a comma is quoted."
         )
-    text, label = named
-    if not {text, label} <= set(there):
+    if not set(named) <= set(there):
         refuse_columns(path, there, named, hint=_advice(rows))
     if repeated := [name for name in named if there.count(name) > 1]:
         raise DataError(f"{path} has several columns {repeated[0]!r}; name each but once.")
-    pairs, skipped = [], 0
-    for number, row in rows:
-        if not {text, label} <= set(row):
-            refuse_columns(f"{path}, row {number},", row, named, hint="give every row both.")
-        if isinstance(row[label], (list, dict)):
-            _refuse_lists(path, label, as_text(row[label]))
-        words, name = as_text(row[text]), as_text(row[label]).strip()
-        if not words.strip():
-            skipped += 1
-        elif not name:
-            raise DataError(f"{path}, row {number}, has a text and no {label}; give each one.")
-        else:
-            pairs.append((words, name))
-    return pairs, named, skipped
+    return named
+
+
+def _suspicious(counts: Counter[str]) -> list[str]:
+    """Return a sentence for classes that differ in case or punctuation alone, or look missing.
+
+    Example:
+        >>> _suspicious(Counter(["good", "Good", "GOOD.", "nan"]))
+        ['classes "GOOD.", "Good" and "good" may be one', 'class "nan" looks like a missing value']
+    """
+    alike: dict[str, list[str]] = {}
+    for name in sorted(counts):
+        plain = "".join(filter(str.isalnum, name.casefold()))
+        if plain and _numbers(Counter([name])) is None:
+            alike.setdefault(plain, []).append(f'"{name}"')
+    notes = [
+        f"classes {', '.join(names[:-1])} and {names[-1]} may be one"
+        for names in alike.values()
+        if len(names) > 1
+    ]
+    return notes + [
+        f'class "{name}" looks like a missing value'
+        for name in sorted(counts)
+        if name.casefold() in MISSING
+    ]
+
+
+def _check_words(files: Files, rule: str, where: str) -> None:
+    """Refuse texts of one long word each: nothing could be learnt from them but by heart."""
+    texts = [text for text, _ in files.pairs[:GUESSED]]
+    lengths = sorted(len(words_of(text, rule)) for text in texts)
+    characters = sorted(map(len, texts))
+    middle = len(texts) // 2
+    if texts and lengths[middle] <= 1 and characters[middle] >= ONE_WORD:
+        raise DataError(
+            f"{where}: most texts are one word of {characters[middle]} characters (median), as "
+            "they have no spaces; read them by character with --set words=characters."
+        )
 
 
 def _advice(rows: Iterator[tuple[int, dict[str, object]]]) -> str:

@@ -21,6 +21,7 @@ ALIKE = 0.1  # share of that disagreement that is the same whatever the seed, un
 MOST = 1000  # seeds
 FIRST_SEEDS = 2  # after which the spread is known roughly
 SHOWN = 12  # classes in a table; of more the most and the least frequent are named
+RARE = 0.8  # share of the most frequent class from which on accuracy hides the others
 USUAL = 5  # seeds of a comparison that is to end in a verdict
 
 
@@ -39,6 +40,11 @@ def describe(survey: Survey, plan: Plan) -> list[str]:
             f'always "{survey.majority_class}" would be right in {survey.majority:.1%} of the test '
             "rows" + ("" if survey.chance is None else f"; a blind guess in {survey.chance:.1%}")
         )
+        if survey.majority > RARE and plan.metric == "accuracy":
+            lines.append(
+                "most rows are of one class, so a model that sees no other loses little accuracy; "
+                "--metric balanced counts every class alike"
+            )
     elif survey.chance is not None:
         lines.append(f"a blind guess would be right in {survey.chance:.1%}")
     lines += _resolution(survey, plan)

@@ -313,7 +313,7 @@ def write_model(folder: Path, model: nn.Module, dataset: Dataset, **facts: Any) 
         shape = {"channels": channels, "height": height, "width": width}
         about["preparation"] = {**shape, **dataclasses.asdict(dataset.preparation)}
     words, source = (
-        _tokenizer(vocabulary, dataset.train.inputs.shape[1])
+        _tokenizer(vocabulary, dataset.train.inputs.shape[1], dataset.word_rule)
         for vocabulary in (dataset.vocabulary, dataset.source_vocabulary)
     )
     if dataset.train.inputs.dim() == 4:
@@ -322,11 +322,11 @@ def write_model(folder: Path, model: nn.Module, dataset: Dataset, **facts: Any) 
     model_folder.save(folder, model, dataset.tokenizer or words, source_tokenizer=source, **about)
 
 
-def _tokenizer(vocabulary: tuple[str, ...] | None, length: int) -> Words | None:
+def _tokenizer(vocabulary: tuple[str, ...] | None, length: int, rule: str) -> Words | None:
     """Return the tokenizer of a vocabulary of words; the symbols of drawn tasks have none."""
     if vocabulary is None or vocabulary[: len(SPECIAL)] != SPECIAL:
         return None
-    return Words(vocabulary, length)
+    return Words(vocabulary, length, rule)
 
 
 def _preprocessor(preparation: ImagePreparation, side: int) -> dict[str, Any]:

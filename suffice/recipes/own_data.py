@@ -41,10 +41,14 @@ def table(scale: str = "paper") -> Recipe:
         epochs=5,
         reads_padding=False,
     )
-    return _titled(recipe).at(scale)
+    options = (*recipe.task_options, ("words", "unicode"))
+    return _titled(replace(recipe, task_options=options)).at(scale)
 
 
-FIXED = {"num_classes", "console", "path", "columns", "test", "validation", "stratify"}
+FIXED = {
+    *("num_classes", "console", "path", "columns", "test", "validation", "stratify"),
+    "drop_missing",
+}
 """Settings that the data decide, or that have options of their own."""
 OF_ANY_FOLDER = "A folder of images"
 
@@ -86,7 +90,8 @@ def of_user(recipe: Recipe, path: str, columns: str | None = None, **parts: Any)
         recipe: on a task that can.
         path: of the files.
         columns: of a table; None = text,label.
-        **parts: of a table, as `suffice.data.table.table` has them: test, validation, stratify.
+        **parts: of a table, as `suffice.data.table.table` has them: test, validation, stratify,
+            drop_missing.
 
     Example:
         >>> from suffice.recipes.text import amazon
@@ -104,8 +109,9 @@ def of_user(recipe: Recipe, path: str, columns: str | None = None, **parts: Any)
     if recipe.task == TABLE:
         options["columns"] = columns or options.get("columns", COLUMNS)
         options |= parts
-        held_out = {n: options[n] for n in ("test", "validation") if n in options}
-        count = len(read_files(path, options["columns"], **held_out).classes)
+        names = ("test", "validation", "drop_missing")
+        chosen = {name: options[name] for name in names if name in options}
+        count = len(read_files(path, options["columns"], **chosen).classes)
         model = replace(recipe.model, num_classes=count)
         return _titled(replace(recipe, model=model, task_options=tuple(options.items())))
     if recipe.name == PICTURES:
@@ -115,8 +121,9 @@ def of_user(recipe: Recipe, path: str, columns: str | None = None, **parts: Any)
         recipe = replace(recipe, model=replace(recipe.model, num_classes=count))
     given = {"columns": columns, **parts}
     if wrong := [name for name, value in given.items() if value is not None]:
+        option = wrong[0].replace("_", "-")
         raise ConfigError(
-            f"--{wrong[0]} {given[wrong[0]]}: task {recipe.task} has its own; leave it out, or "
+            f"--{option} {given[wrong[0]]}: task {recipe.task} has its own; leave it out, or "
             f"take --task {TABLE}."
         )
     return _titled(replace(recipe, task_options=tuple(options.items())))
@@ -209,6 +216,8 @@ def restored(recipe: Recipe, stored: Mapping[str, Any]) -> Recipe:
             for name, part in parts.items()
         }
         options = tuple((str(name), value) for name, value in stored["task_options"])
+        if recipe.task == TABLE and "words" not in dict(options):
+            options += (("words", "ascii"),)  # as all tables were read before there was a choice
         return replace(recipe, **kept, title=str(stored["title"]), task_options=options)
     except ConfigError:
         raise

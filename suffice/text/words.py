@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from suffice.data.reviews import PAD, PUNCTUATION, SPECIAL, START, UNKNOWN, Vocabulary, row_of_words
+from suffice.data.reviews import PAD, RULES, SPECIAL, START, UNKNOWN, Vocabulary, row_of_words
 from suffice.data.reviews import words as words_of
 from suffice.errors import DataError
 from suffice.text import tokenizer
@@ -26,6 +26,7 @@ class Words:
     Args:
         words: the word of each id, the three special ones first, no two alike.
         length: tokens of a row; the last words of a longer text are read.
+        rule: how a text is cut into words, of `suffice.data.reviews.RULES`.
 
     Raises:
         DataError: if the words are no such vocabulary.
@@ -41,8 +42,8 @@ class Words:
     begin: None = None
     end: None = None
 
-    def __init__(self, words: Sequence[str], length: int) -> None:
-        self.words, self.length = tuple(words), length
+    def __init__(self, words: Sequence[str], length: int, rule: str = "ascii") -> None:
+        self.words, self.length, self.rule = tuple(words), length, rule
         ids = {word: number for number, word in enumerate(self.words)}
         if self.words[: len(SPECIAL)] != SPECIAL or len(ids) < len(self.words):
             raise DataError(
@@ -52,7 +53,7 @@ class Words:
         self.vocabulary_size = len(ids)
         self._vocabulary = Vocabulary(self.words)
         # as ASCII: half a pair of surrogates is a word like any other
-        self._description = json.dumps(_description(ids, length))
+        self._description = json.dumps(_description(ids, length, rule))
         self.fingerprint: str = hashlib.sha256(self._description.encode()).hexdigest()
 
     @property
@@ -62,7 +63,7 @@ class Words:
 
     def encode(self, text: str) -> list[int]:
         """Return the id of each word of a text."""
-        return self._vocabulary.encode(words_of(text))
+        return self._vocabulary.encode(words_of(text, self.rule))
 
     def encode_many(self, texts: Iterable[str]) -> Iterator[list[int]]:
         """Yield the ids of each text."""
@@ -108,31 +109,43 @@ class Words:
         )
 
 
-def words_in(description: dict[str, Any]) -> tuple[tuple[str, ...], int] | None:
-    """Return the words and the length of what `Words` saved; None if another tokenizer did."""
+def words_in(description: dict[str, Any]) -> tuple[tuple[str, ...], int, str] | None:
+    """Return words, length and rule of what `Words` saved; None if another tokenizer did."""
     model, cut = description.get("model"), description.get("truncation")
     if not isinstance(model, dict) or model.get("unk_token") != SPECIAL[UNKNOWN]:
         return None
     ids, length = model.get("vocab"), cut.get("max_length") if isinstance(cut, dict) else None
     if not isinstance(ids, dict) or type(length) is not int:
         return None
-    if description != _description(ids, length):
+    rule = next((name for name in RULES if description == _description(ids, length, name)), None)
+    if rule is None:
         return None
     if list(ids.values()) != list(range(len(ids))):
-        return (), length  # which is no vocabulary
-    return tuple(ids), length
+        return (), length, rule  # which is no vocabulary
+    return tuple(ids), length, rule
 
 
-def _description(ids: dict[str, int], length: int) -> dict[str, Any]:
+def _description(ids: dict[str, int], length: int, rule: str) -> dict[str, Any]:
     """Return what the tokenizers library needs to do the same.
 
     The start is part of the normalised text, so that a text that fills the row loses it.
     """
-    cut = {"type": "Replace", "pattern": {"Regex": _class_of(PUNCTUATION)}, "content": " "}
-    steps = [{"type": "Lowercase"}, cut, {"type": "Prepend", "prepend": f"{SPECIAL[START]} "}]
+    marks, single = RULES[rule]
+    cut = {"type": "Replace", "pattern": {"Regex": _class_of(marks)}, "content": " "}
+    steps = [
+        {"type": "Lowercase"},
+        *([cut] if marks else []),
+        {"type": "Prepend", "prepend": f"{SPECIAL[START]} "},
+    ]
+    split: dict[str, Any] = {"type": "WhitespaceSplit"}
+    if single is not None:
+        # the start of the text is the one word of several characters that stays whole
+        pattern = {"Regex": f"^{SPECIAL[START]}$|{single}"}
+        isolated = {"type": "Split", "pattern": pattern, "behavior": "Isolated", "invert": False}
+        split = {"type": "Sequence", "pretokenizers": [split, isolated]}
     described = tokenizer.description_of(
         normalizer={"type": "Sequence", "normalizers": steps},
-        pre_tokenizer={"type": "WhitespaceSplit"},
+        pre_tokenizer=split,
         decoder={"type": "Fuse"},
         model={"type": "WordLevel", "vocab": ids, "unk_token": SPECIAL[UNKNOWN]},
     )

@@ -55,6 +55,13 @@ def test_a_table_is_printed_with_its_predictions(suffice, model, table):
     assert "model: " in result.stderr
 
 
+def test_a_row_with_more_cells_than_columns_is_not_answered(suffice, model, tmp_path):
+    (tmp_path / "new.csv").write_text("review\na good dress\nhello, world\n")
+    result = suffice("predict", model, tmp_path / "new.csv")
+    assert result.exit_code != 0
+    assert "line 3, has 2 cells for 1 columns" in " ".join(result.stderr.split())
+
+
 def test_batches_change_nothing(suffice, model, table):
     one, all_at_once = (suffice("predict", model, table, "--batch", n).stdout for n in (1, 64))
     for row, other in zip(rows_of(one), rows_of(all_at_once), strict=True):

@@ -8,6 +8,7 @@ import json
 import pytest
 
 from suffice.data import load
+from suffice.data.rows import read_rows
 from suffice.data.survey import survey
 from suffice.data.table import read_files
 from suffice.errors import ConfigError, DataError
@@ -218,8 +219,7 @@ def test_rows_limits_the_training_rows(table):
             ",".join("abcdefghijklmn") + "\n",
             "but a, b, c, d, e, f, g, h, i, j, k, l, ...;",
         ),
-        ("a.csv", "text,label\ngood,\n", "row 1, has a text and no label; give each one"),
-        ("a.csv", "text,label\ngood\n", "row 1, has a text and no label; give each one"),
+        ("a.csv", "text,label\ngood,\n", "1 of 1 rows have a text and no label, row 1 first"),
         ("a.csv", 'text,label\n"' + "a" * 140_000 + '",b\n', "cannot be read .field larger than"),
         (
             "a.csv",
@@ -228,7 +228,7 @@ def test_rows_limits_the_training_rows(table):
         ),
         ("a.csv", 'text,label\na,1\n"b,0\n', "unexpected end of data.; a text with quotes, sep"),
         ("a.tsv", "text\tlabel\ttext\na\t1\tb\n", "several columns 'text'; name each but once"),
-        ("a.jsonl", '{"text": "a", "label": NaN}', "row 1, has a text and no label"),
+        ("a.jsonl", '{"text": "a", "label": NaN}', "1 of 1 rows have a text and no label"),
         ("a.jsonl", '{"text": "a"', "line 1, is not JSON"),
         ("a.jsonl", "[1]", "line 1, is no object of JSON"),
         ("a.jsonl", '{"text": "a"}', "has no columns 'text' and 'label' but text;"),
@@ -246,8 +246,84 @@ def test_a_table_that_is_none_is_refused(tmp_path, name, content, said):
 
 def test_another_encoding_is_refused(tmp_path):
     (tmp_path / "a.csv").write_bytes("text,label\nna\u00efve,1\n".encode("latin1"))
-    with pytest.raises(DataError, match="line 2, is not UTF-8; save the table in that encoding"):
+    with pytest.raises(DataError, match="line 2, is not UTF-8. .* iconv -f latin1 -t utf-8 "):
         load("table", path=str(tmp_path / "a.csv"))
+    (tmp_path / "b.csv").write_bytes("text,label\na,1\n".encode("utf-16"))
+    with pytest.raises(DataError, match="line 1, is not UTF-8. .* iconv -f utf-16 -t utf-8 "):
+        load("table", path=str(tmp_path / "b.csv"))
+
+
+ROW_OF_CELLS = {"more": ("a,b,c", 3), "fewer": ("a", 1), "quoted": ('"a\nb",c,d', 3)}
+
+
+@pytest.mark.parametrize(("row", "cells"), ROW_OF_CELLS.values(), ids=ROW_OF_CELLS)
+@pytest.mark.parametrize("before", [1, 3])
+def test_a_row_with_other_cells_than_columns_is_refused_by_its_line(tmp_path, row, cells, before):
+    path = tmp_path / "a.csv"
+    path.write_text("text,label\n" + "good,1\n" * before + row + "\nfine,0\n")
+    line = 1 + before + row.count("\n") + 1
+    _, rows = read_rows(str(path))
+    with pytest.raises(DataError, match=f"line {line}, has {cells} cells for 2 columns"):
+        list(rows)
+
+
+def test_rows_without_a_class_are_counted_and_may_be_left_out(tmp_path):
+    rows = [*zip(TEXTS, LABELS, strict=True), ("odd", ""), ("odder", " "), ("", "")]
+    rows[3], rows[5] = (TEXTS[3], "YES "), (TEXTS[5], "nan")
+    path = csv_of(tmp_path / "x.csv", rows=rows)
+    said = '2 of 62 rows have a text and no label, row 61 first.*"YES" and "yes" may be one'
+    with pytest.raises(DataError, match=said):
+        load("table", path=path)
+    dataset = load("table", path=csv_of(tmp_path / "y.csv", rows=rows * 3), drop_missing=True)
+    assert sum(len(getattr(dataset, p)) for p in ("train", "validation", "test")) == 3 * len(TEXTS)
+    notes = " ".join(dataset.notes)
+    assert "6 of 186 rows of" in notes
+    assert "3 rows of" in notes
+    assert '"YES" and "yes" may be one' in notes
+    assert 'class "nan" looks like a missing value' in notes
+
+
+@pytest.mark.parametrize(
+    ("text", "tokens"),
+    [
+        ("质量很好，喜欢！", "质 量 很 好 喜 欢"),
+        ("とても良い。", "と て も 良 い"),
+        ("ดีมาก", "ด ี ม า ก"),
+        ("¿Qué tal? «bien»", "qué tal bien"),
+        ("좋은 옷", "좋은 옷"),
+    ],
+)
+def test_words_of_other_scripts_are_no_single_token(tmp_path, text, tokens):
+    rows = [(f"{text} x{n}", "ab"[n % 2]) for n in range(60)]
+    dataset = load("table", path=csv_of(tmp_path / "x.csv", rows=rows))
+    assert set(tokens.split()) <= set(dataset.vocabulary)
+    assert dataset.lengths.unique().tolist() == [len(tokens.split()) + 1]
+
+
+def test_texts_of_one_long_word_are_refused_or_read_by_character(tmp_path):
+    rows = [("acgt" * 8 + "acgt"[n % 4] * n, "ab"[n % 2]) for n in range(60)]
+    path = csv_of(tmp_path / "x.csv", rows=rows)
+    with pytest.raises(DataError, match="one word of .* characters .*--set words=characters"):
+        load("table", path=path)
+    dataset = load("table", path=path, words="characters")
+    assert sorted(dataset.vocabulary[3:]) == list("acgt")
+    with pytest.raises(ConfigError, match="unknown rule of words 'syllables'"):
+        load("table", path=path, words="syllables")
+
+
+def test_a_spreadsheet_is_told_how_to_become_a_table(tmp_path, monkeypatch):
+    for name, reader in (("a b.xlsx", "read_excel"), ("a.parquet", "read_parquet")):
+        monkeypatch.setattr("importlib.util.find_spec", lambda _: None)
+        with pytest.raises(ConfigError, match=f"Convert it: python -c .*pandas.{reader}"):
+            load("table", path=str(tmp_path / name))
+
+
+def test_parquet_is_read(tmp_path, table):
+    parquet = pytest.importorskip("pyarrow.parquet")
+    pyarrow = pytest.importorskip("pyarrow")
+    columns = {"text": [*TEXTS, None], "label": [*LABELS, "no"], "n": [float("nan")] * 61}
+    parquet.write_table(pyarrow.table(columns), tmp_path / "a.parquet")
+    assert read(load("table", path=str(tmp_path / "a.parquet"))) == read(load("table", path=table))
 
 
 def test_options_are_refused(tmp_path, table):
@@ -255,8 +331,8 @@ def test_options_are_refused(tmp_path, table):
         load("table")
     with pytest.raises(ConfigError, match="columns 'text': name the column of texts and that of"):
         load("table", path=table, columns="text")
-    with pytest.raises(ConfigError, match="a.xlsx is no .csv, .tsv or .jsonl, plain, .gz or .xz"):
-        load("table", path=str(tmp_path / "a.xlsx"))
+    with pytest.raises(ConfigError, match="a.odt is not a .csv, .tsv or .jsonl, plain, .gz or"):
+        load("table", path=str(tmp_path / "a.odt"))
     with pytest.raises(ConfigError, match="table: length=0"):
         load("table", path=table, length=0)
     with pytest.raises(DataError, match="cannot read .*absent.csv"):

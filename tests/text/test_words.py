@@ -7,7 +7,7 @@ import json
 import pytest
 import torch
 
-from suffice.data.reviews import Vocabulary, last_words
+from suffice.data.reviews import RULES, Vocabulary, last_words
 from suffice.errors import DataError
 from suffice.text import Words, load_tokenizer
 
@@ -41,6 +41,28 @@ def test_the_tokenizer_of_transformers_gives_the_same_rows(tmp_path):
     ids, valid = Words(WORDS, 4).rows(texts)
     assert torch.equal(rows["input_ids"], ids)
     assert torch.equal(rows["attention_mask"].bool(), valid)
+
+
+HARD = [*TEXTS, "很好，good。<start>", "¿été?", "good\u3000bad ดี", "<start>"]
+OTHERS = (*WORDS[:3], "good", "bad", "été", "很", "好", "ด", "s", "t", "a", "r", "g", "o", "d", "¿")
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_every_rule_comes_back_and_is_that_of_transformers(tmp_path, rule):
+    tokenizer = Words(OTHERS, 6, rule)
+    split = last_words(HARD, [0] * len(HARD), Vocabulary(OTHERS), 6, rule)
+    ids, valid = tokenizer.rows(HARD)
+    assert torch.equal(ids, split.inputs)
+    tokenizer.save(tmp_path)
+    again = load_tokenizer(tmp_path)
+    assert (again.rule, again.fingerprint) == (rule, tokenizer.fingerprint)
+    assert torch.equal(again.rows(HARD)[0], ids)
+    transformers = pytest.importorskip("transformers")
+    theirs = transformers.AutoTokenizer.from_pretrained(tmp_path)
+    # transformers reads "<unknown>" in any text as its special token
+    texts = [text for text in HARD if text and "<unknown>" not in text]
+    rows = theirs(texts, truncation=True, padding="max_length", return_tensors="pt")
+    assert torch.equal(rows["input_ids"], tokenizer.rows(texts)[0])
 
 
 @pytest.mark.parametrize("words", [("a", "b"), (*WORDS, "good")])

@@ -8,7 +8,7 @@ import numpy as np
 from rich.console import Console
 
 from suffice.data.survey import Survey
-from suffice.measure.crossed import Estimate, estimate
+from suffice.measure.crossed import ALIKE, Estimate, estimate
 from suffice.measure.metrics import metric_of
 from suffice.measure.plan import Plan
 from suffice.measure.results import Results
@@ -17,7 +17,6 @@ from suffice.measure.sequential import level
 from suffice.measure.verdict import LEVEL, MIN_SEEDS, Scores, difference_table
 
 DISAGREEMENT = 0.2  # share of the rows that two trainings answer differently, until it is known
-ALIKE = 0.1  # share of that disagreement that is the same whatever the seed, until it is known
 MOST = 1000  # seeds
 FIRST_SEEDS = 2  # after which the spread is known roughly
 SHOWN = 12  # classes in a table; of more the most and the least frequent are named

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -25,6 +25,8 @@ class Estimate:
         row_variance: of the mean, as far as only more test rows lower it, [...].
         seeds: S, >= 2.
         rows: R; None if only one number of each seed is known, and the rows are taken as they are.
+        least_variance: of the mean, that the seeds have at least by the number of rows, see
+            `bounded`.
     """
 
     mean: Values
@@ -32,11 +34,17 @@ class Estimate:
     row_variance: Values
     seeds: int
     rows: int | None
+    least_variance: float = 0.0
 
     @property
     def standard_error(self) -> Values:
         """Of the mean."""
-        return np.sqrt(self.seed_variance + self.row_variance)
+        return np.sqrt(self.spread_of_seeds**2 + self.row_variance)
+
+    @property
+    def spread_of_seeds(self) -> Values:
+        """Standard error of the mean as far as it falls with the number of seeds."""
+        return np.sqrt(np.maximum(self.seed_variance, self.least_variance))
 
     def half_width(self, alpha: float | Values) -> Values:
         """Return half the width of the 1 - alpha interval of the mean."""
@@ -49,7 +57,8 @@ class Estimate:
         wide, narrow = _quantile(alpha, seeds - 1), _quantile(alpha, rows)
         share = by_row / np.maximum(by_seed + by_row, np.finfo(float).tiny)
         squared = wide**2 - (wide**2 - narrow**2) * share**3
-        return np.sqrt(squared * by_seed + narrow**2 * by_row)
+        least = narrow**2 * self.least_variance * self.seeds / seeds
+        return np.sqrt(np.maximum(squared * by_seed, least) + narrow**2 * by_row)
 
     def p_value(self, at: float = 0.0) -> Values:
         """Return the two-sided p value of the hypothesis that the mean is `at`.
@@ -144,6 +153,32 @@ def estimate(scores: Any) -> Estimate:
         row_variance=row_part / (seeds * rows),
         seeds=seeds,
         rows=rows if rows > 1 else None,
+    )
+
+
+ALIKE = 0.1  # share of a disagreement that is the same whatever the seed, where it is not known
+
+
+def bounded(found: Estimate, disagreement: float, rows: int) -> Estimate:
+    """Return an estimate of seeds alone, no surer than its number of test rows allows.
+
+    Few seeds that agree by chance say nothing of other rows. If two models answer independently,
+    a share `disagreement` of the rows has another answer, and the difference of one seed has the
+    variance disagreement / rows. A tenth of it, `ALIKE`, is taken to be of rows that suit one of
+    the two whatever the seed, which no further seed removes; the rest is the least that the seeds
+    vary by. Models that make the same mistakes disagree less, so this errs to the safe side:
+    `python -m benchmarks.verdict` prints how far.
+
+    Args:
+        found: of scores [S, 1].
+        disagreement: variance of the difference on one row.
+        rows: of the test split.
+    """
+    by_row = disagreement / rows
+    return replace(
+        found,
+        least_variance=(1.0 - ALIKE) * by_row / found.seeds,
+        row_variance=found.row_variance + ALIKE * by_row,
     )
 
 

@@ -3,25 +3,29 @@
 from __future__ import annotations
 
 import dataclasses
+import math
+import shlex
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from suffice.measure.effort import effort_record
+from suffice.measure.effort import effort_ratio, effort_record
 from suffice.measure.metrics import LOGARITHMS, METRICS, Metric
 from suffice.measure.results import Results
 from suffice.measure.statistics import Summary
 from suffice.measure.timing import ratio
 from suffice.measure.verdict import (
     ALPHA,
+    FAILS,
     LEVEL,
     MIN_SEEDS,
+    TOO_EASY,
     UNDECIDED,
     UNLEARNED,
     Comparison,
     Verdict,
 )
-from suffice.recipes import SMALL
+from suffice.recipes import SCALES, SMALL
 from suffice.records import encode
 
 
@@ -69,11 +73,33 @@ def decision(comparison: Comparison) -> str:
     """Write whether one mechanism suffices, and what would decide it.
 
     Returns:
-        "suffices", "does not suffice" or "undecided: ..." with the seeds that are missing.
+        "suffices", "nothing was learned", "too easy to tell", "does not suffice", with the seeds
+        that failed where there are any, or "undecided: ..." with the seeds that are missing.
     """
+    if comparison.sufficiency == FAILS and comparison.failed:
+        return f"{FAILS}: {learned(comparison.quality.n, comparison.failed)}"
     if comparison.sufficiency != UNDECIDED:
         return comparison.sufficiency
     return f"undecided: {_missing(comparison)}"
+
+
+def learned(seeds: int, failed: tuple[int, ...]) -> str:
+    """Write in how many seeds a mechanism learned.
+
+    Example:
+        >>> learned(5, ()), learned(5, (2,)), learned(1, ())
+        ('learned in 5 of 5 seeds', 'learned in 4 of 5 seeds (not in 2)', 'learned in 1 of 1 seed')
+    """
+    but = f" (not in {', '.join(map(str, failed))})" if failed else ""
+    return f"learned in {seeds - len(failed)} of {seeds} seed{'s' * (seeds != 1)}{but}"
+
+
+def _reliability(comparison: Comparison) -> str:
+    """Write in how many seeds a mechanism learned, and which rate of failure that leaves open."""
+    return (
+        f"{learned(comparison.quality.n, comparison.failed)}, which leaves a failure rate of up to "
+        f"{comparison.failure_rate:.0%} open"
+    )
 
 
 def claim(comparison: Comparison) -> str:
@@ -91,13 +117,15 @@ def sentence(verdict: Verdict, results: Results) -> str:
     """Return one sentence that names the mechanism that suffices and its numbers."""
     if verdict.outcome == "unlearned":
         return _sentence_unlearned(verdict)
+    if verdict.outcome == "too easy":
+        return _sentence_too_easy(verdict, results)
     if verdict.winner is None:
         return _sentence_baseline(verdict)
     name = label(verdict.winner.mechanism, verdict.winner.num_heads)
     evidence = _evidence(verdict, verdict.winner)
     needs = _needs(results, verdict.winner)
     if verdict.outcome == "suffices":
-        return f"{name} suffices: {evidence}; it needs {needs}."
+        return f"{name} suffices: {evidence}; it {_reliability(verdict.winner)}; it needs {needs}."
     return (
         f"undecided: {name} may suffice: {evidence}; {_missing(verdict.winner)}; it needs {needs}."
     )
@@ -119,8 +147,9 @@ def under_optimisers(verdicts: Mapping[str, Verdict]) -> str:
 
 
 def _outcome(verdict: Verdict) -> str:
-    if verdict.outcome == "unlearned":
-        return UNLEARNED
+    words = {"unlearned": UNLEARNED, "too easy": TOO_EASY}
+    if verdict.outcome in words:
+        return words[verdict.outcome]
     if verdict.winner is None:
         return f"{verdict.baseline} stays"
     name = label(verdict.winner.mechanism, verdict.winner.num_heads)
@@ -138,6 +167,8 @@ def notes(verdict: Verdict, results: Results) -> list[str]:
         sentences.append(
             f"Less {verdict.metric.title} is better; differences are signed so that plus is better."
         )
+    sentences += _note_failures(verdict)
+    sentences += _note_improving(verdict, results)
     sentences += [_note_undecided(c) for c in _open_cheaper(verdict)]
     if results.most_seeds is None:  # else mechanisms have the seeds that they needed
         sentences += [_note_left_out(verdict, c) for c in verdict.comparisons if c.pairing.left_out]
@@ -171,14 +202,19 @@ def _note_interval(verdict: Verdict, results: Results) -> list[str]:
     rows = sorted({c.rows for c in judged if c.rows is not None})
     if rows:
         one = verdict.metric.kind == "share" and verdict.metric.name == "accuracy"
-        point = f"; one point is {rows[0] / 100:.3g} of them" if one else ""
+        point = f"; one percentage point is {rows[0] / 100:.3g} test rows" if one else ""
         sentences = [
             f"The intervals cover other seeds and other test rows like these {rows[0]:,}{point}."
         ]
+    elif any(c.estimate.least_variance for c in judged):
+        sentences = [
+            "The answers to single test rows were not kept: the intervals are of seeds, and no "
+            f"narrower than {results.data.rows['test']:,} test rows allow."
+        ]
     else:
         sentences = [
-            "The intervals cover seeds alone, as the answers to single test rows were not kept: "
-            "they hold for this test split."
+            "The intervals cover seeds alone, as neither the answers to single test rows nor their "
+            "number were kept: they hold for this test split, and are too narrow for others."
         ]
     cheaper = [c for c in judged if c.cheaper and len(c.pairing.seeds) >= MIN_SEEDS]
     if len(cheaper) > 1:
@@ -199,6 +235,12 @@ def _note_interval(verdict: Verdict, results: Results) -> list[str]:
 def _note_floors(verdict: Verdict) -> list[str]:
     """State what a model that learned nothing scores, and whether the baseline is above it."""
     sentences = []
+    unknown = [count_heads(heads) for heads in verdict.qualities if heads not in verdict.floors]
+    if unknown:
+        sentences.append(
+            f"Whether anything was learned with {', '.join(unknown)} is not known: what a model "
+            f"that learned nothing scores in {verdict.metric.title} is not in these results."
+        )
     for heads, floor in verdict.floors.items():
         text = f"{floor.name} has {verdict.metric.title} {verdict.metric.write(floor.value)}"
         name = label(verdict.baseline, heads)
@@ -222,9 +264,7 @@ def remedies(results: Results) -> list[str]:
     if cells:
         late = sum(cell.best_epoch >= len(cell.epochs) - 1 for cell in cells)
         if 2 * late >= len(cells):
-            changes.append(
-                f"train longer (--epochs {3 * len(cells[0].epochs)}): the last epochs are the best"
-            )
+            changes.append(f"train longer ({longer(results, 3)}): the last epochs are the best")
         else:
             changes.append(
                 "train more gently (--set learning_rate=1e-4) or a smaller model (--set "
@@ -302,7 +342,8 @@ def _missing(comparison: Comparison) -> str:
         )
     if comparison.more_seeds is None:
         return "more seeds will hardly decide it at this margin"
-    return f"about {comparison.more_seeds} more seed{'s' * (comparison.more_seeds != 1)} would tell"
+    several = "s" * (comparison.more_seeds != 1)
+    return f"about {comparison.more_seeds} more seed{several} would decide it"
 
 
 def _evidence(verdict: Verdict, comparison: Comparison) -> str:
@@ -377,12 +418,49 @@ def _sentence_unlearned(verdict: Verdict) -> str:
     """State that the baseline is not clearly above a model that learned nothing."""
     heads, floor = max(verdict.floors.items(), key=lambda item: item[1].above.mean)
     metric = verdict.metric
+    better = [label(c.mechanism, c.num_heads) for c in verdict.comparisons if c.claim == "better"]
+    rest = (
+        f"{verdict.baseline} is no baseline here; {', '.join(better)} did better"
+        if better
+        else "what is compared here is noise"
+    )
     return (
         f"{UNLEARNED}: {label(verdict.baseline, heads)} has {metric.title} "
         f"{_quality(metric, verdict.qualities[heads])}, {floor.name} has "
-        f"{metric.write(floor.value)}, difference {interval(floor.above, metric=metric)}; what "
-        "is compared here is noise."
+        f"{metric.write(floor.value)}, difference {interval(floor.above, metric=metric)}, margin "
+        f"{metric.margin(verdict.margin)}; {rest}."
     )
+
+
+def _sentence_too_easy(verdict: Verdict, results: Results) -> str:
+    """State that the margin is larger than what is missed, and what differs instead."""
+    metric = verdict.metric
+    found = [c for c in verdict.comparisons if c.sufficiency == TOO_EASY and c.cheaper]
+    found.sort(key=lambda c: c.cost.order)
+    heads = found[0].num_heads
+    each = "; ".join(
+        f"{label(c.mechanism, c.num_heads)} has {metric.write(c.quality.mean)} and needs "
+        f"{_needs(results, c)}{_pace(results, c)}"
+        for c in found
+    )
+    return (
+        f"{TOO_EASY}: {label(verdict.baseline, heads)} has {metric.title} "
+        f"{_quality(metric, verdict.qualities[heads])}, and misses less than the margin of "
+        f"{metric.margin(verdict.margin)} {metric.unit}; {each}; a smaller margin or a harder task "
+        "would tell."
+    )
+
+
+def _pace(results: Results, comparison: Comparison) -> str:
+    """Write the epochs and seconds to the baseline's validation loss, as multiples of its own."""
+    if not all(cell.epochs for cell in results.cells):
+        return ""
+    key = (comparison.mechanism, comparison.num_heads)
+    found = {name: effort_ratio(results, *key, name) for name in ("epochs", "seconds")}
+    if None in found.values():
+        return f", and never reaches the validation loss of {results.baseline}"
+    times = " and ".join(f"{ratio_.mean:.2f}x the {name}" for name, ratio_ in found.items())
+    return f", and {times} to the validation loss of {results.baseline}"
 
 
 def _sentence_baseline(verdict: Verdict) -> str:
@@ -390,14 +468,16 @@ def _sentence_baseline(verdict: Verdict) -> str:
     best = max(verdict.qualities.items(), key=lambda item: item[1].mean)
     metric = verdict.metric
     quality = f"{label(verdict.baseline, best[0])} has {metric.title} {_quality(metric, best[1])}"
-    cheaper = [c for c in verdict.comparisons if c.cheaper]
+    cheaper = [c for c in verdict.comparisons if c.cheaper and c.sufficiency == FAILS]
     if not cheaper:
         return f"{verdict.baseline} stays: nothing cheaper by {verdict.by} was compared; {quality}."
-    nearest = max(cheaper, key=lambda c: c.difference.mean)
+    finite = [c for c in cheaper if c.difference and math.isfinite(c.difference.mean)]
+    nearest = max(finite, key=lambda c: c.difference.mean) if finite else cheaper[0]
+    but = f"; it {learned(nearest.quality.n, nearest.failed)}" if nearest.failed else ""
     return (
         f"{verdict.baseline} stays: no cheaper mechanism suffices; "
         f"the nearest, {label(nearest.mechanism, nearest.num_heads)}, has "
-        f"{_evidence(verdict, nearest)}."
+        f"{_evidence(verdict, nearest)}{but}."
     )
 
 
@@ -411,6 +491,67 @@ def _open_cheaper(verdict: Verdict) -> list[Comparison]:
         and c is not verdict.winner
         and (verdict.outcome != "suffices" or c.cost.order < verdict.winner.cost.order)
     ]
+
+
+def _note_failures(verdict: Verdict) -> list[str]:
+    """State who failed in which seeds, and which rate of failure the seeds leave open."""
+    said = [
+        (label(verdict.baseline, heads), verdict.qualities[heads].n, failed)
+        for heads, failed in verdict.failed.items()
+    ]
+    said += [(label(c.mechanism, c.num_heads), c.quality.n, c.failed) for c in verdict.comparisons]
+    sentences = [f"{name} {learned(n, failed)}." for name, n, failed in said if failed]
+    if sentences:
+        sentences.append(
+            "A seed has not learned if it is far below the mechanism's other seeds and the "
+            "baseline's, or not clearly above a model that learned nothing."
+        )
+    rates = {c.quality.n: c.failure_rate for c in verdict.comparisons if not c.failed}
+    if rates:
+        each = ", ".join(f"{n} of {n} up to {rate:.0%}" for n, rate in sorted(rates.items()))
+        sentences.append(
+            f"Learning in all seeds leaves a failure rate open, with 95% confidence: {each}."
+        )
+    return sentences
+
+
+def _note_improving(verdict: Verdict, results: Results) -> list[str]:
+    """Name what was still improving when its training ended, and what trains longer."""
+    if not verdict.improving:
+        return []
+    whole = len(verdict.improving) == len(results.pairs())
+    who = "All" if whole else ", ".join(label(*key) for key in verdict.improving)
+    return [
+        f"Still improving when training ended (the last epoch is the best in most seeds): {who}. "
+        f"To train longer: {longer(results, 2)}"
+    ]
+
+
+def longer(results: Results, times: int) -> str:
+    """Return the command, or the option where that is not known, that trains so much longer.
+
+    Args:
+        results: the comparison.
+        times: epochs, as a multiple of those there were.
+    """
+    epochs = times * max(len(cell.epochs) for cell in results.cells)
+    words = shlex.split(results.command.partition("\n")[0])
+    if words[:2] != ["suffice", "compare"]:
+        scale = "" if results.scale == SCALES[0] else f" --scale {results.scale}"
+        names = ",".join(dict.fromkeys(name for name, _ in results.pairs()))
+        return (
+            f"suffice compare --recipe {results.recipe}{scale} --mechanisms {shlex.quote(names)} "
+            f"--epochs {epochs}"
+        )
+    kept = []
+    while words:
+        word = words.pop(0)
+        name, _, value = word.partition("=")
+        if name in ("--epochs", "--out", "--cells"):
+            words = words if value else words[1:]
+        elif word not in ("--resume", "--open"):
+            kept.append(word)
+    return shlex.join([*kept, "--epochs", str(epochs)])
 
 
 def _note_answers(results: Results) -> list[str]:

@@ -2,8 +2,9 @@
 
 Every (mechanism, heads) is compared with the baseline at equal heads, by the metric that was asked
 for. Two claims are separate: that it suffices (its loss is shown to stay within the margin) and
-that it differs (better or worse, whatever the margin). Before both stands whether the baseline
-learned anything: where it did not, there is nothing to compare.
+that it differs (better or worse, whatever the margin). Before both stands whether there is anything
+to compare: a baseline that learned, on a task that leaves room to be worse, and seeds that all
+learned.
 """
 
 from __future__ import annotations
@@ -16,9 +17,10 @@ import numpy as np
 
 from suffice.errors import ConfigError, unknown
 from suffice.measure.answers import Answers, blind
-from suffice.measure.crossed import EXACT, Estimate, estimate
+from suffice.measure.crossed import EXACT, Estimate, bounded, estimate
+from suffice.measure.failures import ABOVE, failed_seeds, upper_rate
 from suffice.measure.metrics import Metric, metric_of, own_metric, value_in
-from suffice.measure.results import Results, check_margin
+from suffice.measure.results import Cell, Results, check_margin
 from suffice.measure.sequential import HOPELESS, level
 from suffice.measure.statistics import Pairing, Summary, holm, pair
 from suffice.measure.timing import summarise_times
@@ -64,7 +66,8 @@ CAP = 1000  # more additional seeds than this are not worth naming
 MIN_SEEDS = 3  # fewer give no interval: two accuracies of a small test set often agree by chance
 
 SUFFICES, FAILS, UNDECIDED = "suffices", "does not suffice", "undecided"
-UNLEARNED = "nothing was learned"
+UNLEARNED, TOO_EASY = "nothing was learned", "too easy to tell"
+CEILINGS = {"share": 1.0, "loss": 0.0, "perplexity": 0.0}  # best oriented value of a kind of metric
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,7 +84,11 @@ class Comparison:
         estimate: the same with its variance over seeds and over rows; None below 2 seeds.
         alpha: chance of a wrong decision over all looks, corrected for several candidates.
         confidence: of the interval, above 1 - alpha where one looked after each seed.
-        sufficiency: "suffices", "does not suffice" or "undecided".
+        sufficiency: "suffices", "does not suffice" or "undecided"; "nothing was learned" if the
+            baseline learned nothing, "too easy to tell" if both are so near the best possible value
+            that the margin is larger than what they miss.
+        failed: seeds of the mechanism that did not learn, see `suffice.measure.failures`.
+        failure_rate: the largest rate of such seeds that its seeds leave open, with 95% confidence.
         more_seeds: how many more seeds would decide, if mean and spread stay; None if decided
             already, unknown, or more than CAP.
         rows_short: whether no number of seeds would decide, because there are too few test rows.
@@ -100,6 +107,8 @@ class Comparison:
     alpha: float = 1.0 - LEVEL
     confidence: float = LEVEL
     sufficiency: str = UNDECIDED
+    failed: tuple[int, ...] = ()
+    failure_rate: float = 1.0
     more_seeds: int | None = None
     rows_short: bool = False
     claim: str = "not tested"
@@ -109,7 +118,7 @@ class Comparison:
 
     @property
     def rows(self) -> int | None:
-        """Test rows that the interval covers; None where it covers seeds alone."""
+        """Test rows whose answers the interval is of; None where they were not kept."""
         return None if self.estimate is None else self.estimate.rows
 
 
@@ -121,7 +130,8 @@ class Floor:
         name: what such a model does, such as 'always "5"'.
         value: the metric of it, oriented.
         above: the baseline minus that, with a 95% interval where there is one.
-        learned: whether the baseline is clearly above; None where it cannot be said.
+        learned: whether the baseline is clearly above, and by more than the margin; None where it
+            cannot be said.
     """
 
     name: str
@@ -140,13 +150,16 @@ class Verdict:
         margin: the margin used: a fraction, or nats of a loss.
         by: the cost mechanisms are ordered by.
         outcome: "suffices" (a cheaper mechanism does), "baseline" (no cheaper one does),
-            "undecided", or "unlearned" (the baseline is not clearly above a model that learned
-            nothing).
+            "undecided", "unlearned" (the baseline is not clearly above a model that learned
+            nothing) or "too easy" (a cheaper one is as near the best possible value).
         winner: the comparison that is named: the cheapest that suffices, or when undecided
-            the cheapest that might; None for "baseline" and "unlearned".
+            the cheapest that might; None for all other outcomes.
         comparisons: every (mechanism, heads) except the baseline's, in the order trained.
         qualities: the metric of the baseline by number of heads, oriented.
-        floors: what learning nothing scores, by number of heads, where it is known.
+        floors: what learning nothing scores, by number of heads; without one it is not known
+            whether anything was learned.
+        failed: seeds of the baseline that did not learn, by number of heads.
+        improving: every (mechanism, heads) whose last epoch was the best in most of its seeds.
     """
 
     baseline: str
@@ -158,6 +171,8 @@ class Verdict:
     comparisons: tuple[Comparison, ...]
     qualities: dict[int, Summary]
     floors: dict[int, Floor] = field(default_factory=dict)
+    failed: dict[int, tuple[int, ...]] = field(default_factory=dict)
+    improving: tuple[tuple[str, int], ...] = ()
 
     def find(self, mechanism: str, num_heads: int) -> Comparison | None:
         """Return one comparison, None for the baseline itself."""
@@ -205,12 +220,31 @@ def judge(
         )
     scores = Scores(results, measured)
     others = [key for key in results.pairs() if key[0] != results.baseline]
-    compared = tuple(_compare(results, scores, *key, cost) for key in others)
-    comparisons = _claim(_decide(compared, margin, results), results)
     heads = [h for name, h in results.pairs() if name == results.baseline]
-    floors = {h: floor for h in heads if (floor := _floor(results, scores, h)) is not None}
+    floors = {h: floor for h in heads if (floor := _floor(scores, h, margin)) is not None}
     unlearned = {h for h, floor in floors.items() if floor.learned is False}
-    outcome, winner = _choose(tuple(c for c in comparisons if c.num_heads not in unlearned))
+    failed = {h: _failed(scores, results.baseline, h, margin, floors.get(h)) for h in heads}
+    compared = []
+    for key in others:
+        comparison = _compare(results, scores, *key, cost)
+        if key[1] in heads:
+            of_baseline = [
+                value
+                for seed, value in scores.values(results.baseline, key[1]).items()
+                if seed not in failed[key[1]]
+            ]
+            seeds = _failed(scores, *key, margin, floors.get(key[1]), of_baseline)
+            rate = upper_rate(len(seeds), comparison.quality.n)
+            comparison = replace(comparison, failed=seeds, failure_rate=rate)
+        if key[1] in unlearned:
+            comparison = replace(comparison, sufficiency=UNLEARNED)
+        compared.append(comparison)
+    decided = _decide(tuple(compared), margin, results)
+    ceiling = CEILINGS.get(measured.kind, math.inf)
+    comparisons = _claim(
+        tuple(_exclude(c, scores, failed, ceiling - margin) for c in decided), results
+    )
+    outcome, winner = _choose(comparisons)
     if unlearned and unlearned.issuperset(heads):
         outcome, winner = "unlearned", None
     return Verdict(
@@ -223,7 +257,18 @@ def judge(
         comparisons=comparisons,
         qualities={h: scores.summary(results.baseline, h) for h in heads},
         floors=floors,
+        failed=failed,
+        improving=tuple(key for key in results.pairs() if _is_improving(results.select(*key))),
     )
+
+
+def _is_improving(cells: Sequence[Cell]) -> bool:
+    """Return whether most trainings ended, as planned, with their best epoch."""
+    late = [
+        bool(cell.epochs) and cell.best_epoch == len(cell.epochs) and not cell.stopped_early
+        for cell in cells
+    ]
+    return 2 * sum(late) > len(late)
 
 
 class Scores:
@@ -260,6 +305,29 @@ class Scores:
         table = self.table(mechanism, num_heads, list(values))
         bounds = (0.0, 1.0) if self.metric.kind == "share" else (-math.inf, math.inf)
         return _summary(list(values.values()), _estimate(table), 1.0 - LEVEL, bounds)
+
+    @property
+    def answers_of_test(self) -> float | None:
+        """Answers that the test rows ask for; None where their number is not known."""
+        data = self.results.data
+        return None if data is None else data.rows["test"] * self.results.answers
+
+    def noise(self, mechanism: str, num_heads: int) -> float:
+        """Return the standard error of one seed by the test rows; 0 where it is not known."""
+        values = self.values(mechanism, num_heads)
+        table = self.table(mechanism, num_heads, list(values))
+        if table.shape[1] > 1:
+            finite = table[np.isfinite(table).all(axis=1)]
+            return float(finite.std(axis=1).mean()) / math.sqrt(len(table[0])) if len(finite) else 0
+        mean, number = float(np.mean(list(values.values()))), self.answers_of_test
+        if number is None or not self.counts_answers or not math.isfinite(mean):
+            return 0.0
+        return math.sqrt(mean * (1.0 - mean) / number)
+
+    @property
+    def counts_answers(self) -> bool:
+        """Whether the metric is a share of right answers, whose variance follows from it."""
+        return self.metric.kind == "share" and self.metric.needs != "ngrams"
 
     def rows(self, key: tuple[str, int, int]) -> np.ndarray | None:
         """Return the share of each test row in the metric of one model; None if not kept."""
@@ -326,13 +394,19 @@ def _compare(
     cost = cost_of(results, mechanism, num_heads, by)
     pairing, table = difference_table(scores, mechanism, num_heads)
     found = _estimate(table)
+    quality = scores.summary(mechanism, num_heads)
+    rows = scores.answers_of_test
+    if found is not None and found.rows is None and rows is not None and scores.counts_answers:
+        ours, theirs = quality.mean, quality.mean - float(found.mean)
+        spread = ours * (1.0 - theirs) + theirs * (1.0 - ours) - float(found.mean) ** 2
+        found = bounded(found, max(spread, 0.0), rows)
     cheaper = bool(results.select(results.baseline, num_heads)) and (
         cost.value < cost_of(results, results.baseline, num_heads, by).value
     )
     return Comparison(
         mechanism=mechanism,
         num_heads=num_heads,
-        quality=scores.summary(mechanism, num_heads),
+        quality=quality,
         pairing=pairing,
         difference=_summary(pairing.differences, found, 1.0 - LEVEL) if pairing.seeds else None,
         estimate=found,
@@ -401,7 +475,7 @@ def _decide(
     def suffices(found: Estimate) -> Callable[[float], bool]:
         return lambda at: decide(found, margin, _alpha(found, at, most)) == SUFFICES
 
-    tested = [_testable(c) for c in comparisons]
+    tested = [_testable(c) and c.sufficiency != UNLEARNED for c in comparisons]
     corrected = step_down(
         [
             suffices(c.estimate)
@@ -421,6 +495,8 @@ def _testable(comparison: Comparison) -> bool:
 
 
 def _untested(comparison: Comparison) -> Comparison:
+    if comparison.sufficiency == UNLEARNED:
+        return comparison
     seeds = len(comparison.pairing.seeds)
     finite = comparison.difference is not None and math.isfinite(comparison.difference.mean)
     return replace(comparison, more_seeds=MIN_SEEDS - seeds if seeds and finite else None)
@@ -449,6 +525,30 @@ def _decided(
         more_seeds=more,
         rows_short=rows_short,
     )
+
+
+def _exclude(
+    comparison: Comparison, scores: Scores, failed: dict[int, tuple[int, ...]], enough: float
+) -> Comparison:
+    """Take back what an interval of means cannot say: seeds that failed, and tasks too easy.
+
+    Args:
+        comparison: decided by its interval.
+        scores: of the comparison.
+        failed: seeds of the baseline, by number of heads.
+        enough: value from which on all that is missed is less than the margin.
+    """
+    heads, word = comparison.num_heads, comparison.sufficiency
+    if comparison.quality.n < MIN_SEEDS or heads not in failed or word == UNLEARNED:
+        return comparison
+    if comparison.failed and not failed[heads]:
+        return replace(comparison, sufficiency=FAILS, more_seeds=None, rows_short=False)
+    values = scores.values(scores.results.baseline, heads)
+    learned = [value for seed, value in values.items() if seed not in failed[heads]]
+    near = word == UNDECIDED and comparison.quality.mean >= enough - EXACT
+    if (word == SUFFICES or near) and learned and np.mean(learned) >= enough - EXACT:
+        return replace(comparison, sufficiency=TOO_EASY, more_seeds=None, rows_short=False)
+    return comparison
 
 
 def more_seeds(found: Estimate, distance: float, alpha: float, cap: int) -> int | None:
@@ -491,7 +591,7 @@ def hopeless(comparison: Comparison, margin: float, most: int) -> bool:
     if found is None or found.seeds >= most:
         return found is not None
     half = float(found.half_width_of(most, level(comparison.alpha, most, most)))
-    spread = math.sqrt(float(found.seed_variance) * (1.0 - found.seeds / most))
+    spread = float(found.spread_of_seeds) * math.sqrt(1.0 - found.seeds / most)
     distance = float(found.mean) + margin
     if spread == 0.0:
         return abs(distance) <= half
@@ -522,6 +622,9 @@ def _word(comparison: Comparison, p_value: float, most: int | None) -> str:
 def _choose(comparisons: tuple[Comparison, ...]) -> tuple[str, Comparison | None]:
     """Name the cheapest cheaper one that suffices, else the cheapest that might."""
     cheaper = sorted((c for c in comparisons if c.cheaper), key=lambda c: c.cost.order)
+    words = {c.sufficiency for c in cheaper}
+    if TOO_EASY in words and SUFFICES not in words:
+        return "too easy", None
     for word in (SUFFICES, UNDECIDED):
         for comparison in cheaper:
             if comparison.sufficiency == word:
@@ -529,8 +632,26 @@ def _choose(comparisons: tuple[Comparison, ...]) -> tuple[str, Comparison | None
     return "baseline", None
 
 
-def _floor(results: Results, scores: Scores, num_heads: int) -> Floor | None:
+def _failed(
+    scores: Scores,
+    mechanism: str,
+    num_heads: int,
+    margin: float,
+    floor: Floor | None,
+    baseline: Sequence[float] = (),
+) -> tuple[int, ...]:
+    return failed_seeds(
+        scores.values(mechanism, num_heads),
+        baseline,
+        margin=margin,
+        noise=scores.noise(mechanism, num_heads),
+        floor=None if floor is None else floor.value,
+    )
+
+
+def _floor(scores: Scores, num_heads: int, margin: float) -> Floor | None:
     """Hold the baseline against a model that learned nothing."""
+    results = scores.results
     seeds = list(scores.values(results.baseline, num_heads))
     table = scores.table(results.baseline, num_heads, seeds)
     answers = scores.answers(results.baseline, num_heads)
@@ -551,10 +672,9 @@ def _floor(results: Results, scores: Scores, num_heads: int) -> Floor | None:
     if not all(map(math.isfinite, by_seed)):
         return None
     summary = _summary(by_seed, _estimate(above), 1.0 - LEVEL)
-    learned = _learned(summary, above)
-    if learned and above.shape[1] == 1 and survey is not None:  # the rows count, though not kept
-        share = float(table.mean())
-        learned = summary.mean > 2.0 * math.sqrt(share * (1.0 - share) / survey.rows["test"])
+    learned = _learned(summary, above, scores.noise(results.baseline, num_heads))
+    if learned and summary.mean <= margin + EXACT:  # who learned nothing would suffice
+        learned = False
     return Floor(
         name=name,
         value=float(of_rows.mean()),
@@ -563,14 +683,18 @@ def _floor(results: Results, scores: Scores, num_heads: int) -> Floor | None:
     )
 
 
-def _learned(summary: Summary, above: np.ndarray) -> bool | None:
-    """Return whether a mean is clearly above 0, by rows alone where the seeds are too few."""
-    if summary.low is not None:
-        return summary.low > 0.0
+def _learned(summary: Summary, above: np.ndarray, noise: float) -> bool | None:
+    """Return whether a mean is clearly above 0, by seeds and rows.
+
+    Args:
+        summary: of the seeds.
+        above: [S, R], or [S, 1] where the answers were not kept.
+        noise: standard error of one seed by the rows; 0 where it is not known.
+    """
     if summary.mean <= 0.0:
         return False
     rows = above.shape[1]
-    if rows < 2:  # noqa: PLR2004
-        return None
-    error = float(above.mean(axis=0).std(ddof=1)) / math.sqrt(rows)
-    return summary.mean > 2.0 * error
+    error = noise if rows == 1 else float(above.mean(axis=0).std(ddof=1)) / math.sqrt(rows)
+    if summary.low is not None:
+        return summary.low > 0.0 and (rows > 1 or summary.mean > ABOVE * error)
+    return summary.mean > ABOVE * error if error else None

@@ -42,15 +42,22 @@ def write_winner(folder: Path, results: Results, verdict: Verdict) -> Path | Non
     """Write winner.json, which says which trained model stands for a comparison; return its folder.
 
     This is the mechanism that the verdict names, or the baseline unless a cheaper one suffices. Of
-    its seeds it is the one of the lowest validation loss: the test rows choose nothing.
+    its seeds it is the one of the lowest validation loss: the test rows choose nothing. Where the
+    baseline learned nothing no model is worth using, and there is none.
     """
     suffices = verdict.outcome == "suffices" and verdict.winner is not None
     if suffices:
         cells = results.select(verdict.winner.mechanism, verdict.winner.num_heads)
     else:
-        cells = [cell for cell in results.cells if cell.mechanism == results.baseline]
+        useless = {heads for heads, floor in verdict.floors.items() if floor.learned is False}
+        cells = [
+            cell
+            for cell in results.cells
+            if cell.mechanism == results.baseline and cell.num_heads not in useless
+        ]
     cells = [cell for cell in cells if (model_of(folder, cell) / CONFIG).is_file()]
     if not cells:
+        (folder / FILE).unlink(missing_ok=True)  # of an earlier verdict
         return None
     best = min(cells, key=validation_loss)
     role = (

@@ -24,7 +24,7 @@ from suffice.measure.report.plots import place_labels
 from suffice.measure.report.sheet import Column, Sheet, markdown, sheet_of
 from suffice.measure.results import Results
 from suffice.measure.statistics import Summary, t_quantile
-from suffice.measure.verdict import FAILS, SUFFICES, UNDECIDED, judge
+from suffice.measure.verdict import FAILS, SUFFICES, TOO_EASY, UNDECIDED, UNLEARNED, judge
 from suffice.papers.request import request_cells
 from suffice.papers.results import Published, path_of, published, trained_seconds
 from suffice.papers.rows import machine_line
@@ -107,7 +107,7 @@ def label(mechanism: str, length: int) -> str:
     return mechanism
 
 
-MARKS = {SUFFICES: "✓", FAILS: "✗", UNDECIDED: "·"}
+MARKS = {SUFFICES: "✓", FAILS: "✗", UNDECIDED: "·", UNLEARNED: "○", TOO_EASY: "="}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -120,8 +120,8 @@ class Standing:
         mechanism: see `label`.
         quality: test accuracy over the seeds; None where fewer than one is finished.
         difference: to Standard, seed by seed; None below two seeds.
-        verdict: "suffices", "does not suffice" or "undecided" at a margin of a point, of this pair
-            by itself: no other mechanism widens its interval.
+        verdict: the word of `suffice.measure.verdict` at a margin of a point, of this pair by
+            itself: no other mechanism widens its interval.
         state: bytes of a layer after the whole input, of a language model.
         flops: of a forward, over Standard's.
         seconds: of an epoch, over Standard's of the same seed, the median.
@@ -274,7 +274,8 @@ def matrix(size: str) -> Sheet:
         f"Points of test accuracy above Standard, {size}",
         (Column(title="mechanism", cell=str), *map(column, tasks)),
         names,
-        caption="✓ suffices at a margin of one point, ✗ does not, · open, … too few seeds.",
+        caption="✓ suffices at a margin of one point, ✗ does not, · open, = too easy to tell, "
+        "○ nothing was learned, … too few seeds.",
     )
 
 
@@ -378,7 +379,13 @@ def nulls() -> Counter[str]:
     )
 
 
-COLOURS = {SUFFICES: "#00855f", FAILS: "#b23a12", UNDECIDED: "#7a6a00"}
+COLOURS = {
+    SUFFICES: "#00855f",
+    FAILS: "#b23a12",
+    UNDECIDED: "#7a6a00",
+    TOO_EASY: "#4b6a88",
+    UNLEARNED: FAINT[0],
+}
 
 
 def frontier(task: str, size: str, cost: str) -> Figure:
@@ -439,7 +446,7 @@ def matrix_figure(size: str) -> Figure:
             x, y = tasks.index(row.task), names.index(row.mechanism)
             known = row.difference is not None and row.difference.low is not None
             colour = COLOURS[row.verdict] if known else FAINT[0]
-            faint = {SUFFICES: 0.25, FAILS: 0.25, UNDECIDED: 0.12}[row.verdict] if known else 0.04
+            faint = {SUFFICES: 0.25, FAILS: 0.25}.get(row.verdict, 0.12) if known else 0.04
             axes.add_patch(_square(x, y, colour, faint))
             axes.text(x, y, row.mark, ha="center", va="center", fontsize=7.5, color=INK[0])
         axes.set_xlim(-0.5, len(tasks) - 0.5)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from suffice.data.survey import Survey
 from suffice.measure.results import Cell, Results, Speed
 
 # mechanism: parameters of a layer, FLOPs, true test accuracy, latency in seconds, peak bytes
@@ -83,6 +84,11 @@ def make_results(cells=(), speeds=(), *, margin=0.01, baseline="standard", **cha
     return Results(
         cells=tuple(cells), speeds=tuple(speeds), margin=margin, baseline=baseline, **values
     )
+
+
+def make_survey(test: int) -> Survey:
+    """Counts of data with so many test rows; nothing else of them is known."""
+    return Survey(rows={"train": 1000, "validation": 100, "test": test}, counts={})
 
 
 def from_accuracies(

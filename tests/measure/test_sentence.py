@@ -1,15 +1,23 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
 
 from suffice.measure.results import Speed
-from suffice.measure.sentence import decision, notes, sentence, under_optimisers, verdict_record
+from suffice.measure.sentence import (
+    decision,
+    longer,
+    notes,
+    sentence,
+    under_optimisers,
+    verdict_record,
+)
 from suffice.measure.verdict import judge
 
-from .synthetic import from_accuracies, make_cell, make_results
+from .synthetic import from_accuracies, make_cell, make_results, make_survey
 
 SURE = [0.970, 0.971, 0.969, 0.970, 0.970]
 NEAR = [0.968, 0.970, 0.967, 0.968, 0.967]
@@ -33,6 +41,7 @@ def test_the_winner_is_named_with_all_its_numbers():
     assert say(make_results(cells, speeds)) == (
         "efficient (4 heads) suffices: test accuracy 96.8% (sd 0.1, 5 seeds) against standard's "
         "97.0% (sd 0.1, 5 seeds), difference -0.20 points, 95% CI [-0.29, -0.11], margin 1.0; "
+        "it learned in 5 of 5 seeds, which leaves a failure rate of up to 45% open; "
         "it needs 0.52x the FLOPs and 0.61x the time."
     )
 
@@ -64,7 +73,7 @@ def test_undecided_names_the_seeds_that_are_missing():
     verdict = judge(from_accuracies({"standard": SURE, "a": WILD}))
     more = verdict.winner.more_seeds
     assert text.startswith("undecided: a (1 head) may suffice: test accuracy ")
-    assert f"; about {more} more seeds would tell; it needs" in text
+    assert f"; about {more} more seeds would decide it; it needs" in text
     assert "(sd 3.0, 5 seeds)" in text
 
 
@@ -171,7 +180,7 @@ def test_seeds_without_a_partner_are_reported():
 def test_scope_and_correction_are_always_stated():
     results = from_accuracies({"standard": SURE, "a": NEAR, "b": NEAR})
     found = notes(judge(results), results)
-    assert "The cheapest is chosen among 2: " in found[-2]
+    assert any(note.startswith("The cheapest is chosen among 2: ") for note in found)
     assert found[-1].startswith("The seeds vary weights and data order on digits; other data")
     alone = from_accuracies({"standard": SURE, "a": NEAR})
     assert not any("chosen among" in note for note in notes(judge(alone), alone))
@@ -180,6 +189,85 @@ def test_scope_and_correction_are_always_stated():
 def test_intervals_without_rows_are_said_to_cover_seeds_alone():
     results = from_accuracies({"standard": SURE, "a": NEAR})
     assert any("cover seeds alone" in note for note in notes(judge(results), results))
+    results = from_accuracies({"standard": SURE, "a": NEAR}, data=make_survey(750))
+    assert (
+        "The answers to single test rows were not kept: the intervals are of seeds, and no "
+        "narrower than 750 test rows allow."
+    ) in notes(judge(results), results)
+
+
+def test_failed_seeds_are_counted_and_named():
+    results = from_accuracies({"standard": SURE, "a": [*SURE[:2], 0.5, *SURE[3:]], "b": LOST})
+    verdict = judge(results)
+    assert decision(verdict.find("a", 1)) == "does not suffice: learned in 4 of 5 seeds (not in 2)"
+    text, found = sentence(verdict, results), notes(verdict, results)
+    assert "the nearest, b (1 head), has" in text
+    assert "a (1 head) learned in 4 of 5 seeds (not in 2)." in found
+    assert any(note.startswith("A seed has not learned if it is far below") for note in found)
+    open_rate = "Learning in all seeds leaves a failure rate open, with 95% confidence: "
+    assert f"{open_rate}5 of 5 up to 45%." in found
+
+
+def test_an_unknown_floor_is_said():
+    results = from_accuracies({"standard": SURE, "a": NEAR})
+    said = "Whether anything was learned with 1 head is not known: "
+    assert any(note.startswith(said) for note in notes(judge(results), results))
+    known = replace(results, majority=0.1)
+    assert not any(note.startswith(said) for note in notes(judge(known), known))
+
+
+def test_a_better_one_than_a_baseline_that_learned_nothing_is_named():
+    results = from_accuracies({"standard": [0.1] * 5, "a": SURE}, majority=0.1)
+    assert say(results).endswith("standard is no baseline here; a (1 head) did better.")
+    results = from_accuracies({"standard": [0.1] * 5, "a": [0.1] * 5}, majority=0.1)
+    assert say(results).endswith("margin 1.0; what is compared here is noise.")
+
+
+def test_a_task_that_is_too_easy_is_said_with_what_differs():
+    cells = [make_cell("standard", 1, s, test_accuracy=0.996, epochs=4) for s in range(5)]
+    cells += [make_cell("a", 1, s, test_accuracy=0.995, epochs=4, flops=600) for s in range(5)]
+    results = make_results(cells)
+    text = say(results)
+    assert text.startswith(
+        "too easy to tell: standard (1 head) has test accuracy 99.6% (sd 0.0, 5 seeds), and misses "
+        "less than the margin of 1.0 points; a (1 head) has 99.5% and needs 0.60x the FLOPs, and "
+    )
+    assert "x the epochs and" in text or "never reaches" in text
+    assert text.endswith("a smaller margin or a harder task would tell.")
+
+
+def test_what_was_still_improving_is_said_with_the_command_that_trains_longer():
+    command = "suffice compare --recipe digits_vit --epochs 3 --out=runs/x --seeds 5 --resume"
+    cells = [make_cell("standard", 4, s, epochs=3) for s in range(3)]
+    stopped = [replace(make_cell("a", 4, s, epochs=3), stopped_early=True) for s in range(3)]
+    results = make_results([*cells, *stopped], command=command)
+    assert judge(results).improving == (("standard", 4),)
+    assert (
+        "Still improving when training ended (the last epoch is the best in most seeds): standard "
+        "(4 heads). To train longer: suffice compare --recipe digits_vit --seeds 5 --epochs 6"
+    ) in notes(judge(results), results)
+
+
+@pytest.mark.parametrize(
+    ("command", "longer_command"),
+    [
+        (
+            "suffice compare --task mqar --cells 1/2 --epochs=4",
+            "suffice compare --task mqar --epochs 2",
+        ),
+        (
+            "suffice compare --data 'my reviews.csv' --out x",
+            "suffice compare --data 'my reviews.csv' --epochs 2",
+        ),
+        (
+            "suffice reproduce v2-imdb --run",
+            "suffice compare --recipe digits_vit --scale small --mechanisms standard --epochs 2",
+        ),
+    ],
+)
+def test_the_command_that_trains_longer_is_a_legal_one(command, longer_command):
+    results = make_results([make_cell(epochs=1)], command=command, scale="small")
+    assert longer(results, 2) == longer_command
 
 
 def test_what_is_counted_and_what_a_guess_has_are_reported():

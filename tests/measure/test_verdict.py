@@ -8,12 +8,14 @@ import pytest
 from suffice.errors import ConfigError
 from suffice.measure.answers import Answers
 from suffice.measure.crossed import estimate
+from suffice.measure.failures import upper_rate
 from suffice.measure.results import Speed
 from suffice.measure.sequential import level
 from suffice.measure.statistics import half_width
-from suffice.measure.verdict import ALPHA, CAP, decide, hopeless, judge, more_seeds
+from suffice.measure.verdict import ALPHA, CAP, _decided, decide, hopeless, judge, more_seeds
+from suffice.measure.winner import model_of, snippets, write_winner
 
-from .synthetic import from_accuracies, make_cell, make_results
+from .synthetic import from_accuracies, make_cell, make_results, make_survey
 
 
 def spread_around(mean: float, sd: float, n: int) -> list[float]:
@@ -353,6 +355,135 @@ def test_a_baseline_at_the_majority_has_learned_nothing():
     assert (clear.outcome, clear.floors[1].learned) == ("suffices", True)
 
 
+def test_a_baseline_that_learned_with_other_heads_alone_gives_no_winner():
+    noise = [0.541, 0.545, 0.538, 0.543, 0.540]
+    accuracies = {"standard@1": noise, "standard@4": SURE, "a@1": noise, "a@4": LOST}
+    verdict = judge(from_accuracies(accuracies, majority=0.541))
+    assert (verdict.outcome, verdict.winner) == ("baseline", None)
+    assert verdict.find("a", 1).sufficiency == "nothing was learned"
+    assert verdict.find("a", 4).sufficiency == "does not suffice"
+    both = judge(from_accuracies(accuracies | {"a@4": SURE}, majority=0.541))
+    assert (both.outcome, both.winner.num_heads) == ("suffices", 4)
+
+
+def test_all_at_chance_never_suffices_whether_rows_were_kept_or_not():
+    rng = np.random.default_rng(0)
+    right = {name: rng.random((5, 512)) < 0.0625 for name in ("standard", "a", "b")}
+    kept = answered(right, chance=0.0625, data=make_survey(512))
+    for results in (kept, replace(kept, rows={}), replace(kept, rows={}, data=None)):
+        verdict = judge(results)
+        assert verdict.outcome == "unlearned"
+        assert {c.sufficiency for c in verdict.comparisons} == {"nothing was learned"}
+
+
+def test_a_gain_within_the_margin_is_nothing_learned():
+    values = [0.548] * 5
+    results = from_accuracies({"standard": values, "a": values}, majority=0.541)
+    assert judge(results).outcome == "unlearned"
+    assert judge(results, margin=0.005).outcome == "suffices"
+
+
+@pytest.mark.parametrize("failed", [0.60, float("nan")])
+def test_a_mechanism_that_failed_in_a_seed_does_not_suffice(failed):
+    values = [0.97, 0.972, failed, 0.971, 0.97]
+    verdict = judge(with_losses({"standard": SURE, "a": values}), metric="log-loss")
+    found = verdict.comparisons[0]
+    assert (verdict.outcome, found.sufficiency) == ("baseline", "does not suffice")
+    assert (found.failed, found.more_seeds) == ((2,), None)
+    assert found.failure_rate == pytest.approx(upper_rate(1, 5))
+
+
+def with_losses(values: dict[str, list[float]]):
+    """A comparison whose test losses are 1 minus the values."""
+    results = from_accuracies({name: [0.5] * len(of) for name, of in values.items()})
+    cells = [
+        replace(cell, test_loss=1.0 - values[cell.mechanism][cell.seed]) for cell in results.cells
+    ]
+    return replace(results, cells=tuple(cells))
+
+
+def test_failures_of_the_baseline_too_leave_the_word_to_the_interval():
+    verdict = judge(
+        from_accuracies({"standard": [0.97, 0.971, 0.60, 0.97], "a": [0.97, 0.60, 0.97, 0.971]})
+    )
+    assert verdict.failed == {1: (2,)}
+    assert (verdict.comparisons[0].failed, verdict.outcome) == ((1,), "undecided")
+
+
+def test_seeds_that_all_learned_leave_a_rate_open():
+    verdict = judge(from_accuracies({"standard": SURE, "a": NEAR}))
+    assert (verdict.failed, verdict.comparisons[0].failed) == ({1: ()}, ())
+    assert verdict.comparisons[0].failure_rate == pytest.approx(1 - 0.05**0.2)
+
+
+@pytest.mark.parametrize(
+    ("baseline", "candidate", "word"),
+    [
+        ([0.995] * 5, [0.994] * 5, "too easy to tell"),
+        ([0.990] * 5, [0.990] * 5, "too easy to tell"),  # misses exactly the margin
+        ([0.9895] * 5, [0.9895] * 5, "suffices"),
+        ([0.995] * 5, [0.999, 0.998, 0.97, 0.999, 0.998], "too easy to tell"),
+        ([0.995] * 5, [0.95, 0.951, 0.949, 0.95, 0.95], "does not suffice"),
+        ([0.995] * 5, [0.997, 0.995, 0.60, 0.996, 0.998], "does not suffice"),
+        ([0.996, 0.60, 0.995, 0.995, 0.996], [0.995] * 5, "too easy to tell"),
+    ],
+)
+def test_where_the_margin_is_more_than_is_missed_nothing_suffices(baseline, candidate, word):
+    verdict = judge(from_accuracies({"standard": baseline, "a": candidate}))
+    assert verdict.comparisons[0].sufficiency == word
+    outcomes = {"does not suffice": "baseline", "too easy to tell": "too easy"}
+    assert verdict.outcome == outcomes.get(word, word)
+    assert (verdict.winner is None) == (word in outcomes)
+
+
+def test_a_loss_near_0_is_too_easy_as_well():
+    easy = with_losses({"standard": [0.995] * 3, "a": [0.994] * 3})
+    assert judge(easy, metric="log-loss").outcome == "too easy"
+    hard = with_losses({"standard": [0.5] * 3, "a": [0.5] * 3})
+    assert judge(hard, metric="log-loss").outcome == "suffices"
+
+
+def test_few_rows_make_no_difference_sure_though_their_answers_were_not_kept():
+    lost = {"standard": [0.2169, 0.2178, 0.2172], "a": spread_around(0.2004, 0.0008, 3)}
+    alone = judge(from_accuracies(lost)).comparisons[0]
+    assert (alone.sufficiency, alone.rows) == ("does not suffice", None)
+    few = judge(from_accuracies(lost, data=make_survey(750))).comparisons[0]
+    assert (few.sufficiency, few.claim) == ("undecided", "not shown")
+    # two models that answer independently: variance of a difference on one row
+    p, q = few.quality.mean, few.quality.mean - few.difference.mean
+    by_row = p * (1 - q) + q * (1 - p) - few.difference.mean**2
+    error = float(few.estimate.standard_error)
+    assert error == pytest.approx((by_row / 750 * (0.9 / 3 + 0.1)) ** 0.5, rel=1e-6)
+    many = judge(from_accuracies(lost, data=make_survey(1_000_000))).comparisons[0]
+    assert many.sufficiency == "does not suffice"
+
+
+def test_the_spread_of_seeds_counts_where_it_is_more_than_the_rows_imply():
+    wild = {"standard": SURE, "a": WILD}
+    alone = judge(from_accuracies(wild)).comparisons[0].difference
+    bounded = judge(from_accuracies(wild, data=make_survey(10_000_000))).comparisons[0].difference
+    assert bounded.low == pytest.approx(alone.low, abs=1e-5)
+
+
+def test_most_seeds_that_end_with_their_best_epoch_are_still_improving():
+    cells = [make_cell("standard", 4, s, epochs=4) for s in range(3)]
+    cells += [replace(make_cell("a", 4, s, epochs=4), best_epoch=3 + (s == 0)) for s in range(3)]
+    assert judge(make_results(cells)).improving == (("standard", 4),)
+
+
+def test_no_model_is_for_use_where_nothing_was_learned(tmp_path):
+    noise = {"standard": [0.541] * 5, "a": [0.541] * 5}
+    results = from_accuracies(noise, majority=0.541)
+    for cell in results.cells:
+        model = model_of(tmp_path, cell)
+        model.mkdir(parents=True)
+        (model / "config.json").write_text("{}")
+    learned = replace(results, majority=0.1)
+    assert write_winner(tmp_path, learned, judge(learned)) is not None
+    assert write_winner(tmp_path, results, judge(results)) is None
+    assert snippets(tmp_path) == ()
+
+
 def test_the_cheapest_of_several_needs_a_wider_interval():
     close = spread_around(0.97 - 0.006, 0.003, 5)
     alone = judge(from_accuracies({"standard": [0.97] * 5, "a": close}))
@@ -361,6 +492,49 @@ def test_the_cheapest_of_several_needs_a_wider_interval():
     several = judge(from_accuracies(among)).find("a", 1)
     assert several.confidence == pytest.approx(1 - 0.05 / 4)
     assert several.sufficiency == "undecided"
+
+
+def test_costlier_ones_are_no_choice_and_weigh_on_nothing():
+    values = {"b1": SURE, "b2": SURE, "b3": SURE, "standard": SURE, "a": NEAR}
+    verdict = judge(from_accuracies(values))
+    assert {round(c.confidence, 9) for c in verdict.comparisons} == {0.95}
+    verdict = judge(from_accuracies(values | {"c": LOST, "d": WILD}))
+    assert verdict.find("d", 1).confidence == pytest.approx(1 - 0.05 / 2)
+    assert verdict.find("b1", 1).confidence == pytest.approx(0.95)
+
+
+def test_looks_after_each_seed_ask_more_of_a_difference():
+    values = {"standard": [0.97] * 5, "a": spread_around(0.974, 0.0014, 5)}
+    fixed = from_accuracies(values)
+    looked = judge(replace(fixed, most_seeds=12)).comparisons[0]
+    assert level(ALPHA, 5, 12) < looked.p_value < ALPHA
+    assert (judge(fixed).comparisons[0].claim, looked.claim) == ("better", "not shown")
+
+
+def test_no_more_seeds_are_named_than_the_plan_allows():
+    values = {"standard": [0.97] * 5, "a": spread_around(0.966, 0.006, 5)}
+    fixed = from_accuracies(values)
+    found = {n: judge(replace(fixed, most_seeds=n)).comparisons[0] for n in range(5, 41)}
+    named = {n: c.more_seeds for n, c in found.items() if c.sufficiency == "undecided"}
+    assert all(more is None or more <= n - 5 for n, more in named.items())
+    assert {more is None for more in named.values()} == {True, False}
+
+
+@pytest.mark.parametrize(("errors", "short"), [(1.8, True), (2.1, False)])
+def test_rows_are_too_few_where_they_alone_leave_the_interval_too_wide(errors, short):
+    compared = judge(answered(same_rows(10))).comparisons[0]
+    found = replace(compared.estimate, seed_variance=compared.estimate.row_variance)
+    margin = errors * float(found.row_variance) ** 0.5 - float(found.mean)
+    decided = _decided(replace(compared, estimate=found), margin, 0.05, None)
+    assert (decided.sufficiency, decided.rows_short) == ("undecided", short)
+
+
+def test_the_last_of_twelve_seeds_hardly_moves_a_mean():
+    values = {"standard": [0.97] * 11, "a": spread_around(0.9617, 0.0034, 11)}
+    found = judge(from_accuracies(values, most_seeds=12)).comparisons[0]
+    assert found.sufficiency == "undecided"
+    assert hopeless(found, 0.01, 12)
+    assert not hopeless(found, 0.01, 100)
 
 
 def test_looks_after_each_seed_widen_the_interval():

@@ -276,7 +276,9 @@ def _decode_record(record: Any, data: object, where: str, error: type[SufficeErr
 
 
 def optional_fields(record: Any) -> set[str]:
-    """Return the fields of a dataclass that have a default."""
+    """Return the fields of a dataclass that have a default, or of a TypedDict that may lack."""
+    if typing.is_typeddict(record):
+        return set(record.__optional_keys__)
     fields = dataclasses.fields(record) if dataclasses.is_dataclass(record) else ()
     absent = dataclasses.MISSING
     return {f.name for f in fields if f.default is not absent or f.default_factory is not absent}

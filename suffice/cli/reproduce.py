@@ -28,11 +28,12 @@ from suffice.cli.terminal import (
     to_json,
     wide_console,
 )
-from suffice.errors import ConfigError, unknown
+from suffice.errors import ConfigError, DataError, unknown
 from suffice.files import write_atomic
 from suffice.records import encode
 
 if TYPE_CHECKING:
+    from suffice.data import Dataset
     from suffice.measure.report.sheet import Sheet
     from suffice.papers import hellaswag, maps
     from suffice.papers.jobs import Execution
@@ -328,7 +329,7 @@ def _cells(wanted: Table, options: ReproduceOptions, console: Console) -> None:
     """Show one table of cells."""
     from suffice.measure.report.sheet import rich_table
     from suffice.papers.request import retrain
-    from suffice.papers.results import gather
+    from suffice.papers.results import gather, publish
     from suffice.papers.rows import cell_table
 
     request = options.request(wanted, out=options.out)
@@ -340,11 +341,24 @@ def _cells(wanted: Table, options: ReproduceOptions, console: Console) -> None:
         return
     request = _train_missing(request, options, console)
     if options.publish:
-        content = gather(request.plan, request.folder, list(request.finished), request.published)
-        from suffice.papers.results import publish
-
+        finished = list(request.finished)
+        data = _data_of(request, options, console)
+        content = gather(request.plan, request.folder, finished, request.published, data)
         print_text(f"published: {publish(wanted, content)}", console)
     _print_cells(wanted, [cell_table(request)], options)
+
+
+def _data_of(request: Request, options: ReproduceOptions, console: Console) -> Dataset | None:
+    """Return the data of a table, whose floors are published beside its cells, where it is here."""
+    from suffice.data import load
+
+    task, task_options = request.recipe.task, dict(request.recipe.task_options)
+    try:
+        return load(task, console=None if options.execution.quiet else console, **task_options)
+    except DataError as error:
+        kept = "as before" if request.published and request.published.results.data else "unknown"
+        print_text(f"what learning nothing scores stays {kept}: {error}", console)
+        return None
 
 
 def _parts(wanted: Table, options: ReproduceOptions, console: Console) -> None:

@@ -253,17 +253,22 @@ class Dataset:
         """What a model reads of an image; of no use to tokens."""
         return ImagePreparation(mean=self.mean, std=self.std, side=self.side, white=self.white)
 
+    def frequencies(self, part: str) -> Tensor:
+        """Return how often each label occurs in a part, ignored ones left out, int64 [classes]."""
+        labels = getattr(self, part).labels
+        return labels[labels != IGNORE_INDEX].bincount(minlength=self.num_classes)
+
     @property
     def majority(self) -> float | None:
-        """Share of the test rows that have the class most frequent in training, 0 to 1.
+        """Share of the test labels that are the label most frequent in training, 0 to 1.
 
         This is the accuracy of a model that has learned nothing but the frequencies; None where
-        tokens have labels, not rows.
+        tokens have labels and the task states the accuracy of a guess.
         """
-        if self.train.labels.dim() == 2:
+        if self.train.labels.dim() == 2 and self.chance is not None:
             return None
-        most = self.train.labels.bincount(minlength=self.num_classes).argmax()
-        return float((self.test.labels == most).double().mean())
+        test = self.frequencies("test")
+        return float(test[self.frequencies("train").argmax()] / test.sum())
 
     def prepare(self, inputs: Tensor) -> Tensor:
         """Return inputs as a model reads them: tokens [B, T] as given, images prepared."""

@@ -21,10 +21,12 @@ class Survey:
         rows: of each part, by name.
         classes: names of the classes; empty where tokens have labels, not rows.
         counts: rows of each class, by part.
-        majority: accuracy on the test rows of always giving the class most frequent in training;
-            None where tokens have labels.
-        majority_class: its name.
+        majority: test accuracy of always giving the label most frequent in training; None where
+            tokens have labels and the task states the accuracy of a guess.
+        majority_class: the name of that label.
         chance: accuracy of a blind guess; None where it is not known.
+        frequency_loss: test loss of answering with the frequencies of the training labels, each
+            counted once more, in nats a label; None in results that are older than this.
         repeated: rows of each part that repeat an earlier one of it, as the model reads them; None
             where the data were too large to look.
         overlap: test and validation rows that are also in an earlier part, likewise.
@@ -41,6 +43,7 @@ class Survey:
     majority: float | None = None
     majority_class: str | None = None
     chance: float | None = None
+    frequency_loss: float | None = None
     repeated: dict[str, int] | None = None
     overlap: dict[str, int] | None = None
     read: int | None = None
@@ -62,14 +65,10 @@ def survey(dataset: Dataset) -> Survey:
     repeated, overlap = _repetitions(parts)
     labelled = dataset.train.labels.dim() == 1
     texts = dataset.train.inputs.dim() == 2
-    counts, classes, most = {}, (), None
+    counts, classes = {}, ()
     if labelled:
-        counts = {
-            name: tuple(split.labels.bincount(minlength=dataset.num_classes).tolist())
-            for name, split in parts.items()
-        }
+        counts = {name: tuple(dataset.frequencies(name).tolist()) for name in parts}
         classes = dataset.class_names or tuple(map(str, range(dataset.num_classes)))
-        most = classes[max(range(len(classes)), key=counts["train"].__getitem__)]
     read = dataset.train.inputs.shape[1] if texts else None
     lengths = dataset.lengths
     return Survey(
@@ -77,8 +76,9 @@ def survey(dataset: Dataset) -> Survey:
         classes=classes,
         counts=counts,
         majority=dataset.majority,
-        majority_class=most,
+        majority_class=None if dataset.majority is None else _most_frequent(dataset),
         chance=guess_accuracy(dataset),
+        frequency_loss=_frequency_loss(dataset),
         repeated=repeated,
         overlap=overlap,
         read=read,
@@ -94,6 +94,19 @@ def guess_accuracy(dataset: Dataset) -> float | None:
     if dataset.chance is not None or dataset.train.labels.dim() == 2:
         return dataset.chance
     return 1.0 / dataset.num_classes
+
+
+def _most_frequent(dataset: Dataset) -> str:
+    """Name the label most frequent in training: a class, a word or a token."""
+    most = int(dataset.frequencies("train").argmax())
+    if names := dataset.class_names or dataset.vocabulary:
+        return names[most]
+    return str(most) if dataset.tokenizer is None else dataset.tokenizer.decode([most])
+
+
+def _frequency_loss(dataset: Dataset) -> float:
+    train, test = (dataset.frequencies(part).double() for part in ("train", "test"))
+    return float(-test @ ((train + 1.0) / (train + 1.0).sum()).log() / test.sum())
 
 
 def _repetitions(

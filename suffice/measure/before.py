@@ -37,7 +37,8 @@ def describe(survey: Survey, plan: Plan) -> list[str]:
     if survey.majority is not None:
         lines.append(
             f'always "{survey.majority_class}" would be right in {survey.majority:.1%} of the test '
-            "rows" + ("" if survey.chance is None else f"; a blind guess in {survey.chance:.1%}")
+            f"{'rows' if survey.classes else 'tokens'}"
+            + ("" if survey.chance is None else f"; a blind guess in {survey.chance:.1%}")
         )
         if survey.majority > RARE and plan.metric == "accuracy":
             lines.append(
@@ -110,7 +111,7 @@ def _longer(survey: Survey) -> int:
 
 def _resolution(survey: Survey, plan: Plan) -> list[str]:
     """Return what one point is, and how many seeds can decide at the margin by the rows alone."""
-    if survey.majority is None:
+    if not survey.classes:
         return []
     rows, margin, lines = survey.rows["test"], plan.margin, []
     if plan.seeds < MIN_SEEDS:

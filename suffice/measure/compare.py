@@ -12,7 +12,7 @@ import torch
 from rich.console import Console
 
 from suffice.data import Dataset, load
-from suffice.data.survey import Survey, guess_accuracy, survey
+from suffice.data.survey import Survey, survey
 from suffice.errors import ConfigError
 from suffice.measure import before
 from suffice.measure.board import Board
@@ -22,11 +22,14 @@ from suffice.measure.plan import Plan, read_plan, run_folder
 from suffice.measure.processes import first, losing, together
 from suffice.measure.results import (
     Cell,
+    DataFacts,
     Results,
     Speed,
     cell_path,
     read_cell,
+    read_facts,
     with_rows,
+    write_facts,
     write_results,
 )
 from suffice.measure.sequential import FIRST
@@ -85,13 +88,14 @@ def compare(
             first(group, lambda: plan.claim(folder, resume=resume, command=command))
         dataset = _load(plan, group, progress_console)
         check_scores(dataset)
-        facts = survey(dataset)
+        facts = DataFacts.of(dataset, survey(dataset))
+        first(group, lambda: write_facts(folder, facts))
         if not quiet:
-            first(group, lambda: before.show(facts, plan, console))
+            first(group, lambda: before.show(facts.data, plan, console))
         keys = plan.cells if share is None else plan.cells[share[0] - 1 :: share[1]]
         tuned = tune(plan, dataset, folder, group, console=console, quiet=quiet)
         rates = {(one.mechanism, one.num_heads): one.rate for one in tuned}
-        cells = _train_all(plan, keys, dataset, facts, folder, group, console, quiet, rates)
+        cells = _train_all(plan, keys, dataset, facts.data, folder, group, console, quiet, rates)
         if share is not None:
             return None
         speeds = first(group, lambda: time_all(plan, dataset, progress_console)) or ()
@@ -101,10 +105,7 @@ def compare(
             title=plan.recipe.title,
             margin=plan.margin,
             baseline=plan.baseline,
-            answers=int(dataset.test.answers.sum()) / len(dataset.test),
-            chance=guess_accuracy(dataset),
-            majority=dataset.majority,
-            data=facts,
+            **facts.fields(),
             scale=plan.recipe.scale,
             metric=plan.metric,
             most_seeds=plan.seeds if plan.auto else None,
@@ -221,6 +222,7 @@ def so_far(plan: Plan, folder: Path, cells: list[Cell]) -> Results:
         command="",
         started="",
         seconds=0.0,
+        **read_facts(folder),
     )
     return with_rows(results, folder)
 

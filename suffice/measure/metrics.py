@@ -125,6 +125,10 @@ class Metric:
         natural = self.natural(value)
         return f"{natural:.1%}" if self.kind == "share" else f"{natural:.3g}"
 
+    def known(self, answers: Answers) -> bool:
+        """Return whether the answers tell the metric: published ones tell what is right alone."""
+        return not answers.only_right or METRICS.get(self.name) in (None, METRICS["accuracy"])
+
     def check(self, answers: Answers) -> None:
         """Refuse answers that the metric cannot be computed from."""
         lacking = (self.needs == "labels" and not answers.by_row) or (

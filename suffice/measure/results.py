@@ -17,15 +17,20 @@ from pathlib import Path
 from typing import Any, TypedDict
 from urllib.parse import quote, unquote
 
+from suffice.data.dataset import Dataset
 from suffice.data.survey import Survey
 from suffice.errors import ConfigError, DataError, unknown
-from suffice.files import read_json, write_json
+from suffice.files import read_json, read_record, write_json
 from suffice.measure.answers import Answers, Key, path_of, read_answers
 from suffice.recipes import SCALES
 from suffice.records import decode, encode
 
 
-class EpochRecord(TypedDict):
+class _CpuTime(TypedDict, total=False):
+    cpu_seconds: float | None  # absent in older files
+
+
+class EpochRecord(_CpuTime):
     """One epoch of one training run, as `dataclasses.asdict` of the training loop's epoch."""
 
     epoch: int
@@ -102,6 +107,20 @@ class Cell:
     def key(self) -> tuple[str, int, int]:
         """Key of this cell in a comparison: mechanism, heads, seed."""
         return (self.mechanism, self.num_heads, self.seed)
+
+    @property
+    def cost_seconds(self) -> float:
+        """What the training cost: its CPU seconds, which a pause does not lengthen.
+
+        Where an epoch does not tell them (older files, GPUs), as many of the fastest epoch's
+        seconds as there are epochs: a pause only lengthens the others. Somebody's own loop has no
+        epochs; its seconds count.
+        """
+        processor = [epoch.get("cpu_seconds") for epoch in self.epochs]
+        if processor and None not in processor:
+            return math.fsum(processor)
+        fastest = min((epoch["seconds"] for epoch in self.epochs), default=self.seconds_per_epoch)
+        return max(1, len(self.epochs)) * fastest
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -190,9 +209,8 @@ class Results:
         seconds: how long it all took.
         answers: asked for in a row of the test split, mean; 1 where a row is one answer.
         chance: accuracy of a guess that has not found the answer, None where it is not known.
-        majority: accuracy on the test rows of always giving the class most frequent in training,
-            None where tokens have labels.
-        data: counts of the data set; None in results that are older than these.
+        majority: test accuracy of always giving the label most frequent in training, see `Survey`.
+        data: counts of the data set; None where they are not known.
         scale: "paper" for the recipe's own sizes, "small" for its small twin.
         metric: name of what the verdict is about, see `suffice.measure.metrics`.
         better: of a metric of somebody's own loop that is no share, whether "higher" or "lower" is
@@ -279,6 +297,40 @@ class Results:
             DataError: if a key is unknown or missing, or a value has the wrong type or range.
         """
         return decode(Results, data, where=where)
+
+
+@dataclass(frozen=True, kw_only=True)
+class DataFacts:
+    """The fields of `Results` that its data decide."""
+
+    answers: float
+    chance: float | None
+    majority: float | None
+    data: Survey
+
+    @classmethod
+    def of(cls, dataset: Dataset, data: Survey) -> DataFacts:
+        """Return the facts of a data set and its survey."""
+        answers = int(dataset.test.answers.sum()) / len(dataset.test)
+        return cls(answers=answers, chance=data.chance, majority=data.majority, data=data)
+
+    def fields(self) -> dict[str, Any]:
+        """Return the arguments of `Results`."""
+        return {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
+
+
+FACTS = "data.json"  # of the folder of a comparison
+
+
+def write_facts(folder: Path, facts: DataFacts) -> None:
+    """Write the facts of the data to the folder of a comparison, before anything is trained."""
+    write_json(folder / FACTS, encode(dataclasses.asdict(facts)))
+
+
+def read_facts(folder: Path) -> dict[str, Any]:
+    """Read the arguments of `Results` that the data decide; none in folders that lack them."""
+    path = folder / FACTS
+    return read_record(DataFacts, path, advice=RERUN).fields() if path.exists() else {}
 
 
 def check_margin(margin: float, *, own_unit: bool = False) -> None:

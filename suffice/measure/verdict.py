@@ -332,7 +332,7 @@ class Scores:
     def rows(self, key: tuple[str, int, int]) -> np.ndarray | None:
         """Return the share of each test row in the metric of one model; None if not kept."""
         answers = self.results.rows.get(key)
-        if answers is None or self.metric.rows is None:
+        if answers is None or self.metric.rows is None or not self.metric.known(answers):
             return None
         if key not in self._rows:
             self.metric.check(answers)

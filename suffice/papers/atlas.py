@@ -26,7 +26,7 @@ from suffice.measure.results import Results
 from suffice.measure.statistics import Summary, t_quantile
 from suffice.measure.verdict import FAILS, SUFFICES, TOO_EASY, UNDECIDED, UNLEARNED, judge
 from suffice.papers.request import request_cells
-from suffice.papers.results import Published, path_of, published, trained_seconds
+from suffice.papers.results import Published, path_of, published
 from suffice.papers.rows import machine_line
 from suffice.papers.tables import BASELINE, CLASSES, PERPLEXITY, Table, of_cells
 from suffice.presets import PRESETS
@@ -119,7 +119,8 @@ class Standing:
         size: of its models.
         mechanism: see `label`.
         quality: test accuracy over the seeds; None where fewer than one is finished.
-        difference: to Standard, seed by seed; None below two seeds.
+        difference: to Standard, seed by seed; None without a shared seed, and where Standard
+            learned nothing, so that there is nothing to differ from.
         verdict: the word of `suffice.measure.verdict` at a margin of a point, of this pair by
             itself: no other mechanism widens its interval.
         state: bytes of a layer after the whole input, of a language model.
@@ -140,6 +141,8 @@ class Standing:
     @property
     def mark(self) -> str:
         """The cell of the matrix: the difference in points, and what it says."""
+        if self.verdict == UNLEARNED:
+            return MARKS[UNLEARNED]
         if self.difference is None or self.difference.low is None:
             return "…"
         return f"{MARKS[self.verdict]} {100 * self.difference.mean:+.1f}"
@@ -168,7 +171,8 @@ def standings_of(results: Results, task: str, size: str) -> list[Standing]:
         cells = results.select(mechanism, HEADS)
         pair = cells if mechanism == BASELINE else [*baseline, *cells]
         verdict = judge(replace(results, cells=tuple(pair)))
-        compared = verdict.find(mechanism, HEADS)
+        compared, unlearned = verdict.find(mechanism, HEADS), verdict.outcome == "unlearned"
+        sufficiency = UNDECIDED if compared is None else compared.sufficiency
         specs = chosen.specs(mechanism, HEADS)
         caches = all(spec.pattern.causal for spec in specs)
         rows.append(
@@ -177,8 +181,8 @@ def standings_of(results: Results, task: str, size: str) -> list[Standing]:
                 size=size,
                 mechanism=label(mechanism, chosen.model.length),
                 quality=verdict.qualities[HEADS] if compared is None else compared.quality,
-                difference=None if compared is None else compared.difference,
-                verdict=UNDECIDED if compared is None else compared.sufficiency,
+                difference=None if compared is None or unlearned else compared.difference,
+                verdict=UNLEARNED if unlearned else sufficiency,
                 state=state_bytes(specs, chosen.model.length) if caches else None,
                 flops=cells[0].flops / baseline[0].flops,
                 seconds=median(
@@ -305,7 +309,7 @@ def progress_sheet() -> Sheet:
     def cells(name: str) -> list[str]:
         request = request_cells(atlas_table(name))
         done, missing = len(request.row_cells), len(request.missing)
-        seconds = [trained_seconds(cell) for cell in request.row_cells]
+        seconds = [cell.cost_seconds for cell in request.row_cells]
         left = f"{missing * sum(seconds) / done / 3600:.1f}" if done else "unknown"
         spent = f"{sum(seconds) / 3600:.1f}"
         return [name, f"{done} of {done + missing}", spent, left if missing else ""]

@@ -26,8 +26,10 @@ from typing import Any, Protocol
 from rich.console import Console
 
 from suffice.data import Dataset, load
+from suffice.data.survey import survey
 from suffice.errors import ConfigError, DataError, StateError, SufficeError, unknown
 from suffice.measure.plan import Plan, run_folder
+from suffice.measure.results import DataFacts, write_facts
 from suffice.measure.training import train_cell
 from suffice.papers.results import Key, cell_name, claim
 from suffice.progress import Silent, Workers, workers
@@ -73,7 +75,8 @@ def run_cells(
         claim(folder, plan, command=command, started=started, threads=options.threads)
         # download before several workers look for the data
         task, task_options = plan.recipe.task, dict(plan.recipe.task_options)
-        load(task, console=None if options.quiet else console, **task_options)
+        dataset = load(task, console=None if options.quiet else console, **task_options)
+        write_facts(folder, DataFacts.of(dataset, survey(dataset)))
         with workers(console, len(keys), quiet=options.quiet) as display:
             if options.engine == "ray":
                 engine: Engine = RayTasks(plan, folder, options)

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from functools import lru_cache
 from importlib import resources
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
 
+from suffice.data import Dataset
+from suffice.data.survey import survey
 from suffice.errors import ConfigError, DataError
 from suffice.files import flatten, read_record, write_json
+from suffice.measure.answers import PackedAnswers
 from suffice.measure.machine import machine_facts, software_versions, source_commit
 from suffice.measure.plan import (
     CELLS,
@@ -24,7 +27,16 @@ from suffice.measure.plan import (
     read_plan,
     run_folder,
 )
-from suffice.measure.results import Cell, Results, cell_path, read_cell, read_results
+from suffice.measure.results import (
+    Cell,
+    DataFacts,
+    Results,
+    cell_path,
+    read_cell,
+    read_facts,
+    read_results,
+    with_rows,
+)
 from suffice.papers.tables import Table
 from suffice.recipes import Recipe
 from suffice.records import encode
@@ -42,6 +54,18 @@ class Published:
     threads: int
     recipe: dict[str, Any]
     results: Results
+    answers: PackedAnswers | None = None
+
+    def with_rows(self) -> Published:
+        """Return the same with the answers unpacked into `results.rows`."""
+        unpack = (lambda _stem: None) if self.answers is None else self.answers.unpack
+        rows = {cell.key: unpack(_stem(cell.key)) for cell in self.results.cells}
+        rows = {key: answers for key, answers in rows.items() if answers is not None}
+        return replace(self, results=replace(self.results, rows=rows))
+
+
+def _stem(key: Key) -> str:
+    return cell_path(Path(), *key).stem
 
 
 def path_of(store: str) -> Path:
@@ -58,12 +82,13 @@ def published(table: Table) -> Published | None:
 
 @lru_cache(maxsize=64)
 def _read(path: Path, stamp: int) -> Published:  # noqa: ARG001 - a changed file is read anew
-    return read_record(Published, path, advice=ADVICE)
+    return read_record(Published, path, advice=ADVICE).with_rows()
 
 
 def publish(table: Table, content: Published) -> Path:
     """Write the results that come with the package and return their file."""
     results = replace(content.results, command=portable(content.results.command))
+    answers = PackedAnswers.of({_stem(key): one for key, one in results.rows.items()})
     return write_published(
         table.store,
         {
@@ -71,6 +96,7 @@ def publish(table: Table, content: Published) -> Path:
             "threads": content.threads,
             "recipe": content.recipe,
             "results": results.to_json(),
+            "answers": None if answers is None else asdict(answers),
         },
     )
 
@@ -215,8 +241,23 @@ def joined(first: Iterable[Cell], second: Iterable[Cell]) -> list[Cell]:
     return sorted(by_key.values(), key=lambda cell: (cell.num_heads, cell.seed, cell.mechanism))
 
 
-def gather(plan: Plan, folder: Path, cells: list[Cell], published: Published | None) -> Published:
-    """Put finished cells together with what they ran on, ready to be published."""
+def gather(
+    plan: Plan,
+    folder: Path,
+    cells: list[Cell],
+    published: Published | None,
+    dataset: Dataset | None = None,
+) -> Published:
+    """Put finished cells together with what they ran on and answered, ready to be published.
+
+    Args:
+        plan: of the cells.
+        folder: where they were trained, and keep their answers.
+        cells: all finished ones.
+        published: what is published so far; None = nothing.
+        dataset: of the plan's task, for its floors; None = those that the folder or the published
+            results tell.
+    """
     facts = _facts(folder, published)
     if facts is None:
         raise ConfigError(f"nothing has run in {folder} yet; begin with --run.")
@@ -235,14 +276,28 @@ def gather(plan: Plan, folder: Path, cells: list[Cell], published: Published | N
         commit=facts.commit,
         command=facts.command,
         started=facts.started,
-        seconds=round(sum(trained_seconds(cell) for cell in cells), 1),
+        seconds=round(sum(cell.cost_seconds for cell in cells), 1),
+        **_data_facts(folder, published, dataset),
     )
+    before = {} if published is None else published.results.rows
+    kept = {cell.key: before[cell.key] for cell in cells if cell.key in before}
+    results = with_rows(results, folder)
     return Published(
         scale=recipe.scale,
         threads=facts.machine.get("threads") or 1,
         recipe=describe(recipe),
-        results=results,
+        results=replace(results, rows={**kept, **results.rows}),
     )
+
+
+def _data_facts(
+    folder: Path, published: Published | None, dataset: Dataset | None
+) -> dict[str, Any]:
+    if dataset is not None:
+        return DataFacts.of(dataset, survey(dataset)).fields()
+    before = None if published is None else published.results
+    known = {} if before is None else {n: getattr(before, n) for n in DataFacts.__annotations__}
+    return read_facts(folder) or known
 
 
 def machine_of(folder: Path, published: Published | None) -> dict[str, Any] | None:
@@ -259,11 +314,6 @@ def _facts(folder: Path, published: Published | None) -> Provenance | Results | 
     if compared.exists():
         return read_results(compared)
     return None if published is None else published.results
-
-
-def trained_seconds(cell: Cell) -> float:
-    """Return how long the epochs of one cell took."""
-    return sum(record["seconds"] for record in cell.epochs)
 
 
 def _key(path: Path) -> Key | None:

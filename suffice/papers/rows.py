@@ -12,7 +12,7 @@ from suffice.measure.results import Cell
 from suffice.measure.statistics import Summary, summarise
 from suffice.papers.printed import PaperRow, paper_row
 from suffice.papers.request import Request
-from suffice.papers.results import Key, machine_of, trained_seconds
+from suffice.papers.results import Key, machine_of
 from suffice.papers.tables import Measure, Table
 from suffice.recipes import SCALES, SMALL
 from suffice.records import encode
@@ -233,7 +233,7 @@ def cell_table(request: Request) -> CellTable:
         request=request,
         rows=rows(request.table, cells, request.heads),
         machine=machine,
-        minutes=sum(map(trained_seconds, cells)) / 60,
+        minutes=sum(cell.cost_seconds for cell in cells) / 60,
     )
 
 

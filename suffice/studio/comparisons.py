@@ -22,12 +22,19 @@ from suffice.measure.report.tables import (
     tables,
     validation_floors,
 )
-from suffice.measure.results import Cell, Results, find_cells, read_cell, read_results
+from suffice.measure.results import (
+    Cell,
+    Results,
+    find_cells,
+    read_cell,
+    read_facts,
+    read_results,
+)
 from suffice.measure.sentence import notes, sentence
 from suffice.measure.statistics import summarise
 from suffice.measure.verdict import COSTS, Verdict, judge
 from suffice.papers.printed import paper_rows
-from suffice.papers.results import path_of, published, read_provenance, trained_seconds
+from suffice.papers.results import path_of, published, read_provenance
 from suffice.papers.tables import TABLES
 from suffice.studio.folders import below, numbered, walk
 
@@ -131,7 +138,8 @@ def _read_unfinished(folder: Path) -> Results:
         if run_facts is None
         else run_facts.command,
         started="" if run_facts is None else run_facts.started,
-        seconds=sum(map(trained_seconds, cells)),
+        seconds=sum(cell.cost_seconds for cell in cells),
+        **read_facts(folder),
     )
 
 

@@ -180,7 +180,7 @@ class Engine(ABC):
         return agreed[0] > 0, agreed[1] > 0
 
     def _step(self) -> None:
-        state, started = self.state, time.perf_counter()
+        state, started, spent = self.state, time.perf_counter(), time.process_time()
         self.learning_rate = self.rate()
         for group in state.optimiser.param_groups:
             group["lr"] = self.learning_rate
@@ -198,6 +198,7 @@ class Engine(ABC):
             sums = self.processes.sum(sums)
             loss = sums[0].item()  # waits for the device, so that the clock is read after the work
         state.seconds += time.perf_counter() - started
+        state.cpu_seconds += time.process_time() - spent
         if reads and targets:
             self.refuse_nonfinite("training", loss / targets)
             self.after_reading(loss / targets)

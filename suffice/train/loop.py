@@ -34,6 +34,8 @@ class Epoch:
         validation_loss: mean cross-entropy over the validation labels after the epoch.
         validation_accuracy: share of the validation labels that had the largest logit, 0 to 1.
         seconds: duration of the training part alone.
+        cpu_seconds: processor time of it, of all threads and processes; unlike `seconds` it stands
+            still while the training is paused. None on a GPU.
     """
 
     epoch: int
@@ -42,6 +44,7 @@ class Epoch:
     validation_loss: float
     validation_accuracy: float
     seconds: float
+    cpu_seconds: float | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -310,6 +313,7 @@ class _Epochs(Engine):
             device=str(self.device),
         )
         self.refuse_nonfinite("validation", score.loss)
+        spent = torch.tensor([self.state.cpu_seconds], dtype=torch.float64)
         return Epoch(
             epoch=self.state.epoch,
             train_loss=train_loss,
@@ -317,6 +321,7 @@ class _Epochs(Engine):
             validation_loss=score.loss,
             validation_accuracy=score.accuracy,
             seconds=self.state.seconds,
+            cpu_seconds=self.processes.sum(spent).item() if self.device.type == "cpu" else None,
         )
 
     def after_validation(self, record: Epoch, *, is_best: bool) -> None:  # noqa: ARG002
@@ -326,7 +331,7 @@ class _Epochs(Engine):
         is_last = state.epoch == self.training.epochs
         state.stopped_early = (out_of_patience or good_enough) and not is_last
         state.epoch += 1
-        state.step, state.seconds, self._epoch = 0, 0.0, None
+        state.step, state.seconds, state.cpu_seconds, self._epoch = 0, 0.0, 0.0, None
 
     def after_reading(self, loss: float) -> None:
         self._loss = loss / self._answers

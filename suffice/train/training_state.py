@@ -47,6 +47,7 @@ class TrainingState(ABC):
     history: list[Any] = field(default_factory=list)  # records, each with a validation_loss
     step: int = 0  # optimiser steps that are done
     seconds: float = 0.0  # training time so far
+    cpu_seconds: float = 0.0  # processor time of it
 
     @classmethod
     def begin(
@@ -167,8 +168,9 @@ def _checked(
         )
     types = {"history": tuple[state.RECORD, ...], **state.counters()}  # type: ignore[name-defined]
     values = {
-        name: decode(type_, facts.get(name), where=f"{path}: {name}", error=CheckpointError)
+        name: decode(type_, value, where=f"{path}: {name}", error=CheckpointError)
         for name, type_ in types.items()
+        for value in (facts.get(name, 0.0 if name == "cpu_seconds" else None),)  # older files
     }
     history = list(values.pop("history"))
     if not state.consistent(history, values):

@@ -57,6 +57,21 @@ def test_results_refuse_impossible_answers_and_chances(change, message):
         make_results([make_cell()], **change)
 
 
+def test_pauses_are_no_cost_whether_cpu_seconds_were_kept_or_not():
+    cell = make_cell(epochs=3)
+    steady = [{**epoch, "seconds": 2.0} for epoch in cell.epochs]
+    paused = [steady[0], {**steady[1], "seconds": 1_391.0}, steady[2]]
+    assert replace(cell, epochs=tuple(paused)).cost_seconds == 6.0
+    counted = tuple({**epoch, "cpu_seconds": 1.5} for epoch in paused)
+    assert replace(cell, epochs=counted).cost_seconds == 4.5
+    unknown = (*counted[:2], {**counted[2], "cpu_seconds": None})  # resumed from an older file
+    assert replace(cell, epochs=unknown).cost_seconds == 6.0
+    for epochs in (paused, counted, unknown):  # older files lack the field, newer ones have it
+        kept = make_results([replace(cell, epochs=tuple(epochs))])
+        assert Results.from_json(json.loads(json.dumps(kept.to_json())), where="x") == kept
+    assert make_cell(epochs=0).cost_seconds == make_cell(epochs=0).seconds_per_epoch
+
+
 def test_pairs_select_and_speed_find_their_own():
     results = realistic(heads=(4, 1), seeds=3, epochs=3)
     assert results.pairs()[0] == ("standard", 4)

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -62,6 +63,16 @@ def test_each_mechanism_is_judged_by_itself():
     states = {row.mechanism: row.state for row in rows}
     assert states["mqa"] == states["standard"] / 4  # one head of four
     assert states["gla"] == recipe("atlas_mqar_300k").spec("gla", 4).state_bytes(24)
+
+
+def test_where_standard_learned_nothing_nothing_suffices():
+    guess = [0.0625, 0.0627, 0.0623]
+    content = results(standard=guess, standard_again=guess[::-1], mqa=guess, gla=[0.99] * 3)
+    for floors in ({"chance": 0.0625}, {"majority": 0.0625}):
+        rows = standings_of(replace(content, **floors), "mqar", "300k")
+        assert {row.mark for row in rows} == {"○"}
+        assert not any(row.verdict == SUFFICES for row in rows)
+        assert averages(rows * 3) == []
 
 
 def standing(mechanism, task, mean, sd, seeds=5):

@@ -3,11 +3,18 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
+from suffice.data import load
+from suffice.data.survey import survey
 from suffice.errors import ConfigError, DataError
-from suffice.measure.results import write_results
+from suffice.measure.answers import PackedAnswers, scored, write_answers
+from suffice.measure.answers import path_of as answers_path
+from suffice.measure.results import DataFacts, cell_path, write_facts, write_results
+from suffice.measure.verdict import judge
 from suffice.papers import results as module
+from suffice.papers.atlas import NAMES, atlas_table
 from suffice.papers.request import request_cells
 from suffice.papers.results import (
     RAN,
@@ -22,7 +29,6 @@ from suffice.papers.results import (
     published,
     read_provenance,
     same_training,
-    trained_seconds,
 )
 from suffice.papers.rows import rows
 from suffice.papers.tables import BALANCED, BLEU, TABLES, TEST, table
@@ -120,6 +126,71 @@ def test_what_is_published_comes_back(checkout):
     assert path == checkout / "suffice" / "results" / "tiny.json"
     assert published(TINY) == content
     assert cells_of(content, recipe("digits_vit")) == cells()
+
+
+@pytest.mark.parametrize("asked", [1, 8, 300])
+def test_answers_of_the_folder_are_published_and_come_back(checkout, tmp_path, asked):
+    random = np.random.default_rng(asked)
+    request = fill(tmp_path / "run", cells())
+    told = {}
+    for cell in request.finished:
+        right = random.integers(0, asked + 1, size=750).astype(np.float64)
+        told[cell.key] = replace(scored(right), asked=np.full(750, float(asked)))
+        stem = cell_path(request.folder, *cell.key).stem
+        write_answers(answers_path(request.folder, stem), told[cell.key])
+    path = publish(TINY, gather(request.plan, request.folder, cells(), None))
+    packed = json.loads(path.read_text())["answers"]
+    assert packed["rows"] == 750
+    if asked == 1:  # a bit a row, in base64
+        assert max(map(len, packed["right"].values())) < 750 / 8 * 4 / 3 + 24
+    back = published(TINY).results
+    assert back.rows.keys() == told.keys()
+    for key, answers in told.items():
+        np.testing.assert_array_equal(back.rows[key].right, answers.right)
+        np.testing.assert_array_equal(back.rows[key].asked, answers.asked)
+    assert {c.rows for c in judge(back).comparisons} == {750}
+    losses = judge(back, metric="log-loss")  # rows tell what is right, the cells their losses
+    assert {c.rows for c in losses.comparisons} == {None}
+    # once more without the folder: what was published stays
+    again = gather(request.plan, tmp_path / "nowhere", cells(), published(TINY))
+    assert again.results.rows.keys() == told.keys()
+
+
+def test_answers_on_other_rows_and_damaged_ones_are_refused():
+    few, many = (scored(np.ones(rows)) for rows in (5, 20))
+    with pytest.raises(ConfigError, match="different test rows"):
+        PackedAnswers.of({"a": few, "b": many})
+    whole = PackedAnswers.of({"a": few})
+    for text in (whole.right["a"][:-4], "no base64", PackedAnswers.of({"a": many}).right["a"]):
+        with pytest.raises(DataError, match="published answers"):
+            replace(whole, right={"a": text}).unpack("a")
+
+
+def test_every_published_table_knows_its_data_and_what_learning_nothing_scores():
+    named = [*TABLES.values(), *map(atlas_table, NAMES)]
+    contents = {one.name: content for one in named if (content := published(one)) is not None}
+    assert len(contents) > 20
+    for name, content in contents.items():
+        results = content.results
+        assert results.data is not None, name
+        assert results.data.rows["test"] > 0, name
+        floors = [value for value in (results.majority, results.chance) if value is not None]
+        assert floors, f"{name} has no floor"
+        assert 0.0 < max(floors) < 1.0, name
+        assert results.data.frequency_loss > 0.0, name
+        assert judge(results).floors, name
+
+
+def test_floors_of_the_data_are_published_as_it_says_itself(tmp_path):
+    request = fill(tmp_path, cells())
+    dataset = load("digits")
+    results = gather(request.plan, tmp_path, cells(), None, dataset).results
+    assert (results.majority, results.chance) == (dataset.majority, 0.1)
+    assert results.data == survey(dataset)
+    write_facts(tmp_path, DataFacts.of(dataset, survey(dataset)))
+    assert gather(request.plan, tmp_path, cells(), None).results == results
+    kept_facts = gather(request.plan, tmp_path / "x", cells(), kept(cells(), results=results))
+    assert kept_facts.results.data == results.data
 
 
 def test_folders_of_a_machine_are_not_published(checkout):
@@ -235,7 +306,7 @@ def test_what_is_gathered_says_what_it_ran_on(tmp_path):
     content = gather(request.plan, tmp_path, list(request.finished), None)
     assert content.results.cells == request.finished
     assert content.results.machine["threads"] == content.threads == 1
-    seconds = sum(trained_seconds(cell) for cell in request.finished)
+    seconds = sum(cell.cost_seconds for cell in request.finished)
     assert content.results.seconds == round(seconds, 1) > 0
     assert same_training(content.recipe, request.recipe)
 

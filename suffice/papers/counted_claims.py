@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 
 import torch
 
+from suffice.memory import Dynamic, Memory, Rolling
 from suffice.models import configuration
 from suffice.papers.finding import Finding, percent
 from suffice.papers.flops import COUNTS, HEADS, averages, extra
 from suffice.presets import preset, takes_length
 from suffice.recipes import recipe
+from suffice.spec import AttentionSpec
 
 SIZES = {  # tokens and features of the models of version 2
     "MNIST": (64, 128),
@@ -262,6 +265,97 @@ def shared_heads(name: str) -> Finding:
     )
 
 
-def untested(why: str) -> Finding:
-    """Return why a claim is not tested."""
-    return Finding(ours=why, holds=(None,))
+def caches(stated: dict[str, list[float]]) -> Finding:
+    """Compare KV caches of a Llama-like 7B model in 16 bits with stated bytes.
+
+    Args:
+        stated: by number of key/value heads, [tokens, bytes]; to 2%.
+    """
+    bytes_by_heads = {heads: _cache(int(heads), int(n)) for heads, (n, _) in stated.items()}
+    return Finding(
+        ours="; ".join(
+            f"{heads} key/value heads, {int(stated[heads][0]):,} tokens: {n / 1e6:,.0f} MB"
+            for heads, n in bytes_by_heads.items()
+        ),
+        holds=tuple(abs(bytes_by_heads[h] / size - 1) < 0.02 for h, (_, size) in stated.items()),
+    )
+
+
+def cache_share(tokens: int, stated: float) -> Finding:
+    """Compare the KV cache's share of a 7B model's memory in 16 bits with what is stated."""
+    weights, cache = 2 * LLAMA_7B_PARAMETERS, _cache(LLAMA_7B_HEADS, tokens)
+    needed = stated / (1 - stated) * weights / cache * tokens
+    return Finding(
+        ours=f"{cache / 1e9:.1f} of {(weights + cache) / 1e9:.1f} GB with {tokens:,} tokens: "
+        f"{100 * cache / (weights + cache):.0f}%; {100 * stated:.0f}% takes {needed:,.0f} tokens",
+        holds=(cache >= stated * (weights + cache),),
+    )
+
+
+def window_cache(window: int, lengths: list[int], growth: float) -> Finding:
+    """Check whether a full cache grows as stated from length to length, and a window's does not."""
+    full = [_cache(LLAMA_7B_HEADS // 4, n) for n in lengths]
+    kept = [_cache(LLAMA_7B_HEADS // 4, n, Rolling(window)) for n in lengths]
+    listed = ", ".join(f"{n:,}" for n in lengths)
+    return Finding(
+        ours=f"8 key/value heads at {listed} tokens: {', '.join(f'{n / 1e9:.2f}' for n in full)} GB"
+        f"; with a window of {window:,}: {', '.join(f'{n / 1e9:.2f}' for n in kept)} GB",
+        holds=(
+            all(b / a >= 0.98 * growth for a, b in itertools.pairwise(full)),
+            len(set(kept)) == 1,
+        ),
+    )
+
+
+def shared_parameters(stated: list[float]) -> Finding:
+    """Compare the parameters of a 7B model with one key/value head with what is stated, billions.
+
+    Args:
+        stated: of the model with as many key/value heads as query heads, and with one.
+    """
+    each = [_llama_layer(heads).cost(1).parameters for heads in (LLAMA_7B_HEADS, 1)]
+    shared = LLAMA_7B_PARAMETERS - LLAMA_7B_LAYERS * (each[0] - each[1])
+    counts = [LLAMA_7B_PARAMETERS / 1e9, shared / 1e9]
+    return Finding(
+        ours=f"{counts[0]:.2f}B with {LLAMA_7B_HEADS} key/value heads, {counts[1]:.2f}B with one",
+        holds=tuple(abs(ours - b) < 0.005 for ours, b in zip(counts, stated, strict=True)),
+    )
+
+
+LLAMA_7B_PARAMETERS, LLAMA_7B_LAYERS, LLAMA_7B_HEADS = 6_738_415_616, 32, 32  # as published
+
+
+def _llama_layer(kv_heads: int) -> AttentionSpec:
+    return preset("gqa", 4096, LLAMA_7B_HEADS, num_kv_heads=kv_heads, causal=True, bias=False)
+
+
+def _cache(kv_heads: int, tokens: int, memory: Memory | None = None) -> int:
+    """Return the bytes of the KV cache of all layers, in 16 bits."""
+    layer = _llama_layer(kv_heads)
+    return LLAMA_7B_LAYERS * layer.state_bytes(tokens, memory or Dynamic(), torch.float16)
+
+
+def pairs_grow(sizes: dict[str, dict[str, int]], power: float) -> Finding:
+    """Check by what power of the length the allowed pairs grow, from 1,024 to 4,096 tokens.
+
+    Args:
+        sizes: by mechanism, the sizes that stay as the length grows.
+        power: stated; a measured one within 0.1 holds, as tokens at the ends have fewer keys.
+    """
+    lengths = (1024, 4096)
+    powers = {}
+    for name, options in sizes.items():
+        of_length = [{"length": n} if takes_length(name) else {} for n in lengths]
+        patterns = [preset(name, 64, 4, **own, **options).pattern for own in of_length]
+        counts = [pattern.pairs(n, n) for pattern, n in zip(patterns, lengths, strict=True)]
+        powers[name] = math.log(counts[1] / counts[0], lengths[1] / lengths[0])
+    return Finding(
+        ours="pairs grow with the length to the power of "
+        + "; ".join(f"{name} {value:.2f}" for name, value in powers.items()),
+        holds=tuple(abs(value - power) < 0.1 for value in powers.values()),
+    )
+
+
+def untested(needs: str) -> Finding:
+    """Return what a test of a claim would take."""
+    return Finding(holds=(None,), needs=needs)

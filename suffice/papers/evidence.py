@@ -1,4 +1,4 @@
-"""docs/evidence.md: every claim of the papers with its verdict, and the trainings behind it."""
+"""docs/evidence.md: every claim of the sources with its verdict, and the trainings behind it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from suffice.errors import DataError
 from suffice.files import write_atomic
 from suffice.papers import conversion, counted_claims, trained_claims
 from suffice.papers.edge import published_edge
-from suffice.papers.finding import CONFIRMED, NOT_CONFIRMED, NOT_TESTED, Finding
+from suffice.papers.finding import CONFIRMED, CONTRADICTED, NOT_TESTED, UNDECIDED, Finding
 from suffice.papers.results import Published, path_of, published
 from suffice.papers.rows import machine_line
 from suffice.papers.tables import TABLES, Table, table
@@ -24,12 +24,11 @@ from suffice.papers.tables import TABLES, Table, table
 
 @dataclass(frozen=True, kw_only=True)
 class Claim:
-    """Something the papers say.
+    """Something the sources say.
 
     Args:
         id: its number.
-        about: "attention", what a mechanism does (quality, time, cost), or "text", what the papers
-            print of themselves (a caption, a divisor, a proof, a size, the set-up).
+        about: a key of `PARTS`.
         where: version and place.
         claim: what is said, in our words.
         check: function that examines it, of `counted_claims` or `trained_claims`.
@@ -55,20 +54,28 @@ def claims() -> tuple[Claim, ...]:
 
     Example:
         >>> len(claims()), claims()[10].check
-        (40, 'averaged')
+        (60, 'savings')
     """
     text = resources.files("suffice.papers").joinpath("claims.json").read_text("utf-8")
     return tuple(Claim(**fields) for fields in json.loads(text))
 
 
-HEAD = """# What became of the papers' claims
+HEAD = """# The papers' claims, checked
 
 Written by `suffice reproduce evidence --publish`; a test fails when it is stale. The claims are
-those of arXiv:2403.01643, versions 1 to 3, in our words. A verdict is worked out, never typed in:
-*confirmed* when every part of the claim held, *not confirmed* when one did not, *not tested here*
-when the results it needs are not there. Claims about training are tested by published results at
-the paper's sizes with three seeds at least, those about speed at equal heads; a claim about the
-paper's own tables fails also where these say otherwise.
+those of arXiv:2403.01643, versions 1 to 3, and of two texts about small language models, in our
+words. Verdicts are computed, never entered by hand:
+
+- *confirmed*: every part of the claim was shown. A 95% interval that holds the stated value counts
+  only if it excludes no effect; few trainings confirm nothing.
+- *contradicted*: at least one part was shown to be otherwise, by an interval, by a count or by the
+  source's own figures.
+- *not decided by this evidence*: the intervals hold both the claim and its opposite.
+- *not tested here*: nothing at the claim's size was run; what a test would take stands beside it,
+  and figures of smaller models, where there are any, decide nothing.
+
+Claims about training are tested by published results at the paper's sizes with three seeds at
+least, those about speed at equal heads.
 """
 CONVERSIONS = """## What conversions cost
 
@@ -76,14 +83,22 @@ Trained models whose attention `suffice convert` replaced, by the usual start an
 and what `suffice heal` gave back; made by `suffice reproduce conversion --run`.
 """
 VERDICTS = {
-    CONFIRMED: "What held",
-    NOT_CONFIRMED: "What did not",
-    NOT_TESTED: "What was not tested",
+    CONFIRMED: "Confirmed",
+    CONTRADICTED: "Contradicted",
+    UNDECIDED: "Not decided by this evidence",
+    NOT_TESTED: "Not tested here",
 }
 PARTS = {
+    "headline": """## The claim that all three versions turn on
+""",
     "attention": """## What attention does
 
 Claims about quality, time and cost: whoever chooses a mechanism needs these.
+""",
+    "others": """## What an article and a chapter say
+
+"Efficient Attention Mechanisms for Tiny Language Models" by J. D. Baena, and a textbook chapter
+on multi-head attention and its variants.
 """,
     "text": """## What the papers print of themselves
 
@@ -100,7 +115,8 @@ def page() -> str:
     counts = Counter(finding.verdict for _, finding in findings)
     lines = [HEAD, *_filter(counts)]
     for about, head in PARTS.items():
-        lines += ["", head, *_part([pair for pair in findings if pair[0].about == about])]
+        of_part = [pair for pair in findings if pair[0].about == about]
+        lines += ["", head, *(_cards(of_part) if about == "headline" else _part(of_part))]
     lines += ["", "## What was run", "", *_runs()]
     lines += ["", CONVERSIONS, *conversion.lines(conversion.published())]
     return "\n".join(lines) + "\n"
@@ -113,9 +129,12 @@ def _part(findings: Sequence[tuple[Claim, Finding]]) -> list[str]:
     lines = [f"{len(findings)} claims: {summary}."]
     for verdict, pairs in by_verdict.items():
         if pairs:
-            lines += ["", f"### {VERDICTS[verdict]}", "", '<div class="claims">']
-            lines += [*(_card(*pair) for pair in pairs), "</div>"]
+            lines += ["", f"### {VERDICTS[verdict]}", "", *_cards(pairs)]
     return lines
+
+
+def _cards(findings: Sequence[tuple[Claim, Finding]]) -> list[str]:
+    return ['<div class="claims">', *(_card(*pair) for pair in findings), "</div>"]
 
 
 def write_page() -> Path:
@@ -146,7 +165,12 @@ def _kind(verdict: str) -> str:
 
 def _card(claim: Claim, finding: Finding) -> str:
     """Return one claim with the paper's figures, ours and the verdict, as HTML in one line."""
-    figures = {"in the paper": finding.theirs, "here": _with_minutes(finding)}
+    here = "here, smaller" if finding.needs else "here"
+    figures = {
+        "in the paper": finding.theirs,
+        here: _with_minutes(finding),
+        "a test needs": finding.needs,
+    }
     shown = "".join(
         f"<dt>{name}</dt><dd>{escape(words)}</dd>" for name, words in figures.items() if words
     )
@@ -194,7 +218,7 @@ def _cells_row(shown: Table, content: Published | None) -> list[str] | None:
         return None
     stands = f" (in place of {shown.instead_of})" if shown.instead_of else ""
     return [
-        f"{shown.name}{stands}",
+        f"{shown.published_as(content.scale)}{stands}",
         content.scale,
         str(len(content.results.cells)),
         machine_line(content.results.machine),

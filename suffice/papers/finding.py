@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 
 CONFIRMED = "confirmed"
-NOT_CONFIRMED = "not confirmed"
+CONTRADICTED = "contradicted"
+UNDECIDED = "not decided by this evidence"
 NOT_TESTED = "not tested here"
 
 
@@ -15,34 +15,57 @@ class Finding:
     """One claim against what was computed or measured.
 
     Args:
-        theirs: what the paper's own figures give; empty where they say nothing.
+        theirs: what the source's own figures give; empty where they say nothing.
         ours: what was measured or computed here; empty where nothing was.
-        holds: whether each part of the claim held; None for a part that was not tested.
+        holds: whether each part of the claim held; None for a part that the evidence leaves open.
         tables: whose trainings or times it rests on.
+        needs: what a test would take, where nothing here tests the claim; `ours` is then of smaller
+            models and decides nothing.
     """
 
     theirs: str = ""
     ours: str = ""
     holds: tuple[bool | None, ...]
     tables: tuple[str, ...] = ()
+    needs: str = ""
 
     @property
     def verdict(self) -> str:
-        """Not confirmed if any part failed; confirmed if all were tested and held."""
-        return verdict(self.holds)
+        """Return the verdict: one failed part contradicts the claim, all parts confirm it.
+
+        Example:
+            >>> Finding(holds=(True, False)).verdict, Finding(holds=(True, True)).verdict
+            ('contradicted', 'confirmed')
+            >>> Finding(ours="+0.8%", holds=(True, None)).verdict, Finding(holds=()).verdict
+            ('not decided by this evidence', 'not tested here')
+        """
+        if any(part is False for part in self.holds):
+            return CONTRADICTED
+        if self.holds and all(self.holds):
+            return CONFIRMED
+        return UNDECIDED if self.ours and not self.needs else NOT_TESTED
 
 
-def verdict(holds: Iterable[bool | None]) -> str:
-    """Return the verdict of the parts of a claim.
+def at_least(stated: float, low: float, high: float) -> bool | None:
+    """Return whether a 95% interval shows an effect as large as stated; None = it does not tell.
+
+    An interval that reaches the stated value shows it only if it excludes no effect as well:
+    otherwise the claim would be the safer the fewer trainings there are.
 
     Example:
-        >>> verdict([True, None]), verdict([False, None]), verdict([True]), verdict([])
-        ('not tested here', 'not confirmed', 'confirmed', 'not tested here')
+        >>> at_least(0.02, 0.01, 0.03), at_least(0.02, -0.01, 0.03), at_least(0.02, -0.01, 0.01)
+        (True, None, False)
     """
-    parts = list(holds)
-    if any(part is False for part in parts):
-        return NOT_CONFIRMED
-    return CONFIRMED if parts and all(parts) else NOT_TESTED
+    if high < stated:
+        return False
+    return True if low > 0.0 else None
+
+
+def below_zero(low: float | None, high: float | None) -> bool | None:
+    """Return whether an interval lies below 0, False if it lies above, None if it holds 0."""
+    if low is None or high is None or low <= 0.0 <= high:
+        return None
+    return high < 0.0
 
 
 def percent(value: float, *, digits: int = 1) -> str:

@@ -38,7 +38,7 @@ from suffice.measure.results import (
     with_rows,
 )
 from suffice.papers.tables import Table
-from suffice.recipes import Recipe
+from suffice.recipes import SCALES, Recipe
 from suffice.records import encode
 
 UNCOMPARED = ("title",)  # of a recipe: a new wording does not make it another training
@@ -75,9 +75,14 @@ def path_of(store: str) -> Path:
 
 def published(table: Table) -> Published | None:
     """Return the cells that were published for a table, None if none were."""
-    path = path_of(table.store)
-    there = table.trained and path.exists()
-    return _read(path, path.stat().st_mtime_ns) if there else None
+    name = published_name(table)
+    return None if name is None else _read(path_of(name), path_of(name).stat().st_mtime_ns)
+
+
+def published_name(table: Table) -> str | None:
+    """Return the name that a table's results are published by, None if there are none."""
+    names = map(table.published_as, SCALES if table.trained else ())
+    return next((name for name in names if path_of(name).exists()), None)
 
 
 @lru_cache(maxsize=64)
@@ -90,7 +95,7 @@ def publish(table: Table, content: Published) -> Path:
     results = replace(content.results, command=portable(content.results.command))
     answers = PackedAnswers.of({_stem(key): one for key, one in results.rows.items()})
     return write_published(
-        table.store,
+        table.published_as(content.scale),
         {
             "scale": content.scale,
             "threads": content.threads,

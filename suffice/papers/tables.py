@@ -11,7 +11,8 @@ from suffice.measure.report.sheet import ranks
 from suffice.measure.report.tables import count, loss, percent, seconds
 from suffice.measure.results import Cell
 from suffice.papers.printed import PaperRow
-from suffice.recipes import ATLAS, RECIPES, recipe, stands_for
+from suffice.recipes import ATLAS, RECIPES, SMALL, recipe, stands_for
+from suffice.recipes.text import SMALL_SIZES
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -97,6 +98,8 @@ class Table:
         parts: the tables that a summary or figure is drawn from.
         figures: names of the figures that are drawn.
         more: what the paper has of the same data, where ours are a part of it.
+        small: name that results of the small scale are published by, where the table's own name
+            tells the paper's size.
     """
 
     name: str
@@ -113,6 +116,7 @@ class Table:
     parts: tuple[str, ...] = ()
     figures: tuple[str, ...] = ()
     more: str = ""
+    small: str = ""
 
     @property
     def instead_of(self) -> str | None:
@@ -129,6 +133,10 @@ class Table:
     def store(self) -> str:
         """The name that its results and working folder go by."""
         return self.cells_of or self.name
+
+    def published_as(self, scale: str) -> str:
+        """Return the name that results of a scale are published by."""
+        return self.small if self.small and scale == SMALL else self.store
 
     @property
     def trained(self) -> bool:
@@ -201,7 +209,6 @@ LANGUAGE = ("standard", "optimised", "efficient")
 TASKS = ("v2-mnist", "v2-cifar100", "v2-imagenet", "v2-imdb", "v2-amazon", "v2-translation")
 EDGE = ("mnist_v2", "cifar100_v2", "imagenet_v2", "imdb", "amazon")
 LOOKED_INTO = ("v2-mnist", "v2-imdb", "v2-amazon")
-SIZES = (5, 10, 15, 20, 25)  # millions of parameters
 EQUAL = (MODEL, *TRAIN, TRAIN_TOP5, *TEST, TEST_TOP5)
 
 
@@ -257,15 +264,6 @@ STAND_INS = tuple(  # for the papers' data of those tasks
 )
 
 _FIGURES = (
-    of_cells(
-        "lm",
-        "A language model of characters, no experiment of the paper",
-        "v3 section 4.1",
-        "lm_small",
-        "",
-        (4,),
-        (PARAMETERS, EPOCH, *TRAIN, *TEST, PERPLEXITY),
-    ),
     Table(
         name="curves",
         title="Learning curves",
@@ -315,21 +313,22 @@ _FIGURES = (
     *(
         of_cells(
             f"scaling-{size}m",
-            f"Amazon reviews, {size}M parameters",
+            f"Amazon reviews, {size}M parameters (small: {SMALL_SIZES[size]})",
             "v3 figures 4 and 8",
             f"amazon_scaling_{size}m",
             "",
             (4,),
             (MODEL, *REVIEWS),
+            small=f"scaling-{SMALL_SIZES[size].lower()}",
         )
-        for size in SIZES
+        for size in SMALL_SIZES
     ),
     Table(
         name="scaling",
-        title="Amazon reviews, 5M to 25M parameters",
+        title="Amazon reviews, 5M to 25M parameters (small: 0.11M to 0.56M)",
         source="v3 figures 4 and 8",
         shows="parts",
-        parts=tuple(f"scaling-{size}m" for size in SIZES),
+        parts=tuple(f"scaling-{size}m" for size in SMALL_SIZES),
         figures=("scaling",),
     ),
 )

@@ -6,10 +6,16 @@ say about their models.
 
 from __future__ import annotations
 
+import math
+
+from suffice.measure import judge
+from suffice.measure.plan import MARGIN
 from suffice.measure.results import Cell
 from suffice.measure.statistics import Summary, pair, summarise
+from suffice.measure.verdict import FAILS, LEVEL, SUFFICES
 from suffice.papers.edge import published_edge, records, wanted
-from suffice.papers.finding import Finding, percent
+from suffice.papers.finding import Finding, at_least, below_zero, percent
+from suffice.papers.hellaswag import published_scores
 from suffice.papers.printed import PaperRow, paper_row, paper_seconds
 from suffice.papers.results import published
 from suffice.papers.rows import over
@@ -25,34 +31,30 @@ def gains(
     metric: str,
     stated: dict[str, float],
     *,
-    at_least: float | None = None,
+    up_to: float | None = None,
     tables: list[str] | None = None,
 ) -> Finding:
     """Compare the gain of Super Attention over Standard with what is stated.
 
     Args:
         metric: whose relative gain is meant.
-        stated: by table, compared with our interval to the first digit behind the point of a
-            percentage.
-        at_least: instead, what the largest test gain of all `tables` must reach.
-        tables: of `at_least`.
+        stated: by table, to the first digit behind the point of a percentage.
+        up_to: instead, what the largest gain of all `tables` must reach.
+        tables: of `up_to`.
     """
     names = list(stated) or list(tables or ())
     by_table = {name: _gain(name, metric) for name in names}
-    measured = {name: gain for name, gain in by_table.items() if gain is not None}
-    if at_least is None:
-        holds = tuple(
-            None if gain is None else _inside(stated[name], gain) for name, gain in by_table.items()
-        )
-    elif any(_ends(gain)[1] >= at_least for gain in measured.values()):
-        holds = (True,)
-    else:
-        holds = (False if len(measured) == len(names) else None,)
-    ours = "; ".join(f"{name} {_gain_text(gain)}" for name, gain in measured.items())
+    parts = [
+        None if gain is None else _reaches_gain(stated.get(name, up_to), gain)
+        for name, gain in by_table.items()
+    ]
+    if up_to is not None:
+        parts = [True] if True in parts else [None] if None in parts else [False]
+    ours = "; ".join(f"{n} {_gain_text(gain)}" for n, gain in by_table.items() if gain is not None)
     return Finding(
         theirs="; ".join(f"{name} {_printed_gains(name)}" for name in names),
         ours=f"relative gain, {metric.replace('_', ' ')}: {ours}" if ours else "",
-        holds=holds,
+        holds=tuple(parts),
         tables=tuple(names),
     )
 
@@ -68,14 +70,10 @@ def _gain(name: str, metric: str) -> Summary | None:
     return summarise([ours[seed] / base[seed] - 1 for seed in seeds]) if seeds else None
 
 
-def _inside(stated: float, gain: Summary) -> bool:
-    """Return whether an interval, widened by half a stated digit, contains a value."""
-    low, high = _ends(gain)
-    return low - 0.0005 <= stated <= high + 0.0005
-
-
-def _ends(gain: Summary) -> tuple[float, float]:
-    return (gain.mean, gain.mean) if gain.low is None else (gain.low, gain.high)
+def _reaches_gain(stated: float, gain: Summary) -> bool | None:
+    if gain.low is None or gain.high is None:
+        return None
+    return at_least(stated - 0.0005, gain.low, gain.high)  # half a stated digit
 
 
 def _gain_text(gain: Summary) -> str:
@@ -107,7 +105,11 @@ def gains_of_rows(stated: dict[str, float]) -> Finding:
 
 
 def best_everywhere(tables: list[str], metrics: list[str], *, highest: bool = False) -> Finding:
-    """Check whether Super Attention is first by every metric, at each number of heads."""
+    """Check whether Super Attention beats all others by every metric, at each number of heads.
+
+    Our trainings contradict where an interval shows another one ahead, and confirm where they show
+    Super Attention ahead of each; a rank among means shows neither.
+    """
     theirs, ours, holds, measured = [], [], [], 0
     for name in tables:
         shown = table(name)
@@ -119,17 +121,38 @@ def best_everywhere(tables: list[str], metrics: list[str], *, highest: bool = Fa
                 if printed and SUPER not in printed:
                     holds.append(False)  # the claim is of these very rows
                     theirs.append(f"{place}: {' and '.join(printed)} first")
-                first = _first(measure, means(name, heads, measure))
-                measured += first is not None
-                holds.append(None if first is None else SUPER in first)
-                if first is not None and SUPER not in first:
-                    ours.append(f"{place}: {' and '.join(first)} first")
+                parts = _leads(name, heads, measure)
+                measured += parts is not None
+                holds.append(None if parts is None else _all_hold(list(parts.values())))
+                ahead = [other for other, part in (parts or {}).items() if part is False]
+                if ahead:
+                    ours.append(f"{place}: {' and '.join(ahead)} ahead")
     return Finding(
         theirs="; ".join(theirs) or "first in all of these tables",
-        ours=_tally(ours, measured),
+        ours=_tally(ours, holds.count(True), measured),
         holds=tuple(holds),
         tables=tuple(tables),
     )
+
+
+def _leads(name: str, heads: int, measure: Measure) -> dict[str, bool | None] | None:
+    """Return whether Super Attention is shown to lead each other one; None if not all trained."""
+    cells = {mechanism: _cells(name, mechanism, heads) for mechanism in table(name).mechanisms}
+    if None in cells.values():
+        return None
+    values = {m: {cell.seed: measure.ours(cell) for cell in of_m} for m, of_m in cells.items()}
+    ours = values.pop(SUPER)
+    level = 1.0 - (1.0 - LEVEL) / len(values)  # of all others together
+    sign = -1.0 if measure.rising else 1.0
+    behind = {
+        other: summarise([sign * d for d in pair(ours, theirs).differences], level=level)
+        for other, theirs in values.items()
+    }
+    return {other: below_zero(summary.low, summary.high) for other, summary in behind.items()}
+
+
+def _all_hold(parts: list[bool | None]) -> bool | None:
+    return False if False in parts else None if None in parts else True
 
 
 def _first(measure: Measure, values: dict[str, float | None] | None) -> list[str] | None:
@@ -146,16 +169,15 @@ def _printed(name: str, heads: int, measure: Measure) -> dict[str, float | None]
     return {m: measure.theirs(paper_row(shown.paper, m, heads)) for m in shown.mechanisms}
 
 
-def _tally(lost: list[str], measured: int) -> str:
-    """Write in how many places Super Attention was first, and who was in some of the others.
+def _tally(lost: list[str], won: int, measured: int) -> str:
+    """Write in how many places an interval shows Super Attention first, and where another leads.
 
     Example:
-        >>> _tally(["a", "b", "c"], 4), _tally([], 4), _tally([], 0)
-        ('first in 1 of 4; a; b; ...', 'first in 4 of 4', '')
+        >>> _tally(["a", "b", "c"], 0, 4), _tally([], 4, 4), _tally([], 0, 0)
+        ('shown to be first in 0 of 4; a; b; ...', 'shown to be first in 4 of 4', '')
     """
     listed = [*lost[:LISTED], *["..."] * (len(lost) > LISTED)]
-    first = f"first in {measured - len(lost)} of {measured}"
-    return "; ".join([first, *listed]) if measured else ""
+    return "; ".join([f"shown to be first in {won} of {measured}", *listed]) if measured else ""
 
 
 def ahead(name: str, metric: str, stated: dict[str, float]) -> Finding:
@@ -300,3 +322,132 @@ def means(name: str, heads: int, measure: Measure) -> dict[str, float] | None:
             return None
         by_mechanism[mechanism] = summary.mean
     return by_mechanism
+
+
+def on_par(
+    mechanisms: list[str],
+    tables: list[str],
+    *,
+    smaller: list[str] = (),
+    metric: str | None = None,
+    needs: str = "",
+) -> Finding:
+    """Judge whether mechanisms suffice beside Standard, as every comparison is judged.
+
+    Args:
+        mechanisms: that are said to be on par.
+        tables: at the paper's sizes, which decide.
+        smaller: tables whose trainings are shown but decide nothing.
+        metric: of the verdict; None = that of the results.
+        needs: see `Finding`.
+    """
+    texts, holds = [], []
+    for name in (*tables, *smaller):
+        content = published(table(name))
+        if content is None:
+            holds += [None] * (name in tables)
+            continue
+        verdict = judge(content.results, margin=MARGIN, metric=metric)
+        about = [c for c in verdict.comparisons if c.mechanism in mechanisms and c.difference]
+        words = [c.sufficiency for c in about]
+        worst = min(about, key=lambda c: c.difference.mean)
+        decides = name in tables and content.scale == "paper" and verdict.outcome != "unlearned"
+        if decides:
+            holds += [{SUFFICES: True, FAILS: False}.get(word) for word in words]
+        heads = f"{worst.mechanism}, {worst.num_heads} head{'s' * (worst.num_heads != 1)}"
+        texts.append(
+            f"{name}{'' if decides else ' (small scale, decides nothing)'}: "
+            f"{words.count(SUFFICES)} of {len(words)} suffice, {words.count(FAILS)} do not; the "
+            f"lowest, {heads}, {_points(worst.difference)}"
+        )
+    return Finding(
+        ours="; ".join(texts), holds=tuple(holds), tables=(*tables, *smaller), needs=needs
+    )
+
+
+def _points(summary: Summary) -> str:
+    """Write a difference of shares in points, with its interval."""
+    if summary.low is None or summary.high is None:
+        return f"{100 * summary.mean:+.2f} points"
+    return f"{100 * summary.mean:+.2f} points [{100 * summary.low:+.2f}, {100 * summary.high:+.2f}]"
+
+
+def more_heads(tables: list[str]) -> Finding:
+    """Check whether each mechanism is better with the most heads of a table than with the least."""
+    texts, holds = [], []
+    for name in tables:
+        shown = table(name)
+        few, many = shown.heads[0], shown.heads[-1]
+        for mechanism in shown.mechanisms:
+            cells = [_cells(name, mechanism, heads) for heads in (many, few)]
+            if None in cells:
+                holds.append(None)
+                continue
+            ours, theirs = ({c.seed: c.test_accuracy for c in of} for of in cells)
+            better = summarise(pair(ours, theirs).differences)
+            worse = summarise(pair(theirs, ours).differences)
+            holds.append(below_zero(worse.low, worse.high))
+            texts.append(f"{name}, {mechanism}, {many} for {few}: {_points(better)}")
+    return Finding(ours="; ".join(texts), holds=tuple(holds), tables=tuple(tables))
+
+
+def trains_faster(mechanisms: list[str], tables: list[str]) -> Finding:
+    """Check whether an epoch takes less time than Standard's at equal heads, by seed."""
+    texts, holds, printed = [], [], []
+    for name in tables:
+        shown = table(name)
+        for mechanism in mechanisms:
+            for heads in shown.heads:
+                rows = [paper_row(shown.paper, m, heads) for m in (mechanism, BASELINE)]
+                if None not in rows and None not in [row.seconds_per_epoch for row in rows]:
+                    printed.append(1 - rows[0].seconds_per_epoch / rows[1].seconds_per_epoch)
+                cells = [_cells(name, m, heads) for m in (mechanism, BASELINE)]
+                if None in cells:
+                    holds.append(None)
+                    continue
+                longer = _log_ratio(*cells)
+                holds.append(below_zero(longer.low, longer.high))
+                texts.append(f"{name}, {mechanism}, {heads}: {math.exp(longer.mean):.2f}x")
+    faster, slower = holds.count(True), holds.count(False)
+    counted = f"shown to be faster in {faster} of {len(holds)}, slower in {slower}"
+    return Finding(
+        theirs=_range(printed),
+        ours=f"{counted}; typical epoch over Standard's: {'; '.join(texts)}" if texts else "",
+        holds=tuple(holds),
+        tables=tuple(tables),
+    )
+
+
+def _log_ratio(cells: list[Cell], others: list[Cell]) -> Summary:
+    """Summarise logarithms of ratios of typical epochs by seed."""
+    ours, theirs = (
+        {cell.seed: math.log(cell.seconds_per_epoch) for cell in of} for of in (cells, others)
+    )
+    return summarise(pair(ours, theirs).differences)
+
+
+def growing(tables: list[str], needs: str) -> Finding:
+    """Show how far Super Attention is from Standard at each size that was trained."""
+    texts = []
+    for name in tables:
+        content = published(table(name))
+        if content is None:
+            continue
+        found = judge(content.results).find(SUPER, table(name).heads[-1])
+        (cell, *_) = content.results.select(BASELINE, table(name).heads[-1])
+        if found is not None and found.difference is not None:
+            texts.append(f"{cell.parameters_model / 1e6:.2f}M: {_points(found.difference)}")
+    return Finding(ours="; ".join(texts), holds=(None,), tables=tuple(tables), needs=needs)
+
+
+def hellaswag(needs: str) -> Finding:
+    """Show what small models score on HellaSwag beside chance."""
+    scored = published_scores()
+    texts = [
+        f"{one.mechanism} {100 * one.scores['acc']:.1f}% ± {196 * one.errors['acc']:.1f}"
+        for one in scored
+    ]
+    sizes = ", ".join(sorted({f"{one.parameters / 1e6:.1f}M" for one in scored}))
+    items = max((one.items for one in scored), default=0)
+    ours = f"{items} items, models of {sizes}, chance 25%: {'; '.join(texts)}" if texts else ""
+    return Finding(ours=ours, holds=(None,), needs=needs)

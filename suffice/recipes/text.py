@@ -139,6 +139,8 @@ def _small(vocabulary_size: int, *, rows: int, epochs: int, **model: int) -> dic
 
 
 WIDTHS = {5: 120, 10: 224, 15: 328, 20: 424, 25: 512}
+SMALL_SIZES = {5: "0.11M", 10: "0.19M", 15: "0.34M", 20: "0.44M", 25: "0.56M"}
+"""Parameters of their small twins with Standard attention."""
 """Features of a model by its parameters with Standard attention, in millions."""
 
 
@@ -185,7 +187,7 @@ def _scaled(millions: int, scale: str) -> Recipe:
         name=f"amazon_scaling_{millions}m",
     ).at(
         scale,
-        title=f"Amazon reviews, for {millions}M parameters: 3 blocks, d_model {narrow}",
+        title=f"Amazon reviews, {SMALL_SIZES[millions]} parameters, 3 blocks, d_model {narrow}",
         **_small(4_000, rows=6_000, epochs=2, d_model=narrow, mlp_width=narrow),
     )
 

@@ -34,7 +34,7 @@ from suffice.measure.sentence import notes, sentence
 from suffice.measure.statistics import summarise
 from suffice.measure.verdict import COSTS, Verdict, judge
 from suffice.papers.printed import paper_rows
-from suffice.papers.results import path_of, published, read_provenance
+from suffice.papers.results import published, published_name, read_provenance
 from suffice.papers.tables import TABLES
 from suffice.studio.folders import below, numbered, walk
 
@@ -56,11 +56,11 @@ class ListedComparison:
 def list_comparisons(roots: tuple[Path, ...]) -> list[ListedComparison]:
     """List the comparisons in the folders, then those in the package."""
     in_folders = list(chain.from_iterable(starmap(_below_root, enumerate(roots))))
-    stores = dict.fromkeys(table.store for table in TABLES.values() if table.trained)
+    names = {table.store: published_name(table) for table in TABLES.values()}
     return in_folders[:MOST] + [
-        ListedComparison(root=PACKAGE, name=store, label=f"published: {store}", finished=True)
-        for store in stores
-        if path_of(store).exists()
+        ListedComparison(root=PACKAGE, name=store, label=f"published: {name}", finished=True)
+        for store, name in names.items()
+        if name is not None
     ]
 
 

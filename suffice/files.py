@@ -184,24 +184,21 @@ def write_json(path: Path, content: Any) -> None:
     write_atomic(path, f"{text}\n")
 
 
-LINKED = (".json", ".safetensors", ".model", ".bin", ".onnx", ".data", ".pt2", "source")
-
-
 def check_links(folder: Path) -> None:
-    """Refuse a model whose files are links to elsewhere: they would be read, copied and shown.
+    """Refuse a model whose folder holds a link to elsewhere: its target would be read and copied.
 
-    The cache of the Hugging Face hub is one place: its snapshots are links to its blobs.
+    In the cache of the Hugging Face hub, files of a snapshot are links to the blobs beside it.
 
     Raises:
         CheckpointError: naming the link.
     """
     root = Path(os.path.realpath(folder))
-    if root.parent.name == "snapshots":
-        root = root.parent.parent
+    snapshot = root.parent if root.name == "source" else root  # the tokenizer of a translator
+    places = [root, snapshot.parent.parent / "blobs"][: 1 + (snapshot.parent.name == "snapshots")]
     for path in folder.iterdir():
-        if path.is_symlink() and path.name.endswith(LINKED):
+        if path.is_symlink():
             target = Path(os.path.realpath(path))
-            if not target.is_relative_to(root):
+            if not any(map(target.is_relative_to, places)):
                 raise CheckpointError(
                     f"{path} is a link to a place outside the folder; give a folder that holds "
                     "its files."

@@ -10,7 +10,7 @@ from suffice.errors import CheckpointError, ConfigError
 
 PREFIX = "hf:"
 REFERENCE = re.compile(r"hf:(?P<name>[\w.-]+/[\w.-]+)(?:@(?P<revision>[\w./-]+))?")
-FETCHED = ("*.safetensors", "*.json", "vocab.txt", "merges.txt")
+FETCHED = ("*.safetensors", "*.json", "vocab.txt", "merges.txt", "chat_template.jinja")
 LEFT = ("onnx/*", "openvino/*", "original/*", "*/*.safetensors", "consolidated*")
 """Files of a repository that are fetched, and those among them that are not: no pickle, no code."""
 

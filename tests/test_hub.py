@@ -22,6 +22,7 @@ from suffice.errors import ConfigError
 from suffice.models import folder
 from suffice.positions import NoPosition
 from suffice.text import Characters
+from suffice.text.tokenizer import TEMPLATE
 from tests.generate.models import SPEC, model
 
 pytest.importorskip("huggingface_hub", reason="huggingface_hub is not installed")
@@ -108,6 +109,7 @@ def served(tmp_path):
         model(replace(SPEC, position=NoPosition()), vocabulary=words.vocabulary_size).float(),
         words,
     )
+    (root / "chat_template.jinja").write_text("{{ messages[0].content }}")
     (root / "pytorch_model.bin").write_bytes(b"a pickle")
     (root / "modeling.py").write_text("raise SystemExit")
     server = ThreadingHTTPServer(("127.0.0.1", 0), Hub)
@@ -142,7 +144,7 @@ def test_a_model_is_fetched_once_and_pinned(served, tmp_path):
     assert done.returncode == 0, done.stderr
     assert folder.read(out).facts["hub"] == {"repository": "team/tiny", "revision": COMMIT}
     fetched = {path.rpartition("/")[2] for path in served.asked if "/resolve/" in path}
-    assert {"model.safetensors", "config.json", "tokenizer.json"} <= fetched
+    assert {"model.safetensors", "config.json", "tokenizer.json", TEMPLATE} <= fetched
     assert not fetched & {"pytorch_model.bin", "modeling.py"}
     served.asked.clear()
     again = call(home, *convert, HF_HUB_OFFLINE="1", HF_ENDPOINT=endpoint)

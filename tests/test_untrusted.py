@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 import os
 import pickle
+import shutil
 import subprocess
 import sys
 import zipfile
 from datetime import datetime
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -20,7 +22,10 @@ from suffice.errors import CheckpointError, SufficeError
 from suffice.export import export
 from suffice.models import folder
 from suffice.runtime import Session, read
+from suffice.runtime.manifest import check_files
 from suffice.runtime.session import _open_graph
+from suffice.serve.chat import template_of
+from suffice.text import load_tokenizer
 from tests.kills.cases import _inputs
 
 
@@ -63,15 +68,97 @@ def test_archives_of_torch_are_refused_and_never_unpickled(reader, name, tmp_pat
     assert not canary.exists()
 
 
+OPENED: list[str] | None = None  # names, while a test listens
+
+
+def _listen(event, arguments):
+    if event == "open" and OPENED is not None and isinstance(arguments[0], str | os.PathLike):
+        OPENED.append(os.fspath(arguments[0]))
+
+
+sys.addaudithook(_listen)
+
+
+def _ours(place):
+    """A model of this library, the folder of a second tokenizer, and a template."""
+    _inputs(place)
+    (place / "m" / "source").mkdir()
+    (place / "m" / "chat_template.jinja").write_text("{{ messages[0].content }}")
+
+
+def _theirs(place):
+    """A model of transformers with everything that is read beside it."""
+    _inputs(place)
+    export(place / "m", "hf", place / "e")
+    shutil.rmtree(place / "m")
+    (place / "e").rename(place / "m")
+    config = place / "m" / "config.json"
+    facts = json.loads(config.read_text())
+    facts.pop("auto_map", None)
+    config.write_text(json.dumps(facts))
+    (place / "m" / "chat_template.jinja").write_text("{{ messages[0].content }}")
+    (place / "m" / "generation_config.json").write_text('{"temperature": 0.5}')
+
+
+def _served(path):
+    lm, words, facts = folder.load(path)
+    template_of(path, facts, words)
+
+
+VERBS = {
+    **{name: (_ours, reader) for name, reader in READERS.items()},
+    "serve": (_ours, _served),
+    "tokenizer": (_ours, load_tokenizer),
+    "transformers": (_theirs, open_source),
+    "run": (_theirs, lambda path: check_files(path, read(path))),
+}
+
+
 @pytest.mark.skipif(sys.platform == "win32", reason="links need rights there")
-@pytest.mark.parametrize("name", ["model.safetensors", "config.json", "tokenizer.json"])
-@pytest.mark.parametrize("reader", READERS)
-def test_links_lead_nowhere_else(reader, name, tmp_path):
+@pytest.mark.parametrize("verb", VERBS)
+def test_links_lead_nowhere_else(verb, tmp_path):
+    """Whatever is opened in a checkpoint, and names that nobody reads, may not be a link out."""
+    global OPENED
+    make, reader = VERBS[verb]
+    make(tmp_path)
+    place, secret = tmp_path / "m", tmp_path / "secret"
+    OPENED = []
+    try:
+        reader(place)
+    finally:
+        opened, OPENED = OPENED, None
+    names = {os.path.relpath(path, place) for path in opened if path.startswith(f"{place}/")}
+    names |= {path.name for path in place.iterdir()} | {"notes", "vocab.txt", "merges.txt"}
+    names |= {"chat_template.jinja", "tokenizer.model", "source/tokenizer.json"}
+    assert len(names) > 9
+    for name in sorted(names):
+        path = place / name
+        if not path.parent.is_dir():
+            continue
+        before = path.exists()
+        if before:
+            path.rename(secret)
+        for target in (secret, Path(os.path.relpath(secret, path.parent)), tmp_path):
+            path.symlink_to(target)
+            with pytest.raises(CheckpointError, match="link"):
+                (folder.read if name.startswith("source/") else reader)(place)
+            path.unlink()
+        if before:
+            secret.rename(path)
+        else:
+            secret.unlink(missing_ok=True)
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="links need rights there")
+def test_a_folder_that_is_called_as_the_hub_s_is_no_way_out(tmp_path):
+    """Beside a snapshot, links lead to the blobs alone."""
     _inputs(tmp_path)
-    (tmp_path / "m" / name).rename(tmp_path / "secret")
-    (tmp_path / "m" / name).symlink_to("../secret")
+    (tmp_path / "snapshots").mkdir()
+    place = (tmp_path / "m").rename(tmp_path / "snapshots" / "0")
+    (tmp_path / "secret").write_text("{}")
+    (place / "chat_template.jinja").symlink_to("../../secret")
     with pytest.raises(CheckpointError, match="link"):
-        READERS[reader](tmp_path / "m")
+        folder.load(place)
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="links need rights there")
@@ -83,6 +170,8 @@ def test_links_within_a_folder_and_the_hub_s_cache_are_read(tmp_path):
     snapshot = (tmp_path / "m").rename(hub / "snapshots" / "0")
     (snapshot / "model.safetensors").rename(hub / "blobs" / "0")
     (snapshot / "model.safetensors").symlink_to("../../blobs/0")
+    (snapshot / "source").mkdir()
+    (snapshot / "source" / "notes").symlink_to("../../../blobs/0")
     (snapshot / "config.json").rename(snapshot / "own.json")
     (snapshot / "config.json").symlink_to("own.json")
     assert folder.load(snapshot)[0].config.d_model == 16

@@ -259,6 +259,7 @@ class Handlers:
             raise RequestError(reason, status=408) from None
         finally:
             self.held -= len(body)
+            body.clear()  # an error that is being sent would keep it
 
     def _check_size(self, size: int) -> None:
         if size > LARGEST:

@@ -442,7 +442,9 @@ class Engine:
 
     def _begin(self, ticket: Ticket) -> None:
         job, device = ticket.job, self.lm.device
-        prompt = torch.tensor([job.prompt], device=device)
+        # presence is all that a sampler reads of a prompt, of which choices share millions of ids
+        seen = {*job.prompt} if job.sampling.repetition_penalty != 1.0 else job.prompt[:1]
+        prompt = torch.tensor([[*seen]], device=device)
         ticket.sampler = Sampler(job.sampling, prompt, None, self.vocabulary_size, first=job.row)
         if job.presence_penalty or job.frequency_penalty:
             ticket.counts = torch.zeros(self.vocabulary_size, device=device)

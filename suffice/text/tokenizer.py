@@ -11,7 +11,7 @@ from typing import Any, Protocol
 
 from suffice.data.files import atomically
 from suffice.errors import ConfigError, DataError
-from suffice.files import parse_json
+from suffice.files import check_links, parse_json
 from suffice.text.documents import read_text
 
 
@@ -142,6 +142,8 @@ def write(
 def read(folder: Path | str) -> tuple[str, dict[str, Any], str | None, str | None]:
     """Return the description of a tokenizer, as text and parsed, and its begin and end tokens."""
     folder = Path(folder)
+    if folder.is_dir():
+        check_links(folder)
     text, description = read_object(folder / DESCRIPTION)
     _, facts = read_object(folder / NAMES)
     begin, end = (_name(facts, key, folder / NAMES) for key in ("bos_token", "eos_token"))

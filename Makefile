@@ -1,8 +1,9 @@
 # Two commands: `make compare` and `make test`. Both make .venv when it is absent or outdated.
 PYTHON ?= python3
 BIN := .venv/bin
-# pins hold for the build environment too
+# pins hold for the build environment too, of which pip reads the second
 export PIP_CONSTRAINT := $(CURDIR)/constraints.txt
+export PIP_BUILD_CONSTRAINT := $(PIP_CONSTRAINT)
 
 .PHONY: native compare studio test quick test-avx2 test-settings test-sanitized test-kernels test-hf mutants bench bench-layers bench-mechanisms bench-edge check-cuda docs types wheels format fuzz
 
@@ -116,12 +117,13 @@ SOURCES := pyproject.toml constraints.txt CMakeLists.txt $(shell find suffice/cs
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e .
 	touch $@
 
-# not after .ready: the kernels would be compiled twice
+# not after .ready: the kernels would be compiled twice; pip of Python 3.11 knows no groups
 .venv/.tests: $(SOURCES)
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e ".[test]"
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade "pip>=25.1"
+	$(BIN)/python -m pip install --quiet -e . --group test
 	touch .venv/.ready $@
 
 .venv/.peers: .venv/.tests
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e ".[test,bench]"
+	$(BIN)/python -m pip install --quiet -e . --group test --group bench
 	touch .venv/.ready .venv/.tests $@

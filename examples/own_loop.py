@@ -3,14 +3,15 @@
 import tempfile
 
 import torch
-from sklearn.datasets import load_digits
 from torch import nn
 
 import suffice
+from suffice.data import load
 
-pixels, digits = load_digits(return_X_y=True)
-images = torch.from_numpy(pixels).float().view(-1, 8, 8) / 16.0  # 1797 times 8 tokens of 8 pixels
-labels = torch.from_numpy(digits)
+digits = load("digits")
+splits = (digits.train, digits.validation, digits.test)
+images = torch.cat([split.inputs for split in splits]).view(-1, 8, 8) / 16.0  # 8 rows of 8 pixels
+labels = torch.cat([split.labels for split in splits])
 cut = len(labels) * 3 // 4  # the rest is for the test
 
 

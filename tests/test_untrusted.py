@@ -22,7 +22,6 @@ from suffice.errors import CheckpointError, SufficeError
 from suffice.export import export
 from suffice.models import folder
 from suffice.runtime import Session, read
-from suffice.runtime.manifest import check_files
 from suffice.runtime.session import _open_graph
 from suffice.serve.chat import template_of
 from suffice.text import load_tokenizer
@@ -110,7 +109,7 @@ VERBS = {
     "serve": (_ours, _served),
     "tokenizer": (_ours, load_tokenizer),
     "transformers": (_theirs, open_source),
-    "run": (_theirs, lambda path: check_files(path, read(path))),
+    "run": (_theirs, read),
 }
 
 

@@ -26,4 +26,4 @@ def package(name: str, module: str) -> ModuleType:
             warnings.simplefilter("ignore")
             return importlib.import_module(module)
     except ImportError as error:
-        raise Absent(f"{name} ({error}); pip install -e '.[bench]'") from error
+        raise Absent(f"{name} ({error}); pip install --group bench") from error

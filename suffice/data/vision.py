@@ -1,8 +1,9 @@
-"""Image classification: the digits of scikit-learn, MNIST, CIFAR and Tiny ImageNet."""
+"""Image classification: handwritten digits, MNIST, CIFAR and Tiny ImageNet."""
 
 from __future__ import annotations
 
 import re
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -28,22 +29,16 @@ def digits() -> Dataset:
     Shapes:
         inputs: uint8 [N, 1, 8, 8]
 
-    Source: E. Alpaydin, C. Kaynak, "Optical Recognition of Handwritten Digits", UCI, 1998; the
-        test part of that set, as scikit-learn's `load_digits` carries it.
+    Source: E. Alpaydin, C. Kaynak, "Optical Recognition of Handwritten Digits", UCI, 1998, CC BY
+        4.0; the test part of that set, in the order of scikit-learn's `load_digits`.
     """
-    from sklearn.datasets import load_digits
-
-    bunch = load_digits()
-    images = Split(
-        torch.from_numpy(bunch.images).to(torch.uint8)[:, None],
-        torch.from_numpy(bunch.target).long(),
-    )
+    images = read_digits()
     train, validation, test = map(images.take, stratified(images.labels, TRAIN, VALIDATION))
     pixels = train.inputs.double()
     return Dataset(
         name="digits",
         title="Handwritten digits, 8x8 pixels",
-        source="Alpaydin and Kaynak 1998, UCI (CC BY 4.0), carried by scikit-learn",
+        source="Alpaydin and Kaynak 1998, UCI (CC BY 4.0)",
         train=train,
         validation=validation,
         test=test,
@@ -52,6 +47,13 @@ def digits() -> Dataset:
         mean=pixels.mean().item(),
         std=pixels.std(correction=0).item(),
     )
+
+
+def read_digits() -> Split:
+    """Return all digits, from the package."""
+    with np.load(Path(__file__).with_name("digits.npz")) as file:
+        images, labels = map(torch.from_numpy, (file["images"], file["labels"]))
+    return Split(images[:, None], labels.long())
 
 
 MNIST_PIXELS = 28

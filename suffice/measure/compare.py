@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 from contextlib import ExitStack
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 from pathlib import Path
 
 import torch
@@ -70,7 +70,7 @@ def compare(
     and return None. A last call without a share reads their cells, trains what is missing, and
     returns the results.
     """
-    started, clock = datetime.now(timezone.utc), time.monotonic()
+    started, clock = datetime.now(UTC), time.monotonic()
     progress_console = None if quiet else console
     with processes(plan.device) as group, losing(group), ExitStack() as stack:
         if share is not None and plan.auto:

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -247,7 +247,7 @@ def compare(
         quiet=quiet,
     )
     clock = time.monotonic()
-    started = datetime.now(timezone.utc)
+    started = datetime.now(UTC)
     with nullcontext() if share else run_folder(task.folder).locked():
         task.claim()
         keys = task.keys if share is None else task.keys[_slice(share)]

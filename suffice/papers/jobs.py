@@ -18,7 +18,7 @@ from collections.abc import Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, Protocol
@@ -70,7 +70,7 @@ def run_cells(
 ) -> list[Key]:
     """Train cells and return the keys of those that were finished."""
     deadline = None if options.minutes is None else time.monotonic() + 60 * options.minutes
-    started = datetime.now(timezone.utc).isoformat(timespec="seconds")
+    started = datetime.now(UTC).isoformat(timespec="seconds")
     with run_folder(folder).locked():
         claim(folder, plan, command=command, started=started, threads=options.threads)
         # download before several workers look for the data

@@ -94,10 +94,10 @@ def test_a_peers_wrong_result_prints_no_speed_up_over_it(clock):
 
 def test_an_absent_peer_says_how_to_get_it(clock):
     def absent():
-        raise Absent("performer-pytorch (No module); pip install -e '.[bench]'")
+        raise Absent("performer-pytorch (No module); pip install --group bench")
 
     (row,) = rows(side(), Rival(name="performer", make=absent, reach=2.0))
-    assert row.standing == "absent: performer-pytorch (No module); pip install -e '.[bench]'"
+    assert row.standing == "absent: performer-pytorch (No module); pip install --group bench"
     assert not row.failed
 
 

@@ -18,8 +18,8 @@ ROOT = Path(build.__file__).resolve().parents[1]
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory):
-    pytest.importorskip("material", reason="the extra docs is not installed")
-    pytest.importorskip("mkdocstrings", reason="the extra docs is not installed")
+    pytest.importorskip("material", reason="the group docs is not installed")
+    pytest.importorskip("mkdocstrings", reason="the group docs is not installed")
     folder = tmp_path_factory.mktemp("site")
     result = subprocess.run(
         [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(folder)],

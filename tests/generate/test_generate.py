@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import resource
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -226,9 +227,18 @@ def test_options_of_wrong_types(options, match):
         generate(model(), [[1]], **{"max_new_tokens": 1, **options})
 
 
-def test_other_objects_are_no_model():
-    with pytest.raises(ConfigError, match="runs/char"):
-        generate("runs/char", [[1]], max_new_tokens=1)
+@pytest.mark.parametrize(
+    ("thing", "match"),
+    [
+        ("runs/char", "runs/char"),
+        (torch.optim.SGD([torch.zeros(1)]), "SGD"),  # has a state
+        (SimpleNamespace(config=None), "SimpleNamespace"),
+    ],
+    ids=["text", "state", "config"],
+)
+def test_other_objects_are_no_model(thing, match):
+    with pytest.raises(ConfigError, match=match):
+        generate(thing, [[1]], max_new_tokens=1)
 
 
 def test_ids_may_be_numpy_or_torch():

@@ -127,6 +127,11 @@ def test_a_row_does_not_depend_on_its_neighbours():
     assert got.row(1) != want.row(1)
     other = generate(lm, PROMPTS, max_new_tokens=50, sampling=Sample(temperature=3.0, seed=6))
     assert other.row(0) != want.row(0)
+    draws = RandomStreams(5, [0, 1, 2], "cpu").next()
+    for row, prompt in enumerate(PROMPTS):
+        with torch.no_grad():
+            probs = probabilities(lm(torch.tensor([prompt]))[:, -1], sample)
+        assert int(inverse_cdf(probs, draws[row : row + 1])) == want.new[row, 0]
     twice = generate(lm, PROMPTS[:1] * 2, **options)
     assert twice.row(0) != twice.row(1)
 

@@ -43,6 +43,7 @@ def test_greedy_tokens_are_the_models_own(lm, drafts, share, penalty):
     )
     assert torch.equal(got.tokens, want.tokens)
     assert got.lengths == want.lengths
+    assert {len(tokens) for tokens in calls} == {3}
     for row in range(3):
         assert [t[row] for t in calls if t[row] is not None] == got.row(row)[-got.lengths[row] :]
 
@@ -64,7 +65,19 @@ def test_each_row_is_written_as_alone(lm, memory, sampling):
     assert (others.row(2) == free.row(1)) == isinstance(sampling, Greedy)
 
 
-def test_a_good_draft_saves_calls_of_the_model(lm):
+def test_dropout_is_off_in_both_models():
+    lm, draft = model(dropout=0.5), model(depth=1, seed=3, dropout=0.5)
+    options = {"max_new_tokens": 12, "draft": draft, "sampling": Sample(temperature=2.0)}
+    want = generate(lm, PROMPTS, **options)
+    for training in ((True, True), (True, False), (False, True)):
+        lm.train(training[0])
+        draft.train(training[1])
+        assert torch.equal(generate(lm, PROMPTS, **options).tokens, want.tokens)
+        assert (lm.training, draft.training) == training
+
+
+@pytest.mark.parametrize("penalty", [1.0, 1.6])
+def test_a_good_draft_saves_calls_of_the_model(lm, penalty):
     calls, features = [], type(lm).features
 
     def counted(self, tokens, **options):
@@ -73,7 +86,8 @@ def test_a_good_draft_saves_calls_of_the_model(lm):
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(type(lm), "features", counted)
-        generate(lm, PROMPTS[:1], max_new_tokens=21, draft=near(lm, 0.0), drafts=4)
+        options = {"draft": near(lm, 0.0), "sampling": Greedy(repetition_penalty=penalty)}
+        generate(lm, PROMPTS[:1], max_new_tokens=21, drafts=4, **options)
     assert sum(calls) == 1 + 4  # the prompt, then five tokens a call
 
 

@@ -144,8 +144,9 @@ def run(mutant: Mutant, tests: Sequence[str], clean_seconds: float) -> dict:
     files = list(dict.fromkeys(test.partition("::")[0] for test in tests))
 
     def work(folder: Path) -> dict:
-        sys.meta_path.insert(0, _Finder(mutant))
-        chosen = _Chosen(tests)
+        finder = _Finder(mutant)
+        sys.meta_path.insert(0, finder)
+        chosen = _Chosen(tests, finder)
         arguments = [*OPTIONS, "-x", f"--basetemp={folder / 't'}", *files]
         code = int(pytest.main(arguments, plugins=[chosen]))
         end = {0: "passed", 1: "failed", 2: "failed", 5: "no tests"}.get(code, f"pytest {code}")
@@ -190,9 +191,12 @@ class _Recorder:
 class _Chosen:
     """Keeps and orders the chosen tests; all of a file whose names have changed."""
 
-    def __init__(self, tests: Sequence[str]) -> None:
+    def __init__(self, tests: Sequence[str], finder: _Finder) -> None:
         self.order = {test: place for place, test in enumerate(tests)}
-        self.failed, self.ran = "", 0
+        self.failed, self.ran, self.finder = "", 0, finder
+
+    def pytest_sessionstart(self) -> None:
+        sys.meta_path.insert(0, self.finder)  # before pytest's own, which imports given files
 
     def pytest_collection_modifyitems(self, items: list) -> None:
         last = len(self.order)

@@ -69,25 +69,24 @@ def main() -> int:
         choice = choose(mutant, args.budget)
         result = results.get(mutant.name)
         if result is None or _outdated(result, mutant, choice):
-            results[mutant.name] = result = _judge(mutant, choice)
+            results[mutant.name] = result = _judge(mutant, choice, args.budget)
             results_path.write_text(json.dumps(results, indent=1))
             _print(f"{result['verdict']:10} {result['seconds']:5.1f} s  {mutant}"[:200])
     return _report(sample, results)
 
 
-def _judge(mutant: Mutant, choice: Choice) -> dict:
-    start = time.monotonic()
-    if not choice.tests:
-        verdict, answer = "unexecuted", {}
-    else:
-        answer = run(mutant, choice.tests, choice.seconds)
-        verdict = "SURVIVED" if answer["end"] in ("passed", "no tests") else "caught"
+def _judge(mutant: Mutant, choice: Choice, budget: float) -> dict:
+    start, answer, verdict, tests = time.monotonic(), {}, "unexecuted", 0
+    for part in (choice, choose(mutant, 2 * budget, without=choice.tests)):
+        if part.tests and verdict != "caught":
+            answer, tests = run(mutant, part.tests, part.seconds), tests + len(part.tests)
+            verdict = "SURVIVED" if answer["end"] in ("passed", "no tests") else "caught"
     return {
         "verdict": verdict,
         "seconds": time.monotonic() - start,
         "by": answer.get("test") or answer.get("end", ""),
-        "tests": len(choice.tests),
-        "whole": choice.whole,
+        "tests": tests,
+        "whole": part.whole,
         "source": _digest(ROOT / mutant.file),
         "choice": _choice_digest(choice),
     }
@@ -107,7 +106,8 @@ def _choice_digest(choice: Choice) -> str:
 def _sample(args: argparse.Namespace) -> list[Mutant]:
     """Return the sample; a smaller one is the beginning of a larger one."""
     every = [mutant for path in sources() for mutant in mutants(path)]
-    every = [mutant for mutant in every if args.only in str(mutant)]
+    words = args.only.split() or [""]
+    every = [mutant for mutant in every if any(word in str(mutant) for word in words)]
     _print(f"seed {args.seed}: {min(args.sample, len(every))} of {len(every)} systematic bugs")
     return sorted(every, key=lambda mutant: rank(mutant, args.seed))[: args.sample]
 
@@ -185,12 +185,13 @@ def _times() -> tuple[dict[str, float], dict[str, list[str]], dict[str, float]]:
     return seconds, files, collection
 
 
-def choose(mutant: Mutant, budget: float) -> Choice:
+def choose(mutant: Mutant, budget: float, without: tuple[str, ...] = ()) -> Choice:
     """Choose the tests that execute the lines of a mutant, for about `budget` seconds.
 
     Tests of the module come first, then those of its package, then the others; within these the
     fastest. A line that runs when a test is set up may have run for all tests of the file; one
     that runs at import may matter to every test that executes the module.
+    Those in `without` have run already.
     """
     seconds, files, collection = _times()
     lines = _lines(mutant.file)
@@ -204,7 +205,7 @@ def choose(mutant: Mutant, budget: float) -> Choice:
     for test, phases in list(hit.items()):
         if "setup" in phases:
             hit |= {other: hit.get(other, {"setup"}) for other in files[_file(test)]}
-    tests = [test for test in hit if test in seconds]
+    tests = [test for test in hit if test in seconds and test not in set(without)]
     stem, package = Path(mutant.file).stem, Path(mutant.file).parts[1]
 
     def tier(test: str) -> int:
@@ -259,8 +260,8 @@ def _parse_args() -> argparse.Namespace:
     parser.add_argument("--seed", type=int, default=1, help="which sample")
     parser.add_argument("--minutes", type=float, default=1e6, help="when to stop for now")
     parser.add_argument("--budget", type=float, default=30.0, help="seconds of tests for one bug")
-    parser.add_argument("--only", default="", help="bugs whose file or edit contains this text")
-    parser.add_argument("--tests", default="", help="trace only test files that contain this text")
+    parser.add_argument("--only", default="", help="bugs that contain one of these words")
+    parser.add_argument("--tests", default="", help="trace only files with one of these words")
     return parser.parse_args()
 
 

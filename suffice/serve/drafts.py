@@ -146,9 +146,9 @@ class LookupDrafts:
     def add(self, token: int) -> None:
         """Receive a new token of the text."""
         if self.unchecked:
-            if token == self.unchecked[self.right]:
-                self.right += 1
-            if token != self.unchecked[self.right - 1] or self.right == len(self.unchecked):
+            wrong = token != self.unchecked[self.right]
+            self.right += not wrong
+            if wrong or self.right == len(self.unchecked):
                 self._learn(self.right, len(self.unchecked))
         self._append(token)
 

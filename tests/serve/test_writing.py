@@ -1,0 +1,123 @@
+"""Pieces of text: several stop texts, and what is held back before them."""
+
+from __future__ import annotations
+
+from itertools import product
+
+import pytest
+import torch
+
+from suffice.serve.drafts import LookupDrafts, Payoff
+from suffice.serve.engine import scores
+from suffice.serve.job import Score
+from suffice.serve.writing import Entry, Spelling, Writer
+from suffice.text import Characters
+
+TOKENIZER = Characters("abc")
+TEXTS = ["".join(letters) for letters in product("ab", repeat=6)]
+STOPS = [(), ("ab",), ("bb", "aab"), ("aab", "b"), ("abab", "ba", "bb"), ("a", "aa")]
+
+
+def pieces(text, stop, **options):
+    """Write a text token by token; return the pieces after each, and those of the end."""
+    told = []
+    writer = Writer(
+        Spelling(TOKENIZER), TOKENIZER.encode("c"), stop=stop, deliver=told.append, **options
+    )
+    steps = []
+    for id_ in TOKENIZER.encode(text):
+        goes_on = writer.token(Score(id_, -0.5, ((id_, -0.5), (0, -9.0))))
+        steps.append([*told])
+        told.clear()
+        if not goes_on:
+            break
+    writer.finish("length" if goes_on else "stop")
+    return steps, told
+
+
+def ended(text, stop):
+    """Where a text ends by definition: before the first stop text there is, and after what."""
+    for read in range(1, len(text) + 1):
+        ends = [at for at in (text[:read].find(one) for one in stop) if at >= 0]
+        if ends:
+            return min(ends), read
+    return len(text), len(text)
+
+
+@pytest.mark.parametrize("stop", STOPS, ids=str)
+def test_a_text_ends_before_the_first_of_its_stop_texts(stop):
+    for text in TEXTS:
+        end, read = ended(text, stop)
+        steps, last = pieces(text, stop)
+        assert len(steps) == read
+        told = [piece for step in (*steps, last) for piece in step]
+        assert "".join(piece.text for piece in told) == text[:end]
+        assert [piece.reason for piece in told if piece.reason] == [
+            "stop" if any(one in text for one in stop) else "length"
+        ]
+        assert sum(piece.tokens for piece in told) == read
+
+
+@pytest.mark.parametrize("stop", STOPS, ids=str)
+def test_no_more_is_held_back_than_may_become_a_stop_text(stop):
+    for text in TEXTS:
+        _, read = ended(text, stop)
+        sent = ""
+        for n, step in enumerate(pieces(text, stop)[0][: read - 1], start=1):
+            sent += "".join(piece.text for piece in step)
+            beginnings = {one[:k] for one in stop for k in range(1, len(one))}
+            held = max((k for k in range(n + 1) if text[n - k : n] in beginnings), default=0)
+            assert sent == text[: n - held]
+
+
+def test_scores_come_with_their_text():
+    steps, last = pieces("abba", ("bb", "x"), scored=True, offset=10)
+    entries = [entry for step in (*steps, last) for piece in step for entry in piece.entries]
+    assert entries == [Entry("a", -0.5, {"a": -0.5}, 10)]
+    (first, second), last = pieces("ab", ("bb",), scored=True)
+    assert [len(piece.entries) for piece in first] == [1]
+    assert second == []
+    assert [(piece.text, piece.entries[0].offset) for piece in last] == [("b", 1)]
+    assert last[0].entries[0].top == {"b": -0.5, "a": -9.0}
+
+
+def test_scores_of_a_prompt_in_several_pieces():
+    told = []
+    writer = Writer(Spelling(TOKENIZER), TOKENIZER.encode("cab"), deliver=told.append)
+    ids = TOKENIZER.encode("ab")
+    for id_ in ids:
+        writer.prompt([Score(id_, -1.0, ())])
+    entries = [entry for piece in told for entry in piece.entries]
+    assert [(entry.text, entry.logprob, entry.offset) for entry in entries] == [
+        ("c", None, 0),
+        ("a", -1.0, 1),
+        ("b", -1.0, 2),
+    ]
+
+
+@pytest.mark.parametrize("alternatives", [0, 1, 3, 9])
+def test_scores_are_the_log_probabilities_of_each_row(alternatives):
+    logits = torch.randn(4, 5)
+    got = scores(logits, [3, 0, 4, 4], alternatives)
+    for row, (token, score) in enumerate(zip([3, 0, 4, 4], got, strict=True)):
+        logs = logits[row].log_softmax(0).tolist()
+        likeliest = sorted(range(5), key=lambda n: -logs[n])[:alternatives]
+        assert score.token == token
+        assert score.logprob == pytest.approx(logs[token])
+        assert [n for n, _ in score.top] == likeliest
+        assert [p for _, p in score.top] == pytest.approx([logs[n] for n in likeliest])
+
+
+@pytest.mark.parametrize(
+    "written", [[5, 6, 9], [5, 5], [6], [7], [5, 6, 7, 8, 5, 6, 7, 8]], ids=str
+)
+def test_a_proposal_that_is_not_checked_is_compared_to_its_first_wrong_token(written):
+    """Eight tokens are proposed: 5 6 7 8 5 6 7 8."""
+    drafts, payoff = LookupDrafts([5, 6, 7, 8] * 2), Payoff(1.0, {8: 9.0})
+    assert drafts.propose(99, payoff) == []
+    for token in written[:-1]:
+        drafts.add(token)
+        assert drafts.unchecked
+    drafts.add(written[-1])
+    assert not drafts.unchecked
+    assert drafts.mean == pytest.approx(0.3 * (16 if len(written) == 8 else len(written) - 1))

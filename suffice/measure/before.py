@@ -13,7 +13,7 @@ from suffice.measure.metrics import metric_of
 from suffice.measure.plan import Plan
 from suffice.measure.results import Results
 from suffice.measure.sentence import margin_points
-from suffice.measure.sequential import level
+from suffice.measure.sequential import USUAL, level
 from suffice.measure.verdict import LEVEL, MIN_SEEDS, Scores, difference_table
 
 DISAGREEMENT = 0.2  # share of the rows that two trainings answer differently, until it is known
@@ -21,7 +21,6 @@ MOST = 1000  # seeds
 FIRST_SEEDS = 2  # after which the spread is known roughly
 SHOWN = 12  # classes in a table; of more the most and the least frequent are named
 RARE = 0.8  # share of the most frequent class from which on accuracy hides the others
-USUAL = 5  # seeds of a comparison that is to end in a verdict
 
 
 def describe(survey: Survey, plan: Plan) -> list[str]:

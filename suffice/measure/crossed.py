@@ -159,22 +159,20 @@ def estimate(scores: Any) -> Estimate:
 ALIKE = 0.1  # share of a disagreement that is the same whatever the seed, where it is not known
 
 
-def bounded(found: Estimate, disagreement: float, rows: int) -> Estimate:
-    """Return an estimate of seeds alone, no surer than its number of test rows allows.
+def bounded(found: Estimate, share: float, rows: float) -> Estimate:
+    """Return an estimate of differences of shares, no surer than the number of test rows allows.
 
-    Few seeds that agree by chance say nothing of other rows. If two models answer independently,
-    a share `disagreement` of the rows has another answer, and the difference of one seed has the
-    variance disagreement / rows. A tenth of it, `ALIKE`, is taken to be of rows that suit one of
-    the two whatever the seed, which no further seed removes; the rest is the least that the seeds
-    vary by. Models that make the same mistakes disagree less, so this errs to the safe side:
-    `python -m benchmarks.verdict` prints how far.
+    Few seeds that agree by chance say nothing of other rows. The difference of one seed varies as
+    if two models answered independently; `ALIKE` of that variance no further seed removes. Models
+    that make the same mistakes vary less, so this errs to the safe side.
 
     Args:
         found: of scores [S, 1].
-        disagreement: variance of the difference on one row.
-        rows: of the test split.
+        share: that one of the two gets right.
+        rows: answers of the test split.
     """
-    by_row = disagreement / rows
+    other = share - found.mean
+    by_row = np.maximum(share * (1.0 - share) + other * (1.0 - other), 0.0) / rows
     return replace(
         found,
         least_variance=(1.0 - ALIKE) * by_row / found.seeds,

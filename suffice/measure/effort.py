@@ -188,4 +188,4 @@ def energy_note(results: Results) -> str:
     """Return where the energy comes from, or that it is not known."""
     if any(cell.joules is not None for cell in results.cells):
         return "Energy: of the processor packages (RAPL), other programs included."
-    return "Energy: this machine does not tell it (no readable RAPL counter)."
+    return "Energy: not available (no readable RAPL counter)."

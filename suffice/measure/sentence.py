@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import re
 import shlex
 from collections.abc import Mapping
 from dataclasses import replace
@@ -12,6 +13,7 @@ from typing import Any
 from suffice.measure.effort import effort_ratio, effort_record
 from suffice.measure.metrics import LOGARITHMS, METRICS, Metric
 from suffice.measure.results import Results
+from suffice.measure.sequential import most_seeds
 from suffice.measure.statistics import Summary
 from suffice.measure.timing import ratio
 from suffice.measure.verdict import (
@@ -94,14 +96,6 @@ def learned(seeds: int, failed: tuple[int, ...]) -> str:
     return f"learned in {seeds - len(failed)} of {seeds} seed{'s' * (seeds != 1)}{but}"
 
 
-def _reliability(comparison: Comparison) -> str:
-    """Write in how many seeds a mechanism learned, and which rate of failure that leaves open."""
-    return (
-        f"{learned(comparison.quality.n, comparison.failed)}, which leaves a failure rate of up to "
-        f"{comparison.failure_rate:.0%} open"
-    )
-
-
 def claim(comparison: Comparison) -> str:
     """Write whether a difference is shown.
 
@@ -125,7 +119,9 @@ def sentence(verdict: Verdict, results: Results) -> str:
     evidence = _evidence(verdict, verdict.winner)
     needs = _needs(results, verdict.winner)
     if verdict.outcome == "suffices":
-        return f"{name} suffices: {evidence}; it {_reliability(verdict.winner)}; it needs {needs}."
+        rate = f"which leaves a failure rate of up to {verdict.winner.failure_rate:.0%} open"
+        seeds = learned(verdict.winner.quality.n, verdict.winner.failed)
+        return f"{name} suffices: {evidence}; it {seeds}, {rate}; it needs {needs}."
     return (
         f"undecided: {name} may suffice: {evidence}; {_missing(verdict.winner)}; it needs {needs}."
     )
@@ -223,11 +219,11 @@ def _note_interval(verdict: Verdict, results: Results) -> list[str]:
             f"said to suffice is at most {(1 - LEVEL) / 2:.1%} (Holm), for which the intervals are "
             "widened; better and worse are corrected likewise."
         )
-    if results.most_seeds is not None:
+    if (most := most_seeds(results)) is not None:
         sentences.append(
-            f"Seeds were added to a mechanism until it was decided or hardly would be, up to "
-            f"{results.most_seeds}; each is compared on the seeds it shares with "
-            f"{results.baseline}, and the intervals hold however often one looked."
+            f"Seeds are added where a mechanism is undecided, up to {most}; each is compared on "
+            f"those it shares with {results.baseline}, and the intervals hold however often one "
+            "looked."
         )
     return sentences
 
@@ -419,11 +415,9 @@ def _sentence_unlearned(verdict: Verdict) -> str:
     heads, floor = max(verdict.floors.items(), key=lambda item: item[1].above.mean)
     metric = verdict.metric
     better = [label(c.mechanism, c.num_heads) for c in verdict.comparisons if c.claim == "better"]
-    rest = (
-        f"{verdict.baseline} is no baseline here; {', '.join(better)} did better"
-        if better
-        else "what is compared here is noise"
-    )
+    rest = "what is compared here is noise"
+    if better:
+        rest = f"{verdict.baseline} is no baseline here; {', '.join(better)} did better"
     return (
         f"{UNLEARNED}: {label(verdict.baseline, heads)} has {metric.title} "
         f"{_quality(metric, verdict.qualities[heads])}, {floor.name} has "
@@ -435,17 +429,16 @@ def _sentence_unlearned(verdict: Verdict) -> str:
 def _sentence_too_easy(verdict: Verdict, results: Results) -> str:
     """State that the margin is larger than what is missed, and what differs instead."""
     metric = verdict.metric
-    found = [c for c in verdict.comparisons if c.sufficiency == TOO_EASY and c.cheaper]
-    found.sort(key=lambda c: c.cost.order)
-    heads = found[0].num_heads
+    easy = [c for c in verdict.comparisons if c.sufficiency == TOO_EASY and c.cheaper]
     each = "; ".join(
         f"{label(c.mechanism, c.num_heads)} has {metric.write(c.quality.mean)} and needs "
         f"{_needs(results, c)}{_pace(results, c)}"
-        for c in found
+        for c in sorted(easy, key=lambda c: c.cost.order)
     )
+    heads = easy[0].num_heads
     return (
         f"{TOO_EASY}: {label(verdict.baseline, heads)} has {metric.title} "
-        f"{_quality(metric, verdict.qualities[heads])}, and misses less than the margin of "
+        f"{_quality(metric, verdict.qualities[heads])}, and misses no more than the margin of "
         f"{metric.margin(verdict.margin)} {metric.unit}; {each}; a smaller margin or a harder task "
         "would tell."
     )
@@ -456,11 +449,11 @@ def _pace(results: Results, comparison: Comparison) -> str:
     if not all(cell.epochs for cell in results.cells):
         return ""
     key = (comparison.mechanism, comparison.num_heads)
-    found = {name: effort_ratio(results, *key, name) for name in ("epochs", "seconds")}
-    if None in found.values():
+    times = [(effort_ratio(results, *key, name), name) for name in ("epochs", "seconds")]
+    if not all(of for of, _ in times):
         return f", and never reaches the validation loss of {results.baseline}"
-    times = " and ".join(f"{ratio_.mean:.2f}x the {name}" for name, ratio_ in found.items())
-    return f", and {times} to the validation loss of {results.baseline}"
+    each = " and ".join(f"{of.mean:.2f}x the {name}" for of, name in times)
+    return f", and {each} to the validation loss of {results.baseline}"
 
 
 def _sentence_baseline(verdict: Verdict) -> str:
@@ -495,20 +488,19 @@ def _open_cheaper(verdict: Verdict) -> list[Comparison]:
 
 def _note_failures(verdict: Verdict) -> list[str]:
     """State who failed in which seeds, and which rate of failure the seeds leave open."""
-    said = [
-        (label(verdict.baseline, heads), verdict.qualities[heads].n, failed)
-        for heads, failed in verdict.failed.items()
+    seeds = [(verdict.baseline, h, verdict.qualities[h].n, f) for h, f in verdict.failed.items()]
+    seeds += [(c.mechanism, c.num_heads, c.quality.n, c.failed) for c in verdict.comparisons]
+    sentences = [
+        f"{label(name, h)} {learned(n, failed)}." for name, h, n, failed in seeds if failed
     ]
-    said += [(label(c.mechanism, c.num_heads), c.quality.n, c.failed) for c in verdict.comparisons]
-    sentences = [f"{name} {learned(n, failed)}." for name, n, failed in said if failed]
     if sentences:
         sentences.append(
             "A seed has not learned if it is far below the mechanism's other seeds and the "
             "baseline's, or not clearly above a model that learned nothing."
         )
     rates = {c.quality.n: c.failure_rate for c in verdict.comparisons if not c.failed}
-    if rates:
-        each = ", ".join(f"{n} of {n} up to {rate:.0%}" for n, rate in sorted(rates.items()))
+    each = ", ".join(f"{n} of {n} up to {rate:.0%}" for n, rate in sorted(rates.items()))
+    if each:
         sentences.append(
             f"Learning in all seeds leaves a failure rate open, with 95% confidence: {each}."
         )
@@ -528,30 +520,17 @@ def _note_improving(verdict: Verdict, results: Results) -> list[str]:
 
 
 def longer(results: Results, times: int) -> str:
-    """Return the command, or the option where that is not known, that trains so much longer.
-
-    Args:
-        results: the comparison.
-        times: epochs, as a multiple of those there were.
-    """
-    epochs = times * max(len(cell.epochs) for cell in results.cells)
-    words = shlex.split(results.command.partition("\n")[0])
-    if words[:2] != ["suffice", "compare"]:
+    """Return the command that trains so many times the epochs, in a folder of its own."""
+    command = results.command.partition("\n")[0]
+    if not command.startswith("suffice compare"):
+        names = shlex.quote(",".join(dict.fromkeys(name for name, _ in results.pairs())))
         scale = "" if results.scale == SCALES[0] else f" --scale {results.scale}"
-        names = ",".join(dict.fromkeys(name for name, _ in results.pairs()))
-        return (
-            f"suffice compare --recipe {results.recipe}{scale} --mechanisms {shlex.quote(names)} "
-            f"--epochs {epochs}"
-        )
-    kept = []
-    while words:
-        word = words.pop(0)
-        name, _, value = word.partition("=")
-        if name in ("--epochs", "--out", "--cells"):
-            words = words if value else words[1:]
-        elif word not in ("--resume", "--open"):
-            kept.append(word)
-    return shlex.join([*kept, "--epochs", str(epochs)])
+        command = f"suffice compare --recipe {results.recipe}{scale} --mechanisms {names}"
+    epochs = times * max(len(cell.epochs) for cell in results.cells)
+    return f"{OF_THIS_RUN.sub('', command)} --epochs {epochs}"
+
+
+OF_THIS_RUN = re.compile(r" --(?:(?:epochs|out|cells)[ =](?:'[^']*'|\S+)|resume|open)(?!\S)")
 
 
 def _note_answers(results: Results) -> list[str]:

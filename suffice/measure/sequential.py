@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import re
+from collections import Counter
 from functools import lru_cache
 
 import numpy as np
 
 from suffice.errors import ConfigError
+from suffice.measure.results import Results
 
+USUAL = 5  # seeds of a command that names none
 FIRST = 3  # seeds before the first look
 POWER = 0.7  # of the spending function: the share t of the seeds spends the share t^POWER of alpha
 HOPELESS = 0.15  # chance of a decision below which no further seed is trained
@@ -75,6 +79,23 @@ def _levels(alpha: float, most: int) -> tuple[float, ...]:
         density = norm.pdf((following[:, None] - path) / step) @ weight / step
         path = following
     return tuple(levels)
+
+
+def most_seeds(results: Results) -> int | None:
+    """Return up to how many seeds are added while a verdict is looked at; None if none are.
+
+    What `--seeds auto` trains is in the results. Otherwise their commands tell: seeds were added if
+    the first command asked for fewer than there are, and `suffice reproduce` adds to every table
+    until it has `USUAL`.
+    """
+    if results.most_seeds is not None or not results.command.startswith("suffice "):
+        return results.most_seeds
+    counts = Counter((cell.mechanism, cell.num_heads) for cell in results.cells).values()
+    is_table = results.command.startswith("suffice reproduce")
+    most = max([*counts, *[USUAL] * is_table])
+    asked = re.search(r"--seeds[ =](\d+)", results.command.partition("\n")[0])
+    added = (int(asked[1]) if asked else USUAL) < most or (is_table and min(counts) < most)
+    return most if added else None
 
 
 def _trapezoid(points: np.ndarray) -> np.ndarray:

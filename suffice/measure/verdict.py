@@ -21,7 +21,7 @@ from suffice.measure.crossed import EXACT, Estimate, bounded, estimate
 from suffice.measure.failures import ABOVE, failed_seeds, upper_rate
 from suffice.measure.metrics import Metric, metric_of, own_metric, value_in
 from suffice.measure.results import Cell, Results, check_margin
-from suffice.measure.sequential import HOPELESS, level
+from suffice.measure.sequential import HOPELESS, level, most_seeds
 from suffice.measure.statistics import Pairing, Summary, holm, pair
 from suffice.measure.timing import summarise_times
 
@@ -223,27 +223,25 @@ def judge(
     heads = [h for name, h in results.pairs() if name == results.baseline]
     floors = {h: floor for h in heads if (floor := _floor(scores, h, margin)) is not None}
     unlearned = {h for h, floor in floors.items() if floor.learned is False}
-    failed = {h: _failed(scores, results.baseline, h, margin, floors.get(h)) for h in heads}
+    failed, learned = {}, {}
+    for h in heads:
+        values = scores.values(results.baseline, h)
+        failed[h] = scores.failed(results.baseline, h, margin, floors.get(h))
+        learned[h] = [value for seed, value in values.items() if seed not in failed[h]]
+    enough = CEILINGS.get(measured.kind, math.inf) - margin - EXACT
+    easy = {h for h, values in learned.items() if values and np.mean(values) >= enough}
     compared = []
-    for key in others:
-        comparison = _compare(results, scores, *key, cost)
-        if key[1] in heads:
-            of_baseline = [
-                value
-                for seed, value in scores.values(results.baseline, key[1]).items()
-                if seed not in failed[key[1]]
-            ]
-            seeds = _failed(scores, *key, margin, floors.get(key[1]), of_baseline)
-            rate = upper_rate(len(seeds), comparison.quality.n)
-            comparison = replace(comparison, failed=seeds, failure_rate=rate)
-        if key[1] in unlearned:
-            comparison = replace(comparison, sufficiency=UNLEARNED)
-        compared.append(comparison)
-    decided = _decide(tuple(compared), margin, results)
-    ceiling = CEILINGS.get(measured.kind, math.inf)
-    comparisons = _claim(
-        tuple(_exclude(c, scores, failed, ceiling - margin) for c in decided), results
+    for name, h in others:
+        seeds = scores.failed(name, h, margin, floors.get(h), learned.get(h, []))
+        comparison = replace(_compare(results, scores, name, h, cost), failed=seeds)
+        rate = upper_rate(len(seeds), comparison.quality.n)
+        word = UNLEARNED if h in unlearned else UNDECIDED
+        compared.append(replace(comparison, failure_rate=rate, sufficiency=word))
+    comparisons = tuple(
+        _take_back(c, failed.get(c.num_heads, ()), enough if c.num_heads in easy else math.inf)
+        for c in _decide(tuple(compared), margin, results)
     )
+    comparisons = _claim(comparisons, results)
     outcome, winner = _choose(comparisons)
     if unlearned and unlearned.issuperset(heads):
         outcome, winner = "unlearned", None
@@ -307,27 +305,43 @@ class Scores:
         return _summary(list(values.values()), _estimate(table), 1.0 - LEVEL, bounds)
 
     @property
-    def answers_of_test(self) -> float | None:
-        """Answers that the test rows ask for; None where their number is not known."""
-        data = self.results.data
-        return None if data is None else data.rows["test"] * self.results.answers
+    def asked(self) -> float | None:
+        """Test answers of which the metric is the share that is right; None where unknown."""
+        if (
+            self.results.data is None
+            or self.metric.kind != "share"
+            or self.metric.needs == "ngrams"
+        ):
+            return None
+        return self.results.data.rows["test"] * self.results.answers
+
+    def failed(
+        self,
+        mechanism: str,
+        num_heads: int,
+        margin: float,
+        floor: Floor | None,
+        baseline: Sequence[float] = (),
+    ) -> tuple[int, ...]:
+        """Return the seeds that failed, see `failed_seeds`."""
+        return failed_seeds(
+            self.values(mechanism, num_heads),
+            baseline,
+            margin=margin,
+            noise=self.noise(mechanism, num_heads),
+            floor=None if floor is None else floor.value,
+        )
 
     def noise(self, mechanism: str, num_heads: int) -> float:
         """Return the standard error of one seed by the test rows; 0 where it is not known."""
         values = self.values(mechanism, num_heads)
         table = self.table(mechanism, num_heads, list(values))
-        if table.shape[1] > 1:
-            finite = table[np.isfinite(table).all(axis=1)]
-            return float(finite.std(axis=1).mean()) / math.sqrt(len(table[0])) if len(finite) else 0
-        mean, number = float(np.mean(list(values.values()))), self.answers_of_test
-        if number is None or not self.counts_answers or not math.isfinite(mean):
+        table = table[np.isfinite(table).all(axis=1)]
+        if table.shape[1] > 1 and len(table):
+            return float(table.std(axis=1).mean()) / math.sqrt(table.shape[1])
+        if self.asked is None or not len(table):
             return 0.0
-        return math.sqrt(mean * (1.0 - mean) / number)
-
-    @property
-    def counts_answers(self) -> bool:
-        """Whether the metric is a share of right answers, whose variance follows from it."""
-        return self.metric.kind == "share" and self.metric.needs != "ngrams"
+        return math.sqrt(float(table.mean()) * (1.0 - float(table.mean())) / self.asked)
 
     def rows(self, key: tuple[str, int, int]) -> np.ndarray | None:
         """Return the share of each test row in the metric of one model; None if not kept."""
@@ -395,11 +409,8 @@ def _compare(
     pairing, table = difference_table(scores, mechanism, num_heads)
     found = _estimate(table)
     quality = scores.summary(mechanism, num_heads)
-    rows = scores.answers_of_test
-    if found is not None and found.rows is None and rows is not None and scores.counts_answers:
-        ours, theirs = quality.mean, quality.mean - float(found.mean)
-        spread = ours * (1.0 - theirs) + theirs * (1.0 - ours) - float(found.mean) ** 2
-        found = bounded(found, max(spread, 0.0), rows)
+    if found is not None and found.rows is None and scores.asked is not None:
+        found = bounded(found, quality.mean, scores.asked)
     cheaper = bool(results.select(results.baseline, num_heads)) and (
         cost.value < cost_of(results, results.baseline, num_heads, by).value
     )
@@ -470,7 +481,7 @@ def _decide(
     comparisons: tuple[Comparison, ...], margin: float, results: Results
 ) -> tuple[Comparison, ...]:
     """Say of each comparison whether it suffices, corrected for the choice of the cheapest."""
-    alpha, most = 1.0 - LEVEL, results.most_seeds
+    alpha, most = 1.0 - LEVEL, most_seeds(results)
 
     def suffices(found: Estimate) -> Callable[[float], bool]:
         return lambda at: decide(found, margin, _alpha(found, at, most)) == SUFFICES
@@ -527,26 +538,20 @@ def _decided(
     )
 
 
-def _exclude(
-    comparison: Comparison, scores: Scores, failed: dict[int, tuple[int, ...]], enough: float
-) -> Comparison:
-    """Take back what an interval of means cannot say: seeds that failed, and tasks too easy.
+def _take_back(comparison: Comparison, of_baseline: tuple[int, ...], enough: float) -> Comparison:
+    """Take back what an interval of means cannot say, for failed seeds and at a ceiling.
 
     Args:
         comparison: decided by its interval.
-        scores: of the comparison.
-        failed: seeds of the baseline, by number of heads.
-        enough: value from which on all that is missed is less than the margin.
+        of_baseline: the baseline's seeds that failed.
+        enough: what misses no more than the margin, if the baseline does not; else infinity.
     """
-    heads, word = comparison.num_heads, comparison.sufficiency
-    if comparison.quality.n < MIN_SEEDS or heads not in failed or word == UNLEARNED:
+    word, near = comparison.sufficiency, comparison.quality.mean >= enough
+    if len(comparison.pairing.seeds) < MIN_SEEDS or word == UNLEARNED:
         return comparison
-    if comparison.failed and not failed[heads]:
+    if comparison.failed and not of_baseline:
         return replace(comparison, sufficiency=FAILS, more_seeds=None, rows_short=False)
-    values = scores.values(scores.results.baseline, heads)
-    learned = [value for seed, value in values.items() if seed not in failed[heads]]
-    near = word == UNDECIDED and comparison.quality.mean >= enough - EXACT
-    if (word == SUFFICES or near) and learned and np.mean(learned) >= enough - EXACT:
+    if (word == SUFFICES and enough < math.inf) or (word == UNDECIDED and near):
         return replace(comparison, sufficiency=TOO_EASY, more_seeds=None, rows_short=False)
     return comparison
 
@@ -606,7 +611,7 @@ def _claim(comparisons: tuple[Comparison, ...], results: Results) -> tuple[Compa
     p_values = [float(comparisons[i].estimate.p_value()) for i in tested]
     adjusted = dict(zip(tested, holm(p_values), strict=True))
     return tuple(
-        replace(c, p_value=adjusted[i], claim=_word(c, adjusted[i], results.most_seeds))
+        replace(c, p_value=adjusted[i], claim=_word(c, adjusted[i], most_seeds(results)))
         if i in adjusted
         else c
         for i, c in enumerate(comparisons)
@@ -630,23 +635,6 @@ def _choose(comparisons: tuple[Comparison, ...]) -> tuple[str, Comparison | None
             if comparison.sufficiency == word:
                 return word, comparison
     return "baseline", None
-
-
-def _failed(
-    scores: Scores,
-    mechanism: str,
-    num_heads: int,
-    margin: float,
-    floor: Floor | None,
-    baseline: Sequence[float] = (),
-) -> tuple[int, ...]:
-    return failed_seeds(
-        scores.values(mechanism, num_heads),
-        baseline,
-        margin=margin,
-        noise=scores.noise(mechanism, num_heads),
-        floor=None if floor is None else floor.value,
-    )
 
 
 def _floor(scores: Scores, num_heads: int, margin: float) -> Floor | None:
@@ -684,13 +672,7 @@ def _floor(scores: Scores, num_heads: int, margin: float) -> Floor | None:
 
 
 def _learned(summary: Summary, above: np.ndarray, noise: float) -> bool | None:
-    """Return whether a mean is clearly above 0, by seeds and rows.
-
-    Args:
-        summary: of the seeds.
-        above: [S, R], or [S, 1] where the answers were not kept.
-        noise: standard error of one seed by the rows; 0 where it is not known.
-    """
+    """Return whether a mean is clearly above 0, by seeds and by rows, kept or counted."""
     if summary.mean <= 0.0:
         return False
     rows = above.shape[1]

@@ -383,13 +383,8 @@ def nulls() -> Counter[str]:
     )
 
 
-COLOURS = {
-    SUFFICES: "#00855f",
-    FAILS: "#b23a12",
-    UNDECIDED: "#7a6a00",
-    TOO_EASY: "#4b6a88",
-    UNLEARNED: FAINT[0],
-}
+COLOURS = {SUFFICES: "#00855f", FAILS: "#b23a12", UNDECIDED: "#7a6a00"}
+COLOURS |= {TOO_EASY: "#4b6a88", UNLEARNED: FAINT[0]}
 
 
 def frontier(task: str, size: str, cost: str) -> Figure:

@@ -229,8 +229,8 @@ def test_a_task_that_is_too_easy_is_said_with_what_differs():
     results = make_results(cells)
     text = say(results)
     assert text.startswith(
-        "too easy to tell: standard (1 head) has test accuracy 99.6% (sd 0.0, 5 seeds), and misses "
-        "less than the margin of 1.0 points; a (1 head) has 99.5% and needs 0.60x the FLOPs, and "
+        "too easy to tell: standard (1 head) has test accuracy 99.6% (sd 0.0, 5 seeds), and "
+        "misses no more than the margin of 1.0 points; a (1 head) has 99.5% and needs 0.60x "
     )
     assert "x the epochs and" in text or "never reaches" in text
     assert text.endswith("a smaller margin or a harder task would tell.")

@@ -451,7 +451,7 @@ def test_few_rows_make_no_difference_sure_though_their_answers_were_not_kept():
     assert (few.sufficiency, few.claim) == ("undecided", "not shown")
     # two models that answer independently: variance of a difference on one row
     p, q = few.quality.mean, few.quality.mean - few.difference.mean
-    by_row = p * (1 - q) + q * (1 - p) - few.difference.mean**2
+    by_row = p * (1 - p) + q * (1 - q)
     error = float(few.estimate.standard_error)
     assert error == pytest.approx((by_row / 750 * (0.9 / 3 + 0.1)) ** 0.5, rel=1e-6)
     many = judge(from_accuracies(lost, data=make_survey(1_000_000))).comparisons[0]

@@ -17,10 +17,10 @@ from suffice.measure.sequential import USUAL, level
 from suffice.measure.verdict import LEVEL, MIN_SEEDS, Scores, difference_table
 
 DISAGREEMENT = 0.2  # share of the rows that two trainings answer differently, until it is known
+SKEWED = 2 / 3  # share of the most frequent class from which on accuracy says little of the others
 MOST = 1000  # seeds
 FIRST_SEEDS = 2  # after which the spread is known roughly
 SHOWN = 12  # classes in a table; of more the most and the least frequent are named
-RARE = 0.8  # share of the most frequent class from which on accuracy hides the others
 
 
 def describe(survey: Survey, plan: Plan) -> list[str]:
@@ -34,18 +34,15 @@ def describe(survey: Survey, plan: Plan) -> list[str]:
     lines += _text_lines(survey)
     lines += [f"note: {note}" for note in survey.notes]
     if survey.majority is not None:
-        lines.append(
-            f'always "{survey.majority_class}" would be right in {survey.majority:.1%} of the test '
-            f"{'rows' if survey.classes else 'tokens'}"
-            + ("" if survey.chance is None else f"; a blind guess in {survey.chance:.1%}")
-        )
-        if survey.majority > RARE and plan.metric == "accuracy":
+        guess = "" if survey.chance is None else f"; random guessing: {survey.chance:.1%}"
+        lines.append(f'majority class ("{survey.majority_class}"): {survey.majority:.1%}{guess}')
+        if survey.classes and survey.majority >= SKEWED and plan.metric == "accuracy":
             lines.append(
-                "most rows are of one class, so a model that sees no other loses little accuracy; "
-                "--metric balanced counts every class alike"
+                f'accuracy mostly counts the class "{survey.majority_class}"; --metric balanced '
+                "counts every class alike"
             )
     elif survey.chance is not None:
-        lines.append(f"a blind guess would be right in {survey.chance:.1%}")
+        lines.append(f"random guessing: {survey.chance:.1%}")
     lines += _resolution(survey, plan)
     return lines
 

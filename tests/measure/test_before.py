@@ -78,10 +78,22 @@ def test_a_few_seeds_are_told_to_be_too_few_before_training():
     facts = survey(load("digits"))
     lines = "\n".join(describe(facts, plan(seeds=2)))
     assert "2 seeds give no verdict; 5 can" in lines
-    assert 'always "' in lines
-    assert "would be right in 10.2% of the test rows; a blind guess in 10.0%" in lines
+    assert '"): 10.2%; random guessing: 10.0%' in lines
+    assert "--metric balanced" not in lines
     assert "one point of accuracy is 5.39 test rows; the margin of 1.0 is 5.39" in lines
     assert "no verdict" not in "\n".join(describe(facts, plan(seeds=5)))
+
+
+def test_a_class_that_is_most_of_the_rows_suggests_another_metric(dataset):
+    facts = replace(survey(dataset), majority=0.88, majority_class="no", chance=0.5)
+    lines = describe(facts, plan())
+    assert 'majority class ("no"): 88.0%; random guessing: 50.0%' in lines
+    advice = [line for line in lines if "--metric balanced" in line]
+    assert advice == [
+        'accuracy mostly counts the class "no"; --metric balanced counts every class alike'
+    ]
+    balanced = "\n".join(describe(facts, replace(plan(), metric="balanced")))
+    assert "--metric balanced" not in balanced
 
 
 def needed(line):

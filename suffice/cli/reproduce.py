@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from suffice.papers.rows import CellTable
     from suffice.papers.tables import Table
 
-RANK, SECONDS = re.compile(r" \(\d+\)$"), re.compile(r"^([\d.,]+ \w?s) ± .*$")
+RANK, SECONDS = re.compile(r" \(\d+\)$"), re.compile(r"^([\d.,]+ \w?s) \[.*\]$")
 NARROWED = "A wider terminal shows more."
 WIDTH = 150  # columns of a table that goes to a file or a pipe
 OTHERS = {
@@ -254,7 +254,7 @@ def narrowed(sheet: Sheet, width: int) -> Sheet:
 
     Example:
         >>> from suffice.measure.report.sheet import Line, Sheet
-        >>> line = Line(cells=("standard", "3.78 s ± 3.68 s (2)"))
+        >>> line = Line(cells=("standard", "3.78 s [3.02 s, 4.68 s] (2)"))
         >>> narrowed(Sheet(title="t", columns=("name", "epoch"), lines=(line,)), 20).lines[0].cells
         ('standard', '3.78 s')
     """

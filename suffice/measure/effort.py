@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
+from suffice.measure.metrics import LARGEST
 from suffice.measure.results import Cell, Results
 from suffice.measure.statistics import Summary, summarise
 from suffice.measure.verdict import MIN_SEEDS
@@ -22,7 +23,7 @@ class Effort:
 
     Args:
         epochs: fractions of epochs count.
-        seconds: of training, validation left out.
+        seconds: of the processor in training, see `Cell.cost_seconds`; validation left out.
         flops: of the attention layers.
         joules: of the processor; None where the machine does not tell it.
     """
@@ -55,7 +56,7 @@ def effort_of(results: Results, mechanism: str, num_heads: int) -> Effort:
     samples = 0 if results.data is None else results.data.rows.get("train", 0)
     return Effort(
         epochs=tuple(epochs),
-        seconds=tuple(_of_epochs(c, e, _seconds(c)) for c, e in zip(cells, epochs, strict=True)),
+        seconds=tuple(_of_epochs(c, e, c.cost_seconds) for c, e in zip(cells, epochs, strict=True)),
         flops=tuple(
             None if e is None or not samples else FORWARDS * c.flops * samples * e
             for c, e in zip(cells, epochs, strict=True)
@@ -67,18 +68,35 @@ def effort_of(results: Results, mechanism: str, num_heads: int) -> Effort:
 MEASURES = ("epochs", "seconds", "flops", "joules")
 
 
+def geometric(values: Sequence[float]) -> Summary:
+    """Return the geometric mean of times or other costs, with its 95% interval from 3 on.
+
+    The interval is that of the logarithms, so that no end of it is negative; sd is theirs, too.
+
+    Example:
+        >>> times = geometric([1.0, 1.0, 64.0])
+        >>> round(times.mean, 9), 0.0 < times.low < times.high
+        (4.0, True)
+    """
+    logarithms = summarise([math.log(value) for value in values])
+    low, high = logarithms.low, logarithms.high
+    if low is not None and high is not None and len(values) >= MIN_SEEDS:
+        low, high = math.exp(low), math.exp(min(high, LARGEST))
+    else:
+        low = high = None
+    return replace(logarithms, mean=math.exp(logarithms.mean), low=low, high=high)
+
+
 def mean_cost(values: Sequence[float | None]) -> Summary | None:
     """Return the mean over the seeds that reach the loss; None where none does or none is known.
 
     There is an interval from 3 seeds on, if all reach it: those that do are not a fair sample.
     """
-    known = [value for value in values if value is not None]
+    known = [value for value in values if value]
     if not known:
         return None
-    summary = summarise(known)
-    if len(known) < len(values) or summary.n < MIN_SEEDS:
-        return replace(summary, low=None, high=None)
-    return replace(summary, low=max(0.0, summary.low), high=summary.high)
+    summary = geometric(known)
+    return replace(summary, low=None, high=None) if len(known) < len(values) else summary
 
 
 def ratio_to(
@@ -100,13 +118,11 @@ def ratio_to(
     """
     shared = [seed for seed in ours if seed in theirs]
     pairs = [(ours[seed], theirs[seed]) for seed in shared]
-    logarithms = [math.log(a / b) for a, b in pairs if a and b]
-    if not logarithms:
+    ratios = [a / b for a, b in pairs if a and b]
+    if not ratios:
         return None
-    found = summarise(logarithms)
-    few = found.low is None or len(logarithms) < max(len(shared), MIN_SEEDS)
-    low, high = (None, None) if few else (math.exp(found.low), math.exp(found.high))
-    return replace(found, mean=math.exp(found.mean), low=low, high=high)
+    summary = geometric(ratios)
+    return replace(summary, low=None, high=None) if len(ratios) < len(shared) else summary
 
 
 def effort_ratio(results: Results, mechanism: str, num_heads: int, measure: str) -> Summary | None:
@@ -162,10 +178,6 @@ def epochs_to(losses: Sequence[float], target: float) -> float | None:
             drop = before - loss
             return number + ((before - target) / drop if drop > 0.0 else 1.0)
     return None
-
-
-def _seconds(cell: Cell) -> float:
-    return sum(epoch["seconds"] for epoch in cell.epochs)
 
 
 def _of_epochs(cell: Cell, epochs: float | None, whole: float | None) -> float | None:

@@ -2,23 +2,27 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import inspect
+import io
 import os
 import random
 import re
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import nullcontext
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
+from weakref import WeakSet
 
 import numpy as np
 import torch
 from rich.console import Console
 from torch import Tensor, nn
+from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 from suffice.errors import ConfigError, unknown
 from suffice.layers import Attention
@@ -27,6 +31,8 @@ from suffice.measure.answers import Answers, path_of, scored, write_answers
 from suffice.measure.machine import machine_facts, software_versions, source_commit
 from suffice.measure.metrics import LOWER, own_metric
 from suffice.measure.plan import MARGIN, run_folder
+from suffice.measure.report.sheet import rich_table
+from suffice.measure.report.tables import build_rows, difference_table
 from suffice.measure.results import (
     Cell,
     Results,
@@ -47,6 +53,7 @@ from suffice.spec import AttentionSpec
 TASK = "your own loop"
 ACCURACY, LOSS, PERPLEXITY = "accuracy", "loss", "perplexity"
 LOSSES = (LOSS, "log-loss", PERPLEXITY)  # metrics that are known to be better the lower they are
+WIDTH = 100  # columns of a printed comparison
 CELLS = "SUFFICE_CELLS"  # of the environment: the share I/N that a job of a cluster trains
 
 Scores = float | Mapping[str, Any]
@@ -123,11 +130,6 @@ class AttentionMaker:
         counted = [layer for layer in self.layers if id(layer) in self._lengths]
         return sum(layer.spec.cost(self._lengths[id(layer)]).flops for layer in counted)
 
-    @property
-    def parameters(self) -> int:
-        """Parameters of the attention layers."""
-        return sum(p.numel() for layer in self.layers for p in layer.parameters())
-
 
 @dataclass(frozen=True, kw_only=True)
 class OwnComparison:
@@ -146,14 +148,18 @@ class OwnComparison:
     page: Path
 
     def __str__(self) -> str:
-        lines = [sentence(self.verdict, self.results)]
+        rows = build_rows(self.results, self.verdict)
+        table = difference_table(self.results, self.verdict, rows, brief=True)
+        console = Console(file=io.StringIO(), width=WIDTH)
+        console.print(rich_table(table))
+        lines = [sentence(self.verdict, self.results), "", console.file.getvalue()]
         lines += [f"- {note}" for note in notes(self.verdict, self.results)]
         return "\n".join([*lines, f"report: {self.page}"])
 
 
 def compare(
     train: Callable[[AttentionMaker, int], Scores],
-    mechanisms: Sequence[str] | Mapping[str, str | Make],
+    mechanisms: Sequence[str] | Mapping[str, str | Make] = (),
     *,
     seeds: int = 5,
     metric: str = ACCURACY,
@@ -215,7 +221,7 @@ def compare(
         >>> done.verdict.outcome, done.verdict.winner.mechanism
         ('suffices', 'efficient')
     """
-    named = _named(mechanisms)
+    name, named = _name_of(train), _named(mechanisms)
     baseline = baseline or next(iter(named))
     if baseline not in named:
         raise unknown("baseline", baseline, named)
@@ -242,8 +248,9 @@ def compare(
         baseline=baseline,
         margin=margin,
         chance=chance,
-        title=title or (inspect.getdoc(train) or train.__name__).partition("\n")[0],
-        folder=Path(out) if out is not None else Path("runs") / train.__name__,
+        name=name,
+        title=title or (inspect.getdoc(_code_of(train)) or name).partition("\n")[0],
+        folder=Path(out) if out is not None else Path("runs") / name,
         quiet=quiet,
     )
     clock = time.monotonic()
@@ -262,15 +269,39 @@ def compare(
     return OwnComparison(results=results, verdict=verdict, folder=task.folder, page=page)
 
 
+def _code_of(train: Any) -> Any:
+    """Return the function or class that a function, a partial or an object with __call__ runs."""
+    while isinstance(train, functools.partial):
+        train = train.func
+    return train if hasattr(train, "__name__") else type(train)
+
+
+def _name_of(train: Any) -> str:
+    if not callable(train):
+        raise ConfigError(
+            f"suffice.compare takes your training function, train(attention, seed), and got a "
+            f"{type(train).__name__}; for a table write it to a file and run `suffice compare "
+            "--data FILE.csv --columns TEXT,LABEL`."
+        )
+    return _code_of(train).__name__
+
+
 def _named(mechanisms: Iterable[str] | Mapping[str, str | Make]) -> dict[str, str | Make]:
+    if isinstance(mechanisms, str) or not isinstance(mechanisms, Iterable):
+        raise ConfigError(f"mechanisms={mechanisms!r:.80}; give a list of names, or a dictionary.")
     named = (
         dict(mechanisms) if isinstance(mechanisms, Mapping) else {name: name for name in mechanisms}
     )
     if len(named) < 2:
         raise ConfigError(f"{len(named)} mechanisms; give two at least, to compare.")
-    for mechanism in named.values():
+    for name, mechanism in named.items():
         if isinstance(mechanism, str) and mechanism not in PRESETS:
             raise unknown("mechanism", mechanism, PRESETS)
+        if not isinstance(mechanism, str) and not callable(mechanism):
+            raise ConfigError(
+                f"mechanism {name!r} is a {type(mechanism).__name__}; give the name of one, or a "
+                "function of (d_model, num_heads, **options)."
+            )
     return named
 
 
@@ -285,6 +316,7 @@ def _slice(share: str) -> slice:
 class _Task:
     """One comparison in somebody's loop; the fields are the arguments of `compare`."""
 
+    name: str
     train: Callable[[AttentionMaker, int], Scores]
     mechanisms: dict[str, str | Make]
     seeds: int
@@ -306,7 +338,7 @@ class _Task:
     def claim(self) -> None:
         """Write plan.json; refuse a folder whose cells another function trained."""
         run = run_folder(self.folder)
-        recipe = {"name": self.train.__name__, "task": TASK, "title": self.title, "scale": "paper"}
+        recipe = {"name": self.name, "task": TASK, "title": self.title, "scale": "paper"}
         settings = {
             "recipe": {**recipe, "metric": self.metric, "source": _digest(self.train)},
             "mechanisms": list(self.mechanisms),
@@ -341,6 +373,8 @@ class _Task:
             key: read_cell(self.folder, key[0], there[key], key[1]) for key in keys if key in there
         }
         console = Console(stderr=True)
+        if len(finished) < len(keys):
+            _warm_up()
         options = {"cells": len(keys), "done": len(finished), "quiet": self.quiet}
         with show(console, **options) as progress:
             for name, seed in keys:
@@ -370,12 +404,15 @@ class _Task:
         maker = AttentionMaker(self.mechanisms[name], name)
         for plant in (random.seed, np.random.seed, torch.manual_seed):
             plant(seed)
-        clock = time.monotonic()
-        scores, answers = _numbers(self.train(maker, seed), self.metric)
-        seconds = time.monotonic() - clock
+        with _sizes_of_trained() as sizes:
+            clock = time.monotonic()
+            returned = self.train(maker, seed)
+            seconds = time.monotonic() - clock
+        scores, answers = _numbers(returned, self.metric)
+        sizes |= {id(p): p.numel() for layer in maker.layers for p in layer.parameters()}
         if not maker.layers:
             raise ConfigError(
-                f"{self.train.__name__} made no layer by attention(d_model, num_heads), so all "
+                f"{self.name} made no layer by attention(d_model, num_heads), so all "
                 "mechanisms would be the same; use it where the model has its attention."
             )
         self._check(scores[self.metric])
@@ -390,7 +427,7 @@ class _Task:
             num_heads=maker.layers[0].spec.num_heads,
             seed=seed,
             parameters_layer=sum(p.numel() for p in maker.layers[0].parameters()),
-            parameters_model=maker.parameters,
+            parameters_model=sum(sizes.values()),
             flops=maker.flops,
             epochs=(),
             best_epoch=0,
@@ -408,7 +445,7 @@ class _Task:
 
     def _check(self, score: float) -> None:
         """Refuse a value that the metric cannot have."""
-        said = f"{self.train.__name__} returned {self.metric} = {score:g}"
+        said = f"{self.name} returned {self.metric} = {score:g}"
         if self.better is None and not 0.0 <= score <= 1.0:
             raise ConfigError(
                 f"{said}; give a fraction from 0 to 1, of which more is better, or say of any "
@@ -421,7 +458,7 @@ class _Task:
         """Return the whole comparison."""
         return Results(
             task=TASK,
-            recipe=self.train.__name__,
+            recipe=self.name,
             title=self.title,
             margin=self.margin,
             baseline=self.baseline,
@@ -434,7 +471,7 @@ class _Task:
             machine=machine_facts(),
             versions=software_versions(),
             commit=source_commit(),
-            command=f"suffice.compare({self.train.__name__}, ...)",
+            command=f"suffice.compare({self.name}, ...)",
             started=started.isoformat(timespec="seconds"),
             seconds=round(seconds, 1),
         )
@@ -461,9 +498,44 @@ def _numbers(scores: Scores, metric: str) -> tuple[dict[str, float], Answers | N
         raise ConfigError(f"the training returned scores that are no numbers: {error}.") from error
 
 
-def _digest(train: Callable[..., Any]) -> str | None:
-    """Return what identifies the source of a function; None where it has none to be read."""
+@contextmanager
+def _sizes_of_trained() -> Iterator[dict[int, int]]:
+    """Yield the size of every parameter that optimisers of torch update meanwhile, by its id."""
+    sizes: dict[int, int] = {}
+    seen: WeakSet[torch.optim.Optimizer] = WeakSet()
+
+    def note(optimiser: torch.optim.Optimizer, *_: Any) -> None:
+        if optimiser not in seen:
+            seen.add(optimiser)
+            sizes.update((id(p), p.numel()) for g in optimiser.param_groups for p in g["params"])
+
+    handle = register_optimizer_step_pre_hook(note)
     try:
-        return hashlib.sha256(inspect.getsource(train).encode()).hexdigest()[:16]
+        yield sizes
+    finally:
+        handle.remove()
+
+
+def _warm_up() -> None:
+    """Pay what torch pays once in a process (threads, imports), so that no training is blamed."""
+    layer = Attention(preset("standard", 8, 2))
+    optimiser = torch.optim.AdamW(layer.parameters())
+    layer(torch.zeros(1, 4, 8)).sum().backward()
+    optimiser.step()
+
+
+def _bound(train: Any) -> list[Any]:
+    """Return the arguments of a partial, or the attributes of an object that is called."""
+    if isinstance(train, functools.partial):
+        return [*_bound(train.func), *train.args, *sorted(train.keywords.items())]
+    return [] if hasattr(train, "__name__") else sorted(vars(train).items())
+
+
+def _digest(train: Callable[..., Any]) -> str | None:
+    """Return what identifies a function and what is bound to it; None without a source."""
+    try:
+        source = inspect.getsource(_code_of(train))
     except (OSError, TypeError):
         return None
+    bound = re.sub(r" at 0x[0-9a-f]+", "", "".join(map(repr, _bound(train))))
+    return hashlib.sha256((source + bound).encode()).hexdigest()[:16]

@@ -17,8 +17,8 @@ from torch import Tensor, nn
 from suffice.files import locked, read_record, write_json
 from suffice.measure.machine import machine_facts, software_versions, source_commit
 from suffice.measure.report.canvas import INK, blank, line_styles, style
-from suffice.measure.report.sheet import Column, Sheet, csv_text, sheet_of
-from suffice.measure.timing import interleave, ratio
+from suffice.measure.report.sheet import Column, Sheet, csv_text, ranks_apart, sheet_of
+from suffice.measure.timing import interleave, ratio, summarise_times
 from suffice.models import ViTConfig
 from suffice.papers.printed import paper_seconds
 from suffice.papers.results import path_of, write_published
@@ -294,8 +294,8 @@ def records(table: Table, edge: Edge) -> list[dict[str, Any]]:
     rows = []
     for group in edge.groups:
         base = _of(group, BASELINE)
-        order = sorted(f"{timed.total:.3g}" for timed in group.timed)
-        order.sort(key=float)
+        quartiles = {timed.mechanism: summarise_times(timed.seconds) for timed in group.timed}
+        places = ranks_apart({name: (q.low, q.high) for name, q in quartiles.items()})
         for timed in group.timed:
             task = TASKS.get(timed.task, timed.task)
             theirs = paper_seconds(table.paper, task, timed.mechanism, timed.num_heads)
@@ -311,7 +311,7 @@ def records(table: Table, edge: Edge) -> list[dict[str, Any]]:
                     if timed.joules is None
                     else timed.joules * SAMPLES / timed.samples,
                     "samples": timed.samples,
-                    "rank": 1 + order.index(f"{timed.total:.3g}"),
+                    "rank": places[timed.mechanism],
                     "paper": theirs,
                     "paper_ratio": None if None in (theirs, standard) else theirs / standard,
                 }
@@ -323,11 +323,15 @@ def _blank_or(form: str, name: str) -> Callable[[dict[str, Any]], str]:
     return lambda record: "" if record[name] is None else format(record[name], form)
 
 
+def _rank(record: dict[str, Any]) -> str:
+    return "" if record["rank"] is None else f" ({record['rank']})"
+
+
 COLUMNS = (
     Column(title="task", cell=lambda record: record["task"]),
     Column(title="heads", cell=lambda record: str(record["heads"])),
     Column(title="mechanism", cell=lambda record: record["mechanism"], words=True),
-    Column(title="seconds", cell=lambda record: f"{record['seconds']:.3g} ({record['rank']})"),
+    Column(title="seconds", cell=lambda record: f"{record['seconds']:.3g}" + _rank(record)),
     Column(title="ratio", cell=_blank_or(".3f", "ratio")),
     Column(title="joules", cell=_blank_or(".3g", "joules")),
     Column(title="paper, s", cell=_blank_or("g", "paper")),
@@ -391,9 +395,9 @@ def _panel(axes: Axes, rows: list[dict[str, Any]]) -> None:
 def _notes(table: Table, edge: Edge, missing: list[tuple[str, int]]) -> list[str]:
     notes = [
         f"Seconds for {SAMPLES:,} samples of drawn inputs at the paper's sizes, batch by batch, "
-        "mechanisms in turn: the median batch times their number; (rank) and ratio (median over "
-        "rounds) at equal heads. The paper's: "
-        f"arXiv:2403.01643, {table.source}, a laptop."
+        "mechanisms in turn: the median batch times their number; ratio (median over rounds) "
+        "at equal heads, and (rank) where the quartiles of the rounds overlap no other's. "
+        f"The paper's: arXiv:2403.01643, {table.source}, a laptop."
     ]
     fewer = {timed.task: timed.samples for group in edge.groups for timed in group.timed}
     listed = [f"{TASKS.get(t, t)} {n}" for t, n in fewer.items() if n < SAMPLES]

@@ -9,7 +9,7 @@ from typing import Any
 from suffice.measure.report.sheet import Column as SheetColumn
 from suffice.measure.report.sheet import Sheet, csv_text, mark_different, sheet_of
 from suffice.measure.results import Cell
-from suffice.measure.statistics import Summary, summarise
+from suffice.measure.statistics import Summary
 from suffice.papers.printed import PaperRow, paper_row
 from suffice.papers.request import Request
 from suffice.papers.results import Key, machine_of
@@ -73,22 +73,15 @@ def _figures(
     column: Measure, cells: dict[str, list[Cell]], papers: dict[str, PaperRow | None]
 ) -> dict[str, Figure]:
     """Return the figures of one column among equal heads, by mechanism."""
-    ours = {name: over(column, of_mechanism) for name, of_mechanism in cells.items()}
+    ours = {name: column.over(of_mechanism) for name, of_mechanism in cells.items()}
     theirs = {name: column.theirs(row) for name, row in papers.items()}
-    means = {name: None if summary is None else summary.mean for name, summary in ours.items()}
-    our_ranks, paper_ranks = column.ranks(means), column.ranks(theirs)
+    our_ranks, paper_ranks = column.ranks_over(ours), column.ranks(theirs)
     return {
         name: Figure(
             ours=ours[name], rank=our_ranks[name], paper=theirs[name], paper_rank=paper_ranks[name]
         )
         for name in cells
     }
-
-
-def over(column: Measure, cells: list[Cell]) -> Summary | None:
-    """Summarise a column over the seeds; None if a cell does not have it, or there is none."""
-    values = [column.ours(cell) for cell in cells]
-    return None if not values or None in values else summarise(values)
 
 
 def sheet(
@@ -105,6 +98,11 @@ def sheet(
         "Mean over seeds ± half of the 95% t interval; (rank) among equal heads; accuracies in "
         "percent. "
     )
+    if any(measure.time for measure in measures):
+        caption += (
+            "Times: geometric mean, from 3 seeds on with its 95% interval, and a rank where that "
+            "overlaps no other. "
+        )
     if any(row.paper is not None for row in rows):
         caption += f"Lines named paper: arXiv:2403.01643, {source}. "
     return sheet_of(
@@ -129,9 +127,7 @@ def _column(measure: Measure) -> SheetColumn:
         figure = row.figures[measure.name]
         if figure.ours is None:
             return ""
-        text = measure.write(figure.ours.mean)
-        if figure.ours.sd is not None and not measure.fixed:
-            text += f" ± {measure.write((figure.ours.high - figure.ours.low) / 2)}"
+        text = measure.write(figure.ours.mean) + measure.interval(figure.ours)
         return text + _rank(figure.rank)
 
     def paper(row: Row) -> str:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from suffice.errors import unknown
-from suffice.measure.report.sheet import ranks
+from suffice.measure.effort import geometric
+from suffice.measure.report.sheet import ranks, ranks_apart
 from suffice.measure.report.tables import count, loss, percent, seconds
 from suffice.measure.results import Cell
+from suffice.measure.statistics import Summary, summarise
 from suffice.papers.printed import PaperRow
 from suffice.recipes import ATLAS, RECIPES, SMALL, recipe, stands_for
 from suffice.recipes.text import SMALL_SIZES
@@ -26,6 +28,8 @@ class Measure:
         rising: whether more is better.
         of_paper: field of the paper's row; `name` by default.
         fixed: whether every seed gives the same value, so that there is no interval.
+        time: whether it is a time: its mean is the geometric one, its interval above 0, and only
+            intervals that overlap no other have a rank.
     """
 
     name: str
@@ -34,6 +38,7 @@ class Measure:
     rising: bool = False
     of_paper: str = ""
     fixed: bool = False
+    time: bool = False
 
     def ours(self, cell: Cell) -> float | None:
         """Return the figure of one cell, None where its task does not have it."""
@@ -45,13 +50,36 @@ class Measure:
         """Rank values by name, 1 is best; see `suffice.measure.report.sheet.ranks`."""
         return ranks(values, self.write, rising=self.rising)
 
+    def over(self, cells: Sequence[Cell]) -> Summary | None:
+        """Summarise over the seeds; None if a cell does not have the measure, or there is none."""
+        values = [self.ours(cell) for cell in cells]
+        if not values or None in values:
+            return None
+        return geometric(values) if self.time else summarise(values)
+
+    def ranks_over(self, summaries: Mapping[str, Summary | None]) -> dict[str, int | None]:
+        """Rank our own rows by name, times only where they are apart."""
+        if self.time:
+            known = {n: s for n, s in summaries.items() if s is not None and s.low is not None}
+            ends = {n: (s.low, s.high) for n, s in known.items()}
+            return ranks_apart({name: ends.get(name) for name in summaries})
+        return self.ranks({n: None if s is None else s.mean for n, s in summaries.items()})
+
+    def interval(self, summary: Summary) -> str:
+        """Write the spread of a mean behind it; "" where there is none."""
+        if summary.low is None or self.fixed:
+            return ""
+        if self.time:
+            return f" [{self.write(summary.low)}, {self.write(summary.high)}]"
+        return f" ± {self.write((summary.high - summary.low) / 2)}"
+
     def theirs(self, row: PaperRow | None) -> float | None:
         """Return the paper's figure, None where it is not printed."""
         return None if row is None else getattr(row, self.of_paper or self.name, None)
 
 
 PARAMETERS = Measure(name="parameters_layer", title="params/layer", write=count, fixed=True)
-EPOCH = Measure(name="seconds_per_epoch", title="epoch", write=seconds)
+EPOCH = Measure(name="seconds_per_epoch", title="epoch", write=seconds, time=True)
 TRAIN = (
     Measure(name="train_accuracy", title="train acc", write=percent, rising=True),
     Measure(name="train_loss", title="train loss", write=loss),

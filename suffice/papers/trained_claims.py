@@ -18,7 +18,6 @@ from suffice.papers.finding import Finding, at_least, below_zero, percent
 from suffice.papers.hellaswag import published_scores
 from suffice.papers.printed import PaperRow, paper_row, paper_seconds
 from suffice.papers.results import published
-from suffice.papers.rows import over
 from suffice.papers.tables import BASELINE, BLEU, MECHANISMS, TEST, TRAIN, Measure, table
 
 MEASURES = {measure.name: measure for measure in (*TRAIN, *TEST, BLEU)}
@@ -217,7 +216,7 @@ def flat(tables: list[str]) -> Finding:
         if cells is None:
             holds.append(None)
             continue
-        train, test = over(TRAIN[0], cells), over(TEST[0], cells)
+        train, test = TRAIN[0].over(cells), TEST[0].over(cells)
         ours.append(
             f"{name}: {100 * train.mean:.1f}% on train and {100 * test.mean:.1f}% on test at the "
             "lowest validation loss"
@@ -317,7 +316,7 @@ def means(name: str, heads: int, measure: Measure) -> dict[str, float] | None:
     by_mechanism = {}
     for mechanism in table(name).mechanisms:
         cells = _cells(name, mechanism, heads)
-        summary = None if cells is None else over(measure, cells)
+        summary = None if cells is None else measure.over(cells)
         if summary is None:
             return None
         by_mechanism[mechanism] = summary.mean

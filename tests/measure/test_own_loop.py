@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
+import functools
 import random
+from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
+from torch import nn
 
 import suffice
 from suffice.errors import ConfigError
+from suffice.measure import judge
 from suffice.measure.answers import path_of, read_answers
 from suffice.measure.own_loop import AttentionMaker
+from suffice.measure.report import tables
 from suffice.measure.results import cell_path, read_results
 from suffice.presets import preset
 from suffice.studio.comparisons import describe
+
+from .synthetic import make_cell, make_results
 
 
 def counted(scores=None):
@@ -245,3 +252,95 @@ def test_another_direction_is_another_comparison(tmp_path):
     run(train, tmp_path, metric="error", better="lower")
     with pytest.raises(ConfigError, match="better differs"):
         run(train, tmp_path, metric="error", better="higher")
+
+
+# what a training costs
+
+
+def trained_by(optimised, *, hidden=32):
+    """Return a loop of a real model; `optimised` makes its optimiser, None leaves it out."""
+
+    def train(attention, seed):
+        model = nn.Sequential(nn.Linear(8, 8), attention(8, 2), nn.Linear(8, hidden))
+        optimiser = None if optimised is None else optimised(model.parameters())
+        for _ in range(2):
+            model(torch.zeros(1, 4, 8)).sum().backward()
+            if optimiser is not None:
+                optimiser.step()
+        return 0.7 + seed / 100
+
+    return train
+
+
+@pytest.mark.parametrize("optimised", [torch.optim.AdamW, functools.partial(torch.optim.SGD, lr=1)])
+def test_parameters_are_those_that_are_trained(tmp_path, optimised):
+    results = run(trained_by(optimised), tmp_path, seeds=1).results
+    around = 8 * 8 + 8 + 8 * 32 + 32
+    assert [c.parameters_model - c.parameters_layer for c in results.cells] == [around] * 2
+    cost = next(one for one in tables(results, judge(results)) if one.title == "Cost")
+    assert cost.columns == ("mechanism", "heads", "layer", "trained", "FLOPs", "training")
+    alone = run(trained_by(None), tmp_path / "alone", seeds=1).results
+    assert all(c.parameters_model == c.parameters_layer for c in alone.cells)
+
+
+def test_the_warm_up_of_the_first_training_is_no_cost():
+    slow, usual = 0.695, (0.15, 0.16, 0.9, 0.14)
+    cells = [
+        replace(make_cell("standard", 4, seed, epochs=0), seconds_per_epoch=time)
+        for seed, time in enumerate((slow, *usual))
+    ]
+    results = make_results([*cells, *(replace(c, mechanism="efficient") for c in cells)])
+    cost = next(one for one in tables(results, judge(results)) if one.title == "Cost")
+    assert {line.cells[-1] for line in cost.lines} == {"155 ms"}
+
+
+def test_what_is_compared_is_printed(tmp_path):
+    values = {"standard": 0.9, "efficient": 0.8, "mqa": 0.9}
+    printed = str(run(losing(values), tmp_path, tuple(values)))
+    verdict = judge(read_results(tmp_path / "results.json"))
+    for compared in verdict.comparisons:
+        line = next(one for one in printed.splitlines() if one.startswith(compared.mechanism))
+        assert verdict.metric.difference(compared.difference.mean) in line
+        assert compared.sufficiency in line
+
+
+# what is not a function
+
+
+class Called:
+    """An object that trains when it is called."""
+
+    def __init__(self, score):
+        self.score = score
+
+    def __call__(self, attention, seed):
+        """Train."""
+        attention(8, 2)
+        return self.score
+
+
+def scored_by(attention, seed, score):
+    """Return a score."""
+    attention(8, 2)
+    return score
+
+
+@pytest.mark.parametrize("make", [Called, lambda score: functools.partial(scored_by, score=score)])
+def test_partials_and_objects_train_and_their_arguments_count(tmp_path, make):
+    done = run(make(0.75), tmp_path, seeds=1)
+    assert done.results.recipe in ("Called", "scored_by")
+    assert {cell.test_accuracy for cell in done.results.cells} == {0.75}
+    with pytest.raises(ConfigError, match="source"):
+        run(make(0.5), tmp_path, seeds=1)
+
+
+@pytest.mark.parametrize("given", ["data.csv", 3, None, {"text": ["a"]}, np.zeros((2, 2))])
+def test_what_is_no_function_is_refused_with_what_compare_takes(given):
+    with pytest.raises(ConfigError, match=f"attention, seed.*{type(given).__name__}"):
+        suffice.compare(given)
+
+
+@pytest.mark.parametrize("mechanisms", ["standard", 3, {"standard": "standard", "mine": 7}, ()])
+def test_mechanisms_that_are_none_are_refused(mechanisms):
+    with pytest.raises(ConfigError, match="mechanism"):
+        suffice.compare(counted()[0], mechanisms)

@@ -8,6 +8,7 @@ import sys
 import time
 from dataclasses import replace
 
+import numpy as np
 import pytest
 from rich.console import Console
 
@@ -19,8 +20,8 @@ from suffice.papers import request as twice_module
 from suffice.papers.figures import curves, heads, scaling, write_report
 from suffice.papers.jobs import Execution, run_cells
 from suffice.papers.request import request_cells, retrain
-from suffice.papers.rows import cell_table, differs, machine_line, to_csv
-from suffice.papers.tables import MODEL, TEST
+from suffice.papers.rows import cell_table, differs, machine_line, rows, to_csv
+from suffice.papers.tables import EPOCH, MODEL, TEST
 from suffice.recipes import SMALL
 from tests.measure.synthetic import make_cell
 from tests.papers.tiny import TINY, cells, fill
@@ -282,3 +283,25 @@ def test_a_cell_that_cannot_be_replaced_is_reported(tmp_path):
 def test_a_cell_of_no_row_is_refused(tmp_path):
     with pytest.raises(ConfigError, match="tiny has no row 'gqa'; its mechanisms are standard"):
         retrain(fill(tmp_path, []), ("gqa", 4, 0), Execution(), console=Console(), command="")
+
+
+def test_no_printed_time_is_negative_and_none_is_ranked_inside_the_noise(tmp_path):
+    """The class of "12.8 s ± 27.0 s (4)": whatever the times of an epoch are."""
+    random = np.random.default_rng(0)
+    for trial in range(40):
+        seeds, spread = 2 + trial % 4, (0.01, 1.0, 3.0)[trial % 3]
+        table = replace(TINY, seeds=seeds)
+        timed = [
+            replace(cell, seconds_per_epoch=float(np.exp(random.normal(2, spread))))
+            for cell in cells(seeds=seeds)
+        ]
+        for group in (rows(table, timed, heads=(number,)) for number in (1, 4)):
+            figures = [row.figures["seconds_per_epoch"] for row in group]
+            shown = [EPOCH.write(f.ours.mean) + EPOCH.interval(f.ours) for f in figures]
+            assert not any("-" in text or "±" in text for text in shown)
+            for figure in figures:
+                ends = figure.ours.low, figure.ours.high
+                assert ends == (None, None) if seeds < 3 else 0 < ends[0] < ends[1]
+                others = [f.ours for f in figures if f is not figure]
+                apart = seeds > 2 and all(o.high < ends[0] or o.low > ends[1] for o in others)
+                assert (figure.rank is not None) is apart

@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from textwrap import wrap
 from typing import TYPE_CHECKING
 
 from suffice.errors import unknown
@@ -255,6 +256,7 @@ def _stretch(axes: Axes) -> None:
     axes.set_ylabel(f"{axes.get_ylabel()} (log scale)")
 
 
+LINE = 48  # characters of a line below a figure of one column
 WIDTH = panels_width(1)  # inches of a figure of one column: read on a telephone, too
 
 
@@ -279,7 +281,8 @@ def difference_plot(results: Results, verdict: Verdict) -> Figure:
         axes.axvline(-margin, color=FAINT[0], linewidth=1.2, linestyle=(0, (4, 2)))
         axes.axvline(0, color=FAINT[0], linewidth=1.0)
         axes.set_xlim(low, high)
-        _floors_below(axes, shown, results, verdict)
+        floors = _floors_below(axes, shown, results, verdict)
+        figure.set_figheight(figure.get_figheight() + 0.17 * len(floors))
         heads = {c.num_heads for c in shown}
         names = [c.mechanism if len(heads) == 1 else label(c.mechanism, c.num_heads) for c in shown]
         axes.set_yticks(range(len(shown)), names)
@@ -288,49 +291,42 @@ def difference_plot(results: Results, verdict: Verdict) -> Figure:
         axes.tick_params(axis="y", length=0)
         axes.grid(visible=False, axis="y")
         axes.set_ylim(len(shown) - 0.4, -0.6)
-        axes.set_xlabel(
-            f"{verdict.metric.title}:\ndifference to {verdict.baseline}, {verdict.metric.unit}\n"
-            f"(right is better; dashed: margin, -{verdict.metric.margin(verdict.margin)})"
+        lines = (
+            f"{verdict.metric.title}:",
+            f"difference to {verdict.baseline}, {verdict.metric.unit}",
+            f"(right is better; dashed: margin, -{verdict.metric.margin(verdict.margin)})",
+            *floors,
         )
+        axes.set_xlabel("\n".join(lines))
     return figure
 
 
-def _floors_below(axes: Axes, shown: list[Comparison], results: Results, verdict: Verdict) -> None:
-    """Mark how far below the baseline a model is that learned nothing, for each number of heads."""
+def _floors_below(
+    axes: Axes, shown: list[Comparison], results: Results, verdict: Verdict
+) -> list[str]:
+    """Mark how far below the baseline a model is that learned nothing, for each number of heads.
+
+    Returns:
+        What the marks are, and what lies left of the axes, in lines for below them.
+    """
     floors = quality_floors(results, verdict)
     low, high = axes.get_xlim()
-    far = {}
+    near_by: dict[str, float] = {}
+    far: dict[str, float] = {}
     for heads, base in verdict.qualities.items():
         places = [place for place, c in enumerate(shown) if c.num_heads == heads]
         gaps = {name: verdict.metric.scale * (value - base.mean) for name, value in floors.items()}
         near = _near(gaps, low, high) if places else {}
-        for name, gap in near.items():
+        for gap in near.values():
             ends = (min(places) - 0.45, max(places) + 0.45)
             axes.vlines(gap, *ends, color=FAINT[0], linewidth=1.0, linestyle=(0, (1, 2)))
-            axes.annotate(
-                name,
-                (gap, ends[0]),
-                textcoords="offset points",
-                xytext=(-3, 0),
-                ha="right",
-                va="top",
-                color=FAINT[0],
-                fontsize=8,
-            )
-            low = min(low, gap - 0.2 * (high - low))
+            low = min(low, gap - 0.05 * (high - low))
+        near_by |= near
         far |= {name: gap for name, gap in gaps.items() if name not in near}
     axes.set_xlim(low, high)
-    if far:
-        axes.annotate(
-            f"left of here: {_listed(far)}",
-            (0.0, 0.0),
-            xycoords="axes fraction",
-            textcoords="offset points",
-            xytext=(3, 3),
-            color=FAINT[0],
-            fontsize=8,
-            bbox=LABEL_BOX,
-        )
+    told = {"dotted": near_by, "left of here": far}
+    lines = [f"{where}: {_listed(gaps)}" for where, gaps in told.items() if gaps]
+    return [part for line in lines for part in wrap(line, LINE)]
 
 
 def _interval(
@@ -419,10 +415,12 @@ PLACES = (
     ((-7, 5), "right", "bottom"),
     ((7, -5), "left", "top"),
     ((-7, -5), "right", "top"),
-    ((7, 16), "left", "bottom"),
-    ((-7, 16), "right", "bottom"),
-    ((7, -16), "left", "top"),
-    ((-7, -16), "right", "top"),
+    *(
+        ((side * 7, sign * away), "left" if side > 0 else "right", "bottom" if sign > 0 else "top")
+        for away in range(16, 120, 11)
+        for sign in (1, -1)
+        for side in (1, -1)
+    ),
 )
 
 

@@ -139,6 +139,29 @@ def ranks(
     }
 
 
+def ranks_apart(
+    intervals: Mapping[Any, tuple[float, float] | None],
+) -> dict[Any, int | None]:
+    """Rank intervals by name, 1 is lowest; one that overlaps another, or is None, has no rank.
+
+    Example:
+        >>> ranks_apart({"a": (3.0, 4.0), "b": (1.0, 2.0), "c": (3.5, 9.0), "d": None})
+        {'a': None, 'b': 1, 'c': None, 'd': None}
+    """
+    known = {name: ends for name, ends in intervals.items() if ends is not None}
+
+    def rank(name: Any) -> int | None:
+        if name not in known or len(known) < 2:
+            return None
+        low, high = known[name]
+        others = [ends for other, ends in known.items() if other != name]
+        below = sum(other_high < low for _, other_high in others)
+        above = sum(other_low > high for other_low, _ in others)
+        return 1 + below if below + above == len(others) else None
+
+    return {name: rank(name) for name in intervals}
+
+
 def rich_table(sheet: Sheet) -> Table:
     """Return a table for the terminal; texts are never read as markup."""
     table = Table(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from statistics import median
 from typing import Any
 
 import numpy as np
@@ -154,7 +155,7 @@ class Row:
         parameters_layer: parameters of one attention layer.
         parameters_model: parameters of the model.
         flops: one forward of the attention layers for one sample.
-        epoch: seconds per epoch over seeds.
+        epoch: typical seconds of an epoch; of a whole training of somebody's own loop.
         train_accuracy: over seeds, as the following ones.
         train_loss: of the scored weights.
         train_top5: None with 5 classes or fewer.
@@ -180,7 +181,7 @@ class Row:
     parameters_layer: int
     parameters_model: int
     flops: int
-    epoch: Summary
+    epoch: float
     train_accuracy: Summary
     train_loss: Summary
     train_top5: Summary | None
@@ -232,7 +233,7 @@ def _row(
         parameters_layer=cells[0].parameters_layer,
         parameters_model=cells[0].parameters_model,
         flops=cells[0].flops,
-        epoch=_over(cells, "seconds_per_epoch"),
+        epoch=_typical_time(cells),
         train_accuracy=_over(cells, "train_accuracy"),
         train_loss=_over(cells, "train_loss"),
         train_top5=_over(cells, "train_top5"),
@@ -257,6 +258,12 @@ def _row(
 def _quality(verdict: Verdict, name: str, heads: int) -> Summary:
     comparison = verdict.find(name, heads)
     return verdict.qualities[heads] if comparison is None else comparison.quality
+
+
+def _typical_time(cells: list[Cell]) -> float:
+    """Return the median over seeds; of own loops the first seed warms up and does not count."""
+    times = [cell.seconds_per_epoch for cell in cells]
+    return median(times if cells[0].epochs else times[1:] or times)
 
 
 def _over(cells: list[Cell], name: str) -> Summary | None:
@@ -320,7 +327,7 @@ def tables(
         *([] if of_answers and _told(rows) else [scores_table(rows)]),
         *of_answers,
         difference_table(results, verdict, rows, brief=brief),
-        cost_table(rows),
+        cost_table(rows, own=not any(cell.epochs for cell in results.cells)),
         effort_table(results, verdict, brief=brief),
         *([tuning_table(results)] if results.tuned else []),
         quality_table(rows, "train", counted=counted),
@@ -343,7 +350,7 @@ def _told(rows: list[Row]) -> bool:
 def print_report(
     results: Results, verdict: Verdict, console: Console, paper: PaperRows | None = None
 ) -> None:
-    """Print the tables, the verdict and its limits.
+    """Print the verdict, the tables, and the verdict again with its limits.
 
     Args:
         results: the comparison.
@@ -351,10 +358,13 @@ def print_report(
         console: where to.
         paper: the paper's rows, shown below ours.
     """
+    said = Text(sentence(verdict, results), style="bold")
+    console.print(said)
+    console.print()
     for sheet in tables(results, verdict, paper, brief=True):
         console.print(rich_table(sheet))
         console.print()
-    console.print(Text(sentence(verdict, results), style="bold"))
+    console.print(said)
     for note in notes(verdict, results):
         console.print(Text(f"- {note}", style=DIM))
 
@@ -798,8 +808,9 @@ def effort_table(results: Results, verdict: Verdict, *, brief: bool = False) -> 
         )
         + "Costs: training until the validation loss is that of the baseline's scored weights, "
         "seed by seed, between epochs by a straight line; time and FLOPs as multiples of the "
-        "baseline's. 95% CI over seeds, from 3 on, where all reach it. FLOPs: three forwards of "
-        "the attention layers for each sample. " + energy_note(results),
+        "baseline's. Geometric means, 95% CI over seeds, from 3 on, where all reach it. Time: of "
+        "the processor where it was counted. FLOPs: three forwards of the attention layers for "
+        "each sample. " + energy_note(results),
     )
 
 
@@ -840,8 +851,8 @@ def tuning_table(results: Results) -> Sheet:
     )
 
 
-def cost_table(rows: list[Row]) -> Sheet:
-    """Return parameters, FLOPs, time and memory."""
+def cost_table(rows: list[Row], *, own: bool = False) -> Sheet:
+    """Return parameters, FLOPs, time and memory; `own`: of somebody's own loop."""
 
     def times(row: Row) -> str:
         return "-" if row.latency_ratio is None else f"{row.latency_ratio:.2f}x"
@@ -849,11 +860,28 @@ def cost_table(rows: list[Row]) -> Sheet:
     def memory(row: Row) -> str:
         return "-" if row.peak_bytes is None else size(row.peak_bytes)
 
-    def of_time(value: Summary | Times | None) -> str:
-        return "-" if value is None else seconds(_center(value))
-
+    timed = (
+        Column(
+            title="latency",
+            cell=lambda row: "-" if row.latency is None else seconds(row.latency.median),
+        ),
+        Column(title="ratio", cell=times),
+        Column(title="memory", cell=memory),
+    )
     batches = sorted({row.batch_size for row in rows if row.batch_size is not None})
     batch = f" of {' or '.join(map(str, batches))} samples" if batches else ""
+    measured = (
+        "Layer, model: parameters. FLOPs: one forward of the attention layers for one sample. "
+        f"Epoch: median over seeds. Latency: median forward of a batch{batch}; ratio: median over "
+        "rounds against the baseline at equal heads; memory: most bytes at once in that forward."
+    )
+    if own:
+        measured = (
+            "Layer: parameters of the first attention layer. Trained: parameters that torch's "
+            "optimisers update, and the attention layers'. FLOPs: one forward of the attention "
+            "layers for one sample. Training: the whole call, median over seeds without the first, "
+            "which may warm up."
+        )
     return _grouped(
         "Cost",
         (
@@ -863,21 +891,19 @@ def cost_table(rows: list[Row]) -> Sheet:
                 cell=lambda row: count(row.parameters_layer),
                 paper=lambda row: count(row.paper.parameters_layer),
             ),
-            Column(title="model", cell=lambda row: scaled(row.parameters_model)),
+            Column(
+                title="trained" if own else "model", cell=lambda row: scaled(row.parameters_model)
+            ),
             Column(title="FLOPs", cell=lambda row: scaled(row.flops)),
             Column(
-                title="epoch",
-                cell=lambda row: of_time(row.epoch),
+                title="training" if own else "epoch",
+                cell=lambda row: seconds(row.epoch),
                 paper=lambda row: seconds(row.paper.seconds_per_epoch),
             ),
-            Column(title="latency", cell=lambda row: of_time(row.latency)),
-            Column(title="ratio", cell=times),
-            Column(title="memory", cell=memory),
+            *([] if own else timed),
         ),
         rows,
-        caption="Layer, model: parameters. FLOPs: one forward of the attention layers for one "
-        f"sample. Latency: median forward of a batch{batch}; ratio: median over rounds against the "
-        "baseline at equal heads; memory: most bytes at once in that forward. " + source(rows),
+        caption=measured + " " + source(rows),
     )
 
 

@@ -7,12 +7,12 @@ some of them at other settings, and Standard drawn again, which shows what chanc
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from statistics import median
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -24,11 +24,11 @@ from suffice.measure.report.plots import place_labels
 from suffice.measure.report.sheet import Column, Sheet, markdown, sheet_of
 from suffice.measure.results import Results
 from suffice.measure.statistics import Summary, t_quantile
-from suffice.measure.verdict import FAILS, SUFFICES, TOO_EASY, UNDECIDED, UNLEARNED, judge
+from suffice.measure.verdict import FAILS, LEVEL, SUFFICES, TOO_EASY, UNDECIDED, UNLEARNED, judge
 from suffice.papers.request import request_cells
 from suffice.papers.results import Published, path_of, published
 from suffice.papers.rows import machine_line
-from suffice.papers.tables import BASELINE, CLASSES, PERPLEXITY, Table, of_cells
+from suffice.papers.tables import BASELINE, CLASSES, PERPLEXITY, SEEDS, Table, of_cells
 from suffice.presets import PRESETS
 from suffice.probe.mechanisms import state_bytes
 from suffice.recipes import ATLAS, Recipe, recipe
@@ -43,6 +43,7 @@ NAME = "atlas"
 NULL = f"{BASELINE}+draw:1"
 HYBRIDS = ("linear+softmax:2", "gated_deltanet+softmax:2", "retnet+softmax:2")
 FEWEST = 3  # tasks of a mechanism that an average is taken over
+PRIOR = 4  # degrees of freedom of the spread that the mechanisms of a task share
 DRAWS = 4_000  # of the averages, for the ranks they may have
 
 
@@ -71,7 +72,11 @@ def atlas_table(name: str) -> Table:
         "",
         (HEADS,),
         (*CLASSES, PERPLEXITY) if chosen.task == "text" else CLASSES,
-        mechanisms=tuple(n for n in settings(chosen.model.length) if _is_legal(chosen, n)),
+        mechanisms=tuple(
+            n
+            for n in settings(chosen.model.length)
+            if n not in twins(chosen.name) and _is_legal(chosen, n)
+        ),
     )
 
 
@@ -84,6 +89,19 @@ def settings(length: int) -> tuple[str, ...]:
     """
     windows = dict.fromkeys(f"{BASELINE}+window:{max(2, length // part)}" for part in (4, 2))
     return (BASELINE, NULL, *(name for name in PRESETS if name != BASELINE), *windows, *HYBRIDS)
+
+
+@cache
+def twins(name: str) -> dict[str, str]:
+    """Return the rows of a recipe that compute what an earlier row does, with that row."""
+    chosen, first, same = recipe(name), {}, {}
+    for mechanism in settings(chosen.model.length):
+        if mechanism != NULL and _is_legal(chosen, mechanism):
+            computed = tuple(chosen.specs(mechanism, HEADS)), chosen.model_of(mechanism)
+            original = first.setdefault(computed, mechanism)
+            if original != mechanism:
+                same[mechanism] = original
+    return same
 
 
 def _is_legal(chosen: Recipe, mechanism: str) -> bool:
@@ -107,7 +125,7 @@ def label(mechanism: str, length: int) -> str:
     return mechanism
 
 
-MARKS = {SUFFICES: "✓", FAILS: "✗", UNDECIDED: "·", UNLEARNED: "○", TOO_EASY: "="}
+MARKS = {SUFFICES: "✓", FAILS: "✗", UNDECIDED: "·", UNLEARNED: "○", TOO_EASY: "↑"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -126,6 +144,8 @@ class Standing:
         state: bytes of a layer after the whole input, of a language model.
         flops: of a forward, over Standard's.
         seconds: of an epoch, over Standard's of the same seed, the median.
+        same_as: an earlier row that computes the same on this task, whose figures these are; "" =
+            none.
     """
 
     task: str
@@ -137,10 +157,13 @@ class Standing:
     state: float | None
     flops: float
     seconds: float
+    same_as: str = ""
 
     @property
     def mark(self) -> str:
         """The cell of the matrix: the difference in points, and what it says."""
+        if self.same_as:
+            return f"= {self.same_as}"
         if self.verdict == UNLEARNED:
             return MARKS[UNLEARNED]
         if self.difference is None or self.difference.low is None:
@@ -167,10 +190,13 @@ def standings_of(results: Results, task: str, size: str) -> list[Standing]:
     baseline = [cell for cell in results.cells if cell.mechanism == BASELINE]
     usual = {cell.seed: cell.seconds_per_epoch for cell in baseline}
     rows = []
-    for mechanism in dict.fromkeys(cell.mechanism for cell in results.cells):
+    trained = dict.fromkeys(cell.mechanism for cell in results.cells)
+    same = {name: one for name, one in twins(results.recipe).items() if one in trained}
+    for mechanism in (name for name in trained if name not in same):
         cells = results.select(mechanism, HEADS)
         pair = cells if mechanism == BASELINE else [*baseline, *cells]
-        verdict = judge(replace(results, cells=tuple(pair)))
+        # seeds are added to what is open, so levels are those of several looks
+        verdict = judge(replace(results, cells=tuple(pair), most_seeds=SEEDS))
         compared, unlearned = verdict.find(mechanism, HEADS), verdict.outcome == "unlearned"
         sufficiency = UNDECIDED if compared is None else compared.sufficiency
         specs = chosen.specs(mechanism, HEADS)
@@ -192,7 +218,12 @@ def standings_of(results: Results, task: str, size: str) -> list[Standing]:
                 ),
             )
         )
-    return rows
+    of = {row.mechanism: row for row in rows}
+    length = chosen.model.length
+    return rows + [
+        replace(of[label(one, length)], mechanism=label(name, length), same_as=label(one, length))
+        for name, one in same.items()
+    ]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -218,24 +249,40 @@ def averages(rows: Iterable[Standing]) -> list[Average]:
     """Return the mechanisms by their mean difference, best first.
 
     A random-effects model: each task has a difference of its own around the mechanism's mean, and
-    is measured with the error of its seeds.
+    is measured with the error of its seeds, whose variance is drawn to the median one of its task.
 
     Source: DerSimonian and Laird 1986 for the variance between tasks; Hartung and Knapp 2001 for
         the interval.
     """
-    by_mechanism: dict[str, list[Summary]] = {}
+    by_mechanism: dict[str, dict[str, Summary]] = {}
+    standard: dict[str, float] = {}
     for row in rows:
-        if row.difference is not None and row.difference.sd is not None:
-            by_mechanism.setdefault(row.mechanism, []).append(row.difference)
-    means = [_average(name, found) for name, found in by_mechanism.items() if len(found) >= FEWEST]
-    means.sort(key=lambda average: -average.difference.mean)
-    return _ranked(means)
+        if row.mechanism == BASELINE and row.quality.sd is not None:
+            standard[row.task] = row.quality.sd**2 / row.quality.n
+        elif row.difference is not None and row.difference.sd is not None and not row.same_as:
+            by_mechanism.setdefault(row.mechanism, {})[row.task] = row.difference
+    spreads: dict[str, list[float]] = {}
+    for found in by_mechanism.values():
+        for task, summary in found.items():
+            spreads.setdefault(task, []).append(summary.sd**2)
+    pooled = {task: median(values) for task, values in spreads.items()}
+    means = [
+        _average(name, found, pooled)
+        for name, found in by_mechanism.items()
+        if len(found) >= FEWEST
+    ]
+    means.sort(key=lambda one: -one[0].difference.mean)
+    return _ranked(means, standard)
 
 
-def _average(mechanism: str, found: Sequence[Summary]) -> Average:
-    effects = np.array([summary.mean for summary in found])
+_Pooled = tuple[Average, dict[str, float]]
+"""An average, and the weights of its tasks."""
+
+
+def _average(mechanism: str, found: Mapping[str, Summary], pooled: Mapping[str, float]) -> _Pooled:
+    effects = np.array([summary.mean for summary in found.values()])
     # a difference of exactly nothing is measured as well as one of a thousandth of a point
-    variances = np.array([max((s.sd or 0.0) ** 2 / s.n, 1e-10) for s in found])
+    variances = np.array([max(_shrunk(s, pooled[task]) / s.n, 1e-10) for task, s in found.items()])
     weights, count = 1 / variances, len(found)
     mean = float(np.average(effects, weights=weights))
     excess = float(weights @ (effects - mean) ** 2) - (count - 1)
@@ -246,21 +293,39 @@ def _average(mechanism: str, found: Sequence[Summary]) -> Average:
     error = float(np.sqrt(scale / weights.sum()))
     half = t_quantile(0.95, count - 1) * error
     summary = Summary(n=count, mean=mean, sd=error, low=mean - half, high=mean + half)
-    return Average(mechanism=mechanism, tasks=count, difference=summary, between=between**0.5)
+    average = Average(mechanism=mechanism, tasks=count, difference=summary, between=between**0.5)
+    return average, dict(zip(found, weights / weights.sum(), strict=True))
 
 
-def _ranked(means: Sequence[Average]) -> list[Average]:
+def _shrunk(summary: Summary, pooled: float) -> float:
+    """Return the variance over seeds, drawn to the pooled one: two or three tell little of it."""
+    freedom = summary.n - 1
+    return (freedom * (summary.sd or 0.0) ** 2 + PRIOR * pooled) / (freedom + PRIOR)
+
+
+def _ranked(means: Sequence[_Pooled], standard: Mapping[str, float]) -> list[Average]:
+    """Return averages with the ranks they may have, Standard drawn once for all of a task.
+
+    Args:
+        means: averages with the weights of their tasks.
+        standard: variance of the mean of Standard by task, which all differences there share.
+    """
     if not means:
         return []
     random = np.random.default_rng(0)
-    centre = np.array([average.difference.mean for average in means])
-    error = np.array([average.difference.sd for average in means])
-    draws = centre + error * random.standard_normal((DRAWS, len(means)))
+    tasks = sorted({task for _, weights in means for task in weights})
+    common = np.array([[weights.get(t, 0.0) for t in tasks] for _, weights in means])
+    common = common * np.sqrt([standard.get(task, 0.0) for task in tasks])
+    centre = np.array([average.difference.mean for average, _ in means])
+    error = np.array([average.difference.sd for average, _ in means])
+    own = np.sqrt(np.maximum(0.0, error**2 - (common**2).sum(axis=1)))
+    draws = centre - random.standard_normal((DRAWS, len(tasks))) @ common.T
+    draws += own * random.standard_normal((DRAWS, len(means)))
     ranks = (-draws).argsort(axis=1).argsort(axis=1) + 1
     low, high = np.quantile(ranks, (0.025, 0.975), axis=0)
     return [
         replace(average, ranks=(int(a), int(b)))
-        for average, a, b in zip(means, low, high, strict=True)
+        for (average, _), a, b in zip(means, low, high, strict=True)
     ]
 
 
@@ -278,8 +343,9 @@ def matrix(size: str) -> Sheet:
         f"Points of test accuracy above Standard, {size}",
         (Column(title="mechanism", cell=str), *map(column, tasks)),
         names,
-        caption="✓ suffices at a margin of one point, ✗ does not, · open, = too easy to tell, "
-        "○ nothing was learned, … too few seeds.",
+        caption="✓ suffices at a margin of one point; ✗ does not suffice; · open: more seeds may "
+        "decide; … fewer than three seeds; ○ Standard itself learned nothing; ↑ too easy to tell; = computes what the "
+        "named row does; blank: not trained.",
     )
 
 
@@ -309,12 +375,17 @@ def progress_sheet() -> Sheet:
     def cells(name: str) -> list[str]:
         request = request_cells(atlas_table(name))
         done, missing = len(request.row_cells), len(request.missing)
-        seconds = [cell.cost_seconds for cell in request.row_cells]
-        left = f"{missing * sum(seconds) / done / 3600:.1f}" if done else "unknown"
-        spent = f"{sum(seconds) / 3600:.1f}"
+        by_mechanism: dict[str, list[float]] = {}
+        for cell in request.row_cells:
+            by_mechanism.setdefault(cell.mechanism, []).append(cell.cost_seconds)
+        spent = f"{sum(map(sum, by_mechanism.values())) / 3600:.1f}"
+        usual = {mechanism: median(seconds) for mechanism, seconds in by_mechanism.items()}
+        other = median(usual.values()) if usual else 0.0  # of mechanisms without a training yet
+        hours = sum(usual.get(mechanism, other) for mechanism, _, _ in request.missing) / 3600
+        left = f"{hours:.1f}" if done else "unknown"
         return [name, f"{done} of {done + missing}", spent, left if missing else ""]
 
-    titles = ("table", "trainings finished", "core hours spent", "core hours left")
+    titles = ("table", "trainings finished", "CPU hours spent", "CPU hours left")
     columns = (
         Column(title=title, cell=lambda row, n=number: row[n])
         for number, title in enumerate(titles)
@@ -383,6 +454,7 @@ def nulls() -> Counter[str]:
     )
 
 
+ALPHA = 1.0 - LEVEL  # of each cell, over all looks and both sides
 COLOURS = {SUFFICES: "#00855f", FAILS: "#b23a12", UNDECIDED: "#7a6a00"}
 COLOURS |= {TOO_EASY: "#4b6a88", UNLEARNED: FAINT[0]}
 
@@ -394,6 +466,7 @@ def frontier(task: str, size: str, cost: str) -> Figure:
     differences seed by seed, whose intervals are narrower.
     """
     rows = [r for r in standings() if (r.task, r.size) == (task, size) and getattr(r, cost)]
+    rows = [row for row in rows if not row.same_as]
     titles = {"state": "state of a layer after the input, bytes", "flops": "FLOPs over Standard's"}
     with style():
         figure, [[axes]] = blank(1, 1, width=7.2, height=4.4)
@@ -466,33 +539,76 @@ def _square(x: float, y: float, colour: str, alpha: float) -> Rectangle:
     return Rectangle((x - 0.48, y - 0.45), 0.96, 0.9, color=colour, alpha=alpha, linewidth=0)
 
 
-HEAD = """# The atlas: what suffices where
+HEAD = """# The atlas, in progress: what suffices where
 
 Written by `suffice reproduce atlas --publish`; a test fails when it is stale. Every mechanism of
 `suffice list` that a model can have, on every task, from up to five seeds, beside Standard with
 four heads. Trainings are short and models are small: what stands here is about learning with
 little, and larger models may differ. The margin is one point of test accuracy on every task. Each
-cell is judged by itself, so of twenty open ones one may look decided by chance; the row
-`standard+draw:1` is Standard itself from other seeds, and shows how often that happens. What was
-not trained is blank. Learning rates are the same for all mechanisms of a size. The trainings ran
-beside other work and were paused for it, so no time of theirs is compared here.
+cell is judged by itself, at 95% over all the looks that adding seeds takes. Learning rates are the
+same for all mechanisms of a size. The trainings ran beside other work and were paused for it, so
+no time of theirs is compared here.
 """
+
+
+def _chances(rows: Sequence[Standing]) -> str:
+    """State how many cells may be decided falsely, and what is said of Standard against itself."""
+    judged = [r for r in rows if r.difference and r.difference.low is not None and not r.same_as]
+    text = (
+        f"{len(judged)} cells have the seeds for a verdict. If all were exactly at the margin in "
+        f"truth, {ALPHA * len(judged):.1f} would be decided by chance alone, half of them as "
+        "sufficient."
+    )
+    if said := nulls():
+        words = " and ".join(f"{count} times {verdict}" for verdict, count in said.items())
+        text += (
+            f" The row `{NULL}` is a check: it is Standard itself, trained again from other seeds, "
+            f"so that `does not suffice` would be a false alarm. It is {words}."
+        )
+    return text
+
+
+def windows(size: str) -> Sheet:
+    """Return how many tokens the windows of a size's tables have: names alone do not tell."""
+    rows = [row for row in standings() if row.size == size]
+    tasks = [task for task in TASKS if any(row.task == task for row in rows)]
+    sizes: dict[str, dict[str, str]] = {}
+    for task in tasks:
+        chosen = recipe(f"{NAME}_{task}_{size}")
+        for mechanism in (BASELINE, *settings(chosen.model.length)):
+            name = label(mechanism, chosen.model.length)
+            if any((row.mechanism, row.task) == (name, task) for row in rows):
+                pattern = chosen.specs(mechanism, HEADS)[0].pattern.to_json()
+                sizes.setdefault(name, {})[task] = ", ".join(map(str, _windows(pattern)))
+
+    def column(task: str) -> Column:
+        return Column(title=task, cell=lambda name: sizes[name].get(task, ""))
+
+    shown = [name for name, by_task in sizes.items() if any(by_task.values())]
+    columns = (Column(title="mechanism", cell=str), *map(column, tasks))
+    return sheet_of("Windows, tokens", columns, shown)
+
+
+def _windows(pattern: Mapping[str, Any]) -> Iterator[int]:
+    """Yield the sizes of the windows in the JSON form of a pattern; blocks count no tokens."""
+    if pattern["name"] == "Window":
+        yield pattern["size"]
+    for part in pattern.get("parts", ()):
+        yield from _windows(part)
 
 
 def page() -> str:
     """Return docs/atlas.md for what is published now."""
     rows = standings()
-    lines = [HEAD, "## What was run", "", *markdown(_published_sheet())]
-    said = nulls()
-    if said:
-        words = ", ".join(f"{count} {verdict}" for verdict, count in said.items())
-        lines += ["", f"Standard against itself, drawn again: {words}."]
+    lines = [HEAD, "## What was run", "", *markdown(_published_sheet()), "", _chances(rows)]
     for size in SIZES:
         of = [row for row in rows if row.size == size.name]
         if not of:
             continue
         lines += ["", f"## {size.title}", "", f"![Matrix](atlas/matrix-{size.name}.svg)", ""]
-        lines += markdown(matrix(size.name))
+        shown = matrix(size.name)
+        lines += [*markdown(shown), "", shown.caption, "", "### Windows, tokens", ""]
+        lines += markdown(windows(size.name))
         for title, recalls in (("Over tasks of real data", False), ("Over tasks of recall", True)):
             chosen = [row for row in of if (row.task in RECALL) is recalls]
             if averages(chosen):
@@ -520,8 +636,8 @@ def _published_sheet() -> Sheet:
 
     def cells(name: str, content: Published) -> list[str]:
         results = content.results
-        planned = len(request_cells(atlas_table(name)).plan.cells)
-        done = f"{len(results.cells)} of {planned}"
+        request = request_cells(atlas_table(name))
+        done = f"{len(request.row_cells)} of {len(request.plan.cells)}"
         return [results.title, done, machine_line(results.machine)]
 
     rows = [cells(name, content) for name, content in contents if content is not None]

@@ -100,8 +100,11 @@ def test_averages_are_of_a_random_effects_model():
     assert (first.mechanism, second.mechanism) == ("b", "a")
     assert first.between == 0.0
     assert (first.ranks, second.ranks) == ((1, 1), (2, 2))
+    # five seeds, with the weight of four more at the median variance of the task, which b is in too
+    median = (sds**2 + 0.01**2) / 2
+    median[:2] = np.median([sds[:2] ** 2, [0.01**2] * 2, [0.01**2] * 2], axis=0)  # and c
+    variance = (4 * sds**2 + 4 * median) / 8 / 5
     # DerSimonian and Laird 1986, equations 7 to 9
-    variance = sds**2 / 5
     w = 1 / variance
     q = w @ (effects - (w @ effects) / w.sum()) ** 2
     tau2 = (q - 3) / (w.sum() - (w**2).sum() / w.sum())
@@ -113,6 +116,51 @@ def test_averages_are_of_a_random_effects_model():
     scale = max(1.0, w @ (effects - mean) ** 2 / 3)
     half = 3.182446305284263 * math.sqrt(scale / w.sum())
     assert math.isclose(second.difference.high - mean, half, rel_tol=1e-9)
+
+
+def test_a_lucky_spread_of_few_seeds_does_not_decide_an_average():
+    """Of two seeds that agree by chance nothing follows: others on the task spread by 3 points."""
+    usual = [standing(f"m{n}", f"t{t}", 0.0, 0.03, seeds=2) for n in range(8) for t in range(4)]
+    lucky = [standing("lucky", f"t{t}", (0.05, -0.03, -0.03, -0.03)[t], 0.03) for t in range(4)]
+    lucky[0] = standing("lucky", "t0", 0.05, 1e-6, seeds=2)
+    average = next(a for a in averages([*usual, *lucky]) if a.mechanism == "lucky")
+    assert average.difference.low < 0.0 < average.difference.high
+    assert average.difference.mean < 0.0
+
+
+def test_ranks_share_the_luck_of_standard():
+    rows = [standing(f"m{n}", f"t{t}", 0.004 * n, 0.01) for n in range(6) for t in range(4)]
+    standard = [
+        replace(standing("standard", f"t{t}", 0.9, 0.0099), difference=None) for t in range(4)
+    ]
+    apart, together = averages(rows), averages([*rows, *standard])
+    width = [sum(high - low for low, high in (a.ranks for a in some)) for some in (apart, together)]
+    assert width[1] < width[0]
+
+
+def test_rows_that_compute_the_same_are_trained_and_judged_once():
+    same = atlas.twins("atlas_mqar_300k")
+    assert same["etc"] == "longformer"
+    assert NULL not in same
+    assert not set(same) & set(atlas_table("atlas-mqar-300k").mechanisms)
+    once = [0.9, 0.91, 0.92]
+    rows = standings_of(results(standard=once, longformer=once, etc=once), "mqar", "300k")
+    assert [row.mark for row in rows if row.mechanism == "etc"] == ["= longformer"]
+    trained = standings_of(results(standard=once, longformer=once), "mqar", "300k")
+    assert [row.mechanism for row in trained if row.same_as] == ["etc"]
+
+
+def test_the_page_says_what_its_marks_and_names_mean():
+    text = page()
+    marks = {row.mark[0] for row in atlas.standings() if row.mechanism != "standard"}
+    legend = next(line for line in text.splitlines() if line.startswith("✓ suffices"))
+    assert all(mark in legend for mark in marks)
+    judged = [r for r in atlas.standings() if r.difference and r.difference.low is not None]
+    count = sum(not row.same_as for row in judged)
+    assert f"{count} cells have the seeds for a verdict" in text
+    assert f"{0.05 * count:.1f} would be decided by chance" in text
+    assert "| mistral | 6 | 4 |" in text  # windows, in tokens
+    assert "in progress" in text.partition("\n")[0]
 
 
 def test_the_page_in_the_documents_is_what_the_command_writes():

@@ -344,8 +344,8 @@ def matrix(size: str) -> Sheet:
         (Column(title="mechanism", cell=str), *map(column, tasks)),
         names,
         caption="✓ suffices at a margin of one point; ✗ does not suffice; · open: more seeds may "
-        "decide; … fewer than three seeds; ○ Standard itself learned nothing; ↑ too easy to tell; = computes what the "
-        "named row does; blank: not trained.",
+        "decide; … fewer than three seeds; ○ Standard itself learned nothing; ↑ too easy to tell; "
+        "= computes what the named row does; blank: not trained.",
     )
 
 

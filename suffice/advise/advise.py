@@ -2,29 +2,146 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import dataclasses
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from itertools import count
 from time import perf_counter
 from typing import Any
 
 import torch
 
-from suffice.advise.candidates import Candidate, candidates
-from suffice.advise.comparison import Seconds, Stepper, timed, trial
-from suffice.advise.evidence import Evidence, Library, Scope
-from suffice.advise.needs import ITEMSIZE, needs
-from suffice.advise.parts import Effects, Prediction, near, parts
-from suffice.advise.race import Budget, Clock, Report, Sample, Sampler, race_lengths, run
-from suffice.advise.ranking import Advice, Study
-from suffice.advise.request import HERE, Base, Request, base_of, shorter
-from suffice.advise.text import cli_lines, notes, python_lines, recommendation
+from suffice.advise.candidates import ITEMSIZE, Candidate, Needs, candidates, needs
+from suffice.advise.comparison import Seconds, Stepper, Trial, minutes, trial
+from suffice.advise.evidence import Evidence, Library, Scope, deciding, suffices, trained
+from suffice.advise.race import Budget, Clock, Race, Report, Sample, Sampler, race_lengths, run
+from suffice.advise.request import HERE, Base, Request, base_of, each, shorter
+from suffice.advise.text import (
+    cli_lines,
+    describe_bytes,
+    format_bytes,
+    format_seconds,
+    notes,
+    python_lines,
+    reason,
+    recommendation,
+)
 from suffice.measure.machine import machine_facts, software_versions
+from suffice.measure.timing import Times
 from suffice.models.composition import STANDARD, Composition
+from suffice.records import encode
 from suffice.train import Progress, resolve_device
 
 MAIN_SHARE = 0.7  # of the budget, for the requested length; the rest is for shorter ones
 COMPARED = 3  # candidates compared with Standard at shorter lengths
 STEPS = 1000  # of the progress bar
+MOST_EVIDENCE = 3  # comparisons of one mechanism, in sentences
 Measure = Callable[[Candidate, int], Sample]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Crossover:
+    """The length from which a candidate is faster than Standard.
+
+    Args:
+        at: the shortest measured length from which it always is; None = there is none.
+        ratios: time over Standard's by length, median and quartiles over the rounds.
+    """
+
+    at: int | None
+    ratios: tuple[tuple[int, Times], ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Place:
+    """One composition and its place.
+
+    Args:
+        name: the composition, see `Composition`.
+        rank: from 1; candidates whose times overlap share one. None = not ranked.
+        status: "measured", "ruled out", "illegal" or "not measured".
+        reason: why it has this place, in a sentence.
+        needs: bytes and work in closed form; None if illegal.
+        predicted: work over Standard's; None if illegal.
+        seconds: of a token or an input, median and quartiles over the rounds.
+        ratio: `seconds` over Standard's of the same round.
+        first_seconds: of reading the input before the first token, the median.
+        first_ratio: the same over Standard's of the same round, median and quartiles.
+        rounds: number of samples.
+        crossover: comparison at shorter lengths; None = measured at the requested length only.
+        evidence: finished comparisons of quality.
+        evidence_told: the evidence in sentences, or the command that would produce evidence.
+    """
+
+    name: str
+    rank: int | None
+    status: str
+    reason: str
+    needs: Needs | None = None
+    predicted: float | None = None
+    seconds: Times | None = None
+    ratio: Times | None = None
+    first_seconds: float | None = None
+    first_ratio: Times | None = None
+    rounds: int = 0
+    crossover: Crossover | None = None
+    evidence: tuple[Evidence, ...] = ()
+    evidence_told: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Advice:
+    """The recommendation, and everything it is based on.
+
+    Args:
+        request: the task and its limits.
+        model: name of the model whose sizes were measured.
+        length: tokens or patches of an input.
+        unit: "token" or "input", which times are for.
+        device: "cpu" or "cuda".
+        winner: name of the recommended composition; None = none is recommended.
+        known: whether comparisons near what is asked show that it suffices; of Standard, that
+            nothing untried is faster.
+        trial: the comparison that would decide whether the fastest untried composition suffices;
+            None = there is none.
+        sentence: the recommendation.
+        notes: further sentences.
+        places: every composition: ranked, ruled out, not measured, illegal.
+        python: lines that build and use the recommended model.
+        cli: commands that do the same; () if none can.
+        machine: facts about the machine.
+        versions: versions of the software.
+        seconds: total time of the advice.
+        interrupted: whether measuring was stopped early.
+    """
+
+    request: Request
+    model: str
+    length: int
+    unit: str
+    device: str
+    winner: str | None
+    known: bool
+    trial: Trial | None
+    sentence: str
+    notes: tuple[str, ...]
+    places: tuple[Place, ...]
+    python: tuple[str, ...]
+    cli: tuple[str, ...]
+    machine: dict[str, Any]
+    versions: dict[str, Any]
+    seconds: float
+    interrupted: bool = False
+
+    def find(self, name: str) -> Place | None:
+        """Return the place of a composition, None if it was not considered."""
+        return next((place for place in self.places if place.name == name), None)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain data."""
+        return encode(dataclasses.asdict(self))
 
 
 def advise(
@@ -92,27 +209,12 @@ def advise(
 def _study(request: Request, base: Base, device: torch.device) -> Study:
     legal, illegal = candidates(base, request.mechanisms, packs=device.type == "cpu")
     needed = {candidate.name: needs(candidate, base) for candidate in legal}
-    asked = Scope(tokens=base.length, parameters=needed[STANDARD].weights // ITEMSIZE)
-    words = (request.results, request.quality, asked)
-    library = Library(request.task, *words)
-    memories = Library(request.task, *words, recalls=True) if request.recall else None
+    parameters = needed[STANDARD].weights // ITEMSIZE
+    asked = Scope(tokens=base.length, parameters=parameters, num_heads=base.num_heads)
+    library = Library(request.task, request.results, request.quality, asked)
     same: dict[object, list[Composition]] = {}  # under several names
-    for one in legal:
-        same.setdefault(one.identity, []).append(one.composition)
-
-    def evidence(known: Library) -> dict[str, tuple[Evidence, ...]]:
-        return {
-            one.name: tuple(dict.fromkeys(e for c in same[one.identity] for e in known.find(c)))
-            for one in legal
-        }
-
-    losses = {
-        one.name: lost
-        for one in legal
-        for known in (library, memories)
-        for composition in same[one.identity]
-        if known is not None and (lost := known.loss(composition))
-    }
+    for candidate in legal:
+        same.setdefault(candidate.identity, []).append(candidate.composition)
     return Study(
         request=request,
         base=base,
@@ -120,21 +222,21 @@ def _study(request: Request, base: Base, device: torch.device) -> Study:
         candidates={candidate.name: candidate for candidate in legal},
         needs=needed,
         illegal=illegal,
-        evidence=evidence(library),
-        recall=None if memories is None else evidence(memories),
-        predictions=_predictions(legal, base, asked),
-        losses=losses,
+        library=library,
+        evidence={
+            candidate.name: tuple(
+                dict.fromkeys(e for c in same[candidate.identity] for e in library.find(c))
+            )
+            for candidate in legal
+        },
+        losses={
+            candidate.name: loss
+            for candidate in legal
+            for composition in same[candidate.identity]
+            if (loss := library.loss(composition))
+        },
         available=_memory(device),
     )
-
-
-def _predictions(legal: list[Candidate], base: Base, asked: Scope) -> dict[str, Prediction | None]:
-    """Return what the parts of every candidate predict, from the tables near what is asked."""
-    found = near(asked)
-    if not found:
-        return dict.fromkeys((candidate.name for candidate in legal), None)
-    fitted, plain = Effects(found), base.specs(Composition(mechanism=STANDARD))
-    return {one.name: fitted.predict(parts(one.specs, plain, base.length)) for one in legal}
 
 
 def _measure(study: Study, measure: Measure, budget: Budget, report: Report) -> None:
@@ -150,14 +252,13 @@ def _measure(study: Study, measure: Measure, budget: Budget, report: Report) -> 
 
 
 def _price(study: Study, step: Seconds) -> None:
-    """Name the comparison that would decide whether the fastest suffices, with its minutes."""
-    name = study.beside()
+    """Name the comparison that would decide about the fastest untried, with its minutes."""
+    name = study.untried()
     if name is None:
         return
-    composition = study.candidates[name].composition
-    study.trial = trial(composition, study.base, study.asked)
+    study.trial = trial(study.candidates[name].composition, study.base)
     if study.trial is not None:
-        study.trial = timed(study.trial, study.base, study.asked, step)
+        study.trial = replace(study.trial, minutes=minutes(study.trial, step))
 
 
 def _device(name: str) -> torch.device:
@@ -181,3 +282,307 @@ def _reporter(progress: Progress | None) -> Report:
             progress.step(min(round(share * STEPS), STEPS), STEPS)
 
     return report
+
+
+@dataclass(kw_only=True)
+class Study:
+    """The legal candidates, their needs and evidence, and their measurements, by name."""
+
+    request: Request
+    base: Base
+    asked: Scope
+    candidates: dict[str, Candidate]  # Standard first
+    needs: dict[str, Needs]
+    illegal: dict[str, str]  # reasons
+    library: Library
+    evidence: dict[str, tuple[Evidence, ...]]
+    losses: dict[str, str]  # sentences about candidates that lose more than is acceptable
+    available: int | None  # bytes of the machine; Standard is not measured if it needs more
+    trial: Trial | None = None  # of `untried()`
+    race: Race = field(default_factory=lambda: Race(baseline=STANDARD))
+    by_length: dict[str, dict[int, Times]] = field(default_factory=dict)  # over Standard's
+
+    @property
+    def memory(self) -> int | None:
+        """The limit in bytes: the request's or the machine's; None = unknown."""
+        return self.request.memory or self.available
+
+    @cached_property
+    def oversized(self) -> dict[str, str]:
+        """Why candidates need too much memory, by name."""
+        return {
+            name: f"needs {format_bytes(needs.total)} ({describe_bytes(needs)}), more than "
+            f"{format_bytes(self.memory)}"
+            for name, needs in self.needs.items()
+            if self.memory is not None and needs.total > self.memory
+        }
+
+    def latency_excess(self, seconds: Times) -> str | None:
+        """Return why a candidate is too slow, None if it is not."""
+        latency, unit = self.request.latency, each(self.request.unit)
+        if latency is None or seconds.median <= latency:
+            return None
+        return f"{format_seconds(seconds.median)} {unit} are more than {format_seconds(latency)}"
+
+    @cached_property
+    def representatives(self) -> dict[str, str]:
+        """For each candidate the first one that computes the same thing; only that is measured."""
+        first: dict[object, str] = {}
+        return {name: first.setdefault(c.identity, name) for name, c in self.candidates.items()}
+
+    @property
+    def measured(self) -> Race:
+        """The race in which candidates have the samples of their representatives."""
+        samples = {
+            name: self.race.samples[first]
+            for name, first in self.representatives.items()
+            if first in self.race.samples
+        }
+        return Race(baseline=STANDARD, samples=samples)
+
+    def order(self) -> list[str]:
+        """Return the names to measure: Standard if it fits the machine, then the others.
+
+        What is known to suffice comes first, what is known to lose too much last. Between them
+        trained and packed compositions take turns, numbers of changes within each, and packings and
+        mechanisms within those, by least work: a short budget is spread from published mechanisms
+        to the most changed.
+        """
+        names = [
+            name
+            for name, first in self.representatives.items()
+            if name == first != STANDARD and name not in self.oversized
+        ]
+        names.sort(key=lambda name: (self.needs[name].work, name))
+        compositions = {name: self.candidates[name].composition for name in names}
+        changes = {n: (bool(c.of_use), len(c.changes)) for n, c in compositions.items()}
+        packing = {n: (changes[n], c.memory, c.weights) for n, c in compositions.items()}
+        kinds = {n: (packing[n], c.mechanism) for n, c in compositions.items()}
+        packed = {n: of_use for n, (of_use, _) in changes.items()}
+        for kind in (kinds, packing, changes, packed):
+            counters: dict[object, Iterator[int]] = defaultdict(count)
+            turns = {name: next(counters[kind[name]]) for name in names}
+            names.sort(key=lambda name: (turns[name], changes[name]))
+        names.sort(key=lambda name: (name in self.losses, not self.suffices(name)))
+        fits = self.available is None or self.needs[STANDARD].total <= self.available
+        return [STANDARD, *names] if fits else names
+
+    def ranks(self) -> dict[str, int]:
+        """Return the ranks of the measured candidates, best first; those that tie share one.
+
+        What is shown to lose too much comes last. The order is by the median ratio to Standard,
+        then fewer changes, then name. A candidate ties with the first of its rank where their
+        quartiles overlap.
+        """
+        race = self.measured
+        if not race.rounds:
+            return {}
+        times = {name: race.ratio(name) or race.times(name) for name in race.samples}
+        changes = {name: self._num_changes(name) + (name != STANDARD) for name in times}
+        ranks: dict[str, int] = {}
+        leader = ""
+        loses = {name: name in self.losses for name in times}
+        order = sorted(
+            times, key=lambda name: (loses[name], times[name].median, changes[name], name)
+        )
+        for number, name in enumerate(order, start=1):
+            ties = leader and loses[leader] == loses[name]
+            if ties and overlap(times[leader], times[name]):
+                ranks[name] = ranks[leader]
+            else:
+                leader, ranks[name] = name, number
+        return ranks
+
+    def promising(self) -> list[str]:
+        """Return the candidates to measure at shorter lengths: none slower than Standard."""
+        race = self.measured
+        return [
+            name
+            for name in self.ranks()
+            if self.representatives[name] == name != STANDARD and name not in self.oversized
+            if race.enough and not slower(race.ratio(name))
+        ]
+
+    def winner(self) -> str | None:
+        """Return the fastest candidate within every limit that is known to suffice, or Standard.
+
+        Standard also wins where none of them is clearly faster, and where too few rounds can tell:
+        it needs no evidence. Where it does not keep to the limits and nothing else is known to
+        suffice, the least changed wins. A candidate slower than Standard never wins.
+        """
+        if not self.measured.enough:
+            return STANDARD if self._standard_fits() else None
+        names = self.qualifying()
+        known = [name for name in names if self.suffices(name)]
+        if not known:
+            return min(names, key=self._changed, default=None)
+        first = known[0]
+        return first if first == STANDARD or self._faster(first) else STANDARD
+
+    def _standard_fits(self) -> bool:
+        """Return whether Standard keeps to the limits, as far as these were asked for."""
+        samples = STANDARD in self.measured.samples
+        slow = not samples or self.latency_excess(self.measured.times(STANDARD)) is not None
+        return STANDARD not in self.oversized and not (self.request.latency and slow)
+
+    def _changed(self, name: str) -> tuple[bool, int]:
+        mechanism = self.candidates[name].composition.mechanism
+        return mechanism != STANDARD, self._num_changes(name)
+
+    def _faster(self, name: str) -> bool:
+        """Return whether a candidate is faster than a Standard that keeps to the limits."""
+        race = self.measured
+        standard = STANDARD in race.samples and self._qualifies(STANDARD, race)
+        ratio = race.ratio(name)
+        return not standard or (ratio is not None and ratio.high < 1.0)
+
+    def untried(self, *, packed: bool = False) -> str | None:
+        """Return the fastest candidate above the winner that is not known to suffice.
+
+        Args:
+            packed: whether it is to be one that is packed after training, about which no comparison
+                decides, or one about which a comparison does.
+        """
+        winner, same = self.winner(), self.representatives
+        for name in self.qualifying():
+            if winner and same[name] == same[winner] and (self.suffices(name) or packed):
+                return None
+            of_use = bool(self.candidates[name].composition.of_use)
+            if of_use is packed and not self.suffices(name) and self._faster(name):
+                return winner if winner and same[name] == same[winner] else name
+        return None
+
+    def qualifying(self) -> list[str]:
+        """Return the measured candidates that keep to every limit, best first."""
+        race = self.measured
+        return [name for name in self.ranks() if race.enough and self._qualifies(name, race)]
+
+    def suffices(self, name: str) -> bool:
+        """Return whether a candidate is known to suffice; Standard is."""
+        return name == STANDARD or suffices(self.evidence[name], recall=self.request.recall)
+
+    def is_known(self, winner: str | None) -> bool:
+        """Return whether the recommendation rests on comparisons, or nothing untried is faster."""
+        if winner == STANDARD:
+            return self.measured.enough and self.untried() is None
+        return winner is not None and self.suffices(winner)
+
+    def _qualifies(self, name: str, race: Race) -> bool:
+        return (
+            name not in self.oversized
+            and name not in self.losses
+            and self.latency_excess(race.times(name)) is None
+            and not slower(race.ratio(name))
+            and not slower(race.first_ratio(name))
+        )
+
+    def places(self) -> tuple[Place, ...]:
+        """Return the place of every composition."""
+        ranks = self.ranks()
+        illegal = (
+            Place(name=name, rank=None, status="illegal", reason=reason)
+            for name, reason in sorted(self.illegal.items())
+        )
+        return (*self._ranked(ranks), *self._unranked(ranks), *illegal)
+
+    def place(self, name: str) -> Place:
+        """Return the place of one composition."""
+        return next(place for place in self.places() if place.name == name)
+
+    def _ranked(self, ranks: dict[str, int]) -> Iterator[Place]:
+        race = self.measured
+        for name, rank in ranks.items():
+            place = Place(
+                name=name,
+                rank=rank,
+                status="ruled out" if name in self.oversized else "measured",
+                reason="",
+                **self._unmeasured_fields(name),
+                seconds=race.times(name),
+                ratio=race.ratio(name),
+                first_seconds=race.first(name),
+                first_ratio=race.first_ratio(name),
+                rounds=race.rounds,
+                crossover=self._crossover(name),
+            )
+            tied = [other for other in ranks if ranks[other] == rank and other != name]
+            yield replace(place, reason=reason(place, tied, self, enough=race.enough))
+
+    def _unranked(self, ranks: dict[str, int]) -> Iterator[Place]:
+        names = list(self.candidates.keys() - ranks.keys())
+        names.sort(key=lambda name: (name not in self.oversized, self.needs[name].work, name))
+        for name in names:
+            fields = self._unmeasured_fields(name)
+            if name in self.oversized:
+                status, why = "ruled out", self.oversized[name]
+            elif name in self.race.failed:
+                status, why = "not measured", f"not measured: {self.race.failed[name]}"
+            else:
+                status = "not measured"
+                why = (
+                    "not measured: the budget ended before its turn; by closed form "
+                    f"{fields['predicted']:.2f}x Standard's work"
+                )
+            yield Place(name=name, rank=None, status=status, reason=why, **fields)
+
+    def _unmeasured_fields(self, name: str) -> dict[str, Any]:
+        """Return the fields of a place that need no measurement."""
+        return {
+            "needs": self.needs[name],
+            "predicted": self.needs[name].work / self.needs[STANDARD].work,
+            "evidence": self.evidence[name],
+            "evidence_told": "it is the yardstick" if name == STANDARD else self._told(name),
+        }
+
+    def _told(self, name: str) -> str:
+        """Return what is known of a candidate's quality, or the command that would tell it."""
+        composition, evidence = self.candidates[name].composition, self.evidence[name]
+        said = [one.sentence for one in evidence[:MOST_EVIDENCE]]
+        if len(evidence) > MOST_EVIDENCE:
+            said.append(f"and {len(evidence) - MOST_EVIDENCE} more, which --json lists")
+        if not evidence:
+            said.append("none of the whole" if composition.changes else "none")
+            parts = (trained(composition), Composition(mechanism=composition.mechanism))
+            alone = ((part, deciding(self.library.find(part))) for part in dict.fromkeys(parts))
+            said += [f"{part.name}: {found[0].sentence}" for part, found in alone if found][:1]
+        if not deciding(evidence):
+            said.append(self._missing(composition))
+        return "; ".join(said)
+
+    def _missing(self, composition: Composition) -> str:
+        """Return how evidence of a composition is made."""
+        if (comparison := trial(composition, self.base)) is not None:
+            return f"run `{comparison.command}`"
+        if composition.weights is not None:
+            bits = composition.weights
+            return f"`suffice quantise DIR --bits {bits}` measures what a trained model loses"
+        return "no comparison trains with what the cache drops or rounds"
+
+    def _crossover(self, name: str) -> Crossover | None:
+        first = self.representatives[name]
+        if first not in self.by_length:
+            return None
+        return crossover({**self.by_length[first], self.base.length: self.race.ratio(first)})
+
+    def _num_changes(self, name: str) -> int:
+        return len(self.candidates[name].composition.changes)
+
+
+def overlap(a: Times, b: Times) -> bool:
+    """Return whether the quartiles of two times overlap."""
+    return a.low <= b.high and b.low <= a.high
+
+
+def slower(ratio: Times | None) -> bool:
+    """Return whether the lower quartile of a ratio to Standard is above 1."""
+    return ratio is not None and ratio.low > 1.0
+
+
+def crossover(ratios: dict[int, Times]) -> Crossover:
+    """Return the crossover of ratios to Standard by length."""
+    at = None
+    for length in sorted(ratios, reverse=True):
+        if not ratios[length].high < 1.0:
+            break
+        at = length
+    return Crossover(at=at, ratios=tuple(sorted(ratios.items())))

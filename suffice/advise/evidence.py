@@ -1,10 +1,10 @@
-"""Evidence of a mechanism's quality: finished comparisons, the package's and the user's."""
+"""Evidence of a composition's quality: finished comparisons, the package's and the user's."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property, lru_cache
+from functools import lru_cache
 from importlib import resources
 from math import log2
 from pathlib import Path
@@ -14,19 +14,23 @@ from suffice.advise.request import KINDS
 from suffice.errors import ConfigError
 from suffice.files import read_json
 from suffice.measure import Comparison, Results, judge
-from suffice.measure.plan import MARGIN
+from suffice.measure.plan import FILE as PLAN
+from suffice.measure.plan import MARGIN, read_plan
 from suffice.measure.results import read_results
-from suffice.measure.sentence import decision, interval, margin_points
+from suffice.measure.sentence import count_heads, decision, interval, margin_points
+from suffice.measure.verdict import FAILS, SUFFICES, UNDECIDED
 from suffice.models import LMConfig
 from suffice.models.composition import Composition
-from suffice.recipes import ATLAS, SCALES, recipe
+from suffice.recipes import ATLAS, SCALES, Recipe, recipe
 from suffice.recipes.atlas import RECALL
+from suffice.recipes.own_data import restored
 
-SUFFICES, LOST = "suffices", "does not suffice"  # verdicts
 FILE = "results.json"  # in the folder of a comparison
-
+OUTCOMES = ("suffices", "baseline", "undecided")
+"""Outcomes of a verdict that speak of quality; the others say why it cannot be told."""
 DOUBLINGS = {"tokens": 2.0, "parameters": 4.0}
 """A comparison is near what is asked if neither differs by more doublings."""
+FEWEST = 2  # data sets of the package on which a composition has to suffice
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,70 +40,108 @@ class Scope:
     Args:
         tokens: of an input.
         parameters: of the model with Standard.
+        num_heads: query heads of each layer.
 
     Example:
-        >>> Scope(tokens=64, parameters=300_000).near(Scope(tokens=256, parameters=3_000_000))
+        >>> asked = Scope(tokens=64, parameters=300_000, num_heads=4)
+        >>> asked.near(Scope(tokens=256, parameters=3_000_000, num_heads=4))
         True
-        >>> Scope(tokens=64, parameters=300_000).near(Scope(tokens=1024, parameters=300_000))
+        >>> asked.near(Scope(tokens=1024, parameters=300_000, num_heads=4))
+        False
+        >>> asked.near(Scope(tokens=64, parameters=300_000, num_heads=1))
         False
     """
 
     tokens: int
     parameters: int
+    num_heads: int
 
-    def apart(self, other: Scope) -> tuple[float, float]:
-        """Return the doublings between the tokens, and between the parameters."""
-        return (
-            abs(log2(self.tokens / other.tokens)),
-            abs(log2(self.parameters / other.parameters)),
-        )
+    def distance(self, other: Scope) -> float:
+        """Return the doublings between two scopes, as shares of the most that are near."""
+        return sum(self._shares(other))
 
     def near(self, other: Scope) -> bool:
         """Return whether a verdict on one may stand for the other."""
-        return all(a <= b for a, b in zip(self.apart(other), DOUBLINGS.values(), strict=True))
+        return self.num_heads == other.num_heads and max(self._shares(other)) <= 1.0
+
+    def _shares(self, other: Scope) -> list[float]:
+        return [
+            abs(log2(getattr(self, name) / getattr(other, name))) / most
+            for name, most in DOUBLINGS.items()
+        ]
 
     def __str__(self) -> str:
-        return f"{self.tokens:,} tokens and {self.parameters / 1e6:.1f}M parameters"
+        size = f"{self.parameters / 1e6:.1f}M parameters"
+        return f"{self.tokens:,} tokens, {size} and {count_heads(self.num_heads)}"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Evidence:
-    """One finished comparison of a mechanism with Standard.
+    """One finished comparison of a composition with Standard.
 
     Args:
         source: file of the results.
         title: title of the task.
+        data: name of the data.
         num_heads: heads of both.
         seeds: seeds that both were trained from.
         difference: in test accuracy, in points with its interval.
         margin: loss of accuracy that is acceptable, a fraction.
         verdict: "suffices", "does not suffice" or "undecided" and what would decide.
-        far: what it was of, where that is another length or size than is asked for; "" = it is
-            near, or the user's own.
+        own: whether the user brought it.
+        recalls: whether its task is drawn and asks for recall.
+        far: what it was of, where that is not near what is asked for; "" = it is near.
     """
 
     source: str
     title: str
+    data: str
     num_heads: int
     seeds: int
     difference: str
     margin: float
     verdict: str
+    own: bool = False
+    recalls: bool = False
     far: str = ""
-
-    @property
-    def shows(self) -> bool:
-        """Whether it shows that the mechanism suffices where it is asked for."""
-        return self.verdict == SUFFICES and not self.far
 
     @property
     def sentence(self) -> str:
         """All of it as a sentence."""
         return (
             f"{self.verdict} at {margin_points(self.margin)} points: {self.difference}, "
-            f"{self.seeds} seeds, {self.num_heads} heads; {self.title} ({self.source})"
-            + (f", which is of {self.far}" if self.far else "")
+            f"{self.seeds} seeds, {count_heads(self.num_heads)}; {self.title} ({self.source})"
+            + (f", far from the request: {self.far}" if self.far else "")
         )
+
+
+def deciding(comparisons: Iterable[Evidence]) -> tuple[Evidence, ...]:
+    """Return the comparisons that decide: the near ones, the user's own where there are any."""
+    near = tuple(one for one in comparisons if not one.far)
+    return tuple(one for one in near if one.own) or near
+
+
+def suffices(comparisons: Sequence[Evidence], *, recall: bool = False) -> bool:
+    """Return whether comparisons show together that a composition suffices.
+
+    All that decide must show it, so nothing is to be corrected for their number. One of the user's
+    is enough; the package's must be on `FEWEST` data sets, since the request's own data are none of
+    them. Tasks of recall alone are not enough; with `recall` one of them is needed.
+    """
+    decide = deciding(comparisons)
+    data = {one.data for one in decide if not one.recalls}
+    if len(data) < (1 if any(one.own for one in decide) else FEWEST):
+        return False
+    memories = deciding(one for one in comparisons if one.recalls) if recall else ()
+    if recall and not memories:
+        return False
+    return all(one.verdict == SUFFICES for one in (*decide, *memories))
+
+
+def trained(composition: Composition) -> Composition:
+    """Return what is trained of a composition: a window with sinks is a choice for writing, too."""
+    plain = replace(composition, sinks=None, memory=None, weights=None)
+    return replace(plain, window=None, full=None) if composition.sinks else plain
 
 
 class Library:
@@ -109,9 +151,7 @@ class Library:
         task: see `Request`.
         folders: of `suffice compare`, read in addition to the package's results.
         margin: loss of accuracy that is acceptable; None = a hundredth.
-        asked: what is asked for, to which the package's comparisons are near or far; None = all
-            are near.
-        recalls: of drawn tasks that ask for recall, instead of the others.
+        asked: what is asked for, to which comparisons are near or far; None = all are near.
         without: data whose comparisons are left out, see `data_of`.
     """
 
@@ -122,77 +162,93 @@ class Library:
         margin: float | None = None,
         asked: Scope | None = None,
         *,
-        recalls: bool = False,
         without: str | None = None,
     ) -> None:
-        self.asked, self.own = asked, frozenset(folders)
+        self.task, self.asked, self.without = task, asked, without
         self.margin = MARGIN if margin is None else margin
-        results = {}
+        self.unheard: dict[str, str] = {}  # why the user's folders are no evidence
+        ranked: list[tuple[tuple[bool, bool, float], str, Evidence]] = []
         for folder in folders:
             path = Path(folder)
-            results[folder] = read_results(path / FILE if path.is_dir() else path)
-        results |= sorted(packaged().items(), key=_rank)
-        self.results = {
-            name: r
-            for name, r in results.items()
-            if task_of(r, recalls=recalls) == task and data_of(r) != without
-        }
+            path = path / FILE if path.is_dir() else path
+            ranked += self._read(folder, read_results(path), path.parent)
+        for source, results in sorted(packaged().items(), key=_rank):
+            ranked += self._read(source, results, None)
+        ranked.sort(key=lambda one: one[0])
+        self.evidence: dict[str, list[Evidence]] = {}
+        for _, mechanism, evidence in ranked:
+            self.evidence.setdefault(mechanism, []).append(evidence)
 
     def find(self, composition: Composition) -> tuple[Evidence, ...]:
-        """Return the evidence of a composition, the user's first, then the nearest."""
-        found = [
-            Evidence(
-                source=source,
-                title=results.title,
-                num_heads=comparison.num_heads,
-                seeds=len(comparison.pairing.seeds),
-                difference=interval(comparison.difference),
-                margin=self.margin,
-                verdict=decision(comparison),
-                far=self._far(source, results),
-            )
-            for source, (results, comparisons) in sorted(self._judged.items(), key=self._distance)
-            for comparison in comparisons
-            if comparison.mechanism == composition.name and comparison.difference
-        ]
-        return tuple(sorted(found, key=lambda one: bool(one.far)))
-
-    def _distance(self, judged: tuple[str, tuple[Results, tuple[Comparison, ...]]]) -> float:
-        """Return how far a comparison is from what is asked; the user's own are nearest."""
-        source, (results, _) = judged
-        if self.asked is None or source in self.own:
-            return 0.0
-        apart = zip(scope_of(results).apart(self.asked), DOUBLINGS.values(), strict=True)
-        return sum(doublings / most for doublings, most in apart)
-
-    def _far(self, source: str, results: Results) -> str:
-        if self.asked is None or source in self.own:
-            return ""
-        scope = scope_of(results)
-        return "" if scope.near(self.asked) else str(scope)
+        """Return the evidence of a composition: near, the user's first; then what is far."""
+        return tuple(self.evidence.get(composition.name, ()))
 
     def loss(self, composition: Composition) -> str | None:
         """Return the evidence that a composition does not suffice; None where there is none.
 
-        What does not suffice alone does not with further changes either, except where some of its
+        Where nothing near was of the whole, that of its trained part and of its mechanism speaks:
+        what does not suffice alone does not with further changes either, except where some of its
         layers are standard instead.
         """
-        found = self.find(composition)
-        for evidence in [one for one in found if not one.far] or found:
-            if evidence.verdict == LOST:
-                return evidence.sentence
-        if not composition.changes or composition.softmax:
+        if decide := deciding(self.find(composition)):
+            return next((one.sentence for one in decide if one.verdict == FAILS), None)
+        part = trained(composition)
+        if part == composition:
+            part = Composition(mechanism=composition.mechanism)
+        if part == composition or composition.softmax:
             return None
-        alone = self.loss(Composition(mechanism=composition.mechanism))
-        return alone and f"{composition.mechanism} alone {alone}"
+        loss = self.loss(part)
+        return loss and (loss if loss.startswith(part.mechanism) else f"{part.name} alone {loss}")
 
-    @cached_property
-    def _judged(self) -> dict[str, tuple[Results, tuple[Comparison, ...]]]:
-        return {
-            name: (results, comparisons(results, self.margin))
-            for name, results in self.results.items()
-            if results.baseline == "standard"
-        }
+    def _read(
+        self, source: str, results: Results, folder: Path | None
+    ) -> Iterator[tuple[tuple[bool, bool, float], str, Evidence]]:
+        """Yield the order, the mechanism and the evidence of each comparison in results."""
+        own = folder is not None
+        chosen = recipe_of(results, folder)
+        if chosen is None or task_of(chosen) != self.task or results.baseline != "standard":
+            self._refuse(own, source, _unfit(results, chosen, self.task))
+            return
+        if data_of(chosen) == self.without:
+            return
+        found = comparisons(results, self.margin)
+        if not found:
+            self._refuse(own, source, "no verdict on quality can be made of it")
+        scopes = {heads: scope_of(results, chosen, heads) for _, heads in results.pairs()}
+        for comparison in found:
+            scope = scopes[comparison.num_heads]
+            near = self.asked is None or scope.near(self.asked)
+            yield (
+                (not near, not own, 0.0 if self.asked is None else scope.distance(self.asked)),
+                comparison.mechanism,
+                Evidence(
+                    source=source,
+                    title=results.title,
+                    data=data_of(chosen),
+                    num_heads=comparison.num_heads,
+                    seeds=len(comparison.pairing.seeds),
+                    difference=interval(comparison.difference),
+                    margin=self.margin,
+                    verdict=decision(comparison),
+                    own=own,
+                    recalls=chosen.task in RECALL,
+                    far="" if near else str(scope),
+                ),
+            )
+        if self.asked and not any(scope.near(self.asked) for scope in scopes.values()):
+            self._refuse(own, source, f"it is of {' and '.join(map(str, scopes.values()))}")
+
+    def _refuse(self, own: bool, source: str, why: str) -> None:
+        if own:
+            self.unheard[source] = why
+
+
+def _unfit(results: Results, chosen: Recipe | None, task: str) -> str:
+    if chosen is None:
+        return f"its recipe {results.recipe!r} with its sizes is not known here"
+    if task_of(chosen) != task:
+        return f"it is of task {task_of(chosen)}"
+    return f"its baseline is {results.baseline}, not standard"
 
 
 def _rank(packaged: tuple[str, Results]) -> tuple[bool, int, int]:
@@ -203,16 +259,41 @@ def _rank(packaged: tuple[str, Results]) -> tuple[bool, int, int]:
 
 
 def comparisons(results: Results, margin: float) -> tuple[Comparison, ...]:
-    """Return the comparisons of results, judged together; of the atlas each by itself."""
-    if results.recipe not in ATLAS:
-        return judge(results, margin=margin).comparisons
-    plain = [cell for cell in results.cells if cell.mechanism == results.baseline]
-    alone = (
-        replace(results, cells=(*plain, *results.select(*pair)))
-        for pair in results.pairs()
-        if pair[0] != results.baseline
+    """Return the comparisons of results that say something of quality.
+
+    Each number of heads is judged by itself, in the atlas each composition; what learned nothing,
+    or cannot tell for another reason, is left out.
+    """
+    plain = {c.num_heads: results.select(results.baseline, c.num_heads) for c in results.cells}
+    others = [pair for pair in results.pairs() if pair[0] != results.baseline]
+    alone = results.recipe in ATLAS
+    groups = (
+        [[pair] for pair in others]
+        if alone
+        else [
+            [pair for pair in others if pair[1] == heads]
+            for heads in dict.fromkeys(h for _, h in others)
+        ]
     )
-    return tuple(one for pair in alone for one in judge(pair, margin=margin).comparisons)
+    verdicts = (
+        judge(
+            replace(
+                results,
+                cells=(*plain[group[0][1]], *(c for p in group for c in results.select(*p))),
+            ),
+            margin=margin,
+            metric=None if results.better else "accuracy",
+        )
+        for group in groups
+        if plain[group[0][1]]
+    )
+    return tuple(
+        one
+        for verdict in verdicts
+        if verdict.outcome in OUTCOMES
+        for one in verdict.comparisons
+        if one.difference and one.sufficiency in (SUFFICES, FAILS, UNDECIDED)
+    )
 
 
 def packaged() -> dict[str, Results]:
@@ -234,35 +315,43 @@ def _read(path: Path, stamp: int) -> Results | None:  # noqa: ARG001 - a changed
     return Results.from_json(data["results"], where=path.name)
 
 
-def task_of(results: Results, *, recalls: bool = False) -> str | None:
-    """Return the adviser's task of a comparison; None where it recalls and is not to, or is old."""
-    try:
-        chosen = recipe(results.recipe)
-    except ConfigError:  # of another version
-        return None
-    if (chosen.task in RECALL) is not recalls:
-        return None
-    kinds = {**KINDS, "lm": LMConfig}
-    return next((task for task, kind in kinds.items() if isinstance(chosen.model, kind)), None)
+def recipe_of(results: Results, folder: Path | None = None) -> Recipe | None:
+    """Return the recipe of a comparison with its sizes; None where they are not known.
 
-
-def data_of(results: Results) -> str | None:
-    """Return the name of the data, whatever the size of the model; None if it is not known.
-
-    Example:
-        >>> sorted({data_of(one) for one in packaged().values()})[:2]
-        ['amazon', 'cifar10_jpeg']
+    The user's comparisons may have other sizes than their recipe, which their plan holds.
     """
     try:
-        chosen = recipe(results.recipe)
-    except ConfigError:
+        named = recipe(results.recipe, scale=results.scale)
+        if folder is not None and (folder / PLAN).exists():
+            return restored(named, read_plan(folder).recipe)
+    except ConfigError:  # of another version
         return None
-    corpus = dict(chosen.task_options).get("corpus")
-    return chosen.task if corpus is None else f"{chosen.task} {corpus}"
+    return named if folder is None or results.title == named.title else None
 
 
-def scope_of(results: Results) -> Scope:
-    """Return the tokens of an input and the parameters of the model with Standard."""
-    sizes = [c.parameters_model for c in results.cells if c.mechanism == results.baseline]
-    model = recipe(results.recipe, scale=results.scale).model
-    return Scope(tokens=model.length, parameters=round(median(sizes)))
+def task_of(chosen: Recipe) -> str:
+    """Return the adviser's task of a recipe."""
+    kinds = {**KINDS, "lm": LMConfig}
+    return next(task for task, kind in kinds.items() if isinstance(chosen.model, kind))
+
+
+def data_of(chosen: Recipe) -> str:
+    """Return the name of a recipe's data, whatever the size of the model.
+
+    Example:
+        >>> data_of(recipe("lm_small"))
+        'text tinyshakespeare'
+    """
+    return " ".join(
+        map(str, (chosen.task, *filter(None, map(dict(chosen.task_options).get, NAMED))))
+    )
+
+
+NAMED = ("corpus", "path")  # options that choose other data
+
+
+def scope_of(results: Results, chosen: Recipe, num_heads: int) -> Scope:
+    """Return what a comparison with some heads was of."""
+    cells = results.select(results.baseline, num_heads) or results.cells
+    size = round(median(cell.parameters_model for cell in cells))
+    return Scope(tokens=chosen.model.length, parameters=size, num_heads=num_heads)

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from suffice.advise.ranking import Advice
+from suffice.advise.advise import Advice
 from suffice.advise.request import Request, base_of
 from suffice.errors import unknown
 from suffice.measure.timing import interleave, ratio
@@ -30,6 +30,7 @@ class AdviceRecipe:
         title: one line.
         about: the mechanisms, and what is missing here.
         source: the publication.
+        section: of the publication.
         names: compositions, the recommended one first. {kv} is a quarter of the heads, {quarter}
             and {eighth} are these parts of the length.
         says: what the source claims.
@@ -43,6 +44,7 @@ class AdviceRecipe:
     title: str
     about: str
     source: str
+    section: str
     names: tuple[str, ...]
     says: str
     model: str = "15m"
@@ -113,7 +115,8 @@ RECIPES: dict[str, AdviceRecipe] = {
             name="tiny-edge",
             title="a tiny model on a small device: a quarter of the key/value heads",
             about="Grouped-query attention, 16 query heads on 4 in the source.",
-            source=f"{ARTICLE}, recipe 1",
+            source=ARTICLE,
+            section="recipe 1",
             names=("standard+kv:{kv}", "standard+kv:1"),
             says="75% less memory, less than 1% of quality lost.",
         ),
@@ -122,7 +125,8 @@ RECIPES: dict[str, AdviceRecipe] = {
             title="throughput without any change of the answers: a fused kernel",
             about="Flash attention computes what standard does; here the fused op is what standard "
             "runs unless another is asked for (`suffice show standard` names it).",
-            source=f"{ARTICLE}, recipe 2",
+            source=ARTICLE,
+            section="recipe 2",
             names=("standard", "optimised"),
             says="3 times as fast at equal quality, on a GPU.",
             measure=_compare_kernels,
@@ -132,7 +136,8 @@ RECIPES: dict[str, AdviceRecipe] = {
             title="long inputs: shared heads, every second layer with a window",
             about="Layers with a window alternate with full ones, all on a quarter of the "
             "key/value heads.",
-            source=f"{ARTICLE}, recipe 3",
+            source=ARTICLE,
+            section="recipe 3",
             names=(
                 "standard+kv:{kv}+window:{quarter}+full:2",
                 "standard+kv:{kv}+window:{quarter}",
@@ -147,7 +152,8 @@ RECIPES: dict[str, AdviceRecipe] = {
             about="Memory-bound: one key/value head. The default: a quarter of them. Long inputs: "
             "a window. Very long ones: linear. Whatever is bound by speed: the fused kernel, which "
             "standard runs already.",
-            source=f"{ARTICLE}, technique comparison matrix",
+            source=ARTICLE,
+            section="technique comparison matrix",
             names=("standard+kv:{kv}", "mqa", "standard+window:{quarter}", "linear"),
             says="grouped heads are the best default.",
         ),
@@ -155,7 +161,8 @@ RECIPES: dict[str, AdviceRecipe] = {
             name="local-global",
             title="five layers with a small window to one that sees everything",
             about="Of several current models; theirs have 512 to 4096 positions in the window.",
-            source="Gemma Team 2025, arXiv:2503.19786, section 2",
+            source="Gemma Team 2025, arXiv:2503.19786",
+            section="section 2",
             names=("standard+kv:{kv}+window:{eighth}+full:6", "standard+window:{eighth}+full:6"),
             says="a small state at hardly any loss of perplexity.",
             length=4096,
@@ -165,7 +172,8 @@ RECIPES: dict[str, AdviceRecipe] = {
             title="grouped heads, queries and keys normalised",
             about="As in Qwen3 each head's queries and keys are divided by their root mean square; "
             "that changes training more than cost.",
-            source="Yang et al. 2025, arXiv:2505.09388, section 2",
+            source="Yang et al. 2025, arXiv:2505.09388",
+            section="section 2",
             names=("qk_norm+kv:{kv}", "standard+kv:{kv}"),
             says="norms of queries and keys make training stable.",
         ),
@@ -174,7 +182,8 @@ RECIPES: dict[str, AdviceRecipe] = {
             title="three linear layers to one with a softmax",
             about="Linear layers keep a state of one size. Those of current models have gates or a "
             "delta rule; here they are the Linear Transformer's.",
-            source="MiniMax 2025, arXiv:2501.08313, section 2 (7 to 1); 3 to 1 in later models",
+            source="MiniMax 2025, arXiv:2501.08313",
+            section="section 2 (7 to 1); 3 to 1 in later models",
             names=("linear+kv:{kv}+softmax:4", "linear+softmax:4", "linear"),
             says="recall close to full attention at a fraction of the state.",
             length=4096,

@@ -59,8 +59,8 @@ class Request:
         minutes: time for measuring.
         mechanisms: compositions to choose from, see `Composition`; none = all.
         results: further folders of `suffice compare` that are evidence.
-        recall: for lm, whether the model has to look things up in its input: what loses on tasks of
-            recall is not recommended either.
+        recall: for lm, whether the model has to look things up in its input: only what suffices on
+            a near task of recall is recommended.
 
     Raises:
         ConfigError: for an unknown task, or a number that is not legal.

@@ -6,9 +6,9 @@ import shlex
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from suffice.advise.candidates import Candidate
-from suffice.advise.evidence import SUFFICES
-from suffice.advise.needs import Needs
+from suffice.advise.candidates import Candidate, Needs
+from suffice.advise.comparison import command
+from suffice.advise.evidence import deciding
 from suffice.advise.race import FEWEST
 from suffice.advise.request import Base, Request, each
 from suffice.measure.edge.shapes import SHAPES
@@ -19,7 +19,7 @@ from suffice.models import LMConfig, TranslatorConfig, ViTConfig
 from suffice.models.composition import STANDARD
 
 if TYPE_CHECKING:
-    from suffice.advise.ranking import Place, Study
+    from suffice.advise.advise import Place, Study
 
 MORE_TIME = "give more minutes, or a smaller model or length"
 
@@ -29,11 +29,21 @@ def recommendation(study: Study, winner: str | None) -> str:
     if winner is None:
         return _no_winner(study)
     place, ranks = study.place(winner), study.ranks()
+    if not study.measured.enough:
+        return (
+            f"Stay with standard, which needs no evidence: {study.measured.rounds} of {FEWEST} "
+            f"rounds are too few to tell whether anything is faster; {MORE_TIME}."
+        )
+    fit = len(study.representatives.keys() - study.oversized.keys())
     count = f"of {len(ranks)} measured" if len(ranks) > 1 else "the only one measured"
+    if len(ranks) < fit:
+        count += f" ({fit} fit)"
     seconds = f"{format_seconds(place.seconds.median)} {each(study.request.unit)}"
     needs = f"{format_bytes(place.needs.total)} ({describe_bytes(place.needs)})"
     if winner == STANDARD:
-        return f"{_standard(study)}: {seconds}, {needs}, {count}.{_beside(study, winner)}"
+        return (
+            f"{_standard(study, len(ranks))}: {seconds}, {needs}, {count}.{_beside(study, winner)}"
+        )
     ratio = "standard was not measured"
     if place.ratio is not None:
         ratio = f"{place.ratio.median:.2f}x Standard's {_quartiles(place.ratio)}"
@@ -49,57 +59,55 @@ def recommendation(study: Study, winner: str | None) -> str:
 
 def _known(study: Study, winner: str) -> str:
     """Return what is known of a winner other than Standard."""
-    shown, found = study.shown(winner), study.evidence[winner]
-    if study.known_by(winner) == "a comparison":
-        more = f" and {len(shown) - 1} more" if len(shown) > 1 else ""
+    if not study.suffices(winner):
         return (
-            f"Take {winner}, which suffices at {margin_points(shown[0].margin)} points by the "
-            f"comparison nearest to {study.asked} ({shown[0].title}: {shown[0].difference}){more}"
+            f"Nothing is known to suffice near {study.asked} within the limits, and standard is "
+            f"too much. Take {winner}, the least changed that fits, untried"
         )
-    if study.suffices(winner):
-        return (
-            f"Take {winner}, which nobody compared near {study.asked}, but which is predicted to "
-            f"suffice at {margin_points(study.margin)} points: {study.predictions[winner].sentence}"
-        )
-    unknown = f"Nothing is known of what suffices near {study.asked}, and standard is too much"
-    if found and all(one.verdict == SUFFICES for one in found):
-        number = f"all {len(found)} comparisons" if len(found) > 1 else "the one comparison"
-        return f"{unknown}. Take {winner}, the safest: it suffices in {number} of it, far away"
-    prediction = study.predictions[winner]
-    if prediction is not None:
-        return f"{unknown}. Take {winner}, untried, predicted to lose least: {prediction.sentence}"
-    return f"{unknown}. Take {winner}, untried: nothing within the limits suffices elsewhere"
+    nearest, *others = deciding(study.evidence[winner])
+    whose = "your own" if nearest.own else "the"
+    number = f"all {len(others) + 1} comparisons" if others else "comparison"
+    first = "the nearest: " if others else ""
+    return (
+        f"Take {winner}, which suffices at {margin_points(nearest.margin)} points by {whose} "
+        f"{number} near {study.asked} ({first}{nearest.title}: {nearest.difference})"
+    )
 
 
-def _standard(study: Study) -> str:
+def _standard(study: Study, measured: int) -> str:
     """Return why Standard wins."""
-    faster = study.beside()
-    if faster not in (None, STANDARD):
+    if measured == 1:
+        return f"Stay with standard, which needs no evidence, until more is measured; {MORE_TIME}"
+    if study.untried() is not None:
         return (
             f"Nothing faster is known to suffice near {study.asked}: stay with standard, the safest"
         )
-    lost = [name for name in study.ranks() if name in study.losses]
+    lost = any(name in study.losses for name in study.ranks())
     those = ", and what is faster is known to lose too much" if lost else ""
-    return f"Stay with standard, nothing that may suffice is faster beyond noise{those}"
+    packed = (
+        ""
+        if study.untried(packed=True) is None
+        else " unless a trained model is packed or its cache cut"
+    )
+    return f"Stay with standard, nothing measured is faster beyond noise{packed}{those}"
 
 
 def _beside(study: Study, winner: str) -> str:
     """Return the fastest that is not known to suffice, with the comparison that would decide."""
-    name = study.beside()
+    name = study.untried()
     if name is None:
         return ""
-    place = study.place(name)
-    words = "It is untried"
+    place, words = study.place(name), "A comparison would tell"
     if name != winner:
-        words = f"{name} is the fastest, if it turns out to be good enough"
+        words = f"{name} is the fastest that training can tell about"
         if place.ratio is not None:
-            times = f"{place.ratio.median:.2f}x its time {_quartiles(place.ratio)}"
+            times = f"{place.ratio.median:.2f}x Standard's time {_quartiles(place.ratio)}"
             words = f"{name} takes {times}, if it turns out to be good enough"
-    if place.prediction is not None:
-        words += f" (predicted {place.prediction.sentence})"
-    if study.trial is None:
-        return f" {words}; {place.evidence_told}."
-    return f" {words}: run {study.trial.sentence}."
+    return (
+        f" {words}; quality: {place.evidence_told}."
+        if study.trial is None
+        else (f" {words}: run {study.trial.sentence}, then give its folder with --results.")
+    )
 
 
 def _no_winner(study: Study) -> str:
@@ -115,7 +123,11 @@ def _no_winner(study: Study) -> str:
         return f"Nothing that fits was measured: {MORE_TIME}."
     race = study.measured
     if not race.enough:
-        return f"Nothing is recommended: {race.rounds} of {FEWEST} rounds; {MORE_TIME}."
+        why = study.oversized.get(STANDARD, "does not keep to the limits as far as it was measured")
+        return (
+            f"Nothing is recommended: {race.rounds} of {FEWEST} rounds, and standard {why}; "
+            f"{MORE_TIME}."
+        )
     nearest = next((name for name in names if name not in study.losses), None)
     if nearest is None:
         return f"Everything measured loses too much: {names[0]}: {study.losses[names[0]]}."
@@ -132,22 +144,15 @@ def notes(study: Study, winner: str | None, *, interrupted: bool) -> Iterator[st
     """Yield sentences about the recommendation and what was not measured."""
     if interrupted:
         yield "Interrupted: places are of what was measured until then."
+    for folder, why in study.library.unheard.items():
+        yield f"--results {folder} is no evidence for this request: {why}."
     yield "Weights are random: times are of these sizes on this machine, quality is not measured."
     ranks = study.ranks()
     if winner is not None:
-        first = next(name for name in ranks if name not in study.oversized)
-        if ranks[winner] > ranks[first]:
+        first = next((name for name in ranks if name not in study.oversized), winner)
+        if study.measured.enough and ranks[winner] > ranks[first]:
             yield f"{first} was faster, but is not recommended: {study.place(first).reason}."
-        place = study.place(winner)
-        if winner != STANDARD:
-            yield f"Quality of {winner}: {place.evidence_told}."
-        if study.candidates[winner].composition.sinks and study.base.writes:
-            yield (
-                "The window and its sinks are of the memory: a model trained without them forgets."
-            )
-        if place.crossover is not None and place.crossover.at is not None:
-            length = place.crossover.at
-            yield f"It is faster than Standard from {length} on, of the lengths measured."
+        yield from _of_winner(study, winner)
     if STANDARD in study.candidates and STANDARD not in study.race.samples:
         yield "Standard was not measured, so nothing is said of being faster than it."
     unmeasured = sum(place.status == "not measured" for place in study.places())
@@ -156,6 +161,27 @@ def notes(study: Study, winner: str | None, *, interrupted: bool) -> Iterator[st
             f"{unmeasured} compositions were not measured: {study.request.minutes:g} minutes were "
             "given to those that promise most by closed form; --minutes or --mechanisms reaches "
             "others."
+        )
+
+
+def _of_winner(study: Study, winner: str) -> Iterator[str]:
+    """Yield sentences about the recommended composition and what is faster."""
+    place = study.place(winner)
+    if winner != STANDARD:
+        yield f"Quality of {winner}: {place.evidence_told}."
+    if study.candidates[winner].composition.sinks and study.base.writes:
+        yield ("The window and its sinks are of the memory: a model trained without them forgets.")
+    if place.crossover is not None and place.crossover.at is not None:
+        length = place.crossover.at
+        yield f"It is faster than Standard from {length} on, of the lengths measured."
+    if (packed := study.untried(packed=True)) is not None:
+        place = study.place(packed)
+        times = (
+            "" if place.ratio is None else f" takes {place.ratio.median:.2f}x Standard's time, and"
+        )
+        yield (
+            f"{packed}{times} changes a trained model, which no comparison decides about: "
+            f"{place.evidence_told}."
         )
 
 
@@ -244,10 +270,8 @@ def cli_lines(candidate: Candidate, base: Base, request: Request) -> tuple[str, 
     """Return commands that train, convert or compare the recommended model; () if none can."""
     composition = candidate.composition
     if base.task != "lm":
-        if composition.changes:
-            return ()
-        others = "" if composition.mechanism == "standard" else f",{composition.mechanism}"
-        return (f"suffice compare --recipe {base.name} --mechanisms standard{others}",)
+        names = dict.fromkeys((STANDARD, composition.name))
+        return () if composition.of_use else (command(base, *names),)
     steps = _convert(candidate, request) if request.checkpoint else _train(candidate, base)
     if steps is None:
         return ()

@@ -1,4 +1,4 @@
-"""How right the adviser is about tasks that it has not seen: each is left out once."""
+"""How right the adviser is about data that it has not seen: each is left out once."""
 
 from __future__ import annotations
 
@@ -10,144 +10,69 @@ from suffice.advise.evidence import (
     comparisons,
     data_of,
     packaged,
+    recipe_of,
     scope_of,
+    suffices,
     task_of,
 )
-from suffice.advise.parts import LEVEL, Effects, Table, known_by, near, table_of
-from suffice.measure import Results
-from suffice.measure.statistics import t_quantile
-from suffice.measure.verdict import UNDECIDED
+from suffice.measure import Comparison, Results
 from suffice.models.composition import Composition
+from suffice.recipes import Recipe
+from suffice.recipes.atlas import RECALL
 
 MARGINS = (0.005, 0.01, 0.02, 0.05)
 NONE = "none named"
-OPEN = UNDECIDED
 
 
 @dataclass(frozen=True, kw_only=True)
 class Trial:
-    """What would have been advised for a comparison's task, by those of other tasks.
+    """What would have been advised for a comparison's data, by those of other data.
 
     Args:
         source: file of the comparison.
-        task: its data.
-        tasks: other tasks near it.
+        data: its data.
         margin: that was asked for.
         named: the cheapest composition that was known to suffice; None = none was.
-        by: "a comparison" or "its parts", which it was known by.
         outcome: what the comparison says of it: "suffices", "does not suffice" or "undecided";
             "none named" where Standard stays.
     """
 
     source: str
-    task: str
-    tasks: int
+    data: str
     margin: float
     named: str | None
-    by: str
     outcome: str
-
-
-@dataclass(frozen=True, kw_only=True)
-class Coverage:
-    """How often a prediction's interval holds the difference of the task that was left out.
-
-    Args:
-        source: file of the comparison.
-        task: its data.
-        recalls: whether its task asks for recall.
-        tasks: other tasks near it.
-        compositions: of the comparison.
-        predicted: with an interval.
-        covered: inside it, widened by the error of its seeds.
-    """
-
-    source: str
-    task: str
-    recalls: bool
-    tasks: int
-    compositions: int
-    predicted: int
-    covered: int
-
-
-def coverages() -> list[Coverage]:
-    """Return the coverage of every comparison that comes with the package."""
-    found = (table_of(results, name) for name, results in packaged().items())
-    return [_coverage(table) for table in found if table is not None]
-
-
-def _coverage(table: Table) -> Coverage:
-    others = near(table.scope, recalls=table.recalls, without=table.task)
-    effects = Effects(others) if others else None
-    inside = list(_inside(table, effects)) if effects is not None else []
-    return Coverage(
-        source=table.source,
-        task=table.task,
-        recalls=table.recalls,
-        tasks=len({other.task for other in others}),
-        compositions=len(table.rows),
-        predicted=len(inside),
-        covered=int(sum(inside)),
-    )
-
-
-def _inside(table: Table, effects: Effects) -> Iterator[bool]:
-    for place, row in enumerate(table.rows):
-        prediction = effects.predict(row)
-        if prediction is None or prediction.high is None or prediction.low is None:
-            continue
-        times = t_quantile(LEVEL, prediction.tasks - 1)
-        half = (prediction.high - prediction.low) / 2
-        error = times * float(table.errors[place, place]) ** 0.5
-        yield abs(table.differences[place] - prediction.mean) <= (half**2 + error**2) ** 0.5
 
 
 def trials(margins: Sequence[float] = MARGINS) -> list[Trial]:
     """Return what would have been advised for every comparison that comes with the package."""
     return [
         trial
-        for name, results in packaged().items()
-        if task_of(results) is not None and (table := table_of(results, name)) is not None
-        for trial in _trials(results, table, margins)
+        for source, results in packaged().items()
+        if (chosen := recipe_of(results)) is not None and chosen.task not in RECALL
+        for trial in _trials(source, results, chosen, margins)
     ]
 
 
-def _trials(results: Results, table: Table, margins: Sequence[float]) -> Iterator[Trial]:
-    others = near(table.scope, without=table.task)
-    effects = Effects(others) if others else None
+def _trials(
+    source: str, results: Results, chosen: Recipe, margins: Sequence[float]
+) -> Iterator[Trial]:
+    heads = max(heads for _, heads in results.pairs())
+    asked, data = scope_of(results, chosen, heads), data_of(chosen)
     for margin in margins:
-        library = Library(
-            task_of(results) or "", (), margin, scope_of(results), without=data_of(results)
-        )
-        verdicts = {
-            one.mechanism: one.sufficiency
-            for one in comparisons(results, margin)
-            if one.num_heads == table.heads
-        }
-        named, by = _named(table, library, effects, margin)
-        outcome = verdicts[named] if named else NONE
+        library = Library(task_of(chosen), (), margin, asked, without=data)
+        named = _named(library, [c for c in comparisons(results, margin) if c.num_heads == heads])
         yield Trial(
-            source=table.source,
-            task=table.task,
-            tasks=len({other.task for other in others}),
+            source=source,
+            data=data,
             margin=margin,
-            named=named,
-            by=by,
-            outcome=outcome,
+            named=named and named.mechanism,
+            outcome=named.sufficiency if named else NONE,
         )
 
 
-def _named(
-    table: Table, library: Library, effects: Effects | None, margin: float
-) -> tuple[str | None, str]:
-    """Return the cheapest composition that is known to suffice, and by what it is known."""
-    for place in sorted(range(len(table.rows)), key=table.costs.__getitem__):
-        name = table.names[place]
-        composition = Composition.parse(name)
-        if table.costs[place] >= 1.0 or library.loss(composition):
-            continue
-        prediction = None if effects is None else effects.predict(table.rows[place])
-        if by := known_by(library.find(composition), prediction, margin):
-            return name, by
-    return None, ""
+def _named(library: Library, compared: list[Comparison]) -> Comparison | None:
+    """Return the cheapest composition that is known to suffice."""
+    cheapest = sorted((one for one in compared if one.cheaper), key=lambda one: one.cost.order)
+    known = (c for c in cheapest if suffices(library.find(Composition.parse(c.mechanism))))
+    return next(known, None)

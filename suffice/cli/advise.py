@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -82,15 +83,15 @@ def advise(
         list[Path] | None,
         Option(
             metavar="<path>",
-            help="Folder of a finished `suffice compare`, as evidence; repeatable.",
+            help="Folder of a finished `suffice compare`: evidence where it is near; repeatable.",
         ),
     ] = None,
     recall: Annotated[
         bool,
         Option(
             "--recall",
-            help="The language model has to look things up in its input: what loses on tasks of "
-            "recall is not recommended.",
+            help="The language model has to look things up in its input: only what suffices on a "
+            "near task of recall is recommended.",
         ),
     ] = False,
     out: Annotated[Path | None, Option(help="Write the advice as JSON to this file.")] = None,
@@ -110,8 +111,10 @@ def advise(
 
     console = Console(highlight=False)
     if recipe == LIST:
-        for known in RECIPES.values():
-            _print_recipe(console, known, indent="  ")
+        for source, recipes in groupby(RECIPES.values(), key=lambda known: known.source):
+            print_paragraph(console, f"{source}:")
+            for known in recipes:
+                _print_recipe(console, known, indent="  ")
         return
     if out is not None and out.suffix != ".json":
         raise ConfigError(f"--out {out}: the advice is a file that ends in .json.")
@@ -139,7 +142,8 @@ def advise(
         print_json(content)
     else:
         if chosen is not None:
-            _print_recipe(console, chosen)
+            print_paragraph(console, f"{chosen.source}:")
+            _print_recipe(console, chosen, indent="  ")
             for line in chosen.report(advice):
                 print_paragraph(console, line, first="- ", rest="  ")
             console.print()
@@ -182,10 +186,10 @@ def _request(
     return chosen, chosen.request(words)
 
 
-def _print_recipe(console: Console, recipe: AdviceRecipe, indent: str = "") -> None:
-    print_paragraph(console, f"{recipe.name}: {recipe.title}")
-    about = f"{recipe.about} Source: {recipe.source}."
-    print_paragraph(console, about, first=indent, rest=indent)
+def _print_recipe(console: Console, recipe: AdviceRecipe, indent: str) -> None:
+    title = f"{recipe.name}: {recipe.title} ({recipe.section})"
+    print_paragraph(console, title, first=indent, rest=f"{indent}  ")
+    print_paragraph(console, recipe.about, first=f"{indent}  ", rest=f"{indent}  ")
 
 
 def print_advice(console: Console, advice: Advice) -> None:

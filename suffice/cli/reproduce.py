@@ -564,9 +564,8 @@ def _atlas(options: ReproduceOptions, console: Console) -> None:
         return
     sizes = list(dict.fromkeys(row.size for row in atlas.standings()))
     records = [asdict(row) for row in atlas.standings()]
-    _print_result(
-        options, records, str, [atlas.progress_sheet(), *(atlas.matrix(size) for size in sizes)]
-    )
+    sheets = [atlas.progress_sheet(), *(atlas.matrix(size) for size in sizes)]
+    _print_result(options, records, str, [*sheets, atlas.trials_sheet()])
 
 
 def _conversion(options: ReproduceOptions, console: Console) -> None:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from suffice.advise.trials import MARGINS, NONE, OPEN, coverages, trials
+from suffice.advise.trials import MARGINS, NONE, trials
 from suffice.errors import ConfigError, DataError
 from suffice.files import write_atomic
 from suffice.measure.report.canvas import FAINT, INK, blank, style, svg
@@ -394,35 +394,12 @@ def progress_sheet() -> Sheet:
     return sheet_of("The atlas", tuple(columns), [cells(name) for name in NAMES], caption=caption)
 
 
-def coverage_sheet() -> Sheet:
-    """Return how often `advise` predicts a task from the parts' differences on the others."""
-    found = coverages()
-    predicted, covered = (sum(getattr(one, name) for one in found) for name in COUNTED)
-    share = f"{covered} of {predicted} ({covered / predicted:.0%})" if predicted else "none"
-    tasks = len({one.task for one in found if one.predicted})
-    return sheet_of(
-        "What advise predicts of a task that is left out",
-        (
-            Column(title="table", cell=lambda one: one.source),
-            Column(title="other tasks near it", cell=lambda one: str(one.tasks)),
-            Column(title="compositions", cell=lambda one: str(one.compositions)),
-            Column(title="with an interval", cell=lambda one: str(one.predicted)),
-            Column(title="inside it", cell=lambda one: str(one.covered) if one.predicted else ""),
-        ),
-        found,
-        caption=f"Inside their 95% intervals: {share}, of {tasks} tasks.",
-    )
-
-
-COUNTED = ("predicted", "covered")
-
-
 def trials_sheet() -> Sheet:
     """Return what `advise` would have named on each task from the others, and whether it did."""
     found = trials()
     counts = Counter(one.outcome for one in found)
     named, right = len(found) - counts[NONE], counts[SUFFICES] + counts[NONE]
-    decided = len(found) - counts[OPEN]
+    decided = len(found) - counts[UNDECIDED]
     rate = f"; right in {right} of the {decided} that are decided" if decided else ""
     by_table = {one.source: {} for one in found}
     for one in found:
@@ -439,9 +416,9 @@ def trials_sheet() -> Sheet:
         "What advise names on a task that is left out",
         (Column(title="table", cell=str), *map(column, MARGINS)),
         list(by_table),
-        caption=f"{len(found)} trials on {len({one.task for one in found})} tasks: {named} named, "
-        f"of which {counts[SUFFICES]} suffice there (✓), {counts[FAILS]} do not (✗) and "
-        f"{counts[OPEN]} are open (·); {counts[NONE]} times it names none{rate}.",
+        caption=f"{len(found)} trials on {len({one.data for one in found})} data sets: {named} "
+        f"named, of which {counts[SUFFICES]} suffice there (✓), {counts[FAILS]} do not (✗) and "
+        f"{counts[UNDECIDED]} are open (·); {counts[NONE]} times it names none{rate}.",
     )
 
 

@@ -144,14 +144,20 @@ class Waiting:
             raise GivenUpError
 
 
+PATHS = ("checkpoint", "results")  # fields of the adviser's request
+
+
 def advice(request: Any, progress: Waiting | None = None) -> dict[str, Any]:
-    """Return the adviser's answer to the fields of a `suffice.advise.Request`; None = default."""
+    """Return the adviser's answer to the fields of a `suffice.advise.Request`; None = default.
+
+    Fields that name files are refused: the page has none of them, and they would open any path.
+    """
     from suffice.advise import Request, advise
 
     if not isinstance(request, dict):
         raise ConfigError("a request to the adviser is an object with its fields.")
     values = {name: value for name, value in request.items() if value is not None}
-    legal = [field.name for field in fields(Request)]
+    legal = [field.name for field in fields(Request) if field.name not in PATHS]
     needed = set(legal) - optional_fields(Request)
     check_keys(values, legal, needed, where="the request to the adviser", error=ConfigError)
     return advise(Request(**values), progress=progress).to_json()

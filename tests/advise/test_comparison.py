@@ -7,50 +7,26 @@ import math
 import pytest
 import torch
 
-from suffice.advise import Composition, Request, base_of
-from suffice.advise.comparison import (
-    LANGUAGE,
-    ROWS,
-    SEEDS,
-    TOKENS,
-    Stepper,
-    Trial,
-    missing,
-    scope_of,
-    setting,
-    timed,
-    trial,
-)
-from suffice.advise.evidence import Scope
+from suffice.advise import Composition, Request, base_of, comparison
+from suffice.advise.candidates import candidates
+from suffice.advise.comparison import ROWS, SEEDS, TOKENS, Stepper, Trial, minutes, trial
 from suffice.data import load
 from suffice.errors import DataError
+from suffice.models.composition import STANDARD
 from suffice.recipes import RECIPES, recipe
 
 DIGITS = base_of(Request(task="image", model="digits_vit"))
-ASKED = scope_of(recipe("digits_vit"))
 
 
-@pytest.mark.parametrize(
-    ("name", "mechanism"),
-    [
-        ("mqa", "mqa"),
-        ("efficient+kv:1", "efficient+kv:1"),
-        ("standard+window:8", "standard+window:8"),
-    ],
-)
-def test_a_comparison_is_of_the_whole_composition(name, mechanism):
-    command = f"suffice compare --recipe digits_vit --mechanisms standard,{mechanism}"
-    assert trial(Composition.parse(name), DIGITS, ASKED).command == command
-    assert missing(Composition.parse(name), DIGITS, ASKED) == f"none: run `{command}`"
+@pytest.mark.parametrize("name", ["mqa", "efficient+kv:1", "standard+window:8"])
+def test_a_comparison_is_of_the_whole_composition(name):
+    command = f"suffice compare --recipe digits_vit --mechanisms standard,{name}"
+    assert trial(Composition.parse(name), DIGITS).command == command
 
 
-def test_what_is_done_after_training_is_left_out_and_told():
-    packed = Composition.parse("standard+memory:8+weights:4")
-    assert trial(packed, DIGITS, ASKED) is None
-    assert missing(packed, DIGITS, ASKED).startswith("none: `suffice quantise DIR --bits 4`")
-    found = trial(Composition.parse("mqa+weights:4"), DIGITS, ASKED)
-    assert found.command.endswith(" standard,mqa")
-    assert found.sentence.endswith("; `suffice quantise DIR --bits 4` tells what the bits lose")
+@pytest.mark.parametrize("name", ["standard", "standard+memory:8", "mqa+weights:4"])
+def test_no_training_decides_about_a_trained_model(name):
+    assert trial(Composition.parse(name), DIGITS) is None
 
 
 @pytest.mark.parametrize(
@@ -59,43 +35,67 @@ def test_what_is_done_after_training_is_left_out_and_told():
         Request(task="lm", length=1024),
         Request(task="lm", model="nanogpt_char_cpu", length=64),
         Request(task="classify", model="womens_clothing", length=48),
-        Request(task="image", model="mnist_v2"),
+        Request(task="classify", model="table"),
+        Request(task="image", model="mnist_v2", length=16),
         Request(task="translate", length=12),
     ],
 )
-def test_a_proposed_comparison_is_near_what_is_asked(request_):
+def test_a_comparison_is_of_the_sizes_that_are_asked_for(request_):
     base = base_of(request_)
-    name = LANGUAGE if request_.task == "lm" else base.name
-    parameters = 15_000_000 if base.name == "15m" else scope_of(recipe(name)).parameters
-    asked = Scope(tokens=base.length, parameters=parameters)
-    chosen = setting(base, asked)
-    assert scope_of(chosen.recipe).near(asked)
-    assert chosen.steps > 0
+    chosen = trial(Composition.parse("efficient"), base)
+    model = chosen.recipe.model
+    assert (model.length, chosen.num_heads) == (base.length, base.num_heads)
+    assert model.d_model == base.config.d_model
+    assert chosen.recipe.specs("efficient", base.num_heads)
+    if request_.task == "lm":
+        sizes = ("depth", "mlp_width")
+        assert all(getattr(model, name) == getattr(base.config, name) for name in sizes)
+        assert (f"--heads {base.num_heads} " in chosen.command) is (base.num_heads != 4)
+    assert (chosen.steps is None) is ("--data" in chosen.command)
 
 
-def test_a_window_keeps_its_share_of_the_input():
-    base = base_of(Request(task="lm", length=1024))
-    asked = Scope(tokens=1024, parameters=15_000_000)
-    found = trial(Composition.parse("standard+window:256+sinks:4"), base, asked)
-    assert "--set length=256 --set d_model=" in found.command
-    assert found.command.endswith("standard,standard+window:64")
+@pytest.mark.parametrize("task", ["lm", "classify", "image"])
+def test_every_trained_candidate_can_be_compared(task):
+    base = base_of(Request(task=task, length=1024 if task == "lm" else None))
+    for one in candidates(base)[0]:
+        if (chosen := trial(one.composition, base)) is not None:
+            chosen.recipe.specs(one.name, base.num_heads)
 
 
 def test_minutes_are_those_of_all_trainings():
-    found = timed(trial(Composition.parse("mqa"), DIGITS, ASKED), DIGITS, ASKED, lambda *_: 0.03)
+    chosen = trial(Composition.parse("mqa"), DIGITS)
     steps = 20 * math.ceil(1_078 / 64)
-    assert found.minutes == pytest.approx(2 * SEEDS * steps * 0.03 / 60)
-    assert "(10 trainings, about 1.7 minutes on this machine)" in found.sentence
-    long = Trial(name="x", command="y", trainings=2, minutes=60.0 * 24 * 9)
-    assert "about 9 days" in long.sentence
-    assert "of unknown length" in Trial(name="x", command="y", trainings=2).sentence
+    times = {STANDARD: 0.02, "mqa": 0.01}
+    spent = minutes(chosen, lambda _, name, heads: times[name] if heads == 4 else 9.0)
+    assert spent == pytest.approx(SEEDS * steps * 0.03 / 60)
+    fields = {"recipe": chosen.recipe, "num_heads": 4, "name": "x", "command": "y"}
+    for number, words in (
+        (0.2, "a minute"),
+        (1.7, "a minute"),
+        (9.0, "9 minutes"),
+        (60.0 * 24 * 9, "9 days"),
+    ):
+        sentence = Trial(**fields, minutes=number).sentence
+        assert sentence == f"`y` (10 trainings, about {words} on this machine)"
+    assert "of unknown length" in Trial(**fields).sentence
 
 
 @pytest.mark.parametrize("name", ["digits_vit", "imdb", "lm_small", "atlas_translation_es_300k"])
 def test_training_steps_of_every_kind_are_timed(name):
     before = torch.random.get_rng_state()
-    assert 0.0 < Stepper(torch.device("cpu"))(recipe(name), "mqa") < 10.0
+    assert 0.0 < Stepper(torch.device("cpu"))(recipe(name), "mqa", 4) < 10.0
     assert torch.equal(before, torch.random.get_rng_state())
+
+
+def test_a_large_step_is_timed_by_some_of_its_rows(monkeypatch):
+    small = recipe("lm_small")
+    whole = Stepper(torch.device("cpu"))(small, "mqa", 4)
+    monkeypatch.setattr("suffice.advise.comparison.TIMED", 1.0)
+    rows = []
+    batch = comparison._batch
+    monkeypatch.setattr(comparison, "_batch", lambda r, n: rows.append(n) or batch(r, n))
+    assert whole / 10 < Stepper(torch.device("cpu"))(small, "mqa", 4) < whole * 10
+    assert rows == [1]
 
 
 @pytest.mark.parametrize("task", [*ROWS, "text"])

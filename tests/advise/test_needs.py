@@ -8,8 +8,7 @@ import pytest
 import torch
 
 from suffice.advise import Composition, Request, base_of
-from suffice.advise.candidates import Candidate
-from suffice.advise.needs import needs
+from suffice.advise.candidates import Candidate, needs
 from suffice.advise.race import Sampler
 from suffice.generate import generate
 from suffice.measure.edge.shapes import weight_bytes

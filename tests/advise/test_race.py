@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from suffice.advise.advise import crossover, overlap
 from suffice.advise.race import FEWEST, MOST, ROUNDS, Budget, Race, Sample, race_lengths, run
-from suffice.advise.ranking import crossover, overlap
 from suffice.errors import ConfigError
 from suffice.measure.timing import Times
 

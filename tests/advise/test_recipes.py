@@ -33,7 +33,7 @@ def test_report_shows_claim_and_measurement(name):
     assert sentences[2].startswith("Here, measured: 500 ms a token, 0.50x Standard's")
     assert sentences[3].startswith("Its quality: none")
     assert advice.winner == "standard"
-    assert f"{request.mechanisms[0]} takes 0.50x its time" in advice.sentence
+    assert f"{request.mechanisms[0]} takes 0.50x Standard's time" in advice.sentence
 
 
 def test_a_quarter_of_the_heads_keeps_a_quarter_of_the_state():

@@ -70,7 +70,8 @@ def test_commands_compare_where_nothing_is_written():
     assert cli_lines(*candidate_of(request, "standard"), request) == (
         "suffice compare --recipe digits_vit --mechanisms standard",
     )
-    assert cli_lines(*candidate_of(request, "efficient+kv:1"), request) == ()
+    assert cli_lines(*candidate_of(request, "efficient+weights:4"), request) == ()
+    assert cli_lines(*candidate_of(request, "efficient+kv:1"), request)[0].endswith("+kv:1")
 
 
 def test_commands_train_pack_and_write():

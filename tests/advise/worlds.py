@@ -12,7 +12,8 @@ from suffice.models import LMConfig, TranslatorConfig
 from suffice.positions import NoPosition
 
 
-def evidence(verdict: str, difference: str = "-0.10 points") -> Evidence:
+def evidence(verdict: str, difference: str = "-0.10 points", **fields) -> Evidence:
+    values = {"own": True, "data": "a data set", **fields}
     return Evidence(
         source="x.json",
         title="a task",
@@ -21,6 +22,7 @@ def evidence(verdict: str, difference: str = "-0.10 points") -> Evidence:
         difference=difference,
         margin=0.01,
         verdict=verdict,
+        **values,
     )
 
 

@@ -10,6 +10,7 @@ import sys
 import pytest
 
 from suffice.advise import RECIPES, Request
+from suffice.advise import evidence as evidence_module
 from suffice.advise.evidence import Library
 from suffice.cli.advise import advise as command
 from suffice.cli.terminal import Stopped
@@ -65,7 +66,7 @@ def test_what_nothing_is_known_of_is_not_taken(suffice, world, monkeypatch):
     monkeypatch.setattr(Library, "find", lambda *_: ())
     words = " ".join(suffice("advise", *SMALL, "--mechanisms", "mqa,gqa").stdout.split())
     assert words.startswith("Nothing faster is known to suffice near 64 tokens")
-    assert "mqa takes 0.50x its time" in words
+    assert "mqa takes 0.50x Standard's time" in words
     assert "--mechanisms standard,mqa` (10 trainings, about " in words
     assert world.taken
 
@@ -82,8 +83,8 @@ def test_many_are_cut_short(suffice, world):
 
 
 def test_readers_have_no_time_of_reading(suffice, world):
-    asked = ("--task", "image", "--model", "digits_vit", "--mechanisms", "gqa,efficient+kv:1")
-    world.each["efficient+kv:1"], world.reads = 0.5, False
+    asked = ("--task", "image", "--model", "digits_vit", "--mechanisms", "gqa,efficient+weights:4")
+    world.each["efficient+weights:4"], world.reads = 0.5, False
     result = suffice("advise", *asked, "--quiet")
     assert result.exit_code == 0
     assert "an input" in result.stdout
@@ -128,6 +129,8 @@ def test_recipes_without_a_name_are_listed(suffice, words):
     result = suffice("advise", *words)
     assert result.exit_code == 0
     assert all(name in result.stdout for name in RECIPES)
+    for source in {recipe.source for recipe in RECIPES.values()}:
+        assert result.stdout.count(source[:30]) == 1
 
 
 def test_a_recipe_is_measured_here(suffice, world):
@@ -235,11 +238,30 @@ def test_what_no_conversion_reaches_has_no_command(suffice, world, tmp_path, nam
     assert "no command reaches this composition" in suffice("advise", *asked).stdout
 
 
-def test_the_commands_compare(suffice, brief, world, monkeypatch):  # noqa: ARG001 - patches
+def test_the_comparison_that_is_offered_changes_the_advice(suffice, brief, world, monkeypatch):  # noqa: ARG001 - patches
+    monkeypatch.setattr(Library, "find", FIND)
+    monkeypatch.setattr(evidence_module, "_packaged", list)
+    name = "efficient+kv:1"
+    world.each[name] = 0.5
+    asked = ("--task", "image", "--model", "digits_vit", "--mechanisms", name, "--json")
+    wide = (*asked, "--quality", "80%")
+    before = json.loads(suffice("advise", *wide).stdout)
+    assert (before["winner"], before["known"]) == ("standard", False)
+    offered = shlex.split(before["trial"]["command"])[1:]
+    words = ("--seeds", 3, "--epochs", 2, "--out", "run", "--quiet")
+    assert suffice(*offered, *words).exit_code == 0
+    after = json.loads(suffice("advise", *wide, "--results", "run").stdout)
+    assert (after["winner"], after["known"], after["trial"]) == (name, True, None)
+    assert after["sentence"].startswith(f"Take {name}, which suffices at 80.0 points by your own ")
+    strict = json.loads(suffice("advise", *asked, "--quality", "0%", "--results", "run").stdout)
+    assert strict["winner"] == "standard"
+    far = json.loads(suffice("advise", *wide, "--length", 1600, "--results", "run").stdout)
+    assert far["winner"] == "standard"
+    assert any("--results run is no evidence for this request" in note for note in far["notes"])
+
+
+def test_the_commands_compare(suffice, world):
     asked = ("--task", "image", "--model", "digits_vit", "--mechanisms", "efficient", "--quiet")
     (compare,) = lines_of(suffice("advise", *asked))
-    words = ("--seeds", 1, "--epochs", 1, "--out", "run", "--quiet")
-    assert suffice(*compare, *words).exit_code == 0
-    monkeypatch.setattr(Library, "find", FIND)
-    again = suffice("advise", *asked, "--results", "run")
-    assert "1 seed cannot give a verdict" in " ".join(again.stdout.split())
+    assert compare[1:] == ["--recipe", "digits_vit", "--mechanisms", "standard,efficient"]
+    assert world.taken

@@ -190,6 +190,14 @@ def test_wrong_requests_to_the_adviser_are_refused(adviser):
         advice({"task": "lm", "lenght": 3})
 
 
+def test_the_adviser_opens_no_path(tmp_path):
+    (tmp_path / "config.json").write_text("{}")
+    for field, value in (("checkpoint", str(tmp_path)), ("results", [str(tmp_path)])):
+        for path in (value, "absent"):  # the answer does not tell which of them exists
+            with pytest.raises(ConfigError, match=f"'{field}'"):
+                advice({"task": "lm", field: path})
+
+
 def test_an_answer_ends_when_nobody_waits_for_it(studio, monkeypatch):
     """A page that was closed leaves no thread that computes."""
     begun, ended = threading.Event(), threading.Event()

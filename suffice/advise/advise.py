@@ -72,7 +72,7 @@ class Place:
         rounds: number of samples.
         crossover: comparison at shorter lengths; None = measured at the requested length only.
         evidence: finished comparisons of quality.
-        evidence_told: the evidence in sentences, or the command that would produce evidence.
+        evidence_told: what is known of its quality, in sentences.
     """
 
     name: str
@@ -535,28 +535,19 @@ class Study:
         }
 
     def _told(self, name: str) -> str:
-        """Return what is known of a candidate's quality, or the command that would tell it."""
+        """Return what is known of a candidate's quality."""
         composition, evidence = self.candidates[name].composition, self.evidence[name]
         said = [one.sentence for one in evidence[:MOST_EVIDENCE]]
         if len(evidence) > MOST_EVIDENCE:
             said.append(f"and {len(evidence) - MOST_EVIDENCE} more, which --json lists")
-        if not evidence:
-            said.append("none of the whole" if composition.changes else "none")
+        if not deciding(evidence):
+            said.insert(0, "no near comparison")
             parts = (trained(composition), Composition(mechanism=composition.mechanism))
             alone = ((part, deciding(self.library.find(part))) for part in dict.fromkeys(parts))
-            said += [f"{part.name}: {found[0].sentence}" for part, found in alone if found][:1]
-        if not deciding(evidence):
-            said.append(self._missing(composition))
+            said += [f"{part.name}: {near[0].sentence}" for part, near in alone if near][:1]
+        if (bits := composition.weights) is not None:
+            said.append(f"`suffice quantise DIR --bits {bits}` measures what a trained model loses")
         return "; ".join(said)
-
-    def _missing(self, composition: Composition) -> str:
-        """Return how evidence of a composition is made."""
-        if (comparison := trial(composition, self.base)) is not None:
-            return f"run `{comparison.command}`"
-        if composition.weights is not None:
-            bits = composition.weights
-            return f"`suffice quantise DIR --bits {bits}` measures what a trained model loses"
-        return "no comparison trains with what the cache drops or rounds"
 
     def _crossover(self, name: str) -> Crossover | None:
         first = self.representatives[name]

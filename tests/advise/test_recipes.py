@@ -31,7 +31,7 @@ def test_report_shows_claim_and_measurement(name):
     assert sentences[0] == f"The source: {one.says}"
     assert "x Standard's state" in sentences[1]
     assert sentences[2].startswith("Here, measured: 500 ms a token, 0.50x Standard's")
-    assert sentences[3].startswith("Its quality: none")
+    assert sentences[3].startswith("Its quality: no near comparison")
     assert advice.winner == "standard"
     assert f"{request.mechanisms[0]} takes 0.50x Standard's time" in advice.sentence
 

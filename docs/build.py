@@ -12,6 +12,7 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
+from docs.formula import formulas
 from docs.picture import picture
 from suffice import AttentionSpec
 from suffice.cli.show import titled
@@ -31,7 +32,6 @@ from suffice.view.catalogue import (
     sized,
     state,
 )
-from suffice.view.formula import formulas
 from suffice.view.picture import svg
 
 FOLDER = Path(__file__).resolve().parent

@@ -257,6 +257,19 @@ class AttentionSpec:
             + self.cost(1).state_fixed * torch.float32.itemsize
         )
 
+    def attended_positions(self, positions: int, memory: Memory = EVERYTHING) -> int:
+        """Return how many of the positions before it the next query of a layer reads.
+
+        Example:
+            >>> from suffice.patterns import Window
+            >>> spec = AttentionSpec(d_model=64, num_heads=4, pattern=Window(16) & Causal())
+            >>> spec.attended_positions(1000), spec.attended_positions(10)
+            (16, 10)
+        """
+        cached = None if memory.window is None else memory.window + memory.sinks
+        bounds = (positions, cached, self.pattern.reach)
+        return min(bound for bound in bounds if bound is not None)
+
     def to_json(self) -> dict[str, Any]:
         """Return the spec as plain data."""
         data = {

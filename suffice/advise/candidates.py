@@ -14,7 +14,6 @@ from suffice.cost import Cost
 from suffice.errors import ConfigError
 from suffice.layers.block import GATES
 from suffice.layers.packed import DEFAULT
-from suffice.measure.edge.shapes import attended_positions
 from suffice.memory import Memory
 from suffice.models import LMConfig, TranslatorConfig
 from suffice.models.composition import STANDARD, Composition
@@ -207,6 +206,6 @@ def _state_bytes(candidate: Candidate, base: Base) -> tuple[int, int]:
 
 @lru_cache(maxsize=4096)
 def _layer_bytes(spec: AttentionSpec, memory: Memory, length: int) -> tuple[int, int]:
-    attended = attended_positions(spec, memory, length)
+    attended = spec.attended_positions(length, memory)
     read = replace(spec, shares=None)  # a layer that shares reads as much, and stores nothing
     return spec.state_bytes(length, memory), read.state_bytes(attended, memory)

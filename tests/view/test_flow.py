@@ -6,6 +6,7 @@ import xml.etree.ElementTree as ElementTree
 
 import pytest
 
+from docs.formula import formulas
 from suffice import AttentionSpec, preset
 from suffice.combine import Differential
 from suffice.encoders import MLA, HeadRMS, Latent
@@ -15,7 +16,6 @@ from suffice.presets import PRESETS, TITLES
 from suffice.view import flow, flow_svg, flow_text
 from suffice.view.catalogue import drawn_spec
 from suffice.view.flow import KINDS
-from suffice.view.formula import formulas
 
 SPECS = {name: drawn_spec(name, 64, 4, length=64) for name in PRESETS}
 SVG = "{http://www.w3.org/2000/svg}"

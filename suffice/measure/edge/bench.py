@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from suffice.measure.edge.run import Run, Writer
-from suffice.measure.edge.shapes import attended_positions, prompt_of, read_bytes, weight_bytes
+from suffice.measure.edge.shapes import prompt_of, read_bytes, weight_bytes
 from suffice.memory import Memory
 from suffice.models import LM
 from suffice.models.native_decoder import NativeDecoder
@@ -258,7 +258,7 @@ def parts(lm: LM, memory: Memory, prompt: Tensor, token_seconds: float) -> list[
         name="attention",
         nbytes=read_bytes(lm, memory, length)[1],
         flops=sum(
-            4 * spec.num_heads * spec.head_width * attended_positions(spec, memory, length)
+            4 * spec.num_heads * spec.head_width * spec.attended_positions(length, memory)
             for spec in lm.specs
         ),
         seconds=step - early.median(),

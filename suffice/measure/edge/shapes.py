@@ -8,7 +8,6 @@ from torch import Tensor
 from suffice.errors import ConfigError, unknown
 from suffice.memory import Memory
 from suffice.models import LM, configuration
-from suffice.spec import AttentionSpec
 
 SHAPES = {"15m": "llama_15m", "110m": "llama_110m"}
 BITS = (32, 16, 8, 4)
@@ -71,13 +70,6 @@ def read_bytes(lm: LM, memory: Memory, positions: int) -> tuple[int, int]:
         weights -= sum(t.nbytes for t in lm.embedding.tokens.state_dict().values())
     makers = (spec if spec.shares is None else lm.specs[spec.shares] for spec in lm.specs)
     return weights, sum(
-        maker.state_bytes(attended_positions(spec, memory, positions), memory)
+        maker.state_bytes(spec.attended_positions(positions, memory), memory)
         for maker, spec in zip(makers, lm.specs, strict=True)
     )
-
-
-def attended_positions(spec: AttentionSpec, memory: Memory, positions: int) -> int:
-    """Return how many of the positions before it a query of a layer reads."""
-    cached = None if memory.window is None else memory.window + memory.sinks
-    bounds = (positions, cached, spec.pattern.reach)
-    return min(bound for bound in bounds if bound is not None)

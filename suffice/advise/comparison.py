@@ -79,8 +79,10 @@ class Trial:
 def _duration(minutes: float) -> str:
     units = ((60.0 * 24, "days"), (60.0, "hours"), (1.0, "minutes"))
     size, unit = next((pair for pair in units if minutes >= 2 * pair[0]), units[-1])
-    number = max(minutes / size, 1.0)
-    return f"{number:.2g} {unit} on this machine" if number >= 2 else "a minute on this machine"  # noqa: PLR2004
+    number = minutes / size
+    if number < 2:  # noqa: PLR2004
+        return "a minute on this machine"
+    return f"{float(f'{number:.2g}'):,.0f} {unit} on this machine"
 
 
 def trial(composition: Composition, base: Base) -> Trial | None:

@@ -74,6 +74,7 @@ def test_minutes_are_those_of_all_trainings():
         (1.7, "a minute"),
         (9.0, "9 minutes"),
         (60.0 * 24 * 9, "9 days"),
+        (60.0 * 24 * 1234, "1,200 days"),
     ):
         sentence = Trial(**fields, minutes=number).sentence
         assert sentence == f"`y` (10 trainings, about {words} on this machine)"

@@ -398,9 +398,7 @@ def trials_sheet() -> Sheet:
     """Return what `advise` would have named on each task from the others, and whether it did."""
     found = trials()
     counts = Counter(one.outcome for one in found)
-    named, right = len(found) - counts[NONE], counts[SUFFICES] + counts[NONE]
-    decided = len(found) - counts[UNDECIDED]
-    rate = f"; right in {right} of the {decided} that are decided" if decided else ""
+    named = len(found) - counts[NONE]
     by_table = {one.source: {} for one in found}
     for one in found:
         by_table[one.source][one.margin] = one
@@ -418,7 +416,7 @@ def trials_sheet() -> Sheet:
         list(by_table),
         caption=f"{len(found)} trials on {len({one.data for one in found})} data sets: {named} "
         f"named, of which {counts[SUFFICES]} suffice there (✓), {counts[FAILS]} do not (✗) and "
-        f"{counts[UNDECIDED]} are open (·); {counts[NONE]} times it names none{rate}.",
+        f"{counts[UNDECIDED]} are open (·); {counts[NONE]} times it names none.",
     )
 
 

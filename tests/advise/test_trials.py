@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 
 import pytest
 
@@ -50,8 +51,7 @@ def test_one_other_table_names_nothing(tmp_path, monkeypatch):
     assert {one.outcome for one in trials()} == {NONE}
 
 
-def test_nine_of_ten_that_are_decided_are_right():
-    found = trials()
-    decided = [one for one in found if one.outcome != "undecided"]
-    right = sum(one.outcome in ("suffices", NONE) for one in decided)
-    assert right >= 0.9 * len(decided)
+def test_nine_of_ten_that_are_named_and_decided_suffice():
+    counts = Counter(one.outcome for one in trials())
+    assert counts["suffices"] >= 9 * counts["does not suffice"]
+    assert counts["suffices"] > 0

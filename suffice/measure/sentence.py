@@ -143,9 +143,8 @@ def under_optimisers(verdicts: Mapping[str, Verdict]) -> str:
 
 
 def _outcome(verdict: Verdict) -> str:
-    words = {"unlearned": UNLEARNED, "too easy": TOO_EASY}
-    if verdict.outcome in words:
-        return words[verdict.outcome]
+    if verdict.outcome in ("unlearned", "too easy"):
+        return UNLEARNED if verdict.outcome == "unlearned" else TOO_EASY
     if verdict.winner is None:
         return f"{verdict.baseline} stays"
     name = label(verdict.winner.mechanism, verdict.winner.num_heads)
@@ -202,7 +201,7 @@ def _note_interval(verdict: Verdict, results: Results) -> list[str]:
         sentences = [
             f"The intervals cover other seeds and other test rows like these {rows[0]:,}{point}."
         ]
-    elif any(c.estimate.least_variance for c in judged):
+    elif any(c.estimate is not None and c.estimate.least_variance for c in judged):
         sentences = [
             "The answers to single test rows were not kept: the intervals are of seeds, and no "
             f"narrower than {results.data.rows['test']:,} test rows allow."
@@ -521,13 +520,12 @@ def _note_improving(verdict: Verdict, results: Results) -> list[str]:
 
 def longer(results: Results, times: int) -> str:
     """Return the command that trains so many times the epochs, in a folder of its own."""
-    command = results.command.partition("\n")[0]
+    command, epochs = results.command.partition("\n")[0], max(len(c.epochs) for c in results.cells)
     if not command.startswith("suffice compare"):
         names = shlex.quote(",".join(dict.fromkeys(name for name, _ in results.pairs())))
         scale = "" if results.scale == SCALES[0] else f" --scale {results.scale}"
         command = f"suffice compare --recipe {results.recipe}{scale} --mechanisms {names}"
-    epochs = times * max(len(cell.epochs) for cell in results.cells)
-    return f"{OF_THIS_RUN.sub('', command)} --epochs {epochs}"
+    return f"{OF_THIS_RUN.sub('', command)} --epochs {times * epochs}"
 
 
 OF_THIS_RUN = re.compile(r" --(?:(?:epochs|out|cells)[ =](?:'[^']*'|\S+)|resume|open)(?!\S)")

@@ -223,26 +223,30 @@ def judge(
     heads = [h for name, h in results.pairs() if name == results.baseline]
     floors = {h: floor for h in heads if (floor := _floor(scores, h, margin)) is not None}
     unlearned = {h for h, floor in floors.items() if floor.learned is False}
-    failed, learned = {}, {}
-    for h in heads:
+    learned: dict[int, list[float]] = {}
+
+    def failures(name: str, h: int) -> tuple[int, ...]:
+        values, noise = scores.values(name, h), scores.noise(name, h)
+        floor = floors[h].value if h in floors else None
+        return failed_seeds(values, learned.get(h, ()), margin=margin, noise=noise, floor=floor)
+
+    failed = {h: failures(results.baseline, h) for h in heads}
+    for h, seeds in failed.items():
         values = scores.values(results.baseline, h)
-        failed[h] = scores.failed(results.baseline, h, margin, floors.get(h))
-        learned[h] = [value for seed, value in values.items() if seed not in failed[h]]
+        learned[h] = [value for seed, value in values.items() if seed not in seeds]
     enough = CEILINGS.get(measured.kind, math.inf) - margin - EXACT
     easy = {h for h, values in learned.items() if values and np.mean(values) >= enough}
     compared = []
-    for name, h in others:
-        seeds = scores.failed(name, h, margin, floors.get(h), learned.get(h, []))
-        comparison = replace(_compare(results, scores, name, h, cost), failed=seeds)
-        rate = upper_rate(len(seeds), comparison.quality.n)
-        word = UNLEARNED if h in unlearned else UNDECIDED
+    for key in others:
+        comparison = replace(_compare(results, scores, *key, cost), failed=failures(*key))
+        rate = upper_rate(len(comparison.failed), comparison.quality.n)
+        word = UNLEARNED if key[1] in unlearned else UNDECIDED
         compared.append(replace(comparison, failure_rate=rate, sufficiency=word))
     comparisons = tuple(
         _take_back(c, failed.get(c.num_heads, ()), enough if c.num_heads in easy else math.inf)
         for c in _decide(tuple(compared), margin, results)
     )
-    comparisons = _claim(comparisons, results)
-    outcome, winner = _choose(comparisons)
+    outcome, winner = _choose(comparisons := _claim(comparisons, results))
     if unlearned and unlearned.issuperset(heads):
         outcome, winner = "unlearned", None
     return Verdict(
@@ -314,23 +318,6 @@ class Scores:
         ):
             return None
         return self.results.data.rows["test"] * self.results.answers
-
-    def failed(
-        self,
-        mechanism: str,
-        num_heads: int,
-        margin: float,
-        floor: Floor | None,
-        baseline: Sequence[float] = (),
-    ) -> tuple[int, ...]:
-        """Return the seeds that failed, see `failed_seeds`."""
-        return failed_seeds(
-            self.values(mechanism, num_heads),
-            baseline,
-            margin=margin,
-            noise=self.noise(mechanism, num_heads),
-            floor=None if floor is None else floor.value,
-        )
 
     def noise(self, mechanism: str, num_heads: int) -> float:
         """Return the standard error of one seed by the test rows; 0 where it is not known."""

@@ -169,7 +169,9 @@ def _train(
         trial = Trial(rate=rate, loss=math.inf, seconds=0.0)
     else:
         loss = min(epoch.validation_loss for epoch in run.epochs)
-        seconds = sum(epoch.seconds for epoch in run.epochs)
+        seconds = sum(
+            one.seconds if one.cpu_seconds is None else one.cpu_seconds for one in run.epochs
+        )
         trial = Trial(rate=rate, loss=loss, seconds=seconds)
 
     def write() -> None:

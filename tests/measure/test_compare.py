@@ -71,7 +71,7 @@ def timeless(cells):
     """The cells without what a clock measured."""
     kept = []
     for cell in cells:
-        epochs = tuple({**epoch, "seconds": 0.0} for epoch in cell.epochs)
+        epochs = tuple({**epoch, "seconds": 0.0, "cpu_seconds": 0.0} for epoch in cell.epochs)
         kept.append(replace(cell, epochs=epochs, seconds_per_epoch=0.0))
     return kept
 
@@ -95,6 +95,7 @@ def test_every_cell_is_trained_and_written(whole):
         assert [epoch["epoch"] for epoch in cell.epochs] == [1, 2]
         assert cell.best_epoch in (1, 2)
         assert cell.seconds_per_epoch == cell.epochs[1]["seconds"] > 0
+        assert all(epoch["cpu_seconds"] > 0 for epoch in cell.epochs)
         assert cell.parameters_layer == LAYER[cell.mechanism]
         assert cell.flops == 2 * FLOPS[cell.mechanism]
         assert cell.test_top5 > cell.test_accuracy > 0.1
@@ -103,6 +104,7 @@ def test_every_cell_is_trained_and_written(whole):
     assert found == {
         ".lock",
         "plan.json",
+        "data.json",
         "results.json",
         "disagreements.json",
         *(f"cells/{stem}.json" for stem in stems),

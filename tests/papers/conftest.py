@@ -50,6 +50,6 @@ def timeless(cells):
     """Cells without what a clock measured."""
     kept = []
     for cell in cells:
-        epochs = tuple({**epoch, "seconds": 0.0} for epoch in cell.epochs)
+        epochs = tuple({**epoch, "seconds": 0.0, "cpu_seconds": 0.0} for epoch in cell.epochs)
         kept.append(dataclasses.replace(cell, epochs=epochs, seconds_per_epoch=0.0))
     return sorted(kept, key=lambda cell: cell.key)

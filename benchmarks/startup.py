@@ -1,4 +1,4 @@
-"""Time of `import suffice` against `import torch`, each in a fresh process, in turn.
+"""Time to import suffice's layer against `import torch`, each in a fresh process, in turn.
 
 Run: python -m benchmarks.startup
 """
@@ -19,13 +19,13 @@ def start(module: str):
 def main() -> None:
     print_machine()
     times = interleave(
-        {"suffice": start("suffice"), "torch": start("torch")},
+        {"suffice": start("suffice.layers"), "torch": start("torch")},
         rounds=9,
         warmup=2,
         min_seconds_per_sample=0.001,
     )
     row = Row(
-        case="import suffice", peer="import torch", reach=1.1,
+        case="import suffice.layers", peer="import torch", reach=1.1,
         ours=times["suffice"], theirs=times["torch"],
     )  # fmt: skip
     print_rows("start of a process", [row])

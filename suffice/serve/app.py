@@ -352,7 +352,8 @@ class Gate:
                 f"this server answers to {' and '.join(LOOPBACK[:2])} alone.", status=403
             )
         origin = headers.get(b"origin", b"").decode("latin-1")
-        if origin and origin != self.origin and origin.partition("://")[2] != host:
+        foreign = origin != self.origin and origin.partition("://")[2] != host
+        if b"origin" in headers and foreign:
             return RequestError("another page may not send requests here.", status=403)
         if self.key is None or scope["path"] == "/health":
             return None
@@ -378,18 +379,14 @@ def _name_of(host: str) -> str:
     return host.partition(":")[0]
 
 
-class Drain:
-    """Sends answers when the request has come whole: who still sends may not read them before."""
+def drained(app: ASGIApp) -> ASGIApp:
+    """Return an application that answers when a request has come whole.
 
-    def __init__(self, app: ASGIApp) -> None:
-        self.app = app
+    A client that still sends would see its connection reset instead of the answer.
+    """
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass a request on."""
-        if scope["type"] != "http":
-            await self.app(scope, receive, send)
-            return
-        whole, end = False, asyncio.get_running_loop().time() + BODY_SECONDS
+    async def run(scope: Scope, receive: Receive, send: Send) -> None:
+        whole, end = scope["type"] != "http", asyncio.get_running_loop().time() + BODY_SECONDS
 
         async def read() -> Message:
             nonlocal whole
@@ -404,7 +401,9 @@ class Drain:
                         await read()
             await send(message)
 
-        await self.app(scope, read, answer)
+        await app(scope, read, answer)
+
+    return run
 
 
 def build_app(
@@ -443,14 +442,10 @@ def build_app(
         exception_handlers=dict(_handlers()),
         lifespan=lifespan,
     )
-    gate = Gate(app, local=local, key=key, origin=origin)
-    if origin is None:
-        return Drain(gate)
-    # outside the gate, as a browser asks for permission without the key
-    methods = ["GET", "POST"]
-    return Drain(
-        CORSMiddleware(gate, allow_origins=[origin], allow_methods=methods, allow_headers=["*"])
-    )
+    gate: ASGIApp = Gate(app, local=local, key=key, origin=origin)
+    if origin is not None:  # outside the gate, as a browser asks for permission without the key
+        gate = CORSMiddleware(gate, [origin], ["GET", "POST"], ["*"])
+    return drained(gate)
 
 
 def _handlers() -> Iterator[tuple[Any, Any]]:

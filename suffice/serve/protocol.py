@@ -45,13 +45,8 @@ NOTHING: dict[str, tuple[Any, ...]] = {
     "service_tier": ("auto", "default"),
 }
 """Values that ask for nothing, of fields that are refused otherwise."""
-LABELS = {
-    "user": str,
-    "safety_identifier": str,
-    "prompt_cache_key": str,
-    "metadata": dict,
-    "parallel_tool_calls": bool,
-}
+LABELS: dict[str, type] = dict.fromkeys(("user", "safety_identifier", "prompt_cache_key"), str)
+LABELS |= {"metadata": dict, "parallel_tool_calls": bool}
 """Fields that change no answer, whatever their value of this type."""
 
 
@@ -212,9 +207,8 @@ def _fields(body: Any, known: Sequence[str], served: Served) -> dict[str, Any]:
         raise RequestError("a request is a JSON object.")
     fields = {name: value for name, value in body.items() if value is not None}
     for name, value in fields.items():
-        if isinstance(value, LABELS.get(name, ())):
-            continue
-        if name not in known and value not in NOTHING.get(name, ()):
+        ignorable = value in NOTHING.get(name, ()) or isinstance(value, LABELS.get(name, ()))
+        if name not in known and not ignorable:
             hint = "." if name in NOTHING else did_you_mean(name, known)
             raise RequestError(
                 f"{name!r:.60} is refused, as it would not be honoured; leave it out{hint}",

@@ -19,14 +19,6 @@ MEMORY = 1 << 29  # bytes of address space, of which Python and Jinja take a ten
 LARGEST = 1 << 20  # characters of an answer beyond those of the messages
 
 
-def limit_memory() -> None:
-    """Limit this process's memory where the system enforces that."""
-    if sys.platform == "linux":
-        import resource
-
-        resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
-
-
 def environment() -> Any:
     """Return what templates of published models run in."""
     from jinja2 import TemplateRuntimeError
@@ -39,9 +31,8 @@ def environment() -> Any:
     def tojson(value: Any, indent: int | None = None) -> str:
         return json.dumps(value, ensure_ascii=False, indent=indent)
 
-    made = ImmutableSandboxedEnvironment(
-        trim_blocks=True, lstrip_blocks=True, extensions=[loopcontrols]
-    )
+    blocks = {"trim_blocks": True, "lstrip_blocks": True}
+    made = ImmutableSandboxedEnvironment(**blocks, extensions=[loopcontrols])
     made.filters["tojson"] = tojson
     made.globals["raise_exception"] = raise_exception
     made.globals["strftime_now"] = lambda form: datetime.now().strftime(str(form)[:100])
@@ -83,7 +74,10 @@ def main() -> None:
     """Answer until the input ends."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # of a terminal, for who started this
     compile_, lines = lru_cache(1)(environment().from_string), sys.stdin.buffer
-    limit_memory()
+    if sys.platform == "linux":  # others do not enforce it
+        import resource
+
+        resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
     print(flush=True)  # noqa: T201 - what follows is the template's time
     while source := lines.readline():
         content = answer(compile_, json.loads(source), json.loads(lines.readline()))

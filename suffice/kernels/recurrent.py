@@ -192,9 +192,9 @@ class Delta(Recurrent):
     """S_t = a_t S_(t-1) + b_t k_t (v_t - a_t S_(t-1)^T k_t)^T, o_t = scale S_t^T q_t.
 
     A key does not add its value to what the state gives for it, but moves that to its value by the
-    share b_t = sigmoid(W_b x_t). Queries and keys have norm 1. The decay a_t = exp(-A d_t),
-    d_t = softplus(W x_t + b) with A learned for each head, lets the state be cleared; without
-    `gated` a_t = 1.
+    share b_t = sigmoid(W_b x_t). Queries and keys are divided by sqrt(|k|^2 + 1e-6): their norm is
+    1 but for very short ones. The decay a_t = exp(-A d_t), d_t = softplus(W x_t + b) with A learned
+    for each head, lets the state be cleared; without `gated` a_t = 1.
 
     Choose it where a state of one size must recall what a key was last given.
 
@@ -207,8 +207,8 @@ class Delta(Recurrent):
         ConfigError: for a convolution of fewer than 2 tokens.
 
     Cost: O(T D (E + C)) for chunks of C positions; state D E numbers for a head, float32.
-    Source: Yang et al. 2024, arXiv:2406.06484, section 2.2, and gated 2412.06464, equation 10. No
-    difference.
+    Source: Yang et al. 2024, arXiv:2406.06484, section 2.2, and gated 2412.06464, equation 10.
+    Differs: the 1e-6, which the papers leave out and the released models have.
     """
 
     gated: bool = True

@@ -7,14 +7,22 @@ from dataclasses import replace
 import pytest
 import torch
 
-from suffice import AttentionSpec
+from suffice import Attention, AttentionSpec
 from suffice.convert import convert
 from suffice.convert.exact import changes
 from suffice.convert.fit import CLOSED_FORM
-from suffice.convert.sharing import AVERAGE, FIRST, fit_groups, groups_of
+from suffice.convert.sharing import (
+    AVERAGE,
+    FIRST,
+    Group,
+    _joint_moments,
+    fit_groups,
+    groups_of,
+)
 from suffice.convert.target import plan_of
 from suffice.encoders import Efficient, HeadRMS, Latent, Optimised
 from suffice.errors import ConfigError
+from suffice.layers.inputs import SharedKV
 from suffice.mixing import BandedAlignment
 from suffice.models import ClassifierConfig, LMConfig, TranslatorConfig, ViTConfig, folder
 from suffice.patterns import Causal, Full
@@ -77,6 +85,49 @@ def test_keys_that_the_makers_explain_are_shared_exactly(spec):
     naive = convert(lm, ["keep", "share:2"], held_out=rows(2, seed=1), naive=True)
     assert abs(naive.certificate.loss.change) > 20 * abs(found.certificate.loss.change)
     assert naive.certificate.layers[1].chosen == FIRST
+
+
+class Padded(torch.nn.Module):
+    """Two layers of rows whose last three tokens are padding with any content."""
+
+    def __init__(self, fill):
+        super().__init__()
+        self.first, self.second = (
+            drawn(Attention(replace(SPEC, num_kv_heads=None)), seed=seed) for seed in (1, 2)
+        )
+        self.fill = fill
+
+    def forward(self, x):
+        valid = torch.ones(x.shape[:2], dtype=torch.bool)
+        valid[:, -3:] = False
+        shared, padding = SharedKV(), ~valid[..., None]
+        for layer in (self.first, self.second):
+            x = x.masked_fill(padding, self.fill)
+            x = x + layer(x, valid=valid, shared=shared)
+        return x
+
+
+@pytest.mark.parametrize("target", ["mqa", "gqa:2", "latent:8", "optimised", "efficient"])
+def test_no_map_is_fitted_to_padding(target):
+    batches = list(normal(3, 6, 12, 16, seed=0).float())
+    zeros, large = (
+        convert(Padded(fill), target, calibration=batches, held_out=batches[:1])
+        for fill in (0.0, 50.0)
+    )
+    for name, tensor in zeros.model.state_dict().items():
+        assert_close(large.model.state_dict()[name], tensor, n=64)
+
+
+@torch.no_grad()
+def test_no_shared_map_is_fitted_to_padding():
+    groups = [Group(maker="first", readers=("second",), free=True)]
+    batches = list(normal(3, 6, 12, 16, seed=0).float())
+    zeros, large = (
+        _joint_moments(Padded(fill), groups, batches, lambda _done: None) for fill in (0.0, 50.0)
+    )
+    for name in ("first", "second"):
+        assert_close(large[name], zeros[name], n=64)
+        assert zeros[name][-1, -1] == 1.0
 
 
 def test_a_model_and_its_certificate(tmp_path):

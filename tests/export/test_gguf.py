@@ -188,6 +188,15 @@ def test_a_file_that_computes_something_else_is_not_kept(tmp_path, monkeypatch):
     assert not (tmp_path / "m.gguf").exists()
 
 
+@pytest.mark.parametrize("sink", [-20.0, 0.0, 3.0])
+def test_sinks_that_take_a_share_are_refused(sink, tmp_path, monkeypatch):
+    """Ours say that there is none; those of other programs are logits."""
+    monkeypatch.setattr("suffice.export.gguf.NO_SINK", sink)
+    write_model(tmp_path / "m.gguf", OTHERS["one unturned"][1], TOKENIZER, kind="f32")
+    with pytest.raises(ConfigError, match="attention sinks"):
+        read_gguf(tmp_path / "m.gguf")
+
+
 @pytest.mark.parametrize("name", CASES)
 def test_llama_cpp_computes_the_same(name, tmp_path):
     llama_cpp = pytest.importorskip(

@@ -93,6 +93,14 @@ def test_the_change_is_that_of_the_predictions():
     assert report.calibration_tokens == 0
 
 
+def test_the_report_counts_the_tokens_that_were_read():
+    lm, rows = small(), text(5)
+    longer = torch.cat([rows, rows, rows], dim=1)
+    read = min(longer.shape[1], lm.config.length)
+    assert read < longer.shape[1]
+    assert quantise(lm, 4, calibration=longer, judged=rows).calibration_tokens == 5 * read
+
+
 @pytest.mark.parametrize("tied", [True, False])
 def test_calibration_keeps_the_outputs_of_maps(tied):
     steps = []

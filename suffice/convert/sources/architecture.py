@@ -74,7 +74,7 @@ class ConfigReader:
         if value not in legal:
             raise ConfigError(
                 f"{self.where}: {name}={value!r:.60} is not supported; only "
-                f"{' or '.join(map(repr, legal))} is."
+                f"{' or '.join(dict.fromkeys(map(repr, legal)))} is."
             )
         return value
 

@@ -228,6 +228,12 @@ def _listed_windows(
     types = _layer_types(reader, windowed)
     size = reader.entries.get("sliding_window", default)
     if not reader.flag("use_sliding_window") or size is None:
+        if size is not None and LAYER_TYPES[1] in types and "layer_types" in reader.entries:
+            raise ConfigError(
+                f"{reader.where}: layer_types lists {LAYER_TYPES[1]} with sliding_window={size!r} "
+                "beside use_sliding_window=false, which classes of transformers read in two ways; "
+                "leave what is true."
+            )
         return [None] * len(windowed)
     size = reader.size("sliding_window", default)
     return [size if one == LAYER_TYPES[1] else None for one in types]

@@ -117,6 +117,11 @@ def _architecture(config: dict[str, Any], where: object) -> tuple[Architecture, 
             f"{where}: its weights are quantised ({method!r:.40}), which is not read; load them "
             "dequantised in transformers, save that, and give the folder."
         )
+    if "suffice_" in (pattern := str(config.get("attn_implementation"))):
+        raise CheckpointError(
+            f"{where}: its weights were trained with the pattern {pattern:.60}, which the file does "
+            "not hold; register it and load the model in transformers."
+        )
     if not isinstance(kind, str) or kind not in ARCHITECTURES:
         raise CheckpointError(
             f"{where}: the architecture {kind!r:.60} is not read; legal: "

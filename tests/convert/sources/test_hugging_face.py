@@ -174,6 +174,21 @@ BAD = {
         {"layer_types": ["full_attention", "chunked"]},
         "layer_types=.* are not full_attention or sliding_attention for each of 2 layers",
     ),
+    "unused-windows": (
+        "smollm3",
+        {
+            "use_sliding_window": False,
+            "sliding_window": 3,
+            "layer_types": ["sliding_attention"] * 2,
+        },
+        "layer_types lists sliding_attention with sliding_window=3 beside use_sliding_window=false",
+    ),
+    "odd-pairs": (
+        "llama",
+        {"rope_parameters": {"rope_type": "default", "partial_rotary_factor": 0.4}},
+        "partial_rotary_factor=0.4 of head_dim=8 are 3 features",
+    ),
+    "pattern": ("llama", {"attn_implementation": "suffice_w8"}, "the pattern suffice_w8"),
     "turning": ("smollm3", {"no_rope_layers": [1]}, r"no_rope_layers=\[1\] is not for 2 layers"),
     "scaling": (
         "llama",

@@ -131,6 +131,8 @@ def ranking(call: AttentionCall) -> tuple[Op, ...]:
         return (NATIVE_RECURRENCE, RECURRENCE)
     if not call.kernel.weighs_pairs:
         return (NATIVE_SCAN, SCAN, MATMUL)
+    if call.compiling and torch.compiler.is_exporting():
+        return (FUSED, MATMUL)  # at all lengths, or that of the example would limit the graph's
     if _prefers_decode(call):
         return (DECODE, FUSED, MATMUL)
     if call.group > 1 and call.queries <= FEW_QUERIES:  # reading the keys is the cost

@@ -119,8 +119,8 @@ def _architecture(config: dict[str, Any], where: object) -> tuple[Architecture, 
         )
     if "suffice_" in (pattern := str(config.get("attn_implementation"))):
         raise CheckpointError(
-            f"{where}: its weights were trained with the pattern {pattern:.60}, which the file does "
-            "not hold; register it and load the model in transformers."
+            f"{where}: its weights were trained with the pattern {pattern:.60}, which the file "
+            "does not hold; register it and load the model in transformers."
         )
     if not isinstance(kind, str) or kind not in ARCHITECTURES:
         raise CheckpointError(

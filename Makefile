@@ -34,7 +34,8 @@ test-avx2: .venv/.tests
 test-settings: .venv/.tests
 	$(BIN)/python -m tests.settings $(ARGS)
 
-# one seeded bug at a time, and whether the tests catch it; ARGS="--list", ARGS="--only verdict"
+# one seeded bug at a time, and whether the tests catch it; ARGS="--list", ARGS="--only verdict";
+# bugs by rule, sampled: ARGS="--systematic --sample 300 --seed 1 --minutes 40"
 mutants: .venv/.tests
 	$(BIN)/python -m tests.mutants $(ARGS)
 

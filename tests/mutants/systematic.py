@@ -13,16 +13,18 @@ import argparse
 import hashlib
 import json
 import os
+import sqlite3
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
-from coverage import CoverageData  # noqa: E402 - after the environment that torch reads
+from coverage.numbits import num_in_numbits  # noqa: E402 - after the environment that torch reads
 
 from tests.mutants.forked import prepare, run, trace  # noqa: E402
 from tests.mutants.operators import ROOT, Mutant, mutants, rank  # noqa: E402
@@ -157,17 +159,18 @@ def _traced(file: str) -> dict:
 
 
 @cache
-def _lines(file: str) -> dict[int, dict[str, set[str]]]:
-    """Return for each line of a source the tests that execute it, with the phases."""
-    result: dict[int, dict[str, set[str]]] = {}
-    for data_file in sorted((KEPT / "tests").glob("*.lines")):
-        data = CoverageData(str(data_file))
-        data.read()
-        for line, contexts in data.contexts_by_lineno(str(ROOT / file)).items():
-            tests = result.setdefault(line, {})
-            for context in filter(None, contexts):
+def _executed() -> dict[str, list[tuple[str, str, bytes]]]:
+    """Return for each source tests, phases and the numbers of the lines that they execute."""
+    result: dict[str, list[tuple[str, str, bytes]]] = {}
+    rows = (
+        "SELECT path, context, numbits FROM line_bits JOIN file ON file.id = file_id "
+        "JOIN context ON context.id = context_id WHERE context != ''"
+    )
+    for path in sorted((KEPT / "tests").glob("*.lines")):
+        with closing(sqlite3.connect(path)) as data:
+            for source, context, numbers in data.execute(rows):
                 test, _, phase = context.rpartition("|")
-                tests.setdefault(test, set()).add(phase)
+                result.setdefault(source, []).append((test, phase, numbers))
     return result
 
 
@@ -194,14 +197,11 @@ def choose(mutant: Mutant, budget: float, without: tuple[str, ...] = ()) -> Choi
     Those in `without` have run already.
     """
     seconds, files, collection = _times()
-    lines = _lines(mutant.file)
-    if mutant.at_import:
-        hit = {test: set() for tests in lines.values() for test in tests}
-    else:
-        hit = {}
-        for line in range(mutant.lines[0], mutant.lines[1] + 1):
-            for test, phases in lines.get(line, {}).items():
-                hit[test] = hit.get(test, set()) | phases
+    lines = range(mutant.lines[0], mutant.lines[1] + 1)
+    hit: dict[str, set[str]] = {}
+    for test, phase, numbers in _executed().get(str(ROOT / mutant.file), ()):
+        if mutant.at_import or any(num_in_numbits(line, numbers) for line in lines):
+            hit.setdefault(test, set()).add("call" if mutant.at_import else phase)
     for test, phases in list(hit.items()):
         if "setup" in phases:
             hit |= {other: hit.get(other, {"setup"}) for other in files[_file(test)]}

@@ -10,6 +10,7 @@ from suffice.errors import ConfigError, ShapeError, StateError
 from suffice.memory import Dynamic, Quantised, Rolling, Static
 from suffice.models import LMConfig
 from suffice.models.configurations import layers
+from suffice.models.state import ModelState
 from suffice.patterns import Causal, Window
 from suffice.positions import Rope
 from suffice.presets import schedule, takes_length
@@ -133,6 +134,47 @@ def test_left_padded_rows_go_on_as_they_do_alone(style):
 
 
 @torch.no_grad()
+@styles
+@torch.no_grad()
+def test_rows_of_padded_states_are_joined_and_put(style):
+    """Any rows of several states, whose texts have several lengths and padding anywhere."""
+    lm = build(*STYLES[style])
+    texts = {
+        name: ids(1, n)[0].roll(n).tolist() for name, n in zip("abcd", (11, 7, 3, 5), strict=True)
+    }
+
+    def read(names, side):
+        longest = max(len(texts[name]) for name in names)
+        tokens, valid = torch.zeros(2, longest, dtype=torch.long), torch.zeros(2, longest) > 0
+        for row, name in enumerate(names):
+            missing = longest - len(texts[name])
+            at = slice(missing, longest) if side == "left" else slice(0, longest - missing)
+            tokens[row, at], valid[row, at] = torch.tensor(texts[name]), True
+        state = lm.state()
+        lm(tokens, valid=valid, state=state)
+        return state
+
+    first, second = read("ab", "left"), read("cd", "right")
+    rows = ["d", "b", "c", "a"]
+    joined = ModelState.join([(second, 1), (first, 1), (second, 0), (first, 0)])
+    written = [list(texts[name]) for name in rows]
+
+    def goes_on(token):
+        got = lm.step(torch.tensor([token, 1, 2, 3]), joined)
+        for row, (text, new) in enumerate(zip(written, (token, 1, 2, 3), strict=True)):
+            text.append(new)
+            assert_close(got[row], lm(torch.tensor([text]))[0, -1], n=D)
+
+    goes_on(7)
+    goes_on(8)
+    joined.put(2, ModelState.join([(first, 1)]))
+    written[2] = list(texts["b"])
+    goes_on(9)
+    joined.put(0, ModelState.join([(first, 0)]))
+    written[0] = list(texts["a"])
+    goes_on(4)
+
+
 def test_layers_share_the_positions_of_padded_rows():
     lm, tokens = build(GQA, "learned").double(), ids(3)
     valid = padded(3, LENGTH, "left", seed=4)

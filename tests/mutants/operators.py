@@ -280,7 +280,7 @@ def _comprehension(node: ast.comprehension) -> Iterator[tuple[str, ast.AST | Non
 
 
 def _statement(node: ast.Expr) -> Iterator[tuple[str, ast.AST | None]]:
-    if isinstance(node.value, ast.Call):
+    if isinstance(node.value, ast.Call) and _called(node.value) not in PRINTING:
         yield "dropped statement", None
 
 

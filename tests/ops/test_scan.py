@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from suffice.kernels import Elu, Favor
-from suffice.ops import OPS, MaskInputs
+from suffice.ops import OPS, MaskInputs, scan
 from suffice.patterns import Causal, Full
 from suffice.testing import assert_close
 from tests.ops.native.sums import inputs, posed
@@ -47,3 +47,20 @@ def test_gradients_pass_chunks_of_rising_stabilizers_and_several_documents(kerne
         results.append((out, *torch.autograd.grad(out.square().sum(), leaves)))
     for got, want in zip(*results, strict=True):
         assert_close(got, want, n=300)
+
+
+@pytest.mark.parametrize("length", [9, 128, 300])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16], ids=str)
+@pytest.mark.parametrize("pattern", [Full(), Causal()], ids=repr)
+def test_one_piece_for_transforms_is_what_chunks_are(pattern, dtype, length, monkeypatch):
+    """In several rows, some of them padded; outputs have the dtype of the inputs."""
+    q, k, v = (x.to(dtype) for x in inputs(length, length))
+    valid = torch.arange(length).expand(2, length) >= torch.tensor([[0], [length // 3]])
+    where = MaskInputs(valid=valid)
+    call, parts = posed(q, k, v, Elu(), pattern, where=where)
+    want = OPS["scan"].run(q, k, v, where, call, parts)
+    monkeypatch.setattr(scan, "is_transformed", lambda: True)
+    got = OPS["scan"].run(q, k, v, where, call, parts)
+    assert got.dtype is want.dtype is dtype
+    assert_close(got[0], want[0], n=length)
+    assert_close(got[1, :, length // 3 :], want[1, :, length // 3 :], n=length)

@@ -95,7 +95,7 @@ def _page(name: str, spec: AttentionSpec) -> str:
         "Layer 1, which reads the keys and values of layer 0:" if name in SHARING else "",
         _formulas(spec),
         f"![Data flow of {TITLES[name]}]({name}-flow.svg)",
-        "## Who sees whom",
+        "## Attention pattern",
         f"![{name}, {DRAWN} tokens]({name}.svg)",
         *instead(spec, DRAWN),
         f"`suffice show {name} --length {DRAWN}` prints this drawing for any length; `--png FILE` "
@@ -296,7 +296,7 @@ def _gallery() -> str:
         cards[group(sized(name, D_MODEL, HEADS, length=DRAWN))].append(
             f'<a class="card" href="{name}.html" title="{title}">'
             f'<img class="flow" src="{name}-flow.svg" alt="Data flow of {title}" loading="lazy">'
-            f'<img class="pattern" src="{name}.svg" alt="Who sees whom in {title}" loading="lazy">'
+            f'<img class="pattern" src="{name}.svg" alt="Pattern of {title}" loading="lazy">'
             "</a>"
         )
     return _joined(

@@ -7,6 +7,8 @@ sentence and exits with code 2.
 from __future__ import annotations
 
 import difflib
+import json
+import shlex
 from collections.abc import Iterable
 
 LONGEST = 2000  # characters of a message
@@ -76,3 +78,28 @@ def unknown(what: str, name: object, legal: Iterable[str]) -> ConfigError:
     names = sorted(legal)
     hint = did_you_mean(name, names)
     return ConfigError(f"unknown {what} {name!r}{hint} Legal: {', '.join(names) or 'none'}.")
+
+
+def install_line(extra: str) -> str:
+    """Return the command that adds an extra to this installation, from where it was installed.
+
+    Example:
+        >>> install_line("serve").startswith("pip install ")
+        True
+    """
+    from importlib.metadata import PackageNotFoundError, distribution
+    from pathlib import Path
+    from urllib.request import url2pathname
+
+    try:
+        origin = json.loads(distribution("suffice").read_text("direct_url.json") or "{}")
+    except PackageNotFoundError:  # it runs from its sources
+        origin = {"url": Path(__file__).parents[1].as_uri()}
+    url, revision = origin.get("url", ""), origin.get("vcs_info", {})
+    if url.startswith("file:"):
+        wanted = f"{url2pathname(url.removeprefix('file://'))}[{extra}]"
+    elif revision:
+        wanted = f"suffice[{extra}] @ {revision['vcs']}+{url}@{revision['commit_id']}"
+    else:
+        wanted = f"suffice[{extra}]"
+    return f"pip install {shlex.quote(wanted)}"

@@ -6,7 +6,7 @@ import re
 from importlib import import_module
 from pathlib import Path
 
-from suffice.errors import CheckpointError, ConfigError
+from suffice.errors import CheckpointError, ConfigError, install_line
 
 PREFIX = "hf:"
 REFERENCE = re.compile(r"hf:(?P<name>[\w.-]+/[\w.-]+)(?:@(?P<revision>[\w./-]+))?")
@@ -43,7 +43,7 @@ def local(path: Path | str) -> Path:
         from huggingface_hub.errors import LocalEntryNotFoundError
     except ImportError as error:
         raise ConfigError(
-            f"{path} needs huggingface_hub, which is not installed: pip install 'suffice[hub]'."
+            f"{path} needs huggingface_hub, which is not installed: {install_line('hub')}."
         ) from error
     try:
         folder = snapshot_download(
@@ -97,7 +97,7 @@ def upload(folder: Path | str, name: str, *, private: bool = True) -> str:
         from huggingface_hub import HfApi
     except ImportError as error:
         raise ConfigError(
-            f"{name} needs huggingface_hub, which is not installed: pip install 'suffice[hub]'."
+            f"{name} needs huggingface_hub, which is not installed: {install_line('hub')}."
         ) from error
     api = HfApi()
     try:

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
+from types import SimpleNamespace
+
 import pytest
 
 from suffice import errors
+from suffice.errors import install_line
 
 BASES = {
     "ConfigError": ValueError,
@@ -34,3 +39,27 @@ def test_unknown_names_the_nearest():
 def test_unknown_without_anything_near():
     assert str(errors.unknown("colour", 7, ["red"])) == "unknown colour 7. Legal: red."
     assert str(errors.unknown("colour", "x", [])) == "unknown colour 'x'. Legal: none."
+
+
+ORIGINS = {
+    "an index": (None, "pip install 'suffice[serve]'"),
+    "a folder": ({"url": "file:///home/me/suffice"}, "pip install '/home/me/suffice[serve]'"),
+    "a repository": (
+        {"url": "https://host/s.git", "vcs_info": {"vcs": "git", "commit_id": "abc"}},
+        "pip install 'suffice[serve] @ git+https://host/s.git@abc'",
+    ),
+}
+
+
+@pytest.mark.parametrize("origin", ORIGINS)
+def test_an_extra_is_installed_from_where_the_package_came(monkeypatch, origin):
+    content, line = ORIGINS[origin]
+    held = SimpleNamespace(read_text=lambda _: None if content is None else json.dumps(content))
+    monkeypatch.setattr("importlib.metadata.distribution", lambda _: held)
+    assert install_line("serve") == line
+
+
+def test_no_message_assumes_where_the_package_came_from():
+    sources = Path(errors.__file__).parent.rglob("*.py")
+    assumed = [path for path in sources if "pip install 'suffice[" in path.read_text()]
+    assert assumed == []

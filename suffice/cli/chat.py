@@ -40,11 +40,11 @@ COMMANDS = "/reset begins anew, /save FILE keeps the conversation, /exit or Ctrl
 
 def chat(
     model: Served,
-    system: Annotated[str | None, Option(help="What the model is told before all else.")] = None,
+    system: Annotated[str | None, Option(help="System prompt.")] = None,
     plain: Annotated[
         bool, Option("--plain", help="Without turns: the model goes on with what is typed.")
     ] = False,
-    tokens: Annotated[int, Option(help="Most tokens of an answer.")] = ANSWER_TOKENS,
+    tokens: Annotated[int, Option(help="Maximum tokens per reply.")] = ANSWER_TOKENS,
     temperature: Annotated[
         float | None,
         Option(
@@ -56,7 +56,7 @@ def chat(
         float, Option(help="Sample from the fewest tokens whose probabilities reach this.")
     ] = 1.0,
     min_p: Annotated[
-        float, Option(help="Sample from tokens with this share of the likeliest's odds.")
+        float, Option(help="Keep tokens at least this fraction as likely as the top token.")
     ] = 0.0,
     seed: Annotated[int, Option(help="Seed of the sampling.")] = 0,
     draft: Draft = None,
@@ -68,9 +68,8 @@ def chat(
 ) -> None:
     """Talk with a model in the terminal; a line is a message, and lines may come from a pipe.
 
-    A model needs a chat template, in its file or folder or by --template: without one it
-    was not taught turns. --plain goes on with what is typed instead, with any model. Ctrl-C ends an
-    answer; /reset, /save FILE and /exit are commands.
+    A model needs a chat template, in its file or folder or by --template; --plain is raw
+    completion, with any model. Ctrl-C ends a reply; /reset, /save FILE and /exit are commands.
     """
     check_at_least(1, tokens=tokens)
     if plain and (system is not None or template is not None):
@@ -84,8 +83,8 @@ def chat(
     turns = None if plain else template_of(model, facts, tokenizer, template)
     if turns is None and not plain:
         raise ConfigError(
-            f"{model} has no chat template, so it was not taught to take turns; give --plain, and "
-            "it goes on with what you type, or the file of a template by --template."
+            f"{model} has no chat template; use --plain for raw completion, or pass --template "
+            "FILE."
         )
     drafter = choose_drafter(draft, tokenizer, lookup=lookup, device=device, impl=impl)
     engine = Engine(lm, Limits(rows=1, queue=0, cache=1 << 40), impl=impl, drafter=drafter)
@@ -131,7 +130,7 @@ class Dialogue:
         return True
 
     def reset(self) -> None:
-        """Forget everything but what was told before all else."""
+        """Forget everything but the system prompt."""
         self.messages = []
 
     def to_json(self) -> list[dict[str, str]]:

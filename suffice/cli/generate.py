@@ -35,7 +35,7 @@ def generate(
     prompt: Prompt = "",
     tokens: Annotated[
         int | None,
-        Option(help=f"Most tokens to write; {NEW_TOKENS} by default, or what --memory holds."),
+        Option(help=f"Maximum new tokens; {NEW_TOKENS} by default, or what --memory holds."),
     ] = None,
     temperature: Annotated[
         float | None,
@@ -48,7 +48,7 @@ def generate(
         float, Option(help="Sample from the fewest tokens whose probabilities reach this.")
     ] = 1.0,
     min_p: Annotated[
-        float, Option(help="Sample from tokens with this share of the likeliest's odds.")
+        float, Option(help="Keep tokens at least this fraction as likely as the top token.")
     ] = 0.0,
     seed: Annotated[int, Option(help="Seed of the sampling.")] = 0,
     memory: MemoryOption = "dynamic",

@@ -36,7 +36,8 @@ def list_mechanisms(as_json: JsonFlag = False) -> None:
     print_paragraph(
         console,
         f"Per layer at d_model {known['d_model']}, {known['heads']} heads, {known['length']} "
-        "tokens; x: times standard; state: numbers stored when streaming, per past token unless "
+        "tokens; x: times standard; FLOPs: of the blocks that an op "
+        "computes; state: numbers stored when streaming, per past token unless "
         "fixed (`suffice show` counts both).",
     )
     print_next("suffice show NAME", console=console)

@@ -16,7 +16,7 @@ from suffice.errors import ConfigError
 def run(
     export: Annotated[Path, Argument(help="Folder that `suffice export` wrote.")],
     prompt: Prompt = "",
-    tokens: Annotated[int, Option(help="Most tokens to write.")] = 32,
+    tokens: Annotated[int, Option(help="Maximum tokens to generate.")] = 32,
     temperature: Annotated[
         float, Option(help="Below 1 favours likely tokens; 0 takes the likeliest.")
     ] = 0.0,

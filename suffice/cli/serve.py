@@ -12,7 +12,7 @@ from typer import Argument, Option
 
 from suffice.cli.options import Device, check_at_least
 from suffice.cli.terminal import print_text
-from suffice.errors import ConfigError
+from suffice.errors import ConfigError, install_line
 
 if TYPE_CHECKING:
     from suffice.models import LM
@@ -49,7 +49,7 @@ def serve(
     allow_origin: Annotated[
         str | None, Option(help="Web page that may send requests, as http://localhost:3000.")
     ] = None,
-    rows: Annotated[int, Option(help="Texts written at once.")] = 16,
+    rows: Annotated[int, Option(help="Maximum concurrent requests.")] = 16,
     queue: Annotated[int, Option(help="Texts that wait; more are refused with 429.")] = 64,
     cache: Annotated[int, Option(help="MiB of KV caches of the texts being written.")] = 1024,
     prefixes: Annotated[int, Option(help="MiB of states of earlier prompts, to go on from.")] = 256,
@@ -61,8 +61,8 @@ def serve(
 ) -> None:
     """Answer OpenAI's clients over HTTP: completions, chat, log-probabilities of prompts.
 
-    Requests are batched. Supported fields are honoured; others are refused with 400. Ctrl-C
-    finishes what is being written and stops; a second one stops at once.
+    Requests are batched. Supported fields are honoured; any other field returns 400. Ctrl-C
+    finishes running requests and stops; a second one stops at once.
     """
     check_at_least(1, rows=rows, cache=cache)
     check_at_least(0, queue=queue, prefixes=prefixes, port=port)
@@ -157,5 +157,5 @@ def _check_installed() -> None:
     except ImportError as error:
         raise ConfigError(
             "suffice serve needs starlette and uvicorn, which are not installed; run "
-            "pip install 'suffice[serve]'."
+            f"{install_line('serve')}."
         ) from error

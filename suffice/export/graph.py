@@ -27,7 +27,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from suffice.errors import CheckpointError, ConfigError
+from suffice.errors import CheckpointError, ConfigError, install_line
 from suffice.layers import Attention
 from suffice.layers.inputs import UNMASKED, Inputs, SharedKV
 from suffice.layers.inputs import positions as count_real
@@ -485,8 +485,7 @@ def _package(name: str) -> ModuleType:
         return import_module(name)
     except ImportError as error:
         raise ConfigError(
-            f"exporting to onnx needs the package {name}; install it with "
-            "pip install 'suffice[export]'."
+            f"exporting to onnx needs the package {name}; install it with {install_line('export')}."
         ) from error
 
 

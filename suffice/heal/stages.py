@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from suffice.convert.calibration import Replay, attention_layers, observing
 from suffice.data.dataset import IGNORE_INDEX
-from suffice.errors import ConfigError
+from suffice.errors import ConfigError, install_line
 from suffice.heal.pairing import Pair
 from suffice.heal.settings import Healing
 from suffice.heal.text import Texts
@@ -206,7 +206,7 @@ def check_peft() -> None:
         import peft  # noqa: F401
     except ImportError as error:
         raise ConfigError(
-            "low-rank adapters need peft, which is not installed: pip install 'suffice[lora]', or "
+            f"low-rank adapters need peft, which is not installed: {install_line('lora')}, or "
             "leave --lora out and train all weights."
         ) from error
 

@@ -2,11 +2,11 @@
 
 from importlib.util import find_spec
 
-from suffice.errors import ConfigError
+from suffice.errors import ConfigError, install_line
 
 if find_spec("transformers") is None:
     raise ConfigError(
-        "suffice.hf needs transformers, which is not installed: pip install 'suffice[hf]'."
+        f"suffice.hf needs transformers, which is not installed: {install_line('hf')}."
     )
 
 from suffice.hf.attention import check_servable, register_pattern

@@ -264,7 +264,7 @@ class MLP(nn.Module):
         activation: "gelu", "gelu_tanh" (an approximation, GPT-2's), "relu" or "tanh".
         dropout: probability, after the activation and after the second map.
         inner_dropout: False to drop after the second map only.
-        bias: biases on the maps.
+        bias: bias terms in the projections.
         device: where the parameters live.
         dtype: of the parameters.
 
@@ -311,7 +311,7 @@ class SwiGLU(nn.Module):
         activation: of the gate: "swiglu" (silu), "geglu" (GELU) or "geglu_tanh" (GPT-2's
             approximation of it, Gemma's).
         dropout: probability, after the last map.
-        bias: biases on the maps.
+        bias: bias terms in the projections.
         device: where the parameters live.
         dtype: of the parameters.
 

@@ -116,7 +116,7 @@ class MixtureOfExperts(nn.Module):
         experts: their sizes and how they are chosen.
         activation: of the gates without a limit, see `SwiGLU`.
         dropout: probability, after the sum.
-        bias: biases on the maps of the experts.
+        bias: bias terms in the projections of the experts.
         device: where the parameters live.
         dtype: of the parameters.
 

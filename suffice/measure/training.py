@@ -19,7 +19,7 @@ from suffice.data import Dataset, Split
 from suffice.data.dataset import ImagePreparation
 from suffice.data.reviews import PAD, SPECIAL, START, UNKNOWN
 from suffice.data.translation import END
-from suffice.errors import ConfigError, DataError, unknown
+from suffice.errors import ConfigError, DataError, install_line, unknown
 from suffice.files import replacing_folder, write_json
 from suffice.generate.translate import translate
 from suffice.layers import Attention
@@ -185,7 +185,7 @@ def _sacrebleu() -> Any:
     except ModuleNotFoundError as error:
         raise ConfigError(
             "the task is scored by BLEU, for which sacrebleu is not installed; "
-            "pip install 'suffice[translation]'."
+            f"{install_line('translation')}."
         ) from error
     return BLEU
 

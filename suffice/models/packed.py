@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from suffice.errors import ConfigError
+from suffice.errors import ConfigError, install_line
 from suffice.layers.packed import Packed, PackedEmbedding, PackedLinear, Scheme
 from suffice.ops.linear import Linear
 from suffice.ops.native.matrix import Codes, decoded
@@ -67,7 +67,7 @@ def torchao_missing() -> str:
     try:
         from torchao.quantization import IntxUnpackedToInt8Tensor  # noqa: F401
     except ImportError as error:
-        return f"torchao cannot be imported ({error}); pip install 'suffice[cuda]'"
+        return f"torchao cannot be imported ({error}); {install_line('cuda')}"
     return ""
 
 

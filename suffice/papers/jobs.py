@@ -27,7 +27,7 @@ from rich.console import Console
 
 from suffice.data import Dataset, load
 from suffice.data.survey import survey
-from suffice.errors import ConfigError, DataError, StateError, SufficeError, unknown
+from suffice.errors import ConfigError, DataError, StateError, SufficeError, install_line, unknown
 from suffice.measure.plan import Plan, run_folder
 from suffice.measure.results import DataFacts, write_facts
 from suffice.measure.training import train_cell
@@ -381,7 +381,7 @@ def _import_ray() -> Any:
         import ray
     except ImportError as error:
         raise ConfigError(
-            "--engine ray needs Ray, which is not installed: pip install 'suffice[ray]'; or leave "
+            f"--engine ray needs Ray, which is not installed: {install_line('ray')}; or leave "
             "--engine out to train on this machine alone."
         ) from error
     return ray

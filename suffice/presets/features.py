@@ -113,7 +113,7 @@ def linformer(
         shared: one map for keys and for values instead of one each.
         per_head: maps of its own for each head instead of the same for all.
         causal: no look-ahead; refused.
-        bias: biases on the maps of features; the maps along the sequence have none.
+        bias: bias terms in the feature maps; the maps along the sequence have none.
 
     Cost: 4 (d^2 + d) + r l parameters; 8 T d^2 + 8 T r d FLOPs.
     Source: Wang et al. 2020, arXiv:2006.04768, equation 7; sharing as in its section 4. Differs:

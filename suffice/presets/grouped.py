@@ -25,8 +25,8 @@ def gqa(
 ) -> AttentionSpec:
     """Grouped-query attention: several query heads share one key/value head.
 
-    Choose it for language models whose state is what costs. Not for encoders, which keep no state:
-    it saves parameters there, but no work on the pairs.
+    Use it when the KV cache dominates memory. Encoders keep no cache, so they save parameters but
+    not compute.
 
     Args:
         num_kv_heads: key/value heads, a divisor of num_heads; None = half of the heads, or one if
@@ -117,7 +117,7 @@ def qk_norm(
     Args:
         num_kv_heads: key/value heads, a divisor of num_heads; None = as many as query heads.
         eps: keeps a query or key of zeros finite.
-        bias: biases on the maps; Qwen3 has none.
+        bias: bias terms in the projections; Qwen3 has none.
 
     Cost: 4 (d^2 + d) + 2 d / h parameters; 8 T d^2 + 4 T^2 d FLOPs; state 2 d numbers per token.
     Source: Henry et al. 2020, arXiv:2010.04245; in the form of Yang et al. 2025,
@@ -172,7 +172,7 @@ def mla(
         rank: width of the latent; None = four times the width of a head, at most d_model.
         rotary_dim: width of the rotary part; None = half the width of a head, made even.
         query_rank: width of the queries' own latent; None = they are one map of x.
-        bias: biases on the maps; the paper's model has none.
+        bias: bias terms in the projections; the paper's model has none.
 
     Cost: d (r + p) + 2 r d + d (d + h p) + d^2 parameters without biases for a rank r, a rotary
         width p and h heads; state r + p numbers per token.
@@ -210,7 +210,7 @@ def differential(
         num_heads: heads, each a pair of maps.
         num_kv_heads: key/value heads; None = num_heads.
         layer: which one of a model, from 0, decides how lambda starts; `schedule` numbers them.
-        bias: biases on the maps; the paper's model has none.
+        bias: bias terms in the projections; the paper's model has none.
 
     Cost: 4 (d^2 + d) + 3 d / h parameters for h heads; 8 T d^2 + 6 T^2 d FLOPs; state 2 d numbers
         per token.

@@ -22,7 +22,7 @@ def standard(
         d_model: features.
         num_heads: query heads.
         causal: no look-ahead.
-        bias: biases on the maps.
+        bias: bias terms in the projections.
         dropout: on the weights, while training.
 
     Cost: 4 (d^2 + d) parameters; 8 T d^2 + 4 T^2 d FLOPs; state 2 d numbers per token.
@@ -94,7 +94,7 @@ def super_attention(
     Args:
         num_heads: query heads; 1 is version 1 of the paper.
         length: the longest input, tokens.
-        bias: biases on the maps and on W_A, as in the paper's parameter counts.
+        bias: bias terms in the projections and on W_A, as in the paper's parameter counts.
         init: of W_A, see `Alignment`.
 
     Cost: 2 (d^2 + d) + l^2 + l parameters; 4 T d^2 + 6 T^2 d FLOPs; state 2 d numbers per token.
@@ -124,7 +124,7 @@ def toeplitz_super(
 
     Args:
         width: positions back that are mixed, the own included; as many ahead, if not causal.
-        bias: biases on the maps and on W_A.
+        bias: bias terms in the projections and on W_A.
         init: of W_A, see `ToeplitzAlignment`.
 
     Cost: 2 (d^2 + d) + w + 1 parameters (2 w if not causal); 4 T d^2 + 4 T^2 d FLOPs and about

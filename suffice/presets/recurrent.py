@@ -53,7 +53,7 @@ def retnet(
 
     Args:
         causal: no look-ahead; True alone is legal.
-        bias: biases on the maps; the paper's model has none.
+        bias: bias terms in the projections; the paper's model has none.
 
     Cost: 5 d^2 + d / h parameters; 10 T d^2 + about 4 T d (d / h + 64) FLOPs; state d^2 / h numbers
         in all.
@@ -76,7 +76,7 @@ def lightning(
 
     Args:
         causal: no look-ahead; True alone is legal.
-        bias: biases on the maps; the released models have none.
+        bias: bias terms in the projections; the released models have none.
 
     Cost: 5 d^2 + d / h parameters; 10 T d^2 + about 4 T d (d / h + 64) FLOPs; state d^2 / h numbers
         in all.
@@ -107,7 +107,7 @@ def mamba2(
     Args:
         convolution: tokens that each feature of queries, keys and values reads before.
         causal: no look-ahead; True alone is legal.
-        bias: biases on the maps; the released models have none.
+        bias: bias terms in the projections; the released models have none.
 
     Cost: 5 d^2 + (h + 3 c) d + 2 h + d / h parameters for a convolution of c tokens; 10 T d^2 +
         about 4 T d (d / h + 64) FLOPs; state d^2 / h + 3 d (c - 1) numbers in all.
@@ -130,7 +130,7 @@ def gla(d_model: int, num_heads: int, *, causal: bool = True, bias: bool = False
 
     Args:
         causal: no look-ahead; True alone is legal.
-        bias: biases on the maps; the paper's model has none.
+        bias: bias terms in the projections; the paper's model has none.
 
     Cost: 5 d^2 + 33 d + d / h parameters; 10 T d^2 + about 4 T d (d / h + 4) FLOPs of products;
         state d^2 / h numbers in all.
@@ -159,7 +159,7 @@ def deltanet(
     Args:
         convolution: tokens that each feature of queries, keys and values reads before.
         causal: no look-ahead; True alone is legal.
-        bias: biases on the maps; the paper's model has none.
+        bias: bias terms in the projections; the paper's model has none.
 
     Cost: 5 d^2 + (h + 3 c) d + d / h parameters for a convolution of c tokens; 10 T d^2 + about
         6 T d (d / h + 64) FLOPs of products; state d^2 / h + 3 d (c - 1) numbers in all.
@@ -189,7 +189,7 @@ def gated_deltanet(
     Args:
         convolution: tokens that each feature of queries, keys and values reads before.
         causal: no look-ahead; True alone is legal.
-        bias: biases on the maps; the released models have none.
+        bias: bias terms in the projections; the released models have none.
 
     Cost: 5 d^2 + (2 h + 3 c) d + 2 h + d / h parameters for a convolution of c tokens; 10 T d^2 +
         about 6 T d (d / h + 64) FLOPs of products; state d^2 / h + 3 d (c - 1) numbers in all.

@@ -65,8 +65,8 @@ def sliding_window(
     attention serves as fast.
 
     Args:
-        window: positions at a distance below it are seen, the own included; causal, exactly this
-            many. None = an eighth of length, at least 2; without a length 256.
+        window: each position attends to positions less than `window` away, itself included;
+            causal, exactly this many. None = an eighth of length, at least 2; without a length 256.
         length: the input that sizes not given are made for, tokens; longer input is served too.
 
     Cost: 4 (d^2 + d) parameters; 8 T d^2 + 4 T (2 w - 1) d FLOPs of visible pairs, causal
@@ -99,14 +99,15 @@ def mistral(
     Not for short input, which a window does not make cheaper.
 
     Args:
-        window: positions at a distance below it are seen, the own included; causal, exactly this
-            many. None = an eighth of length, at least 2; without a length 4096.
+        window: each position attends to positions less than `window` away, itself included;
+            causal, exactly this many. None = an eighth of length, at least 2; without a length
+            4096.
         full_every: None = every layer has the window, as in Mistral 7B; n = layers n - 1, 2 n - 1,
             ... see every key: 2 alternates, 6 is five windows to one full layer.
         num_kv_heads: None = a quarter of the heads where 4 divides them, else a half, else all.
         layer: which one of a model, from 0; `schedule` gives each block its own.
         length: the input that sizes not given are made for, tokens; longer input is served too.
-        bias: biases on the maps; the paper's model has none.
+        bias: bias terms in the projections; the paper's model has none.
 
     Raises:
         ConfigError: for a negative layer, or full_every below 1.
@@ -150,8 +151,9 @@ def longformer(
     follows them.
 
     Args:
-        window: positions at a distance below it are seen, the own included. None = an eighth of
-            length, at least 2; without a length 257, the paper's 256 on each side.
+        window: each position attends to positions less than `window` away, itself included.
+            None = an eighth of length, at least 2; without a length 257, the paper's 256 on each
+            side.
         global_tokens: how many first positions are global; 1 as for the paper's class token.
         length: the input that sizes not given are made for, tokens; longer input is served too.
 
@@ -189,8 +191,9 @@ def etc(
     long sees the window.
 
     Args:
-        window: long positions at a distance below it are seen, the own included. None = an eighth
-            of length, at least 2; without a length 85, the paper's radius of 84.
+        window: each long position attends to long positions less than `window` away, itself
+            included. None = an eighth of length, at least 2; without a length 85, the paper's
+            radius of 84.
         global_tokens: how many first positions are global. None = a sixteenth of length, at least
             1; without a length 230, the paper's for 4096 long positions.
         length: the input that sizes not given are made for, tokens; longer input is served too.
@@ -360,7 +363,9 @@ def sparse_fixed(
     """Fixed sparse attention: the own stretch, and the last keys of every stretch.
 
     Choose it for long text: the ends of the stretches gather what their stretch says and hand it
-    on, whatever the distance, at a cost of T sqrt(T). For input with a period take sparse_strided.
+    on, whatever the distance, with T sqrt(T) visible pairs. The ops here compute whole blocks of
+    64 x 64 pairs: nothing is saved up to 4,096 tokens, half at 16,384.
+    For input with a period take sparse_strided.
 
     Args:
         stride: length of a stretch, positions. None = the square root of length, at least 2;

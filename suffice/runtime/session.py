@@ -9,10 +9,10 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from suffice.errors import CheckpointError, ConfigError, DataError
+from suffice.errors import CheckpointError, ConfigError, DataError, install_line
 from suffice.runtime.manifest import MANIFEST, TYPES
 
-INSTALL = "install it with pip install 'suffice[export]'"
+EXTRA = "export"
 
 
 class Stepper(Protocol):
@@ -67,7 +67,9 @@ def _open_graph(path: Path) -> Any:
     try:
         import onnxruntime
     except ImportError as error:
-        raise ConfigError(f"running an ONNX export needs onnxruntime; {INSTALL}.") from error
+        raise ConfigError(
+            f"running an ONNX export needs onnxruntime; install it with {install_line(EXTRA)}."
+        ) from error
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 3
     try:
@@ -101,7 +103,9 @@ class Tokenizer:
         try:
             import tokenizers
         except ImportError as error:
-            raise ConfigError(f"reading text needs the tokenizers library; {INSTALL}.") from error
+            raise ConfigError(
+                f"reading text needs the tokenizers library; install it with {install_line(EXTRA)}."
+            ) from error
         path = folder / entry["file"]
         try:
             self._library = tokenizers.Tokenizer.from_file(str(path))

@@ -11,6 +11,7 @@ from dataclasses import asdict, dataclass
 from functools import cache
 from importlib import resources
 from itertools import product
+from os.path import commonprefix
 from pathlib import Path
 from typing import Any
 
@@ -43,6 +44,7 @@ CARRIED = ("answers", *COMPARE)
 MARK, MARKED = "<title>suffice studio</title>", 1 << 14  # what a page of ours has at its beginning
 PATTERN_LENGTHS = (16, 32, 64, 128, 256, 512, 1024)
 D_MODEL, HEADS = 64, 4  # of the mechanisms whose patterns are drawn
+GROUPED, KV_HEADS = "gqa", (4, 2, 1)  # from multi-head to multi-query attention
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -178,7 +180,7 @@ def _calculator_facts() -> dict[str, Any]:
         "lengths": list(LENGTHS),
         "tensors": _cached_tensors(),
         "known": [
-            {"model": known.model.to_json(), "length": known.length, "source": known.source}
+            {"model": _changed_sizes(known.model), "source": known.source}
             for known in PUBLISHED_MODELS
         ],
         "article": {
@@ -188,6 +190,11 @@ def _calculator_facts() -> dict[str, Any]:
             "claims": [claim.to_json() for claim in ARTICLE_CLAIMS],
         },
     }
+
+
+def _changed_sizes(model: DecoderSizes) -> dict[str, Any]:
+    empty = DecoderSizes().to_json()
+    return {name: size for name, size in model.to_json().items() if size != empty[name]}
 
 
 def _cached_tensors() -> dict[str, list[int]]:
@@ -210,9 +217,9 @@ def _cached_tensors() -> dict[str, list[int]]:
 
 @cache
 def sketches() -> dict[str, dict[str, Any]]:
-    """Return each mechanism's name, summary, data flow, and patterns.
+    """Return each mechanism's name, summary, data flows, and patterns.
 
-    The keys of the patterns are "LENGTH" and "LENGTH causal".
+    The keys of the patterns are "LENGTH" and "LENGTH causal", those of the flows as `_flows_of`.
 
     A pattern is code ("expression") with the number of "keys" the kernel reads, the Python "line"
     of the spec, "notes" on what a drawing of pairs does not show, and whether the kernel computes
@@ -221,14 +228,37 @@ def sketches() -> dict[str, dict[str, Any]]:
     by_name = {}
     for name, build in PRESETS.items():
         summary = (inspect.getdoc(build) or "").split("\n\n")[0]
-        spec = drawn_spec(name, D_MODEL, HEADS, length=D_MODEL)
         by_name[name] = {
             "title": TITLES[name],
             "summary": " ".join(summary.split()),
-            "flow": flow_svg(flow(spec, D_MODEL), TITLES[name], standalone=False),
+            "flows": _flows_of(name),
             "sketches": _sketches_of(name),
         }
     return by_name
+
+
+def _flows_of(name: str) -> dict[str, Any]:
+    """Return the data flow by "", " causal", and of grouped queries by "KV_HEADS" before that.
+
+    The first is the whole SVG; of each other only the "part" that replaces its "start" to "end".
+    """
+    flows: dict[str, Any] = {}
+    for causal, shared in product((False, True), KV_HEADS if name == GROUPED else (None,)):
+        options = {} if shared is None else {"num_kv_heads": shared}
+        try:
+            spec = drawn_spec(name, D_MODEL, HEADS, length=D_MODEL, causal=causal, **options)
+        except ConfigError:  # the mechanism is always causal, or never
+            continue
+        drawing = flow_svg(flow(spec, D_MODEL), TITLES[name], standalone=False)
+        key = f"{shared or ''}{' causal' * causal}"
+        flows[key] = _changed(next(iter(flows.values())), drawing) if flows else drawing
+    return flows
+
+
+def _changed(first: str, other: str) -> dict[str, Any]:
+    start = len(commonprefix([first, other]))
+    shared = len(commonprefix([first[start:][::-1], other[start:][::-1]]))
+    return {"start": start, "end": len(first) - shared, "part": other[start : len(other) - shared]}
 
 
 def _sketches_of(name: str) -> dict[str, dict[str, Any]]:

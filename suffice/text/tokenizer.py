@@ -10,7 +10,7 @@ from types import ModuleType
 from typing import Any, Protocol
 
 from suffice.data.files import atomically
-from suffice.errors import ConfigError, DataError
+from suffice.errors import ConfigError, DataError, install_line
 from suffice.files import check_links, parse_json
 from suffice.text.documents import read_text
 
@@ -182,7 +182,7 @@ def library() -> ModuleType:
     except ImportError as error:
         raise ConfigError(
             "byte-pair tokenizers need the library tokenizers, which is not installed; run "
-            "pip install 'suffice[text]', or use Characters."
+            f"{install_line('text')}, or use Characters."
         ) from error
     return tokenizers
 

@@ -20,7 +20,7 @@ from suffice.view.drawing import brief
 
 FILE = Path(__file__).with_name("catalogue.json")
 EVERY_PAIR, SOME_PAIRS = "Every pair", "Some pairs: sparse patterns"
-MIXED, FEATURES = "Mixed along the sequence first", "No pairs: kernels of features"
+MIXED, FEATURES = "Token mixing before attention", "Linear attention (no pairwise scores)"
 RECURRENT = "No pairs: a state that decays or is corrected"
 SEGMENTS = "Segments, and a memory of those before"
 GROUPS = (EVERY_PAIR, MIXED, SOME_PAIRS, FEATURES, RECURRENT, SEGMENTS)

@@ -56,8 +56,8 @@ def test_mechanisms_stand_in_groups(suffice):
     assert under == {name: group(spec_of(name)) for name in PRESETS}
     assert under["retnet"] == "No pairs: a state that decays or is corrected"
     assert under["longformer"] == "Some pairs: sparse patterns"
-    assert under["super_attention"] == "Mixed along the sequence first"
-    assert under["linear"] == "No pairs: kernels of features"
+    assert under["super_attention"] == "Token mixing before attention"
+    assert under["linear"] == "Linear attention (no pairwise scores)"
 
 
 def test_80_columns_have_room_for_what_sets_a_mechanism_apart(suffice):

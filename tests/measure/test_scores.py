@@ -199,9 +199,7 @@ def test_an_absent_library_is_reported_before_the_training(monkeypatch):
     monkeypatch.delitem(sys.modules, "sacrebleu.metrics", raising=False)
     monkeypatch.setattr(builtins, "__import__", without)
     check_scores(replace(data, scores=("perplexity",)))
-    with pytest.raises(
-        ConfigError, match=r"scored by BLEU, .* pip install 'suffice\[translation\]'"
-    ):
+    with pytest.raises(ConfigError, match=r"scored by BLEU, .* pip install .*\[translation\]"):
         check_scores(data)
 
 

@@ -178,3 +178,47 @@ def test_random_keys_may_lie_ahead_where_the_pattern_may(patterns):
     page.get_by_role("button", name="+ Random").click()
     page.locator("#pattern-parts", has_text="Random(keys=3, length=64)").wait_for()
     assert page.input_value("#pattern-code").endswith("| Random(keys=3, length=64)")
+
+
+def test_the_data_flow_is_that_of_the_toggles(patterns):
+    page = patterns
+    page.select_option("#pattern-mechanism", "gqa")
+    page.set_checked("#pattern-causal", False)
+    flow = page.locator("#pattern-flow svg")
+    assert "Full" in flow.text_content()
+    page.set_checked("#pattern-causal", True)
+    assert "Causal" in flow.text_content()
+    assert "Full" not in flow.text_content()
+    texts = []
+    for count in (4, 2, 1):
+        page.locator("#pattern-sharing label", has_text=str(count)).click()
+        texts.append(flow.text_content())
+        assert f"num_kv_heads={count}" in page.inner_text("#pattern-python")
+    assert len(set(texts)) == 3
+    page.select_option("#pattern-mechanism", "longformer")
+    assert page.locator("#pattern-sharing input").count() == 0
+
+
+def test_the_flow_comes_first_where_the_pattern_is_plain(patterns):
+    page = patterns
+
+    def flow_is_first():
+        heights = [page.locator(name).bounding_box()["y"] for name in ("#pattern-flow", ".drawing")]
+        return heights[0] < heights[1]
+
+    page.select_option("#pattern-mechanism", "longformer")
+    assert not flow_is_first()
+    page.select_option("#pattern-mechanism", "mqa")
+    assert flow_is_first()
+
+
+def test_a_pattern_that_is_shown_whole_stays_whole_when_the_page_narrows(patterns):
+    page = patterns
+    page.select_option("#pattern-mechanism", "longformer")
+    page.set_viewport_size({"width": 390, "height": 800})
+    page.wait_for_function("() => document.querySelector('#pattern-canvas').clientWidth < 390")
+    page.wait_for_timeout(100)
+    page.locator(".under").scroll_into_view_if_needed()
+    box = page.locator("#pattern-canvas").bounding_box()
+    page.mouse.move(box["x"] + box["width"] - 2, box["y"] + box["height"] - 2)
+    assert "Query 63, key 63" in page.inner_text("#pattern-hover")

@@ -63,7 +63,12 @@ MODELS = (
     DecoderSizes(**LATENT, window=70, full_every=3, layers=7),
     DecoderSizes(
         d_model=64, num_heads=4, layers=5, mlp_width=96, mlp_bias=True, experts=8, expert_width=24,
-        active_experts=2, shared_experts=1, dense_layers=2,
+        active_experts=2, shared_experts=1, dense_layers=2, expert_bits=4.25,
+    ),
+    DecoderSizes(d_model=64, num_heads=4, layers=5, full_count=2, window=9, gate=True, bias=True),
+    DecoderSizes(
+        d_model=64, num_heads=4, layers=8, full_every=4, gate=True, qk_norm=True,
+        recurrent_numbers=777, recurrent_parameters=999, state_bits=8,
     ),
 )  # fmt: skip
 
@@ -115,6 +120,10 @@ REFUSED = (
     {**LATENT, "rotary": True, "rotary_dim": 3},
     {"experts": 4},
     {"shared_experts": 1},
+    {"full_count": 33},
+    {"full_count": 3, "full_every": 4},
+    {"recurrent_parameters": 3},
+    {"recurrent_numbers": 3, "recurrent_parameters": 3, "kernel": "Elu"},
     {"experts": 4, "expert_width": 8, "active_experts": 5},
 )
 

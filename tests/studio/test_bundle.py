@@ -20,7 +20,7 @@ def test_the_page_is_one_file(tmp_path):
     assert path.name == "index.html"
     assert [one.name for one in path.parent.iterdir()] == ["index.html"]
     assert path.read_text("utf-8") == bundle(served=False).html
-    assert path.stat().st_size < 600_000
+    assert path.stat().st_size < 650_000
     assert "fetch(" not in path.read_text("utf-8")
 
 
@@ -72,3 +72,16 @@ def test_the_line_of_a_sketch_makes_its_pattern(name):
     key, sketch = next(iter(sketches()[name]["sketches"].items()))
     spec = eval(sketch["line"], {"suffice": suffice})  # the page shows this line
     assert expression(spec.pattern) == sketch["expression"], key
+
+
+def test_each_form_of_a_mechanism_has_a_data_flow_of_its_own():
+    for name, facts in sketches().items():
+        forms = {key.partition(" ")[2] for key in facts["sketches"]}
+        assert {key.partition(" ")[2] for key in facts["flows"]} == forms, name
+        assert all(
+            key.lstrip().split(" ")[0] in ("", "causal", "4", "2", "1") for key in facts["flows"]
+        )
+        if len(forms) == 2 and "Full()" in {
+            one["expression"] for one in facts["sketches"].values()
+        }:
+            assert len(set(map(str, facts["flows"].values()))) == len(facts["flows"]), name

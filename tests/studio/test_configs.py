@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from suffice.studio.calculator import DecoderSizes, calculate, count_weights
+from suffice.studio.published import PUBLISHED_MODELS
 
 FULL = ("full_attention", "attention")
 HYBRID = [*["mamba"] * 5, "attention", *["mamba"] * 2]
@@ -69,6 +70,25 @@ def test_a_config_is_counted_as_transformers_builds_it(studio_page, name):
     assert (
         studio_page.evaluate("(text) => studio.configWarning(text)", config.to_json_string()) == ""
     )
+
+
+COUNTED = {
+    "Qwen3-Next 80B-A3B": "qwen3_next",
+    "Qwen3.5 35B-A3B": "qwen3_5_moe_text",
+    "Llama 4 Scout": "llama4_text",
+    "SmolLM3 3B": "smollm3",
+    "MiniMax-M2": "minimax_m2",
+}
+
+
+@pytest.mark.parametrize("name", COUNTED)
+def test_models_of_transformers_are_its_defaults(studio_page, name):
+    known = next(known for known in PUBLISHED_MODELS if known.model.name == name)
+    config = config_of(COUNTED[name])
+    assert type(config).__name__ in known.source
+    sizes = read(studio_page, json.loads(config.to_json_string(use_diff=False)))
+    other = {"name": name, "trained": 0, "weight_bits": known.model.weight_bits}
+    assert DecoderSizes.from_json(sizes | other) == known.model
 
 
 def test_a_recurrent_layer_keeps_what_transformers_caches(studio_page):

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
-from suffice.errors import ConfigError, unknown
+from suffice.errors import ConfigError, install_line, unknown
 
 PROJECT = "suffice"
 
@@ -150,7 +150,7 @@ def tracker(name: str, folder: Path, *, step: int, written: int) -> Tracker:
         return TRACKERS[name](folder, step=step, written=written)
     except ImportError as error:
         raise ConfigError(
-            f"{name} is not installed; run pip install 'suffice[{name}]', or leave it out: the log "
+            f"{name} is not installed; run {install_line(name)}, or leave it out: the log "
             "has the same numbers."
         ) from error
 

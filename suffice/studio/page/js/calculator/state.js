@@ -9,7 +9,7 @@ const CALCULATOR = {
 };
 const FIRST_MODELS = ["Llama 3.1 8B", "Qwen3 8B", "Gemma 3 12B"];
 
-const knownModel = (name) => FACTS.calculator.known.find((one) => one.model.name === name).model;
+const knownModel = (name) => ({ ...FACTS.calculator.empty, ...FACTS.calculator.known.find((one) => one.model.name === name).model });
 const isKnownModel = (name) => FACTS.calculator.known.some((one) => one.model.name === name);
 
 function addModel(model) {
@@ -28,7 +28,7 @@ function removeModel(place) {
 
 // A model as what differs from a known one, or from an empty one.
 function modelForLink(model) {
-  const base = isKnownModel(model.name) ? { ...FACTS.calculator.empty, ...knownModel(model.name) } : FACTS.calculator.empty;
+  const base = isKnownModel(model.name) ? knownModel(model.name) : FACTS.calculator.empty;
   const changed = Object.entries(model).filter(([name, value]) => name === "name" || value !== base[name]);
   return Object.fromEntries(changed);
 }

@@ -56,7 +56,7 @@ function buildCompare(panel) {
         { "aria-label": "Comparisons" },
         element("h2", {}, "Comparisons"),
         list,
-        element("button", { type: "button", on: { click: () => look("comparisons", {}) } }, "Look again"),
+        element("button", { type: "button", on: { click: () => look("comparisons", {}) } }, "Refresh"),
         element("p", { class: "hint" }, "Yours: suffice studio --results FOLDER, a folder of suffice compare or suffice reproduce, or one with such folders."),
       ),
       element("div", { class: "main" }, wrong, shown),

@@ -56,6 +56,7 @@ class PatternCanvas {
     this.cell = this.side / Math.max(this.drawn.queries, this.drawn.keys);
     this.x = 0;
     this.y = 0;
+    this.whole = true;
     this.paint();
   }
 
@@ -79,6 +80,7 @@ class PatternCanvas {
     this.x += (x - EDGE) / this.cell - (x - EDGE) / cell;
     this.y += (y - EDGE) / this.cell - (y - EDGE) / cell;
     this.cell = cell;
+    this.whole = cell === least;
     this.keepInside();
     this.paint();
   }
@@ -141,7 +143,8 @@ class PatternCanvas {
     const size = this.canvas.clientWidth;
     if (this.canvas.width !== Math.round(size * ratio)) {
       this.canvas.width = this.canvas.height = Math.round(size * ratio);
-      this.cell = Math.max(this.cell || 0, this.side / Math.max(this.drawn.queries, this.drawn.keys));
+      const least = this.side / Math.max(this.drawn.queries, this.drawn.keys);
+      this.cell = this.whole ? least : Math.max(this.cell || 0, least);
       this.keepInside();
     }
     const pen = this.canvas.getContext("2d");

@@ -1,7 +1,7 @@
 // The tab of patterns: what to draw at the left, who sees whom at the right.
 
 const OWN = "a pattern of my own";
-const PATTERN = { mechanism: "longformer", length: 64, causal: false, code: "", panel: 0 };
+const PATTERN = { mechanism: "longformer", length: 64, causal: false, kv: 2, code: "", panel: 0 };
 
 const PIECES = ["Window(size=8)", "Dilated(size=4, dilation=4)", "Global(tokens=1)", "Strided(stride=8)",
   "Fixed(stride=8)", "Random", "Block(size=8)"];
@@ -13,15 +13,24 @@ const pieceOf = (piece) =>
   piece !== "Random" ? piece : PATTERN.causal ? "Random(keys=3)" : `Random(keys=3, length=${PATTERN.length})`;
 
 function readPatternState() {
-  const { mechanism, length, causal, code } = PATTERN;
-  return mechanism === OWN ? { mechanism, length, causal, code } : { mechanism, length, causal };
+  const { mechanism, length, causal, kv, code } = PATTERN;
+  if (mechanism === OWN) return { mechanism, length, causal, code };
+  return kvHeads(mechanism).length ? { mechanism, length, causal, kv } : { mechanism, length, causal };
 }
 
 function writePatternState(data) {
-  const given = known({ mechanism: "", length: 0, causal: false, code: "" }, data);
+  const given = known({ mechanism: "", length: 0, causal: false, kv: 0, code: "" }, data);
   if (given.mechanism !== OWN && !FACTS.patterns.mechanisms[given.mechanism]) delete given.mechanism;
   if (!FACTS.patterns.lengths.includes(given.length)) delete given.length;
+  if (!kvHeads(given.mechanism || PATTERN.mechanism).includes(given.kv)) delete given.kv;
   Object.assign(PATTERN, given);
+}
+
+// The numbers of key/value heads that a mechanism's data flow is drawn with; none if it has one alone.
+function kvHeads(mechanism) {
+  if (mechanism === OWN) return [];
+  const numbers = Object.keys(FACTS.patterns.mechanisms[mechanism].flows).map(parseFloat);
+  return [...new Set(numbers.filter((n) => n > 0))];
 }
 
 function sketchOf(mechanism) {
@@ -44,6 +53,7 @@ function buildPatterns(panel) {
   const counts = element("dl", { class: "counts", id: "pattern-counts", "aria-live": "polite" });
   const hover = element("p", { class: "hover", id: "pattern-hover", "aria-live": "polite" });
   const heads = element("div", { class: "heads" });
+  const sharing = element("div", { id: "pattern-sharing" });
   const python = element("pre", { id: "pattern-python", tabindex: 0 });
   const reach = reachView();
   const canvas = element("canvas", { id: "pattern-canvas", tabindex: 0, role: "img" });
@@ -81,7 +91,11 @@ function buildPatterns(panel) {
     python.textContent = patternPython(drawn, ownLine());
     view.point(null);
   };
-  const ownLine = () => (PATTERN.mechanism === OWN ? null : sketchOf(PATTERN.mechanism).line);
+  const ownLine = () => {
+    if (PATTERN.mechanism === OWN) return null;
+    const { line } = sketchOf(PATTERN.mechanism);
+    return kvHeads(PATTERN.mechanism).length ? line.replace(/\)$/, `, num_kv_heads=${PATTERN.kv})`) : line;
+  };
   const refresh = () => {
     const sketch = PATTERN.mechanism === OWN ? null : sketchOf(PATTERN.mechanism);
     if (PATTERN.mechanism !== OWN && !sketch) {
@@ -89,7 +103,15 @@ function buildPatterns(panel) {
       refuse(new Error(`${PATTERN.mechanism} ${never}; change "causal", or draw another.`));
       return;
     }
+    const counts = kvHeads(PATTERN.mechanism);
+    if (sharing.dataset.of !== PATTERN.mechanism) replace(sharing, counts.length > 0 && segments("KV heads", Object.fromEntries(counts.map((n) => [n, n])), PATTERN.kv, (n) => {
+      PATTERN.kv = Number(n);
+      refresh();
+    }));
+    sharing.dataset.of = PATTERN.mechanism;
     replace(flow, flowOf(PATTERN.mechanism));
+    // of a plain pattern the flow is all that differs
+    shown.classList.toggle("flow-first", Boolean(sketch) && /^(Full|Causal)\(\)$/.test(sketch.expression));
     if (sketch) code.value = sketch.expression;
     PATTERN.code = code.value;
     replace(about, aboutMechanism(sketch));
@@ -135,6 +157,7 @@ function buildPatterns(panel) {
           refresh();
         }),
         causal,
+        sharing,
         labelled("As code", code, "& = both, | = either; edit it to draw a pattern of your own"),
         element("div", { class: "pieces", role: "group", "aria-label": "Add a piece" }, PIECES.map((piece) =>
           element("button", { type: "button", class: "chip", title: `Add | ${piece}`, "data-piece": piece, on: { click: () => addPiece(piece) } }, `+ ${piece.split("(")[0]}`))),
@@ -144,8 +167,7 @@ function buildPatterns(panel) {
         "div",
         { class: "main" },
         wrong,
-        element("h2", {}, "Who sees whom"),
-        replace(shown, heads, element("div", { class: "drawing" },
+        replace(shown, element("h2", {}, "Attention pattern"), heads, element("div", { class: "drawing" },
           element("div", { class: "stage" }, canvas,
             element("div", { class: "under" }, element("p", { class: "hint" }, matchMedia("(pointer: coarse)").matches ? "Drag to move, + and − to zoom; tap a pair for its query's receptive field." : "Drag to move, Ctrl + wheel or + and − to zoom; click a pair for its query's receptive field."), zoomButtons(view))),
           element("div", { class: "facts" }, hover, counts, legendBox, saveButtons(() => drawn), reach.node)),
@@ -256,10 +278,20 @@ function pairsOf(drawn) {
 
 const titleOf = (mechanism) => FACTS.patterns.mechanisms[mechanism].title;
 
-// What the mechanism computes, from x to y.
+// One flow is whole; of the others only the part that differs from it is there.
+function flowSvg(flows, key) {
+  if (typeof flows[key] === "string") return flows[key];
+  const whole_ = Object.values(flows).find((flow) => typeof flow === "string");
+  const { start, end, part } = flows[key];
+  return whole_.slice(0, start) + part + whole_.slice(end);
+}
+
+// What the mechanism computes, from x to y, as it is set at the left.
 function flowOf(mechanism) {
   if (mechanism === OWN) return [];
-  const { flow, title } = FACTS.patterns.mechanisms[mechanism];
+  const { flows, title } = FACTS.patterns.mechanisms[mechanism];
+  const kv = kvHeads(mechanism).length ? PATTERN.kv : "";
+  const flow = flowSvg(flows, `${kv}${PATTERN.causal ? " causal" : ""}`);
   const svg = document.importNode(new DOMParser().parseFromString(flow, "image/svg+xml").documentElement, true);
   svg.setAttribute("role", "img");
   svg.setAttribute("aria-label", `Data flow of ${title}`);

@@ -10,6 +10,7 @@ import difflib
 import json
 import shlex
 from collections.abc import Iterable
+from typing import Any
 
 LONGEST = 2000  # characters of a message
 
@@ -92,7 +93,8 @@ def install_line(extra: str) -> str:
     from urllib.request import url2pathname
 
     try:
-        origin = json.loads(distribution("suffice").read_text("direct_url.json") or "{}")
+        text = distribution("suffice").read_text("direct_url.json")
+        origin: dict[str, Any] = json.loads(text or "{}")
     except PackageNotFoundError:  # it runs from its sources
         origin = {"url": Path(__file__).parents[1].as_uri()}
     url, revision = origin.get("url", ""), origin.get("vcs_info", {})

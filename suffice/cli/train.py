@@ -343,7 +343,8 @@ class TrainingFiles:
         config, specs = self.recipe.configured(self.tokenizer.vocabulary_size)
         lm = config.build(specs)
         with show(console, quiet=quiet) as progress:
-            progress.cell(f"{self.recipe.name}{options.scale_suffix(self.recipe.scale)}")
+            recipe = f"{self.recipe.name}{options.scale_suffix(self.recipe.scale)}"
+            progress.cell(Path(self.options.data).name if self.options.data else recipe)
             return fit_lm(
                 lm,
                 self.train_tokens,

@@ -46,8 +46,8 @@ class Claim:
 
 
 def _model(entry: dict[str, Any]) -> PublishedModel:
-    sizes = entry["model"] | {"trained": entry["length"]}
-    return PublishedModel(**entry | {"model": DecoderSizes.from_json(sizes)})
+    sizes = entry.pop("model") | {"trained": entry["length"]}
+    return PublishedModel(model=DecoderSizes.from_json(sizes), **entry)
 
 
 def _claim(model: dict[str, Any], length: int, **figure: Any) -> Claim:

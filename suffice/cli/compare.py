@@ -51,7 +51,7 @@ TASKS = (
     "and passkey are synthetic"
 )
 RECIPES_OWN = "recipe"  # of --optimiser
-REPORT_WIDTH = 100  # columns of a report that goes to a file or a pipe
+REPORT_WIDTH = 80  # columns of a report that goes to a file or a pipe
 
 
 def compare(

@@ -70,9 +70,9 @@ def print_json(content: object) -> None:
 
 
 def wide_console(width: int) -> Console:
-    """Return standard output, at least so wide where it is no terminal and COLUMNS is not set."""
+    """Return standard output, at least so many columns wide where it is no terminal."""
     console = Console()
-    if not console.is_terminal and not os.environ.get("COLUMNS"):
+    if not console.is_terminal:
         console.width = max(console.width, width)
     return console
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
 
 import numpy as np
 from rich.console import Console
@@ -50,7 +49,7 @@ def describe(survey: Survey, plan: Plan) -> list[str]:
 
 def show(survey: Survey, plan: Plan, console: Console) -> None:
     """Print `describe`, cut at the width of a terminal."""
-    wraps = console.is_terminal or bool(os.environ.get("COLUMNS"))
+    wraps = console.is_terminal
     for line in describe(survey, plan):
         console.print(line, markup=False, highlight=False, soft_wrap=not wraps)
 

@@ -180,7 +180,7 @@ def test_times_are_shown_taken_and_published(suffice, monkeypatch, tmp_path):
     monkeypatch.setattr("suffice.papers.edge.finished", lambda *given: Edge(groups=(FOUR,)))
     result = suffice("reproduce", "times", "--no-report")
     assert (result.exit_code, taken) == (0, [])
-    assert "1.5 (3)" in result.stdout
+    assert "0.75 (1)" in result.stdout
     assert result.stdout.endswith("Missing values were not timed: suffice reproduce times --run\n")
     result = suffice("reproduce", "times", "--run", "--publish", "--json", "--quiet")
     assert len(taken) == 1

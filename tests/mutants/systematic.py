@@ -40,6 +40,7 @@ UNTRACED = (
     "tests/hf/upstream tests/planning tests/cli/test_torchrun.py tests/train/test_two_processes.py"
 )
 KEPT = ROOT / "build" / "mutants"
+STAGES = (0.1, 1, 2)  # of the budget: few tests catch most bugs, and many are dear to collect
 EXTRA_SECONDS = 0.03  # that pytest adds to a test
 
 
@@ -78,16 +79,21 @@ def main() -> int:
 
 
 def _judge(mutant: Mutant, choice: Choice, budget: float) -> dict:
-    start, answer, verdict, tests = time.monotonic(), {}, "unexecuted", 0
-    for part in (choice, choose(mutant, 2 * budget, without=choice.tests)):
-        if part.tests and verdict != "caught":
-            answer, tests = run(mutant, part.tests, part.seconds), tests + len(part.tests)
-            verdict = "SURVIVED" if answer["end"] in ("passed", "no tests") else "caught"
+    start, verdict, by, tests, part = time.monotonic(), "unexecuted", "", (), choice
+    for share in STAGES:
+        part = choose(mutant, share * budget, without=tests)
+        if not part.tests:
+            break
+        answer, tests = run(mutant, part.tests, part.seconds), (*tests, *part.tests)
+        verdict, by = "SURVIVED", answer.get("test") or answer["end"]
+        if answer["end"] not in ("passed", "no tests"):
+            verdict = "caught"
+            break
     return {
         "verdict": verdict,
         "seconds": time.monotonic() - start,
-        "by": answer.get("test") or answer.get("end", ""),
-        "tests": tests,
+        "by": by,
+        "tests": len(tests),
         "whole": part.whole,
         "source": _digest(ROOT / mutant.file),
         "choice": _choice_digest(choice),

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import wraps
 from typing import Any
 
 import torch
 from torch import Tensor, nn
-from transformers import AttentionInterface, AttentionMaskInterface
+from transformers import AttentionInterface, AttentionMaskInterface, PreTrainedConfig
 from transformers.masking_utils import and_masks, causal_mask_function, sdpa_mask
 from transformers.modeling_layers import GradientCheckpointingLayer
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
@@ -95,7 +96,8 @@ class SufficeBlock(GradientCheckpointingLayer, Block):
         self.norm = block.norm
 
 
-PREFIX = "suffice_"
+PREFIX, KEY = "suffice_", "attn_implementation"
+DROPOUTS = ("attention_dropout", "attention_probs_dropout_prob", "attn_pdrop")
 SPECIAL = ("sdpa", "flash", "flex", "eager", "paged")  # names that transformers treats apart
 
 
@@ -105,7 +107,9 @@ def register_pattern(name: str, pattern: Pattern) -> None:
     The attention function and the mask function are registered as a pair. A stock model then
     takes `attn_implementation=name`: the pattern restricts its own mask further. Positions count
     real tokens, so padding may be on the left. A mask of four dimensions given by a caller
-    replaces all this, as everywhere in transformers.
+    replaces all this, as everywhere in transformers. A model that is saved names the pattern in its
+    config.json, and loads where it has been registered under this name; elsewhere transformers
+    refuses the name.
 
     Args:
         name: begins with "suffice_".
@@ -126,6 +130,18 @@ def register_pattern(name: str, pattern: Pattern) -> None:
         )
     AttentionInterface.register(name, _attention(pattern))
     AttentionMaskInterface.register(name, _mask(pattern))
+    if PreTrainedConfig.to_dict is not _to_dict:
+        PreTrainedConfig.to_dict = _to_dict
+
+
+_plain_to_dict = PreTrainedConfig.to_dict
+
+
+@wraps(_plain_to_dict)
+def _to_dict(config: PreTrainedConfig) -> dict[str, Any]:
+    """Name a pattern, which transformers leaves out: weights were trained with it."""
+    entries, name = _plain_to_dict(config), config._attn_implementation
+    return entries | {KEY: name} if str(name).startswith(PREFIX) else entries
 
 
 def _mask(pattern: Pattern) -> Callable[..., Tensor | None]:
@@ -175,7 +191,7 @@ def _allowed(pattern: Pattern, positions: Tensor | None) -> Callable[..., Tensor
 
 def _attention(pattern: Pattern) -> Callable[..., tuple[Tensor, None]]:
     def attention(
-        module: torch.nn.Module,  # noqa: ARG001 - as transformers calls it
+        module: torch.nn.Module,
         q: Tensor,
         k: Tensor,
         v: Tensor,
@@ -183,24 +199,28 @@ def _attention(pattern: Pattern) -> Callable[..., tuple[Tensor, None]]:
         *,
         scaling: float | None = None,
         dropout: float = 0.0,
-        **others: Any,
+        softcap: float | None = None,
+        s_aux: Tensor | None = None,
+        position_bias: Tensor | None = None,
+        **_: Any,
     ) -> tuple[Tensor, None]:
         """Return [B, T, H, D] of q [B, H, T, D], k and v [B, G, S, D]."""
-        for name in ("softcap", "s_aux", "position_bias"):
-            if others.get(name) is not None:
-                raise ConfigError(
-                    f"this model's attention has {name}, which a pattern of suffice does not "
-                    "compute; use another model."
-                )
-        if dropout:
+        if position_bias is not None:
             raise ConfigError(
-                "attention dropout in a stock model with a pattern of suffice: set "
-                "config.attention_dropout = 0."
+                "this model's attention has position_bias, which a pattern of suffice does not "
+                "compute; use another model."
+            )
+        if dropout:
+            config = getattr(module, "config", None)
+            name = next((name for name in DROPOUTS if hasattr(config, name)), "its dropout")
+            raise ConfigError(
+                "attention dropout in a stock model with a pattern of suffice: build the model "
+                f"with {name} = 0 in its configuration."
             )
         restricts: dict[str, Any] = (
             {"pattern": pattern} if attention_mask is None else {"mask": attention_mask}
         )
-        out = attend(q, k, v, scale=scaling, **restricts)
+        out = attend(q, k, v, scale=scaling, cap=softcap, sinks=s_aux, **restricts)
         return out.transpose(1, 2).contiguous(), None
 
     return attention

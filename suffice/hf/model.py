@@ -210,6 +210,13 @@ class SufficePreTrainedModel(Weights, PreTrainedModel):
     _skip_keys_device_placement = ["past_key_values"]
     _supports_attention_backend = True
 
+    def _check_and_adjust_attn_implementation(
+        self, attn_implementation: str | None, *args: Any, **kwargs: Any
+    ) -> str:
+        """Take "sdpa", which recipes ask for, as another name of the model's own attention."""
+        name = OWN if attn_implementation == "sdpa" else attn_implementation
+        return super()._check_and_adjust_attn_implementation(name, *args, **kwargs)
+
     def get_input_embeddings(self) -> nn.Module:
         """Return the token embedding."""
         return self.base_model.embedding.tokens

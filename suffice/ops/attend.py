@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import torch
 from torch import Tensor
 
@@ -10,7 +12,7 @@ from suffice.kernels import Softmax
 from suffice.ops import reference
 from suffice.ops.call import AttentionCall, MaskInputs
 from suffice.ops.dispatch import plan
-from suffice.ops.op import NO_PARTS
+from suffice.ops.op import NO_PARTS, Parts
 from suffice.patterns import Full, Pattern
 from suffice.positions import NoPosition
 from suffice.records import is_number
@@ -30,6 +32,8 @@ def attend(
     segments: tuple[Tensor, Tensor] | None = None,
     mask: Tensor | None = None,
     scale: float | None = None,
+    cap: float | None = None,
+    sinks: Tensor | None = None,
     impl: str = "auto",
 ) -> Tensor:
     """Return softmax attention over the keys each query may see.
@@ -47,6 +51,8 @@ def attend(
             keys of its own document.
         mask: bool [B or 1, H or 1, T, S], True = may attend.
         scale: factor of the products, a finite number; None = 1 / sqrt(D).
+        cap: bound of the scaled products, see `Softmax`; None = none.
+        sinks: [H], a logit of each head that belongs to no key, in the dtype of q; None = none.
         impl: "auto" or an op by name (`suffice.ops.OPS`).
 
     Returns:
@@ -67,7 +73,12 @@ def attend(
                 [0.3333, 0.3333, 0.3333]])
     """
     call, masks = _describe(q, k, v, pattern, valid, segments, mask, scale)
-    return plan(call, impl)(q, k, v, masks, call)
+    if cap is None and sinks is None:
+        return plan(call, impl)(q, k, v, masks, call)
+    if sinks is not None:
+        check("sinks", sinks, (q.shape[1],), hint="One logit for each head.")
+    call = replace(call, kernel=Softmax(sink=sinks is not None, cap=cap))
+    return plan(call, impl)(q, k, v, masks, call, Parts(sinks=sinks))
 
 
 def weights(

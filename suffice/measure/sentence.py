@@ -332,8 +332,8 @@ def _missing(comparison: Comparison) -> str:
         return f"{n} seed{'s' * (n > 1)} cannot give a verdict, 5 can"
     if comparison.rows_short:
         return (
-            f"no number of seeds will decide it at this margin, the {comparison.rows:,} test rows "
-            "are too few"
+            "no number of seeds will decide it at this margin, the "
+            f"{'' if comparison.rows is None else f'{comparison.rows:,} '}test rows are too few"
         )
     if comparison.more_seeds is None:
         return "more seeds will hardly decide it at this margin"

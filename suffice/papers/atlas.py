@@ -613,10 +613,12 @@ def _published_sheet() -> Sheet:
         results = content.results
         request = request_cells(atlas_table(name))
         done = f"{len(request.row_cells)} of {len(request.plan.cells)}"
-        return [results.title, done, machine_line(results.machine)]
+        (standard, *_) = results.select(BASELINE, HEADS)
+        size = f"{standard.parameters_model:,}"
+        return [results.title, size, done, machine_line(results.machine)]
 
     rows = [cells(name, content) for name, content in contents if content is not None]
-    titles = ("table", "trainings", "machine")
+    titles = ("table", "parameters of Standard", "trainings", "machine")
     columns = (
         Column(title=title, cell=lambda row, n=number: row[n])
         for number, title in enumerate(titles)

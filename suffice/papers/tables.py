@@ -13,7 +13,7 @@ from suffice.measure.report.tables import count, loss, percent, seconds
 from suffice.measure.results import Cell
 from suffice.measure.statistics import Summary, summarise
 from suffice.papers.printed import PaperRow
-from suffice.recipes import ATLAS, RECIPES, SMALL, recipe, stands_for
+from suffice.recipes import ATLAS, RECIPES, SCALES, recipe, stands_for
 from suffice.recipes.text import SMALL_SIZES
 
 
@@ -164,7 +164,7 @@ class Table:
 
     def published_as(self, scale: str) -> str:
         """Return the name that results of a scale are published by."""
-        return self.small if self.small and scale == SMALL else self.store
+        return self.small if self.small and scale != SCALES[0] else self.store
 
     @property
     def trained(self) -> bool:

@@ -244,15 +244,15 @@ def test_the_comparison_that_is_offered_changes_the_advice(suffice, brief, world
     name = "efficient+kv:1"
     world.each[name] = 0.5
     asked = ("--task", "image", "--model", "digits_vit", "--mechanisms", name, "--json")
-    wide = (*asked, "--quality", "80%")
+    wide = (*asked, "--quality", "8%")
     before = json.loads(suffice("advise", *wide).stdout)
     assert (before["winner"], before["known"]) == ("standard", False)
     offered = shlex.split(before["trial"]["command"])[1:]
-    words = ("--seeds", 3, "--epochs", 2, "--out", "run", "--quiet")
+    words = ("--seeds", 4, "--epochs", 1, "--out", "run", "--quiet")
     assert suffice(*offered, *words).exit_code == 0
     after = json.loads(suffice("advise", *wide, "--results", "run").stdout)
     assert (after["winner"], after["known"], after["trial"]) == (name, True, None)
-    assert after["sentence"].startswith(f"Take {name}, which suffices at 80.0 points by your own ")
+    assert after["sentence"].startswith(f"Take {name}, which suffices at 8.0 points by your own ")
     strict = json.loads(suffice("advise", *asked, "--quality", "0%", "--results", "run").stdout)
     assert strict["winner"] == "standard"
     far = json.loads(suffice("advise", *wide, "--length", 1600, "--results", "run").stdout)

@@ -101,10 +101,10 @@ def test_when_a_loss_is_reached():
     assert epochs_to([2.0], math.nan) is None
 
 
-def test_intervals_of_costs_need_3_seeds_and_end_at_0():
+def test_intervals_of_costs_need_3_seeds_and_stay_above_0():
     assert mean_cost([1.0, 2.0]).low is None
     wide = mean_cost([1.0, 1.0, 9.0])
-    assert wide.low == 0.0
+    assert 0.0 < wide.low < wide.mean
     assert wide.high > 9.0
     twice = {0: 2.0, 1: 2.0, 2: 2.0}
     assert ratio_to(twice, {0: 1.0, 1: 1.0, 9: 1.0}).low is None

@@ -285,13 +285,13 @@ def test_heads_and_epochs_by_seed(monkeypatch):
 def test_names_of_results_say_the_size_that_was_trained():
     """A name with a number of parameters is that of the models in the file."""
     for path in path_of("x").parent.glob("*.json"):
-        size = re.search(r"(?:^|-)([\d.]+)([mk])(?=-|$)", path.stem)
+        size = re.search(r"^(?!atlas).*-([\d.]+)([mk])$", path.stem)  # the atlas has a column
         content = json.loads(path.read_text())
         if size is None or "results" not in content:
             continue
         stated = float(size[1]) * {"k": 1e3, "m": 1e6}[size[2]]
         (standard, *_) = [c for c in content["results"]["cells"] if c["mechanism"] == "standard"]
-        assert standard["parameters_model"] == pytest.approx(stated, rel=0.15), path.name
+        assert standard["parameters_model"] == pytest.approx(stated, rel=0.05), path.name
 
 
 # what times decide
@@ -318,7 +318,7 @@ def test_savings_at_equal_heads(monkeypatch):
     )
     monkeypatch.setattr(trained_claims, "wanted", lambda table: [("imdb", 4), ("imdb", 8)])
     assert (
-        trained_claims.savings("v2-edge", ["optimised"], least=0.0, most=0.07).verdict == NOT_TESTED
+        trained_claims.savings("v2-edge", ["optimised"], least=0.0, most=0.07).verdict == UNDECIDED
     )
     monkeypatch.setattr(trained_claims, "published_edge", lambda table: Edge(groups=()))
     assert trained_claims.savings("v2-edge", ["efficient"], least=None, most=0.1).ours == ""

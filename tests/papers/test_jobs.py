@@ -360,7 +360,7 @@ def test_an_absent_cluster_is_reported(plan, tmp_path, monkeypatch):
 
 def test_ray_is_named_where_it_is_not_installed(plan, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "ray", None)
-    with pytest.raises(ConfigError, match=r"suffice\[ray\]"):
+    with pytest.raises(ConfigError, match=r"\[ray\]"):
         RayTasks(plan, tmp_path, Execution(engine="ray"))
 
 

@@ -331,10 +331,8 @@ def _missing(comparison: Comparison) -> str:
     if n < MIN_SEEDS:
         return f"{n} seed{'s' * (n > 1)} cannot give a verdict, 5 can"
     if comparison.rows_short:
-        return (
-            "no number of seeds will decide it at this margin, the "
-            f"{'' if comparison.rows is None else f'{comparison.rows:,} '}test rows are too few"
-        )
+        rows = "" if comparison.rows is None else f"{comparison.rows:,} "  # not kept
+        return f"no number of seeds will decide it at this margin, the {rows}test rows are too few"
     if comparison.more_seeds is None:
         return "more seeds will hardly decide it at this margin"
     several = "s" * (comparison.more_seeds != 1)

@@ -196,6 +196,14 @@ def test_intervals_without_rows_are_said_to_cover_seeds_alone():
     ) in notes(judge(results), results)
 
 
+def test_rows_that_are_too_few_are_said_though_their_answers_were_not_kept():
+    lost = {"standard": [0.217] * 3, "a": [0.199, 0.2, 0.201]}
+    found = judge(from_accuracies(lost, data=make_survey(750))).comparisons[0]
+    assert decision(found) == (
+        "undecided: no number of seeds will decide it at this margin, the test rows are too few"
+    )
+
+
 def test_failed_seeds_are_counted_and_named():
     results = from_accuracies({"standard": SURE, "a": [*SURE[:2], 0.5, *SURE[3:]], "b": LOST})
     verdict = judge(results)

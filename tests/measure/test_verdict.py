@@ -514,7 +514,7 @@ def test_looks_after_each_seed_ask_more_of_a_difference():
 def test_no_more_seeds_are_named_than_the_plan_allows():
     values = {"standard": [0.97] * 5, "a": spread_around(0.966, 0.006, 5)}
     fixed = from_accuracies(values)
-    found = {n: judge(replace(fixed, most_seeds=n)).comparisons[0] for n in range(5, 41)}
+    found = {n: judge(replace(fixed, most_seeds=n)).comparisons[0] for n in (6, 8, 10, 15, 20)}
     named = {n: c.more_seeds for n, c in found.items() if c.sufficiency == "undecided"}
     assert all(more is None or more <= n - 5 for n, more in named.items())
     assert {more is None for more in named.values()} == {True, False}
@@ -530,7 +530,7 @@ def test_rows_are_too_few_where_they_alone_leave_the_interval_too_wide(errors, s
 
 
 def test_the_last_of_twelve_seeds_hardly_moves_a_mean():
-    values = {"standard": [0.97] * 11, "a": spread_around(0.9617, 0.0034, 11)}
+    values = {"standard": [0.97] * 11, "a": spread_around(0.9621, 0.0034, 11)}
     found = judge(from_accuracies(values, most_seeds=12)).comparisons[0]
     assert found.sufficiency == "undecided"
     assert hopeless(found, 0.01, 12)

@@ -2,9 +2,10 @@
 
 `make mutants ARGS="--systematic --sample 300 --seed 1"`. The first run traces the files of tests,
 which takes as long as the tests; after it a bug costs seconds. What is known is kept in
-`build/mutants`: a file of tests is traced anew when it changes, a caught bug is run anew when its
-source changes, a survivor also when tests change. `--minutes 40` ends early; the same command goes
-on. Bugs on lines that no test executes survive unrun and are listed first.
+`build/mutants`: a file of tests is traced anew when it changes (delete the folder to trace all), a
+caught bug is run anew when its source changes, a survivor also when tests change. `--minutes 40`
+ends early; the same command goes on. Bugs on lines that no test executes survive unrun and are
+listed first.
 """
 
 from __future__ import annotations
@@ -19,7 +20,9 @@ import time
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass
+from difflib import SequenceMatcher
 from functools import cache
+from itertools import accumulate
 from pathlib import Path
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -158,25 +161,53 @@ def _traced(file: str) -> dict:
     data = known.with_suffix(".lines")
     data.unlink(missing_ok=True)
     times = {"seconds": {}, "failed": [], "collection": 0.0, "wall": 0.0} | trace(file, data)
-    known.write_text(json.dumps({**times, "digest": digest}))
+    known.write_text(json.dumps({**times, "digest": digest, "sources": _stored_sources()}))
     end = {0: "", 1: ", some fail"}.get(times.get("code"), f", {times.get('end', 'ended early')}")
     _print(f"traced {file}: {len(times['seconds'])} tests, {times['wall']:.1f} s{end}")
     return times
 
 
 @cache
-def _executed() -> dict[str, list[tuple[str, str, bytes]]]:
-    """Return for each source tests, phases and the numbers of the lines that they execute."""
-    result: dict[str, list[tuple[str, str, bytes]]] = {}
+def _stored_sources() -> dict[str, str]:
+    """Keep the sources as they are traced; return their digests."""
+    digests = {}
+    for path in sources():
+        digests[str(path)] = digest = _digest(path)
+        copy = KEPT / "sources" / digest
+        if not copy.exists():
+            copy.parent.mkdir(parents=True, exist_ok=True)
+            copy.write_bytes(path.read_bytes())
+    return digests
+
+
+@cache
+def _traced_lines(file: Path, digest: str) -> list[int]:
+    """Return for each line of a source its number when it was traced; that before, of new ones."""
+    new = file.read_text("utf-8").splitlines()
+    if digest == _digest(file):
+        return [*range(1, len(new) + 1)]
+    old = (KEPT / "sources" / digest).read_text("utf-8").splitlines()
+    lines = [0] * len(new)
+    for block in SequenceMatcher(None, old, new, autojunk=False).get_matching_blocks():
+        lines[block.b : block.b + block.size] = range(block.a + 1, block.a + block.size + 1)
+    return [*accumulate(lines, lambda before, line: line or before)]
+
+
+@cache
+def _executed() -> dict[str, list[tuple[str, str, bytes, str]]]:
+    """Return for each source tests, phases, the lines that they execute, and its digest then."""
+    result: dict[str, list[tuple[str, str, bytes, str]]] = {}
     rows = (
         "SELECT path, context, numbits FROM line_bits JOIN file ON file.id = file_id "
         "JOIN context ON context.id = context_id WHERE context != ''"
     )
     for path in sorted((KEPT / "tests").glob("*.lines")):
+        digests = json.loads(path.with_suffix(".json").read_text())["sources"]
         with closing(sqlite3.connect(path)) as data:
             for source, context, numbers in data.execute(rows):
                 test, _, phase = context.rpartition("|")
-                result.setdefault(source, []).append((test, phase, numbers))
+                if source in digests:
+                    result.setdefault(source, []).append((test, phase, numbers, digests[source]))
     return result
 
 
@@ -203,9 +234,9 @@ def choose(mutant: Mutant, budget: float, without: tuple[str, ...] = ()) -> Choi
     Those in `without` have run already.
     """
     seconds, files, collection = _times()
-    lines = range(mutant.lines[0], mutant.lines[1] + 1)
     hit: dict[str, set[str]] = {}
-    for test, phase, numbers in _executed().get(str(ROOT / mutant.file), ()):
+    for test, phase, numbers, digest in _executed().get(str(ROOT / mutant.file), ()):
+        lines = _traced_lines(ROOT / mutant.file, digest)[mutant.lines[0] - 1 : mutant.lines[1]]
         if mutant.at_import or any(num_in_numbits(line, numbers) for line in lines):
             hit.setdefault(test, set()).add("call" if mutant.at_import else phase)
     for test, phases in list(hit.items()):

@@ -133,6 +133,13 @@ def compare(
             f"verdict is open, up to {MOST}, or auto:20 up to 20; the intervals allow for it."
         ),
     ] = None,
+    folds: Annotated[
+        int | None,
+        Option(
+            help="Parts of a table, each tested by a seed that trains on the others; as many as "
+            "seeds for tables below 20,000 rows, 0 tests all seeds on one part."
+        ),
+    ] = None,
     tune: Annotated[
         str | None,
         Option(
@@ -226,6 +233,7 @@ def compare(
         heads=heads,
         seeds=seeds,
         tune=tune,
+        folds=folds,
         metric=metric,
         epochs=epochs,
         margin=margin,
@@ -433,6 +441,7 @@ class CompareOptions:
     heads: str | None = None
     seeds: str | None = None
     tune: str | None = None
+    folds: int | None = None
     metric: str | None = None
     epochs: int | None = None
     margin: float | None = None
@@ -455,6 +464,7 @@ class CompareOptions:
     def plan(self, saved: SavedPlan | None = None) -> Plan:
         """Return the plan."""
         from suffice.measure.plan import MARGIN, Plan
+        from suffice.recipes.own_data import usual_folds
 
         recipe = self._recipe(saved)
         mechanisms = split_list(MECHANISMS if self.mechanisms is None else self.mechanisms)
@@ -468,6 +478,7 @@ class CompareOptions:
             "margin": MARGIN,
             "device": DEVICE,
             "tune": None,
+            "folds": None,
         }
         if saved is not None:
             plan = {name: getattr(saved, name) for name in plan}
@@ -483,6 +494,10 @@ class CompareOptions:
         plan |= {name: value for name, value in overrides.items() if value is not None}
         if self.seeds is not None:
             plan["seeds"], plan["auto"] = parse_seeds(self.seeds)
+        if self.folds is not None:
+            plan["folds"] = self.folds or None
+        elif saved is None and plan["tune"] is None:
+            plan["folds"] = usual_folds(recipe, None if plan["auto"] else plan["seeds"])
         return Plan(recipe=recipe, **plan)
 
     def _recipe(self, saved: SavedPlan | None) -> Recipe:

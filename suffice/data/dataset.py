@@ -6,6 +6,7 @@ Letters: N rows, C channels, H height, W width, S tokens of a source, T tokens.
 from __future__ import annotations
 
 import hashlib
+from collections import Counter
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -182,7 +183,10 @@ class Dataset:
         chance: accuracy of a guess, a fraction; None where it is not known.
         tokenizer: of a language model's tokens, with `save(folder)`; None where they stand for no
             text.
-        test_texts: the text of each test row as it was given, for tasks of texts.
+        test_texts: the text of each test row as it was given, for tasks of texts; where test_rows
+            are given, that of each row they can name.
+        test_rows: numbers of the test rows in the table that folds were cut from, int64 [N]; None
+            where every training is tested on the same rows.
         lengths: tokens of each training row before it was cut, int64 [N]; None where unknown.
         notes: what was left out of the data, a sentence each.
         facts: what the source of the data says of them, in plain data, such as the names of
@@ -192,7 +196,8 @@ class Dataset:
 
     Raises:
         ShapeError: if the inputs of the splits differ in shape beyond their rows.
-        DataError: if a label is outside 0 .. num_classes - 1, or test_texts are not one a row.
+        DataError: if a label is outside 0 .. num_classes - 1, or test_texts or test_rows are not
+            one a row.
         ConfigError: if std is not positive, or chance is no accuracy.
     """
 
@@ -214,6 +219,7 @@ class Dataset:
     tokenizer: Any = None
     chance: float | None = None
     test_texts: tuple[str, ...] | None = None
+    test_rows: Tensor | None = None
     lengths: Tensor | None = None
     notes: tuple[str, ...] = ()
     facts: dict[str, Any] = field(default_factory=dict)
@@ -240,9 +246,10 @@ class Dataset:
                 f"{self.name}: {len(self.class_names)} names for {self.num_classes} classes; give "
                 "one for each."
             )
-        if self.test_texts is not None and len(self.test_texts) != len(self.test):
+        named = self.test_texts if self.test_rows is None else self.test_rows
+        if named is not None and len(named) != len(self.test):
             raise DataError(
-                f"{self.name}: {len(self.test_texts)} texts for {len(self.test)} test rows; give "
+                f"{self.name}: {len(named)} texts for {len(self.test)} test rows; give "
                 "one for each."
             )
         if self.chance is not None and not 0.0 <= self.chance <= 1.0:
@@ -344,6 +351,27 @@ def parts_of_keys(
             place |= dict.fromkeys(keys[cut : cut + count], part)
             cut += count
     return place
+
+
+def folds_of_keys(
+    pairs: Sequence[tuple[str, Hashable]], folds: int, *, turn: int = 0
+) -> dict[str, int]:
+    """Return the fold of each key, 0 .. folds - 1; every fold has the same share of every class.
+
+    Equal keys are in one fold. The keys of each class are dealt in turn, in the order of their
+    sha1, so the order of the rows does not matter.
+
+    Args:
+        pairs: key and class of each row; keys with several classes count as of the most frequent.
+        folds: how many.
+        turn: number of the partition: another one deals the keys in another order.
+    """
+    counts = Counter(pairs)
+    # the last of a key is its most frequent class, of equals the first by name
+    order = sorted(counts, key=lambda pair: str(pair[1]), reverse=True)
+    class_of = dict(sorted(order, key=counts.__getitem__))
+    dealt = sorted(class_of, key=lambda key: (str(class_of[key]), sha1_of(f"{turn} {key}")))
+    return {key: position % folds for position, key in enumerate(dealt)}
 
 
 def sha1_of(text: str) -> int:

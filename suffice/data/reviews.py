@@ -221,10 +221,9 @@ def dataset_of_texts(
         },
         vocabulary=vocabulary.words,
         word_rule=rule,
-        test_texts=tuple(parts["test"][0]),
         lengths=torch.tensor([len(text) for text in cut]),
         scores=("balanced_accuracy",),
-        **fields,
+        **{"test_texts": tuple(parts["test"][0]), **fields},
     )
 
 

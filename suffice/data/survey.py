@@ -35,6 +35,7 @@ class Survey:
         longest: words of the longest.
         cut: share of the training texts that are longer than what is read.
         notes: what was left out of the data, a sentence each.
+        tested: rows that all folds test together; None where all seeds test the same rows.
     """
 
     rows: dict[str, int]
@@ -51,15 +52,16 @@ class Survey:
     longest: int | None = None
     cut: float | None = None
     notes: tuple[str, ...] = ()
+    tested: int | None = None
 
     @property
     def rows_of_a_point(self) -> float:
         """Test rows that one point of accuracy is."""
-        return self.rows["test"] / 100
+        return (self.tested or self.rows["test"]) / 100
 
 
 def survey(dataset: Dataset) -> Survey:
-    """Return the counts of a data set."""
+    """Return the counts of a data set, of a fold those of this one."""
     parts = {name: getattr(dataset, name) for name in ("train", "validation", "test")}
     rows = {name: len(split) for name, split in parts.items()}
     repeated, overlap = _repetitions(parts)
@@ -70,7 +72,13 @@ def survey(dataset: Dataset) -> Survey:
         counts = {name: tuple(dataset.frequencies(name).tolist()) for name in parts}
         classes = dataset.class_names or tuple(map(str, range(dataset.num_classes)))
     read = dataset.train.inputs.shape[1] if texts else None
-    lengths = dataset.lengths
+    lengths, notes, tested = dataset.lengths, dataset.notes, None
+    if dataset.test_rows is not None and dataset.test_texts is not None:
+        tested = len(dataset.test_texts)
+        notes += (
+            f"each seed tests its own fold of the rows, so {round(tested / rows['test'])} seeds "
+            f"test each of the {tested:,} once; the parts above are those of the first",
+        )
     return Survey(
         rows=rows,
         classes=classes,
@@ -85,7 +93,8 @@ def survey(dataset: Dataset) -> Survey:
         median=None if lengths is None else float(lengths.double().median()),
         longest=None if lengths is None else int(lengths.max()),
         cut=None if lengths is None else float((lengths > read).double().mean()),
-        notes=dataset.notes,
+        notes=notes,
+        tested=tested,
     )
 
 

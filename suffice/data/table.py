@@ -7,8 +7,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
+from typing import Any
 
-from suffice.data.dataset import Dataset, check_counts, parts_of_keys, sha1_of
+import torch
+
+from suffice.data.dataset import Dataset, check_counts, folds_of_keys, parts_of_keys, sha1_of
 from suffice.data.reviews import RULES, check_vocabulary_size, dataset_of_texts
 from suffice.data.reviews import words as words_of
 from suffice.data.rows import as_text, read_rows, refuse_columns, split_columns
@@ -20,6 +23,7 @@ LEVELS = 20  # different fractions that are taken for classes, such as half star
 SEVERAL = 0.1  # share of the rows that name several labels, from which on a column holds lists
 HELD_OUT = 0.1  # of the rows for the test, and as many for validation
 GUESSED = 200  # rows that columns, and whether texts have words, are guessed by
+FEWEST_FOLDS, MOST_FOLDS = 2, 20
 ONE_WORD = 20  # characters of a text that is more than a word, where it has no spaces
 MISSING = {"nan", "none", "null", "na", "n/a", "nil", "?", "-", "unknown", "missing"}
 """Names of classes that look like a missing value."""
@@ -36,6 +40,8 @@ def table(
     stratify: bool = True,
     drop_missing: bool = False,
     words: str = "unicode",
+    folds: int | None = None,
+    fold: int = 0,
     length: int = 64,
     vocabulary_size: int = 20_000,
     rows: int | None = None,
@@ -57,6 +63,9 @@ def table(
             so that further rows move no other.
         drop_missing: leave out rows that have a text and no class; without it they are refused.
         words: how texts are cut into words, see `suffice.data.reviews.words`.
+        folds: how many parts the rows are cut into, one of which is the test; None = test.
+        fold: number of that part; `folds` and more are of further partitions. Texts that are equal
+            as they are read are in one fold. The validation part is drawn from the other folds.
         length: tokens of each row, >= 1.
         vocabulary_size: the most ids there may be, >= 4; rarer words become unknown.
         rows: training rows that are kept at most; None = all.
@@ -65,7 +74,7 @@ def table(
         inputs: int64 [N, length]; valid: bool [N, length], False at padding in front
 
     Raises:
-        ConfigError: for a file, column or share that is not legal.
+        ConfigError: for a file, column, share or number of folds that is not legal.
         DataError: if a file cannot be read, or its column of classes holds none: numbers to be
             predicted, or lists of several labels.
     """
@@ -76,12 +85,23 @@ def table(
     files = read_files(path, columns, test=test, validation=validation, drop_missing=drop_missing)
     _check_words(files, words, str(path))
     numbers = {name: number for number, name in enumerate(files.classes)}
-    parts = _parts(files, stratify=stratify)
+    options: dict[str, Any] = {}
+    if folds is None:
+        parts = _parts(files, stratify=stratify)
+    else:
+        check_folds(folds, test, validation)
+        keys = [" ".join(words_of(text, words)[-length:]) for text, _ in files.pairs]
+        parts, test_rows = _parts_of_fold(files, keys, folds, fold, stratify=stratify)
+        options = {
+            "test_rows": torch.tensor(test_rows),
+            "test_texts": tuple(text for text, _ in files.pairs),
+        }
     return dataset_of_texts(
         {
             part: ([text for text, _ in pairs], [numbers[label] for _, label in pairs])
             for part, pairs in parts.items()
         },
+        **options,
         where=str(path),
         unit="row",
         name="table",
@@ -351,6 +371,49 @@ def _parts(files: Files, *, stratify: bool) -> dict[str, list[Row]]:
     for text, label in files.pairs:
         parts[place.get(text, "train")].append((text, label))
     return parts | {part: r for part, r in files.held_out.items() if isinstance(r, list)}
+
+
+def check_folds(folds: int, test: str | float, validation: str | float) -> None:
+    """Refuse folds that are too few or too many, beside a test part, or that leave no training."""
+    if not FEWEST_FOLDS <= folds <= MOST_FOLDS:
+        raise ConfigError(f"folds={folds}; give {FEWEST_FOLDS} to {MOST_FOLDS}.")
+    if test != HELD_OUT:
+        raise ConfigError(f"folds={folds} and test={test}: every row is tested once; give one.")
+    if (share_of(validation) or 0.0) + 1.0 / folds >= 1.0:
+        raise ConfigError(f"folds={folds} and validation={validation} leave no rows to train on.")
+
+
+def _parts_of_fold(
+    files: Files, keys: list[str], folds: int, fold: int, *, stratify: bool
+) -> tuple[dict[str, list[Row]], list[int]]:
+    """Return the rows of each part, and the numbers of those for the test.
+
+    Args:
+        files: the rows.
+        keys: of the rows; those of equal keys are in one part.
+        folds: how many there are.
+        fold: that is tested.
+        stratify: as of `table`.
+    """
+    turn, tested = divmod(fold, folds)
+    classes = [label if stratify else "" for _, label in files.pairs]
+    fold_of = folds_of_keys(list(zip(keys, classes, strict=True)), folds, turn=turn)
+    # salted, so that the validation rows are others in each fold
+    salted = [
+        (f"{fold} {key}", label)
+        for key, label in zip(keys, classes, strict=True)
+        if fold_of[key] != tested
+    ]
+    share, place = files.held_out["validation"], {}
+    if isinstance(share, float):
+        place = parts_of_keys(salted, {"validation": share * folds / (folds - 1)})
+    parts: dict[str, list[Row]] = {"train": [], "validation": [], "test": []}
+    for key, row in zip(keys, files.pairs, strict=True):
+        part = "test" if fold_of[key] == tested else place.get(f"{fold} {key}", "train")
+        parts[part].append(row)
+    if not isinstance(share, float):
+        parts["validation"] = share
+    return parts, [number for number, key in enumerate(keys) if fold_of[key] == tested]
 
 
 def _hashed(pairs: list[Row], shares: dict[str, float]) -> dict[str, str]:

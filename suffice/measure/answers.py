@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import zlib
 from base64 import b64decode, b64encode
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
@@ -33,6 +33,8 @@ class Answers:
         asked: float64 [R], labels of the row, >= 1.
         loss: float64 [R], cross-entropy summed over the labels of the row, in nats.
         confidence: float64 [R], probability of the predicted class; NaN where tokens have labels.
+        row: int64 [R], numbers of the rows in the whole table, where every seed tests other rows;
+            None where all test the same.
         ngrams: float64 [R, 10], what BLEU counts of a translation: matching and all n-grams of one
             to four words, words of the translation and of the reference; None elsewhere.
 
@@ -46,6 +48,7 @@ class Answers:
     asked: NDArray[np.float64]
     loss: NDArray[np.float64]
     confidence: NDArray[np.float64]
+    row: NDArray[np.int64] | None = None
     ngrams: NDArray[np.float64] | None = None
 
     def __post_init__(self) -> None:
@@ -56,6 +59,13 @@ class Answers:
 
     def __len__(self) -> int:
         return len(self.asked)
+
+    def find(self, row: int) -> int | None:
+        """Return the place of a row by its number; None if it was not tested."""
+        if self.row is None:
+            return row
+        places = np.flatnonzero(self.row == row)
+        return int(places[0]) if len(places) else None
 
     @property
     def by_row(self) -> bool:
@@ -93,6 +103,38 @@ def blind(answers: Answers, survey: Survey) -> Answers | None:
         asked=np.ones(rows),
         loss=-np.log(share[answers.label]),
         confidence=np.full(rows, share[most]),
+        row=answers.row,
+    )
+
+
+def spread(values: Sequence[NDArray[np.float64]], answers: Sequence[Answers]) -> Any:
+    """Return values of S models in a table of all rows, float64 [S, R].
+
+    NaN stands for a row that a model was not tested on, infinity for a value that is not finite.
+
+    Args:
+        values: of each model, one for each row that it was tested on.
+        answers: of the models, which know the rows.
+    """
+    rows = [np.arange(len(one)) if one.row is None else one.row for one in answers]
+    table = np.full((len(rows), 1 + max(int(numbers.max()) for numbers in rows)), np.nan)
+    for line, of_model, numbers in zip(table, values, rows, strict=True):
+        line[numbers] = np.where(np.isfinite(of_model), of_model, np.inf)
+    return table
+
+
+def joined(answers: Sequence[Answers]) -> Answers:
+    """Return the answers of models that were tested on different rows as those of one model."""
+    if answers[0].row is None:
+        return answers[0]
+    _, first = np.unique(np.concatenate([one.row for one in answers]), return_index=True)
+    return Answers(
+        **{
+            field.name: None
+            if getattr(answers[0], field.name) is None
+            else np.concatenate([getattr(one, field.name) for one in answers])[first]
+            for field in fields(Answers)
+        }
     )
 
 
@@ -199,6 +241,7 @@ SMALL = {
     "asked": np.int32,
     "loss": np.float32,
     "confidence": np.float32,
+    "row": np.int32,
     "ngrams": np.int32,
 }
 """How the arrays are kept in a file."""
@@ -215,7 +258,7 @@ def read_answers(path: Path) -> Answers | None:
     try:
         tensors, _ = checkpoint.load(path)
         arrays = {name: tensor.numpy() for name, tensor in tensors.items()}
-        whole = {"label", "predicted"}
+        whole = {"label", "predicted", "row"}
         return Answers(
             **{n: a.astype(np.int64 if n in whole else np.float64) for n, a in arrays.items()}
         )

@@ -8,13 +8,13 @@ import numpy as np
 from rich.console import Console
 
 from suffice.data.survey import Survey
-from suffice.measure.crossed import ALIKE, Estimate, estimate
+from suffice.measure.crossed import ALIKE, EXACT, ROWS_OVERLAP, Estimate
 from suffice.measure.metrics import metric_of
 from suffice.measure.plan import Plan
 from suffice.measure.results import Results
 from suffice.measure.sentence import margin_points
 from suffice.measure.sequential import USUAL, level
-from suffice.measure.verdict import LEVEL, MIN_SEEDS, Scores, difference_table
+from suffice.measure.verdict import LEVEL, MIN_SEEDS, Scores, difference_table, estimate_of
 
 DISAGREEMENT = 0.2  # share of the rows that two trainings answer differently, until it is known
 SKEWED = 2 / 3  # share of the most frequent class from which on accuracy says little of the others
@@ -106,62 +106,66 @@ def _longer(survey: Survey) -> int:
 
 
 def _resolution(survey: Survey, plan: Plan) -> list[str]:
-    """Return what one point is, and how many seeds can decide at the margin by the rows alone."""
+    """Return what one point is, and which margin can be decided by the rows alone."""
     if not survey.classes:
         return []
-    rows, margin, lines = survey.rows["test"], plan.margin, []
+    lines = []
     if plan.seeds < MIN_SEEDS:
         few = "1 seed gives" if plan.seeds == 1 else f"{plan.seeds} seeds give"
         lines.append(f"{few} no verdict; {USUAL} can")
     if plan.metric != "accuracy":  # what a row is worth in another metric is known from answers
         return lines
+    rows = survey.tested or survey.rows["test"]
     lines.insert(
         0,
         f"one point of accuracy is {survey.rows_of_a_point:.3g} test rows; the margin of "
-        f"{margin_points(margin)} is {margin * rows:.3g}",
+        f"{margin_points(plan.margin)} is {plan.margin * rows:.3g}",
     )
-    by_row = DISAGREEMENT / rows  # variance of a difference on these rows, of one seed
-    found = Estimate(
+    by_row, overlap = DISAGREEMENT / rows, 1.0  # variance of a difference of one seed on these rows
+    if plan.folds is not None:
+        overlap += ROWS_OVERLAP / (plan.folds - 1)
+    expected = Estimate(
         mean=np.float64(0.0),
-        seed_variance=np.float64((1.0 - ALIKE) * by_row / 2),
-        row_variance=np.float64(ALIKE * by_row),
+        seed_variance=np.float64(0.0 if plan.folds else (1.0 - ALIKE) * by_row / 2),
+        row_variance=np.float64(by_row * overlap if plan.folds else ALIKE * by_row),
         seeds=2,
         rows=rows,
     )
+    alike = "" if plan.folds else f", {ALIKE:.0%} of that whatever the seed"
     return [
         *lines,
-        f"{_seeds(found, plan)}, if two trainings disagree on {DISAGREEMENT:.0%} of the rows, "
-        f"{ALIKE:.0%} of that whatever the seed",
+        f"{_decidable(expected, plan)}, if two trainings disagree on {DISAGREEMENT:.0%} of the "
+        f"rows{alike}",
     ]
 
 
-def _seeds(found: Estimate, plan: Plan) -> str:
-    """Return what the planned seeds resolve and how many decide, by the verdict's own interval.
+def _decidable(expected: Estimate, plan: Plan) -> str:
+    """Return which margin the planned seeds and rows decide, and what the asked one takes.
 
     The interval is that of the first step of the choice among several, so the widest that the
     verdict takes. A mechanism whose quality is the baseline's is decided when half of it is below
     the margin.
     """
-    margin, unit = margin_points(plan.margin), metric_of(plan.metric).unit
+    metric, rows = metric_of(plan.metric), expected.rows
+    seeds = plan.seeds if plan.seeds >= MIN_SEEDS else USUAL
     most = plan.seeds if plan.auto else MOST
 
     def half(seeds: int) -> float:
-        return float(found.half_width_of(seeds, _alpha(plan, seeds)))
+        return float(expected.half_width_of(seeds, _alpha(plan, seeds)))
 
-    resolves = ""
-    if plan.seeds >= MIN_SEEDS:
-        apart = f"{100 * half(plan.seeds):.1f} {unit}"
-        resolves = f"{plan.seeds} seeds tell differences of {apart} apart; "
-    aim = f"to show a mechanism as good as {plan.baseline} within the margin of {margin}"
-    enough = next((n for n in range(MIN_SEEDS, most + 1) if half(n) < plan.margin), None)
+    asked = f"{metric.margin(plan.margin)} {metric.unit}"
+    what = f"{seeds} seeds" if rows is None else f"{seeds} seeds and {rows:,} test rows"
+    smallest = f"{math.ceil(1000 * half(seeds) + EXACT) / 10:g}"
+    if half(seeds) < plan.margin:
+        return f"{what} decide the margin of {asked}: they tell {smallest} apart"
+    decided = f"{what} decide a margin of about {smallest} {metric.unit} (--margin {smallest})"
+    enough = next((n for n in range(seeds, most + 1) if half(n) < plan.margin), None)
     if enough is not None:
-        return f"{resolves}{aim} takes about {enough}"
-    needed = f"{resolves}{aim} takes more than {most:,}"
-    seeds = max(plan.seeds, USUAL)
-    rows = (found.rows or 0) * (half(seeds) / plan.margin) ** 2 if plan.margin else math.inf
-    if not rows or not math.isfinite(rows):
-        return needed
-    return f"{needed}, or about {_rounded(rows):,} test rows instead of {found.rows:,}"
+        return f"{decided}; for {asked} it takes about {enough:,} seeds"
+    if rows is None or not plan.margin:
+        return f"{decided}; for {asked} it takes more than {most:,} seeds"
+    needed = _rounded(rows * (half(seeds) / plan.margin) ** 2)
+    return f"{decided}; no number of seeds decides {asked}, about {needed:,} test rows do"
 
 
 def _rounded(rows: float) -> int:
@@ -194,8 +198,9 @@ def after_two_seeds(results: Results, plan: Plan) -> str | None:
             continue
         pairing, table = difference_table(scores, mechanism, heads)
         first = [place for place, seed in enumerate(pairing.seeds) if seed < FIRST_SEEDS]
-        if len(first) == FIRST_SEEDS and np.isfinite(table).all():
-            found.append(estimate(table[first]))
+        found_here = estimate_of(table[first], plan.folds) if len(first) == FIRST_SEEDS else None
+        if found_here is not None:
+            found.append(found_here)
     rows = {one.rows for one in found}
     if not found or len(rows) > 1 or not sum(float(one.standard_error) for one in found):
         return None
@@ -206,4 +211,4 @@ def after_two_seeds(results: Results, plan: Plan) -> str | None:
         seeds=FIRST_SEEDS,
         rows=rows.pop(),
     )
-    return f"after two seeds: {_seeds(pooled, plan)}; a rough estimate"
+    return f"after two seeds: {_decidable(pooled, plan)}; a rough estimate"

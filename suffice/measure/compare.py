@@ -109,6 +109,7 @@ def compare(
             scale=plan.recipe.scale,
             metric=plan.metric,
             most_seeds=plan.seeds if plan.auto else None,
+            folds=plan.folds,
             tuned=tuned,
             cells=tuple(cells),
             speeds=speeds,
@@ -136,9 +137,9 @@ def claim(
         plan.claim(folder, resume=resume, command=command)
 
 
-def _load(plan: Plan, group: Processes, console: Console | None) -> Dataset:
-    """Load the data, on the first process first: it may have to download them."""
-    task, options = plan.recipe.task, dict(plan.recipe.task_options)
+def _load(plan: Plan, group: Processes, console: Console | None, seed: int = 0) -> Dataset:
+    """Load the data of a seed, on the first process first: it may have to download them."""
+    task, options = plan.recipe.task, plan.data_options(seed)
     loaded = first(group, lambda: load(task, console=console, **options))
     return together(group, lambda: loaded if loaded is not None else load(task, **options))
 
@@ -163,6 +164,7 @@ def _train_all(
     board = Board(plan, facts, list(cells.values()))
     options = {"cells": len(keys), "done": len(cells), "quiet": quiet}
     closed: set[tuple[str, int]] = set()
+    loaded = 0  # seed whose fold the dataset is of
     with show(console, **options, table=board.table) as progress:
         for key in keys:
             if plan.auto and key[:2] == plan.pairs[0] and key[2] >= FIRST:
@@ -170,6 +172,8 @@ def _train_all(
                 closed = board.closed = _closed(plan, folder, looked_at, group)
             if key in cells or key[:2] in closed:
                 continue
+            if plan.folds is not None and key[2] != loaded:
+                dataset, loaded = _load(plan, group, None, key[2]), key[2]
             rate = rates.get(key[:2])
             cells[key] = train_cell(plan, key, dataset, folder, group, progress, rate=rate)
             progress.finish(board.add(cells[key]))
@@ -213,6 +217,7 @@ def so_far(plan: Plan, folder: Path, cells: list[Cell]) -> Results:
         baseline=plan.baseline,
         metric=plan.metric,
         most_seeds=plan.seeds if plan.auto else None,
+        folds=plan.folds,
         scale=plan.recipe.scale,
         cells=tuple(cells),
         speeds=(),

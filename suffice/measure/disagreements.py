@@ -15,7 +15,7 @@ from torch import Tensor
 
 from suffice.data import Dataset
 from suffice.files import read_json, write_json
-from suffice.measure.answers import Answers
+from suffice.measure.answers import Answers, spread
 from suffice.measure.results import Results
 from suffice.measure.sentence import label
 from suffice.records import decode, encode
@@ -64,19 +64,23 @@ def disagreements(results: Results, dataset: Dataset) -> tuple[Disagreement, ...
             row=row,
             text=_text(dataset, row),
             picture=_picture(dataset, row),
-            truth=names[int(next(iter(by_pair.values()))[0].label[row])],
+            truth=names[_of_row(next(iter(by_pair.values())), row, "label")[0]],
             answers={
                 label(*pair): {
                     names[number]: seeds
-                    for number, seeds in Counter(
-                        int(one.predicted[row]) for one in answers
-                    ).most_common()
+                    for number, seeds in Counter(_of_row(answers, row, "predicted")).most_common()
                 }
                 for pair, answers in by_pair.items()
             },
         )
         for row in most_different(by_pair, results.baseline)
     )
+
+
+def _of_row(answers: list[Answers], row: int, field: str) -> list[int]:
+    """Return a number of each answer to a row."""
+    places = ((one, one.find(row)) for one in answers)
+    return [int(getattr(one, field)[place]) for one, place in places if place is not None]
 
 
 def answers_by_pair(results: Results) -> dict[tuple[str, int], list[Answers]]:
@@ -100,8 +104,12 @@ def gaps(
 
     The share of the seeds that are right, minus the baseline's with as many heads; float64 [R].
     """
-    rates = {
-        pair: np.mean([one.right for one in answers], axis=0) for pair, answers in by_pair.items()
+    tables = {
+        pair: spread([one.right for one in answers], answers) for pair, answers in by_pair.items()
+    }
+    rates = {  # a row that no seed has tested yet is equal for all
+        pair: np.nansum(table, axis=0) / np.maximum((~np.isnan(table)).sum(axis=0), 1)
+        for pair, table in tables.items()
     }
     return {
         pair: rate - rates[baseline, pair[1]]

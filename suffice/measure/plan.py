@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from suffice.data.files import digest, resolve
+from suffice.data.table import HELD_OUT, check_folds
 from suffice.errors import ConfigError
 from suffice.files import RunFolder, changed_settings, flatten, read_record
 from suffice.measure.metrics import check_metric
@@ -17,7 +18,7 @@ from suffice.measure.results import check_margin
 from suffice.measure.sequential import FIRST
 from suffice.measure.tuning import check_rates
 from suffice.recipes import Recipe
-from suffice.recipes.own_data import files_of
+from suffice.recipes.own_data import TABLE, files_of
 
 FILE = "plan.json"
 RESULTS = ("results.json", "winner.json", "report.html")
@@ -42,6 +43,8 @@ class Plan:
         device: "cpu" or "cuda".
         tune: how many learning rates around the recipe's every mechanism is tried with before, see
             `suffice.measure.tuning`; None leaves all at the recipe's.
+        folds: how many parts the rows of a table are cut into; seed s trains on all but part
+            s % folds and is tested on it. None tests all seeds on the same rows.
 
     Raises:
         ConfigError: if something is unknown, does not fit the recipe, or is named twice.
@@ -57,6 +60,7 @@ class Plan:
     auto: bool = False
     device: str = "cpu"
     tune: int | None = None
+    folds: int | None = None
 
     def __post_init__(self) -> None:
         for name, values in (("mechanisms", self.mechanisms), ("heads", self.heads)):
@@ -76,8 +80,30 @@ class Plan:
         check_metric(self.metric)
         if self.tune is not None:
             check_rates(self.tune)
+        if self.folds is not None:
+            self._check_folds()
         for mechanism, heads in self.pairs:
             self.recipe.specs(mechanism, heads)
+
+    def _check_folds(self) -> None:
+        options = dict(self.recipe.task_options)
+        if self.recipe.task != TABLE:
+            raise ConfigError(
+                f"folds={self.folds}: task {self.recipe.task} has a test part; leave folds out, or "
+                "compare on a table of your own."
+            )
+        if self.tune is not None:
+            raise ConfigError(
+                f"folds={self.folds} and tune={self.tune}: a rate that is chosen on any rows was "
+                "chosen on rows that some fold tests; leave one of the two out (--folds 0)."
+            )
+        test, validation = (options.get(name, HELD_OUT) for name in ("test", "validation"))
+        check_folds(self.folds, test, validation)
+
+    def data_options(self, seed: int) -> dict[str, Any]:
+        """Return the options of the data that one seed is trained and tested on."""
+        options = dict(self.recipe.task_options)
+        return options if self.folds is None else options | {"folds": self.folds, "fold": seed}
 
     @property
     def pairs(self) -> list[tuple[str, int]]:
@@ -123,6 +149,7 @@ class Plan:
             "auto": self.auto,
             "device": self.device,
             "tune": self.tune,
+            "folds": self.folds,
             "data": data_digest(self.recipe),
             "commands": list(dict.fromkeys([*before, *([] if command is None else [command])])),
         }
@@ -133,7 +160,8 @@ class Plan:
         # a setting that is younger than plan.json had what is now its default
         before = {**_defaults(self.recipe), **flatten(saved.recipe), "device": saved.device}
         now = {**flatten(describe(self.recipe)), "device": self.device}
-        before["tune"], now["tune"] = saved.tune, self.tune
+        for name in ("tune", "folds"):
+            before[name], now[name] = getattr(saved, name), getattr(self, name)
         changes = changed_settings(before, now)
         changes.sort(key=lambda change: not change.startswith("scale "))
         if changes:
@@ -163,6 +191,7 @@ class SavedPlan:
     metric: str = "accuracy"
     auto: bool = False
     tune: int | None = None
+    folds: int | None = None
     better: str | None = None
     relative: bool = False
     commands: tuple[str, ...] = ()

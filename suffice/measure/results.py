@@ -219,6 +219,8 @@ class Results:
             own unit.
         most_seeds: of a comparison that added seeds until a verdict stood, the most that it would
             have trained; None where their number was fixed before.
+        folds: how many parts the rows were cut into, of which each seed was tested on its own; None
+            where all seeds were tested on the same rows.
         tuned: learning rates that were chosen before, one for each (mechanism, heads); empty where
             all have the recipe's.
         rows: what the models answered on each test row, by mechanism, heads and seed; kept in files
@@ -252,6 +254,7 @@ class Results:
     better: str | None = None
     relative: bool = False
     most_seeds: int | None = None
+    folds: int | None = None
     tuned: tuple[Tuned, ...] = ()
     rows: Mapping[Key, Answers] = field(default_factory=dict, compare=False, repr=False)
 

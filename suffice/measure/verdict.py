@@ -16,8 +16,8 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from suffice.errors import ConfigError, unknown
-from suffice.measure.answers import Answers, blind
-from suffice.measure.crossed import EXACT, Estimate, bounded, estimate
+from suffice.measure.answers import Answers, blind, joined, spread
+from suffice.measure.crossed import EXACT, Estimate, bounded, estimate, estimate_folds
 from suffice.measure.failures import ABOVE, failed_seeds, upper_rate
 from suffice.measure.metrics import Metric, metric_of, own_metric, value_in
 from suffice.measure.results import Cell, Results, check_margin
@@ -293,9 +293,14 @@ class Scores:
         }
 
     def table(self, mechanism: str, num_heads: int, seeds: Sequence[int]) -> np.ndarray:
-        """Return scores [S, R] of seeds and rows; [S, 1] where the answers were not all kept."""
+        """Return scores [S, R] of seeds and rows; [S, 1] where the answers were not all kept.
+
+        A row that a seed did not test, as it is in another fold, is NaN.
+        """
         keys = [(mechanism, num_heads, seed) for seed in seeds]
         rows = [self.rows(key) for key in keys]
+        if self.results.folds is not None and keys and all(one is not None for one in rows):
+            return spread(rows, [self.results.rows[key] for key in keys])
         if all(one is not None for one in rows) and len({len(one) for one in rows}) == 1:
             return np.stack(rows)
         values = self.values(mechanism, num_heads)
@@ -306,7 +311,8 @@ class Scores:
         values = self.values(mechanism, num_heads)
         table = self.table(mechanism, num_heads, list(values))
         bounds = (0.0, 1.0) if self.metric.kind == "share" else (-math.inf, math.inf)
-        return _summary(list(values.values()), _estimate(table), 1.0 - LEVEL, bounds)
+        found = estimate_of(table, self.results.folds)
+        return _summary(list(values.values()), found, 1.0 - LEVEL, bounds)
 
     @property
     def asked(self) -> float | None:
@@ -317,15 +323,17 @@ class Scores:
             or self.metric.needs == "ngrams"
         ):
             return None
-        return self.results.data.rows["test"] * self.results.answers
+        data = self.results.data
+        return (data.tested or data.rows["test"]) * self.results.answers
 
     def noise(self, mechanism: str, num_heads: int) -> float:
         """Return the standard error of one seed by the test rows; 0 where it is not known."""
         values = self.values(mechanism, num_heads)
         table = self.table(mechanism, num_heads, list(values))
-        table = table[np.isfinite(table).all(axis=1)]
+        table = table[~np.isinf(table).any(axis=1) & ~np.isnan(table).all(axis=1)]
         if table.shape[1] > 1 and len(table):
-            return float(table.std(axis=1).mean()) / math.sqrt(table.shape[1])
+            tested = (~np.isnan(table)).sum(axis=1)
+            return float((np.nanstd(table, axis=1) / np.sqrt(tested)).mean())
         if self.asked is None or not len(table):
             return 0.0
         return math.sqrt(float(table.mean()) * (1.0 - float(table.mean())) / self.asked)
@@ -341,9 +349,10 @@ class Scores:
         return self._rows[key]
 
     def answers(self, mechanism: str, num_heads: int) -> Answers | None:
-        """Return the answers of any seed; None if none were kept."""
-        keys = (cell.key for cell in self.results.select(mechanism, num_heads))
-        return next((self.results.rows[key] for key in keys if key in self.results.rows), None)
+        """Return the answers of any seed, in folds those of all; None if none were kept."""
+        keys = [cell.key for cell in self.results.select(mechanism, num_heads)]
+        answers = [self.results.rows[key] for key in keys if key in self.results.rows]
+        return joined(answers) if answers else None
 
     def _value(self, key: tuple[str, int, int], cell: object) -> float:
         rows = self.rows(key)
@@ -360,13 +369,17 @@ def difference_table(scores: Scores, mechanism: str, num_heads: int) -> tuple[Pa
     theirs = scores.table(baseline, num_heads, pairing.seeds) if pairing.seeds else ours
     if ours.shape != theirs.shape:
         return pairing, np.array(pairing.differences)[:, None]
-    return pairing, ours - theirs
+    with np.errstate(invalid="ignore"):
+        return pairing, np.where(np.isinf(ours) | np.isinf(theirs), np.inf, ours - theirs)
 
 
-def _estimate(table: np.ndarray) -> Estimate | None:
-    if len(table) < 2 or not np.isfinite(table).all():  # noqa: PLR2004
+def estimate_of(table: np.ndarray, folds: int | None) -> Estimate | None:
+    """Return the estimate of scores [S, R]; None below two seeds or for scores not finite."""
+    if len(table) < 2 or np.isinf(table).any():  # noqa: PLR2004
         return None
-    return estimate(table)
+    if folds is not None and table.shape[1] > 1:
+        return estimate_folds(table, folds)
+    return None if np.isnan(table).any() else estimate(table)
 
 
 def _summary(
@@ -394,7 +407,7 @@ def _compare(
     """Compare one (mechanism, heads) with the baseline with as many heads."""
     cost = cost_of(results, mechanism, num_heads, by)
     pairing, table = difference_table(scores, mechanism, num_heads)
-    found = _estimate(table)
+    found = estimate_of(table, results.folds)
     quality = scores.summary(mechanism, num_heads)
     if found is not None and found.rows is None and scores.asked is not None:
         found = bounded(found, quality.mean, scores.asked)
@@ -632,8 +645,8 @@ def _floor(scores: Scores, num_heads: int, margin: float) -> Floor | None:
     answers = scores.answers(results.baseline, num_heads)
     survey, metric = results.data, scores.metric
     guess = None if answers is None or survey is None else blind(answers, survey)
-    if guess is not None and metric.rows is not None and table.shape[1] == len(guess):
-        name, of_rows = f'always "{survey.majority_class}"', metric.rows(guess)
+    if guess is not None and metric.rows is not None and table.shape[1] > 1:
+        name, of_rows = f'always "{survey.majority_class}"', spread([metric.rows(guess)], [guess])
     elif metric.name == "accuracy" and results.majority is not None:
         known = survey is not None and survey.majority_class is not None
         name = f'always "{survey.majority_class}"' if known else "always the most frequent class"
@@ -643,16 +656,16 @@ def _floor(scores: Scores, num_heads: int, margin: float) -> Floor | None:
     else:
         return None
     above = table - of_rows
-    by_seed = above.mean(axis=1).tolist()
+    by_seed = np.nanmean(above, axis=1).tolist()
     if not all(map(math.isfinite, by_seed)):
         return None
-    summary = _summary(by_seed, _estimate(above), 1.0 - LEVEL)
+    summary = _summary(by_seed, estimate_of(above, results.folds), 1.0 - LEVEL)
     learned = _learned(summary, above, scores.noise(results.baseline, num_heads))
     if learned and summary.mean <= margin + EXACT:  # who learned nothing would suffice
         learned = False
     return Floor(
         name=name,
-        value=float(of_rows.mean()),
+        value=float(np.nanmean(of_rows)),
         above=summary,
         learned=learned,
     )
@@ -663,7 +676,11 @@ def _learned(summary: Summary, above: np.ndarray, noise: float) -> bool | None:
     if summary.mean <= 0.0:
         return False
     rows = above.shape[1]
-    error = noise if rows == 1 else float(above.mean(axis=0).std(ddof=1)) / math.sqrt(rows)
+    if rows == 1:
+        error = noise
+    else:
+        tested = above[:, ~np.isnan(above).all(axis=0)]
+        error = float(np.nanmean(tested, axis=0).std(ddof=1)) / math.sqrt(tested.shape[1])
     if summary.low is not None:
         return summary.low > 0.0 and (rows > 1 or summary.mean > ABOVE * error)
     return summary.mean > ABOVE * error if error else None

@@ -129,6 +129,29 @@ def of_user(recipe: Recipe, path: str, columns: str | None = None, **parts: Any)
     return _titled(replace(recipe, task_options=tuple(options.items())))
 
 
+def usual_folds(recipe: Recipe, seeds: int | None) -> int | None:
+    """Return the folds of a table that is too small for a test part: as many as seeds, or 5.
+
+    None for other tasks, a table with a test part of the user's, and one of `FOLDS_BELOW` rows.
+
+    Args:
+        recipe: of the comparison.
+        seeds: their number; None where it is not fixed before.
+    """
+    options = dict(recipe.task_options)
+    if recipe.task != TABLE or "test" in options or OPTION not in options:
+        return None
+    names = ("columns", "validation", "drop_missing")
+    chosen = {name: options[name] for name in names if name in options}
+    if len(read_files(options[OPTION], **chosen).pairs) >= FOLDS_BELOW:
+        return None
+    return seeds if seeds is not None and 3 <= seeds <= 10 else FOLDS  # noqa: PLR2004
+
+
+FOLDS = 5  # unless the number of seeds says otherwise
+FOLDS_BELOW = 20_000  # rows, of which a tenth are a test part that decides about one point
+
+
 def with_settings(recipe: Recipe, values: Mapping[str, Any]) -> Recipe:
     """Return a recipe with other sizes, hyper-parameters or options of its data.
 

@@ -3,12 +3,14 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from suffice.cli.compare import CompareOptions
 from suffice.data.files import digest
 from suffice.errors import ConfigError, DataError
 from suffice.measure.plan import read_plan
+from suffice.measure.results import read_results
 from suffice.recipes import recipe
 
 
@@ -152,3 +154,30 @@ def test_altered_options_of_a_task_are_reported(tmp_path, given):
     (tmp_path / "plan.json").write_text(json.dumps(content))
     with pytest.raises(DataError, match="plan.json does not describe recipe digits_vit"):
         CompareOptions().plan(read_plan(tmp_path))
+
+
+def test_a_table_is_compared_in_folds(suffice, tmp_path):
+    rows = [(f"word{n} {'abc'[n % 3]}", "abc"[n % 3]) for n in range(200)]
+    path = tmp_path / "mine.csv"
+    path.write_text("text,label\n" + "".join(f"{text},{label}\n" for text, label in rows))
+    options = ("--mechanisms", "standard,efficient", "--seeds", 3, "--epochs", 1)
+    done = suffice("compare", "--data", path, *options, "--out", tmp_path / "run")
+    assert done.exit_code == 0, done.stderr
+    assert "3 seeds and 200 test rows" in " ".join(done.stderr.split())
+    results = read_results(tmp_path / "run" / "results.json")
+    assert (results.folds, results.data.tested) == (3, 200)
+    for seed in range(3):
+        ours, theirs = (results.rows[name, 4, seed].row for name in ("standard", "efficient"))
+        assert ours.tolist() == theirs.tolist()
+    tested = np.concatenate([results.rows["standard", 4, seed].row for seed in range(3)])
+    assert sorted(tested.tolist()) == list(range(200))
+    shown = json.loads((tmp_path / "run" / "disagreements.json").read_text())["rows"]
+    for one in shown:
+        assert (one["text"], one["truth"]) == rows[one["row"]]
+    again = suffice("compare", "--resume", "--seeds", 4, "--quiet", "--out", tmp_path / "run")
+    assert again.exit_code == 0, again.stderr
+    more = read_results(tmp_path / "run" / "results.json")
+    assert len(more.cells) == 8
+    assert sorted(more.rows["standard", 4, 3].row.tolist()) != sorted(
+        more.rows["standard", 4, 0].row.tolist()
+    )

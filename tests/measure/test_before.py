@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -96,46 +97,61 @@ def test_a_class_that_is_most_of_the_rows_suggests_another_metric(dataset):
     assert "--metric balanced" not in balanced
 
 
-def needed(line):
-    return int(line.partition("about ")[2].split()[0].replace(",", ""))
+def decidable(facts, **changes):
+    """Return the line on what can be decided, and the figures in it."""
+    asked = replace(plan(), **changes)
+    line = next(one for one in describe(facts, asked) if " seeds and " in one)
+    apart = re.search(r"(?:margin of about|they tell) ([0-9.]+)", line)
+    seeds, rows = (re.search(f"about ([0-9,]+) {what}", line) for what in ("seeds", "test rows"))
+    return (
+        line,
+        float(apart[1]),
+        *(int(n[1].replace(",", "")) if n else None for n in (seeds, rows)),
+    )
+
+
+def of_rows(dataset, rows):
+    return survey(replace(dataset, test=split([0, 1, 2, 2] * (rows // 4))))
+
+
+def test_the_line_names_the_margin_that_the_rows_decide(dataset):
+    # of a variance of 0.2 / 80 a tenth stays, 1.96 * 0.0158 = 3.1 points, at any number of seeds
+    line, apart, seeds, rows = decidable(of_rows(dataset, 80))
+    assert "no number of seeds decides 1.0 points" in line
+    assert (seeds, apart > 3.1) == (None, True)
+    assert f"(--margin {apart:g})" in line
+    assert "decide the margin of" in decidable(of_rows(dataset, 80), margin=apart / 100)[0]
+    assert decidable(of_rows(dataset, rows))[1] <= 1.0
+    assert decidable(of_rows(dataset, rows // 2))[1] > 1.0
 
 
 def test_more_rows_need_fewer_seeds(dataset):
-    def line(rows):
-        facts = survey(replace(dataset, test=split([0, 1, 2, 2] * rows)))
-        (line,) = (one for one in describe(facts, plan()) if "within the margin" in one)
-        return line
-
-    assert needed(line(3000)) < needed(line(1000)) < needed(line(500))
-    # 4 * 20 rows: of a variance of 0.2 / 80 a tenth stays, 1.96 * 0.0158 = 3.1 points
-    assert "takes more than 1,000, or about" in line(20)
+    few, more = (decidable(of_rows(dataset, rows), seeds=5)[2] for rows in (1000, 1500))
+    assert 5 < more < few
+    assert decidable(of_rows(dataset, 1000), seeds=few)[1] <= 1.0
+    assert decidable(of_rows(dataset, 1000), seeds=few - 1)[1] > 1.0
 
 
-def test_rows_named_before_training_are_enough_for_the_verdict(dataset):
-    def line(rows, seeds=5):
-        facts = survey(replace(dataset, test=split([0, 1, 2, 2] * (rows // 4))))
-        return next(one for one in describe(facts, plan(seeds=seeds)) if "within the margin" in one)
-
-    rows = int(line(80).partition("or about ")[2].split()[0].replace(",", ""))
-    assert needed(line(rows)) <= 5
-    assert "tell differences" not in line(80, seeds=2)
+@pytest.mark.parametrize("seeds", [1, 2, 5])
+def test_no_line_contradicts_the_next(dataset, seeds):
+    line = decidable(of_rows(dataset, 400), seeds=seeds)[0]
+    assert line == decidable(of_rows(dataset, 400), seeds=5)[0]
 
 
 def test_several_candidates_and_looks_need_more_seeds(dataset):
-    facts = survey(replace(dataset, test=split([0, 1, 2, 2] * 1000)))
+    facts = of_rows(dataset, 2000)
+    alone = decidable(facts, margin=0.008)[2]
+    assert alone < decidable(facts, margin=0.008, mechanisms=("standard", "efficient", "mqa"))[2]
+    apart = decidable(facts, seeds=30)[1]
+    assert apart < decidable(facts, seeds=30, auto=True)[1]
 
-    def seeds(**changes):
-        return needed(next(x for x in describe(facts, plan(**changes)) if "within the margin" in x))
 
-    many = ("standard", "efficient", "optimised", "super_attention")
-    assert seeds() < seeds(mechanisms=many)
-    assert seeds() < needed(
-        next(
-            x
-            for x in describe(facts, replace(plan(seeds=30), auto=True))
-            if "within the margin" in x
-        )
-    )
+def test_folds_test_all_rows(dataset):
+    whole = replace(of_rows(dataset, 400), tested=4000)
+    line, apart, *_ = decidable(whole, recipe=recipe("table"), folds=5)
+    assert "5 seeds and 4,000 test rows" in line
+    # 1.96 * sqrt(0.2 * (1 + 1 / 16) / 4000) = 1.43
+    assert apart == 1.5
 
 
 def test_another_metric_has_no_rows_of_a_point(dataset):
@@ -158,8 +174,7 @@ def test_two_seeds_give_a_rough_number():
     ]
     # differences of 0 and 1 point: sd 0.71 points; t(4) 2.78 * 0.71 / sqrt(5) = 0.88 < 1 <= 1.13
     assert after_two_seeds(make_results(cells), plan()).startswith(
-        "after two seeds: 5 seeds tell differences of 0.9 points apart; to show a mechanism as "
-        "good as standard within the margin of 1.0 takes about 5"
+        "after two seeds: 5 seeds decide the margin of 1.0 points: they tell 0.9 apart"
     )
     assert after_two_seeds(make_results(cells[:3]), plan()) is None
     third = make_cell("efficient", seed=2, test_accuracy=0.9)
@@ -191,9 +206,8 @@ def test_rows_that_differ_whatever_the_seed_are_not_outweighed_by_seeds():
     line = after_two_seeds(make_results(cells, rows=rows), plan())
     # half of the rows differ by 1: 1.98 * sqrt(0.5 / 100) = 14 points, at any number of seeds
     assert line.startswith(
-        "after two seeds: 5 seeds tell differences of 14.1 points apart; to show a mechanism as "
-        "good as standard within the margin of 1.0 takes more than 1,000, or about 20,000 test "
-        "rows instead of 100"
+        "after two seeds: 5 seeds and 100 test rows decide a margin of about 14.2 points (--margin "
+        "14.2); no number of seeds decides 1.0 points, about 20,000 test rows do"
     )
 
 

@@ -25,7 +25,10 @@ from suffice.measure.verdict import (
     UNDECIDED,
     UNLEARNED,
     Comparison,
+    Scores,
     Verdict,
+    difference_table,
+    estimate_of,
 )
 from suffice.recipes import SCALES, SMALL
 from suffice.records import encode
@@ -168,6 +171,8 @@ def notes(verdict: Verdict, results: Results) -> list[str]:
     if results.most_seeds is None:  # else mechanisms have the seeds that they needed
         sentences += [_note_left_out(verdict, c) for c in verdict.comparisons if c.pairing.left_out]
     sentences += _note_interval(verdict, results)
+    sentences += _note_folds(results)
+    sentences += _note_log_loss(verdict, results)
     sentences += _note_floors(verdict)
     sentences += _note_answers(results)
     sentences += _note_signatures(results)
@@ -343,13 +348,61 @@ def _evidence(verdict: Verdict, comparison: Comparison) -> str:
     metric = verdict.metric
     ours = f"{metric.title} {_quality(metric, comparison.quality)}"
     baseline = verdict.qualities.get(comparison.num_heads)
-    margin = f"margin {metric.margin(verdict.margin)}"
+    margin = f"margin {metric.margin(verdict.margin)}{_smallest_margin(verdict, comparison)}"
     if baseline is None or comparison.difference is None:
         return f"{ours}, {margin}"
     return (
         f"{ours} against {verdict.baseline}'s {_quality(metric, baseline)}, difference "
         f"{interval(comparison.difference, comparison.confidence, metric)}, {margin}"
     )
+
+
+def _smallest_margin(verdict: Verdict, comparison: Comparison) -> str:
+    """Name the smallest margin at which a mechanism that does not suffice would."""
+    difference, unit = comparison.difference, 10 * verdict.metric.scale
+    if comparison.sufficiency not in (UNDECIDED, FAILS) or not difference or difference.low is None:
+        return ""
+    # the end itself is not within the margin
+    smallest = max(0, math.floor(-difference.low * unit) + 1) / unit
+    return f" (it would suffice at a margin of {verdict.metric.margin(smallest)})"
+
+
+def _note_folds(results: Results) -> list[str]:
+    """State what the seeds of a cross-validation trained on."""
+    if results.folds is None:
+        return []
+    return [
+        f"Each seed is tested on one of {results.folds} folds of the rows and trained on the "
+        "others, so the intervals cover other training rows of this table, too."
+    ]
+
+
+def _note_log_loss(verdict: Verdict, results: Results) -> list[str]:
+    """State what the loss of each row shows of a mechanism that accuracy cannot decide.
+
+    It is another claim, an interval at the confidence of the verdict's own. It decides nothing
+    about accuracy and has no margin, so it is no second chance to be called sufficient.
+    """
+    winner = verdict.winner
+    if winner is None or winner.sufficiency != UNDECIDED or verdict.metric.name != "accuracy":
+        return []
+    names, metric = (winner.mechanism, verdict.baseline), METRICS["log-loss"]
+    cells = [cell for name in names for cell in results.select(name, winner.num_heads)]
+    if not all(cell.key in results.rows and results.rows[cell.key].by_row for cell in cells):
+        return []
+    scores = Scores(results, metric)
+    _, table = difference_table(scores, winner.mechanism, winner.num_heads)
+    found = estimate_of(table, results.folds)
+    if found is None or found.seeds < MIN_SEEDS:
+        return []
+    mean, half = float(found.mean), float(found.half_width(1.0 - winner.confidence))
+    difference = Summary(n=found.seeds, mean=mean, sd=None, low=mean - half, high=mean + half)
+    return [
+        f"Accuracy does not decide about {label(winner.mechanism, winner.num_heads)} at this "
+        f"margin. A separate claim, by {metric.title}, where rows count by degree: it differs from "
+        f"{verdict.baseline} by {interval(difference, winner.confidence, metric)} (plus is "
+        f"better), so it loses at most {max(0.0, 100 * (half - mean)):.1f}."
+    ]
 
 
 def _quality(metric: Metric, summary: Summary) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections import Counter
 from dataclasses import replace
 
@@ -18,6 +19,7 @@ from suffice.measure import judge
 from suffice.measure.answers import Answers, joined, read_answers, spread, write_answers
 from suffice.measure.crossed import estimate, estimate_folds
 from suffice.measure.plan import read_plan
+from suffice.measure.sentence import notes, sentence
 from tests.measure.synthetic import make_cell, make_results
 
 DESIGNS = pytest.mark.parametrize(("folds", "classes"), [(2, 2), (3, 5), (5, 3), (7, 2)])
@@ -183,7 +185,7 @@ def test_one_partition_has_the_variance_of_its_rows_and_of_its_folds():
         [line[~np.isnan(line)].var(ddof=1) / m for line, m in zip(table, sizes, strict=True)]
     )
     assert found.mean == pytest.approx(np.mean(means))
-    assert found.seed_variance == pytest.approx(1.25 * (np.var(means, ddof=1) - spread_of) / 5)
+    assert found.seed_variance == pytest.approx(1.5 * (np.var(means, ddof=1) - spread_of) / 5)
     assert found.row_variance == pytest.approx((1 + 1 / 16) * spread_of / 5, rel=0.02)
     assert (found.seeds, found.rows) == (5, 103)
     assert estimate_folds(table[::-1], 5).half_width(0.05) == pytest.approx(found.half_width(0.05))
@@ -252,7 +254,7 @@ def compared(gain, folds=5, rows=500, metric="accuracy"):
     for seed in range(folds):
         row = np.arange(seed, rows, folds)
         base = rng.random(len(row)) < 0.7
-        better = base | (rng.random(len(row)) < gain)
+        better = base | (rng.random(len(row)) < gain) if gain else rng.random(len(row)) < 0.7
         for name, right in (("standard", base), ("efficient", better)):
             answers = answers_of(right, row)
             cell = make_cell(
@@ -270,6 +272,30 @@ def test_a_verdict_covers_every_row_of_the_folds(metric, folds):
     (comparison,) = verdict.comparisons
     assert (comparison.rows, comparison.sufficiency) == (500, "suffices")
     assert verdict.floors == {} or verdict.floors[4].learned
+
+
+def test_the_smallest_margin_is_one_at_which_it_suffices():
+    results = compared(0.0, rows=200)
+    said = sentence(judge(results), results)
+    smallest = float(re.search(r"it would suffice at a margin of ([0-9.]+)", said)[1]) / 100
+    assert judge(results, margin=smallest).comparisons[0].sufficiency == "suffices"
+    assert judge(results, margin=smallest - 0.001).comparisons[0].sufficiency == "undecided"
+
+
+def test_log_loss_is_a_claim_of_its_own():
+    results = compared(0.0, rows=200)
+    rng = np.random.default_rng(1)
+    for key, answers in results.rows.items():
+        lost = 0.3 + 0.1 * (key[0] == "efficient") + 0.01 * rng.random(len(answers))
+        results.rows[key] = replace(answers, loss=lost)
+    verdict = judge(results)
+    (claim,) = (note for note in notes(verdict, results) if "separate claim" in note)
+    assert (verdict.outcome, "by test loss" in claim) == ("undecided", True)
+    by_loss = judge(results, metric="log-loss").comparisons[0].difference
+    assert f"{100 * by_loss.mean:+.2f} hundredths of a nat" in claim
+    assert f"it loses at most {-100 * by_loss.low:.1f}." in claim
+    decided = judge(results, margin=0.9)
+    assert not any("separate claim" in note for note in notes(decided, results))
 
 
 def test_a_loss_that_ran_away_gives_no_interval():

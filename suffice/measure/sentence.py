@@ -359,12 +359,13 @@ def _evidence(verdict: Verdict, comparison: Comparison) -> str:
 
 def _smallest_margin(verdict: Verdict, comparison: Comparison) -> str:
     """Name the smallest margin at which a mechanism that does not suffice would."""
-    difference, unit = comparison.difference, 10 * verdict.metric.scale
+    difference, metric = comparison.difference, verdict.metric
     if comparison.sufficiency not in (UNDECIDED, FAILS) or not difference or difference.low is None:
         return ""
-    # the end itself is not within the margin
-    smallest = max(0, math.floor(-difference.low * unit) + 1) / unit
-    return f" (it would suffice at a margin of {verdict.metric.margin(smallest)})"
+    loss = max(-difference.low, 1e-9)
+    digits = 3 if metric.scale > 1 else 2 - math.floor(math.log10(loss))  # of what is written
+    smallest = (math.floor(loss * 10**digits) + 1) / 10**digits  # the end is not within the margin
+    return f" (it would suffice at a margin of {metric.margin(smallest)})"
 
 
 def _note_folds(results: Results) -> list[str]:

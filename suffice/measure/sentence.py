@@ -18,6 +18,7 @@ from suffice.measure.statistics import Summary
 from suffice.measure.timing import ratio
 from suffice.measure.verdict import (
     ALPHA,
+    CEILINGS,
     FAILS,
     LEVEL,
     MIN_SEEDS,
@@ -365,6 +366,13 @@ def _smallest_margin(verdict: Verdict, comparison: Comparison) -> str:
     loss = max(-difference.low, 1e-9)
     digits = 3 if metric.scale > 1 else 2 - math.floor(math.log10(loss))  # of what is written
     smallest = (math.floor(loss * 10**digits) + 1) / 10**digits  # the end is not within the margin
+    # from there on nothing would be learned, or the task be too easy
+    floor, baseline = (of.get(comparison.num_heads) for of in (verdict.floors, verdict.qualities))
+    ceiling = CEILINGS.get(metric.kind, math.inf)
+    if comparison.failed or (floor is not None and floor.above.mean <= smallest):
+        return ""
+    if baseline is None or baseline.mean + smallest >= ceiling:
+        return ""
     return f" (it would suffice at a margin of {metric.margin(smallest)})"
 
 

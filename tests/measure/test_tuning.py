@@ -103,7 +103,10 @@ def test_a_trial_counts_its_best_epoch_and_all_its_seconds(tmp_path, monkeypatch
     def fit(model, dataset, training, *, seed, **options):
         losses = (3.0, 1.0 + training.learning_rate, 2.0)
         return SimpleNamespace(
-            epochs=tuple(SimpleNamespace(validation_loss=loss, seconds=2.0) for loss in losses)
+            epochs=tuple(
+                SimpleNamespace(validation_loss=loss, seconds=9.0, cpu_seconds=2.0)
+                for loss in losses
+            )
         )
 
     monkeypatch.setattr(tuning, "fit", fit)

@@ -8,6 +8,7 @@ from pathlib import Path
 import torch
 
 from docs.measured import measured
+from suffice.presets import PRESETS
 
 README = Path(__file__).resolve().parents[2] / "README.md"
 
@@ -21,3 +22,8 @@ def test_code_blocks_print_what_they_show():
 
 def test_table_of_measurements_is_up_to_date():
     assert f"\n{measured()}\n" in README.read_text(encoding="utf-8")
+
+
+def test_every_preset_is_in_the_table():
+    text = README.read_text(encoding="utf-8")
+    assert [name for name in PRESETS if f"`{name}`" not in text] == []

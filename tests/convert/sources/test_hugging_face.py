@@ -15,7 +15,7 @@ from suffice.convert.sources.hugging_face import READ
 from suffice.errors import CheckpointError, ConfigError
 from suffice.patterns import Causal, Window
 from suffice.positions import Rope
-from suffice.testing import drawn
+from suffice.testing import assert_close, drawn
 
 pytest.importorskip("transformers")
 
@@ -184,7 +184,7 @@ BAD = {
         "layer_types lists sliding_attention with sliding_window=3 beside use_sliding_window=false",
     ),
     "odd-pairs": (
-        "llama",
+        "stablelm",
         {"rope_parameters": {"rope_type": "default", "partial_rotary_factor": 0.4}},
         "partial_rotary_factor=0.4 of head_dim=8 are 3 features",
     ),
@@ -551,3 +551,20 @@ def test_a_missing_number_of_key_value_heads_is_that_of_their_class(kind):
     assert ours.specs[0].kv_heads == theirs.num_key_value_heads
     null = config | {"num_key_value_heads": None}
     assert ARCHITECTURES[kind].build(ConfigReader(null, "config.json")).specs[0].kv_heads == 160
+
+
+@torch.no_grad()
+def test_positions_of_roberta_count_what_the_mask_names(tmp_path):
+    """transformers skips its padding token; they agree wherever the mask names it."""
+    transformers = pytest.importorskip("transformers")
+    sizes = {"vocab_size": 40, "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2}
+    config = transformers.RobertaConfig(**sizes, num_attention_heads=4, num_labels=3)
+    theirs = drawn(transformers.RobertaForSequenceClassification(config), seed=1).eval()
+    theirs.save_pretrained(tmp_path)
+    ours, tokens = open_source(tmp_path).model.eval(), torch.randint(3, 40, (2, 9))
+    tokens[0, 6:] = config.pad_token_id
+    valid = tokens != config.pad_token_id
+    assert_close(ours(tokens, valid), theirs(tokens, attention_mask=valid.long()).logits, n=64)
+    read_as_text = (ours(tokens) - theirs(tokens).logits).abs().amax(dim=1)
+    assert read_as_text[0] > 1e-5
+    assert read_as_text[1] < 1e-5

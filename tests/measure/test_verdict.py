@@ -495,7 +495,7 @@ def test_the_cheapest_of_several_needs_a_wider_interval():
 
 
 def test_costlier_ones_are_no_choice_and_weigh_on_nothing():
-    values = {"b1": SURE, "b2": SURE, "b3": SURE, "standard": SURE, "a": NEAR}
+    values = {"b1": WILD, "b2": WILD, "b3": LOST, "standard": SURE, "a": NEAR}
     verdict = judge(from_accuracies(values))
     assert {round(c.confidence, 9) for c in verdict.comparisons} == {0.95}
     verdict = judge(from_accuracies(values | {"c": LOST, "d": WILD}))

@@ -79,7 +79,16 @@ UNSEEN |= {
     "no_wrap",
     "name",
 }
-UNSEEN |= {"copy", "inplace", "max_workers", "memory_format", "category", "parents", "exist_ok"}
+UNSEEN |= {
+    "advice",
+    "copy",
+    "inplace",
+    "max_workers",
+    "memory_format",
+    "category",
+    "parents",
+    "exist_ok",
+}
 GPU = {"triton"}  # a module that imports it, and functions under its decorators
 
 

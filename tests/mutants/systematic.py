@@ -4,8 +4,7 @@
 which takes as long as the tests; after it a bug costs seconds. What is known is kept in
 `build/mutants`: a file of tests is traced anew when it changes (delete the folder to trace all), a
 caught bug is run anew when its source changes, a survivor also when tests change. `--minutes 40`
-ends early; the same command goes on. Bugs on lines that no test executes survive unrun and are
-listed first.
+ends early; the same command goes on. Survivors on lines that no test executes are listed first.
 """
 
 from __future__ import annotations
@@ -43,6 +42,7 @@ UNTRACED = (
     "tests/hf/upstream tests/planning tests/cli/test_torchrun.py tests/train/test_two_processes.py"
 )
 KEPT = ROOT / "build" / "mutants"
+SURVIVED = ("unexecuted", "SURVIVED")  # whether a test executes the line
 STAGES = (0.1, 1, 2)  # of the budget: few tests catch most bugs, and many are dear to collect
 EXTRA_SECONDS = 0.03  # that pytest adds to a test
 
@@ -54,6 +54,7 @@ class Choice:
     tests: tuple[str, ...]
     seconds: float
     whole: bool  # every test that executes the line is among them
+    executed: bool  # the line is executed by a test; else they are tests of the module
 
 
 def main() -> int:
@@ -88,7 +89,7 @@ def _judge(mutant: Mutant, choice: Choice, budget: float) -> dict:
         if not part.tests:
             break
         answer, tests = run(mutant, part.tests, part.seconds), (*tests, *part.tests)
-        verdict, by = "SURVIVED", answer.get("test") or answer["end"]
+        verdict, by = SURVIVED[choice.executed], answer.get("test") or answer["end"]
         if answer["end"] not in ("passed", "no tests"):
             verdict = "caught"
             break
@@ -230,15 +231,20 @@ def choose(mutant: Mutant, budget: float, without: tuple[str, ...] = ()) -> Choi
 
     Tests of the module come first, then those of its package, then the others; within these the
     fastest. A line that runs when a test is set up may have run for all tests of the file; one
-    that runs at import may matter to every test that executes the module.
+    that runs at import may matter to every test that executes the module, and so may one that no
+    test was seen to execute: compilers and vmap run functions out of sight.
     Those in `without` have run already.
     """
     seconds, files, collection = _times()
     hit: dict[str, set[str]] = {}
+    module: set[str] = set()
     for test, phase, numbers, digest in _executed().get(str(ROOT / mutant.file), ()):
         lines = _traced_lines(ROOT / mutant.file, digest)[mutant.lines[0] - 1 : mutant.lines[1]]
-        if mutant.at_import or any(num_in_numbits(line, numbers) for line in lines):
-            hit.setdefault(test, set()).add("call" if mutant.at_import else phase)
+        module.add(test)
+        if any(num_in_numbits(line, numbers) for line in lines):
+            hit.setdefault(test, set()).add(phase)
+    executed = bool(hit) and not mutant.at_import
+    hit = hit if executed else {test: {"call"} for test in module}
     for test, phases in list(hit.items()):
         if "setup" in phases:
             hit |= {other: hit.get(other, {"setup"}) for other in files[_file(test)]}
@@ -260,7 +266,7 @@ def choose(mutant: Mutant, budget: float, without: tuple[str, ...] = ()) -> Choi
         total += cost
         taken.setdefault(file, []).append(test)
     chosen = tuple(test for tests_of_file in taken.values() for test in tests_of_file)
-    return Choice(chosen, total, len(chosen) == len(tests))
+    return Choice(chosen, total, len(chosen) == len(tests), executed or mutant.at_import)
 
 
 def _file(test: str) -> str:
@@ -275,7 +281,7 @@ def _digest(path: Path) -> str:
 def _report(sample: list[Mutant], results: dict) -> int:
     """Print the survivors, those that no test executes first, and the score."""
     verdicts = {mutant: results[mutant.name] for mutant in sample}
-    for verdict in ("unexecuted", "SURVIVED"):
+    for verdict in SURVIVED:
         for mutant, result in verdicts.items():
             if result["verdict"] == verdict:
                 every = "" if result["whole"] else " (more tests execute it)"

@@ -57,9 +57,10 @@ def test_a_comparison_is_of_the_sizes_that_are_asked_for(request_):
 @pytest.mark.parametrize("task", ["lm", "classify", "image"])
 def test_every_trained_candidate_can_be_compared(task):
     base = base_of(Request(task=task, length=1024 if task == "lm" else None))
-    for one in candidates(base)[0]:
-        if (chosen := trial(one.composition, base)) is not None:
-            chosen.recipe.specs(one.name, base.num_heads)
+    chosen = [(one.name, trial(one.composition, base)) for one in candidates(base)[0]]
+    offered = {name: one.recipe.specs(name, base.num_heads) for name, one in chosen if one}
+    assert offered
+    assert all(offered.values())
 
 
 def test_minutes_are_those_of_all_trainings():

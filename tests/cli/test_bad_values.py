@@ -232,5 +232,8 @@ LEGAL = {(f"{verb} --seed", name) for verb in ("generate", "run", "chat") for na
         ("studio --results", name)
         for name in ("empty folder", "nothing", "here", "root", "foreign")
     ),
+    *(
+        (f"{verb} --prompt", "nothing") for verb in ("generate", "run")
+    ),  # starts behind a line break
     ("predict --out", "file"),  # a table may end in .txt, and a file is replaced
 }

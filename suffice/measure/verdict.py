@@ -653,6 +653,11 @@ def _floor(scores: Scores, num_heads: int, margin: float) -> Floor | None:
         of_rows = np.array([results.majority])
     elif metric.name == "accuracy" and results.chance is not None:
         name, of_rows = "a blind guess", np.array([results.chance])
+    elif metric.name in ("log-loss", "perplexity") and survey and survey.frequency_loss is not None:
+        name, of_rows = (
+            "answering with the training frequencies",
+            -np.array([survey.frequency_loss]),
+        )
     else:
         return None
     above = table - of_rows

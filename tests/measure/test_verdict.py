@@ -376,6 +376,14 @@ def test_all_at_chance_never_suffices_whether_rows_were_kept_or_not():
         assert {c.sufficiency for c in verdict.comparisons} == {"nothing was learned"}
 
 
+@pytest.mark.parametrize(("metric", "margin"), [("log-loss", 0.01), ("perplexity", 0.01)])
+def test_a_loss_is_held_against_that_of_the_training_frequencies(metric, margin):
+    data = replace(make_survey(512), frequency_loss=0.5)
+    for value, outcome in ((0.503, "unlearned"), (0.505, "unlearned"), (0.6, "suffices")):
+        results = replace(with_losses({"standard": [value] * 5, "a": [value] * 5}), data=data)
+        assert judge(results, metric=metric, margin=margin).outcome == outcome
+
+
 def test_a_gain_within_the_margin_is_nothing_learned():
     values = [0.548] * 5
     results = from_accuracies({"standard": values, "a": values}, majority=0.541)

@@ -37,6 +37,7 @@ IMPORTED = (
     "torch.utils.flop_counter"
 )
 LOG = ROOT / "build" / "mutants" / "child.log"  # what the latest child printed
+IDLE = 60.0  # seconds in which a child that waits for nothing would compute
 DATA_BYTES = 6 << 30  # of memory that a child may take
 OPTIONS = ("-q", "-p", "no:cacheprovider", "-p", "no:xdist", "--no-header", "--tb=line")
 OPTIONS += ("-W", "ignore::pytest.PytestAssertRewriteWarning")  # the parent has imported plugins
@@ -57,13 +58,12 @@ def prepare() -> None:
     gc.freeze()
 
 
-def in_child(work: Callable[[Path], dict], cpu_seconds: float, wall_seconds: float) -> dict:
+def in_child(work: Callable[[Path], dict], cpu_seconds: float) -> dict:
     """Return what a function returns in a child process; {"end": ...} if it ends early.
 
     Args:
         work: takes a folder that is deleted afterwards.
-        cpu_seconds: that the child may compute.
-        wall_seconds: that it may take.
+        cpu_seconds: that the child may compute; it also ends if it is idle for IDLE seconds.
     """
     folder = Path(tempfile.mkdtemp(prefix="suffice-mutant-"))
     answer, write = os.pipe()
@@ -72,19 +72,30 @@ def in_child(work: Callable[[Path], dict], cpu_seconds: float, wall_seconds: flo
         os.close(answer)
         _as_child(work, folder, write, int(cpu_seconds) + 1)
     os.close(write)
-    data, deadline = b"", time.monotonic() + wall_seconds
-    while True:
-        ready, _, _ = select.select([answer], [], [], max(0.0, deadline - time.monotonic()))
-        block = os.read(answer, 1 << 20) if ready else b""
-        data += block
-        if not block:
-            break
-    os.close(answer)
-    with suppress(ProcessLookupError, PermissionError):
-        os.killpg(child, signal.SIGKILL)
-    os.waitpid(child, 0)
-    shutil.rmtree(folder, ignore_errors=True)
+    data, computed = b"", 0
+    try:
+        while True:
+            ready, _, _ = select.select([answer], [], [], IDLE)
+            if not ready and _computed(child) > computed:  # on a busy machine
+                computed = _computed(child)
+                continue
+            block = os.read(answer, 1 << 20) if ready else b""
+            data += block
+            if not block:
+                break
+    finally:
+        os.close(answer)
+        with suppress(ProcessLookupError, PermissionError):
+            os.killpg(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+        shutil.rmtree(folder, ignore_errors=True)
     return json.loads(data) if data else {"end": "crash" if ready else "timeout"}
+
+
+def _computed(child: int) -> int:
+    """Return the CPU time of a process in ticks; 0 where the system does not tell."""
+    path = Path(f"/proc/{child}/stat")
+    return sum(map(int, path.read_text().rpartition(")")[2].split()[11:13])) if path.exists() else 0
 
 
 def _as_child(work: Callable[[Path], dict], folder: Path, write: int, cpu_seconds: int) -> None:
@@ -130,7 +141,7 @@ def trace(file: str, data_file: Path) -> dict:
             "wall": time.monotonic() - start,
         }
 
-    return in_child(work, 300, 1800)
+    return in_child(work, 300)
 
 
 def run(mutant: Mutant, tests: Sequence[str], clean_seconds: float) -> dict:
@@ -152,7 +163,7 @@ def run(mutant: Mutant, tests: Sequence[str], clean_seconds: float) -> dict:
         end = {0: "passed", 1: "failed", 2: "failed", 5: "no tests"}.get(code, f"pytest {code}")
         return {"end": end, "test": chosen.failed, "ran": chosen.ran}
 
-    return in_child(work, 15 + 4 * clean_seconds, 40 + 5 * clean_seconds)
+    return in_child(work, 15 + 4 * clean_seconds)
 
 
 class _Recorder:

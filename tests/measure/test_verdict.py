@@ -384,6 +384,13 @@ def test_a_loss_is_held_against_that_of_the_training_frequencies(metric, margin)
         assert judge(results, metric=metric, margin=margin).outcome == outcome
 
 
+def test_seeds_that_agree_are_not_above_a_floor_that_few_rows_could_explain():
+    values = {"standard": [0.560, 0.561, 0.559], "a": [0.56] * 3}
+    for rows, outcome in ((400, "unlearned"), (40_000, "suffices")):
+        results = from_accuracies(values, majority=0.541, data=make_survey(rows))
+        assert judge(results).outcome == outcome
+
+
 def test_a_gain_within_the_margin_is_nothing_learned():
     values = [0.548] * 5
     results = from_accuracies({"standard": values, "a": values}, majority=0.541)
@@ -442,6 +449,14 @@ def test_where_the_margin_is_more_than_is_missed_nothing_suffices(baseline, cand
     outcomes = {"does not suffice": "baseline", "too easy to tell": "too easy"}
     assert verdict.outcome == outcomes.get(word, word)
     assert (verdict.winner is None) == (word in outcomes)
+
+
+def test_heads_that_are_too_easy_hide_no_others_that_suffice():
+    easy, hard = [0.995] * 5, [0.97] * 5
+    values = {"standard@1": easy, "a@1": easy, "standard@4": hard, "a@4": hard}
+    verdict = judge(from_accuracies(values))
+    assert [c.sufficiency for c in verdict.comparisons] == ["too easy to tell", "suffices"]
+    assert (verdict.outcome, verdict.winner.num_heads) == ("suffices", 4)
 
 
 def test_a_loss_near_0_is_too_easy_as_well():

@@ -477,6 +477,8 @@ def test_few_rows_make_no_difference_sure_though_their_answers_were_not_kept():
     by_row = p * (1 - p) + q * (1 - q)
     error = float(few.estimate.standard_error)
     assert error == pytest.approx((by_row / 750 * (0.9 / 3 + 0.1)) ** 0.5, rel=1e-6)
+    eight = judge(from_accuracies(lost, data=make_survey(750), answers=8.0)).comparisons[0]
+    assert float(eight.estimate.standard_error) == pytest.approx(error / 8**0.5, rel=1e-6)
     many = judge(from_accuracies(lost, data=make_survey(1_000_000))).comparisons[0]
     assert many.sufficiency == "does not suffice"
 

@@ -197,7 +197,7 @@ def estimate_folds(scores: Any, folds: int) -> Estimate:
     2004). Nadeau and Bengio 2003 multiply the whole variance by 1 + S q, q = 1 / (folds - 1) being
     the ratio of test to training rows. But different folds test different rows: in differences of
     two learners the variance is 0.9 to 1.3 times that of independent folds. A and B have multiples
-    of q with which the intervals cover 93 to 97% in `python -m benchmarks.folds`, whatever the
+    of q with which the intervals cover 94 to 98% in `python -m benchmarks.folds`, whatever the
     share of folds. The interval is that of `Estimate`: Student's where they matter, else normal.
 
     Args:

@@ -130,6 +130,7 @@ def test_streams_in_pieces_with_rows_that_move(kernel):
         order, at = order[moved], at + length
     assert at == 140
     assert state.nbytes - state.places.nbytes == layer.spec.cost(1).state_fixed * 8 * 3
+    assert sum(p.numel() for p in layer.parameters()) == layer.spec.cost(1).parameters
     assert not state.can_drop(1)
     with pytest.raises(
         ConfigError, match=r"drop_last\(1\) of 140 positions in the state of a recurrence"

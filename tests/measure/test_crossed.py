@@ -5,7 +5,7 @@ import pytest
 from scipy import stats
 
 from suffice.errors import ConfigError
-from suffice.measure.crossed import estimate
+from suffice.measure.crossed import ALIKE, bounded, estimate
 
 
 def table(seeds: int, rows: int, *, row: float = 0.0, seed: float = 0.0, draw: int = 0):
@@ -84,3 +84,12 @@ def test_the_interval_covers_other_seeds_and_other_rows(seeds, row):
 def test_one_seed_is_refused():
     with pytest.raises(ConfigError, match="seeds=1"):
         estimate([[0.5, 0.5]])
+
+
+def test_what_the_rows_imply_falls_with_further_seeds_but_for_what_is_alike():
+    found = bounded(estimate([[0.0], [0.0], [0.0]]), 0.8, 500)
+    by_row = 2 * 0.8 * 0.2 / 500
+    for seeds in (3, 12):
+        variance = by_row * ((1 - ALIKE) / seeds + ALIKE)
+        expected = stats.norm.isf(0.025) * np.sqrt(variance)
+        assert float(found.half_width_of(seeds, 0.05)) == pytest.approx(expected, rel=1e-9)

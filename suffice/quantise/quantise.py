@@ -78,7 +78,7 @@ def quantise(
     training = model.training
     model.eval()
     try:
-        stats, rows, text = None, None, calibration if judged is None else judged
+        stats, text = None, calibration if judged is None else judged
         reader = model if text is None else _in_float32(model)
         if calibration is not None:
             calibration = calibration[:, : model.config.length]
@@ -111,7 +111,7 @@ def quantise(
         layers=layers,
         bytes_before=before,
         bytes_after=_nbytes(model),
-        calibration_tokens=0 if rows is None else rows.numel(),
+        calibration_tokens=0 if calibration is None else calibration.numel(),
         change=change,
     )
 

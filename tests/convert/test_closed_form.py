@@ -214,7 +214,7 @@ def test_a_refit_is_the_least_squares_and_never_loses():
     assert sums.error(found) < sums.error(maps)
 
 
-@pytest.mark.parametrize("words", ["mqa", "linear", "latent:6"])
+@pytest.mark.parametrize("words", ["mqa", "latent:6"])
 def test_padding_is_not_learnt_from(words):
     layer = layer_of(pattern=Full())
     batch = inputs(batches=1)[0]

@@ -171,5 +171,5 @@ def test_a_draft_of_another_tokenizer_is_refused(saved, lm, tmp_path):
 
 def test_without_its_libraries_the_verb_says_what_to_install(saved, monkeypatch):
     monkeypatch.setitem(sys.modules, "uvicorn", None)
-    with pytest.raises(ConfigError, match=r"suffice\[serve\]"):
+    with pytest.raises(ConfigError, match=r"\[serve\]"):
         verb.serve(saved)

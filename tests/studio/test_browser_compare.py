@@ -85,7 +85,7 @@ def test_a_damaged_file_is_refused(compare):
     page.get_by_role("button", name="broken").click()
     page.locator("#compare-error", has_text="is truncated or not JSON").wait_for()
     assert page.locator("#comparison").inner_text() == ""
-    page.get_by_role("button", name="Look again").click()
+    page.get_by_role("button", name="Refresh").click()
     page.get_by_role("button", name="mine").click()
     page.locator(".verdict").wait_for()
     page.locator("#compare-error").wait_for(state="hidden")

@@ -57,7 +57,8 @@ def test_comparisons_are_listed(root):
     assert list_comparisons((root / "done",))[0].name == "."
     package = [one for one in list_comparisons(()) if one.root == -1]
     assert package
-    assert all(path_of(one.name).exists() for one in package)
+    files = [one.label.removeprefix("published: ") for one in package]
+    assert all(path_of(name).exists() for name in files)
 
 
 def test_results_of_other_commands_are_no_comparison(root):

@@ -232,7 +232,7 @@ def test_one_text_is_not_taken_for_many(at: Path):
 @pytest.mark.parametrize(
     ("texts", "error", "sentence"),
     [
-        (["abc", "a1"], DataError, "'1' does not occur in the alphabet"),
+        (["abc", "a1"], DataError, "alphabet: '1'"),
         (["abc", ["a"]], ConfigError, r"\['a'\] is not a text; give a str"),
     ],
 )

@@ -158,7 +158,7 @@ def full(augment: str | None) -> Training:
 
 def record(run: Run, score: Score) -> dict:
     """What a run and its score say, without the seconds, in flat lists of numbers."""
-    epochs = [list(asdict(epoch).values())[:-1] for epoch in run.epochs]
+    epochs = [list(asdict(epoch).values())[:-2] for epoch in run.epochs]  # the last are seconds
     return {
         "epochs": [number for epoch in epochs for number in epoch],
         "best_epoch": run.best_epoch,

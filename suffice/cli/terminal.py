@@ -150,6 +150,8 @@ def resumable(folder: Path) -> Iterator[None]:
     try:
         yield
     except KeyboardInterrupt as interrupt:
+        if _is_torchrun() and threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGINT, signal.SIG_IGN)  # it is sent again before this is told
         raise Stopped(f"\ninterrupted. {advice}", code=INTERRUPTED) from interrupt
     except SufficeError as error:
         if not folder.exists():

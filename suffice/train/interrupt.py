@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import signal
 import threading
 from collections.abc import Iterator
@@ -30,13 +31,17 @@ class Interrupted(KeyboardInterrupt):  # noqa: N818 - the family of KeyboardInte
 
 
 class Interrupts:
-    """Whether Ctrl-C was pressed; a second press interrupts at once."""
+    """Whether Ctrl-C was pressed; a second press interrupts at once.
+
+    torchrun sends its processes the signal more than once and kills those that take too long, so
+    there every signal after the first is ignored.
+    """
 
     pressed: bool = False
 
     def notice(self, signum: int, frame: FrameType | None) -> None:  # noqa: ARG002 - signal's own
         """Remember the first signal; raise KeyboardInterrupt at the second."""
-        if self.pressed:
+        if self.pressed and not _is_torchrun():
             raise KeyboardInterrupt("interrupted twice; what was not saved is lost.")
         self.pressed = True
 
@@ -56,6 +61,12 @@ def catching_interrupts() -> Iterator[Interrupts]:
         yield interrupts
     finally:
         # None: a handler that was not installed from Python, which cannot be named again
-        signal.signal(signal.SIGINT, before if before is not None else signal.SIG_DFL)
+        after = before if before is not None else signal.SIG_DFL
+        ends = interrupts.pressed and _is_torchrun()  # what follows is told, not interrupted
+        signal.signal(signal.SIGINT, signal.SIG_IGN if ends else after)
     if interrupts.pressed:  # it came after the last check; a Ctrl-C is never lost
         raise KeyboardInterrupt("interrupted at the end.")
+
+
+def _is_torchrun() -> bool:
+    return "TORCHELASTIC_RUN_ID" in os.environ

@@ -34,6 +34,26 @@ def test_the_first_press_is_noticed_and_the_second_interrupts_at_once():
     assert signal.getsignal(signal.SIGINT) is before
 
 
+def test_torchrun_may_send_a_signal_again_before_the_first_is_told(monkeypatch):
+    monkeypatch.setenv("TORCHELASTIC_RUN_ID", "none")
+    before, reached = signal.getsignal(signal.SIGINT), []
+
+    def work():
+        with catching_interrupts() as interrupts:
+            press()
+            press()
+            reached.append(interrupts.pressed)
+
+    try:
+        with pytest.raises(KeyboardInterrupt, match="^interrupted at the end"):
+            work()
+        press()  # while what was saved is told
+        reached.append("told")
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert reached == [True, "told"]
+
+
 def test_a_press_after_the_last_check_is_not_lost():
     before = signal.getsignal(signal.SIGINT)
     with pytest.raises(KeyboardInterrupt, match="^interrupted at the end"), catching_interrupts():

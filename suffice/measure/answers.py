@@ -219,8 +219,9 @@ class PackedAnswers:
 
 
 def _pack(numbers: NDArray[np.float64], single: bool) -> str:
-    whole = numbers.astype("<u2")
-    return b64encode(zlib.compress((np.packbits(whole) if single else whole).tobytes(), 9)).decode()
+    counts = numbers.astype("<u2")
+    packed = np.packbits(counts) if single else counts
+    return b64encode(zlib.compress(packed.tobytes(), 9)).decode()
 
 
 def _unpack(text: str, rows: int, *, single: bool) -> NDArray[np.float64]:
@@ -258,9 +259,9 @@ def read_answers(path: Path) -> Answers | None:
     try:
         tensors, _ = checkpoint.load(path)
         arrays = {name: tensor.numpy() for name, tensor in tensors.items()}
-        whole = {"label", "predicted", "row"}
+        integers = {"label", "predicted", "row"}
         return Answers(
-            **{n: a.astype(np.int64 if n in whole else np.float64) for n, a in arrays.items()}
+            **{n: a.astype(np.int64 if n in integers else np.float64) for n, a in arrays.items()}
         )
     except (CheckpointError, ConfigError, TypeError) as error:
         raise DataError(

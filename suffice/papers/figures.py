@@ -94,10 +94,16 @@ def _heads_panel(axes: Axes, shown: CellTable, column: Measure) -> None:
     axes.set_title(column.title + (", %" if column.rising else ""))
 
 
+FACTS = ("answers", "chance", "majority", "data", "rows", "most_seeds", "command")
+"""Of published results: what their intervals rest on beside the cells."""
+
+
 def _results(shown: CellTable) -> Results:
     """Return the cells shown as the results that figures of comparisons are drawn from."""
     recipe = shown.request.recipe
     order = {key: place for place, key in enumerate(shown.request.plan.cells)}
+    published = shown.request.published
+    known = {} if published is None else {n: getattr(published.results, n) for n in FACTS}
     return Results(
         task=recipe.task,
         recipe=recipe.name,
@@ -109,9 +115,9 @@ def _results(shown: CellTable) -> Results:
         machine={},
         versions={},
         commit=None,
-        command="",
         started="",
         seconds=0.0,
+        **{"command": "", **known},
     )
 
 

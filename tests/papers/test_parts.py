@@ -15,13 +15,15 @@ from rich.console import Console
 from suffice.errors import ConfigError, DataError
 from suffice.measure.report.sheet import rich_table
 from suffice.measure.results import cell_path
+from suffice.measure.verdict import judge
 from suffice.papers import jobs
 from suffice.papers import request as twice_module
-from suffice.papers.figures import curves, heads, scaling, write_report
+from suffice.papers.figures import _results, curves, heads, scaling, write_report
 from suffice.papers.jobs import Execution, run_cells
 from suffice.papers.request import request_cells, retrain
+from suffice.papers.results import published
 from suffice.papers.rows import cell_table, differs, machine_line, rows, to_csv
-from suffice.papers.tables import EPOCH, MODEL, TEST
+from suffice.papers.tables import EPOCH, MODEL, TEST, table
 from suffice.recipes import SMALL
 from tests.measure.synthetic import make_cell
 from tests.papers.tiny import TINY, cells, fill
@@ -305,3 +307,13 @@ def test_no_printed_time_is_negative_and_none_is_ranked_inside_the_noise(tmp_pat
                 others = [f.ours for f in figures if f is not figure]
                 apart = seeds > 2 and all(o.high < ends[0] or o.low > ends[1] for o in others)
                 assert (figure.rank is not None) is apart
+
+
+def test_figures_rest_on_what_the_published_verdict_rests_on(tmp_path):
+    """A figure's intervals are the verdict's: answers, rows and floors are not left behind."""
+    results = published(table("v2-imdb")).results
+    assert results.data is not None
+    drawn = _results(cell_table(request_cells(table("v2-imdb"), out=tmp_path / "run")))
+    by_key = {(c.mechanism, c.num_heads): c.difference for c in judge(drawn).comparisons}
+    for comparison in judge(results).comparisons:
+        assert by_key[comparison.mechanism, comparison.num_heads] == comparison.difference

@@ -324,8 +324,8 @@ def _floors_below(
         near_by |= near
         far |= {name: gap for name, gap in gaps.items() if name not in near}
     axes.set_xlim(low, high)
-    told = {"dotted": near_by, "left of here": far}
-    lines = [f"{where}: {_listed(gaps)}" for where, gaps in told.items() if gaps]
+    gaps_by_place = {"dotted": near_by, "left of here": far}
+    lines = [f"{where}: {_listed(gaps)}" for where, gaps in gaps_by_place.items() if gaps]
     return [part for line in lines for part in wrap(line, LINE)]
 
 

@@ -202,9 +202,9 @@ def _executed() -> dict[str, list[tuple[str, str, bytes, str]]]:
         "SELECT path, context, numbits FROM line_bits JOIN file ON file.id = file_id "
         "JOIN context ON context.id = context_id WHERE context != ''"
     )
-    for path in sorted((KEPT / "tests").glob("*.lines")):
-        digests = json.loads(path.with_suffix(".json").read_text())["sources"]
-        with closing(sqlite3.connect(path)) as data:
+    for path in sorted((KEPT / "tests").glob("*.json")):  # those whose trace has ended
+        digests = json.loads(path.read_text())["sources"]
+        with closing(sqlite3.connect(path.with_suffix(".lines"))) as data:
             for source, context, numbers in data.execute(rows):
                 test, _, phase = context.rpartition("|")
                 if source in digests:

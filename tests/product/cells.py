@@ -1,11 +1,10 @@
-"""Every combination of the axes' own samples, and a selection that covers their pairs."""
+"""A selection of the combinations of the axes' own samples that covers their pairs."""
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Sequence
+import random
 from dataclasses import dataclass
 from functools import cache, cached_property
-from itertools import chain, combinations, count, product
 from typing import NamedTuple
 
 import torch
@@ -20,6 +19,8 @@ from suffice.past import Past
 from suffice.patterns import Pattern
 from suffice.positions import Position
 from suffice.records import Axis
+
+from .pairwise import Case, pairwise
 
 LENGTH = 9
 NUM_HEADS = 4
@@ -101,98 +102,44 @@ class Cell:
         return f"{self.composition}-bias{self.bias}-{self.data}"
 
 
-AXES = (PATTERNS, PROJECTIONS, MIXINGS, KERNELS, POSITIONS, KV_HEADS)
-COMPOSITIONS = tuple(
-    Composition._make(axis[place] for axis, place in zip(AXES, places, strict=True))
-    for places in product(*(range(len(axis)) for axis in AXES))
-    if sum(places) % 4 == 0
+AXES = dict(
+    zip(
+        Composition._fields,
+        (PATTERNS, PROJECTIONS, MIXINGS, KERNELS, POSITIONS, KV_HEADS),
+        strict=True,
+    )
 )
-"""Every fourth of the product, along the diagonals of its planes, with all pairs and triples."""
 
 
-@cache
-def sorted_out() -> tuple[list[Composition], dict[Composition, str]]:
-    """Return the legal compositions, and the others with the sentence that refuses them."""
-    legal, refused = [], {}
-    for composition in COMPOSITIONS:
-        try:
-            composition.spec()
-        except ConfigError as error:
-            refused[composition] = str(error)
-        else:
-            legal.append(composition)
-    return legal, refused
+def composed(case: Case) -> Composition:
+    """Return the composition of a case, which holds the places of its values."""
+    return Composition(**{name: values[case[name]] for name, values in AXES.items()})
 
 
-def triple(composition: Composition) -> Hashable:
-    """Return the three values that every combination of is run."""
-    return composition.pattern, composition.mixing, composition.kernel
-
-
-def pairs(composition: Composition) -> frozenset[Hashable]:
-    """Return the pairs of values of a composition; the samples of the axes are told by identity."""
-    return frozenset(combinations(map(id, composition), 2))
-
-
-def cover(candidates: Sequence[Composition]) -> list[Composition]:
-    """Choose candidates that hold every triple and every pair that some candidate holds.
-
-    Of the candidates with one triple the one with the most new pairs is taken, then those whose
-    pairs are still missing.
-    """
-    alike: dict[Hashable, list[tuple[Composition, frozenset]]] = {}
-    for candidate in candidates:
-        alike.setdefault(triple(candidate), []).append((candidate, pairs(candidate)))
-    held: set[Hashable] = set()
-    chosen = []
-
-    def take(found: list[tuple[Composition, frozenset]]) -> None:
-        candidate, own = max(found, key=lambda one: len(one[1] - held))
-        held.update(own)
-        chosen.append(candidate)
-
-    for found in alike.values():
-        take(found)
-    for one in chain.from_iterable(alike.values()):
-        if one[1] - held:
-            take([one])
-    return chosen
-
-
-def with_data(compositions: Sequence[Composition]) -> Iterator[Cell]:
-    """Give each composition a bias and a kind of data, in turn for each of its values.
-
-    Of all kinds the one is taken that the fewest values of the composition have met; kinds that
-    a value has still not met at the end get a cell of their own.
-    """
-    kinds = list(product(DATA, BIASES))
-    met: set[Hashable] = set()
-    turn = count()
-
-    def news(composition: Composition, kind: tuple[str, bool]) -> set[Hashable]:
-        return {(i, value, part) for i, value in enumerate(composition) for part in kind} - met
-
-    def taken(composition: Composition, kind: tuple[str, bool]) -> Cell:
-        met.update(news(composition, kind))
-        return Cell(composition, kind[1], kind[0])
-
-    for composition in compositions:
-        shift = next(turn) % len(kinds)
-        rotated = kinds[shift:] + kinds[:shift]
-        yield taken(composition, max(rotated, key=lambda kind: len(news(composition, kind))))
-    for composition in compositions:
-        for kind in kinds:
-            if news(composition, kind):
-                yield taken(composition, kind)
-
-
-@cache
-def covered() -> list[Composition]:
-    """Return the compositions that are run at least once."""
-    return cover(sorted_out()[0])
+def is_legal(case: Case) -> bool:
+    try:
+        composed(case).spec()
+    except ConfigError:
+        return False
+    return True
 
 
 @cache
 def cells() -> tuple[Cell, ...]:
-    """Return the cells that are run."""
-    return tuple(with_data(covered()))
+    """Return the cells that are run: every legal pair of values, data and bias among them."""
+    places = {name: range(len(values)) for name, values in AXES.items()}
+    cases = pairwise({**places, "data": DATA, "bias": BIASES}, is_legal)
+    return tuple(Cell(composed(case), case["bias"], case["data"]) for case in cases)
+
+
+@cache
+def refused() -> dict[Composition, str]:
+    """Return compositions drawn at random that are illegal, with the sentence that refuses each."""
+    draw, sentences = random.Random(0), {}
+    for _ in range(2000):
+        composition = Composition(*(draw.choice(values) for values in AXES.values()))
+        try:
+            composition.spec()
+        except ConfigError as error:
+            sentences[composition] = str(error)
+    return sentences

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Mapping, Sequence
-from itertools import combinations, product
+from itertools import chain, combinations, islice, product
 from typing import Any
 
 Case = dict[str, Any]
-TRIES = 60  # completions of a pair; one that none of them makes legal is taken to be impossible
+TRIES = 60  # random completions of a pair; one that nothing makes legal is taken to be impossible
 
 
 def pairs_of(case: Case) -> set[tuple]:
@@ -44,9 +44,13 @@ def pairwise(
     chosen = []
     while missing:
         pair = next(iter(missing))
-        drawn = ({name: draw.choice(values) for name, values in factors.items()} | dict(pair)
-                 for _ in range(TRIES))  # fmt: skip
-        candidates = [case for case in drawn if legal(case)]
+        pair_values = set(pair)
+        drawn = (
+            {name: draw.choice(values) for name, values in factors.items()} for _ in range(TRIES)
+        )
+        near = (case for case in chosen if not pair_values.isdisjoint(case.items()))
+        candidates = [case | dict(pair) for case in chain(drawn, islice(near, TRIES))]
+        candidates = [case for case in candidates if legal(case)]
         if not candidates:
             del missing[pair]
             continue

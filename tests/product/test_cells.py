@@ -16,20 +16,15 @@ from suffice.testing import assert_close, documents, drawn, normal, padded
 
 from .cells import (
     AXES,
-    COMPOSITIONS,
+    BIASES,
     DATA,
     KV_HEADS,
     PATTERNS,
     POSITIONS,
     PROJECTIONS,
     Cell,
-    Composition,
     cells,
-    cover,
-    covered,
-    pairs,
-    sorted_out,
-    triple,
+    refused,
 )
 
 BATCH = 2
@@ -105,18 +100,16 @@ def test_every_op_is_run():
 
 def test_illegal_compositions_are_refused_with_a_sentence():
     """It names what does not go together, and says what to do."""
-    _, refused = sorted_out()
-    for composition, told in refused.items():
-        named = [type(value).__name__ for value in composition[:5]]
-        named.append(f"num_kv_heads={composition.kv_heads}")
-        assert len(told) >= 20, composition
-        assert any(name in told for name in named), f"{composition}: {told}"
-        assert any(word in told.lower() for word in ADVICE), f"{composition}: {told}"
+    assert len(refused()) > 1000
+    for composition, sentence in refused().items():
+        names = [type(value).__name__ for value in composition[:5]]
+        names.append(f"num_kv_heads={composition.kv_heads}")
+        assert len(sentence) >= 20, composition
+        assert any(name in sentence for name in names), f"{composition}: {sentence}"
+        assert any(word in sentence.lower() for word in ADVICE), f"{composition}: {sentence}"
 
 
 def test_legal_compositions_survive_json():
-    legal, refused = sorted_out()
-    assert len(legal) + len(refused) == len(COMPOSITIONS)
     for cell in cells():
         again = AttentionSpec.from_json(json.loads(json.dumps(cell.spec.to_json())))
         assert again == cell.spec
@@ -141,29 +134,10 @@ def test_odd_head_widths_and_slices():
         assert ("column slices" in str(refusal.value)) is not fits
 
 
-def test_the_cells_cover_the_product():
-    """Every sample is run, every legal pair, every triple of pattern, mixing and kernel."""
-    legal, _ = sorted_out()
-    ran = [cell.composition for cell in cells()]
-    assert set().union(*map(pairs, ran)) == set().union(*map(pairs, legal))
-    assert {triple(composition) for composition in ran} == {triple(c) for c in legal}
-    for place, values in enumerate(AXES):
-        assert {composition[place] for composition in ran} == set(values)
+def test_the_cells_cover_every_sample():
+    """Every sample of every axis is run with all kinds of data, with a bias and without."""
+    for place, values in enumerate(AXES.values()):
         for value in values:
-            own = [cell for cell in cells() if cell.composition[place] == value]
+            own = [cell for cell in cells() if cell.composition[place] is value]
             assert {cell.data for cell in own} == set(DATA), value
-            assert {cell.bias for cell in own} == {True, False}, value
-
-
-def test_the_cover_is_small():
-    triples = {triple(composition) for composition in sorted_out()[0]}
-    assert len(triples) <= len(covered()) <= 1.1 * len(triples) + 60
-    assert len(cells()) <= len(covered()) + 60
-
-
-def test_a_cover_takes_what_adds_most():
-    plain, near, far, again = (
-        Composition(*word) for word in ("abcdef", "abcDef", "aBcDeF", "abcdef")
-    )
-    assert cover([plain, near, far, again]) == [plain, far, near]  # far has more new pairs
-    assert cover([plain, again]) == [plain]
+            assert {cell.bias for cell in own} == set(BIASES), value

@@ -5,7 +5,7 @@ BIN := .venv/bin
 export PIP_CONSTRAINT := $(CURDIR)/constraints.txt
 export PIP_BUILD_CONSTRAINT := $(PIP_CONSTRAINT)
 
-.PHONY: native compare studio test quick test-avx2 test-settings test-sanitized test-kernels test-hf mutants bench bench-layers bench-mechanisms bench-edge check-cuda docs types wheels format fuzz
+.PHONY: native compare studio test lint quick test-avx2 test-settings test-sanitized test-kernels test-hf mutants bench bench-layers bench-mechanisms bench-edge check-cuda docs types wheels format fuzz
 
 compare: .venv/.ready
 	$(BIN)/suffice compare $(ARGS)
@@ -16,6 +16,10 @@ studio: .venv/.ready
 
 test: .venv/.tests
 	$(BIN)/python -m pytest -n auto --dist worksteal $(ARGS)
+
+# linters, the layers of imports, and types of the code that users read
+lint: .venv/.tests
+	$(BIN)/python -m pytest -m lint tests/meta $(ARGS)
 
 # the fast half: the numbers of the layer and of its axes, without compiling
 QUICK := $(addprefix tests/,definitions encoders patterns positions kernels mixing memory presets ops \

@@ -96,7 +96,9 @@ def test_many_lengths_need_few_graphs(impl):
     assert counter.frame_count <= 4
 
 
-@pytest.mark.parametrize("kind", ["causal-super_attention", "causal-bigbird"])
+@pytest.mark.parametrize(
+    "kind", ["causal-super_attention", pytest.param("causal-bigbird", marks=SLOW)]
+)
 def test_many_lengths_of_a_preset_need_few_graphs(kind):
     layer = build(kind)
     counter = torch._dynamo.testing.CompileCounter()

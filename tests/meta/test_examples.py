@@ -15,6 +15,7 @@ pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of Matp
 
 FOLDER = Path(__file__).resolve().parents[2] / "examples"
 SCRIPTS = sorted(path.name for path in FOLDER.glob("*.py"))
+TRAIN_LONG = ("own_gpt.py", "own_trainer.py")
 NOTEBOOKS = sorted(path.name for path in FOLDER.glob("*.ipynb"))
 SIZES = ("SEEDS, EPOCHS = 4, 2", "SEEDS, EPOCHS = 3, 1")  # as committed, and as tested
 
@@ -41,7 +42,9 @@ def run(tmp_path, monkeypatch, capsys):
     Pattern.table.update(registered)  # without the patterns that examples define
 
 
-@pytest.mark.parametrize("name", SCRIPTS)
+@pytest.mark.parametrize(
+    "name", [pytest.param(n, marks=pytest.mark.slow) if n in TRAIN_LONG else n for n in SCRIPTS]
+)
 def test_script_runs(name, run):
     assert run(FOLDER / name)
 

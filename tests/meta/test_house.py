@@ -40,6 +40,7 @@ FAMILIES = (
 LINT_IMPORTS = "from importlinter.cli import lint_imports; raise SystemExit(lint_imports())"
 
 
+@pytest.mark.lint
 @pytest.mark.parametrize(
     "arguments",
     [("-m", "ruff", "check", "."), ("-m", "ruff", "format", "--check", "."), ("-c", LINT_IMPORTS)],

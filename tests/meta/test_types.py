@@ -23,7 +23,10 @@ PAGES = [
     if path.relative_to(ROOT).as_posix() not in OF_TRANSFORMERS
 ]
 
-pytestmark = pytest.mark.skipif(find_spec(CHECKER) is None, reason=f"{CHECKER} is not installed")
+pytestmark = [
+    pytest.mark.lint,
+    pytest.mark.skipif(find_spec(CHECKER) is None, reason=f"{CHECKER} is not installed"),
+]
 
 
 def errors_of(folder):

@@ -17,7 +17,7 @@ V, LENGTH, PROMPT, STEPS = 23, 40, 8, 12
 MECHANISMS = sorted({name for name, causal in PRESET_KINDS.values() if causal})
 SUMS = {"linear", "performer", "rfa"}
 SLOW = pytest.mark.slow
-QUICK = ("super_attention", "linear", "infini")
+QUICK = ("super_attention", "linear")
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning:torch")
 
@@ -72,7 +72,9 @@ def test_a_prompt_and_its_tokens_are_two_graphs(mechanism):
     assert counter.frame_count <= (3 if mechanism == "infini" else 2)
 
 
-@pytest.mark.parametrize("memory", [Static(LENGTH), Dynamic(), Rolling(LENGTH)], ids=repr)
+@pytest.mark.parametrize(
+    "memory", some({Dynamic()}, [Static(LENGTH), Dynamic(), Rolling(LENGTH)]), ids=repr
+)
 def test_layers_that_share_are_in_the_same_graphs(memory):
     lm, tokens = build("cla", depth=3), ids()
     fast, counter = compiled(lm)
@@ -104,7 +106,7 @@ def test_a_grown_cache_needs_no_new_graph(positions):
 
 
 @pytest.mark.parametrize(
-    "mechanism", some({"standard"}, ["standard", "linear", "performer", "super_attention"])
+    "mechanism", some(set(), ["standard", "linear", "performer", "super_attention"])
 )
 def test_many_lengths_and_two_batches_need_few_graphs(mechanism):
     lm = build(mechanism)

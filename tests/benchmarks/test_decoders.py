@@ -98,7 +98,7 @@ def test_rounded_weights_are_near(name, bits, tmp_path):
 
 
 def test_a_peer_has_no_other_bits(tmp_path):
-    with pytest.raises(UnsupportedError, match="transformers has no weights of 8 bits"):
+    with pytest.raises(UnsupportedError, match="8 bits"):
         peer("transformers", tiny.llama(), bits=8, room=ROOM, folder=tmp_path)
 
 

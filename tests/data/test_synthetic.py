@@ -121,12 +121,12 @@ def test_every_answer_is_the_symbol_so_many_tokens_back(sizes):
 
 @pytest.mark.parametrize("sizes", [{"shortest": 13}, {"room": 11}])
 def test_a_stretch_that_does_not_fit_is_refused(sizes):
-    with pytest.raises(ConfigError, match="in room for .*; give shortest <= length <= room"):
+    with pytest.raises(ConfigError, match="in room for .*"):
         load("copy", **sizes)
 
 
 def test_sizes_that_are_no_counts_are_refused_of_copy():
-    with pytest.raises(ConfigError, match="copy: symbols=0; give whole numbers of at least 1"):
+    with pytest.raises(ConfigError, match="copy: symbols=0"):
         load("copy", symbols=0)
 
 
@@ -164,7 +164,7 @@ def test_a_stretch_that_does_not_fit_is_refused_of_induction(sizes):
 
 
 def test_sizes_that_are_no_counts_are_refused_of_induction():
-    with pytest.raises(ConfigError, match="induction: length='9'; give whole numbers of at least"):
+    with pytest.raises(ConfigError, match="induction: length='9'"):
         load("induction", length="9")
 
 
@@ -211,7 +211,7 @@ def test_fewer_keys_or_values_than_pairs_are_refused(sizes):
 
 
 def test_sizes_that_are_no_counts_are_refused_of_mqar():
-    with pytest.raises(ConfigError, match=r"mqar: pairs=0, keys=2\.5; give whole numbers of at le"):
+    with pytest.raises(ConfigError, match=r"mqar: pairs=0, keys=2\.5"):
         load("mqar", pairs=0, keys=2.5)
 
 
@@ -274,11 +274,11 @@ def test_sizes_that_do_not_fit_are_refused():
 
 
 def test_numbers_of_too_many_digits_are_refused():
-    with pytest.raises(ConfigError, match="passkey: digits=7; give at most 6"):
+    with pytest.raises(ConfigError, match="passkey: digits=7"):
         load("passkey", digits=7)
-    with pytest.raises(ConfigError, match="passkey: digits=0; give whole numbers of at least 1"):
+    with pytest.raises(ConfigError, match="passkey: digits=0"):
         load("passkey", digits=0)
-    with pytest.raises(ConfigError, match="passkey: decoys=-1; give whole numbers of at least 0"):
+    with pytest.raises(ConfigError, match="passkey: decoys=-1"):
         load("passkey", decoys=-1)
 
 
@@ -316,5 +316,5 @@ def test_more_chains_than_symbols_are_refused():
 
 
 def test_sizes_that_are_no_counts_are_refused_of_two_hop():
-    with pytest.raises(ConfigError, match="two_hop: chains='2'; give whole numbers of at least 1"):
+    with pytest.raises(ConfigError, match="two_hop: chains='2'"):
         load("two_hop", chains="2")

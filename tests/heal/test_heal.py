@@ -180,7 +180,7 @@ def test_a_folder_that_cannot_be_written_is_named(tokens, tmp_path, uninterrupte
 def test_a_checkpoint_of_other_weights_is_refused(tokens, tmp_path):
     given = {"healing": healing(), "folder": tmp_path}
     heal(student("mqa", naive=True), teacher(), tokens, **given)
-    with pytest.raises(CheckpointError, match="is of another run: data.objective.*start is"):
+    with pytest.raises(CheckpointError, match="data.objective"):
         heal(student("mqa"), teacher(), tokens, **given, resume=True)
 
 
@@ -245,7 +245,7 @@ def test_pairs_that_cannot_be_healed_are_refused(tokens, monkeypatch):
     with pytest.raises(DataError, match="validation"):
         heal(student("mqa"), teacher(), tokens, healing=healing(batch_size=50))
     other = LMConfig(**SIZES | {"vocabulary_size": 10}).build(preset("mqa", 16, 4, causal=True))
-    with pytest.raises(ShapeError, match="the student has 10 tokens and the teacher 9; give the"):
+    with pytest.raises(ShapeError, match="10 tokens"):
         heal(other, teacher(), tokens, healing=healing())
     monkeypatch.setattr(sys.modules["suffice.heal.heal"], "current", lambda: Processes(0, 2))
     with pytest.raises(ConfigError, match="2 processes"):

@@ -228,7 +228,7 @@ def test_too_much_is_refused_before_anything_changes():
     for memory in (Static(10), Quantised(Static(10), block=2)):
         store = memory.build()
         store.append(k[:, :, :8], v[:, :, :8])
-        with pytest.raises(ConfigError, match=r"3 more positions do not fit beside 8 in Static"):
+        with pytest.raises(ConfigError, match="3 more.*8 in"):
             store.append(k[:, :, :3], v[:, :, :3])
         assert store.append(k[:, :, 8:10], v[:, :, 8:10]).tensors[0].shape[2] == 10
 
@@ -242,7 +242,7 @@ def test_exactly_what_fits_can_be_reserved(memory):
         recent = store.reserve().recent
         recent.tensors[0][:, :, recent.end - 1] = k[:, :, at]
         recent.tensors[1][:, :, recent.end - 1] = v[:, :, at]
-    with pytest.raises(ConfigError, match="1 more positions do not fit beside 5"):
+    with pytest.raises(ConfigError, match="1 more.*5"):
         store.reserve()
     store.check_room(0)
     assert store.length == 5

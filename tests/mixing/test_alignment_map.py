@@ -38,7 +38,7 @@ def test_lengths_that_are_no_whole_numbers(length):
 
 
 def test_starts():
-    with pytest.raises(ConfigError, match="unknown init of Alignment 'eye'.* glorot, identity"):
+    with pytest.raises(ConfigError, match="'eye'"):
         Alignment(9, init="eye")
 
 
@@ -89,7 +89,7 @@ def test_no_bias():
 
 
 def test_too_many_keys():
-    with pytest.raises(ShapeError, match=r"10 keys are more than the 9 .*extend\(layer, 10\)"):
+    with pytest.raises(ShapeError, match="10 keys"):
         run(map_of(Alignment(9)), torch.zeros(1, 2, 10, 4).double())
 
 

@@ -37,15 +37,15 @@ def test_shapes(q, k, v, message):
 
 
 def test_weights_check_the_same():
-    with pytest.raises(ShapeError, match=r"k has shape \[1, 2, 7, 3\]"):
+    with pytest.raises(ShapeError, match=r"\[1, 2, 7, 3\]"):
         weights(Q, K[:1])
-    with pytest.raises(MaskError, match="valid has dtype torch.int64"):
+    with pytest.raises(MaskError, match="torch.int64"):
         weights(Q, K, valid=torch.ones(2, 7).long())
 
 
 @pytest.mark.parametrize("pattern", [None, "causal", Causal, True], ids=str)
 def test_pattern_is_an_instance(pattern):
-    with pytest.raises(ConfigError, match="is not a pattern; give an instance such as Full"):
+    with pytest.raises(ConfigError, match="is not a pattern"):
         attend(Q, K, V, pattern=pattern)
 
 
@@ -148,7 +148,7 @@ def test_inputs_are_not_changed(impl):
 
 def test_mixed_dtypes_are_refused():
     q, k = torch.zeros(1, 1, 2, 4), torch.zeros(1, 1, 2, 4, dtype=torch.float64)
-    with pytest.raises(ConfigError, match=r"dtypes torch.float32, torch.float64 and .*one dtype"):
+    with pytest.raises(ConfigError, match="torch.float32"):
         attend(q, k, k)
 
 
@@ -175,7 +175,7 @@ def test_dtypes(dtype):
 
 
 def test_devices():
-    with pytest.raises(ConfigError, match="are on cpu, meta and cpu; move them to one device"):
+    with pytest.raises(ConfigError, match="are on cpu, meta and cpu"):
         attend(Q, K.to("meta"), V)
 
 
@@ -187,14 +187,14 @@ def test_nothing_to_compare(q):
 
 @pytest.mark.parametrize("q", [None, [1.0], Q.numpy()], ids=lambda q: type(q).__name__)
 def test_what_is_no_tensor(q):
-    with pytest.raises(ShapeError, match=r"q is a \w+; give a tensor\. Give heads as"):
+    with pytest.raises(ShapeError, match=r"q is a \w+"):
         attend(q, K, V)
-    with pytest.raises(MaskError, match="valid is a list; give a boolean tensor"):
+    with pytest.raises(MaskError, match="valid is a list"):
         attend(Q, K, V, valid=[[True] * 7] * 2)
 
 
 def test_a_pattern_of_other_heads():
-    with pytest.raises(ConfigError, match="is made for 2 heads, not 4"):
+    with pytest.raises(ConfigError, match="2 heads"):
         attend(Q, K, V, pattern=PerHead((Causal(), Full())))
 
 

@@ -213,9 +213,9 @@ def test_figures_of_the_users_own_take_the_place_of_the_makers():
     assert with_figures(L4, bandwidth=1e9).flops == L4.flops
     slower = plan(TINY, with_figures(L4, flops=1e9))
     assert slower.seconds()[0] > plan(TINY, L4).seconds()[0]
-    with pytest.raises(ConfigError, match="flops=-1; give a number above 0"):
+    with pytest.raises(ConfigError, match="flops=-1"):
         with_figures(L4, flops=-1.0)
-    with pytest.raises(ConfigError, match="bandwidth=inf; give a number above 0"):
+    with pytest.raises(ConfigError, match="bandwidth=inf"):
         with_figures(L4, bandwidth=float("inf"))
 
 
@@ -261,11 +261,11 @@ def test_settings_that_a_training_lacks_are_refused():
 
 
 def test_names_are_refused_with_the_nearest():
-    with pytest.raises(ConfigError, match="unknown gpu 'h1000'; did you mean 'h100'"):
+    with pytest.raises(ConfigError, match="unknown gpu 'h1000'"):
         device("h1000")
-    with pytest.raises(ConfigError, match="unknown recipe 'imbd'; did you mean 'imdb'"):
+    with pytest.raises(ConfigError, match="unknown recipe 'imbd'"):
         workload("imbd")
-    with pytest.raises(ConfigError, match="scale='small': recipe stdlib_bpe has one scale"):
+    with pytest.raises(ConfigError, match="scale='small'"):
         workload("stdlib_bpe", scale="small")
 
 
@@ -274,9 +274,9 @@ def test_steps_come_from_the_data_or_from_the_recipe():
     assert one.all_steps(None) is None
     assert one.all_steps(65) == 20 * 2
     assert workload("shakespeare_char").all_steps(None) == 5000
-    with pytest.raises(ConfigError, match="examples=0; give at least 1"):
+    with pytest.raises(ConfigError, match="examples=0"):
         one.all_steps(0)
-    with pytest.raises(ConfigError, match="examples=9: shakespeare_char makes 5,000 steps whatev"):
+    with pytest.raises(ConfigError, match="examples=9.*5,000 steps"):
         workload("shakespeare_char").all_steps(9)
 
 
@@ -287,7 +287,7 @@ def test_a_mechanism_and_heads_may_be_others():
     assert workload("llama_1b_efficient").mechanism == "efficient"
     assert workload("digits_vit", mechanism="efficient", num_heads=1).specs[0].num_heads == 1
     for name in ("digits_vit", "shakespeare_char"):
-        with pytest.raises(ConfigError, match="num_heads=0: sizes are whole numbers, at least 1"):
+        with pytest.raises(ConfigError, match="num_heads=0"):
             workload(name, num_heads=0)
 
 

@@ -217,7 +217,7 @@ def test_every_recipe_is_traced_and_leaves_nothing(name):
 def test_a_process_of_a_group_cannot_trace_another():
     dist.init_process_group("fake", store=FakeStore(), rank=0, world_size=4)
     try:
-        with pytest.raises(StateError, match="this is one of 4 processes; plan from a process of"):
+        with pytest.raises(StateError, match="4 processes"):
             trace(tiny(), 1, ranks=2)
     finally:
         dist.destroy_process_group()

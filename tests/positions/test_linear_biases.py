@@ -68,7 +68,7 @@ def test_far_distances_in_lower_types(dtype):
 def test_cross_attention_is_refused():
     layer = Attention(spec_around(Alibi()))
     x = torch.zeros(1, 3, 8)
-    with pytest.raises(ConfigError, match=r"position=Alibi\(\) counts positions of one sequence"):
+    with pytest.raises(ConfigError, match="position=Alibi"):
         layer(x, x)
 
 

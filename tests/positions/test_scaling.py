@@ -149,14 +149,12 @@ def test_turns_of_yarn(wrong):
 
 
 def test_an_attention_factor_that_is_none():
-    with pytest.raises(
-        ConfigError, match=r"YarnScaling\(attention_factor=0.0\): give a number abo"
-    ):
+    with pytest.raises(ConfigError, match="attention_factor=0"):
         YarnScaling(4.0, length=64, attention_factor=0.0)
 
 
 def test_what_is_no_number():
-    with pytest.raises(ConfigError, match="factor='4' is not a finite number"):
+    with pytest.raises(ConfigError, match="factor='4'"):
         LinearScaling("4")
 
 

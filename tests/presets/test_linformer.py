@@ -35,11 +35,11 @@ def test_parameters():
 
 
 def test_refusals():
-    with pytest.raises(ConfigError, match="linformer fixes the length of its input; give length="):
+    with pytest.raises(ConfigError, match="linformer fixes the length of its input"):
         preset("linformer", 16, 4)
     with pytest.raises(ConfigError, match="LowRank sums keys of all positions"):
         preset("linformer", 16, 4, length=9, causal=True)
-    with pytest.raises(ConfigError, match="length='9': give a whole number of at least 1"):
+    with pytest.raises(ConfigError, match="length='9'"):
         preset("linformer", 16, 4, length="9")
-    with pytest.raises(ConfigError, match=r"LowRank\(length=9, rank=0\)"):
+    with pytest.raises(ConfigError, match="length=9.*rank=0"):
         preset("linformer", 16, 4, length=9, rank=0)

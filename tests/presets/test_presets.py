@@ -81,9 +81,9 @@ def test_who_needs_a_length_and_who_takes_one():
 def test_shared_heads():
     assert preset("gqa", 12, 6, num_kv_heads=3).kv_heads == 3
     assert preset("gqa", 12, 3).kv_heads == 1
-    with pytest.raises(ConfigError, match="num_heads=1 has nothing to share"):
+    with pytest.raises(ConfigError, match="num_heads=1"):
         preset("gqa", 12, 1)
-    with pytest.raises(ConfigError, match="num_kv_heads=4 does not divide num_heads=6"):
+    with pytest.raises(ConfigError, match="num_kv_heads=4"):
         preset("gqa", 12, 6, num_kv_heads=4)
 
 
@@ -92,11 +92,11 @@ def test_start_of_the_alignment():
 
 
 def test_refusals():
-    with pytest.raises(ConfigError, match="unknown mechanism 'eficient'; did you mean 'efficient'"):
+    with pytest.raises(ConfigError, match="'eficient'"):
         preset("eficient", 16, 4)
-    with pytest.raises(ConfigError, match="unknown option of standard 'casual'; did you mean"):
+    with pytest.raises(ConfigError, match="'casual'"):
         preset("standard", 16, 4, casual=True)
-    with pytest.raises(ConfigError, match="unknown option of standard 'length'"):
+    with pytest.raises(ConfigError, match="'length'"):
         preset("standard", 16, 4, length=9)
-    with pytest.raises(ConfigError, match="super_attention fixes the length of its input; give"):
+    with pytest.raises(ConfigError, match="super_attention fixes the length of its input"):
         preset("super_attention", 16, 4)

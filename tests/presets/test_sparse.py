@@ -191,7 +191,7 @@ def test_half_of_the_heads_each(name, near, far):
         spec = preset(name, 60, heads, stride=4, per_head=True, causal=True)
         assert spec.pattern.of_heads(heads)[0] == near & Causal()
         assert spec.pattern.of_heads(heads)[-1] == far & Causal()
-    with pytest.raises(ConfigError, match="num_heads=1 is too few. Give two heads or more, or per"):
+    with pytest.raises(ConfigError, match="num_heads=1"):
         preset(name, 32, 1, per_head=True)
 
 
@@ -233,13 +233,13 @@ def _length(name):
 
 
 def test_refusals_of_a_schedule():
-    with pytest.raises(ConfigError, match="unknown mechanism 'mistal'; did you mean 'mistral'"):
+    with pytest.raises(ConfigError, match="'mistal'"):
         schedule("mistal", 32, 4, depth=2)
-    with pytest.raises(ConfigError, match="depth=0: give a whole number of at least 1"):
+    with pytest.raises(ConfigError, match="depth=0"):
         schedule("standard", 32, 4, depth=0)
-    with pytest.raises(ConfigError, match="layer=1: a schedule numbers its layers itself; leave"):
+    with pytest.raises(ConfigError, match="layer=1"):
         schedule("mistral", 32, 4, depth=2, layer=1)
-    with pytest.raises(ConfigError, match="unknown option of mistral 'windw'"):
+    with pytest.raises(ConfigError, match="'windw'"):
         schedule("mistral", 32, 4, depth=2, windw=8)
 
 

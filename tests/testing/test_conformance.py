@@ -457,17 +457,15 @@ def test_the_error():
 
 
 def test_refusals():
-    with pytest.raises(ConfigError, match="spec='standard' is a str; give an AttentionSpec"):
+    with pytest.raises(ConfigError, match="spec='standard' is a str"):
         conform("standard")
-    with pytest.raises(
-        ConfigError, match=r"checks='rows': give a list of names, such as \['rows'\]"
-    ):
+    with pytest.raises(ConfigError, match="checks='rows'"):
         conform(AttentionSpec(d_model=4, num_heads=2), checks="rows")
     with pytest.raises(ConfigError, match="unknown check 'rows'"):
         conform(SPEC, checks=["rows"])
-    with pytest.raises(ConfigError, match="length=1: one position attends to itself alone"):
+    with pytest.raises(ConfigError, match="length=1"):
         conform(SPEC, length=1)
-    with pytest.raises(ConfigError, match="d_source=6 beside d_model=8: conform tries self"):
+    with pytest.raises(ConfigError, match="d_source=6.*d_model=8"):
         conform(replace(SPEC, d_source=6))
 
 

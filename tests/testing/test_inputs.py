@@ -76,7 +76,7 @@ def test_padding_inside_has_holes():
 def test_padding_refusals():
     with pytest.raises(ConfigError, match="unknown side 'middle'"):
         padded(2, 3, "middle")
-    with pytest.raises(ConfigError, match="length=0: a row needs at least one position"):
+    with pytest.raises(ConfigError, match="length=0"):
         padded(2, 0, "left")
 
 
@@ -95,9 +95,9 @@ def test_spec_around():
 
 
 def test_spec_around_refusals():
-    with pytest.raises(ConfigError, match="3 is no axis value; legal axes: pattern, encoder"):
+    with pytest.raises(ConfigError, match="3 is no axis value"):
         spec_around(3)
-    with pytest.raises(ConfigError, match=r"Full\(\) and Causal\(\) are both a pattern; give one"):
+    with pytest.raises(ConfigError, match=r"Full\(\) and Causal\(\) are both a pattern"):
         spec_around(Full(), Causal())
     with pytest.raises(ConfigError, match="give the longest input"):
         spec_around(Alignment(0))

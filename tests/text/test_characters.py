@@ -36,7 +36,7 @@ def test_the_alphabet_of_several_texts_is_that_of_them_joined():
 
 
 def test_a_strange_character_is_named():
-    with pytest.raises(DataError, match=r"not among the 2 characters .*: 'x', 'z'"):
+    with pytest.raises(DataError, match="2 characters.*'x'.*'z'"):
         Characters.of("ab").encode("azbxz")
 
 
@@ -48,7 +48,7 @@ def test_an_id_outside_the_vocabulary_is_refused(id_: int):
 
 @pytest.mark.parametrize("alphabet", ["", "aba"])
 def test_an_alphabet_holds_each_character_once(alphabet: str):
-    with pytest.raises(DataError, match="is no alphabet; give each character once"):
+    with pytest.raises(DataError, match="is no alphabet"):
         Characters(alphabet)
 
 

@@ -107,7 +107,7 @@ def test_names_and_files_reach_their_readers(monkeypatch, tmp_path):
     monkeypatch.setattr(load, "gpt2", lambda console: ("gpt2", console))
     monkeypatch.setattr(load, "llama", lambda path: path)
     assert choose_tokenizer("gpt2", corpus("a", "b")) == ("gpt2", None)
-    with pytest.raises(DataError, match="there is no Llama tokenizer at .*tokenizer.json; put"):
+    with pytest.raises(DataError, match="tokenizer.json"):
         choose_tokenizer("llama", corpus("a", "b"))
     place = tmp_path / "suffice" / "tokenizers" / "llama" / "tokenizer.bin"
     place.parent.mkdir(parents=True)
@@ -117,7 +117,7 @@ def test_names_and_files_reach_their_readers(monkeypatch, tmp_path):
 
 
 def test_unknown_names_and_useless_options_are_refused():
-    with pytest.raises(ConfigError, match="there is no tokenizer 'gpt3'; give characters, bpe"):
+    with pytest.raises(ConfigError, match="'gpt3'"):
         choose_tokenizer("gpt3", corpus("a", "b"))
     for name, size in (("bpe", None), ("characters", 300)):
         with pytest.raises(ConfigError, match=f"tokenizer '{name}' with vocabulary_size={size}"):

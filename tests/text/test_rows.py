@@ -99,13 +99,13 @@ def test_a_length_that_cannot_be_is_refused(length: object):
 
 @pytest.mark.parametrize("wrong", ["text", [[1], [2]], [0.5], 7])
 def test_what_is_no_sequence_of_ids_is_refused(wrong: object):
-    with pytest.raises(ConfigError, match="which is no sequence of token ids; encode it first"):
+    with pytest.raises(ConfigError, match="which is no sequence of token ids"):
         pack([[1], wrong], 4)
 
 
 @pytest.mark.parametrize("empty", [[], [[]], [[], []]])
 def test_documents_without_a_token_are_refused(empty: list):
-    with pytest.raises(DataError, match="there is no token to pack; give documents that hold some"):
+    with pytest.raises(DataError, match="there is no token to pack"):
         pack(empty, 4)
 
 
@@ -165,16 +165,16 @@ def test_the_task_is_known_by_name(plays: str):
 
 
 def test_options_that_are_not_legal_are_refused(plays: str):
-    with pytest.raises(ConfigError, match="text: length=0, rows=0; give whole numbers"):
+    with pytest.raises(ConfigError, match="text: length=0, rows=0"):
         text(corpus=plays, length=0, rows=0)
-    with pytest.raises(ConfigError, match="tokenizer 'characters' with vocabulary_size=9"):
+    with pytest.raises(ConfigError, match="'characters'"):
         text(corpus=plays, vocabulary_size=9)
 
 
 def test_corpora_that_are_too_short_are_refused(plays: str):
-    with pytest.raises(DataError, match=r"text: a part of .* has 900 tokens, too few for a row"):
+    with pytest.raises(DataError, match="900 tokens"):
         text(corpus=plays, length=950)
-    with pytest.raises(DataError, match=r"has 9 training rows of 99 tokens, of which a tenth is"):
+    with pytest.raises(DataError, match="9 training.*99 tokens"):
         text(corpus=plays, length=99)
 
 

@@ -34,7 +34,7 @@ def test_the_cpu_is_the_cpu():
 
 
 def test_gpu_is_corrected_to_cuda():
-    with pytest.raises(ConfigError, match=r"unknown device 'gpu'; did you mean 'cuda'\? Legal"):
+    with pytest.raises(ConfigError, match="unknown device 'gpu'"):
         resolve_device("gpu")
 
 
@@ -59,7 +59,7 @@ def test_cuda_is_the_gpu_of_this_process(monkeypatch):
     monkeypatch.setenv("LOCAL_RANK", "1")
     assert resolve_device("cuda") == torch.device("cuda", 1)
     monkeypatch.setenv("LOCAL_RANK", "2")
-    with pytest.raises(ConfigError, match=r"'cuda:2' does not exist, this machine has 2 CUDA"):
+    with pytest.raises(ConfigError, match="'cuda:2'.*2 CUDA"):
         resolve_device("cuda")
 
 
@@ -104,7 +104,7 @@ def test_torchrun_with_one_process_has_no_group_either(monkeypatch):
 
 def test_work_of_several_processes_outside_a_group_is_refused(monkeypatch):
     under_torchrun(monkeypatch, 3)
-    with pytest.raises(StateError, match="torchrun started 3 processes that do not know each"):
+    with pytest.raises(StateError, match="3 processes"):
         evaluate(Tiny(), images(), images().test)
 
 

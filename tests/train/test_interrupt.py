@@ -28,7 +28,7 @@ def test_the_first_press_is_noticed_and_the_second_interrupts_at_once():
             press()
             reached.append("after the second")
 
-    with pytest.raises(KeyboardInterrupt, match=r"^interrupted twice; what was not saved"):
+    with pytest.raises(KeyboardInterrupt, match="interrupted twice"):
         work()
     assert reached == ["after the first"]
     assert signal.getsignal(signal.SIGINT) is before

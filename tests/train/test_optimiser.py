@@ -55,7 +55,7 @@ def test_a_model_of_matrices_alone_has_no_empty_group():
 
 def test_a_model_without_anything_to_learn_is_refused():
     model = Tiny().requires_grad_(False)
-    with pytest.raises(ConfigError, match="no parameter that requires a gradient; unfreeze"):
+    with pytest.raises(ConfigError, match="no parameter that requires a gradient"):
         build(model, settings())
 
 
@@ -152,19 +152,19 @@ def test_a_training_by_muon_resumes_to_the_very_same_weights(tmp_path):
     for a, b in zip(whole.parameters(), resumed.parameters(), strict=True):
         assert torch.equal(a, b)
     adamw = replace(training, optimiser="adamw")
-    with pytest.raises(CheckpointError, match="optimiser is 'muon' there and None here"):
+    with pytest.raises(CheckpointError, match="'muon'"):
         fit(small(), images(), adamw, seed=0, checkpoint=path, resume=True)
 
 
 @needs_muon
 def test_muon_without_a_block_is_refused():
-    with pytest.raises(ConfigError, match="no block with a matrix that learns; train with adamw"):
+    with pytest.raises(ConfigError, match="no block with a matrix that learns"):
         build(Tiny(), settings(**MUON))
 
 
 def test_muon_is_refused_in_words_where_torch_lacks_it(monkeypatch):
     monkeypatch.delattr(torch.optim, "Muon", raising=False)
-    with pytest.raises(ConfigError, match=r"has no Muon; install torch 2\.9 or later"):
+    with pytest.raises(ConfigError, match="has no Muon"):
         settings(optimiser="muon")
 
 

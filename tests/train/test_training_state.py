@@ -81,15 +81,13 @@ def test_another_model_is_refused_by_its_tensors(path):
     state = begin()
     state.model.head = torch.nn.Linear(12, 7)
     state.optimiser = build(state.model, TRAINING)
-    with pytest.raises(
-        CheckpointError, match=r"'model/head\.weight' has shape \[6, 12\], expected"
-    ):
+    with pytest.raises(CheckpointError, match=r"'model/head\.weight'"):
         training_state.read(path, state)
 
 
 def test_a_file_of_something_else_is_refused(path):
     checkpoint.save_model(path, Tiny(), {})
-    with pytest.raises(CheckpointError, match="is not a training checkpoint; give one that `fit`"):
+    with pytest.raises(CheckpointError, match="is not a training checkpoint"):
         training_state.read(path, begin())
 
 

@@ -193,15 +193,15 @@ def test_sizes_that_cannot_be_drawn_are_reported(queries, keys):
 
 
 def test_a_pattern_for_fewer_positions_is_reported():
-    with pytest.raises(ConfigError, match=r"length=9\) is made for at most 9 positions; 10 cannot"):
+    with pytest.raises(ConfigError, match="length=9.*9 positions"):
         draw(Random(2, length=9), 10)
     assert draw(Random(2, length=9), 9).panels[0].visible == 18
 
 
 def test_another_number_of_heads_is_reported():
-    with pytest.raises(ConfigError, match="num_heads=0 leaves nothing to draw; give at least 1"):
+    with pytest.raises(ConfigError, match="num_heads=0"):
         draw(Full(), 4, num_heads=0)
-    with pytest.raises(ConfigError, match="made for 2 heads, not for 3"):
+    with pytest.raises(ConfigError, match="2 heads"):
         draw(PerHead((Full(), Causal())), 4, num_heads=3)
 
 

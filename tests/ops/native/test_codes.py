@@ -130,9 +130,9 @@ def test_inputs_of_zeros_and_of_the_extremes(isa):
 def test_groups_that_do_not_fit_are_refused():
     codes, scales = torch.zeros(3, 24, dtype=torch.int32), torch.ones(3, 2)
     assert in_panels(codes, scales, 8).group == 12
-    with pytest.raises(ConfigError, match="group=12 for 24 inputs in 4 bits: give a multiple of 8"):
+    with pytest.raises(ConfigError, match="group=12.*24 inputs"):
         in_panels(codes, scales, 4)
-    with pytest.raises(ConfigError, match="group=16 for 24 inputs in 8 bits: give a multiple of 4"):
+    with pytest.raises(ConfigError, match="group=16.*24 inputs"):
         check_group(8, 24, 16)
     with pytest.raises(ConfigError, match="bits=5: give 8 or 4"):
         in_panels(codes, scales, 5)
@@ -143,9 +143,9 @@ def test_groups_that_do_not_fit_are_refused():
 
 def test_malformed_tensors_are_refused():
     good, _, _ = drawn_codes(20, 64, 8, 32)
-    with pytest.raises(ShapeError, match="codes of a 20 x 64 matrix in 8 bits are torch.int8"):
+    with pytest.raises(ShapeError, match="20 x.*64 matrix.*8 bits"):
         replace(good, codes=good.codes.view(torch.int8))
-    with pytest.raises(ShapeError, match=r"scales of a 20 x 64 .* \[2, 2, 15\]; they must be"):
+    with pytest.raises(ShapeError, match=r"20 x.*\[2, 2, 15\]"):
         replace(good, scales=good.scales[..., :15])
     with pytest.raises(ShapeError, match="scales are not contiguous"):
         replace(good, scales=good.scales.transpose(1, 2).contiguous().transpose(1, 2))
@@ -179,9 +179,9 @@ def test_any_change_of_the_tensors_is_refused_or_read_within_them():
 
 
 def test_matrices_the_kernels_cannot_read_are_refused():
-    with pytest.raises(ConfigError, match="weights are torch.float64; kernels read float32"):
+    with pytest.raises(ConfigError, match="torch.float64"):
         structure_of(torch.zeros(2, 2, dtype=torch.float64), None)
-    with pytest.raises(ConfigError, match="biases are torch.float16; kernels read float32"):
+    with pytest.raises(ConfigError, match="biases are torch.float16"):
         structure_of(torch.zeros(2, 2), torch.zeros(2).half())
     with pytest.raises(ConfigError, match="a tensor on meta with strides"):
         structure_of(torch.zeros(2, 2, device="meta"), None)
@@ -190,7 +190,7 @@ def test_matrices_the_kernels_cannot_read_are_refused():
     good, _, _ = drawn_codes(20, 64, 8, 32)
     with pytest.raises(ConfigError, match="a tensor on meta with strides"):
         structure_of(replace(good, scales=good.scales.to("meta")), None)
-    with pytest.raises(ShapeError, match=r"weights have shape \[4\]; give \[outputs, inputs\]"):
+    with pytest.raises(ShapeError, match=r"weights have shape \[4\]"):
         structure_of(torch.zeros(4), None)
     for weight, outputs in ((torch.zeros(2, 3), 2), (good, 20)):
         for shape in ((outputs - 1,), (outputs, 1), ()):

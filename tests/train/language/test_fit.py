@@ -228,17 +228,17 @@ def test_bits_per_character_are_logged(tmp_path, texts):
 
 
 def test_a_wrong_call_is_refused(texts, tmp_path, monkeypatch):
-    with pytest.raises(ConfigError, match="resume=True without a checkpoint"):
+    with pytest.raises(ConfigError, match="resume=True"):
         fit_lm(tiny(), *texts, settings(), seed=0, resume=True)
     absent = tmp_path / "absent"
     with pytest.raises(CheckpointError, match="does not exist, so there is nothing to resume"):
         fit_lm(tiny(), *texts, settings(), seed=0, checkpoint=absent, resume=True)
     with pytest.raises(CheckpointError, match="does not exist or cannot be written"):
         fit_lm(tiny(), *texts, settings(), seed=0, checkpoint=absent / "run")
-    with pytest.raises(ShapeError, match="the text has 8 tokens and the model 7; build the model"):
+    with pytest.raises(ShapeError, match="8 tokens"):
         fit_lm(tiny(vocabulary_size=7), *texts, settings(), seed=0)
     monkeypatch.setattr(fit_module, "current", lambda: Processes(0, 3))
-    with pytest.raises(ConfigError, match=r"batch_size=5 in accumulate=2 .*give at least 6 rows"):
+    with pytest.raises(ConfigError, match="batch_size=5.*6 rows"):
         fit_lm(tiny(), *texts, settings(accumulate=2), seed=0)
 
 
@@ -274,9 +274,9 @@ def test_another_run_or_another_file_is_refused(texts, tmp_path):
     place = tmp_path / "run.safetensors"
     fit_lm(tiny(), *texts, settings(), seed=0, checkpoint=place)
     options = {"checkpoint": place, "resume": True}
-    with pytest.raises(CheckpointError, match=r"of another run: seed is 0 there and 1 here"):
+    with pytest.raises(CheckpointError, match="0 there.*1 here"):
         fit_lm(tiny(), *texts, settings(), seed=1, **options)
-    with pytest.raises(CheckpointError, match=r"training\.batch_size is 5 there and 6 here"):
+    with pytest.raises(CheckpointError, match=r"training\.batch_size"):
         fit_lm(tiny(), *texts, settings(batch_size=6), seed=0, **options)
     tensors, facts = checkpoint.load(place)
     for change in ({"step": 5}, {"best_step": 3}, {"tokens": -1}, {"history": [{"step": 1}]}):
@@ -338,5 +338,5 @@ def test_an_objective_is_minimised_and_recorded_in_the_checkpoint(texts, tmp_pat
     assert run.measured[0].train_loss > 1.5 * run.measured[0].validation_loss
     again = {"seed": 0, "checkpoint": place, "resume": True}
     assert fit_lm(tiny(), *texts, settings(), **again, objective=Twice()) == run
-    with pytest.raises(CheckpointError, match=r"is of another run: data\.objective"):
+    with pytest.raises(CheckpointError, match=r"data\.objective"):
         fit_lm(tiny(), *texts, settings(), **again)

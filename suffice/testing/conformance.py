@@ -206,11 +206,14 @@ def packing_changes_nothing(case: Case) -> None:
     if not case.takes_documents:
         _refused(lambda: layer(case.x, segments=segments), "segments")
         return
-    out = layer(case.x, segments=segments)
-    for row, numbers, got in zip(case.x, segments, out, strict=True):
-        for number in numbers.unique():
-            here = numbers == number
-            assert_close(got[here], layer(row[here][None])[0])
+    whole = torch.ones(BATCH, case.length, dtype=torch.bool)
+    for valid in (whole, padded(BATCH, case.length, "inside")):
+        data = {} if valid is whole else {"valid": valid}
+        out = layer(case.x, segments=segments, **data)
+        for row, numbers, keep, got in zip(case.x, segments, valid, out, strict=True):
+            for number in numbers[keep].unique():
+                here = (numbers == number) & keep
+                assert_close(got[here], layer(row[here][None])[0])
 
 
 def pattern_is_kept(case: Case) -> None:

@@ -9,7 +9,7 @@ from suffice import attend
 from suffice.patterns import Causal
 from suffice.testing import assert_close, bits, normal
 
-from .mechanisms import D_MODEL, DOCUMENTED, LENGTH, NAMES, SPECS, accepting, layer_of
+from .mechanisms import D_MODEL, LENGTH, NAMES, SPECS, accepting, layer_of
 
 # inputs so large that features vanish
 pytestmark = pytest.mark.filterwarnings("ignore:.*vanish:RuntimeWarning")
@@ -67,16 +67,6 @@ def test_a_later_token_of_a_causal_layer(name, poison):
     want = layer(x)[:, :4]
     x[:, 4:] = poison
     assert_close(layer(x)[:, :4], want)
-
-
-@pytest.mark.parametrize("name", DOCUMENTED)
-@pytest.mark.parametrize("poison", POISONS)
-def test_another_document(name, poison):
-    layer, x = layer_of(name), normal(2, LENGTH, D_MODEL, seed=1)
-    numbers = torch.tensor([[0] * 4 + [1] * 5]).expand(2, -1)
-    want = layer(x, segments=numbers)[:, :4]
-    x[:, 4:] = poison
-    assert_close(layer(x, segments=numbers)[:, :4], want)
 
 
 def test_an_overflow_of_half_stays_with_who_may_see_it():

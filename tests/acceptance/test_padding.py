@@ -9,12 +9,10 @@ from suffice import attend
 from suffice.patterns import Causal, Full
 from suffice.testing import assert_close, bits, normal, padded
 
-from .mechanisms import CROSS, D_MODEL, IN_OPS, LENGTH, NAMES, accepting, layer_of
+from .mechanisms import CROSS, D_MODEL, LENGTH, accepting, layer_of
 
 SIDES = ("left", "right", "inside")
 POISONS = (float("nan"), 1e30)
-SIDED = [(name, side) for i, name in enumerate(NAMES) for side in ("inside", SIDES[i % 2])]
-"""Each mechanism with padding inside, and on the left or on the right in turn."""
 
 
 def value_and_gradients(layer, x, valid, *memory):
@@ -25,28 +23,6 @@ def value_and_gradients(layer, x, valid, *memory):
         real.detach(),
         *torch.autograd.grad(real.square().sum(), [*inputs, *layer.parameters()]),
     ]
-
-
-@pytest.mark.parametrize(("name", "side"), SIDED)
-def test_content_of_padding_never_matters(name, side):
-    layer = layer_of(name, dtype=torch.float32)
-    x, valid = normal(4, LENGTH, D_MODEL, seed=1).float(), padded(4, LENGTH, side)
-    want = value_and_gradients(layer, x, valid)
-    assert torch.equal(want[1][~valid], torch.zeros_like(want[1][~valid]))
-    for poison in POISONS:
-        poisoned = x.masked_fill(~valid[..., None], poison)
-        for got, clean in zip(value_and_gradients(layer, poisoned, valid), want, strict=True):
-            assert_close(got, clean, "exact")
-
-
-@pytest.mark.parametrize(("name", "impl"), IN_OPS)
-def test_in_every_op(name, impl):
-    layer = layer_of(name, impl=impl)
-    x, valid = normal(4, LENGTH, D_MODEL, seed=1), padded(4, LENGTH, "inside")
-    want = value_and_gradients(layer, x, valid)
-    poisoned = x.masked_fill(~valid[..., None], float("nan"))
-    for got, clean in zip(value_and_gradients(layer, poisoned, valid), want, strict=True):
-        assert_close(got, clean, "exact")
 
 
 @pytest.mark.parametrize("name", CROSS)
@@ -76,31 +52,6 @@ def test_memory_padded_to_any_length(name):
         assert_close(layer(x, wide, valid=valid), want)
         left = {"dims": 1, "shifts": length - 4}
         assert_close(layer(x, wide.roll(**left), valid=valid.roll(**left)), want)
-
-
-@pytest.mark.parametrize(("name", "side"), SIDED)
-def test_batch_of_padded_rows_equals_single_rows(name, side):
-    """T6 f: one padded row alone is as good as four."""
-    layer = layer_of(name)
-    x, valid = normal(4, LENGTH, D_MODEL, seed=1), padded(4, LENGTH, side)
-    out = layer(x, valid=valid)
-    assert_close(layer(x[-1:], valid=valid[-1:]), out[-1:])
-    for row, keep, got in zip(x, valid, out, strict=True):
-        assert_close(got[keep], layer(row[keep][None])[0])
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_pooling_over_real_outputs_ignores_padding(name):
-    """T6 e: what a classifier averages does not depend on how far a row was padded."""
-    layer = layer_of(name)
-    x = normal(2, 4, D_MODEL, seed=1)
-    want = layer(x).mean(dim=1)
-    for length in (5, 7, LENGTH):
-        wide = torch.cat([x, torch.full((2, length - 4, D_MODEL), 1e30).double()], dim=1)
-        valid = (torch.arange(length) < 4).expand(2, -1)
-        out = layer(wide, valid=valid)
-        assert torch.isfinite(out).all()
-        assert_close((out * valid[..., None]).sum(1) / 4, want)
 
 
 HIDDEN = torch.tensor(

@@ -202,7 +202,8 @@ def peak(name: str, place: Path) -> tuple[int, int, str]:
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 @pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=pytest.mark.slow) if name in AGAIN else name for name in CASES]
+    "name",
+    [pytest.param(name, marks=pytest.mark.slow) if name in AGAIN else name for name in CASES],
 )
 def test_a_hostile_file_takes_at_most_512_mebibytes(name, tmp_path):
     code, taken, sentence = peak(name, tmp_path)

@@ -184,3 +184,13 @@ def test_packed_weights_are_for_cpus():
 def test_a_composition_builds_a_model():
     model = lm_base().build(Composition.parse("efficient+window:16"))
     assert model(torch.zeros(1, 5, dtype=torch.int64)).shape == (1, 5, 11)
+
+
+def test_windows_come_with_sinks_and_heads_are_shared_by_two_and_by_four():
+    names = {candidate.name for candidate in candidates(lm_base(256, heads=8))[0]}
+    assert {"standard+window:64", "standard+window:64+sinks:4"} <= names
+    assert {name for name in names if name.startswith("efficient+kv") and name.count("+") == 1} == {
+        "efficient+kv:4",
+        "efficient+kv:2",
+        "efficient+kv:1",
+    }

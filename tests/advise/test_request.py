@@ -113,3 +113,8 @@ def test_a_checkpoint_gives_its_sizes(tmp_path):
 def test_shorter_lengths_are_parts():
     assert shorter(base_of(Request(task="lm", length=1024))) == (64, 128, 256, 512)
     assert shorter(base_of(Request(task="lm", length=40))) == (20,)
+
+
+def test_shorter_images_have_sides_of_a_quarter_a_half_and_three_quarters():
+    base = base_of(Request(task="image", model="digits_vit", length=256))
+    assert shorter(base) == (4 * 4, 8 * 8, 12 * 12)

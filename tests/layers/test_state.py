@@ -508,3 +508,22 @@ def test_a_state_is_begun_again_with_other_rows_where_gradients_flow():
     assert state.nbytes == 0  # nor is the graph of what was read kept
     one = FLOATS[:1, :4]
     assert_close(layer(one, state=state), layer(one), n=16)
+
+
+@torch.no_grad()
+def test_rows_of_a_compressed_past_that_stand_apart_drop_alike():
+    """After a padded prompt each row has segments of its own; a token is dropped from all."""
+    layer = layer_of(replace(preset("infini", D_MODEL, 4, segment=5), bias=True))
+    x, valid = normal(2, 9, D_MODEL, seed=1), padded(2, 8, "left", seed=1)
+    state = layer.state()
+    layer(x[:, :8], valid=valid, state=state)
+    want = layer(x[:, 8:], state=state)
+    state.drop_last(1)
+    assert_close(layer(x[:, 8:], state=state), want)
+
+
+def test_bytes_of_a_recurrence_are_those_of_its_sums_and_of_its_convolution():
+    layer = Attention(preset("gated_deltanet", 16, 2))
+    state = layer.state()
+    layer(torch.zeros(3, 5, 16), state=state)
+    assert state.nbytes == 3 * 4 * layer.spec.cost(5).state_fixed == 3 * 4 * (2 * 8 * 8 + 3 * 48)

@@ -243,3 +243,8 @@ def test_a_baseline_no_better_than_the_majority_has_learned_nothing():
     assert said(0.576, rows=500).startswith("nothing was learned: standard (4 heads) has te")
     assert 'always "5" has 54.8%' in said(0.50, rows=5000)
     assert not said(0.576, rows=5000).startswith("nothing")  # 0.7 points: four standard errors
+
+
+def test_notes_of_the_data_are_lines(dataset):
+    facts = replace(survey(dataset), notes=("3 rows are empty",))
+    assert "note: 3 rows are empty" in describe(facts, plan())

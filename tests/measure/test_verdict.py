@@ -584,3 +584,15 @@ def test_accuracy_intervals_stay_within_0_and_100():
     verdict = judge(from_accuracies({"standard": [0.99, 1.0, 0.999], "a": [0.01, 0.0, 0.02]}))
     assert verdict.qualities[1].high == 1.0
     assert verdict.comparisons[0].quality.low == 0.0
+
+
+def test_seeds_that_failed_are_held_against_the_baseline_of_their_own_heads():
+    low, failing = [0.80] * 5, [0.90, 0.90, 0.75, 0.90, 0.90]
+    values = {"standard@1": low, "a@1": low, "standard@4": [0.90] * 5, "a@4": failing}
+    found = {c.num_heads: c for c in judge(from_accuracies(values)).comparisons}
+    assert (found[1].failed, found[4].failed) == ((), (2,))
+
+
+def test_a_seed_that_diverged_asks_for_no_further_seeds():
+    lost = with_losses({"standard": [0.5], "a": [float("nan")]})
+    assert judge(lost, metric="log-loss").comparisons[0].more_seeds is None

@@ -9,7 +9,7 @@ import torch
 
 from suffice import Attention, attend, preset
 from suffice.errors import ConfigError, UnsupportedError
-from suffice.kernels import Kernel, Softmax
+from suffice.kernels import Favor, Kernel, Softmax
 from suffice.ops import OPS, AttentionCall, choose, explain
 from suffice.ops.dispatch import FEW_QUERIES, SPARSE_KEYS, WIDE_HEAD, WIDE_KEYS, ranking
 from suffice.ops.matmul import MATMUL
@@ -211,3 +211,7 @@ def test_problem_facts():
 
 def test_ops_by_name():
     assert all(op.name == name and op.about for name, op in OPS.items())
+
+
+def test_a_favor_kernel_has_256_features():
+    assert Favor().features == 256

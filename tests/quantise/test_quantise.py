@@ -433,3 +433,10 @@ def test_inputs_that_say_nothing_leave_plain_rounding():
     one_sided = torch.zeros(64, 64).double()
     one_sided[0, 0] = 1.0
     assert error_of(weight, gptq(weight, 4, 32, one_sided), 4) < 2 * error_of(weight, want, 4)
+
+
+def test_rows_that_were_compared_are_counted_up_to_the_last(monkeypatch):
+    monkeypatch.setattr("suffice.quantise.report.ROWS", 4)
+    steps = []
+    quantise(small(), 4, judged=text(10), step=lambda *n: steps.append(n))
+    assert [n[1:] for n in steps if n[0] == "comparing"] == [(4, 10), (8, 10), (10, 10)]

@@ -153,3 +153,11 @@ def test_resident_memory(tmp_path):
     assert not reset_peak(tmp_path)
     assert reset_peak(status)
     assert status.read_text() == "5"
+
+
+@native
+def test_each_timed_step_is_after_the_whole_text():
+    step = bandwidth._Step(tiny.llama(), Dynamic(), torch.arange(9))
+    for _ in range(3):
+        step.run()
+    assert step.state.length == 9

@@ -15,15 +15,18 @@ from os.path import commonprefix
 from pathlib import Path
 from typing import Any
 
+from suffice.encoders import Efficient, Encoder, Latent, Optimised, Standard
 from suffice.errors import ConfigError, DataError
-from suffice.files import replacing
+from suffice.files import parse_json, replacing
+from suffice.kernels import Elu, Kernel, Softmax
 from suffice.measure.report.canvas import COLOURS as COLOURS_OF_SERIES
-from suffice.patterns import Pattern
+from suffice.mixing import Alignment, Mixing, NoMixing, ToeplitzAlignment
+from suffice.patterns import Causal, Pattern
+from suffice.positions import NoPosition, Position, Rope
 from suffice.presets import PRESETS, TITLES, preset, takes_length
-from suffice.studio.calculator import ENCODERS, KERNELS, LENGTHS, MIXINGS, DecoderSizes
+from suffice.spec import AttentionSpec
 from suffice.studio.comparisons import PACKAGE, describe, list_comparisons, read
 from suffice.studio.folders import Folders
-from suffice.studio.published import ARTICLE, ARTICLE_CLAIMS, FORMULA, PUBLISHED_MODELS, SOURCE
 from suffice.view import expression, flow, flow_svg, instead
 from suffice.view.catalogue import SEGMENTS_DRAWN, WITH_SEGMENTS, drawn_spec
 from suffice.view.drawing import COLOURS, FREE, PAINTED
@@ -42,6 +45,11 @@ SERVED = ("ask", *COMPARE, "attention/maps", "attention/tab", "advise/tab")
 CARRIED = ("answers", *COMPARE)
 
 MARK, MARKED = "<title>suffice studio</title>", 1 << 14  # what a page of ours has at its beginning
+CURVE_LENGTHS = tuple(1 << n for n in range(7, 21))  # tokens
+ENCODERS: tuple[Encoder, ...] = (Standard(), Optimised(), Efficient(), Latent())
+KERNELS: tuple[Kernel, ...] = (Softmax(), Elu())
+MIXINGS: tuple[Mixing, ...] = (NoMixing(), Alignment(1), ToeplitzAlignment(1))
+POSITIONS: tuple[Position, ...] = (NoPosition(), Rope())
 PATTERN_LENGTHS = (16, 32, 64, 128, 256, 512, 1024)
 D_MODEL, HEADS = 64, 4  # of the mechanisms whose patterns are drawn
 GROUPED, KV_HEADS = "gqa", (4, 2, 1)  # from multi-head to multi-query attention
@@ -97,8 +105,8 @@ def _question(name: str, request: dict[str, Any]) -> str:
 
 def _bundle(extra: tuple[str, ...], facts: dict[str, Any], *, connects: bool) -> Bundle:
     scripts = (*SHARED, *CALCULATOR, *PATTERNS, *extra, "start")
-    style = "\n".join([_palette(), *(_read(f"css/{name}.css") for name in STYLES)])
-    script = "\n".join(_read(f"js/{name}.js") for name in scripts)
+    style = "\n".join([_palette(), *(_read(f"page/css/{name}.css") for name in STYLES)])
+    script = "\n".join(_read(f"page/js/{name}.js") for name in scripts)
     script = f'\n"use strict";\n(() => {{\n{script}\n}})();\n'
     patterns = {
         "kinds": {name: _fields(kind) for name, kind in Pattern.table.items()},
@@ -123,7 +131,7 @@ def _bundle(extra: tuple[str, ...], facts: dict[str, Any], *, connects: bool) ->
         "facts": facts_json.replace("<", "\\u003c"),  # so that it cannot end its element
         "script": script,
     }
-    html = _read("index.html")
+    html = _read("page/index.html")
     for name, content in parts.items():
         html = html.replace(f"{{{{{name}}}}}", content, 1)
     return Bundle(html=html, policy=policy)
@@ -175,42 +183,40 @@ def export(folder: Path | str, folders: Folders | None = None) -> Path:
 
 
 def _calculator_facts() -> dict[str, Any]:
+    """Return published.json: a decoder's default sizes, published models and an article's claims.
+
+    The page counts from it; what a layer caches for each token comes from its spec.
+    """
+    facts = parse_json(_read("published.json"))
+    known = [
+        {"model": row["model"] | {"trained": row["length"]}, "source": row["source"]}
+        for row in facts["models"]
+    ]
     return {
-        "empty": DecoderSizes().to_json(),
-        "lengths": list(LENGTHS),
+        "empty": facts["defaults"],
+        "lengths": list(CURVE_LENGTHS),
         "tensors": _cached_tensors(),
-        "known": [
-            {"model": _changed_sizes(known.model), "source": known.source}
-            for known in PUBLISHED_MODELS
-        ],
-        "article": {
-            "source": SOURCE,
-            "formula": FORMULA,
-            "model": ARTICLE.to_json(),
-            "claims": [claim.to_json() for claim in ARTICLE_CLAIMS],
-        },
+        "known": known,
+        "article": facts["article"],
     }
 
 
-def _changed_sizes(model: DecoderSizes) -> dict[str, Any]:
-    empty = DecoderSizes().to_json()
-    return {name: size for name, size in model.to_json().items() if size != empty[name]}
-
-
 def _cached_tensors() -> dict[str, list[int]]:
-    """Return how many tensors a layer caches, mixed and unmixed, by its composition."""
+    """Return the numbers of mixed and unmixed tensors that a layer caches, by its composition."""
     counts = {}
-    for encoder, kernel, mixing, rotary in product(ENCODERS, KERNELS, MIXINGS, (False, True)):
-        spec = DecoderSizes(
+    for values in product(ENCODERS, KERNELS, MIXINGS, POSITIONS):
+        encoder, kernel, mixing, position = values
+        spec = AttentionSpec(
             d_model=2,
             num_heads=1,
-            projections=encoder,
+            pattern=Causal(),
+            encoder=encoder,
             kernel=kernel,
             mixing=mixing,
-            mixing_size=int(mixing != "NoMixing"),
-            rotary=rotary,
-        ).spec()
-        key = " ".join([encoder, kernel, mixing, *["rotary"] * rotary])
+            position=position,
+        )
+        names = [type(value).__name__ for value in (encoder, kernel, mixing)]
+        key = " ".join([*names, *["rotary"] * (position == Rope())])
         counts[key] = [len(spec.cached_widths), len(spec.unmixed_widths)]
     return counts
 
@@ -295,7 +301,7 @@ def _fields(kind: type) -> list[list[Any]]:
 
 
 def _read(name: str) -> str:
-    return resources.files("suffice.studio").joinpath("page", name).read_text("utf-8")
+    return resources.files("suffice.studio").joinpath(name).read_text("utf-8")
 
 
 def _digest(content: str) -> str:

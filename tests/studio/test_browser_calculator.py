@@ -5,13 +5,10 @@ from __future__ import annotations
 import csv
 import json
 import re
-from dataclasses import replace
 
 import pytest
 
-from suffice.studio.calculator import calculate
-from suffice.studio.published import PUBLISHED_MODELS
-
+from .decoder import MODELS, state_bytes
 from .links import link, linked
 
 THREE = {
@@ -75,8 +72,8 @@ def test_a_composition_is_typed(calculator):
     page.locator("#calculator-table tr", has_text="× 24 window").wait_for()
     cells = rows(page)["mine"]
     sizes = {"num_kv_heads": 8, "window": 1024, "full_every": 4}
-    answer = calculate(replace(PUBLISHED_MODELS[0].model, **sizes), 4096)
-    assert cells[2] == f"{answer.state / 2**20:.0f} MiB"
+    state = state_bytes(MODELS["Llama 2 7B"] | sizes, 4096)
+    assert cells[2] == f"{state / 2**20:.0f} MiB"
     assert "× 8 full" in cells[0]
 
 
@@ -102,7 +99,8 @@ def test_memory_decides_what_fits(calculator):
     page.fill("#memory", "24 GB")
     page.locator("#calculator-table tr", has_text="memory for any length").wait_for()
     table = rows(page)
-    longest = calculate(PUBLISHED_MODELS[0].model, 4096, 24 * 10**9).longest
+    request = {"models": [MODELS["Llama 2 7B"]], "length": 4096, "memory": 24 * 10**9}
+    longest = page.evaluate("(request) => window.studio.calculate(request)", request)[0]["longest"]
     assert longest > 4096
     assert table["Llama 2 7B"][6].split("\n") == [
         "fits",
@@ -264,6 +262,6 @@ def test_charts_are_saved_as_files(calculator, tmp_path):
     assert saved["what fits", "PNG"].startswith(b"\x89PNG")
     table = csv.DictReader(saved["the table", "CSV"].decode().splitlines())
     found = {row["model"]: row for row in table}
-    answer = calculate(PUBLISHED_MODELS[0].model, 4096)
-    assert int(found["Llama 2 7B"]["KV cache, B"]) == answer.state
+    state = state_bytes(MODELS["Llama 2 7B"], 4096)
+    assert int(found["Llama 2 7B"]["KV cache, B"]) == state
     assert len(saved["the KV cache over length", "CSV"].splitlines()) == 15

@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import itertools
-import json
 
 import pytest
 import torch
 
 from suffice import patterns
-from suffice.errors import SufficeError
 from suffice.patterns import Pattern
 from suffice.studio.bundle import PATTERN_LENGTHS, sketches
-from suffice.studio.calculator import DecoderSizes, calculate
-from suffice.studio.published import PUBLISHED_MODELS
 from suffice.view import draw, expression
 from suffice.view.drawing import cell_styles
 
@@ -38,100 +34,12 @@ PATTERNS = (
     "Block(3, PerHead((Window(2), Causal())))",
     "((Window(9) | Global(2)) & (Causal() | Window(3)))",
 )
-MODELS = (
-    *(known.model for known in PUBLISHED_MODELS),
-    DecoderSizes(d_model=96, num_heads=4, layers=5, projections="Efficient", state_bits=32),
-    DecoderSizes(d_model=96, num_heads=4, layers=5, projections="Optimised", bias=True),
-    DecoderSizes(d_model=96, num_heads=4, num_kv_heads=2, projections="Efficient", state_bits=8),
-    DecoderSizes(d_model=128, num_heads=2, head_dim=100, projections="Latent", state_bits=4),
-    DecoderSizes(d_model=128, num_heads=8, num_kv_heads=2, state_bits=4, weight_bits=4, batch=3),
-    DecoderSizes(d_model=128, num_heads=8, kernel="Elu", full_every=4, layers=9, norms=0),
-    DecoderSizes(d_model=64, num_heads=2, mixing="Alignment", mixing_size=4096, chunk=0),
-    DecoderSizes(d_model=64, num_heads=2, mixing="ToeplitzAlignment", mixing_size=9, window=33),
-    DecoderSizes(d_model=64, num_heads=2, kernel="Elu", mixing="ToeplitzAlignment", mixing_size=4),
-    DecoderSizes(d_model=64, num_heads=2, window=300, sinks=4, state_bits=8, full_every=3),
-    DecoderSizes(d_model=64, num_heads=2, mixing="ToeplitzAlignment", mixing_size=90, window=33),
-    DecoderSizes(d_model=64, num_heads=2, mixing="ToeplitzAlignment", mixing_size=9, state_bits=4),
-)
-
-
-LATENT = {"projections": "MLA", "rank": 48, "rotary_dim": 16, "d_model": 128, "num_heads": 4}
-MODELS = (
-    *MODELS,
-    DecoderSizes(**LATENT, rotary=True, state_bits=8),
-    DecoderSizes(**LATENT, value_dim=20, query_rank=33, bias=True, state_bits=4, head_dim=24),
-    DecoderSizes(**LATENT, window=70, full_every=3, layers=7),
-    DecoderSizes(
-        d_model=64, num_heads=4, layers=5, mlp_width=96, mlp_bias=True, experts=8, expert_width=24,
-        active_experts=2, shared_experts=1, dense_layers=2, expert_bits=4.25,
-    ),
-    DecoderSizes(d_model=64, num_heads=4, layers=5, full_count=2, window=9, gate=True, bias=True),
-    DecoderSizes(
-        d_model=64, num_heads=4, layers=8, full_every=4, gate=True, qk_norm=True,
-        recurrent_numbers=777, recurrent_parameters=999, state_bits=8,
-    ),
-)  # fmt: skip
 
 
 @pytest.fixture
 def alone(page, static):
     page.goto(static.as_uri())
     return page
-
-
-def python_answer(sizes, length, memory):
-    try:
-        answer = calculate(DecoderSizes.from_json(sizes), length, memory).to_json()
-    except SufficeError:
-        return None
-    return json.loads(json.dumps(answer))
-
-
-def page_answers(page, models, length, memory):
-    request = {"models": list(models), "length": length, "memory": memory}
-    return page.evaluate("(request) => window.studio.calculate(request)", request)
-
-
-def test_the_page_computes_what_python_computes(alone):
-    models = [model.to_json() for model in MODELS]
-    for length, memory in ((1, None), (130, 10**8), (4096, 8 * 10**9), (100_000, 24 << 30)):
-        answers = page_answers(alone, models, length, memory)
-        for model, answer in zip(models, answers, strict=True):
-            expected = python_answer(model, length, memory)
-            assert answer == expected or (expected is None and set(answer) == {"error"})
-
-
-REFUSED = (
-    {"num_heads": 3, "d_model": 64},
-    {"num_kv_heads": 3},
-    {"layers": 0},
-    {"batch": -1},
-    {"sinks": 4},
-    {"window": 8, "kernel": "Elu"},
-    {"window": 8, "mixing": "Alignment", "mixing_size": 9999},
-    {"mixing": "Alignment"},
-    {"mixing_size": 3},
-    {"projections": "Efficient", "head_dim": 100},
-    {"mixing": "Alignment", "mixing_size": 8},
-    {"rank": 8},
-    {"projections": "MLA", "rank": 8},
-    {**LATENT, "kernel": "Elu"},
-    {**LATENT, "num_kv_heads": 2},
-    {**LATENT, "rotary": True, "rotary_dim": 3},
-    {"experts": 4},
-    {"shared_experts": 1},
-    {"full_count": 33},
-    {"full_count": 3, "full_every": 4},
-    {"recurrent_parameters": 3},
-    {"recurrent_numbers": 3, "recurrent_parameters": 3, "kernel": "Elu"},
-    {"experts": 4, "expert_width": 8, "active_experts": 5},
-)
-
-
-def test_the_page_refuses_what_python_refuses(alone):
-    for sizes, answer in zip(REFUSED, page_answers(alone, REFUSED, 64, None), strict=True):
-        assert python_answer(sizes, 64, None) is None
-        assert set(answer) == {"error"}
 
 
 def python_drawing(pattern, queries, keys):

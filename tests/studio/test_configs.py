@@ -7,8 +7,7 @@ import json
 import pytest
 import torch
 
-from suffice.studio.calculator import DecoderSizes, calculate, count_weights
-from suffice.studio.published import PUBLISHED_MODELS
+from .decoder import EMPTY, MODELS, PUBLISHED
 
 FULL = ("full_attention", "attention")
 HYBRID = [*["mamba"] * 5, "attention", *["mamba"] * 2]
@@ -51,6 +50,11 @@ def read(page, config):
     return page.evaluate("(text) => studio.modelOfConfig(text)", json.dumps(config))
 
 
+def count(page, model):
+    request = {"models": [model], "length": 1 << 17, "memory": None}
+    return page.evaluate("(request) => window.studio.calculate(request)", request)[0]
+
+
 @pytest.mark.parametrize("name", CLASSES)
 def test_a_config_is_counted_as_transformers_builds_it(studio_page, name):
     from transformers import AutoModelForCausalLM
@@ -58,15 +62,15 @@ def test_a_config_is_counted_as_transformers_builds_it(studio_page, name):
     config = config_of(name, num_hidden_layers=8, **CLASSES[name])
     with torch.device("meta"):
         built = AutoModelForCausalLM.from_config(config)
-    sizes = read(studio_page, json.loads(config.to_json_string(use_diff=False)))
-    model = DecoderSizes.from_json(sizes)
+    model = read(studio_page, json.loads(config.to_json_string(use_diff=False)))
+    answer = count(studio_page, model)
     # left out are sinks, biases of one map alone and the gate of a shared expert
     parameters = sum(weights.numel() for weights in built.parameters())
-    assert count_weights(model).total == pytest.approx(parameters, rel=2e-4)
+    assert answer["weights"]["total"] == pytest.approx(parameters, rel=2e-4)
     kinds = getattr(config, "layer_types", None) or ["full_attention"] * 8
     full = sum(kind in FULL for kind in kinds)
-    layers = calculate(model, 1 << 17).layers
-    assert sum(layer.count for layer in layers if layer.kind == "full") == full
+    layers = answer["layers"]
+    assert sum(layer["count"] for layer in layers if layer["kind"] == "full") == full
     assert (
         studio_page.evaluate("(text) => studio.configWarning(text)", config.to_json_string()) == ""
     )
@@ -83,12 +87,12 @@ COUNTED = {
 
 @pytest.mark.parametrize("name", COUNTED)
 def test_models_of_transformers_are_its_defaults(studio_page, name):
-    known = next(known for known in PUBLISHED_MODELS if known.model.name == name)
-    config = config_of(COUNTED[name])
-    assert type(config).__name__ in known.source
+    source = next(row["source"] for row in PUBLISHED["models"] if row["model"]["name"] == name)
+    config, known = config_of(COUNTED[name]), MODELS[name]
+    assert type(config).__name__ in source
     sizes = read(studio_page, json.loads(config.to_json_string(use_diff=False)))
-    other = {"name": name, "trained": 0, "weight_bits": known.model.weight_bits}
-    assert DecoderSizes.from_json(sizes | other) == known.model
+    other = {"name": name, "trained": 0, "weight_bits": known["weight_bits"]}
+    assert EMPTY | sizes | other == known
 
 
 def test_a_recurrent_layer_keeps_what_transformers_caches(studio_page):
@@ -105,11 +109,12 @@ def test_a_recurrent_layer_keeps_what_transformers_caches(studio_page):
     held = [value for layer in cache.layers for value in vars(layer).values()]
     held += [inner for value in held if isinstance(value, dict) for inner in value.values()]
     cached = sum(t.numel() for t in held if isinstance(t, torch.Tensor) and t.dim() > 2)
-    model = DecoderSizes.from_json(
-        read(studio_page, json.loads(config.to_json_string(use_diff=False)))
-    )
-    assert calculate(model, 9).state == 4 * 3 * model.recurrent_numbers + 2 * 2 * 16 * 9
-    assert cached == 3 * model.recurrent_numbers + 2 * 16 * 9
+    model = read(studio_page, json.loads(config.to_json_string(use_diff=False)))
+    numbers = model["recurrent_numbers"]
+    request = {"models": [model], "length": 9, "memory": None}
+    [answer] = studio_page.evaluate("(request) => window.studio.calculate(request)", request)
+    assert answer["state"] == 4 * 3 * numbers + 2 * 2 * 16 * 9
+    assert cached == 3 * numbers + 2 * 16 * 9
 
 
 PLAIN = {"hidden_size": 64, "num_hidden_layers": 4, "num_attention_heads": 4, "vocab_size": 9}

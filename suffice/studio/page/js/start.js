@@ -5,6 +5,7 @@ window.studio = {
   modelOfConfig,
   configWarning,
   calculate,
+  articleClaims,
   pattern: patternDrawing,
   reach: (drawn, query) => receptive(drawn, query, 6).map((seen) => [...seen]),
 };

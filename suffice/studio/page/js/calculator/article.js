@@ -1,7 +1,19 @@
 // A published article's figures beside its formula.
 
+const DIGITS_CUT = 0.02; // error of two printed digits that were cut, not rounded
+
+// The article's claims, with the bytes that its formula gives and whether they are those printed.
+function articleClaims() {
+  const { model, claims } = FACTS.calculator.article;
+  return claims.map((claim) => {
+    const computed = stateOf({ ...FACTS.calculator.empty, ...model, ...claim.model }, claim.length);
+    return { ...claim, computed, agrees: Math.abs(claim.printed - computed) <= DIGITS_CUT * computed };
+  });
+}
+
 function articleNote() {
-  const { source, formula, claims } = FACTS.calculator.article;
+  const { source, formula } = FACTS.calculator.article;
+  const claims = articleClaims();
   const wrong = claims.filter((claim) => !claim.agrees);
   const row = (claim) =>
     element(
@@ -11,7 +23,7 @@ function articleNote() {
       element("td", {}, claim.says),
       element("td", { title: exact(claim.computed) }, bytes(claim.computed), element("small", {}, `${(claim.computed / 1e6).toLocaleString("en", { maximumFractionDigits: 2 })} MB`)),
       element("td", { class: claim.agrees ? "good" : "bad" }, claim.agrees ? "agrees" : "does not"),
-      element("td", { class: "text" }, claim.note),
+      element("td", { class: "text" }, claim.note || ""),
     );
   const heads = ["Where", "Printed", "By the formula", "", "Why"];
   return element(

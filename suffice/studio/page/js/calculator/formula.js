@@ -1,4 +1,4 @@
-// The calculator's formulas; tests compare them with suffice.studio.calculator.
+// The calculator's formulas; tests compare them with the specs and models of the library.
 
 const PROJECTIONS = {
   Standard: { keys: true, values: true },

@@ -11,10 +11,12 @@ from suffice import Attention, AttentionSpec
 from suffice.convert import convert
 from suffice.convert.exact import changes
 from suffice.convert.fit import CLOSED_FORM
+from suffice.convert.maps import read
 from suffice.convert.sharing import (
     AVERAGE,
     FIRST,
     Group,
+    _candidates,
     _joint_moments,
     fit_groups,
     groups_of,
@@ -239,3 +241,13 @@ def test_columns_and_latents_are_shared_too(encoder):
     )
     found = convert(lm, "share:2", calibration=rows())
     assert all(0 < layer.predicted < 1 for layer in found.certificate.layers[1::2])
+
+
+def test_the_average_is_of_all_layers_of_a_group():
+    lm = model(replace(SPEC, bias=False), bias=False)
+    (group,) = groups_of(changes(lm, plan_of(lm, "share:4")))
+    layers = {name: lm.get_submodule(name) for name in group.names}
+    maps = {name: read(layer) for name, layer in layers.items()}
+    second = {name: torch.eye(maps[name].k.shape[1]).double() for name in group.names}
+    found = _candidates(group, maps, layers, second)[AVERAGE][group.maker]
+    assert_close(found.k, torch.stack([maps[name].k for name in group.names]).mean(dim=0))

@@ -168,7 +168,7 @@ WRONG = {
     "state<=25": r"state has no unit 'none'; legal: %, x, B, kB, MB, GB, KiB, MiB, GiB",
     "latency<=5kB": r"latency has no unit 'kB'; legal: %, x, s, ms, us",
     "divergence<=5%": "divergence has no unit '%'; legal: none",
-    "state<=25%, state<=9%": "bounds state twice; give one bound of it",
+    "latency<=1x, state<=25%, state<=9%": "bounds state twice; give one bound of it",
 }
 
 

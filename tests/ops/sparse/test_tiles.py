@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import pytest
 import torch
+from torch import Tensor
 
 from suffice.ops.sparse.plan import cut
 from suffice.ops.sparse.tiles import FEW, Gathered, Run
@@ -14,11 +17,21 @@ from suffice.patterns import (
     Fixed,
     Full,
     Global,
+    Pattern,
     Random,
     Strided,
     Window,
 )
 from suffice.testing import assert_close, normal
+
+
+@dataclass(frozen=True)
+class Scattered(Pattern):
+    """Every 48th query sees all keys: a row of blocks has several runs of such queries."""
+
+    def allowed(self, q: Tensor, k: Tensor) -> Tensor:
+        return (q % 48 < 2) | ((q - k).abs() < 3)
+
 
 RUNS = [
     Run(3, 1, 0, 5),
@@ -79,6 +92,7 @@ PATTERNS = [
     Global(1) & Window(3),
     Causal(),
     Full(),
+    Scattered(),
 ]
 
 

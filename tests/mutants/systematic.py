@@ -232,7 +232,8 @@ def choose(mutant: Mutant, budget: float, without: tuple[str, ...] = ()) -> Choi
     Tests of the module come first, then those of its package, then the others; within these the
     fastest. A line that runs when a test is set up may have run for all tests of the file; one
     that runs at import may matter to every test that executes the module, and so may one that no
-    test was seen to execute: compilers and vmap run functions out of sight.
+    test was seen to execute: compilers and vmap run functions out of sight. All tests of the module
+    are taken.
     Those in `without` have run already.
     """
     seconds, files, collection = _times()
@@ -248,13 +249,16 @@ def choose(mutant: Mutant, budget: float, without: tuple[str, ...] = ()) -> Choi
     for test, phases in list(hit.items()):
         if "setup" in phases:
             hit |= {other: hit.get(other, {"setup"}) for other in files[_file(test)]}
-    tests = [test for test in hit if test in seconds and test not in set(without)]
     stem, package = Path(mutant.file).stem, Path(mutant.file).parts[1]
 
     def tier(test: str) -> int:
         file = Path(_file(test))
         own = file.stem == f"test_{stem}" or file.as_posix() == mutant.file
-        return 0 if own else 1 if package in file.parts else 2
+        return 0 if own and package in file.parts else 1 if package in file.parts else 2
+
+    # a cached function is executed by the first test that calls it, and by no other
+    hit |= {test: {"call"} for file in files for test in files[file] if tier(test) == 0}
+    tests = [test for test in hit if test in seconds and test not in set(without)]
 
     taken: dict[str, list[str]] = {}
     total = 0.0

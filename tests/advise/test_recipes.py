@@ -90,3 +90,8 @@ def test_an_unknown_recipe_is_refused():
 def test_checkpoint_replaces_the_model():
     with pytest.raises(Exception, match="holds no model"):
         recipe_named("tiny-edge").request({"checkpoint": "absent"})
+
+
+def test_three_linear_layers_to_one_are_asked_for_long_texts():
+    assert RECIPES["hybrid-linear"].request({}).length == 4096
+    assert RECIPES["tiny-edge"].request({"length": 64}).length == 64

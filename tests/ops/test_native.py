@@ -411,3 +411,15 @@ def test_a_layer_skips_padding(pattern, monkeypatch):
     ]
     for got, want in zip(*gradients, strict=True):
         assert_close(got, want, n=5 * 130 * 32)
+
+
+@pytest.mark.skipif(
+    not library.available() or library.instructions() not in MEASURED, reason="not measured here"
+)
+def test_a_compiled_window_is_in_the_kernels_and_a_dense_band_is_not():
+    window = AttentionCall(
+        queries=512, keys=512, num_heads=4, num_kv_heads=4, head_dim=32, value_dim=32, scale=1.0,
+        pattern=Window(64) & Causal(), dtype=torch.float32, compiling=True,
+    )  # fmt: skip
+    assert choose(window).name == "native"
+    assert choose(replace(window, pattern=Causal())).name == "fused"

@@ -167,3 +167,9 @@ def test_it_is_chosen_for_float32_and_says_why_not():
     assert "not native_recurrence: its kernels read" in explain(double)
     with pytest.raises(UnsupportedError, match="float64"):
         choose(double, "native_recurrence")
+
+
+def test_decays_of_features_with_a_delta_rule_are_refused():
+    data, state = posed(9, 8, 8, "feature", corrects=True)
+    with pytest.raises(UnsupportedError, match="without beta"):
+        native.scan(data, state)

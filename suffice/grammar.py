@@ -106,16 +106,35 @@ def scale_of(unit: str, units: Mapping[str, float]) -> float | None:
     return {name.lower(): size for name, size in units.items()}.get(unit.lower())
 
 
-def format_quantity(value: float, units: Mapping[str, float]) -> str:
-    """Return a value with four digits in the largest decimal unit that it fills.
+def format_quantity(value: float, units: Mapping[str, float], *, digits: int | None = None) -> str:
+    """Return a value in the largest decimal unit that it fills, with at most four digits.
+
+    Args:
+        value: in the base unit.
+        units: sizes of the units by name; a name may begin with a space.
+        digits: exactly so many, and units may be binary; the unit of size 1 counts whole things
+            unless there are smaller ones.
 
     Example:
         >>> format_quantity(0.0021, SECONDS), format_quantity(3e9, BYTES)
         ('2.1ms', '3GB')
+        >>> format_quantity(2000, {" B": 1.0, " KiB": 1024.0}, digits=3)
+        '1.95 KiB'
     """
-    fitting = [(size, unit) for unit, size in units.items() if size <= value and "i" not in unit]
-    size, unit = max(fitting, default=min((size, unit) for unit, size in units.items()))
-    return f"{value / size:.4g}{unit}"
+    exact = digits is not None
+    full = 1.0 - 0.5 * 10.0**-digits if exact else 1.0  # what is written as 1.00
+    fitting = [
+        (size, unit)
+        for unit, size in units.items()
+        if size * full <= value and (exact or "i" not in unit)
+    ]
+    smallest = min((size, unit) for unit, size in units.items())
+    size, unit = max(fitting, default=smallest)
+    number = value / size
+    if not exact:
+        return f"{number:.4g}{unit}"
+    whole = size == smallest[0] == 1.0 or number >= 10**digits - 0.5
+    return f"{number:.0f}{unit}" if whole else f"{number:#.{digits}g}".rstrip(".") + unit
 
 
 def parse_bytes(text: str) -> int:

@@ -4,18 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
-from importlib import resources
 from math import log2
 from pathlib import Path
 from statistics import median
 
 from suffice.advise.request import KINDS
 from suffice.errors import ConfigError
-from suffice.files import read_json
 from suffice.measure import Comparison, Results, judge
 from suffice.measure.plan import FILE as PLAN
 from suffice.measure.plan import MARGIN, read_plan
+from suffice.measure.published import published_names, read_published
 from suffice.measure.results import read_results
 from suffice.measure.sentence import count_heads, decision, interval, margin_points
 from suffice.measure.verdict import FAILS, SUFFICES, UNDECIDED
@@ -298,21 +296,12 @@ def comparisons(results: Results, margin: float) -> tuple[Comparison, ...]:
 
 def packaged() -> dict[str, Results]:
     """Return the comparisons that come with the package, by file."""
-    read = {path.name: _read(path, path.stat().st_mtime_ns) for path in _packaged()}
-    return {name: results for name, results in read.items() if results is not None}
-
-
-def _packaged() -> list[Path]:
-    return sorted(Path(str(resources.files("suffice").joinpath("results"))).glob("*.json"))
-
-
-@lru_cache(maxsize=64)
-def _read(path: Path, stamp: int) -> Results | None:  # noqa: ARG001 - a changed file is read again
-    """Return the comparison in a file of the package; None where the file holds no comparison."""
-    data = read_json(path, advice="Reinstall the package.")
-    if not isinstance(data, dict) or "cells" not in data.get("results", {}):
-        return None
-    return Results.from_json(data["results"], where=path.name)
+    # judged by cells alone: answers to single rows are not kept for all of them
+    return {
+        f"{name}.json": replace(content.results, rows={})
+        for name in published_names()
+        if (content := read_published(name)) is not None
+    }
 
 
 def recipe_of(results: Results, folder: Path | None = None) -> Recipe | None:

@@ -356,12 +356,10 @@ def _write(results: Results, folder: Path, cost: str, also: tuple[str, ...] = ()
     """Write the report and the folder's winner, and return the page."""
     from suffice.measure import judge, report
     from suffice.measure.winner import write_winner
-    from suffice.papers.printed import paper_rows
 
     verdict = judge(results, cost=cost)
     write_winner(folder, results, verdict)
-    paper = paper_rows(results.task, results.recipe)
-    return report.write_report(results, verdict, folder, paper, also=also)
+    return report.write_report(results, verdict, folder, also=also)
 
 
 def _print_runs(
@@ -403,13 +401,11 @@ def _record(run: Run, verdict: Verdict) -> dict[str, Any]:
 
 def _print_run(run: Run, verdict: Verdict, *, title: str | None) -> None:
     from suffice.measure import report
-    from suffice.papers.printed import paper_rows
 
     console = wide_console(REPORT_WIDTH)
     if title is not None:
         print_text(f"\n{title}\n", console)
-    paper = paper_rows(run.results.task, run.results.recipe)
-    report.print_report(run.results, verdict, console, paper)
+    report.print_report(run.results, verdict, console)
     _print_use(run.folder, console)
     link = run.page.resolve().as_uri()
     print_text("", console)

@@ -34,11 +34,11 @@ from suffice.records import encode
 
 if TYPE_CHECKING:
     from suffice.data import Dataset
+    from suffice.measure.answers import Key
+    from suffice.measure.jobs import Execution
     from suffice.measure.report.sheet import Sheet
     from suffice.papers import hellaswag, maps
-    from suffice.papers.jobs import Execution
     from suffice.papers.request import Request
-    from suffice.papers.results import Key
     from suffice.papers.rows import CellTable
     from suffice.papers.tables import Table
 
@@ -142,7 +142,7 @@ def reproduce(
     blank. Finished cells are never run twice.
     """
     from suffice.cli.compare import parse_heads
-    from suffice.papers.jobs import Execution
+    from suffice.measure.jobs import Execution
 
     options = ReproduceOptions(
         table=table,
@@ -388,7 +388,7 @@ def _train_missing(request: Request, options: ReproduceOptions, console: Console
 def _train(
     request: Request, keys: Sequence[Key], options: ReproduceOptions, console: Console
 ) -> None:
-    from suffice.papers.jobs import run_cells
+    from suffice.measure.jobs import run_cells
 
     plan, folder, command = request.plan, request.folder, command_line()
     run_cells(plan, keys, folder, options.execution, console=console, command=command)

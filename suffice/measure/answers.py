@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import zlib
-from base64 import b64decode, b64encode
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
@@ -176,63 +174,6 @@ def write_answers(path: Path, answers: Answers) -> None:
     except OSError as error:
         raise DataError(f"cannot make {path.parent} ({error.strerror}); free it.") from error
     checkpoint.save(path, tensors, {"content": "answers", "format": FORMAT})
-
-
-@dataclass(frozen=True, kw_only=True)
-class PackedAnswers:
-    """How many labels of each test row each model has right, small enough to be published.
-
-    Args:
-        rows: of the test split.
-        asked: labels of each row, packed; "" where each row asks for one.
-        right: those that have the largest logit, packed, by the stem of the cell's files. Packed
-            are bits where each row asks for one label, else 16-bit numbers, by zlib and base64.
-    """
-
-    rows: int
-    asked: str
-    right: dict[str, str]
-
-    @classmethod
-    def of(cls, answers: Mapping[str, Answers]) -> PackedAnswers | None:
-        """Pack the answers of models by stem; None without any.
-
-        Raises:
-            ConfigError: if they are not on the same rows.
-        """
-        if not answers:
-            return None
-        asked, *others = (one.asked for one in answers.values())
-        if not all(np.array_equal(asked, other) for other in others):
-            raise ConfigError("answers on different test rows cannot be published together.")
-        single = bool((asked == 1).all())
-        right = {stem: _pack(one.right, single) for stem, one in answers.items()}
-        return cls(rows=len(asked), asked="" if single else _pack(asked, single), right=right)
-
-    def unpack(self, stem: str) -> Answers | None:
-        """Return the answers of one model, of which only what is right is known; None if absent."""
-        if stem not in self.right:
-            return None
-        asked = _unpack(self.asked, self.rows, single=False) if self.asked else np.ones(self.rows)
-        right = _unpack(self.right[stem], self.rows, single=not self.asked)
-        return replace(scored(right), asked=asked)
-
-
-def _pack(numbers: NDArray[np.float64], single: bool) -> str:
-    counts = numbers.astype("<u2")
-    packed = np.packbits(counts) if single else counts
-    return b64encode(zlib.compress(packed.tobytes(), 9)).decode()
-
-
-def _unpack(text: str, rows: int, *, single: bool) -> NDArray[np.float64]:
-    try:
-        content = zlib.decompress(b64decode(text, validate=True))
-    except (ValueError, zlib.error) as error:
-        raise DataError(f"published answers are damaged ({error}).") from error
-    if len(content) != (-(-rows // 8) if single else 2 * rows):
-        raise DataError(f"published answers hold {len(content)} bytes, which are not {rows} rows.")
-    numbers = np.frombuffer(content, np.uint8 if single else "<u2")
-    return (np.unpackbits(numbers, count=rows) if single else numbers).astype(np.float64)
 
 
 SMALL = {

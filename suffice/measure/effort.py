@@ -186,16 +186,6 @@ def _of_epochs(cell: Cell, epochs: float | None, whole: float | None) -> float |
     return whole * epochs / len(cell.epochs)
 
 
-def joules(value: float) -> str:
-    """Write an energy.
-
-    Example:
-        >>> joules(812.0), joules(7_200.0)
-        ('812 J', '7.2 kJ')
-    """
-    return f"{value:.0f} J" if value < 1000 else f"{value / 1000:.1f} kJ"  # noqa: PLR2004
-
-
 def energy_note(results: Results) -> str:
     """Return where the energy comes from, or that it is not known."""
     if any(cell.joules is not None for cell in results.cells):

@@ -32,7 +32,7 @@ from suffice.measure.machine import machine_facts, software_versions, source_com
 from suffice.measure.metrics import LOWER, own_metric
 from suffice.measure.plan import MARGIN, run_folder
 from suffice.measure.report.sheet import rich_table
-from suffice.measure.report.tables import build_rows, difference_table
+from suffice.measure.report.tables import Tables
 from suffice.measure.results import (
     Cell,
     Results,
@@ -148,8 +148,7 @@ class OwnComparison:
     page: Path
 
     def __str__(self) -> str:
-        rows = build_rows(self.results, self.verdict)
-        table = difference_table(self.results, self.verdict, rows, brief=True)
+        table = Tables(self.results, self.verdict, brief=True).differences()
         console = Console(file=io.StringIO(), width=WIDTH)
         console.print(rich_table(table))
         lines = [sentence(self.verdict, self.results), "", console.file.getvalue()]

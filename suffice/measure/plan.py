@@ -256,3 +256,30 @@ def _defaults(recipe: Recipe) -> dict[str, Any]:
         if field.default is not dataclasses.MISSING
     }
     return json.loads(json.dumps(defaults))
+
+
+UNCOMPARED = ("title",)  # of a recipe: a new wording does not make it another training
+
+
+def same_training(saved: dict[str, Any], recipe: Recipe) -> bool:
+    """Return whether saved settings are those of a recipe, where both have them.
+
+    The folder of a model holds the names of own files, a plan their paths.
+    """
+    return any(
+        _same(saved, as_described(recipe)) for as_described in (describe, describe_for_others)
+    )
+
+
+def _same(saved: dict[str, Any], described: dict[str, Any]) -> bool:
+    before, now = flatten(saved), flatten(described)
+    shared = [key for key in before.keys() & now.keys() if key not in UNCOMPARED]
+    return all(before[key] == now[key] for key in shared) and not (
+        _deeper(before, now) or _deeper(now, before)
+    )
+
+
+def _deeper(one: dict[str, Any], other: dict[str, Any]) -> bool:
+    """Return whether what is a plain value in one is a group of settings in the other."""
+    groups = {key.rpartition(".")[0] for key in other}
+    return any(key in groups for key in one)

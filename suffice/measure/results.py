@@ -108,6 +108,10 @@ class Cell:
         """Key of this cell in a comparison: mechanism, heads, seed."""
         return (self.mechanism, self.num_heads, self.seed)
 
+    def figure(self, name: str) -> float | None:
+        """Return a figure by the name of its field or score, None where there is none."""
+        return getattr(self, name) if hasattr(self, name) else self.scores.get(name)
+
     @property
     def cost_seconds(self) -> float:
         """What the training cost: its CPU seconds, which a pause does not lengthen.
@@ -281,6 +285,16 @@ class Results:
     def speed(self, mechanism: str, num_heads: int) -> Speed | None:
         """Return the speed of one (mechanism, heads), None if it was not timed."""
         return next((s for s in self.speeds if s.key == (mechanism, num_heads)), None)
+
+    def latency_ratios(self, mechanism: str, num_heads: int) -> list[float] | None:
+        """Return the latency over the baseline's with as many heads in each round.
+
+        None where one of the two was not timed, or not in the same rounds.
+        """
+        ours, base = self.speed(mechanism, num_heads), self.speed(self.baseline, num_heads)
+        if ours is None or base is None or len(ours.latency) != len(base.latency):
+            return None
+        return [a / b for a, b in zip(ours.latency, base.latency, strict=True)]
 
     def to_json(self) -> dict[str, Any]:
         """Return plain dicts and lists; numbers that JSON lacks become "nan", "inf", "-inf"."""

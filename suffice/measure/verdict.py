@@ -179,6 +179,11 @@ class Verdict:
         key = (mechanism, num_heads)
         return next((c for c in self.comparisons if (c.mechanism, c.num_heads) == key), None)
 
+    def quality(self, mechanism: str, num_heads: int) -> Summary:
+        """Return the metric of one (mechanism, heads), oriented."""
+        comparison = self.find(mechanism, num_heads)
+        return self.qualities[num_heads] if comparison is None else comparison.quality
+
 
 def judge(
     results: Results,

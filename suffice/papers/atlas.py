@@ -19,6 +19,7 @@ import numpy as np
 from suffice.advise.trials import MARGINS, NONE, trials
 from suffice.errors import ConfigError, DataError
 from suffice.files import write_atomic
+from suffice.measure.published import Published, path_of
 from suffice.measure.report.canvas import FAINT, INK, blank, style, svg
 from suffice.measure.report.plots import place_labels
 from suffice.measure.report.sheet import Column, Sheet, markdown, sheet_of
@@ -26,7 +27,7 @@ from suffice.measure.results import Results
 from suffice.measure.statistics import Summary, t_quantile
 from suffice.measure.verdict import FAILS, LEVEL, SUFFICES, TOO_EASY, UNDECIDED, UNLEARNED, judge
 from suffice.papers.request import request_cells
-from suffice.papers.results import Published, path_of, published
+from suffice.papers.results import published
 from suffice.papers.rows import machine_line
 from suffice.papers.tables import BASELINE, CLASSES, PERPLEXITY, SEEDS, Table, of_cells
 from suffice.presets import PRESETS

@@ -24,9 +24,10 @@ from suffice.files import locked, read_record, write_json
 from suffice.heal import Healing, Texts, heal
 from suffice.heal.text import halves
 from suffice.measure.machine import machine_facts, software_versions, source_commit
+from suffice.measure.published import path_of
 from suffice.measure.report.sheet import Column, Sheet, csv_text, markdown, sheet_of
 from suffice.models import LM
-from suffice.papers.results import path_of, write_published
+from suffice.papers.results import write_published
 from suffice.papers.rows import machine_line
 from suffice.quantise.report import rows_of
 from suffice.records import encode

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import csv
 import math
 import statistics
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
+from functools import cache
+from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,13 +18,13 @@ from rich.console import Console
 from torch import Tensor, nn
 
 from suffice.files import locked, read_record, write_json
-from suffice.measure.machine import machine_facts, software_versions, source_commit
+from suffice.measure.machine import EnergyMeter, machine_facts, software_versions, source_commit
+from suffice.measure.published import path_of
 from suffice.measure.report.canvas import INK, blank, line_styles, style
-from suffice.measure.report.sheet import Column, Sheet, csv_text, ranks_apart, sheet_of
+from suffice.measure.report.sheet import Column, Sheet, csv_text, rank_text, ranks_apart, sheet_of
 from suffice.measure.timing import interleave, ratio, summarise_times
 from suffice.models import ViTConfig
-from suffice.papers.printed import paper_seconds
-from suffice.papers.results import path_of, write_published
+from suffice.papers.results import write_published
 from suffice.papers.rows import machine_line
 from suffice.papers.tables import BASELINE, Table
 from suffice.recipes import Recipe, recipe
@@ -32,57 +35,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-POWERCAP = Path("/sys/class/powercap")
 ABSENT = "this system shows no counter of energy that may be read (RAPL)"
-
-
-@dataclass(frozen=True, kw_only=True)
-class Counter:
-    """One counter of a processor package; it starts again from 0 at its end."""
-
-    path: Path
-    end: int
-
-    def read(self) -> int:
-        """Return its value, in microjoules."""
-        return int(self.path.read_text())
-
-
-@dataclass(frozen=True, kw_only=True)
-class Meter:
-    """All counters of the machine's packages."""
-
-    counters: tuple[Counter, ...]
-
-    def read(self) -> tuple[int, ...]:
-        """Return the value of every counter, in microjoules."""
-        return tuple(counter.read() for counter in self.counters)
-
-    def since(self, before: tuple[int, ...]) -> float:
-        """Return the joules used since the counters were read."""
-        used = 0
-        for counter, then, now in zip(self.counters, before, self.read(), strict=True):
-            used += now - then if now >= then else now - then + counter.end
-        return used / 1e6
-
-
-def meter(folder: Path = POWERCAP) -> Meter | None:
-    """Return the machine's meter, None where there is none that may be read."""
-    counters = []
-    for zone in sorted(folder.glob("intel-rapl:*")):
-        if zone.name.count(":") > 1:
-            continue  # a part of a package, which the package's own counter contains
-        try:
-            counter = Counter(
-                path=zone / "energy_uj", end=int((zone / "max_energy_range_uj").read_text())
-            )
-            counter.read()
-        except (OSError, ValueError):
-            continue
-        counters.append(counter)
-    return Meter(counters=tuple(counters)) if counters else None
-
-
 AGAIN = "Delete it to time again."
 SAMPLES = 5_000
 BATCH, SMALL_BATCH = 100, 10
@@ -159,7 +112,7 @@ def time_group(name: str, heads: int, mechanisms: tuple[str, ...]) -> Group:
     The inputs are drawn: what a forward costs does not depend on what they hold.
     """
     began = time.monotonic()
-    chosen, energy_meter = recipe(name), meter()
+    chosen, joules_known = recipe(name), EnergyMeter().joules() is not None
     torch.manual_seed(0)
     models = {mechanism: chosen.build(mechanism, heads).eval() for mechanism in mechanisms}
     with torch.inference_mode():
@@ -167,7 +120,7 @@ def time_group(name: str, heads: int, mechanisms: tuple[str, ...]) -> Group:
         inputs = random_inputs(chosen, batch)
         joules_spent = dict.fromkeys(models, 0.0)
         calls = {
-            mechanism: _call(model, inputs, energy_meter, joules_spent, mechanism)
+            mechanism: _call(model, inputs, joules_spent, mechanism, metered=joules_known)
             for mechanism, model in models.items()
         }
         for call in calls.values():
@@ -183,7 +136,7 @@ def time_group(name: str, heads: int, mechanisms: tuple[str, ...]) -> Group:
             batch=batch,
             seconds=times[mechanism],
             # one call more than rounds: the one that finds how long a call takes
-            joules=joules_spent[mechanism] * rounds / (rounds + 1) if energy_meter else None,
+            joules=joules_spent[mechanism] * rounds / (rounds + 1) if joules_known else None,
         )
         for mechanism in mechanisms
     ]
@@ -271,17 +224,38 @@ def _seconds(model: nn.Module, inputs: Tensor) -> float:
 
 
 def _call(
-    model: nn.Module, inputs: Tensor, energy_meter: Meter | None, spent: dict[str, float], name: str
+    model: nn.Module, inputs: Tensor, spent: dict[str, float], name: str, *, metered: bool
 ) -> Callable[[], None]:
-    if energy_meter is None:
+    if not metered:
         return lambda: model(inputs)
 
     def call() -> None:
-        before = energy_meter.read()
+        meter = EnergyMeter()
         model(inputs)
-        spent[name] += energy_meter.since(before)
+        spent[name] += meter.joules() or 0.0
 
     return call
+
+
+def paper_seconds(version: str, task: str, mechanism: str, heads: int) -> float | None:
+    """Return the paper's seconds for 5,000 samples on its edge device, None where not printed.
+
+    Example:
+        >>> paper_seconds("v2", "imdb", "efficient", 4)
+        0.17
+    """
+    return _printed().get((version, task, mechanism, heads))
+
+
+@cache
+def _printed() -> dict[tuple[str, str, str, int], float]:
+    text = resources.files("suffice.papers").joinpath("paper_edge.csv").read_text("utf-8")
+    return {
+        (row["version"], row["task"], row["mechanism"], int(row["num_heads"])): float(
+            row["seconds"]
+        )
+        for row in csv.DictReader(text.splitlines())
+    }
 
 
 TASKS = {"cifar10_jpeg": "cifar100", "image_folder": "imagenet"}  # what the paper's table names
@@ -323,15 +297,13 @@ def _blank_or(form: str, name: str) -> Callable[[dict[str, Any]], str]:
     return lambda record: "" if record[name] is None else format(record[name], form)
 
 
-def _rank(record: dict[str, Any]) -> str:
-    return "" if record["rank"] is None else f" ({record['rank']})"
-
-
 COLUMNS = (
     Column(title="task", cell=lambda record: record["task"]),
     Column(title="heads", cell=lambda record: str(record["heads"])),
     Column(title="mechanism", cell=lambda record: record["mechanism"], words=True),
-    Column(title="seconds", cell=lambda record: f"{record['seconds']:.3g}" + _rank(record)),
+    Column(
+        title="seconds", cell=lambda record: f"{record['seconds']:.3g}" + rank_text(record["rank"])
+    ),
     Column(title="ratio", cell=_blank_or(".3f", "ratio")),
     Column(title="joules", cell=_blank_or(".3g", "joules")),
     Column(title="paper, s", cell=_blank_or("g", "paper")),

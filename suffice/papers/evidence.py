@@ -14,10 +14,11 @@ from typing import Any
 
 from suffice.errors import DataError
 from suffice.files import write_atomic
+from suffice.measure.published import Published, path_of
 from suffice.papers import conversion, counted_claims, trained_claims
 from suffice.papers.edge import published_edge
 from suffice.papers.finding import CONFIRMED, CONTRADICTED, NOT_TESTED, UNDECIDED, Finding
-from suffice.papers.results import Published, path_of, published
+from suffice.papers.results import published
 from suffice.papers.rows import machine_line
 from suffice.papers.tables import TABLES, Table, table
 

@@ -10,9 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from suffice.files import read_record, write_json
+from suffice.measure.published import path_of
 from suffice.measure.report.sheet import Column, Sheet, csv_text, sheet_of
 from suffice.measure.report.tables import count, loss
-from suffice.papers.results import path_of, write_published
+from suffice.papers.results import write_published
 from suffice.papers.rows import machine_line
 from suffice.recipes import SMALL, lm_recipe
 from suffice.records import encode

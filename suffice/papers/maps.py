@@ -16,14 +16,15 @@ from suffice.data import Dataset
 from suffice.data.dataset import Split
 from suffice.errors import CheckpointError
 from suffice.layers import watched
-from suffice.measure.plan import FILE, read_plan
+from suffice.measure.answers import Key
+from suffice.measure.jobs import cell_name
+from suffice.measure.plan import FILE, read_plan, same_training
 from suffice.measure.report.canvas import FAINT, PAGE, blank, line_styles, style
 from suffice.measure.report.sheet import Column, Sheet, csv_text, sheet_of
 from suffice.measure.training import CellFiles
 from suffice.models import folder as model_folder
 from suffice.models.folder import WEIGHTS
 from suffice.papers.request import Request, request_cells
-from suffice.papers.results import Key, cell_name, same_training
 from suffice.papers.rows import title_of
 from suffice.papers.tables import Table
 from suffice.recipes import SCALES

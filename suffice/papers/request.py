@@ -9,11 +9,13 @@ from rich.console import Console
 
 from suffice.data.files import digest, resolve
 from suffice.errors import ConfigError, DataError
+from suffice.measure.answers import Key
+from suffice.measure.jobs import Execution, cell_name, run_cells
 from suffice.measure.plan import Plan
+from suffice.measure.published import Published
 from suffice.measure.report.sheet import Column, Sheet, sheet_of
 from suffice.measure.results import Cell, cell_path, read_cell
-from suffice.papers.jobs import Execution, run_cells
-from suffice.papers.results import Key, Published, cell_name, cells_of, in_folder, joined, published
+from suffice.papers.results import cells_of, in_folder, joined, published
 from suffice.papers.tables import BASELINE, Measure, Table
 from suffice.recipes import SCALES, Recipe, recipe
 from suffice.recipes.own_data import of_user

@@ -6,15 +6,16 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from suffice.measure.answers import Key
 from suffice.measure.report.sheet import Column as SheetColumn
-from suffice.measure.report.sheet import Sheet, csv_text, mark_different, sheet_of
+from suffice.measure.report.sheet import Sheet, csv_text, mark_different, rank_text, sheet_of
 from suffice.measure.results import Cell
 from suffice.measure.statistics import Summary
-from suffice.papers.printed import PaperRow, paper_row
 from suffice.papers.request import Request
-from suffice.papers.results import Key, machine_of
+from suffice.papers.results import machine_of
 from suffice.papers.tables import Measure, Table
 from suffice.recipes import SCALES, SMALL
+from suffice.recipes.references import Reference, reference
 from suffice.records import encode
 
 
@@ -36,7 +37,17 @@ class Row:
     num_heads: int
     seeds: int
     figures: dict[str, Figure]
-    paper: PaperRow | None
+    paper: Reference | None
+
+    @property
+    def label(self) -> str:
+        """Name of the paper's line."""
+        return self.paper.label
+
+    @property
+    def citation(self) -> str:
+        """Where the paper's line comes from."""
+        return self.paper.citation
 
 
 def rows(table: Table, cells: list[Cell], heads: tuple[int, ...] | None = None) -> list[Row]:
@@ -53,7 +64,7 @@ def _group(table: Table, heads: int, cells: list[Cell]) -> list[Row]:
         name: [cell for cell in cells if cell.mechanism == name] for name in table.mechanisms
     }
     papers = {
-        name: paper_row(table.paper, name, heads) if table.paper else None
+        name: reference(table.paper, name, heads) if table.paper else None
         for name in table.mechanisms
     }
     figures = {column.name: _figures(column, cells_by, papers) for column in table.columns}
@@ -70,7 +81,7 @@ def _group(table: Table, heads: int, cells: list[Cell]) -> list[Row]:
 
 
 def _figures(
-    column: Measure, cells: dict[str, list[Cell]], papers: dict[str, PaperRow | None]
+    column: Measure, cells: dict[str, list[Cell]], papers: dict[str, Reference | None]
 ) -> dict[str, Figure]:
     """Return the figures of one column among equal heads, by mechanism."""
     ours = {name: column.over(of_mechanism) for name, of_mechanism in cells.items()}
@@ -84,9 +95,7 @@ def _figures(
     }
 
 
-def sheet(
-    title: str, measures: tuple[Measure, ...], rows: list[Row], *, source: str, notes: list[str]
-) -> Sheet:
+def sheet(title: str, measures: tuple[Measure, ...], rows: list[Row], *, notes: list[str]) -> Sheet:
     """Lay out rows of cells."""
     columns = (
         SheetColumn(title="mechanism", cell=lambda row: row.mechanism),
@@ -103,15 +112,13 @@ def sheet(
             "Times: geometric mean, from 3 seeds on with its 95% interval, and a rank where that "
             "overlaps no other. "
         )
-    if any(row.paper is not None for row in rows):
-        caption += f"Lines named paper: arXiv:2403.01643, {source}. "
     return sheet_of(
         title,
         columns,
         rows,
         group=lambda row: row.num_heads,
-        in_paper=lambda row: row.paper is not None,
-        caption=caption + " ".join(notes),
+        reference=lambda row: None if row.paper is None else row,
+        caption=(caption + " ".join(notes)).rstrip(),
     )
 
 
@@ -128,19 +135,17 @@ def _column(measure: Measure) -> SheetColumn:
         if figure.ours is None:
             return ""
         text = measure.write(figure.ours.mean) + measure.interval(figure.ours)
-        return text + _rank(figure.rank)
+        return text + rank_text(figure.rank)
 
     def paper(row: Row) -> str:
         figure = row.figures[measure.name]
         return (
-            "" if figure.paper is None else measure.write(figure.paper) + _rank(figure.paper_rank)
+            ""
+            if figure.paper is None
+            else measure.write(figure.paper) + rank_text(figure.paper_rank)
         )
 
-    return SheetColumn(title=measure.title, cell=cell, paper=paper)
-
-
-def _rank(rank: int | None) -> str:
-    return "" if rank is None else f" ({rank})"
+    return SheetColumn(title=measure.title, cell=cell, reference=paper)
 
 
 FIELDS = ("n", "mean", "low", "high", "rank", "paper", "paper_rank")
@@ -167,7 +172,6 @@ class CellTable:
             title_of(self.request),
             table.columns,
             self.rows,
-            source=table.source,
             notes=self._notes(),
         )
         return mark_different(laid_out, *differs(self.request))

@@ -12,8 +12,8 @@ from suffice.measure.report.sheet import ranks, ranks_apart
 from suffice.measure.report.tables import count, loss, percent, seconds
 from suffice.measure.results import Cell
 from suffice.measure.statistics import Summary, summarise
-from suffice.papers.printed import PaperRow
 from suffice.recipes import ATLAS, RECIPES, SCALES, recipe, stands_for
+from suffice.recipes.references import Reference
 from suffice.recipes.text import SMALL_SIZES
 
 
@@ -73,7 +73,7 @@ class Measure:
             return f" [{self.write(summary.low)}, {self.write(summary.high)}]"
         return f" ± {self.write((summary.high - summary.low) / 2)}"
 
-    def theirs(self, row: PaperRow | None) -> float | None:
+    def theirs(self, row: Reference | None) -> float | None:
         """Return the paper's figure, None where it is not printed."""
         return None if row is None else getattr(row, self.of_paper or self.name, None)
 
@@ -117,7 +117,7 @@ class Table:
         shows: "cells" of one recipe, "parts" of other tables, "edge" times, "maps" of what the
             models of other tables look at.
         recipe: name of the recipe of its cells.
-        paper: name of the paper's table, see `suffice.papers.printed`.
+        paper: name of the paper's table, see `suffice.recipes.references`.
         mechanisms: its rows.
         heads: each mechanism has a row for each.
         seeds: of each row.

@@ -13,12 +13,12 @@ from suffice.measure.plan import MARGIN
 from suffice.measure.results import Cell
 from suffice.measure.statistics import Summary, pair, summarise
 from suffice.measure.verdict import FAILS, LEVEL, SUFFICES
-from suffice.papers.edge import published_edge, records, wanted
+from suffice.papers.edge import paper_seconds, published_edge, records, wanted
 from suffice.papers.finding import Finding, at_least, below_zero, percent
 from suffice.papers.hellaswag import published_scores
-from suffice.papers.printed import PaperRow, paper_row, paper_seconds
 from suffice.papers.results import published
 from suffice.papers.tables import BASELINE, BLEU, MECHANISMS, TEST, TRAIN, Measure, table
+from suffice.recipes.references import Reference, reference
 
 MEASURES = {measure.name: measure for measure in (*TRAIN, *TEST, BLEU)}
 SUPER = "super_attention"
@@ -88,7 +88,7 @@ def _printed_gains(name: str) -> str:
 
 def _printed_gain(name: str, measure: str) -> float:
     shown = table(name)
-    ours, base = (paper_row(shown.paper, m, shown.heads[-1]) for m in (SUPER, BASELINE))
+    ours, base = (reference(shown.paper, m, shown.heads[-1]) for m in (SUPER, BASELINE))
     return getattr(ours, measure) / getattr(base, measure) - 1
 
 
@@ -165,7 +165,7 @@ def _first(measure: Measure, values: dict[str, float | None] | None) -> list[str
 def _printed(name: str, heads: int, measure: Measure) -> dict[str, float | None]:
     """Return the paper's own values by mechanism."""
     shown = table(name)
-    return {m: measure.theirs(paper_row(shown.paper, m, heads)) for m in shown.mechanisms}
+    return {m: measure.theirs(reference(shown.paper, m, heads)) for m in shown.mechanisms}
 
 
 def _tally(lost: list[str], won: int, measured: int) -> str:
@@ -210,7 +210,7 @@ def flat(tables: list[str]) -> Finding:
     for name in tables:
         shown = table(name)
         heads = shown.heads[-1]
-        row = paper_row(shown.paper, BASELINE, heads)
+        row = reference(shown.paper, BASELINE, heads)
         theirs.append(f"{name}: Standard {_fit_text(row)}")
         cells = _cells(name, BASELINE, heads)
         if cells is None:
@@ -227,7 +227,7 @@ def flat(tables: list[str]) -> Finding:
     )
 
 
-def _fit_text(row: PaperRow) -> str:
+def _fit_text(row: Reference) -> str:
     return f"{100 * row.train_accuracy:.1f}% on train, {100 * row.test_accuracy:.1f}% on test"
 
 
@@ -397,7 +397,7 @@ def trains_faster(mechanisms: list[str], tables: list[str]) -> Finding:
         shown = table(name)
         for mechanism in mechanisms:
             for heads in shown.heads:
-                rows = [paper_row(shown.paper, m, heads) for m in (mechanism, BASELINE)]
+                rows = [reference(shown.paper, m, heads) for m in (mechanism, BASELINE)]
                 if None not in rows and None not in [row.seconds_per_epoch for row in rows]:
                     printed.append(1 - rows[0].seconds_per_epoch / rows[1].seconds_per_epoch)
                 cells = [_cells(name, m, heads) for m in (mechanism, BASELINE)]

@@ -11,13 +11,13 @@ from typing import Any
 
 from suffice.errors import ConfigError, DataError
 from suffice.files import read_json
+from suffice.measure.jobs import read_provenance
 from suffice.measure.plan import CELLS, FILE, SavedPlan, read_plan
+from suffice.measure.published import published_names, read_published
 from suffice.measure.report.canvas import COLOURS, line_styles
+from suffice.measure.report.plots import points
 from suffice.measure.report.sheet import Sheet
 from suffice.measure.report.tables import (
-    Row,
-    build_rows,
-    drawn_ends,
     quality_floors,
     tables,
     validation_floors,
@@ -33,9 +33,6 @@ from suffice.measure.results import (
 from suffice.measure.sentence import notes, sentence
 from suffice.measure.statistics import summarise
 from suffice.measure.verdict import COSTS, Verdict, judge
-from suffice.papers.printed import paper_rows
-from suffice.papers.results import published, published_name, read_provenance
-from suffice.papers.tables import TABLES
 from suffice.studio.folders import below, numbered, walk
 
 RESULTS = "results.json"
@@ -48,7 +45,7 @@ class ListedComparison:
     """A comparison that can be opened."""
 
     root: int  # number of the folder, -1 = the package
-    name: str  # below the folder, or of the package's table
+    name: str  # below the folder, or of the published results
     label: str
     finished: bool
 
@@ -56,11 +53,9 @@ class ListedComparison:
 def list_comparisons(roots: tuple[Path, ...]) -> list[ListedComparison]:
     """List the comparisons in the folders, then those in the package."""
     in_folders = list(chain.from_iterable(starmap(_below_root, enumerate(roots))))
-    names = {table.store: published_name(table) for table in TABLES.values()}
     return in_folders[:MOST] + [
-        ListedComparison(root=PACKAGE, name=store, label=f"published: {name}", finished=True)
-        for store, name in names.items()
-        if name is not None
+        ListedComparison(root=PACKAGE, name=name, label=f"published: {name}", finished=True)
+        for name in published_names()
     ]
 
 
@@ -107,9 +102,8 @@ def read(roots: tuple[Path, ...], root: object, name: object) -> Results:
 
 
 def _read_packaged(name: object) -> Results:
-    for table in TABLES.values():
-        if table.store == name and (content := published(table)) is not None:
-            return content.results
+    if name in published_names():
+        return read_published(str(name)).results
     raise DataError(f"nothing was published as {name!r:.80}; choose from the list.")
 
 
@@ -171,9 +165,7 @@ def describe(results: Results, cost: str = "flops", margin: float | None = None)
     if margin is not None and not isinstance(margin, (int, float)):
         raise ConfigError(f"margin={margin!r:.40} is not a number; give a fraction such as 0.01.")
     verdict = judge(results, margin=margin, cost=cost)
-    rows = build_rows(results, verdict)
     timed = all(results.speed(*pair) is not None for pair in results.pairs())
-    paper = paper_rows(results.task, results.recipe)
     return {
         "title": results.title,
         "recipe": results.recipe,
@@ -191,8 +183,8 @@ def describe(results: Results, cost: str = "flops", margin: float | None = None)
         "outcome": verdict.outcome,
         "sentence": sentence(verdict, results),
         "notes": notes(verdict, results),
-        "tables": [_table(sheet) for sheet in tables(results, verdict, paper)],
-        "points": _points(rows, verdict),
+        "tables": [_table(sheet) for sheet in tables(results, verdict)],
+        "points": _points(results, verdict),
         "floors": [
             [name, verdict.metric.drawn(value)]
             for name, value in quality_floors(results, verdict).items()
@@ -217,30 +209,26 @@ def _looks(results: Results) -> dict[str, int]:
     return {name: light.index(style.colour) for name, style in styles.items()}
 
 
-def _points(rows: list[Row], verdict: Verdict) -> list[dict[str, Any]]:
+def _points(results: Results, verdict: Verdict) -> list[dict[str, Any]]:
     """Return cost and quality of each row, as drawn, and whether it is on the Pareto front."""
-    costs = [_cost(row, verdict.by) for row in rows]
-    on_front = front([(c, row.quality.mean) for c, row in zip(costs, rows, strict=True)])
-    drawn = [drawn_ends(row, verdict.metric) for row in rows]
+    drawn = points(results, verdict)
+    qualities = [verdict.quality(point.mechanism, point.num_heads).mean for point in drawn]
+    costs = [point.cost for point in drawn]
+    on_front = front(list(zip(costs, qualities, strict=True)))
+    found = [verdict.find(point.mechanism, point.num_heads) for point in drawn]
     return [
         {
-            "mechanism": row.mechanism,
-            "heads": row.num_heads,
-            "cost": cost,
-            "mean": mean,
-            "low": low,
-            "high": high,
+            "mechanism": point.mechanism,
+            "heads": point.num_heads,
+            "cost": point.cost,
+            "mean": point.mean,
+            "low": point.low,
+            "high": point.high,
             "front": best,
-            "verdict": None if row.comparison is None else row.comparison.sufficiency,
+            "verdict": None if comparison is None else comparison.sufficiency,
         }
-        for row, cost, best, (low, mean, high) in zip(rows, costs, on_front, drawn, strict=True)
+        for point, best, comparison in zip(drawn, on_front, found, strict=True)
     ]
-
-
-def _cost(row: Row, by: str) -> float:
-    if by == "latency":
-        return row.latency.median  # type: ignore[union-attr] - judged by it, so it is there
-    return float(row.flops if by == "flops" else row.parameters_model)
 
 
 def front(points: Sequence[tuple[float, float]]) -> list[bool]:
@@ -269,7 +257,7 @@ def _table(sheet: Sheet) -> dict[str, Any]:
         "words": list(sheet.words),
         "caption": sheet.caption,
         "lines": [
-            {"cells": list(line.cells), "paper": line.from_paper, "first": line.starts_group}
+            {"cells": list(line.cells), "reference": line.is_reference, "first": line.starts_group}
             for line in sheet.lines
         ],
     }

@@ -17,7 +17,6 @@ from suffice.data.files import digest
 from suffice.errors import ConfigError
 from suffice.measure import evaluation
 from suffice.papers import hellaswag as scores
-from suffice.papers import results as published_module
 from suffice.papers.hellaswag import FILE, read_scored, write_scored
 from suffice.recipes import stdlib_bpe
 from tests.cli.test_reproduce import asked
@@ -35,11 +34,7 @@ def small(monkeypatch, tmp_path):
     """Let nothing be published, and the recipe be a model of a block on the user's text."""
     (tmp_path / "pyproject.toml").touch()
 
-    def path_of(store):
-        return tmp_path / "suffice" / "results" / f"{store}.json"
-
-    monkeypatch.setattr(scores, "path_of", path_of)
-    monkeypatch.setattr(published_module, "path_of", path_of)
+    monkeypatch.setattr("suffice.measure.published.FOLDER", tmp_path / "suffice" / "results")
     (tmp_path / "text.txt").write_text(TEXT)
     place = tmp_path / "data" / "eval" / "hellaswag"
     place.mkdir(parents=True)

@@ -14,12 +14,12 @@ from rich.console import Console
 from suffice.cli.reproduce import reproduce
 from suffice.cli.terminal import Stopped
 from suffice.errors import ConfigError
+from suffice.measure.jobs import Execution
 from suffice.measure.results import write_cell
 from suffice.papers import request as request_module
 from suffice.papers import results as published_module
 from suffice.papers import tables
 from suffice.papers.edge import Edge
-from suffice.papers.jobs import Execution
 from tests.measure.synthetic import make_cell
 from tests.papers.conftest import quick
 from tests.papers.test_edge import EDGE, FOUR
@@ -39,11 +39,7 @@ def small(monkeypatch, tmp_path):
     monkeypatch.setattr(tables, "TABLES", made)
     (tmp_path / "pyproject.toml").touch()
 
-    def path_of(store):
-        return tmp_path / "suffice" / "results" / f"{store}.json"
-
-    monkeypatch.setattr(published_module, "path_of", path_of)
-    monkeypatch.setattr("suffice.papers.edge.path_of", path_of)
+    monkeypatch.setattr("suffice.measure.published.FOLDER", tmp_path / "suffice" / "results")
     monkeypatch.setattr(request_module, "recipe", quick)
 
 
@@ -58,7 +54,7 @@ def ran(monkeypatch):
         fill(folder, [found[key] for key in keys])
         return keys
 
-    monkeypatch.setattr("suffice.papers.jobs.run_cells", run_cells)
+    monkeypatch.setattr("suffice.measure.jobs.run_cells", run_cells)
     return asked
 
 
@@ -216,7 +212,7 @@ def test_ctrl_c_says_that_finished_cells_are_kept(suffice, monkeypatch):
     def interrupt(*_, **__):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("suffice.papers.jobs.run_cells", interrupt)
+    monkeypatch.setattr("suffice.measure.jobs.run_cells", interrupt)
     result = suffice("reproduce", "tiny", "--run")
     assert result.exit_code == 130
     assert "interrupted. Finished cells are kept; the same command resumes" in result.message
@@ -291,7 +287,7 @@ def test_files_of_the_user_have_results_of_their_own(suffice, monkeypatch, tmp_p
     def run_cells(plan, keys, folder, means, *, console, command):
         asked.append((dict(plan.recipe.task_options)["path"], folder, len(keys)))
 
-    monkeypatch.setattr("suffice.papers.jobs.run_cells", run_cells)
+    monkeypatch.setattr("suffice.measure.jobs.run_cells", run_cells)
     path = tmp_path / "my reviews.jsonl"
     path.write_text("{}\n")
     result = suffice("reproduce", "own", "--data", "my reviews.jsonl", "--quiet")

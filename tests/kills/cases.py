@@ -175,7 +175,8 @@ def _short_timing() -> None:
 
 def _one_process() -> None:
     """Let reproduce train one small table in the process that is killed."""
-    from suffice.papers import jobs, request, tables
+    from suffice.measure import jobs
+    from suffice.papers import request, tables
     from tests.papers.conftest import quick
     from tests.papers.tiny import TINY
 

@@ -16,7 +16,7 @@ from suffice.measure.effort import (
     mean_cost,
     ratio_to,
 )
-from suffice.measure.report.tables import effort_table
+from suffice.measure.report.tables import Tables
 
 from .synthetic import make_cell, make_results
 
@@ -60,13 +60,13 @@ def test_seeds_that_do_not_reach_the_loss_leave_no_interval():
     assert mean_cost([2.0, 3.0, None]).low is None
     assert mean_cost([None, None]) is None
     assert ratio_to({0: None}, {0: 1.0}) is None
-    _, line = effort_table(results, judge(results)).lines
+    _, line = Tables(results, judge(results)).costs_to_target().lines
     assert "(2 of 3)" in line.cells[3]
 
 
 def test_cost_stands_beside_quality_at_equal_epochs():
     results = compared(EARLY)
-    baseline, line = effort_table(results, judge(results)).lines
+    baseline, line = Tables(results, judge(results)).costs_to_target().lines
     assert line.cells[2] == "0.00 [0.00, 0.00]"
     assert line.cells[3].startswith("2.3 [")
     assert line.cells[4].startswith("0.29x [")

@@ -10,7 +10,6 @@ from suffice.measure.report.page import inline_svg, page, write_report
 from suffice.measure.report.plots import FIGURES, draw_figures
 from suffice.measure.sentence import notes, sentence
 from suffice.measure.verdict import judge
-from suffice.papers.printed import paper_rows
 
 from .synthetic import from_accuracies, realistic
 
@@ -54,8 +53,7 @@ class Checked(HTMLParser):
 
 def make_page(results) -> str:
     verdict = judge(results)
-    paper = paper_rows(results.task, results.recipe)
-    return page(results, verdict, draw_figures(results, verdict), paper)
+    return page(results, verdict, draw_figures(results, verdict))
 
 
 @pytest.fixture(scope="module")

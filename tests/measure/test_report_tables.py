@@ -11,11 +11,10 @@ from suffice.data.survey import Survey
 from suffice.errors import ConfigError, DataError
 from suffice.measure.answers import Answers
 from suffice.measure.report.sheet import rich_table
-from suffice.measure.report.tables import build_rows, print_report, scaled, seconds, size, tables
+from suffice.measure.report.tables import print_report, scaled, seconds, size, tables
 from suffice.measure.results import Cell, Results, Speed, read_cell, write_cell
 from suffice.measure.sentence import notes, sentence
 from suffice.measure.verdict import judge
-from suffice.papers.printed import paper_rows
 from suffice.records import decode, encode
 
 from .synthetic import from_accuracies, make_cell, make_results, realistic
@@ -23,61 +22,61 @@ from .synthetic import from_accuracies, make_cell, make_results, realistic
 BASE = [0.970, 0.971, 0.969, 0.970, 0.970]
 
 
-def rows_of(results):
-    return build_rows(results, judge(results), paper_rows(results.task, results.recipe))
-
-
 def sheets_of(results):
     """Return the tables, that of the training split first; what training costs has its own test."""
-    sheets = tables(results, judge(results), paper_rows(results.task, results.recipe))
+    sheets = tables(results, judge(results))
     sheets = [sheet for sheet in sheets if not sheet.title.startswith("Cost to ")]
     return sorted(sheets, key=lambda sheet: not sheet.title.startswith("Quality, train"))
 
 
-def test_one_row_per_mechanism_grouped_by_rising_heads():
-    rows = rows_of(realistic(heads=(4, 1), seeds=3, epochs=3))
+def column_of(sheet, title: str) -> dict[tuple[str, str], str]:
+    """Return the texts of a column by mechanism and heads."""
+    place = sheet.columns.index(title)
+    return {line.cells[:2]: line.cells[place] for line in sheet.lines if line.cells[1]}
+
+
+def test_one_line_per_mechanism_grouped_by_rising_heads():
+    train, *_ = sheets_of(realistic(heads=(4, 1), seeds=3, epochs=3))
     names = ["standard", "optimised", "efficient", "super_attention"]
-    assert [(row.mechanism, row.num_heads) for row in rows] == [
-        (n, h) for h in (1, 4) for n in names
-    ]
-    assert {row.seeds for row in rows} == {3}
+    assert list(column_of(train, "train acc")) == [(n, h) for h in "14" for n in names]
+    assert train.caption.startswith("Mean over 3 seeds")
 
 
-def test_a_row_averages_over_seeds_and_finds_its_speed_and_comparison():
+def test_a_line_averages_over_seeds_and_finds_its_speed():
     results = realistic(heads=(4,), seeds=5)
-    row = rows_of(results)[2]
-    cells = results.select("efficient", 4)
-    assert row.test_accuracy.mean == pytest.approx(sum(c.test_accuracy for c in cells) / 5)
-    assert row.test_accuracy.n == 5
-    assert row.latency.median == pytest.approx(sorted(results.speed("efficient", 4).latency)[7])
-    assert 0.55 < row.latency_ratio < 0.67
-    assert row.comparison.mechanism == "efficient"
-    assert rows_of(results)[0].comparison is None
-    assert rows_of(results)[0].latency_ratio == 1.0
+    _, quality, _, cost = sheets_of(results)
+    cells, key = results.select("efficient", 4), ("efficient", "4")
+    mean = sum(cell.test_accuracy for cell in cells) / 5
+    assert column_of(quality, "test acc ± sd")[key].startswith(f"{100 * mean:.2f} ± ")
+    latency = sorted(results.speed("efficient", 4).latency)[7]
+    assert column_of(cost, "latency")[key] == seconds(latency)
+    assert 0.55 < float(column_of(cost, "ratio")[key][:-1]) < 0.67
+    assert column_of(cost, "ratio")["standard", "4"] == "1.00x"
 
 
 def test_ranks_are_among_equal_heads_and_shared_by_equal_prints():
     accuracies = {"standard": [0.9, 0.9], "a": [0.95, 0.95], "b": [0.900004, 0.9], "c": [0.8, 0.8]}
-    results = from_accuracies(accuracies | {"standard@4": [0.99, 0.99]})
-    ranks = {(r.mechanism, r.num_heads): r.ranks for r in rows_of(results)}
-    assert [ranks[n, 1]["test_accuracy"] for n in accuracies] == [2, 1, 2, 4]
-    assert ranks["standard", 4] == {}
+    _, quality, *_ = sheets_of(from_accuracies(accuracies | {"standard@4": [0.99, 0.99]}))
+    texts = column_of(quality, "test acc ± sd")
+    assert [texts[name, "1"][-4:] for name in accuracies] == [" (2)", " (1)", " (2)", " (4)"]
+    assert "(" not in texts["standard", "4"]
 
 
 def test_what_was_not_measured_has_no_rank():
     speed = Speed(mechanism="a", num_heads=1, latency=(0.1,), batch_size=2, peak_bytes=8)
-    results = make_results(from_accuracies({"standard": BASE, "a": BASE}).cells, [speed])
-    standard, a = rows_of(results)
-    assert "train_top5" not in a.ranks
-    assert (a.latency_ratio, a.peak_bytes) == (None, 8)
-    assert (standard.latency, standard.batch_size, standard.peak_bytes) == (None, None, None)
+    cells = [*from_accuracies({"standard": BASE, "a": BASE}).cells]
+    cells[0] = replace(cells[0], test_top5=0.99)
+    sheets = sheets_of(make_results(cells, [speed]))
+    assert set(column_of(sheets[1], "test top-5").values()) == {"-"}
+    lines = {line.cells[0]: line.cells[-3:] for line in sheets[-1].lines}
+    assert lines == {"standard": ("-", "-", "-"), "a": ("100 ms", "-", "8 B")}
 
 
-def test_the_paper_row_is_found_where_one_exists():
-    rows = rows_of(realistic(heads=(4, 8), seeds=2, task="mnist", recipe="mnist_v2"))
-    assert [row.paper is not None for row in rows] == [True] * 4 + [False] * 4
-    assert rows[3].paper.parameters_layer == 37_184
-    assert all(row.paper is None for row in rows_of(realistic(seeds=2)))
+def test_published_figures_stand_below_the_rows_that_they_are_of():
+    _, quality, *_ = sheets_of(realistic(heads=(4, 8), seeds=2, task="mnist", recipe="mnist_v2"))
+    assert [line.is_reference for line in quality.lines] == [False, True] * 4 + [False] * 4
+    for sheet in sheets_of(realistic(seeds=2)):
+        assert not any(line.is_reference for line in sheet.lines)
 
 
 def test_the_quality_table_says_what_was_measured():
@@ -102,7 +101,7 @@ def test_the_quality_table_says_when_rows_ask_for_several_answers():
 
 def test_paper_lines_stand_below_ours():
     train, quality, _, cost = sheets_of(realistic(heads=(4,), seeds=2, task="mnist", recipe="m_v2"))
-    assert [line.from_paper for line in quality.lines] == [False, True] * 4
+    assert [line.is_reference for line in quality.lines] == [False, True] * 4
     paper = dict(zip(quality.columns, quality.lines[7].cells, strict=True))
     assert paper == {
         "mechanism": "paper",
@@ -194,7 +193,7 @@ def test_numbers_carry_three_digits_and_their_unit(text, wanted):
 def printed(results, width=100, **options) -> str:
     stream = StringIO()
     console = Console(file=stream, width=width, force_terminal=bool(options), **options)
-    print_report(results, judge(results), console, paper_rows(results.task, results.recipe))
+    print_report(results, judge(results), console)
     return stream.getvalue()
 
 
@@ -320,7 +319,7 @@ def test_a_task_without_further_scores_has_no_such_table():
 def test_the_papers_bleu_stands_below_ours():
     sheet = scores_of(scored(task="translation_es", recipe="translation_es"))
     line = sheet.lines[1]
-    assert line.from_paper
+    assert line.is_reference
     assert line.cells == ("paper", "", "22.80", "", "")
     assert "arXiv:2403.01643" in sheet.caption
     assert "arXiv" not in scores_of(scored()).caption

@@ -373,10 +373,10 @@ BUGS = (
         "files that another process is still writing are removed",
     ),
     Bug(
-        "suffice/papers/edge.py",
-        "return used / 1e6",
-        "return used / 1e3",
-        "tests/papers/test_edge.py",
+        "suffice/measure/machine.py",
+        "return total / 1e6",
+        "return total / 1e3",
+        "tests/measure/test_machine.py",
         "millijoules are reported as joules",
     ),
     Bug(

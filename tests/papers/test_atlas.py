@@ -6,11 +6,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from suffice.measure.published import path_of
 from suffice.measure.statistics import Summary
 from suffice.measure.verdict import FAILS, SUFFICES, UNDECIDED
 from suffice.papers import atlas
 from suffice.papers.atlas import NAMES, NULL, atlas_table, averages, page, settings, standings_of
-from suffice.papers.results import path_of
 from suffice.presets import PRESETS
 from suffice.recipes import ATLAS, recipe
 from suffice.recipes.atlas import SIZES, TASKS

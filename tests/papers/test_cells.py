@@ -9,25 +9,22 @@ import pytest
 from suffice.data import load
 from suffice.data.survey import survey
 from suffice.errors import ConfigError, DataError
-from suffice.measure.answers import PackedAnswers, scored, write_answers
 from suffice.measure.answers import path_of as answers_path
+from suffice.measure.answers import scored, write_answers
+from suffice.measure.jobs import RAN, claim, read_provenance
+from suffice.measure.plan import same_training
+from suffice.measure.published import PackedAnswers, path_of, published_names, read_published
 from suffice.measure.results import DataFacts, cell_path, write_facts, write_results
 from suffice.measure.verdict import judge
-from suffice.papers import results as module
 from suffice.papers.request import request_cells
 from suffice.papers.results import (
-    RAN,
     cells_of,
-    claim,
     gather,
     in_folder,
     joined,
     machine_of,
-    path_of,
     publish,
     published,
-    read_provenance,
-    same_training,
 )
 from suffice.papers.rows import rows
 from suffice.papers.tables import BALANCED, BLEU, TABLES, TEST, table
@@ -40,9 +37,7 @@ from tests.papers.tiny import TINY, cells, fill, kept
 def checkout(monkeypatch, tmp_path):
     """A checkout whose published results are those of the test."""
     (tmp_path / "pyproject.toml").touch()
-    monkeypatch.setattr(
-        module, "path_of", lambda store: tmp_path / "suffice" / "results" / f"{store}.json"
-    )
+    monkeypatch.setattr("suffice.measure.published.FOLDER", tmp_path / "suffice" / "results")
     return tmp_path
 
 
@@ -166,9 +161,7 @@ def test_answers_on_other_rows_and_damaged_ones_are_refused():
 
 
 def test_every_published_table_knows_its_data_and_what_learning_nothing_scores():
-    paths = sorted(path_of("x").parent.glob("*.json"))
-    trained = [path for path in paths if "results" in json.loads(path.read_text())]
-    contents = {path.stem: module._read(path, 0) for path in trained}
+    contents = {name: read_published(name) for name in published_names()}
     assert len(contents) > 15
     for name, content in contents.items():
         results = content.results

@@ -18,7 +18,6 @@ from suffice.heal import Healing
 from suffice.models import folder as models
 from suffice.papers import conversion, evidence
 from suffice.papers import conversion as rows_module
-from suffice.papers import results as published_module
 from suffice.papers.conversion import (
     Conversions,
     Row,
@@ -76,11 +75,7 @@ FOUND = Conversions(rows=(WHOLE, REFUSED, OTHER))
 def results(monkeypatch, tmp_path):
     (tmp_path / "pyproject.toml").touch()
 
-    def path_of(store):
-        return tmp_path / "suffice" / "results" / f"{store}.json"
-
-    monkeypatch.setattr(published_module, "path_of", path_of)
-    monkeypatch.setattr(rows_module, "path_of", path_of)
+    monkeypatch.setattr("suffice.measure.published.FOLDER", tmp_path / "suffice" / "results")
     return tmp_path
 
 

@@ -11,16 +11,14 @@ from rich.console import Console
 
 from suffice.errors import DataError
 from suffice.papers import edge as module
-from suffice.papers import results as published_module
 from suffice.papers.edge import (
     Edge,
     Group,
-    Meter,
     Timed,
     edge_sheet,
     finished,
     latency_bars,
-    meter,
+    paper_seconds,
     publish_edge,
     published_edge,
     random_inputs,
@@ -65,48 +63,13 @@ FOUR = group(
 def results(monkeypatch, tmp_path):
     (tmp_path / "pyproject.toml").touch()
 
-    def path_of(store):
-        return tmp_path / "suffice" / "results" / f"{store}.json"
-
-    monkeypatch.setattr(published_module, "path_of", path_of)
-    monkeypatch.setattr(module, "path_of", path_of)
+    monkeypatch.setattr("suffice.measure.published.FOLDER", tmp_path / "suffice" / "results")
     return tmp_path
 
 
 @pytest.fixture
 def quick(monkeypatch):
     monkeypatch.setattr(module, "_amount", lambda made, model: (2, 3))
-
-
-# energy
-
-
-def zone(folder, name, value, end="1000000"):
-    place = folder / name
-    place.mkdir(parents=True)
-    (place / "energy_uj").write_text(value)
-    (place / "max_energy_range_uj").write_text(end)
-    return place / "energy_uj"
-
-
-def test_packages_are_counted_their_parts_are_not(tmp_path):
-    first, second = zone(tmp_path, "intel-rapl:0", "100"), zone(tmp_path, "intel-rapl:1", "999900")
-    zone(tmp_path, "intel-rapl:0:0", "50")
-    found = meter(tmp_path)
-    assert isinstance(found, Meter)
-    before = found.read()
-    assert before == (100, 999_900)
-    first.write_text("600100")
-    second.write_text("200000")  # it began again
-    assert found.since(before) == pytest.approx(0.6 + 0.2001)
-
-
-def test_what_cannot_be_read_is_no_counter(tmp_path):
-    assert meter(tmp_path) is None
-    zone(tmp_path, "intel-rapl:0", "nothing")
-    assert meter(tmp_path) is None
-    (tmp_path / "intel-rapl:0" / "energy_uj").unlink()
-    assert meter(tmp_path) is None
 
 
 # timing
@@ -123,8 +86,18 @@ def test_inputs_have_the_recipes_form():
     assert random_inputs(recipe("mnist_v2"), 2).shape == (2, 1, 32, 32)
 
 
+class Ticking:
+    """A meter that always counts the same energy."""
+
+    def __init__(self, joules):
+        self.used = joules
+
+    def joules(self):
+        return self.used
+
+
 def test_mechanisms_are_timed_in_turn(quick, monkeypatch):
-    monkeypatch.setattr(module, "meter", lambda: None)
+    monkeypatch.setattr(module, "EnergyMeter", lambda: Ticking(None))
     found = time_group("imdb", 4, MECHANISMS)
     assert [(t.mechanism, t.num_heads, t.samples) for t in found.timed] == [
         (name, 4, 6) for name in MECHANISMS
@@ -134,16 +107,23 @@ def test_mechanisms_are_timed_in_turn(quick, monkeypatch):
 
 
 def test_energy_is_added_up_where_it_can_be_read(quick, monkeypatch):
-    class Ticking:
-        def read(self):
-            return ()
-
-        def since(self, before):
-            return 2.0
-
-    monkeypatch.setattr(module, "meter", Ticking)
+    monkeypatch.setattr(module, "EnergyMeter", lambda: Ticking(2.0))
     found = time_group("imdb", 1, ("standard", "efficient"))
     assert [t.joules for t in found.timed] == [6.0, 6.0]
+
+
+@pytest.mark.parametrize(
+    ("version", "task", "mechanism", "heads", "seconds"),
+    [
+        ("v1", "cifar100", "standard", 6, 55.47),
+        ("v2", "imagenet", "super_attention", 8, 309.72),
+        ("v2", "amazon", "efficient", 1, 0.93),
+        ("v1", "imdb", "efficient", 4, None),
+        ("v1", "imagenet", "standard", 1, None),
+    ],
+)
+def test_seconds_of_the_edge_device(version, task, mechanism, heads, seconds):
+    assert paper_seconds(version, task, mechanism, heads) == seconds
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from suffice.errors import DataError
+from suffice.measure.published import path_of
 from suffice.papers import evidence as page_module
 from suffice.papers import trained_claims
 from suffice.papers.edge import Edge
@@ -21,7 +22,6 @@ from suffice.papers.finding import (
     at_least,
     below_zero,
 )
-from suffice.papers.results import path_of
 from suffice.papers.tables import MECHANISMS
 from tests.measure.synthetic import make_cell
 from tests.papers.test_edge import EDGE, FOUR

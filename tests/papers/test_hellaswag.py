@@ -9,8 +9,6 @@ from dataclasses import replace
 import pytest
 
 from suffice.errors import DataError
-from suffice.papers import hellaswag as module
-from suffice.papers import results as published_module
 from suffice.papers.hellaswag import (
     FILE,
     MECHANISMS,
@@ -66,13 +64,9 @@ def test_a_truncated_record_is_reported(tmp_path):
 def test_records_are_published(tmp_path, monkeypatch):
     (tmp_path / "pyproject.toml").touch()
 
-    def path_of(store):
-        return tmp_path / "suffice" / "results" / f"{store}.json"
-
-    monkeypatch.setattr(module, "path_of", path_of)
-    monkeypatch.setattr(published_module, "path_of", path_of)
+    monkeypatch.setattr("suffice.measure.published.FOLDER", tmp_path / "suffice" / "results")
     assert published_scores() == ()
-    assert publish_scores([ONE]) == path_of("hellaswag")
+    assert publish_scores([ONE]) == tmp_path / "suffice" / "results" / "hellaswag.json"
     assert published_scores() == (ONE,)
 
 

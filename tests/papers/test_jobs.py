@@ -17,11 +17,8 @@ import pytest
 
 from suffice.data import load
 from suffice.errors import ConfigError, DataError, StateError
-from suffice.measure.plan import Plan
-from suffice.measure.results import cell_path, read_cell
-from suffice.measure.training import train_cell
-from suffice.papers import jobs as module
-from suffice.papers.jobs import (
+from suffice.measure import jobs as module
+from suffice.measure.jobs import (
     Execution,
     LocalProcesses,
     RayTasks,
@@ -29,6 +26,9 @@ from suffice.papers.jobs import (
     train_cells,
     train_one,
 )
+from suffice.measure.plan import Plan
+from suffice.measure.results import cell_path, read_cell
+from suffice.measure.training import train_cell
 from suffice.recipes import RECIPES
 from suffice.torch_compat import threads
 from suffice.train import Silent, current
@@ -244,7 +244,7 @@ def test_a_killed_parent_takes_its_worker_along(tmp_path):
     code = f"""
     from pathlib import Path
     from suffice.measure.plan import Plan
-    from suffice.papers.jobs import Execution, LocalProcesses, train_cells
+    from suffice.measure.jobs import Execution, LocalProcesses, train_cells
     from tests.papers.conftest import RecordingDisplay, quick
 
     plan = Plan(

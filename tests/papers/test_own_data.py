@@ -11,9 +11,10 @@ import pytest
 from suffice.data import TASKS
 from suffice.data.files import digest, resolve
 from suffice.errors import ConfigError, DataError
+from suffice.measure.jobs import RAN, claim, read_provenance
 from suffice.measure.results import write_cell
 from suffice.papers.request import request_cells
-from suffice.papers.results import RAN, cells_of, claim, in_folder, read_provenance
+from suffice.papers.results import cells_of, in_folder
 from suffice.papers.rows import cell_table
 from suffice.papers.tables import CLASSES, of_cells
 from suffice.recipes import RECIPES, recipe

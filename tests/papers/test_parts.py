@@ -13,13 +13,13 @@ import pytest
 from rich.console import Console
 
 from suffice.errors import ConfigError, DataError
+from suffice.measure import jobs
+from suffice.measure.jobs import Execution, run_cells
 from suffice.measure.report.sheet import rich_table
 from suffice.measure.results import cell_path
 from suffice.measure.verdict import judge
-from suffice.papers import jobs
 from suffice.papers import request as twice_module
 from suffice.papers.figures import _results, curves, heads, scaling, write_report
-from suffice.papers.jobs import Execution, run_cells
 from suffice.papers.request import request_cells, retrain
 from suffice.papers.results import published
 from suffice.papers.rows import cell_table, differs, machine_line, rows, to_csv
@@ -70,7 +70,7 @@ def test_data_that_stand_in_and_a_small_scale_are_stated(tmp_path, monkeypatch):
     assert "not to be held against ours, neither figures nor ranks" in sheet.caption
     name = "paper (other size and data)"
     assert f"Lines named {name}: arXiv" in sheet.caption
-    assert {line.cells[0] for line in sheet.lines if line.from_paper} == {name}
+    assert {line.cells[0] for line in sheet.lines if line.is_reference} == {name}
     assert "bleu: nrefs:1." in sheet.caption
     assert "scale small" in sheet.caption
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from suffice.measure.jobs import claim
+from suffice.measure.published import Published
 from suffice.measure.results import Cell, write_cell
 from suffice.papers.request import Request, request_cells
-from suffice.papers.results import Published, claim
 from suffice.papers.tables import CLASSES, Table
 from suffice.recipes import recipe
 from tests.measure.synthetic import make_cell, make_results

@@ -11,8 +11,8 @@ import pytest
 
 from suffice.errors import ConfigError, DataError
 from suffice.measure.plan import Plan
+from suffice.measure.published import path_of
 from suffice.measure.results import write_cell, write_results
-from suffice.papers.results import path_of
 from suffice.recipes import recipe
 from suffice.studio.comparisons import describe, front, list_comparisons, read
 from tests.measure.synthetic import realistic

@@ -14,7 +14,7 @@ from suffice.files import write_atomic
 from suffice.measure.disagreements import Disagreement, read_disagreements
 from suffice.measure.report.canvas import colours_by_theme, svg
 from suffice.measure.report.plots import FIGURES, draw_figures, save_figures
-from suffice.measure.report.tables import PaperRows, seconds, size, tables
+from suffice.measure.report.tables import seconds, size, tables
 from suffice.measure.results import Results
 from suffice.measure.sentence import notes, sentence
 from suffice.measure.verdict import ALPHA, Verdict
@@ -28,7 +28,6 @@ def write_report(
     results: Results,
     verdict: Verdict,
     folder: Path,
-    paper: PaperRows | None = None,
     *,
     also: Sequence[str] = (),
 ) -> Path:
@@ -38,7 +37,6 @@ def write_report(
         results: the comparison.
         verdict: what `judge` returned.
         folder: where to; made if it is missing.
-        paper: the paper's rows, shown below ours.
         also: sentences from beyond this comparison, behind its verdict.
 
     Raises:
@@ -48,9 +46,7 @@ def write_report(
     save_figures(figures, folder)
     path = folder / "report.html"
     rows = read_disagreements(folder)
-    content = page(
-        results, verdict, figures, paper, usage=snippets(folder), disagreements=rows, also=also
-    )
+    content = page(results, verdict, figures, usage=snippets(folder), disagreements=rows, also=also)
     write_atomic(path, content)
     return path
 
@@ -59,7 +55,6 @@ def page(
     results: Results,
     verdict: Verdict,
     figures: dict[str, Figure],
-    paper: PaperRows | None = None,
     *,
     usage: Sequence[Snippet] = (),
     disagreements: Sequence[Disagreement] = (),
@@ -71,7 +66,6 @@ def page(
         results: the comparison.
         verdict: what `judge` returned.
         figures: as `draw_figures` drew them.
-        paper: the paper's rows, shown below ours.
         usage: lines that use the best model; none where it was not kept.
         disagreements: test rows on which mechanisms disagree.
         also: sentences from beyond this comparison, behind its verdict.
@@ -93,7 +87,7 @@ def page(
         disagreements=disagreements,
         data=[] if results.data is None else data_facts(results.data),
         figures=[_figure(name, figure) for name, figure in figures.items()],
-        tables=tables(results, verdict, paper),
+        tables=tables(results, verdict),
         margin=verdict.metric.margin(verdict.margin),
         alpha=ALPHA,
         origin=_origin(results),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from textwrap import wrap
 from typing import TYPE_CHECKING
@@ -25,8 +25,6 @@ from suffice.measure.report.canvas import (
     style,
 )
 from suffice.measure.report.tables import (
-    Row,
-    build_rows,
     drawn_ends,
     quality_floors,
     seconds,
@@ -35,7 +33,8 @@ from suffice.measure.report.tables import (
 from suffice.measure.results import Cell, Results
 from suffice.measure.sentence import count_heads, label
 from suffice.measure.statistics import Summary, summarise
-from suffice.measure.verdict import MIN_SEEDS, Comparison, Verdict
+from suffice.measure.timing import Times, summarise_times
+from suffice.measure.verdict import MIN_SEEDS, Comparison, Verdict, cost_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -354,56 +353,53 @@ def latency_bars(results: Results, verdict: Verdict) -> Figure:
     The bar is the median over rounds of the ratio to the baseline in the same round, the whisker
     reaches from the first to the third quartile. Without the baseline's times it is the time.
     """
-    rows = [row for row in build_rows(results, verdict) if row.latency is not None]
-    relative = all(row.latency_ratios is not None for row in rows)
-    heads = sorted({row.num_heads for row in rows})
+    pairs = [pair for pair in results.pairs() if results.speed(*pair) is not None]
+    relative = all(results.latency_ratios(*pair) is not None for pair in pairs)
+    heads = sorted({num_heads for _, num_heads in pairs})
+    bars: dict[int, dict[str, tuple[Times, str]]] = {number: {} for number in heads}
+    for name, number in pairs:
+        samples = results.speed(name, number).latency
+        text = seconds(summarise_times(samples).median)
+        if relative:
+            bar = summarise_times(results.latency_ratios(name, number))
+            text = f"{bar.median:.2f}x  ({text})"
+        else:
+            bar = summarise_times([1e3 * sample for sample in samples])
+        bars[number][name] = bar, text
     styles = line_styles(name for name, _ in results.pairs())
     with style():
         figure, axes = blank(
             max(1, len(heads)),
             1,
             width=WIDTH,
-            height=0.9 + sum(0.5 + 0.36 * [row.num_heads for row in rows].count(h) for h in heads),
+            height=0.9 + sum(0.5 + 0.36 * len(of_heads) for of_heads in bars.values()),
             sharex="all",
         )
-        for (panel,), num_heads in zip(axes, heads, strict=False):
-            of_heads = [row for row in rows if row.num_heads == num_heads]
-            _panel_latency(panel, of_heads, styles, relative=relative)
+        for (panel,), (num_heads, of_heads) in zip(axes, bars.items(), strict=False):
+            _panel_latency(panel, of_heads, styles)
             panel.set_title(count_heads(num_heads))
-        highest = max((_bar(row, relative=relative)[2] for row in rows), default=1.0)
-        axes[-1][0].set_xlim(0, 1.4 * highest)
+        ends = [bar.high for of_heads in bars.values() for bar, _ in of_heads.values()]
+        axes[-1][0].set_xlim(0, 1.4 * max(ends, default=1.0))
         title = f"latency of one batch, {verdict.baseline} = 1" if relative else None
         axes[-1][0].set_xlabel(title or "latency of one batch, ms")
     return figure
 
 
-def _bar(row: Row, *, relative: bool) -> tuple[float, float, float]:
-    """Return first quartile, median and third quartile, of the ratio or in ms."""
-    times = row.latency_ratios if relative else row.latency
-    scale = 1.0 if relative else 1e3
-    return scale * times.low, scale * times.median, scale * times.high
-
-
 def _panel_latency(
-    axes: Axes, rows: list[Row], styles: dict[str, LineStyle], *, relative: bool
+    axes: Axes, bars: dict[str, tuple[Times, str]], styles: dict[str, LineStyle]
 ) -> None:
-    places = range(len(rows))
-    bars = [_bar(row, relative=relative) for row in rows]
-    medians = [median for _, median, _ in bars]
-    below = [median - low for low, median, _ in bars]
-    above = [high - median for _, median, high in bars]
-    axes.barh(places, medians, height=0.62, color=[styles[row.mechanism].colour for row in rows])
+    places = range(len(bars))
+    times = [bar for bar, _ in bars.values()]
+    medians = [bar.median for bar in times]
+    below = [bar.median - bar.low for bar in times]
+    above = [bar.high - bar.median for bar in times]
+    axes.barh(places, medians, height=0.62, color=[styles[name].colour for name in bars])
     axes.errorbar(medians, places, xerr=[below, above], fmt="none", ecolor=INK[0], elinewidth=1.2)
-    for place, row, (_, median, high) in zip(places, rows, bars, strict=True):
-        time = seconds(row.latency.median)
+    for place, (bar, text) in enumerate(bars.values()):
         axes.annotate(
-            f"{median:.2f}x  ({time})" if relative else time,
-            (high, place),
-            textcoords="offset points",
-            xytext=(6, 0),
-            va="center",
+            text, (bar.high, place), textcoords="offset points", xytext=(6, 0), va="center"
         )
-    axes.set_yticks(places, [row.mechanism for row in rows])
+    axes.set_yticks(places, list(bars))
     axes.tick_params(axis="y", length=0)
     axes.grid(visible=False, axis="y")
     axes.invert_yaxis()
@@ -478,14 +474,35 @@ def _outside(box: Bbox, axes: Axes) -> float:
     return box.width * box.height - area
 
 
-AXES = {
-    "flops": ("attention FLOPs per sample, millions", lambda row: row.flops / 1e6),
-    "latency": (
-        "latency of one batch, ms",
-        lambda row: None if row.latency is None else 1e3 * row.latency.median,
-    ),
-    "parameters": ("model parameters, thousands", lambda row: row.parameters_model / 1e3),
+AXES = {  # title, and what a cost is divided by
+    "flops": ("attention FLOPs per sample, millions", 1e6),
+    "latency": ("latency of one batch, ms", 1e-3),
+    "parameters": ("model parameters, thousands", 1e3),
 }
+
+
+@dataclass(frozen=True, kw_only=True)
+class Point:
+    """Cost and quality of one (mechanism, heads): mean and ends of the interval as drawn."""
+
+    mechanism: str
+    num_heads: int
+    cost: float
+    low: float
+    mean: float
+    high: float
+
+
+def points(results: Results, verdict: Verdict) -> list[Point]:
+    """Return the points of quality over the cost that the verdict orders by, by heads."""
+    made = []
+    for name, heads in sorted(results.pairs(), key=lambda pair: pair[1]):
+        low, mean, high = drawn_ends(verdict.quality(name, heads), verdict.metric)
+        cost = cost_of(results, name, heads, verdict.by).value
+        made.append(
+            Point(mechanism=name, num_heads=heads, cost=cost, low=low, mean=mean, high=high)
+        )
+    return made
 
 
 def tradeoff(results: Results, verdict: Verdict) -> Figure:
@@ -497,25 +514,26 @@ def tradeoff(results: Results, verdict: Verdict) -> Figure:
     """
     if verdict.by not in AXES:
         raise unknown("cost", verdict.by, AXES)
-    title, value = AXES[verdict.by]
-    rows = [row for row in build_rows(results, verdict) if value(row) is not None]
-    heads = sorted({row.num_heads for row in rows})
-    of_heads = {h: [(row, value(row)) for row in rows if row.num_heads == h] for h in heads}
+    title, unit = AXES[verdict.by]
+    by_heads: dict[int, list[Point]] = {}
+    for point in points(results, verdict):
+        scaled = replace(point, cost=point.cost / unit)
+        by_heads.setdefault(point.num_heads, []).append(scaled)
     styles = line_styles(name for name, _ in results.pairs())
     with style():
         figure, axes = blank(
-            1, len(heads), width=panels_width(len(heads)), height=4.0, sharey="all"
+            1, len(by_heads), width=panels_width(len(by_heads)), height=4.0, sharey="all"
         )
-        for panel, num_heads in zip(axes[0], heads, strict=True):
-            _panel_tradeoff(panel, of_heads[num_heads], styles, verdict)
+        for panel, (num_heads, shown) in zip(axes[0], by_heads.items(), strict=True):
+            _panel_tradeoff(panel, shown, styles, verdict)
             panel.set_title(count_heads(num_heads))
             panel.set_xlabel(title)
         axes[0][0].set_ylabel(verdict.metric.axis)
         floors = quality_floors(results, verdict)
         for panel in axes[0]:
             draw_floors(panel, {n: verdict.metric.drawn(value) for n, value in floors.items()})
-        for panel, num_heads in zip(axes[0], heads, strict=True):
-            _label_points(panel, of_heads[num_heads], styles, verdict)
+        for panel, shown in zip(axes[0], by_heads.values(), strict=True):
+            _label_points(panel, shown, styles, verdict)
     return figure
 
 
@@ -549,25 +567,22 @@ NEAR = 0.02  # widths of the axis between points that would cover each other
 
 
 def _panel_tradeoff(
-    axes: Axes, shown: list[tuple[Row, float]], styles: dict[str, LineStyle], verdict: Verdict
+    axes: Axes, shown: list[Point], styles: dict[str, LineStyle], verdict: Verdict
 ) -> None:
     """Draw the points of one number of heads and the baseline's band."""
-    metric = verdict.metric
-    base = next((row.quality.mean for row, _ in shown if row.comparison is None), None)
-    if base is not None:
-        top, bottom = metric.drawn(base), metric.drawn(base - verdict.margin)
+    if (base := verdict.qualities.get(shown[0].num_heads)) is not None:
+        top, bottom = map(verdict.metric.drawn, (base.mean, base.mean - verdict.margin))
         axes.axhspan(bottom, top, color=BAND[0], linewidth=0, zorder=0.5)
         axes.axhline(top, color=FAINT[0], linewidth=1.0, zorder=0.6)
-    costs = [x for _, x in shown]
+    costs = [point.cost for point in shown]
     room = 0.25 * (max(costs) - min(costs) or max(costs) or 1.0)
     left, right = max(0.0, min(costs) - room), max(costs) + room
-    for (row, _), x in zip(shown, side_by_side(costs, right - left), strict=True):
-        low, mean, high = drawn_ends(row, metric)
-        line_style = styles[row.mechanism]
+    for point, x in zip(shown, side_by_side(costs, right - left), strict=True):
+        line_style = styles[point.mechanism]
         axes.errorbar(
             x,
-            mean,
-            yerr=[[mean - low], [high - mean]],
+            point.mean,
+            yerr=[[point.mean - point.low], [point.high - point.mean]],
             color=line_style.colour,
             marker=line_style.marker,
         )
@@ -576,20 +591,16 @@ def _panel_tradeoff(
 
 
 def _label_points(
-    axes: Axes, shown: list[tuple[Row, float]], styles: dict[str, LineStyle], verdict: Verdict
+    axes: Axes, shown: list[Point], styles: dict[str, LineStyle], verdict: Verdict
 ) -> None:
-    metric = verdict.metric
     left, right = axes.get_xlim()
-    places = side_by_side([x for _, x in shown], right - left)
-    ends = [(x, drawn_ends(row, metric)) for (row, _), x in zip(shown, places, strict=True)]
-    bars = [((x, low), (x, high)) for x, (low, _, high) in ends]
-    base = next((row.quality.mean for row, _ in shown if row.comparison is None), None)
-    if base is not None:
-        bars.append(((left, metric.drawn(base)), (right, metric.drawn(base))))
-    points = {
-        row.mechanism: (x, mean) for (row, _), (x, (_, mean, _)) in zip(shown, ends, strict=True)
-    }
-    place_labels(axes, points, [styles[row.mechanism].colour for row, _ in shown], bars)
+    places = side_by_side([point.cost for point in shown], right - left)
+    bars = [((x, p.low), (x, p.high)) for p, x in zip(shown, places, strict=True)]
+    if (base := verdict.qualities.get(shown[0].num_heads)) is not None:
+        height = verdict.metric.drawn(base.mean)
+        bars.append(((left, height), (right, height)))
+    named = {p.mechanism: (x, p.mean) for p, x in zip(shown, places, strict=True)}
+    place_labels(axes, named, [styles[point.mechanism].colour for point in shown], bars)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -12,7 +12,6 @@ from rich import box
 from rich.table import Table
 from rich.text import Text
 
-PAPER = "paper"  # instead of a mechanism's name, before the paper's own figures
 DIM = "dim"
 STYLES = {
     "suffices": "green",
@@ -25,20 +24,48 @@ STYLES = {
 
 @dataclass(frozen=True, kw_only=True)
 class Column:
-    """One column of a table."""
+    """One column of a table.
+
+    Args:
+        title: head of the column.
+        cell: text of a row.
+        reference: text of the published row that stands below a row.
+        words: whether it holds words, which are aligned left.
+        value: number by which the rows of a group are ranked; None in any of them: no ranks.
+        write: that number as text; numbers that are written alike share a rank.
+        rising: whether more is better.
+    """
 
     title: str
     cell: Callable[[Any], str]
-    paper: Callable[[Any], str] = lambda _row: ""
+    reference: Callable[[Any], str] = lambda _row: ""
     words: bool = False
+    value: Callable[[Any], float | None] = lambda _row: None
+    write: Callable[[float], str] = str
+    rising: bool = False
+
+    def texts(self, rows: Sequence[Any], group: Callable[[Any], object]) -> list[str]:
+        """Return the text of each row, with its rank in its group where there is one."""
+        values = [self.value(row) for row in rows]
+        numbers: dict[int, int | None] = {}
+        for name in dict.fromkeys(map(group, rows)):
+            of_group = {i: values[i] for i, row in enumerate(rows) if group(row) == name}
+            if None not in of_group.values():
+                numbers |= ranks(of_group, self.write, rising=self.rising)
+        return [self.cell(row) + rank_text(numbers.get(i)) for i, row in enumerate(rows)]
+
+
+def rank_text(rank: int | None) -> str:
+    """Write a rank behind a value; "" where there is none."""
+    return "" if rank is None else f" ({rank})"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Line:
-    """One line of a table."""
+    """One line of a table; `is_reference` for published figures."""
 
     cells: tuple[str, ...]
-    from_paper: bool = False
+    is_reference: bool = False
     starts_group: bool = False
 
 
@@ -59,10 +86,19 @@ def sheet_of(
     rows: Sequence[Any],
     *,
     group: Callable[[Any], object] = lambda _row: None,
-    in_paper: Callable[[Any], bool] = lambda _row: False,
+    reference: Callable[[Any], Any] = lambda _row: None,
     caption: str = "",
 ) -> Sheet:
     """Lay rows out in columns.
+
+    Args:
+        title: heading of the table.
+        columns: from left to right; the first names the row.
+        rows: what the columns read.
+        group: rows of equal values stand together and are ranked among each other.
+        reference: published figures of a row, which stand below it; they have a `label` and a
+            `citation`, see `suffice.recipes.references`.
+        caption: explanation below the table.
 
     Example:
         >>> square = Column(title="square", cell=lambda n: str(n * n))
@@ -70,44 +106,48 @@ def sheet_of(
         >>> [line.cells for line in sheet.lines]
         [('2', '4'), ('3', '9')]
     """
+    texts = [column.texts(rows, group) for column in columns]
     lines: list[Line] = []
+    citations: dict[str, str] = {}
     for place, row in enumerate(rows):
         starts = place > 0 and group(row) != group(rows[place - 1])
-        cells = tuple(column.cell(row) for column in columns)
-        lines.append(Line(cells=cells, starts_group=starts))
-        if in_paper(row):
-            theirs = (PAPER, *(column.paper(row) for column in columns[1:]))
-            lines.append(Line(cells=theirs, from_paper=True))
+        lines.append(Line(cells=tuple(text[place] for text in texts), starts_group=starts))
+        if (published := reference(row)) is not None:
+            citations[published.citation] = published.label
+            cells = (published.label, *(column.reference(published) for column in columns[1:]))
+            lines.append(Line(cells=cells, is_reference=True))
+    cited = "".join(f" Lines named {label}: {text}." for text, label in citations.items())
     return Sheet(
         title=title,
         columns=tuple(column.title for column in columns),
         lines=tuple(lines),
         words=tuple(column.title for column in columns if column.words),
-        caption=caption,
+        caption=caption + cited,
     )
 
 
 def mark_different(sheet: Sheet, *differences: str) -> Sheet:
-    """Mark the paper's lines as not comparable, in the title, the caption and their names.
+    """Mark published lines as not comparable, in the title, the caption and their names.
 
     Example:
-        >>> sheet = Sheet(title="a", columns=(), lines=(Line(cells=("paper",), from_paper=True),))
-        >>> mark_different(sheet, "size").lines[0].cells
+        >>> line = Line(cells=("paper",), is_reference=True)
+        >>> mark_different(Sheet(title="a", columns=(), lines=(line,)), "size").lines[0].cells
         ('paper (other size)',)
     """
-    if not differences or not any(line.from_paper for line in sheet.lines):
+    label = next((line.cells[0] for line in sheet.lines if line.is_reference), None)
+    if not differences or label is None:
         return sheet
     other = f"other {' and '.join(differences)}"
-    name = f"{PAPER} ({other})"
+    name = f"{label} ({other})"
     return replace(
         sheet,
-        title=f"{sheet.title}; the paper's lines: {other}",
+        title=f"{sheet.title}; the {label}'s lines: {other}",
         lines=tuple(
-            replace(line, cells=(name, *line.cells[1:])) if line.from_paper else line
+            replace(line, cells=(name, *line.cells[1:])) if line.is_reference else line
             for line in sheet.lines
         ),
-        caption=sheet.caption.replace(f"Lines named {PAPER}:", f"Lines named {name}:").rstrip()
-        + " The paper's lines are not to be held against ours, neither figures nor ranks.",
+        caption=sheet.caption.replace(f"Lines named {label}:", f"Lines named {name}:").rstrip()
+        + f" The {label}'s lines are not to be held against ours, neither figures nor ranks.",
     )
 
 
@@ -183,9 +223,9 @@ def rich_table(sheet: Sheet) -> Table:
         if line.starts_group:
             table.add_section()
         cells = [Text(cell, style=STYLES.get(cell.partition(":")[0], "")) for cell in line.cells]
-        if line.from_paper:
+        if line.is_reference:
             cells[0] = Text(f"  {line.cells[0]}")
-        table.add_row(*cells, style=DIM if line.from_paper else None)
+        table.add_row(*cells, style=DIM if line.is_reference else None)
     return table
 
 

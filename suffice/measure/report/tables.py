@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
 from statistics import median
 from typing import Any
 
@@ -11,9 +12,10 @@ import numpy as np
 from rich.console import Console
 from rich.text import Text
 
+from suffice.grammar import format_quantity
 from suffice.measure.answers import Answers
 from suffice.measure.disagreements import answers_by_pair, gaps
-from suffice.measure.effort import effort_of, effort_ratio, energy_note, joules, mean_cost
+from suffice.measure.effort import effort_of, effort_ratio, energy_note, mean_cost
 from suffice.measure.metrics import METRICS, Metric, calibration_error, confusion
 from suffice.measure.report.sheet import (
     DIM,
@@ -21,37 +23,34 @@ from suffice.measure.report.sheet import (
     Line,
     Sheet,
     mark_different,
-    ranks,
     rich_table,
     sheet_of,
 )
 from suffice.measure.results import Cell, Results, Tuned
-from suffice.measure.sentence import (
-    decision,
-    label,
-    notes,
-    percentage,
-    sentence,
-)
+from suffice.measure.sentence import decision, label, notes, percentage, sentence
 from suffice.measure.statistics import Summary, summarise
-from suffice.measure.timing import Times, ratio, ratios, summarise_times
+from suffice.measure.timing import summarise_times
 from suffice.measure.verdict import ALPHA, Comparison, Scores, Verdict
-from suffice.recipes import SMALL
+from suffice.recipes import SCALES, SMALL
+from suffice.recipes.references import Reference, references
 
-PaperRows = Mapping[tuple[str, int], Any]
-"""The paper's row of (mechanism, heads): fields as of a cell, and its source."""
+Pair = tuple[str, int]
+"""Mechanism and heads, a row of most tables."""
 
-STEPS = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
+COUNTS = {"": 1.0, "k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12}
+TIMES = {" s": 1.0, " ms": 1e-3, " us": 1e-6}
+SIZES = {" B": 1.0, " KiB": 2.0**10, " MiB": 2.0**20, " GiB": 2.0**30}
+ENERGIES = {" J": 1.0, " kJ": 1e3}
 
 
-def percent(value: float | None) -> str:
+def percent(value: float) -> str:
     """Write a fraction as a percentage without its sign.
 
     Example:
-        >>> percent(0.97421), percent(None)
-        ('97.42', '-')
+        >>> percent(0.97421)
+        '97.42'
     """
-    return "-" if value is None else f"{100 * value:.2f}"
+    return f"{100 * value:.2f}"
 
 
 def loss(value: float) -> str:
@@ -81,10 +80,7 @@ def scaled(value: float) -> str:
         >>> scaled(16_777_216), scaled(999_999), scaled(64)
         ('16.8M', '1.00M', '64')
     """
-    for step, letter in STEPS:
-        if value >= step * 0.9995:
-            return f"{_three_digits(value / step)}{letter}"
-    return f"{value:.0f}"
+    return format_quantity(value, COUNTS, digits=3)
 
 
 def seconds(value: float) -> str:
@@ -94,10 +90,7 @@ def seconds(value: float) -> str:
         >>> seconds(0.0031), seconds(0.000002), seconds(8.31)
         ('3.10 ms', '2.00 us', '8.31 s')
     """
-    for step, unit in ((1.0, "s"), (1e-3, "ms")):
-        if value >= step * 0.9995:
-            return f"{_three_digits(value / step)} {unit}"
-    return f"{_three_digits(value / 1e-6)} us"
+    return format_quantity(value, TIMES, digits=3)
 
 
 def size(value: float) -> str:
@@ -107,10 +100,17 @@ def size(value: float) -> str:
         >>> size(2 * 1024 * 1024), size(512)
         ('2.00 MiB', '512 B')
     """
-    for step, unit in ((2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB")):
-        if value >= step * 0.9995:
-            return f"{_three_digits(value / step)} {unit}"
-    return f"{value:.0f} B"
+    return format_quantity(value, SIZES, digits=3)
+
+
+def joules(value: float) -> str:
+    """Write an energy.
+
+    Example:
+        >>> joules(812.0), joules(7_200.0)
+        ('812 J', '7.20 kJ')
+    """
+    return format_quantity(value, ENERGIES, digits=3)
 
 
 def spread(summary: Summary) -> str:
@@ -137,367 +137,6 @@ def bounds(summary: Summary) -> str:
     return "-" if summary.low is None else f"{percent(summary.low)}–{percent(summary.high)}"
 
 
-def _three_digits(value: float) -> str:
-    """Write a number with three digits at least, and no more decimals than that."""
-    if value < 9.995:
-        return f"{value:.2f}"
-    return f"{value:.1f}" if value < 99.95 else f"{value:.0f}"
-
-
-@dataclass(frozen=True, kw_only=True)
-class Row:
-    """One (mechanism, heads), averaged over its seeds.
-
-    Args:
-        mechanism: name of the mechanism.
-        num_heads: its heads.
-        seeds: number of trained seeds.
-        parameters_layer: parameters of one attention layer.
-        parameters_model: parameters of the model.
-        flops: one forward of the attention layers for one sample.
-        epoch: typical seconds of an epoch; of a whole training of somebody's own loop.
-        train_accuracy: over seeds, as the following ones.
-        train_loss: of the scored weights.
-        train_top5: None with 5 classes or fewer.
-        test_accuracy: with an interval of seeds and rows; None where there is none.
-        quality: likewise, the metric of the verdict, oriented so that more is better.
-        each: test accuracy of every seed.
-        test_loss: on the test split.
-        test_top5: None with 5 classes or fewer.
-        latency: seconds of one batch, None if not timed.
-        latency_ratio: to the baseline with as many heads, None if either was not timed.
-        latency_ratios: median and quartiles of that over rounds, likewise.
-        batch_size: samples of that batch, None if not timed.
-        peak_bytes: most bytes at once in that forward, None if not measured.
-        comparison: against the baseline, None for the baseline.
-        paper: the paper's own row, None where it has none.
-        scores: further scores of the test split by name, of those that all seeds have.
-        ranks: among equal heads by name of the measure, 1 is best; values printed alike share one.
-    """
-
-    mechanism: str
-    num_heads: int
-    seeds: int
-    parameters_layer: int
-    parameters_model: int
-    flops: int
-    epoch: float
-    train_accuracy: Summary
-    train_loss: Summary
-    train_top5: Summary | None
-    test_accuracy: Summary | None
-    quality: Summary
-    each: tuple[float, ...]
-    test_loss: Summary
-    test_top5: Summary | None
-    latency: Times | None
-    latency_ratio: float | None
-    latency_ratios: Times | None
-    batch_size: int | None
-    peak_bytes: int | None
-    comparison: Comparison | None
-    paper: Any
-    scores: dict[str, Summary] = field(default_factory=dict)
-    ranks: dict[str, int] = field(default_factory=dict)
-
-
-def build_rows(results: Results, verdict: Verdict, paper: PaperRows | None = None) -> list[Row]:
-    """Build every row, grouped by heads in rising order, ranked within each group."""
-    known = all(cell.test_accuracy is not None for cell in results.cells)
-    scores = Scores(results, METRICS["accuracy"]) if known else None
-    rows = [_row(results, verdict, scores, paper or {}, *key) for key in results.pairs()]
-    rows.sort(key=lambda row: row.num_heads)
-    for heads in {row.num_heads for row in rows}:
-        _rank([row for row in rows if row.num_heads == heads], verdict.metric)
-    return rows
-
-
-def _row(
-    results: Results,
-    verdict: Verdict,
-    scores: Scores | None,
-    paper: PaperRows,
-    name: str,
-    heads: int,
-) -> Row:
-    cells = results.select(name, heads)
-    speed = results.speed(name, heads)
-    baseline = results.speed(results.baseline, heads)
-    timed = speed is not None and baseline is not None
-    same_rounds = timed and len(speed.latency) == len(baseline.latency)
-    score_names = [n for n in cells[0].scores if all(n in cell.scores for cell in cells)]
-    return Row(
-        mechanism=name,
-        num_heads=heads,
-        seeds=len(cells),
-        parameters_layer=cells[0].parameters_layer,
-        parameters_model=cells[0].parameters_model,
-        flops=cells[0].flops,
-        epoch=_typical_time(cells),
-        train_accuracy=_over(cells, "train_accuracy"),
-        train_loss=_over(cells, "train_loss"),
-        train_top5=_over(cells, "train_top5"),
-        test_accuracy=None if scores is None else scores.summary(name, heads),
-        quality=_quality(verdict, name, heads),
-        each=tuple(cell.test_accuracy for cell in cells),
-        test_loss=_over(cells, "test_loss"),
-        test_top5=_over(cells, "test_top5"),
-        latency=None if speed is None else summarise_times(speed.latency),
-        latency_ratio=ratio(speed.latency, baseline.latency) if same_rounds else None,
-        latency_ratios=summarise_times(ratios(speed.latency, baseline.latency))
-        if same_rounds
-        else None,
-        batch_size=None if speed is None else speed.batch_size,
-        peak_bytes=None if speed is None else speed.peak_bytes,
-        comparison=verdict.find(name, heads),
-        paper=paper.get((name, heads)),
-        scores={n: summarise([cell.scores[n] for cell in cells]) for n in score_names},
-    )
-
-
-def _quality(verdict: Verdict, name: str, heads: int) -> Summary:
-    comparison = verdict.find(name, heads)
-    return verdict.qualities[heads] if comparison is None else comparison.quality
-
-
-def _typical_time(cells: list[Cell]) -> float:
-    """Return the median over seeds; of own loops the first seed warms up and does not count."""
-    times = [cell.seconds_per_epoch for cell in cells]
-    return median(times if cells[0].epochs else times[1:] or times)
-
-
-def _over(cells: list[Cell], name: str) -> Summary | None:
-    """Summarise one measure over seeds; None if it does not exist for this task."""
-    values = [getattr(cell, name) for cell in cells]
-    return None if None in values else summarise(values)
-
-
-# measures with a rank: how a value is printed, and whether more is better
-RANKED = {
-    "train_accuracy": (percent, True),
-    "train_loss": (loss, False),
-    "train_top5": (percent, True),
-    "test_accuracy": (percent, True),
-    "test_loss": (loss, False),
-    "test_top5": (percent, True),
-}
-FALLING = ("perplexity",)  # scores that are better the lower they are
-FRACTIONS = ("balanced_accuracy",)  # scores that are written in percent
-
-
-def _rank(rows: list[Row], metric: Metric) -> None:
-    measured = {name: [getattr(row, name) for row in rows] for name in RANKED}
-    scores = dict.fromkeys(name for row in rows for name in row.scores)
-    measured |= {name: [row.scores.get(name) for row in rows] for name in scores}
-    falling = FALLING if metric.rising else (*FALLING, metric.name)
-    for name, values in measured.items():
-        if None in values:
-            continue
-        plain = (percent if name in FRACTIONS else "{:.2f}".format, name not in falling)
-        write, rising = RANKED.get(name, plain)
-        numbers = {place: _center(value) for place, value in enumerate(values)}
-        for place, rank in ranks(numbers, write, rising=rising).items():
-            if rank is not None:
-                rows[place].ranks[name] = rank
-
-
-def _center(value: Summary | Times | float) -> float:
-    if isinstance(value, Summary):
-        return value.mean
-    return value.median if isinstance(value, Times) else value
-
-
-def tables(
-    results: Results, verdict: Verdict, paper: PaperRows | None = None, *, brief: bool = False
-) -> list[Sheet]:
-    """Return every table of the report that has lines, readable at 100 columns.
-
-    Args:
-        results: the comparison.
-        verdict: what `judge` returned.
-        paper: the paper's rows, shown below ours.
-        brief: for 80 columns: leave out what is told of single classes and rows.
-    """
-    rows = build_rows(results, verdict, paper)
-    told = all(row.test_accuracy is not None for row in rows)  # own loops may have another metric
-    counted = "" if results.answers == 1.0 else " of answers"
-    of_answers = answer_tables(results, verdict)[: 1 if brief else None]
-    sheets = [
-        *([with_floors(quality_table(rows, "test", counted=counted), results)] if told else []),
-        *([] if of_answers and _told(rows) else [scores_table(rows)]),
-        *of_answers,
-        difference_table(results, verdict, rows, brief=brief),
-        cost_table(rows, own=not any(cell.epochs for cell in results.cells)),
-        effort_table(results, verdict, brief=brief),
-        *([tuning_table(results)] if results.tuned else []),
-        quality_table(rows, "train", counted=counted),
-    ]
-    if all(row.train_accuracy is None for row in rows):  # somebody's own loop does not tell it
-        del sheets[-1]
-    sheets = [sheet for sheet in sheets if sheet.lines]
-    if results.scale == "paper":
-        return sheets
-    return [mark_different(replace(one, title=f"{one.title} ({SMALL})"), "size") for one in sheets]
-
-
-def _told(rows: list[Row]) -> bool:
-    """Return whether the table of answers holds every further score, and the paper none of them."""
-    names = {name for row in rows for name in row.scores}
-    printed = any(getattr(row.paper, f"test_{n}", None) is not None for row in rows for n in names)
-    return names <= set(FRACTIONS) and not printed
-
-
-def print_report(
-    results: Results, verdict: Verdict, console: Console, paper: PaperRows | None = None
-) -> None:
-    """Print the verdict, the tables, and the verdict again with its limits.
-
-    Args:
-        results: the comparison.
-        verdict: what `judge` returned.
-        console: where to.
-        paper: the paper's rows, shown below ours.
-    """
-    said = Text(sentence(verdict, results), style="bold")
-    console.print(said)
-    console.print()
-    for sheet in tables(results, verdict, paper, brief=True):
-        console.print(rich_table(sheet))
-        console.print()
-    console.print(said)
-    for note in notes(verdict, results):
-        console.print(Text(f"- {note}", style=DIM))
-
-
-NAMES = (
-    Column(title="mechanism", cell=lambda row: row.mechanism),
-    Column(title="heads", cell=lambda row: str(row.num_heads)),
-)
-
-
-def _measure(title: str, name: str, write: Any) -> Column:
-    """Return the column of a measure with its rank, written from its center."""
-
-    def cell(row: Row) -> str:
-        value = getattr(row, name)
-        return "-" if value is None else ranked(row, name, write(_center(value)))
-
-    return Column(title=title, cell=cell, paper=lambda row: write(getattr(row.paper, name)))
-
-
-def ranked(row: Row, name: str, text: str) -> str:
-    """Add the rank among equal heads, where there is one."""
-    return f"{text} ({row.ranks[name]})" if name in row.ranks else text
-
-
-COVERED = "sd over seeds; 95% CI of other seeds and other test rows, from 3 seeds on; "
-
-
-def quality_table(rows: list[Row], split: str, *, counted: str = "") -> Sheet:
-    """Return accuracy and loss on a split in the paper's columns; `counted` names other units."""
-    columns = [_measure("train acc", "train_accuracy", percent)]
-    if split == "test":
-        columns = [
-            Column(
-                title="test acc ± sd",
-                cell=lambda row: ranked(row, "test_accuracy", spread(row.test_accuracy)),
-                paper=lambda row: percent(row.paper.test_accuracy),
-            ),
-            _interval_column(rows),
-        ]
-    columns.append(_measure(f"{split} loss", f"{split}_loss", loss))
-    if any(getattr(row, f"{split}_top5") is not None for row in rows):
-        columns.append(_measure(f"{split} top-5", f"{split}_top5", percent))
-    return _grouped(
-        f"Quality, {split}",
-        (*NAMES, *columns),
-        rows,
-        caption=f"Mean over {seeds(rows)}; accuracies in percent{counted}; "
-        + ("" if split == "train" else COVERED)
-        + "(rank) among equal heads. "
-        + source(rows),
-    )
-
-
-def _interval_column(rows: list[Row]) -> Column:
-    """Return the interval of each mean; where no row has one, the accuracies of single seeds."""
-    if any(row.test_accuracy.low is not None for row in rows):
-        return Column(title="95% CI", cell=lambda row: bounds(row.test_accuracy))
-    return Column(title="each seed", cell=lambda row: ", ".join(map(percent, row.each)))
-
-
-def with_floors(sheet: Sheet, results: Results) -> Sheet:
-    """Add to a table of test accuracies what learning nothing scores."""
-    floors = accuracy_floors(results)
-    rest = ("",) * (len(sheet.columns) - 3)
-    lines = tuple(
-        Line(cells=(name, "", percent(value), *rest), starts_group=number == 0)
-        for number, (name, value) in enumerate(floors.items())
-    )
-    return replace(sheet, lines=sheet.lines + lines)
-
-
-BLIND = "blind guess"
-
-
-def accuracy_floors(results: Results) -> dict[str, float]:
-    """Return the test accuracy of models that learned nothing, by what they do."""
-    floors = {}
-    if results.majority is not None:
-        floors[most_frequent(results)] = results.majority
-    if results.chance is not None:
-        floors[BLIND] = results.chance
-    return floors
-
-
-def quality_floors(results: Results, verdict: Verdict) -> dict[str, float]:
-    """Return the metric of models that learned nothing, oriented, by what they do."""
-    floors = {floor.name: floor.value for floor in verdict.floors.values()}
-    if verdict.metric.name == "accuracy":
-        floors = accuracy_floors(results) or floors
-    return floors
-
-
-def drawn_ends(row: Row, metric: Metric) -> tuple[float, float, float]:
-    """Return the mean metric and the ends of its interval as drawn; few seeds have none."""
-    quality = row.quality
-    low, high = (quality.mean if end is None else end for end in (quality.low, quality.high))
-    low, high = sorted((metric.drawn(low), metric.drawn(high)))
-    return low, metric.drawn(quality.mean), high
-
-
-def validation_floors(results: Results, measure: str) -> dict[str, float]:
-    """Return what models that learned nothing have after an epoch, by what they do.
-
-    The majority class is that of the training rows; a loss is that of a model that answers with
-    the frequencies of the classes in training. Both are held against the validation rows.
-
-    Args:
-        results: the comparison; without counts of its data only the blind guess is known.
-        measure: "validation_loss" (nats) or "validation_accuracy" (a fraction).
-    """
-    data = results.data
-    counted = data is not None and {"train", "validation"} <= set(data.counts)
-    if measure == "validation_accuracy":
-        floors = {} if results.chance is None else {BLIND: results.chance}
-        if counted:
-            train, validation = (np.array(data.counts[p]) for p in ("train", "validation"))
-            share = float(validation[train.argmax()] / validation.sum())
-            floors = {most_frequent(results): share, **floors}
-        return floors
-    if not counted:
-        return {}
-    train, validation = (np.array(data.counts[p], dtype=float) for p in ("train", "validation"))
-    frequencies = (train + 1.0) / (train + 1.0).sum()
-    return {"class frequencies": -float(validation @ np.log(frequencies) / validation.sum())}
-
-
-def most_frequent(results: Results) -> str:
-    """Name a model that always gives the class most frequent in training."""
-    known = results.data is not None and results.data.majority_class is not None
-    return f'always "{results.data.majority_class}"' if known else "most frequent class"
-
-
 def figure(summary: Summary) -> str:
     """Write a mean and its sd with two decimals, below 1 with three digits.
 
@@ -514,103 +153,418 @@ def figure(summary: Summary) -> str:
     return f"{mean} ± " + (f"{summary.sd:.2g}" if small else f"{summary.sd:.2f}")
 
 
-def scores_table(rows: list[Row]) -> Sheet:
-    """Return every further score of the test split; no lines where the task has none."""
-    names = list(dict.fromkeys(name for row in rows for name in row.scores))
+def print_report(results: Results, verdict: Verdict, console: Console) -> None:
+    """Print the verdict, the tables, and the verdict again with its limits."""
+    said = Text(sentence(verdict, results), style="bold")
+    console.print(said)
+    console.print()
+    for sheet in tables(results, verdict, brief=True):
+        console.print(rich_table(sheet))
+        console.print()
+    console.print(said)
+    for note in notes(verdict, results):
+        console.print(Text(f"- {note}", style=DIM))
 
-    def printed(row: Row, name: str) -> float | None:
-        return getattr(row.paper, f"test_{name}", None)
 
-    def column(name: str) -> Column:
-        def cell(row: Row) -> str:
-            summary = row.scores.get(name)
+def tables(results: Results, verdict: Verdict, *, brief: bool = False) -> list[Sheet]:
+    """Return every table of the report that has lines, readable at 100 columns.
+
+    Args:
+        results: the comparison.
+        verdict: what `judge` returned.
+        brief: for 80 columns: leave out single classes, single rows and some intervals.
+    """
+    sheets = [sheet for sheet in Tables(results, verdict, brief=brief).all() if sheet.lines]
+    if results.scale == SCALES[0]:
+        return sheets
+    return [mark_different(replace(one, title=f"{one.title} ({SMALL})"), "size") for one in sheets]
+
+
+NAMES = (
+    Column(title="mechanism", cell=lambda pair: pair[0]),
+    Column(title="heads", cell=lambda pair: str(pair[1])),
+)
+FALLING = ("perplexity",)  # scores that are better the lower they are
+FRACTIONS = ("balanced_accuracy",)  # scores that are written in percent
+COVERED = "sd over seeds; 95% CI of other seeds and other test rows, from 3 seeds on; "
+
+
+@dataclass(frozen=True)
+class Tables:
+    """The tables of one comparison; their rows are (mechanism, heads), grouped by heads.
+
+    Args:
+        results: the comparison.
+        verdict: what `judge` returned.
+        brief: whether they are for 80 columns.
+    """
+
+    results: Results
+    verdict: Verdict
+    brief: bool = False
+
+    def all(self) -> list[Sheet]:
+        """Return every table, some of them without lines."""
+        cells = self.results.cells
+        of_answers = answer_tables(self.results, self.verdict)[: 1 if self.brief else None]
+        return [
+            *([self.test_quality()] if self.accuracy is not None else []),
+            *([] if of_answers and self._scores_are_in_answers() else [self.scores()]),
+            *of_answers,
+            self.differences(),
+            self.costs(),
+            self.costs_to_target(),
+            *([tuning_table(self.results)] if self.results.tuned else []),
+            *([] if all(c.train_accuracy is None for c in cells) else [self.train_quality()]),
+        ]
+
+    @cached_property
+    def pairs(self) -> list[Pair]:
+        """Every (mechanism, heads), by heads."""
+        return sorted(self.results.pairs(), key=lambda pair: pair[1])
+
+    @cached_property
+    def cells(self) -> dict[Pair, list[Cell]]:
+        """The cells of each pair, by seed."""
+        return {pair: self.results.select(*pair) for pair in self.pairs}
+
+    @cached_property
+    def published(self) -> dict[Pair, Reference]:
+        """Published figures of the same task."""
+        return references(self.results.task, self.results.recipe)
+
+    @cached_property
+    def accuracy(self) -> dict[Pair, Summary] | None:
+        """Test accuracy with its interval; None where somebody's own loop has another metric."""
+        if any(cell.test_accuracy is None for cell in self.results.cells):
+            return None
+        scores = Scores(self.results, METRICS["accuracy"])
+        return {pair: scores.summary(*pair) for pair in self.pairs}
+
+    @cached_property
+    def score_names(self) -> list[str]:
+        """Names of the further scores that all seeds of some pair have."""
+        cells = [cell for of_pair in self.cells.values() for cell in of_pair[:1]]
+        names = dict.fromkeys(name for cell in cells for name in cell.scores)
+        return [name for name in names if any(self._over(pair, name) for pair in self.pairs)]
+
+    def _over(self, pair: Pair, name: str) -> Summary | None:
+        """Summarise a figure over seeds; None if a seed lacks it."""
+        values = [cell.figure(name) for cell in self.cells[pair]]
+        return None if None in values else summarise(values)
+
+    def _figure(
+        self,
+        title: str,
+        name: str,
+        write: Callable[[float], str],
+        *,
+        rising: bool = False,
+        text: Callable[[Summary], str] | None = None,
+        published: str | None = None,
+    ) -> Column:
+        """Return the ranked column of a figure of cells.
+
+        Args:
+            title: head of the column.
+            name: of the field or score.
+            write: a value as text.
+            rising: whether more is better.
+            text: a mean with its spread; the mean alone by default.
+            published: field of a published row; `name` by default.
+        """
+
+        def value(pair: Pair) -> float | None:
+            summary = self._over(pair, name)
+            return None if summary is None else summary.mean
+
+        def cell(pair: Pair) -> str:
+            summary = self._over(pair, name)
             if summary is None:
                 return "-"
-            text = spread(summary) if name in FRACTIONS else figure(summary)
-            return ranked(row, name, text)
+            return write(summary.mean) if text is None else text(summary)
 
-        def paper(row: Row) -> str:
-            value = printed(row, name)
-            return "" if value is None else f"{value:.2f}"
+        def reference(row: Reference) -> str:
+            printed = getattr(row, published or name, None)
+            return "" if printed is None else write(printed)
 
-        return Column(title=name.replace("_", " "), cell=cell, paper=paper)
+        return Column(
+            title=title, cell=cell, reference=reference, value=value, write=write, rising=rising
+        )
 
-    shown = rows if names else []
-    in_paper = [row for row in shown if any(printed(row, name) is not None for name in names)]
-    return sheet_of(
-        "Further scores, test",
-        (*NAMES, *map(column, names)),
-        shown,
-        group=lambda row: row.num_heads,
-        in_paper=lambda row: row in in_paper,
-        caption=f"Mean over {seeds(rows)} ± sd; (rank) among equal heads. "
-        + ("Balanced accuracy in percent. " if set(names) & set(FRACTIONS) else "")
-        + (source(rows) if in_paper else ""),
-    )
+    def _sheet(self, title: str, columns: Sequence[Column], caption: str, **options: Any) -> Sheet:
+        rows = options.pop("rows", self.pairs)
+        return sheet_of(
+            title, (*NAMES, *columns), rows, group=lambda pair: pair[1], caption=caption, **options
+        )
 
+    def _seeds(self) -> str:
+        """Write how many seeds the means are over."""
+        numbers = [len(cells) for cells in self.cells.values()]
+        fewest, most = min(numbers), max(numbers)
+        return f"{fewest} seed{'s' * (most > 1)}" if fewest == most else f"{fewest} to {most} seeds"
 
-def difference_table(
-    results: Results, verdict: Verdict, rows: list[Row], *, brief: bool = False
-) -> Sheet:
-    """Return the paired differences to the baseline at equal heads, on which the verdict rests.
+    def _quality(self, split: str, accuracy: Sequence[Column], covered: str = "") -> Sheet:
+        columns = [*accuracy, self._figure(f"{split} loss", f"{split}_loss", loss)]
+        if any(cell.figure(f"{split}_top5") is not None for cell in self.results.cells):
+            columns.append(self._figure(f"{split} top-5", f"{split}_top5", percent, rising=True))
+        counted = "" if self.results.answers == 1.0 else " of answers"
+        return self._sheet(
+            f"Quality, {split}",
+            columns,
+            f"Mean over {self._seeds()}; accuracies in percent{counted}; {covered}(rank) among "
+            "equal heads.",
+            reference=self.published.get,
+        )
 
-    A brief table tells the levels of its intervals below, and leaves to the notes what would decide
-    the undecided.
-    """
-    metric = verdict.metric
-    levels = {row.comparison.confidence for row in rows if row.comparison is not None}
-    one = len({percentage(level) for level in levels}) == 1
+    def train_quality(self) -> Sheet:
+        """Return accuracy and loss of the scored weights on the training split."""
+        return self._quality(
+            "train", [self._figure("train acc", "train_accuracy", percent, rising=True)]
+        )
 
-    def mean(row: Row) -> str:
-        difference = row.comparison.difference
-        return "-" if difference is None else metric.difference(difference.mean)
+    def test_quality(self) -> Sheet:
+        """Return accuracy and loss on the test split, and what learning nothing scores there."""
 
-    def ends(row: Row) -> str:
-        difference = row.comparison.difference
-        if difference is None or difference.low is None:
-            return "-"
-        level = "" if one or brief else f" ({percentage(row.comparison.confidence)})"
-        return f"[{metric.difference(difference.low)}, {metric.difference(difference.high)}]{level}"
+        def each(pair: Pair) -> str:
+            return ", ".join(percent(cell.test_accuracy) for cell in self.cells[pair])
 
-    def p_value(row: Row) -> str:
-        return "-" if row.comparison.p_value is None else f"{row.comparison.p_value:.2g}"
+        few = all(summary.low is None for summary in self.accuracy.values())
+        ends = Column(title="95% CI", cell=lambda pair: bounds(self.accuracy[pair]))
+        accuracy = self._figure("test acc ± sd", "test_accuracy", percent, rising=True, text=spread)
+        columns = [accuracy, Column(title="each seed", cell=each) if few else ends]
+        sheet = self._quality("test", columns, COVERED)
+        rest = ("",) * (len(sheet.columns) - 3)
+        lines = tuple(
+            Line(cells=(name, "", percent(value), *rest), starts_group=number == 0)
+            for number, (name, value) in enumerate(accuracy_floors(self.results).items())
+        )
+        return replace(sheet, lines=sheet.lines + lines)
 
-    covered = "seeds and test rows" if any(_covers_rows(row) for row in rows) else "seeds"
-    return sheet_of(
-        f"{metric.title[0].upper()}{metric.title[1:]} against {results.baseline} at equal heads",
-        (
-            *NAMES,
-            Column(title=metric.unit, cell=mean),
-            Column(title=f"{percentage(max(levels))} CI" if one else "CI", cell=ends),
-            Column(title="p (Holm)", cell=p_value),
-            Column(title="claim", cell=lambda row: row.comparison.claim, words=True),
-            Column(
-                title="verdict",
-                cell=lambda row: row.comparison.sufficiency if brief else decision(row.comparison),
-                words=True,
+    def _scores_are_in_answers(self) -> bool:
+        """Return whether the table of answers has every further score, and nobody published one."""
+        return set(self.score_names) <= set(FRACTIONS) and not any(map(self._printed, self.pairs))
+
+    def _printed(self, pair: Pair) -> Reference | None:
+        """Return the published row of a pair, if it has one of the further scores."""
+        row = self.published.get(pair)
+        printed = any(getattr(row, f"test_{n}", None) is not None for n in self.score_names)
+        return row if printed else None
+
+    def scores(self) -> Sheet:
+        """Return every further score of the test split; no lines where the task has none."""
+        falling = FALLING if self.verdict.metric.rising else (*FALLING, self.verdict.metric.name)
+        columns = [
+            self._figure(
+                name.replace("_", " "),
+                name,
+                percent if name in FRACTIONS else "{:.2f}".format,
+                rising=name not in falling,
+                text=spread if name in FRACTIONS else figure,
+                published=f"test_{name}",
+            )
+            for name in self.score_names
+        ]
+        return self._sheet(
+            "Further scores, test",
+            columns,
+            f"Mean over {self._seeds()} ± sd; (rank) among equal heads."
+            + (" Balanced accuracy in percent." if set(self.score_names) & set(FRACTIONS) else ""),
+            rows=self.pairs if columns else [],
+            reference=self._printed,
+        )
+
+    def differences(self) -> Sheet:
+        """Return the paired differences to the baseline, on which the verdict rests.
+
+        A brief table lists the levels of its intervals below, and leaves to the notes what would
+        decide the undecided.
+        """
+        metric, brief = self.verdict.metric, self.brief
+        compared = {
+            pair: comparison
+            for pair in self.pairs
+            if (comparison := self.verdict.find(*pair)) is not None
+        }
+        levels: dict[str, list[str]] = {}
+        for pair, comparison in compared.items():
+            levels.setdefault(percentage(comparison.confidence), []).append(label(*pair))
+
+        def mean(comparison: Comparison) -> str:
+            difference = comparison.difference
+            return "-" if difference is None else metric.difference(difference.mean)
+
+        def ends(comparison: Comparison) -> str:
+            difference = comparison.difference
+            if difference is None or difference.low is None:
+                return "-"
+            level = "" if one or brief else f" ({percentage(comparison.confidence)})"
+            low, high = map(metric.difference, (difference.low, difference.high))
+            return f"[{low}, {high}]{level}"
+
+        def p_value(comparison: Comparison) -> str:
+            return "-" if comparison.p_value is None else f"{comparison.p_value:.2g}"
+
+        def column(title: str, text: Callable[[Comparison], str], *, words: bool = False) -> Column:
+            return Column(title=title, cell=lambda pair: text(compared[pair]), words=words)
+
+        one = len(levels) == 1
+        rows = any(comparison.rows is not None for comparison in compared.values())
+        listed = "; ".join(f"{level} of {', '.join(names)}" for level, names in levels.items())
+        return self._sheet(
+            f"{metric.title[0].upper()}{metric.title[1:]} against {self.results.baseline} at equal "
+            "heads",
+            (
+                column(metric.unit, mean),
+                column(f"{next(iter(levels))} CI" if one else "CI", ends),
+                column("p (Holm)", p_value),
+                column("claim", lambda c: c.claim, words=True),
+                column("verdict", lambda c: c.sufficiency if brief else decision(c), words=True),
             ),
-        ),
-        [row for row in rows if row.comparison is not None],
-        group=lambda row: row.num_heads,
-        caption=f"Paired by seed; plus is better. The interval covers {covered}. Suffices: all of "
-        f"it lies above -{metric.margin(verdict.margin)} {metric.unit}. Better or worse: "
-        f"Holm-corrected p < {ALPHA}." + (_levels(rows) if brief and not one else ""),
-    )
+            f"Paired by seed; plus is better. The interval covers seeds{' and test rows' * rows}. "
+            f"Suffices: all of it lies above -{metric.margin(self.verdict.margin)} {metric.unit}. "
+            f"Better or worse: Holm-corrected p < {ALPHA}."
+            + (f" Intervals: {listed}." if brief and not one else ""),
+            rows=list(compared),
+        )
+
+    def costs(self) -> Sheet:
+        """Return parameters, FLOPs, time and memory."""
+        own = not any(cell.epochs for cell in self.results.cells)  # somebody's own loop
+        speeds = {pair: self.results.speed(*pair) for pair in self.pairs}
+
+        def first(name: str) -> Callable[[Pair], float]:
+            return lambda pair: getattr(self.cells[pair][0], name)
+
+        def epoch(pair: Pair) -> float:
+            times = [cell.seconds_per_epoch for cell in self.cells[pair]]
+            return median(times[1:] or times if own else times)  # the first may warm up
+
+        def latency(pair: Pair) -> float | None:
+            speed = speeds[pair]
+            return None if speed is None else summarise_times(speed.latency).median
+
+        def ratio(pair: Pair) -> float | None:
+            times = self.results.latency_ratios(*pair)
+            return None if times is None else median(times)
+
+        def memory(pair: Pair) -> float | None:
+            return None if (speed := speeds[pair]) is None else speed.peak_bytes
+
+        def column(
+            title: str,
+            value: Callable[[Pair], float | None],
+            write: Callable[[float], str],
+            published: str = "",
+        ) -> Column:
+            def text(number: float | None, otherwise: str) -> str:
+                return otherwise if number is None else write(number)
+
+            return Column(
+                title=title,
+                cell=lambda pair: text(value(pair), "-"),
+                reference=lambda row: text(getattr(row, published, None), ""),
+            )
+
+        sizes = sorted({speed.batch_size for speed in speeds.values() if speed is not None})
+        batch = f" of {' or '.join(map(str, sizes))} samples" if sizes else ""
+        caption = (
+            "Layer, model: parameters. FLOPs: one forward of the attention layers for one sample. "
+            f"Epoch: median over seeds. Latency: median forward of a batch{batch}; ratio: median "
+            "over rounds against the baseline at equal heads; memory: most bytes at once in that "
+            "forward."
+        )
+        timed = (
+            column("latency", latency, seconds),
+            column("ratio", ratio, "{:.2f}x".format),
+            column("memory", memory, size),
+        )
+        if own:
+            timed = ()
+            caption = (
+                "Layer: parameters of the first attention layer. Trained: parameters that torch's "
+                "optimisers update, and the attention layers'. FLOPs: one forward of the attention "
+                "layers for one sample. Training: the whole call, median over seeds without the "
+                "first, which may warm up."
+            )
+        return self._sheet(
+            "Cost",
+            (
+                column("layer", first("parameters_layer"), count, "parameters_layer"),
+                column("trained" if own else "model", first("parameters_model"), scaled),
+                column("FLOPs", first("flops"), scaled),
+                column("training" if own else "epoch", epoch, seconds, "seconds_per_epoch"),
+                *timed,
+            ),
+            caption,
+            reference=self.published.get,
+        )
+
+    def costs_to_target(self) -> Sheet:
+        """Return what training takes until the loss is the baseline's; quality at equal epochs.
+
+        A brief table leaves out the quality and the intervals of ratios.
+        """
+        results, metric = self.results, self.verdict.metric
+        pairs = [pair for pair in self.pairs if all(cell.epochs for cell in self.cells[pair])]
+        efforts = {pair: effort_of(results, *pair) for pair in pairs}
+
+        def epochs(pair: Pair) -> str:
+            values = efforts[pair].epochs
+            summary = mean_cost(values)
+            if summary is None:
+                return "not reached"
+            part = f" ({summary.n} of {len(values)})" if summary.n < len(values) else ""
+            return _with_ends(summary, "{:.1f}".format) + part
+
+        def relative(title: str, measure: str, write: Callable[[float], str]) -> Column:
+            """Return a column of the baseline's mean, and of others' ratios to it."""
+
+            def cell(pair: Pair) -> str:
+                if pair[0] == results.baseline:
+                    summary = mean_cost(getattr(efforts[pair], measure))
+                    return "-" if summary is None else write(summary.mean)
+                ratio = effort_ratio(results, *pair, measure)
+                if ratio is None:
+                    return "-"
+                brief = replace(ratio, low=None) if self.brief else ratio
+                return _with_ends(brief, "{:.2f}".format, unit="x")
+
+            return Column(title=title, cell=cell)
+
+        def equal_epochs(pair: Pair) -> str:
+            comparison = self.verdict.find(*pair)
+            if comparison is None or comparison.difference is None:
+                return ""
+            return _with_ends(comparison.difference, metric.difference)
+
+        equal = f"At equal epochs: {metric.title} against the baseline's, {metric.unit}, as above. "
+        metered = any(cell.joules is not None for cell in results.cells)
+        return self._sheet(
+            "Cost to the baseline's loss",
+            (
+                *([] if self.brief else [Column(title="at equal epochs", cell=equal_epochs)]),
+                Column(title="epochs", cell=epochs),
+                relative("time", "seconds", seconds),
+                relative("attention FLOPs", "flops", scaled),
+                *([relative("energy", "joules", joules)] if metered else []),
+            ),
+            ("" if self.brief else equal)
+            + "Costs: training until the validation loss is that of the baseline's scored weights, "
+            "seed by seed, between epochs by a straight line; time and FLOPs as multiples of the "
+            "baseline's. Geometric means, 95% CI over seeds, from 3 on, where all reach it. Time: "
+            "of the processor where it was counted. FLOPs: three forwards of the attention layers "
+            "for each sample. " + energy_note(results),
+            rows=pairs,
+        )
 
 
-def _levels(rows: list[Row]) -> str:
-    """Write the confidence of each interval."""
-    named: dict[str, list[str]] = {}
-    for row in rows:
-        if row.comparison is not None:
-            level = percentage(row.comparison.confidence)
-            named.setdefault(level, []).append(label(row.mechanism, row.num_heads))
-    listed = "; ".join(f"{level} of {', '.join(names)}" for level, names in named.items())
-    return f" Intervals: {listed}."
-
-
-def _covers_rows(row: Row) -> bool:
-    return row.comparison is not None and row.comparison.rows is not None
+def _with_ends(summary: Summary, write: Callable[[float], str], *, unit: str = "") -> str:
+    """Write a mean with the ends of its interval, if it has one."""
+    text = f"{write(summary.mean)}{unit}"
+    if summary.low is None:
+        return text
+    return f"{text} [{write(summary.low)}, {write(summary.high)}]"
 
 
 MOST_CLASSES = 20  # in a table of classes
@@ -658,7 +612,7 @@ def _metrics_table(by_pair: dict[tuple[str, int], list[Answers]]) -> Sheet:
     return sheet_of(
         "More metrics, test",
         (
-            *PAIR_NAMES,
+            *NAMES,
             column(
                 "balanced accuracy", lambda a: float(METRICS["balanced"].rows(a).mean()), spread
             ),
@@ -672,12 +626,6 @@ def _metrics_table(by_pair: dict[tuple[str, int], list[Answers]]) -> Sheet:
         "gap between confidence and accuracy, 15 bins; less is better. --metric asks for a verdict "
         "about another of them.",
     )
-
-
-PAIR_NAMES = (
-    Column(title="mechanism", cell=lambda pair: pair[0]),
-    Column(title="heads", cell=lambda pair: str(pair[1])),
-)
 
 
 def _classes_table(by_pair: dict[tuple[str, int], list[Answers]], names: tuple[str, ...]) -> Sheet:
@@ -738,7 +686,7 @@ def _disagreement_table(by_pair: dict[tuple[str, int], list[Answers]], baseline:
     return sheet_of(
         f"Test rows on which {baseline} and others differ",
         (
-            *PAIR_NAMES,
+            *NAMES,
             Column(title="right more often", cell=lambda pair: count((gap_of[pair] > 0).sum())),
             Column(title="less often", cell=lambda pair: count((gap_of[pair] < 0).sum())),
             Column(title="equally", cell=lambda pair: count((gap_of[pair] == 0).sum())),
@@ -747,79 +695,6 @@ def _disagreement_table(by_pair: dict[tuple[str, int], list[Answers]], baseline:
         group=lambda pair: pair[1],
         caption="How often a row is right, over seeds.",
     )
-
-
-def effort_table(results: Results, verdict: Verdict, *, brief: bool = False) -> Sheet:
-    """Return quality at equal epochs, and what training takes until the loss is the baseline's.
-
-    Args:
-        results: the comparison.
-        verdict: what `judge` returned.
-        brief: for 80 columns: without the quality, and without intervals of ratios.
-    """
-    pairs = sorted(results.pairs(), key=lambda key: key[1])
-    pairs = [pair for pair in pairs if all(cell.epochs for cell in results.select(*pair))]
-    efforts = {pair: effort_of(results, *pair) for pair in pairs}
-
-    def over(values: Sequence[float | None], write: Callable[[float], str]) -> str:
-        summary = mean_cost(values)
-        if summary is None:
-            return "not reached"
-        part = f" ({summary.n} of {len(values)})" if summary.n < len(values) else ""
-        return _with_ends(summary, write) + part
-
-    def relative(pair: tuple[str, int], measure: str, write: Callable[[float], str]) -> str:
-        """Write the mean of the baseline, and of others the ratio to it."""
-        if pair[0] == results.baseline:
-            summary = mean_cost(getattr(efforts[pair], measure))
-            return "-" if summary is None else write(summary.mean)
-        ratio = effort_ratio(results, *pair, measure)
-        if ratio is None:
-            return "-"
-        return f"{ratio.mean:.2f}x" if brief else _with_ends(ratio, "{:.2f}".format, unit="x")
-
-    def equal_epochs(pair: tuple[str, int]) -> str:
-        comparison = verdict.find(*pair)
-        if comparison is None or comparison.difference is None:
-            return ""
-        return _with_ends(comparison.difference, verdict.metric.difference)
-
-    return sheet_of(
-        "Cost to the baseline's loss",
-        (
-            *PAIR_NAMES,
-            *([] if brief else [Column(title="at equal epochs", cell=equal_epochs)]),
-            Column(title="epochs", cell=lambda p: over(efforts[p].epochs, "{:.1f}".format)),
-            Column(title="time", cell=lambda p: relative(p, "seconds", seconds)),
-            Column(title="attention FLOPs", cell=lambda p: relative(p, "flops", scaled)),
-            *(
-                [Column(title="energy", cell=lambda p: relative(p, "joules", joules))]
-                if any(cell.joules is not None for cell in results.cells)
-                else []
-            ),
-        ),
-        pairs,
-        group=lambda pair: pair[1],
-        caption=(
-            ""
-            if brief
-            else f"At equal epochs: {verdict.metric.title} against the "
-            f"baseline's, {verdict.metric.unit}, as above. "
-        )
-        + "Costs: training until the validation loss is that of the baseline's scored weights, "
-        "seed by seed, between epochs by a straight line; time and FLOPs as multiples of the "
-        "baseline's. Geometric means, 95% CI over seeds, from 3 on, where all reach it. Time: of "
-        "the processor where it was counted. FLOPs: three forwards of the attention layers for "
-        "each sample. " + energy_note(results),
-    )
-
-
-def _with_ends(summary: Summary, write: Callable[[float], str], *, unit: str = "") -> str:
-    """Write a mean with the ends of its interval, if it has one."""
-    text = f"{write(summary.mean)}{unit}"
-    if summary.low is None:
-        return text
-    return f"{text} [{write(summary.low)}, {write(summary.high)}]"
 
 
 def tuning_table(results: Results) -> Sheet:
@@ -851,80 +726,61 @@ def tuning_table(results: Results) -> Sheet:
     )
 
 
-def cost_table(rows: list[Row], *, own: bool = False) -> Sheet:
-    """Return parameters, FLOPs, time and memory; `own`: of somebody's own loop."""
-
-    def times(row: Row) -> str:
-        return "-" if row.latency_ratio is None else f"{row.latency_ratio:.2f}x"
-
-    def memory(row: Row) -> str:
-        return "-" if row.peak_bytes is None else size(row.peak_bytes)
-
-    timed = (
-        Column(
-            title="latency",
-            cell=lambda row: "-" if row.latency is None else seconds(row.latency.median),
-        ),
-        Column(title="ratio", cell=times),
-        Column(title="memory", cell=memory),
-    )
-    batches = sorted({row.batch_size for row in rows if row.batch_size is not None})
-    batch = f" of {' or '.join(map(str, batches))} samples" if batches else ""
-    measured = (
-        "Layer, model: parameters. FLOPs: one forward of the attention layers for one sample. "
-        f"Epoch: median over seeds. Latency: median forward of a batch{batch}; ratio: median over "
-        "rounds against the baseline at equal heads; memory: most bytes at once in that forward."
-    )
-    if own:
-        measured = (
-            "Layer: parameters of the first attention layer. Trained: parameters that torch's "
-            "optimisers update, and the attention layers'. FLOPs: one forward of the attention "
-            "layers for one sample. Training: the whole call, median over seeds without the first, "
-            "which may warm up."
-        )
-    return _grouped(
-        "Cost",
-        (
-            *NAMES,
-            Column(
-                title="layer",
-                cell=lambda row: count(row.parameters_layer),
-                paper=lambda row: count(row.paper.parameters_layer),
-            ),
-            Column(
-                title="trained" if own else "model", cell=lambda row: scaled(row.parameters_model)
-            ),
-            Column(title="FLOPs", cell=lambda row: scaled(row.flops)),
-            Column(
-                title="training" if own else "epoch",
-                cell=lambda row: seconds(row.epoch),
-                paper=lambda row: seconds(row.paper.seconds_per_epoch),
-            ),
-            *([] if own else timed),
-        ),
-        rows,
-        caption=measured + " " + source(rows),
-    )
+BLIND = "blind guess"
 
 
-def _grouped(title: str, columns: tuple[Column, ...], rows: list[Row], *, caption: str) -> Sheet:
-    return sheet_of(
-        title,
-        columns,
-        rows,
-        group=lambda row: row.num_heads,
-        in_paper=lambda row: row.paper is not None,
-        caption=caption,
-    )
+def accuracy_floors(results: Results) -> dict[str, float]:
+    """Return the test accuracy of models that learned nothing, by what they do."""
+    floors = {}
+    if results.majority is not None:
+        floors[most_frequent(results)] = results.majority
+    if results.chance is not None:
+        floors[BLIND] = results.chance
+    return floors
 
 
-def seeds(rows: list[Row]) -> str:
-    """Write how many seeds the means are over."""
-    fewest, most = min(row.seeds for row in rows), max(row.seeds for row in rows)
-    return f"{fewest} seed{'s' * (most > 1)}" if fewest == most else f"{fewest} to {most} seeds"
+def quality_floors(results: Results, verdict: Verdict) -> dict[str, float]:
+    """Return the metric of models that learned nothing, oriented, by what they do."""
+    floors = {floor.name: floor.value for floor in verdict.floors.values()}
+    if verdict.metric.name == "accuracy":
+        floors = accuracy_floors(results) or floors
+    return floors
 
 
-def source(rows: list[Row]) -> str:
-    """Name where the paper's lines come from, if there are any."""
-    sources = sorted({row.paper.source for row in rows if row.paper is not None})
-    return f"Lines named paper: arXiv:2403.01643, {', '.join(sources)}." if sources else ""
+def drawn_ends(quality: Summary, metric: Metric) -> tuple[float, float, float]:
+    """Return the mean metric and the ends of its interval as drawn; few seeds have none."""
+    low, high = (quality.mean if end is None else end for end in (quality.low, quality.high))
+    low, high = sorted((metric.drawn(low), metric.drawn(high)))
+    return low, metric.drawn(quality.mean), high
+
+
+def validation_floors(results: Results, measure: str) -> dict[str, float]:
+    """Return what models that learned nothing have after an epoch, by what they do.
+
+    The majority class is that of the training rows; a loss is that of a model that answers with
+    the frequencies of the classes in training. Both are held against the validation rows.
+
+    Args:
+        results: the comparison; without counts of its data only the blind guess is known.
+        measure: "validation_loss" (nats) or "validation_accuracy" (a fraction).
+    """
+    data = results.data
+    counted = data is not None and {"train", "validation"} <= set(data.counts)
+    if measure == "validation_accuracy":
+        floors = {} if results.chance is None else {BLIND: results.chance}
+        if counted:
+            train, validation = (np.array(data.counts[p]) for p in ("train", "validation"))
+            share = float(validation[train.argmax()] / validation.sum())
+            floors = {most_frequent(results): share, **floors}
+        return floors
+    if not counted:
+        return {}
+    train, validation = (np.array(data.counts[p], dtype=float) for p in ("train", "validation"))
+    frequencies = (train + 1.0) / (train + 1.0).sum()
+    return {"class frequencies": -float(validation @ np.log(frequencies) / validation.sum())}
+
+
+def most_frequent(results: Results) -> str:
+    """Name a model that always gives the class most frequent in training."""
+    known = results.data is not None and results.data.majority_class is not None
+    return f'always "{results.data.majority_class}"' if known else "most frequent class"

@@ -150,8 +150,8 @@ function curvesOf(results, name) {
 
 function sheetTable(sheet) {
   const words = sheet.columns.map((name, at) => at === 0 || sheet.words.includes(name));
-  const row = ({ cells, paper, first }) =>
-    element("tr", { class: [paper && "paper", first && "first"].filter(Boolean).join(" ") || null },
+  const row = ({ cells, reference, first }) =>
+    element("tr", { class: [reference && "reference", first && "first"].filter(Boolean).join(" ") || null },
       cells.map((cell, at) => element(at ? "td" : "th", at ? { class: words[at] ? "text" : null } : { scope: "row" }, cell)));
   return [
     element("h3", {}, sheet.title),

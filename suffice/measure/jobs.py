@@ -28,10 +28,19 @@ from rich.console import Console
 from suffice.data import Dataset, load
 from suffice.data.survey import survey
 from suffice.errors import ConfigError, DataError, StateError, SufficeError, install_line, unknown
-from suffice.measure.plan import Plan, run_folder
+from suffice.files import read_record, write_json
+from suffice.measure.answers import Key
+from suffice.measure.machine import machine_facts, software_versions, source_commit
+from suffice.measure.plan import (
+    Plan,
+    check_data,
+    data_digest,
+    read_plan,
+    run_folder,
+    same_training,
+)
 from suffice.measure.results import DataFacts, write_facts
 from suffice.measure.training import train_cell
-from suffice.papers.results import Key, cell_name, claim
 from suffice.progress import Silent, Workers, workers
 from suffice.torch_compat import threads
 from suffice.train import current
@@ -40,6 +49,76 @@ ENGINES = ("local", "ray")
 MAX_LOSSES = 3  # of workers with the same cell, before that cell is given up
 GRACE = 20.0  # seconds a worker has to write its checkpoint after Ctrl-C
 POLL = 0.2  # seconds between two looks at the workers
+
+
+RAN = "ran.json"  # of a working folder
+
+
+def cell_name(key: Key) -> str:
+    """Name a cell in a message.
+
+    Example:
+        >>> cell_name(("efficient", 4, 0))
+        'efficient heads 4 seed 0'
+    """
+    mechanism, heads, seed = key
+    return f"{mechanism} heads {heads} seed {seed}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Provenance:
+    """Machine, versions and settings behind the cells of a working folder."""
+
+    machine: dict[str, Any]
+    versions: dict[str, Any]
+    commit: str | None
+    command: str
+    started: str
+    threads: int
+    data: str | None = None
+
+
+def claim(folder: Path, plan: Plan, *, command: str, started: str, threads: int) -> None:
+    """Make a folder this plan's working folder, or find that it fits the one there."""
+    if not run_folder(folder).exists():
+        plan.claim(folder, resume=False)
+    refuse_another(folder, plan)
+    ran = read_provenance(folder)
+    if ran is not None and ran.threads != threads:
+        raise ConfigError(
+            f"the cells in {folder} were trained with {ran.threads} threads each, not {threads}; "
+            f"give --threads {ran.threads}, or another folder with --out."
+        )
+    if ran is None:
+        content = {
+            "machine": {**machine_facts(), "threads": threads},
+            "versions": software_versions(),
+            "commit": source_commit(),
+            "command": command,
+            "started": started,
+            "threads": threads,
+            "data": data_digest(plan.recipe),
+        }
+        write_json(folder / RAN, content)
+
+
+def refuse_another(folder: Path, plan: Plan) -> None:
+    """Refuse a folder whose cells have other settings."""
+    saved = read_plan(folder)
+    if saved.device != plan.device or not same_training(saved.recipe, plan.recipe):
+        raise ConfigError(
+            f"{folder} holds cells of other settings ({saved.recipe.get('name')}, scale "
+            f"{saved.recipe.get('scale')}, {saved.device}); name another folder with --out."
+        )
+    ran = read_provenance(folder)
+    if ran is not None:
+        check_data(folder, ran.data, plan.recipe)
+
+
+def read_provenance(folder: Path) -> Provenance | None:
+    """Read what a working folder ran on; None if nothing has run there, or by `suffice compare`."""
+    path = folder / RAN
+    return read_record(Provenance, path, advice="Delete it to go on.") if path.exists() else None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from suffice.errors import ConfigError
-from suffice.papers.printed import PaperRow, paper_row, paper_seconds, paper_table_of, paper_tables
+from suffice.recipes.references import Reference, reference, reference_tables, references
 
 LAYER = {  # parameters with biases, from d_model and length
     "standard": lambda d, length: 4 * (d * d + d),
@@ -13,10 +13,10 @@ LAYER = {  # parameters with biases, from d_model and length
 }
 
 
-def every_row() -> list[PaperRow]:
+def every_row() -> list[Reference]:
     rows = [
-        paper_row(table, mechanism, heads)
-        for table in paper_tables()
+        reference(table, mechanism, heads)
+        for table in reference_tables()
         for mechanism in LAYER
         for heads in (1, 2, 4, 6, 8, 12)
     ]
@@ -24,7 +24,7 @@ def every_row() -> list[PaperRow]:
 
 
 def test_a_row_with_every_figure():
-    assert paper_row("cifar100", "super_attention", 8) == PaperRow(
+    assert reference("cifar100", "super_attention", 8) == Reference(
         table="cifar100",
         source="v2 table 6",
         mechanism="super_attention",
@@ -54,12 +54,12 @@ def test_a_row_with_every_figure():
     ],
 )
 def test_figures_as_printed(table, mechanism, heads, accuracy, seconds):
-    row = paper_row(table, mechanism, heads)
+    row = reference(table, mechanism, heads)
     assert (row.test_accuracy, row.seconds_per_epoch) == (accuracy, seconds)
 
 
 def test_all_tables_are_complete():
-    counts = dict.fromkeys(paper_tables(), 0)
+    counts = dict.fromkeys(reference_tables(), 0)
     for row in every_row():
         counts[row.table] += 1
     assert counts == {
@@ -104,28 +104,14 @@ def test_models_of_equal_size_have_their_size_and_no_time():
         assert (row.seconds_per_epoch is None) == (row.table == "imagenet_equal")
 
 
-@pytest.mark.parametrize(
-    ("version", "task", "mechanism", "heads", "seconds"),
-    [
-        ("v1", "cifar100", "standard", 6, 55.47),
-        ("v2", "imagenet", "super_attention", 8, 309.72),
-        ("v2", "amazon", "efficient", 1, 0.93),
-        ("v1", "imdb", "efficient", 4, None),
-        ("v1", "imagenet", "standard", 1, None),
-    ],
-)
-def test_seconds_of_the_edge_device(version, task, mechanism, heads, seconds):
-    assert paper_seconds(version, task, mechanism, heads) == seconds
-
-
 @pytest.mark.parametrize(("mechanism", "heads"), [("gqa", 4), ("standard", 3), ("super", 4)])
-def test_what_the_paper_does_not_have_is_none(mechanism, heads):
-    assert paper_row("mnist", mechanism, heads) is None
+def test_what_is_not_printed_is_none(mechanism, heads):
+    assert reference("mnist", mechanism, heads) is None
 
 
 def test_an_unknown_table_is_refused():
-    with pytest.raises(ConfigError, match="unknown table of the paper 'minst'; did you mean"):
-        paper_row("minst", "standard", 1)
+    with pytest.raises(ConfigError, match="minst"):
+        reference("minst", "standard", 1)
 
 
 @pytest.mark.parametrize(
@@ -141,4 +127,4 @@ def test_an_unknown_table_is_refused():
     ],
 )
 def test_the_table_of_a_task(task, recipe, table):
-    assert paper_table_of(task, recipe) == table
+    assert {row.table for row in references(task, recipe).values()} == ({table} if table else set())

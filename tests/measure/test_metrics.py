@@ -132,10 +132,10 @@ def test_bleu_of_equal_lengths_has_no_penalty():
 
 def test_confidences_on_the_borders_of_bins():
     """1.0 is in the last of 4 bins, .25 in the second, with .49; gaps of a bin cancel."""
-    right = np.array([1.0, 0.0, 1.0, 0.0, 1.0])
+    right = np.array([0.0, 0.0, 1.0, 0.0, 1.0])
     confidence = np.array([1.0, 0.25, 0.49, 0.24, 0.76])
     one = replace(answers(np.arange(5)), right=right, confidence=confidence)
-    gaps = abs(0.24), abs(0.25 + 0.49 - 1), abs(1.0 + 0.76 - 2)
+    gaps = abs(0.24), abs(0.25 + 0.49 - 1), abs(1.0 + 0.76 - 1)
     assert calibration_error(one, bins=4) == pytest.approx(sum(gaps) / 5, abs=1e-12)
 
 

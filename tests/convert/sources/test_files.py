@@ -49,7 +49,8 @@ def test_shards(tmp_path):
         ({"a": "../x-1.safetensors"}, r"names the shard '../x-1.safetensors'; .* Do not use this"),
         ({"a": "sub\\x-1.safetensors"}, "names the shard"),
         ({"a": "x-1.bin"}, "names the shard 'x-1.bin'; a shard is a .safetensors file"),
-        ({"a": "x" * 300 + ".safetensors"}, "names the shard"),
+        ({"a": "x" * 244 + ".safetensors"}, "names the shard"),  # of 256 bytes
+        ({"e": "x" * 243 + ".safetensors"}, "does not exist"),
         ({"a": "\0.safetensors"}, "names the shard"),
         ({"d": "x-2.safetensors"}, "x-2.*lacks 'd'"),
         ({"b": None}, "x-1.*holds 'b'"),

@@ -8,10 +8,10 @@ from contextlib import redirect_stdout
 import pytest
 import torch
 
-from suffice import Attention, attend, masks
+from suffice import Attention, AttentionSpec, attend, masks
 from suffice.errors import MaskError, ShapeError
-from suffice.patterns import Causal
-from suffice.testing import assert_close, bits, normal
+from suffice.patterns import Causal, Window
+from suffice.testing import assert_close, bits, drawn, normal
 
 from .mechanisms import D_MODEL, LENGTH, MASKED, SPECS, accepting, layer_of
 from .oracle import oracle
@@ -117,3 +117,13 @@ def test_masks_of_a_layer(name):
     shown = layer.weights(x, mask=mask)
     assert torch.equal(shown > 0, allowed.expand_as(shown))
     assert_close(layer(x, mask=mask), layer_of(name, impl="reference")(x, mask=mask))
+
+
+@torch.no_grad()
+def test_a_mask_on_a_long_window_keeps_it_from_ops_that_skip_blocks():
+    spec = AttentionSpec(d_model=8, num_heads=2, pattern=Window(16) & Causal())
+    x, mask = normal(1, 1100, 8, seed=1), bits(1, 1, 1100, 1100, seed=2)
+    layers = [drawn(Attention(spec, impl=impl), seed=1).double() for impl in ("auto", "reference")]
+    got, want = (layer(x, mask=mask) for layer in layers)
+    assert_close(got, want)
+    assert_close(layers[0](x), layers[1](x))

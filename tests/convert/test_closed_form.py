@@ -17,7 +17,7 @@ from suffice.convert.closed_form import (
     sliced_keys,
     sliced_values,
 )
-from suffice.convert.feature_permutation import permuted
+from suffice.convert.feature_permutation import _Residual, permuted
 from suffice.convert.fit import OutputRegression, output_errors
 from suffice.convert.maps import build, read
 from suffice.encoders import HeadRMS, Optimised
@@ -26,7 +26,7 @@ from suffice.mixing import Alignment
 from suffice.models import LMConfig
 from suffice.patterns import Causal, Full
 from suffice.positions import Rope
-from suffice.testing import assert_close, drawn
+from suffice.testing import assert_close, drawn, normal
 
 from .layers import inputs, layer_of, moments_of
 
@@ -312,3 +312,15 @@ def test_features_stay_where_they_cannot_move():
     )
     with pytest.raises(AssertionError):
         assert_close(moved.model.embedding.tokens.weight, weight, "exact")
+
+
+def test_what_chosen_features_explain_is_the_regression_on_them():
+    factor, part = normal(9, 6, seed=1), normal(6, 2, seed=2)
+    second = factor.T @ factor
+    residual = _Residual(second, part)
+    for feature in (4, 0, 3):
+        residual.take(feature)
+    chosen = [4, 0, 3]
+    explained = second[:, chosen] @ torch.linalg.solve(second[chosen][:, chosen], second[chosen])
+    assert_close(residual.power, (second - explained).diagonal().clamp(min=0.0))
+    assert_close(residual.cross, (second - explained) @ part)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import struct
+from contextlib import nullcontext
 
 import numpy as np
 import pytest
@@ -241,3 +242,14 @@ def test_blocks_are_decoded_as_by_the_package_of_llama_cpp(name):
     finite = np.isfinite(wanted)
     assert finite.mean() > 0.5
     assert np.array_equal(decode(KINDS[name], blocks)[finite], wanted[finite])
+
+
+def test_a_tensor_that_is_not_aligned_is_refused(tmp_path):
+    """Its bytes lie within the file, but begin between two multiples of 32."""
+    for offset, refused in ((0, False), (32, False), (4, True)):
+        head = struct.pack("<4sIQQ", b"GGUF", 3, 1, 0)
+        head += struct.pack("<Q1sIQIQ", 1, b"a", 1, 2, 0, offset)
+        path = tmp_path / f"{offset}.gguf"
+        path.write_bytes(head + bytes(-len(head) % 32) + bytes(64))
+        with pytest.raises(CheckpointError, match="'a' does not lie") if refused else nullcontext():
+            open_gguf(path)

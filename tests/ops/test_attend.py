@@ -210,3 +210,10 @@ def test_weights_of_half_inputs_are_computed_in_float32(dtype):
     q, k, v = (normal(1, 2, 48, 64, seed=seed, dtype=dtype) for seed in (1, 2, 3))
     exact = attend(*(x.double() for x in (30 * q, k, v)))
     assert_close(attend(30 * q, k, v, impl="matmul"), exact)
+
+
+@pytest.mark.parametrize("heads", [1, 3])
+def test_sinks_are_one_logit_for_each_head(heads):
+    q = torch.zeros(1, 2, 3, 4)
+    with pytest.raises(ShapeError, match="sinks"):
+        attend(q, q, q, sinks=torch.zeros(heads))

@@ -27,7 +27,7 @@ from suffice.torch_compat import check, check_mask
 
 if TYPE_CHECKING:
     from suffice.layers.attention import Attention
-    from suffice.layers.state import StepPositions
+    from suffice.layers.positions import StepPositions
 
 A = TypeVar("A")
 UNMASKED, UNPADDED = MaskInputs(), RowLayout()

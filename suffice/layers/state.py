@@ -9,14 +9,15 @@ Letters: B batch, G key/value heads, T new tokens, S cached tokens, D key width,
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, TypeVar
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypeVar
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from suffice.errors import ConfigError, ShapeError
+from suffice.layers.continued_mixing import mix_next
 from suffice.layers.inputs import (
     UNMASKED,
     UNPADDED,
@@ -25,8 +26,9 @@ from suffice.layers.inputs import (
     SharedKV,
     check_memory,
 )
-from suffice.layers.inputs import positions as count_real
+from suffice.layers.positions import StepPositions, real_tokens
 from suffice.layers.recurrence import RecurrentState
+from suffice.layers.segments import Segments
 from suffice.memory import CachedTensors, Memory, Slot, Store
 from suffice.memory.dynamic import GrowingStore
 from suffice.memory.quantised import QuantisedStore
@@ -36,8 +38,7 @@ from suffice.ops.call import AttentionCall, MaskInputs
 from suffice.ops.native import decode
 from suffice.ops.native.decode import DECODE
 from suffice.ops.op import is_transformed
-from suffice.past import InfiniState
-from suffice.patterns import Global, Pattern, Window
+from suffice.patterns import Global, Window
 from suffice.records import is_whole
 from suffice.spec import AttentionSpec
 
@@ -45,117 +46,6 @@ if TYPE_CHECKING:
     from suffice.layers.attention import Attention
 
 A = TypeVar("A")
-MIXED_AT_ONCE = 256  # positions; a longer chunk is mixed piece by piece, and costs no square
-
-
-@dataclass(frozen=True, kw_only=True, eq=False)
-class StepPositions:
-    """Positions of the new tokens of a call; layers with equal ones share them.
-
-    With 2 rows that have read [a b] and [- c] ("-" is padding) and now read [d e] in both:
-    start is 2, before is [[0, 1], [-1, 0]] and places is [[2, 3], [1, 2]].
-
-    Args:
-        batch: B.
-        length: T.
-        start: positions read before, padding included.
-        device: of the tokens.
-        valid: bool [B, T] as passed by the caller; None = all are real.
-        cached: int [B, n], positions of the last n tokens read before, -1 = padding; None = all
-            rows are real and alike until now.
-        before: as `cached`, but never None where there is padding now.
-        rows: of the new tokens, for the mixing and for rotation.
-        places: int [B, T], position of each new token in its row, -1 = padding; None = all rows
-            are real and alike.
-        memo: values computed for these positions, by what decides them.
-    """
-
-    batch: int
-    length: int
-    start: int
-    device: torch.device
-    valid: Tensor | None
-    cached: Tensor | None
-    before: Tensor | None
-    rows: RowLayout
-    places: Tensor | None
-    memo: dict[Hashable, Any] = field(default_factory=dict)
-
-    @classmethod
-    def after(
-        cls, cached: Tensor | None, start: int, tokens: Tensor, valid: Tensor | None
-    ) -> StepPositions:
-        """Return the positions of tokens [B, T, ...] that follow those read before."""
-        (batch, length), device = tokens.shape[:2], tokens.device
-        sizes = {"batch": batch, "length": length, "start": start, "device": device}
-        if valid is None and cached is None:
-            rows = RowLayout(positions=torch.arange(start, start + length, device=device)[None])
-            return cls(**sizes, valid=None, cached=None, before=None, rows=rows, places=None)
-        real = valid
-        if valid is None:
-            real = torch.ones(batch, length, dtype=torch.bool, device=device)
-        before = torch.arange(start, device=device).expand(batch, -1) if cached is None else cached
-        at = real_tokens(before)[:, None] + count_real(real, None)
-        return cls(
-            **sizes,
-            valid=valid,
-            cached=cached,
-            before=before,
-            rows=RowLayout(valid=real, positions=at),
-            places=at.masked_fill(~real, -1),
-        )
-
-    def once(self, key: Hashable, make: Callable[[], A], *sizes: int) -> A:
-        """Return `make()`, computed once for each key and sizes and shared by all layers."""
-        if sizes:
-            if torch.compiler.is_compiling():  # as part of a key a symbol would become a number
-                return make()
-            key = (key, sizes)
-        if key not in self.memo:
-            self.memo[key] = make()
-        return self.memo[key]
-
-    def with_cached(self, remembered: int | None) -> Tensor | None:
-        """Return positions of the new tokens and the `remembered` before them (None = all).
-
-        None = rows are alike.
-        """
-        if self.places is None:
-            return None
-        first = 0 if remembered is None else -(self.length + remembered)
-        return self.once(
-            ("with cached", remembered),
-            lambda: torch.cat([self.before, self.places], dim=1)[:, first:],
-        )
-
-    def masks(
-        self, pattern: Pattern, places: Tensor | None, first: int, sinks: int, keys: int
-    ) -> tuple[MaskInputs, bool]:
-        """Return the masks of the new queries among S cached keys, and whether they name pairs.
-
-        The first `sinks` keys are those of the very beginning, the others start at position
-        `first`; `places` are the positions of the last tokens, as `with_cached` returns them.
-        """
-        if self.places is None and (first == 0 or (not sinks and pattern.relative)):
-            return UNMASKED, False
-
-        def unpadded() -> MaskInputs:
-            spans = ((0, sinks), (first, first + keys - sinks))
-            k_at = torch.cat([torch.arange(*span, device=self.device) for span in spans])[None]
-            return MaskInputs(q_positions=self.rows.positions, k_positions=k_at)
-
-        def padded() -> MaskInputs:
-            cached = places[:, places.shape[1] - (keys - sinks) :]
-            return MaskInputs(
-                valid=cached >= 0,
-                q_positions=self.rows.positions,
-                k_positions=cached.clamp(min=0),
-                q_valid=self.rows.valid,
-            )
-
-        find = unpadded if self.places is None else padded
-        masks = self.once(find.__name__, find, first, sinks, keys)
-        return masks, self.places is None or self.start > 0 or keys != self.length
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -575,18 +465,6 @@ class LayerState:
         self.offered = None
 
 
-def real_tokens(places: Tensor) -> Tensor:
-    """Return how many real tokens each row has, [B].
-
-    Example:
-        >>> real_tokens(torch.tensor([[-1, 0, 1], [-1, -1, 0]])).tolist()
-        [2, 1]
-    """
-    if not places.shape[1]:
-        return places.new_zeros(places.shape[0])
-    return places.max(dim=1).values + 1
-
-
 def promote_kv_dtype(cached: tuple[Tensor, ...], current: torch.dtype | None) -> tuple[Tensor, ...]:
     """Return new keys and values in the dtype of the cache; `current` is None while it is empty.
 
@@ -605,118 +483,3 @@ def promote_kv_dtype(cached: tuple[Tensor, ...], current: torch.dtype | None) ->
             "same dtype and autocast, or reset the state."
         )
     return tuple(x.to(current) for x in cached)
-
-
-def mix_next(
-    mixing: nn.Module, raw: Tensor, at: StepPositions, earlier: Store, history: int | None
-) -> Tensor:
-    """Return new values, raw [B, G, T, E], after the mixing, which reads the `earlier` ones, too.
-
-    The mixing reads `history` positions before one; None = all.
-    """
-    count = _history_tokens(at, history)
-    values = torch.cat([earlier.latest(count)[0], raw], dim=2)
-    new = at.rows.positions
-    if at.before is None:
-        past = torch.arange(at.start - count, at.start, device=raw.device)[None]
-    else:
-        past = at.before[:, at.before.shape[1] - count :].clamp(min=0)
-    places = torch.cat([past, new], dim=1)
-    pieces, step = [], raw.shape[2] if history is None else MIXED_AT_ONCE
-    for a in range(0, raw.shape[2], max(step, 1)):
-        b = min(a + step, raw.shape[2])
-        first = _first_read(places[:, : count + a], new[:, a : a + 1] - history) if a else 0
-        before, now = values[:, :, first : count + a], values[:, :, count + a : count + b]
-        pieces.append(mixing.continued(before, now, new[:, a:b], places[:, first : count + b]))
-    return torch.cat(pieces, dim=2) if len(pieces) != 1 else pieces[0]
-
-
-def _first_read(places: Tensor, oldest: Tensor) -> int:
-    """Return the first column of places [B, n] with a position from `oldest` [B, 1] on."""
-    read = (places >= oldest).any(dim=0).nonzero()
-    return int(read[0]) if len(read) else places.shape[1]
-
-
-def _history_tokens(at: StepPositions, history: int | None) -> int:
-    """Return how many of the last tokens hold the values that a mixing still reads."""
-    if history is None or at.before is None:
-        return at.start if history is None else min(history, at.start)
-
-    def columns() -> int:
-        first = (real_tokens(at.before) - history)[:, None]
-        read = ((at.before >= first) & (at.before >= 0)).any(dim=0).nonzero()
-        return at.before.shape[1] - int(read[0]) if len(read) else 0
-
-    return at.once(("history", history), columns)
-
-
-class Segments:
-    """Infini's memory of earlier segments: of all rows together, or of each that counts its own."""
-
-    def __init__(self) -> None:
-        self.rows = [InfiniState()]
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes of all."""
-        return sum(row.nbytes for row in self.rows)
-
-    def recall(
-        self,
-        past: nn.Module,
-        unrotated: tuple[Tensor, ...],
-        local: Tensor,
-        valid: Tensor | None,
-    ) -> Tensor:
-        """Return the outputs of new positions, and add their keys and values."""
-        batch = len(local)
-        if valid is None and len(self.rows) == 1:
-            return past.gated(self.rows[0].read(past, *unrotated), local)
-        if len(self.rows) != batch:
-            self._split(batch, local.device)
-        out = local.clone()
-        for number, row in enumerate(self.rows):
-            real = slice(None) if valid is None else valid[number]
-            row_inputs = (x[number : number + 1, :, real] for x in unrotated)
-            recalled = row.read(past, *row_inputs)
-            out[number, :, real] = past.gated(recalled, local[number : number + 1, :, real])[0]
-        return out
-
-    def _split(self, batch: int, device: torch.device) -> None:
-        (shared,) = self.rows
-        self.rows = [_copied(shared) for _ in range(batch)]
-        for number, row in enumerate(self.rows):
-            row.select(torch.tensor([number], device=device))
-
-    def can_drop(self, places: Tensor | None, positions: int) -> bool:
-        """Return whether the last positions can be removed; places as of `StepPositions.cached`."""
-        pairs = zip(self.rows, self._real(places, positions), strict=True)
-        return all(row.can_drop(real) for row, real in pairs)
-
-    def drop_last(self, places: Tensor | None, positions: int) -> None:
-        """Remove the last positions; arguments as `can_drop`."""
-        for row, real in zip(self.rows, self._real(places, positions), strict=True):
-            row.drop(real)
-
-    def _real(self, places: Tensor | None, positions: int) -> list[int]:
-        if places is None:
-            return [positions] * len(self.rows)
-        counts = (places[:, places.shape[1] - positions :] >= 0).sum(dim=1).tolist()
-        return counts[: len(self.rows)]  # rows that are together are alike
-
-    def select(self, rows: Tensor) -> None:
-        """Keep these rows of the batch in this order."""
-        if len(self.rows) == 1:
-            self.rows[0].select(rows)
-        else:
-            self.rows = [_copied(self.rows[number]) for number in rows.tolist()]
-
-    def reset(self) -> None:
-        """Forget everything."""
-        self.rows = [InfiniState()]
-
-
-def _copied(row: InfiniState) -> InfiniState:
-    copy = InfiniState()
-    copy.sums, copy.open = row.sums, row.open
-    return copy

@@ -18,7 +18,7 @@ from suffice.encoders import HeadLayerNorm, HeadRMS, ProjectionRMS
 from suffice.errors import ConfigError
 from suffice.layers import Dropout
 from suffice.layers.packed import Packed, PackedEmbedding, PackedLinear
-from suffice.layers.state import StepPositions
+from suffice.layers.positions import StepPositions
 from suffice.lowering import (
     KEYS,
     BoundedSoftmax,

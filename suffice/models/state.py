@@ -10,7 +10,8 @@ from torch import Tensor
 
 from suffice.errors import ConfigError, ShapeError, StateError
 from suffice.layers.attention import Attention
-from suffice.layers.state import LayerState, StepPositions
+from suffice.layers.positions import StepPositions
+from suffice.layers.state import LayerState
 from suffice.memory import Dynamic, Memory
 from suffice.records import is_whole
 from suffice.spec import AttentionSpec

@@ -142,7 +142,7 @@ BUGS = (
         "queries behind a cache are paired with the keys of another residue",
     ),
     Bug(
-        "suffice/layers/state.py",
+        "suffice/layers/positions.py",
         "first = 0 if remembered is None else -(self.length + remembered)",
         "first = 0 if remembered is None else -remembered",
         "tests/layers/test_state.py tests/models/test_streaming.py",

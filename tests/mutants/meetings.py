@@ -18,6 +18,8 @@ FIGURES = "tests/test_reported_figures.py"
 SUMS, SCAN = "suffice/ops/running_sums.py", "suffice/ops/scan.py"
 BLOCKED, PLAN, TILES = (f"suffice/ops/sparse/{name}.py" for name in ("blocked", "plan", "tiles"))
 STATE, PAST, INPUTS = "suffice/layers/state.py", "suffice/past.py", "suffice/layers/inputs.py"
+POSITIONS, SEGMENTS = "suffice/layers/positions.py", "suffice/layers/segments.py"
+CONTINUED = "suffice/layers/continued_mixing.py"
 ROLLING, QUANTISED, DYNAMIC = (
     f"suffice/memory/{n}.py" for n in ("rolling", "quantised", "dynamic")
 )
@@ -199,13 +201,13 @@ MEETINGS = (
         "peak = exponents.detach().amax(dim=-1, keepdim=True) * 0.0",
         "tests/definitions/test_favor.py tests/ops/test_scan.py", "features of large keys overflow"),
     # states: rows, padding, drops, windows past their buffers
-    Bug(STATE, "self.rows = [_copied(self.rows[number]) for number in rows.tolist()]",
+    Bug(SEGMENTS, "self.rows = [_copied(self.rows[number]) for number in rows.tolist()]",
         "self.rows = [_copied(self.rows[0]) for number in rows.tolist()]", STREAMS,
         "Infini's state after a selection is that of the first row"),
-    Bug(STATE, "self.rows = [_copied(shared) for _ in range(batch)]",
+    Bug(SEGMENTS, "self.rows = [_copied(shared) for _ in range(batch)]",
         "self.rows = [shared for _ in range(batch)]", STREAMS,
         "rows of Infini share one state once one is padded"),
-    Bug(STATE, "real = slice(None) if valid is None else valid[number]", "real = slice(None)",
+    Bug(SEGMENTS, "real = slice(None) if valid is None else valid[number]", "real = slice(None)",
         STREAMS, "padding enters Infini's memory"),
     Bug(STATE, "sums = self.sums.sums.index_select(0, rows)", "sums = self.sums.sums[: len(rows)]",
         STREAMS, "sums of features stay when rows move"),
@@ -213,18 +215,18 @@ MEETINGS = (
         STREAMS, "positions of padded rows stay when rows move"),
     Bug(STATE, "self.places = self.places[:, :-positions]", "self.places = self.places",
         STREAMS, "dropped tokens keep their positions in padded rows"),
-    Bug(STATE, "k_positions=cached.clamp(min=0)", "k_positions=cached.clamp(min=0).flip(1)", STREAMS,
+    Bug(POSITIONS, "k_positions=cached.clamp(min=0)", "k_positions=cached.clamp(min=0).flip(1)", STREAMS,
         "keys of padded rows have each other's positions"),
-    Bug(STATE, "valid=cached >= 0,\n", "valid=cached >= -1,\n", STREAMS, "padding in a cache is seen"),
+    Bug(POSITIONS, "valid=cached >= 0,\n", "valid=cached >= -1,\n", STREAMS, "padding in a cache is seen"),
     Bug(STATE, "raw = v if at.rows.valid is None else v.masked_fill(~at.rows.valid[:, None, :, None], 0.0)",
         "raw = v", "tests/layers/test_state.py tests/mixing " + STREAMS, "padded values are mixed into later ones"),
-    Bug(STATE, "first = _first_read(places[:, : count + a], new[:, a : a + 1] - history) if a else 0",
+    Bug(CONTINUED, "first = _first_read(places[:, : count + a], new[:, a : a + 1] - history) if a else 0",
         "first = count + a if a else 0", STREAMS, "mixing past one piece forgets the values before it"),
     Bug(STATE, "near = Window(window)\n", "near = Window(window + 1)\n", STREAMS,
         "a memory shorter than its layer's reach shows one key too many"),
     Bug(STATE, "(near | Global(memory.sinks) if memory.sinks else near)",
         "(near | Global(memory.sinks + 1) if memory.sinks else near)", STREAMS, "a sink too many is seen"),
-    Bug(STATE, "k_at = torch.cat([torch.arange(*span, device=self.device) for span in spans])[None]",
+    Bug(POSITIONS, "k_at = torch.cat([torch.arange(*span, device=self.device) for span in spans])[None]",
         "k_at = torch.arange(first, first + keys, device=self.device)[None]", STREAMS,
         "sinks have the positions of the window"),
     Bug(STATE, "left = self.length - positions\n        needed = min(self.remembered - self.memory.spare - 1, left)",

@@ -24,9 +24,9 @@ from scipy.special import ndtr, ndtri
 from suffice.data.survey import Survey
 from suffice.measure import Cell, Results, judge
 from suffice.measure.answers import Answers
-from suffice.measure.crossed import estimate
-from suffice.measure.failures import upper_rate
 from suffice.measure.sequential import FIRST
+from suffice.measure.statistics import upper_rate
+from suffice.measure.two_way_interval import estimate
 from suffice.measure.verdict import FAILS, MIN_SEEDS, SUFFICES, UNDECIDED, hopeless
 
 TABLES = 2000

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from suffice.advise.request import Base
-from suffice.measure.before import USUAL as SEEDS
+from suffice.measure.sequential import USUAL as SEEDS
 from suffice.models import LMConfig, TranslatorConfig, ViTConfig
 from suffice.models.composition import STANDARD, Composition
 from suffice.recipes import Recipe, recipe

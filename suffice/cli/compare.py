@@ -251,14 +251,15 @@ def compare(
         runs = _compare_under(names, choices, out, share, cost, resume=resume, quiet=quiet)
     done = {name: run for name, run in runs.items() if run is not None}
     if done:
-        _print_runs(done, cost, as_json=as_json, open_report=open_report)
+        _print_runs(done, as_json=as_json, open_report=open_report)
 
 
 @dataclass(frozen=True)
 class Run:
-    """A comparison that is finished and reported."""
+    """A comparison that is finished, judged and reported."""
 
     results: Results
+    verdict: Verdict
     folder: Path
     page: Path
 
@@ -343,7 +344,7 @@ def _compare_one(
                 share=share,
             )
             if group.is_main and results is not None:
-                return Run(results, folder, _write(results, folder, cost))
+                return _reported(results, folder, cost)
             if group.is_main:
                 print_text(
                     f"share {share[0]}/{share[1]} is trained; when all are, report by\n"
@@ -352,60 +353,57 @@ def _compare_one(
     return None
 
 
-def _write(results: Results, folder: Path, cost: str, also: tuple[str, ...] = ()) -> Path:
-    """Write the report and the folder's winner, and return the page."""
+def _reported(results: Results, folder: Path, cost: str) -> Run:
+    """Judge a comparison, and write its report and the folder's winner."""
     from suffice.measure import judge, report
     from suffice.measure.winner import write_winner
 
     verdict = judge(results, cost=cost)
     write_winner(folder, results, verdict)
-    return report.write_report(results, verdict, folder, also=also)
+    return Run(results, verdict, folder, report.write_report(results, verdict, folder))
 
 
-def _print_runs(
-    runs: dict[str | None, Run], cost: str, *, as_json: bool, open_report: bool
-) -> None:
+def _print_runs(runs: dict[str | None, Run], *, as_json: bool, open_report: bool) -> None:
     """Print every comparison, and with several optimisers whether the verdict changes."""
-    from suffice.measure import judge
+    from suffice.measure.report import write_report
     from suffice.measure.sentence import under_optimisers
 
-    verdicts = {name: judge(run.results, cost=cost) for name, run in runs.items()}
     change = None
     if len(runs) > 1:
-        change = under_optimisers({str(name): one for name, one in verdicts.items()})
+        change = under_optimisers({str(name): run.verdict for name, run in runs.items()})
         for run in runs.values():
-            _write(run.results, run.folder, cost, (change,))
+            write_report(run.results, run.verdict, run.folder, also=(change,))
     if as_json:
-        records = {name: _record(run, verdicts[name]) for name, run in runs.items()}
+        records = {name: _record(run) for name, run in runs.items()}
         whole = {"sentence": change, "optimisers": records}
         print_json(next(iter(records.values())) if change is None else whole)
     else:
         for name, run in runs.items():
-            _print_run(run, verdicts[name], title=None if change is None else f"optimiser {name}")
+            _print_run(run, title=None if change is None else f"optimiser {name}")
         if change is not None:
             print_text(f"\n{change}")
     for run in runs.values() if open_report else ():
         webbrowser.open(run.page.resolve().as_uri())
 
 
-def _record(run: Run, verdict: Verdict) -> dict[str, Any]:
+def _record(run: Run) -> dict[str, Any]:
     """Return what --json prints of one comparison."""
     from suffice.measure import verdict_record
     from suffice.measure.disagreements import read_disagreements
     from suffice.records import encode
 
     rows = encode([asdict(one) for one in read_disagreements(run.folder)])
-    record = {"verdict": verdict_record(verdict, run.results), "disagreements": rows}
+    record = {"verdict": verdict_record(run.verdict, run.results), "disagreements": rows}
     return {**run.results.to_json(), **record}
 
 
-def _print_run(run: Run, verdict: Verdict, *, title: str | None) -> None:
+def _print_run(run: Run, *, title: str | None) -> None:
     from suffice.measure import report
 
     console = wide_console(REPORT_WIDTH)
     if title is not None:
         print_text(f"\n{title}\n", console)
-    report.print_report(run.results, verdict, console)
+    report.print_report(run.results, run.verdict, console)
     _print_use(run.folder, console)
     link = run.page.resolve().as_uri()
     print_text("", console)

@@ -80,7 +80,7 @@ Key = tuple[str, int, int]
 """Mechanism, heads, seed."""
 
 
-def blind(answers: Answers, survey: Survey) -> Answers | None:
+def majority_baseline(answers: Answers, survey: Survey) -> Answers | None:
     """Return the answers of a model that knows how frequent the classes are and reads nothing.
 
     It gives the class most frequent in training, with the frequencies as probabilities.
@@ -136,7 +136,7 @@ def joined(answers: Sequence[Answers]) -> Answers:
     )
 
 
-def scored(scores: Any, loss: Any = None) -> Answers:
+def from_scores(scores: Any, loss: Any = None) -> Answers:
     """Return the answers of somebody's own loop, of which only a score of each row is known.
 
     Args:

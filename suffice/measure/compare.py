@@ -12,10 +12,9 @@ import torch
 from rich.console import Console
 
 from suffice.data import Dataset, load
-from suffice.data.survey import Survey, survey
+from suffice.data.survey import survey
 from suffice.errors import ConfigError
-from suffice.measure import before
-from suffice.measure.board import Board
+from suffice.measure.console import LiveTable, print_data_summary, seeds_needed
 from suffice.measure.disagreements import disagreements, write_disagreements
 from suffice.measure.machine import machine_facts, software_versions, source_commit
 from suffice.measure.plan import Plan, read_plan, run_folder
@@ -91,27 +90,19 @@ def compare(
         facts = DataFacts.of(dataset, survey(dataset))
         first(group, lambda: write_facts(folder, facts))
         if not quiet:
-            first(group, lambda: before.show(facts.data, plan, console))
+            first(group, lambda: print_data_summary(facts.data, plan, console))
         keys = plan.cells if share is None else plan.cells[share[0] - 1 :: share[1]]
         tuned = tune(plan, dataset, folder, group, console=console, quiet=quiet)
         rates = {(one.mechanism, one.num_heads): one.rate for one in tuned}
-        cells = _train_all(plan, keys, dataset, facts.data, folder, group, console, quiet, rates)
+        cells = _train_all(plan, keys, dataset, facts, folder, group, console, quiet, rates)
         if share is not None:
             return None
         speeds = first(group, lambda: time_all(plan, dataset, progress_console)) or ()
-        results = Results(
-            task=plan.recipe.task,
-            recipe=plan.recipe.name,
-            title=plan.recipe.title,
-            margin=plan.margin,
-            baseline=plan.baseline,
+        results = Results.of(
+            plan,
+            cells,
             **facts.fields(),
-            scale=plan.recipe.scale,
-            metric=plan.metric,
-            most_seeds=plan.seeds if plan.auto else None,
-            folds=plan.folds,
             tuned=tuned,
-            cells=tuple(cells),
             speeds=speeds,
             machine=machine_facts(),
             versions=software_versions(),
@@ -148,7 +139,7 @@ def _train_all(
     plan: Plan,
     keys: list[tuple[str, int, int]],
     dataset: Dataset,
-    facts: Survey,
+    facts: DataFacts,
     folder: Path,
     group: Processes,
     console: Console,
@@ -161,25 +152,25 @@ def _train_all(
     finished = [key for key, is_there in zip(keys, exists, strict=True) if is_there]
     cells = together(group, lambda: {key: read_cell(folder, *key) for key in finished})
     first(group, lambda: [CellFiles.of(folder, *key).discard_checkpoint() for key in finished])
-    board = Board(plan, facts, list(cells.values()))
+    live = LiveTable(plan, Results.of(plan, cells.values(), **facts.fields()))
     options = {"cells": len(keys), "done": len(cells), "quiet": quiet}
     closed: set[tuple[str, int]] = set()
     loaded = 0  # seed whose fold the dataset is of
-    with show(console, **options, table=board.table) as progress:
+    with show(console, **options, table=live.table) as progress:
         for key in keys:
             if plan.auto and key[:2] == plan.pairs[0] and key[2] >= FIRST:
-                looked_at = [cell for cell in cells.values() if cell.seed < key[2]]
-                closed = board.closed = _closed(plan, folder, looked_at, group)
+                finished_cells = [cell for cell in cells.values() if cell.seed < key[2]]
+                closed = live.closed = _closed(plan, folder, finished_cells, group)
             if key in cells or key[:2] in closed:
                 continue
             if plan.folds is not None and key[2] != loaded:
                 dataset, loaded = _load(plan, group, None, key[2]), key[2]
             rate = rates.get(key[:2])
             cells[key] = train_cell(plan, key, dataset, folder, group, progress, rate=rate)
-            progress.finish(board.add(cells[key]))
+            progress.finish(live.add(cells[key]))
             if key == (*plan.pairs[-1], 1) and not quiet and group.is_main:
-                results = so_far(plan, folder, list(cells.values()))
-                _say(before.after_two_seeds(results, plan), console)
+                results = partial_results(plan, folder, list(cells.values()))
+                _print(seeds_needed(results, plan), console)
     return [cells[key] for key in keys if key in cells]
 
 
@@ -188,13 +179,13 @@ def _closed(plan: Plan, folder: Path, cells: list[Cell], group: Processes) -> se
 
     The baseline goes on as long as anything with as many heads is open.
     """
-    closed = first(group, lambda: [pair in _look(plan, folder, cells) for pair in plan.pairs])
+    closed = first(group, lambda: [pair in _decided(plan, folder, cells) for pair in plan.pairs])
     flags = group.broadcast(torch.tensor(closed or [False] * len(plan.pairs)))
     return {pair for pair, flag in zip(plan.pairs, flags.tolist(), strict=True) if flag}
 
 
-def _look(plan: Plan, folder: Path, cells: list[Cell]) -> set[tuple[str, int]]:
-    verdict = judge(so_far(plan, folder, cells))
+def _decided(plan: Plan, folder: Path, cells: list[Cell]) -> set[tuple[str, int]]:
+    verdict = judge(partial_results(plan, folder, cells))
     closed = {
         (c.mechanism, c.num_heads)
         for c in verdict.comparisons
@@ -207,32 +198,12 @@ def _look(plan: Plan, folder: Path, cells: list[Cell]) -> set[tuple[str, int]]:
     return closed
 
 
-def so_far(plan: Plan, folder: Path, cells: list[Cell]) -> Results:
-    """Return the results of the cells that are finished, with what they answered."""
-    results = Results(
-        task=plan.recipe.task,
-        recipe=plan.recipe.name,
-        title=plan.recipe.title,
-        margin=plan.margin,
-        baseline=plan.baseline,
-        metric=plan.metric,
-        most_seeds=plan.seeds if plan.auto else None,
-        folds=plan.folds,
-        scale=plan.recipe.scale,
-        cells=tuple(cells),
-        speeds=(),
-        machine={},
-        versions={},
-        commit=None,
-        command="",
-        started="",
-        seconds=0.0,
-        **read_facts(folder),
-    )
-    return with_rows(results, folder)
+def partial_results(plan: Plan, folder: Path, cells: list[Cell]) -> Results:
+    """Return the results of the cells that are finished, with their answers."""
+    return with_rows(Results.of(plan, cells, **read_facts(folder)), folder)
 
 
-def _say(line: str | None, console: Console) -> None:
+def _print(line: str | None, console: Console) -> None:
     if line is not None:
         console.print(line, markup=False, highlight=False, soft_wrap=True)
 

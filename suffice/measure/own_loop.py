@@ -27,10 +27,10 @@ from torch.optim.optimizer import register_optimizer_step_pre_hook
 from suffice.errors import ConfigError, unknown
 from suffice.layers import Attention
 from suffice.measure import report
-from suffice.measure.answers import Answers, path_of, scored, write_answers
+from suffice.measure.answers import Answers, from_scores, path_of, write_answers
 from suffice.measure.machine import machine_facts, software_versions, source_commit
 from suffice.measure.metrics import LOWER, own_metric
-from suffice.measure.plan import MARGIN, run_folder
+from suffice.measure.plan import MARGIN, read_plan, run_folder
 from suffice.measure.report.sheet import rich_table
 from suffice.measure.report.tables import Tables
 from suffice.measure.results import (
@@ -48,6 +48,7 @@ from suffice.measure.sentence import notes, sentence
 from suffice.measure.verdict import Verdict, judge
 from suffice.presets import PRESETS, preset, takes_length
 from suffice.progress import show
+from suffice.recipes import SCALES
 from suffice.spec import AttentionSpec
 
 TASK = "your own loop"
@@ -337,7 +338,7 @@ class _Task:
     def claim(self) -> None:
         """Write plan.json; refuse a folder whose cells another function trained."""
         run = run_folder(self.folder)
-        recipe = {"name": self.name, "task": TASK, "title": self.title, "scale": "paper"}
+        recipe = {"name": self.name, "task": TASK, "title": self.title, "scale": SCALES[0]}
         settings = {
             "recipe": {**recipe, "metric": self.metric, "source": _digest(self.train)},
             "mechanisms": list(self.mechanisms),
@@ -455,18 +456,10 @@ class _Task:
 
     def results(self, cells: list[Cell], started: datetime, seconds: float) -> Results:
         """Return the whole comparison."""
-        return Results(
-            task=TASK,
-            recipe=self.name,
-            title=self.title,
-            margin=self.margin,
-            baseline=self.baseline,
+        return Results.of(
+            read_plan(self.folder),
+            cells,
             chance=self.chance,
-            metric=self.metric,
-            better=self.better,
-            relative=self.relative,
-            cells=tuple(cells),
-            speeds=(),
             machine=machine_facts(),
             versions=software_versions(),
             commit=source_commit(),
@@ -491,7 +484,7 @@ def _numbers(scores: Scores, metric: str) -> tuple[dict[str, float], Answers | N
             for name in (metric, LOSS)
             if name in told and told[name].dim() == 1
         }
-        answers = scored(rows[metric], rows.get(LOSS)) if metric in rows else None
+        answers = from_scores(rows[metric], rows.get(LOSS)) if metric in rows else None
         return {name: float(value.mean()) for name, value in told.items()}, answers
     except (TypeError, ValueError, RuntimeError) as error:
         raise ConfigError(f"the training returned scores that are no numbers: {error}.") from error

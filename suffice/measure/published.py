@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from suffice.errors import ConfigError, DataError
 from suffice.files import read_json, read_record
-from suffice.measure.answers import Answers, scored
+from suffice.measure.answers import Answers, from_scores
 from suffice.measure.results import Results, cell_path
 
 FOLDER = Path(str(resources.files("suffice").joinpath("results")))
@@ -114,7 +114,7 @@ class PackedAnswers:
             return None
         asked = _unpack(self.asked, self.rows, single=False) if self.asked else np.ones(self.rows)
         right = _unpack(self.right[stem], self.rows, single=not self.asked)
-        return replace(scored(right), asked=asked)
+        return replace(from_scores(right), asked=asked)
 
 
 def _pack(numbers: NDArray[np.float64], single: bool) -> str:

@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TypedDict
+from typing import TYPE_CHECKING, Any, TypedDict
 from urllib.parse import quote, unquote
 
 from suffice.data.dataset import Dataset
@@ -24,6 +24,9 @@ from suffice.files import read_json, read_record, write_json
 from suffice.measure.answers import Answers, Key, path_of, read_answers
 from suffice.recipes import SCALES
 from suffice.records import decode, encode
+
+if TYPE_CHECKING:
+    from suffice.measure.plan import Plan, SavedPlan
 
 
 class _CpuTime(TypedDict, total=False):
@@ -193,6 +196,10 @@ class Tuned:
         return self.rate in (self.rates[0], self.rates[-1])
 
 
+PLANNED = ("margin", "baseline", "metric", "better", "relative", "folds")
+"""Fields of results that are those of the plan."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Results:
     """A whole comparison, with what is needed to judge and to repeat it.
@@ -272,6 +279,32 @@ class Results:
             raise unknown("scale", self.scale, SCALES)
         refuse_twice("cell", (cell.key for cell in self.cells))
         refuse_twice("speed", (speed.key for speed in self.speeds))
+
+    @classmethod
+    def of(cls, plan: Plan | SavedPlan, cells: Iterable[Cell], **measured: Any) -> Results:
+        """Return the results of a plan.
+
+        Args:
+            plan: of the comparison, or what plan.json kept of it.
+            cells: every trained model.
+            **measured: further fields; whatever is not given was not measured.
+        """
+        recipe = plan.recipe if isinstance(plan.recipe, dict) else vars(plan.recipe)
+        fields: dict[str, Any] = {
+            "task": recipe["task"],
+            "recipe": recipe["name"],
+            "title": recipe["title"],
+            "scale": recipe.get("scale", SCALES[0]),
+            "most_seeds": plan.seeds if plan.auto else None,
+            **{name: getattr(plan, name) for name in PLANNED if hasattr(plan, name)},
+            **dict.fromkeys(("command", "started"), ""),
+            "speeds": (),
+            "machine": {},
+            "versions": {},
+            "commit": None,
+            "seconds": 0.0,
+        }
+        return cls(**{**fields, "cells": tuple(cells), **measured})
 
     def pairs(self) -> list[tuple[str, int]]:
         """List every trained (mechanism, heads), in the order of first appearance."""

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from suffice.measure.effort import effort_ratio, effort_record
+from suffice.measure.cost_to_target import effort_ratio, effort_record
 from suffice.measure.metrics import LOGARITHMS, METRICS, Metric
 from suffice.measure.results import Results
 from suffice.measure.sequential import most_seeds

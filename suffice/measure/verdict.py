@@ -16,14 +16,13 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from suffice.errors import ConfigError, unknown
-from suffice.measure.answers import Answers, blind, joined, spread
-from suffice.measure.crossed import EXACT, Estimate, bounded, estimate, estimate_folds
-from suffice.measure.failures import ABOVE, failed_seeds, upper_rate
+from suffice.measure.answers import Answers, joined, majority_baseline, spread
 from suffice.measure.metrics import Metric, metric_of, own_metric, value_in
 from suffice.measure.results import Cell, Results, check_margin
 from suffice.measure.sequential import HOPELESS, level, most_seeds
-from suffice.measure.statistics import Pairing, Summary, holm, pair
+from suffice.measure.statistics import ABOVE, Pairing, Summary, failed_seeds, holm, pair, upper_rate
 from suffice.measure.timing import summarise_times
+from suffice.measure.two_way_interval import EXACT, Estimate, bounded, estimate, estimate_folds
 
 COSTS = ("flops", "latency", "parameters")
 
@@ -87,7 +86,7 @@ class Comparison:
         sufficiency: "suffices", "does not suffice" or "undecided"; "nothing was learned" if the
             baseline learned nothing, "too easy to tell" if both are so near the best possible value
             that the margin is larger than what they miss.
-        failed: seeds of the mechanism that did not learn, see `suffice.measure.failures`.
+        failed: seeds of the mechanism that did not learn, see `suffice.measure.statistics`.
         failure_rate: the largest rate of such seeds that its seeds leave open, with 95% confidence.
         more_seeds: how many more seeds would decide, if mean and spread stay; None if decided
             already, unknown, or more than CAP.
@@ -643,28 +642,30 @@ def _choose(comparisons: tuple[Comparison, ...]) -> tuple[str, Comparison | None
 
 
 def _floor(scores: Scores, num_heads: int, margin: float) -> Floor | None:
-    """Hold the baseline against a model that learned nothing."""
+    """Hold the baseline against the best model that learned nothing."""
     results = scores.results
     seeds = list(scores.values(results.baseline, num_heads))
     table = scores.table(results.baseline, num_heads, seeds)
     answers = scores.answers(results.baseline, num_heads)
     survey, metric = results.data, scores.metric
-    guess = None if answers is None or survey is None else blind(answers, survey)
+    guess = None if answers is None or survey is None else majority_baseline(answers, survey)
+    candidates: list[tuple[str, np.ndarray]] = []
     if guess is not None and metric.rows is not None and table.shape[1] > 1:
-        name, of_rows = f'always "{survey.majority_class}"', spread([metric.rows(guess)], [guess])
+        of_rows = spread([metric.rows(guess)], [guess])
+        candidates.append((f'always "{survey.majority_class}"', of_rows))
     elif metric.name == "accuracy" and results.majority is not None:
         known = survey is not None and survey.majority_class is not None
         name = f'always "{survey.majority_class}"' if known else "always the most frequent class"
-        of_rows = np.array([results.majority])
-    elif metric.name == "accuracy" and results.chance is not None:
-        name, of_rows = "a blind guess", np.array([results.chance])
-    elif metric.name in ("log-loss", "perplexity") and survey and survey.frequency_loss is not None:
-        name, of_rows = (
-            "answering with the training frequencies",
-            -np.array([survey.frequency_loss]),
-        )
-    else:
+        candidates.append((name, np.array([results.majority])))
+    if metric.name == "accuracy" and results.chance is not None:
+        candidates.append(("a blind guess", np.array([results.chance])))
+    frequency_loss = None if survey is None else survey.frequency_loss
+    if metric.name in ("log-loss", "perplexity") and frequency_loss is not None and not candidates:
+        name = "answering with the training frequencies"
+        candidates.append((name, -np.array([frequency_loss])))
+    if not candidates:
         return None
+    name, of_rows = max(candidates, key=lambda candidate: float(np.nanmean(candidate[1])))
     above = table - of_rows
     by_seed = np.nanmean(above, axis=1).tolist()
     if not all(map(math.isfinite, by_seed)):

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from suffice.files import write_atomic
-from suffice.measure.plan import MARGIN
 from suffice.measure.report.canvas import blank, legend, line_styles, panels_width, png, style, svg
 from suffice.measure.report.plots import difference_plot, learning_curves
 from suffice.measure.results import Results
@@ -100,25 +99,11 @@ FACTS = ("answers", "chance", "majority", "data", "rows", "most_seeds", "command
 
 def _results(shown: CellTable) -> Results:
     """Return the cells shown as the results that figures of comparisons are drawn from."""
-    recipe = shown.request.recipe
-    order = {key: place for place, key in enumerate(shown.request.plan.cells)}
-    published = shown.request.published
+    plan, published = shown.request.plan, shown.request.published
+    order = {key: place for place, key in enumerate(plan.cells)}
     known = {} if published is None else {n: getattr(published.results, n) for n in FACTS}
-    return Results(
-        task=recipe.task,
-        recipe=recipe.name,
-        title=recipe.title,
-        margin=MARGIN,
-        baseline=shown.request.plan.baseline,
-        cells=tuple(sorted(shown.request.row_cells, key=lambda cell: order[cell.key])),
-        speeds=(),
-        machine={},
-        versions={},
-        commit=None,
-        started="",
-        seconds=0.0,
-        **{"command": "", **known},
-    )
+    cells = sorted(shown.request.row_cells, key=lambda cell: order[cell.key])
+    return Results.of(plan, cells, **known)
 
 
 def _named(figure: Figure, table: Table, parts: list[CellTable]) -> Figure:

@@ -106,6 +106,9 @@ def joined(first: Iterable[Cell], second: Iterable[Cell]) -> list[Cell]:
     return sorted(by_key.values(), key=lambda cell: (cell.num_heads, cell.seed, cell.mechanism))
 
 
+PROVENANCE = ("machine", "versions", "commit", "command", "started")
+
+
 def gather(
     plan: Plan,
     folder: Path,
@@ -126,21 +129,10 @@ def gather(
     facts = _facts(folder, published)
     if facts is None:
         raise ConfigError(f"nothing has run in {folder} yet; begin with --run.")
-    recipe = plan.recipe
-    results = Results(
-        task=recipe.task,
-        recipe=recipe.name,
-        title=recipe.title,
-        margin=plan.margin,
-        baseline=plan.baseline,
-        cells=tuple(cells),
-        speeds=(),
-        scale=recipe.scale,
-        machine=facts.machine,
-        versions=facts.versions,
-        commit=facts.commit,
-        command=facts.command,
-        started=facts.started,
+    results = Results.of(
+        plan,
+        cells,
+        **{name: getattr(facts, name) for name in PROVENANCE},
         seconds=round(sum(cell.cost_seconds for cell in cells), 1),
         **_data_facts(folder, published, dataset),
     )
@@ -148,9 +140,9 @@ def gather(
     kept = {cell.key: before[cell.key] for cell in cells if cell.key in before}
     results = with_rows(results, folder)
     return Published(
-        scale=recipe.scale,
+        scale=plan.recipe.scale,
         threads=facts.machine.get("threads") or 1,
-        recipe=describe(recipe),
+        recipe=describe(plan.recipe),
         results=replace(results, rows={**kept, **results.rows}),
     )
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from suffice.errors import unknown
-from suffice.measure.effort import geometric
+from suffice.measure.cost_to_target import geometric
 from suffice.measure.report.sheet import ranks, ranks_apart
 from suffice.measure.report.tables import count, loss, percent, seconds
 from suffice.measure.results import Cell

@@ -109,32 +109,17 @@ def _read_packaged(name: object) -> Results:
 
 def _read_unfinished(folder: Path) -> Results:
     """Return the finished cells of an unfinished comparison, or of a reproduction."""
-    plan, run_facts = read_plan(folder), read_provenance(folder)
+    plan, provenance = read_plan(folder), read_provenance(folder)
     cells = _finished_cells(folder, plan)
     if not cells:
         raise DataError(f"no model is finished in {folder.name} yet; try again later.")
-    return Results(
-        task=str(plan.recipe.get("task")),
-        recipe=str(plan.recipe.get("name")),
-        title=str(plan.recipe.get("title")),
-        scale=str(plan.recipe.get("scale", "paper")),
-        margin=plan.margin,
-        metric=plan.metric,
-        better=plan.better,
-        relative=plan.relative,
-        baseline=plan.baseline,
-        cells=cells,
-        speeds=(),
-        machine={} if run_facts is None else run_facts.machine,
-        versions={} if run_facts is None else run_facts.versions,
-        commit=None if run_facts is None else run_facts.commit,
-        command=("\n".join(plan.commands) or "not finished yet")
-        if run_facts is None
-        else run_facts.command,
-        started="" if run_facts is None else run_facts.started,
-        seconds=sum(cell.cost_seconds for cell in cells),
-        **read_facts(folder),
-    )
+    facts = read_facts(folder)
+    if provenance is None:
+        facts["command"] = "\n".join(plan.commands) or "not finished yet"
+    else:
+        names = ("machine", "versions", "commit", "command", "started")
+        facts |= {name: getattr(provenance, name) for name in names}
+    return Results.of(plan, cells, seconds=sum(cell.cost_seconds for cell in cells), **facts)
 
 
 def _finished_cells(folder: Path, plan: SavedPlan) -> tuple[Cell, ...]:

@@ -25,9 +25,9 @@ ASKED = Scope(tokens=16, parameters=43_000, num_heads=1)
 
 
 @pytest.fixture
-def alone(monkeypatch):
+def alone(monkeypatch, tmp_path):
     """Let the package bring no results along."""
-    monkeypatch.setattr(module, "_packaged", list)
+    monkeypatch.setattr("suffice.measure.published.FOLDER", tmp_path / "nothing")
 
 
 def own_folder(path, accuracies=ENOUGH, *, name="digits_vit", settings=(), **changes):
@@ -205,9 +205,8 @@ def test_scopes_are_those_of_the_published():
 
 def test_files_of_the_package_may_hold_something_else(tmp_path, monkeypatch):
     (tmp_path / "edge.json").write_text(json.dumps({"runs": []}))
-    monkeypatch.setattr(module, "_packaged", lambda: [tmp_path / "edge.json"])
+    monkeypatch.setattr("suffice.measure.published.FOLDER", tmp_path)
     assert Library("lm").evidence == {}
     (tmp_path / "torn.json").write_text("{")
-    monkeypatch.setattr(module, "_packaged", lambda: [tmp_path / "torn.json"])
     with pytest.raises(DataError, match="torn.json"):
         Library("lm")

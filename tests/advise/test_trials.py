@@ -7,7 +7,6 @@ from collections import Counter
 
 import pytest
 
-from suffice.advise import evidence as module
 from suffice.advise.trials import NONE, trials
 from tests.measure.synthetic import from_accuracies
 
@@ -17,6 +16,12 @@ TABLES = {
     "atlas_amazon_300k": {"mqa": 0.001, "linear": -0.001},
     "atlas_womens_clothing_300k": {"mqa": -0.001, "linear": 0.0},
 }
+
+
+def published(results) -> str:
+    """Return the content of a published file."""
+    facts = {"scale": "paper", "threads": 1, "recipe": {}}
+    return json.dumps({**facts, "results": results.to_json()})
 
 
 @pytest.fixture
@@ -30,8 +35,8 @@ def package(tmp_path, monkeypatch):
         }
         results = from_accuracies(accuracies, recipe=name)
         path = tmp_path / f"table{number}.json"
-        path.write_text(json.dumps({"results": results.to_json()}))
-    monkeypatch.setattr(module, "_packaged", lambda: sorted(tmp_path.glob("*.json")))
+        path.write_text(published(results))
+    monkeypatch.setattr("suffice.measure.published.FOLDER", tmp_path)
 
 
 @pytest.mark.usefixtures("package")
@@ -46,8 +51,8 @@ def test_what_loses_elsewhere_is_not_named():
 def test_one_other_table_names_nothing(tmp_path, monkeypatch):
     for name in ("atlas_imdb_300k", "atlas_amazon_300k"):
         results = from_accuracies({"standard@4": STANDARD, "mqa@4": STANDARD}, recipe=name)
-        (tmp_path / f"{name}.json").write_text(json.dumps({"results": results.to_json()}))
-    monkeypatch.setattr(module, "_packaged", lambda: sorted(tmp_path.glob("*.json")))
+        (tmp_path / f"{name}.json").write_text(published(results))
+    monkeypatch.setattr("suffice.measure.published.FOLDER", tmp_path)
     assert {one.outcome for one in trials()} == {NONE}
 
 

@@ -428,7 +428,7 @@ def test_a_mechanism_without_further_seeds_gets_none_on_resuming(tmp_path, monke
     def look(plan, folder, cells):
         return {("efficient", 2)} if {cell.seed for cell in cells} == {0, 1, 2} else set()
 
-    monkeypatch.setattr(module, "_look", look)
+    monkeypatch.setattr(module, "_decided", look)
     given = plan(seeds=5, auto=True)
     before, _ = run(tmp_path, given)
     assert ("efficient", 2, 3) not in [cell.key for cell in before.cells]

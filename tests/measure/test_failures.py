@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy.stats import binom
 
-from suffice.measure.failures import FAR, failed_seeds, upper_rate
+from suffice.measure.statistics import FAR, failed_seeds, upper_rate
 
 SOLVED = [0.9982, 0.9980, 0.9983]
 

@@ -17,9 +17,9 @@ from suffice.data.dataset import folds_of_keys
 from suffice.errors import ConfigError
 from suffice.measure import judge
 from suffice.measure.answers import Answers, joined, read_answers, spread, write_answers
-from suffice.measure.crossed import estimate, estimate_folds
 from suffice.measure.plan import read_plan
 from suffice.measure.sentence import notes, sentence
+from suffice.measure.two_way_interval import estimate, estimate_folds
 from tests.measure.synthetic import make_cell, make_results
 
 DESIGNS = pytest.mark.parametrize(("folds", "classes"), [(2, 2), (3, 5), (5, 3), (7, 2)])

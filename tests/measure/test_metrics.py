@@ -8,7 +8,13 @@ import pytest
 
 from suffice.data.survey import Survey
 from suffice.errors import ConfigError
-from suffice.measure.answers import Answers, blind, read_answers, scored, write_answers
+from suffice.measure.answers import (
+    Answers,
+    from_scores,
+    majority_baseline,
+    read_answers,
+    write_answers,
+)
 from suffice.measure.metrics import (
     METRICS,
     calibration_error,
@@ -144,7 +150,7 @@ def test_a_blind_guess_gives_the_commonest_class_with_its_share():
     one = replace(answers(np.arange(4)), label=np.array([0, 1, 1, 2]))
     counts = {"train": (7, 2, 0), "test": (1, 2, 1)}
     survey = Survey(rows={}, classes=("a", "b", "c"), counts=counts)
-    guess = blind(one, survey)
+    guess = majority_baseline(one, survey)
     assert guess.predicted.tolist() == [0] * 4
     assert guess.right.tolist() == [1, 0, 0, 0]
     shares = np.array([8, 3, 3, 1]) / 12
@@ -152,14 +158,14 @@ def test_a_blind_guess_gives_the_commonest_class_with_its_share():
     assert guess.confidence == pytest.approx(8 / 12)
     assert guess.label.tolist() == [0, 1, 1, 2]
     assert guess.asked.tolist() == [1] * 4
-    assert blind(several_labels(), survey) is None
-    assert blind(one, Survey(rows={}, counts=counts)) is None
-    assert blind(one, Survey(rows={}, classes=("a",), counts={"test": (1,)})) is None
+    assert majority_baseline(several_labels(), survey) is None
+    assert majority_baseline(one, Survey(rows={}, counts=counts)) is None
+    assert majority_baseline(one, Survey(rows={}, classes=("a",), counts={"test": (1,)})) is None
 
 
 @pytest.mark.parametrize(("better", "sign"), [("higher", 1), ("lower", -1)])
 def test_figures_of_an_own_loop_are_oriented(better, sign):
-    errors = scored([2.0, 4.0, 12.0])
+    errors = from_scores([2.0, 4.0, 12.0])
     value, ratio = own_metric("rmse", better), own_metric("rmse", better, relative=True)
     assert value.rows(errors).tolist() == [sign * 2.0, sign * 4.0, sign * 12.0]
     log, steps = math.log(6.0), (-4 / 6, -2 / 6, 1.0)

@@ -7,11 +7,10 @@ import pytest
 
 from suffice.errors import ConfigError
 from suffice.measure.answers import Answers
-from suffice.measure.crossed import estimate
-from suffice.measure.failures import upper_rate
 from suffice.measure.results import Speed
 from suffice.measure.sequential import level
-from suffice.measure.statistics import half_width
+from suffice.measure.statistics import half_width, upper_rate
+from suffice.measure.two_way_interval import estimate
 from suffice.measure.verdict import ALPHA, CAP, _decided, decide, hopeless, judge, more_seeds
 from suffice.measure.winner import model_of, snippets, write_winner
 
@@ -382,6 +381,15 @@ def test_a_loss_is_held_against_that_of_the_training_frequencies(metric, margin)
     for value, outcome in ((0.503, "unlearned"), (0.505, "unlearned"), (0.6, "suffices")):
         results = replace(with_losses({"standard": [value] * 5, "a": [value] * 5}), data=data)
         assert judge(results, metric=metric, margin=margin).outcome == outcome
+
+
+def test_the_floor_is_the_better_of_the_majority_and_a_guess():
+    """The class that is most frequent in training may be rare in the test split."""
+    values = {"standard": [0.32, 0.33, 0.34], "a": [0.32, 0.33, 0.34]}
+    floor = judge(from_accuracies(values, majority=0.1, chance=0.5)).floors[1]
+    assert (floor.name, floor.value, floor.learned) == ("a blind guess", 0.5, False)
+    floor = judge(from_accuracies(values, majority=0.2, chance=0.1)).floors[1]
+    assert (floor.name, floor.value) == ("always the most frequent class", 0.2)
 
 
 def test_seeds_that_agree_are_not_above_a_floor_that_few_rows_could_explain():

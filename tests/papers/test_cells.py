@@ -9,8 +9,8 @@ import pytest
 from suffice.data import load
 from suffice.data.survey import survey
 from suffice.errors import ConfigError, DataError
+from suffice.measure.answers import from_scores, write_answers
 from suffice.measure.answers import path_of as answers_path
-from suffice.measure.answers import scored, write_answers
 from suffice.measure.jobs import RAN, claim, read_provenance
 from suffice.measure.plan import same_training
 from suffice.measure.published import PackedAnswers, path_of, published_names, read_published
@@ -129,7 +129,7 @@ def test_answers_of_the_folder_are_published_and_come_back(checkout, tmp_path, a
     told = {}
     for cell in request.finished:
         right = random.integers(0, asked + 1, size=750).astype(np.float64)
-        told[cell.key] = replace(scored(right), asked=np.full(750, float(asked)))
+        told[cell.key] = replace(from_scores(right), asked=np.full(750, float(asked)))
         stem = cell_path(request.folder, *cell.key).stem
         write_answers(answers_path(request.folder, stem), told[cell.key])
     path = publish(TINY, gather(request.plan, request.folder, cells(), None))
@@ -151,7 +151,7 @@ def test_answers_of_the_folder_are_published_and_come_back(checkout, tmp_path, a
 
 
 def test_answers_on_other_rows_and_damaged_ones_are_refused():
-    few, many = (scored(np.ones(rows)) for rows in (5, 20))
+    few, many = (from_scores(np.ones(rows)) for rows in (5, 20))
     with pytest.raises(ConfigError, match="different test rows"):
         PackedAnswers.of({"a": few, "b": many})
     whole = PackedAnswers.of({"a": few})

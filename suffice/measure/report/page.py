@@ -85,7 +85,7 @@ def page(
         notes=[*also, *notes(verdict, results)],
         usage=usage,
         disagreements=disagreements,
-        data=[] if results.data is None else data_facts(results.data),
+        data=[] if results.data is None else _data_facts(results.data),
         figures=[_figure(name, figure) for name, figure in figures.items()],
         tables=tables(results, verdict),
         margin=verdict.metric.margin(verdict.margin),
@@ -108,28 +108,45 @@ def _title(results: Results) -> tuple[str, str]:
 OWN = ("table", "image_folder")  # tasks whose title begins with the name of own files
 
 
-def data_facts(data: Survey) -> list[tuple[str, str]]:
+def _data_facts(data: Survey) -> list[tuple[str, str]]:
     """Return what is to be known of the data, as names and values."""
-    rows = ", ".join(f"{count:,} {part}" for part, count in data.rows.items())
-    facts = [("rows", rows)]
+    facts = [("rows", ", ".join(f"{count:,} {part}" for part, count in data.rows.items()))]
     if data.classes:
         counts = zip(data.classes, data.counts["test"], strict=True)
         named = ", ".join(f"{name}: {count:,}" for name, count in counts)
         facts.append(("test rows of each class", named))
         facts.append(("one point of accuracy", f"{data.rows_of_a_point:.3g} test rows"))
-    if data.majority is not None:
-        facts.append((f'always "{data.majority_class}"', f"{data.majority:.1%} of the test rows"))
-    if data.chance is not None:
-        facts.append(("a blind guess", f"{data.chance:.1%}"))
-    if data.repeated is not None and data.overlap is not None:
-        twice, shared = sum(data.repeated.values()), sum(data.overlap.values())
-        facts.append(("repeated rows", f"{twice:,} within a part, {shared:,} across parts"))
-    if data.cut is not None:
-        read = (
-            f"{data.median:.0f} (median); the last {data.read} are read, {data.cut:.0%} are longer"
+    return facts + data_facts(data)
+
+
+def data_facts(survey: Survey) -> list[tuple[str, str]]:
+    """Return what is known of a data set, as names and values, for the terminal and the page."""
+    facts = []
+    if survey.repeated is not None and survey.overlap is not None:
+        repeated, overlap = sum(survey.repeated.values()), sum(survey.overlap.values())
+        read = ", as the model reads them" if survey.read is not None else ""
+        facts.append(
+            (
+                "repeated rows",
+                f"{repeated:,} within a part; {overlap:,} of validation or test are also in an "
+                f"earlier part{read}",
+            )
         )
-        facts.append(("words of a text", read))
-    return [*facts, *(("note", note) for note in data.notes)]
+    if survey.cut is not None:
+        facts.append(
+            (
+                "words of a text",
+                f"{survey.median:.0f} (median), {survey.longest:,} in the longest; the last "
+                f"{survey.read} are read, {survey.cut:.0%} are longer",
+            )
+        )
+    facts += [("note", note) for note in survey.notes]
+    if survey.majority is not None:
+        share = f"{survey.majority:.1%} of the test rows"
+        facts.append((f'always "{survey.majority_class}"', share))
+    if survey.chance is not None:
+        facts.append(("a blind guess", f"{survey.chance:.1%}"))
+    return facts
 
 
 def _figure(name: str, figure: Figure) -> dict[str, str]:

@@ -14,8 +14,8 @@ from rich.text import Text
 
 from suffice.grammar import format_quantity
 from suffice.measure.answers import Answers
+from suffice.measure.cost_to_target import effort_of, effort_ratio, energy_note, mean_cost
 from suffice.measure.disagreements import answers_by_pair, gaps
-from suffice.measure.effort import effort_of, effort_ratio, energy_note, mean_cost
 from suffice.measure.metrics import METRICS, Metric, calibration_error, confusion
 from suffice.measure.report.sheet import (
     DIM,

@@ -5,7 +5,7 @@ import pytest
 from scipy import stats
 
 from suffice.errors import ConfigError
-from suffice.measure.crossed import ALIKE, bounded, estimate
+from suffice.measure.two_way_interval import ALIKE, bounded, estimate
 
 
 def table(seeds: int, rows: int, *, row: float = 0.0, seed: float = 0.0, draw: int = 0):

@@ -8,7 +8,7 @@ import pytest
 
 from suffice.data.survey import Survey
 from suffice.measure import judge, verdict_record
-from suffice.measure.effort import (
+from suffice.measure.cost_to_target import (
     effort_of,
     effort_ratio,
     effort_record,

@@ -1,56 +1,61 @@
-"""What is said before anything is trained, and after two seeds: what the data can decide."""
+"""What a comparison prints while it runs: its data, the seeds it needs, and its finished cells."""
 
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
+from rich import box
 from rich.console import Console
+from rich.table import Table
+from rich.text import Text
 
 from suffice.data.survey import Survey
-from suffice.measure.crossed import ALIKE, EXACT, ROWS_OVERLAP, Estimate
 from suffice.measure.metrics import metric_of
 from suffice.measure.plan import Plan
-from suffice.measure.results import Results
+from suffice.measure.report.page import data_facts
+from suffice.measure.report.tables import accuracy_floors
+from suffice.measure.results import Cell, Results
 from suffice.measure.sentence import margin_points
 from suffice.measure.sequential import USUAL, level
+from suffice.measure.training import typical
+from suffice.measure.two_way_interval import ALIKE, EXACT, ROWS_OVERLAP, Estimate
 from suffice.measure.verdict import LEVEL, MIN_SEEDS, Scores, difference_table, estimate_of
 
 DISAGREEMENT = 0.2  # share of the rows that two trainings answer differently, until it is known
 SKEWED = 2 / 3  # share of the most frequent class from which on accuracy says little of the others
-MOST = 1000  # seeds
+MAX_SEEDS = 1000  # that are worth naming
 FIRST_SEEDS = 2  # after which the spread is known roughly
-SHOWN = 12  # classes in a table; of more the most and the least frequent are named
+MAX_CLASSES = 12  # in a table; of more the most and the least frequent are named
+MANY_CUT = 0.2  # share of cut texts from which on a longer input is proposed
+MAX_ACCURACIES = 4  # of single seeds that are spelt out
 
 
-def describe(survey: Survey, plan: Plan) -> list[str]:
+def data_summary(survey: Survey, plan: Plan) -> list[str]:
     """Return what is to be known before training, a line each, of at most 80 columns or so.
 
     Args:
-        survey: of the data.
-        plan: of the comparison.
+        survey: counts of the data.
+        plan: the comparison.
     """
     lines = [f"data: {plan.recipe.title}", *_class_lines(survey)]
-    lines += _text_lines(survey)
-    lines += [f"note: {note}" for note in survey.notes]
-    if survey.majority is not None:
-        guess = "" if survey.chance is None else f"; random guessing: {survey.chance:.1%}"
-        lines.append(f'majority class ("{survey.majority_class}"): {survey.majority:.1%}{guess}')
-        if survey.classes and survey.majority >= SKEWED and plan.metric == "accuracy":
-            lines.append(
-                f'accuracy mostly counts the class "{survey.majority_class}"; --metric balanced '
-                "counts every class alike"
-            )
-    elif survey.chance is not None:
-        lines.append(f"random guessing: {survey.chance:.1%}")
-    lines += _resolution(survey, plan)
-    return lines
+    lines += [f"{name}: {text}" for name, text in data_facts(survey)]
+    if survey.cut is not None and survey.cut > MANY_CUT:
+        lines.append(f"--set length={_longer(survey)} reads more of each text")
+    skewed = survey.majority is not None and survey.majority >= SKEWED
+    if survey.classes and skewed and plan.metric == "accuracy":
+        lines.append(
+            f'accuracy mostly counts the class "{survey.majority_class}"; --metric balanced '
+            "counts every class alike"
+        )
+    return lines + _resolution(survey, plan)
 
 
-def show(survey: Survey, plan: Plan, console: Console) -> None:
-    """Print `describe`, cut at the width of a terminal."""
+def print_data_summary(survey: Survey, plan: Plan, console: Console) -> None:
+    """Print `data_summary`, cut at the width of a terminal."""
     wraps = console.is_terminal
-    for line in describe(survey, plan):
+    for line in data_summary(survey, plan):
         console.print(line, markup=False, highlight=False, soft_wrap=not wraps)
 
 
@@ -58,7 +63,7 @@ def _class_lines(survey: Survey) -> list[str]:
     parts = list(survey.rows)
     if not survey.classes:
         return ["rows: " + ", ".join(f"{count:,} {part}" for part, count in survey.rows.items())]
-    if len(survey.classes) > SHOWN:
+    if len(survey.classes) > MAX_CLASSES:
         train = dict(zip(survey.classes, survey.counts["train"], strict=True))
         most, least = max(train, key=train.__getitem__), min(train, key=train.__getitem__)
         rows = ", ".join(f"{count:,} {part}" for part, count in survey.rows.items())
@@ -80,24 +85,6 @@ def _class_lines(survey: Survey) -> list[str]:
     ]
     if absent:
         lines.append(f"no row of class {', '.join(absent[:4])}")
-    return lines
-
-
-def _text_lines(survey: Survey) -> list[str]:
-    lines = []
-    if survey.repeated is not None and survey.overlap is not None:
-        repeated, overlap = sum(survey.repeated.values()), sum(survey.overlap.values())
-        lines.append(
-            f"repeated rows: {repeated:,} within a part; {overlap:,} of validation or test are "
-            "also in an earlier part"
-            + (", as the model reads them" if survey.read is not None else "")
-        )
-    if survey.cut is not None:
-        lines.append(
-            f"texts: {survey.median:.0f} words (median), {survey.longest:,} the longest; the last "
-            f"{survey.read} are read, {survey.cut:.0%} are longer"
-            + (f" (--set length={_longer(survey)} reads more)" if survey.cut > 0.2 else "")  # noqa: PLR2004
-        )
     return lines
 
 
@@ -148,7 +135,7 @@ def _decidable(expected: Estimate, plan: Plan) -> str:
     """
     metric, rows = metric_of(plan.metric), expected.rows
     seeds = plan.seeds if plan.seeds >= MIN_SEEDS else USUAL
-    most = plan.seeds if plan.auto else MOST
+    most = plan.seeds if plan.auto else MAX_SEEDS
 
     def half(seeds: int) -> float:
         return float(expected.half_width_of(seeds, _alpha(plan, seeds)))
@@ -181,7 +168,7 @@ def _alpha(plan: Plan, seeds: int) -> float:
     return level(alpha, seeds, plan.seeds) if plan.auto and seeds <= plan.seeds else alpha
 
 
-def after_two_seeds(results: Results, plan: Plan) -> str | None:
+def seeds_needed(results: Results, plan: Plan) -> str | None:
     """Return how many seeds can decide, from the first two of every mechanism.
 
     The variances of the differences to the baseline, over seeds and over rows, are averaged over
@@ -212,3 +199,54 @@ def after_two_seeds(results: Results, plan: Plan) -> str | None:
         rows=rows.pop(),
     )
     return f"after two seeds: {_decidable(pooled, plan)}; a rough estimate"
+
+
+class LiveTable:
+    """Finished cells by mechanism, as a table of 80 columns at most.
+
+    Args:
+        plan: the comparison.
+        results: its cells that were finished before.
+    """
+
+    def __init__(self, plan: Plan, results: Results) -> None:
+        self.plan, self.results = plan, results
+        self.closed: set[tuple[str, int]] = set()  # pairs that get no further seed
+
+    def add(self, cell: Cell) -> str:
+        """Enter a finished cell, and return it as one line."""
+        self.results = replace(self.results, cells=(*self.results.cells, cell))
+        seconds = sum(epoch["seconds"] for epoch in cell.epochs)
+        return (
+            f"{cell.mechanism} heads {cell.num_heads} seed {cell.seed}: test accuracy "
+            f"{cell.test_accuracy:.1%}, loss {cell.test_loss:.3f}, best epoch {cell.best_epoch} of "
+            f"{len(cell.epochs)}, {seconds:.0f} s"
+        )
+
+    def table(self) -> Table:
+        """Return the table as it stands."""
+        table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, padding=(0, 1, 0, 0))
+        table.add_column("mechanism", no_wrap=True, max_width=24, overflow="ellipsis")
+        table.add_column("heads", justify="right")
+        table.add_column("seeds", justify="right")
+        table.add_column("test accuracy, seed by seed", no_wrap=True)
+        table.add_column("loss", justify="right")
+        table.add_column("s/epoch", justify="right")
+        for mechanism, heads in self.plan.pairs:
+            table.add_row(mechanism, str(heads), *self._row(mechanism, heads))
+        for name, value in accuracy_floors(self.results).items():
+            table.add_row(Text(name), "", "", f"{100 * value:.1f}", "", "", style="dim")
+        return table
+
+    def _row(self, mechanism: str, heads: int) -> list[str]:
+        cells = self.results.select(mechanism, heads)
+        closed = (mechanism, heads) in self.closed
+        count = f"{len(cells)}" + ("" if closed else f"/{self.plan.seeds}")
+        if not cells:
+            return [count, "", "", ""]
+        each = [f"{100 * cell.test_accuracy:.1f}" for cell in cells]
+        if len(each) > MAX_ACCURACIES:
+            each = [*each[: MAX_ACCURACIES - 1], "..", each[-1]]
+        loss = sum(cell.test_loss for cell in cells) / len(cells)
+        pace = typical([cell.seconds_per_epoch for cell in cells])
+        return [count, " ".join(each), f"{loss:.3f}", f"{pace:.1f}"]

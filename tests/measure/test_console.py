@@ -14,9 +14,9 @@ from suffice.data import Dataset, Split, load
 from suffice.data.survey import survey
 from suffice.measure import judge, sentence
 from suffice.measure.answers import Answers
-from suffice.measure.before import after_two_seeds, describe
-from suffice.measure.board import Board
+from suffice.measure.console import LiveTable, data_summary, seeds_needed
 from suffice.measure.plan import Plan
+from suffice.measure.results import DataFacts, Results
 from suffice.recipes import recipe
 from tests.measure.synthetic import make_cell, make_results
 
@@ -72,35 +72,38 @@ def test_lengths_are_held_against_what_is_read(dataset):
     facts = survey(dataset)
     assert (facts.read, facts.median, facts.longest) == (4, 6.0, 100)
     assert facts.cut == pytest.approx(6 / 9)
-    assert any("the last 4 are read, 67% are longer" in line for line in describe(facts, plan()))
+    assert any(
+        "the last 4 are read, 67% are longer" in line for line in data_summary(facts, plan())
+    )
 
 
 def test_a_few_seeds_are_told_to_be_too_few_before_training():
     facts = survey(load("digits"))
-    lines = "\n".join(describe(facts, plan(seeds=2)))
+    lines = "\n".join(data_summary(facts, plan(seeds=2)))
     assert "2 seeds give no verdict; 5 can" in lines
-    assert '"): 10.2%; random guessing: 10.0%' in lines
+    assert 'always "3": 10.2% of the test rows' in lines
+    assert "a blind guess: 10.0%" in lines
     assert "--metric balanced" not in lines
     assert "one point of accuracy is 5.39 test rows; the margin of 1.0 is 5.39" in lines
-    assert "no verdict" not in "\n".join(describe(facts, plan(seeds=5)))
+    assert "no verdict" not in "\n".join(data_summary(facts, plan(seeds=5)))
 
 
 def test_a_class_that_is_most_of_the_rows_suggests_another_metric(dataset):
     facts = replace(survey(dataset), majority=0.88, majority_class="no", chance=0.5)
-    lines = describe(facts, plan())
-    assert 'majority class ("no"): 88.0%; random guessing: 50.0%' in lines
+    lines = data_summary(facts, plan())
+    assert {'always "no": 88.0% of the test rows', "a blind guess: 50.0%"} <= set(lines)
     advice = [line for line in lines if "--metric balanced" in line]
     assert advice == [
         'accuracy mostly counts the class "no"; --metric balanced counts every class alike'
     ]
-    balanced = "\n".join(describe(facts, replace(plan(), metric="balanced")))
+    balanced = "\n".join(data_summary(facts, replace(plan(), metric="balanced")))
     assert "--metric balanced" not in balanced
 
 
 def decidable(facts, **changes):
     """Return the line on what can be decided, and the figures in it."""
     asked = replace(plan(), **changes)
-    line = next(one for one in describe(facts, asked) if " seeds and " in one)
+    line = next(one for one in data_summary(facts, asked) if " seeds and " in one)
     apart = re.search(r"(?:margin of about|they tell) ([0-9.]+)", line)
     seeds, rows = (re.search(f"about ([0-9,]+) {what}", line) for what in ("seeds", "test rows"))
     return (
@@ -155,7 +158,7 @@ def test_folds_test_all_rows(dataset):
 
 
 def test_another_metric_has_no_rows_of_a_point(dataset):
-    lines = "\n".join(describe(survey(dataset), replace(plan(seeds=2), metric="macro-f1")))
+    lines = "\n".join(data_summary(survey(dataset), replace(plan(seeds=2), metric="macro-f1")))
     assert "point of accuracy" not in lines
     assert "2 seeds give no verdict" in lines
 
@@ -163,7 +166,7 @@ def test_another_metric_has_no_rows_of_a_point(dataset):
 def test_languages_have_no_majority():
     facts = survey(load("copy"))
     assert (facts.majority, facts.classes) == (None, ())
-    assert not any("point of accuracy" in line for line in describe(facts, plan()))
+    assert not any("point of accuracy" in line for line in data_summary(facts, plan()))
 
 
 def test_two_seeds_give_a_rough_number():
@@ -173,13 +176,13 @@ def test_two_seeds_give_a_rough_number():
         for (mechanism, seed), accuracy in {**values, ("efficient", 1): 0.51}.items()
     ]
     # differences of 0 and 1 point: sd 0.71 points; t(4) 2.78 * 0.71 / sqrt(5) = 0.88 < 1 <= 1.13
-    assert after_two_seeds(make_results(cells), plan()).startswith(
+    assert seeds_needed(make_results(cells), plan()).startswith(
         "after two seeds: 5 seeds decide the margin of 1.0 points: they tell 0.9 apart"
     )
-    assert after_two_seeds(make_results(cells[:3]), plan()) is None
+    assert seeds_needed(make_results(cells[:3]), plan()) is None
     third = make_cell("efficient", seed=2, test_accuracy=0.9)
     again = make_results([*cells, third, make_cell("standard", seed=2, test_accuracy=0.5)])
-    assert after_two_seeds(again, plan()) == after_two_seeds(make_results(cells), plan())
+    assert seeds_needed(again, plan()) == seeds_needed(make_results(cells), plan())
 
 
 def answered(right):
@@ -203,7 +206,7 @@ def test_rows_that_differ_whatever_the_seed_are_not_outweighed_by_seeds():
         for name, right in (("standard", theirs), ("efficient", ours)):
             cells.append(make_cell(name, seed=seed, test_accuracy=0.75))
             rows[name, 4, seed] = answered(right)
-    line = after_two_seeds(make_results(cells, rows=rows), plan())
+    line = seeds_needed(make_results(cells, rows=rows), plan())
     # half of the rows differ by 1: 1.98 * sqrt(0.5 / 100) = 14 points, at any number of seeds
     assert line.startswith(
         "after two seeds: 5 seeds and 100 test rows decide a margin of about 14.2 points (--margin "
@@ -211,15 +214,17 @@ def test_rows_that_differ_whatever_the_seed_are_not_outweighed_by_seeds():
     )
 
 
-def test_the_board_fills_up_at_80_columns():
+def test_the_live_table_fills_up_at_80_columns():
     long = ("standard", "sliding_window")
-    board = Board(plan(seeds=6, mechanisms=long), survey(load("digits")), [])
+    facts = DataFacts.of(load("digits"), survey(load("digits")))
+    wanted = plan(seeds=6, mechanisms=long)
+    live = LiveTable(wanted, Results.of(wanted, [], **facts.fields()))
     for seed in range(6):
-        line = board.add(make_cell("standard", seed=seed, test_accuracy=0.8 + seed / 100))
+        line = live.add(make_cell("standard", seed=seed, test_accuracy=0.8 + seed / 100))
     assert "standard heads 4 seed 5: test accuracy 85.0%" in line
     console = Console(width=80)
     with console.capture() as shown:
-        console.print(board.table())
+        console.print(live.table())
     lines = shown.get().splitlines()
     assert max(map(len, lines)) <= 80
     assert any("6/6" in one and "80.0 81.0 82.0 .. 85.0" in one for one in lines)

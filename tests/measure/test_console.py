@@ -252,4 +252,4 @@ def test_a_baseline_no_better_than_the_majority_has_learned_nothing():
 
 def test_notes_of_the_data_are_lines(dataset):
     facts = replace(survey(dataset), notes=("3 rows are empty",))
-    assert "note: 3 rows are empty" in describe(facts, plan())
+    assert "note: 3 rows are empty" in data_summary(facts, plan())

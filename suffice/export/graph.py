@@ -29,8 +29,9 @@ from torch import Tensor, nn
 
 from suffice.errors import CheckpointError, ConfigError, install_line
 from suffice.layers import Attention
-from suffice.layers.inputs import UNMASKED, Inputs, SharedKV
-from suffice.layers.inputs import positions as count_real
+from suffice.layers.inputs import Inputs, SharedKV
+from suffice.layers.positions import UNMASKED
+from suffice.layers.positions import positions as count_real
 from suffice.lowering import DenseSoftmax, FeatureSum, SharedSoftmax, not_dense
 from suffice.memory import CachedTensors
 from suffice.mixing import RowLayout

@@ -16,7 +16,8 @@ from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 from suffice.errors import ConfigError
 from suffice.hf.config import sliding_window
 from suffice.layers import Attention, Block
-from suffice.layers.inputs import UNMASKED, Inputs
+from suffice.layers.inputs import Inputs
+from suffice.layers.positions import UNMASKED
 from suffice.lowering import not_dense
 from suffice.mixing import RowLayout
 from suffice.ops.attend import attend

@@ -20,7 +20,7 @@ from suffice.hf.cache import SufficeCache
 from suffice.hf.config import SufficeConfig
 from suffice.layers.block import shared_kv
 from suffice.layers.inputs import SharedKV
-from suffice.layers.inputs import positions as count_real
+from suffice.layers.positions import positions as count_real
 from suffice.memory import Dynamic, Memory
 from suffice.models.state import ModelState, layer_states
 from suffice.ops.op import is_transformed

@@ -12,7 +12,8 @@ import torch
 from torch import Tensor
 
 from suffice.layers.attention import Attention
-from suffice.layers.inputs import UNMASKED, UNPADDED, Inputs, KVView, positions
+from suffice.layers.inputs import Inputs, KVView
+from suffice.layers.positions import UNMASKED, UNPADDED, positions
 from suffice.mixing import RowLayout
 from suffice.ops.call import MaskInputs
 

@@ -16,6 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from suffice.errors import ConfigError, ShapeError
+from suffice.layers.positions import UNMASKED, UNPADDED, StepPositions, positions
 from suffice.memory import CachedTensors, Dynamic, Memory, Slot
 from suffice.memory.quantised import QuantisedStore
 from suffice.mixing import RowLayout
@@ -27,10 +28,8 @@ from suffice.torch_compat import check, check_mask
 
 if TYPE_CHECKING:
     from suffice.layers.attention import Attention
-    from suffice.layers.positions import StepPositions
 
 A = TypeVar("A")
-UNMASKED, UNPADDED = MaskInputs(), RowLayout()
 
 
 class KVView(NamedTuple):
@@ -184,26 +183,6 @@ def runs(segments: Tensor) -> Tensor:
     """
     changes = segments[:, 1:] != segments[:, :-1]
     return torch.nn.functional.pad(changes.long().cumsum(dim=1), (1, 0))
-
-
-def positions(valid: Tensor | None, segments: Tensor | None) -> Tensor:
-    """Return the position [B, S] of each token in its document: the real tokens before it.
-
-    Runs of equal segments int [B, S] are documents; None = one document.
-
-    Example:
-        >>> valid = torch.tensor([[False, True, True, True, True]])
-        >>> positions(valid, torch.tensor([[1, 1, 1, 2, 2]])).tolist()
-        [[0, 0, 1, 0, 1]]
-    """
-    like = segments if valid is None else valid
-    real = torch.ones_like(like, dtype=torch.long) if valid is None else valid.long()
-    before = real.cumsum(dim=1) - real
-    if segments is None:
-        return before
-    starts = torch.ones_like(segments, dtype=torch.bool)
-    starts[:, 1:] = segments[:, 1:] != segments[:, :-1]
-    return before - torch.where(starts, before, 0).cummax(dim=1).values
 
 
 def _check_tensors(spec: AttentionSpec, x: Tensor, source: Tensor | None) -> None:

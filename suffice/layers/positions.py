@@ -1,4 +1,4 @@
-"""Positions of the tokens of one step: those that are cached, and those that are new.
+"""Positions of tokens in their documents: of whole inputs, and of a step that continues a cache.
 
 Letters: B batch, T new tokens, S cached tokens.
 """
@@ -12,13 +12,12 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor
 
-from suffice.layers.inputs import UNMASKED
-from suffice.layers.inputs import positions as count_real
 from suffice.mixing import RowLayout
 from suffice.ops.call import MaskInputs
 from suffice.patterns import Pattern
 
 A = TypeVar("A")
+UNMASKED, UNPADDED = MaskInputs(), RowLayout()
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -68,7 +67,7 @@ class StepPositions:
         if valid is None:
             real = torch.ones(batch, length, dtype=torch.bool, device=device)
         before = torch.arange(start, device=device).expand(batch, -1) if cached is None else cached
-        at = real_tokens(before)[:, None] + count_real(real, None)
+        at = real_tokens(before)[:, None] + positions(real, None)
         return cls(
             **sizes,
             valid=valid,
@@ -141,3 +140,23 @@ def real_tokens(places: Tensor) -> Tensor:
     if not places.shape[1]:
         return places.new_zeros(places.shape[0])
     return places.max(dim=1).values + 1
+
+
+def positions(valid: Tensor | None, segments: Tensor | None) -> Tensor:
+    """Return the position [B, S] of each token in its document: the real tokens before it.
+
+    Runs of equal segments int [B, S] are documents; None = one document.
+
+    Example:
+        >>> valid = torch.tensor([[False, True, True, True, True]])
+        >>> positions(valid, torch.tensor([[1, 1, 1, 2, 2]])).tolist()
+        [[0, 0, 1, 0, 1]]
+    """
+    like = segments if valid is None else valid
+    real = torch.ones_like(like, dtype=torch.long) if valid is None else valid.long()
+    before = real.cumsum(dim=1) - real
+    if segments is None:
+        return before
+    starts = torch.ones_like(segments, dtype=torch.bool)
+    starts[:, 1:] = segments[:, 1:] != segments[:, :-1]
+    return before - torch.where(starts, before, 0).cummax(dim=1).values

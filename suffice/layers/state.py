@@ -19,14 +19,12 @@ from torch import Tensor, nn
 from suffice.errors import ConfigError, ShapeError
 from suffice.layers.continued_mixing import mix_next
 from suffice.layers.inputs import (
-    UNMASKED,
-    UNPADDED,
     Inputs,
     KVView,
     SharedKV,
     check_memory,
 )
-from suffice.layers.positions import StepPositions, real_tokens
+from suffice.layers.positions import UNMASKED, UNPADDED, StepPositions, real_tokens
 from suffice.layers.recurrence import RecurrentState
 from suffice.layers.segments import Segments
 from suffice.memory import CachedTensors, Memory, Slot, Store

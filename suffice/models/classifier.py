@@ -17,7 +17,7 @@ from suffice.layers import MLP, Block, Dropout
 from suffice.layers.basic import init_glorot
 from suffice.layers.block import ACTIVATIONS, NORMS, run_blocks
 from suffice.layers.inputs import check_rows
-from suffice.layers.inputs import positions as count_real
+from suffice.layers.positions import positions as count_real
 from suffice.layers.sinusoidal import sinusoidal
 from suffice.models.config import POSITIONS, ModelConfig, specs_of_blocks
 from suffice.ops.linear import Linear

@@ -13,7 +13,8 @@ from suffice import preset
 from suffice.errors import ConfigError
 from suffice.layers import MLP, Attention, Block, CrossBlock, Dropout, RMSNorm, SwiGLU, sinusoidal
 from suffice.layers.basic import normalisation
-from suffice.layers.inputs import positions, runs
+from suffice.layers.inputs import runs
+from suffice.layers.positions import positions
 from suffice.layers.sinusoidal import CACHED_NUMBERS
 from suffice.testing import assert_close, bits, documents, drawn, normal, padded
 

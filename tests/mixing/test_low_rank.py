@@ -11,7 +11,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from suffice import Attention, AttentionSpec
 from suffice.errors import ConfigError, ShapeError
 from suffice.kernels import Softmax
-from suffice.layers.inputs import positions
+from suffice.layers.positions import positions
 from suffice.mixing import LowRank, Mixing, RowLayout
 from suffice.ops import register_flops
 from suffice.patterns import Causal, Full

@@ -9,7 +9,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import FlopCounterMode
 
-from suffice.layers.inputs import positions
+from suffice.layers.positions import positions
 from suffice.mixing import (
     BandedAlignment,
     BlockAlignment,

@@ -274,7 +274,7 @@ MEETINGS = (
     Bug(INPUTS, "masks = replace(masks, q_segments=documents, k_segments=documents)",
         "masks = masks", "tests/product/test_conformance.py " + LAYERS,
         "two documents of one number in a row see each other"),
-    Bug(INPUTS, "return before - torch.where(starts, before, 0).cummax(dim=1).values", "return before",
+    Bug(POSITIONS, "return before - torch.where(starts, before, 0).cummax(dim=1).values", "return before",
         LAYERS, "positions go on from document to document"),
     # mixing
     Bug(MAPS, "return torch.matmul(weight * together[:, None], x)", "return torch.matmul(weight, x)",

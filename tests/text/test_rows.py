@@ -10,7 +10,7 @@ import torch
 
 from suffice.data import load
 from suffice.errors import ConfigError, DataError
-from suffice.layers.inputs import positions
+from suffice.layers.positions import positions
 from suffice.recipes import recipe
 from suffice.text import pack, text
 

@@ -9,11 +9,11 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from suffice import preset
+from suffice import AttentionSpec, preset
 from suffice.errors import ConfigError
 from suffice.layers import MLP, Attention, Block, CrossBlock, Dropout, RMSNorm, SwiGLU, sinusoidal
 from suffice.layers.basic import normalisation
-from suffice.layers.inputs import runs
+from suffice.layers.inputs import SharedKV, runs
 from suffice.layers.positions import positions
 from suffice.layers.sinusoidal import CACHED_NUMBERS
 from suffice.testing import assert_close, bits, documents, drawn, normal, padded
@@ -357,3 +357,9 @@ def test_other_devices_and_graphs():
     torch._dynamo.reset()
     fast = torch.compile(lambda x: x + sinusoidal(5, 8), backend="eager", fullgraph=True)
     assert_close(fast(torch.zeros(5, 8)), sinusoidal(5, 8))
+
+
+def test_a_layer_that_shares_needs_its_maker_before_it():
+    layer = Attention(AttentionSpec(d_model=8, num_heads=2, shares=0))
+    with pytest.raises(ConfigError, match="in order"):
+        layer(torch.zeros(1, 3, 8), shared=SharedKV())

@@ -14,7 +14,7 @@ from suffice.data import Dataset, Split, load
 from suffice.data.survey import survey
 from suffice.measure import judge, sentence
 from suffice.measure.answers import Answers
-from suffice.measure.console import LiveTable, data_summary, seeds_needed
+from suffice.measure.console import MAX_CLASSES, LiveTable, data_summary, seeds_needed
 from suffice.measure.plan import Plan
 from suffice.measure.results import DataFacts, Results
 from suffice.recipes import recipe
@@ -253,3 +253,17 @@ def test_a_baseline_no_better_than_the_majority_has_learned_nothing():
 def test_notes_of_the_data_are_lines(dataset):
     facts = replace(survey(dataset), notes=("3 rows are empty",))
     assert "note: 3 rows are empty" in data_summary(facts, plan())
+
+
+@pytest.mark.parametrize("count", [MAX_CLASSES, MAX_CLASSES + 1])
+def test_many_classes_are_named_by_the_most_and_the_least_frequent(dataset, count):
+    names = tuple(f"class{number}" for number in range(count))
+    facts = replace(
+        survey(dataset),
+        classes=names,
+        counts={part: tuple(range(1, count + 1)) for part in ("train", "validation", "test")},
+    )
+    lines = data_summary(facts, plan())
+    whole = [line for line in lines if line.startswith("class")]
+    named = [line for line in lines if f"from 1 (class0) to {count} (class{count - 1})" in line]
+    assert (len(whole), len(named)) == ((count + 1, 0) if count == MAX_CLASSES else (0, 1))

@@ -331,3 +331,10 @@ def test_what_stands_for_what_is_known_to_the_recipes_alone():
     assert {found.recipe for found in TABLES.values() if found.instead_of} == stand
     named = ("v2-cifar10", "v2-tiny-imagenet-32", "v2-tiny-imagenet", "v2-womens-clothing")
     assert TABLES["curves"].parts[-4:] == named
+
+
+def test_rows_that_ask_for_one_answer_or_two_are_published_together():
+    one = replace(from_scores(np.array([1.0, 2.0, 0.0])), asked=np.array([1.0, 2.0, 1.0]))
+    back = PackedAnswers.of({"a": one}).unpack("a")
+    np.testing.assert_array_equal(back.right, one.right)
+    np.testing.assert_array_equal(back.asked, one.asked)

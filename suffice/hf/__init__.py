@@ -14,13 +14,13 @@ from suffice.hf.auto import convert, hf_tokenizer, register, write_auto_map
 from suffice.hf.cache import SufficeCache
 from suffice.hf.classifiers import (
     SufficeClassifierConfig,
+    SufficeForImageClassification,
     SufficeImageClassifier,
     SufficeTextClassifier,
 )
 from suffice.hf.config import SufficeConfig, SufficeViTConfig
 from suffice.hf.heads import (
     SufficeForCausalLM,
-    SufficeForImageClassification,
     SufficeForSequenceClassification,
 )
 from suffice.hf.model import SufficeModel

@@ -20,13 +20,13 @@ from suffice.errors import CheckpointError
 from suffice.files import write_atomic
 from suffice.hf.classifiers import (
     SufficeClassifierConfig,
+    SufficeForImageClassification,
     SufficeImageClassifier,
     SufficeTextClassifier,
 )
 from suffice.hf.config import SufficeConfig, SufficeViTConfig
 from suffice.hf.heads import (
     SufficeForCausalLM,
-    SufficeForImageClassification,
     SufficeForSequenceClassification,
 )
 from suffice.hf.model import SufficeModel

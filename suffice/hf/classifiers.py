@@ -1,4 +1,4 @@
-"""The classifiers of `suffice compare` for transformers: their folders load as they are."""
+"""Classifiers for transformers; folders that `suffice compare` wrote load as they are."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from transformers.modeling_outputs import ImageClassifierOutput, SequenceClassif
 from transformers.utils.generic import can_return_tuple
 
 from suffice.errors import ConfigError
+from suffice.hf.config import SufficeViTConfig
 from suffice.hf.model import Weights
 from suffice.models.kinds import KINDS, Sizes, build_model
 from suffice.spec import AttentionSpec
@@ -56,24 +57,24 @@ class SufficeClassifierConfig(PreTrainedConfig):
 
 
 class _Classifier(Weights, PreTrainedModel):
-    """A network of `suffice.models` behind the calls of transformers."""
+    """A network of `suffice.models` behind the calls of transformers, named `base_model_prefix`."""
 
-    config: SufficeClassifierConfig
-    config_class = SufficeClassifierConfig
+    config: SufficeClassifierConfig | SufficeViTConfig
+    config_class: type[PreTrainedConfig] = SufficeClassifierConfig
     base_model_prefix = "network"
     _no_split_modules = ["Block"]
 
-    def __init__(self, config: SufficeClassifierConfig) -> None:
+    def __init__(self, config: SufficeClassifierConfig | SufficeViTConfig) -> None:
         super().__init__(config)
         device = torch.get_default_device()
         with torch.device("cpu"):  # random features are drawn there
-            self.network = config.build()
-        self.network.to(device)
+            network = config.build()
+        self.add_module(self.base_model_prefix, network.to(device))
         self.post_init()
 
     def fresh_model(self) -> nn.Module:
         """Return an untrained model with the same names of weights."""
-        return nn.ModuleDict({"network": self.config.build()})
+        return nn.ModuleDict({self.base_model_prefix: self.config.build()})
 
 
 def _loss(logits: Tensor, labels: Tensor | None) -> Tensor | None:
@@ -102,7 +103,7 @@ class SufficeTextClassifier(_Classifier):
             labels: int [B].
         """
         valid = None if attention_mask is None else attention_mask != 0
-        logits = self.network(input_ids, valid)
+        logits = self.base_model(input_ids, valid)
         return SequenceClassifierOutput(loss=_loss(logits, labels), logits=logits)
 
 
@@ -125,7 +126,18 @@ class SufficeImageClassifier(_Classifier):
                 their mean.
             labels: int [B].
         """
-        if self.network.config.channels == 1:
+        if self.base_model.config.channels == 1:
             pixel_values = pixel_values.mean(dim=1, keepdim=True)
-        logits = self.network(pixel_values)
+        logits = self.base_model(pixel_values)
         return ImageClassifierOutput(loss=_loss(logits, labels), logits=logits)
+
+
+class SufficeForImageClassification(SufficeImageClassifier):
+    """`suffice.models.ViT` of the sizes and the mechanism of a configuration.
+
+    Args:
+        config: the sizes and the attention.
+    """
+
+    config_class = SufficeViTConfig
+    base_model_prefix = "vit"

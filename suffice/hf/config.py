@@ -12,7 +12,7 @@ from transformers import PreTrainedConfig
 
 from suffice.errors import ConfigError, unknown
 from suffice.memory import Memory
-from suffice.models import LMConfig, ViTConfig
+from suffice.models import LMConfig, ViT, ViTConfig
 from suffice.presets import PRESETS, schedule, takes_length
 from suffice.spec import AttentionSpec
 
@@ -238,6 +238,10 @@ class SufficeViTConfig(PreTrainedConfig):
         """Return the same sizes for `suffice.models.ViT`."""
         sizes = {ours: getattr(self, theirs) for theirs, ours in VIT_FIELDS.items()}
         return ViTConfig(**sizes, head_widths=tuple(self.head_widths or ()))
+
+    def build(self) -> ViT:
+        """Return an untrained network."""
+        return self.vit_config().build(self.attention_specs())
 
     def to_diff_dict(self) -> dict[str, Any]:
         """Return what is written to a file: every field of this class, defaults included."""

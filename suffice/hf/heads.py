@@ -6,16 +6,16 @@ import warnings
 from typing import Any
 
 import torch
-from torch import Tensor, nn
-from transformers import GenerationMixin, PreTrainedModel
+from torch import Tensor
+from transformers import GenerationMixin
 from transformers.modeling_layers import GenericForSequenceClassification
-from transformers.modeling_outputs import CausalLMOutputWithPast, ImageClassifierOutput
+from transformers.modeling_outputs import CausalLMOutputWithPast
 from transformers.utils.generic import can_return_tuple
 
 from suffice.errors import ConfigError, unknown
 from suffice.hf.cache import SufficeCache
-from suffice.hf.config import SufficeConfig, SufficeViTConfig
-from suffice.hf.model import SufficeModel, SufficePreTrainedModel, Weights
+from suffice.hf.config import SufficeConfig
+from suffice.hf.model import SufficeModel, SufficePreTrainedModel
 from suffice.memory import Dynamic, Memory, Quantised, Static
 from suffice.models import LM
 from suffice.models.lm import capped
@@ -182,44 +182,3 @@ class SufficeForSequenceClassification(GenericForSequenceClassification, Suffice
     """Logits of `config.num_labels` classes, read at the last token before the padding."""
 
     accepts_loss_kwargs = False  # the loss is a mean, so Trainer divides by accumulated batches
-
-
-class SufficeForImageClassification(Weights, PreTrainedModel):
-    """`suffice.models.ViT` for transformers.
-
-    Args:
-        config: the sizes and the attention.
-    """
-
-    config: SufficeViTConfig
-    config_class = SufficeViTConfig
-    base_model_prefix = "vit"
-    main_input_name = "pixel_values"
-    input_modalities = ("image",)
-    _no_split_modules = ["Block"]
-
-    def __init__(self, config: SufficeViTConfig) -> None:
-        super().__init__(config)
-        device = torch.get_default_device()
-        with torch.device("cpu"):  # random features are drawn there
-            self.vit = config.vit_config().build(config.attention_specs())
-        self.vit.to(device)
-        self.post_init()
-
-    def fresh_model(self) -> nn.Module:
-        """Return an untrained model with the same names of weights."""
-        vit = self.config.vit_config().build(self.config.attention_specs())
-        return nn.ModuleDict({"vit": vit})
-
-    @can_return_tuple
-    def forward(self, pixel_values: Tensor, labels: Tensor | None = None) -> ImageClassifierOutput:
-        """Return logits [B, num_labels], and a loss if labels are given.
-
-        Args:
-            pixel_values: [B, num_channels, image_size, image_size].
-            labels: int [B].
-        """
-        logits, loss = self.vit(pixel_values), None
-        if labels is not None:
-            loss = nn.functional.cross_entropy(logits, labels)
-        return ImageClassifierOutput(loss=loss, logits=logits)

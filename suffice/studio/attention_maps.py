@@ -14,14 +14,19 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
 
 from suffice.data.dataset import ImagePreparation
 from suffice.data.images import decode
 from suffice.errors import CheckpointError, ConfigError, DataError
 from suffice.layers import Attention, AttentionMap, watched
-from suffice.loading import TextTranslator, load
-from suffice.models import ViT
+from suffice.loading import (
+    ImageClassifier,
+    LanguageModel,
+    TextClassifier,
+    TextTranslator,
+    load,
+)
 from suffice.models.folder import CONFIG, WEIGHTS
 from suffice.records import is_whole
 from suffice.spec import AttentionSpec
@@ -29,6 +34,7 @@ from suffice.studio.folders import below, walk
 from suffice.text import Tokenizer, Words
 from suffice.view import brief
 
+Shown = TextClassifier | ImageClassifier | LanguageModel
 Version = tuple[str, tuple[object, ...]]
 
 MOST = 300  # checkpoints in one list
@@ -61,15 +67,15 @@ class Maps:
         """Describe the input and the layers of a checkpoint."""
         with self._lock:
             loaded = self._load(self._version(_fields(request)))
-        config = loaded.model.config
+        config = loaded.network.config
         return {
-            "reads": loaded.reads,
-            "task": loaded.task,
+            "reads": _reads(loaded),
+            "task": loaded.facts.get("task"),
             "length": config.length,
             "image_size": getattr(config, "image_size", None),
             "layers": [
                 {"name": name, "description": _describe(module.spec)}
-                for name, module in loaded.model.named_modules()
+                for name, module in loaded.network.named_modules()
                 if isinstance(module, Attention)
             ],
         }
@@ -124,8 +130,8 @@ class Maps:
     def _compute_maps(self, version: Version, fields: str) -> tuple[ModelInput, list[AttentionMap]]:
         loaded = self._load(version)
         model_input = read_input(loaded, json.loads(fields))
-        with torch.inference_mode(), watched(loaded.model) as maps:
-            loaded.model(model_input.inputs)
+        with torch.inference_mode(), watched(loaded.network) as maps:
+            loaded.network(model_input.inputs)
         for layer in maps:
             if not torch.isfinite(layer.effective).all():
                 raise DataError(f"{layer.layer} has NaN in its map; the weights are not finite.")
@@ -193,34 +199,19 @@ def list_checkpoints(root: Path | None) -> list[str]:
     return names[:MOST]
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
-class LoadedModel:
-    """A model on the CPU, with what is known of its inputs and of the training task."""
-
-    model: nn.Module
-    tokenizer: Tokenizer | None = None
-    preparation: ImagePreparation | None = None
-    task: str | None = None
-
-    @property
-    def reads(self) -> str:
-        """The kind of input: "text", "ids" if no tokenizer is known, or "image"."""
-        if isinstance(self.model, ViT):
-            return "image"
-        return "ids" if self.tokenizer is None else "text"
-
-
-def load_model(path: Path) -> LoadedModel:
+def load_model(path: Path) -> Shown:
     """Return the model at a path, whatever command left it; nothing is unpickled or executed."""
     loaded = load(path)
     if isinstance(loaded, TextTranslator):
         raise CheckpointError(f"{path.name} holds a translator, whose maps are not shown.")
-    return LoadedModel(
-        model=loaded.network,
-        tokenizer=getattr(loaded, "tokenizer", None),
-        preparation=getattr(loaded, "preparation", None),
-        task=loaded.facts.get("task"),
-    )
+    return loaded
+
+
+def _reads(model: Shown) -> str:
+    """Return the kind of input: "image", or "text", or "ids" where no tokenizer is known."""
+    if isinstance(model, ImageClassifier):
+        return "image"
+    return "ids" if model.tokenizer is None else "text"
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -233,18 +224,18 @@ class ModelInput:
     extra: int = 0  # positions before the patches: a class token
 
 
-def read_input(loaded: LoadedModel, request: dict[str, Any]) -> ModelInput:
+def read_input(loaded: Shown, request: dict[str, Any]) -> ModelInput:
     """Return the input in a request: {"text": str} or {"image": base64, "scaling": str}."""
-    if loaded.reads == "image":
+    if isinstance(loaded, ImageClassifier):
         return _read_image(loaded, request)
     text, tokenizer = request.get("text"), loaded.tokenizer
     if not isinstance(text, str) or not text.strip():
         raise DataError("give a text to read.")
     ids = _ids(text, loaded)
-    size = loaded.model.config.vocabulary_size
+    size = loaded.network.config.vocabulary_size
     if any(not 0 <= token < size for token in ids):
         raise DataError(f"a number of a token is from 0 to {size - 1:,} here.")
-    longest = min(LONGEST, loaded.model.config.length)
+    longest = min(LONGEST, loaded.network.config.length)
     if not 1 <= len(ids) <= longest:
         raise DataError(f"{len(ids):,} tokens cannot be shown; give 1 to {longest}.")
     labels = [_label(token, tokenizer) for token in ids]
@@ -252,14 +243,14 @@ def read_input(loaded: LoadedModel, request: dict[str, Any]) -> ModelInput:
     return ModelInput(inputs=torch.tensor([ids]), labels=short)
 
 
-def _ids(text: str, loaded: LoadedModel) -> list[int]:
+def _ids(text: str, loaded: TextClassifier | LanguageModel) -> list[int]:
     """Return the ids of a text as the model was trained on them; padding only where it is read."""
     tokenizer = loaded.tokenizer
     if tokenizer is None:
         return _parse_ids(text)
     if isinstance(tokenizer, Words):
         ids, valid = tokenizer.rows([text])
-        padded = getattr(loaded.model.config, "reads_padding", False)
+        padded = getattr(loaded.network.config, "reads_padding", False)
         return (ids[0] if padded else ids[0][valid[0]]).tolist()
     begin = [] if tokenizer.begin is None else [tokenizer.begin]
     return [*begin, *tokenizer.encode(text)]
@@ -280,8 +271,8 @@ def _parse_ids(text: str) -> list[int]:
     return list(map(int, words))
 
 
-def _read_image(loaded: LoadedModel, request: dict[str, Any]) -> ModelInput:
-    config, image = loaded.model.config, request.get("image")
+def _read_image(loaded: ImageClassifier, request: dict[str, Any]) -> ModelInput:
+    config, image = loaded.network.config, request.get("image")
     if not isinstance(image, str) or not image:
         raise DataError("give a picture, JPEG or PNG.")
     try:

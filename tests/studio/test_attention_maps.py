@@ -95,7 +95,7 @@ def test_super_attention_has_an_effective_map(maps):
     overview = maps.overview(request)
     assert (overview["grid"], overview["extra"], len(overview["labels"])) == (4, 0, 16)
     assert all(layer["mixed"] for layer in overview["layers"])
-    model = load_model(maps.root / "pictures").model
+    model = load_model(maps.root / "pictures").network
     request |= {"layer": 0, "head": 1}
     weights = numbers(maps.head(request))
     effective = numbers(maps.head(request | {"which": "effective"}))

@@ -1,4 +1,4 @@
-// The interface, answered by the kernels for this processor.
+// The exported C functions: run-time dispatch to the best instruction set of this processor.
 
 #include <string.h>
 
@@ -32,8 +32,8 @@ using suffice::Kernels;
 
 #if defined(__x86_64__) || defined(_M_X64)
 
-// What the processor has and the system saves. Asked for here, for the compiler's own answer needs a
-// library that not all linkers bring.
+// CPU features that the operating system also saves on context switches. Read by cpuid here:
+// __builtin_cpu_supports needs a runtime library that not every linker provides.
 struct X86 {
   bool avx2 = false, avxvnni = false, avx512 = false;
 
@@ -53,7 +53,7 @@ struct X86 {
 
 #elif defined(__linux__) && defined(__aarch64__)
 
-// Bits of the kernel's interface, which older C libraries do not name.
+// Linux hwcap bits that older C libraries do not define.
 bool has_dotprod() {
   const unsigned long half_precision = 1ul << 10, dot_products = 1ul << 20;
   const unsigned long both = half_precision | dot_products;
@@ -70,7 +70,9 @@ bool has(const char *feature) {
   return sysctlbyname(feature, &value, &bytes, nullptr, 0) == 0 && value;
 }
 
-bool has_dotprod() { return has("hw.optional.arm.FEAT_DotProd") && has("hw.optional.arm.FEAT_FP16"); }
+bool has_dotprod() {
+  return has("hw.optional.arm.FEAT_DotProd") && has("hw.optional.arm.FEAT_FP16");
+}
 
 bool has_i8mm() { return has_dotprod() && has("hw.optional.arm.FEAT_I8MM"); }
 
@@ -135,10 +137,19 @@ int suffice_use_isa(const char *name) {
 }
 
 void suffice_sizes(int64_t *sizes) {
-  const size_t bytes[] = {sizeof(Matrix), sizeof(Norm), sizeof(Layer), sizeof(Span),
-                          sizeof(KVCache),   sizeof(Mixing),  sizeof(DecodeAttention),  sizeof(Model),
-                          sizeof(Strides), sizeof(SequenceAttention), sizeof(Linear), sizeof(Recurrence),
-                          sizeof(RecurrenceSlopes)};
+  const size_t bytes[] = {sizeof(Matrix),
+                          sizeof(Norm),
+                          sizeof(Layer),
+                          sizeof(Span),
+                          sizeof(KVCache),
+                          sizeof(Mixing),
+                          sizeof(DecodeAttention),
+                          sizeof(Model),
+                          sizeof(Strides),
+                          sizeof(SequenceAttention),
+                          sizeof(Linear),
+                          sizeof(Recurrence),
+                          sizeof(RecurrenceGradients)};
   for (size_t i = 0; i < sizeof(bytes) / sizeof(*bytes); ++i) sizes[i] = (int64_t)bytes[i];
 }
 
@@ -147,29 +158,32 @@ void suffice_multiply(const Matrix *matrix, const float *x, int64_t rows, float 
   used->multiply(matrix, x, rows, y, bounded(threads));
 }
 
-int suffice_look(const DecodeAttention *look, const KVCache *cache, int64_t rows, int64_t threads) {
-  return used->look(look, cache, rows, bounded(threads));
+int suffice_decode_attention(const DecodeAttention *attention, const KVCache *cache, int64_t rows,
+                             int64_t threads) {
+  return used->decode_attention(attention, cache, rows, bounded(threads));
 }
 
 int64_t suffice_step_room(const Model *model, int64_t rows, int64_t longest, int64_t threads) {
   return used->step_room(model, rows, longest, bounded(threads));
 }
 
-void suffice_step(const Model *model, const KVCache *cache, const Mixing *mixes, const int64_t *tokens,
-                  const int64_t *places, const int64_t *padding, int64_t rows, int64_t longest,
-                  float *logits, void *room, int64_t threads) {
-  used->step(model, cache, mixes, tokens, places, padding, rows, longest, logits, room, bounded(threads));
+void suffice_step(const Model *model, const KVCache *cache, const Mixing *mixes,
+                  const int64_t *tokens, const int64_t *places, const int64_t *padding,
+                  int64_t rows, int64_t longest, float *logits, void *room, int64_t threads) {
+  used->step(model, cache, mixes, tokens, places, padding, rows, longest, logits, room,
+             bounded(threads));
 }
 
-int suffice_attend(const SequenceAttention *whole, const void *q, const void *k, const void *v, void *out,
-                   float *logs, int64_t threads) {
-  return used->attend(whole, q, k, v, out, logs, bounded(threads));
+int suffice_attend(const SequenceAttention *attention, const void *q, const void *k, const void *v,
+                   void *out, float *logs, int64_t threads) {
+  return used->attend(attention, q, k, v, out, logs, bounded(threads));
 }
 
-void suffice_attend_back(const SequenceAttention *whole, const void *q, const void *k, const void *v,
-                         const void *out, const float *logs, const void *slope, void *of_q,
-                         void *of_k, void *of_v, int64_t threads) {
-  used->attend_back(whole, q, k, v, out, logs, slope, of_q, of_k, of_v, bounded(threads));
+void suffice_attend_back(const SequenceAttention *attention, const void *q, const void *k,
+                         const void *v, const void *out, const float *logs, const void *out_grad,
+                         void *grad_q, void *grad_k, void *grad_v, int64_t threads) {
+  used->attend_back(attention, q, k, v, out, logs, out_grad, grad_q, grad_k, grad_v,
+                    bounded(threads));
 }
 
 void suffice_linear(const Linear *linear, const float *q, const float *k, const float *v,
@@ -178,21 +192,22 @@ void suffice_linear(const Linear *linear, const float *q, const float *k, const 
 }
 
 void suffice_linear_back(const Linear *linear, const float *q, const float *k, const float *v,
-                         const float *out, const float *totals, const float *slope, float *of_q,
-                         float *of_k, float *of_v, int64_t threads) {
-  used->linear_back(linear, q, k, v, out, totals, slope, of_q, of_k, of_v, bounded(threads));
+                         const float *out, const float *totals, const float *out_grad,
+                         float *grad_q, float *grad_k, float *grad_v, int64_t threads) {
+  used->linear_back(linear, q, k, v, out, totals, out_grad, grad_q, grad_k, grad_v,
+                    bounded(threads));
 }
 
 void suffice_recur(const Recurrence *recurrence, const float *q, const float *k, const float *v,
-                   const float *decay, const float *beta, const float *start, float *out, float *end,
-                   int64_t threads) {
+                   const float *decay, const float *beta, const float *start, float *out,
+                   float *end, int64_t threads) {
   used->recur(recurrence, q, k, v, decay, beta, start, out, end, bounded(threads));
 }
 
-void suffice_recur_back(const Recurrence *recurrence, const float *q, const float *k, const float *v,
-                        const float *decay, const float *beta, const float *start,
-                        const RecurrenceSlopes *slopes, int64_t threads) {
-  used->recur_back(recurrence, q, k, v, decay, beta, start, slopes, bounded(threads));
+void suffice_recur_back(const Recurrence *recurrence, const float *q, const float *k,
+                        const float *v, const float *decay, const float *beta, const float *start,
+                        const RecurrenceGradients *grads, int64_t threads) {
+  used->recur_back(recurrence, q, k, v, decay, beta, start, grads, bounded(threads));
 }
 
 }  // extern "C"

@@ -1,7 +1,7 @@
 // The plain C interface of the kernels: structures of 64-bit fields over raw pointers.
 //
 // Letters: M rows of a batch, N outputs, K inputs, H query heads, G key/value heads, D head width,
-// S positions. Whoever calls has checked sizes and pointers; nothing here allocates what it returns.
+// S positions. Callers have checked sizes and pointers; results go into memory of the caller.
 
 #pragma once
 
@@ -15,18 +15,19 @@
 
 extern "C" {
 
-// What a matrix or a store of keys holds. Codes are unsigned; what they mean is told beside them.
+// Storage type of a matrix or of a KV cache. Codes are unsigned; their scales and ranges are stored
+// separately.
 enum Kind { ABSENT = -1, F32 = 0, F16 = 1, BF16 = 2, INT8 = 3, INT4 = 4 };
 
-// A linear map [N, K]. F32, F16 and BF16 lie row by row. INT8 and INT4 lie in panels of 16 rows,
-// each panel in groups of columns, each group in pieces of 64 bytes: 4 columns of 16 rows (INT8),
-// or 8 columns, the first 4 in the low halves (INT4). A weight is (code - zero) * scale, zero 128
-// or 8, with a scale for each row of a panel and group.
+// A linear map [N, K]. F32, F16 and BF16 are row-major. INT8 and INT4 are packed: panels of 16
+// rows, each panel in groups of columns, each group in pieces of 64 bytes with 4 columns of 16 rows
+// (INT8) or 8 columns, the first 4 in the low nibbles (INT4). A weight is (code - zero) * scale,
+// where zero is 128 or 8, and every row of a panel has one scale per group.
 struct Matrix {
   int64_t kind;
   int64_t rows;         // N
   int64_t columns;      // K, a multiple of `group` for INT8 and INT4
-  int64_t group;        // columns with one scale
+  int64_t group;        // columns per scale
   const void *data;
   const uint16_t *scales;  // half precision [panels, K / group, 16]
   const float *bias;       // [N] or null
@@ -37,232 +38,250 @@ struct Norm {
   const float *bias;    // [d_model] or null
 };
 
-// What a gated one multiplies: the others have no gate.
-enum Activation { GELU = 0, RELU = 1, SWIGLU = 2, GELU_TANH = 3, TANH = 4, GEGLU = 5, GEGLU_TANH = 6 };
+// Activation function of the MLP; the *GLU ones multiply it with a gate.
+enum Activation {
+  GELU = 0,
+  RELU = 1,
+  SWIGLU = 2,
+  GELU_TANH = 3,
+  TANH = 4,
+  GEGLU = 5,
+  GEGLU_TANH = 6
+};
+// Rotary embedding: none, by halves (GPT-NeoX), or by adjacent pairs (GPT-J).
 enum Turn { STAY = 0, HALVES = 1, PAIRS = 2 };
 
-// Norms of queries and keys: root mean squares of each head, with gains that heads share; layer norms of
-// each head, with gains of its own; root mean squares of all heads at once.
+// QK-norm: RMS norm per head with shared gains, layer norm per head with separate gains, or RMS
+// norm over all heads at once.
 enum HeadNorm { HEAD_RMS = 0, HEAD_LAYER = 1, PROJECTION_RMS = 2 };
 
-// What branches read: norms of the sum so far; the sum itself; one and the same norms' input.
+// Input of the branches: pre-norm; the residual stream itself, with norms on the branch outputs; or
+// pre-norm with attention and MLP in parallel.
 enum Residual { PRE = 0, OUT = 1, PARALLEL = 2 };
 
 // Constants of a decoder layer.
 struct Layer {
   Norm attention_norm, mlp_norm;
-  Norm attention_out_norm, mlp_out_norm;  // of what a branch adds; no weight = there is none
+  Norm attention_out_norm, mlp_out_norm;  // norms of branch outputs; weight null: none
   Matrix q, k, v, o, gate, up, down;
   int64_t heads, kv_heads, head_dim, value_dim;
-  int64_t maps;         // 2 = of each pair of heads that share values the second is taken away
-  float scale;          // of products of queries and keys
+  int64_t maps;         // 2: differential attention, the second head of a pair is subtracted
+  float scale;          // factor of query-key products
   int32_t turn;         // enum Turn
-  int64_t turning;      // features of a head that turn
+  int64_t turning;      // rotated features of a head
   const float *cosines; // [positions, turning]
-  const float *sines;   // as the cosines, signs included
-  const float *slopes;  // [H] or null: minus slope * distance is added to a score
-  const float *q_gains, *k_gains; // of a norm `head_norm`: [head_dim], else [H, head_dim] and [G, head_dim]; or null
-  const float *logits;  // [H] of no key, one more term of each sum, or null
-  const float *difference_gains;  // [value_dim] of differences, divided by their root mean square
+  const float *sines;   // [positions, turning], signs included
+  const float *slopes;  // ALiBi slopes [H] or null: score -= slope * distance
+  const float *q_gains, *k_gains;  // QK-norm gains, see HeadNorm: [head_dim], or [H, head_dim] and
+                                   // [G, head_dim]; or null
+  const float *logits;  // attention sinks [H]: one more term of the denominator, or null
+  const float *difference_gains;  // RMS norm gains [value_dim] of the differences
   float gain_eps, difference_eps;
-  float lambda;         // what the second map of a pair counts
-  float cap;            // scores s become cap tanh(s / cap), or 0
+  float lambda;         // weight of the second map of a pair
+  float cap;            // soft cap: cap * tanh(score / cap); 0: none
   int64_t head_norm;      // enum HeadNorm
-  int64_t reads_another;  // 1 = the cache is that of an earlier layer, and k and v are ABSENT
+  int64_t reads_another;  // 1: reads the KV cache of an earlier layer; k and v are ABSENT
 };
 
-// Positions of one kind, [M, G, room, D] each; codes follow each other in memory.
+// A part of a KV cache with one storage type: keys and values [M, G, room, D]; codes are
+// contiguous.
 //
-// INT8 and INT4 come in blocks of positions. Keys have a least number and a step for each channel
-// of a block; values for each position and group of channels, or as the keys where they are keys.
-// A number is least + step * code; ranges of a block are all least numbers, then all steps. Two
-// 4-bit codes of neighbouring channels share a byte, the first in its low half.
+// INT8 and INT4 are quantised in blocks of positions. Keys have a range (least, step) per channel
+// of a block; values per position and group of channels, or those of the keys where values are
+// keys. A number is least + step * code; a block stores all leasts, then all steps. Two 4-bit codes
+// of neighbouring channels share a byte, the first in the low nibble.
 struct Span {
   int64_t kind;
-  void *keys, *values;                            // the same where keys are values
+  void *keys, *values;                            // equal where values are the keys (MLA)
   const float *key_ranges, *value_ranges;
   int64_t key_row, key_head, value_row, value_head;  // strides of a batch row and of a head
   int64_t key_range_row, key_range_head, value_range_row, value_range_head;
-  int64_t key_step, value_step;                   // from a position to the next, of no codes
-  int64_t first, end;                             // what is read of it
-  int64_t shift;                                  // position i is position i + shift of the text
+  int64_t key_step, value_step;                   // stride of a position; unused for codes
+  int64_t first, end;                             // range of positions to read
+  int64_t shift;  // position i of the span is position i + shift of the text
 };
 
-// The KV cache of a layer: the beginning of the text, what is coded, what is not. The last
-// position of `near` is the new one.
+// The KV cache of a layer in three spans: attention sinks, quantised positions, recent positions.
+// The last position of `near` is the new one.
 struct KVCache {
   Span sinks, coded, near;
-  int64_t block;   // positions coded together
-  int64_t group;   // channels of a value with one range; the last group is filled up
+  int64_t block;   // positions per quantisation block
+  int64_t group;   // channels of a value per range; the last group is padded
 };
 
-// Values along the text, mixed before attention reads them: weights of the latest positions, the
-// own one last, times the values as they were.
+// A causal mixing of values along the text, applied before attention reads them: a weighted sum of
+// the raw values of the latest positions, the current one last.
 struct Mixing {
-  const float *weights;    // [maps, ...]; null = no mixing
+  const float *weights;    // [maps, ...]; null: no mixing
   const float *bias;       // [maps, ...] or null
-  int64_t map, bias_map;   // strides of a map; 0 = one for all heads
-  const int64_t *first;    // [M] of the weights that each row reads, in a map
-  const int64_t *count;    // [M] how many
-  const int64_t *offset;   // [M] of the number that is added
-  void *raw;               // [M, G, room, D] of the kind of the keys; these, where they are values
-  int64_t row, head, at;   // strides, and where the new position is written
+  int64_t map, bias_map;   // strides of a map; 0: one map for all heads
+  const int64_t *first;    // [M] first weight of each row, in a map
+  const int64_t *count;    // [M] number of weights
+  const int64_t *offset;   // [M] index of the bias
+  void *raw;  // raw values [M, G, room, D], stored as the keys are; or the keys themselves
+  int64_t row, head, at;   // strides, and the index of the new position
 };
 
-// Attention of the latest T positions of each row to the cache.
+// Decode attention: the latest T positions of each row attend to its KV cache.
 struct DecodeAttention {
   const float *q;         // [M, H, T, D]
   float *out;             // [M, T, H, E], E = value_dim
   int64_t heads, kv_heads, head_dim, value_dim, queries;  // queries: T
   float scale;
-  float cap;              // scores s become cap tanh(s / cap), or 0
-  int64_t before, after;  // positions beside its own that a query sees
+  float cap;              // soft cap: cap * tanh(score / cap); 0: none
+  int64_t before, after;  // window: positions before and after its own that a query sees
   const float *slopes;    // [H] or null
-  const int64_t *places;  // [M] of the first queries in their rows; null = they end where `near` does
-  const int64_t *padding; // [M] positions at the beginning of a row's text that are none; null = 0
-  const uint8_t *allowed; // [M, H, T, positions of the text] 0 = not seen, or null
+  const int64_t *
+      places;  // [M] position of each row's first query; null: the last query is the last of `near`
+  const int64_t *padding; // [M] leading positions of a row that are padding; null: 0
+  const uint8_t *allowed; // mask [M, H, T, positions of the text], 0: hidden; or null
   int64_t allowed_row, allowed_head, allowed_query;  // strides
-  const int64_t *q_at;    // [M, T] places that biases count from, or null = as above
-  const int64_t *k_at;    // [M, keys] those of the text
+  const int64_t *q_at;    // [M, T] query positions for biases; null: as `places`
+  const int64_t *k_at;    // [M, keys] key positions for biases
   int64_t keys;
-  const float *logits;    // [H] of no key, one more term of each sum, or null
+  const float *logits;    // attention sinks [H]: one more term of the denominator, or null
 };
 
 // A stack of layers between an embedding and a head.
 struct Model {
-  int64_t depth, d_model, width, vocabulary;  // width: of the MLPs
+  int64_t depth, d_model, width, vocabulary;  // width of the MLPs
   int64_t root_mean_square;                   // 1: RMSNorm, 0: LayerNorm
   int64_t activation;
   int64_t residual;                           // enum Residual
   float eps;
-  float logit_cap;         // as the layers' caps, of logits
+  float logit_cap;         // soft cap of the logits; 0: none
   const Layer *layers;
   Matrix embedding;        // [V, d_model]
   Matrix head;
   Norm norm;
-  const float *positions;  // [length, d_model] or null, added to the embedded token
+  const float *positions;  // learned positions [length, d_model], or null
 };
 
-// Where something [B, heads, positions, width] lies; features follow each other.
+// Strides of a tensor [B, heads, positions, width], in elements; features are contiguous.
 struct Strides {
   int64_t batch, head, row;
 };
 
 // Attention of whole sequences: q [B, H, T, D], k [B, G, S, D], v [B, G, S, E].
 //
-// Query i sees the keys i + low to i + high; or, with lists, those listed for its block of 32
-// queries, each with a bit for every query of the block that sees it.
+// Query i attends to keys i + low to i + high; or, with lists (block-sparse), to the keys listed
+// for its block of 32 queries, each with a bit mask of the queries of the block that may see it.
 //
-// A key of batch b that `valid` [B, S] names 0 is seen by none.
+// `valid` [B, S] is a padding mask: 0 hides a key from all queries.
 struct SequenceAttention {
   int64_t batch, heads, kv_heads, queries, keys, width, value_width;
   float scale;
-  int32_t kind;             // of all tensors but logarithms: F32, F16 or BF16
-  Strides q, k, v, out;     // out: of the outputs [B, H, T, E]
-  Strides slope, of_q, of_k, of_v;  // of the gradients
+  int32_t kind;             // F32, F16 or BF16, of all tensors except the log-sum-exps
+  Strides q, k, v, out;     // out: outputs [B, H, T, E]
+  Strides out_grad, grad_q, grad_k, grad_v;  // of the gradients
   int64_t low, high;
-  const int64_t *starts;    // [lists, blocks + 1] into what follows, or null
-  const int32_t *listed;    // keys, ascending for each block
-  const uint32_t *seen_by;  // bits of the queries
-  const int64_t *list_of;   // [H]
+  const int64_t *starts;    // [lists, blocks + 1] offsets into `listed`, or null
+  const int32_t *listed;    // keys, ascending within a block
+  const uint32_t *seen_by;  // bit masks of queries
+  const int64_t *list_of;   // [H] list of each head
   const uint8_t *valid;     // or null
-  float cap;                // scores s become cap tanh(s / cap), or 0
+  float cap;                // soft cap: cap * tanh(score / cap); 0: none
   int32_t unused;
 };
 
-// Sums of features along the sequence: q [B, H, T, D], k [B, G, S, D], v [B, G, S, E]. A row x has
-// the features elu(x) + 1, or with omega exp(omega x' - |x'|^2 / 2), x' = sqrt(scale) x. Where it is
-// causal the queries stand last among the keys, T <= S.
+// Linear attention: q [B, H, T, D], k [B, G, S, D], v [B, G, S, E]. The feature map is elu(x) + 1
+// or, with omega (random features), exp(omega x' - |x'|^2 / 2) with x' = sqrt(scale) x. Causal
+// queries are the last T of the S keys.
 struct Linear {
   int64_t batch, heads, kv_heads, queries, keys, width, value_width;
-  int64_t features;         // F; the width of a head where there is no omega
+  int64_t features;         // F; without omega the width of a head
   int64_t causal;
   const float *omega;       // [F, D] or null
   float scale;
   int32_t unused;
-  const uint8_t *valid;     // [B, S], 0 = a masked key; null = none is
-  const int64_t *documents; // [B, S], runs of equal numbers; T = S; null = one
-  Strides q, k, v, out, slope, of_q, of_k, of_v;
+  const uint8_t *valid;     // [B, S], 0: masked key; null: none
+  const int64_t *documents; // [B, S] document ids in runs; requires T = S; null: one document
+  Strides q, k, v, out, out_grad, grad_q, grad_k, grad_v;
 };
 
-// Recurrences: a state S [D, E] of each head, at every position
+// Linear recurrences: each head has a state S [D, E]; at every position
 //
 //   S = exp(decay) S,   S = S + k (v, or beta (v - S^T k))^T,   out = S^T q,
 //
-// with q, k [B, H, T, D] and v [B, H, T, E]. Logarithms of decays are finite and at most 0; where
-// they are those of features, nothing is corrected.
+// with q, k [B, H, T, D] and v [B, H, T, E]. Log decays are finite and at most 0. Per-feature
+// decays exclude beta (the delta rule).
 struct Recurrence {
   int64_t batch, heads, length, width, value_width;
-  int64_t decays;           // logarithms of a position: none, 1 or D
-  const int64_t *documents; // [B, T], runs of equal numbers; a state is 0 before each but the first; null = one
-  Strides q, k, v, decay, beta, out, slope, of_q, of_k, of_v, of_decay, of_beta;
+  int64_t decays;           // log decays per position: 0, 1 or D
+  const int64_t
+      *documents;  // [B, T] document ids in runs; the state is reset between documents; null: one
+  Strides q, k, v, decay, beta, out, out_grad, grad_q, grad_k, grad_v, grad_decay, grad_beta;
 };
 
-// The instruction set in use; those this processor has, best first, with spaces between; and a
-// choice among them, 0 = done. On x86-64 "avx512" (with VNNI), "avxvnni", "avx2" and "portable"; on
-// ARM "i8mm", "dotprod" and "neon"; elsewhere "portable".
+// The instruction set in use; those this processor supports, best first, separated by spaces; and a
+// choice among them, which returns 0 on success. On x86-64 "avx512" (with VNNI), "avxvnni", "avx2"
+// and "portable"; on ARM "i8mm", "dotprod" and "neon"; elsewhere "portable".
 EXPORTED const char *suffice_isa(void);
 EXPORTED const char *suffice_isas(void);
 EXPORTED int suffice_use_isa(const char *name);
 
-// The bytes of the structures above in their order, by which a caller knows that they are his own.
+// The sizes of the structures above, in their order: callers check that their layout is the same.
 EXPORTED void suffice_sizes(int64_t *sizes);
 
 // y [M, N] = x [M, K] W^T + b.
-EXPORTED void suffice_multiply(const Matrix *matrix, const float *x, int64_t rows, float *y, int64_t threads);
+EXPORTED void suffice_multiply(const Matrix *matrix, const float *x, int64_t rows, float *y,
+                               int64_t threads);
 
-// Attention of a few positions of each row, whose keys and values are there. A query that sees no
-// key has output 0. Returns 1 if an output is no finite number, or a score beside hidden keys.
-EXPORTED int suffice_look(const DecodeAttention *look, const KVCache *cache, int64_t rows, int64_t threads);
+// Decode attention; the keys and values of the queries are already in the cache. A query without a
+// visible key has output 0. Returns 1 if an output, or a score that a mask or cap would hide, is
+// not finite.
+EXPORTED int suffice_decode_attention(const DecodeAttention *attention, const KVCache *cache,
+                                      int64_t rows, int64_t threads);
 
-// The bytes a step needs to work in, with at most `longest` positions seen.
-EXPORTED int64_t suffice_step_room(const Model *model, int64_t rows, int64_t longest, int64_t threads);
+// Bytes of scratch memory that a step needs with at most `longest` positions in the cache.
+EXPORTED int64_t suffice_step_room(const Model *model, int64_t rows, int64_t longest,
+                                   int64_t threads);
 
-// One token of each row through the model: logits [M, V]. `mixes` are those of the layers. The first `padding` positions of a row's
-// text are not seen, and its token stands at `places`.
+// One decode step: a token of each row through the model, to logits [M, V]. `mixes` has one entry
+// per layer. The first `padding` positions of a row are masked; its token is at position `places`.
 EXPORTED void suffice_step(const Model *model, const KVCache *cache, const Mixing *mixes,
                            const int64_t *tokens, const int64_t *places, const int64_t *padding,
                            int64_t rows, int64_t longest, float *logits, void *room,
                            int64_t threads);
 
-// Softmax attention: the outputs, and [B, H, T] logarithms of the rows' total weights where `logs`
-// is not null. A query that sees no key has output 0 and logarithm -inf. Returns 1 if a score or an
-// output is no finite number: then what is hidden may have been read.
-EXPORTED int suffice_attend(const SequenceAttention *whole, const void *q, const void *k,
+// Softmax attention: outputs and, unless `logs` is null, log-sum-exps [B, H, T]. A query without a
+// visible key has output 0 and log-sum-exp -inf. Returns 1 if a score or output is not finite: then
+// a masked key may have spoilt visible outputs.
+EXPORTED int suffice_attend(const SequenceAttention *attention, const void *q, const void *k,
                             const void *v, void *out, float *logs, int64_t threads);
 
-// The gradients of q, k and v, from that of the outputs.
-EXPORTED void suffice_attend_back(const SequenceAttention *whole, const void *q, const void *k,
+// Gradients of q, k and v from the gradient of the outputs.
+EXPORTED void suffice_attend_back(const SequenceAttention *attention, const void *q, const void *k,
                                   const void *v, const void *out, const float *logs,
-                                  const void *slope, void *of_q, void *of_k, void *of_v,
+                                  const void *out_grad, void *grad_q, void *grad_k, void *grad_v,
                                   int64_t threads);
 
-// Weighted values over the sums of their weights: the outputs, and [B, H, T] those sums, relative
-// to a scale of the kernels' own. A query that sees no key has output and sum 0.
+// Linear attention: outputs, and denominators [B, H, T] relative to an internal scale, for the
+// backward pass. A query without a visible key has output and denominator 0.
 EXPORTED void suffice_linear(const Linear *linear, const float *q, const float *k, const float *v,
                              float *out, float *totals, int64_t threads);
 
-// The gradients of q, k and v, from that of the outputs.
+// Gradients of q, k and v from the gradient of the outputs.
 EXPORTED void suffice_linear_back(const Linear *linear, const float *q, const float *k,
                                   const float *v, const float *out, const float *totals,
-                                  const float *slope, float *of_q, float *of_k, float *of_v,
-                                  int64_t threads);
+                                  const float *out_grad, float *grad_q, float *grad_k,
+                                  float *grad_v, int64_t threads);
 
-// A recurrence from the state `start` [B, H, D, E], null = 0: the outputs, and the state `end` after
-// them, which may be where `start` is. Without `beta` [B, H, T, 1] nothing is corrected.
+// A recurrence from the state `start` [B, H, D, E] (null: 0): outputs, and the final state `end`,
+// which may alias `start`. `beta` [B, H, T, 1] selects the delta rule.
 EXPORTED void suffice_recur(const Recurrence *recurrence, const float *q, const float *k,
                             const float *v, const float *decay, const float *beta,
                             const float *start, float *out, float *end, int64_t threads);
 
-// The gradients, from those of the outputs and of the state after them; what is null is not wanted,
-// or not given.
-struct RecurrenceSlopes {
+// Incoming gradients (out, end) and wanted gradients; null: absent or not wanted.
+struct RecurrenceGradients {
   const float *out, *end;
   float *q, *k, *v, *decay, *beta, *start;
 };
 
 EXPORTED void suffice_recur_back(const Recurrence *recurrence, const float *q, const float *k,
                                  const float *v, const float *decay, const float *beta,
-                                 const float *start, const RecurrenceSlopes *slopes, int64_t threads);
+                                 const float *start, const RecurrenceGradients *grads,
+                                 int64_t threads);
 
 }  // extern "C"

@@ -28,30 +28,31 @@
 namespace suffice {
 namespace {
 
-constexpr int SPINS = 4000;  // some tens of microseconds: between two products of one token
-constexpr std::chrono::microseconds AWAKE(150);  // after a call: Python soon makes the next one
+constexpr int SPINS = 4000;  // tens of microseconds, the gap between two products of a token
+constexpr std::chrono::microseconds SPIN_TIME(
+    150);  // after a call: Python usually makes the next one soon
 
-// Waits until a condition holds: at first awake, then leaving the core to others.
+// Spins until a condition holds, then yields between checks.
 template <class Condition>
-void wait_awake(Condition holds) {
+void spin_then_yield(Condition holds) {
   for (int spin = 0; !holds(); ++spin) {
     if (spin < SPINS) SUFFICE_PAUSE;
     else std::this_thread::yield();
   }
 }
 
-// Waits for a condition for a short time.
+// Spins for a condition for at most SPIN_TIME.
 template <class Condition>
-void stay_awake(Condition holds) {
-  const auto end = std::chrono::steady_clock::now() + AWAKE;
+void spin_briefly(Condition holds) {
+  const auto end = std::chrono::steady_clock::now() + SPIN_TIME;
   for (int spin = 1; !holds(); ++spin) {
     SUFFICE_PAUSE;
     if (spin % 64 == 0 && std::chrono::steady_clock::now() > end) return;
   }
 }
 
-// The threads of torch, where its OpenMP answers to the names of GNU's. After work of torch they are
-// awake for some time, and threads of our own would share their cores with them all that while.
+// Torch's OpenMP threads, where its runtime exports GNU's entry points. They keep spinning after a
+// torch op, so a second pool would compete with them for cores.
 class OpenMP {
  public:
   OpenMP() {
@@ -62,7 +63,7 @@ class OpenMP {
     find(limit, "omp_get_thread_limit");
   }
 
-  // Whether it would run a job on exactly so many threads.
+  // Whether it would run a job on exactly `threads` threads.
   bool serves(int threads) const {
     return parallel && number && within && varies && limit && !within() && !varies() &&
            limit() >= threads;
@@ -83,7 +84,7 @@ class OpenMP {
 
   template <class Function>
   static void find(Function &function, const char *name) {
-#if defined(_WIN32)  // torch has Microsoft's OpenMP there, which has other names
+#if defined(_WIN32)  // torch uses Microsoft's OpenMP there, with other entry points
     (void)name;
     function = nullptr;
 #else
@@ -101,24 +102,26 @@ class OpenMP {
   int (*number)(), (*within)(), (*varies)(), (*limit)();
 };
 
-// Threads that sleep between calls. A process that was forked starts its own: those of OpenMP are
-// not there, and it does not know.
+// A pool of sleeping threads. A forked process starts its own: OpenMP's threads do not survive
+// fork, and its runtime does not notice.
 class Pool {
  public:
   explicit Pool(OpenMP *openmp) : openmp(openmp) {}
 
   void run(int threads, Job job, void *context) {
     std::unique_lock<std::mutex> busy(one_call, std::try_to_lock);
-    Team team(busy.owns_lock() ? threads : 1);  // a call beside another works alone
-    if (team.threads > 1 && openmp && openmp->serves(threads)) return openmp->run(team, job, context);
+    Team team(busy.owns_lock() ? threads : 1);  // a concurrent call runs single-threaded
+    if (team.threads > 1 && openmp && openmp->serves(threads))
+      return openmp->run(team, job, context);
     if (team.threads > 1) hand_out(team, job, context);
     job(team, 0, context);
     if (team.threads > 1) call_off(team);
-    if (team.threads > 1) wait_awake([&] { return left.load(std::memory_order_acquire) == 0; });
+    if (team.threads > 1)
+      spin_then_yield([&] { return unfinished.load(std::memory_order_acquire) == 0; });
   }
 
  private:
-  enum State { IDLE, ASKED, WORKING };
+  enum State { IDLE, REQUESTED, WORKING };
 
   struct Worker {
     std::atomic<int64_t> call{0};
@@ -129,7 +132,7 @@ class Pool {
   };
 
   void hand_out(Team &team, Job job, void *context) {
-    left.store(team.threads - 1, std::memory_order_relaxed);
+    unfinished.store(team.threads - 1, std::memory_order_relaxed);
     std::lock_guard<std::mutex> guard(lock);
     for (int number = 1; number < team.threads; ++number) {
       bool starts = workers[number] == nullptr;
@@ -138,51 +141,54 @@ class Pool {
       worker.team = &team;
       worker.job = job;
       worker.context = context;
-      worker.state.store(ASKED, std::memory_order_release);
+      worker.state.store(REQUESTED, std::memory_order_release);
       worker.call.fetch_add(1, std::memory_order_release);
       if (starts) std::thread([this, &worker, number] { serve(worker, number); }).detach();
     }
     woken.notify_all();
   }
 
-  // Nothing is left to do: who has not woken up yet is not waited for.
+  // All work is done: cancel workers that have not woken up instead of waiting for them.
   void call_off(const Team &team) {
     for (int number = 1; number < team.threads; ++number) {
-      int asked = ASKED;
-      if (workers[number]->state.compare_exchange_strong(asked, IDLE, std::memory_order_acq_rel))
-        left.fetch_sub(1, std::memory_order_release);
+      int requested = REQUESTED;
+      if (workers[number]->state.compare_exchange_strong(requested, IDLE,
+                                                         std::memory_order_acq_rel))
+        unfinished.fetch_sub(1, std::memory_order_release);
     }
   }
 
   void serve(Worker &worker, int number) {
     for (int64_t seen = 0;;) {
-      stay_awake([&] { return worker.call.load(std::memory_order_acquire) != seen; });
+      spin_briefly([&] { return worker.call.load(std::memory_order_acquire) != seen; });
       if (worker.call.load(std::memory_order_acquire) == seen) {
         std::unique_lock<std::mutex> guard(lock);
         woken.wait(guard, [&] { return worker.call.load(std::memory_order_acquire) != seen; });
       }
       seen = worker.call.load(std::memory_order_acquire);
-      int asked = ASKED;
-      if (!worker.state.compare_exchange_strong(asked, WORKING, std::memory_order_acq_rel))
+      int requested = REQUESTED;
+      if (!worker.state.compare_exchange_strong(requested, WORKING, std::memory_order_acq_rel))
         continue;
       worker.job(*worker.team, number, worker.context);
       worker.state.store(IDLE, std::memory_order_release);
-      left.fetch_sub(1, std::memory_order_release);
+      unfinished.fetch_sub(1, std::memory_order_release);
     }
   }
 
   OpenMP *openmp;
   std::mutex one_call, lock;
   std::condition_variable woken;
-  std::atomic<int> left{0};
-  Worker *workers[MOST_THREADS] = {};
+  std::atomic<int> unfinished{0};
+  Worker *workers[MAX_THREADS] = {};
 };
 
 Pool *pool = nullptr;  // never destroyed: its threads may outlive the end of main
 
-[[maybe_unused]] void forked() { pool = new Pool(nullptr); }  // the parent's threads are not here
+[[maybe_unused]] void forked() {
+  pool = new Pool(nullptr);
+}  // a child has none of its parent's threads
 
-// Made while the library is loaded, so that no process forks in the midst of it.
+// Created when the library loads, so that no fork can happen halfway.
 struct Made {
   Made() {
     pool = new Pool(new OpenMP);
@@ -219,13 +225,13 @@ struct Room {
 
 }  // namespace
 
-void *room_of_thread(int64_t bytes) {
+void *thread_scratch(int64_t bytes) {
   thread_local Room room;
   if (room.bytes < bytes) room.take(bytes);
   return room.memory;
 }
 
-void Team::meet() {
+void Team::barrier() {
   if (threads == 1) {
     next[phase & 1].store(0, std::memory_order_relaxed);
     return;
@@ -236,12 +242,12 @@ void Team::meet() {
     arrived.store(0, std::memory_order_relaxed);
     phase.store(now + 1, std::memory_order_release);
   } else {
-    wait_awake([&] { return phase.load(std::memory_order_acquire) != now; });
+    spin_then_yield([&] { return phase.load(std::memory_order_acquire) != now; });
   }
 }
 
-void together(int threads, Job job, void *context) {
-  if (threads > MOST_THREADS) threads = MOST_THREADS;
+void run_team(int threads, Job job, void *context) {
+  if (threads > MAX_THREADS) threads = MAX_THREADS;
   pool->run(threads < 1 ? 1 : threads, job, context);
 }
 

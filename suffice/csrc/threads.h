@@ -1,4 +1,4 @@
-// Threads that work on one call together.
+// The thread team of one kernel call: work queue and barrier.
 
 #pragma once
 
@@ -7,19 +7,20 @@
 
 namespace suffice {
 
-constexpr int MOST_THREADS = 256;
+constexpr int MAX_THREADS = 256;
 
-// A range of work.
+// A half-open range of work items.
 struct Range {
   int64_t begin, end;
 };
 
-// The threads of one call. Work of a phase is taken in pieces, in any order; a barrier ends it.
+// The threads of one call. Within a phase threads take ranges of work dynamically; a barrier ends
+// it.
 class Team {
  public:
   Team(int threads) : threads(threads) {}
 
-  // Takes the next piece of `total`; false when nothing is left of this phase.
+  // Takes the next range of `total`; false when this phase has no work left.
   __attribute__((always_inline)) bool take(int64_t total, int64_t grain, Range &range) {
     int64_t begin = next[phase & 1].fetch_add(grain, std::memory_order_relaxed);
     if (begin >= total) return false;
@@ -27,8 +28,8 @@ class Team {
     return true;
   }
 
-  // Waits for all; what was written before is seen by all after it.
-  void meet();
+  // Barrier with full memory ordering.
+  void barrier();
 
   const int threads;
 
@@ -40,11 +41,11 @@ class Team {
 
 using Job = void (*)(Team &team, int thread, void *context);
 
-// Runs a job on so many threads, the caller's among them, and returns when all are through.
-void together(int threads, Job job, void *context);
+// Runs a job on `threads` threads including the caller, and returns when all have finished.
+void run_team(int threads, Job job, void *context);
 
-// At least so many bytes at a multiple of 64, the calling thread's own; what they hold is lost at the
-// next call. They are kept, so that no call waits for fresh pages.
-void *room_of_thread(int64_t bytes);
+// Thread-local scratch of at least `bytes`, 64-byte aligned, valid until the next call. It is
+// cached, so that no call pays for page faults.
+void *thread_scratch(int64_t bytes);
 
 }  // namespace suffice

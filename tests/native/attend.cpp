@@ -72,17 +72,17 @@ static void draw_lists(Case &c, Seen &seen, int64_t heads) {
 }
 
 struct Expected {
-  std::vector<double> out, logs, of_q, of_k, of_v;
+  std::vector<double> out, logs, grad_q, grad_k, grad_v;
 };
 
-// The outputs, and the gradients of the sum of the outputs times `slope`.
+// The outputs, and the gradients of the sum of the outputs times `out_grad`.
 static Expected reference(const SequenceAttention &s, const Seen &seen, const Tensor &q, const Tensor &k,
-                          const Tensor &v, const Tensor &slope) {
+                          const Tensor &v, const Tensor &out_grad) {
   const int64_t D = s.width, E = s.value_width, T = s.queries, S = s.keys, H = s.heads, G = s.kv_heads;
   Expected e;
   e.out.assign(s.batch * H * T * E, 0.0), e.logs.assign(s.batch * H * T, -INFINITY);
-  e.of_q.assign(s.batch * H * T * D, 0.0);
-  e.of_k.assign(s.batch * G * S * D, 0.0), e.of_v.assign(s.batch * G * S * E, 0.0);
+  e.grad_q.assign(s.batch * H * T * D, 0.0);
+  e.grad_k.assign(s.batch * G * S * D, 0.0), e.grad_v.assign(s.batch * G * S * E, 0.0);
   std::vector<double> weights(S), of_caps(S, 1.0);
   for (int64_t b = 0; b < s.batch; ++b)
     for (int64_t h = 0; h < H; ++h)
@@ -109,18 +109,18 @@ static Expected reference(const SequenceAttention &s, const Seen &seen, const Te
           weights[j] /= total;
           for (int64_t d = 0; d < E && weights[j] > 0.0; ++d) {
             e.out[row * E + d] += weights[j] * v.at(b, g, j, d);
-            e.of_v[((b * G + g) * S + j) * E + d] += weights[j] * slope.at(b, h, t, d);
+            e.grad_v[((b * G + g) * S + j) * E + d] += weights[j] * out_grad.at(b, h, t, d);
           }
         }
-        for (int64_t d = 0; d < E; ++d) mean += slope.at(b, h, t, d) * e.out[row * E + d];
+        for (int64_t d = 0; d < E; ++d) mean += out_grad.at(b, h, t, d) * e.out[row * E + d];
         for (int64_t j = 0; j < S; ++j) {
           if (weights[j] == 0.0) continue;
           double product = -mean;
-          for (int64_t d = 0; d < E; ++d) product += slope.at(b, h, t, d) * v.at(b, g, j, d);
+          for (int64_t d = 0; d < E; ++d) product += out_grad.at(b, h, t, d) * v.at(b, g, j, d);
           product *= weights[j] * s.scale * of_caps[j];
           for (int64_t d = 0; d < D; ++d) {
-            e.of_q[row * D + d] += product * k.at(b, g, j, d);
-            e.of_k[((b * G + g) * S + j) * D + d] += product * q.at(b, h, t, d);
+            e.grad_q[row * D + d] += product * k.at(b, g, j, d);
+            e.grad_k[((b * G + g) * S + j) * D + d] += product * q.at(b, h, t, d);
           }
         }
       }
@@ -166,9 +166,9 @@ void attend_case(Case &c) {
         (long long)s.low, (long long)s.high, s.valid ? ", mask" : "", s.cap, (long long)c.threads);
   const int64_t B = s.batch, H = s.heads, G = s.kv_heads, T = s.queries, S = s.keys;
   Tensor q(c, s.q, B, H, T, s.width, s.kind), k(c, s.k, B, G, S, s.width, s.kind), v(c, s.v, B, G, S, s.value_width, s.kind);
-  Tensor slope(c, s.slope, B, H, T, s.value_width, s.kind);
-  Tensor out(c, s.out, B, H, T, s.value_width, s.kind), of_q(c, s.of_q, B, H, T, s.width, s.kind);
-  Tensor of_k(c, s.of_k, B, G, S, s.width, s.kind), of_v(c, s.of_v, B, G, S, s.value_width, s.kind);
+  Tensor out_grad(c, s.out_grad, B, H, T, s.value_width, s.kind);
+  Tensor out(c, s.out, B, H, T, s.value_width, s.kind), grad_q(c, s.grad_q, B, H, T, s.width, s.kind);
+  Tensor grad_k(c, s.grad_k, B, G, S, s.width, s.kind), grad_v(c, s.grad_v, B, G, S, s.value_width, s.kind);
 
   int64_t odd = -1;  // a key that some query sees
   if (random.chance(8))
@@ -180,8 +180,8 @@ void attend_case(Case &c) {
     Tensor &one = of_key ? k : v;
     one.data.set(odd * (of_key ? s.k : s.v).row, random.one_of<double>({NAN, INFINITY}));
   }
-  for (Tensor *input : {&q, &k, &v, &slope}) input->data.freeze();
-  for (Tensor *output : {&out, &of_q, &of_k, &of_v}) output->erase();
+  for (Tensor *input : {&q, &k, &v, &out_grad}) input->data.freeze();
+  for (Tensor *output : {&out, &grad_q, &grad_k, &grad_v}) output->erase();
   Buffer<float> logs = c.unwritten(B * H * T);
   const bool wants_logs = random.chance(2) || odd < 0;
   const int returned = suffice_attend(&s, q.data.data(), k.data.data(), v.data.data(), out.data.data(),
@@ -191,7 +191,7 @@ void attend_case(Case &c) {
   if (odd >= 0) return c.expect(returned == 1, "what is no number was not told of");
   c.expect(returned == 0, "returned 1 although all numbers are finite");
 
-  const Expected e = reference(s, seen, q, k, v, slope);
+  const Expected e = reference(s, seen, q, k, v, out_grad);
   // half a unit in the last place of what is stored, and of the outputs that gradients are made of
   const double ulp = s.kind == F32 ? 0.0 : s.kind == F16 ? 0x1p-11 : 0x1p-8;
   auto bound = [&](double of_sums, const std::vector<double> &x, double times) {
@@ -210,14 +210,14 @@ void attend_case(Case &c) {
 
   logs.freeze();
   suffice_attend_back(&s, q.data.data(), k.data.data(), v.data.data(), out.data.data(), logs.data(),
-                      slope.data.data(), of_q.data.data(), of_k.data.data(), of_v.data.data(), c.threads);
-  for (const Tensor *output : {&of_q, &of_k, &of_v}) c.expect(output->data.intact(), "wrote beside the gradients");
-  c.close("gradients of q", of_q.values().data(), e.of_q,
-          bound(1e-4 * (1.0 + largest(e.of_q)), e.of_q, 4.0));
-  c.close("gradients of k", of_k.values().data(), e.of_k,
-          bound(1e-4 * (1.0 + largest(e.of_k)), e.of_k, 4.0));
-  c.close("gradients of v", of_v.values().data(), e.of_v,
-          bound(1e-4 * (1.0 + largest(e.of_v)), e.of_v, 4.0));
+                      out_grad.data.data(), grad_q.data.data(), grad_k.data.data(), grad_v.data.data(), c.threads);
+  for (const Tensor *output : {&grad_q, &grad_k, &grad_v}) c.expect(output->data.intact(), "wrote beside the gradients");
+  c.close("gradients of q", grad_q.values().data(), e.grad_q,
+          bound(1e-4 * (1.0 + largest(e.grad_q)), e.grad_q, 4.0));
+  c.close("gradients of k", grad_k.values().data(), e.grad_k,
+          bound(1e-4 * (1.0 + largest(e.grad_k)), e.grad_k, 4.0));
+  c.close("gradients of v", grad_v.values().data(), e.grad_v,
+          bound(1e-4 * (1.0 + largest(e.grad_v)), e.grad_v, 4.0));
 }
 
 }  // namespace check

@@ -43,25 +43,25 @@ struct Features {
 };
 
 struct Expected {
-  std::vector<double> out, of_q, of_k, of_v;
+  std::vector<double> out, grad_q, grad_k, grad_v;
   std::vector<uint8_t> sees;
 };
 
 static Expected reference(const Linear &l, const Tensor &q, const Tensor &k, const Tensor &v,
-                          const Tensor &slope) {
+                          const Tensor &out_grad) {
   const int64_t D = l.width, E = l.value_width, T = l.queries, S = l.keys, H = l.heads, G = l.kv_heads;
   const Features features{l};
   Expected e;
-  e.out.assign(l.batch * H * T * E, 0.0), e.of_q.assign(l.batch * H * T * D, 0.0);
-  e.of_k.assign(l.batch * G * S * D, 0.0), e.of_v.assign(l.batch * G * S * E, 0.0);
+  e.out.assign(l.batch * H * T * E, 0.0), e.grad_q.assign(l.batch * H * T * D, 0.0);
+  e.grad_k.assign(l.batch * G * S * D, 0.0), e.grad_v.assign(l.batch * G * S * E, 0.0);
   e.sees.assign(l.batch * H * T, 0);
   for (int64_t b = 0; b < l.batch; ++b)
     for (int64_t g = 0; g < G; ++g) {
-      std::vector<std::vector<double>> of_keys(S);
+      std::vector<std::vector<double>> grad_keys(S);
       std::vector<std::vector<double>> slopes_of_keys(S, std::vector<double>(l.features));
       std::vector<int64_t> document(S);
       for (int64_t j = 0; j < S; ++j) {
-        of_keys[j] = features.of(k, b, g, j);
+        grad_keys[j] = features.of(k, b, g, j);
         const int64_t *documents = l.documents ? l.documents + b * S : nullptr;
         document[j] = j ? document[j - 1] + (documents && documents[j] != documents[j - 1]) : 0;
       }
@@ -74,7 +74,7 @@ static Expected reference(const Linear &l, const Tensor &q, const Tensor &k, con
           for (int64_t j = 0; j < S; ++j) {
             if ((l.causal && j > own) || (l.valid && !l.valid[b * S + j])) continue;
             if (l.documents && document[j] != document[t]) continue;
-            for (int64_t f = 0; f < l.features; ++f) weights[j] += query[f] * of_keys[j][f];
+            for (int64_t f = 0; f < l.features; ++f) weights[j] += query[f] * grad_keys[j][f];
             total += weights[j];
           }
           if (total == 0.0) continue;
@@ -82,22 +82,22 @@ static Expected reference(const Linear &l, const Tensor &q, const Tensor &k, con
           for (int64_t j = 0; j < S; ++j)
             for (int64_t d = 0; d < E && weights[j] > 0.0; ++d) {
               e.out[row * E + d] += weights[j] / total * v.at(b, g, j, d);
-              e.of_v[((b * G + g) * S + j) * E + d] += weights[j] / total * slope.at(b, h, t, d);
+              e.grad_v[((b * G + g) * S + j) * E + d] += weights[j] / total * out_grad.at(b, h, t, d);
             }
-          for (int64_t d = 0; d < E; ++d) mean += slope.at(b, h, t, d) * e.out[row * E + d];
+          for (int64_t d = 0; d < E; ++d) mean += out_grad.at(b, h, t, d) * e.out[row * E + d];
           for (int64_t j = 0; j < S; ++j) {
             if (weights[j] == 0.0) continue;
             double product = -mean;
-            for (int64_t d = 0; d < E; ++d) product += slope.at(b, h, t, d) * v.at(b, g, j, d);
+            for (int64_t d = 0; d < E; ++d) product += out_grad.at(b, h, t, d) * v.at(b, g, j, d);
             for (int64_t f = 0; f < l.features; ++f) {
-              slopes[f] += product / total * of_keys[j][f];
+              slopes[f] += product / total * grad_keys[j][f];
               slopes_of_keys[j][f] += product / total * query[f];
             }
           }
-          features.back(q, b, h, t, query, slopes, &e.of_q[row * D]);
+          features.back(q, b, h, t, query, slopes, &e.grad_q[row * D]);
         }
       for (int64_t j = 0; j < S; ++j)
-        features.back(k, b, g, j, of_keys[j], slopes_of_keys[j], &e.of_k[((b * G + g) * S + j) * D]);
+        features.back(k, b, g, j, grad_keys[j], slopes_of_keys[j], &e.grad_k[((b * G + g) * S + j) * D]);
     }
   return e;
 }
@@ -147,16 +147,16 @@ void linear_case(Case &c) {
         l.documents ? ", documents" : "", (long long)c.threads);
   const int64_t B = l.batch, H = l.heads, G = l.kv_heads, T = l.queries, S = l.keys;
   Tensor q(c, l.q, B, H, T, l.width), k(c, l.k, B, G, S, l.width), v(c, l.v, B, G, S, l.value_width);
-  Tensor slope(c, l.slope, B, H, T, l.value_width);
-  Tensor out(c, l.out, B, H, T, l.value_width), of_q(c, l.of_q, B, H, T, l.width);
-  Tensor of_k(c, l.of_k, B, G, S, l.width), of_v(c, l.of_v, B, G, S, l.value_width);
-  for (Tensor *input : {&q, &k, &v, &slope}) input->data.freeze();
-  for (Tensor *output : {&out, &of_q, &of_k, &of_v}) output->erase();
+  Tensor out_grad(c, l.out_grad, B, H, T, l.value_width);
+  Tensor out(c, l.out, B, H, T, l.value_width), grad_q(c, l.grad_q, B, H, T, l.width);
+  Tensor grad_k(c, l.grad_k, B, G, S, l.width), grad_v(c, l.grad_v, B, G, S, l.value_width);
+  for (Tensor *input : {&q, &k, &v, &out_grad}) input->data.freeze();
+  for (Tensor *output : {&out, &grad_q, &grad_k, &grad_v}) output->erase();
   Buffer<float> totals = c.unwritten(B * H * T);
   suffice_linear(&l, q.floats(), k.floats(), v.floats(), out.floats(), totals.data(), c.threads);
   c.intact(out.data.full);
   c.intact(totals);
-  const Expected e = reference(l, q, k, v, slope);
+  const Expected e = reference(l, q, k, v, out_grad);
   c.close("outputs", out.values().data(), e.out, 1e-4);
   for (int64_t i = 0; i < totals.size(); ++i)
     if (e.sees[i] ? !(totals[i] > 0.0f) : totals[i] != 0.0f) c.fail("sum %lld is %g", (long long)i, totals[i]);
@@ -168,11 +168,11 @@ void linear_case(Case &c) {
 
   totals.freeze();
   suffice_linear_back(&l, q.floats(), k.floats(), v.floats(), again.floats(), totals.data(),
-                      slope.floats(), of_q.floats(), of_k.floats(), of_v.floats(), c.threads);
-  for (const Tensor *output : {&of_q, &of_k, &of_v}) c.intact(output->data.full);
-  c.close("gradients of q", of_q.values().data(), e.of_q, 4e-4 * (1.0 + largest(e.of_q)));
-  c.close("gradients of k", of_k.values().data(), e.of_k, 4e-4 * (1.0 + largest(e.of_k)));
-  c.close("gradients of v", of_v.values().data(), e.of_v, 4e-4 * (1.0 + largest(e.of_v)));
+                      out_grad.floats(), grad_q.floats(), grad_k.floats(), grad_v.floats(), c.threads);
+  for (const Tensor *output : {&grad_q, &grad_k, &grad_v}) c.intact(output->data.full);
+  c.close("gradients of q", grad_q.values().data(), e.grad_q, 4e-4 * (1.0 + largest(e.grad_q)));
+  c.close("gradients of k", grad_k.values().data(), e.grad_k, 4e-4 * (1.0 + largest(e.grad_k)));
+  c.close("gradients of v", grad_v.values().data(), e.grad_v, 4e-4 * (1.0 + largest(e.grad_v)));
 }
 
 }  // namespace check

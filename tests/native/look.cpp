@@ -250,7 +250,7 @@ void look_case(Case &c) {
         look.k_at ? ", positions" : "", odd ? ", no number" : "", nothing ? ", no key" : "",
         (long long)c.threads);
 
-  const int returned = suffice_look(&look, &text.cache, rows, c.threads);
+  const int returned = suffice_decode_attention(&look, &text.cache, rows, c.threads);
   c.intact(out);
   if (odd) return c.expect(returned == 1, "what is no number was not told of");
   c.expect(returned == 0, "returned 1 although all numbers are finite");

@@ -10,23 +10,23 @@ namespace check {
 // What a case is made of, for the loops below.
 struct Sums {
   const Recurrence &r;
-  const Tensor &q, &k, &v, *decay, *beta, &slope;
-  const Buffer<float> &start, &of_end;
+  const Tensor &q, &k, &v, *decay, *beta, &out_grad;
+  const Buffer<float> &start, &grad_end;
   bool begun;  // the state at the start is no 0
 };
 
 struct Recurred {
-  std::vector<double> out, end, of_q, of_k, of_v, of_decay, of_beta, of_start;
+  std::vector<double> out, end, grad_q, grad_k, grad_v, grad_decay, grad_beta, of_start;
 };
 
 static Recurred reference(const Sums &s) {
   const Recurrence &r = s.r;
   const int64_t H = r.heads, T = r.length, D = r.width, E = r.value_width, all = r.batch * H;
   Recurred e;
-  e.out.assign(all * T * E, 0.0), e.of_v = e.out, e.of_q.assign(all * T * D, 0.0), e.of_k = e.of_q;
+  e.out.assign(all * T * E, 0.0), e.grad_v = e.out, e.grad_q.assign(all * T * D, 0.0), e.grad_k = e.grad_q;
   e.end.assign(all * D * E, 0.0), e.of_start = e.end;
   const int64_t logs = r.decays > 1 ? D : 1;
-  e.of_decay.assign(all * T * logs, 0.0), e.of_beta.assign(all * T, 0.0);
+  e.grad_decay.assign(all * T * logs, 0.0), e.grad_beta.assign(all * T, 0.0);
   for (int64_t b = 0; b < r.batch; ++b)
     for (int64_t h = 0; h < H; ++h) {
       const int64_t head = b * H + h;
@@ -57,27 +57,27 @@ static Recurred reference(const Sums &s) {
         std::copy(state.begin(), state.end(), after.begin() + t * D * E);
       }
       std::copy(state.begin(), state.end(), e.end.begin() + head * D * E);
-      for (int64_t i = 0; i < D * E; ++i) state[i] = s.of_end[head * D * E + i];
+      for (int64_t i = 0; i < D * E; ++i) state[i] = s.grad_end[head * D * E + i];
       for (int64_t t = T - 1; t >= 0; --t) {
         const int64_t row = head * T + t;
         for (int64_t c = 0; c < E; ++c) {
-          const double asked = s.slope.at(b, h, t, c);
+          const double asked = s.out_grad.at(b, h, t, c);
           double of_taken = 0.0;
           for (int64_t d = 0; d < D; ++d) {
             state[d * E + c] += s.q.at(b, h, t, d) * asked;
-            e.of_q[row * D + d] += after[(t * D + d) * E + c] * asked;
-            e.of_k[row * D + d] += state[d * E + c] * taken[t * E + c];
+            e.grad_q[row * D + d] += after[(t * D + d) * E + c] * asked;
+            e.grad_k[row * D + d] += state[d * E + c] * taken[t * E + c];
             of_taken += state[d * E + c] * s.k.at(b, h, t, d);
           }
-          e.of_v[row * E + c] = share(t) * of_taken;
-          e.of_beta[row] += of_taken * left[t * E + c];
+          e.grad_v[row * E + c] = share(t) * of_taken;
+          e.grad_beta[row] += of_taken * left[t * E + c];
           for (int64_t d = 0; d < D; ++d) {
             double &x = state[d * E + c];
             if (s.beta) {
-              e.of_k[row * D + d] -= faded[(t * D + d) * E + c] * share(t) * of_taken;
+              e.grad_k[row * D + d] -= faded[(t * D + d) * E + c] * share(t) * of_taken;
               x -= s.k.at(b, h, t, d) * share(t) * of_taken;
             }
-            e.of_decay[row * logs + (logs > 1 ? d : 0)] += x * faded[(t * D + d) * E + c];
+            e.grad_decay[row * logs + (logs > 1 ? d : 0)] += x * faded[(t * D + d) * E + c];
             if (s.decay) x *= exp(s.decay->at(b, h, t, r.decays > 1 ? d : 0));
             if (begins(t)) x = 0.0;
           }
@@ -130,16 +130,16 @@ void recur_case(Case &c) {
         (long long)c.threads);
   const int64_t B = r.batch, H = r.heads, T = r.length, D = r.width, E = r.value_width;
   Tensor q(c, r.q, B, H, T, D), k(c, r.k, B, H, T, D), v(c, r.v, B, H, T, E);
-  Tensor slope(c, r.slope, B, H, T, E), out(c, r.out, B, H, T, E);
+  Tensor out_grad(c, r.out_grad, B, H, T, E), out(c, r.out, B, H, T, E);
   Tensor decay(c, r.decay, B, H, T, r.decays ? r.decays : 1), beta(c, r.beta, B, H, T, 1);
-  Tensor of_q(c, r.of_q, B, H, T, D), of_k(c, r.of_k, B, H, T, D), of_v(c, r.of_v, B, H, T, E);
-  Tensor of_decay(c, r.of_decay, B, H, T, decay.width), of_beta(c, r.of_beta, B, H, T, 1);
+  Tensor grad_q(c, r.grad_q, B, H, T, D), grad_k(c, r.grad_k, B, H, T, D), grad_v(c, r.grad_v, B, H, T, E);
+  Tensor grad_decay(c, r.grad_decay, B, H, T, decay.width), grad_beta(c, r.grad_beta, B, H, T, 1);
   normalise(q), normalise(k);
   spread(c, decay, -strength, 0.0), spread(c, beta, 0.0, 1.0);
-  for (Tensor *input : {&q, &k, &v, &slope, &decay, &beta}) input->data.freeze();
-  for (Tensor *output : {&out, &of_q, &of_k, &of_v, &of_decay, &of_beta}) output->erase();
-  Buffer<float> start = c.normals(B * H * D * E), of_end = c.normals(B * H * D * E);
-  start.freeze(), of_end.freeze();
+  for (Tensor *input : {&q, &k, &v, &out_grad, &decay, &beta}) input->data.freeze();
+  for (Tensor *output : {&out, &grad_q, &grad_k, &grad_v, &grad_decay, &grad_beta}) output->erase();
+  Buffer<float> start = c.normals(B * H * D * E), grad_end = c.normals(B * H * D * E);
+  start.freeze(), grad_end.freeze();
   Buffer<float> end = c.unwritten(B * H * D * E), of_start = c.unwritten(B * H * D * E);
   const float *decays = r.decays ? decay.floats() : nullptr;
   const float *shares = corrects ? beta.floats() : nullptr, *before = begun ? start.data() : nullptr;
@@ -147,7 +147,7 @@ void recur_case(Case &c) {
                 end.data(), c.threads);
   c.intact(out.data.full), c.intact(end);
   const Recurred e = reference({r, q, k, v, r.decays ? &decay : nullptr, corrects ? &beta : nullptr,
-                                slope, start, of_end, begun});
+                                out_grad, start, grad_end, begun});
   auto bound = [](const std::vector<double> &numbers) { return 2e-4 * (1.0 + largest(numbers)); };
   c.close("outputs", out.values().data(), e.out, bound(e.out));
   c.close("state", end.data(), e.end, bound(e.end));
@@ -159,18 +159,18 @@ void recur_case(Case &c) {
     c.intact(moved);
     c.close("state in its place", moved.data(), e.end, bound(e.end));
   }
-  const RecurrenceSlopes slopes = {slope.floats(), of_end.data(), of_q.floats(), of_k.floats(),
-                                   of_v.floats(), r.decays ? of_decay.floats() : nullptr,
-                                   corrects ? of_beta.floats() : nullptr,
+  const RecurrenceGradients slopes = {out_grad.floats(), grad_end.data(), grad_q.floats(), grad_k.floats(),
+                                   grad_v.floats(), r.decays ? grad_decay.floats() : nullptr,
+                                   corrects ? grad_beta.floats() : nullptr,
                                    begun ? of_start.data() : nullptr};
   suffice_recur_back(&r, q.floats(), k.floats(), v.floats(), decays, shares, before, &slopes, c.threads);
-  for (const Tensor *output : {&of_q, &of_k, &of_v, &of_decay, &of_beta}) c.intact(output->data.full);
+  for (const Tensor *output : {&grad_q, &grad_k, &grad_v, &grad_decay, &grad_beta}) c.intact(output->data.full);
   c.intact(of_start);
-  c.close("gradients of q", of_q.values().data(), e.of_q, bound(e.of_q));
-  c.close("gradients of k", of_k.values().data(), e.of_k, bound(e.of_k));
-  c.close("gradients of v", of_v.values().data(), e.of_v, bound(e.of_v));
-  if (r.decays) c.close("gradients of decays", of_decay.values().data(), e.of_decay, bound(e.of_decay));
-  if (corrects) c.close("gradients of beta", of_beta.values().data(), e.of_beta, bound(e.of_beta));
+  c.close("gradients of q", grad_q.values().data(), e.grad_q, bound(e.grad_q));
+  c.close("gradients of k", grad_k.values().data(), e.grad_k, bound(e.grad_k));
+  c.close("gradients of v", grad_v.values().data(), e.grad_v, bound(e.grad_v));
+  if (r.decays) c.close("gradients of decays", grad_decay.values().data(), e.grad_decay, bound(e.grad_decay));
+  if (corrects) c.close("gradients of beta", grad_beta.values().data(), e.grad_beta, bound(e.grad_beta));
   if (begun) c.close("gradients of the start", of_start.data(), e.of_start, bound(e.of_start));
 }
 

@@ -318,13 +318,13 @@ struct Decoder {
     const Row q = head_normed(layer, layer.q_gains, H, H * width, d.q.times(in, rows));
     const Row unnormed = layer.k.kind == ABSENT ? in : d.k.times(in, rows);
     const Row v = layer.v.kind == ABSENT ? in : d.v.times(in, rows);
-    const int64_t of_k = layer.k.kind == ABSENT ? model.d_model : G * width;
-    const Row k = layer.reads_another ? unnormed : head_normed(layer, layer.k_gains, G, of_k, unnormed);
-    const int64_t of_v = layer.v.kind == ABSENT ? model.d_model : G * width;
+    const int64_t grad_k = layer.k.kind == ABSENT ? model.d_model : G * width;
+    const Row k = layer.reads_another ? unnormed : head_normed(layer, layer.k_gains, G, grad_k, unnormed);
+    const int64_t grad_v = layer.v.kind == ABSENT ? model.d_model : G * width;
     Row out(rows * H * width);
     for (int64_t r = 0; r < rows; ++r) {
       for (int64_t g = 0; g < G && !layer.reads_another; ++g)
-        keep(d, layer, mix, r, g, &k[r * of_k + g * width], &v[r * of_v + g * width]);
+        keep(d, layer, mix, r, g, &k[r * grad_k + g * width], &v[r * grad_v + g * width]);
       for (int64_t h = 0; h < H; ++h) {
         Row query = turned(layer, places[r], &q[(r * H + h) * width]);
         for (double &number : query) number *= layer.scale;

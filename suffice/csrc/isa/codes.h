@@ -1,9 +1,10 @@
-// Products of codes of 8 and 4 bits with numbers of 8 bits, in whole numbers.
+// Integer dot products of 8-bit and 4-bit weights with 8-bit activations.
 //
-// Codes lie in pieces of 64 bytes: 4 columns of 16 rows (8 bits), or 8 columns, the first 4 in the
-// low halves (4 bits). `C::add<M, P>` adds to [M, P] sums of sixteen rows the products of P rows of
-// pieces, `apart` bytes from one to the next, with M rows of numbers, `row` bytes apart. Such sums
-// begin at `C::start`: an instruction may read codes with a sign, which takes 128 from each.
+// Weights lie in pieces of 64 bytes: 4 columns of 16 rows (8 bits), or 8 columns, the first 4 in
+// the low nibbles (4 bits). `C::add<M, P>` adds to [M, P] accumulators of sixteen rows the products
+// of P panels, `apart` bytes from one to the next, with M rows of activations, `row` bytes apart.
+// Accumulators begin at `C::start`: some instructions read codes as signed, which subtracts 128
+// each.
 
 #pragma once
 
@@ -13,7 +14,7 @@ namespace SUFFICE_ISA {
 
 constexpr int PIECE = 64;  // bytes
 
-// The four numbers for the four columns of a piece.
+// Broadcasts the activations of the four columns of a piece.
 INLINE int32_t word_of(const int8_t *four) {
   int32_t word;
   __builtin_memcpy(&word, four, 4);
@@ -22,27 +23,27 @@ INLINE int32_t word_of(const int8_t *four) {
 
 #if defined(__AVX512VNNI__)
 
-// sums of sixteen rows that stay in registers, and panels at once: of a token, of many
-constexpr int MOST_TILES = 16, TOKEN_PANELS = 4, BATCH_PANELS = 2;
+// accumulators that stay in registers; panels at once for one token and for many
+constexpr int MAX_TILE_PANELS = 16, TOKEN_PANELS = 4, BATCH_PANELS = 2;
 
-// Written out, for compilers copy the sums about.
+// Inline assembly: compilers copy the accumulators about.
 INLINE void add_four(__m512i &to, __m512i codes, const int8_t *four) {
-  __m512i sum = to;  // of its own, or the sums would be kept in memory
+  __m512i sum = to;  // a local copy, else the accumulators stay in memory
   asm("vpdpbusd %2%{1to16%}, %1, %0" : "+v"(sum) : "v"(codes), "m"(*(const int32_t *)four));
   to = sum;
 }
 
-// The same with four numbers in every lane.
+// The same with the four activations in every lane.
 INLINE __m512i four_of(const int8_t *four) { return _mm512_set1_epi32(word_of(four)); }
 
-INLINE void add_four(__m512i &to, __m512i codes, __m512i fours) {
+INLINE void add_four(__m512i &to, __m512i codes, __m512i value_sums) {
   __m512i sum = to;
-  asm("vpdpbusd %2, %1, %0" : "+v"(sum) : "v"(codes), "v"(fours));
+  asm("vpdpbusd %2, %1, %0" : "+v"(sum) : "v"(codes), "v"(value_sums));
   to = sum;
 }
 
-INLINE void add_products(Ints &sums, __m512i codes, __m512i fours) {
-  sums.parts[0] = (WideInts)_mm512_dpbusd_epi32((__m512i)sums.parts[0], codes, fours);
+INLINE void add_products(Ints &sums, __m512i codes, __m512i value_sums) {
+  sums.parts[0] = (WideInts)_mm512_dpbusd_epi32((__m512i)sums.parts[0], codes, value_sums);
 }
 
 struct Codes8 {
@@ -81,10 +82,10 @@ struct Codes4 {
 
 #elif defined(__AVXVNNI__)
 
-constexpr int MOST_TILES = 4, TOKEN_PANELS = 4, BATCH_PANELS = 2;
+constexpr int MAX_TILE_PANELS = 4, TOKEN_PANELS = 4, BATCH_PANELS = 2;
 
-INLINE void add_products(WideInts &sum, __m256i codes, __m256i fours) {
-  sum = (WideInts)_mm256_dpbusd_avx_epi32((__m256i)sum, codes, fours);
+INLINE void add_products(WideInts &sum, __m256i codes, __m256i value_sums) {
+  sum = (WideInts)_mm256_dpbusd_avx_epi32((__m256i)sum, codes, value_sums);
 }
 
 struct Codes8 {
@@ -95,11 +96,12 @@ struct Codes8 {
                   const int8_t *x, int64_t row) {
     for (int64_t i = 0; i < pieces; ++i, codes += PIECE, x += COLUMNS)
       UNROLL for (int m = 0; m < M; ++m) {
-        const __m256i fours = _mm256_set1_epi32(word_of(x + m * row));
+        const __m256i value_sums = _mm256_set1_epi32(word_of(x + m * row));
         UNROLL for (int p = 0; p < P; ++p)
           UNROLL for (int half = 0; half < 2; ++half)
             add_products(sums[m][p].parts[half],
-                         _mm256_loadu_si256((const __m256i *)(codes + p * apart) + half), fours);
+                         _mm256_loadu_si256((const __m256i *)(codes + p * apart) + half),
+                         value_sums);
       }
   }
 };
@@ -128,10 +130,10 @@ struct Codes4 {
 
 #elif defined(__AVX2__)
 
-constexpr int MOST_TILES = 4, TOKEN_PANELS = 4, BATCH_PANELS = 2;
+constexpr int MAX_TILE_PANELS = 4, TOKEN_PANELS = 4, BATCH_PANELS = 2;
 
-// Sums of two products are whole numbers of 16 bits, and must fit there: codes of 8 bits are read
-// with a sign, whose size (128 at most) meets a number (127) that has taken over the sign.
+// vpmaddubsw saturates sums of two products at 16 bits: 8-bit codes are read as signed, and their
+// magnitude (at most 128) is multiplied with an activation (at most 127) that carries the sign.
 struct Codes8 {
   static constexpr int COLUMNS = 4;
   INLINE int32_t start(int32_t total) { return 128 * total; }
@@ -146,16 +148,16 @@ struct Codes8 {
               _mm256_loadu_si256((const __m256i *)(codes + p * apart) + half), sign);
           const __m256i size = _mm256_abs_epi8(piece);
           UNROLL for (int m = 0; m < M; ++m) {
-            const __m256i fours = _mm256_set1_epi32(word_of(x + m * row));
-            const __m256i pairs = _mm256_maddubs_epi16(size, _mm256_sign_epi8(fours, piece));
+            const __m256i value_sums = _mm256_set1_epi32(word_of(x + m * row));
+            const __m256i pairs = _mm256_maddubs_epi16(size, _mm256_sign_epi8(value_sums, piece));
             sums[m][p].parts[half] += (WideInts)_mm256_madd_epi16(pairs, ones);
           }
         }
   }
 };
 
-// Eight sums of two products of codes of 4 bits fit into 16 bits: 8 * 2 * 15 * 127. Panels follow
-// each other, for sums of all would need more registers than there are.
+// Eight sums of two 4-bit products fit into 16 bits: 8 * 2 * 15 * 127. Panels go one after the
+// other, as accumulators for all would not fit into registers.
 struct Codes4 {
   static constexpr int COLUMNS = 8;
   INLINE int32_t start(int32_t) { return 0; }
@@ -177,7 +179,8 @@ struct Codes4 {
             UNROLL for (int m = 0; m < M; ++m) {
               const int8_t *from = x + m * row + i * COLUMNS;
               const __m256i first = _mm256_maddubs_epi16(low, _mm256_set1_epi32(word_of(from)));
-              const __m256i second = _mm256_maddubs_epi16(high, _mm256_set1_epi32(word_of(from + 4)));
+              const __m256i second =
+                  _mm256_maddubs_epi16(high, _mm256_set1_epi32(word_of(from + 4)));
               pairs[m][half] = _mm256_add_epi16(pairs[m][half], _mm256_add_epi16(first, second));
             }
           }
@@ -191,7 +194,7 @@ struct Codes4 {
 
 #elif defined(__ARM_NEON) && defined(__ARM_FEATURE_DOTPROD)
 
-constexpr int MOST_TILES = 4, TOKEN_PANELS = 2, BATCH_PANELS = 1;
+constexpr int MAX_TILE_PANELS = 4, TOKEN_PANELS = 2, BATCH_PANELS = 1;
 
 #if defined(__ARM_FEATURE_MATMUL_INT8)
 
@@ -207,7 +210,7 @@ struct Unsigned {
   INLINE Codes of(uint8x16_t codes) { return codes; }
 };
 
-// Products of two rows of codes with two rows of numbers, eight columns of each, in one register.
+// smmla: products of two weight rows with two activation rows, eight columns each.
 template <int M, int P>
 struct Squares {
   int32x4_t products[M / 2][P][PARTS][2];
@@ -229,7 +232,7 @@ struct Squares {
       numbers[m / 2] = vcombine_s8(vld1_s8(x + m * row), vld1_s8(x + (m + 1) * row));
   }
 
-  // Codes of four rows: four columns, and the four after them.
+  // Codes of four rows: four columns, then the next four.
   MEMBER void add(int p, int part, uint8x16_t first, uint8x16_t second) {
     const uint32x4_t a = vreinterpretq_u32_u8(first), b = vreinterpretq_u32_u8(second);
     const uint8x16_t upper = vreinterpretq_u8_u32(vzip1q_u32(a, b));
@@ -256,7 +259,7 @@ struct Squares {
 
 typedef int8x16_t Codes;
 
-// Codes of four rows, four columns each, with one of the fours of x.
+// sdot: four rows of four columns with one group of four activations.
 template <int FOUR>
 INLINE void add_products(WideInts &sum, Codes codes, int8x16_t x) {
   sum = (WideInts)vdotq_laneq_s32((int32x4_t)sum, codes, x, FOUR);
@@ -373,11 +376,11 @@ struct Codes4 {
 
 #elif defined(__ARM_NEON)
 
-constexpr int MOST_TILES = 2, TOKEN_PANELS = 2, BATCH_PANELS = 1;
+constexpr int MAX_TILE_PANELS = 2, TOKEN_PANELS = 2, BATCH_PANELS = 1;
 
 INLINE int8x16_t four_of(const int8_t *four) { return (int8x16_t)vdupq_n_s32(word_of(four)); }
 
-// Codes are read with a sign: two products with numbers (127 at most) fit into 16 bits.
+// Codes are read as signed: two products with activations (at most 127) fit into 16 bits.
 struct Codes8 {
   static constexpr int COLUMNS = 4;
   INLINE int32_t start(int32_t total) { return 128 * total; }
@@ -388,7 +391,7 @@ struct Codes8 {
   template <int M, int P>
   INLINE void add(Ints (&sums)[M][P], const uint8_t *codes, int64_t apart, int64_t pieces,
                   const int8_t *x, int64_t row) {
-    int32x4_t halves[M][P][PARTS][2];  // two sums of each row, of two rows
+    int32x4_t halves[M][P][PARTS][2];  // two partial sums per row, of two rows
     UNROLL for (int m = 0; m < M; ++m)
       UNROLL for (int p = 0; p < P; ++p)
         UNROLL for (int part = 0; part < PARTS; ++part)
@@ -431,7 +434,7 @@ struct Codes8 {
   }
 };
 
-// Sixteen products of codes of 4 bits fit into 16 bits: 16 * 15 * 127.
+// Sixteen 4-bit products fit into 16 bits: 16 * 15 * 127.
 struct Codes4 {
   static constexpr int COLUMNS = 8;
   INLINE int32_t start(int32_t) { return 0; }
@@ -441,7 +444,7 @@ struct Codes4 {
                   const int8_t *x, int64_t row) {
     for (int64_t begin = 0; begin < pieces; begin += 8) {
       const int64_t end = begin + 8 < pieces ? begin + 8 : pieces;
-      int16x8_t halves[M][P][PARTS][2];  // two sums of each row, of two rows
+      int16x8_t halves[M][P][PARTS][2];  // two partial sums per row, of two rows
       UNROLL for (int m = 0; m < M; ++m)
         UNROLL for (int p = 0; p < P; ++p)
           UNROLL for (int part = 0; part < PARTS; ++part)
@@ -477,9 +480,9 @@ struct Codes4 {
 
 #else
 
-constexpr int MOST_TILES = 2, TOKEN_PANELS = 4, BATCH_PANELS = 2;
+constexpr int MAX_TILE_PANELS = 2, TOKEN_PANELS = 4, BATCH_PANELS = 2;
 
-// One column after the other: four codes of four rows in the bytes of a vector's lanes.
+// Portable: column by column, shifting the four codes out of each 32-bit lane.
 template <int SHIFT>
 INLINE WideInts column_of(WideInts rows, int bits) {
   return (rows >> SHIFT) & wide_ints((1 << bits) - 1);

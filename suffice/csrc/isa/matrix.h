@@ -1,4 +1,4 @@
-// y = W x + b for one row or a few: weights are read once.
+// y = W x + b for one input row or a few (GEMV): bandwidth-bound, each weight is read once.
 
 #pragma once
 
@@ -7,32 +7,32 @@
 
 namespace SUFFICE_ISA {
 
-constexpr int64_t AHEAD = 2048;  // bytes asked for before they are read
-constexpr int PLACES = 4;           // places of a matrix that are read at once
-constexpr int64_t PANEL = 16;   // rows of a panel of codes; work is cut at multiples of it
+constexpr int64_t PREFETCH_BYTES = 2048;  // prefetch distance
+constexpr int ROW_STREAMS = 4;           // weight rows streamed at once, far apart
+constexpr int64_t PANEL = 16;   // rows of a packed panel; work is split at multiples of it
 #if defined(__AVX512F__) || defined(__ARM_NEON)
-constexpr int MOST_SUMS = 16;  // vectors that are summed at once
+constexpr int MAX_ACCUMULATORS = 16;  // vector accumulators
 #else
-constexpr int MOST_SUMS = 8;
+constexpr int MAX_ACCUMULATORS = 8;
 #endif
 #if defined(__ARM_NEON)
-constexpr int SUMS_IN_TURN = 16;  // as many as the latency of additions asks for; a line of a row
+constexpr int MIN_ACCUMULATORS = 16;  // hides the latency of additions; one cache line of a row
 #else
-constexpr int SUMS_IN_TURN = 8;
+constexpr int MIN_ACCUMULATORS = 8;
 #endif
 
-// Rows of a batch as a matrix wants them: as they are, or coded.
+// Input rows, as floats and, for quantised weights, as 8-bit codes.
 struct Inputs {
   const float *x;
   int64_t rows, columns;
-  Coded coded;       // of all rows; for matrices of codes
-  int64_t group = 0; // of the codes that are there; 0 = none
+  QuantisedRows coded;       // of all rows, for quantised weights
+  int64_t group = 0; // group size of `coded`; 0: not quantised yet
 };
 
 INLINE bool holds_codes(const Matrix &m) { return m.kind == INT8 || m.kind == INT4; }
 
-// Codes some of the inputs for a matrix.
-static void fit(const Inputs &in, const Matrix &m, Range rows) {
+// Quantises some input rows for a matrix.
+static void quantise_inputs(const Inputs &in, const Matrix &m, Range rows) {
   int64_t groups = m.columns / m.group;
   for (int64_t r = rows.begin; r < rows.end; ++r)
     encode(in.x + r * in.columns, m.columns, m.group,
@@ -40,19 +40,19 @@ static void fit(const Inputs &in, const Matrix &m, Range rows) {
             in.coded.sums + r * groups});
 }
 
-// Makes the inputs fit for a matrix; codes that fit already are kept.
-static void fit(Inputs &in, const Matrix &m) {
+// Quantises the inputs for a matrix, unless they already have its group size.
+static void quantise_inputs(Inputs &in, const Matrix &m) {
   if (!holds_codes(m) || in.group == m.group) return;
-  fit(in, m, {0, in.rows});
+  quantise_inputs(in, m, {0, in.rows});
   in.group = m.group;
 }
 
-// R weight rows against M inputs; their products lie `stride` and `outputs` apart.
+// Dot products of R weight rows with M inputs; results lie `stride` and `outputs` apart.
 template <class E, int R, int M>
 INLINE void rows_at(const typename E::Element *const *rows, int64_t columns, const float *x,
                     float *y, int64_t stride, int64_t outputs) {
-  // vectors of a row that are read in turn
-  constexpr int N = R * M >= SUMS_IN_TURN ? 1 : SUMS_IN_TURN / (R * M), STEP = N * WIDE;
+  // unroll factor along a row, to have enough independent accumulators
+  constexpr int N = R * M >= MIN_ACCUMULATORS ? 1 : MIN_ACCUMULATORS / (R * M), STEP = N * WIDE;
   Wide sums[R][M][N];
   UNROLL for (int r = 0; r < R; ++r)
     UNROLL for (int m = 0; m < M; ++m)
@@ -62,14 +62,15 @@ INLINE void rows_at(const typename E::Element *const *rows, int64_t columns, con
     UNROLL for (int r = 0; r < R; ++r) {
       const typename E::Element *w = rows[r] + at;
       if (M == 1) UNROLL for (int i = 0; i < STEP * (int)sizeof(*w); i += LINE)
-          __builtin_prefetch((const char *)w + AHEAD + i, 0, 2);  // the nearest cache is left to x
+          __builtin_prefetch((const char *)w + PREFETCH_BYTES + i, 0,
+                             2);  // into L2: L1 is left to x
       UNROLL for (int n = 0; n < N; ++n) {
         const Wide weights = E::part(w + n * WIDE);
         UNROLL for (int m = 0; m < M; ++m)
           sums[r][m][n] += weights * read<Wide>(x + m * columns + at + n * WIDE);
       }
     }
-  // apart from the others: what a loop indexes lies in memory, and would do so above, too
+  // separate array: indexing it in the tail loop would force the accumulators above into memory
   Wide totals[R][M];
   UNROLL for (int r = 0; r < R; ++r)
     UNROLL for (int m = 0; m < M; ++m) totals[r][m] = sums[r][m][0];
@@ -89,9 +90,9 @@ INLINE void rows_at(const typename E::Element *const *rows, int64_t columns, con
     }
 }
 
-// R weight rows, `apart` from one to the next, against all inputs.
+// R weight rows, `apart` from one to the next, against all inputs in row blocks of 4, 2 and 1.
 template <class E, int R>
-APART void rows_of_numbers(const Matrix &matrix, const Inputs &in, int64_t first, int64_t apart,
+NOINLINE void rows_of_numbers(const Matrix &matrix, const Inputs &in, int64_t first, int64_t apart,
                             float *y) {
   const typename E::Element *rows[R];
   for (int r = 0; r < R; ++r)
@@ -104,7 +105,7 @@ APART void rows_of_numbers(const Matrix &matrix, const Inputs &in, int64_t first
     x += count * matrix.columns;
     to += count * matrix.rows;
   };
-  if constexpr (R * 4 <= MOST_SUMS)
+  if constexpr (R * 4 <= MAX_ACCUMULATORS)
     for (; m + 4 <= in.rows; next(4))
       rows_at<E, R, 4>(rows, matrix.columns, x, to, apart, matrix.rows);
   for (; m + 2 <= in.rows; next(2))
@@ -112,24 +113,24 @@ APART void rows_of_numbers(const Matrix &matrix, const Inputs &in, int64_t first
   if (m < in.rows) rows_at<E, R, 1>(rows, matrix.columns, x, to, apart, matrix.rows);
 }
 
-// Weight rows are read at several places at once, far from one another: memory gives more that way
-// than along one line, as no page of it is waited for alone.
+// Streams ROW_STREAMS distant weight rows at once: several open DRAM pages and TLB entries give
+// more bandwidth than one stream.
 template <class E>
 static void product_of_numbers(const Matrix &matrix, const Inputs &in, Range span, float *y) {
-  const int64_t each = (span.end - span.begin) / PLACES;
+  const int64_t each = (span.end - span.begin) / ROW_STREAMS;
   for (int64_t r = span.begin; r < span.begin + each; ++r)
-    rows_of_numbers<E, PLACES>(matrix, in, r, each, y);
-  for (int64_t r = span.begin + PLACES * each; r < span.end; ++r)
+    rows_of_numbers<E, ROW_STREAMS>(matrix, in, r, each, y);
+  for (int64_t r = span.begin + ROW_STREAMS * each; r < span.end; ++r)
     rows_of_numbers<E, 1>(matrix, in, r, 1, y);
   if (!matrix.bias) return;
   for (int64_t m = 0; m < in.rows; ++m)
     for (int64_t r = span.begin; r < span.end; ++r) y[m * matrix.rows + r] += matrix.bias[r];
 }
 
-// M inputs from `row` on against P panels from `begin` on, `apart` from one to the next: a tile of
-// sums stays in registers, and what is read of codes and inputs is used for all of it.
+// M inputs from `row` on against P panels from `begin` on, `apart` panels from one to the next: an
+// M x P register tile of integer accumulators, rescaled per group.
 template <class C, int M, int P>
-APART void tile_of_codes(const Matrix &matrix, const Inputs &in, int64_t row, int64_t begin,
+NOINLINE void tile_of_codes(const Matrix &matrix, const Inputs &in, int64_t row, int64_t begin,
                           int64_t apart, float *y) {
   const int64_t columns = matrix.columns, group = matrix.group, groups = columns / group;
   const int64_t pieces = group / C::COLUMNS, whole = groups * pieces * PIECE;
@@ -157,7 +158,8 @@ APART void tile_of_codes(const Matrix &matrix, const Inputs &in, int64_t row, in
     }
   }
   UNROLL for (int p = 0; p < P; ++p) {
-    int64_t at = begin + p * apart * PANEL, have = matrix.rows - at < PANEL ? matrix.rows - at : PANEL;
+    int64_t at = begin + p * apart * PANEL,
+            have = matrix.rows - at < PANEL ? matrix.rows - at : PANEL;
     UNROLL for (int m = 0; m < M; ++m) {
       if (matrix.bias) out[m][p] += get(matrix.bias + at, have);
       put(y + (row + m) * matrix.rows + at, out[m][p], have);
@@ -165,26 +167,26 @@ APART void tile_of_codes(const Matrix &matrix, const Inputs &in, int64_t row, in
   }
 }
 
-// P panels against all inputs.
+// P panels against all inputs, in row blocks of 6, 4, 2 and 1.
 template <class C, int P>
 static void panels_of_codes(const Matrix &matrix, const Inputs &in, int64_t begin, int64_t apart,
                             float *y) {
   int64_t row = 0;
-  if constexpr (6 * P <= MOST_TILES)
+  if constexpr (6 * P <= MAX_TILE_PANELS)
     for (; row + 6 <= in.rows; row += 6) tile_of_codes<C, 6, P>(matrix, in, row, begin, apart, y);
-  if constexpr (4 * P <= MOST_TILES)
+  if constexpr (4 * P <= MAX_TILE_PANELS)
     for (; row + 4 <= in.rows; row += 4) tile_of_codes<C, 4, P>(matrix, in, row, begin, apart, y);
-  if constexpr (2 * P <= MOST_TILES)
+  if constexpr (2 * P <= MAX_TILE_PANELS)
     for (; row + 2 <= in.rows; row += 2) tile_of_codes<C, 2, P>(matrix, in, row, begin, apart, y);
   for (; row < in.rows; ++row) tile_of_codes<C, 1, P>(matrix, in, row, begin, apart, y);
 }
 
-// Few inputs meet panels at several places at once, as rows of numbers are read. Of many, all meet
-// two panels, as many as stay in the nearest cache, before the next two are read.
+// With few inputs, panels are streamed from several distant places, as float rows are. With many,
+// all inputs go against BATCH_PANELS panels, which stay in L1, before the next are read.
 template <class C>
 static void product_of_codes(const Matrix &matrix, const Inputs &in, Range span, float *y) {
   int64_t begin = span.begin;
-  if (in.rows * TOKEN_PANELS <= MOST_TILES) {
+  if (in.rows * TOKEN_PANELS <= MAX_TILE_PANELS) {
     const int64_t each = (span.end - begin) / PANEL / TOKEN_PANELS;
     for (int64_t p = 0; p < each; ++p)
       panels_of_codes<C, TOKEN_PANELS>(matrix, in, begin + p * PANEL, each, y);
@@ -196,7 +198,7 @@ static void product_of_codes(const Matrix &matrix, const Inputs &in, Range span,
   for (; begin < span.end; begin += PANEL) panels_of_codes<C, 1>(matrix, in, begin, 1, y);
 }
 
-// Outputs [span) of every row of the inputs, which fit; y [rows, N].
+// Outputs [span) of every input row, already quantised if the matrix is; y [rows, N].
 static void product(const Matrix &matrix, const Inputs &in, Range span, float *y) {
   switch (matrix.kind) {
     case F32: return product_of_numbers<Full>(matrix, in, span, y);
@@ -207,7 +209,7 @@ static void product(const Matrix &matrix, const Inputs &in, Range span, float *y
   }
 }
 
-// One row of the matrix as numbers: the features of a token.
+// One row of the matrix as floats: the embedding of a token.
 static void row_of(const Matrix &m, int64_t row, float *y) {
   const int64_t columns = m.columns;
   if (m.kind == F32 || m.kind == F16 || m.kind == BF16) {

@@ -1,4 +1,4 @@
-// What happens to single rows of features: norms, activations, codes of activations.
+// Row operations: norms, activation functions, quantisation of activations to 8 bits.
 
 #pragma once
 
@@ -12,7 +12,7 @@ using suffice::Range;
 
 constexpr int64_t LANE = LANES, LINE = 64;  // LINE: bytes of a cache line
 
-// Calls f(at, n) for each stretch of 16 features, n < 16 in the last one alone.
+// Calls f(at, n) for every 16 features; only the last call (tail) has n < 16.
 template <class F>
 INLINE void stretches(int64_t width, F f) {
   int64_t at = 0;
@@ -35,7 +35,8 @@ INLINE Floats first_lanes(const Floats &v, int64_t n) {
   return read<Floats>(few);
 }
 
-// y = norm(x); as the reference does, sums in float32 of differences from the mean.
+// y = norm(x), in float32; the variance sums squared differences from the mean, as the reference
+// does.
 static void normalise(const Norm &norm, bool root_mean_square, float eps, const float *x,
                       int64_t width, float *y) {
   float mean = 0.0f;
@@ -50,9 +51,9 @@ static void normalise(const Norm &norm, bool root_mean_square, float eps, const 
     if (n < LANE) d = first_lanes(d, n);
     squares += d * d;
   });
-  float by = 1.0f / __builtin_sqrtf(sum(squares) / (float)width + eps);
+  float factor = 1.0f / __builtin_sqrtf(sum(squares) / (float)width + eps);
   stretches(width, [&](int64_t at, int64_t n) {
-    Floats v = (get(x + at, n) - all(mean)) * all(by);
+    Floats v = (get(x + at, n) - all(mean)) * all(factor);
     if (norm.weight) v *= get(norm.weight + at, n);
     if (norm.bias) v += get(norm.bias + at, n);
     put(y + at, v, n);
@@ -61,9 +62,9 @@ static void normalise(const Norm &norm, bool root_mean_square, float eps, const 
 
 INLINE Floats sigmoid(Floats x) { return all(1.0f) / (all(1.0f) + exp(-x)); }
 
-// 1 - erf(|x|) to 1.2e-7 of itself.
+// erfc(|x|), relative error 1.2e-7.
 INLINE Floats complement_of_error(Floats x) {
-  Floats size = larger(x, -x);
+  Floats size = max_of(x, -x);
   Floats t = all(1.0f) / (all(1.0f) + all(0.5f) * size);
   const float terms[] = {0.17087277f, -0.82215223f, 1.48851587f, -1.13520398f, 0.27886807f,
                          -0.18628806f, 0.09678418f, 0.37409196f, 1.00002368f, -1.26551223f};
@@ -77,43 +78,45 @@ INLINE Floats gelu(Floats x) {
   return where_positive(x, x - tail, tail);
 }
 
-INLINE Floats gelu_tanh(Floats x) {  // an approximation of the same
+INLINE Floats gelu_tanh(Floats x) {  // tanh approximation of GELU
   const Floats inner = x * (all(0.7978845608f) + all(0.0356774081f) * x * x);
   return all(0.5f) * x * (all(1.0f) + tanh(inner));
 }
 
-INLINE Floats relu(Floats x) { return larger(all(0.0f), x); }  // what is no number stays that
+INLINE Floats relu(Floats x) { return max_of(all(0.0f), x); }  // NaN stays NaN
 
-// Activations as codes of 8 bits: for each group of columns a step and the sum of its codes.
-struct Coded {
+// Activations quantised symmetrically to 8 bits: per group of columns a step and the sum of its
+// codes.
+struct QuantisedRows {
   int8_t *codes;
   float *steps;
   int32_t *sums;
 };
 
-constexpr float LEAST_CODED = 1e-33f;  // what is smaller counts as 0: its step has no reciprocal
+constexpr float MIN_ABSMAX =
+    1e-33f;  // a smaller absmax counts as 0: its step has no finite reciprocal
 
-static void encode(const float *x, int64_t width, int64_t group, Coded coded) {
+static void encode(const float *x, int64_t width, int64_t group, QuantisedRows coded) {
   for (int64_t g = 0; g * group < width; ++g, x += group) {
-    Floats most = all(0.0f), odd = all(0.0f);
+    Floats absmax = all(0.0f), nonfinite = all(0.0f);
     stretches(group, [&](int64_t at, int64_t n) {
       Floats v = get(x + at, n);
-      most = larger(most, larger(v, -v));
-      odd += v - v;
+      absmax = max_of(absmax, max_of(v, -v));
+      nonfinite += v - v;
     });
-    float top = largest(most), wrong = sum(odd);
-    if (top < LEAST_CODED) top = 0.0f;
-    float by = top > 0.0f ? 127.0f / top : 0.0f;
+    float top = largest(absmax), nan_sum = sum(nonfinite);
+    if (top < MIN_ABSMAX) top = 0.0f;
+    float factor = top > 0.0f ? 127.0f / top : 0.0f;
     int32_t total = 0;
     int8_t *codes = coded.codes + g * group;
     coded.sums[g] = 0;
-    if (wrong != wrong) {  // what is no number, or has no end, has no code: the step tells of it
+    if (nan_sum != nan_sum) {  // NaN and infinity have no code: a NaN step carries them on
       for (int64_t i = 0; i < group; ++i) codes[i] = 0;
-      coded.steps[g] = wrong;
+      coded.steps[g] = nan_sum;
       continue;
     }
     for (int64_t i = 0; i < group; ++i) {
-      int32_t code = (int32_t)(x[i] * by + (x[i] < 0.0f ? -0.5f : 0.5f));
+      int32_t code = (int32_t)(x[i] * factor + (x[i] < 0.0f ? -0.5f : 0.5f));
       codes[i] = (int8_t)code;
       total += code;
     }

@@ -1,6 +1,6 @@
-// Vectors as wide as the processor's registers, and sixteen numbers in as many of them as it takes:
-// a vector that no register holds would live in memory. Only what compilers do badly is written by
-// hand.
+// SIMD types: Wide is one register of floats; Floats is sixteen floats in as many registers as
+// needed, since compilers keep wider vector types in memory. Intrinsics only where compilers do
+// badly.
 
 #pragma once
 
@@ -14,9 +14,9 @@
 
 #define INLINE static inline __attribute__((always_inline))
 #define MEMBER inline __attribute__((always_inline))
-// a function that has the registers to itself
-#define APART static __attribute__((noinline))
-// loops over registers, which have no addresses
+// not inlined: the function has all registers for its accumulators
+#define NOINLINE static __attribute__((noinline))
+// fully unrolls loops over register arrays, which must not be indexed at run time
 #define UNROLL _Pragma("GCC unroll 16")
 
 namespace SUFFICE_ISA {
@@ -39,7 +39,7 @@ INLINE Wide wide(float x) { return x - Wide{}; }
 
 INLINE WideInts wide_ints(int32_t x) { return x - WideInts{}; }
 
-// Sixteen numbers.
+// Sixteen floats.
 template <class Part>
 struct Lanes {
   Part parts[PARTS];
@@ -129,8 +129,8 @@ INLINE Floats floats_of(const Ints &v) {
   return result;
 }
 
-// The larger of each two; b where one is no number.
-INLINE Wide above(Wide a, Wide b) {
+// Elementwise maximum; b where either is NaN.
+INLINE Wide maximum(Wide a, Wide b) {
 #if defined(__AVX512F__)
   return (Wide)_mm512_max_ps((__m512)a, (__m512)b);
 #elif defined(__AVX2__)
@@ -140,13 +140,13 @@ INLINE Wide above(Wide a, Wide b) {
 #endif
 }
 
-INLINE Floats larger(const Floats &a, const Floats &b) {
+INLINE Floats max_of(const Floats &a, const Floats &b) {
   Floats v;
-  UNROLL for (int i = 0; i < PARTS; ++i) v.parts[i] = above(a.parts[i], b.parts[i]);
+  UNROLL for (int i = 0; i < PARTS; ++i) v.parts[i] = maximum(a.parts[i], b.parts[i]);
   return v;
 }
 
-// Either of two numbers in each lane, as x is positive or not.
+// Select: lane by lane, by the sign of x.
 INLINE Floats where_positive(const Floats &x, const Floats &then, const Floats &otherwise) {
   Floats v;
   UNROLL for (int i = 0; i < PARTS; ++i)
@@ -154,7 +154,7 @@ INLINE Floats where_positive(const Floats &x, const Floats &then, const Floats &
   return v;
 }
 
-// All sixteen in one register as large as its lanes, by a function of two.
+// Reduces sixteen lanes to one register by a binary function.
 template <class F>
 INLINE Wide folded(const Floats &v, F f) {
   Wide total = v.parts[0];
@@ -201,41 +201,41 @@ INLINE float largest_of(Wide top) {
 #endif
 }
 
-INLINE float largest(const Floats &v) { return largest_of(folded(v, above)); }
+INLINE float largest(const Floats &v) { return largest_of(folded(v, maximum)); }
 
-// The sums of WIDE vectors, in their order; halves of two are added at once.
+// Horizontal sums of WIDE vectors, as one vector (transpose-reduce).
 INLINE Wide sums_of(const Wide *v) {
 #if defined(__AVX512F__)
-  Wide eights[8], fours[4], twos[2];
+  Wide eights[8], value_sums[4], twos[2];
   UNROLL for (int i = 0; i < 8; ++i) {
     Wide a = v[2 * i], b = v[2 * i + 1];
-    eights[i] = __builtin_shufflevector(a, b, 0, 1, 2, 3, 4, 5, 6, 7, 16, 17, 18, 19, 20, 21, 22, 23) +
-                __builtin_shufflevector(a, b, 8, 9, 10, 11, 12, 13, 14, 15, 24, 25, 26, 27, 28, 29,
-                                        30, 31);
+    eights[i] =
+        __builtin_shufflevector(a, b, 0, 1, 2, 3, 4, 5, 6, 7, 16, 17, 18, 19, 20, 21, 22, 23) +
+        __builtin_shufflevector(a, b, 8, 9, 10, 11, 12, 13, 14, 15, 24, 25, 26, 27, 28, 29, 30, 31);
   }
   UNROLL for (int i = 0; i < 4; ++i) {
     Wide a = eights[2 * i], b = eights[2 * i + 1];
-    fours[i] = __builtin_shufflevector(a, b, 0, 1, 2, 3, 8, 9, 10, 11, 16, 17, 18, 19, 24, 25, 26, 27) +
-               __builtin_shufflevector(a, b, 4, 5, 6, 7, 12, 13, 14, 15, 20, 21, 22, 23, 28, 29, 30,
-                                       31);
+    value_sums[i] =
+        __builtin_shufflevector(a, b, 0, 1, 2, 3, 8, 9, 10, 11, 16, 17, 18, 19, 24, 25, 26, 27) +
+        __builtin_shufflevector(a, b, 4, 5, 6, 7, 12, 13, 14, 15, 20, 21, 22, 23, 28, 29, 30, 31);
   }
   UNROLL for (int i = 0; i < 2; ++i) {
-    Wide a = fours[2 * i], b = fours[2 * i + 1];
-    twos[i] = __builtin_shufflevector(a, b, 0, 1, 4, 5, 8, 9, 12, 13, 16, 17, 20, 21, 24, 25, 28, 29) +
-              __builtin_shufflevector(a, b, 2, 3, 6, 7, 10, 11, 14, 15, 18, 19, 22, 23, 26, 27, 30,
-                                      31);
+    Wide a = value_sums[2 * i], b = value_sums[2 * i + 1];
+    twos[i] =
+        __builtin_shufflevector(a, b, 0, 1, 4, 5, 8, 9, 12, 13, 16, 17, 20, 21, 24, 25, 28, 29) +
+        __builtin_shufflevector(a, b, 2, 3, 6, 7, 10, 11, 14, 15, 18, 19, 22, 23, 26, 27, 30, 31);
   }
-  return __builtin_shufflevector(twos[0], twos[1], 0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26,
-                                 28, 30) +
-         __builtin_shufflevector(twos[0], twos[1], 1, 3, 5, 7, 9, 11, 13, 15, 17, 19, 21, 23, 25, 27,
-                                 29, 31);
+  return __builtin_shufflevector(twos[0], twos[1], 0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24,
+                                 26, 28, 30) +
+         __builtin_shufflevector(twos[0], twos[1], 1, 3, 5, 7, 9, 11, 13, 15, 17, 19, 21, 23, 25,
+                                 27, 29, 31);
 #elif defined(__AVX2__)
-  __m256 fours[2];
+  __m256 value_sums[2];
   UNROLL for (int i = 0; i < 2; ++i)
-    fours[i] = _mm256_hadd_ps(_mm256_hadd_ps((__m256)v[4 * i], (__m256)v[4 * i + 1]),
+    value_sums[i] = _mm256_hadd_ps(_mm256_hadd_ps((__m256)v[4 * i], (__m256)v[4 * i + 1]),
                               _mm256_hadd_ps((__m256)v[4 * i + 2], (__m256)v[4 * i + 3]));
-  return (Wide)_mm256_add_ps(_mm256_permute2f128_ps(fours[0], fours[1], 0x20),
-                             _mm256_permute2f128_ps(fours[0], fours[1], 0x31));
+  return (Wide)_mm256_add_ps(_mm256_permute2f128_ps(value_sums[0], value_sums[1], 0x20),
+                             _mm256_permute2f128_ps(value_sums[0], value_sums[1], 0x31));
 #else
   Wide twos[2];
   UNROLL for (int i = 0; i < 2; ++i)
@@ -246,7 +246,7 @@ INLINE Wide sums_of(const Wide *v) {
 #endif
 }
 
-// WIDE bytes as numbers.
+// WIDE bytes as floats.
 INLINE Wide wide_of(const uint8_t *from) {
 #if defined(__AVX512F__)
   return (Wide)_mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i *)from)));
@@ -264,7 +264,7 @@ INLINE Floats floats_of(const uint8_t *from) {
   return v;
 }
 
-// Numbers of half precision.
+// Half-precision numbers.
 INLINE Wide wide_of(Halves h) {
 #if defined(__AVX512F__)
   return (Wide)_mm512_cvtph_ps((__m256i)h);
@@ -275,7 +275,8 @@ INLINE Wide wide_of(Halves h) {
 #else
   WideWords bits = __builtin_convertvector(h, WideWords);
   WideWords sign = (bits & 0x8000u) << 16, rest = bits & 0x7fffu;
-  WideWords moved = rest << 13;  // exponents keep their bias until the product with 2^112
+  WideWords moved =
+      rest << 13;  // the product with 2^112 corrects the exponent bias, also of denormals
   WideWords number = (WideWords)((Wide)moved * 0x1p112f);
   number = rest >= 0x7c00u ? (moved | 0x7f800000u) : number;
   return (Wide)(number | sign);
@@ -286,7 +287,7 @@ INLINE Wide wide_of_brain(Halves h) {
   return (Wide)(__builtin_convertvector(h, WideWords) << 16);
 }
 
-// Elements as they are stored, and as numbers.
+// Storage types, and their conversion to float32.
 struct Full {
   typedef float Element;
   INLINE Wide part(const float *p) { return read<Wide>(p); }
@@ -324,14 +325,14 @@ struct Brain {
     __builtin_memcpy(&x, &bits, 4);
     return x;
   }
-  INLINE void put(uint16_t *p, float x) {  // to nearest, ties to even
+  INLINE void put(uint16_t *p, float x) {  // round to nearest, ties to even
     uint32_t bits;
     __builtin_memcpy(&bits, &x, 4);
     *p = x == x ? (bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16 : 0x7fc0u;
   }
 };
 
-// The first n < 16 elements, zeros behind them.
+// Tail load: the first n < 16 elements, then zeros.
 template <class E>
 INLINE Floats get_some(const typename E::Element *p, int64_t n) {
   typename E::Element few[LANES] = {};
@@ -339,7 +340,7 @@ INLINE Floats get_some(const typename E::Element *p, int64_t n) {
   return E::get(few);
 }
 
-INLINE Wide exp_polynomial(Wide r) {  // e^r - 1 of |r| <= log(2) / 2
+INLINE Wide exp_polynomial(Wide r) {  // expm1(r) for |r| <= log(2) / 2
   Wide p = wide(1.9875691500e-4f);
   p = p * r + wide(1.3981999507e-3f);
   p = p * r + wide(8.3334519073e-3f);
@@ -349,11 +350,11 @@ INLINE Wide exp_polynomial(Wide r) {  // e^r - 1 of |r| <= log(2) / 2
   return p * (r * r) + r;
 }
 
-// e^x to 2 units in the last place; below the least normal number 0, or what there is.
+// e^x to 2 ulp; results below the smallest normal number are 0 or denormal.
 INLINE Wide exp(Wide x) {
 #if defined(__AVX512F__)
   const Wide low = wide(-104.0f), high = wide(89.0f);
-  // the second operand is given back where one is no number
+  // NaN propagates: the instruction returns its second operand
   Wide held = (Wide)_mm512_max_ps((__m512)low, (__m512)x);
   held = (Wide)_mm512_min_ps((__m512)high, (__m512)held);
   Wide n = (Wide)_mm512_roundscale_ps((__m512)(held * wide(1.442695041f)),
@@ -368,7 +369,7 @@ INLINE Wide exp(Wide x) {
   const Wide shift = wide(0x1.8p23f);
   Wide n = (held * wide(1.442695041f) + shift) - shift;
   Wide p = exp_polynomial(held - n * wide(0.693359375f) + n * wide(2.12194440e-4f)) + wide(1.0f);
-  WideInts half = __builtin_convertvector(n, WideInts) >> 1;  // two factors: 2^128 is no number
+  WideInts half = __builtin_convertvector(n, WideInts) >> 1;  // two factors, as 2^128 overflows
   WideInts rest = __builtin_convertvector(n, WideInts) - half;
   p = p * (Wide)((half + 127) << 23) * (Wide)((rest + 127) << 23);
   p = (Wide)((WideInts)p & alive);
@@ -382,13 +383,13 @@ INLINE Floats exp(const Floats &x) {
   return v;
 }
 
-// (e^2x - 1) / (e^2x + 1) to 3 units in the last place. What 1 is taken from is never rounded first:
-// e^2x - 1 = 2^n (e^r - 1) + (2^n - 1), so that small numbers keep their digits.
+// tanh(x) = expm1(2x) / (expm1(2x) + 2), to 3 ulp, with expm1(2x) = 2^n expm1(r) + (2^n - 1): no
+// cancellation for small x.
 INLINE Wide tanh(Wide x) {
   const WideInts sign = (WideInts)x & wide_ints(INT32_MIN);
-  const Wide most = wide(20.0f), shift = wide(0x1.8p23f);  // from there on it is 1
+  const Wide most = wide(20.0f), shift = wide(0x1.8p23f);  // tanh is 1 from there on
   Wide twice = (Wide)((WideInts)x ^ sign) * wide(2.0f);
-  twice = twice > most ? most : twice;  // what is no number stays that
+  twice = twice > most ? most : twice;  // NaN stays NaN
   const Wide n = (twice * wide(1.442695041f) + shift) - shift;
   const Wide r = twice - n * wide(0.693359375f) + n * wide(2.12194440e-4f);
   const Wide power_of_two = (Wide)((__builtin_convertvector(n, WideInts) + 127) << 23);

@@ -1,4 +1,4 @@
-// What every set of instructions offers.
+// Function table that each instruction set fills.
 
 #pragma once
 
@@ -9,14 +9,14 @@ namespace suffice {
 struct Kernels {
   const char *name;
   void (*multiply)(const Matrix *, const float *, int64_t, float *, int64_t);
-  int (*look)(const DecodeAttention *, const KVCache *, int64_t, int64_t);
+  int (*decode_attention)(const DecodeAttention *, const KVCache *, int64_t, int64_t);
   int64_t (*step_room)(const Model *, int64_t, int64_t, int64_t);
   void (*step)(const Model *, const KVCache *, const Mixing *, const int64_t *, const int64_t *,
                const int64_t *, int64_t, int64_t, float *, void *, int64_t);
-  int (*attend)(const SequenceAttention *, const void *, const void *, const void *, void *, float *,
-                int64_t);
-  void (*attend_back)(const SequenceAttention *, const void *, const void *, const void *, const void *,
-                      const float *, const void *, void *, void *, void *, int64_t);
+  int (*attend)(const SequenceAttention *, const void *, const void *, const void *, void *,
+                float *, int64_t);
+  void (*attend_back)(const SequenceAttention *, const void *, const void *, const void *,
+                      const void *, const float *, const void *, void *, void *, void *, int64_t);
   void (*linear)(const Linear *, const float *, const float *, const float *, float *, float *,
                  int64_t);
   void (*linear_back)(const Linear *, const float *, const float *, const float *, const float *,
@@ -24,7 +24,7 @@ struct Kernels {
   void (*recur)(const Recurrence *, const float *, const float *, const float *, const float *,
                 const float *, const float *, float *, float *, int64_t);
   void (*recur_back)(const Recurrence *, const float *, const float *, const float *, const float *,
-                     const float *, const float *, const RecurrenceSlopes *, int64_t);
+                     const float *, const float *, const RecurrenceGradients *, int64_t);
 };
 
 }  // namespace suffice

@@ -1,7 +1,7 @@
-// Products of a tile: some keys beside a group of queries. A query is a lane, so a softmax needs no
-// sum across lanes, and keys and values are read where they lie, in any order.
+// Tiles of keys against a block of queries. Each query is a SIMD lane: the softmax needs no
+// horizontal reduction, and keys and values may be gathered in any order.
 //
-// Letters: N lanes of a group = C vectors, R keys or features at once.
+// Letters: N lanes of a query block = C vectors, R keys or features per register tile.
 
 #pragma once
 
@@ -10,11 +10,11 @@
 
 namespace SUFFICE_ISA {
 
-constexpr int64_t TILE = 128;  // keys of a tile
+constexpr int64_t TILE = 128;  // keys per tile
 constexpr float LOG2E = 1.442695041f, LN2 = 0.6931471806f;
-constexpr uint32_t ALL_SEE = 0xffffffffu;
+constexpr uint32_t ALL_LANES = 0xffffffffu;
 
-// The keys of a tile, the values beside them, and which queries of the group see each.
+// Keys and values of a tile, and for each key a bit mask of the queries that may attend to it.
 struct Tile {
   const float *keys[TILE + ROWS], *values[TILE + ROWS];
   uint32_t seen[TILE + ROWS];
@@ -22,7 +22,7 @@ struct Tile {
   int64_t count;
 };
 
-// Rows of one head as they are stored; row j is at `data` + j * `row`.
+// View of the rows of one head in storage type E; row j begins at data + j * row.
 template <class E>
 struct Stored {
   const typename E::Element *data;
@@ -31,7 +31,7 @@ struct Stored {
 
 typedef Stored<Full> Rows;
 
-// The first n < WIDE elements, zeros behind them.
+// Tail load: the first n < WIDE elements, then zeros.
 template <class E>
 INLINE Wide part_of(const typename E::Element *from, int64_t n) {
   float few[WIDE] = {};
@@ -51,7 +51,7 @@ INLINE void store(Half, uint16_t *to, Wide v) {
 #endif
 }
 
-INLINE void store(Brain, uint16_t *to, Wide v) {  // to nearest, ties to even
+INLINE void store(Brain, uint16_t *to, Wide v) {  // round to nearest, ties to even
   WideWords bits = (WideWords)v;
   bits = (bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16;
   bits = v == v ? bits : bits * 0u + 0x7fc0u;
@@ -65,17 +65,17 @@ INLINE void store_some(typename E::Element *to, Wide v, int64_t n) {
   for (int64_t i = 0; i < n; ++i) E::put(to + i, few[i]);
 }
 
-// Neighbouring queries that go through keys together, and how far they are.
-struct Group {
-  int64_t first, lanes;   // lanes: that are queries; the others are 0
-  int64_t next, end;      // keys still to see, or their places in the lists
-  float *columns, *sums;  // queries [D, N] and what they have summed [E, N]
-  const uint8_t *valid;   // [S], 0 = a key that none of them sees; null = there is no such key
-  bool fresh;             // they have seen no key
-  float most[MOST_LANES], total[MOST_LANES];  // largest score and sum of weights
+// A block of neighbouring queries with its online-softmax state and its position among the keys.
+struct QueryBlock {
+  int64_t first, lanes;   // lanes in use; the others are 0
+  int64_t next, end;      // range of keys still to visit, or of entries in the lists
+  float *columns, *sums;  // queries [D, N] and unnormalised outputs [E, N]
+  const uint8_t *valid;   // [S], 0 masks a key for all; null masks none
+  bool fresh;             // no key visited yet: sums are uninitialised
+  float row_max[MAX_LANES], total[MAX_LANES];  // running maximum (base 2) and denominator
 };
 
-// Sums of R rows times columns [width, N].
+// Dot products of R rows with columns [width, N].
 template <int R, int C>
 INLINE void multiply_rows(const float *const *rows, int64_t width, const float *columns,
                           Wide (&sums)[R][C]) {
@@ -97,21 +97,21 @@ INLINE void multiply_rows(const float *const *rows, int64_t width, const float *
   }
 }
 
-// into [width, N] = into * by + the sum over keys of rows[j] [width] times weights [j, N]; what
-// `into` holds is not read where it is `fresh`.
+// into [width, N] = into * factor + sum over keys j of rows[j] [width] times weights [j, N]. With
+// `fresh` the old content of `into` is not read.
 template <int R, int C>
-APART void add_columns(const float *const *rows, int64_t count, int64_t at, const float *weights,
-                       const Wide (&by)[C], bool fresh, float *into) {
+NOINLINE void add_columns(const float *const *rows, int64_t count, int64_t at, const float *weights,
+                       const Wide (&factor)[C], bool fresh, float *into) {
   Wide sums[R][C];
   into += at * C * WIDE;
   UNROLL
   for (int r = 0; r < R; ++r)
     UNROLL
     for (int c = 0; c < C; ++c)
-      sums[r][c] = fresh ? Wide{} : read<Wide>(into + (r * C + c) * WIDE) * by[c];
+      sums[r][c] = fresh ? Wide{} : read<Wide>(into + (r * C + c) * WIDE) * factor[c];
   for (int64_t j = 0; j < count; ++j, weights += C * WIDE) {
     const float *row = rows[j] + at;
-    asm("" : "+r"(row));  // one register, not one for each number of the row
+    asm("" : "+r"(row));  // keeps one address register instead of one per element
     Wide weight[C];
     UNROLL
     for (int c = 0; c < C; ++c) weight[c] = read<Wide>(weights + c * WIDE);
@@ -128,129 +128,136 @@ APART void add_columns(const float *const *rows, int64_t count, int64_t at, cons
 
 template <int C>
 INLINE void add_all_columns(const float *const *rows, int64_t count, int64_t width,
-                            const float *weights, const Wide (&by)[C], bool fresh, float *into) {
+                            const float *weights, const Wide (&factor)[C], bool fresh,
+                            float *into) {
   int64_t at = 0;
   for (; at + FEATURES <= width; at += FEATURES)
-    add_columns<FEATURES, C>(rows, count, at, weights, by, fresh, into);
-  for (; at + 4 <= width; at += 4) add_columns<4, C>(rows, count, at, weights, by, fresh, into);
-  for (; at + 2 <= width; at += 2) add_columns<2, C>(rows, count, at, weights, by, fresh, into);
-  if (at < width) add_columns<1, C>(rows, count, at, weights, by, fresh, into);
+    add_columns<FEATURES, C>(rows, count, at, weights, factor, fresh, into);
+  for (; at + 4 <= width; at += 4) add_columns<4, C>(rows, count, at, weights, factor, fresh, into);
+  for (; at + 2 <= width; at += 2) add_columns<2, C>(rows, count, at, weights, factor, fresh, into);
+  if (at < width) add_columns<1, C>(rows, count, at, weights, factor, fresh, into);
 }
 
-// Which lanes of vector c see a key.
+// The lanes of vector c whose queries may attend to a key, as a vector mask.
 INLINE WideInts sees(uint32_t seen, int c) {
   int32_t ones[WIDE];
   for (int i = 0; i < WIDE; ++i) ones[i] = 1 << i;
   return (wide_ints((int32_t)(seen >> (c * WIDE))) & read<WideInts>(ones)) != 0;
 }
 
-// Rows [lanes, width] as columns [width, N], times a factor; lanes behind the last are 0.
+// Transposes rows [lanes, width] to columns [width, N], times a factor; unused lanes are 0.
 template <int C, class E = Full>
-APART void turn_rows(const typename E::Element *rows, int64_t stride, int64_t lanes, int64_t width, float by,
-                      float *columns) {
+NOINLINE void rows_to_lanes(const typename E::Element *rows, int64_t stride, int64_t lanes,
+                            int64_t width, float factor, float *columns) {
   for (int c = 0; c < C; ++c)
     for (int64_t d = 0; d < width; d += WIDE) {
       Wide square[WIDE];
       int64_t some = width - d < WIDE ? width - d : WIDE;
       const typename E::Element *row = rows + c * WIDE * stride + d;
       if (some == WIDE && (c + 1) * WIDE <= lanes) {
-        for (int i = 0; i < WIDE; ++i) square[i] = E::part(row + i * stride) * by;
+        for (int i = 0; i < WIDE; ++i) square[i] = E::part(row + i * stride) * factor;
       } else {
         for (int i = 0; i < WIDE; ++i)
-          square[i] = c * WIDE + i < lanes ? part_of<E>(row + i * stride, some) * by : Wide{};
+          square[i] = c * WIDE + i < lanes ? part_of<E>(row + i * stride, some) * factor : Wide{};
       }
-      turn_over(square);
+      transpose(square);
       for (int64_t i = 0; i < some; ++i) write(columns + ((d + i) * C + c) * WIDE, square[i]);
     }
 }
 
-// Columns [width, N] as rows [lanes, width], times a factor of each lane; returns a vector that is
-// 0 if all of them are finite.
+// Transposes columns [width, N] to rows [lanes, width], times a factor per lane. Returns a vector
+// that is 0 if all numbers are finite, else NaN.
 template <int C, class E = Full>
-APART Wide turn_columns(const float *columns, const Wide (&by)[C], int64_t lanes, int64_t width,
-                         typename E::Element *rows, int64_t stride) {
-  Wide odd = {};
+NOINLINE Wide lanes_to_rows(const float *columns, const Wide (&factor)[C], int64_t lanes,
+                            int64_t width, typename E::Element *rows, int64_t stride) {
+  Wide nonfinite = {};
   for (int c = 0; c < C; ++c)
     for (int64_t d = 0; d < width; d += WIDE) {
       Wide square[WIDE];
       int64_t some = width - d < WIDE ? width - d : WIDE;
       for (int64_t i = 0; i < WIDE; ++i)
-        square[i] = i < some ? read<Wide>(columns + ((d + i) * C + c) * WIDE) * by[c] : Wide{};
-      turn_over(square);
+        square[i] = i < some ? read<Wide>(columns + ((d + i) * C + c) * WIDE) * factor[c] : Wide{};
+      transpose(square);
       typename E::Element *row = rows + c * WIDE * stride + d;
       if (some == WIDE && (c + 1) * WIDE <= lanes) {
         for (int i = 0; i < WIDE; ++i) {
-          odd += square[i] * 0.0f;
+          nonfinite += square[i] * 0.0f;
           store(E{}, row + i * stride, square[i]);
         }
         continue;
       }
       for (int64_t i = 0; i < WIDE && c * WIDE + i < lanes; ++i) {
-        odd += square[i] * 0.0f;
+        nonfinite += square[i] * 0.0f;
         store_some<E>(row + i * stride, square[i], some);
       }
     }
-  return odd;
+  return nonfinite;
 }
 
-// Puts a group before the first of its keys.
-INLINE void look(const SequenceAttention &whole, int64_t head, Group &group) {
-  if (whole.starts) {
-    int64_t blocks = (whole.queries + 31) / 32;
-    const int64_t *start = whole.starts + whole.list_of[head] * (blocks + 1) + group.first / 32;
-    group.next = start[0];
-    group.end = start[1];
+// Sets a query block to the first key it may attend to.
+INLINE void seek_first_key(const SequenceAttention &attention, int64_t head, QueryBlock &block) {
+  if (attention.starts) {
+    int64_t blocks = (attention.queries + 31) / 32;
+    const int64_t *start =
+        attention.starts + attention.list_of[head] * (blocks + 1) + block.first / 32;
+    block.next = start[0];
+    block.end = start[1];
     return;
   }
-  int64_t last = group.first + group.lanes - 1 + whole.high;
-  group.next = group.first + whole.low > 0 ? group.first + whole.low : 0;
-  group.end = last < whole.keys ? last + 1 : whole.keys;
+  int64_t last = block.first + block.lanes - 1 + attention.high;
+  block.next = block.first + attention.low > 0 ? block.first + attention.low : 0;
+  block.end = last < attention.keys ? last + 1 : attention.keys;
 }
 
-// The key a group sees next; behind all keys where there is none.
-INLINE int64_t next_key(const SequenceAttention &whole, const Group &group) {
-  if (group.next >= group.end) return whole.keys;
-  return whole.starts ? whole.listed[group.next] : group.next;
+// The next key of a query block; `keys` where there is none.
+INLINE int64_t next_key(const SequenceAttention &attention, const QueryBlock &block) {
+  if (block.next >= block.end) return attention.keys;
+  return attention.starts ? attention.listed[block.next] : block.next;
 }
 
-// Which queries of a group see a key near them.
-INLINE uint32_t near_by(const SequenceAttention &whole, const Group &group, int64_t key) {
-  uint32_t seen = ALL_SEE;
-  int64_t before = key - whole.high - group.first;  // lanes before the first that sees it
-  int64_t after = group.first + group.lanes - 1 + whole.low - key;  // behind the last
+// Bit mask of the queries of a block whose window holds a key.
+INLINE uint32_t visible_lanes(const SequenceAttention &attention, const QueryBlock &block,
+                              int64_t key) {
+  uint32_t seen = ALL_LANES;
+  int64_t before = key - attention.high - block.first;  // lanes too early to see it
+  int64_t after = block.first + block.lanes - 1 + attention.low - key;  // lanes too late to see it
   if (before > 0) seen <<= before;
-  if (after > 0) seen &= (1u << (group.lanes - after)) - 1;
+  if (after > 0) seen &= (1u << (block.lanes - after)) - 1;
   return seen;
 }
 
-INLINE void put(Tile &tile, const Rows &keys, const Rows &values, int64_t key, uint32_t seen) {
+INLINE void append_key(Tile &tile, const Rows &keys, const Rows &values, int64_t key,
+                       uint32_t seen) {
   tile.keys[tile.count] = keys.data + key * keys.row;
   tile.values[tile.count] = values.data + key * values.row;
   tile.numbers[tile.count] = (int32_t)key;
   tile.seen[tile.count++] = seen;
 }
 
-INLINE bool is_key(const Group &group, int64_t key) { return !group.valid || group.valid[key]; }
+INLINE bool key_is_valid(const QueryBlock &block, int64_t key) {
+  return !block.valid || block.valid[key];
+}
 
-// Fills a tile with the keys below `until` that a group sees next; false if there are none.
-APART bool fill(const SequenceAttention &whole, const Rows &keys, const Rows &values, int64_t until,
-                 int64_t most, Group &group, Tile &tile) {
+// Fills a tile with the next keys of a query block below `until`; false if there are none.
+NOINLINE bool fill_tile(const SequenceAttention &attention, const Rows &keys, const Rows &values,
+                        int64_t until, int64_t max_keys, QueryBlock &block, Tile &tile) {
   tile.count = 0;
-  if (whole.starts) {
-    uint32_t real = group.lanes < 32 ? (1u << group.lanes) - 1 : ALL_SEE;
-    for (; tile.count < most && next_key(whole, group) < until; ++group.next) {
-      uint32_t seen = (whole.seen_by[group.next] >> (group.first % 32)) & real;
-      if (seen && is_key(group, whole.listed[group.next]))
-        put(tile, keys, values, whole.listed[group.next], seen == real ? ALL_SEE : seen);
+  if (attention.starts) {
+    uint32_t real = block.lanes < 32 ? (1u << block.lanes) - 1 : ALL_LANES;
+    for (; tile.count < max_keys && next_key(attention, block) < until; ++block.next) {
+      uint32_t seen = (attention.seen_by[block.next] >> (block.first % 32)) & real;
+      if (seen && key_is_valid(block, attention.listed[block.next]))
+        append_key(tile, keys, values, attention.listed[block.next],
+                   seen == real ? ALL_LANES : seen);
     }
   } else {
-    int64_t end = group.end < until ? group.end : until;
-    for (; tile.count < most && group.next < end; ++group.next)
-      if (is_key(group, group.next))
-        put(tile, keys, values, group.next, near_by(whole, group, group.next));
+    int64_t end = block.end < until ? block.end : until;
+    for (; tile.count < max_keys && block.next < end; ++block.next)
+      if (key_is_valid(block, block.next))
+        append_key(tile, keys, values, block.next, visible_lanes(attention, block, block.next));
   }
   if (tile.count == 0) return false;
-  for (int64_t j = tile.count; j % ROWS; ++j) {  // whole products: the last key again, hidden
+  for (int64_t j = tile.count; j % ROWS; ++j) {  // tail: repeat the last key, masked
     tile.keys[j] = tile.keys[tile.count - 1];
     tile.values[j] = tile.values[tile.count - 1];
     tile.seen[j] = 0;
@@ -258,24 +265,24 @@ APART bool fill(const SequenceAttention &whole, const Rows &keys, const Rows &va
   return true;
 }
 
-// Hides what a product of rows has of hidden keys.
+// Overwrites the scores of masked keys.
 template <int C>
-INLINE void hide(const uint32_t *seen, Wide (&sums)[ROWS][C], float with) {
+INLINE void mask_scores(const uint32_t *seen, Wide (&sums)[ROWS][C], float with) {
   UNROLL
   for (int r = 0; r < ROWS; ++r)
     UNROLL
     for (int c = 0; c < C; ++c) sums[r][c] = sees(seen[r], c) ? sums[r][c] : wide(with);
 }
 
-// What products of queries and keys are multiplied by: to scores of base 2, or to what tanh reads.
-INLINE float factor_of(const SequenceAttention &whole) {
-  return whole.cap == 0.0f ? whole.scale * LOG2E : whole.scale / whole.cap;
+// The factor of dot products: scale * log2(e) for a base-2 softmax, or scale / cap for tanh.
+INLINE float factor_of(const SequenceAttention &attention) {
+  return attention.cap == 0.0f ? attention.scale * LOG2E : attention.scale / attention.cap;
 }
 
 INLINE bool all_see(const uint32_t *seen) {
-  uint32_t all = ALL_SEE;
+  uint32_t all = ALL_LANES;
   for (int r = 0; r < ROWS; ++r) all &= seen[r];
-  return all == ALL_SEE;
+  return all == ALL_LANES;
 }
 
 }  // namespace SUFFICE_ISA

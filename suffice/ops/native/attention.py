@@ -298,9 +298,9 @@ def _fields(
     structure = native.SequenceAttention(*sizes, scale, kind, cap=cap)
     strides = {"q": q[1], "k": k[1], "v": v[1], "out": out[1]}
     if grad is not None:
-        strides["slope"] = grad
+        strides["out_grad"] = grad
         for name, (_, number, length, features) in {"q": q[0], "k": k[0], "v": v[0]}.items():
-            strides[f"of_{name}"] = (length * number * features, features, number * features, 1)
+            strides[f"grad_{name}"] = (length * number * features, features, number * features, 1)
     for name, numbers in strides.items():
         setattr(structure, name, native.Strides(*numbers[:3]))
     if isinstance(sparsity, Band):

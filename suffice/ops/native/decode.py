@@ -41,7 +41,7 @@ from suffice.positions import Alibi, Position
 from suffice.torch_compat import finite
 
 MOST = 8  # queries; from there on the kernels of whole sequences are better
-MOST_ROWS, WIDEST = 128, 576  # queries that share keys, features of a head; as in isa/attend.h
+MAX_SHARED_QUERIES, MAX_HEAD_DIM = 128, 576  # as in csrc/isa/queries.h
 EVERYTHING = 1 << 40  # positions before or after one
 # a native.KVCache of numbers in one span, and a native.DecodeAttention without masks, as bytes:
 # packing them takes a quarter of the time of filling in structures
@@ -83,14 +83,15 @@ def refuses(call: AttentionCall) -> list[str]:
         reasons.append(f"it is for at most {MOST} queries, not {call.queries}")
     if call.queries * call.keys == 0:
         reasons.append("there is no query or no key")
-    if max(call.head_dim, call.value_dim) > WIDEST:
+    if max(call.head_dim, call.value_dim) > MAX_HEAD_DIM:
         reasons.append(
-            f"its heads have widths of at most {WIDEST}, not {call.head_dim} and {call.value_dim}"
+            f"its heads have widths of at most {MAX_HEAD_DIM}, not {call.head_dim} and "
+            f"{call.value_dim}"
         )
-    if call.group * call.queries > MOST_ROWS:
+    if call.group * call.queries > MAX_SHARED_QUERIES:
         reasons.append(
             f"{call.group} heads of {call.queries} queries share keys; it is for at most "
-            f"{MOST_ROWS} together"
+            f"{MAX_SHARED_QUERIES} together"
         )
     return reasons
 
@@ -213,7 +214,9 @@ def _decode_cached(
         attention = byref(attention)
     if not isinstance(kv_cache, bytes):
         kv_cache = byref(kv_cache)
-    nonfinite = library().suffice_look(attention, kv_cache, batch, torch.get_num_threads())
+    nonfinite = library().suffice_decode_attention(
+        attention, kv_cache, batch, torch.get_num_threads()
+    )
     del alive  # not before the kernels have read them
     return out, not nonfinite
 

@@ -134,14 +134,16 @@ def backward(
     grad: Tensor, q: Tensor, k: Tensor, v: Tensor, out: Tensor, totals: Tensor, sums: _Sums
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Return the gradients of q, k and v from that of the outputs; arguments as of `forward`."""
-    of_q, of_k, of_v = (empty_rows_first(x, x.shape[3]) for x in (q, k, v))
+    grad_q, grad_k, grad_v = (empty_rows_first(x, x.shape[3]) for x in (q, k, v))
     if not (q.numel() and k.numel() and v.numel()):
-        return of_q.zero_(), of_k.zero_(), of_v.zero_()
-    structure = sums.structure(q, k, v, out=out, slope=grad, of_q=of_q, of_k=of_k, of_v=of_v)
-    tensors = (q, k, v, out, totals, grad, of_q, of_k, of_v)
+        return grad_q.zero_(), grad_k.zero_(), grad_v.zero_()
+    structure = sums.structure(
+        q, k, v, out=out, out_grad=grad, grad_q=grad_q, grad_k=grad_k, grad_v=grad_v
+    )
+    tensors = (q, k, v, out, totals, grad, grad_q, grad_k, grad_v)
     threads = torch.get_num_threads()
     library().suffice_linear_back(structure, *(x.data_ptr() for x in tensors), threads)
-    return of_q, of_k, of_v
+    return grad_q, grad_k, grad_v
 
 
 class _Scan(torch.autograd.Function):

@@ -128,7 +128,7 @@ class SequenceAttention(ctypes.Structure):
         *_fields(INT, "batch heads kv_heads queries keys width value_width"),
         ("scale", FLOAT),
         ("kind", INT32),
-        *_fields(Strides, "q k v out slope of_q of_k of_v"),
+        *_fields(Strides, "q k v out out_grad grad_q grad_k grad_v"),
         *_fields(INT, "low high"),
         *_fields(POINTER, "starts listed seen_by list_of valid"),
         ("cap", FLOAT),
@@ -145,7 +145,7 @@ class Linear(ctypes.Structure):
         ("scale", FLOAT),
         ("unused", INT32),
         *_fields(POINTER, "valid documents"),
-        *_fields(Strides, "q k v out slope of_q of_k of_v"),
+        *_fields(Strides, "q k v out out_grad grad_q grad_k grad_v"),
     )
 
 
@@ -155,11 +155,13 @@ class Recurrence(ctypes.Structure):
     _fields_ = (
         *_fields(INT, "batch heads length width value_width decays"),
         ("documents", POINTER),
-        *_fields(Strides, "q k v decay beta out slope of_q of_k of_v of_decay of_beta"),
+        *_fields(
+            Strides, "q k v decay beta out out_grad grad_q grad_k grad_v grad_decay grad_beta"
+        ),
     )
 
 
-class RecurrenceSlopes(ctypes.Structure):
+class RecurrenceGradients(ctypes.Structure):
     """Gradients that come in, and those that are wanted."""
 
     _fields_ = _fields(POINTER, "out end q k v decay beta start")
@@ -167,7 +169,7 @@ class RecurrenceSlopes(ctypes.Structure):
 
 STRUCTURES = (
     Matrix, Norm, Layer, Span, KVCache, Mixing, DecodeAttention, Model, Strides,
-    SequenceAttention, Linear, Recurrence, RecurrenceSlopes,
+    SequenceAttention, Linear, Recurrence, RecurrenceGradients,
 )  # fmt: skip
 NAME = "suffice.ops.native._kernels"
 # what the build leaves beside this module
@@ -181,7 +183,14 @@ FUNCTIONS = {
     "suffice_use_isa": (ctypes.c_int, TEXT),
     "suffice_sizes": (None, POINTER),
     "suffice_multiply": (None, ctypes.POINTER(Matrix), POINTER, INT, POINTER, INT),
-    "suffice_look": (ctypes.c_int, POINTER, POINTER, INT, INT),  # structures, or their bytes
+    # structures, or their bytes
+    "suffice_decode_attention": (
+        ctypes.c_int,
+        POINTER,
+        POINTER,
+        INT,
+        INT,
+    ),
     "suffice_step_room": (INT, ctypes.POINTER(Model), INT, INT, INT),
     "suffice_step": (
         None,

@@ -28,7 +28,7 @@ from suffice.ops.op import Op, dense_rows, empty_rows_first, is_traced, needs_gr
 from suffice.ops.recurrence import Sequence, attend
 
 INPUTS = ("q", "k", "v", "decay", "beta")
-FORWARD, BACKWARD = (*INPUTS, "out"), (*INPUTS, "slope", *(f"of_{name}" for name in INPUTS))
+FORWARD, BACKWARD = (*INPUTS, "out"), (*INPUTS, "out_grad", *(f"grad_{name}" for name in INPUTS))
 
 
 def refuses(call: AttentionCall) -> list[str]:
@@ -111,7 +111,7 @@ def forward(
 
 def backward(
     grad: Tensor,
-    of_end: Tensor,
+    grad_end: Tensor,
     q: Tensor,
     k: Tensor,
     v: Tensor,
@@ -122,19 +122,19 @@ def backward(
 ) -> tuple[Tensor | None, ...]:
     """Return the gradients of q, k, v, the decays, beta and the state, None for those absent."""
     inputs = (q, k, v, decay, beta)
-    slopes = [None if x is None else empty_rows_first(x, x.shape[3]) for x in inputs]
+    grads = [None if x is None else empty_rows_first(x, x.shape[3]) for x in inputs]
     if not (grad.numel() and q.numel()):
-        return *(None if x is None else x.zero_() for x in slopes), of_end.clone()
-    of_state = torch.empty_like(state)
-    structure = _described(BACKWARD, documents, *inputs, grad, *slopes)
-    places = native.RecurrenceSlopes(*map(_at, (grad, of_end, *slopes, of_state)))
+        return *(None if x is None else x.zero_() for x in grads), grad_end.clone()
+    grad_state = torch.empty_like(state)
+    structure = _described(BACKWARD, documents, *inputs, grad, *grads)
+    places = native.RecurrenceGradients(*map(_at, (grad, grad_end, *grads, grad_state)))
     library().suffice_recur_back(
         ctypes.byref(structure),
         *map(_at, (*inputs, state)),
         ctypes.byref(places),
         torch.get_num_threads(),
     )
-    return *slopes, of_state
+    return *grads, grad_state
 
 
 class _Recurrence(torch.autograd.Function):
@@ -147,9 +147,9 @@ class _Recurrence(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
-    def backward(ctx, grad: Tensor, of_end: Tensor):
-        slopes = backward(dense_rows(grad), of_end.contiguous(), *ctx.saved_tensors)
-        return *slopes[:5], None, slopes[5]
+    def backward(ctx, grad: Tensor, grad_end: Tensor):
+        grads = backward(dense_rows(grad), grad_end.contiguous(), *ctx.saved_tensors)
+        return *grads[:5], None, grads[5]
 
 
 @torch.library.custom_op("suffice::native_recurrence", mutates_args=())
@@ -169,7 +169,7 @@ def _recurrence(
 @torch.library.custom_op("suffice::native_recurrence_backward", mutates_args=())
 def _recurrence_backward(
     grad: Tensor,
-    of_end: Tensor,
+    grad_end: Tensor,
     q: Tensor,
     k: Tensor,
     v: Tensor,
@@ -180,8 +180,8 @@ def _recurrence_backward(
 ) -> list[Tensor]:
     """Return the gradients of the tensors that are there, documents left out."""
     tensors = _dense(q, k, v, decay, beta, documents, state)
-    slopes = backward(dense_rows(grad), of_end.contiguous(), *tensors)
-    return [x.contiguous() for x in slopes if x is not None]
+    grads = backward(dense_rows(grad), grad_end.contiguous(), *tensors)
+    return [x.contiguous() for x in grads if x is not None]
 
 
 @_recurrence.register_fake
@@ -193,8 +193,8 @@ def _(q, k, v, decay, beta, documents, state):  # noqa: ANN001, ANN202
 
 
 @_recurrence_backward.register_fake
-def _(grad, of_end, q, k, v, decay, beta, documents, state):  # noqa: ANN001, ANN202
-    del grad, of_end, documents
+def _(grad, grad_end, q, k, v, decay, beta, documents, state):  # noqa: ANN001, ANN202
+    del grad, grad_end, documents
     return [x.new_empty(x.shape) for x in (q, k, v, decay, beta, state) if x is not None]
 
 
@@ -203,12 +203,11 @@ def _keep(ctx, inputs, output) -> None:  # noqa: ANN001
     ctx.save_for_backward(*inputs)
 
 
-def _differentiate(ctx, grad, of_end):  # noqa: ANN001, ANN202
+def _differentiate(ctx, grad, grad_end):  # noqa: ANN001, ANN202
     inputs = ctx.saved_tensors
-    slopes = iter(_recurrence_backward(grad, of_end, *inputs))
+    grads = iter(_recurrence_backward(grad, grad_end, *inputs))
     return tuple(
-        None if x is None or place == len(INPUTS) else next(slopes)
-        for place, x in enumerate(inputs)
+        None if x is None or place == len(INPUTS) else next(grads) for place, x in enumerate(inputs)
     )
 
 

@@ -1,13 +1,13 @@
-// One token through a whole stack of layers.
+// Decode step: one token of each row through the whole decoder.
 //
-// Threads share every product; a barrier ends each of the five parts of a layer. What is cheap is
-// done by every thread for itself, which saves barriers: norms, codes, the merging of heads.
+// Threads share every matrix product; a barrier ends each of the five phases of a layer. Cheap work
+// is repeated by every thread, which saves barriers: norms, quantising activations, merging splits.
 
 #pragma once
 
 #include "../threads.h"
 #include "matrix.h"
-#include "room.h"
+#include "arena.h"
 
 namespace SUFFICE_ISA {
 
@@ -17,8 +17,8 @@ struct Step {
   const Mixing *mixes;
   const int64_t *tokens, *places, *padding;
   Sizes sizes;
-  Shared shared;
-  Own own[suffice::MOST_THREADS];
+  SharedScratch shared;
+  ThreadScratch own[suffice::MAX_THREADS];
   float *logits;
 };
 
@@ -26,16 +26,16 @@ struct Step {
 struct Worker {
   suffice::Team &team;
   Step &step;
-  Own &own;
+  ThreadScratch &own;
   const Sizes &sizes;
-  const Shared &shared;
+  const SharedScratch &shared;
 
-  // Calls f with pieces of `total` until none is left, and waits for the others.
+  // Parallel for over `total`, with a barrier at its end.
   template <class F>
   void share(int64_t total, int64_t grain, F f) {
     Range range;
     while (team.take(total, grain, range)) f(range);
-    team.meet();
+    team.barrier();
   }
 
   int64_t grain(int64_t rows) const {
@@ -43,14 +43,14 @@ struct Worker {
     return each > PANEL ? each : PANEL;
   }
 
-  // What a branch reads: the rows behind a norm, or as they are.
+  // The input of a branch: normalised, or the residual stream itself (post-norm models).
   Inputs read_by_branch(const Norm &norm) {
     const int64_t width = step.model.d_model;
     if (step.model.residual == OUT) return {shared.x, sizes.rows, width, own.coded};
     return normed(norm, width);
   }
 
-  // The rows of [rows, width] behind a norm.
+  // The normalised residual stream [rows, width].
   Inputs normed(const Norm &norm, int64_t width) {
     const Model &model = step.model;
     for (int64_t r = 0; r < sizes.rows; ++r)
@@ -72,13 +72,14 @@ struct Worker {
     });
   }
 
-  // Queries, keys and values of the new positions, before any turn.
+  // Projects queries, keys and values of the new positions, before rotary embedding.
   void project(const Layer &layer) {
     Inputs in = read_by_branch(layer.attention_norm);
     const Matrix *maps[] = {&layer.q, &layer.k, &layer.v};
     float *outs[] = {shared.q, shared.k, shared.v};
     int64_t total = 0;
-    const int64_t kv[] = {0, layer.kv_heads * layer.head_dim, layer.kv_heads / layer.maps * layer.value_dim};
+    const int64_t kv[] = {0, layer.kv_heads * layer.head_dim,
+                          layer.kv_heads / layer.maps * layer.value_dim};
     for (const Matrix *map : maps) total += map->kind == ABSENT ? 0 : padded(map->rows);
     share(total, grain(total), [&](Range span) {
       int64_t before = 0;
@@ -87,18 +88,18 @@ struct Worker {
         Range mine = within(span, before, maps[i]->rows);
         before += padded(maps[i]->rows);
         if (mine.begin >= mine.end) continue;
-        fit(in, *maps[i]);
+        quantise_inputs(in, *maps[i]);
         product(*maps[i], in, mine, outs[i]);
       }
     });
-    // columns of the input need no product: every thread has them
+    // mechanisms without W_K or W_V read the input itself, which every thread has
     for (int i = 1; i < 3; ++i)
       if (maps[i]->kind == ABSENT) columns[i] = in.x, strides[i] = in.columns;
       else columns[i] = outs[i], strides[i] = kv[i];
     if (layer.q_gains && layer.head_norm == PROJECTION_RMS) norm_projections(layer, kv[1]);
   }
 
-  // Queries and keys over the root mean squares of all their heads, in place of those.
+  // QK-norm over all heads at once, in place.
   void norm_projections(const Layer &layer, int64_t key_width) {
     const int64_t width = layer.heads * layer.head_dim;
     share(sizes.rows, 1, [&](Range span) {
@@ -106,8 +107,8 @@ struct Worker {
         float *q = shared.q + r * width;
         normalise({layer.q_gains, nullptr}, true, layer.gain_eps, q, width, q);
         if (!layer.k_gains) continue;
-        normalise({layer.k_gains, nullptr}, true, layer.gain_eps, columns[1] + r * strides[1], key_width,
-                  shared.k + r * key_width);
+        normalise({layer.k_gains, nullptr}, true, layer.gain_eps, columns[1] + r * strides[1],
+                  key_width, shared.k + r * key_width);
       }
     });
     if (layer.k_gains) columns[1] = shared.k, strides[1] = key_width;
@@ -123,19 +124,19 @@ struct Worker {
   const float *columns[3];
   int64_t strides[3];
 
-  // A query or key of a head as it meets others: behind its norm where there are gains, then turned.
-  void turn(const Layer &layer, const float *gains, int64_t head, int64_t place, const float *from,
-            float *to) const {
-    float sized[WIDEST];
+  // Applies QK-norm per head, if any, and rotary embedding to a query or key.
+  void norm_and_rotate(const Layer &layer, const float *gains, int64_t head, int64_t place,
+                       const float *from, float *to) const {
+    float sized[MAX_HEAD_DIM];
     if (gains && layer.head_norm != PROJECTION_RMS) {
       const bool own_gains = layer.head_norm == HEAD_LAYER;
-      normalise({gains + (own_gains ? head * layer.head_dim : 0), nullptr}, !own_gains, layer.gain_eps, from,
-                layer.head_dim, sized);
+      normalise({gains + (own_gains ? head * layer.head_dim : 0), nullptr}, !own_gains,
+                layer.gain_eps, from, layer.head_dim, sized);
       from = sized;
     }
     const int64_t n = layer.turn == STAY ? 0 : layer.turning, half = n / 2;
     const float *cosines = layer.cosines + place * n, *sines = layer.sines + place * n;
-    if (layer.turn == HALVES) {  // two loops without a choice: in vectors
+    if (layer.turn == HALVES) {  // two branch-free loops, which vectorise
       for (int64_t c = 0; c < half; ++c) to[c] = from[c] * cosines[c] + from[c + half] * sines[c];
       for (int64_t c = half; c < n; ++c) to[c] = from[c] * cosines[c] + from[c - half] * sines[c];
     } else {
@@ -152,63 +153,69 @@ struct Worker {
     }
   }
 
-  // Attention of each head to each piece of the cache; the new key is written where it is read.
+  // Attends each head to each split of the cache. The thread that reads the last split writes the
+  // new key and value first, so no barrier is needed.
   void attend_heads(const Layer &layer, const KVCache &cache, const Mixing &mix) {
-    const int64_t groups = layer.kv_heads / layer.maps, pieces = pieces_of(cache);
-    share(sizes.rows * groups * pieces, 1, [&](Range span) {
+    const int64_t groups = layer.kv_heads / layer.maps, splits = num_splits(cache);
+    share(sizes.rows * groups * splits, 1, [&](Range span) {
       for (int64_t i = span.begin; i < span.end; ++i)
-        for (int64_t map = 0; map < layer.maps; ++map)  // one after another: they share values
-          attend_piece(layer, cache, mix, i / (groups * pieces), i / pieces % groups * layer.maps + map,
-                       i % pieces, pieces);
+        for (int64_t map = 0; map < layer.maps;
+             ++map)  // sequentially: the maps of a pair share values
+          attend_head_split(layer, cache, mix, i / (groups * splits),
+                            i / splits % groups * layer.maps + map, i % splits, splits);
     });
   }
 
-  void attend_piece(const Layer &layer, const KVCache &cache, const Mixing &mix, int64_t row,
-                    int64_t group, int64_t piece, int64_t pieces) {
+  void attend_head_split(const Layer &layer, const KVCache &cache, const Mixing &mix, int64_t row,
+                    int64_t group, int64_t split, int64_t splits) {
     const int64_t width = layer.head_dim, count = layer.heads / layer.kv_heads;
     const int64_t first = row * layer.heads + group * count, place = step.places[row];
-    if (piece == pieces - 1 && !layer.reads_another) keep(layer, cache.near, mix, row, group);
-    Seen local[MOST_QUERIES];
-    float *q = own.turned;
+    if (split == splits - 1 && !layer.reads_another)
+      store_key_value(layer, cache.near, mix, row, group);
+    SoftmaxState local[MAX_SHARED_QUERIES];
+    float *q = own.rotated;
     for (int64_t r = 0; r < count; ++r) {
-      // the queries of a pair lie beside each other, the outputs of a map
+      // q is interleaved by pair, the outputs are ordered by map
       const int64_t from = (group / layer.maps * count + r) * layer.maps + group % layer.maps;
-      turn(layer, layer.q_gains, from, place, shared.q + (row * layer.heads + from) * width, q + r * width);
+      norm_and_rotate(layer, layer.q_gains, from, place,
+                      shared.q + (row * layer.heads + from) * width, q + r * width);
       for (int64_t c = 0; c < width; ++c) q[r * width + c] *= layer.scale;
-      local[r] = empty(first + r, piece, layer.value_dim);
+      local[r] = empty(first + r, split, layer.value_dim);
     }
     const float *slopes = layer.slopes ? layer.slopes + group * count : nullptr;
     Queries queries{q, count, width, layer.value_dim, slopes, place};
     queries.maps = layer.maps;
     queries.cap = layer.cap;
-    see_piece(queries, cache, row, group, step.padding[row], piece, local);
-    for (int64_t r = 0; r < count; ++r) shared.seen[(first + r) * sizes.pieces + piece] = local[r];
+    attend_split(queries, cache, row, group, step.padding[row], split, local);
+    for (int64_t r = 0; r < count; ++r)
+      shared.states[(first + r) * sizes.splits + split] = local[r];
   }
 
-  // What a query has seen before it saw anything.
-  Seen empty(int64_t head, int64_t piece, int64_t width) const {
-    Seen seen{-__builtin_inff(), 0.0f, shared.values + (head * sizes.pieces + piece) * width};
-    for (int64_t c = 0; c < width; ++c) seen.values[c] = 0.0f;
-    return seen;
+  // Softmax state before any key.
+  SoftmaxState empty(int64_t head, int64_t split, int64_t width) const {
+    SoftmaxState state{-__builtin_inff(), 0.0f,
+                       shared.values + (head * sizes.splits + split) * width};
+    for (int64_t c = 0; c < width; ++c) state.values[c] = 0.0f;
+    return state;
   }
 
-  void keep(const Layer &layer, const Span &near, const Mixing &mix, int64_t row,
+  void store_key_value(const Layer &layer, const Span &near, const Mixing &mix, int64_t row,
             int64_t group) const {
     const int64_t width = layer.head_dim, at = (near.end - 1) * width;
-    float turned[WIDEST];
+    float rotated[MAX_HEAD_DIM];
     const float *key = columns[1] + row * strides[1] + group * width;
-    turn(layer, layer.k_gains, group, step.places[row], key, turned);
-    store(near, near.keys, row * near.key_row + group * near.key_head + at, turned, width);
+    norm_and_rotate(layer, layer.k_gains, group, step.places[row], key, rotated);
+    store(near, near.keys, row * near.key_row + group * near.key_head + at, rotated, width);
     if (near.values == near.keys || group % layer.maps) return;
     group /= layer.maps;
     const int64_t wide = layer.value_dim;
     const float *value = columns[2] + row * strides[2] + group * wide;
-    if (mix.weights) value = mixed(mix, near, row, group, value, wide, turned);
-    store(near, near.values, row * near.value_row + group * near.value_head + (near.end - 1) * wide, value,
-          wide);
+    if (mix.weights) value = mixed(mix, near, row, group, value, wide, rotated);
+    store(near, near.values, row * near.value_row + group * near.value_head + (near.end - 1) * wide,
+          value, wide);
   }
 
-  // Keeps a value as it is, and returns what the mixing makes of it and those before it.
+  // Stores the raw value, and returns the mixture of it and earlier ones.
   static float *mixed(const Mixing &mix, const Span &near, int64_t row, int64_t group,
                       const float *value, int64_t width, float *out) {
     const int64_t base = row * mix.row + group * mix.head, count = mix.count[row];
@@ -219,18 +226,19 @@ struct Worker {
     int64_t from = base + (mix.at + 1 - count) * width;
     for (int64_t j = 0; j < count; ++j, from += width)
       for (int64_t c = 0; c < width; ++c)
-        out[c] += weights[j] * (near.kind == F32   ? ((const float *)mix.raw)[from + c]
-                                : near.kind == F16 ? Half::one((const uint16_t *)mix.raw + from + c)
-                                                   : Brain::one((const uint16_t *)mix.raw + from + c));
+        out[c] +=
+            weights[j] * (near.kind == F32   ? ((const float *)mix.raw)[from + c]
+                          : near.kind == F16 ? Half::one((const uint16_t *)mix.raw + from + c)
+                                             : Brain::one((const uint16_t *)mix.raw + from + c));
     return out;
   }
 
-  // x += W y of a matrix that ends a branch, or the norm of W y.
+  // Ends a branch: x += W y, or x += norm(W y).
   void add(const Matrix &matrix, const Norm &norm, Inputs in) {
     if (norm.weight) return add_normed(matrix, norm, in);
     share(padded(matrix.rows), grain(matrix.rows), [&](Range span) {
       Range mine = within(span, 0, matrix.rows);
-      fit(in, matrix);
+      quantise_inputs(in, matrix);
       product(matrix, in, mine, own.padded);
       for (int64_t r = 0; r < sizes.rows; ++r) {
         float *x = shared.x + r * matrix.rows, *y = own.padded + r * matrix.rows;
@@ -243,24 +251,27 @@ struct Worker {
     const Model &model = step.model;
     const int64_t width = matrix.rows;
     share(padded(width), grain(width), [&](Range span) {
-      fit(in, matrix);
+      quantise_inputs(in, matrix);
       product(matrix, in, within(span, 0, width), shared.branch);
     });
     share(sizes.rows, 1, [&](Range span) {
       for (int64_t r = span.begin; r < span.end; ++r) {
-        normalise(norm, model.root_mean_square, model.eps, shared.branch + r * width, width, own.padded);
+        normalise(norm, model.root_mean_square, model.eps, shared.branch + r * width, width,
+                  own.padded);
         for (int64_t c = 0; c < width; ++c) shared.x[r * width + c] += own.padded[c];
       }
     });
   }
 
-  // The normalised differences of pairs of maps, in place of the maps: [rows, heads / 2, value_dim].
+  // Differential attention: normalised differences of pairs of maps, in place: [rows, heads / 2,
+  // value_dim].
   void subtract(const Layer &layer, float *heads) const {
     const int64_t width = layer.value_dim, count = layer.heads / layer.kv_heads;
     float *to = heads;
     for (int64_t pair = 0; pair < sizes.rows * layer.kv_heads / 2; ++pair)
       for (int64_t h = 0; h < count; ++h, to += width) {
-        const float *first = heads + (2 * pair * count + h) * width, *second = first + count * width;
+        const float *first = heads + (2 * pair * count + h) * width,
+                    *second = first + count * width;
         for (int64_t c = 0; c < width; ++c) to[c] = first[c] - layer.lambda * second[c];
         normalise({layer.difference_gains, nullptr}, true, layer.difference_eps, to, width, to);
       }
@@ -268,25 +279,25 @@ struct Worker {
 
   void project_out(const Layer &layer, const KVCache &cache) {
     const int64_t width = layer.value_dim, all_heads = layer.heads / layer.maps * width;
-    const int64_t pieces = pieces_of(cache);
+    const int64_t splits = num_splits(cache);
     for (int64_t h = 0; h < sizes.rows * layer.heads; ++h)
-      merge(shared.seen + h * sizes.pieces, pieces, width, own.normed + h * width,
+      combine_splits(shared.states + h * sizes.splits, splits, width, own.normed + h * width,
             layer.logits ? layer.logits + h % layer.heads : nullptr);
     if (layer.maps == 2) subtract(layer, own.normed);
     add(layer.o, layer.attention_out_norm, {own.normed, sizes.rows, all_heads, own.coded});
   }
 
-  // What is inside an MLP, into `shared.hidden`.
+  // Hidden layer of the MLP, into `shared.hidden`.
   void expand(const Layer &layer) {
     const Model &model = step.model;
     Inputs in = read_by_branch(layer.mlp_norm);
     const int64_t width = layer.up.rows;
     share(padded(width), grain(width), [&](Range span) {
       Range mine = within(span, 0, width);
-      fit(in, layer.up);
+      quantise_inputs(in, layer.up);
       product(layer.up, in, mine, shared.hidden);
       if (layer.gate.kind != ABSENT) {
-        fit(in, layer.gate);
+        quantise_inputs(in, layer.gate);
         product(layer.gate, in, mine, own.padded);
       }
       for (int64_t r = 0; r < sizes.rows; ++r)
@@ -328,7 +339,8 @@ struct Worker {
       project(layer);
       attend_heads(layer, cache, mix);
       const bool parallel = model.residual == PARALLEL;
-      if (parallel) expand(layer);  // before the attention is added to what both read
+      if (parallel)
+        expand(layer);  // parallel branches read the same input: before attention is added
       project_out(layer, cache);
       if (!parallel) expand(layer);
       add(layer.down, layer.mlp_out_norm, {shared.hidden, sizes.rows, layer.up.rows, own.coded});
@@ -336,7 +348,7 @@ struct Worker {
     Inputs in = normed(model.norm, model.d_model);
     const Matrix &head = model.head;
     share(padded(head.rows), grain(head.rows), [&](Range span) {
-      fit(in, head);
+      quantise_inputs(in, head);
       const Range mine = within(span, 0, head.rows);
       product(head, in, mine, step.logits);
       for (int64_t r = 0; r < sizes.rows && model.logit_cap != 0.0f; ++r)
@@ -352,13 +364,14 @@ static void step_worker(suffice::Team &team, int thread, void *context) {
 }
 
 static void run_step(const Model &model, const KVCache *cache, const Mixing *mixes,
-                     const int64_t *tokens, const int64_t *places, const int64_t *padding, int64_t rows, int64_t longest,
-                     float *logits, void *scratch, int64_t threads) {
+                     const int64_t *tokens, const int64_t *places, const int64_t *padding,
+                     int64_t rows, int64_t longest, float *logits, void *scratch, int64_t threads) {
   Sizes sizes = sizes_of(model, rows, longest);
-  Room room{(char *)(((uintptr_t)scratch + 63) / 64 * 64), 0};
-  Step step{model, cache, mixes, tokens, places, padding, sizes, shared_of(room, sizes), {}, logits};
-  for (int64_t t = 0; t < threads; ++t) step.own[t] = own_of(room, sizes);
-  suffice::together((int)threads, step_worker, &step);
+  Arena arena{(char *)(((uintptr_t)scratch + 63) / 64 * 64), 0};
+  Step step{model, cache, mixes, tokens, places, padding, sizes, shared_scratch_of(arena, sizes),
+            {},    logits};
+  for (int64_t t = 0; t < threads; ++t) step.own[t] = thread_scratch_of(arena, sizes);
+  suffice::run_team((int)threads, step_worker, &step);
 }
 
 }  // namespace SUFFICE_ISA

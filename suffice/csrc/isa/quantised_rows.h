@@ -1,4 +1,4 @@
-// Rows of codes of 8 or 4 bits as numbers.
+// Rows of 8-bit or 4-bit codes: dequantising, and packing for integer dot products.
 
 #pragma once
 
@@ -21,8 +21,8 @@ struct Nibble {
   INLINE Floats get(const uint8_t *p) {
     FewBytes both = read<FewBytes>(p), low = both & 15, high = both >> 4;
     uint8_t codes[LANES];
-    write(codes, __builtin_shufflevector(low, high, 0, 8, 1, 9, 2, 10, 3, 11, 4, 12, 5, 13, 6, 14, 7,
-                                         15));
+    write(codes,
+          __builtin_shufflevector(low, high, 0, 8, 1, 9, 2, 10, 3, 11, 4, 12, 5, 13, 6, 14, 7, 15));
     return floats_of(codes);
   }
   INLINE float one(const uint8_t *row, int64_t c) {
@@ -45,7 +45,7 @@ struct Nibble {
   }
 };
 
-// Writes the codes of some rows as numbers, [count, width].
+// Converts rows of codes to floats [count, width].
 template <class C>
 static void decode(const uint8_t *rows, int64_t stride, int64_t count, int64_t width, float *to) {
   for (int64_t j = 0; j < count; ++j, rows += stride, to += width) {
@@ -55,7 +55,7 @@ static void decode(const uint8_t *rows, int64_t stride, int64_t count, int64_t w
   }
 }
 
-// Columns whose codes are put into pieces by shuffles of whole registers; 0 = none are.
+// Columns that one round of register shuffles packs; 0 where there are no such shuffles.
 #if defined(__AVX512F__)
 constexpr int64_t SHUFFLED_COLUMNS = 64;
 #elif defined(__AVX2__)
@@ -68,9 +68,9 @@ INLINE bool shuffles(int64_t columns) {
   return SHUFFLED_COLUMNS && columns % (SHUFFLED_COLUMNS ? SHUFFLED_COLUMNS : 1) == 0;
 }
 
-// Puts the codes of sixteen rows into pieces of four columns, as those of a matrix lie; rows
-// beyond `count` are the last one.
-static void into_pieces(const uint8_t *rows, int64_t count, int64_t width, uint8_t *pieces) {
+// Packs sixteen rows into a panel of 4-column pieces, the layout of packed weights. Rows past
+// `count` repeat the last one (tail).
+static void pack_panel(const uint8_t *rows, int64_t count, int64_t width, uint8_t *pieces) {
 #if defined(__AVX512F__)
   if (shuffles(width)) {
     for (int64_t at = 0; at < width; at += PIECE, pieces += LANES * PIECE) {
@@ -128,55 +128,58 @@ static void into_pieces(const uint8_t *rows, int64_t count, int64_t width, uint8
 #endif
   for (int64_t j = 0; j < LANES; ++j)
     for (int64_t at = 0; at < width; at += 4)
-      __builtin_memcpy(pieces + at / 4 * PIECE + 4 * j, rows + (j < count ? j : count - 1) * width + at,
-                       4);
+      __builtin_memcpy(pieces + at / 4 * PIECE + 4 * j,
+                       rows + (j < count ? j : count - 1) * width + at, 4);
 }
 
-// Numbers of 16 bits are multiplied and added in pairs.
+// AVX2 multiplies 16-bit numbers and adds products in pairs (vpmaddwd).
 #if defined(__AVX2__) && !defined(__AVX512VNNI__)
 #define SUFFICE_PAIRS
 #endif
 
 #if defined(SUFFICE_PAIRS)
 
-// A query in 16 bits. Of each four columns the first and third are beside each other, then the
-// second and fourth: as even and odd bytes of a piece are.
-struct Fine {
+// A vector quantised to 16 bits. Of each four columns 0 and 2 are adjacent, then 1 and 3: the order
+// in which the even and odd bytes of a piece are extracted.
+struct Quantised16 {
   int16_t *codes;  // [width]
   float step;
 };
 
-typedef int16_t FineCode;
-constexpr int64_t FINE_CODES = 1;  // for each number
+typedef int16_t Code16;
+constexpr int64_t CODES_PER_NUMBER = 1;  // codes per element
 
-INLINE __m256i whole_numbers(const float *q, float by) {
-  const __m256i v = _mm256_cvtps_epi32((__m256)(read<Wide>(q) * wide(by)));
+INLINE __m256i whole_numbers(const float *q, float factor) {
+  const __m256i v = _mm256_cvtps_epi32((__m256)(read<Wide>(q) * wide(factor)));
   return _mm256_shuffle_epi32(v, 0xd8);
 }
 
 // `width` is a multiple of 4.
-static void encode_finely(const float *q, int64_t width, Fine &fine) {
+static void quantise16(const float *q, int64_t width, Quantised16 &quantised) {
   Wide sizes = wide(0.0f);
   int64_t at = 0;
   for (; at + WIDE <= width; at += WIDE) {
     const Wide v = read<Wide>(q + at);
-    sizes = above(sizes, above(v, -v));
+    sizes = maximum(sizes, maximum(v, -v));
   }
-  float most = largest_of(sizes);
-  for (; at < width; ++at) most = __builtin_fabsf(q[at]) > most ? __builtin_fabsf(q[at]) : most;
-  const float highest = width > 256 ? 16256.0f : 32512.0f;  // sums of 255 times it fit into 32 bits
-  const bool coded = most >= LEAST_CODED && most - most == 0.0f;
-  const float by = coded ? highest / most : 0.0f;
-  fine.step = coded ? most / highest : 0.0f;
-  if (!coded) return __builtin_memset(fine.codes, 0, 2 * width), void();
+  float absmax = largest_of(sizes);
+  for (; at < width; ++at)
+    absmax = __builtin_fabsf(q[at]) > absmax ? __builtin_fabsf(q[at]) : absmax;
+  const float highest =
+      width > 256 ? 16256.0f : 32512.0f;  // so that width * 255 * code fits into 32 bits
+  const bool coded = absmax >= MIN_ABSMAX && absmax - absmax == 0.0f;
+  const float factor = coded ? highest / absmax : 0.0f;
+  quantised.step = coded ? absmax / highest : 0.0f;
+  if (!coded) return __builtin_memset(quantised.codes, 0, 2 * width), void();
   int64_t c = 0;
   for (; c + 16 <= width; c += 16) {
-    const __m256i both = _mm256_packs_epi32(whole_numbers(q + c, by), whole_numbers(q + c + 8, by));
-    _mm256_storeu_si256((__m256i *)(fine.codes + c), _mm256_permute4x64_epi64(both, 0xd8));
+    const __m256i both =
+        _mm256_packs_epi32(whole_numbers(q + c, factor), whole_numbers(q + c + 8, factor));
+    _mm256_storeu_si256((__m256i *)(quantised.codes + c), _mm256_permute4x64_epi64(both, 0xd8));
   }
   for (; c < width; ++c) {
-    const int32_t whole = (int32_t)(q[c] * by + (q[c] < 0.0f ? -0.5f : 0.5f));
-    fine.codes[c / 4 * 4 + (c % 4 / 2 + 2 * (c % 2))] = (int16_t)whole;
+    const int32_t whole = (int32_t)(q[c] * factor + (q[c] < 0.0f ? -0.5f : 0.5f));
+    quantised.codes[c / 4 * 4 + (c % 4 / 2 + 2 * (c % 2))] = (int16_t)whole;
   }
 }
 
@@ -186,13 +189,13 @@ INLINE __m256i pair_of(const int16_t *pair) {
   return _mm256_set1_epi32(word);
 }
 
-// Adds products of two numbers in each lane.
+// Adds the products of two adjacent 16-bit numbers in each 32-bit lane.
 INLINE void add_pairs(__m256i &sum, __m256i codes, __m256i pairs) {
 #if defined(__AVXVNNI__)
   sum = _mm256_dpwssd_avx_epi32(sum, codes, pairs);
 #else
   const __m256i products = _mm256_madd_epi16(codes, pairs);
-  // written out: GCC would add products to each other first, and keep sums in memory for them
+  // inline assembly: GCC would add the products to each other first and spill the accumulators
   asm("vpaddd %1, %0, %0" : "+x"(sum) : "x"(products));
 #endif
 }
@@ -203,58 +206,60 @@ INLINE __m256i odd_codes(__m256i four) { return _mm256_srli_epi16(four, 8); }
 
 #else
 
-// A query in 16 bits: two codes of 8 bits for each number, the high ones first.
-struct Fine {
+// A vector quantised to 16 bits, as two 8-bit codes per element: all high bytes, then all low
+// bytes.
+struct Quantised16 {
   int8_t *codes;  // [2, width]
   float step;
-  int32_t totals[2];  // of the codes
+  int32_t totals[2];  // sums of the codes
 };
 
-typedef int8_t FineCode;
-constexpr int64_t FINE_CODES = 2;  // for each number
+typedef int8_t Code16;
+constexpr int64_t CODES_PER_NUMBER = 2;  // codes per element
 
-static void encode_finely(const float *q, int64_t width, Fine &fine) {
+static void quantise16(const float *q, int64_t width, Quantised16 &quantised) {
   Floats sizes = all(0.0f);
   stretches(width, [&](int64_t at, int64_t n) {
     Floats v = get(q + at, n);
-    sizes = larger(sizes, larger(v, -v));
+    sizes = max_of(sizes, max_of(v, -v));
   });
-  const float most = largest(sizes);
-  const bool coded = most >= LEAST_CODED && most - most == 0.0f;
-  const float by = coded ? 32512.0f / most : 0.0f;
-  fine.step = coded ? most / 32512.0f : 0.0f;  // 127 * 256
-  fine.totals[0] = fine.totals[1] = 0;
-  if (!coded) return __builtin_memset(fine.codes, 0, 2 * width), void();
+  const float absmax = largest(sizes);
+  const bool coded = absmax >= MIN_ABSMAX && absmax - absmax == 0.0f;
+  const float factor = coded ? 32512.0f / absmax : 0.0f;
+  quantised.step = coded ? absmax / 32512.0f : 0.0f;  // 127 * 256
+  quantised.totals[0] = quantised.totals[1] = 0;
+  if (!coded) return __builtin_memset(quantised.codes, 0, 2 * width), void();
 #if defined(__AVX512F__)
   if (width % LANE == 0) {
     for (int64_t c = 0; c < width; c += LANE) {
-      __m512i whole = _mm512_cvtps_epi32((__m512)(read<Wide>(q + c) * wide(by)));
+      __m512i whole = _mm512_cvtps_epi32((__m512)(read<Wide>(q + c) * wide(factor)));
       __m512i high = _mm512_srai_epi32(_mm512_add_epi32(whole, _mm512_set1_epi32(128)), 8);
       __m512i low = _mm512_sub_epi32(whole, _mm512_slli_epi32(high, 8));
-      _mm_storeu_si128((__m128i *)(fine.codes + c), _mm512_cvtepi32_epi8(high));
-      _mm_storeu_si128((__m128i *)(fine.codes + width + c), _mm512_cvtepi32_epi8(low));
+      _mm_storeu_si128((__m128i *)(quantised.codes + c), _mm512_cvtepi32_epi8(high));
+      _mm_storeu_si128((__m128i *)(quantised.codes + width + c), _mm512_cvtepi32_epi8(low));
     }
     return;
   }
 #endif
   for (int64_t c = 0; c < width; ++c) {
-    int32_t whole = (int32_t)(q[c] * by + (q[c] < 0.0f ? -0.5f : 0.5f));
+    int32_t whole = (int32_t)(q[c] * factor + (q[c] < 0.0f ? -0.5f : 0.5f));
     int32_t high = (whole + 128) >> 8, low = whole - 256 * high;
-    if (low < -127) low = -127;  // -128 has no opposite among codes
-    fine.codes[c] = (int8_t)high;
-    fine.codes[width + c] = (int8_t)low;
-    fine.totals[0] += high;
-    fine.totals[1] += low;
+    if (low < -127) low = -127;  // symmetric range: -128 has no positive counterpart
+    quantised.codes[c] = (int8_t)high;
+    quantised.codes[width + c] = (int8_t)low;
+    quantised.totals[0] += high;
+    quantised.totals[1] += low;
   }
 }
 
-// Products of a query with sixteen coded rows in pieces.
-INLINE Floats score_pieces(const Fine &fine, const uint8_t *pieces, int64_t width, float base) {
+// Products of a query with a packed panel of sixteen rows.
+INLINE Floats score_panel(const Quantised16 &quantised, const uint8_t *pieces, int64_t width,
+                          float base) {
   Ints products[2][1];
-  for (int i = 0; i < 2; ++i) products[i][0] = all(Codes8::start(fine.totals[i]));
-  Codes8::add(products, pieces, 0, width / Codes8::COLUMNS, fine.codes, width);
+  for (int i = 0; i < 2; ++i) products[i][0] = all(Codes8::start(quantised.totals[i]));
+  Codes8::add(products, pieces, 0, width / Codes8::COLUMNS, quantised.codes, width);
   const Floats high = floats_of(products[0][0]), low = floats_of(products[1][0]);
-  return (high * all(256.0f) + low) * all(fine.step) + all(base);
+  return (high * all(256.0f) + low) * all(quantised.step) + all(base);
 }
 
 #endif

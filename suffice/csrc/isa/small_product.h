@@ -1,4 +1,5 @@
-// Products of small matrices that lie in the cache: numbers of the first meet rows of the second.
+// Products of small matrices that lie in cache: scalars of the first are broadcast to rows of the
+// second.
 
 #pragma once
 
@@ -6,13 +7,13 @@
 
 namespace SUFFICE_ISA {
 
-constexpr int64_t NEAR_ROWS = 64;  // of the second matrix, that stay in the nearest cache
+constexpr int64_t L1_ROWS = 64;  // rows of the second matrix per pass; they stay in L1
 
-// How the rows of the first matrix lie: each along memory, or across it, beside each other.
+// Layout of the first matrix: row-major (ALONG) or transposed (ACROSS).
 enum Way { ALONG, ACROSS };
 
 template <Way W, int R, int C>
-APART void product_tile(const float *a, int64_t stride, const float *b, int64_t b_row,
+NOINLINE void product_tile(const float *a, int64_t stride, const float *b, int64_t b_row,
                         int64_t count, float *to, int64_t to_row, bool fresh) {
   Wide sums[R][C];
   const float *row[R];
@@ -49,21 +50,21 @@ static void product_columns(const float *a, int64_t stride, int64_t rows, const 
     product_tile<W, 1, C>(a + i * step, stride, b, b_row, count, to + i * to_row, to_row, fresh);
 }
 
-// to [rows, V vectors] = a b, or that much more: a [rows, count], b [count, V vectors].
+// to [rows, V vectors] = a b (fresh) or += a b: a [rows, count], b [count, V vectors].
 template <Way W>
 static void add_product(const float *a, int64_t stride, int64_t rows, const float *b,
                         int64_t b_row, int64_t vectors, int64_t count, float *to, int64_t to_row,
                         bool fresh) {
-  for (int64_t k = 0; k < count; k += NEAR_ROWS, fresh = false) {
-    int64_t some = count - k < NEAR_ROWS ? count - k : NEAR_ROWS;
-    const float *these = W == ALONG ? a + k : a + k * stride;
-    const float *beside = b + k * b_row;
+  for (int64_t k = 0; k < count; k += L1_ROWS, fresh = false) {
+    int64_t some = count - k < L1_ROWS ? count - k : L1_ROWS;
+    const float *a_tile = W == ALONG ? a + k : a + k * stride;
+    const float *b_tile = b + k * b_row;
     int64_t c = 0;
     for (; c + 2 <= vectors; c += 2)
-      product_columns<W, 2>(these, stride, rows, beside + c * WIDE, b_row, some, to + c * WIDE,
+      product_columns<W, 2>(a_tile, stride, rows, b_tile + c * WIDE, b_row, some, to + c * WIDE,
                             to_row, fresh);
     if (c < vectors)
-      product_columns<W, 1>(these, stride, rows, beside + c * WIDE, b_row, some, to + c * WIDE,
+      product_columns<W, 1>(a_tile, stride, rows, b_tile + c * WIDE, b_row, some, to + c * WIDE,
                             to_row, fresh);
   }
 }

@@ -1,7 +1,7 @@
-// Products of a tile for gradients: weights again, the slopes of scores, and what both add to the
-// rows of the keys. Rows are whole vectors here, padded with zeros.
+// Backward products of a tile: recomputed weights, gradients of scores, and their contributions to
+// the gradients of keys and values. Rows are padded with zeros to whole vectors.
 //
-// Letters: N lanes of a group = C vectors, D width of queries and keys, E of values.
+// Letters: N lanes of a query block = C vectors, D width of queries and keys, E of values.
 
 #pragma once
 
@@ -11,29 +11,30 @@ namespace SUFFICE_ISA {
 
 INLINE int64_t whole_vectors(int64_t width) { return (width + WIDE - 1) / WIDE * WIDE; }
 
-// Rows [lanes, width] as rows of whole vectors, times a factor; zeros behind the last.
+// Copies rows [lanes, width] to rows of whole vectors, times a factor; the tail is 0.
 template <class E>
-static void copy_rows(const Stored<E> &rows, int64_t lanes, int64_t width, float by, int64_t all,
-                      float *to) {
+static void copy_rows(const Stored<E> &rows, int64_t lanes, int64_t width, float factor,
+                      int64_t all, float *to) {
   int64_t padded = whole_vectors(width);
   for (int64_t i = 0; i < all; ++i, to += padded)
     for (int64_t d = 0; d < padded; d += WIDE) {
       Wide v = {};
       const typename E::Element *row = rows.data + i * rows.row + d;
       if (i < lanes) v = d + WIDE <= width ? E::part(row) : part_of<E>(row, width - d);
-      write(to + d, v * by);
+      write(to + d, v * factor);
     }
 }
 
-// Weights of a tile, or the gradients of its products. Where scores are capped: products alone, or
-// the gradients, times the slopes of the caps that lie in their place.
+// Recomputes the weights of a tile, or (OF_SCORES) the gradients of its scores: weight * (dO v -
+// mean). With a soft cap: the plain dot products, or the gradients times the derivative of the cap,
+// which lies in `into`.
 template <int C, bool OF_SCORES, bool CAPPED>
-APART void back_tile(const Tile &tile, const float *const *rows, int64_t width,
-                     const float *columns, const float *of_lanes, const float *weights,
+NOINLINE void recompute_tile(const Tile &tile, const float *const *rows, int64_t width,
+                     const float *columns, const float *subtrahends, const float *weights,
                      float *into) {
   Wide less[C];
   UNROLL
-  for (int c = 0; c < C; ++c) less[c] = read<Wide>(of_lanes + c * WIDE);
+  for (int c = 0; c < C; ++c) less[c] = read<Wide>(subtrahends + c * WIDE);
   for (int64_t j = 0; j < tile.count; j += ROWS) {
     Wide sums[ROWS][C];
     multiply_rows<ROWS, C>(rows + j, width, columns, sums);
@@ -45,10 +46,11 @@ APART void back_tile(const Tile &tile, const float *const *rows, int64_t width,
         if (CAPPED && !OF_SCORES) continue;
         Wide v = sums[r][c] - less[c];
         if constexpr (OF_SCORES) sums[r][c] = v * read<Wide>(weights + at);
-        else sums[r][c] = power(v);
+        else sums[r][c] = exp2_negative(v);
         if (CAPPED) sums[r][c] *= read<Wide>(into + at);
       }
-    if ((OF_SCORES || !CAPPED) && !all_see(tile.seen + j)) hide<C>(tile.seen + j, sums, 0.0f);
+    if ((OF_SCORES || !CAPPED) && !all_see(tile.seen + j))
+      mask_scores<C>(tile.seen + j, sums, 0.0f);
     UNROLL
     for (int r = 0; r < ROWS; ++r)
       UNROLL
@@ -56,9 +58,10 @@ APART void back_tile(const Tile &tile, const float *const *rows, int64_t width,
   }
 }
 
-// Products of a tile become weights, and slopes of the caps beside them.
+// Turns dot products of a tile into weights under a soft cap, and stores the cap's derivatives.
 template <int C>
-APART void cap_back_tile(const Tile &tile, float cap, const float *logs, float *weights, float *slopes) {
+NOINLINE void recompute_capped_tile(const Tile &tile, float cap, const float *logs, float *weights,
+                                    float *grads) {
   Wide less[C];
   UNROLL
   for (int c = 0; c < C; ++c) less[c] = read<Wide>(logs + c * WIDE);
@@ -67,16 +70,16 @@ APART void cap_back_tile(const Tile &tile, float cap, const float *logs, float *
     for (int c = 0; c < C; ++c) {
       const int64_t at = (j * C + c) * WIDE;
       const Wide bounded = tanh(read<Wide>(weights + at));
-      Wide weight = power(bounded * wide(cap * LOG2E) - less[c]);
-      if (tile.seen[j] != ALL_SEE) weight = sees(tile.seen[j], c) ? weight : Wide{};
+      Wide weight = exp2_negative(bounded * wide(cap * LOG2E) - less[c]);
+      if (tile.seen[j] != ALL_LANES) weight = sees(tile.seen[j], c) ? weight : Wide{};
       write(weights + at, weight);
-      write(slopes + at, wide(1.0f) - bounded * bounded);
+      write(grads + at, wide(1.0f) - bounded * bounded);
     }
 }
 
-// into[r] [V vectors] += the sum over lanes of weights[r, N] times rows [N, stride].
+// into[r] [V vectors] += sum over lanes of weights[r, N] times rows [N, stride].
 template <int V>
-APART void add_rows(const float *weights, int64_t lanes, const float *rows, int64_t stride,
+NOINLINE void add_rows(const float *weights, int64_t lanes, const float *rows, int64_t stride,
                     float *const *into, int64_t at) {
   Wide sums[ROWS][V];
   UNROLL
@@ -100,9 +103,10 @@ APART void add_rows(const float *weights, int64_t lanes, const float *rows, int6
     for (int v = 0; v < V; ++v) write(into[r] + at + v * WIDE, sums[r][v]);
 }
 
-// Adds to the rows of a tile's keys, in a stretch that begins with key `begin`.
-static void add_to_keys(const Tile &tile, const float *weights, int64_t lanes, const float *rows,
-                        int64_t padded, int64_t begin, float *stretch, float *unused) {
+// Scatters gradients to the rows of a tile's keys, in a packed range that begins with key `begin`.
+static void add_to_key_grads(const Tile &tile, const float *weights, int64_t lanes,
+                             const float *rows, int64_t padded, int64_t begin, float *stretch,
+                             float *unused) {
   for (int64_t j = 0; j < tile.count; j += ROWS) {
     float *into[ROWS];
     for (int r = 0; r < ROWS; ++r)

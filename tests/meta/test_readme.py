@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import doctest
+import re
 from pathlib import Path
 
 import torch
@@ -27,3 +28,13 @@ def test_table_of_measurements_is_up_to_date():
 def test_every_preset_is_in_the_table():
     text = README.read_text(encoding="utf-8")
     assert [name for name in PRESETS if f"`{name}`" not in text] == []
+
+
+def test_its_counts_of_claims_are_those_of_the_evidence():
+    page = (README.parent / "docs" / "evidence.md").read_text(encoding="utf-8")
+    counts = [int(number) for number in re.findall(r"> [a-z ]+ \((\d+)\)</label>", page)]
+    claims, confirmed, contradicted, undecided, untested = counts
+    text = " ".join(README.read_text(encoding="utf-8").split())
+    assert f"checks {claims} claims" in text
+    assert f"{confirmed} are confirmed, {contradicted} contradicted, {undecided} undecided" in text
+    assert f"{untested} not tested here" in text

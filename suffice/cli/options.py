@@ -7,14 +7,16 @@ import json
 import os
 import re
 import shlex
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from dataclasses import fields, is_dataclass
 from datetime import datetime, timedelta
-from functools import cache
+from functools import cache, wraps
 from importlib.resources import files
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, get_args, get_type_hints
 
 from typer import Argument, Option
+from typer.models import ParameterInfo
 
 from suffice.errors import ConfigError, unknown
 from suffice.files import refuse_current
@@ -63,6 +65,47 @@ Prompt = Annotated[str, Option(help="Text to continue.")]
 TokenizerOption = Annotated[
     Path | None, Option(help="Tokenizer of the model, if its folder has none.")
 ]
+
+
+def options_from_fields(command: Callable[..., None]) -> Callable[..., None]:
+    """Give a command the options that the fields of its dataclasses declare.
+
+    Each parameter whose type is a dataclass is replaced by the fields that carry an `Option`; the
+    command gets the dataclass, made of their values. So an option that is also recorded, or passed
+    on, is written once: its type, help, default and name.
+    """
+    hints = get_type_hints(command, include_extras=True)
+    groups = {name: _declared(hint) for name, hint in hints.items() if is_dataclass(hint)}
+    parameters: list[inspect.Parameter] = []
+    for parameter in inspect.signature(command).parameters.values():
+        own = [parameter.replace(annotation=hints[parameter.name], kind=parameter.KEYWORD_ONLY)]
+        parameters += groups.get(parameter.name, own)
+
+    @wraps(command)
+    def wrapper(**values: Any) -> None:
+        made = {}
+        for name, group in groups.items():
+            given = {each.name for each in group} & values.keys()
+            made[name] = hints[name](**{field: values.pop(field) for field in given})
+        command(**values, **made)
+
+    wrapper.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    return wrapper
+
+
+def _declared(record: Any) -> list[inspect.Parameter]:
+    """Return the fields of a dataclass that declare an option, as parameters."""
+    hints = get_type_hints(record, include_extras=True)
+    return [
+        inspect.Parameter(
+            field.name,
+            inspect.Parameter.KEYWORD_ONLY,
+            default=field.default,
+            annotation=hints[field.name],
+        )
+        for field in fields(record)
+        if any(isinstance(each, ParameterInfo) for each in get_args(hints[field.name]))
+    ]
 
 
 @cache

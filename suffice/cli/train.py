@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from shlex import quote
 from typing import TYPE_CHECKING, Annotated, Any
@@ -13,7 +13,15 @@ from rich.console import Console
 from typer import Option
 
 from suffice.cli import options
-from suffice.cli.options import DEVICE, RECIPE_OF_LM, RUNS, JsonFlag, Quiet, parse_settings
+from suffice.cli.options import (
+    DEVICE,
+    RECIPE_OF_LM,
+    RUNS,
+    JsonFlag,
+    Quiet,
+    options_from_fields,
+    parse_settings,
+)
 from suffice.cli.terminal import print_json, print_next, print_text, resumable, write_stdout
 from suffice.errors import ConfigError, DataError
 from suffice.files import RunFolder
@@ -36,7 +44,10 @@ TEMPERATURE = 0.8  # of that text
 MINUTE = 60.0  # seconds
 
 
-def train(
+@dataclass(frozen=True, kw_only=True)
+class TrainOptions:
+    """The options of a training; None where one is not given."""
+
     recipe: Annotated[
         str | None,
         Option(
@@ -44,45 +55,70 @@ def train(
             f"{RECIPE_OF_LM} by default.",
             autocompletion=options.complete_lm_recipes,
         ),
-    ] = None,
+    ] = None
     scale: Annotated[
         str | None,
         Option(
             help="paper (default), or small: a model of 15M parameters in minutes on two cores; "
             "its results are marked as small everywhere."
         ),
-    ] = None,
+    ] = None
     mechanism: Annotated[
         str | None,
         Option(
             help="Attention; the recipe's by default.", autocompletion=options.complete_mechanisms
         ),
-    ] = None,
+    ] = None
     data: Annotated[
         str | None,
         Option(help="Text file, folder, .jsonl or name of a corpus; the recipe's by default."),
-    ] = None,
+    ] = None
     tokenizer: Annotated[
         str | None, Option(help="characters, bpe, gpt2, llama or a path; the recipe's by default.")
-    ] = None,
+    ] = None
     minutes: Annotated[
         float | None, Option(help="Most minutes to train, without the evaluations.")
-    ] = None,
+    ] = None
     shard: Annotated[
         bool | None,
         Option(
             "--shard/--replicate",
             help="Split the weights between torchrun's processes, or copy them to each (default).",
         ),
-    ] = None,
+    ] = None
+    seed: Annotated[
+        int | None, Option(help="Seed of weights, batches and dropout; 0 by default.")
+    ] = None
+    device: Annotated[str | None, Option(help=f"cpu or cuda; {DEVICE} by default.")] = None
+    settings: dict[str, Any] = field(default_factory=dict)
+
+    def over(self, earlier: TrainOptions) -> TrainOptions:
+        """Return the options of an earlier start, replaced by those given now."""
+        overrides = {name: value for name, value in vars(self).items() if value is not None}
+        return replace(earlier, **overrides | {"settings": {**earlier.settings, **self.settings}})
+
+    def chosen_recipe(self) -> LMRecipe:
+        """Return the recipe with these options."""
+        from suffice.recipes import lm_recipe
+
+        recipe = lm_recipe(self.recipe or RECIPE_OF_LM, scale=self.scale or "paper")
+        if self.tokenizer not in (None, recipe.tokenizer):
+            tokenizer_options = {n: v for n, v in recipe.options if n != "vocabulary_size"}
+            recipe = replace(
+                recipe, tokenizer=self.tokenizer, options=tuple(tokenizer_options.items())
+            )
+        changes = {"max_minutes": self.minutes, "mechanism": self.mechanism, "shard": self.shard}
+        changes = {name: value for name, value in changes.items() if value is not None}
+        return replace(recipe, corpus=self.data or recipe.corpus).changed(self.settings | changes)
+
+
+@options_from_fields
+def train(
+    choices: TrainOptions,
     settings: Annotated[
         list[str] | None,
         options.set_option("Setting of the training or the model, such as steps=500; repeatable."),
     ] = None,
-    seed: Annotated[
-        int | None, Option(help="Seed of weights, batches and dropout; 0 by default.")
-    ] = None,
-    device: Annotated[str | None, Option(help=f"cpu or cuda; {DEVICE} by default.")] = None,
     out: Annotated[
         Path | None, Option(help=f"Folder of the run; a new one in {RUNS}/ by default.")
     ] = None,
@@ -114,20 +150,10 @@ def train(
 
     trackers = split_list(track or "")
     check_trackers(trackers)
-    choices = TrainOptions(
-        recipe=recipe,
-        scale=scale,
-        mechanism=mechanism,
-        data=data,
-        tokenizer=tokenizer,
-        minutes=minutes,
-        settings=parse_settings(settings or [], OPTIONS)
-        | ({} if shard is None else {"shard": shard}),
-        seed=seed,
-        device=device,
-    )
-    folder = options.latest_run(recipe, scale, SETTINGS) if resume and out is None else out
+    choices = replace(choices, settings=parse_settings(settings or [], OPTIONS))
+    folder = out
     if resume:
+        folder = out or options.latest_run(choices.recipe, choices.scale, SETTINGS)
         choices = choices.over(read_options(folder))
     chosen = choices.chosen_recipe()
     name = f"{chosen.name}{options.scale_suffix(chosen.scale)}"
@@ -222,40 +248,6 @@ def _sample_or_reason(training: TrainingFiles, lm: LM, tokenizer: Tokenizer) -> 
         return sample_text(lm, tokenizer, tokens=tokens)
     except ConfigError as error:
         return f"no sample of its text: {error}"
-
-
-@dataclass(frozen=True, kw_only=True)
-class TrainOptions:
-    """The options of a training; None where one is not given."""
-
-    recipe: str | None = None
-    scale: str | None = None
-    mechanism: str | None = None
-    data: str | None = None
-    tokenizer: str | None = None
-    minutes: float | None = None
-    settings: dict[str, Any]
-    seed: int | None = None
-    device: str | None = None
-
-    def over(self, earlier: TrainOptions) -> TrainOptions:
-        """Return the options of an earlier start, replaced by those given now."""
-        overrides = {name: value for name, value in vars(self).items() if value is not None}
-        return replace(earlier, **overrides | {"settings": {**earlier.settings, **self.settings}})
-
-    def chosen_recipe(self) -> LMRecipe:
-        """Return the recipe with these options."""
-        from suffice.recipes import lm_recipe
-
-        recipe = lm_recipe(self.recipe or RECIPE_OF_LM, scale=self.scale or "paper")
-        if self.tokenizer not in (None, recipe.tokenizer):
-            tokenizer_options = {n: v for n, v in recipe.options if n != "vocabulary_size"}
-            recipe = replace(
-                recipe, tokenizer=self.tokenizer, options=tuple(tokenizer_options.items())
-            )
-        changes = {"max_minutes": self.minutes, "mechanism": self.mechanism}
-        changes = {name: value for name, value in changes.items() if value is not None}
-        return replace(recipe, corpus=self.data or recipe.corpus).changed(self.settings | changes)
 
 
 def run_folder(folder: Path) -> RunFolder:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import typing
 from dataclasses import dataclass
 from importlib import import_module
@@ -31,11 +32,12 @@ def parameters() -> list[Parameter]:
     for verb in VERBS:
         module = import_module(f"suffice.cli.{verb}")
         function = getattr(module, "list_mechanisms" if verb == "list" else verb)
-        for name, hint in typing.get_type_hints(function, include_extras=True).items():
+        declared = inspect.signature(function, eval_str=True).parameters
+        for name, hint in ((each.name, each.annotation) for each in declared.values()):
             if typing.get_origin(hint) is not typing.Annotated:
                 continue
-            declared, info = typing.get_args(hint)
-            kind = _plain(declared)
+            plain, info = typing.get_args(hint)
+            kind = _plain(plain)
             if kind is bool:
                 continue
             flag = None

@@ -6,11 +6,16 @@ import json
 import os
 import subprocess
 import sys
+from dataclasses import dataclass, field
+from typing import Annotated
 
 import pytest
+from typer import Argument, Option, Typer
+from typer.testing import CliRunner
 
 from suffice.advise.recipes import RECIPES
 from suffice.cli import VERBS, _load, options
+from suffice.cli.options import options_from_fields
 from suffice.measure.plan import MARGIN
 from suffice.planning import DEVICES
 from suffice.presets import PRESETS, TITLES
@@ -66,6 +71,36 @@ def test_the_catalogue_on_disk_is_what_the_presets_say():
     stored = json.loads(FILE.read_text("utf-8"))
     assert stored == json.loads(json.dumps(catalogue()))
     assert {row["name"] for row in stored["mechanisms"]} == set(PRESETS) == set(TITLES)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sizes:
+    width: Annotated[int, Option(help="Width.")] = 8
+    names: Annotated[list[str] | None, Option("--name")] = None
+    settings: dict[str, int] = field(default_factory=dict)
+
+
+def test_fields_of_a_dataclass_are_options_of_the_command():
+    received = []
+
+    @options_from_fields
+    def command(
+        model: Annotated[str, Argument()], sizes: Sizes, seed: Annotated[int, Option()] = 0
+    ):
+        received.append((model, sizes, seed))
+
+    app = Typer()
+    app.command()(command)
+    words = ["mine", "--width", "4", "--name", "a", "--name", "b", "--seed", "3"]
+    assert CliRunner().invoke(app, words).exit_code == 0
+    assert CliRunner().invoke(app, ["mine"]).exit_code == 0
+    assert CliRunner().invoke(app, ["mine", "--settings", "x"]).exit_code == 2
+    command(model="mine", width=2)
+    assert received == [
+        ("mine", Sizes(width=4, names=["a", "b"]), 3),
+        ("mine", Sizes(), 0),
+        ("mine", Sizes(width=2), 0),
+    ]
 
 
 @pytest.mark.parametrize("verb", VERBS)

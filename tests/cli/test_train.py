@@ -81,10 +81,10 @@ def test_a_trained_folder_is_loaded_evaluated_and_left_alone(suffice, text):
 def test_whether_weights_are_cut_is_kept_and_may_change(suffice, text):
     words = ("train", "--data", text, "--out", "run", "--quiet")
     assert suffice(*words, *WORDS, "--shard").exit_code == 0
-    assert read_options(Path("run")).settings["shard"] is True
+    assert read_options(Path("run")).shard is True
     assert read_options(Path("run")).chosen_recipe().training.shard
     assert suffice("train", "--out", "run", "--resume", "--quiet").exit_code == 0
-    assert read_options(Path("run")).settings["shard"] is True
+    assert read_options(Path("run")).shard is True
     assert suffice("train", "--out", "run", "--resume", "--replicate", "--quiet").exit_code == 0
     assert not read_options(Path("run")).chosen_recipe().training.shard
     result = suffice(*words, "--set", "shard=true")

@@ -15,8 +15,9 @@ import torch
 from torch import Tensor
 
 from suffice.convert.sources import open_source
+from suffice.convert.sources.rope import rotary_of
 from suffice.errors import CheckpointError, ConfigError, unknown
-from suffice.export.architecture import config_of, rotary_of, stock_model
+from suffice.export.architecture import config_of, stock_model
 from suffice.files import replacing
 from suffice.gguf import KINDS, BlockKind, Stored, encode, plain, write_gguf
 from suffice.layers.packed import Packed

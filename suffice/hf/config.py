@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from huggingface_hub.dataclasses import strict
 from transformers import PreTrainedConfig
 
+from suffice.convert.sources.layer_types import sliding_window
 from suffice.errors import ConfigError, unknown
 from suffice.memory import Memory
 from suffice.models import LMConfig, ViT, ViTConfig
@@ -246,20 +247,6 @@ class SufficeViTConfig(PreTrainedConfig):
     def to_diff_dict(self) -> dict[str, Any]:
         """Return what is written to a file: every field of this class, defaults included."""
         return super().to_diff_dict() | _own_fields(self, SufficeViTConfig)
-
-
-def sliding_window(spec: AttentionSpec) -> int | None:
-    """Return the size of a causal window; None for any other pattern.
-
-    Example:
-        >>> from suffice.patterns import Causal, Window
-        >>> sliding_window(AttentionSpec(d_model=8, num_heads=2, pattern=Window(4) & Causal()))
-        4
-    """
-    band = spec.pattern.band()
-    if band is None or band.before is None or band.after != 0 or band.sinks:
-        return None
-    return band.before + 1
 
 
 def _layer_type(spec: AttentionSpec) -> str:

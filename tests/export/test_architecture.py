@@ -14,6 +14,7 @@ from suffice import AttentionSpec, preset
 from suffice.convert.certificate import Certificate
 from suffice.convert.folder import save
 from suffice.convert.sources import Source
+from suffice.convert.sources.rope import rope_parameters
 from suffice.encoders import (
     HeadLayerNorm,
     HeadRMS,
@@ -25,7 +26,6 @@ from suffice.encoders import (
 )
 from suffice.errors import CheckpointError, ConfigError
 from suffice.export import config_of, export, stock_model
-from suffice.export.architecture import rope_parameters
 from suffice.kernels import Softmax
 from suffice.layers import Experts
 from suffice.models import folder
@@ -364,50 +364,53 @@ def test_a_folder_of_a_classifier_that_does_not_fit(change, message, tmp_path):
 
 
 NO_CLASS = {
-    "features": (language(preset("linear", 32, 4, causal=True)), "layer 0 sums features of Elu"),
+    "features": (language(preset("linear", 32, 4, causal=True)), "layer 0 has kernel=Elu"),
     "alignment": (
         language(preset("super_attention", 32, 4, length=80, causal=True)),
-        "layer 0 mixes its values along the sequence by Alignment; export it to onnx or torch",
+        "layer 0 has mixing=Alignment",
     ),
-    "past": (language(preset("infini", 32, 4, segment=8)), "reads the compressed past of Infini"),
-    "alibi": (language(replace(SPEC, position=Alibi())), "layer 0 adds Alibi to its products"),
-    "rms": (language(norm="rms"), "it has rms norms beside gelu"),
-    "turning gelu": (language(TURNING), "layer 0 rotates queries and keys beside gelu MLPs"),
+    "past": (language(preset("infini", 32, 4, segment=8)), "layer 0 has past=Infini"),
+    "alibi": (language(replace(SPEC, position=Alibi())), "layer 0 has position=Alibi"),
+    "rms": (language(norm="rms"), "norm='rms', not 'layer'"),
+    "turning gelu": (language(TURNING), "layer 0 has position=Rope"),
     "turning, windows, gelu": (
         language(replace(TURNING, pattern=NEAR), positions="none"),
-        "it has layer norms beside windows or layers that do not rotate",
+        "layer 0 has pattern=.*Window",
     ),
-    "turning, rms, gelu": (language(TURNING, positions="none", norm="rms"), "it has rms norms"),
+    "turning, rms, gelu": (
+        language(TURNING, positions="none", norm="rms"),
+        "norm='rms', not 'layer'",
+    ),
     "norms behind": (
         language(residual="both"),
-        "its blocks have residual='both', which is Gemma's, beside gelu",
+        "residual='both', not 'pre'",
     ),
     "biases beside norms behind": (
         language(GROUPED, **NEWER | {"bias": True}),
-        "Gemma's class has bias=False, and this model True",
+        "bias=True, not False",
     ),
     "norms behind, turning partly": (
         language(PARTLY, **NEWER),
-        "layer 0 has Rope.*, and Gemma's class rotates every feature",
+        "layer 0 has position=Rope.*features=4",
     ),
     "norms behind, heads": (
         language(
             AttentionSpec(d_model=32, num_heads=3, head_dim=8, pattern=Causal(), position=Rope()),
             **NEWER,
         ),
-        "it has d_model=32, and Gemma's classes a multiple of 3 heads",
+        "residual='both'",
     ),
     "windows of gemma": (
         language(replace(GROUPED, pattern=NEAR), **GEMMA),
-        "its layers have windows beside geglu_tanh and not residual='both'",
+        "activation='geglu_tanh'",
     ),
     "caps that differ": (
         language([CAPPED, replace(CAPPED, kernel=Softmax())], **NEWER),
-        r"Softmax\(\) and Softmax\(cap=1.5\), and Gemma 2's class one cap",
+        "layer 1 has kernel=Softmax.*cap=1.5",
     ),
     "capped and normalised": (
         language(replace(CAPPED, norm=HeadRMS(1e-5)), **NEWER),
-        "layer 0 has kernel=Softmax.*cap=1.5.*, and its class has no caps",
+        "layer 0 has norm=HeadRMS",
     ),
     "capped": (language(CAPPED, **ROTARY), "layer 0 has kernel=Softmax.*cap=1.5"),
     "capped pictures": (
@@ -420,131 +423,131 @@ NO_CLASS = {
     ),
     "normalised behind": (
         language(NORMED, **OUT),
-        r"its layers have HeadRMS\(eps=1e-05\) on queries and keys, and OLMo 2's class Projection",
+        "residual='out', not 'pre'",
     ),
     "windows behind": (
         language(replace(WHOLE, pattern=NEAR), **OUT),
-        "its blocks have residual='out' beside windows",
+        "layer 0 has pattern=.*Window",
     ),
     "keys behind": (
         language([WHOLE, replace(WHOLE, num_kv_heads=1)], **OUT),
-        "its layers have different key/value heads: 1, 2",
+        "layer 1 has kv_heads=1, not 2",
     ),
     "normalised whole": (
         language(WHOLE, **ROTARY),
-        r"its layers have ProjectionRMS\(eps=1e-05\) on queries and keys, and Qwen3's class",
+        "layer 0 has norm=ProjectionRMS",
     ),
     "windows that do not turn": (
         language([replace(TURNING, pattern=NEAR), TURNING], **COHERE),
-        "layer 1 has Rope.* and a window of None, and Cohere 2's class rotates where",
+        "layer 0 has pattern=.*Window",
     ),
     "turning in windows, normalised": (
         language([replace(EACH, pattern=NEAR), replace(EACH, position=NoPosition())], **COHERE),
-        "its layers have HeadLayerNorm.*, and Cohere 2's class NoNorm",
+        "layer 0 has norm=HeadLayerNorm",
     ),
-    "parallel": (language(residual="parallel"), "its blocks have residual='parallel', and those"),
+    "parallel": (language(residual="parallel"), "residual='parallel', not 'pre'"),
     "bias of the head": (
         language(tied=False, head_bias=True),
-        "its head has a bias, and that of gpt2's class none",
+        "head_bias=True, not False",
     ),
     "bias of the head alone": (
         language(TURNING, positions="none", tied=False, head_bias=True),
-        "its head has a bias, and its blocks are not parallel",
+        "head_bias=True, not False",
     ),
-    "cap": (language(logit_cap=2.0), "its head has logit_cap=2.0, and that of gpt2's class none"),
-    "window": (language(replace(SPEC, pattern=NEAR)), "layer 0 has a window, which GPT-2's class"),
+    "cap": (language(logit_cap=2.0), "logit_cap=2.0, not None"),
+    "window": (language(replace(SPEC, pattern=NEAR)), "layer 0 has pattern=.*Window"),
     "pattern": (
         language(replace(SPEC, pattern=Block(4) & Causal())),
-        r"layer 0 has the pattern And\(parts=",
+        "layer 0 has pattern=.*Block",
     ),
     "widths": (
         language(replace(SPEC, head_dim=12, encoder=Standard())),
-        "layer 0 has 4 heads of 12 features in a model of 32, and this class divides",
+        "layer 0 has head_width=12, not 8",
     ),
     "heads": (
         language([SPEC, replace(SPEC, num_heads=2)]),
-        "its layers have different heads: 2, 4",
+        "layer 1 has num_heads=2, not 4",
     ),
     "positions": (
         language(TURNING, **ROTARY | {"positions": "learned"}),
-        "it adds learned positions to its",
+        "positions='learned', not 'none'",
     ),
     "frequencies": (
         language([TURNING, scaled(None)], **ROTARY),
-        "its layers rotate by different frequencies",
+        "layer 1 has position=Rope.*theta=500.0",
     ),
     "windows": (
         language([replace(TURNING, pattern=Window(n) & Causal()) for n in (4, 6)], **ROTARY),
-        "its layers have windows of 4 and 6 tokens",
+        "layer 0 has pattern=.*Window",
     ),
     "partly": (
         language(replace(PARTLY, bias=True), **ROTARY),
-        "some features of its heads rotate beside",
+        "layer 0 has position=Rope.*features=4",
     ),
     "partly, scaled": (
         language(replace(PARTLY, position=replace(ROPE, scaling=LinearScaling(2.0))), **ROTARY),
-        "some features of its heads rotate beside",
+        "layer 0 has position=Rope.*LinearScaling",
     ),
     "layer norms": (
         language(replace(PARTLY, pattern=NEAR), **ROTARY | {"norm": "layer"}),
-        "it has layer norms beside windows or layers that do not rotate",
+        "norm='layer', not 'rms'",
     ),
     "normalised gelu": (
         language(replace(SPEC, norm=HeadRMS())),
-        r"layer 0 has HeadRMS\(eps=1e-06\) on queries and keys",
+        "layer 0 has norm=HeadRMS",
     ),
     "normalised, layer norms": (
         language(NORMED, **ROTARY | {"norm": "layer"}),
-        r"its layers have HeadRMS\(eps=1e-05\) on queries and keys, and StableLM's class HeadLayer",
+        "norm='layer', not 'rms'",
     ),
     "normalised pictures": (
         pictures(AttentionSpec(d_model=32, num_heads=4, norm=HeadRMS())),
-        r"layer 0 has HeadRMS\(eps=1e-06\) on queries and keys",
+        "layer 0 has norm=HeadRMS",
     ),
     "some normalised": (
         language([NORMED, replace(NORMED, norm=NoNorm())], **ROTARY),
-        r"its layers have NoNorm\(\) on queries and keys",
+        "layer 0 has norm=HeadRMS",
     ),
     "normalised by another eps": (
         language(replace(NORMED, norm=HeadRMS(0.1)), **ROTARY),
-        r"its layers have HeadRMS\(eps=0.1\) on .*, and Qwen3's class HeadRMS\(eps=1e-05\)",
+        "layer 0 has norm=HeadRMS.*eps=0.1",
     ),
     "normalised partly": (
         language(replace(NORMED, position=Rope(features=4)), **ROTARY),
-        "queries and keys are normalised beside MLPs with biases or heads that do not rotate",
+        "layer 0 has position=Rope.*features=4",
     ),
     "normalised, biased": (
         language(NORMED, **ROTARY | {"bias": True}),
-        "queries and keys are normalised beside MLPs with biases or heads that do not rotate",
+        "layer 0 has norm=HeadRMS",
     ),
     "shared": (
         language(share([replace(TURNING, num_kv_heads=2)] * 2, 2), **ROTARY),
-        "layer 1 reads the keys and values of layer 0",
+        "layer 1 has shares=0",
     ),
     "shared expert": (
         language(GROUPED, **MIXED | {"experts": replace(EXPERTS, shared_width=8)}),
-        "its experts have shared_width=8, and experts are written for Mixtral's and Qwen3's",
+        "experts=Experts.*shared_width=8",
     ),
     "dense blocks": (
         language(GROUPED, **MIXED | {"experts": replace(EXPERTS, dense=(0,))}),
-        "it has biases, blocks without experts or weights that are not normalised",
+        r"experts=Experts.*dense=\(0,\)",
     ),
-    "experts with biases": (language(GROUPED, **MIXED | {"bias": True}), "experts have biases"),
+    "experts with biases": (language(GROUPED, **MIXED | {"bias": True}), "experts=Experts"),
     "experts, some windows": (
         language([GROUPED, replace(GROUPED, pattern=NEAR)], **MIXED),
-        "its layers have different windows",
+        "experts=Experts",
     ),
     "experts, turning partly": (
         language(PARTLY, **MIXED),
-        "its attention is that of phi3's class",
+        "experts=Experts",
     ),
-    "mean": (classifier(), "BERT's class has norm='post'|BERT's class has pooling='first', and"),
-    "tanh": (bert(activation="tanh"), "BERT's class has no tanh"),
-    "tanh too": (language(activation="tanh"), "GPT-2's class has no tanh"),
-    "pictures' mean": (pictures(pooling="mean"), "ViT's class has pooling='class_token', and this"),
+    "mean": (classifier(), "pooling='mean', not 'first'"),
+    "tanh": (bert(activation="tanh"), "activation='tanh'"),
+    "tanh too": (language(activation="tanh"), "activation='tanh'"),
+    "pictures' mean": (pictures(pooling="mean"), "pooling='mean', not 'class_token'"),
     "turning pictures": (
         pictures(AttentionSpec(d_model=32, num_heads=4, position=Rope())),
-        r"layer 0 has Rope\(.*, which no class for whole inputs",
+        "layer 0 has position=Rope",
     ),
 }
 
@@ -552,7 +555,7 @@ NO_CLASS = {
 @pytest.mark.parametrize("name", NO_CLASS)
 def test_models_that_no_class_computes_are_refused(name):
     model, message = NO_CLASS[name]
-    with pytest.raises(ConfigError, match=f"(?s)no class of transformers computes .*({message})"):
+    with pytest.raises(ConfigError, match=message):
         config_of(model)
 
 

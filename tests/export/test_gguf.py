@@ -77,7 +77,7 @@ REFUSED = {
     "caps": "gemma2 is not written",
     "normalised whole": "no biases, and heads that divide",
     "normalised whole, wide heads": "no biases, and heads that divide",
-    "shared": "layer 1 reads the keys and values of layer 0",
+    "shared": "layer 1 has shares=0",
 }
 
 

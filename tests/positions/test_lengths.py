@@ -9,8 +9,8 @@ import torch
 
 from suffice import Attention, AttentionSpec
 from suffice.convert.sources import open_source
+from suffice.convert.sources.rope import rope_parameters
 from suffice.errors import ConfigError, ShapeError
-from suffice.export.architecture import rope_parameters
 from suffice.generate import Greedy, generate, slide
 from suffice.memory import Dynamic, Quantised, Rolling
 from suffice.models import LMConfig

@@ -7,8 +7,8 @@ import torch
 
 from suffice.layers import MLP, Block, SwiGLU
 from suffice.measure.timing import peak_bytes
-from suffice.memory import Static
-from suffice.models import LMConfig
+from suffice.memory import Dynamic, Rolling, Static
+from suffice.models import LMConfig, configuration
 from suffice.studio.bundle import CURVE_LENGTHS
 
 from .decoder import (
@@ -218,6 +218,30 @@ def test_weights_are_those_of_the_model(counted, model):
     built = config.build([spec_of(model, full) for full in layers_of(model)], device="meta")
     [answer] = counted(model)
     assert answer["weights"]["total"] == sum(p.numel() for p in built.parameters())
+
+
+CONFIGURED = {
+    "Llama 3.2 1B": "llama_3_2_1b",
+    "Qwen3 0.6B": "qwen3_0_6b",
+    "Gemma 3 1B": "gemma3_1b",
+    "SmolLM3 3B": "smollm3_3b",
+    "TinyLlama 1.1B": "tinyllama_1b",
+}
+
+
+def test_published_sizes_are_those_of_the_named_configurations(counted):
+    answers = counted(*(MODELS[name] for name in CONFIGURED), length=2048)
+    for answer, name in zip(answers, CONFIGURED.values(), strict=True):
+        config, specs = configuration(name)
+        built = config.build(specs, device="meta")
+        assert answer["weights"]["total"] == sum(p.numel() for p in built.parameters())
+        windows = [spec.pattern.band().before for spec in specs]
+        memories = [Dynamic() if size is None else Rolling(size + 1) for size in windows]
+        states = [
+            spec.state_bytes(2048, memory, torch.float16)
+            for spec, memory in zip(specs, memories, strict=True)
+        ]
+        assert answer["state"] == sum(states)
 
 
 @pytest.mark.parametrize(

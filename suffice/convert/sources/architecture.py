@@ -6,12 +6,15 @@ import math
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import product
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from suffice.errors import CheckpointError, ConfigError
+from suffice.models import LM
+from suffice.spec import AttentionSpec
 
 MAX_DEPTH = 1 << 10  # layers; models are built block by block
 NAMES_SHOWN = 4  # in one message
@@ -23,6 +26,8 @@ ACTIVATIONS = {
     "relu": "relu",
 }
 """The activations of MLPs without gates, by their names in transformers."""
+ACTIVATION_NAMES = {ours: theirs for theirs, ours in reversed(ACTIVATIONS.items())}
+"""The names that are written: of two, the first."""
 
 
 class ConfigReader:
@@ -61,6 +66,13 @@ class ConfigReader:
             raise ConfigError(f"{self.where}: {name}={value!r:.40} is no finite number.")
         return float(value)
 
+    def positive(self, name: str, default: float) -> float:
+        """Return a finite number above 0; raises ConfigError."""
+        value = self.number(name, default)
+        if value <= 0.0:
+            raise ConfigError(f"{self.where}: {name}={value} is not above 0.")
+        return value
+
     def flag(self, name: str, default: bool = False) -> bool:
         """Return a bool; raises ConfigError."""
         value = self._value(name, default)
@@ -90,6 +102,30 @@ class ConfigReader:
         return default if value is None else value
 
 
+SIZES = {
+    "vocab_size": "vocabulary_size",
+    "hidden_size": "d_model",
+    "num_hidden_layers": "depth",
+    "intermediate_size": "mlp_width",
+}
+"""The sizes that most architectures have, theirs and ours."""
+
+
+def read_sizes(
+    reader: ConfigReader, names: Mapping[str, str], **defaults: int | None
+) -> dict[str, Any]:
+    """Return our fields of a config from the entries of a table, theirs and ours."""
+    return {
+        ours: reader.depth(theirs) if ours == "depth" else reader.size(theirs, defaults.get(ours))
+        for theirs, ours in names.items()
+    }
+
+
+def write_sizes(config: Any, names: Mapping[str, str]) -> dict[str, Any]:
+    """Return the entries of a table, theirs and ours, from our config."""
+    return {theirs: getattr(config, ours) for theirs, ours in names.items()}
+
+
 @dataclass(frozen=True, kw_only=True)
 class TensorMapping:
     """Maps one tensor of transformers to one or more of ours; two maps of one tensor copy it."""
@@ -109,15 +145,20 @@ class TensorMapping:
     gathered: tuple[int, ...] = ()  # of theirs, one for each row of ours; () = all, in order
 
 
+Specs = AttentionSpec | Sequence[AttentionSpec]
+
+
 @dataclass(frozen=True, kw_only=True)
 class Architecture:
-    """An architecture of transformers that can be read and written."""
+    """An architecture of transformers: its config.json and its tensors, and ours."""
 
     model_type: str  # its name in a config.json
     class_name: str  # the class whose weights are read
     bare_name: str = ""  # the class without the head, read where the embedding is the head
     ties: bool = False  # default of tie_word_embeddings
-    build: Callable[[ConfigReader], nn.Module]  # makes our model, on "meta", from a configuration
+    sizes: Callable[[ConfigReader], tuple[Any, Specs]]  # our config and attention, from its entries
+    entries: Callable[[Any], dict[str, Any]] | None = None  # for our model; None is read alone
+    model: type[nn.Module] = LM  # the kind of ours
     mappings: Callable[[Any, ConfigReader], list[TensorMapping]]  # of every tensor
     head: str = "lm_head.weight"  # the head's tensor
     prefix: str = ""  # of all tensors but the head's; absent in a model saved without a head
@@ -127,23 +168,51 @@ class Architecture:
         ""  # entry with the number of blocks behind the last, which draft and are not read
     )
 
+    def build(self, reader: ConfigReader) -> Any:
+        """Return our model of a configuration, on "meta"."""
+        config, specs = self.sizes(reader)
+        with torch.device("meta"):
+            return config.build(specs)
 
-def linear(
-    theirs: str, ours: str | tuple[str, ...], *, bias: bool | None = True, transposed: bool = False
+
+Row = tuple[str, str | tuple[str, ...]]
+"""A module or tensor of theirs, and ours: "*" is the number of a block, "#" that of an expert."""
+
+
+def map_rows(
+    rows: Iterable[Row],
+    model: Any,
+    *,
+    without_bias: tuple[str, ...] = (),
+    blocks: Sequence[int] | None = None,
 ) -> list[TensorMapping]:
-    """Map a linear layer; bias: True = both have one, False = only ours, None = neither."""
-    names = (ours,) if isinstance(ours, str) else ours
-    weights, biases = (tuple(f"{name}.{kind}" for name in names) for kind in ("weight", "bias"))
-    mappings = [TensorMapping(theirs=f"{theirs}.weight", ours=weights, transposed=transposed)]
-    if bias is not None:
-        mappings.append(TensorMapping(theirs=f"{theirs}.bias" if bias else "", ours=biases))
+    """Return the mappings of the rows whose tensors a model has.
+
+    Args:
+        rows: theirs and ours; several of ours are concatenated in theirs.
+        model: ours.
+        without_bias: ends of the names of our modules whose bias they lack.
+        blocks: numbers of the blocks that the rows hold for; None: all.
+    """
+    state, mappings = model.state_dict(), []
+    blocks = range(len(model.blocks)) if blocks is None else blocks
+    experts = getattr(model.config, "experts", None)
+    for theirs, ours in rows:
+        parts = (ours,) if isinstance(ours, str) else ours
+        numbers = range(experts.num_experts) if experts and "#" in theirs else (0,)
+        for block, expert in product(blocks if "*" in theirs else (0,), numbers):
+            their_name, *names = (
+                name.replace("*", str(block)).replace("#", str(expert)) for name in (theirs, *parts)
+            )
+            for end in ("", ".weight", ".bias"):
+                tensors = tuple(f"{name}{end}" for name in names)
+                if tensors[0] not in state:
+                    continue
+                lacking = end == ".bias" and names[0].endswith(without_bias or ("\0",))
+                mappings.append(
+                    TensorMapping(theirs="" if lacking else f"{their_name}{end}", ours=tensors)
+                )
     return mappings
-
-
-def norm(theirs: str, ours: str, *, bias: bool = True) -> list[TensorMapping]:
-    """Map a norm."""
-    kinds = ("weight", "bias") if bias else ("weight",)
-    return [TensorMapping(theirs=f"{theirs}.{kind}", ours=(f"{ours}.{kind}",)) for kind in kinds]
 
 
 def our_state(

@@ -1,4 +1,4 @@
-"""Decoder models of transformers: GPT-2, and Llama with its relatives."""
+"""Decoders of transformers in both directions: GPT-2, GPT-NeoX, Phi, and Llama's relatives."""
 
 from __future__ import annotations
 
@@ -9,49 +9,66 @@ from functools import partial
 from typing import Any
 
 from suffice.convert.sources.architecture import (
+    ACTIVATION_NAMES,
     ACTIVATIONS,
+    SIZES,
     Architecture,
     ConfigReader,
+    Row,
+    Specs,
     TensorMapping,
-    linear,
-    norm,
+    map_rows,
+    read_sizes,
+    write_sizes,
 )
 from suffice.convert.sources.experts import GPT_OSS, MIXTRAL, QWEN3_MOE, ExpertsFormat
+from suffice.convert.sources.layer_types import (
+    COHERE2_WINDOWS,
+    EVERY_SECOND,
+    EVERY_SIXTH,
+    LAYER_TYPES,
+    Windows,
+    all_rotary,
+    late_layers,
+    listed_rotary,
+    rotary_by_theta,
+    rotary_in_windows,
+    sliding_window,
+)
+from suffice.convert.sources.rope import longest_text, read_rope, rope_parameters, rotary_of
 from suffice.encoders import HeadLayerNorm, HeadRMS, NoNorm, Norm, ProjectionRMS
 from suffice.errors import ConfigError
 from suffice.kernels import Softmax
 from suffice.models import LM, LMConfig
 from suffice.patterns import Causal, Window
-from suffice.positions import (
-    LinearScaling,
-    Llama3Scaling,
-    NoPosition,
-    PairScaling,
-    Rope,
-    YarnScaling,
-)
-from suffice.positions.rope import Scaling
+from suffice.positions import NoPosition, Rope
 from suffice.spec import AttentionSpec
 
 
-def head_and_tokens(tokens: str, lm: LM, head: str = "lm_head.weight") -> list[TensorMapping]:
-    """Map the vectors of tokens, and the head where it is not tied to them."""
-    mappings = [TensorMapping(theirs=tokens, ours=("embedding.tokens.weight",))]
-    if lm.head is not None:
-        mappings.append(TensorMapping(theirs=head, ours=("head.weight",)))
-    return mappings
+def block_rows(theirs: str, ours: str, names: str) -> list[Row]:
+    """Return rows of a block from words "theirs:ours", such as "o_proj:o_proj"."""
+    pairs = (word.split(":") for word in names.split())
+    return [(f"{theirs}.{their_name}", f"{ours}.{our_name}") for their_name, our_name in pairs]
 
 
-def _build_gpt2(reader: ConfigReader) -> LM:
+QKV = tuple(f"blocks.*.attention.{name}_proj" for name in "qkv")
+
+
+GPT2_SIZES = {
+    "vocab_size": "vocabulary_size",
+    "n_positions": "length",
+    "n_embd": "d_model",
+    "n_layer": "depth",
+    "n_inner": "mlp_width",
+}
+
+
+def _read_gpt2(reader: ConfigReader) -> tuple[LMConfig, Specs]:
     heads, width = reader.heads("n_head", "n_embd")
     reader.one_of("add_cross_attention", False)
     reader.one_of("is_causal", True)
     config = LMConfig(
-        vocabulary_size=reader.size("vocab_size"),
-        length=reader.size("n_positions"),
-        d_model=width,
-        depth=reader.depth("n_layer"),
-        mlp_width=reader.size("n_inner", 4 * width),
+        **read_sizes(reader, GPT2_SIZES, mlp_width=4 * width),
         activation=ACTIVATIONS[reader.one_of("activation_function", *ACTIVATIONS)],
         eps=reader.number("layer_norm_epsilon", 1e-5),
         tied=reader.flag("tie_word_embeddings", default=True),
@@ -60,29 +77,39 @@ def _build_gpt2(reader: ConfigReader) -> LM:
     if not reader.flag("scale_attn_weights", default=True):
         spec = replace(spec, scale=1.0)
     if not reader.flag("scale_attn_by_inverse_layer_idx"):
-        return config.build(spec, device="meta")
+        return config, spec
     depths = range(1, config.depth + 1)
-    specs = [replace(spec, scale=spec.score_scale / depth) for depth in depths]
-    return config.build(specs, device="meta")
+    return config, [replace(spec, scale=spec.score_scale / depth) for depth in depths]
+
+
+def _write_gpt2(lm: LM) -> dict[str, Any]:
+    config = lm.config
+    return write_sizes(config, GPT2_SIZES) | {
+        "n_head": lm.specs[0].num_heads,
+        "activation_function": ACTIVATION_NAMES.get(config.activation),
+        "layer_norm_epsilon": config.eps,
+        "tie_word_embeddings": config.tied,
+    }
+
+
+GPT2_ROWS: list[Row] = [
+    ("transformer.wte", "embedding.tokens"),
+    ("lm_head", "head"),
+    ("transformer.wpe", "embedding.positions"),
+    ("transformer.ln_f", "norm"),
+    *block_rows("transformer.h.*", "blocks.*", "ln_1:attention_norm ln_2:mlp_norm"),
+    ("transformer.h.*.attn.c_attn", QKV),
+    ("transformer.h.*.attn.c_proj", "blocks.*.attention.o_proj"),
+    *block_rows("transformer.h.*.mlp", "blocks.*.mlp", "c_fc:up c_proj:down"),
+]
 
 
 def _map_gpt2(lm: LM, _reader: ConfigReader) -> list[TensorMapping]:
-    positions = "transformer.wpe.weight"
-    mappings = [
-        *head_and_tokens("transformer.wte.weight", lm),
-        TensorMapping(theirs=positions, ours=("embedding.positions.weight",)),
-        *norm("transformer.ln_f", "norm"),
+    """Map maps, which are stored with inputs first."""
+    return [
+        replace(one, transposed=".c_" in one.theirs and one.theirs.endswith(".weight"))
+        for one in map_rows(GPT2_ROWS, lm)
     ]
-    for number in range(len(lm.blocks)):
-        theirs, ours = f"transformer.h.{number}", f"blocks.{number}"
-        qkv = tuple(f"{ours}.attention.{name}_proj" for name in "qkv")
-        mappings += norm(f"{theirs}.ln_1", f"{ours}.attention_norm")
-        mappings += linear(f"{theirs}.attn.c_attn", qkv, transposed=True)
-        mappings += linear(f"{theirs}.attn.c_proj", f"{ours}.attention.o_proj", transposed=True)
-        mappings += norm(f"{theirs}.ln_2", f"{ours}.mlp_norm")
-        mappings += linear(f"{theirs}.mlp.c_fc", f"{ours}.mlp.up", transposed=True)
-        mappings += linear(f"{theirs}.mlp.c_proj", f"{ours}.mlp.down", transposed=True)
-    return mappings
 
 
 GPT2 = Architecture(
@@ -90,371 +117,54 @@ GPT2 = Architecture(
     class_name="GPT2LMHeadModel",
     bare_name="GPT2Model",
     ties=True,
-    build=_build_gpt2,
+    sizes=_read_gpt2,
+    entries=_write_gpt2,
     mappings=_map_gpt2,
     prefix="transformer.",
     derived=(".attn.bias", ".attn.masked_bias"),
 )
 
 
-def _build_gpt_neox(reader: ConfigReader) -> LM:
-    reader.one_of("is_causal", True)
-    heads, width = reader.heads("num_attention_heads", "hidden_size")
-    reader.one_of("head_dim", width // heads)
-    config = LMConfig(
-        vocabulary_size=reader.size("vocab_size"),
-        length=longest_text(reader),
-        d_model=width,
-        depth=reader.depth("num_hidden_layers"),
-        mlp_width=reader.size("intermediate_size"),
-        activation=ACTIVATIONS[reader.one_of("hidden_act", "gelu", *ACTIVATIONS)],
-        residual="parallel" if reader.flag("use_parallel_residual", default=True) else "pre",
-        eps=reader.number("layer_norm_eps", 1e-5),
-        positions="none",
-        tied=reader.flag("tie_word_embeddings"),
-    )
-    older = {
-        "rope_theta": reader.number("rotary_emb_base", 10_000.0),
-        "partial_rotary_factor": reader.number("rotary_pct", 0.25),
-    }
-    spec = AttentionSpec(
-        d_model=width,
-        num_heads=heads,
-        pattern=Causal(),
-        position=read_rope(ConfigReader(reader.entries | older, reader.where), width // heads),
-        bias=reader.flag("attention_bias", default=True),
-    )
-    return config.build(spec, device="meta")
+def _write_rope(lm: LM, windowed: bool | None = None) -> dict[str, Any]:
+    """Return the entry of the rotary positions of the first layer that has them.
 
-
-def _map_gpt_neox(lm: LM, _reader: ConfigReader) -> list[TensorMapping]:
-    mappings = [
-        *head_and_tokens("gpt_neox.embed_in.weight", lm, "embed_out.weight"),
-        *norm("gpt_neox.final_layer_norm", "norm"),
+    Args:
+        lm: ours.
+        windowed: whether only layers with or without windows count; None counts all.
+    """
+    chosen = [
+        rotary_of(spec) for spec in lm.specs if windowed in (None, sliding_window(spec) is not None)
     ]
-    for number, spec in enumerate(lm.specs):
-        theirs, ours = f"gpt_neox.layers.{number}", f"blocks.{number}"
-        qkv = tuple(f"{ours}.attention.{name}_proj" for name in "qkv")
-        bias = True if spec.bias else None
-        mappings += norm(f"{theirs}.input_layernorm", f"{ours}.attention_norm")
-        mappings += norm(f"{theirs}.post_attention_layernorm", f"{ours}.mlp_norm")
-        packed = linear(f"{theirs}.attention.query_key_value", qkv, bias=bias)
-        mappings += [replace(one, groups=spec.num_heads) for one in packed]
-        mappings += linear(f"{theirs}.attention.dense", f"{ours}.attention.o_proj", bias=bias)
-        mappings += linear(f"{theirs}.mlp.dense_h_to_4h", f"{ours}.mlp.up")
-        mappings += linear(f"{theirs}.mlp.dense_4h_to_h", f"{ours}.mlp.down")
-    return mappings
+    rope = next((one for one in chosen if one is not None), Rope())
+    return rope_parameters(rope, lm.specs[0].head_width, lm.config.length)
 
 
-GPT_NEOX = Architecture(
-    model_type="gpt_neox",
-    class_name="GPTNeoXForCausalLM",
-    bare_name="GPTNeoXModel",
-    head="embed_out.weight",
-    build=_build_gpt_neox,
-    mappings=_map_gpt_neox,
-    prefix="gpt_neox.",
-    derived=(".attention.bias", ".attention.masked_bias", ".rotary_emb.inv_freq"),
-)
+GPT_NEOX_ROWS: list[Row] = [
+    ("gpt_neox.embed_in", "embedding.tokens"),
+    ("embed_out", "head"),
+    ("gpt_neox.final_layer_norm", "norm"),
+    *block_rows(
+        "gpt_neox.layers.*",
+        "blocks.*",
+        "input_layernorm:attention_norm post_attention_layernorm:mlp_norm "
+        "attention.dense:attention.o_proj mlp.dense_h_to_4h:mlp.up mlp.dense_4h_to_h:mlp.down",
+    ),
+    ("gpt_neox.layers.*.attention.query_key_value", QKV),
+]
 
 
-LAYER_TYPES = ("full_attention", "sliding_attention")
-Windows = Callable[[ConfigReader, list[bool]], list[int | None]]
-"""Gives the window of each layer, None = none, from which layers have rotary positions."""
-
-
-def _no_windows(_reader: ConfigReader, rotary: list[bool]) -> list[int | None]:
-    return [None] * len(rotary)
-
-
-def _equal_windows(
-    reader: ConfigReader, rotary: list[bool], *, default: int | None = None
-) -> list[int | None]:
-    """Give every layer the same window; an entry that is null means none, not the default."""
-    size = reader.entries.get("sliding_window", default)
-    return [None if size is None else reader.size("sliding_window", default)] * len(rotary)
-
-
-def _windows_if_used(reader: ConfigReader, rotary: list[bool]) -> list[int | None]:
-    """Give every layer the same window if use_sliding_window says so."""
-    used = reader.flag("use_sliding_window")
-    return _equal_windows(reader, rotary, default=4096) if used else [None] * len(rotary)
-
-
-def _late_windows(reader: ConfigReader, rotary: list[bool]) -> list[int | None]:
-    """Give windows to the layers from max_window_layers on, unless layer_types lists them."""
-    first = reader.entries.get("max_window_layers", 28)
-    if isinstance(first, bool) or not isinstance(first, int):
-        raise ConfigError(f"{reader.where}: max_window_layers={first!r:.40} is no whole number.")
-    return _listed_windows(reader, [number >= first for number in range(len(rotary))], default=4096)
-
-
-def _windows_without_rope(reader: ConfigReader, rotary: list[bool]) -> list[int | None]:
-    """Give windows to the layers without rotary positions, unless layer_types lists them."""
-    return _listed_windows(reader, [not rotates for rotates in rotary], default=None)
-
-
-def _regular_windows(
-    reader: ConfigReader,
-    rotary: list[bool],
-    *,
-    period: int | None = None,
-    default: int = 6,
-    size: int = 4096,
-) -> list[int | None]:
-    """Give windows to all but each nth layer, unless layer_types lists them.
-
-    `period` is n; None = that of sliding_window_pattern, or `default`. `size` is the window where
-    there is no sliding_window.
-    """
-    every = reader.size("sliding_window_pattern", default) if period is None else period
-    types = _layer_types(reader, [bool((number + 1) % every) for number in range(len(rotary))])
-    if reader.entries.get("sliding_window", size) is None and LAYER_TYPES[1] in types:
-        raise ConfigError(f"{reader.where}: sliding_window=None, and layers have windows.")
-    size = reader.size("sliding_window", size)
-    return [size if one == LAYER_TYPES[1] else None for one in types]
-
-
-def _windows_but_every_fourth(reader: ConfigReader, rotary: list[bool]) -> list[int | None]:
-    """Give windows to all layers but the first of every four, unless layer_types lists them."""
-    types = _layer_types(reader, [bool(number % 4) for number in range(len(rotary))])
-    size = reader.size("sliding_window", 128)
-    return [size if one == LAYER_TYPES[1] else None for one in types]
-
-
-def _listed_windows(
-    reader: ConfigReader, windowed: list[bool], *, default: int | None
-) -> list[int | None]:
-    types = _layer_types(reader, windowed)
-    size = reader.entries.get("sliding_window", default)
-    if not reader.flag("use_sliding_window") or size is None:
-        if size is not None and LAYER_TYPES[1] in types and "layer_types" in reader.entries:
-            raise ConfigError(
-                f"{reader.where}: layer_types lists {LAYER_TYPES[1]} with sliding_window={size!r} "
-                "beside use_sliding_window=false, which classes of transformers read in two ways; "
-                "leave what is true."
-            )
-        return [None] * len(windowed)
-    size = reader.size("sliding_window", default)
-    return [size if one == LAYER_TYPES[1] else None for one in types]
-
-
-def _layer_types(reader: ConfigReader, windowed: list[bool]) -> list[str]:
-    """Return layer_types, or where there are none those of layers with and without windows."""
-    depth = len(windowed)
-    types = reader.entries.get("layer_types")
-    if types is None:
-        types = [LAYER_TYPES[one] for one in windowed]
-    legal = isinstance(types, list) and all(one in LAYER_TYPES for one in types)
-    if not legal or len(types) != depth:
-        raise ConfigError(
-            f"{reader.where}: layer_types={types!r:.80} are not {' or '.join(LAYER_TYPES)} for "
-            f"each of {depth} layers."
-        )
-    return types
-
-
-def _all_rotary(_reader: ConfigReader, depth: int) -> list[bool]:
-    return [True] * depth
-
-
-def _listed_rotary(reader: ConfigReader, depth: int) -> list[bool]:
-    """Return which layers have rotary positions: as listed, else all but each fourth or nth."""
-    flags = reader.entries.get("no_rope_layers")
-    if flags is None:
-        interval = reader.size("no_rope_layer_interval", 4)
-        return [(number + 1) % interval != 0 for number in range(depth)]
-    if not isinstance(flags, list) or len(flags) != depth:
-        raise ConfigError(
-            f"{reader.where}: no_rope_layers={flags!r:.80} is not for {depth} layers."
-        )
-    return [bool(flag) for flag in flags]
-
-
-def _rotary_by_theta(reader: ConfigReader, depth: int) -> list[bool]:
-    """Return which layers have rotary positions: those whose base is not 0."""
-    thetas = reader.entries.get("layer_rope_theta")
-    if thetas is None:
-        return [True] * depth
-    legal = isinstance(thetas, list) and all(type(one) in (int, float) for one in thetas)
-    if not legal or len(thetas) != depth or min(thetas) < 0:
-        raise ConfigError(
-            f"{reader.where}: layer_rope_theta={thetas!r:.80} are not {depth} numbers, 0 or more."
-        )
-    return [bool(theta) for theta in thetas]
-
-
-def _rotary_in_windows(reader: ConfigReader, depth: int) -> list[bool]:
-    """Return which layers have rotary positions: those with a window, as in Cohere 2."""
-    return [size is not None for size in _every_fourth_full(reader, [True] * depth)]
-
-
-_every_fourth_full = partial(_regular_windows, default=4)
-
-
-def rope_entries(reader: ConfigReader) -> tuple[ConfigReader, dict[str, Any]]:
-    """Return a reader of all entries with those of the rotary positions, and these alone."""
-    entries = reader.entries
-    newer, older = entries.get("rope_parameters") or {}, entries.get("rope_scaling") or {}
-    if newer and older and newer != older:
-        raise ConfigError(
-            f"{reader.where}: rope_parameters={newer!r:.80} and rope_scaling={older!r:.80} differ; "
-            "leave the one that is true."
-        )
-    nested = newer or older
-    if not isinstance(nested, dict) or any(isinstance(one, dict) for one in nested.values()):
-        raise ConfigError(
-            f"{reader.where}: rope_parameters={nested!r:.80} differ by layer type, which is not "
-            "supported."
-        )
-    return ConfigReader({**entries, **nested}, reader.where), nested
-
-
-def read_rope(
-    reader: ConfigReader,
-    head_dim: int,
-    layout: str = "half",
-    *,
-    theta: float = 10_000.0,
-    share: float | None = 1.0,
-) -> Rope:
-    """Return the rotary positions of a configuration, from rope_parameters or older entries."""
-    rope, nested = rope_entries(reader)
-    if share is None:
-        share = rope.one_of("partial_rotary_factor", 1.0)
-    share = rope.number("partial_rotary_factor", share)
-    features, kind = int(head_dim * share), rope_type(nested)
-    if features < 2 or features % 2:  # noqa: PLR2004
-        raise ConfigError(
-            f"{reader.where}: partial_rotary_factor={share} of head_dim={head_dim} are {features} "
-            "features, and features rotate in pairs; give a factor of an even number of them."
-        )
-    return Rope(
-        rope.number("rope_theta", theta),
-        layout=layout,
-        features=None if features == head_dim else features,
-        scaling=_read_scaling(rope, kind),
-        length=longest_text(reader) if kind in OTHER_BEYOND else None,
-    )
-
-
-def _read_ropes(reader: ConfigReader, head_dim: int, variant: _LlamaVariant) -> tuple[Rope, Rope]:
-    """Return the rotary positions of layers without and with a window."""
-    options = {"layout": variant.layout, "share": variant.share}
-    if variant.local_theta is None:
-        rope = read_rope(reader, head_dim, theta=variant.theta, **options)
-        return rope, rope
-    nested = reader.entries.get("rope_parameters") or {}
-    if not isinstance(nested, dict) or not set(nested) <= set(LAYER_TYPES):
-        raise ConfigError(
-            f"{reader.where}: rope_parameters={nested!r:.80} are not given for "
-            f"{' and '.join(LAYER_TYPES)}."
-        )
-    local = ConfigReader(
-        {
-            **reader.entries,
-            "rope_parameters": nested.get(LAYER_TYPES[1]),
-            "rope_scaling": None,  # which is that of the other layers
-            "rope_theta": reader.number("rope_local_base_freq", variant.local_theta),
-        },
-        reader.where,
-    )
-    whole = ConfigReader(
-        {**reader.entries, "rope_parameters": nested.get(LAYER_TYPES[0])}, reader.where
-    )
-    return (
-        read_rope(whole, head_dim, theta=variant.theta, **options),
-        read_rope(local, head_dim, **options),
-    )
-
-
-OTHER_BEYOND = ("dynamic", "longrope")  # scalings whose frequencies change with a text's length
-
-
-def rope_type(nested: dict[str, Any]) -> object:
-    """Return the name of a rotary scaling."""
-    return nested.get("rope_type", nested.get("type", "default"))
-
-
-def longest_text(reader: ConfigReader) -> int:
-    """Return the longest text: with long and short factors that of the short ones."""
-    nested = reader.entries.get("rope_parameters") or reader.entries.get("rope_scaling") or {}
-    length = reader.size("max_position_embeddings")
-    if isinstance(nested, dict) and rope_type(nested) == "longrope":
-        rope = ConfigReader({**reader.entries, **nested}, reader.where)
-        return min(length, rope.size("original_max_position_embeddings", length))
-    return length
-
-
-def _read_scaling(reader: ConfigReader, kind: object) -> Scaling | None:
-    if kind in ("default", "dynamic"):
-        return None  # dynamic: stretches nothing up to the length
-    if kind == "longrope":
-        return _read_pairs(reader)
-    if kind == "linear":
-        return LinearScaling(reader.number("factor"))
-    length = reader.entries.get("max_position_embeddings")
-    if kind == "llama3":
-        return Llama3Scaling(
-            reader.number("factor"),
-            length=reader.size("original_max_position_embeddings", length),
-            low=reader.number("low_freq_factor"),
-            high=reader.number("high_freq_factor"),
-        )
-    if kind == "yarn":
-        return YarnScaling(
-            reader.number("factor"),
-            length=reader.size("original_max_position_embeddings", length),
-            fast=reader.number("beta_fast", 32.0),
-            slow=reader.number("beta_slow", 1.0),
-            attention_factor=_yarn_amplitude(reader),
-            truncate=reader.flag("truncate", default=True),
-        )
-    raise ConfigError(
-        f"{reader.where}: rotary scaling {kind!r:.40} is not known; default, dynamic, linear, "
-        "llama3, longrope and yarn are."
-    )
-
-
-def _yarn_amplitude(reader: ConfigReader) -> float | None:
-    """Return the factor of rotated queries and keys; None = the paper's."""
-    if reader.entries.get("attention_factor") is not None:
-        return reader.number("attention_factor")
-    scales = yarn_mscales(reader)
-    return None if scales is None else scales[0] / scales[1]
-
-
-def yarn_mscales(reader: ConfigReader) -> tuple[float, float] | None:
-    """Return what mscale and mscale_all_dim make of the factor of YaRN; None where both are absent.
-
-    The quotient multiplies rotated queries and keys, and the square of the second the scores of
-    DeepSeek's models.
-    """
-    names = ("mscale", "mscale_all_dim")
-    given = [name for name in names if reader.entries.get(name) is not None]
-    if not given:
-        return None
-    values = [reader.number(name, 0.0) for name in names]
-    if min(values) <= 0.0:
-        raise ConfigError(
-            f"{reader.where}: mscale={values[0]} and mscale_all_dim={values[1]} are not supported; "
-            "only both above 0 are, or neither."
-        )
-    growth = 0.1 * math.log(max(reader.number("factor"), 1.0))
-    return values[0] * growth + 1.0, values[1] * growth + 1.0
-
-
-def _read_pairs(reader: ConfigReader) -> Scaling:
-    """Return the short factors, which a model has up to its original length."""
-    factors = reader.entries.get("short_factor")
-    if not isinstance(factors, list) or not all(type(one) in (int, float) for one in factors):
-        raise ConfigError(f"{reader.where}: short_factor={factors!r:.60} are no numbers.")
-    longest = reader.size("max_position_embeddings")
-    original = reader.size("original_max_position_embeddings", longest)
-    factor = reader.number("factor", longest / original)
-    default = math.sqrt(1 + math.log(factor) / math.log(original)) if factor > 1.0 else 1.0
-    amplitude = reader.number("attention_factor", default)
-    return PairScaling(tuple(map(float, factors)), attention_factor=amplitude)
+PHI_ROWS: list[Row] = [
+    ("model.embed_tokens", "embedding.tokens"),
+    ("lm_head", "head"),
+    ("model.final_layernorm", "norm"),
+    *block_rows(
+        "model.layers.*",
+        "blocks.*",
+        "input_layernorm:attention_norm input_layernorm:mlp_norm self_attn.q_proj:attention.q_proj "
+        "self_attn.k_proj:attention.k_proj self_attn.v_proj:attention.v_proj "
+        "self_attn.dense:attention.o_proj mlp.fc1:mlp.up mlp.fc2:mlp.down",
+    ),
+]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -468,9 +178,7 @@ class _Multipliers:
 
 def _granite_multipliers(reader: ConfigReader) -> _Multipliers:
     names = ("embedding_multiplier", "residual_multiplier", "logits_scaling")
-    embedding, residual, scaling = (reader.number(name, 1.0) for name in names)
-    if min(embedding, residual, scaling) <= 0.0:
-        raise ConfigError(f"{reader.where}: {', '.join(names)} are not all above 0.")
+    embedding, residual, scaling = (reader.positive(name, 1.0) for name in names)
     return _Multipliers(embedding=embedding, residual=residual, logits=1.0 / scaling)
 
 
@@ -479,21 +187,41 @@ def _gemma_multipliers(reader: ConfigReader) -> _Multipliers:
 
 
 def _cohere_multipliers(reader: ConfigReader) -> _Multipliers:
-    scale = reader.number("logit_scale", 0.0625)
-    if scale <= 0.0:
-        raise ConfigError(f"{reader.where}: logit_scale={scale} is not above 0.")
-    return _Multipliers(logits=scale)
+    return _Multipliers(logits=reader.positive("logit_scale", 0.0625))
 
 
-def _granite_scale(reader: ConfigReader) -> float | None:
-    return reader.number("attention_multiplier", 1.0)
-
-
-def _gemma_scale(reader: ConfigReader) -> float | None:
-    scalar = reader.number("query_pre_attn_scalar", 256.0)
-    if scalar <= 0.0:
-        raise ConfigError(f"{reader.where}: query_pre_attn_scalar={scalar} is not above 0.")
-    return scalar**-0.5
+NORMS = {
+    "pre": "input_layernorm:attention_norm post_attention_layernorm:mlp_norm",
+    "parallel": "input_layernorm:attention_norm input_layernorm:mlp_norm",
+    "out": "post_attention_layernorm:attention_out_norm post_feedforward_layernorm:mlp_out_norm",
+    "both": "input_layernorm:attention_norm post_attention_layernorm:attention_out_norm "
+    "pre_feedforward_layernorm:mlp_norm post_feedforward_layernorm:mlp_out_norm",
+}
+"""The norms of a block, theirs and ours, by how it adds its branches."""
+BODY_ROWS: list[Row] = [
+    ("model.embed_tokens", "embedding.tokens"),
+    ("lm_head", "head"),
+    ("model.norm", "norm"),
+]
+MLP_ROWS = block_rows(
+    "model.layers.*.mlp", "blocks.*.mlp", "gate_proj:gate up_proj:up down_proj:down"
+)
+OUTPUT_ROWS = block_rows(
+    "model.layers.*.self_attn",
+    "blocks.*.attention",
+    "o_proj:o_proj q_norm:q_norm k_norm:k_norm q_norm:q_norm.norm k_norm:k_norm.norm sinks:sinks",
+)
+QKV_ROWS = block_rows(
+    "model.layers.*.self_attn",
+    "blocks.*.attention",
+    "q_proj:q_proj k_proj:k_proj v_proj:v_proj",
+)
+CAPS = ("attn_logit_softcapping", "final_logit_softcapping")
+PACKED_ROWS: list[Row] = [
+    ("model.layers.*.self_attn.qkv_proj", QKV),
+    ("model.layers.*.mlp.gate_up_proj", ("blocks.*.mlp.gate", "blocks.*.mlp.up")),
+    ("model.layers.*.mlp.down_proj", "blocks.*.mlp.down"),
+]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -517,40 +245,41 @@ class _LlamaVariant:
     )
     theta: float = 10_000.0  # default base of rotary positions
     share: float | None = None  # default share of a head's features that rotate; None = always all
-    rotary: Callable[[ConfigReader, int], list[bool]] = _all_rotary
+    plain_rope: bool = False  # whether frequencies are written as they are alone
+    rotary: Callable[[ConfigReader, int], list[bool]] = all_rotary  # which layers rotate
+    flags_of_rotary: str = ""  # the entry that is written with them
     thetas: str = ""  # entry with a base for each layer
     sinks: bool = False  # whether a learned logit of each head belongs to no key
-    windows: Windows = _no_windows
+    windows: Windows | None = None
     fixed: tuple[tuple[str, object], ...] = ()  # entries and the only value that is supported
     gates: tuple[tuple[str, str], ...] = (("silu", "swiglu"),)  # of hidden_act; first the default
     head_dim: int | None = None  # default width of a head; None = an equal share
+    wide_heads: bool = True  # whether heads of another width than an equal share are written
+    divides: bool = False  # whether heads must divide the width all the same
     norm_offset: float = 0.0  # of the weights of all norms
-    scale: Callable[[ConfigReader], float | None] = lambda _reader: None  # of scores; None = usual
+    scale: tuple[str, float, float] | None = None  # entry, default and power of the scores' factor
     caps: tuple[float | None, float | None] | None = None  # defaults of the caps of scores, logits
     residual: str = "pre"  # see `LMConfig`
     local_theta: float | None = None  # default base in layers with windows; None = as in others
     activation: str = "hidden_act"  # entry with the activation of the gates
     kv_heads: int | None = None  # default number of key/value heads; None = as many as heads
     multipliers: Callable[[ConfigReader], _Multipliers] = lambda _reader: _Multipliers()
+    neutral: tuple[tuple[str, object], ...] = ()  # entries that are written beside our weights
     experts: ExpertsFormat | None = None  # in the place of MLPs
     defaults: tuple[tuple[str, object], ...] = ()  # of entries that are absent, not null
+    older: tuple[tuple[str, str], ...] = ()  # older names of entries, and the newer ones
+    head_bias: bool = False
+    grouped: bool = True  # whether several heads may share their keys and values
+    rows: tuple[Row, ...] = ()  # of the tensors; () = Llama's
 
     def with_defaults(self, reader: ConfigReader) -> ConfigReader:
         """Return a reader of a configuration in which the class's defaults stand for the absent."""
-        absent = {name: value for name, value in self.defaults if name not in reader.entries}
-        if reader.entries.get("rope_scaling"):  # the older name of rope_parameters
+        entries = reader.entries
+        absent = {name: value for name, value in self.defaults if name not in entries}
+        absent |= {newer: entries[name] for name, newer in self.older if name in entries}
+        if entries.get("rope_scaling"):  # the older name of rope_parameters
             absent.pop("rope_parameters", None)
-        return ConfigReader({**absent, **reader.entries}, reader.where)
-
-    def residual_of(self, reader: ConfigReader) -> str:
-        """Return how a block adds its attention and MLP, see `LMConfig`."""
-        one = self.parallel
-        parallel = reader.flag(one) if isinstance(one, str) else one
-        return "parallel" if parallel else self.residual
-
-    def qk_norm_of(self, reader: ConfigReader) -> type[Norm] | None:
-        """Return the norm of queries and keys."""
-        return self.qk_norm if not self.qk_norm_if or reader.flag(self.qk_norm_if) else None
+        return ConfigReader({**absent, **entries}, reader.where)
 
     def biases(self, reader: ConfigReader) -> tuple[bool, bool, bool]:
         """Return whether q, k and v, the output projection, and the MLP have biases."""
@@ -558,22 +287,47 @@ class _LlamaVariant:
         qkv, o, mlp = (reader.flag(one) if isinstance(one, str) else one for one in fields)
         return qkv, o, mlp
 
-    def read_caps(self, reader: ConfigReader) -> tuple[float | None, float | None]:
+    def read_caps(self, reader: ConfigReader) -> list[float | None]:
         """Return the caps of scores and logits; an entry that is null means none."""
         if self.caps is None:
-            return None, None
-        names = ("attn_logit_softcapping", "final_logit_softcapping")
-        given = [
-            reader.entries.get(n, default) for n, default in zip(names, self.caps, strict=True)
+            return [None, None]
+        return [
+            None if reader.entries.get(name, cap) is None else reader.number(name, cap)
+            for name, cap in zip(CAPS, self.caps, strict=True)
         ]
-        scores, logits = (
-            None if cap is None else reader.number(name, cap)
-            for name, cap in zip(names, given, strict=True)
+
+    def read_ropes(self, reader: ConfigReader, head_dim: int) -> tuple[Rope, Rope]:
+        """Return the rotary positions of layers without and with a window."""
+        options = {"layout": self.layout, "share": self.share}
+        if self.local_theta is None:
+            rope = read_rope(reader, head_dim, theta=self.theta, **options)
+            return rope, rope
+        nested = reader.entries.get("rope_parameters") or {}
+        if not isinstance(nested, dict) or not set(nested) <= set(LAYER_TYPES):
+            raise ConfigError(
+                f"{reader.where}: rope_parameters={nested!r:.80} are not given for "
+                f"{' and '.join(LAYER_TYPES)}."
+            )
+        whole = reader.entries | {"rope_parameters": nested.get(LAYER_TYPES[0])}
+        local = reader.entries | {
+            "rope_parameters": nested.get(LAYER_TYPES[1]),
+            "rope_scaling": None,  # which is that of the other layers
+            "rope_theta": reader.number("rope_local_base_freq", self.local_theta),
+        }
+        return (
+            read_rope(ConfigReader(whole, reader.where), head_dim, theta=self.theta, **options),
+            read_rope(ConfigReader(local, reader.where), head_dim, **options),
         )
-        return scores, logits
+
+    def read_scale(self, reader: ConfigReader) -> float | None:
+        """Return the factor of the scores; None means the usual one."""
+        if self.scale is None:
+            return None
+        entry, default, power = self.scale
+        return reader.positive(entry, default) ** power
 
 
-def _build_llama(reader: ConfigReader, *, variant: _LlamaVariant) -> LM:
+def _read_llama(reader: ConfigReader, *, variant: _LlamaVariant) -> tuple[LMConfig, Specs]:
     reader, gates = variant.with_defaults(reader), dict(variant.gates)
     reader.one_of("is_causal", True)
     for name, legal in variant.fixed:
@@ -585,26 +339,30 @@ def _build_llama(reader: ConfigReader, *, variant: _LlamaVariant) -> LM:
             "there is no head_dim."
         )
     head_dim = reader.size("head_dim", variant.head_dim or width // heads)
+    if not variant.grouped:
+        reader.one_of("head_dim", width // heads)
     qkv_bias, o_bias, mlp_bias = variant.biases(reader)
     score_cap, logit_cap = variant.read_caps(reader)
-    qk_norm = variant.qk_norm_of(reader)
-    whole, local = _read_ropes(reader, head_dim, variant)
+    normed = not variant.qk_norm_if or reader.flag(variant.qk_norm_if)
+    parallel = variant.parallel
+    parallel = reader.flag(parallel) if isinstance(parallel, str) else parallel
+    whole, local = variant.read_ropes(reader, head_dim)
     experts = None if variant.experts is None else variant.experts.read(reader)
-    mlp_width = reader.size("intermediate_size")
+    sizes = read_sizes(reader, SIZES)
+    if experts is not None and not experts.dense:
+        sizes["mlp_width"] = experts.width
     config = LMConfig(
-        vocabulary_size=reader.size("vocab_size"),
+        **sizes,
         length=longest_text(reader),
-        d_model=width,
-        depth=reader.depth("num_hidden_layers"),
-        mlp_width=experts.width if experts and not experts.dense else mlp_width,
         activation=gates[reader.one_of(variant.activation, *gates)],
         norm=variant.norm,
-        residual=variant.residual_of(reader),
+        residual="parallel" if parallel else variant.residual,
         logit_cap=logit_cap,
         eps=reader.number(variant.eps),
         positions="none",
         bias=(variant.norm == "layer" and variant.norm_bias) or mlp_bias,
         tied=reader.flag("tie_word_embeddings", default=variant.tied),
+        head_bias=variant.head_bias,
         experts=experts,
     )
     # null means as many as heads; an entry that is missing, the default of their class
@@ -616,13 +374,15 @@ def _build_llama(reader: ConfigReader, *, variant: _LlamaVariant) -> LM:
         num_kv_heads=reader.size("num_key_value_heads", absent),
         head_dim=None if head_dim * heads == width else head_dim,
         pattern=Causal(),
-        norm=NoNorm() if qk_norm is None else qk_norm(config.eps),
+        norm=variant.qk_norm(config.eps) if variant.qk_norm and normed else NoNorm(),
         kernel=Softmax(cap=score_cap, sink=variant.sinks),
         bias=qkv_bias or o_bias,
-        scale=variant.scale(reader),
+        scale=variant.read_scale(reader),
     )
     rotary = variant.rotary(reader, config.depth)
-    windows = variant.windows(reader, rotary)
+    windows = [None] * config.depth
+    if variant.windows is not None:
+        windows = variant.windows.read(reader, rotary)
     thetas = reader.entries.get(variant.thetas) or [None] * config.depth
     specs = []
     for size, rotates, theta in zip(windows, rotary, thetas, strict=True):
@@ -630,72 +390,104 @@ def _build_llama(reader: ConfigReader, *, variant: _LlamaVariant) -> LM:
         rope = rope if theta is None else replace(rope, theta=float(theta or rope.theta))
         pattern = Causal() if size is None else Window(size) & Causal()
         specs.append(replace(spec, pattern=pattern, position=rope if rotates else NoPosition()))
-    return config.build(specs, device="meta")
+    return config, specs
+
+
+def _write_llama(lm: LM, *, variant: _LlamaVariant) -> dict[str, Any]:
+    config, first = lm.config, lm.specs[0]
+    if variant.divides and config.d_model % first.num_heads:
+        raise ConfigError(f"num_heads={first.num_heads} does not divide d_model={config.d_model}")
+    biased = any(spec.bias for spec in lm.specs)
+    gates = {ours: theirs for theirs, ours in reversed(variant.gates)}
+    written = {
+        variant.qkv_bias: biased,
+        variant.o_bias: biased,
+        variant.mlp_bias: config.bias,
+        variant.parallel: config.residual == "parallel",
+        variant.qk_norm_if: any(spec.norm.norms for spec in lm.specs),
+        variant.activation: gates.get(config.activation),
+        variant.eps: config.eps,
+        "max_position_embeddings": config.length,
+        "num_attention_heads": first.num_heads,
+        "tie_word_embeddings": config.tied,
+        variant.flags_of_rotary: [int(rotary_of(spec) is not None) for spec in lm.specs],
+        "head_dim" if variant.wide_heads else "": first.head_width,
+        "" if variant.scale is None else variant.scale[0]: _whole_scalar(first),
+    }
+    entries = {name: value for name, value in written.items() if name and isinstance(name, str)}
+    entries |= write_sizes(config, SIZES) | _write_ropes(lm, variant) | dict(variant.neutral)
+    if variant.grouped:
+        entries["num_key_value_heads"] = math.lcm(*(spec.kv_heads for spec in lm.specs))
+    if variant.windows is not None:
+        entries |= variant.windows.write(list(map(sliding_window, lm.specs)), config.length)
+    if variant.caps is not None:
+        caps = zip(CAPS, (getattr(first.kernel, "cap", None), config.logit_cap), strict=True)
+        entries |= {name: cap for name, cap in caps if (name, None) not in variant.fixed}
+    if variant.experts is not None and config.experts is not None:
+        entries |= variant.experts.write(config.experts)
+    return entries
+
+
+def _write_ropes(lm: LM, variant: _LlamaVariant) -> dict[str, Any]:
+    sliding = (None,) if variant.local_theta is None else (False, True)
+    ropes = [_write_rope(lm, windowed) for windowed in sliding]
+    if variant.share is None:
+        ropes = [rope | {"partial_rotary_factor": 1.0} for rope in ropes]
+    if variant.plain_rope:
+        ropes = [rope | {"rope_type": "default"} for rope in ropes]
+    by_type = dict(zip(LAYER_TYPES, ropes, strict=False))
+    return {"rope_parameters": ropes[0] if variant.local_theta is None else by_type}
+
+
+def _whole_scalar(spec: AttentionSpec) -> int:
+    """Return the whole number whose root divides the products, or the usual one beside gains."""
+    scalar = max(round(spec.score_scale**-2), 1)
+    return scalar if scalar**-0.5 == spec.score_scale else spec.head_width
 
 
 def _map_llama(lm: LM, reader: ConfigReader, *, variant: _LlamaVariant) -> list[TensorMapping]:
     reader = variant.with_defaults(reader)
-    norm_bias = variant.norm == "layer" and variant.norm_bias
-    qkv_bias, o_bias, mlp_bias = variant.biases(reader)
-    qkv = {"bias": qkv_bias if qkv_bias or o_bias else None}
-    output = {"bias": o_bias if qkv_bias or o_bias else None}
-    mlp = {"bias": mlp_bias if lm.config.bias else None}
-    mappings = head_and_tokens("model.embed_tokens.weight", lm) + norm(
-        "model.norm", "norm", bias=norm_bias
-    )
-    for number in range(len(lm.blocks)):
-        theirs, ours = f"model.layers.{number}", f"blocks.{number}"
-        attention, own = f"{theirs}.self_attn", f"{ours}.attention"
-        after, last = "post_attention_layernorm", "post_feedforward_layernorm"
-        if lm.config.residual in ("both", "out"):
-            mappings += norm(f"{theirs}.{after}", f"{ours}.attention_out_norm", bias=norm_bias)
-            mappings += norm(f"{theirs}.{last}", f"{ours}.mlp_out_norm", bias=norm_bias)
-        before = {"both": "pre_feedforward_layernorm", "parallel": "input_layernorm"}
-        first = before.get(lm.config.residual, after)
-        if lm.config.residual != "out":
-            mappings += norm(f"{theirs}.input_layernorm", f"{ours}.attention_norm", bias=norm_bias)
-            mappings += norm(f"{theirs}.{first}", f"{ours}.mlp_norm", bias=norm_bias)
-        mappings += linear(f"{attention}.o_proj", f"{own}.o_proj", **output)
-        experts = lm.config.experts
-        if experts is None or variant.experts is None or number in experts.dense:
-            mappings += gated(f"{theirs}.mlp", f"{ours}.mlp", packed=variant.packed, **mlp)
-        else:
-            mappings += variant.experts.mappings(theirs, ours, experts)
-        if variant.sinks:
-            mappings.append(TensorMapping(theirs=f"{attention}.sinks", ours=(f"{own}.sinks",)))
-        for name, part in QK_NORMS[variant.qk_norm_of(reader)]:
-            if not variant.qk_norm_parts:
-                mappings += norm(f"{attention}.{name}", f"{own}.{part}", bias=False)
-                continue
-            heads = lm.specs[number].num_heads if name == "q_norm" else lm.specs[number].kv_heads
-            mappings += [
-                TensorMapping(
-                    theirs=f"{attention}.{variant.qk_norm_parts.format(name[0], head)}.weight",
-                    ours=(f"{own}.{part}.weight",),
-                    row=head,
-                )
-                for head in range(heads)
-            ]
-        if variant.packed:
-            projections = tuple(f"{own}.{name}_proj" for name in "qkv")
-            mappings += linear(f"{attention}.qkv_proj", projections, **qkv)
-            continue
-        for name in "qkv":
-            mappings += linear(f"{attention}.{name}_proj", f"{own}.{name}_proj", **qkv)
+    parts = (("attention.q_proj", "attention.k_proj", "attention.v_proj"), ("attention.o_proj",))
+    parts = (*parts, ("mlp.gate", "mlp.up", "mlp.down"))
+    without_bias = [
+        part
+        for names, biased in zip(parts, variant.biases(reader), strict=True)
+        for part in names
+        if not biased
+    ]
+    norms = block_rows("model.layers.*", "blocks.*", NORMS[lm.config.residual])
+    rows = [
+        *BODY_ROWS,
+        *norms,
+        *OUTPUT_ROWS,
+        *(PACKED_ROWS if variant.packed else [*QKV_ROWS, *MLP_ROWS]),
+    ]
+    rows = [*variant.rows] or rows
+    if variant.experts is not None:
+        rows += variant.experts.rows
+    mappings = map_rows(rows, lm, without_bias=tuple(without_bias))
+    if variant.experts is not None and variant.experts.mappings is not None:
+        mappings += variant.experts.mappings(lm)
+    if variant.qk_norm_parts:
+        mappings = [one for mapping in mappings for one in _by_head(mapping, lm, variant)]
     return [_multiplied(one, lm, variant, variant.multipliers(reader)) for one in mappings]
 
 
-def gated(
-    theirs: str, ours: str, *, packed: bool = False, bias: bool | None
-) -> list[TensorMapping]:
-    """Map an MLP with gates; packed: whether gate and up are one tensor."""
-    mappings = linear(f"{theirs}.down_proj", f"{ours}.down", bias=bias)
-    if packed:
-        both = (f"{ours}.gate", f"{ours}.up")
-        return mappings + linear(f"{theirs}.gate_up_proj", both, bias=bias)
-    for name in ("gate", "up"):
-        mappings += linear(f"{theirs}.{name}_proj", f"{ours}.{name}", bias=bias)
-    return mappings
+def _by_head(mapping: TensorMapping, lm: LM, variant: _LlamaVariant) -> list[TensorMapping]:
+    """Return the mappings of each head's gains for that of all; others as they are."""
+    block, _, part = mapping.ours[0].rpartition(".attention.")
+    if part not in ("q_norm.weight", "k_norm.weight"):
+        return [mapping]
+    spec = lm.specs[int(block.removeprefix("blocks."))]
+    theirs = mapping.theirs.removesuffix(part)
+    return [
+        replace(
+            mapping,
+            theirs=f"{theirs}{variant.qk_norm_parts.format(part[0], head)}.weight",
+            row=head,
+        )
+        for head in range(spec.num_heads if part[0] == "q" else spec.kv_heads)
+    ]
 
 
 def _multiplied(
@@ -714,81 +506,41 @@ def _multiplied(
         factor = by.logits
     elif ours.startswith("norm.") and lm.head is None:  # the head is the embedding
         factor = by.logits / by.embedding
-    return replace(mapping, factor=factor or 1.0, offset=offset)
+    heads = lm.specs[0].num_heads
+    groups = heads if ".query_key_value." in mapping.theirs else mapping.groups
+    return replace(mapping, factor=factor or 1.0, offset=offset, groups=groups)
 
 
 def _llama(
-    model_type: str, class_name: str, bare_name: str = "", **differences: Any
+    model_type: str,
+    class_name: str,
+    bare_name: str = "",
+    *,
+    written: bool = True,
+    head: str = "lm_head.weight",
+    prefix: str = "model.",
+    derived: tuple[str, ...] = (),
+    **differences: Any,
 ) -> Architecture:
+    """Return a relative of Llama; those that others hold as well are not written."""
     variant = _LlamaVariant(**differences)
     return Architecture(
         model_type=model_type,
         class_name=class_name,
         bare_name=bare_name or class_name.replace("ForCausalLM", "Model"),
         ties=variant.tied,
-        build=partial(_build_llama, variant=variant),
+        sizes=partial(_read_llama, variant=variant),
+        entries=partial(_write_llama, variant=variant) if written else None,
         mappings=partial(_map_llama, variant=variant),
-        prefix="model.",
-        derived=(".rotary_emb.inv_freq",),
+        head=head,
+        prefix=prefix,
+        derived=(".rotary_emb.inv_freq", *derived),
     )
 
 
-def _build_phi(reader: ConfigReader) -> LM:
-    reader.one_of("is_causal", True)
-    heads, width = reader.heads("num_attention_heads", "hidden_size")
-    reader.one_of("qk_layernorm", False)
-    config = LMConfig(
-        vocabulary_size=reader.size("vocab_size"),
-        length=longest_text(reader),
-        d_model=width,
-        depth=reader.depth("num_hidden_layers"),
-        mlp_width=reader.size("intermediate_size"),
-        activation=ACTIVATIONS[reader.one_of("hidden_act", *ACTIVATIONS)],
-        residual="parallel",
-        eps=reader.number("layer_norm_eps", 1e-5),
-        positions="none",
-        tied=reader.one_of("tie_word_embeddings", False),
-        head_bias=True,
-    )
-    spec = AttentionSpec(
-        d_model=width,
-        num_heads=heads,
-        num_kv_heads=reader.size("num_key_value_heads", heads),
-        pattern=Causal(),
-        position=read_rope(reader, width // heads, share=0.5),
-    )
-    return config.build(spec, device="meta")
-
-
-def _map_phi(lm: LM, _reader: ConfigReader) -> list[TensorMapping]:
-    mappings = [
-        TensorMapping(theirs="model.embed_tokens.weight", ours=("embedding.tokens.weight",)),
-        *linear("lm_head", "head"),
-        *norm("model.final_layernorm", "norm"),
-    ]
-    for number in range(len(lm.blocks)):
-        theirs, ours = f"model.layers.{number}", f"blocks.{number}"
-        mappings += norm(f"{theirs}.input_layernorm", f"{ours}.attention_norm")
-        mappings += norm(f"{theirs}.input_layernorm", f"{ours}.mlp_norm")
-        for name in "qkv":
-            mappings += linear(f"{theirs}.self_attn.{name}_proj", f"{ours}.attention.{name}_proj")
-        mappings += linear(f"{theirs}.self_attn.dense", f"{ours}.attention.o_proj")
-        mappings += linear(f"{theirs}.mlp.fc1", f"{ours}.mlp.up")
-        mappings += linear(f"{theirs}.mlp.fc2", f"{ours}.mlp.down")
-    return mappings
-
-
-QK_NORMS: dict[type[Norm] | None, tuple[tuple[str, str], ...]] = {
-    None: (),
-    HeadRMS: (("q_norm", "q_norm"), ("k_norm", "k_norm")),
-    HeadLayerNorm: (("q_norm", "q_norm"), ("k_norm", "k_norm")),
-    ProjectionRMS: (("q_norm", "q_norm.norm"), ("k_norm", "k_norm.norm")),
-}
-"""The tensors of norms of queries and keys, theirs and ours."""
-NO_BIASES = {"qkv_bias": False, "o_bias": False, "mlp_bias": False}
-
-_GEMMA = {
-    "o_bias": "attention_bias",
+NO_BIASES: dict[str, Any] = {"qkv_bias": False, "o_bias": False, "mlp_bias": False}
+_ONE_WAY = ("use_bidirectional_attention", False)
+_GEMMA: dict[str, Any] = {
     "mlp_bias": False,
     "tied": True,
     "gates": (("gelu_pytorch_tanh", "geglu_tanh"), ("gelu", "geglu")),
@@ -796,13 +548,14 @@ _GEMMA = {
     "norm_offset": 1.0,
     "multipliers": _gemma_multipliers,
 }
-_NEWER_GEMMA = _GEMMA | {
+_NEWER_GEMMA: dict[str, Any] = _GEMMA | {
     "activation": "hidden_activation",
-    "scale": _gemma_scale,
+    "scale": ("query_pre_attn_scalar", 256.0, -0.5),
     "residual": "both",
     "kv_heads": 4,
+    "divides": True,
 }
-_COHERE = {
+_COHERE: dict[str, Any] = {
     "mlp_bias": False,
     "norm": "layer",
     "norm_bias": False,
@@ -812,6 +565,19 @@ _COHERE = {
     "theta": 500_000.0,
     "parallel": True,
     "multipliers": _cohere_multipliers,
+    "neutral": (("logit_scale", 1.0),),
+    "wide_heads": False,
+}
+_GRANITE: dict[str, Any] = {
+    "written": False,
+    "scale": ("attention_multiplier", 1.0, 1.0),
+    "multipliers": _granite_multipliers,
+}
+_GELU: dict[str, Any] = {
+    "norm": "layer",
+    "mlp_bias": True,
+    "eps": "layer_norm_eps",
+    "wide_heads": False,
 }
 _GPT_OSS_YARN = {
     "rope_type": "yarn",
@@ -821,23 +587,50 @@ _GPT_OSS_YARN = {
     "truncate": False,
     "original_max_position_embeddings": 4096,
 }
-_ONE_WAY = ("use_bidirectional_attention", False)
 
 LLAMAS = (
-    _llama("llama", "LlamaForCausalLM"),
     _llama(
-        "mistral",
-        "MistralForCausalLM",
-        **NO_BIASES,
-        kv_heads=8,
-        windows=partial(_equal_windows, default=4096),
+        "gpt_neox",
+        "GPTNeoXForCausalLM",
+        **_GELU,
+        head="embed_out.weight",
+        prefix="gpt_neox.",
+        derived=(".attention.bias", ".attention.masked_bias"),
+        rows=tuple(GPT_NEOX_ROWS),
+        gates=(("gelu", "gelu"), *ACTIVATIONS.items()),
+        parallel="use_parallel_residual",
+        share=0.25,
+        grouped=False,
+        defaults=(
+            ("attention_bias", True),
+            ("use_parallel_residual", True),
+            ("layer_norm_eps", 1e-5),
+        ),
+        older=(("rotary_emb_base", "rope_theta"), ("rotary_pct", "partial_rotary_factor")),
     ),
+    _llama(
+        "phi",
+        "PhiForCausalLM",
+        **_GELU,
+        rows=tuple(PHI_ROWS),
+        gates=tuple(ACTIVATIONS.items()),
+        parallel=True,
+        share=0.5,
+        qkv_bias=True,
+        o_bias=True,
+        head_bias=True,
+        fixed=(("qk_layernorm", False), ("tie_word_embeddings", False)),
+        defaults=(("layer_norm_eps", 1e-5),),
+    ),
+    _llama("llama", "LlamaForCausalLM"),
+    _llama("mistral", "MistralForCausalLM", **NO_BIASES, kv_heads=8, windows=Windows(default=4096)),
     _llama(
         "qwen2",
         "Qwen2ForCausalLM",
         **(NO_BIASES | {"qkv_bias": True}),
+        written=False,
         kv_heads=32,
-        windows=_late_windows,
+        windows=Windows(usual=late_layers, default=4096, switch=True),
     ),
     _llama(
         "qwen3",
@@ -845,7 +638,7 @@ LLAMAS = (
         mlp_bias=False,
         qk_norm=HeadRMS,
         kv_heads=32,
-        windows=_late_windows,
+        windows=Windows(usual=late_layers, default=4096, switch=True),
     ),
     _llama(
         "smollm3",
@@ -853,25 +646,22 @@ LLAMAS = (
         tied=True,
         kv_heads=4,
         theta=2_000_000.0,
-        rotary=_listed_rotary,
-        windows=_windows_without_rope,
+        rotary=listed_rotary,
+        flags_of_rotary="no_rope_layers",
+        windows=Windows(usual=lambda _, rotary: [not one for one in rotary], switch=True),
     ),
-    _llama(
-        "granite",
-        "GraniteForCausalLM",
-        scale=_granite_scale,
-        multipliers=_granite_multipliers,
-    ),
+    _llama("granite", "GraniteForCausalLM", **_GRANITE),
     _llama(
         "granite_swa",
         "GraniteSWAForCausalLM",
+        **_GRANITE,
         tied=True,
-        scale=_granite_scale,
-        multipliers=_granite_multipliers,
         kv_heads=4,
-        rotary=_rotary_by_theta,
+        rotary=rotary_by_theta,
         thetas="layer_rope_theta",
-        windows=_windows_but_every_fourth,
+        windows=Windows(
+            usual=lambda _, rotary: [bool(n % 4) for n in range(len(rotary))], default=128
+        ),
         sinks=True,
     ),
     _llama(
@@ -887,7 +677,7 @@ LLAMAS = (
         **_NEWER_GEMMA,
         caps=(50.0, 30.0),
         fixed=(_ONE_WAY,),
-        windows=partial(_regular_windows, period=2),
+        windows=Windows(usual=EVERY_SECOND, default=4096),
     ),
     _llama(
         "gemma3_text",
@@ -899,46 +689,37 @@ LLAMAS = (
         qk_norm=HeadRMS,
         theta=1_000_000.0,
         local_theta=10_000.0,
-        windows=_regular_windows,
+        windows=Windows(usual=EVERY_SIXTH, default=4096),
     ),
     _llama(
         "helium",
         "HeliumForCausalLM",
+        written=False,
         kv_heads=20,
         o_bias=False,
         layout="interleaved",
         theta=100_000.0,
     ),
-    _llama("phi3", "Phi3ForCausalLM", **NO_BIASES, packed=True, share=1.0, windows=_equal_windows),
     _llama(
-        "stablelm",
-        "StableLmForCausalLM",
-        **(NO_BIASES | {"qkv_bias": "use_qkv_bias"}),
-        norm="layer",
-        eps="layer_norm_eps",
-        kv_heads=32,
-        share=0.25,
-        parallel="use_parallel_residual",
-        qk_norm=HeadLayerNorm,
-        qk_norm_if="qk_layernorm",
-        qk_norm_parts="{}_layernorm.norms.{}",
+        "phi3",
+        "Phi3ForCausalLM",
+        **NO_BIASES,
+        packed=True,
+        share=1.0,
+        plain_rope=True,
+        windows=Windows(),
     ),
-    _llama(
-        "olmo2",
-        "Olmo2ForCausalLM",
-        mlp_bias=False,
-        qk_norm=ProjectionRMS,
-        residual="out",
-    ),
+    _llama("olmo2", "Olmo2ForCausalLM", mlp_bias=False, qk_norm=ProjectionRMS, residual="out"),
     _llama(
         "gpt_oss",
         "GptOssForCausalLM",
+        written=False,
         mlp_bias=True,
         sinks=True,
         theta=150_000.0,
         head_dim=64,
         kv_heads=8,
-        windows=partial(_regular_windows, period=2, size=128),
+        windows=Windows(usual=EVERY_SECOND, default=128),
         experts=GPT_OSS,
         defaults=(("attention_bias", True), ("rope_parameters", _GPT_OSS_YARN)),
     ),
@@ -948,7 +729,7 @@ LLAMAS = (
         **NO_BIASES,
         kv_heads=8,
         theta=1_000_000.0,
-        windows=_equal_windows,
+        windows=Windows(),
         experts=MIXTRAL,
     ),
     _llama(
@@ -957,30 +738,32 @@ LLAMAS = (
         mlp_bias=False,
         qk_norm=HeadRMS,
         kv_heads=4,
-        windows=_windows_if_used,
+        windows=Windows(default=4096, switch=True),
         experts=QWEN3_MOE,
     ),
     _llama(
-        "cohere",
-        "CohereForCausalLM",
-        **_COHERE,
-        qk_norm=HeadLayerNorm,
-        qk_norm_if="use_qk_norm",
+        "cohere", "CohereForCausalLM", **_COHERE, qk_norm=HeadLayerNorm, qk_norm_if="use_qk_norm"
     ),
     _llama(
         "cohere2",
         "Cohere2ForCausalLM",
         **_COHERE | {"theta": 10_000.0},
-        rotary=_rotary_in_windows,
-        windows=_every_fourth_full,
+        rotary=rotary_in_windows,
+        windows=COHERE2_WINDOWS,
+    ),
+    _llama(
+        "stablelm",
+        "StableLmForCausalLM",
+        **(NO_BIASES | {"qkv_bias": "use_qkv_bias"}),
+        norm="layer",
+        eps="layer_norm_eps",
+        wide_heads=False,
+        kv_heads=32,
+        share=0.25,
+        parallel="use_parallel_residual",
+        qk_norm=HeadLayerNorm,
+        qk_norm_if="qk_layernorm",
+        qk_norm_parts="{}_layernorm.norms.{}",
     ),
 )
-PHI = Architecture(
-    model_type="phi",
-    class_name="PhiForCausalLM",
-    bare_name="PhiModel",
-    build=_build_phi,
-    mappings=_map_phi,
-    prefix="model.",
-    derived=(".rotary_emb.inv_freq",),
-)
+"""Where a model fits several, it is written as the first."""

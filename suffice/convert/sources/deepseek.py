@@ -5,27 +5,34 @@ from __future__ import annotations
 from suffice.convert.sources.architecture import (
     Architecture,
     ConfigReader,
+    Row,
+    Specs,
     TensorMapping,
-    linear,
-    norm,
+    map_rows,
 )
 from suffice.convert.sources.decoders import (
-    gated,
-    head_and_tokens,
+    BODY_ROWS,
+    MLP_ROWS,
+    NORMS,
+    OUTPUT_ROWS,
+    QKV_ROWS,
+    block_rows,
+)
+from suffice.convert.sources.experts import DEEPSEEK
+from suffice.convert.sources.rope import (
     longest_text,
     read_rope,
     rope_entries,
     rope_type,
     yarn_mscales,
 )
-from suffice.convert.sources.experts import DEEPSEEK
 from suffice.encoders import MLA
 from suffice.models import LM, LMConfig
 from suffice.patterns import Causal
 from suffice.spec import AttentionSpec
 
 
-def _build(reader: ConfigReader) -> LM:
+def _read(reader: ConfigReader) -> tuple[LMConfig, Specs]:
     reader.one_of("is_causal", True)
     reader.one_of("hidden_act", "silu")
     width, heads = reader.size("hidden_size"), reader.size("num_attention_heads")
@@ -68,7 +75,7 @@ def _build(reader: ConfigReader) -> LM:
         bias=reader.flag("attention_bias"),
         scale=_scale(reader, content + rotary),
     )
-    return config.build(spec, device="meta")
+    return config, spec
 
 
 def _scale(reader: ConfigReader, key_width: int) -> float | None:
@@ -78,39 +85,31 @@ def _scale(reader: ConfigReader, key_width: int) -> float | None:
     return None if mscales is None else key_width**-0.5 * mscales[1] ** 2
 
 
+ROWS: list[Row] = [
+    *BODY_ROWS,
+    *QKV_ROWS,
+    *OUTPUT_ROWS,
+    *MLP_ROWS,
+    *block_rows("model.layers.*", "blocks.*", NORMS["pre"]),
+    *block_rows(
+        "model.layers.*.self_attn",
+        "blocks.*.attention",
+        "q_a_proj:q_a_proj q_a_layernorm:q_a_norm q_b_proj:q_b_proj kv_a_proj_with_mqa:kv_a_proj "
+        "kv_a_layernorm:kv_a_norm kv_b_proj:kv_b_proj",
+    ),
+    *DEEPSEEK.rows,
+]
+
+
 def _mappings(lm: LM, _reader: ConfigReader) -> list[TensorMapping]:
-    mappings = head_and_tokens("model.embed_tokens.weight", lm) + norm(
-        "model.norm", "norm", bias=False
-    )
-    for number, spec in enumerate(lm.specs):
-        theirs, ours = f"model.layers.{number}", f"blocks.{number}"
-        attention, own = f"{theirs}.self_attn", f"{ours}.attention"
-        both, only_ours = (True, False) if spec.bias else (None, None)
-        mappings += norm(f"{theirs}.input_layernorm", f"{ours}.attention_norm", bias=False)
-        mappings += norm(f"{theirs}.post_attention_layernorm", f"{ours}.mlp_norm", bias=False)
-        if spec.encoder.query_rank is None:
-            mappings += linear(f"{attention}.q_proj", f"{own}.q_proj", bias=only_ours)
-        else:
-            mappings += linear(f"{attention}.q_a_proj", f"{own}.q_a_proj", bias=both)
-            mappings += norm(f"{attention}.q_a_layernorm", f"{own}.q_a_norm", bias=False)
-            mappings += linear(f"{attention}.q_b_proj", f"{own}.q_b_proj", bias=only_ours)
-        mappings += linear(f"{attention}.kv_a_proj_with_mqa", f"{own}.kv_a_proj", bias=both)
-        mappings += norm(f"{attention}.kv_a_layernorm", f"{own}.kv_a_norm", bias=False)
-        mappings += linear(f"{attention}.kv_b_proj", f"{own}.kv_b_proj", bias=None)
-        mappings += linear(f"{attention}.o_proj", f"{own}.o_proj", bias=both)
-        experts = lm.config.experts
-        if experts is None or number in experts.dense:
-            mappings += gated(f"{theirs}.mlp", f"{ours}.mlp", bias=None)
-        else:
-            mappings += DEEPSEEK.mappings(theirs, ours, experts)
-    return mappings
+    return map_rows(ROWS, lm, without_bias=(".q_proj", ".q_b_proj"))
 
 
 DEEPSEEK_V3 = Architecture(
     model_type="deepseek_v3",
     class_name="DeepseekV3ForCausalLM",
     bare_name="DeepseekV3Model",
-    build=_build,
+    sizes=_read,
     mappings=_mappings,
     prefix="model.",
     derived=(".rotary_emb.inv_freq",),

@@ -12,13 +12,18 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from suffice.convert.sources.architecture import (
+    ACTIVATION_NAMES,
     ACTIVATIONS,
+    SIZES,
     Architecture,
     ConfigReader,
+    Row,
     TensorMapping,
-    linear,
-    norm,
+    map_rows,
+    read_sizes,
+    write_sizes,
 )
+from suffice.convert.sources.decoders import block_rows
 from suffice.errors import ConfigError
 from suffice.layers import MLP, Block
 from suffice.layers.from_torch import from_torch
@@ -46,17 +51,16 @@ class _BertVariant:
     layers: str = "encoder.layer"
     heads: str = "num_attention_heads"  # entries of config.json
     width: str = "hidden_size"
-    depth: str = "num_hidden_layers"
-    mlp: str = "intermediate_size"
+    sizes: tuple[tuple[str, str], ...] = tuple(SIZES.items())
     activation: str = "hidden_act"
     eps: str = "layer_norm_eps"
     default_eps: float = 1e-12
-    qkv: tuple[str, ...] = ("attention.self.query", "attention.self.key", "attention.self.value")
-    o: str = "attention.output.dense"
-    attention_norm: str = "attention.output.LayerNorm"
-    up: str = "intermediate.dense"
-    down: str = "output.dense"
-    mlp_norm: str = "output.LayerNorm"
+    block: str = (
+        "attention.self.query:attention.q_proj attention.self.key:attention.k_proj "
+        "attention.self.value:attention.v_proj attention.output.dense:attention.o_proj "
+        "attention.output.LayerNorm:attention_norm intermediate.dense:mlp.up "
+        "output.dense:mlp.down output.LayerNorm:mlp_norm"
+    )
     legal: tuple[tuple[str, object], ...] = (
         ("is_decoder", False),
         ("add_cross_attention", False),
@@ -71,7 +75,9 @@ class _BertVariant:
         return reader.size("pad_token_id", 1) + 1 if pad != 0 else 1
 
 
-def _build_bert(reader: ConfigReader, *, variant: _BertVariant) -> Classifier:
+def _read_bert(
+    reader: ConfigReader, *, variant: _BertVariant
+) -> tuple[ClassifierConfig, AttentionSpec]:
     for name, legal in variant.legal:
         reader.one_of(name, legal)
     heads, width = reader.heads(variant.heads, variant.width)
@@ -83,12 +89,9 @@ def _build_bert(reader: ConfigReader, *, variant: _BertVariant) -> Classifier:
             "position behind pad_token_id."
         )
     config = ClassifierConfig(
-        vocabulary_size=reader.size("vocab_size"),
+        **read_sizes(reader, dict(variant.sizes)),
         length=length,
         num_classes=None if variant.head is None else _num_classes(reader),
-        d_model=width,
-        depth=reader.depth(variant.depth),
-        mlp_width=reader.size(variant.mlp),
         head_widths=() if variant.head is None else (width,),
         eps=reader.number(variant.eps, variant.default_eps),
         activation=ACTIVATIONS[reader.one_of(variant.activation, "gelu", *ACTIVATIONS)],
@@ -96,43 +99,55 @@ def _build_bert(reader: ConfigReader, *, variant: _BertVariant) -> Classifier:
         pooling="first" if variant.head else reader.one_of("pooling", "mean", "first"),
         head_activation=variant.head_activation,
     )
-    return config.build(AttentionSpec(d_model=width, num_heads=heads))
+    return config, AttentionSpec(d_model=width, num_heads=heads)
+
+
+def _write_encoder(model: Classifier | ViT) -> dict[str, Any]:
+    config, classes = model.config, range(model.config.num_classes or 0)
+    return {
+        "num_attention_heads": model.blocks[0].attention.spec.num_heads,
+        "layer_norm_eps": config.eps,
+        "hidden_dropout_prob": 0.0,
+        "attention_probs_dropout_prob": 0.0,
+        "id2label": {str(n): str(n) for n in classes},
+        "label2id": {str(n): n for n in classes},
+    }
+
+
+def _write_bert(model: Classifier) -> dict[str, Any]:
+    return (
+        write_sizes(model.config, SIZES)
+        | _write_encoder(model)
+        | {
+            "max_position_embeddings": model.config.length,
+            "hidden_act": ACTIVATION_NAMES.get(model.config.activation),
+            "type_vocab_size": 2,
+            "pad_token_id": None,
+        }
+    )
 
 
 def _map_bert(
     model: Classifier, reader: ConfigReader, *, variant: _BertVariant
 ) -> list[TensorMapping]:
     embeddings = f"{variant.prefix}.embeddings"
-    types = f"{embeddings}.token_type_embeddings.weight" if variant.types else ""
-    mappings = [
-        TensorMapping(theirs=f"{embeddings}.word_embeddings.weight", ours=("tokens.weight",)),
-        TensorMapping(
-            theirs=f"{embeddings}.position_embeddings.weight",
-            ours=("positions.weight",),
-            skipped=variant.skipped(reader),
-            plus=types,
-            plus_rows=reader.size("type_vocab_size", 2) if types else 0,
-        ),
-        *norm(f"{embeddings}.LayerNorm", "embedding_norm"),
+    rows: list[Row] = [
+        (f"{embeddings}.word_embeddings", "tokens"),
+        (f"{embeddings}.position_embeddings", "positions"),
+        (f"{embeddings}.LayerNorm", "embedding_norm"),
+        *zip(variant.head or (), ("head.0", "head.3"), strict=False),
+        *block_rows(f"{variant.prefix}.{variant.layers}.*", "blocks.*", variant.block),
     ]
-    if variant.head is not None:
-        dense, out = variant.head
-        mappings += [*linear(dense, "head.0"), *linear(out, "head.3")]
-    for number in range(len(model.blocks)):
-        theirs, ours = f"{variant.prefix}.{variant.layers}.{number}", f"blocks.{number}"
-        for name, letter in zip(variant.qkv, "qkv", strict=True):
-            mappings += linear(f"{theirs}.{name}", f"{ours}.attention.{letter}_proj")
-        mappings += linear(f"{theirs}.{variant.o}", f"{ours}.attention.o_proj")
-        mappings += norm(f"{theirs}.{variant.attention_norm}", f"{ours}.attention_norm")
-        mappings += linear(f"{theirs}.{variant.up}", f"{ours}.mlp.up")
-        mappings += linear(f"{theirs}.{variant.down}", f"{ours}.mlp.down")
-        mappings += norm(f"{theirs}.{variant.mlp_norm}", f"{ours}.mlp_norm")
-    return mappings
-
-
-def _map_qkv(theirs: str, ours: str, *, bias: bool = True) -> list[TensorMapping]:
-    pairs = (("query", "q"), ("key", "k"), ("value", "v"))
-    return [one for a, b in pairs for one in linear(f"{theirs}.{a}", f"{ours}.{b}_proj", bias=bias)]
+    types = f"{embeddings}.token_type_embeddings.weight" if variant.types else ""
+    table = {
+        "skipped": variant.skipped(reader),
+        "plus": types,
+        "plus_rows": reader.size("type_vocab_size", 2) if types else 0,
+    }
+    return [
+        replace(one, **table) if one.ours[0].startswith("positions") else one
+        for one in map_rows(rows, model)
+    ]
 
 
 def _bert(
@@ -145,7 +160,9 @@ def _bert(
         return Architecture(
             model_type=model_type,
             class_name=class_name,
-            build=partial(_build_bert, variant=variant),
+            sizes=partial(_read_bert, variant=variant),
+            entries=_write_bert if class_name == "BertForSequenceClassification" else None,
+            model=Classifier,
             mappings=partial(_map_bert, variant=variant),
             prefix=f"{variant.prefix}.",
             derived=("embeddings.position_ids", "embeddings.token_type_ids", *unread),
@@ -188,16 +205,20 @@ BERTS = (
             layers="transformer.layer",
             heads="n_heads",
             width="dim",
-            depth="n_layers",
-            mlp="hidden_dim",
+            sizes=(
+                ("vocab_size", "vocabulary_size"),
+                ("dim", "d_model"),
+                ("n_layers", "depth"),
+                ("hidden_dim", "mlp_width"),
+            ),
             activation="activation",
             eps="",
-            qkv=("attention.q_lin", "attention.k_lin", "attention.v_lin"),
-            o="attention.out_lin",
-            attention_norm="sa_layer_norm",
-            up="ffn.lin1",
-            down="ffn.lin2",
-            mlp_norm="output_layer_norm",
+            block=(
+                "attention.q_lin:attention.q_proj attention.k_lin:attention.k_proj "
+                "attention.v_lin:attention.v_proj attention.out_lin:attention.o_proj "
+                "sa_layer_norm:attention_norm ffn.lin1:mlp.up ffn.lin2:mlp.down "
+                "output_layer_norm:mlp_norm"
+            ),
             legal=(),
         ),
     ),
@@ -213,70 +234,82 @@ class _ViTVariant:
     heads: tuple[tuple[str, float], ...] = (("classifier", 1.0),)  # "" = zero; factors of ours
 
 
-def _build_vit(reader: ConfigReader, *, variant: _ViTVariant) -> ViT:
+VIT_SIZES = {
+    "image_size": "image_size",
+    "patch_size": "patch_size",
+    "num_channels": "channels",
+    **{theirs: ours for theirs, ours in SIZES.items() if ours != "vocabulary_size"},
+}
+
+
+def _read_vit(reader: ConfigReader, *, variant: _ViTVariant) -> tuple[ViTConfig, AttentionSpec]:
     reader.one_of("hidden_act", "gelu")
     heads, width = reader.heads("num_attention_heads", "hidden_size")
     config = ViTConfig(
-        image_size=reader.size("image_size", 224),
-        patch_size=reader.size("patch_size", 16),
+        **read_sizes(reader, VIT_SIZES, image_size=224, patch_size=16, channels=3),
         num_classes=_num_classes(reader),
-        d_model=width,
-        depth=reader.depth("num_hidden_layers"),
-        mlp_width=reader.size("intermediate_size"),
-        channels=reader.size("num_channels", 3),
         pooling=variant.pooling,
         eps=reader.number("layer_norm_eps", 1e-12),
     )
-    return config.build(AttentionSpec(d_model=width, num_heads=heads))
+    return config, AttentionSpec(d_model=width, num_heads=heads)
+
+
+def _write_vit(model: ViT) -> dict[str, Any]:
+    sizes = write_sizes(model.config, VIT_SIZES)
+    return sizes | _write_encoder(model) | {"hidden_act": "gelu", "qkv_bias": True}
 
 
 def _map_vit(model: ViT, reader: ConfigReader, *, variant: _ViTVariant) -> list[TensorMapping]:
     config, body = model.config, variant.name
     width, patch = config.d_model, config.patch_size
-    embeddings = f"{body}.embeddings"
-    tokens = {"class_token": "cls_token", "distillation_token": "distillation_token"}
-    reshaped = (
-        *((f"{embeddings}.{tokens[token]}", token, (1, 1, width)) for token in config.tokens),
-        (f"{embeddings}.position_embeddings", "positions", (1, config.length, width)),
-        (
-            f"{embeddings}.patch_embeddings.projection.weight",
-            "patches.weight",
-            (width, config.channels, patch, patch),
-        ),
-        (f"{embeddings}.patch_embeddings.projection.bias", "patches.bias", None),
-    )
-    mappings = [
-        *(
-            TensorMapping(theirs=theirs, ours=(ours,), shape=shape)
-            for theirs, ours, shape in reshaped
-        ),
-        *norm(f"{body}.layernorm", "norm"),
+    heads = [
+        (theirs or "zero", ours)
+        for (theirs, _), ours in zip(variant.heads, ("head.0", "distillation_head.0"), strict=False)
     ]
-    for (theirs, factor), ours in zip(
-        variant.heads, ("head.0", "distillation_head.0"), strict=False
-    ):
-        of_head = linear(theirs, ours)
-        mappings += [
-            replace(one, theirs=one.theirs if theirs else "", factor=factor) for one in of_head
-        ]
+    rows: list[Row] = [
+        (f"{body}.embeddings.cls_token", "class_token"),
+        (f"{body}.embeddings.distillation_token", "distillation_token"),
+        (f"{body}.embeddings.position_embeddings", "positions"),
+        (f"{body}.embeddings.patch_embeddings.projection", "patches"),
+        (f"{body}.layernorm", "norm"),
+        *heads,
+        *block_rows(
+            f"{body}.encoder.layer.*",
+            "blocks.*",
+            "attention.attention.query:attention.q_proj attention.attention.key:attention.k_proj "
+            "attention.attention.value:attention.v_proj "
+            "attention.output.dense:attention.o_proj intermediate.dense:mlp.up "
+            "output.dense:mlp.down layernorm_before:attention_norm layernorm_after:mlp_norm",
+        ),
+    ]
+    shapes = {
+        "class_token": (1, 1, width),
+        "distillation_token": (1, 1, width),
+        "positions": (1, config.length, width),
+        "patches.weight": (width, config.channels, patch, patch),
+    }
+    factors = dict(variant.heads)
     bias = reader.flag("qkv_bias", default=True)
-    for number in range(len(model.blocks)):
-        theirs, ours = f"{body}.encoder.layer.{number}", f"blocks.{number}"
-        mappings += _map_qkv(f"{theirs}.attention.attention", f"{ours}.attention", bias=bias)
-        mappings += linear(f"{theirs}.attention.output.dense", f"{ours}.attention.o_proj")
-        mappings += linear(f"{theirs}.intermediate.dense", f"{ours}.mlp.up")
-        mappings += linear(f"{theirs}.output.dense", f"{ours}.mlp.down")
-        mappings += norm(f"{theirs}.layernorm_before", f"{ours}.attention_norm")
-        mappings += norm(f"{theirs}.layernorm_after", f"{ours}.mlp_norm")
-    return mappings
+    lacking = () if bias else (".q_proj", ".k_proj", ".v_proj")
+    return [
+        replace(
+            one,
+            shape=shapes.get(one.ours[0]),
+            factor=factors.get(one.theirs.rpartition(".")[0], 1.0),
+            theirs="" if one.theirs.startswith("zero.") else one.theirs,
+        )
+        for one in map_rows(rows, model, without_bias=lacking)
+    ]
 
 
-def _vit(class_name: str, **fields: Any) -> Architecture:
+def _vit(class_name: str, *, written: bool = True, **fields: Any) -> Architecture:
     variant = _ViTVariant(**fields)
     return Architecture(
         model_type=variant.name,
         class_name=class_name,
-        build=partial(_build_vit, variant=variant),
+        sizes=partial(_read_vit, variant=variant),
+        entries=_write_vit if written else None,
+        model=ViT,
         mappings=partial(_map_vit, variant=variant),
     )
 
@@ -290,6 +323,7 @@ VITS = (
     # its one head is the mean of twice itself and of nothing
     _vit(
         "DeiTForImageClassification",
+        written=False,
         name="deit",
         pooling="distilled",
         heads=(("classifier", 2.0), ("", 1.0)),

@@ -4,12 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
-from suffice.convert.sources.architecture import ConfigReader, TensorMapping, linear
+from suffice.convert.sources.architecture import ConfigReader, Row, TensorMapping
 from suffice.errors import ConfigError
 from suffice.layers import Experts
+from suffice.models import LM
 
-PROJECTIONS = (("gate", "gate_proj"), ("up", "up_proj"), ("down", "down_proj"))
+BLOCK, OURS = "model.layers.*.mlp", "blocks.*.mlp"
+LISTED: tuple[Row, ...] = (
+    (f"{BLOCK}.gate", f"{OURS}.router"),
+    (f"{BLOCK}.gate.e_score_correction_bias", f"{OURS}.correction"),
+    *(
+        (f"{BLOCK}.{theirs}.{name}_proj", f"{OURS}.{ours}.{name}")
+        for theirs, ours in (("experts.#", "experts.#"), ("shared_experts", "shared"))
+        for name in ("gate", "up", "down")
+    ),
+)
+"""The tensors of each expert, the router and a shared expert."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -17,7 +29,9 @@ class ExpertsFormat:
     """How an architecture gives its experts."""
 
     read: Callable[[ConfigReader], Experts]
-    mappings: Callable[[str, str, Experts], list[TensorMapping]]  # of a block, theirs and ours
+    write: Callable[[Experts], dict[str, Any]] = lambda _experts: {}
+    rows: tuple[Row, ...] = LISTED
+    mappings: Callable[[LM], list[TensorMapping]] | None = None  # where rows do not say all
 
 
 def _read_gpt_oss(reader: ConfigReader) -> Experts:
@@ -31,22 +45,25 @@ def _read_gpt_oss(reader: ConfigReader) -> Experts:
     )
 
 
-def _map_gpt_oss(theirs: str, ours: str, experts: Experts) -> list[TensorMapping]:
+def _map_gpt_oss(lm: LM) -> list[TensorMapping]:
     """Map tensors that stack all experts, inputs first, with gate and up in turn."""
-    count, mappings = experts.num_experts, linear(f"{theirs}.mlp.router", f"{ours}.mlp.router")
-    for number in range(count):
-        own, stack = f"{ours}.mlp.experts.{number}", f"{theirs}.mlp.experts"
-        both = (f"{own}.gate", f"{own}.up")
-        for name, parts, groups in (
-            ("gate_up_proj", both, experts.width),
-            ("down_proj", (f"{own}.down",), 1),
-        ):
-            options = {"stacked": (number, count), "groups": groups}
-            weights, biases = (tuple(f"{p}.{kind}" for p in parts) for kind in ("weight", "bias"))
-            mappings += [
-                TensorMapping(theirs=f"{stack}.{name}", ours=weights, transposed=True, **options),
-                TensorMapping(theirs=f"{stack}.{name}_bias", ours=biases, **options),
-            ]
+    experts, mappings = lm.config.experts, []
+    for block in range(len(lm.blocks)):
+        for number in range(experts.num_experts):
+            own = f"blocks.{block}.mlp.experts.{number}"
+            for name, parts, groups in (
+                ("gate_up_proj", (f"{own}.gate", f"{own}.up"), experts.width),
+                ("down_proj", (f"{own}.down",), 1),
+            ):
+                for kind, suffix in (("weight", ""), ("bias", "_bias")):
+                    mapping = TensorMapping(
+                        theirs=f"model.layers.{block}.mlp.experts.{name}{suffix}",
+                        ours=tuple(f"{part}.{kind}" for part in parts),
+                        transposed=kind == "weight",
+                        stacked=(number, experts.num_experts),
+                        groups=groups,
+                    )
+                    mappings.append(mapping)
     return mappings
 
 
@@ -58,14 +75,8 @@ def _read_mixtral(reader: ConfigReader) -> Experts:
     )
 
 
-def _map_mixtral(theirs: str, ours: str, experts: Experts) -> list[TensorMapping]:
-    block = f"{theirs}.block_sparse_moe"
-    mappings = linear(f"{block}.gate", f"{ours}.mlp.router", bias=None)
-    for number in range(experts.num_experts):
-        for part, name in (("gate", "w1"), ("down", "w2"), ("up", "w3")):
-            own = f"{ours}.mlp.experts.{number}.{part}"
-            mappings += linear(f"{block}.experts.{number}.{name}", own, bias=None)
-    return mappings
+def _write_mixtral(experts: Experts) -> dict[str, Any]:
+    return {"num_local_experts": experts.num_experts, "num_experts_per_tok": experts.top_k}
 
 
 def _read_qwen3(reader: ConfigReader) -> Experts:
@@ -82,6 +93,14 @@ def _read_qwen3(reader: ConfigReader) -> Experts:
         normalised=reader.flag("norm_topk_prob"),
         dense=tuple(n for n in range(depth) if n in listed or (n + 1) % step),
     )
+
+
+def _write_qwen3(experts: Experts) -> dict[str, Any]:
+    return _write_mixtral(experts) | {
+        "moe_intermediate_size": experts.width,
+        "norm_topk_prob": experts.normalised,
+        "mlp_only_layers": list(experts.dense),
+    }
 
 
 def _read_deepseek(reader: ConfigReader) -> Experts:
@@ -109,24 +128,19 @@ def _read_deepseek(reader: ConfigReader) -> Experts:
     )
 
 
-def _map_listed(theirs: str, ours: str, experts: Experts) -> list[TensorMapping]:
-    """Map the tensors of each expert, and those of the router and a shared expert."""
-    theirs, ours = f"{theirs}.mlp", f"{ours}.mlp"
-    mappings = linear(f"{theirs}.gate", f"{ours}.router", bias=None)
-    modules = {f"experts.{n}": f"experts.{n}" for n in range(experts.num_experts)}
-    if experts.shared_width is not None:
-        modules["shared_experts"] = "shared"
-    if experts.correction:
-        name = f"{theirs}.gate.e_score_correction_bias"
-        mappings.append(TensorMapping(theirs=name, ours=(f"{ours}.correction",)))
-    for their_module, our_module in modules.items():
-        for part, name in PROJECTIONS:
-            own = f"{ours}.{our_module}.{part}"
-            mappings += linear(f"{theirs}.{their_module}.{name}", own, bias=None)
-    return mappings
-
-
-GPT_OSS = ExpertsFormat(read=_read_gpt_oss, mappings=_map_gpt_oss)
-MIXTRAL = ExpertsFormat(read=_read_mixtral, mappings=_map_mixtral)
-QWEN3_MOE = ExpertsFormat(read=_read_qwen3, mappings=_map_listed)
-DEEPSEEK = ExpertsFormat(read=_read_deepseek, mappings=_map_listed)
+GPT_OSS = ExpertsFormat(
+    read=_read_gpt_oss, rows=((f"{BLOCK}.router", f"{OURS}.router"),), mappings=_map_gpt_oss
+)
+MIXTRAL = ExpertsFormat(
+    read=_read_mixtral,
+    write=_write_mixtral,
+    rows=(
+        ("model.layers.*.block_sparse_moe.gate", f"{OURS}.router"),
+        *(
+            (f"model.layers.*.block_sparse_moe.experts.#.{theirs}", f"{OURS}.experts.#.{ours}")
+            for theirs, ours in (("w1", "gate"), ("w2", "down"), ("w3", "up"))
+        ),
+    ),
+)
+QWEN3_MOE = ExpertsFormat(read=_read_qwen3, write=_write_qwen3)
+DEEPSEEK = ExpertsFormat(read=_read_deepseek)

@@ -14,7 +14,7 @@ from suffice.convert.sources.architecture import (
     our_state,
     their_tensors,
 )
-from suffice.convert.sources.decoders import GPT2, GPT_NEOX, LLAMAS, PHI
+from suffice.convert.sources.decoders import GPT2, LLAMAS
 from suffice.convert.sources.deepseek import DEEPSEEK_V3
 from suffice.convert.sources.encoders import BERTS, VITS
 from suffice.convert.sources.hybrids import QWEN3_5, QWEN3_NEXT
@@ -25,7 +25,7 @@ CONFIG = "config.json"
 POOLING = "1_Pooling/config.json"  # of sentence-transformers
 POOLINGS = {"pooling_mode_mean_tokens": "mean", "pooling_mode_cls_token": "first"}
 READ: tuple[Architecture, ...] = (
-    *(GPT2, GPT_NEOX, *LLAMAS, PHI, DEEPSEEK_V3, QWEN3_5, QWEN3_NEXT),
+    *(GPT2, *LLAMAS, DEEPSEEK_V3, QWEN3_5, QWEN3_NEXT),
     *BERTS,
     *VITS,
 )
@@ -51,8 +51,7 @@ def read(folder: Path, config: dict[str, Any]) -> nn.Module:
     """Return the model of a folder with Standard attention, in evaluation and float32."""
     architecture, reader = _architecture(config | _pooling(folder), folder)
     try:
-        with torch.device("meta"):
-            model = architecture.build(reader)
+        model = architecture.build(reader)
     except (RuntimeError, TypeError, OverflowError) as error:  # torch's, of sizes that overflow
         raise CheckpointError(
             f"{folder}: these sizes are invalid ({str(error).partition(chr(10))[0]:.200})."

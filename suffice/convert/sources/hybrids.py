@@ -2,20 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
-from typing import Any
 
 from suffice.combine import Gated
 from suffice.convert.sources.architecture import (
+    SIZES,
     Architecture,
     ConfigReader,
+    Row,
+    Specs,
     TensorMapping,
-    linear,
-    norm,
+    map_rows,
+    read_sizes,
 )
-from suffice.convert.sources.decoders import gated, head_and_tokens, longest_text, read_rope
+from suffice.convert.sources.decoders import (
+    BODY_ROWS,
+    MLP_ROWS,
+    NORMS,
+    OUTPUT_ROWS,
+    QKV,
+    QKV_ROWS,
+    block_rows,
+)
+from suffice.convert.sources.layer_types import read_layer_types
+from suffice.convert.sources.rope import longest_text, read_rope
 from suffice.encoders import HeadRMS
 from suffice.errors import ConfigError
 from suffice.kernels import Delta
@@ -24,20 +35,14 @@ from suffice.patterns import Causal
 from suffice.spec import AttentionSpec
 
 LAYER_TYPES = ("linear_attention", "full_attention")
-Inputs = Callable[[str, str, ConfigReader], list[TensorMapping]]
-"""Maps what reads the input of a recurrent layer, theirs and ours."""
 
 
-def _build(reader: ConfigReader, *, kv_heads: int) -> LM:
+def _read(reader: ConfigReader, *, kv_heads: int) -> tuple[LMConfig, Specs]:
     reader.one_of("is_causal", True)
     reader.one_of("hidden_act", "silu")
-    width, depth = reader.size("hidden_size"), reader.depth("num_hidden_layers")
     config = LMConfig(
-        vocabulary_size=reader.size("vocab_size"),
+        **read_sizes(reader, SIZES),
         length=longest_text(reader),
-        d_model=width,
-        depth=depth,
-        mlp_width=reader.size("intermediate_size"),
         activation="swiglu",
         norm="rms",
         eps=reader.number("rms_norm_eps", 1e-6),
@@ -47,7 +52,7 @@ def _build(reader: ConfigReader, *, kv_heads: int) -> LM:
     )
     head_dim = reader.size("head_dim", 256)
     full = AttentionSpec(
-        d_model=width,
+        d_model=config.d_model,
         num_heads=reader.size("num_attention_heads"),
         num_kv_heads=reader.size("num_key_value_heads", kv_heads),
         head_dim=head_dim,
@@ -59,7 +64,7 @@ def _build(reader: ConfigReader, *, kv_heads: int) -> LM:
     )
     _, values, key_width = _recurrent_heads(reader)
     recurrent = AttentionSpec(
-        d_model=width,
+        d_model=config.d_model,
         num_heads=values,
         head_dim=key_width,
         pattern=Causal(),
@@ -67,12 +72,12 @@ def _build(reader: ConfigReader, *, kv_heads: int) -> LM:
         combine=Gated(activation="silu", norm=True, eps=config.eps),
         bias=False,
     )
-    layers = _recurrent_layers(reader, depth)
-    return config.build([recurrent if one else full for one in layers], device="meta")
+    layers = _recurrent_layers(reader, config.depth)
+    return config, [recurrent if one else full for one in layers]
 
 
-def _build_next(reader: ConfigReader) -> LM:
-    """Return a model whose blocks all have MLPs; experts beside one with a gate are refused."""
+def _read_next(reader: ConfigReader) -> tuple[LMConfig, Specs]:
+    """Return the sizes where all blocks have MLPs; refuse experts beside one with a gate."""
     depth, step = reader.depth("num_hidden_layers"), reader.size("decoder_sparse_step", 1)
     listed = reader.entries.get("mlp_only_layers") or []
     if not isinstance(listed, list):
@@ -83,22 +88,14 @@ def _build_next(reader: ConfigReader) -> LM:
             f"{reader.where}: layer {mixtures[0]} has experts beside a shared one with a gate, "
             "which are not supported in hybrids; only MLPs in all layers are (mlp_only_layers)."
         )
-    return _build(reader, kv_heads=2)
+    return _read(reader, kv_heads=2)
 
 
 def _recurrent_layers(reader: ConfigReader, depth: int) -> list[bool]:
     """Return which layers are recurrences: as listed, else all but each fourth or nth."""
-    types = reader.entries.get("layer_types")
-    if types is None:
-        interval = reader.size("full_attention_interval", 4)
-        return [bool((number + 1) % interval) for number in range(depth)]
-    legal = isinstance(types, list) and all(one in LAYER_TYPES for one in types)
-    if not legal or len(types) != depth:
-        raise ConfigError(
-            f"{reader.where}: layer_types={types!r:.80} are not {' or '.join(LAYER_TYPES)} for "
-            f"each of {depth} layers."
-        )
-    return [one == LAYER_TYPES[0] for one in types]
+    interval = reader.size("full_attention_interval", 4)
+    full = [(number + 1) % interval == 0 for number in range(depth)]
+    return [one == LAYER_TYPES[0] for one in read_layer_types(reader, LAYER_TYPES, full)]
 
 
 def _recurrent_heads(reader: ConfigReader) -> tuple[int, int, int]:
@@ -156,89 +153,73 @@ def _rows_by_key(keys: int, values: int, width: int, parts: tuple[bool, ...]) ->
     return tuple(rows)
 
 
-def _gathered(theirs: str, ours: tuple[str, ...], rows: tuple[int, ...]) -> list[TensorMapping]:
-    return [replace(one, gathered=rows) for one in linear(theirs, ours, bias=None)]
+ALL_LAYERS: list[Row] = [
+    *BODY_ROWS,
+    *MLP_ROWS,
+    *block_rows("model.layers.*", "blocks.*", NORMS["pre"]),
+]
+FULL_LAYERS: list[Row] = [
+    *OUTPUT_ROWS,
+    *QKV_ROWS[1:],
+    ("model.layers.*.self_attn.q_proj", (QKV[0], "blocks.*.attention.gate_proj")),
+]
+RECURRENT, GATES = "model.layers.*.linear_attn", "blocks.*.attention.recurrence.gates"
+RECURRENT_LAYERS: list[Row] = [
+    (f"{RECURRENT}.conv1d.weight", "blocks.*.attention.recurrence.convolution"),
+    (f"{RECURRENT}.dt_bias", f"{GATES}.step_bias"),
+    (f"{RECURRENT}.A_log", f"{GATES}.log_rate"),
+    *block_rows(RECURRENT, "blocks.*.attention", "norm:head_norm out_proj:o_proj"),
+]
+INPUTS_APART: list[Row] = [
+    (f"{RECURRENT}.in_proj_qkv", QKV),
+    *block_rows(RECURRENT, GATES, "in_proj_a:decay_proj in_proj_b:beta_proj"),
+    (f"{RECURRENT}.in_proj_z", "blocks.*.attention.gate_proj"),
+]
+INPUTS_BY_KEY: list[Row] = [
+    (f"{RECURRENT}.in_proj_qkvz", (*QKV, "blocks.*.attention.gate_proj")),
+    (f"{RECURRENT}.in_proj_ba", (f"{GATES}.beta_proj", f"{GATES}.decay_proj")),
+]
 
 
-def _inputs_apart(theirs: str, own: str, reader: ConfigReader) -> list[TensorMapping]:
-    gates = f"{own}.recurrence.gates"
-    qkv = tuple(f"{own}.{name}_proj" for name in "qkv")
-    return [
-        *_gathered(f"{theirs}.in_proj_qkv", qkv, _rows(*_recurrent_heads(reader))),
-        *linear(f"{theirs}.in_proj_a", f"{gates}.decay_proj", bias=None),
-        *linear(f"{theirs}.in_proj_b", f"{gates}.beta_proj", bias=None),
-        *linear(f"{theirs}.in_proj_z", f"{own}.gate_proj", bias=None),
-    ]
-
-
-def _inputs_by_key(theirs: str, own: str, reader: ConfigReader) -> list[TensorMapping]:
-    keys, values, width = _recurrent_heads(reader)
-    wide = tuple(f"{own}.{name}_proj" for name in ("q", "k", "v", "gate"))
-    gates = tuple(f"{own}.recurrence.gates.{name}_proj" for name in ("beta", "decay"))
-    rows = _rows_by_key(keys, values, width, (False, False, True, True))
-    single = _rows_by_key(keys, values, 1, (True, True))
-    return [
-        *_gathered(f"{theirs}.in_proj_qkvz", wide, rows),
-        *_gathered(f"{theirs}.in_proj_ba", gates, single),
-    ]
-
-
-def _map_recurrent(theirs: str, own: str, reader: ConfigReader, taps: Any) -> list[TensorMapping]:
-    rows, gates = _rows(*_recurrent_heads(reader)), f"{own}.recurrence.gates"
-    return [
-        TensorMapping(
-            theirs=f"{theirs}.conv1d.weight",
-            ours=(f"{own}.recurrence.convolution",),
-            shape=(max(rows) + 1, 1, taps),
-            gathered=rows,
-        ),
-        TensorMapping(theirs=f"{theirs}.dt_bias", ours=(f"{gates}.step_bias",)),
-        TensorMapping(theirs=f"{theirs}.A_log", ours=(f"{gates}.log_rate",)),
-        *norm(f"{theirs}.norm", f"{own}.head_norm", bias=False),
-        *linear(f"{theirs}.out_proj", f"{own}.o_proj", bias=None),
-    ]
-
-
-def _map_full(theirs: str, own: str, spec: AttentionSpec) -> list[TensorMapping]:
-    bias = True if spec.bias else None
-    packed = linear(f"{theirs}.q_proj", (f"{own}.q_proj", f"{own}.gate_proj"), bias=bias)
-    mappings = [replace(one, groups=spec.num_heads) for one in packed]
-    for name in "kvo":
-        mappings += linear(f"{theirs}.{name}_proj", f"{own}.{name}_proj", bias=bias)
-    for name in "qk":
-        mappings += _centred(f"{theirs}.{name}_norm", f"{own}.{name}_norm")
-    return mappings
-
-
-def _centred(theirs: str, ours: str) -> list[TensorMapping]:
-    """Map an RMS norm whose stored gains are 0 where they change nothing."""
-    return [replace(one, offset=1.0) for one in norm(theirs, ours, bias=False)]
-
-
-def _mappings(lm: LM, reader: ConfigReader, *, inputs: Inputs) -> list[TensorMapping]:
-    mappings = head_and_tokens("model.embed_tokens.weight", lm)
-    mappings += _centred("model.norm", "norm")
+def _mappings(lm: LM, reader: ConfigReader, *, inputs: list[Row]) -> list[TensorMapping]:
+    layers: dict[bool, list[int]] = {False: [], True: []}
     for number, spec in enumerate(lm.specs):
-        theirs, ours = f"model.layers.{number}", f"blocks.{number}"
-        own = f"{ours}.attention"
-        mappings += _centred(f"{theirs}.input_layernorm", f"{ours}.attention_norm")
-        mappings += _centred(f"{theirs}.post_attention_layernorm", f"{ours}.mlp_norm")
-        mappings += gated(f"{theirs}.mlp", f"{ours}.mlp", bias=None)
-        if spec.kernel.recurrent:
-            taps = spec.kernel.convolution
-            mappings += inputs(f"{theirs}.linear_attn", own, reader)
-            mappings += _map_recurrent(f"{theirs}.linear_attn", own, reader, taps)
-        else:
-            mappings += _map_full(f"{theirs}.self_attn", own, spec)
-    return mappings
+        layers[spec.kernel.recurrent].append(number)
+    mappings = [
+        *map_rows(ALL_LAYERS, lm),
+        *map_rows(FULL_LAYERS, lm, blocks=layers[False]),
+        *map_rows([*RECURRENT_LAYERS, *inputs], lm, blocks=layers[True]),
+    ]
+    heads = _recurrent_heads(reader)
+    by_key = partial(_rows_by_key, *heads[:2])
+    gathered = {
+        "conv1d": _rows(*heads),
+        "in_proj_qkv": _rows(*heads),
+        "in_proj_qkvz": by_key(heads[2], (False, False, True, True)),
+        "in_proj_ba": by_key(1, (True, True)),
+    }
+
+    def placed(mapping: TensorMapping) -> TensorMapping:
+        block, _, name = mapping.theirs.removesuffix(".weight").rpartition(".")
+        if "norm" in name and not block.endswith("linear_attn"):
+            return replace(mapping, offset=1.0)  # stored gains are 0 where they change nothing
+        if name in ("q_proj", "bias") and "q_proj" in mapping.ours[0]:
+            return replace(mapping, groups=lm.specs[layers[False][0]].num_heads)
+        if name == "conv1d":
+            taps = lm.specs[layers[True][0]].kernel.convolution
+            rows = gathered[name]
+            return replace(mapping, gathered=rows, shape=(max(rows) + 1, 1, taps))
+        return replace(mapping, gathered=gathered.get(name, ()))
+
+    return [placed(one) for one in mappings]
 
 
 QWEN3_5 = Architecture(
     model_type="qwen3_5_text",
     class_name="Qwen3_5ForCausalLM",
     bare_name="Qwen3_5TextModel",
-    build=partial(_build, kv_heads=4),
-    mappings=partial(_mappings, inputs=_inputs_apart),
+    sizes=partial(_read, kv_heads=4),
+    mappings=partial(_mappings, inputs=INPUTS_APART),
     prefix="model.",
     nested="model.language_model.",
     derived=(".rotary_emb.inv_freq",),
@@ -247,8 +228,8 @@ QWEN3_NEXT = Architecture(
     model_type="qwen3_next",
     class_name="Qwen3NextForCausalLM",
     bare_name="Qwen3NextModel",
-    build=_build_next,
-    mappings=partial(_mappings, inputs=_inputs_by_key),
+    sizes=_read_next,
+    mappings=partial(_mappings, inputs=INPUTS_BY_KEY),
     prefix="model.",
     derived=(".rotary_emb.inv_freq",),
 )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import struct
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,10 +15,10 @@ from torch import nn
 
 from suffice import hub
 from suffice.convert.sources import hugging_face
+from suffice.convert.sources.architecture import ConfigReader
 from suffice.convert.sources.weights import check_finite
 from suffice.errors import CheckpointError, ConfigError, DataError
 from suffice.models import LM, LMConfig, folder
-from suffice.patterns import Causal
 from suffice.positions import Rope
 from suffice.spec import AttentionSpec
 from suffice.text import BPE, Characters, Tokenizer, llama, load_tokenizer
@@ -137,29 +137,22 @@ def _read_llama2c(path: Path) -> LM:
             f"{path} begins with {sizes}, which are no sizes of a model; give a checkpoint of "
             "llama2.c of its first format (no version)."
         )
-    config = LMConfig(
-        vocabulary_size=abs(vocabulary),
-        length=length,
-        d_model=width,
-        depth=depth,
-        mlp_width=hidden,
-        activation="swiglu",
-        norm="rms",
-        positions="none",
-        bias=False,
-        tied=vocabulary > 0,
-    )
+    entries = {
+        "vocab_size": abs(vocabulary),
+        "max_position_embeddings": length,
+        "hidden_size": width,
+        "num_hidden_layers": depth,
+        "num_attention_heads": heads,
+        "num_key_value_heads": kv_heads,
+        "intermediate_size": hidden,
+        "rms_norm_eps": 1e-5,
+        "tie_word_embeddings": vocabulary > 0,
+    }
     try:
-        spec = AttentionSpec(
-            d_model=width,
-            num_heads=heads,
-            num_kv_heads=kv_heads,
-            pattern=Causal(),
-            position=Rope(layout="interleaved"),
-            bias=False,
-        )
+        config, specs = hugging_face.ARCHITECTURES["llama"].sizes(ConfigReader(entries, path))
     except ConfigError as error:
-        raise CheckpointError(f"{path} is no model here: {error}") from error
+        raise CheckpointError(f"{path} is not a model: {error}") from error
+    spec = replace(specs[0], position=Rope(layout="interleaved"))
     layout = _llama2c_layout(config, spec)
     size = LLAMA2C_HEADER.size + 4 * sum(math.prod(shape) for _, shape in layout)
     if len(content) != size:

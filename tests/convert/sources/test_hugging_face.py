@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
+import suffice
 from suffice.convert.sources import ARCHITECTURES, open_source, tensors_for
 from suffice.convert.sources.architecture import ConfigReader
-from suffice.convert.sources.decoders import read_rope
 from suffice.convert.sources.hugging_face import READ
+from suffice.convert.sources.rope import read_rope
 from suffice.errors import CheckpointError, ConfigError
 from suffice.patterns import Causal, Window
 from suffice.positions import Rope
@@ -47,6 +49,12 @@ def test_logits_are_equal_both_ways(name, tmp_path):
 
 def test_every_architecture_has_a_case():
     assert {kind.__name__ for kind, _ in CASES.values()} >= {one.class_name for one in READ}
+
+
+def test_a_decoder_is_described_in_one_file():
+    sources = [path.read_text("utf-8") for path in Path(suffice.__file__).parent.rglob("*.py")]
+    for name in (one.class_name for one in READ if one.class_name.endswith("ForCausalLM")):
+        assert sum(name in text for text in sources) == 1, name
 
 
 def test_a_sentence_encoder_pools_as_its_folder_says(tmp_path):
@@ -181,7 +189,7 @@ BAD = {
             "sliding_window": 3,
             "layer_types": ["sliding_attention"] * 2,
         },
-        "layer_types lists sliding_attention with sliding_window=3 beside use_sliding_window=false",
+        "sliding_window=3 beside use_sliding_window=false",
     ),
     "odd-pairs": (
         "stablelm",
@@ -274,7 +282,7 @@ BAD = {
     "shape": (
         "llama",
         {"intermediate_size": 47},
-        r"'model.layers.0.mlp.down_proj.weight' has shape \[32, 48\], and .* asks for \[32, 47\]",
+        r"_proj.weight' has shape .*48.* asks for .*47",
     ),
     "tensors": (
         "llama",
@@ -478,7 +486,7 @@ def test_layers_with_windows_need_their_size(tmp_path):
     saved("gemma2", tmp_path)
     path = tmp_path / "config.json"
     path.write_text(json.dumps({**json.loads(path.read_text()), "sliding_window": None}))
-    with pytest.raises(ConfigError, match="sliding_window=None, and layers have windows"):
+    with pytest.raises(ConfigError, match="sliding_window=None"):
         open_source(tmp_path)
 
 

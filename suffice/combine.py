@@ -18,8 +18,7 @@ from suffice.errors import ConfigError
 from suffice.records import Axis
 
 if TYPE_CHECKING:
-    from suffice.layers import Attention
-    from suffice.spec import AttentionSpec
+    from suffice.protocols import LayerLike, SpecLike
 
 
 class Combine(Axis, ABC, family="combine"):
@@ -31,29 +30,29 @@ class Combine(Axis, ABC, family="combine"):
     crosses: ClassVar[bool] = True
     """True if keys and values may come from another sequence than the queries."""
 
-    def conflicts(self, spec: AttentionSpec) -> list[str]:  # noqa: ARG002 - most fit any spec
+    def conflicts(self, spec: SpecLike) -> list[str]:  # noqa: ARG002 - most fit any spec
         """Return a sentence for each axis value that does not go with this combination."""
         return []
 
-    def parameters(self, spec: AttentionSpec) -> int:
+    def parameters(self, spec: SpecLike) -> int:
         """Count the learned numbers, the output map's among them."""
         return spec.widths.o * spec.d_model + spec.d_model * spec.bias
 
-    def flops(self, spec: AttentionSpec, queries: int) -> int:
+    def flops(self, spec: SpecLike, queries: int) -> int:
         """Return the FLOPs of the matrix products for so many queries."""
         return 2 * queries * spec.widths.o * spec.d_model
 
-    def build(self, spec: AttentionSpec, factory: Factory) -> dict[str, nn.Module]:
+    def build(self, spec: SpecLike, factory: Factory) -> dict[str, nn.Module]:
         """Return the modules of a layer by name."""
         return {"o_proj": factory.map(spec.widths.o, spec.d_model, bias=spec.bias)}
 
     @abstractmethod
-    def heads(self, layer: Attention, out: Tensor) -> Tensor:
+    def heads(self, layer: LayerLike, out: Tensor) -> Tensor:
         """Return the heads [B, H, T, E] of the outputs of their maps [B, H N, T, E]."""
 
     def output(
         self,
-        layer: Attention,
+        layer: LayerLike,
         out: Tensor,
         x: Tensor,  # noqa: ARG002
         own: tuple[Tensor, ...],  # noqa: ARG002
@@ -72,7 +71,7 @@ class Concat(Combine):
     Source: Vaswani et al. 2017, arXiv:1706.03762, section 3.2.2. No difference.
     """
 
-    def heads(self, layer: Attention, out: Tensor) -> Tensor:  # noqa: ARG002
+    def heads(self, layer: LayerLike, out: Tensor) -> Tensor:  # noqa: ARG002
         """Return the heads unchanged."""
         return out
 
@@ -114,20 +113,20 @@ class Gated(Concat):
         if self.activation not in ("sigmoid", "silu") or self.eps <= 0.0:
             raise ConfigError(f"{self!r}: give activation='sigmoid' or 'silu', and eps above 0.")
 
-    def _gates(self, spec: AttentionSpec) -> int:
+    def _gates(self, spec: SpecLike) -> int:
         return spec.widths.o if self.per == "feature" else spec.num_heads
 
-    def parameters(self, spec: AttentionSpec) -> int:
+    def parameters(self, spec: SpecLike) -> int:
         """Count the map of the gates, and the output map."""
         gates = self._gates(spec)
         gains = spec.value_width * self.norm
         return super().parameters(spec) + spec.d_model * gates + gates * spec.bias + gains
 
-    def flops(self, spec: AttentionSpec, queries: int) -> int:
+    def flops(self, spec: SpecLike, queries: int) -> int:
         """Add the map of the gates."""
         return super().flops(spec, queries) + 2 * queries * spec.d_model * self._gates(spec)
 
-    def build(self, spec: AttentionSpec, factory: Factory) -> dict[str, nn.Module]:
+    def build(self, spec: SpecLike, factory: Factory) -> dict[str, nn.Module]:
         """Return the output map and the map of the gates."""
         gate = factory.map(spec.d_model, self._gates(spec), bias=spec.bias)
         modules = super().build(spec, factory) | {"gate_proj": gate}
@@ -135,13 +134,13 @@ class Gated(Concat):
             modules["head_norm"] = factory.norm(spec.value_width, self.eps)
         return modules
 
-    def heads(self, layer: Attention, out: Tensor) -> Tensor:
+    def heads(self, layer: LayerLike, out: Tensor) -> Tensor:
         """Return the heads, normalised if they are to be."""
         return layer.head_norm(out) if self.norm else out
 
     def output(
         self,
-        layer: Attention,
+        layer: LayerLike,
         out: Tensor,
         x: Tensor,
         own: tuple[Tensor, ...],  # noqa: ARG002
@@ -173,7 +172,7 @@ class Exclusive(Combine):
 
     crosses = False
 
-    def conflicts(self, spec: AttentionSpec) -> list[str]:
+    def conflicts(self, spec: SpecLike) -> list[str]:
         """Refuse layers in which a token has no value of its own that it could have attended to."""
         refused = {
             "kernel": not spec.kernel.weighs_pairs,
@@ -189,11 +188,11 @@ class Exclusive(Combine):
             if broken
         ]
 
-    def heads(self, layer: Attention, out: Tensor) -> Tensor:  # noqa: ARG002
+    def heads(self, layer: LayerLike, out: Tensor) -> Tensor:  # noqa: ARG002
         """Return the heads unchanged."""
         return out
 
-    def output(self, layer: Attention, out: Tensor, x: Tensor, own: tuple[Tensor, ...]) -> Tensor:
+    def output(self, layer: LayerLike, out: Tensor, x: Tensor, own: tuple[Tensor, ...]) -> Tensor:
         """Return the output of the heads without their parts along the own values."""
         _, v = layer.spec.encoder.expand(layer, own)
         along = torch.nn.functional.normalize(v, dim=-1)
@@ -240,7 +239,7 @@ class Differential(Combine):
         """The constant part of lambda, l."""
         return 0.8 - 0.6 * math.exp(-0.3 * self.depth)
 
-    def conflicts(self, spec: AttentionSpec) -> list[str]:
+    def conflicts(self, spec: SpecLike) -> list[str]:
         """Refuse kernels, mixings and pasts without weights of single pairs."""
         refused = {
             "kernel": not spec.kernel.weighs_pairs,
@@ -254,16 +253,16 @@ class Differential(Combine):
             if broken
         ]
 
-    def parameters(self, spec: AttentionSpec) -> int:
+    def parameters(self, spec: SpecLike) -> int:
         """Count lambda's vectors, the gains and the output map."""
         return super().parameters(spec) + 4 * spec.head_width + spec.value_width
 
-    def build(self, spec: AttentionSpec, factory: Factory) -> dict[str, nn.Module]:
+    def build(self, spec: SpecLike, factory: Factory) -> dict[str, nn.Module]:
         """Return the output map and the difference of a head's maps."""
         modules = super().build(spec, factory)
         return modules | {"difference": _Difference(self, spec, factory)}
 
-    def heads(self, layer: Attention, out: Tensor) -> Tensor:
+    def heads(self, layer: LayerLike, out: Tensor) -> Tensor:
         """Return the difference of each head's two maps."""
         return layer.difference(out)
 
@@ -276,7 +275,7 @@ class Differential(Combine):
 class _Difference(nn.Module):
     """(1 - l) norm(O_1 - lambda O_2) of maps [B, 2 H, T, E]; heads of one key are adjacent."""
 
-    def __init__(self, combine: Differential, spec: AttentionSpec, factory: Factory) -> None:
+    def __init__(self, combine: Differential, spec: SpecLike, factory: Factory) -> None:
         super().__init__()
         self.start, self.groups = combine.lambda_start, spec.kv_heads
         self.norm = factory.norm(spec.value_width, combine.eps)

@@ -21,7 +21,7 @@ from suffice.patterns import Pattern
 from suffice.patterns.base import count_blocks, residues
 
 if TYPE_CHECKING:
-    from suffice.spec import AttentionSpec
+    from suffice.protocols import SpecLike
 
 BLOCK = 64  # positions; the granularity at which ops skip what a sparse pattern leaves out
 
@@ -51,7 +51,7 @@ class Cost:
         return (self.state_numbers * tokens + self.state_fixed) * bytes_per_number
 
 
-def count(spec: AttentionSpec, queries: int, keys: int) -> Cost:
+def count(spec: SpecLike, queries: int, keys: int) -> Cost:
     """Count a layer of this spec on `queries` positions that read `keys` positions."""
     rows = {QUERIES: queries, KEYS: keys}
     maps = spec.encoder.maps(spec).values()
@@ -77,7 +77,7 @@ def count(spec: AttentionSpec, queries: int, keys: int) -> Cost:
     )
 
 
-def _weighed(spec: AttentionSpec, queries: int, keys: int) -> tuple[int, int]:
+def _weighed(spec: SpecLike, queries: int, keys: int) -> tuple[int, int]:
     """Return the FLOPs of the pairs an op computes, and of those that are visible."""
     of_heads = Counter(spec.pattern.of_heads(spec.query_heads)).items()
     computed = sum(heads * computed_pairs(pattern, queries, keys) for pattern, heads in of_heads)
@@ -86,7 +86,7 @@ def _weighed(spec: AttentionSpec, queries: int, keys: int) -> tuple[int, int]:
     return per_pair * computed, per_pair * visible
 
 
-def _summed(spec: AttentionSpec, queries: int, keys: int) -> tuple[int, int] | None:
+def _summed(spec: SpecLike, queries: int, keys: int) -> tuple[int, int] | None:
     """Return the FLOPs of sums of features, none of which could be left out; None = no sums."""
     if spec.kernel.weighs_pairs:
         return None
@@ -115,7 +115,7 @@ def _summed(spec: AttentionSpec, queries: int, keys: int) -> tuple[int, int] | N
     return total, total
 
 
-def _sums(spec: AttentionSpec) -> int:
+def _sums(spec: SpecLike) -> int:
     """Return the numbers of the sums of features: weighted values, weights, a logarithm."""
     kernel = spec.kernel
     if kernel.weighs_pairs or not spec.mixing.keeps_keys:

@@ -42,8 +42,8 @@ if TYPE_CHECKING:
     from suffice.mixing import Mixing
     from suffice.patterns import Pattern
     from suffice.patterns.base import Band
+    from suffice.protocols import SpecLike
     from suffice.records import Axis
-    from suffice.spec import AttentionSpec
 
 MAP, COLUMNS, KEYS = "map", "columns", "keys"
 
@@ -142,7 +142,7 @@ Lowered = (
 )
 
 
-def lower(spec: AttentionSpec) -> Lowered | None:
+def lower(spec: SpecLike) -> Lowered | None:
     """Return the record that describes a layer's computation; None if no record fits."""
     plain = not isinstance(spec.kernel, Softmax) or spec.kernel.plain
     if any(_unknown(spec)) or not (plain or _bounds_alone(spec)):
@@ -187,13 +187,13 @@ def lower(spec: AttentionSpec) -> Lowered | None:
     return DenseSoftmax(**heads)
 
 
-def _bounds_alone(spec: AttentionSpec) -> bool:
+def _bounds_alone(spec: SpecLike) -> bool:
     """Return whether sinks and caps are all that a layer has beside dense softmax attention."""
     apart = isinstance(spec.encoder, MLA) or isinstance(spec.combine, Differential)
     return not (apart or spec.past.reads or spec.shares is not None)
 
 
-def _unknown(spec: AttentionSpec) -> Iterator[str]:
+def _unknown(spec: SpecLike) -> Iterator[str]:
     """Yield the axes with values that no record can express."""
     for axis, known in KNOWN.items():
         value = getattr(spec, axis)
@@ -201,7 +201,7 @@ def _unknown(spec: AttentionSpec) -> Iterator[str]:
             yield axis
 
 
-def not_dense(spec: AttentionSpec) -> str | None:
+def not_dense(spec: SpecLike) -> str | None:
     """Return the field whose value keeps a layer from being a `DenseSoftmax`; None if it is one."""
     lowered = spec.lower()
     if lowered is None:

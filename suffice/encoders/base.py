@@ -16,9 +16,8 @@ from torch import Tensor, nn
 from suffice.records import Axis
 
 if TYPE_CHECKING:
-    from suffice.layers import Attention
     from suffice.positions import Position
-    from suffice.spec import AttentionSpec
+    from suffice.protocols import LayerLike, SpecLike
 
 
 QUERIES, KEYS = "queries", "keys"
@@ -86,45 +85,45 @@ class Encoder(Axis, ABC, family="encoder"):
     mixes_values: ClassVar[bool] = True
     """True if values are made before they are cached, so that a mixing can be applied to them."""
 
-    def conflicts(self, spec: AttentionSpec) -> list[str]:  # noqa: ARG002 - most fit any spec
+    def conflicts(self, spec: SpecLike) -> list[str]:  # noqa: ARG002 - most fit any spec
         """Return the parts of the spec that this encoder cannot serve, a sentence each."""
         return []
 
     @abstractmethod
-    def key_width(self, spec: AttentionSpec) -> int:
+    def key_width(self, spec: SpecLike) -> int:
         """Return D, features of a query and of a key."""
 
     @abstractmethod
-    def value_width(self, spec: AttentionSpec) -> int:
+    def value_width(self, spec: SpecLike) -> int:
         """Return E, features of a value."""
 
-    def rotary_width(self, spec: AttentionSpec) -> int:
+    def rotary_width(self, spec: SpecLike) -> int:
         """Return how many features of queries and keys rotary positions rotate."""
         return self.key_width(spec)
 
     @abstractmethod
-    def cached_widths(self, spec: AttentionSpec) -> tuple[tuple[int, int], ...]:
+    def cached_widths(self, spec: SpecLike) -> tuple[tuple[int, int], ...]:
         """Return (heads, width) of each tensor that is cached for a token."""
 
     @abstractmethod
-    def maps(self, spec: AttentionSpec) -> dict[str, LinearMap]:
+    def maps(self, spec: SpecLike) -> dict[str, LinearMap]:
         """Return each learned linear map by the name of its module."""
 
-    def parameters(self, spec: AttentionSpec) -> int:
+    def parameters(self, spec: SpecLike) -> int:
         """Count the learned numbers."""
         maps = self.maps(spec).values()
         return sum(m.inputs * m.outputs + m.outputs * spec.bias for m in maps)
 
     @abstractmethod
-    def build(self, spec: AttentionSpec, factory: Factory) -> dict[str, nn.Module]:
+    def build(self, spec: SpecLike, factory: Factory) -> dict[str, nn.Module]:
         """Return the modules of a layer by name."""
 
     @abstractmethod
-    def queries(self, layer: Attention, x: Tensor) -> Tensor:
+    def queries(self, layer: LayerLike, x: Tensor) -> Tensor:
         """Return the queries [B, H, T, D] of x [B, T, M], before any rotation."""
 
     @abstractmethod
-    def cached(self, layer: Attention, source: Tensor) -> tuple[Tensor, ...]:
+    def cached(self, layer: LayerLike, source: Tensor) -> tuple[Tensor, ...]:
         """Return the tensors to cache of the source [B, S, M], before any rotation.
 
         Tensors [B, heads, S, W] with the sizes of `cached_widths`; keys first, values last.
@@ -132,7 +131,7 @@ class Encoder(Axis, ABC, family="encoder"):
 
     def rotate(
         self,
-        layer: Attention,  # noqa: ARG002 - for encoders that rotate a part
+        layer: LayerLike,  # noqa: ARG002 - for encoders that rotate a part
         position: Position,
         q: Tensor,
         cached: tuple[Tensor, ...],
@@ -149,7 +148,7 @@ class Encoder(Axis, ABC, family="encoder"):
 
     def expand(
         self,
-        layer: Attention,  # noqa: ARG002 - for encoders that cache something smaller
+        layer: LayerLike,  # noqa: ARG002 - for encoders that cache something smaller
         cached: tuple[Tensor, ...],
     ) -> tuple[Tensor, Tensor]:
         """Return keys [B, G, S, D] and values [B, G or fewer, S, E] of cached tensors."""
@@ -157,7 +156,7 @@ class Encoder(Axis, ABC, family="encoder"):
 
     def absorb(
         self,
-        layer: Attention,  # noqa: ARG002
+        layer: LayerLike,  # noqa: ARG002
         q: Tensor,  # noqa: ARG002
         cached: tuple[Tensor, ...],  # noqa: ARG002
     ) -> tuple[Tensor, Tensor, Tensor] | None:
@@ -167,7 +166,7 @@ class Encoder(Axis, ABC, family="encoder"):
         """
         return None
 
-    def restore(self, layer: Attention, out: Tensor) -> Tensor:  # noqa: ARG002
+    def restore(self, layer: LayerLike, out: Tensor) -> Tensor:  # noqa: ARG002
         """Return the outputs [B, H, T, E] from those of absorbed queries."""
         return out
 
@@ -196,7 +195,7 @@ class LinearEncoder(Encoder, base=True):
     v_norm of the spec's norm.
     """
 
-    def conflicts(self, spec: AttentionSpec) -> list[str]:
+    def conflicts(self, spec: SpecLike) -> list[str]:
         """Keys and values that are columns of x need as many columns as x has."""
         if self.learns_keys and (self.learns_values or self.shares):
             return []
@@ -212,20 +211,20 @@ class LinearEncoder(Encoder, base=True):
             "change head_dim or d_source, or use the Standard encoder."
         ]
 
-    def key_width(self, spec: AttentionSpec) -> int:
+    def key_width(self, spec: SpecLike) -> int:
         """Return head_dim, or an equal share of d_model."""
         return spec.head_dim or spec.d_model // (spec.num_heads * spec.combine.maps)
 
-    def value_width(self, spec: AttentionSpec) -> int:
+    def value_width(self, spec: SpecLike) -> int:
         """Return the width of a key, for each map that reads the value."""
         return self.key_width(spec) * spec.combine.maps
 
-    def cached_widths(self, spec: AttentionSpec) -> tuple[tuple[int, int], ...]:
+    def cached_widths(self, spec: SpecLike) -> tuple[tuple[int, int], ...]:
         """Return keys and values; one tensor where both are the same."""
         keys = spec.key_heads, spec.head_width
         return (keys,) if spec.one_tensor else (keys, (spec.kv_heads, spec.value_width))
 
-    def maps(self, spec: AttentionSpec) -> dict[str, LinearMap]:
+    def maps(self, spec: SpecLike) -> dict[str, LinearMap]:
         """Return q_proj, and k_proj and v_proj where they are learned and not another layer's."""
         widths = spec.widths
         maps = {"q_proj": LinearMap(widths.d_model, widths.q, QUERIES)}
@@ -237,14 +236,14 @@ class LinearEncoder(Encoder, base=True):
             maps["v_proj"] = LinearMap(widths.d_source, widths.kv, KEYS)
         return maps
 
-    def parameters(self, spec: AttentionSpec) -> int:
+    def parameters(self, spec: SpecLike) -> int:
         """Count the maps and the norms of queries and keys."""
         gains = sum(
             spec.norm.parameters(heads, spec.head_width) for heads in _normed(spec).values()
         )
         return super().parameters(spec) + gains
 
-    def build(self, spec: AttentionSpec, factory: Factory) -> dict[str, nn.Module]:
+    def build(self, spec: SpecLike, factory: Factory) -> dict[str, nn.Module]:
         """Return the modules."""
         width = spec.widths.kv
         modules: dict[str, nn.Module] = {
@@ -261,7 +260,7 @@ class LinearEncoder(Encoder, base=True):
         modules["v_norm"] = spec.norm.build_values()
         return modules
 
-    def queries(self, layer: Attention, x: Tensor) -> Tensor:
+    def queries(self, layer: LayerLike, x: Tensor) -> Tensor:
         """Return the queries, normalised."""
         q_BTHD = _heads(layer.q_proj(x), layer.query_heads)
         if layer.key_heads != layer.value_heads:  # queries that share a key stand together
@@ -271,7 +270,7 @@ class LinearEncoder(Encoder, base=True):
             q_BTHD = q_BTHD.transpose(3, 4).flatten(2, 4)
         return layer.q_norm(q_BTHD).transpose(1, 2)
 
-    def cached(self, layer: Attention, source: Tensor) -> tuple[Tensor, ...]:
+    def cached(self, layer: LayerLike, source: Tensor) -> tuple[Tensor, ...]:
         """Return keys, normalised, and values; one tensor where both are the same."""
         k_BSW = layer.k_proj(source)
         k = layer.k_norm(_heads(k_BSW, layer.key_heads)).transpose(1, 2)
@@ -281,7 +280,7 @@ class LinearEncoder(Encoder, base=True):
         return k, layer.v_norm(_heads(v_BSW, layer.value_heads)).transpose(1, 2)
 
 
-def _normed(spec: AttentionSpec) -> dict[str, int]:
+def _normed(spec: SpecLike) -> dict[str, int]:
     """Return the heads that each norm of a layer sees."""
     keys = {} if spec.shares is not None else {"k_norm": spec.key_heads}
     return {"q_norm": spec.query_heads, **keys}

@@ -15,9 +15,8 @@ from suffice.encoders.base import KEYS, QUERIES, Encoder, Factory, LinearMap
 from suffice.errors import ConfigError
 
 if TYPE_CHECKING:
-    from suffice.layers import Attention
     from suffice.positions import Position
-    from suffice.spec import AttentionSpec
+    from suffice.protocols import LayerLike, SpecLike
 
 EPS = 1e-6  # of the norms of the latents, as in DeepSeek's models
 
@@ -63,7 +62,7 @@ class MLA(Encoder):
         if min(sizes) < 1 or 0 in (self.value_dim, self.query_rank):
             raise ConfigError(f"{self!r}: widths are whole numbers, at least 1.")
 
-    def conflicts(self, spec: AttentionSpec) -> list[str]:
+    def conflicts(self, spec: SpecLike) -> list[str]:
         """Values exist only behind the cache, and heads share the latent already."""
         refused = {
             "num_kv_heads": spec.num_kv_heads not in (None, spec.num_heads),
@@ -81,26 +80,26 @@ class MLA(Encoder):
             f"{', '.join(names)}; leave {'it' if len(names) == 1 else 'them'} out."
         ]
 
-    def _content_width(self, spec: AttentionSpec) -> int:
+    def _content_width(self, spec: SpecLike) -> int:
         return spec.head_dim or spec.d_model // spec.num_heads
 
-    def key_width(self, spec: AttentionSpec) -> int:
+    def key_width(self, spec: SpecLike) -> int:
         """Return N + P."""
         return self._content_width(spec) + self.rotary_dim
 
-    def value_width(self, spec: AttentionSpec) -> int:
+    def value_width(self, spec: SpecLike) -> int:
         """Return E."""
         return self.value_dim or self._content_width(spec)
 
-    def rotary_width(self, spec: AttentionSpec) -> int:  # noqa: ARG002
+    def rotary_width(self, spec: SpecLike) -> int:  # noqa: ARG002
         """Return P."""
         return self.rotary_dim
 
-    def cached_widths(self, spec: AttentionSpec) -> tuple[tuple[int, int], ...]:  # noqa: ARG002
+    def cached_widths(self, spec: SpecLike) -> tuple[tuple[int, int], ...]:  # noqa: ARG002
         """Return the latent and the rotary key, side by side in one tensor."""
         return ((1, self.rank + self.rotary_dim),)
 
-    def maps(self, spec: AttentionSpec) -> dict[str, LinearMap]:
+    def maps(self, spec: SpecLike) -> dict[str, LinearMap]:
         """Return the maps down to the latents and up from them."""
         d_source = spec.d_source or spec.d_model
         content, value = self._content_width(spec), self.value_width(spec)
@@ -117,13 +116,13 @@ class MLA(Encoder):
             "kv_b_proj": LinearMap(self.rank, spec.num_heads * (content + value), KEYS),
         }
 
-    def parameters(self, spec: AttentionSpec) -> int:
+    def parameters(self, spec: SpecLike) -> int:
         """Count the maps and the gains of the norms; kv_b_proj has no bias."""
         up = spec.num_heads * (self._content_width(spec) + self.value_width(spec))
         gains = self.rank + (self.query_rank or 0)
         return super().parameters(spec) - up * spec.bias + gains
 
-    def build(self, spec: AttentionSpec, factory: Factory) -> dict[str, nn.Module]:
+    def build(self, spec: SpecLike, factory: Factory) -> dict[str, nn.Module]:
         """Return the maps and norms; kv_b_proj has no bias, so that it can be absorbed."""
         modules = {
             name: factory.map(m.inputs, m.outputs, bias=spec.bias and name != "kv_b_proj")
@@ -134,7 +133,7 @@ class MLA(Encoder):
             modules["q_a_norm"] = factory.norm(self.query_rank, EPS)
         return modules
 
-    def queries(self, layer: Attention, x: Tensor) -> Tensor:
+    def queries(self, layer: LayerLike, x: Tensor) -> Tensor:
         """Return the queries [B, H, T, N + P]."""
         if self.query_rank is None:
             q = layer.q_proj(x)
@@ -142,14 +141,14 @@ class MLA(Encoder):
             q = layer.q_b_proj(layer.q_a_norm(layer.q_a_proj(x)))
         return q.unflatten(2, (layer.spec.num_heads, -1)).transpose(1, 2)
 
-    def cached(self, layer: Attention, source: Tensor) -> tuple[Tensor, ...]:
+    def cached(self, layer: LayerLike, source: Tensor) -> tuple[Tensor, ...]:
         """Return the latent, normalised, and the rotary key: [B, 1, S, R + P]."""
         latent, key = layer.kv_a_proj(source).split((self.rank, self.rotary_dim), dim=-1)
         return (torch.cat([layer.kv_a_norm(latent), key], dim=-1)[:, None],)
 
     def rotate(
         self,
-        layer: Attention,
+        layer: LayerLike,
         position: Position,
         q: Tensor,
         cached: tuple[Tensor, ...],
@@ -163,7 +162,7 @@ class MLA(Encoder):
         q = torch.cat([q_content, q_rotary], dim=-1)
         return q, (torch.cat([latent, k_rotary], dim=-1),)
 
-    def expand(self, layer: Attention, cached: tuple[Tensor, ...]) -> tuple[Tensor, Tensor]:
+    def expand(self, layer: LayerLike, cached: tuple[Tensor, ...]) -> tuple[Tensor, Tensor]:
         """Return keys [B, H, S, N + P] and values [B, H, S, E]."""
         spec, content = layer.spec, self._content_width(layer.spec)
         latent, k_rotary = cached[0].split((self.rank, self.rotary_dim), dim=-1)
@@ -173,7 +172,7 @@ class MLA(Encoder):
         return torch.cat([k_content, k_rotary], dim=-1), v
 
     def absorb(
-        self, layer: Attention, q: Tensor, cached: tuple[Tensor, ...]
+        self, layer: LayerLike, q: Tensor, cached: tuple[Tensor, ...]
     ) -> tuple[Tensor, Tensor, Tensor] | None:
         """Return queries [B, H, T, R + P], the cache as one key head, the latent as its values.
 
@@ -187,12 +186,12 @@ class MLA(Encoder):
         q = torch.cat([torch.matmul(q_content, w_uk.to(q.dtype)), q_rotary], dim=-1)
         return q, cached[0], cached[0][..., : self.rank]
 
-    def restore(self, layer: Attention, out: Tensor) -> Tensor:
+    def restore(self, layer: LayerLike, out: Tensor) -> Tensor:
         """Return the outputs [B, H, T, E] of latents [B, H, T, R]."""
         _, w_uv = self._absorbed_maps(layer)
         return torch.matmul(out, w_uv.to(out.dtype).transpose(1, 2))
 
-    def _absorbed_maps(self, layer: Attention) -> tuple[Tensor, Tensor]:
+    def _absorbed_maps(self, layer: LayerLike) -> tuple[Tensor, Tensor]:
         """Return W_UK [H, N, R] and W_UV [H, E, R]."""
         content = self._content_width(layer.spec)
         weight = layer.kv_b_proj.weight.unflatten(0, (layer.spec.num_heads, -1))

@@ -16,7 +16,7 @@ from suffice.errors import ConfigError
 from suffice.records import Axis
 
 if TYPE_CHECKING:
-    from suffice.spec import AttentionSpec
+    from suffice.protocols import SpecLike
 
 
 class Kernel(Axis, family="kernel"):
@@ -44,11 +44,11 @@ class Kernel(Axis, family="kernel"):
         """Return the FLOPs of the products that make the features of one query or key."""
         return 0
 
-    def refusals(self, spec: AttentionSpec) -> list[str]:  # noqa: ARG002 - most fit any layer
+    def refusals(self, spec: SpecLike) -> list[str]:  # noqa: ARG002 - most fit any layer
         """Return a sentence for each part of a layer that does not go with this kernel."""
         return []
 
-    def parameters(self, spec: AttentionSpec) -> int:  # noqa: ARG002 - most learn nothing
+    def parameters(self, spec: SpecLike) -> int:  # noqa: ARG002 - most learn nothing
         """Count the learned numbers of a layer."""
         return 0
 
@@ -135,7 +135,7 @@ class Softmax(Kernel):
         data = super().to_json()
         return {key: value for key, value in data.items() if value not in (False, None)}
 
-    def parameters(self, spec: AttentionSpec) -> int:
+    def parameters(self, spec: SpecLike) -> int:
         """Count a logit for each head, if they learn one."""
         return spec.query_heads * self.sink
 

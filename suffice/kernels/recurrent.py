@@ -23,7 +23,7 @@ from suffice.records import is_whole
 
 if TYPE_CHECKING:
     from suffice.encoders import Factory
-    from suffice.spec import AttentionSpec
+    from suffice.protocols import SpecLike
 
 CHUNK = 64  # positions
 CHUNK_OF_FEATURES = 16  # where each feature decays by itself: pairs take C^2 D numbers
@@ -60,7 +60,7 @@ class Recurrent(Kernel, base=True):
         if self.convolution is not None and not is_whole(self.convolution, least=2):
             raise ConfigError(f"{self!r}: give a convolution of at least 2 tokens, or None.")
 
-    def refusals(self, spec: AttentionSpec) -> list[str]:
+    def refusals(self, spec: SpecLike) -> list[str]:
         """Refuse what looks ahead or reads pairs of tokens."""
         wanted = {
             f"pattern={spec.pattern!r}: give Causal()": not spec.pattern.causal,
@@ -72,29 +72,29 @@ class Recurrent(Kernel, base=True):
             return []
         return [f"{self!r} sums from token to token, but {'; '.join(broken)}."]
 
-    def taps(self, spec: AttentionSpec) -> int:
+    def taps(self, spec: SpecLike) -> int:
         """Return the channels of queries, keys and values that the convolution reads."""
         return spec.widths.q + spec.widths.kv + spec.kv_heads * spec.value_width
 
-    def parameters(self, spec: AttentionSpec) -> int:
+    def parameters(self, spec: SpecLike) -> int:
         """Count the numbers of the gates and of the convolution."""
         return self.gate_parameters(spec) + self.taps(spec) * (self.convolution or 0)
 
-    def state_numbers(self, spec: AttentionSpec) -> int:
+    def state_numbers(self, spec: SpecLike) -> int:
         """Return the numbers of the state of one text."""
         history = self.taps(spec) * ((self.convolution or 1) - 1)
         return spec.num_heads * spec.head_width * spec.value_width + history
 
     @abstractmethod
-    def gate_parameters(self, spec: AttentionSpec) -> int:
+    def gate_parameters(self, spec: SpecLike) -> int:
         """Count the learned numbers of the gates."""
 
     @abstractmethod
-    def gate_flops(self, spec: AttentionSpec) -> int:
+    def gate_flops(self, spec: SpecLike) -> int:
         """Return the FLOPs of the gates of one token."""
 
     @abstractmethod
-    def build_gates(self, spec: AttentionSpec, factory: Factory) -> nn.Module:
+    def build_gates(self, spec: SpecLike, factory: Factory) -> nn.Module:
         """Return x [B, T, M] -> Gates."""
 
 
@@ -148,7 +148,7 @@ class Decayed(Recurrent):
             return tuple(1.0 - 2.0 ** (-5 - head) for head in range(heads))
         return self.decays
 
-    def refusals(self, spec: AttentionSpec) -> list[str]:
+    def refusals(self, spec: SpecLike) -> list[str]:
         """Refuse another number of decays than of heads, too."""
         reasons = super().refusals(spec)
         if self.decays is not None and len(self.decays) != spec.num_heads:
@@ -157,7 +157,7 @@ class Decayed(Recurrent):
             )
         return reasons
 
-    def gate_parameters(self, spec: AttentionSpec) -> int:
+    def gate_parameters(self, spec: SpecLike) -> int:
         """Count the maps from x to the decays."""
         if self.per == "head":
             return 0
@@ -165,7 +165,7 @@ class Decayed(Recurrent):
             return spec.num_heads * (spec.d_model + 2)
         return RANK * spec.d_model + (RANK + 1) * spec.widths.q
 
-    def gate_flops(self, spec: AttentionSpec) -> int:
+    def gate_flops(self, spec: SpecLike) -> int:
         """Count the maps from x to the decays."""
         if self.per == "head":
             return 0
@@ -173,7 +173,7 @@ class Decayed(Recurrent):
             return 2 * spec.d_model * spec.num_heads
         return 2 * RANK * (spec.d_model + spec.widths.q)
 
-    def build_gates(self, spec: AttentionSpec, factory: Factory) -> nn.Module:
+    def build_gates(self, spec: SpecLike, factory: Factory) -> nn.Module:
         """Return the gates of this kind."""
         if self.per == "head":
             return _OfHeads(self.of_heads(spec.num_heads))
@@ -216,15 +216,15 @@ class Delta(Recurrent):
 
     corrects = True
 
-    def gate_parameters(self, spec: AttentionSpec) -> int:
+    def gate_parameters(self, spec: SpecLike) -> int:
         """Count the map to b and that to the decay."""
         return spec.num_heads * (spec.d_model + self.gated * (spec.d_model + 2))
 
-    def gate_flops(self, spec: AttentionSpec) -> int:
+    def gate_flops(self, spec: SpecLike) -> int:
         """Count the same maps."""
         return 2 * spec.d_model * spec.num_heads * (1 + self.gated)
 
-    def build_gates(self, spec: AttentionSpec, factory: Factory) -> nn.Module:
+    def build_gates(self, spec: SpecLike, factory: Factory) -> nn.Module:
         """Return the gates."""
         return _OfTokens(spec, factory, corrects=True, decays=self.gated)
 
@@ -251,7 +251,7 @@ class _OfTokens(nn.Module):
     """exp(-A softplus(W x + b)), and for the delta rule sigmoid(W_b x)."""
 
     def __init__(
-        self, spec: AttentionSpec, factory: Factory, *, corrects: bool, decays: bool = True
+        self, spec: SpecLike, factory: Factory, *, corrects: bool, decays: bool = True
     ) -> None:
         super().__init__()
         heads, where = spec.num_heads, {"device": factory.device, "dtype": factory.dtype}
@@ -278,7 +278,7 @@ class _OfTokens(nn.Module):
 class _OfFeatures(nn.Module):
     """sigmoid(W_2 W_1 x + b)^(1/16) for each feature of a key."""
 
-    def __init__(self, spec: AttentionSpec, factory: Factory) -> None:
+    def __init__(self, spec: SpecLike, factory: Factory) -> None:
         super().__init__()
         self.heads = spec.num_heads
         self.down_proj = factory.map(spec.d_model, RANK, bias=False)

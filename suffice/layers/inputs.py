@@ -27,7 +27,7 @@ from suffice.spec import AttentionSpec
 from suffice.torch_compat import check, check_mask
 
 if TYPE_CHECKING:
-    from suffice.layers.attention import Attention
+    from suffice.protocols import LayerLike
 
 A = TypeVar("A")
 
@@ -98,7 +98,7 @@ class Inputs:
         return make()
 
     def read(
-        self, layer: Attention, q: Tensor, cached: tuple[Tensor, ...], shared: SharedKV | None
+        self, layer: LayerLike, q: Tensor, cached: tuple[Tensor, ...], shared: SharedKV | None
     ) -> Tensor:
         """Return the attention of q [B, H, T, D] to the keys and values: [B, H, T, E].
 
@@ -112,7 +112,7 @@ class Inputs:
         return layer.attend(q, view)
 
     def view(
-        self, layer: Attention, cached: tuple[Tensor, ...], shared: SharedKV | None = None
+        self, layer: LayerLike, cached: tuple[Tensor, ...], shared: SharedKV | None = None
     ) -> KVView:
         """Return the keys and values, mixed."""
         if layer.spec.shares is not None:

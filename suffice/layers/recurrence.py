@@ -19,7 +19,7 @@ from suffice.ops.native import recurrence as native
 if TYPE_CHECKING:
     from suffice.encoders import Factory
     from suffice.ops.op import Op
-    from suffice.spec import AttentionSpec
+    from suffice.protocols import SpecLike
 
 
 class RecurrentState(NamedTuple):
@@ -42,7 +42,7 @@ class RecurrentState(NamedTuple):
 class Recurrence(nn.Module):
     """Queries, keys and values [B, heads, T, width] -> outputs [B, H, T, E]."""
 
-    def __init__(self, spec: AttentionSpec, kernel: Recurrent, factory: Factory) -> None:
+    def __init__(self, spec: SpecLike, kernel: Recurrent, factory: Factory) -> None:
         super().__init__()
         self.heads, self.groups, self.scale = spec.num_heads, spec.kv_heads, spec.score_scale
         self.widths = (spec.widths.q, spec.widths.kv, spec.kv_heads * spec.value_width)

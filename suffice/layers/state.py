@@ -41,7 +41,7 @@ from suffice.records import is_whole
 from suffice.spec import AttentionSpec
 
 if TYPE_CHECKING:
-    from suffice.layers.attention import Attention
+    from suffice.protocols import LayerLike
 
 A = TypeVar("A")
 
@@ -58,7 +58,7 @@ class Step(Inputs):
         return self.at.once(key, make)
 
     def read(
-        self, layer: Attention, q: Tensor, cached: tuple[Tensor, ...], shared: SharedKV | None
+        self, layer: LayerLike, q: Tensor, cached: tuple[Tensor, ...], shared: SharedKV | None
     ) -> Tensor:
         """Return the attention of q [B, H, T, D] to all tokens so far; cache the new ones."""
         if not self.at.length:
@@ -223,13 +223,13 @@ class LayerState:
             )
 
     def append(
-        self, layer: Attention, cached: tuple[Tensor, ...], at: StepPositions
+        self, layer: LayerLike, cached: tuple[Tensor, ...], at: StepPositions
     ) -> CachedTensors:
         """Cache encoded new tokens; return all that is kept."""
         return self._store(self.store.append, layer.mixing, cached, at)
 
     def append_codes(
-        self, layer: Attention, cached: tuple[Tensor, ...], at: StepPositions
+        self, layer: LayerLike, cached: tuple[Tensor, ...], at: StepPositions
     ) -> tuple[QuantisedStore, Slot]:
         """Cache encoded new tokens; return a quantised cache, and where its codes are."""
         return self.store, self._store(self.store.append_encoded, layer.mixing, cached, at)
@@ -274,7 +274,7 @@ class LayerState:
         return slot
 
     def sum_up(
-        self, layer: Attention, q: Tensor, cached: tuple[Tensor, ...], at: StepPositions
+        self, layer: LayerLike, q: Tensor, cached: tuple[Tensor, ...], at: StepPositions
     ) -> Tensor:
         """Return the attention of queries [B, H, T, D] by sums of features; add the new tokens."""
         k, v = layer.spec.encoder.expand(layer, cached)
@@ -289,7 +289,7 @@ class LayerState:
         self._advance(at)
         return out
 
-    def recur(self, layer: Attention, q: Tensor, cached: tuple[Tensor, ...], step: Step) -> Tensor:
+    def recur(self, layer: LayerLike, q: Tensor, cached: tuple[Tensor, ...], step: Step) -> Tensor:
         """Return the outputs [B, H, T, E] of a recurrence; move its state on."""
         rows = RowLayout(valid=step.at.rows.valid)
         out, self.recurrent = layer.recur(q, cached, step.x, rows, self.recurrent)
@@ -302,7 +302,7 @@ class LayerState:
         self.offered = None
         self.places = at.with_cached(self.remembered)
 
-    def coded_call(self, layer: Attention, q: Tensor, at: StepPositions) -> AttentionCall | None:
+    def coded_call(self, layer: LayerLike, q: Tensor, at: StepPositions) -> AttentionCall | None:
         """Return the call if the native kernels can read a quantised cache as it is, else None."""
         if not self.memory.lossy:
             return None
@@ -329,7 +329,7 @@ class LayerState:
 
     def read_codes(
         self,
-        layer: Attention,
+        layer: LayerLike,
         q: Tensor,
         codes: tuple[QuantisedStore, Slot],
         at: StepPositions,

@@ -8,61 +8,18 @@ Letters: B batch, S positions, N sides, F features of a map.
 
 from __future__ import annotations
 
-from abc import abstractmethod
 from dataclasses import dataclass
-from math import prod
-from typing import ClassVar
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from suffice.errors import ConfigError, unknown
+from suffice.errors import ConfigError
 from suffice.mixing.base import Mixing, RowLayout
-from suffice.mixing.value_map import ValueMap, WeightSpan
+from suffice.mixing.value_map import LearnedMixing, Shapes, ValueMap, WeightSpan
 from suffice.records import derived
 
 MIN_SIDE = 32  # positions; below, a product is too small to run at full speed
-Shapes = tuple[tuple[int, ...], tuple[int, ...]]  # of W and of b
-
-
-class LearnedMixing(Mixing, base=True):
-    """Base of V' = W V + b; a subclass is a dataclass with the fields below and its sizes."""
-
-    starts: ClassVar[tuple[str, ...]]
-    """The legal values of `init`."""
-
-    module: ClassVar[type[ValueMap]]
-
-    per_head: bool
-    bias: bool
-    init: str
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.init not in self.starts:
-            raise unknown(f"init of {type(self).__name__}", self.init, self.starts)
-
-    @abstractmethod
-    def shapes(self, *, causal: bool) -> Shapes:
-        """Return the shapes of W and of b of one map."""
-
-    def parameters(self, num_kv_heads: int, *, causal: bool = False) -> int:
-        """Count W and b."""
-        weight, bias = self.shapes(causal=causal)
-        return (num_kv_heads if self.per_head else 1) * (prod(weight) + self.bias * prod(bias))
-
-    def build(
-        self,
-        *,
-        num_kv_heads: int,
-        causal: bool,
-        device: torch.device | str | None,
-        dtype: torch.dtype | None,
-    ) -> nn.Module:
-        """Return the module that holds W and b."""
-        maps = num_kv_heads if self.per_head else 1
-        return self.module(self, maps, causal=causal, device=device, dtype=dtype)
 
 
 class _SquareMap(ValueMap):

@@ -1,4 +1,4 @@
-"""The module of a learned map of values along the sequence: V' = W V + b.
+"""A learned map of values along the sequence, V' = W V + b: the value and its module.
 
 Letters: B batch, S keys, G key/value heads, E head width, F features of a map.
 """
@@ -6,17 +6,17 @@ Letters: B batch, S keys, G key/value heads, E head width, F features of a map.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING, NamedTuple
+from math import prod
+from typing import ClassVar, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
-from suffice.errors import ShapeError
-from suffice.mixing.base import RowLayout
+from suffice.errors import ShapeError, unknown
+from suffice.mixing.base import Mixing, RowLayout
 from suffice.torch_compat import finite
 
-if TYPE_CHECKING:
-    from suffice.mixing.alignments import LearnedMixing
+Shapes = tuple[tuple[int, ...], tuple[int, ...]]  # of W and of b
 
 
 class WeightSpan(NamedTuple):
@@ -147,3 +147,42 @@ class ValueMap(nn.Module, ABC):
         """Show the shapes in the printed module."""
         maps, *sizes = self.weight.shape
         return f"{sizes}, maps={maps}, bias={self.bias is not None}, causal={self.causal}"
+
+
+class LearnedMixing(Mixing, base=True):
+    """Base of V' = W V + b; a subclass is a dataclass with the fields below and its sizes."""
+
+    starts: ClassVar[tuple[str, ...]]
+    """The legal values of `init`."""
+
+    module: ClassVar[type[ValueMap]]
+
+    per_head: bool
+    bias: bool
+    init: str
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.init not in self.starts:
+            raise unknown(f"init of {type(self).__name__}", self.init, self.starts)
+
+    @abstractmethod
+    def shapes(self, *, causal: bool) -> Shapes:
+        """Return the shapes of W and of b of one map."""
+
+    def parameters(self, num_kv_heads: int, *, causal: bool = False) -> int:
+        """Count W and b."""
+        weight, bias = self.shapes(causal=causal)
+        return (num_kv_heads if self.per_head else 1) * (prod(weight) + self.bias * prod(bias))
+
+    def build(
+        self,
+        *,
+        num_kv_heads: int,
+        causal: bool,
+        device: torch.device | str | None,
+        dtype: torch.dtype | None,
+    ) -> nn.Module:
+        """Return the module that holds W and b."""
+        maps = num_kv_heads if self.per_head else 1
+        return self.module(self, maps, causal=causal, device=device, dtype=dtype)

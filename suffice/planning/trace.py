@@ -25,7 +25,7 @@ from suffice.errors import StateError
 from suffice.layers import Attention, Dropout
 from suffice.ops import scan
 from suffice.planning.workload import Workload
-from suffice.train import optimiser, sharded
+from suffice.train import distributed, optimiser, sharded
 from suffice.train.language.fit import gradient_checkpointing
 
 if TYPE_CHECKING:
@@ -291,8 +291,8 @@ def _traced(
         stepping.zero_grad(set_to_none=True)
     with recorder.recording(), gradient_checkpointing(model, checkpointing):
         micro = None
-        if accumulate > 1 and sharded.is_sharded(model):
-            with sharded.no_sync(model):
+        if accumulate > 1 and distributed.is_sharded(model):
+            with distributed.no_sync(model):
                 _forward_backward(workload, model, rows, recorder)
             micro = recorder.take()
         activations = _forward_backward(workload, model, rows, recorder)

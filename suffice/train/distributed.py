@@ -12,6 +12,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from inspect import signature
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -19,7 +20,6 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
 from suffice.errors import ConfigError, StateError, unknown
-from suffice.train import sharded
 
 # torch 2.13 renamed the argument and warns about the old name
 _NEW = "forward_sync_buffers"
@@ -107,7 +107,7 @@ class Processes:
 
         Buffers are not exchanged: they must be constants, as in every model of this library.
         """
-        if self.world_size == 1 or sharded.is_sharded(model):
+        if self.world_size == 1 or is_sharded(model):
             return model
         devices = [device] if device.type == "cuda" else None
         return DistributedDataParallel(model, device_ids=devices, **{_SYNC_BUFFERS: False})
@@ -116,9 +116,24 @@ class Processes:
         """Return the context in which gradients are accumulated without being exchanged."""
         if isinstance(replica, DistributedDataParallel):
             return replica.no_sync()
-        if sharded.is_sharded(replica):
-            return sharded.no_sync(replica)
+        if is_sharded(replica):
+            return no_sync(replica)
         return contextlib.nullcontext()
+
+
+def is_sharded(model: nn.Module) -> bool:
+    """Return whether `shard` made this model."""
+    return hasattr(model, "set_requires_gradient_sync")  # of FSDP2 alone; slow to import
+
+
+@contextlib.contextmanager
+def no_sync(model: Any) -> Iterator[None]:
+    """Accumulate gradients of a sharded model without exchanging them, for the block."""
+    model.set_requires_gradient_sync(False)
+    try:
+        yield
+    finally:
+        model.set_requires_gradient_sync(True)
 
 
 def current() -> Processes:

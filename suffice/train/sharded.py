@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
 import copy
 import re
 import shutil
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,11 +19,10 @@ from suffice.checkpoint import bare
 from suffice.errors import CheckpointError, ConfigError
 from suffice.files import sync_folder
 from suffice.layers import Block
+from suffice.train.distributed import Processes, is_sharded
 
 if TYPE_CHECKING:
     from torch.distributed.device_mesh import DeviceMesh
-
-    from suffice.train.distributed import Processes
 
 
 def shard(model: nn.Module, processes: Processes, device: torch.device) -> nn.Module:
@@ -56,21 +54,6 @@ def cut(model: nn.Module, mesh: DeviceMesh) -> nn.Module:
         if isinstance(module, Block):
             fully_shard(module, mesh=mesh)
     return fully_shard(model, mesh=mesh)
-
-
-def is_sharded(model: nn.Module) -> bool:
-    """Return whether `shard` made this model."""
-    return hasattr(model, "set_requires_gradient_sync")  # of FSDP2 alone; slow to import
-
-
-@contextlib.contextmanager
-def no_sync(model: Any) -> Iterator[None]:
-    """Accumulate gradients of a sharded model without exchanging them, for the block."""
-    model.set_requires_gradient_sync(False)
-    try:
-        yield
-    finally:
-        model.set_requires_gradient_sync(True)
 
 
 def release_weights(model: nn.Module) -> None:

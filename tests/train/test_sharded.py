@@ -15,6 +15,7 @@ from torch.distributed.tensor import distribute_tensor
 from suffice import checkpoint
 from suffice.errors import CheckpointError, ConfigError
 from suffice.train import Processes, sharded
+from suffice.train.distributed import is_sharded
 from suffice.train.language import LMTraining, evaluate_lm, fit_lm
 from suffice.train.language import fit as fit_module
 from suffice.train.language.loss import _process_spans
@@ -42,8 +43,8 @@ def test_shard_cuts_a_copy_and_not_the_model(group):
     model = tiny()
     before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
     parted = sharded.shard(model, Processes(), CPU)
-    assert (sharded.is_sharded(parted), sharded.is_sharded(model)) == (True, False)
-    assert all(sharded.is_sharded(block) for block in parted.blocks)
+    assert (is_sharded(parted), is_sharded(model)) == (True, False)
+    assert all(is_sharded(block) for block in parted.blocks)
     assert all(map(sharded.is_cut, parted.parameters()))
     assert not any(map(sharded.is_cut, model.parameters()))
     for name, tensor in model.state_dict().items():

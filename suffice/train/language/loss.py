@@ -17,10 +17,10 @@ from torch import Tensor, nn
 
 from suffice.data.dataset import IGNORE_INDEX
 from suffice.text import TokenFile, Tokenizer
-from suffice.train.distributed import Processes, current, resolve_device
+from suffice.train.distributed import Processes, current, is_sharded, resolve_device
 from suffice.train.evaluate import cross_entropy, evaluating, flatten_answers
 from suffice.train.language.settings import DTYPES
-from suffice.train.sharded import is_sharded, release_weights
+from suffice.train.sharded import release_weights
 
 
 class Batch(NamedTuple):

@@ -17,15 +17,15 @@ from types import TracebackType
 
 from suffice.errors import DataError, SufficeError
 
-LONGEST = 200  # characters of a reason or a name in a sentence
+MAX_REASON_LENGTH = 200  # characters of a reason or a name in a sentence
 SHOW = "SUFFICE_TRACEBACK"
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-OF_PATHS = (
+PATH_ERRORS = (
     *(errno.ENOENT, errno.EACCES, errno.EPERM, errno.EROFS, errno.ENAMETOOLONG, errno.ELOOP),
     *(errno.ENOTDIR, errno.EISDIR, errno.EEXIST, errno.ENOTEMPTY, errno.EINVAL, errno.ENXIO),
     *(errno.ENODEV, errno.EIO, errno.ESPIPE, errno.EBUSY, errno.ETXTBSY),
 )
-OF_MACHINE = (errno.ENOMEM, errno.EMFILE, errno.ENFILE, errno.ENOLCK, errno.EADDRINUSE)
+MACHINE_ERRORS = (errno.ENOMEM, errno.EMFILE, errno.ENFILE, errno.ENOLCK, errno.EADDRINUSE)
 NULL = re.compile("embedded null (byte|character)")
 LARGE = re.compile(
     "int too (big|large) to convert|Python int too large|cannot convert float infinity to integer"
@@ -37,7 +37,7 @@ TORCH = re.compile(
     "Storage size calculation overflowed|numel: integer multiplication overflow"
     "|DefaultCPUAllocator|CUDA out of memory|Overflow when unpacking long"
 )
-"""What torch says of sizes that no machine has; its errors have no type of their own."""
+"""What torch says of sizes that no machine has; its errors have no separate type."""
 ENDED = re.compile("Compressed file ended")
 
 
@@ -86,10 +86,10 @@ def _is_full(error: BaseException) -> bool:
 
 
 def _is_of_path(error: BaseException) -> bool:
-    """Return whether the system refused a path that is no file of this package."""
+    """Return whether the system refused a path that is not a file of this package."""
     if isinstance(error, RuntimeError):  # of pathlib, before Python 3.13
         return str(error).startswith("Symlink loop from")
-    if not isinstance(error, OSError) or error.errno not in OF_PATHS:
+    if not isinstance(error, OSError) or error.errno not in PATH_ERRORS:
         return False
     name = error.filename
     if name is None or isinstance(name, int):
@@ -99,11 +99,11 @@ def _is_of_path(error: BaseException) -> bool:
 
 
 def _is_of_machine(error: BaseException) -> bool:
-    return isinstance(error, OSError) and error.errno in OF_MACHINE
+    return isinstance(error, OSError) and error.errno in MACHINE_ERRORS
 
 
 def _is_panic(error: BaseException) -> bool:
-    return type(error).__name__ == "PanicException"  # of a library in Rust; it is no Exception
+    return type(error).__name__ == "PanicException"  # of a library in Rust; it is not an Exception
 
 
 def _is_memory(error: BaseException) -> bool:
@@ -111,7 +111,7 @@ def _is_memory(error: BaseException) -> bool:
 
 
 def _is_utf8(error: BaseException) -> bool:
-    """Return whether a text of the user is no UTF-8; other encodings are of our own files."""
+    """Return whether a text of the user is not UTF-8; other encodings are of our own files."""
     return isinstance(error, UnicodeError) and getattr(error, "encoding", "").startswith("utf")
 
 
@@ -145,7 +145,7 @@ def _place(error: BaseException) -> str:
     return shortened(found)
 
 
-def shortened(text: str, longest: int = LONGEST) -> str:
+def shortened(text: str, longest: int = MAX_REASON_LENGTH) -> str:
     """Return a text for one line of a terminal: its middle is left out where it is long.
 
     Example:

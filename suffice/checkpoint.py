@@ -37,7 +37,7 @@ DTYPES: dict[str, torch.dtype] = {
 }
 
 SENTENCES = 8  # before "and n more": a hostile file must not fill the screen
-COMPARED = 200  # names a missing one is compared with
+MAX_SUGGESTIONS = 200  # names a missing one is compared with
 HEADER_LIMIT = 4 * 2**20  # bytes; a hostile header of this size still parses in half a second
 
 
@@ -61,7 +61,7 @@ def misfits(file: Any, source: Mapping[str, str], expected: Mapping[str, Tensor]
 
 
 def _absent(name: str, unexpected: list[str]) -> str:
-    near = difflib.get_close_matches(name, [u[:200] for u in unexpected[:COMPARED]], n=1)
+    near = difflib.get_close_matches(name, [u[:200] for u in unexpected[:MAX_SUGGESTIONS]], n=1)
     hint = f" (nearest: {_quote(near[0])})" if near else ""
     return f"{_quote(name)} is missing{hint}."
 
@@ -114,7 +114,7 @@ def load(
     """Read the tensors, on the CPU, and the metadata of a safetensors file.
 
     Args:
-        path: of the file.
+        path: path of the file.
         expected: tensors whose names, shapes and dtypes the file must have, no more and no fewer;
             None takes what is there.
         check: called with the metadata first, to raise what is wrong with it.
@@ -130,7 +130,7 @@ def load(
             check(metadata)
         stored = set(file.keys())
         if not (tied.keys().isdisjoint(stored) and stored.issuperset(tied.values())):
-            raise CheckpointError(f"{path} ties tensors it does not hold; make it anew.")
+            raise CheckpointError(f"{path} ties tensors it does not hold; export or save it again.")
         source = {name: name for name in stored} | tied
         if expected is not None and (wrong := misfits(file, source, expected)):
             raise CheckpointError(f"{path} does not fit: {' '.join(wrong)}")
@@ -287,9 +287,9 @@ def _facts(path: Path, header: dict[str, str]) -> tuple[dict[str, Any], dict[str
         metadata = json.loads(header.get("suffice", "{}"))
         tied = json.loads(header.get("tied", "{}"))
     except (ValueError, RecursionError) as error:
-        raise CheckpointError(f"{path} has metadata that is not JSON; make it anew.") from error
+        raise CheckpointError(f"{path} has metadata that is not JSON; save it again.") from error
     if not isinstance(metadata, dict) or not isinstance(tied, dict):
-        raise CheckpointError(f"{path} has metadata that is not a JSON object; make it anew.")
+        raise CheckpointError(f"{path} has metadata that is not a JSON object; save it again.")
     if not all(isinstance(origin, str) for origin in tied.values()):
-        raise CheckpointError(f"{path} ties a tensor to something not a name; make it anew.")
+        raise CheckpointError(f"{path} ties a tensor to something not a name; save it again.")
     return metadata, tied

@@ -12,7 +12,7 @@ import shlex
 from collections.abc import Iterable
 from typing import Any
 
-LONGEST = 2000  # characters of a message
+MAX_MESSAGE_LENGTH = 2000  # characters of a message
 
 
 class SufficeError(Exception):
@@ -25,9 +25,9 @@ class SufficeError(Exception):
 
     def __str__(self) -> str:
         message = super().__str__()
-        if len(message) <= LONGEST:
+        if len(message) <= MAX_MESSAGE_LENGTH:
             return message
-        return f"{message[: LONGEST // 2]} ... {message[-LONGEST // 2 :]}"
+        return f"{message[: MAX_MESSAGE_LENGTH // 2]} ... {message[-MAX_MESSAGE_LENGTH // 2 :]}"
 
 
 class ConfigError(SufficeError, ValueError):

@@ -30,7 +30,7 @@ def replacing(path: Path) -> Iterator[Path]:
     A device or a pipe is refused by an OSError: a file would take its place.
     """
     if os.path.lexists(path) and not path.is_file():
-        raise OSError(errno.EINVAL, "it is no regular file", str(path))
+        raise OSError(errno.EINVAL, "it is not a regular file", str(path))
     temporary = path.with_name(f".{path.name}.{os.getpid()}.part")
     _remove_leftovers(path)
     try:
@@ -57,7 +57,7 @@ def replacing_folder(path: Path) -> Iterator[Path]:
     # "." has no name, and a link would be replaced instead of its folder
     path = Path(os.path.realpath(path))
     if path.exists() and not path.is_dir():
-        raise NotADirectoryError(errno.ENOTDIR, "it is no folder", str(path))
+        raise NotADirectoryError(errno.ENOTDIR, "it is not a folder", str(path))
     path.parent.mkdir(parents=True, exist_ok=True)
     _remove_leftovers(path)
     temporary = path.with_name(f".{path.name}.{os.getpid()}.part")
@@ -187,7 +187,7 @@ def write_json(path: Path, content: Any) -> None:
 def check_links(folder: Path) -> None:
     """Refuse a model whose folder holds a link to elsewhere: its target would be read and copied.
 
-    In the cache of the Hugging Face hub, files of a snapshot are links to the blobs beside it.
+    In the cache of the Hugging Face hub, files of a snapshot are links to the blobs next to it.
 
     Raises:
         CheckpointError: naming the link.
@@ -205,7 +205,7 @@ def check_links(folder: Path) -> None:
                 )
 
 
-MOST_VALUES = 1 << 21  # in JSON of others; each takes 64 bytes of memory and more
+MAX_JSON_VALUES = 1 << 21  # in JSON of others; each takes 64 bytes of memory and more
 
 
 def parse_json(content: str | bytes) -> Any:
@@ -219,15 +219,15 @@ def parse_json(content: str | bytes) -> Any:
         values = sum(map(content.count, (b",", b"[", b"{")))
     else:
         values = sum(map(content.count, (",", "[", "{")))
-    if values > MOST_VALUES:
-        raise ValueError(f"it has more than {MOST_VALUES:,} values")
+    if values > MAX_JSON_VALUES:
+        raise ValueError(f"it has more than {MAX_JSON_VALUES:,} values")
     return json.loads(content)
 
 
 def read_json(path: Path, *, advice: str = "") -> Any:
     """Read a JSON file; a DataError about one that is absent or damaged ends with the advice."""
     if path.exists() and not path.is_file():
-        raise DataError(f"{path} is no regular file. {advice}".rstrip())
+        raise DataError(f"{path} is not a regular file. {advice}".rstrip())
     try:
         return parse_json(path.read_bytes())
     except OSError as error:
@@ -250,9 +250,9 @@ class RunFolder:
     """The folder of one run: a file with its settings, and a lock while a program works in it.
 
     Args:
-        path: of the folder.
+        path: path of the folder.
         settings_file: name of the file with the settings.
-        kind: what is run there, for messages, such as "comparison".
+        kind: what runs there, for messages, such as "comparison".
         results: names of what the run writes; a folder where no run was begun must hold none.
     """
 

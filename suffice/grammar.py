@@ -48,7 +48,7 @@ def parse_term(text: str, forms: Sequence[str], *, kind: str, where: str = "") -
     Args:
         text: the term.
         forms: every legal form, such as "rolling:W:SINKS".
-        kind: of term, for messages, such as "memory".
+        kind: kind of term, for messages, such as "memory".
         where: the longer text that holds the term, for messages.
 
     Example:

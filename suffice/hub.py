@@ -10,7 +10,7 @@ from suffice.errors import CheckpointError, ConfigError, install_line
 
 PREFIX = "hf:"
 REFERENCE = re.compile(r"hf:(?P<name>[\w.-]+/[\w.-]+)(?:@(?P<revision>[\w./-]+))?")
-FETCHED = ("*.safetensors", "*.json", "vocab.txt", "merges.txt", "chat_template.jinja")
+DOWNLOAD_PATTERNS = ("*.safetensors", "*.json", "vocab.txt", "merges.txt", "chat_template.jinja")
 LEFT = ("onnx/*", "openvino/*", "original/*", "*/*.safetensors", "consolidated*")
 """Files of a repository that are fetched, and those among them that are not: no pickle, no code."""
 
@@ -37,7 +37,7 @@ def local(path: Path | str) -> Path:
         return Path(path)
     parts = REFERENCE.fullmatch(str(path))
     if parts is None:
-        raise ConfigError(f"{str(path)!r:.80} is no model of the hub; give hf:ORG/NAME[@REVISION].")
+        raise ConfigError(f"{str(path)!r:.80} is not on the hub; give hf:ORG/NAME[@REVISION].")
     try:
         from huggingface_hub import snapshot_download
         from huggingface_hub.errors import LocalEntryNotFoundError
@@ -49,7 +49,7 @@ def local(path: Path | str) -> Path:
         folder = snapshot_download(
             parts["name"],
             revision=parts["revision"],
-            allow_patterns=list(FETCHED),
+            allow_patterns=list(DOWNLOAD_PATTERNS),
             ignore_patterns=list(LEFT),
         )
     except LocalEntryNotFoundError as error:
@@ -74,7 +74,7 @@ def origin(path: Path | str, folder: Path) -> dict[str, dict[str, str]]:
 def check_name(name: str) -> None:
     """Raise ConfigError unless it is ORG/NAME."""
     if REFERENCE.fullmatch(f"{PREFIX}{name}") is None or "@" in name:
-        raise ConfigError(f"{name!r:.80} is no repository of the hub; give ORG/NAME.")
+        raise ConfigError(f"{name!r:.80} is not a repository on the hub; give ORG/NAME.")
 
 
 def upload(folder: Path | str, name: str, *, private: bool = True) -> str:
@@ -84,7 +84,8 @@ def upload(folder: Path | str, name: str, *, private: bool = True) -> str:
     HF_TOKEN.
 
     Args:
-        folder: that `suffice export`, `train`, `convert` or `suffice.models.folder.save` wrote.
+        folder: folder that `suffice export`, `train`, `convert` or `suffice.models.folder.save`
+            wrote.
         name: ORG/NAME; made if it is absent.
         private: whether a new repository is; an old one stays as it is.
 

@@ -29,24 +29,24 @@ from suffice.loading import (
 
 STREAM = "-"
 ANSWER, SHARE = "prediction", "probability"
-MOST = 1 << 20  # rows of a batch
-SHOWN = 12  # classes whose probabilities get a column each
+MAX_BATCH_SIZE = 1 << 20  # rows of a batch
+MAX_PROBABILITY_COLUMNS = 12  # classes whose probabilities get a column each
 
 Row = dict[str, Any]
 Write = Callable[[Row, Row], None]  # a row of the input, and the columns of its answer
 
 
 @dataclass(frozen=True, kw_only=True)
-class Request:
+class PredictionRequest:
     """What is to be answered, and where the answers go.
 
     Args:
-        names: of tables, images and folders of images; "-" is standard input.
+        names: tables, images and folders of images; "-" is standard input.
         text: one text, instead.
-        column: of the texts in tables; None = that of the training.
-        form: what standard input holds: "text" (one a line), "csv" or "jsonl".
+        column: column of texts in tables; None uses that of the training.
+        form: format of standard input: "text" (one a line), "csv" or "jsonl".
         batch: rows computed at once; None = 64, or 1 where lines come one by one.
-        out: file of the answers; None = standard output.
+        out: file of the answers; None writes to standard output.
 
     Raises:
         ConfigError: if there is nothing to answer, or both files and a text.
@@ -62,8 +62,8 @@ class Request:
     def __post_init__(self) -> None:
         if bool(self.names) == (self.text is not None):
             raise ConfigError("give files, - for standard input, or --text; one of the three.")
-        if self.batch is not None and not 1 <= self.batch <= MOST:
-            raise ConfigError(f"--batch {self.batch}: give 1 to {MOST:,} rows.")
+        if self.batch is not None and not 1 <= self.batch <= MAX_BATCH_SIZE:
+            raise ConfigError(f"--batch {self.batch}: give 1 to {MAX_BATCH_SIZE:,} rows.")
         if self.out is not None and not _is_table(self.out):
             raise ConfigError(f"--out {self.out}: name a file that ends in .csv or .jsonl.")
 
@@ -86,11 +86,11 @@ def _is_table(out: Path) -> bool:
     return out.suffix not in OPENERS and bool(kind_of_file(out))
 
 
-def answer(model: Loaded, request: Request, *, as_json: bool = False) -> None:
+def answer(model: Loaded, request: PredictionRequest, *, as_json: bool = False) -> None:
     """Write every input with the model's answer, in batches.
 
     Args:
-        model: that `suffice.load` opened.
+        model: model opened by `suffice.load`.
         request: the inputs.
         as_json: write lines of JSON whatever the input is.
 
@@ -156,7 +156,7 @@ def _writer(stream: Any, *, as_json: bool) -> Write:
     return write
 
 
-def _texts(model: TextClassifier, request: Request, write: Write) -> None:
+def _texts(model: TextClassifier, request: PredictionRequest, write: Write) -> None:
     trained = model.facts.get("columns") or [None, None]
     tally = Tally(label=trained[1], classes=frozenset(model.classes))
     for rows, texts in _tables(request, trained[0]):
@@ -166,14 +166,14 @@ def _texts(model: TextClassifier, request: Request, write: Write) -> None:
     tally.print()
 
 
-def _translate(model: TextTranslator, request: Request, write: Write) -> None:
+def _translate(model: TextTranslator, request: PredictionRequest, write: Write) -> None:
     for rows, texts in _tables(request, None):
         answers = model.translate(texts, batch_size=request.size)
         for row, translation in zip(rows, answers, strict=True):
             write(row, {"translation": translation})
 
 
-def _images(model: ImageClassifier, request: Request, write: Write) -> None:
+def _images(model: ImageClassifier, request: PredictionRequest, write: Write) -> None:
     if request.text is not None or STREAM in request.names:
         raise ConfigError(
             f"the model reads images; give files that end in {', '.join(ENDINGS)}, or a folder."
@@ -201,12 +201,14 @@ def _image_files(path: Path) -> list[Path]:
 def _columns(prediction: Prediction) -> Row:
     shares = {name: round(share, 6) for name, share in prediction.probabilities.items()}
     row: Row = {ANSWER: prediction.label, SHARE: round(prediction.probability, 6)}
-    if len(shares) <= SHOWN:
+    if len(shares) <= MAX_PROBABILITY_COLUMNS:
         row |= {f"p({name})": share for name, share in shares.items()}
     return row
 
 
-def _tables(request: Request, trained: str | None) -> Iterator[tuple[Iterable[Row], Iterable[str]]]:
+def _tables(
+    request: PredictionRequest, trained: str | None
+) -> Iterator[tuple[Iterable[Row], Iterable[str]]]:
     """Yield the rows of each input, and the text of each row."""
     if request.text is not None:
         yield [{"text": request.text}], [request.text]

@@ -119,7 +119,7 @@ class Display:
             _print(self.console, text)
 
     def _drawing(self) -> RenderableType:
-        """Return the table, the bar, and the remark in a line of its own, cut to the width."""
+        """Return the table, the bar, and the remark on a separate line, cut to the width."""
         from rich.console import Group
         from rich.text import Text
 
@@ -183,9 +183,9 @@ def bar(
 
     Args:
         console: None shows nothing.
-        description: in front of the bar.
-        total: of the items; 0 or None = unknown until the block ends.
-        unit: of the items; "bytes" shows sizes and a speed.
+        description: text in front of the bar.
+        total: number of items; 0 or None if unknown until the block ends.
+        unit: unit of the items; "bytes" shows sizes and a speed.
     """
     if console is None:
         yield lambda _count=1, _remark="": None
@@ -229,7 +229,7 @@ class Workers:
             self.rich = _rich_progress(console, *columns, transient=True)
 
     def begin(self, worker: int, cell: str) -> None:
-        """Begin a cell on a worker, whose bar starts anew."""
+        """Begin a cell on a worker, whose bar starts again."""
         if self.rich:
             if worker in self._tasks:
                 self.rich.remove_task(self._tasks[worker])

@@ -33,7 +33,7 @@ NAMES = {
     tuple: "a tuple",
     NoneType: "None",
 }
-LARGEST = 1 << 62  # of a size: sums of two still fit 64 bits
+MAX_SIZE = 1 << 62  # of a size: sums of two still fit 64 bits
 NON_FINITE = {"nan": math.nan, "inf": math.inf, "-inf": -math.inf}
 
 
@@ -79,7 +79,7 @@ def field_errors(settings: Any) -> list[str]:
         except TypeError:
             errors.append(f"{field.name}={value!r} is not {_name_of(hint)}.")
         else:
-            if field.name != "seed" and is_whole(converted) and abs(converted) > LARGEST:
+            if field.name != "seed" and is_whole(converted) and abs(converted) > MAX_SIZE:
                 digits = len(str(abs(converted))) if abs(converted) < 10**40 else "over 40"
                 errors.append(f"{field.name} is a number of {digits} digits; give one of 62 bits.")
             if converted is not value:
@@ -214,7 +214,7 @@ def decode(
 
     Args:
         record: a dataclass, a TypedDict, or any type that such a field may have.
-        data: as JSON holds it.
+        data: JSON data.
         where: the file, for messages.
         error: raised for an unknown or missing key, a wrong type, or a value the record refuses.
     """
@@ -313,7 +313,7 @@ def derived(value: Callable[[Any], T]) -> T:
 class Axis:
     """Base of every axis value: a frozen dataclass with a JSON form.
 
-    A subclass with `family=` begins a family with a table of its own. Every other subclass is
+    A subclass with `family=` begins a family with a separate table. Every other subclass is
     entered there by its name, unless it is the base of several: with `base=True`, or a name that
     begins with an underscore.
 

@@ -98,7 +98,7 @@ def check_mask(name: str, mask: Tensor) -> None:
         )
 
 
-MOST_THREADS = 4096
+MAX_THREADS = 4096
 
 
 def threads(n: int | None = None) -> int:
@@ -108,19 +108,19 @@ def threads(n: int | None = None) -> int:
     same. For one text at a time the physical cores are most that help.
 
     Args:
-        n: threads from now on, of the whole process; None = as it is.
+        n: threads from now on, of the whole process; None changes nothing.
 
     Raises:
-        ConfigError: if n is no whole number of 1 to 4,096.
+        ConfigError: if n is not a whole number of 1 to 4,096.
 
     Example:
         >>> threads() == torch.get_num_threads()
         True
     """
     if n is not None:
-        if not is_whole(n, least=1) or n > MOST_THREADS:
+        if not is_whole(n, least=1) or n > MAX_THREADS:
             raise ConfigError(
-                f"threads({n!r}): give 1 to {MOST_THREADS:,}, or no argument to read the number."
+                f"threads({n!r}): give 1 to {MAX_THREADS:,}, or no argument to read the number."
             )
         torch.set_num_threads(n)
     return torch.get_num_threads()

@@ -156,5 +156,5 @@ def test_a_file_that_expands_without_measure_is_refused(tmp_path, monkeypatch):
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="needs a pipe with a name")
 def test_a_pipe_is_no_file_of_data(tmp_path):
     os.mkfifo(tmp_path / "f.csv")
-    with pytest.raises(DataError, match="no regular file"):
+    with pytest.raises(DataError, match="not a regular file"):
         list(lines(tmp_path / "f.csv"))

@@ -183,7 +183,7 @@ def test_offline_and_absent_is_one_sentence(tmp_path, environment):
 
 @pytest.mark.parametrize("name", ["hf:tiny", "hf:a/b/c", "hf:a/b@", "hf:a/../b", "hf:"])
 def test_malformed_references_are_refused(name):
-    with pytest.raises(ConfigError, match="is no model of the hub"):
+    with pytest.raises(ConfigError, match="is not on the hub"):
         open_source(name)
 
 

@@ -195,7 +195,7 @@ def test_numbers_of_a_graph_outside_its_folder_are_refused(location, tmp_path):
     opset = onnx.helper.make_opsetid("", 17)
     model = onnx.helper.make_model(graph, opset_imports=[opset], ir_version=8)
     (tmp_path / "e" / "m.onnx").write_bytes(model.SerializeToString())
-    with pytest.raises(CheckpointError, match="no graph that this ONNX Runtime accepts"):
+    with pytest.raises(CheckpointError, match="not a graph"):
         _open_graph(tmp_path / "e" / "m.onnx")
 
 
@@ -209,7 +209,7 @@ def test_a_manifest_names_files_of_its_folder_alone(name, tmp_path):
     manifest = json.loads(path.read_text())
     manifest["files"][name] = {"bytes": 1, "sha256": "0"}
     path.write_text(json.dumps(manifest))
-    with pytest.raises(CheckpointError, match="no file of the folder"):
+    with pytest.raises(CheckpointError, match="not a file of the folder"):
         Session(tmp_path / "e", read(tmp_path / "e"))
 
 

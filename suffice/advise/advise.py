@@ -13,11 +13,20 @@ from typing import Any
 
 import torch
 
-from suffice.advise.candidates import ITEMSIZE, Candidate, Needs, candidates, needs
-from suffice.advise.comparison import Seconds, Stepper, Trial, minutes, trial
 from suffice.advise.evidence import Evidence, Library, Scope, deciding, suffices, trained
-from suffice.advise.race import Budget, Clock, Race, Report, Sample, Sampler, race_lengths, run
-from suffice.advise.request import HERE, Base, Request, base_of, each, shorter
+from suffice.advise.request import (
+    ANY_DEVICE,
+    ITEMSIZE,
+    Base,
+    Candidate,
+    Needs,
+    Request,
+    base_of,
+    candidates,
+    each,
+    needs,
+    shorter,
+)
 from suffice.advise.text import (
     cli_lines,
     describe_bytes,
@@ -28,6 +37,21 @@ from suffice.advise.text import (
     reason,
     recommendation,
 )
+from suffice.advise.timing import (
+    Budget,
+    CandidateTimer,
+    Clock,
+    DecidingComparison,
+    Race,
+    Report,
+    Seconds,
+    TimedSample,
+    TrainingStepTimer,
+    minutes,
+    race_lengths,
+    run,
+    trial,
+)
 from suffice.measure.machine import machine_facts, software_versions
 from suffice.measure.timing import Times
 from suffice.models.composition import STANDARD, Composition
@@ -35,10 +59,10 @@ from suffice.records import encode
 from suffice.train import Progress, resolve_device
 
 MAIN_SHARE = 0.7  # of the budget, for the requested length; the rest is for shorter ones
-COMPARED = 3  # candidates compared with Standard at shorter lengths
-STEPS = 1000  # of the progress bar
-MOST_EVIDENCE = 3  # comparisons of one mechanism, in sentences
-Measure = Callable[[Candidate, int], Sample]
+MAX_CROSSOVERS = 3  # candidates compared with Standard at shorter lengths
+PROGRESS_STEPS = 1000  # of the progress bar
+MAX_EVIDENCE = 3  # comparisons of one mechanism, in sentences
+Measure = Callable[[Candidate, int], TimedSample]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,7 +70,7 @@ class Crossover:
     """The length from which a candidate is faster than Standard.
 
     Args:
-        at: the shortest measured length from which it always is; None = there is none.
+        at: the shortest measured length from which it always is; None if there is none.
         ratios: time over Standard's by length, median and quartiles over the rounds.
     """
 
@@ -60,19 +84,19 @@ class Place:
 
     Args:
         name: the composition, see `Composition`.
-        rank: from 1; candidates whose times overlap share one. None = not ranked.
+        rank: rank, from 1; candidates whose times overlap share one. None if not ranked.
         status: "measured", "ruled out", "illegal" or "not measured".
         reason: why it has this place, in a sentence.
         needs: bytes and work in closed form; None if illegal.
         predicted: work over Standard's; None if illegal.
-        seconds: of a token or an input, median and quartiles over the rounds.
+        seconds: seconds per token or input, median and quartiles over the rounds.
         ratio: `seconds` over Standard's of the same round.
-        first_seconds: of reading the input before the first token, the median.
-        first_ratio: the same over Standard's of the same round, median and quartiles.
+        first_seconds: median seconds of reading the input (prefill).
+        first_ratio: prefill time over Standard's of the same round, median and quartiles.
         rounds: number of samples.
-        crossover: comparison at shorter lengths; None = measured at the requested length only.
+        crossover: comparison at shorter lengths; None if measured at the requested length only.
         evidence: finished comparisons of quality.
-        evidence_told: what is known of its quality, in sentences.
+        evidence_told: what is known about its quality, in sentences.
     """
 
     name: str
@@ -101,11 +125,11 @@ class Advice:
         length: tokens or patches of an input.
         unit: "token" or "input", which times are for.
         device: "cpu" or "cuda".
-        winner: name of the recommended composition; None = none is recommended.
+        winner: name of the recommended composition; None if none is recommended.
         known: whether comparisons near what is asked show that it suffices; of Standard, that
             nothing untried is faster.
         trial: the comparison that would decide whether the fastest untried composition suffices;
-            None = there is none.
+            None if there is none.
         sentence: the recommendation.
         notes: further sentences.
         places: every composition: ranked, ruled out, not measured, illegal.
@@ -124,7 +148,7 @@ class Advice:
     device: str
     winner: str | None
     known: bool
-    trial: Trial | None
+    trial: DecidingComparison | None
     sentence: str
     notes: tuple[str, ...]
     places: tuple[Place, ...]
@@ -160,8 +184,8 @@ def advise(
         request: the task and its limits.
         progress: shows what is being measured.
         clock: returns seconds from any origin.
-        measure: returns one sample of a candidate at a length; None = measured on the device.
-        step: returns the seconds of a training step; None = measured on the device.
+        measure: returns one sample of a candidate at a length; None measures on the device.
+        step: returns the seconds of a training step; None measures on the device.
 
     Raises:
         ConfigError: for an unknown model or device, or an invalid composition.
@@ -179,8 +203,8 @@ def advise(
     study = _study(request, base, device)
     interrupted = False
     try:
-        _measure(study, measure or Sampler(base, device), budget, _reporter(progress))
-        _price(study, step or Stepper(device))
+        _measure(study, measure or CandidateTimer(base, device), budget, _reporter(progress))
+        _price(study, step or TrainingStepTimer(device))
     except KeyboardInterrupt:
         interrupted = True
     winner = study.winner()
@@ -242,11 +266,11 @@ def _study(request: Request, base: Base, device: torch.device) -> Study:
 def _measure(study: Study, measure: Measure, budget: Budget, report: Report) -> None:
     """Measure at the requested length, then at shorter ones."""
 
-    def take(name: str, length: int = study.base.length) -> Sample:
+    def take(name: str, length: int = study.base.length) -> TimedSample:
         return measure(study.candidates[name], length)
 
     run(study.race, study.order(), take, budget, share=MAIN_SHARE, report=report)
-    if STANDARD in study.race.samples and (promising := study.promising()[:COMPARED]):
+    if STANDARD in study.race.samples and (promising := study.promising()[:MAX_CROSSOVERS]):
         names, lengths = [STANDARD, *promising], shorter(study.base)
         race_lengths(names, lengths, take, budget, study.by_length, report)
 
@@ -262,7 +286,7 @@ def _price(study: Study, step: Seconds) -> None:
 
 
 def _device(name: str) -> torch.device:
-    if name == HERE:
+    if name == ANY_DEVICE:
         name = "cuda" if torch.cuda.is_available() else "cpu"
     return resolve_device(name)
 
@@ -279,7 +303,7 @@ def _reporter(progress: Progress | None) -> Report:
     def report(text: str, share: float) -> None:
         if progress is not None:
             progress.say(text)
-            progress.step(min(round(share * STEPS), STEPS), STEPS)
+            progress.step(min(round(share * PROGRESS_STEPS), PROGRESS_STEPS), PROGRESS_STEPS)
 
     return report
 
@@ -298,13 +322,13 @@ class Study:
     evidence: dict[str, tuple[Evidence, ...]]
     losses: dict[str, str]  # sentences about candidates that lose more than is acceptable
     available: int | None  # bytes of the machine; Standard is not measured if it needs more
-    trial: Trial | None = None  # of `untried()`
+    trial: DecidingComparison | None = None  # of `untried()`
     race: Race = field(default_factory=lambda: Race(baseline=STANDARD))
     by_length: dict[str, dict[int, Times]] = field(default_factory=dict)  # over Standard's
 
     @property
     def memory(self) -> int | None:
-        """The limit in bytes: the request's or the machine's; None = unknown."""
+        """The limit in bytes: the request's or the machine's; None if unknown."""
         return self.request.memory or self.available
 
     @cached_property
@@ -537,9 +561,9 @@ class Study:
     def _told(self, name: str) -> str:
         """Return what is known of a candidate's quality."""
         composition, evidence = self.candidates[name].composition, self.evidence[name]
-        said = [one.sentence for one in evidence[:MOST_EVIDENCE]]
-        if len(evidence) > MOST_EVIDENCE:
-            said.append(f"and {len(evidence) - MOST_EVIDENCE} more, which --json lists")
+        said = [one.sentence for one in evidence[:MAX_EVIDENCE]]
+        if len(evidence) > MAX_EVIDENCE:
+            said.append(f"and {len(evidence) - MAX_EVIDENCE} more, which --json lists")
         if not deciding(evidence):
             said.insert(0, "no near comparison")
             parts = (trained(composition), Composition(mechanism=composition.mechanism))

@@ -1,4 +1,4 @@
-"""Evidence of a composition's quality: finished comparisons, the package's and the user's."""
+"""Evidence of quality: finished comparisons, and a backtest of the advice on them."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ from suffice.recipes.own_data import restored
 FILE = "results.json"  # in the folder of a comparison
 OUTCOMES = ("suffices", "baseline", "undecided")
 """Outcomes of a verdict that speak of quality; the others say why it cannot be told."""
-DOUBLINGS = {"tokens": 2.0, "parameters": 4.0}
+MAX_DOUBLINGS = {"tokens": 2.0, "parameters": 4.0}
 """A comparison is near what is asked if neither differs by more doublings."""
-FEWEST = 2  # data sets of the package on which a composition has to suffice
+MIN_DATA_SETS = 2  # data sets of the package on which a composition has to suffice
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,8 +36,8 @@ class Scope:
     """What a comparison was of, and what is asked for.
 
     Args:
-        tokens: of an input.
-        parameters: of the model with Standard.
+        tokens: tokens per input.
+        parameters: parameters of the model with Standard.
         num_heads: query heads of each layer.
 
     Example:
@@ -65,7 +65,7 @@ class Scope:
     def _shares(self, other: Scope) -> list[float]:
         return [
             abs(log2(getattr(self, name) / getattr(other, name))) / most
-            for name, most in DOUBLINGS.items()
+            for name, most in MAX_DOUBLINGS.items()
         ]
 
     def __str__(self) -> str:
@@ -83,12 +83,12 @@ class Evidence:
         data: name of the data.
         num_heads: heads of both.
         seeds: seeds that both were trained from.
-        difference: in test accuracy, in points with its interval.
+        difference: difference in test accuracy, in points with its interval.
         margin: loss of accuracy that is acceptable, a fraction.
         verdict: "suffices", "does not suffice" or "undecided" and what would decide.
         own: whether the user brought it.
         recalls: whether its task is drawn and asks for recall.
-        far: what it was of, where that is not near what is asked for; "" = it is near.
+        far: scope of the comparison if it is far from the request; "" if it is near.
     """
 
     source: str
@@ -123,12 +123,12 @@ def suffices(comparisons: Sequence[Evidence], *, recall: bool = False) -> bool:
     """Return whether comparisons show together that a composition suffices.
 
     All that decide must show it, so nothing is to be corrected for their number. One of the user's
-    is enough; the package's must be on `FEWEST` data sets, since the request's own data are none of
-    them. Tasks of recall alone are not enough; with `recall` one of them is needed.
+    is enough; the package's must be on `MIN_DATA_SETS` data sets, since the request's own data are
+    not among them. Tasks of recall alone are not enough; with `recall` one of them is needed.
     """
     decide = deciding(comparisons)
     data = {one.data for one in decide if not one.recalls}
-    if len(data) < (1 if any(one.own for one in decide) else FEWEST):
+    if len(data) < (1 if any(one.own for one in decide) else MIN_DATA_SETS):
         return False
     memories = deciding(one for one in comparisons if one.recalls) if recall else ()
     if recall and not memories:
@@ -147,9 +147,10 @@ class Library:
 
     Args:
         task: see `Request`.
-        folders: of `suffice compare`, read in addition to the package's results.
-        margin: loss of accuracy that is acceptable; None = a hundredth.
-        asked: what is asked for, to which comparisons are near or far; None = all are near.
+        folders: folders of `suffice compare`, read in addition to the package's results.
+        margin: loss of accuracy that is acceptable; None means 0.01.
+        asked: requested scope, which decides whether a comparison is near or far; None treats all
+            as near.
         without: data whose comparisons are left out, see `data_of`.
     """
 
@@ -164,7 +165,7 @@ class Library:
     ) -> None:
         self.task, self.asked, self.without = task, asked, without
         self.margin = MARGIN if margin is None else margin
-        self.unheard: dict[str, str] = {}  # why the user's folders are no evidence
+        self.unheard: dict[str, str] = {}  # why the user's folders are not evidence
         ranked: list[tuple[tuple[bool, bool, float], str, Evidence]] = []
         for folder in folders:
             path = Path(folder)
@@ -332,11 +333,11 @@ def data_of(chosen: Recipe) -> str:
         'text tinyshakespeare'
     """
     return " ".join(
-        map(str, (chosen.task, *filter(None, map(dict(chosen.task_options).get, NAMED))))
+        map(str, (chosen.task, *filter(None, map(dict(chosen.task_options).get, DATA_OPTIONS))))
     )
 
 
-NAMED = ("corpus", "path")  # options that choose other data
+DATA_OPTIONS = ("corpus", "path")  # options that choose other data
 
 
 def scope_of(results: Results, chosen: Recipe, num_heads: int) -> Scope:
@@ -344,3 +345,61 @@ def scope_of(results: Results, chosen: Recipe, num_heads: int) -> Scope:
     cells = results.select(results.baseline, num_heads) or results.cells
     size = round(median(cell.parameters_model for cell in cells))
     return Scope(tokens=chosen.model.length, parameters=size, num_heads=num_heads)
+
+
+MARGINS = (0.005, 0.01, 0.02, 0.05)
+NONE_NAMED = "none named"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Backtest:
+    """What would have been advised for a comparison's data, by those of other data.
+
+    Args:
+        source: file of the comparison.
+        data: its data.
+        margin: margin that was asked for.
+        named: the cheapest composition that was known to suffice; None if none was.
+        outcome: verdict of the comparison: "suffices", "does not suffice" or "undecided"; "none
+            named" where Standard stays.
+    """
+
+    source: str
+    data: str
+    margin: float
+    named: str | None
+    outcome: str
+
+
+def backtests(margins: Sequence[float] = MARGINS) -> list[Backtest]:
+    """Return what would have been advised for every comparison that comes with the package."""
+    return [
+        backtest
+        for source, results in packaged().items()
+        if (chosen := recipe_of(results)) is not None and chosen.task not in RECALL
+        for backtest in _backtests(source, results, chosen, margins)
+    ]
+
+
+def _backtests(
+    source: str, results: Results, chosen: Recipe, margins: Sequence[float]
+) -> Iterator[Backtest]:
+    heads = max(heads for _, heads in results.pairs())
+    asked, data = scope_of(results, chosen, heads), data_of(chosen)
+    for margin in margins:
+        library = Library(task_of(chosen), (), margin, asked, without=data)
+        named = _named(library, [c for c in comparisons(results, margin) if c.num_heads == heads])
+        yield Backtest(
+            source=source,
+            data=data,
+            margin=margin,
+            named=named and named.mechanism,
+            outcome=named.sufficiency if named else NONE_NAMED,
+        )
+
+
+def _named(library: Library, compared: list[Comparison]) -> Comparison | None:
+    """Return the cheapest composition that is known to suffice."""
+    cheapest = sorted((one for one in compared if one.cheaper), key=lambda one: one.cost.order)
+    known = (c for c in cheapest if suffices(library.find(Composition.parse(c.mechanism))))
+    return next(known, None)

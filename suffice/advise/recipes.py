@@ -30,10 +30,10 @@ class AdviceRecipe:
         title: one line.
         about: the mechanisms, and what is missing here.
         source: the publication.
-        section: of the publication.
+        section: section of the publication.
         names: compositions, the recommended one first. {kv} is a quarter of the heads, {quarter}
             and {eighth} are these parts of the length.
-        says: what the source claims.
+        says: claim of the source.
         model: default model.
         length: default tokens.
         task: see `Request`.
@@ -53,7 +53,7 @@ class AdviceRecipe:
     measure: Callable[[Advice], str] | None = None
 
     def request(self, words: dict[str, Any]) -> Request:
-        """Return the request that measures it, from fields of `Request.parse`; None = default."""
+        """Return its request, from fields of `Request.parse`; None takes defaults."""
         defaults: dict[str, Any] = {"length": self.length}
         if words.get("checkpoint") is None:
             defaults["model"] = self.model

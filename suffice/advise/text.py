@@ -6,11 +6,9 @@ import shlex
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from suffice.advise.candidates import Candidate, Needs
-from suffice.advise.comparison import command
 from suffice.advise.evidence import deciding
-from suffice.advise.race import FEWEST
-from suffice.advise.request import Base, Request, each
+from suffice.advise.request import Base, Candidate, Needs, Request, each
+from suffice.advise.timing import MIN_ROUNDS, command
 from suffice.measure.edge.shapes import SHAPES
 from suffice.measure.sentence import margin_points
 from suffice.measure.timing import Times
@@ -31,7 +29,7 @@ def recommendation(study: Study, winner: str | None) -> str:
     place, ranks = study.place(winner), study.ranks()
     if not study.measured.enough:
         return (
-            f"Stay with standard, which needs no evidence: {study.measured.rounds} of {FEWEST} "
+            f"Stay with standard, which needs no evidence: {study.measured.rounds} of {MIN_ROUNDS} "
             f"rounds are too few to tell whether anything is faster; {MORE_TIME}."
         )
     fit = len(study.representatives.keys() - study.oversized.keys())
@@ -125,7 +123,7 @@ def _no_winner(study: Study) -> str:
     if not race.enough:
         why = study.oversized.get(STANDARD, "does not keep to the limits as far as it was measured")
         return (
-            f"Nothing is recommended: {race.rounds} of {FEWEST} rounds, and standard {why}; "
+            f"Nothing is recommended: {race.rounds} of {MIN_ROUNDS} rounds, and standard {why}; "
             f"{MORE_TIME}."
         )
     nearest = next((name for name in names if name not in study.losses), None)
@@ -145,7 +143,7 @@ def notes(study: Study, winner: str | None, *, interrupted: bool) -> Iterator[st
     if interrupted:
         yield "Interrupted: places are of what was measured until then."
     for folder, why in study.library.unheard.items():
-        yield f"--results {folder} is no evidence for this request: {why}."
+        yield f"--results {folder} is not evidence for this request: {why}."
     yield "Weights are random: times are of these sizes on this machine, quality is not measured."
     ranks = study.ranks()
     if winner is not None:

@@ -147,7 +147,7 @@ class _Output:
         *,
         silent: bool = False,
     ) -> None:
-        from suffice.text.stream import TextStream
+        from suffice.text.tokenizer import TextStream
 
         self._stream = TextStream(tokenizer, ids, self._write)
         self._unprinted_prompt, self._stop, self._silent = prompt, stop, silent

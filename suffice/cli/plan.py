@@ -14,8 +14,8 @@ from suffice.cli.terminal import RULED, print_json, print_paragraph
 from suffice.grammar import COUNTS, format_quantity, parse_bytes
 
 if TYPE_CHECKING:
-    from suffice.planning import Plan
-    from suffice.planning.layouts import Estimate
+    from suffice.planning import TrainingEstimate
+    from suffice.planning.plan import LayoutEstimate
 
 GPU = "h100"
 LOOK: dict[str, Any] = {**RULED, "padding": (0, 1, 0, 0)}
@@ -124,7 +124,7 @@ def plan(
         print_plan(Console(highlight=False), result)
 
 
-def print_plan(console: Console, plan: Plan) -> None:
+def print_plan(console: Console, plan: TrainingEstimate) -> None:
     """Print a plan."""
     print_paragraph(console, f"{plan.workload.title}; attention: {plan.workload.mechanism}")
     print_paragraph(console, f"{plan.gpus} x {plan.device.title}, {_bytes(plan.memory)} each")
@@ -141,7 +141,7 @@ def print_plan(console: Console, plan: Plan) -> None:
         print_paragraph(console, sentence)
 
 
-def sentences(plan: Plan) -> list[str]:
+def sentences(plan: TrainingEstimate) -> list[str]:
     """Return what fits, what limits, how long it takes and what it costs."""
     state = []
     if plan.parts.state:
@@ -152,7 +152,7 @@ def sentences(plan: Plan) -> list[str]:
     return [_fit(plan), *state, _speed(plan), _limit(plan), _duration(plan), BASIS]
 
 
-def as_data(plan: Plan) -> dict[str, Any]:
+def as_data(plan: TrainingEstimate) -> dict[str, Any]:
     """Return a plan as plain data; bytes, seconds, and ranges from the least to the most."""
     return {
         "recipe": plan.workload.name,
@@ -188,7 +188,7 @@ def as_data(plan: Plan) -> dict[str, Any]:
     }
 
 
-def _layouts(plan: Plan) -> Table:
+def _layouts(plan: TrainingEstimate) -> Table:
     columns = ("layout", "blocks", "micro-batches", "rows", "memory", "fits", "tokens/s at most")
     table = Table(*columns, **LOOK)
     for estimate in plan.layouts:
@@ -206,13 +206,13 @@ def _layouts(plan: Plan) -> Table:
     return table
 
 
-def _weights(plan: Plan, estimate: Estimate) -> str:
+def _weights(plan: TrainingEstimate, estimate: LayoutEstimate) -> str:
     if plan.gpus == 1:
         return "one GPU"
     return "sharded" if estimate.layout.shard else "replicated"
 
 
-def _fit(plan: Plan) -> str:
+def _fit(plan: TrainingEstimate) -> str:
     layout = plan.best.layout
     need = f"{_bytes(plan.best.memory)} of {_bytes(plan.usable)} usable"
     if plan.best.fits:
@@ -232,7 +232,7 @@ def _gpus(count: int | None) -> str:
     return f"{count} GPU{'' if count == 1 else 's'}"
 
 
-def _speed(plan: Plan) -> str:
+def _speed(plan: TrainingEstimate) -> str:
     overlap = ", depending on how much of the exchange overlaps" if plan.best.time.exchange else ""
     return (
         f"A step of {plan.workload.rows:,} rows is {plan.flops:.3g} FLOPs and takes "
@@ -240,7 +240,7 @@ def _speed(plan: Plan) -> str:
     )
 
 
-def _limit(plan: Plan) -> str:
+def _limit(plan: TrainingEstimate) -> str:
     time = plan.best.time
     seconds = {
         f"products in {plan.workload.dtype}": time.products,
@@ -253,7 +253,7 @@ def _limit(plan: Plan) -> str:
     return f"The limit is {largest}: a step without overlap is {', '.join(shares)}."
 
 
-def _duration(plan: Plan) -> str:
+def _duration(plan: TrainingEstimate) -> str:
     days = plan.days()
     if days is None:
         return "How long the training takes depends on the data: give --examples ROWS."

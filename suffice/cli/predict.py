@@ -55,10 +55,10 @@ def predict(
     the column of classes that the model was trained on, the accuracy is printed at the end.
     """
     from suffice.loading import load, locate
-    from suffice.predictions import Request, answer
+    from suffice.predictions import PredictionRequest, answer
     from suffice.train import resolve_device
 
-    request = Request(
+    request = PredictionRequest(
         names=tuple(inputs or ()), text=text, column=column, form=form, batch=batch, out=out
     )
     place = locate(model)

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from suffice.models import LM
-    from suffice.quantise import Report
+    from suffice.quantise import QuantisationReport
     from suffice.text import Tokenizer
 
 REPORT = "quantise.json"
@@ -65,7 +65,7 @@ def quantise(
 
     from suffice.models import folder
     from suffice.progress import show
-    from suffice.quantise import Speed
+    from suffice.quantise import DecodingSpeed
     from suffice.quantise import quantise as quantise_model
     from suffice.quantise.report import tokens_per_second
 
@@ -79,7 +79,9 @@ def quantise(
         before = tokens_per_second(lm)
         step = step_by_cells(progress)
         report = quantise_model(lm, bits, group, **texts, skip=tuple(skip or ()), step=step)
-        speed = Speed(before=before, after=tokens_per_second(lm), threads=torch.get_num_threads())
+        speed = DecodingSpeed(
+            before=before, after=tokens_per_second(lm), threads=torch.get_num_threads()
+        )
     report = replace(report, speed=speed)
     if "measured" in facts:
         facts["measured_before_packing"] = facts.pop("measured")
@@ -110,7 +112,7 @@ def _texts(
     return {"calibration": rows(text.train, CALIBRATION), "judged": rows(text.validation, TEST)}
 
 
-def _print(report: Report, out: Path) -> None:
+def _print(report: QuantisationReport, out: Path) -> None:
     from suffice.ops.native import library
 
     columns = ("map", "stored as", "by", "kB before", "after", "error")

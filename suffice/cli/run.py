@@ -33,7 +33,7 @@ def run(
     from suffice.export.parity import EagerSession
     from suffice.generate import Stopwatch
     from suffice.runtime import Session, Tokenizer, check_files, generate, read
-    from suffice.text.stream import TextStream
+    from suffice.text.tokenizer import TextStream
 
     manifest = read(export)
     check_files(export, manifest)

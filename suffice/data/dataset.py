@@ -32,9 +32,9 @@ class Split:
         labels: int64 [N], one for each row; or, tokens only, int64 [N, T], one for each token,
             IGNORE_INDEX where it has none.
         valid: tokens only, bool [N, T], True at a real token; None when every token is real.
-        source: of a translation, int64 [N, S]: the text to translate, where inputs are its
-            translation so far; None for other tasks.
-        source_valid: bool [N, S], likewise.
+        source: source text of a translation, int64 [N, S]; inputs are its translation so far. None
+            for other tasks.
+        source_valid: mask of the source, bool [N, S].
 
     Raises:
         ShapeError: if they do not have the same rows, or inputs are neither shape.
@@ -73,7 +73,7 @@ class Split:
         source = tuple(self.source.shape)
         if self.labels.dim() != 2 or len(source) != 2 or source[0] != shape[0]:
             raise ShapeError(
-                f"a source has shape {source} for inputs {shape}; give tokens [N, S] beside tokens "
+                f"a source has shape {source} for inputs {shape}; give tokens [N, S] with tokens "
                 "[N, T] with a label each."
             )
         _check_valid("source_valid", self.source_valid, "source", self.source)
@@ -127,10 +127,11 @@ class ImagePreparation:
     """The way from pixels to the numbers that a model of images reads.
 
     Args:
-        mean: of the training images, in units of the inputs; one number, or one for each channel.
-        std: standard deviation of the training images, likewise.
+        mean: mean of the training images, in units of the inputs; one number, or one for each
+            channel.
+        std: standard deviation of the training images, in the same form as the mean.
         side: pixels that images are resized to; None leaves them as they are.
-        white: what a white pixel is in the inputs.
+        white: value of a white pixel in the inputs.
     """
 
     mean: float | tuple[float, ...] = 0.0
@@ -172,33 +173,33 @@ class Dataset:
         num_classes: labels are 0 .. num_classes - 1, or IGNORE_INDEX.
         mean: mean of the training images, in units of the inputs; one number, or one for each
             channel. Unused by tokens.
-        std: standard deviation of the training images, likewise.
+        std: standard deviation of the training images, in the same form as the mean.
         side: pixels that images are resized to when they are prepared; None leaves them as they
             are.
-        white: what a white pixel is in the inputs. Unused by tokens.
+        white: value of a white pixel in the inputs. Unused by tokens.
         class_names: the name of each class, None where its number is its name.
         vocabulary: the word of each token id, for tasks of words.
-        word_rule: how texts are cut into these words, of `suffice.data.reviews.RULES`.
-        source_vocabulary: the same of the source's ids, for translation.
+        word_rule: rule that cuts texts into these words, of `suffice.data.reviews.RULES`.
+        source_vocabulary: vocabulary of the source's ids, for translation.
         chance: accuracy of a guess, a fraction; None where it is not known.
-        tokenizer: of a language model's tokens, with `save(folder)`; None where they stand for no
-            text.
+        tokenizer: tokenizer of a language model's tokens, with `save(folder)`; None if tokens are
+            not text.
         test_texts: the text of each test row as it was given, for tasks of texts; where test_rows
             are given, that of each row they can name.
         test_rows: numbers of the test rows in the table that folds were cut from, int64 [N]; None
             where every training is tested on the same rows.
         lengths: tokens of each training row before it was cut, int64 [N]; None where unknown.
-        notes: what was left out of the data, a sentence each.
-        facts: what the source of the data says of them, in plain data, such as the names of
-            columns; it goes into the folder of every model trained on them.
-        scores: what the test split is scored by besides loss and accuracy: names of
+        notes: what was left out of the data, one sentence each.
+        facts: facts about the data in plain values, such as the names of columns; it goes into the
+            folder of every model trained on them.
+        scores: metrics of the test split besides loss and accuracy, from
             `suffice.measure.training.SCORES`.
 
     Raises:
         ShapeError: if the inputs of the splits differ in shape beyond their rows.
         DataError: if a label is outside 0 .. num_classes - 1, or test_texts or test_rows are not
             one a row.
-        ConfigError: if std is not positive, or chance is no accuracy.
+        ConfigError: if std is not positive, or chance is not a valid accuracy.
     """
 
     name: str
@@ -298,7 +299,7 @@ def permutation(count: int) -> Tensor:
 
 
 def draw_rows(count: int, rows: int | None) -> Tensor:
-    """Return so many rows of range(count), always the same and ascending; None = all of them."""
+    """Return `rows` rows of range(count), always the same and ascending; None keeps all."""
     return permutation(count)[:rows].sort().values
 
 
@@ -337,7 +338,7 @@ def parts_of_keys(
 
     Args:
         pairs: key and class of each row; a key is its text, or a digest of what it holds.
-        shares: of the rows of each class, by part.
+        shares: share of each class among the rows, by part.
     """
     class_of = dict(reversed(pairs))  # the first, where equal keys have different ones
     groups: dict[Hashable, list[str]] = {}
@@ -363,7 +364,7 @@ def folds_of_keys(
 
     Args:
         pairs: key and class of each row; keys with several classes count as of the most frequent.
-        folds: how many.
+        folds: number of folds.
         turn: number of the partition: another one deals the keys in another order.
     """
     counts = Counter(pairs)

@@ -47,7 +47,7 @@ class DataFile:
     sha256: str  # of the content after decompression; of an archive (.tar.gz) itself
     urls: tuple[str, ...] = ()  # official addresses, tried in order
     converted: bool = False
-    """Whether it may be our conversion of an archive, whose sha256 is in a file beside it."""
+    """Whether it may be our conversion of an archive, whose sha256 is in a file next to it."""
 
 
 def folder() -> Path | None:
@@ -100,7 +100,7 @@ def read(file: DataFile, *, console: Console | None = None) -> bytes:
 
 
 def record(place: Path) -> Path:
-    """Return where the sha256 of a conversion is, beside the file."""
+    """Return the path of the sha256 of a conversion, next to the file."""
     return place.with_name(f"{place.name}.sha256")
 
 
@@ -205,7 +205,7 @@ def members(
 OPENERS: dict[str, Callable[..., Any]] = {".gz": gzip.open, ".xz": lzma.open}
 
 
-LONGEST_LINE = 1 << 24  # bytes
+MAX_LINE_BYTES = 1 << 24  # bytes
 FREE, RATIO = 1 << 26, 100  # bytes a compressed file may expand to, and times its own size
 """Text compresses to a fifth; a file of spaces, to a thousandth or less."""
 
@@ -213,7 +213,7 @@ FREE, RATIO = 1 << 26, 100  # bytes a compressed file may expand to, and times i
 def _check_regular(path: Path) -> None:
     """Refuse a pipe or a device, of which reading might never end; what is absent is told later."""
     if path.exists() and not path.is_file():
-        what = "a folder" if path.is_dir() else "no regular file"
+        what = "a folder" if path.is_dir() else "not a regular file"
         raise DataError(f"{path} is {what}; give a file.")
 
 
@@ -228,11 +228,11 @@ def lines(path: str | Path) -> Iterator[bytes]:
         _check_regular(Path(path))
         most = max(FREE, RATIO * Path(path).stat().st_size)
         with opener(path, "rb") as file:
-            while line := file.readline(LONGEST_LINE + 1):
+            while line := file.readline(MAX_LINE_BYTES + 1):
                 most -= len(line)
-                if len(line) > LONGEST_LINE or most < 0:
+                if len(line) > MAX_LINE_BYTES or most < 0:
                     raise DataError(
-                        f"{path} has a line of more than {LONGEST_LINE >> 20} MiB, or expands to "
+                        f"{path} has a line of more than {MAX_LINE_BYTES >> 20} MiB, or expands to "
                         f"more than {RATIO} times its size; give one of text."
                     )
                 yield line.rstrip(b"\r\n")

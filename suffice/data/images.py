@@ -37,11 +37,11 @@ if TYPE_CHECKING:
 
 VALIDATION = 0.1  # of the official training part
 TEST_SHARE = 4  # where rows are limited: rows of training for each of validation and of test
-MEASURED = 10_000  # rows that the mean and the deviation of the pixels are taken over, at most
+MAX_STATISTICS_ROWS = 10_000  # for the mean and the deviation of the pixels
 UNSIGNED_BYTE = 8  # in the magic number of an idx file
 FORMATS = ("JPEG", "PNG")
 ENDINGS = (".jpeg", ".jpg", ".png")
-MOST_PIXELS = 1 << 26  # of an image, before it is resized
+MAX_PIXELS = 1 << 26  # of an image, before it is resized
 AT_ONCE = 256  # images that are read ahead
 
 
@@ -63,11 +63,11 @@ def image_dataset(
     Args:
         train: the official training part.
         test: the official test part.
-        num_classes: that there are.
+        num_classes: number of classes.
         rows: training rows to keep, drawn at random but always the same; a quarter as many of
             validation and test. None keeps all, more than there are is a ConfigError.
-        classes: the first so many only; None keeps all.
-        class_names: of all classes; None where numbers are their names.
+        classes: number of classes to keep, the first ones; None keeps all.
+        class_names: names of all classes; None where numbers are their names.
         moments: mean and standard deviation of the pixels; None measures them.
         **fields: the other fields of `Dataset`.
     """
@@ -110,7 +110,7 @@ def check_rows(available: int, rows: int | None) -> None:
 
 def channel_moments(images: Tensor) -> tuple[tuple[float, ...], tuple[float, ...]]:
     """Return mean and deviation of each channel of uint8 [N, C, H, W], over 10,000 rows at most."""
-    pixels = images[:MEASURED].transpose(0, 1).flatten(1)
+    pixels = images[:MAX_STATISTICS_ROWS].transpose(0, 1).flatten(1)
     counts = torch.stack([torch.bincount(channel, minlength=256) for channel in pixels]).double()
     levels, total = torch.arange(256, dtype=torch.float64), counts.sum(dim=1)
     mean = counts @ levels / total
@@ -148,10 +148,10 @@ def decode(content: bytes, side: int, name: str) -> np.ndarray:
 
     try:
         with Image.open(io.BytesIO(content), formats=FORMATS) as picture:
-            if picture.width * picture.height > MOST_PIXELS:
+            if picture.width * picture.height > MAX_PIXELS:
                 raise DataError(
                     f"{name} has {picture.width}x{picture.height} pixels, more than the "
-                    f"{MOST_PIXELS:,} that are read; leave it out."
+                    f"{MAX_PIXELS:,} that are read; leave it out."
                 )
             picture.draft("RGB", (side, side))  # decodes a JPEG no larger than necessary
             colours = picture.convert("RGB")
@@ -159,11 +159,11 @@ def decode(content: bytes, side: int, name: str) -> np.ndarray:
                 colours = colours.resize((side, side), Image.Resampling.BILINEAR)
     except Image.DecompressionBombError as error:
         raise DataError(
-            f"{name} has more than {MOST_PIXELS:,} pixels ({error}); leave it out."
+            f"{name} has more than {MAX_PIXELS:,} pixels ({error}); leave it out."
         ) from error
     except (UnidentifiedImageError, OSError, SyntaxError, ValueError) as error:
         raise DataError(
-            f"{name} is no whole JPEG or PNG ({error}); replace it or leave it out."
+            f"{name} is not a complete JPEG or PNG ({error}); replace it or leave it out."
         ) from error
     return np.ascontiguousarray(np.asarray(colours).transpose(2, 0, 1))
 
@@ -186,11 +186,11 @@ def cached_images(
     """Return uint8 images [N, 3, side, side] from the cache; decode them when it has none.
 
     Args:
-        name: of the images in the cache, such as "tiny_imagenet_100-train".
+        name: name of the images in the cache, such as "tiny_imagenet_100-train".
         key: plain values that tell these images from all others of that name.
-        side: of the square images, pixels.
+        side: side of the square images in pixels.
         encoded: gives the images when they are not there yet.
-        console: where the progress is shown; None shows nothing.
+        console: shows the progress; None disables it.
     """
     sha256 = hashlib.sha256(json.dumps([key, side], sort_keys=True).encode()).hexdigest()
     path = cache() / "decoded" / f"{name}-{sha256[:16]}.npy"
@@ -200,7 +200,7 @@ def cached_images(
         rows = np.load(path, mmap_mode="c")
     except (OSError, ValueError, EOFError) as error:
         raise DataError(
-            f"{path} cannot be read ({error}); delete it and run again to decode the images anew."
+            f"{path} cannot be read ({error}); delete it and run again to decode the images again."
         ) from error
     labels = torch.from_numpy(np.ascontiguousarray(rows["label"]))
     return Split(torch.from_numpy(rows["image"]), labels)
@@ -273,9 +273,9 @@ def image_folder(
     Args:
         path: the folder, below the data folder or the cache, or an absolute path.
         side: pixels that every image is resized to.
-        rows: of the training part; of validation and test a quarter as many. None takes all.
-        classes: the first so many only; None takes all.
-        console: where progress is shown; None shows nothing.
+        rows: rows of the training part; of validation and test a quarter as many. None takes all.
+        classes: number of classes to keep, the first ones; None keeps all.
+        console: shows the progress; None disables it.
 
     Shapes:
         inputs: uint8 [N, 3, side, side]
@@ -312,7 +312,7 @@ def image_folder(
 
 
 def image_classes(path: str, classes: int | None = None) -> list[str]:
-    """Return the names of the classes of a folder of images; the first so many, if that is said."""
+    """Return the class names of a folder of images, at most `classes` of them."""
     folder = _image_folder(path)
     inside = folder / "train" if (folder / "train").is_dir() else folder
     names = sorted(entry.name for entry in os.scandir(inside) if entry.is_dir())

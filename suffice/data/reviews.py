@@ -166,11 +166,11 @@ def text_task(
     Args:
         pairs: texts, and the number of the class of each.
         where: the file, for messages.
-        unit: what a text is, in a word.
-        title: of the task, to which the number of words is added.
+        unit: what one text is called, such as "review".
+        title: title of the task, to which the number of words is added.
         length: tokens of each row.
         vocabulary_size: the most ids there may be.
-        rows: training rows that are kept at most, drawn by a fixed permutation; None = all.
+        rows: training rows that are kept at most, drawn by a fixed permutation; None takes all.
         **fields: the other fields of `Dataset`.
     """
     parts: dict[str, tuple[list[str], list[int]]] = {
@@ -294,10 +294,10 @@ def amazon(
     Args:
         length: tokens of each row, >= 1.
         vocabulary_size: the most ids there may be, >= 4; rarer words become unknown.
-        path: of the user's own reviews, lines of JSON with "rating" and "text" or, as in the full
-            set, "overall" and "reviewText"; plain, .gz or .xz. None = the sample.
-        rows: training rows that are kept at most; None = all.
-        console: where a download shows its progress; None shows nothing.
+        path: path of the user's own reviews, lines of JSON with "rating" and "text" or, as in the
+            full set, "overall" and "reviewText"; plain, .gz or .xz. None uses the sample.
+        rows: training rows that are kept at most; None takes all.
+        console: shows the progress of a download; None disables it.
 
     Shapes:
         inputs: int64 [N, length]; valid: bool [N, length], False at padding in front
@@ -354,8 +354,8 @@ def womens_clothing(
     Args:
         length: tokens of each row, >= 1.
         vocabulary_size: the most ids there may be, >= 4; rarer words become unknown.
-        rows: training rows that are kept at most; None = all.
-        console: where a download shows its progress; None shows nothing.
+        rows: training rows that are kept at most; None takes all.
+        console: shows the progress of a download; None disables it.
 
     Shapes:
         inputs: int64 [N, length]; valid: bool [N, length], False at padding in front
@@ -407,7 +407,7 @@ def imdb(
         length: tokens of each row, >= 1.
         vocabulary_size: the most ids there may be, >= 4; rarer words become unknown. The task
             has `len(dataset.vocabulary)` ids.
-        console: where a download shows its progress; None shows nothing.
+        console: shows the progress of a download; None disables it.
 
     Shapes:
         inputs: int64 [N, length]; valid: bool [N, length], False at padding in front

@@ -17,11 +17,11 @@ from typing import Any, NoReturn
 from suffice.data.files import OPENERS, lines
 from suffice.errors import ConfigError, DataError
 
-SEPARATED = (".csv", ".tsv", ".txt")
+TABLE_SUFFIXES = (".csv", ".tsv", ".txt")
 JSON_LINES = (".jsonl", ".json", ".ndjson")
 PANDAS_READERS = {".parquet": "read_parquet", ".xlsx": "read_excel", ".xls": "read_excel"}
 DELIMITERS = ",;\t|"
-SHOWN = 12  # columns that a message names
+MAX_NAMED_COLUMNS = 12  # columns that a message names
 
 Row = dict[str, Any]
 
@@ -35,7 +35,7 @@ def kind_of_file(path: Path | str) -> str:
     """
     place = Path(path)
     ending = (place.with_suffix("") if place.suffix in OPENERS else place).suffix.lower()
-    if ending in SEPARATED:
+    if ending in TABLE_SUFFIXES:
         return "separated"
     return "json" if ending in JSON_LINES else ""
 
@@ -47,7 +47,7 @@ def read_rows(path: str) -> tuple[list[str], Iterator[tuple[int, Row]]]:
     those of CSV are texts.
 
     Raises:
-        ConfigError: if the file's ending is no table's.
+        ConfigError: if the file's ending is not a table's.
         DataError: if the file cannot be read, is not UTF-8, or a row is malformed; the rows raise
             it when they come to it.
     """
@@ -169,7 +169,7 @@ def read_json_lines(
             except (ValueError, RecursionError) as error:
                 raise DataError(f"{name}, line {number}, is not JSON ({error!s:.200}).") from error
             if not isinstance(row, dict):
-                raise DataError(f"{name}, line {number}, is no object of JSON; give one a line.")
+                raise DataError(f"{name}, line {number}, is not a JSON object; give one a line.")
             yield number, row
 
     iterator = rows()
@@ -227,10 +227,10 @@ def refuse_columns(
 ) -> NoReturn:
     """Raise DataError for columns that a table does not have."""
     names = [str(name) for name in there]
-    more = ", ..." if len(names) > SHOWN else ""
+    more = ", ..." if len(names) > MAX_NAMED_COLUMNS else ""
     raise DataError(
         f"{path} has no columns {' and '.join(map(repr, wanted))} but "
-        f"{', '.join(names[:SHOWN]) or 'none'}{more}; {hint}"
+        f"{', '.join(names[:MAX_NAMED_COLUMNS]) or 'none'}{more}; {hint}"
     )
 
 

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from suffice.data.dataset import Dataset, Split
 
-MOST = 2 << 30  # bytes of inputs that are searched for repeated rows
+MAX_DUPLICATE_BYTES = 2 << 30  # bytes of inputs that are searched for repeated rows
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -18,7 +18,7 @@ class Survey:
     """Counts of a data set.
 
     Args:
-        rows: of each part, by name.
+        rows: rows of each part, by name.
         classes: names of the classes; empty where tokens have labels, not rows.
         counts: rows of each class, by part.
         majority: test accuracy of always giving the label most frequent in training; None where
@@ -29,12 +29,12 @@ class Survey:
             counted once more, in nats a label; None in results that are older than this.
         repeated: rows of each part that repeat an earlier one of it, as the model reads them; None
             where the data were too large to look.
-        overlap: test and validation rows that are also in an earlier part, likewise.
+        overlap: test and validation rows that are also in an earlier split.
         read: tokens or words that are read of a text; None for images.
         median: words of a training text, median; None where lengths are not known.
         longest: words of the longest.
         cut: share of the training texts that are longer than what is read.
-        notes: what was left out of the data, a sentence each.
+        notes: what was left out of the data, one sentence each.
         tested: rows that all folds test together; None where all seeds test the same rows.
     """
 
@@ -99,7 +99,7 @@ def survey(dataset: Dataset) -> Survey:
 
 
 def guess_accuracy(dataset: Dataset) -> float | None:
-    """Return the accuracy of a blind guess: what the task says, or one of so many classes."""
+    """Return the accuracy of a blind guess: that of the task, or 1 / number of classes."""
     if dataset.chance is not None or dataset.train.labels.dim() == 2:
         return dataset.chance
     return 1.0 / dataset.num_classes
@@ -121,7 +121,7 @@ def _frequency_loss(dataset: Dataset) -> float:
 def _repetitions(
     parts: dict[str, Split],
 ) -> tuple[dict[str, int] | None, dict[str, int] | None]:
-    if sum(split.inputs.nbytes for split in parts.values()) > MOST:
+    if sum(split.inputs.nbytes for split in parts.values()) > MAX_DUPLICATE_BYTES:
         return None, None
     seen: set[bytes] = set()
     repeated, overlap = {}, {}

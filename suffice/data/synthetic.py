@@ -88,8 +88,8 @@ def copy(
         shortest: the fewest symbols of a stretch, >= 1.
         length: the most, >= shortest.
         room: the most that a row could hold, >= length; a row has 2 * room tokens.
-        rows: of the training part.
-        seed: of the rows; no training seed changes them.
+        rows: rows of the training part.
+        seed: seed of the rows; no training seed changes them.
 
     Shapes:
         inputs, labels: int64 [N, 2 * room]
@@ -141,11 +141,11 @@ def induction(
 
     Args:
         symbols: different symbols there are, >= length.
-        length: of the sequence, tokens.
+        length: length of the sequence, tokens.
         repeated: tokens of the stretch, each with a label; below length. A row has
             length + repeated tokens.
-        rows: of the training part.
-        seed: of the rows; no training seed changes them.
+        rows: rows of the training part.
+        seed: seed of the rows; no training seed changes them.
 
     Shapes:
         inputs, labels: int64 [N, length + repeated]
@@ -192,11 +192,11 @@ def mqar(
     the chance level.
 
     Args:
-        pairs: of a row, >= 1; a row has 3 * pairs tokens and `pairs` labels.
+        pairs: pairs of a row, >= 1; a row has 3 * pairs tokens and `pairs` labels.
         keys: different keys there are, >= pairs; their ids come first.
         values: different values there are, >= pairs; their ids follow.
-        rows: of the training part.
-        seed: of the rows; no training seed changes them.
+        rows: rows of the training part.
+        seed: seed of the rows; no training seed changes them.
 
     Shapes:
         inputs, labels: int64 [N, 3 * pairs]
@@ -209,7 +209,7 @@ def mqar(
     if min(keys, values) < pairs:
         raise ConfigError(
             f"mqar: {pairs} pairs of {keys} keys and {values} values; those of a row are all "
-            "different, so give as many keys and values as pairs, or more."
+            "different, so give at least `pairs` keys and values."
         )
 
     def draw(part: str, random: np.random.RandomState, count: int) -> tuple[np.ndarray, np.ndarray]:  # noqa: ARG001
@@ -238,7 +238,7 @@ KEY, NUMBER, ASK = 10, 11, 12  # ids of the three marks
 FILLER = ("rain", "fell", "on", "the", "roof", "and", "nobody", "came")
 VOCABULARY = (*DIGITS, "<passkey>", "<number>", "<ask>", *FILLER)
 TENTHS = {"train": (0, 8), "validation": (8, 9), "test": (9, 10)}  # of all numbers
-MOST_DIGITS = 6
+MAX_DIGITS = 6
 
 
 def passkey(
@@ -251,11 +251,11 @@ def passkey(
     other, is in another part. The chance level is that of one of ten digits.
 
     Args:
-        length: of a row, tokens, the question included.
-        digits: of a number, 1 to 6; a row has as many labels.
+        length: length of a row, tokens, the question included.
+        digits: digits of a number, 1 to 6; which is also the number of labels of a row.
         decoys: other numbers in the filler, >= 0.
-        rows: of the training part.
-        seed: of the rows; no training seed changes them.
+        rows: rows of the training part.
+        seed: seed of the rows; no training seed changes them.
 
     Shapes:
         inputs, labels: int64 [N, length]
@@ -265,8 +265,8 @@ def passkey(
     """
     check_counts("passkey", length=length, digits=digits)
     check_counts("passkey", least=0, decoys=decoys)
-    if digits > MOST_DIGITS:
-        raise ConfigError(f"passkey: digits={digits}; give at most {MOST_DIGITS}.")
+    if digits > MAX_DIGITS:
+        raise ConfigError(f"passkey: digits={digits}; give at most {MAX_DIGITS}.")
     count = decoys + 1
     least = digits + count * (digits + 1)
     if length < least:
@@ -333,11 +333,11 @@ def two_hop(*, chains: int = 3, symbols: int = 6, rows: int = TRAIN, seed: int =
     not whose they are is right in 1 / chains of the answers: the chance level.
 
     Args:
-        chains: of a row, >= 1; a row has 7 * chains tokens and `chains` labels.
+        chains: chains of a row, >= 1; a row has 7 * chains tokens and `chains` labels.
         symbols: different a's there are, b's and c's likewise, >= chains. Ids: a's, b's that lead
             on, b's that are found, c's.
-        rows: of the training part.
-        seed: of the rows; no training seed changes them.
+        rows: rows of the training part.
+        seed: seed of the rows; no training seed changes them.
 
     Shapes:
         inputs, labels: int64 [N, 7 * chains]
@@ -350,7 +350,7 @@ def two_hop(*, chains: int = 3, symbols: int = 6, rows: int = TRAIN, seed: int =
     if symbols < chains:
         raise ConfigError(
             f"two_hop: {chains} chains of {symbols} symbols; those of a row are all different, so "
-            "give as many symbols as chains, or more."
+            "give at least `chains` symbols."
         )
 
     def draw(part: str, random: np.random.RandomState, count: int) -> tuple[np.ndarray, np.ndarray]:

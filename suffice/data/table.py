@@ -18,11 +18,11 @@ from suffice.data.rows import as_text, read_rows, refuse_columns, split_columns
 from suffice.errors import ConfigError, DataError, unknown
 
 COLUMNS = "text,label"
-LEAST = 3  # rows of a class on average: a price or a name is none
+MIN_CLASS_ROWS = 3  # rows of a class on average: a price or a name is none
 LEVELS = 20  # different fractions that are taken for classes, such as half stars
 SEVERAL = 0.1  # share of the rows that name several labels, from which on a column holds lists
-HELD_OUT = 0.1  # of the rows for the test, and as many for validation
-GUESSED = 200  # rows that columns, and whether texts have words, are guessed by
+HELD_OUT = 0.1  # share of the rows for the test split, and for validation
+SNIFFED_ROWS = 200  # rows that columns, and whether texts have words, are guessed by
 FEWEST_FOLDS, MOST_FOLDS = 2, 20
 ONE_WORD = 20  # characters of a text that is more than a word, where it has no spaces
 MISSING = {"nan", "none", "null", "na", "n/a", "nil", "?", "-", "unknown", "missing"}
@@ -58,17 +58,17 @@ def table(
             or .xz. Columns are separated by what separates them in the first line.
         columns: the names of the column of texts and of that of classes, with a comma between.
         test: share of the rows for the test, or another such file with the same columns.
-        validation: likewise, for the choice of weights.
+        validation: the same for the validation split.
         stratify: True gives every part the same share of each class; False cuts by the text alone,
             so that further rows move no other.
         drop_missing: leave out rows that have a text and no class; without it they are refused.
-        words: how texts are cut into words, see `suffice.data.reviews.words`.
-        folds: how many parts the rows are cut into, one of which is the test; None = test.
+        words: rule that cuts texts into words, see `suffice.data.reviews.words`.
+        folds: number of folds, one of which is the test split; None uses `test`.
         fold: number of that part; `folds` and more are of further partitions. Texts that are equal
             as they are read are in one fold. The validation part is drawn from the other folds.
         length: tokens of each row, >= 1.
         vocabulary_size: the most ids there may be, >= 4; rarer words become unknown.
-        rows: training rows that are kept at most; None = all.
+        rows: training rows that are kept at most; None takes all.
 
     Shapes:
         inputs: int64 [N, length]; valid: bool [N, length], False at padding in front
@@ -123,11 +123,11 @@ class Files:
     """The rows of a user's files.
 
     Args:
-        columns: of texts and of classes.
+        columns: columns of texts and classes.
         classes: their names, in the order of their numbers.
         pairs: text and class of each row of the first file.
         held_out: the rows of "test" and "validation", or their share of the first file's.
-        notes: what was left out, a sentence each.
+        notes: what was left out, one sentence each.
     """
 
     columns: tuple[str, str]
@@ -280,7 +280,7 @@ def _suspicious(counts: Counter[str]) -> list[str]:
 
 def _check_words(files: Files, rule: str, where: str) -> None:
     """Refuse texts of one long word each: nothing could be learnt from them but by heart."""
-    texts = [text for text, _ in files.pairs[:GUESSED]]
+    texts = [text for text, _ in files.pairs[:SNIFFED_ROWS]]
     lengths = sorted(len(words_of(text, rule)) for text in texts)
     characters = sorted(map(len, texts))
     middle = len(texts) // 2
@@ -294,7 +294,7 @@ def _check_words(files: Files, rule: str, where: str) -> None:
 def _advice(rows: Iterator[tuple[int, dict[str, object]]]) -> str:
     """Return what to give as columns, guessed by the first rows."""
     advice = "name that of the texts and that of the classes, on the command line by --columns"
-    guessed = guess_columns([row for _, row in islice(rows, GUESSED)])
+    guessed = guess_columns([row for _, row in islice(rows, SNIFFED_ROWS)])
     return (
         f"{advice} TEXT,LABEL." if guessed is None else f'{advice}, such as "{",".join(guessed)}".'
     )
@@ -313,7 +313,7 @@ def guess_columns(rows: Sequence[dict[str, object]]) -> tuple[str, str] | None:
     values = {name: [as_text(row.get(name)) for row in rows] for name in rows[0]}
     text = max(values, key=lambda name: sum(map(len, values[name])))
     few = {name: len(set(column)) for name, column in values.items() if name != text}
-    few = {name: count for name, count in few.items() if 2 <= count <= len(rows) / LEAST}
+    few = {name: count for name, count in few.items() if 2 <= count <= len(rows) / MIN_CLASS_ROWS}
     return (text, min(few, key=lambda name: few[name])) if few else None
 
 
@@ -321,18 +321,18 @@ def _classes(pairs: list[Row], where: str, column: str) -> list[str]:
     counts = Counter(label for _, label in pairs)
     numbers = _numbers(counts)
     fractions = numbers is not None and any(number % 1 for number in numbers)
-    rare = len(counts) * LEAST > len(pairs)
+    rare = len(counts) * MIN_CLASS_ROWS > len(pairs)
     if numbers is not None and ((fractions and len(counts) > LEVELS) or (rare and len(counts) > 2)):
         raise DataError(
             f"{where}: column {column!r} holds {len(counts):,} different numbers in {len(pairs):,} "
             "rows, which is a quantity to be predicted (regression), and a comparison predicts "
-            "classes; cut it into ranges, such as low, middle and high, in a column of its own."
+            "classes; cut it into ranges, such as low, middle and high, in a separate column."
         )
     _check_single(counts, len(pairs), where, column)
     if len(counts) < 2 or rare:
         raise DataError(
             f"{where}: column {column!r} holds {len(counts)} different values in {len(pairs)} rows "
-            f"with a text; give two classes at least, and {LEAST} rows for each."
+            f"with a text; give two classes at least, and {MIN_CLASS_ROWS} rows for each."
         )
     return sorted(counts, key=float) if numbers is not None else sorted(counts)
 
@@ -374,7 +374,7 @@ def _parts(files: Files, *, stratify: bool) -> dict[str, list[Row]]:
 
 
 def check_folds(folds: int, test: str | float, validation: str | float) -> None:
-    """Refuse folds that are too few or too many, beside a test part, or that leave no training."""
+    """Refuse folds that are too few or too many, with a test part, or that leave no training."""
     if not FEWEST_FOLDS <= folds <= MOST_FOLDS:
         raise ConfigError(f"folds={folds}; give {FEWEST_FOLDS} to {MOST_FOLDS}.")
     if test != HELD_OUT:
@@ -390,10 +390,10 @@ def _parts_of_fold(
 
     Args:
         files: the rows.
-        keys: of the rows; those of equal keys are in one part.
-        folds: how many there are.
-        fold: that is tested.
-        stratify: as of `table`.
+        keys: key of each row; rows with equal keys stay in one part.
+        folds: number of folds.
+        fold: index of the test fold.
+        stratify: see `table`.
     """
     turn, tested = divmod(fold, folds)
     classes = [label if stratify else "" for _, label in files.pairs]

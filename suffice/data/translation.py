@@ -47,7 +47,7 @@ def python_docs(console: Console | None) -> Iterator[Pair]:
 
 
 def parallel_files(prefix: str) -> Iterator[Pair]:
-    """Yield the lines of `prefix`.en beside those of `prefix`.es, as Europarl comes."""
+    """Yield pairs of lines of `prefix`.en and `prefix`.es, the format of Europarl."""
     sides = zip_longest(lines(f"{prefix}.en"), lines(f"{prefix}.es"))
     for number, (english, spanish) in enumerate(sides, 1):
         if english is None or spanish is None:
@@ -95,11 +95,12 @@ def translation_es(
     Args:
         length: words of a source, and of a target with its start, at most.
         vocabulary_size: the most ids there may be on each side, >= 5.
-        held_out: different English sides for validation, and as many for the test.
-        path: of the user's own pairs, PATH.en and PATH.es with a sentence a line, such as
-            europarl-v7.es-en; they replace those of the documentation. None = the documentation's.
-        rows: training pairs that are kept at most, drawn by a fixed permutation; None = all.
-        console: where a download shows its progress; None shows nothing.
+        held_out: different English sides for validation, and the same number for the test.
+        path: path of the user's own pairs, PATH.en and PATH.es with a sentence a line, such as
+            europarl-v7.es-en; they replace those of the documentation. None uses the
+            documentation's.
+        rows: training pairs that are kept at most, drawn by a fixed permutation; None takes all.
+        console: shows the progress of a download; None disables it.
 
     Shapes:
         source, inputs, labels: int64 [N, length]; valid, source_valid: bool [N, length]
@@ -157,7 +158,7 @@ def _parts(pairs: list[Words], held_out: int, rows: int | None) -> dict[str, lis
     if len(order) <= 2 * held_out:
         raise DataError(
             f"translation_es: {len(order):,} different English sides, of which {held_out:,} are "
-            "for validation and as many for the test; give more pairs or a smaller held_out."
+            "for validation and for the test each; give more pairs or a smaller held_out."
         )
     place = dict.fromkeys(order[:held_out], "test")
     place |= dict.fromkeys(order[held_out : 2 * held_out], "validation")

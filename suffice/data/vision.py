@@ -87,8 +87,8 @@ def mnist(*, size: int = 32, rows: int | None = None, console: Console | None = 
     Args:
         size: height and width of an image in pixels; 28 as published, or 32 with two pixels of
             zeros added on each side.
-        rows: of the training part; of validation and test a quarter as many. None takes all.
-        console: where a download shows its progress; None shows nothing.
+        rows: rows of the training part; of validation and test a quarter as many. None takes all.
+        console: shows the progress of a download; None disables it.
 
     Shapes:
         inputs: uint8 [N, 1, size, size]
@@ -142,9 +142,9 @@ def cifar100(
 
     Args:
         side: pixels that the 32x32 images are resized to when a model is given them.
-        rows: of the training part; of validation and test a quarter as many. None takes all.
-        classes: the first so many only; None takes all 100.
-        console: where a download shows its progress; None shows nothing.
+        rows: rows of the training part; of validation and test a quarter as many. None takes all.
+        classes: number of classes to keep, the first ones; None keeps all 100.
+        console: shows the progress of a download; None disables it.
 
     Shapes:
         inputs: uint8 [N, 3, 32, 32]
@@ -216,8 +216,8 @@ def cifar10_jpeg(
 
     Args:
         side: pixels that the 32x32 images are resized to when a model is given them.
-        rows: of the training part; of validation and test a quarter as many. None takes all.
-        console: where progress is shown; None shows nothing.
+        rows: rows of the training part; of validation and test a quarter as many. None takes all.
+        console: shows the progress; None disables it.
 
     Shapes:
         inputs: uint8 [N, 3, 32, 32]
@@ -271,12 +271,12 @@ def tiny_imagenet_100(
     These are images of ImageNet, and neither ImageNet-1K nor CIFAR-100.
 
     Args:
-        pixels: that the 64x64 images are reduced to and kept as, 64 or fewer.
+        pixels: pixels that the 64x64 images are reduced to and kept as, 64 or fewer.
         side: pixels that they are resized to when a model is given them; None leaves them as they
             are.
-        rows: of the training part; of validation and test a quarter as many. None takes all.
-        classes: the first so many only; None takes all 100.
-        console: where progress is shown; None shows nothing.
+        rows: rows of the training part; of validation and test a quarter as many. None takes all.
+        classes: number of classes to keep, the first ones; None keeps all 100.
+        console: shows the progress; None disables it.
 
     Shapes:
         inputs: uint8 [N, 3, pixels, pixels]

@@ -34,10 +34,10 @@ from suffice.models import folder as model_folder
 from suffice.models.composition import Composition
 from suffice.text import Words
 from suffice.train import (
+    EvaluationScore,
     Processes,
     Progress,
-    Run,
-    Score,
+    TrainingRun,
     current,
     evaluate,
     fit,
@@ -58,7 +58,7 @@ class Trained:
 
     model: nn.Module
     dataset: Dataset
-    test: Score
+    test: EvaluationScore
     device: str
 
     @cached_property
@@ -356,7 +356,7 @@ def class_names(dataset: Dataset) -> tuple[str, ...]:
 
 
 def _score(
-    plan: Plan, key: tuple[str, int, int], dataset: Dataset, model: nn.Module, run: Run
+    plan: Plan, key: tuple[str, int, int], dataset: Dataset, model: nn.Module, run: TrainingRun
 ) -> tuple[Cell, Answers]:
     train = evaluate(model, dataset, dataset.train, device=plan.device)
     test = evaluate(model, dataset, dataset.test, device=plan.device)

@@ -41,8 +41,8 @@ class BufferView(NamedTuple):
 
     Args:
         tensors: the buffers, [B, G, room, W] each, contiguous.
-        start: of the entries, in the buffers.
-        end: of the entries; the next one is written there.
+        start: first index of the entries in the buffers.
+        end: end index of the entries; the next one is written there.
         first: position of the entry at `start`, counted from the start of the text.
         sinks: [B, G, n, W] each, the entries from the start of the text if they are held apart.
     """
@@ -72,16 +72,16 @@ class Memory(Axis, ABC, family="memory"):
     """Base of the memories."""
 
     window: int | None = None
-    """Latest positions that are kept; None = all."""
+    """Latest positions that are kept; None keeps all."""
 
     sinks: int = 0
-    """Positions from the start of the text that are kept beside the window."""
+    """Positions from the start of the text that are kept in addition to the window."""
 
     spare: int = 0
-    """Last positions that can be dropped again beside the window."""
+    """Last positions that can be dropped again without touching the window."""
 
     capacity: int | None = None
-    """Positions there is room for; None = any number."""
+    """Capacity in positions; None if unlimited."""
 
     grain: int = 0
     """Positions that may be held beyond the window, because they are kept in blocks."""
@@ -90,11 +90,11 @@ class Memory(Axis, ABC, family="memory"):
     """True if numbers come back rounded."""
 
     def widened(self, window: int) -> Memory:  # noqa: ARG002 - without a window everything is kept
-        """Return the memory with a window of at least so many positions."""
+        """Return the memory with a window of at least `positions` positions."""
         return self
 
     def entries(self, tokens: int, unit: int = 1) -> int:
-        """Return the entries of a store after so many tokens, complete ones of `unit` positions."""
+        """Return a store's entries after `tokens` tokens, complete ones of `unit` positions."""
         return tokens // unit
 
     def nbytes_of(self, widths: Sequence[tuple[int, int]], tokens: int, itemsize: int) -> int:
@@ -139,7 +139,7 @@ class Store(ABC):
         """
 
     def check_room(self, positions: int) -> None:  # noqa: B027 - unlimited by default
-        """Raise ConfigError unless so many more positions fit."""
+        """Raise ConfigError unless `positions` more positions fit."""
 
     def reserve(self) -> Slot:
         """Append one position that the caller writes.
@@ -152,7 +152,7 @@ class Store(ABC):
     def _check_capacity(self, positions: int, capacity: int | None, memory: Memory) -> None:
         if capacity is not None and self.length + positions > capacity:
             raise ConfigError(
-                f"{positions} more positions do not fit beside {self.length} in {memory!r}; give a "
+                f"{positions} more positions do not fit after {self.length} in {memory!r}; give a "
                 "longer one, or reset the state."
             )
 
@@ -161,7 +161,7 @@ class Store(ABC):
         """Return the last positions, [B, G, positions, W]."""
 
     def can_drop(self, positions: int) -> bool:
-        """Return whether so many last positions can be dropped."""
+        """Return whether the last `positions` positions can be dropped."""
         return 0 <= positions <= self.length
 
     def drop_last(self, positions: int) -> None:

@@ -23,8 +23,8 @@ from suffice.memory.base import (
 from suffice.records import derived
 from suffice.torch_compat import usable
 
-MIN_SPARE = 64  # positions of room beside what is kept
-SPARE_SHARE = 4  # the room is at least one part in so many of what is kept
+MIN_SPARE = 64  # least spare positions
+SPARE_SHARE = 4  # spare room is at least 1 / SPARE_SHARE of what is kept
 
 
 @dataclass(frozen=True)
@@ -122,7 +122,7 @@ class GrowingStore(Store):
         return end + max(self.min_spare, end // SPARE_SHARE)
 
     def _concatenate(self, tensors: tuple[Tensor, ...], room: int | None) -> None:
-        """Move old and new positions into buffers with this room; None = no spare room.
+        """Move old and new positions into buffers with this room; None leaves no spare room.
 
         Without in-place writes, which a compiler may not see into a tensor that it allocates.
         """

@@ -29,8 +29,8 @@ class Quantised(Memory):
     they are dequantised first, which saves memory, not time.
 
     Args:
-        inner: which positions are kept.
-        bits: of a code, 8 or 4.
+        inner: cache policy that decides which positions are kept.
+        bits: bits per code, 8 or 4.
         block: positions quantised together, even.
         recent: latest positions that are never quantised.
         group: channels of a position that share a range.

@@ -22,7 +22,7 @@ from suffice.memory.base import (
 )
 from suffice.torch_compat import usable
 
-MIN_SLACK = 8  # positions of room beside the window, so that it is moved rarely
+MIN_SLACK = 8  # least spare positions after the window, so that it is moved rarely
 
 
 @dataclass(frozen=True)
@@ -95,7 +95,7 @@ class RollingStore(Store):
         super().__init__()
         self.window, self.num_sinks, self.spare = window, sinks, spare
         self.slack = max(window, min_slack)  # entries of room to move rarely
-        self.max_past = window - 1 + spare  # entries that are read beside new ones
+        self.max_past = window - 1 + spare  # cached entries read together with new ones
         self.buffers: tuple[Tensor, ...] = ()
         self.sinks: tuple[Tensor, ...] = ()
         self.end = 0  # of the entries, in the buffer
@@ -103,7 +103,7 @@ class RollingStore(Store):
 
     @property
     def past(self) -> int:
-        """Entries of the past that are read beside new ones."""
+        """Cached entries that are read together with new ones."""
         return min(self.max_past, self.length - self.oldest)
 
     def append(self, *tensors: Tensor) -> CachedTensors:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from suffice.advise.trials import MARGINS, NONE, trials
+from suffice.advise.evidence import MARGINS, NONE_NAMED, backtests
 from suffice.errors import ConfigError, DataError
 from suffice.files import write_atomic
 from suffice.measure.published import Published, path_of
@@ -397,9 +397,9 @@ def progress_sheet() -> Sheet:
 
 def trials_sheet() -> Sheet:
     """Return what `advise` would have named on each task from the others, and whether it did."""
-    found = trials()
+    found = backtests()
     counts = Counter(one.outcome for one in found)
-    named = len(found) - counts[NONE]
+    named = len(found) - counts[NONE_NAMED]
     by_table = {one.source: {} for one in found}
     for one in found:
         by_table[one.source][one.margin] = one
@@ -417,7 +417,7 @@ def trials_sheet() -> Sheet:
         list(by_table),
         caption=f"{len(found)} trials on {len({one.data for one in found})} data sets: {named} "
         f"named, of which {counts[SUFFICES]} suffice there (✓), {counts[FAILS]} do not (✗) and "
-        f"{counts[UNDECIDED]} are open (·); {counts[NONE]} times it names none.",
+        f"{counts[UNDECIDED]} are open (·); {counts[NONE_NAMED]} times it names none.",
     )
 
 

@@ -239,8 +239,8 @@ class Band(NamedTuple):
     """A query at position i may see the keys j with i - before <= j <= i + after, and sinks.
 
     Args:
-        before: keys before the query's own; None = all of them.
-        after: keys after it; None = all of them.
+        before: keys before the query's own; None takes all of them.
+        after: keys after it; None takes all of them.
         sinks: the first keys of the text, j < sinks, are seen from everywhere that `after` allows.
     """
 
@@ -249,7 +249,7 @@ class Band(NamedTuple):
     sinks: int = 0
 
     def __and__(self, other: Band) -> Band | None:
-        """Return the pairs that both allow; None if they are no band."""
+        """Return the pairs that both allow; None if they are not a band."""
         wider = self.before is None or (other.before is not None and self.before > other.before)
         narrow, wide = (other, self) if wider else (self, other)
         ends = [n for n in (self.after, other.after) if n is not None]
@@ -294,7 +294,7 @@ class Pattern(Axis, ABC, family="pattern"):
     """True if the pattern means something between two sequences, as cross-attention has them."""
 
     max_length: int | None = None
-    """The longest sequence it can serve, in tokens; None = any."""
+    """The longest sequence it can serve, in tokens; None if unlimited."""
 
     heads: int | None = None
     """The number of heads it is made for; None = any, and all alike."""
@@ -306,7 +306,7 @@ class Pattern(Axis, ABC, family="pattern"):
     """True if only the distance between query and key matters, not where they stand."""
 
     reach: int | None = None
-    """Positions from a query back to the furthest key it may see, both included; None = any."""
+    """Positions from a query back to the furthest visible key, both included; None if unlimited."""
 
     @abstractmethod
     def allowed(self, q_positions: Tensor, k_positions: Tensor) -> Tensor:
@@ -321,9 +321,9 @@ class Pattern(Axis, ABC, family="pattern"):
 
         Args:
             q_first: position of the first query; all four broadcast.
-            q_last: of the last, included.
-            k_first: of the first key.
-            k_last: of the last, included.
+            q_last: last query, included.
+            k_first: first key.
+            k_last: last key, included.
 
         Returns:
             int8: 0 if no pair is allowed (for any head), 2 if every pair is (for every head),
@@ -346,7 +346,7 @@ class Pattern(Axis, ABC, family="pattern"):
             return (self,) * num_heads
         if self.heads != num_heads:
             raise ConfigError(
-                f"{self!r} is made for {self.heads} heads, not for {num_heads}; give as many."
+                f"{self!r} is made for {self.heads} heads, not for {num_heads}; use equal numbers."
             )
         return tuple(_HeadOf(self, head) for head in range(num_heads))
 

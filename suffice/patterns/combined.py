@@ -176,7 +176,7 @@ class Block(Pattern):
         over: the pattern of blocks.
 
     Raises:
-        ConfigError: for a size below 1, or an `over` that is no pattern.
+        ConfigError: for a size below 1, or an `over` that is not a pattern.
 
     Cost: size^2 times the pairs of `over`.
     Example:
@@ -221,7 +221,7 @@ class Block(Pattern):
 
     @classmethod
     def samples(cls) -> tuple[Pattern, ...]:
-        """Return pairs, and pairs beside a first pair that is a hub."""
+        """Return pairs, also with a first pattern that is a hub."""
         return (cls(2), cls(2, cls.table["Global"](1) | Window(1)))
 
 
@@ -232,10 +232,10 @@ class PerHead(_Several):
     It makes a layer of specialists: some heads near, some far. `&` and `|` reach into every head.
 
     Args:
-        patterns: one for each query head, in order.
+        patterns: pattern of each query head, in order.
 
     Raises:
-        ConfigError: if something is no pattern, or is itself made for several heads.
+        ConfigError: if something is not a pattern, or is itself made for several heads.
 
     Cost: the sum over heads of what each pattern costs.
     Example:

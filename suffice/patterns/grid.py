@@ -67,16 +67,18 @@ class _Grid(Pattern):
 class Neighbourhood(_Grid):
     """A query sees the size x size cells nearest to it; at an edge the square moves inwards.
 
-    Every query sees as many keys. Depth widens what is seen, as with a `Window` on a line.
+    Every query sees the same number of keys. Depth widens what is seen, as with a `Window` on a
+    line.
 
     Args:
-        rows: of the grid.
-        columns: of the grid; the cell in row r and column c stands at first + r * columns + c.
+        rows: rows of the grid.
+        columns: columns of the grid; the cell in row r and column c stands at first + r * columns +
+            c.
         size: cells on a side, at most the smaller side of the grid.
         first: positions before the grid.
 
     Raises:
-        ConfigError: for sizes that are no whole numbers of at least 1, or a square that is larger
+        ConfigError: for sizes that are not whole numbers of at least 1, or a square that is larger
             than the grid.
 
     Cost: T * size^2 visible pairs.
@@ -122,14 +124,15 @@ class ShiftedWindows(_Grid):
     meets in the other. At the edges a shifted window is smaller.
 
     Args:
-        rows: of the grid.
-        columns: of the grid; the cell in row r and column c stands at first + r * columns + c.
+        rows: rows of the grid.
+        columns: columns of the grid; the cell in row r and column c stands at first + r * columns +
+            c.
         size: cells on a side of a window.
         shift: rows and columns by which the cuts are moved, 0 to size - 1.
         first: positions before the grid.
 
     Raises:
-        ConfigError: for sizes that are no whole numbers of at least 1, or a shift outside.
+        ConfigError: for sizes that are not whole numbers of at least 1, or a shift outside.
 
     Cost: T * size^2 visible pairs, fewer at the edges of shifted windows.
     Example:

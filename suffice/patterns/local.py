@@ -58,9 +58,9 @@ class Full(Pattern):
 class Causal(Pattern):
     """A query sees the keys at its own position and before.
 
-    The pattern of language models, alone or beside another: `Window(256) & Causal()`. It speaks of
-    positions, not of indices: one new token after 8 cached ones stands at position 8 and sees all
-    nine.
+    The pattern of language models, alone or combined with another: `Window(256) & Causal()`. It
+    speaks of positions, not of indices: one new token after 8 cached ones stands at position 8 and
+    sees all nine.
 
     Cost: T * (T + 1) / 2 visible pairs for T = S; dense ops compute all T * S.
     Example:
@@ -101,8 +101,8 @@ class Causal(Pattern):
 class Window(Pattern):
     """A query sees the keys at a distance below `size`: |q - k| < size.
 
-    With `& Causal()` that is exactly the last `size` keys, its own included; without, as many after
-    it as before it, 2 size - 1 in all. Depth widens what is seen: n causal layers reach
+    With `& Causal()` that is exactly the last `size` keys, its own included; without it, equally
+    many after it as before it, 2 size - 1 in all. Depth widens what is seen: n causal layers reach
     n (size - 1) positions back.
 
     Args:

@@ -77,9 +77,9 @@ class Strided(Pattern):
 class Fixed(Pattern):
     """Every query sees the last `tail` keys of each stretch: k mod stride >= stride - tail.
 
-    Those keys gather what their stretch has to say, through `Block(stride)` beside this pattern,
-    and hand it to everyone. With `& Causal()` the queries before the first tail see no key at all
-    unless another pattern stands beside it.
+    Those keys gather what their stretch has to say, through `Block(stride)` combined with this
+    pattern, and hand it to everyone. With `& Causal()` the queries before the first tail see no key
+    at all unless it is combined with another pattern.
 
     Args:
         stride: length of a stretch, positions, at least 1.
@@ -135,7 +135,7 @@ class Fixed(Pattern):
 class Global(Pattern):
     """The first `tokens` positions see every key, and every query sees them: q < g or k < g.
 
-    Hubs: beside a window they join any two positions in two steps. A class token, a question or a
+    Hubs: with a window they join any two positions in two steps. A class token, a question or a
     title stands there. Positions count within a document, so each packed document has hubs of its
     own.
 
@@ -189,7 +189,7 @@ WORD = (1 << 64) - 1
 ROUNDS = ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB))
 LAST_SHIFT = 31
 NONNEGATIVE = (1 << 63) - 1
-MOST_KEYS = 4096
+MAX_RANDOM_KEYS = 4096
 
 
 @dataclass(frozen=True)
@@ -198,8 +198,8 @@ class Random(Pattern):
 
     Draw j of r = min(keys, n) comes from the j-th of r equal parts of the n candidates, from
     floor(n j / r) to floor(n (j + 1) / r) - 1: every candidate is equally likely, all draws of a
-    query differ. A draw is a hash of (seed, query, j) in integers of its own and of nothing else,
-    so it is the same in training and streaming, on every device and in every release, and the
+    query differ. A draw is a hash of (seed, query, j) in its own integer arithmetic and of nothing
+    else, so it is the same in training and streaming, on every device and in every release, and the
     seed in the spec is all there is to save. Between far positions it makes the short cuts that
     windows lack; blocks of it are `Block(64, Random(3, length=...))`.
 
@@ -207,7 +207,7 @@ class Random(Pattern):
         keys: positions each query sees, 1 to 4,096; all candidates where there are fewer.
         length: candidates are 0..length - 1, before and after the query, and no input may be
             longer; None = 0..q, causal and for any length.
-        seed: of the draws, any whole number.
+        seed: seed of the draws, any whole number.
 
     Raises:
         ConfigError: for fewer than 1 key or more than 4,096, or a length below 1.
@@ -220,7 +220,7 @@ class Random(Pattern):
         [1, 2, 2, 2]
 
     Source: Zaheer et al. 2020, arXiv:2007.14062, section 2 (r random keys for each query). The
-        paper draws without parts, anew for each model, from numpy's generator. The hash is that of
+        paper draws without parts, again for each model, from numpy's generator. The hash is that of
         Steele et al. 2014, doi:10.1145/2660193.2660195, figure 14 (variant 13).
     """
 
@@ -232,10 +232,10 @@ class Random(Pattern):
         super().__post_init__()
         if self.keys < 1:
             raise ConfigError(f"Random(keys={self.keys}) draws nothing; give at least 1.")
-        if self.keys > MOST_KEYS:
+        if self.keys > MAX_RANDOM_KEYS:
             raise ConfigError(
-                f"Random(keys={self.keys}) takes a step for each key; give at most {MOST_KEYS:,}, "
-                "or Full() for all positions."
+                f"Random(keys={self.keys}) takes a step for each key; give at most "
+                f"{MAX_RANDOM_KEYS:,}, or Full() for all positions."
             )
         if self.length is not None and self.length < 1:
             raise ConfigError(

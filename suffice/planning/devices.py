@@ -11,22 +11,22 @@ from suffice.errors import ConfigError, unknown
 
 @dataclass(frozen=True, kw_only=True)
 class Device:
-    """One GPU. AdamWSettings are the highest that are published, of dense matrices.
+    """One GPU; rates are the highest that the maker publishes for dense matrices.
 
-    Where the maker prints a rate of sparse matrices alone, it is half of that: 1,979 TFLOP/s of
+    Where the maker prints a rate for sparse matrices only, it is half of that: 1,979 TFLOP/s of
     an H100 and 242 of an L4.
 
     Args:
-        name: here.
-        title: the maker's name.
-        memory: bytes.
-        bandwidth: of the memory, bytes a second.
+        name: name on the command line.
+        title: name that the maker gives it.
+        memory: bytes of memory.
+        bandwidth: memory bandwidth, bytes per second.
         flops: FLOP/s of products by dtype; float32 is without TF32, as torch multiplies by default.
-        link: bytes a second to the other GPUs of a node, one layout.
-        network: bytes a second to other nodes, for each GPU, in the maker's own servers; None =
+        link: bytes per second to the other GPUs of a node, in one direction.
+        network: bytes per second to other nodes, per GPU, in the maker's servers; None if
             the maker names none.
-        node: GPUs of such a server.
-        source: of the numbers.
+        node: GPUs per server.
+        source: source of the figures.
     """
 
     name: str
@@ -40,7 +40,7 @@ class Device:
     source: str
 
     def rate(self, dtype: str) -> float:
-        """Return FLOP/s of products in a dtype; one without a rate of its own has float32's."""
+        """Return FLOP/s of products in a dtype; a dtype without a rate has float32's."""
         rates = dict(self.flops)
         return rates.get(dtype, rates["float32"])
 

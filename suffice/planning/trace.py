@@ -1,4 +1,4 @@
-"""One step of a training on fake tensors: what it allocates, computes and exchanges.
+"""Traces one training step on fake tensors: memory, operations and collectives.
 
 The model, the loss, the optimiser and the sharding are those of the training itself; nothing is
 computed or allocated. Attention runs through torch's fused op, or through `blocked` if the pattern
@@ -11,8 +11,9 @@ import contextlib
 import gc
 import weakref
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -21,15 +22,187 @@ from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map_only
 
-from suffice.errors import StateError
+from suffice.errors import ConfigError, StateError, unknown
 from suffice.layers import Attention, Dropout
+from suffice.models import CONFIGURATIONS, ClassifierConfig, LMConfig, ViTConfig
 from suffice.ops import scan
-from suffice.planning.workload import Workload
+from suffice.recipes import LM_RECIPES, RECIPES, Recipe, lm_recipe, recipe
+from suffice.recipes.recipe import Sizes
+from suffice.spec import AttentionSpec
 from suffice.train import distributed, optimiser, sharded
+from suffice.train.evaluate import ModelInputs, cross_entropy, flatten_answers
 from suffice.train.language.fit import gradient_checkpointing
+from suffice.train.language.loss import Batch, summed_loss
+from suffice.train.language.settings import LMTraining
+from suffice.train.optimiser import OptimiserSettings
+from suffice.train.settings import Training
 
 if TYPE_CHECKING:
     from torch.distributed.device_mesh import DeviceMesh
+
+
+# of tokenizers whose size the recipe does not say; characters are those of Tiny Shakespeare
+VOCABULARIES = {"gpt2": 50_257, "llama": 32_000, "characters": 65}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Workload:
+    """The training of one recipe with one mechanism.
+
+    Args:
+        name: name of the recipe.
+        title: title in one line.
+        mechanism: attention mechanism.
+        specs: spec of every attention layer.
+        build: makes the model.
+        loss: returns the loss of the model on a number of rows of zeros.
+        rates: settings of the optimiser.
+        clip: largest norm of the gradient; None if not clipped.
+        rows: rows of a step, summed over micro-batches and processes.
+        tokens: tokens per row.
+        accumulate: micro-batches of a step, as the recipe says.
+        dtype: dtype of the products.
+        checkpointing: whether the recipe recomputes blocks in the backward pass.
+        adjustable: whether its training supports accumulation, checkpointing and sharding.
+        autoregressive: whether the model generates, with a KV cache.
+        steps: optimiser steps; None if the size of the data decides.
+        epochs: over the data, if that decides.
+    """
+
+    name: str
+    title: str
+    mechanism: str
+    specs: tuple[AttentionSpec, ...]
+    build: Callable[[], nn.Module]
+    loss: Callable[[nn.Module, int], Tensor]
+    rates: OptimiserSettings
+    clip: float | None
+    rows: int
+    tokens: int
+    accumulate: int = 1
+    dtype: str = "float32"
+    checkpointing: bool = False
+    adjustable: bool = False
+    autoregressive: bool = False
+    steps: int | None = None
+    epochs: int | None = None
+
+    def all_steps(self, examples: int | None) -> int | None:
+        """Return the steps of the whole training; None if the size of the data is not known.
+
+        Args:
+            examples: rows of the data to learn from.
+
+        Raises:
+            ConfigError: if the recipe's steps do not depend on the data, or there is no row.
+        """
+        if examples is None:
+            return self.steps
+        if self.epochs is None:
+            raise ConfigError(
+                f"examples={examples}: {self.name} makes {self.steps:,} steps whatever the data; "
+                "leave examples out."
+            )
+        if examples < 1:
+            raise ConfigError(f"examples={examples}; give at least 1.")
+        return self.epochs * -(-examples // self.rows)
+
+
+def workload(
+    name: str, *, mechanism: str | None = None, num_heads: int | None = None, scale: str = "paper"
+) -> Workload:
+    """Return the training of a recipe.
+
+    Args:
+        name: name of a recipe, also of a language model's.
+        mechanism: attention mechanism; None uses the recipe's, "standard" where it compares
+            several.
+        num_heads: None uses the recipe's own.
+        scale: "paper" or "small"; recipes of language models have one.
+
+    Raises:
+        ConfigError: for an unknown name, mechanism or scale, or heads that do not fit.
+    """
+    if name in LM_RECIPES:
+        if scale != "paper":
+            raise ConfigError(f"scale={scale!r}: recipe {name} has one scale; leave it out.")
+        return _lm_workload(name, mechanism, num_heads)
+    if name not in RECIPES:
+        raise unknown("recipe", name, [*RECIPES, *LM_RECIPES])
+    return _task_workload(recipe(name, scale=scale), mechanism or "standard", num_heads)
+
+
+def _lm_workload(name: str, mechanism: str | None, num_heads: int | None) -> Workload:
+    changes = {"mechanism": mechanism, "num_heads": num_heads}
+    recipe = lm_recipe(name)
+    recipe = recipe.changed({key: value for key, value in changes.items() if value is not None})
+    settings = recipe.training
+    config, specs = recipe.configured(recipe.vocabulary_size or VOCABULARIES[recipe.tokenizer])
+    return Workload(
+        name=name,
+        title=recipe.title,
+        mechanism=recipe.mechanism or CONFIGURATIONS[recipe.configuration].mechanism,
+        specs=tuple(specs),
+        build=partial(config.build, specs),
+        loss=partial(_lm_loss, settings),
+        rates=settings,
+        clip=settings.clip,
+        rows=settings.batch_size,
+        tokens=settings.length,
+        accumulate=settings.accumulate,
+        dtype=settings.dtype,
+        checkpointing=settings.checkpointing,
+        adjustable=True,
+        autoregressive=True,
+        steps=settings.steps,
+    )
+
+
+def _lm_loss(settings: LMTraining, model: nn.Module, rows: int) -> Tensor:
+    tokens = torch.zeros(rows, settings.length, dtype=torch.int64)
+    numbers = torch.zeros_like(tokens) if settings.documents == "separate" else None
+    batch = Batch(tokens, torch.zeros_like(tokens), None, numbers)
+    return summed_loss(model, batch, dtype=settings.dtype)
+
+
+def _task_workload(recipe: Recipe, mechanism: str, num_heads: int | None) -> Workload:
+    heads = recipe.num_heads if num_heads is None else num_heads
+    sizes = recipe.model_of(mechanism)
+    return Workload(
+        name=recipe.name,
+        title=recipe.title,
+        mechanism=mechanism,
+        specs=tuple(recipe.specs(mechanism, heads)),
+        build=partial(recipe.build, mechanism, heads),
+        loss=partial(_task_loss, recipe.training, sizes),
+        rates=recipe.training,
+        clip=recipe.training.clip,
+        rows=recipe.training.batch_size,
+        tokens=sizes.length,
+        autoregressive=isinstance(sizes, LMConfig),
+        epochs=recipe.training.epochs,
+    )
+
+
+def _task_loss(settings: Training, sizes: Sizes, model: nn.Module, rows: int) -> Tensor:
+    reading, labels = _rows(sizes, rows)
+    logits, labels = flatten_answers(reading.logits(model), labels)
+    return cross_entropy(logits, labels, reduction="sum", label_smoothing=settings.label_smoothing)
+
+
+def _rows(sizes: Sizes, rows: int) -> tuple[ModelInputs, Tensor]:
+    """Return inputs for a model of these sizes and their labels: zeros, without padding."""
+    if isinstance(sizes, ViTConfig):
+        side = sizes.image_size
+        images = torch.zeros(rows, sizes.channels, side, side)
+        return ModelInputs(images), torch.zeros(rows, dtype=torch.int64)
+    tokens = torch.zeros(rows, sizes.length, dtype=torch.int64)
+    valid = torch.ones(rows, sizes.length, dtype=torch.bool)
+    if isinstance(sizes, ClassifierConfig):
+        return ModelInputs(tokens, valid), torch.zeros(rows, dtype=torch.int64)
+    if isinstance(sizes, LMConfig):
+        return ModelInputs(tokens), torch.zeros_like(tokens)
+    return ModelInputs(tokens, valid, tokens, valid), torch.zeros_like(tokens)
 
 
 UNWRITTEN = ("aten::empty", "aten::new_empty")  # memory without content
@@ -190,7 +363,7 @@ def fake_process_group(ranks: int) -> Iterator[DeviceMesh]:
 
     if dist.is_initialized():
         raise StateError(
-            f"this is one of {dist.get_world_size()} processes; plan from a process of its own, "
+            f"this is one of {dist.get_world_size()} processes; plan from a separate process, "
             "not one that torchrun started."
         )
     dist.init_process_group("fake", store=FakeStore(), rank=0, world_size=ranks)
@@ -208,7 +381,7 @@ class Trace:
     Args:
         parameter_count: parameters of the whole model.
         parameters: this rank's.
-        gradients: of them, once all exist.
+        gradients: bytes of the gradients, once all exist.
         optimiser: its state.
         activations: saved for the backward pass of a micro-batch, gathered weights included.
         peak: the most at once during the step.
@@ -244,11 +417,11 @@ def trace(
     """Return one step as one rank sees it.
 
     Args:
-        workload: what is trained.
-        rows: of a micro-batch on this rank.
+        workload: training to run.
+        rows: rows of a micro-batch on this rank.
         checkpointing: whether blocks are recomputed in the backward pass.
         accumulate: micro-batches of the step; from the second one on gradients exist before.
-        ranks: that share the weights (FSDP2); 1 = this rank holds all of them.
+        ranks: number of ranks that share the weights (FSDP2); 1 replicates them.
 
     Raises:
         StateError: if this process is in a group already.

@@ -27,7 +27,7 @@ class Position(Axis, family="position"):
     """True if the bias depends on the distance of query and key only."""
 
     max_length: int | None = None
-    """The longest text whose positions are known, in tokens; None = any."""
+    """The longest text whose positions are known, in tokens; None if unlimited."""
 
     def check_length(self, tokens: int) -> None:
         """Raise ShapeError for a text longer than `max_length`."""

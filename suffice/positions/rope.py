@@ -92,7 +92,7 @@ class FastPairs(Scaling):
     have among all.
 
     Args:
-        share: of the pairs that rotate, > 0 and <= 1; whole pairs, rounded down, at least one.
+        share: share of pairs that rotate, > 0 and <= 1; whole pairs, rounded down, at least one.
 
     Raises:
         ConfigError: if share is not above 0 and at most 1.
@@ -205,7 +205,7 @@ class Llama3Scaling(_ByFactor):
         return (cls(4.0, length=16),)
 
 
-MOST_TURNS = 1e9  # rotations in a trained length
+MAX_TURNS = 1e9  # rotations in a trained length
 
 
 @dataclass(frozen=True)
@@ -248,7 +248,7 @@ class YarnScaling(_ByFactor):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.length < 1 or not 0.0 < self.slow < self.fast < MOST_TURNS:
+        if self.length < 1 or not 0.0 < self.slow < self.fast < MAX_TURNS:
             raise ConfigError(
                 f"YarnScaling(length={self.length}, fast={self.fast}, slow={self.slow}): give the "
                 "trained length, at least 1, and rotations with 0 < slow < fast < 1e9."
@@ -298,12 +298,12 @@ class PairScaling(Scaling):
     keys that were cached stay as they are.
 
     Args:
-        factors: one for each rotated pair, > 0.
-        attention_factor: of rotated queries and keys, > 0.
+        factors: factor of each rotated pair, > 0.
+        attention_factor: factor of rotated queries and keys, > 0.
 
     Raises:
         ConfigError: if there are no factors, or a number is not above 0; in a spec, if there are
-            not as many factors as pairs.
+            not one factor for each pair.
 
     Example:
         >>> PairScaling((1.0, 4.0)).frequencies(10_000.0, 4)
@@ -415,14 +415,14 @@ class Rope(_Rotary):
         theta: base of the wavelengths, > 1.
         layout: "half" as Llama-family and GPT-NeoX weights have it, "interleaved" as in the paper
             and GPT-J. Weights of one layout compute nonsense with the other.
-        features: how many leading features of a head are rotated, even; None = all.
-        scaling: a `Scaling` that stretches the frequencies for longer input; None = as above.
+        features: number of leading features of a head that are rotated, even; None rotates all.
+        scaling: a `Scaling` that stretches the frequencies for longer input; None keeps them.
         length: the longest text in tokens, for models that rotate longer ones by other frequencies:
-            those are refused, and in a compiled graph their outputs are NaN; None = any.
+            those are refused, and in a compiled graph their outputs are NaN; None allows any.
 
     Raises:
         ConfigError: if theta is not above 1, layout is unknown, features is odd or below 2, scaling
-            is no Scaling, or length is below 1.
+            is not a Scaling, or length is below 1.
         ShapeError: when called with a position of `length` or above.
 
     Cost: 6 D operations per position and head; no parameters.
@@ -524,13 +524,13 @@ class AxialRope(_Rotary):
     rotated.
 
     Args:
-        columns: of the grid, at least 1.
+        columns: columns of the grid, at least 1.
         theta: base of the wavelengths, > 1; smaller than a text's, as images have few rows.
         first: positions before the grid.
 
     Raises:
-        ConfigError: if theta is not above 1, or columns or first is no whole number in its range;
-            in a spec, if 4 does not divide head_dim.
+        ConfigError: if theta is not above 1, or columns or first is not a whole number in its
+            range; in a spec, if 4 does not divide head_dim.
 
     Cost: 6 D operations per position and head; no parameters.
     Example:
@@ -566,8 +566,8 @@ class AxialRope(_Rotary):
         if head_dim % 4 == 0:
             return []
         return [
-            f"AxialRope rotates pairs by rows and by columns: head_dim={head_dim} is no multiple "
-            "of 4; change it to one."
+            f"AxialRope rotates pairs by rows and by columns: head_dim={head_dim} is not a "
+            "multiple of 4; change it to one."
         ]
 
     def angles(self, positions: Tensor, features: int) -> Tensor:

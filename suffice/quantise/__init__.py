@@ -2,6 +2,19 @@
 
 from suffice.models.packed import unpack, with_torchao
 from suffice.quantise.quantise import quantise
-from suffice.quantise.report import Change, Layer, Report, Speed
+from suffice.quantise.report import (
+    DecodingSpeed,
+    PredictionChange,
+    QuantisationReport,
+    QuantisedLayer,
+)
 
-__all__ = ["Change", "Layer", "Report", "Speed", "quantise", "unpack", "with_torchao"]
+__all__ = [
+    "DecodingSpeed",
+    "PredictionChange",
+    "QuantisationReport",
+    "QuantisedLayer",
+    "quantise",
+    "unpack",
+    "with_torchao",
+]

@@ -20,10 +20,10 @@ from suffice.models import LM
 from suffice.models.packed import replace_module
 from suffice.ops.linear import Linear
 from suffice.ops.native.matrix import Codes, in_panels, numbers_of
-from suffice.quantise.report import Layer, Report, measure_change
+from suffice.quantise.report import QuantisationReport, QuantisedLayer, measure_change
 
 SCALES = {8: (1.0,), 4: (0.68, 0.76, 0.82, 0.88, 0.92, 0.96, 1.0)}  # tried, of the full range
-TOGETHER = 1 << 20  # weights rounded at once, so that they stay in the CPU's cache
+ROUNDING_BATCH = 1 << 20  # weights rounded at once, so that they stay in the CPU's cache
 DAMPING = 0.01  # of the mean square of the inputs, added to each, as inputs may be collinear
 ROWS = 16  # of text, computed at once
 Step = Callable[[str, int, int], None]
@@ -40,7 +40,7 @@ def quantise(
     judged: Tensor | None = None,
     skip: Sequence[str] = (),
     step: Step = lambda _stage, _done, _total: None,
-) -> Report:
+) -> QuantisationReport:
     """Quantise the weights of a model in place, and return a report of the changes.
 
     Linear maps and embeddings become `PackedLinear` and `PackedEmbedding`; all other parameters
@@ -48,12 +48,12 @@ def quantise(
 
     Args:
         model: a language model, or another one of `suffice.models`.
-        bits: of a weight: 16, 8 or 4.
+        bits: bits per weight: 16, 8 or 4.
         group: inputs with one scale; None = up to 128 in 8 bits, up to 32 in 4 bits.
         calibration: int [B, T], tokens of text like that which the model will read. In 4 bits
             weights are rounded so that outputs on it change little; without it, so that weights
             change little.
-        judged: int [B, T], tokens on which the change of predictions is measured; None = the
+        judged: int [B, T], tokens on which the change of predictions is measured; None uses the
             calibration.
         skip: names of modules to leave alone; * stands for any part of a name.
         step: called with the name of the stage, the items done and their number.
@@ -61,8 +61,8 @@ def quantise(
     Raises:
         ConfigError: if bits or group are not legal, the model is packed already or no map fits, an
             entry of skip matches none, weights are not finite, or text is given for a model that
-            is no language model.
-        ShapeError: if calibration or judged are no rows of tokens.
+            is not a language model.
+        ShapeError: if calibration or judged are not rows of tokens.
 
     Example:
         >>> from suffice import preset
@@ -106,7 +106,7 @@ def quantise(
     for name, module in packed.items():
         replace_module(model, name, module)
     model.float()
-    return Report(
+    return QuantisationReport(
         bits=bits,
         layers=layers,
         bytes_before=before,
@@ -122,7 +122,7 @@ def _check_text(model: nn.Module, calibration: Tensor | None, judged: Tensor | N
             continue
         if not isinstance(model, LM):
             raise ConfigError(
-                f"{name} is text, and {type(model).__name__} is no language model; leave it out."
+                f"{name} is text, and {type(model).__name__} is not a language model; leave it out."
             )
         check_rows(name, text)
         if text.shape[1] < 2 or not len(text):  # noqa: PLR2004
@@ -170,7 +170,7 @@ def _unpackable(name: str, module: nn.Module) -> str | None:
     if name.rpartition(".")[2] == "router":
         return "a router chooses experts, and rounding would change its choice; a few rows"
     if type(module) not in (Linear, nn.Linear, nn.Embedding):
-        return f"{type(module).__name__} is no linear map of features"
+        return f"{type(module).__name__} is not a linear map of features"
     return None
 
 
@@ -191,7 +191,7 @@ def _quantised(
     """
     weight = module.weight.detach().float()
     if not bool(weight.isfinite().all()):
-        raise ConfigError(f"{name} holds weights that are no finite numbers; train the model anew.")
+        raise ConfigError(f"{name} holds non-finite weights; train the model again.")
     bits, group = scheme.bits, scheme.group
     if group is None:
         matrix = halves = weight.half()
@@ -221,7 +221,7 @@ def _output_error(weight: Tensor, matrix: Codes | Tensor, gram: Tensor | None) -
 
 def _layers(
     model: nn.Module, packed: dict[str, Packed], skipped: dict[str, str], errors: dict[str, float]
-) -> tuple[Layer, ...]:
+) -> tuple[QuantisedLayer, ...]:
     layers = []
     for name, module in model.named_modules():
         if name not in packed and name not in skipped:
@@ -233,7 +233,7 @@ def _layers(
         else:
             scheme, kernel = str(parameters[0].dtype).removeprefix("torch."), ""
             after = 4 * sum(p.numel() for p in parameters)
-        layer = Layer(
+        layer = QuantisedLayer(
             name=name,
             scheme=scheme,
             kernel=kernel,
@@ -325,7 +325,7 @@ def round_to_nearest(
     if importance is not None:
         importance = importance.view(-1, group).to(weight.dtype)
     codes, scales = [], []
-    for rows in weight.split(max(TOGETHER // inputs, 1)):
+    for rows in weight.split(max(ROUNDING_BATCH // inputs, 1)):
         groups = rows.view(len(rows), -1, group)
         scale = best_scales(groups, bits, importance)
         codes.append(codes_of(groups, scale[..., None], bits).flatten(1))

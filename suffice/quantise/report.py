@@ -22,15 +22,15 @@ from suffice.text import Tokenizer
 
 
 @dataclass(frozen=True, kw_only=True)
-class Layer:
+class QuantisedLayer:
     """One map of a quantised model.
 
     Args:
-        name: of its module.
-        scheme: how its weights are stored; of a skipped one, their dtype before.
-        kernel: what multiplies on this machine; "" if skipped.
-        bytes_before: of its weights.
-        bytes_after: of its weights now.
+        name: name of its module.
+        scheme: storage format of its weights; the original dtype if skipped.
+        kernel: kernel that multiplies on this machine; "" if skipped.
+        bytes_before: bytes of its weights before.
+        bytes_after: bytes of its weights now.
         error: root mean square of the change of its outputs over that of the outputs, from rounded
             weights alone; for inputs of the calibration text, or without one for uncorrelated
             inputs. None if skipped.
@@ -47,15 +47,15 @@ class Layer:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Change:
+class PredictionChange:
     """Change of the model's predictions on a text.
 
     Args:
         tokens: predicted ones.
         divergence: mean Kullback-Leibler divergence of the distribution now from the one before,
             nats per token.
-        perplexity_before: on the text.
-        perplexity_after: on the text.
+        perplexity_before: perplexity on the text before.
+        perplexity_after: perplexity on the text after.
     """
 
     tokens: int
@@ -70,13 +70,13 @@ class Change:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Speed:
+class DecodingSpeed:
     """Speed of decoding one text on this machine, median tokens/s.
 
     Args:
-        before: with the original weights.
-        after: with packed weights.
-        threads: of torch and the kernels.
+        before: tokens/s with the original weights.
+        after: tokens/s with packed weights.
+        threads: threads of torch and the kernels.
     """
 
     before: float
@@ -96,26 +96,26 @@ class Speed:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Report:
+class QuantisationReport:
     """The result of quantising a model.
 
     Args:
-        bits: of packed weights.
+        bits: bits of packed weights.
         layers: the maps, packed and skipped.
-        bytes_before: of all weights of the model.
-        bytes_after: of all weights of the model now.
-        calibration_tokens: that the rounding used; 0 = the weights alone.
-        change: of the predictions; None without text.
+        bytes_before: bytes of all weights of the model before.
+        bytes_after: bytes of all weights of the model now.
+        calibration_tokens: number of calibration tokens; 0 if only the weights were used.
+        change: change of the predictions; None without text.
         speed: None if it was not measured.
     """
 
     bits: int
-    layers: tuple[Layer, ...]
+    layers: tuple[QuantisedLayer, ...]
     bytes_before: int
     bytes_after: int
     calibration_tokens: int = 0
-    change: Change | None = None
-    speed: Speed | None = None
+    change: PredictionChange | None = None
+    speed: DecodingSpeed | None = None
 
     def to_json(self) -> dict[str, Any]:
         """Return the report as plain data."""
@@ -128,7 +128,7 @@ ROWS = 8  # of text, computed at once
 @torch.no_grad()
 def measure_change(
     lm: LM, packed: Mapping[str, nn.Module], tokens: Tensor, step: Callable[[int, int], None]
-) -> Change:
+) -> PredictionChange:
     """Return how predictions change with the named modules replaced; the model is restored.
 
     Every token [B, T] but a row's first is predicted; step is called with the rows done and their
@@ -149,7 +149,7 @@ def measure_change(
         divergence += float(F.kl_div(new, old, reduction="sum", log_target=True))
         step(min((done + 1) * ROWS, len(tokens)), len(tokens))
     count = tokens[:, 1:].numel()
-    return Change(
+    return PredictionChange(
         tokens=count,
         divergence=divergence / count,
         perplexity_before=math.exp(min(before / count, 700.0)),

@@ -76,7 +76,7 @@ def _problems(manifest: Any) -> Iterator[str]:
     if not isinstance(files, dict) or not all(isinstance(entry, dict) for entry in files.values()):
         yield "it lists no files"
     elif strange := [name for name in files if not _is_plain(name)]:
-        yield f"it names {strange[0]!r:.60}, which is no file of the folder"
+        yield f"it names {strange[0]!r:.60}, which is not a file of the folder"
     form, model = manifest.get("format"), manifest.get("model")
     if form not in FORMATS or not isinstance(model, str):
         yield f"it describes a {model!r:.40} in the format {form!r:.40}"
@@ -91,14 +91,14 @@ def _problems(manifest: Any) -> Iterator[str]:
 
 def _tokenizer_problems(entry: Any, files: dict[str, Any]) -> Iterator[str]:
     if not isinstance(entry, dict) or not _is_listed(entry.get("file"), files):
-        yield "its tokenizer is no file that it lists"
+        yield "its tokenizer is not a file that it lists"
     if not all(_is_count(entry.get(name), minimum=0) for name in ("begin", "end")):
-        yield "its tokenizer's begin or end is no token id"
+        yield "its tokenizer's begin or end token is not a valid id"
 
 
 def _graph_problems(manifest: dict[str, Any]) -> Iterator[str]:
     if not _is_listed(manifest.get("graph"), manifest["files"]):
-        yield "its graph is no file that it lists"
+        yield "its graph is not a file that it lists"
     for name in ("inputs", "outputs"):
         ports = manifest.get(name)
         if not isinstance(ports, list) or not all(map(_is_port, ports)):
@@ -107,7 +107,7 @@ def _graph_problems(manifest: dict[str, Any]) -> Iterator[str]:
     outputs = {port["name"] for port in manifest["outputs"]}
     states = [port["becomes"] for port in manifest["inputs"] if "becomes" in port]
     if len(outputs.intersection(states)) < len(states):
-        yield "an input of its state has no output of its own"
+        yield "an input of its state has no matching output"
     if states and not (inputs >= {"tokens", "valid"} and "logits" in outputs):
         yield "its graph lacks the inputs tokens and valid, or the output logits"
 

@@ -29,8 +29,8 @@ class Session:
     """An exported language model, opened in ONNX Runtime.
 
     Args:
-        folder: of the export.
-        manifest: of the folder, as `read` returns it.
+        folder: folder of the export.
+        manifest: manifest of the folder, as `read` returns it.
 
     Raises:
         ConfigError: if onnxruntime is not installed, or the model generates no text.
@@ -77,8 +77,8 @@ def _open_graph(path: Path) -> Any:
     except Exception as error:  # noqa: BLE001 - the runtime's errors share no base class
         reason = " ".join(str(error).split())
         raise CheckpointError(
-            f"{path} is no graph that this ONNX Runtime accepts ({reason:.200}); install a newer "
-            "one, or export the model again."
+            f"{path} is not a graph that this ONNX Runtime accepts ({reason:.200}); install a "
+            "newer one, or export the model again."
         ) from error
 
 
@@ -86,8 +86,8 @@ class Tokenizer:
     """The tokenizer of an exported model.
 
     Args:
-        folder: of the export.
-        manifest: of the folder, as `read` returns it.
+        folder: folder of the export.
+        manifest: manifest of the folder, as `read` returns it.
 
     Raises:
         ConfigError: if the model has no tokenizer, or the tokenizers library is not installed.
@@ -110,7 +110,7 @@ class Tokenizer:
         try:
             self._library = tokenizers.Tokenizer.from_file(str(path))
         except Exception as error:  # noqa: BLE001 - the library raises Exception itself
-            raise CheckpointError(f"{path} is no tokenizer ({error!s:.200}).") from error
+            raise CheckpointError(f"{path} is not a tokenizer ({error!s:.200}).") from error
         self.size = self._library.get_vocab_size()
         self.begin, self.end = entry.get("begin"), entry.get("end")
 
@@ -166,11 +166,11 @@ def generate(
 
     Args:
         session: the opened graph.
-        manifest: of the export.
-        ids: of the prompt.
+        manifest: manifest of the export.
+        ids: ids of the prompt.
         tokens: number of new tokens.
         temperature: below 1 sharpens the distribution; 0 takes the most likely token.
-        seed: of the draws.
+        seed: seed of the draws.
         stop: ids that end a text.
         on_token: called with each new token.
 

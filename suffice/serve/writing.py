@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from suffice.serve.job import Score
 from suffice.text import Tokenizer
-from suffice.text.stream import LONGEST, REPLACEMENT, TextStream
+from suffice.text.tokenizer import MAX_CHARACTER_BYTES, REPLACEMENT, TextStream
 
 
 class Entry(NamedTuple):
@@ -130,7 +130,9 @@ class Writer:
         self.stopped = False
         self.first = prompt[0]
         self.at = 0  # characters of the prompt whose scores were received
-        self._stream = TextStream(spelling.tokenizer, list(prompt[-LONGEST:]), self._hold)
+        self._stream = TextStream(
+            spelling.tokenizer, list(prompt[-MAX_CHARACTER_BYTES:]), self._hold
+        )
 
     def _hold(self, text: str) -> None:
         self.held += text

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 END = "<|endoftext|>"
 BYTES = 256
-MOST = 1 << 20  # tokens; the library allocates memory for as many
+MAX_VOCABULARY = 1 << 20  # tokens; the library allocates memory for as many
 MIN_FREQUENCY = 2  # times a pair must occur
 AT_ONCE = 1 << 20  # characters encoded at once, on all cores
 
@@ -47,7 +47,7 @@ class BPE:
             padding are not used.
         begin: the token before each document; None where there is none.
         end: the token after each document; None where there is none.
-        name: of the description's file, for errors.
+        name: name of the description's file, for errors.
 
     Raises:
         ConfigError: if the tokenizers library is not installed.
@@ -101,8 +101,8 @@ class BPE:
 
         Args:
             texts: documents to learn from; read once, never held in memory together.
-            vocabulary_size: how many ids there will be, 257 to 1,048,576.
-            console: where to show the progress; None shows nothing.
+            vocabulary_size: size of the vocabulary, 257 to 1,048,576.
+            console: shows the progress; None disables it.
 
         Raises:
             ConfigError: if vocabulary_size is not legal, or texts is one text, or the tokenizers
@@ -138,7 +138,7 @@ class BPE:
     def decode(self, ids: Sequence[int]) -> str:
         """Return the text of some ids; special tokens show as their names.
 
-        Bytes that are no UTF-8, such as half a character, show as U+FFFD. An id that is not in the
+        Bytes that are not UTF-8, such as half a character, show as U+FFFD. An id that is not in the
         vocabulary is a ConfigError.
         """
         check_ids(ids, self.vocabulary_size)
@@ -155,10 +155,10 @@ def learn(texts: Iterable[str], vocabulary_size: int, console: Console | None) -
 
     Ctrl-C is noticed between texts; while the library counts pairs, only when it is done.
     """
-    if not is_whole(vocabulary_size, least=BYTES + 1) or vocabulary_size > MOST:
+    if not is_whole(vocabulary_size, least=BYTES + 1) or vocabulary_size > MAX_VOCABULARY:
         raise ConfigError(
             f"vocabulary_size={vocabulary_size!r} is not legal; give an integer of {BYTES + 1} "
-            f"(the bytes and {END}) to {MOST:,}."
+            f"(the bytes and {END}) to {MAX_VOCABULARY:,}."
         )
     tokenizers = library()
     byte_level = tokenizers.pre_tokenizers.ByteLevel
@@ -205,7 +205,7 @@ MERGES = DataFile(
 )
 NAMES = (("encoder.json", "vocab.bpe"), ("vocab.json", "merges.txt"))  # OpenAI's, Hugging Face's
 
-KNOWN = {
+KNOWN_TOKENIZERS = {
     "Hello, world!": [15496, 11, 995, 0],
     " attention is all you need": [3241, 318, 477, 345, 761],
     "\n\n\t1234 caf\u00e9": [628, 197, 1065, 2682, 40304],
@@ -219,7 +219,7 @@ def gpt2(folder: Path | str | None = None, *, console: Console | None = None) ->
         folder: holds encoder.json and vocab.bpe, or the same files as vocab.json and merges.txt;
             None finds them at tokenizers/gpt2 below $SUFFICE_DATA or in the cache, or downloads
             them.
-        console: where a download shows its progress; None shows nothing.
+        console: shows the progress of a download; None disables it.
 
     Raises:
         ConfigError: if the tokenizers library is not installed.
@@ -234,7 +234,7 @@ def gpt2(folder: Path | str | None = None, *, console: Console | None = None) ->
         vocabulary, merges = map(read_text, _files(Path(folder)))
     where = "GPT-2's vocabulary" if folder is None else folder
     tokenizer = BPE(_gpt2_description(parse_object(vocabulary, where), merges), end=END, name=where)
-    for text, ids in KNOWN.items():
+    for text, ids in KNOWN_TOKENIZERS.items():
         encoded = tokenizer.encode(text)
         if encoded != ids:
             raise DataError(
@@ -272,9 +272,9 @@ def _gpt2_description(vocabulary: dict[str, int], merges: str) -> str:
 
 # Llama's
 UNKNOWN, BEGIN, LLAMA_END = SPECIAL = ("<unk>", "<s>", "</s>")
-FIRST = len(SPECIAL) + 256  # id of the first piece that is no byte
-LARGEST = 1 << 24  # bytes of a file
-LONGEST = 1 << 10  # bytes of a piece; every way to cut it in two is tried
+FIRST = len(SPECIAL) + 256  # id of the first piece that is not a byte
+MAX_FILE_BYTES = 1 << 24  # bytes of a file
+MAX_PIECE_BYTES = 1 << 10  # bytes of a piece; every way to cut it in two is tried
 # The tokens around a document: Llama 1 and 2, Llama 3.
 AROUND = ((BEGIN, LLAMA_END), ("<|begin_of_text|>", "<|end_of_text|>"))
 
@@ -317,7 +317,7 @@ def _llama2_c_description(file: Path) -> str:
     sentencepiece, here the pair of the smaller ids.
     """
     with open_file(file) as stream:
-        content = stream.read(LARGEST + 1)
+        content = stream.read(MAX_FILE_BYTES + 1)
     pieces = list(_pieces(content, file))
     specials = [piece.strip() for piece, _ in pieces[: len(SPECIAL)]]
     bytes_ = [piece for piece, _ in pieces[len(SPECIAL) : FIRST]]
@@ -360,8 +360,8 @@ def _pieces(content: bytes, file: Path) -> Iterator[tuple[str, float]]:
     while at < len(content) or at == 4:
         head = content[at : at + 8]
         score, length = struct.unpack("<fi", head) if len(head) == 8 else (0.0, 0)
-        piece = content[at + 8 : at + 8 + length] if 0 < length <= LONGEST else b""
-        if not piece or len(piece) < length or not math.isfinite(score) or at > LARGEST:
+        piece = content[at + 8 : at + 8 + length] if 0 < length <= MAX_PIECE_BYTES else b""
+        if not piece or len(piece) < length or not math.isfinite(score) or at > MAX_FILE_BYTES:
             raise DataError(
                 f"{file} is not a tokenizer file of llama2.c, or is cut short (at byte {at:,}); "
                 "give it complete."

@@ -14,7 +14,7 @@ from suffice.text import tokenizer
 from suffice.text.tokenizer import check_ids
 
 # Cuts a text into its characters, in the format of the tokenizers library.
-EACH = {
+REPLACEMENTS = {
     "type": "Split",
     "pattern": {"Regex": r"[\s\S]"},
     "behavior": "Isolated",
@@ -43,7 +43,7 @@ class Characters:
     def __init__(self, characters: str) -> None:
         self._ids = {character: number for number, character in enumerate(characters)}
         if not characters or len(self._ids) < len(characters):
-            raise DataError(f"{characters!r:.60} is no alphabet; give each character once.")
+            raise DataError(f"{characters!r:.60} is not an alphabet; give each character once.")
         self.characters = characters
         self.vocabulary_size = len(characters)
         self._description = json.dumps(_description(self._ids), ensure_ascii=False)
@@ -98,14 +98,14 @@ def alphabet_of(description: dict[str, Any]) -> str | None:
         return None
     numbers = list(range(len(vocabulary)))
     if list(vocabulary.values()) != numbers or any(len(name) != 1 for name in vocabulary):
-        return ""  # which is no alphabet
+        return ""  # which is not a valid alphabet
     return "".join(vocabulary)
 
 
 def _description(ids: dict[str, int]) -> dict[str, Any]:
     """Return what the tokenizers library needs to do the same; it refuses an unknown character."""
     return tokenizer.description_of(
-        pre_tokenizer=EACH,
+        pre_tokenizer=REPLACEMENTS,
         decoder={"type": "Fuse"},
         model={"type": "WordLevel", "vocab": ids, "unk_token": "<none>"},
     )

@@ -79,7 +79,7 @@ GENERATED = "_sysconfigdata"  # begins the name of a file that describes how thi
 def stdlib() -> Corpus:
     """Return the modules of the running Python's standard library, a document each.
 
-    They come in the order of their names, without tests and without what is installed beside them.
+    They come in the order of their names, without tests and without installed packages.
     A tenth is held out by name, so that a module is in the same part in every version of Python,
     whose text it has; one whose text is held out under another name too is left out of training.
     """
@@ -190,7 +190,7 @@ def corpus(name_or_path: str | Path, *, console: Console | None = None) -> Corpu
 
     Args:
         name_or_path: a key of `CORPORA`, or the path of the text.
-        console: where a download shows its progress; None shows nothing.
+        console: shows the progress of a download; None disables it.
 
     Raises:
         ConfigError: for a name that is neither a corpus nor a path.

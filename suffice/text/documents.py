@@ -25,9 +25,9 @@ class Documents:
     """Texts that each pass reads again; empty ones are skipped.
 
     Args:
-        name: what they are, for errors, such as "stdlib, validation".
+        name: name of the documents in errors, such as "stdlib, validation".
         read: begins a pass.
-        count: how many there are, for progress; 0 = unknown.
+        count: number of documents, for progress; 0 if unknown.
 
     Raises:
         DataError: at the end of a pass that met no text, or where `read` does.
@@ -115,7 +115,7 @@ def _draw(key: str) -> float:
     return int.from_bytes(digest[:6], "big") / 2**48
 
 
-LONGEST = 1 << 28  # bytes of one text; it is held in memory whole, and its tokens take far more
+MAX_TEXT_BYTES = 1 << 28  # of one text: it and its tokens are held in memory
 
 
 @contextlib.contextmanager
@@ -140,16 +140,16 @@ def open_file(path: Path) -> Iterator[BinaryIO]:
 def read_text(path: Path) -> str:
     """Return the content of a text file, as `decoded`."""
     with open_file(path) as file:
-        content = file.read(LONGEST + 1)
+        content = file.read(MAX_TEXT_BYTES + 1)
     return decode_text(content, path)
 
 
 def decode_text(content: bytes, name: object) -> str:
     """Return UTF-8 text as it is, line ends included; a byte order mark in front is dropped."""
-    if len(content) > LONGEST:
+    if len(content) > MAX_TEXT_BYTES:
         raise DataError(
-            f"{name} holds more than {LONGEST:,} bytes in one text; split it into several files, "
-            'or into lines {"text": ...} of a .jsonl file.'
+            f"{name} holds more than {MAX_TEXT_BYTES:,} bytes in one text; split it into several "
+            'files, or into lines {"text": ...} of a .jsonl file.'
         )
     if b"\0" in content:
         raise DataError(f"{name} is not text (it holds zero bytes); convert it or take it away.")
@@ -173,7 +173,7 @@ def is_jsonl(path: Path) -> bool:
 def read_jsonl(path: Path) -> Iterator[str]:
     """Yield the text of each line of a .jsonl or .jsonl.xz file; one line is held at a time."""
     with open_file(path) as file:
-        yield from parse_jsonl(iter(partial(file.readline, LONGEST + 1), b""), path)
+        yield from parse_jsonl(iter(partial(file.readline, MAX_TEXT_BYTES + 1), b""), path)
 
 
 def parse_jsonl(lines: Iterable[bytes], name: object) -> Iterator[str]:
@@ -184,9 +184,9 @@ def parse_jsonl(lines: Iterable[bytes], name: object) -> Iterator[str]:
         ['one', 'two']
     """
     for number, line in enumerate(lines, 1):
-        if len(line) > LONGEST:
+        if len(line) > MAX_TEXT_BYTES:
             raise DataError(
-                f"{name}, line {number:,}, is longer than {LONGEST:,} bytes; cut the "
+                f"{name}, line {number:,}, is longer than {MAX_TEXT_BYTES:,} bytes; cut the "
                 "document into several."
             )
         if line.strip():
@@ -199,7 +199,7 @@ def _text(line: bytes, where: str) -> str:
         row = json.loads(line)
         text = row.get("text") if isinstance(row, dict) else None
         if isinstance(text, str):
-            text.encode()  # JSON can spell halves of a surrogate pair, which are no text
+            text.encode()  # JSON can spell halves of a surrogate pair, which are not text
     except (ValueError, RecursionError) as error:
         raise DataError(f"{where}, is not a document ({error}); {wanted}") from error
     if not isinstance(text, str):

@@ -40,7 +40,12 @@ PRE_TOKENIZERS = {
     **{name: _split(pattern) for name, pattern in WORDS.items()},
 }
 """How texts are cut into words, by llama.cpp's names."""
-SAME = {"llama3": "llama-bpe", "llama-v3": "llama-bpe", "stablelm2": "qwen2", "gpt2": "gpt-2"}
+PRE_TOKENIZER_ALIASES = {
+    "llama3": "llama-bpe",
+    "llama-v3": "llama-bpe",
+    "stablelm2": "qwen2",
+    "gpt2": "gpt-2",
+}
 WHOLE_WORDS = ("llama-bpe",)  # a word that is a token is not cut
 PIECES = {
     "normalizer": {
@@ -76,7 +81,7 @@ def read_vocabulary(metadata: Mapping[str, Any], where: object) -> BPE | Charact
             f"{where}: a vocabulary of kind {kind!r:.40} is not read; gpt2, llama and rwkv are."
         )
     if not isinstance(tokens, list) or not all(isinstance(one, str) for one in tokens):
-        raise DataError(f"{where} has no list of tokens; get it anew.")
+        raise DataError(f"{where} has no list of tokens; download it again.")
     types = _numbers(entries, "token_type", len(tokens), where) or [NORMAL] * len(tokens)
     used = max((n for n, one in enumerate(types, 1) if one != UNUSED), default=0)
     tokens, types = tokens[:used], types[:used]  # others fill a matrix up
@@ -106,7 +111,7 @@ def read_vocabulary(metadata: Mapping[str, Any], where: object) -> BPE | Charact
 
 def _pre(entries: Mapping[str, Any]) -> Any:
     name = entries.get("pre", "default")
-    return SAME.get(name, name)
+    return PRE_TOKENIZER_ALIASES.get(name, name)
 
 
 def _numbers(entries: Mapping[str, Any], name: str, count: int, where: object) -> list[Any]:
@@ -114,7 +119,7 @@ def _numbers(entries: Mapping[str, Any], name: str, count: int, where: object) -
     if values is None:
         return []
     if not isinstance(values, list) or len(values) != count:
-        raise DataError(f"{where} has {count:,} tokens and another number of {name}; get it anew.")
+        raise DataError(f"{where} has {count:,} tokens but not as many {name}; download it again.")
     return values
 
 
@@ -125,14 +130,14 @@ def _of_bytes(
     if name not in PRE_TOKENIZERS:
         raise ConfigError(
             f"{where}: texts are cut into words by {name!r:.40}, which is not known here; known "
-            f"are {', '.join([*PRE_TOKENIZERS, *SAME])}."
+            f"are {', '.join([*PRE_TOKENIZERS, *PRE_TOKENIZER_ALIASES])}."
         )
     merges = entries.get("merges") or []
     pairs = [one.split(" ") for one in merges if isinstance(one, str)]
     if len(pairs) < len(merges) or any(len(pair) != 2 for pair in pairs):  # noqa: PLR2004
-        raise DataError(f"{where} has merges that are no pairs; get it anew.")
+        raise DataError(f"{where} has merges that are not pairs; download it again.")
     if lost := next((part for pair in pairs for part in pair if part not in ids), None):
-        raise DataError(f"{where} merges {lost!r:.40}, which is no token; get it anew.")
+        raise DataError(f"{where} merges {lost!r:.40}, which is not a token; download it again.")
     kept = [pair for pair in pairs if "".join(pair) in ids]
     model = {"type": "BPE", "vocab": ids, "merges": kept, "ignore_merges": name in WHOLE_WORDS}
     return {"pre_tokenizer": PRE_TOKENIZERS[name], "decoder": BYTES, "model": model}
@@ -143,7 +148,7 @@ def _of_pieces(
 ) -> dict[str, Any]:
     scores = _numbers(entries, "scores", len(entries["tokens"]), where)
     if not scores:
-        raise DataError(f"{where} has no scores of its pieces; get it anew.")
+        raise DataError(f"{where} has no scores of its pieces; download it again.")
     joined = {n: scores[id_] for n, id_ in ids.items() if types[id_] in (NORMAL, USER)}
     unknown = next((name for name, id_ in ids.items() if types[id_] == UNKNOWN), None)
     model = {
@@ -165,7 +170,7 @@ def _of_pieces(
 
 
 def vocabulary_entries(tokenizer: Tokenizer, size: int) -> dict[str, Any]:
-    """Return the metadata of a tokenizer, for a model with so many tokens.
+    """Return the metadata of a tokenizer, for a model with `count` tokens.
 
     Raises:
         ConfigError: if llama.cpp has no tokenizer that does the same.
@@ -230,7 +235,7 @@ def _byte_pairs(tokenizer: Any) -> dict[str, Any]:
     words = description.get("pre_tokenizer")
     name = next((n for n, cut in PRE_TOKENIZERS.items() if _plain(cut) == _plain(words)), None)
     if name is None:
-        raise _refuse("it cuts them into words in a way of its own")
+        raise _refuse("it cuts them into words in a way that llama.cpp does not know")
     merges = [" ".join(pair) for pair in pairs]
     return {"model": "gpt2", "pre": name, **entries, "merges": merges}
 

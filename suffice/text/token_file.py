@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 VERSION = 2  # 1: tokens and starts without the header of .npy
 STARTS_CHECKED = 1 << 20  # at once
 STARTS = np.dtype("<u8")
-REWRITE = "Write the tokens anew with TokenFile.write."
+REWRITE = "Write the tokens again with TokenFile.write."
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -89,8 +89,8 @@ class TokenFile:
     tokenizer's `begin` and `end` where it has them.
 
     Args:
-        path: of the tokens.
-        tokenizer: of the model that will read the tokens; None accepts those of any.
+        path: path of the tokens.
+        tokenizer: tokenizer of the model that will read the tokens; None accepts those of any.
 
     Attributes:
         path: of the tokens.
@@ -115,7 +115,7 @@ class TokenFile:
         self.header = read_record(TokenHeader, header_at(self.path), advice=REWRITE)
         if tokenizer is not None and tokenizer.fingerprint != self.header.tokenizer:
             raise DataError(
-                f"{self.path} was written with another tokenizer; write it anew with this one, or "
+                f"{self.path} was written with another tokenizer; write it again with this one, or "
                 "load the one it was written with."
             )
         header, starts = self.header, starts_at(self.path)
@@ -134,10 +134,10 @@ class TokenFile:
         """Write the tokens of some documents, replacing what is there only when all are written.
 
         Args:
-            path: of the tokens; its folder is made where it is absent.
+            path: path of the tokens; its folder is made where it is absent.
             documents: texts; read once, never held in memory together.
-            tokenizer: what encodes them.
-            console: where to show the progress; None shows nothing.
+            tokenizer: tokenizer that encodes the documents.
+            console: shows the progress; None disables it.
 
         Raises:
             ConfigError: if documents is one text.
@@ -180,8 +180,8 @@ class TokenFile:
         Args:
             size: windows, B.
             length: tokens that are read from each, T; one more is there to be predicted.
-            seed: of the training.
-            step: which batch of it.
+            seed: seed of the training.
+            step: step, which selects the batch.
 
         Shapes:
             int64 [B]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import Any, Protocol
@@ -104,7 +104,7 @@ def prompt_ids(tokenizer: Tokenizer, prompt: str) -> list[int]:
 
 
 def chat_template(folder: Path) -> str | None:
-    """Return the chat template beside a tokenizer, of several the one named default.
+    """Return the chat template in a tokenizer's folder; of several the one named default.
 
     It is the content of chat_template.jinja or the entry of tokenizer_config.json.
     """
@@ -260,3 +260,39 @@ def _refuse(description: dict[str, Any], name: object) -> None:
     ids = model.get("vocab")
     if not isinstance(ids, dict) or len(set(map(str, ids.values()))) < len(ids):
         raise DataError(f"{name} has no vocabulary, or one that gives two tokens the same id.")
+
+
+REPLACEMENT = "\N{REPLACEMENT CHARACTER}"  # what a decoder gives for bytes of half a character
+MAX_CHARACTER_BYTES = 4  # of UTF-8
+
+
+class TextStream:
+    """Writes text token by token, as soon as its characters are complete.
+
+    A token may be part of a character, and how a token is spelled may depend on the one before, so
+    decoding starts a few tokens earlier and text that was written already is left out.
+    """
+
+    def __init__(
+        self, tokenizer: Tokenizer, prompt: list[int], write: Callable[[str], object]
+    ) -> None:
+        self.tokenizer, self.write = tokenizer, write
+        self.pending = prompt[-MAX_CHARACTER_BYTES:]
+        self.written = tokenizer.decode(self.pending)
+
+    def add(self, token: int) -> None:
+        """Write the characters that this token completes."""
+        self.pending.append(token)
+        text = self.tokenizer.decode(self.pending)
+        if not text.endswith(REPLACEMENT) or len(text) - len(self.written) > MAX_CHARACTER_BYTES:
+            self._write_rest_of(text)
+            self.pending = self.pending[-MAX_CHARACTER_BYTES:]
+            self.written = self.tokenizer.decode(self.pending)
+
+    def close(self) -> None:
+        """Write what was never completed."""
+        self._write_rest_of(self.tokenizer.decode(self.pending))
+
+    def _write_rest_of(self, text: str) -> None:
+        self.write(text[len(self.written) :])
+        self.written = text

@@ -26,10 +26,10 @@ class Words:
     Args:
         words: the word of each id, the three special ones first, no two alike.
         length: tokens of a row; the last words of a longer text are read.
-        rule: how a text is cut into words, of `suffice.data.reviews.RULES`.
+        rule: rule that cuts texts into words, from `suffice.data.reviews.RULES`.
 
     Raises:
-        DataError: if the words are no such vocabulary.
+        DataError: if the words are not such a vocabulary.
 
     Example:
         >>> tokenizer = Words(("<pad>", "<start>", "<unknown>", "good", "dress"), length=4)
@@ -47,7 +47,7 @@ class Words:
         ids = {word: number for number, word in enumerate(self.words)}
         if self.words[: len(SPECIAL)] != SPECIAL or len(ids) < len(self.words):
             raise DataError(
-                f"{len(self.words):,} words are no vocabulary; give {', '.join(SPECIAL)} first, "
+                f"{len(self.words):,} words are not a vocabulary; give {', '.join(SPECIAL)} first, "
                 "and each word once."
             )
         self.vocabulary_size = len(ids)
@@ -121,7 +121,7 @@ def words_in(description: dict[str, Any]) -> tuple[tuple[str, ...], int, str] | 
     if rule is None:
         return None
     if list(ids.values()) != list(range(len(ids))):
-        return (), length, rule  # which is no vocabulary
+        return (), length, rule  # which is not a vocabulary
     return tuple(ids), length, rule
 
 

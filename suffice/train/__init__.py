@@ -3,20 +3,20 @@
 from suffice.checkpoint import load, load_model_into, save, save_model
 from suffice.progress import Progress, Silent, show
 from suffice.train.distributed import Processes, current, processes, resolve_device
-from suffice.train.evaluate import Score, evaluate
-from suffice.train.interrupt import Interrupted
-from suffice.train.loop import Epoch, Run, fit
+from suffice.train.engine import Interrupted
+from suffice.train.evaluate import EvaluationScore, evaluate
+from suffice.train.loop import Epoch, TrainingRun, fit
 from suffice.train.settings import Training
 
 __all__ = [
     "Epoch",
+    "EvaluationScore",
     "Interrupted",
     "Processes",
     "Progress",
-    "Run",
-    "Score",
     "Silent",
     "Training",
+    "TrainingRun",
     "current",
     "evaluate",
     "fit",

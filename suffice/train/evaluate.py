@@ -74,7 +74,7 @@ class ModelInputs(NamedTuple):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Score:
+class EvaluationScore:
     """Loss and metrics of a model on a split.
 
     Args:
@@ -98,7 +98,7 @@ def evaluate(
     *,
     batch_size: int = 512,
     device: str = "cpu",
-) -> Score:
+) -> EvaluationScore:
     """Return the score of a model on every row of a split, shared between the processes.
 
     Moves the model to the device. Its training flags are the same afterwards; sums are in float64,
@@ -126,7 +126,7 @@ def evaluate(
             sums += _sums(inputs.logits(model), split.labels[rows].to(place))
     count = int(split.answers.sum())
     loss, top1, top5 = (processes.sum(sums) / count).tolist()
-    return Score(
+    return EvaluationScore(
         loss=loss, accuracy=top1, top5=top5 if dataset.num_classes > 5 else None, count=count
     )
 

@@ -16,7 +16,7 @@ from suffice.progress import Progress, Silent
 from suffice.train import training_state
 from suffice.train.augment import AUGMENTATIONS
 from suffice.train.distributed import Processes, current, resolve_device
-from suffice.train.engine import Engine, MicroBatch, check_checkpoint
+from suffice.train.engine import MicroBatch, TrainingEngine, check_checkpoint
 from suffice.train.evaluate import ModelInputs, cross_entropy, evaluate, flatten_answers
 from suffice.train.optimiser import schedule_factor
 from suffice.train.settings import Training, derive, generator
@@ -48,7 +48,7 @@ class Epoch:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Run:
+class TrainingRun:
     """A finished training.
 
     Args:
@@ -73,7 +73,7 @@ def fit(
     resume: bool = False,
     progress: Progress | None = None,
     save_every: float = 30.0,
-) -> Run:
+) -> TrainingRun:
     """Train a model; it holds the weights of the lowest validation loss afterwards.
 
     The loss is the mean cross-entropy over the labels of the global batch, one for each row or one
@@ -93,7 +93,7 @@ def fit(
             are the same afterwards.
         dataset: trained on `train`, validated on `validation`; `test` is not touched.
         training: the settings.
-        seed: of the order, the augmentation and dropout.
+        seed: seed of the order, the augmentation and dropout.
         device: "cpu" or "cuda".
         checkpoint: file for the state of the training, visible to every process; it is replaced
             unless `resume`. None writes nothing.
@@ -135,7 +135,7 @@ def fit(
         save_every=save_every,
         progress=progress if progress is not None and processes.is_main else Silent(),
     ).run()
-    return Run(
+    return TrainingRun(
         epochs=tuple(state.history),
         best_epoch=state.best_epoch,
         stopped_early=state.stopped_early,
@@ -177,7 +177,7 @@ class EpochState(TrainingState):
         return numbered and best_exists and counters["step"] >= 0 and counters["epoch"] == count + 1
 
 
-MOST_ON_DEVICE = 1 << 30  # bytes of a split that a device holds beside the model
+MAX_DEVICE_BYTES = 1 << 30  # bytes of a split that stays on the device with the model
 
 
 class LabelledInputs(NamedTuple):
@@ -190,7 +190,7 @@ class LabelledInputs(NamedTuple):
 class Batches:
     """The training batches of every epoch, a pure function of (data, batch size, seed, epoch).
 
-    A split of up to `MOST_ON_DEVICE` bytes moves to the device once, a larger one batch by batch.
+    A split of up to `MAX_DEVICE_BYTES` bytes moves to the device once, a larger one batch by batch.
     The last batch is smaller when the rows do not divide.
     """
 
@@ -206,7 +206,7 @@ class Batches:
         split = dataset.train
         inputs = ModelInputs.of(split)
         nbytes = sum(tensor.nbytes for tensor in (*inputs, split.labels) if tensor is not None)
-        home = device if nbytes <= MOST_ON_DEVICE else torch.device("cpu")
+        home = device if nbytes <= MAX_DEVICE_BYTES else torch.device("cpu")
         self._inputs = inputs.map(lambda tensor: tensor.to(home))
         self._labels = split.labels.to(home)
         self._answers = split.answers.cpu()  # of each row; read by this process, not by the device
@@ -259,7 +259,7 @@ class Batches:
 
 
 @dataclass(kw_only=True)
-class _Epochs(Engine):
+class _Epochs(TrainingEngine):
     """Validates at the end of each epoch, and stops early."""
 
     READ_EVERY: ClassVar[int] = 16

@@ -42,7 +42,7 @@ class Optimiser:
     """One or two of torch's optimisers that step together.
 
     Args:
-        parts: each over parameters of its own.
+        parts: optimisers over disjoint parameters.
     """
 
     def __init__(self, *parts: torch.optim.Optimizer) -> None:

@@ -110,7 +110,7 @@ def check_torch() -> None:
 
 
 def write(path: Path, tensors: Mapping[str, Tensor], processes: Processes) -> int:
-    """Write cut tensors to a new folder beside a checkpoint; return its number.
+    """Write sharded tensors to a new folder next to a checkpoint; return its number.
 
     All processes must call it. The checkpoint is to hold the number; then `remove_others`.
 
@@ -137,7 +137,7 @@ def write(path: Path, tensors: Mapping[str, Tensor], processes: Processes) -> in
 
 
 def remove_others(path: Path, number: int | None) -> None:
-    """Remove the folders beside a checkpoint but its own."""
+    """Remove the folders next to a checkpoint except the one it names."""
     for other, folder in _folders(path).items():
         if other != number:
             shutil.rmtree(folder, ignore_errors=True)
@@ -183,8 +183,8 @@ def _folder(path: Path, number: object) -> Path:
     if type(number) is int and number in folders:
         return folders[number]
     raise CheckpointError(
-        f"{path} has tensors in a folder beside it, {path.name}.{FACT}.{number!s:.20}, which is "
-        "not there; copy both, or start anew."
+        f"{path} has tensors in a folder next to it, {path.name}.{FACT}.{number!s:.20}, which is "
+        "not there; copy both, or start again."
     )
 
 

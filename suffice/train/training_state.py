@@ -83,7 +83,7 @@ class TrainingState(ABC):
             self.best[name].copy_(tensor)
 
     def advance(self, targets: int) -> None:  # noqa: ARG002 - for kinds that count targets
-        """Count a step that learned from so many targets."""
+        """Count a step that learned from `targets` targets."""
         self.step += 1
 
     def tensors(self) -> dict[str, Tensor]:
@@ -105,7 +105,7 @@ class TrainingState(ABC):
 
 
 def write(path: Path, state: TrainingState, processes: Processes | None = None) -> None:
-    """Write a state; all processes call it, and tensors cut between them go to a folder beside it.
+    """Write a state; all processes call it, and sharded tensors go to a folder next to it.
 
     Raises:
         CheckpointError: if it cannot be written; the file that was there is kept.
@@ -128,7 +128,7 @@ def read(path: Path, state: TrainingState, processes: Processes | None = None) -
     """Load a file into a state that was just built for the same run.
 
     Raises:
-        CheckpointError: if the file cannot be read, is no training checkpoint, or is of another
+        CheckpointError: if the file cannot be read, is not a training checkpoint, or is of another
             run, with every difference; the state is as before.
     """
     processes = processes or Processes()
@@ -174,7 +174,7 @@ def _checked(
     }
     history = list(values.pop("history"))
     if not state.consistent(history, values):
-        raise CheckpointError(f"{path} has counters that contradict its history; start anew.")
+        raise CheckpointError(f"{path} has counters that contradict its history; start again.")
     return history, values
 
 

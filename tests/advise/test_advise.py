@@ -11,9 +11,9 @@ import pytest
 import torch
 
 from suffice.advise import Composition, Request, advise, base_of
-from suffice.advise.candidates import Candidate
 from suffice.advise.evidence import Library
-from suffice.advise.race import Sampler
+from suffice.advise.request import Candidate
+from suffice.advise.timing import CandidateTimer
 from suffice.errors import ConfigError
 from suffice.generate.decoding import choose_backend
 from suffice.ops.native import library
@@ -402,7 +402,7 @@ def test_a_small_real_run():
 @pytest.mark.parametrize("name", ["standard", "efficient+window:16+memory:8", "linear"])
 def test_language_models_are_timed(name):
     base = lm_base()
-    sampler = Sampler(base, torch.device("cpu"))
+    sampler = CandidateTimer(base, torch.device("cpu"))
     one = Candidate.of(Composition.parse(name), base)
     for length in (16, 64):
         sample = sampler(one, length)
@@ -412,7 +412,7 @@ def test_language_models_are_timed(name):
 
 def test_packed_models_are_timed():
     base = lm_base()
-    sampler = Sampler(base, torch.device("cpu"))
+    sampler = CandidateTimer(base, torch.device("cpu"))
     one = Candidate.of(Composition.parse("standard+weights:8"), base)
     assert sampler(one, 16).each > 0.0
     plain = Candidate.of(Composition.parse("standard"), base)
@@ -423,7 +423,7 @@ def test_packed_models_are_timed():
 
 def test_models_share_tensors_of_equal_shape():
     base = lm_base()
-    sampler = Sampler(base, torch.device("cpu"))
+    sampler = CandidateTimer(base, torch.device("cpu"))
     one, two = (
         sampler.model(Candidate.of(Composition.parse(name), base), 64)
         for name in ("standard", "efficient")
@@ -437,7 +437,7 @@ def test_models_share_tensors_of_equal_shape():
 @pytest.mark.parametrize("name", ["standard", "efficient+window:8"])
 def test_translators_are_timed(name):
     base = translator_base()
-    sampler = Sampler(base, torch.device("cpu"))
+    sampler = CandidateTimer(base, torch.device("cpu"))
     sample = sampler(Candidate.of(Composition.parse(name), base), 32)
     assert sample.each > 0.0
     assert sample.first > 0.0
@@ -449,7 +449,7 @@ def test_readers_are_timed():
         Request(task="image", model="digits_vit"),
     ):
         base = base_of(request_)
-        sampler = Sampler(base, torch.device("cpu"))
+        sampler = CandidateTimer(base, torch.device("cpu"))
         one = Candidate.of(Composition.parse("super_attention"), base)
         assert sampler(one, base.length).each > 0.0
         assert sampler(one, 4 if request_.task == "image" else 12).first is None
@@ -461,17 +461,17 @@ def test_native_kernels_decode():
         pytest.skip(library.why_not())
     base = lm_base()
     one = Candidate.of(Composition.parse("standard"), base)
-    model = Sampler(base, torch.device("cpu")).model(one, 64)
+    model = CandidateTimer(base, torch.device("cpu")).model(one, 64)
     assert choose_backend(model, one.memory, "auto")[1].startswith("native")
 
 
 def test_long_calls_are_timed_once(monkeypatch):
-    monkeypatch.setattr("suffice.advise.race.MIN_SECONDS", 0.0)
+    monkeypatch.setattr("suffice.advise.timing.MIN_SECONDS", 0.0)
     calls = []
-    sampler = Sampler(lm_base(), torch.device("cpu"))
+    sampler = CandidateTimer(lm_base(), torch.device("cpu"))
     assert sampler._seconds(lambda: calls.append(1)) >= 0.0
     assert calls == [1]
-    monkeypatch.setattr("suffice.advise.race.MIN_SECONDS", 1e-2)
+    monkeypatch.setattr("suffice.advise.timing.MIN_SECONDS", 1e-2)
     sampler._seconds(lambda: calls.append(1))
     assert len(calls) > 10
 
@@ -483,7 +483,7 @@ def test_gpu_is_synchronised_and_has_its_own_memory(monkeypatch):
         torch.cuda, "get_device_properties", lambda _: SimpleNamespace(total_memory=7)
     )
     device = torch.device("cuda")
-    assert Sampler(lm_base(), device)._now() > 0.0
+    assert CandidateTimer(lm_base(), device)._now() > 0.0
     assert waited == [device]
     module = sys.modules["suffice.advise.advise"]
     assert module._memory(device) == 7

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from suffice.advise import Composition, Request, base_of
-from suffice.advise.candidates import Candidate, candidates
+from suffice.advise.request import Candidate, candidates
 from suffice.errors import ConfigError
 from suffice.kernels import Elu, Softmax
 from suffice.memory import Dynamic, Quantised, Rolling

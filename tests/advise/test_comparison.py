@@ -7,9 +7,17 @@ import math
 import pytest
 import torch
 
-from suffice.advise import Composition, Request, base_of, comparison
-from suffice.advise.candidates import candidates
-from suffice.advise.comparison import ROWS, SEEDS, TOKENS, Stepper, Trial, minutes, trial
+from suffice.advise import Composition, Request, base_of, timing
+from suffice.advise.request import candidates
+from suffice.advise.timing import (
+    ROWS,
+    SEEDS,
+    TOKENS,
+    DecidingComparison,
+    TrainingStepTimer,
+    minutes,
+    trial,
+)
 from suffice.data import load
 from suffice.errors import DataError
 from suffice.models.composition import STANDARD
@@ -77,26 +85,26 @@ def test_minutes_are_those_of_all_trainings():
         (60.0 * 24 * 9, "9 days"),
         (60.0 * 24 * 1234, "1,200 days"),
     ):
-        sentence = Trial(**fields, minutes=number).sentence
+        sentence = DecidingComparison(**fields, minutes=number).sentence
         assert sentence == f"`y` (10 trainings, about {words} on this machine)"
-    assert "of unknown length" in Trial(**fields).sentence
+    assert "of unknown length" in DecidingComparison(**fields).sentence
 
 
 @pytest.mark.parametrize("name", ["digits_vit", "imdb", "lm_small", "atlas_translation_es_300k"])
 def test_training_steps_of_every_kind_are_timed(name):
     before = torch.random.get_rng_state()
-    assert 0.0 < Stepper(torch.device("cpu"))(recipe(name), "mqa", 4) < 10.0
+    assert 0.0 < TrainingStepTimer(torch.device("cpu"))(recipe(name), "mqa", 4) < 10.0
     assert torch.equal(before, torch.random.get_rng_state())
 
 
 def test_a_large_step_is_timed_by_some_of_its_rows(monkeypatch):
     small = recipe("lm_small")
-    whole = Stepper(torch.device("cpu"))(small, "mqa", 4)
-    monkeypatch.setattr("suffice.advise.comparison.TIMED", 1.0)
+    whole = TrainingStepTimer(torch.device("cpu"))(small, "mqa", 4)
+    monkeypatch.setattr("suffice.advise.timing.MAX_TIMED_FLOPS", 1.0)
     rows = []
-    batch = comparison._batch
-    monkeypatch.setattr(comparison, "_batch", lambda r, n: rows.append(n) or batch(r, n))
-    assert whole / 10 < Stepper(torch.device("cpu"))(small, "mqa", 4) < whole * 10
+    batch = timing._batch
+    monkeypatch.setattr(timing, "_batch", lambda r, n: rows.append(n) or batch(r, n))
+    assert whole / 10 < TrainingStepTimer(torch.device("cpu"))(small, "mqa", 4) < whole * 10
     assert rows == [1]
 
 

@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from suffice.advise import Composition, Request, base_of
-from suffice.advise.candidates import Candidate, needs
-from suffice.advise.race import Sampler
+from suffice.advise.request import Candidate, needs
+from suffice.advise.timing import CandidateTimer
 from suffice.generate import generate
 from suffice.measure.edge.shapes import weight_bytes
 from suffice.models import LMConfig
@@ -49,7 +49,7 @@ WIDE = replace(
 def test_state_bytes_equal_the_stored_bytes(name, rotates):
     base = replace(WIDE, position=Rope()) if rotates else WIDE
     one, need = needs_of(name, base)
-    model = Sampler(base, CPU).model(one, base.length)
+    model = CandidateTimer(base, CPU).model(one, base.length)
     ids = torch.randint(64, (1, base.length), generator=torch.Generator().manual_seed(0))
     state = generate(
         model, ids, max_new_tokens=2, memory=one.memory, keep_state=True, impl="torch"
@@ -64,7 +64,7 @@ def test_state_bytes_equal_the_stored_bytes(name, rotates):
 def test_weight_bytes_equal_the_stored_bytes(bits):
     name = "standard" if bits is None else f"standard+weights:{bits}"
     one, need = needs_of(name, WIDE)
-    stored = weight_bytes(Sampler(WIDE, CPU).model(one, WIDE.length))
+    stored = weight_bytes(CandidateTimer(WIDE, CPU).model(one, WIDE.length))
     positions = WIDE.config.length * 128 * 4  # are not packed
     exact = 0 if bits is None else positions
     assert stored - exact <= 1.06 * need.weights

@@ -5,7 +5,16 @@ from __future__ import annotations
 import pytest
 
 from suffice.advise.advise import crossover, overlap
-from suffice.advise.race import FEWEST, MOST, ROUNDS, Budget, Race, Sample, race_lengths, run
+from suffice.advise.timing import (
+    MAX_ROUNDS,
+    MIN_ROUNDS,
+    ROUNDS,
+    Budget,
+    Race,
+    TimedSample,
+    race_lengths,
+    run,
+)
 from suffice.errors import ConfigError
 from suffice.measure.timing import Times
 
@@ -24,7 +33,7 @@ class Track:
         self.now += self.wall[name] if isinstance(self.wall, dict) else self.wall
         if self.each[name] is None:
             raise ConfigError(f"{name} cannot be packed.")
-        return Sample(each=self.each[name])
+        return TimedSample(each=self.each[name])
 
 
 def ignore(*_):
@@ -41,7 +50,7 @@ def race_of(track, seconds, names, share=1.0, **options):
 def test_a_large_budget_measures_all_in_turns():
     track = Track({"standard": 4.0, "a": 2.0, "b": 8.0})
     race, budget = race_of(track, 1000.0, ["standard", "a", "b"])
-    assert race.rounds == MOST
+    assert race.rounds == MAX_ROUNDS
     assert race.ratio("a") == Times(low=0.5, median=0.5, high=0.5)
     assert race.times("b").median == 8.0
     rounds = [tuple(track.taken[at : at + 3]) for at in range(6, len(track.taken), 3)]
@@ -70,7 +79,7 @@ def test_two_candidates_may_have_fewer_rounds():
     track = Track({"standard": 1.0, "a": 1.0, "b": 1.0})
     race, budget = race_of(track, 10.5, ["standard", "a", "b"])
     assert list(race.samples) == ["standard", "a"]
-    assert race.rounds == FEWEST
+    assert race.rounds == MIN_ROUNDS
     assert race.enough
     assert budget.used <= 10.5
 
@@ -150,15 +159,15 @@ def test_an_interruption_before_a_round_leaves_the_warm_up():
 def test_reading_is_compared_where_there_is_any():
     race = Race(baseline="standard")
     race.samples = {
-        "standard": [Sample(each=1.0, first=2.0)] * 2,
-        "a": [Sample(each=1.0, first=3.0)] * 2,
+        "standard": [TimedSample(each=1.0, first=2.0)] * 2,
+        "a": [TimedSample(each=1.0, first=3.0)] * 2,
     }
     assert race.first("a") == 3.0
     assert race.first_ratio("a").median == 1.5
-    race.samples["b"] = [Sample(each=1.0)] * 2
+    race.samples["b"] = [TimedSample(each=1.0)] * 2
     assert race.first("b") is None
     assert race.first_ratio("b") is None
-    assert Race(baseline="standard", samples={"a": [Sample(each=1.0)]}).ratio("a") is None
+    assert Race(baseline="standard", samples={"a": [TimedSample(each=1.0)]}).ratio("a") is None
 
 
 def test_lengths_are_measured_from_the_shortest_on():
@@ -168,7 +177,7 @@ def test_lengths_are_measured_from_the_shortest_on():
         clock[0] += 1.0
         taken.append(length)
         fast = 0.5 if length >= 64 else 2.0
-        return Sample(each=1.0 if name == "standard" else fast)
+        return TimedSample(each=1.0 if name == "standard" else fast)
 
     budget = Budget(1000.0, lambda: clock[0])
     race_lengths(["standard", "a"], [16, 32, 64], take, budget, by_length, ignore)
@@ -187,7 +196,7 @@ def test_a_length_the_budget_does_not_reach_is_absent():
 
     def take(name, length):  # noqa: ARG001 - a sample is a sample
         clock[0] += 1.0
-        return Sample(each=1.0)
+        return TimedSample(each=1.0)
 
     race_lengths(
         ["standard", "a"], [16, 32], take, Budget(13.0, lambda: clock[0]), by_length, ignore

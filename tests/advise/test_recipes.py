@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from suffice.advise import RECIPES, advise, base_of, recipe_named
-from suffice.advise.candidates import candidates
+from suffice.advise.request import candidates
 from suffice.errors import ConfigError
 
 from .worlds import World

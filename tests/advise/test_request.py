@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from suffice.advise import Request, base_of, models_of
-from suffice.advise.request import ROOM, shorter
+from suffice.advise.request import NEW_TOKENS_ROOM, shorter
 from suffice.errors import ConfigError
 from suffice.models import LMConfig, TranslatorConfig, folder
 from suffice.positions import Rope
@@ -54,7 +54,7 @@ def test_an_unknown_task_is_refused():
 def test_language_model_has_room_after_the_input():
     base = base_of(Request(task="lm", model="15m", length=100))
     assert isinstance(base.config, LMConfig)
-    assert (base.length, base.config.length) == (100, 100 + ROOM)
+    assert (base.length, base.config.length) == (100, 100 + NEW_TOKENS_ROOM)
     assert (base.num_heads, base.depth, base.writes) == (6, 6, True)
     assert isinstance(base.position, Rope)
     assert base_of(Request(task="lm")).length == 256

@@ -6,7 +6,7 @@ import pytest
 
 from suffice.advise import Composition, Request, base_of
 from suffice.advise import request as module
-from suffice.advise.candidates import Candidate
+from suffice.advise.request import Candidate
 from suffice.advise.text import cli_lines, format_bytes, format_seconds, python_lines
 from suffice.models import LM, ViT
 from suffice.recipes import recipe

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from suffice.advise import Base
-from suffice.advise.candidates import Candidate
 from suffice.advise.evidence import Evidence
-from suffice.advise.race import Sample
+from suffice.advise.request import Candidate
+from suffice.advise.timing import TimedSample
 from suffice.models import LMConfig, TranslatorConfig
 from suffice.positions import NoPosition
 
@@ -43,7 +43,7 @@ class World:
     def clock(self) -> float:
         return self.now
 
-    def measure(self, one: Candidate, length: int) -> Sample:
+    def measure(self, one: Candidate, length: int) -> TimedSample:
         if self.stop_after is not None and len(self.taken) >= self.stop_after:
             raise KeyboardInterrupt
         self.taken.append((one.name, length))
@@ -52,7 +52,7 @@ class World:
         factor = factors[len(self.taken) % len(factors)]
         seconds = self.each.get(one.name, self.usual) * factor
         first = self.first.get(one.name, 1.0) if self.reads else None
-        return Sample(each=seconds, first=first)
+        return TimedSample(each=seconds, first=first)
 
 
 SIZES = {"d_model": 16, "mlp_width": 32}

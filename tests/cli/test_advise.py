@@ -257,7 +257,7 @@ def test_the_comparison_that_is_offered_changes_the_advice(suffice, brief, world
     assert strict["winner"] == "standard"
     far = json.loads(suffice("advise", *wide, "--length", 1600, "--results", "run").stdout)
     assert far["winner"] == "standard"
-    assert any("--results run is no evidence for this request" in note for note in far["notes"])
+    assert any("--results run is not evidence for this request" in note for note in far["notes"])
 
 
 def test_the_commands_compare(suffice, world):

@@ -107,7 +107,9 @@ def test_a_repository_that_is_none_is_refused(suffice, tmp_path):
     saved("run")
     done = suffice("export", "run", "--format", "hf", "--out", "out", "--push", "nowhere")
     assert done.exit_code == 2
-    assert "'nowhere' is no repository of the hub; give ORG/NAME" in " ".join(done.stderr.split())
+    assert "'nowhere' is not a repository on the hub; give ORG/NAME" in " ".join(
+        done.stderr.split()
+    )
     assert not (tmp_path / "out").exists()
     with pytest.raises(ConfigError, match="give ORG/NAME"):
         upload("run", "a/b@c")

@@ -175,18 +175,18 @@ def test_manifests_that_cannot_be_used(made, tmp_path, monkeypatch):
         ({"content": "other"}, "it is not one of `suffice export`"),
         ({"version": 9}, "its version is 9, and 1 is read"),
         ({"files": [1]}, "it lists no files"),
-        ({"files": {"../x": {}}}, "it names '../x', which is no file of the folder"),
+        ({"files": {"../x": {}}}, "it names '../x', which is not a file of the folder"),
         ({"format": "tflite"}, "it describes a 'language model' in the format 'tflite'"),
         ({"model": None}, "it describes a None in the format 'onnx'"),
         ({"length": 0}, "its length is 0"),
         ({"reach": True}, "its reach is True"),
-        ({"tokenizer": {"file": "../x"}}, "its tokenizer is no file that it lists"),
-        ({"tokenizer": {"file": "tokenizer.json", "end": "x"}}, "end is no token id"),
-        ({"tokenizer": {"file": []}}, "its tokenizer is no file that it lists"),
-        ({"graph": {}}, "its graph is no file that it lists"),
-        ({"outputs": []}, "an input of its state has no output of its own"),
+        ({"tokenizer": {"file": "../x"}}, "its tokenizer is not a file that it lists"),
+        ({"tokenizer": {"file": "tokenizer.json", "end": "x"}}, "end token is not a valid id"),
+        ({"tokenizer": {"file": []}}, "its tokenizer is not a file that it lists"),
+        ({"graph": {}}, "its graph is not a file that it lists"),
+        ({"outputs": []}, "an input of its state has no matching output"),
         ({"inputs": states}, "its graph lacks the inputs tokens and valid"),
-        ({"graph": "/etc/hosts"}, "its graph is no file that it lists"),
+        ({"graph": "/etc/hosts"}, "its graph is not a file that it lists"),
         ({"inputs": None}, "its inputs are not described"),
         ({"outputs": [{"name": "x", "shape": 4}]}, "its outputs are not described"),
         ({"outputs": [{"name": "x", "shape": [4], "dtype": "O"}]}, "its outputs are not described"),
@@ -223,10 +223,10 @@ def with_file(path, name, content):
 def test_files_that_are_something_else(made, tmp_path):
     path = copied(made, tmp_path)
     with_file(path, "model.onnx", b"no graph")
-    with pytest.raises(CheckpointError, match="model.onnx is no graph that this ONNX Runtime acc"):
+    with pytest.raises(CheckpointError, match="model.onnx is not a graph"):
         run(path, prompt=PROMPT)
     with_file(path, "tokenizer.json", b"{}")
-    with pytest.raises(CheckpointError, match="tokenizer.json is no tokenizer"):
+    with pytest.raises(CheckpointError, match="tokenizer.json is not a tokenizer"):
         run(path, prompt=PROMPT)
 
 

@@ -18,8 +18,7 @@ from suffice.ops.native import library
 from suffice.patterns import Causal
 from suffice.testing import drawn
 from suffice.text import Characters
-from suffice.text.stream import TextStream
-from suffice.text.tokenizer import prompt_ids
+from suffice.text.tokenizer import TextStream, prompt_ids
 
 TEXT = "to be or not to be"
 SPEC = AttentionSpec(d_model=8, num_heads=2, pattern=Causal())

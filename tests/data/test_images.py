@@ -156,7 +156,7 @@ def test_incomplete_pictures_are_refused(content):
 
 
 def test_a_picture_that_is_far_too_large_is_refused(monkeypatch):
-    monkeypatch.setattr(images, "MOST_PIXELS", 63)
+    monkeypatch.setattr(images, "MAX_PIXELS", 63)
     with pytest.raises(DataError, match="8 pixels"):
         decode(picture(1, 8), 8, "it")
 
@@ -385,5 +385,5 @@ def test_counts_that_are_not_legal_are_refused(pictures: Path):
     with pytest.raises(ConfigError, match="rows=28"):
         load("image_folder", rows=28)
     (pictures / "train" / "ant" / "0.JPEG").write_bytes(b"no picture")
-    with pytest.raises(DataError, match=r"train/ant/0\.JPEG is no whole JPEG or PNG"):
+    with pytest.raises(DataError, match=r"train/ant/0\.JPEG is not a complete JPEG or PNG"):
         load("image_folder", side=8)

@@ -230,7 +230,7 @@ def test_rows_limits_the_training_rows(table):
         ("a.tsv", "text\tlabel\ttext\na\t1\tb\n", "several columns 'text'; name each but once"),
         ("a.jsonl", '{"text": "a", "label": NaN}', "1 of 1 rows have a text and no label"),
         ("a.jsonl", '{"text": "a"', "line 1, is not JSON"),
-        ("a.jsonl", "[1]", "line 1, is no object of JSON"),
+        ("a.jsonl", "[1]", "line 1, is not a JSON object"),
         ("a.jsonl", '{"text": "a"}', "has no columns 'text' and 'label' but text;"),
         ("a.csv", "text,label\na,1\nb,2\n", "'label' holds 2 different values in 2 rows"),
         ("a.csv", "text,label\na,1\nb,1\n", "'label' holds 1 different values in 2 rows"),

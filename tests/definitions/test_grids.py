@@ -159,7 +159,7 @@ def test_products_depend_on_the_way_from_cell_to_cell():
         (lambda: ShiftedWindows(3, 3, 2, first=-1), "give first as a whole number of at least 0"),
         (lambda: AxialRope(0), "give columns as a whole number of at least 1"),
         (lambda: AxialRope(4, theta=1.0), "give a base above 1"),
-        (lambda: AttentionSpec(d_model=12, num_heads=2, position=AxialRope(3)), "no multiple of 4"),
+        (lambda: AttentionSpec(d_model=12, num_heads=2, position=AxialRope(3)), "multiple of 4"),
     ],
 )
 def test_refusals(make, message):

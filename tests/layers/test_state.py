@@ -308,7 +308,7 @@ def test_a_full_static_memory_leaves_everything_as_it_was():
     state = layer.state(Static(10))
     with torch.no_grad():
         layer(X[:, :8], state=state)
-        with pytest.raises(ConfigError, match="3 more positions do not fit beside 8"):
+        with pytest.raises(ConfigError, match="3 more positions do not fit"):
             layer(X[:, 8:11], state=state)
         assert_close(layer(X[:, 8:10], state=state), layer(X[:, :10])[:, 8:])
 

@@ -16,7 +16,7 @@ from suffice.errors import ConfigError
 from suffice.measure import training
 from suffice.measure.training import SCORES, Trained, check_scores, scores_of
 from suffice.models import TranslatorConfig
-from suffice.train import Processes, Score, evaluate
+from suffice.train import EvaluationScore, Processes, evaluate
 
 WORDS = ("<pad>", "<start>", "<unknown>", "<end>", "a", "b", "c", "d", "e", "f")
 
@@ -36,7 +36,7 @@ def dataset(split: Split, *names: str, classes: int = 3, **facts) -> Dataset:
 
 
 def trained(model: nn.Module, data: Dataset, loss: float = 0.5) -> Trained:
-    test = Score(loss=loss, accuracy=0.5, top5=None, count=1)
+    test = EvaluationScore(loss=loss, accuracy=0.5, top5=None, count=1)
     return Trained(model=model, dataset=data, test=test, device="cpu")
 
 

@@ -254,7 +254,7 @@ BUGS = (
         "numbers may overlap the question and be overwritten",
     ),
     Bug(
-        "suffice/text/rows.py",
+        "suffice/text/load.py",
         "place = bisect_left(rooms, size)",
         "place = bisect_left(rooms, size + 1)",
         "tests/text/test_rows.py",
@@ -317,7 +317,7 @@ BUGS = (
         "padded rows of a stock model count positions from 1",
     ),
     Bug(
-        "suffice/planning/layouts.py",
+        "suffice/planning/plan.py",
         "return moved * (ranks - 1) / ranks / min",
         "return moved / min",
         "tests/planning",

@@ -65,7 +65,7 @@ from .values import ALL, SAMPLES
             lambda: PerHead((Full(), Causal())) & PerHead((Full(),) * 3),
             "And combines patterns made for 2 and 3 heads",
         ),
-        (lambda: PerHead((Full(), Causal())).of_heads(3), "is made for 2 heads, not for 3; give"),
+        (lambda: PerHead((Full(), Causal())).of_heads(3), "is made for 2 heads, not for 3"),
         (
             lambda: (PerHead((Full(), Causal())) & Causal()).of_heads(1),
             "is made for 2 heads, not for 1",

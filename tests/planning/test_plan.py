@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import math
 import re
+import sys
 from dataclasses import replace
 from io import StringIO
 
@@ -14,10 +15,16 @@ from rich.console import Console
 
 from suffice.cli.plan import as_data, print_plan, sentences
 from suffice.errors import ConfigError
-from suffice.planning import PlanOptions, device, layouts, plan, workload
+from suffice.planning import PlanOptions, device, plan, workload
 from suffice.planning.devices import DEVICES, with_figures
-from suffice.planning.layouts import Layout, LayoutEstimator, Time, exchange_time, time_of
-from suffice.planning.plan import USABLE
+from suffice.planning.plan import (
+    USABLE,
+    LayoutEstimator,
+    ParallelLayout,
+    StepTime,
+    exchange_time,
+    time_of,
+)
 from suffice.planning.trace import Call, Recording
 
 from .tiny import tiny
@@ -29,8 +36,9 @@ TINY = tiny()
 @pytest.fixture(scope="module", autouse=True)
 def traces():
     """Trace each layout of a workload once for all tests."""
+    module = sys.modules["suffice.planning.plan"]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(layouts, "trace", functools.cache(layouts.trace))
+        patch.setattr(module, "trace", functools.cache(module.trace))
         yield
 
 
@@ -73,7 +81,8 @@ def test_time_becomes_days_and_days_cost(alone):
 def test_less_memory_makes_smaller_micro_batches_then_recomputes(alone, four):
     needs = {
         (again, size): four.memory_of(
-            Layout(shard=False, checkpointing=again, accumulate=size, rows=-(-12 // size)), 1
+            ParallelLayout(shard=False, checkpointing=again, accumulate=size, rows=-(-12 // size)),
+            1,
         )
         for again in (False, True)
         for size in (2, 12)
@@ -83,7 +92,9 @@ def test_less_memory_makes_smaller_micro_batches_then_recomputes(alone, four):
     assert found.memory == needs[False, 2]
     found = plan(TINY, L4, memory=within(needs[True, 12]))
     assert needs[True, 12] < needs[False, 12]
-    assert found.best.layout == Layout(shard=False, checkpointing=True, accumulate=12, rows=1)
+    assert found.best.layout == ParallelLayout(
+        shard=False, checkpointing=True, accumulate=12, rows=1
+    )
     assert found.best.fits
     assert not found.layouts[1].fits
     found = plan(TINY, L4, memory=within(needs[True, 12] - 4))
@@ -92,7 +103,7 @@ def test_less_memory_makes_smaller_micro_batches_then_recomputes(alone, four):
 
 
 def test_sharded_weights_fit_where_copies_do_not(four):
-    layout = Layout(shard=True, checkpointing=True, accumulate=3, rows=1)
+    layout = ParallelLayout(shard=True, checkpointing=True, accumulate=3, rows=1)
     cut, copies = four.memory_of(layout), four.memory_of(replace(layout, shard=False))
     _, exact = four.exact(four.estimate(layout))
     assert cut == pytest.approx(exact.peak, rel=0.15)
@@ -119,7 +130,7 @@ def test_more_gpus_are_not_advised_where_they_would_not_help(alone):
 
 
 def test_a_layout_that_needs_more_than_estimated_gives_way(monkeypatch, four):
-    need = four.memory_of(Layout(shard=False, checkpointing=False, accumulate=2, rows=6), 1)
+    need = four.memory_of(ParallelLayout(shard=False, checkpointing=False, accumulate=2, rows=6), 1)
     honest = LayoutEstimator.memory_of
     monkeypatch.setattr(LayoutEstimator, "memory_of", lambda *args: int(0.9 * honest(*args)))
     best = plan(TINY, L4, memory=within(0.95 * need), checkpointing=False).best
@@ -127,7 +138,7 @@ def test_a_layout_that_needs_more_than_estimated_gives_way(monkeypatch, four):
 
 
 def test_needs_are_lines_in_the_rows(four):
-    layout = Layout(shard=False, checkpointing=False, accumulate=2, rows=6)
+    layout = ParallelLayout(shard=False, checkpointing=False, accumulate=2, rows=6)
     estimate, traced = four.exact(four.estimate(layout))
     assert four.memory_of(layout, 1) == traced.peak
     assert four.memory_of(layout) == estimate.memory == traced.peak + traced.gradients
@@ -141,8 +152,8 @@ def test_sizes_end_with_one_row_each():
 
 
 def test_exchange_takes_the_slower_way(four):
-    shard = Layout(shard=True, checkpointing=False, accumulate=1, rows=3)
-    copies = Layout(shard=False, checkpointing=False, accumulate=1, rows=3)
+    shard = ParallelLayout(shard=True, checkpointing=False, accumulate=1, rows=3)
+    copies = ParallelLayout(shard=False, checkpointing=False, accumulate=1, rows=3)
     gradients = four.single_gpu(1, False).gradients
     assert four.time_of(copies).exchange == pytest.approx(2 * gradients * 3 / 4 / L4.link)
     assert four.time_of(shard).exchange > 0
@@ -175,8 +186,8 @@ def test_a_roofline_is_the_higher_of_two_times():
 
 
 def test_times_add_up():
-    one = Time(products=1.0, traffic=2.0, exchange=4.0, flops=8.0)
-    assert (one + one * 2) == Time(products=3.0, traffic=6.0, exchange=12.0, flops=24.0)
+    one = StepTime(products=1.0, traffic=2.0, exchange=4.0, flops=8.0)
+    assert (one + one * 2) == StepTime(products=3.0, traffic=6.0, exchange=12.0, flops=24.0)
     assert one.bounds == (4.0, 7.0)
     assert one.computing == 3.0
 

@@ -24,7 +24,7 @@ from suffice.ops.native import library
 from suffice.ops.native.matrix import in_panels, numbers_of
 from suffice.patterns import Causal
 from suffice.positions import Rope
-from suffice.quantise import Speed, quantise, unpack
+from suffice.quantise import DecodingSpeed, quantise, unpack
 from suffice.quantise import report as speeds
 from suffice.quantise.quantise import SCALES, best_scales, codes_of, gptq, round_to_nearest
 from suffice.quantise.report import rows_of, tokens_per_second
@@ -178,7 +178,7 @@ def test_other_models_are_packed_too():
         assert report.change is None
         if name == "classifier":
             reasons = {n.name: n.skipped for n in report.layers if n.skipped}
-            assert reasons["blocks.0.attention.mixing"].endswith("is no linear map of features")
+            assert reasons["blocks.0.attention.mixing"].endswith("is not a linear map of features")
 
 
 @torch.no_grad()
@@ -271,7 +271,7 @@ def test_a_refusal_leaves_the_model_unchanged():
     unpack(lm)
     quantise(lm, 4)
     other = torch.nn.Sequential(torch.nn.Linear(8, 8))
-    with pytest.raises(ConfigError, match="calibration is text, and Sequential is no language"):
+    with pytest.raises(ConfigError, match="Sequential is not a language"):
         quantise(other, calibration=text())
     with pytest.raises(ConfigError, match=r"can be packed \(it has none\)"):
         quantise(torch.nn.ReLU())
@@ -295,7 +295,10 @@ def test_speeds(monkeypatch):
     with pytest.raises(ConfigError, match="length=2"):
         tokens_per_second(small(length=2))
     assert speeds.WARM_UP < 9
-    slow, fast = Speed(before=100.0, after=50.0, threads=1), Speed(before=1.0, after=3.0, threads=1)
+    slow, fast = (
+        DecodingSpeed(before=100.0, after=50.0, threads=1),
+        DecodingSpeed(before=1.0, after=3.0, threads=1),
+    )
     assert "decode slower than the weights before here: 50 against 100" in slow.summary
     assert fast.summary == "3 tokens/s, before 1 (x3.00)"
 
@@ -366,7 +369,7 @@ def test_levels_that_fit_are_kept():
 def test_rows_are_rounded_alone(monkeypatch):
     weight = torch.randn(9, 64)
     at_once = round_to_nearest(weight, 4, 32)
-    monkeypatch.setattr(sys.modules["suffice.quantise.quantise"], "TOGETHER", 100)
+    monkeypatch.setattr(sys.modules["suffice.quantise.quantise"], "ROUNDING_BATCH", 100)
     for got, want in zip(round_to_nearest(weight, 4, 32), at_once, strict=True):
         assert_close(got, want, "exact")
 

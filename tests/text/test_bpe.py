@@ -297,7 +297,7 @@ def small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "encoder.json").write_text(json.dumps({t: i for i, t in enumerate(tokens)}))
     (tmp_path / "vocab.bpe").write_text("\n".join(lines), encoding="utf-8")
     hello = [259, *(tokens.index(letter) for letter in "x!")]
-    monkeypatch.setattr(MODULE, "KNOWN", {"hellox!": hello})
+    monkeypatch.setattr(MODULE, "KNOWN_TOKENIZERS", {"hellox!": hello})
     return tmp_path
 
 

@@ -48,7 +48,7 @@ def test_an_id_outside_the_vocabulary_is_refused(id_: int):
 
 @pytest.mark.parametrize("alphabet", ["", "aba"])
 def test_an_alphabet_holds_each_character_once(alphabet: str):
-    with pytest.raises(DataError, match="is no alphabet"):
+    with pytest.raises(DataError, match="is not an alphabet"):
         Characters(alphabet)
 
 
@@ -91,7 +91,7 @@ def test_a_damaged_file_is_refused(tmp_path: Path, ids: dict):
     description = json.loads(at.read_text())
     description["model"]["vocab"] = ids
     at.write_text(json.dumps(description))
-    with pytest.raises(DataError, match="'' is no alphabet"):
+    with pytest.raises(DataError, match="'' is not an alphabet"):
         load_tokenizer(tmp_path)
 
 

@@ -212,7 +212,7 @@ def test_a_line_without_a_text_is_refused(line: bytes):
 
 def test_a_line_too_long_is_refused_before_it_is_held(tmp_path: Path, monkeypatch):
     (tmp_path / "a.jsonl.xz").write_bytes(lzma.compress(b'{"text": "%s"}' % (b" " * 1000)))
-    monkeypatch.setattr(plain, "LONGEST", 500)
+    monkeypatch.setattr(plain, "MAX_TEXT_BYTES", 500)
     with pytest.raises(DataError, match="line 1.*500 bytes"):
         list(read_jsonl(tmp_path / "a.jsonl.xz"))
 
@@ -261,9 +261,9 @@ def test_what_is_no_text_is_refused(tmp_path: Path, content: bytes, sentence: st
 @pytest.mark.parametrize(("name", "pack"), [("a.txt", bytes), ("a.txt.xz", lzma.compress)])
 def test_a_text_too_long_is_refused_before_it_is_held(tmp_path: Path, monkeypatch, name: str, pack):
     (tmp_path / name).write_bytes(pack(b"0123456789"))
-    monkeypatch.setattr(documents, "LONGEST", 10)
+    monkeypatch.setattr(documents, "MAX_TEXT_BYTES", 10)
     assert read_text(tmp_path / name) == "0123456789"
-    monkeypatch.setattr(documents, "LONGEST", 9)
+    monkeypatch.setattr(documents, "MAX_TEXT_BYTES", 9)
     with pytest.raises(DataError, match="9 bytes"):
         read_text(tmp_path / name)
 

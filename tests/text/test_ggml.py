@@ -87,7 +87,7 @@ def test_a_cut_that_is_not_known_is_refused():
         ({"model": "bert"}, "bert"),
         ({"tokens": "text"}, "no list of tokens"),
         ({"token_type": [1]}, "token_type"),
-        ({"merges": ["no"]}, "no pairs"),
+        ({"merges": ["no"]}, "not pairs"),
         ({"merges": ["zzzz qqqq"]}, "zzzz"),
     ],
 )

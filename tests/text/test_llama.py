@@ -114,7 +114,7 @@ def test_a_damaged_file_is_refused(file: Path, rows: Entries, sentence: str):
 
 
 def test_a_file_too_large_is_refused(file: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(sys.modules[llama.__module__], "LARGEST", 1000)
+    monkeypatch.setattr(sys.modules[llama.__module__], "MAX_FILE_BYTES", 1000)
     with pytest.raises(DataError, match="llama2.c"):
         llama(file)
 

@@ -99,7 +99,7 @@ def test_a_length_that_cannot_be_is_refused(length: object):
 
 @pytest.mark.parametrize("wrong", ["text", [[1], [2]], [0.5], 7])
 def test_what_is_no_sequence_of_ids_is_refused(wrong: object):
-    with pytest.raises(ConfigError, match="which is no sequence of token ids"):
+    with pytest.raises(ConfigError, match="which is not a sequence of token ids"):
         pack([[1], wrong], 4)
 
 

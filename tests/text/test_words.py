@@ -67,7 +67,7 @@ def test_every_rule_comes_back_and_is_that_of_transformers(tmp_path, rule):
 
 @pytest.mark.parametrize("words", [("a", "b"), (*WORDS, "good")])
 def test_words_that_are_no_vocabulary_are_refused(words):
-    with pytest.raises(DataError, match="no vocabulary"):
+    with pytest.raises(DataError, match="not a vocabulary"):
         Words(words, 4)
 
 
@@ -76,5 +76,5 @@ def test_a_file_with_altered_numbers_is_refused(tmp_path):
     data = json.loads((tmp_path / "tokenizer.json").read_text())
     data["model"]["vocab"]["good"] = 7
     (tmp_path / "tokenizer.json").write_text(json.dumps(data))
-    with pytest.raises(DataError, match="no vocabulary"):
+    with pytest.raises(DataError, match="not a vocabulary"):
         load_tokenizer(tmp_path)

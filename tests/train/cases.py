@@ -11,7 +11,7 @@ from suffice import preset
 from suffice.data.dataset import IGNORE_INDEX, Dataset, Split
 from suffice.layers.basic import Dropout
 from suffice.models import Translator, TranslatorConfig
-from suffice.train import Run, Score, Training
+from suffice.train import EvaluationScore, Training, TrainingRun
 
 
 class Tiny(nn.Module):
@@ -156,7 +156,7 @@ def full(augment: str | None) -> Training:
     )
 
 
-def record(run: Run, score: Score) -> dict:
+def record(run: TrainingRun, score: EvaluationScore) -> dict:
     """What a run and its score say, without the seconds, in flat lists of numbers."""
     epochs = [list(asdict(epoch).values())[:-2] for epoch in run.epochs]  # the last are seconds
     return {

@@ -130,7 +130,7 @@ def test_a_large_split_moves_batch_by_batch(monkeypatch, augment):
     training = Training(epochs=1, batch_size=5, learning_rate=0.1, augment=augment)
     options = {"seed": 0, "processes": Processes(0, 1), "device": device}
     for limit, place in ((single, "meta"), (single - 1, "cpu")):
-        monkeypatch.setattr(module, "MOST_ON_DEVICE", limit)
+        monkeypatch.setattr(module, "MAX_DEVICE_BYTES", limit)
         batches = Batches(dataset, training, **options)
         assert batches._inputs.inputs.device.type == batches._labels.device.type == place
         for batch in batches.epoch(1):
@@ -144,7 +144,7 @@ def test_batches_do_not_depend_on_the_device_of_the_split(monkeypatch):
 
     for dataset, words in ((images(), {"augment": "shift"}), (asking(), {"world": 2, "rank": 1})):
         before = yielded(dataset, **words)
-        monkeypatch.setattr(module, "MOST_ON_DEVICE", 0)
+        monkeypatch.setattr(module, "MAX_DEVICE_BYTES", 0)
         for (reading, labels, *rest), (other, same, *others) in zip(
             before, yielded(dataset, **words), strict=True
         ):

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from suffice.train import Interrupted
-from suffice.train.interrupt import catching_interrupts
+from suffice.train.engine import catching_interrupts
 
 
 def press():

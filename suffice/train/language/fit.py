@@ -23,13 +23,13 @@ from suffice.progress import Progress, Silent
 from suffice.text import TokenFile
 from suffice.train import sharded, training_state
 from suffice.train.distributed import Processes, current, resolve_device
-from suffice.train.engine import Engine, MicroBatch, check_checkpoint
+from suffice.train.engine import MicroBatch, TrainingEngine, check_checkpoint
 from suffice.train.language.loss import (
     Amount,
     Batch,
     CrossEntropy,
     Objective,
-    Source,
+    ObjectiveSource,
     Windows,
     evaluate_lm,
     facts_of,
@@ -49,8 +49,8 @@ class Measured:
         tokens: targets that were learned from by then.
         train_loss: mean over the targets since the last validation, as trained on; nats.
         validation_loss: mean over the validation targets; nats.
-        learning_rate: of the last step.
-        seconds: of training by then, validations not counted.
+        learning_rate: learning rate of the last step.
+        seconds: seconds of training so far, without validation.
     """
 
     step: int
@@ -83,7 +83,7 @@ class LMRun:
 
 def fit_lm(
     model: nn.Module,
-    train: TokenFile | Source,
+    train: TokenFile | ObjectiveSource,
     validation: TokenFile,
     training: LMTraining,
     *,
@@ -116,13 +116,13 @@ def fit_lm(
     Args:
         model: called as model(tokens, valid=..., segments=...) -> logits [B, T, V], with the marks
             that the rows have; moved to the device, its training flags are the same afterwards.
-        train: what to learn from.
+        train: training text.
         validation: the text whose loss chooses the weights.
         training: the settings.
-        seed: of the rows and of dropout.
+        seed: seed of the rows and of dropout.
         device: "cpu" or "cuda".
         checkpoint: file for the state of the training, visible to every process; it is replaced
-            unless `resume`. Sharded weights are in a folder beside it, and any number of processes
+            unless `resume`. Sharded weights are in a folder next to it, and any number of processes
             goes on from either, sharded or not. None writes nothing.
         resume: go on from the checkpoint.
         progress: shows every step; None is silent. Only the first process uses it.
@@ -131,9 +131,9 @@ def fit_lm(
         log: file for lines of JSON; only the first process writes.
         trackers: folder of the run by name of each tracker that gets the log's numbers, too, see
             `suffice.train.language.trackers`; only the first process writes.
-        amount: of the validation text, for losses in bits.
+        amount: size of the validation text, for losses in bits.
         keep: called by the first process whenever the model's weights are the best so far.
-        objective: what is minimised; None = cross-entropy.
+        objective: objective to minimise; None uses cross-entropy.
 
     Raises:
         ConfigError: if the device is absent, resume is given without a checkpoint, nothing in the
@@ -236,7 +236,7 @@ class StepState(TrainingState):
         self.best_step = self.step
 
     def advance(self, targets: int) -> None:
-        """Count a step that learned from so many targets."""
+        """Count a step that learned from `targets` targets."""
         super().advance(targets)
         self.tokens += targets
 
@@ -249,10 +249,10 @@ class StepState(TrainingState):
 
 
 @dataclass(kw_only=True)
-class _Steps(Engine):
+class _Steps(TrainingEngine):
     """Validates every few steps, ends when the time is over, and writes a log."""
 
-    source: Source
+    source: ObjectiveSource
     objective: Objective
     validation: TokenFile
     training: LMTraining
@@ -397,7 +397,8 @@ def gradient_checkpointing(model: nn.Module, enabled: bool) -> Iterator[None]:
 class Log:
     """Appends records to a file of JSON lines, unless it is None, and to trackers.
 
-    A resumed run continues at its checkpoint's step: later lines are removed, and 0 begins anew.
+    A resumed run continues at its checkpoint's step: later lines are removed, and 0 begins a new
+    log.
     """
 
     def __init__(self, path: Path | None, trackers: Mapping[str, Path], *, step: int) -> None:

@@ -29,8 +29,8 @@ class Batch(NamedTuple):
     Args:
         tokens: int64 [B, T], what the model reads.
         targets: int64 [B, T], the token that follows each; IGNORE_INDEX where there is no target.
-        valid: bool [B, T], True = a real token; None = all are.
-        segments: int64 [B, T], runs of equal numbers are documents; None = one document.
+        valid: bool [B, T], True = a real token; None if all are.
+        segments: int64 [B, T], runs of equal numbers are documents; None for one document.
     """
 
     tokens: Tensor
@@ -48,7 +48,7 @@ class Batch(NamedTuple):
         return Batch._make(None if t is None else t.to(device) for t in self)
 
 
-class Source(Protocol):
+class ObjectiveSource(Protocol):
     """Gives the rows to learn from.
 
     Attributes:
@@ -161,12 +161,12 @@ def evaluate_lm(
     are the same afterwards.
 
     Args:
-        model: of the text's tokens.
+        model: language model of the text's tokens.
         file: the text.
         length: tokens of a window; a shorter text is one window.
         batch_size: windows at once.
-        batches: how many of them, spread evenly over the text; None = all of it.
-        dtype: of the products, as in `LMTraining`.
+        batches: number of batches, spread evenly over the text; None reads all of it.
+        dtype: dtype of the products, as in `LMTraining`.
         separate: whether documents that share a window are kept apart.
         device: "cpu" or "cuda".
 
@@ -228,7 +228,7 @@ class Amount:
     Args:
         tokens: those between documents included.
         characters: code points.
-        bytes: of UTF-8.
+        bytes: number of UTF-8 bytes.
     """
 
     tokens: int

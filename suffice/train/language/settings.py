@@ -23,8 +23,7 @@ class LMTraining:
         batch_size: rows of a step, over all micro-batches and processes together, >= 1.
         length: tokens that a row reads, >= 1.
         learning_rate: the rate after the warm-up, > 0.
-        min_learning_rate: what half a cosine lowers it to after the last step, from 0 to
-            learning_rate.
+        min_learning_rate: final learning rate of the cosine schedule, from 0 to learning_rate.
         warmup: steps during which the rate rises linearly, from 0 to below steps.
         weight_decay: decoupled decay of tensors with two or more dimensions; vectors and
             scalars (biases, norms) are never decayed.
@@ -33,8 +32,8 @@ class LMTraining:
         accumulate: micro-batches that a step's rows are computed in, one after another, >= 1. The
             loss is the mean over the targets of all of them, however many each has.
         evaluate_every: steps between two validations; one follows the last step, too.
-        evaluation_batches: of batch_size rows, spread evenly over the validation text; None reads
-            all of it.
+        evaluation_batches: number of validation batches of batch_size rows, spread evenly over the
+            validation text; None reads all of it.
         dtype: "float32", or "bfloat16" for products in it (autocast); weights stay as they are.
         checkpointing: recompute the inside of a block in the backward pass instead of keeping it;
             the result is the same, with less memory and about a third more time.
@@ -44,8 +43,8 @@ class LMTraining:
         documents: whether documents that share a row attend to each other, as nanoGPT's do
             ("joined"), or not ("separate"): then the first token of one is not predicted from the
             one before.
-        max_minutes: of training, in all sessions together; the run ends early when they are over.
-            The rate decays with the time where that is further than the steps, so that it is at its
+        max_minutes: minutes of training over all sessions; the run ends when they are used up. The
+            learning rate follows the time if that is further along than the steps, so that it is
             lowest when the run ends. Such a run depends on the machine's speed.
         optimiser: "adamw", or "muon" for the matrices inside the blocks and AdamW for the rest, see
             `suffice.train.optimiser.build`; Muon needs whole matrices, so not with shard.

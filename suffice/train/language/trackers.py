@@ -28,8 +28,9 @@ class TensorBoard:
     """TensorBoard's event files.
 
     Args:
-        folder: of the run.
-        step: of the checkpoint that is resumed; later events of the run are purged. 0 = a new run.
+        folder: folder of the run.
+        step: step of the checkpoint that is resumed; later events of the run are purged. 0 = a new
+            run.
         written: unused, as events are purged.
     """
 
@@ -53,8 +54,8 @@ class Trackio:
     """Trackio's database on this machine (TRACKIO_DIR); `trackio show --project suffice` shows it.
 
     Args:
-        folder: of the run, whose name is the run's.
-        step: of the checkpoint that is resumed; 0 = a new run.
+        folder: folder of the run, whose name is the run's.
+        step: step of the checkpoint that is resumed; 0 = a new run.
         written: last step that an earlier session wrote. A resumed training repeats its numbers
             exactly, so they are not written twice.
     """
@@ -90,8 +91,8 @@ class WandB:
     A resumed training is a further run of the group that has the folder's name.
 
     Args:
-        folder: of the run, which holds its files and whose name is the run's.
-        step: of the checkpoint that is resumed; 0 = a new run.
+        folder: folder of the run, which holds its files and whose name is the run's.
+        step: step of the checkpoint that is resumed; 0 = a new run.
         written: last step that an earlier session wrote, as of `Trackio`.
     """
 
@@ -138,8 +139,8 @@ def tracker(name: str, folder: Path, *, step: int, written: int) -> Tracker:
 
     Args:
         name: a key of `TRACKERS`.
-        folder: of the run.
-        step: of the checkpoint that is resumed; 0 = a new run.
+        folder: folder of the run.
+        step: step of the checkpoint that is resumed; 0 = a new run.
         written: last step that an earlier session of the run wrote.
 
     Raises:

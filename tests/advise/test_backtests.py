@@ -7,7 +7,7 @@ from collections import Counter
 
 import pytest
 
-from suffice.advise.trials import NONE, trials
+from suffice.advise.evidence import NONE_NAMED, backtests
 from tests.measure.synthetic import from_accuracies
 
 STANDARD = [0.900, 0.902, 0.898, 0.901, 0.899]
@@ -41,7 +41,7 @@ def package(tmp_path, monkeypatch):
 
 @pytest.mark.usefixtures("package")
 def test_what_loses_elsewhere_is_not_named():
-    named = {one.data: one for one in trials((0.01,))}
+    named = {one.data: one for one in backtests((0.01,))}
     for data in ("amazon", "womens_clothing"):  # linear loses on imdb
         assert (named[data].named, named[data].outcome) == ("mqa", "suffices")
     wrong = named["imdb"]  # where linear suffices on both others, which is no proof
@@ -53,10 +53,10 @@ def test_one_other_table_names_nothing(tmp_path, monkeypatch):
         results = from_accuracies({"standard@4": STANDARD, "mqa@4": STANDARD}, recipe=name)
         (tmp_path / f"{name}.json").write_text(published(results))
     monkeypatch.setattr("suffice.measure.published.FOLDER", tmp_path)
-    assert {one.outcome for one in trials()} == {NONE}
+    assert {one.outcome for one in backtests()} == {NONE_NAMED}
 
 
 def test_nine_of_ten_that_are_named_and_decided_suffice():
-    counts = Counter(one.outcome for one in trials())
+    counts = Counter(one.outcome for one in backtests())
     assert counts["suffices"] >= 9 * counts["does not suffice"]
     assert counts["suffices"] > 0

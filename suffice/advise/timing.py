@@ -1,11 +1,11 @@
-"""Times candidates round by round, within a budget of seconds."""
+"""Timing of candidates within a budget, and the price of the comparison that would decide."""
 
 from __future__ import annotations
 
 import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cache, partial
 from itertools import pairwise
 from math import ceil
 from time import perf_counter
@@ -14,29 +14,35 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from suffice.advise.candidates import Candidate
-from suffice.advise.request import Base, resized
+from suffice.advise.request import Base, Candidate, resized
 from suffice.errors import SufficeError
 from suffice.measure.edge.run import Writer
+from suffice.measure.sequential import USUAL as SEEDS
 from suffice.measure.timing import Times, summarise_times
 from suffice.memory import Memory
 from suffice.models import LMConfig, TranslatorConfig, ViTConfig
+from suffice.models.composition import STANDARD, Composition
 from suffice.models.kinds import Sizes, build_model
 from suffice.models.lm import SkipInit
 from suffice.quantise import quantise
+from suffice.recipes import Recipe, recipe
+from suffice.recipes.language import SIZES
+from suffice.recipes.own_data import PICTURES, TABLE, with_settings
+from suffice.train.evaluate import ModelInputs, cross_entropy, flatten_answers
+from suffice.train.optimiser import build
 
-ROUNDS, FEWEST, MOST = 5, 3, 15  # samples of each candidate
+ROUNDS, MIN_ROUNDS, MAX_ROUNDS = 5, 3, 15  # samples of each candidate
 
 
 @dataclass(frozen=True, kw_only=True)
-class Sample:
+class TimedSample:
     """Seconds of one candidate, measured once."""
 
     each: float  # for one token that is written, or for one input where nothing is written
     first: float | None = None  # for reading the input before the first token
 
 
-Take = Callable[[str], Sample]
+Take = Callable[[str], TimedSample]
 Clock = Callable[[], float]
 Report = Callable[[str, float], None]
 
@@ -63,14 +69,14 @@ class Race:
     """Samples of candidates, one for each round, compared with those of a baseline."""
 
     baseline: str
-    samples: dict[str, list[Sample]] = field(default_factory=dict)
+    samples: dict[str, list[TimedSample]] = field(default_factory=dict)
     walls: dict[str, float] = field(default_factory=dict)  # least seconds that a sample took
     failed: dict[str, str] = field(default_factory=dict)  # errors of unmeasured candidates
 
     @property
     def enough(self) -> bool:
         """Whether there are enough rounds to separate a difference from noise."""
-        return self.rounds >= FEWEST
+        return self.rounds >= MIN_ROUNDS
 
     @property
     def rounds(self) -> int:
@@ -112,7 +118,7 @@ def run(
     budget: Budget,
     *,
     share: float = 1.0,
-    most: int = MOST,
+    most: int = MAX_ROUNDS,
     report: Report,
 ) -> None:
     """Measure as many candidates as the budget has time for, the first ones first.
@@ -122,7 +128,7 @@ def run(
     is consistent at any moment, and uses the first `share` of the budget.
     """
 
-    def timed(name: str) -> Sample:
+    def timed(name: str) -> TimedSample:
         before = budget.used
         sample = take(name)
         wall = budget.used - before
@@ -131,7 +137,7 @@ def run(
 
     for name in names:
         expected = max(race.walls.values(), default=0.0)
-        rounds = min(most, ROUNDS if len(race.walls) > 1 else FEWEST)
+        rounds = min(most, ROUNDS if len(race.walls) > 1 else MIN_ROUNDS)
         planned = (sum(race.walls.values()) + expected) * rounds + 2 * expected
         if planned > budget.left(share):
             break
@@ -148,7 +154,7 @@ def run(
             if sum(race.walls.values()) > budget.left(share):
                 return
             shift = number % len(entrants)
-            samples: dict[str, Sample] = {}
+            samples: dict[str, TimedSample] = {}
             for name in entrants[shift:] + entrants[:shift]:
                 if race.walls[name] > budget.left():
                     return
@@ -163,7 +169,7 @@ def run(
 def race_lengths(
     names: Sequence[str],
     lengths: Sequence[int],
-    take: Callable[[str, int], Sample],
+    take: Callable[[str, int], TimedSample],
     budget: Budget,
     by_length: dict[str, dict[int, Times]],
     report: Report,
@@ -176,7 +182,7 @@ def race_lengths(
             names,
             partial(take, length=length),
             budget,
-            most=FEWEST,
+            most=MIN_ROUNDS,
             report=lambda text, used, length=length: report(f"{length} long: {text}", used),
         )
         for name in names[1:]:
@@ -188,7 +194,7 @@ NEW_TOKENS = 9  # written after an input; the first one ends the prefill
 MIN_SECONDS = 5e-3  # of a sample; shorter calls are repeated
 
 
-class Sampler:
+class CandidateTimer:
     """Times candidates on random inputs, one at a time."""
 
     def __init__(self, base: Base, device: torch.device) -> None:
@@ -197,18 +203,18 @@ class Sampler:
         self.models: dict[object, Any] = {}
         self.generator = torch.Generator().manual_seed(0)
 
-    def __call__(self, candidate: Candidate, length: int) -> Sample:
+    def __call__(self, candidate: Candidate, length: int) -> TimedSample:
         """Return the times of a candidate for an input of a length, or for tokens after it."""
         model = self.model(candidate, length)
         with torch.inference_mode():
             return self._sample(model, candidate.memory, length)
 
-    def _sample(self, model: Any, memory: Memory, length: int) -> Sample:
+    def _sample(self, model: Any, memory: Memory, length: int) -> TimedSample:
         config = model.config
         if isinstance(config, LMConfig):
             prompt = self._ids(config.vocabulary_size, length)
             run = Writer(model, memory).write(prompt, NEW_TOKENS)
-            return Sample(each=statistics.median(run.token_seconds), first=run.prompt_seconds)
+            return TimedSample(each=statistics.median(run.token_seconds), first=run.prompt_seconds)
         if isinstance(config, TranslatorConfig):
             return self._translate(model, memory, length)
         if isinstance(config, ViTConfig):
@@ -217,9 +223,9 @@ class Sampler:
             inputs = inputs.to(self.device)
         else:
             inputs = self._ids(config.vocabulary_size, length)[None]
-        return Sample(each=self._seconds(lambda: model(inputs)))
+        return TimedSample(each=self._seconds(lambda: model(inputs)))
 
-    def _translate(self, model: Any, memory: Memory, length: int) -> Sample:
+    def _translate(self, model: Any, memory: Memory, length: int) -> TimedSample:
         """Time greedy steps of a translator after a target as long as the source."""
         config = model.config
         source = self._ids(config.source_vocabulary_size, length)[None]
@@ -232,7 +238,7 @@ class Sampler:
             ticks.append(self._now())
             features = model.features(token[:, None], state=state)
         first, *each = (after - before for before, after in pairwise(ticks))
-        return Sample(each=statistics.median(each), first=first)
+        return TimedSample(each=statistics.median(each), first=first)
 
     def _seconds(self, call: Callable[[], object]) -> float:
         start = self._now()
@@ -288,3 +294,186 @@ class Sampler:
                 tensor.fill_(1.0)
             self.tensors[key] = tensor.to(self.device)
         return self.tensors[key]
+
+
+LANGUAGE = "lm_small"  # the recipe that a language model is compared by
+ROWS = {
+    "digits": 1_078,
+    "mnist": 54_000,
+    "cifar100": 45_000,
+    "cifar10_jpeg": 45_000,
+    "imdb": 22_500,
+    "amazon": 16_668,
+    "translation_es": 145_249,
+    "womens_clothing": 18_134,
+}
+"""Rows that a model is trained on."""
+TOKENS = 903_488  # of the text that `LANGUAGE` trains on
+MAX_TIMED_FLOPS = 2e10  # FLOPs of a step that is timed; of larger batches some rows are
+Seconds = Callable[[Recipe, str, int], float]
+"""Returns the seconds of a training step of a mechanism with some heads."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class DecidingComparison:
+    """A comparison with Standard that nobody has run yet, of the sizes that are asked for.
+
+    Args:
+        name: the composition that it is about.
+        recipe: recipe with the length and the sizes.
+        num_heads: heads of both.
+        command: command that runs it.
+        trainings: number of trainings.
+        minutes: minutes of all trainings on this machine, from the measured time of a training
+            step; None if not measured, or the rows of the data are not known.
+    """
+
+    name: str
+    recipe: Recipe
+    num_heads: int
+    command: str
+    trainings: int = 2 * SEEDS
+    minutes: float | None = None
+
+    @property
+    def sentence(self) -> str:
+        """The command with its cost."""
+        cost = "of unknown length" if self.minutes is None else f"about {_duration(self.minutes)}"
+        return f"`{self.command}` ({self.trainings} trainings, {cost})"
+
+    @property
+    def steps(self) -> int | None:
+        """Optimiser steps of one training; None where the rows are not known before reading."""
+        training = self.recipe.training
+        rows = dict(self.recipe.task_options).get("rows") or ROWS.get(self.recipe.task)
+        if self.recipe.task == "text" and rows is None:
+            rows = TOKENS // self.recipe.model.length
+        return rows and training.epochs * ceil(rows / training.batch_size)
+
+
+def _duration(minutes: float) -> str:
+    units = ((60.0 * 24, "days"), (60.0, "hours"), (1.0, "minutes"))
+    size, unit = next((pair for pair in units if minutes >= 2 * pair[0]), units[-1])
+    number = minutes / size
+    if number < 2:  # noqa: PLR2004
+        return "a minute on this machine"
+    return f"{float(f'{number:.2g}'):,.0f} {unit} on this machine"
+
+
+def trial(composition: Composition, base: Base) -> DecidingComparison | None:
+    """Return the comparison of a composition; None where no training decides about it.
+
+    That is so of Standard itself, and of what is changed after training.
+
+    Raises:
+        ConfigError: if the recipe cannot have the sizes.
+    """
+    if composition.of_use or composition.name == STANDARD:
+        return None
+    return DecidingComparison(
+        name=composition.name,
+        recipe=_setting(base)[0],
+        num_heads=base.num_heads,
+        command=command(base, STANDARD, composition.name),
+    )
+
+
+def command(base: Base, *names: str) -> str:
+    """Return the command that trains compositions at the sizes of a model."""
+    return f"suffice compare {_setting(base)[1]} --mechanisms {','.join(names)}"
+
+
+@cache
+def _setting(base: Base) -> tuple[Recipe, str]:
+    """Return the recipe of a model with its length and sizes, and the options that make it."""
+    named = recipe(LANGUAGE if base.task == "lm" else base.name)
+    if isinstance(named.model, ViTConfig):
+        wanted = {"image_size": base.config.image_size}
+    else:
+        wanted = {"length": base.length}
+    if base.task == "lm":
+        wanted |= {name: getattr(base.config, name) for name in SIZES}
+    sizes = {name: size for name, size in wanted.items() if size != getattr(named.model, name)}
+    options = [f"--recipe {named.name}", *(f"--set {name}={n}" for name, n in sizes.items())]
+    if named.name in (TABLE, PICTURES):
+        options.append("--data YOUR_FILES")
+    if base.num_heads != named.num_heads:
+        options.append(f"--heads {base.num_heads}")
+    return with_settings(named, sizes) if sizes else named, " ".join(options)
+
+
+def minutes(chosen: DecidingComparison, seconds: Seconds) -> float | None:
+    """Return the minutes of a comparison, from the time of a step of both mechanisms."""
+    if chosen.steps is None:
+        return None
+    steps = sum(seconds(chosen.recipe, name, chosen.num_heads) for name in (STANDARD, chosen.name))
+    return SEEDS * chosen.steps * steps / 60.0
+
+
+class TrainingStepTimer:
+    """Times training steps on random inputs.
+
+    Args:
+        device: device that trains.
+    """
+
+    def __init__(self, device: torch.device) -> None:
+        self.device = device
+
+    def __call__(self, recipe: Recipe, mechanism: str, num_heads: int) -> float:
+        """Return the seconds of a step, the fastest within a second after a first one.
+
+        Of a large batch some rows are timed, whose gradients take their share of the time.
+
+        Raises:
+            ConfigError: if the recipe cannot have the mechanism.
+        """
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(0)
+            model = recipe.build(mechanism, num_heads).to(self.device)
+            work = 6 * sum(p.numel() for p in model.parameters()) * recipe.model.length
+            batch = recipe.training.batch_size
+            rows = min(batch, max(1, int(MAX_TIMED_FLOPS / work)))
+            inputs, labels = _batch(recipe, rows)
+            inputs, labels = inputs.map(lambda t: t.to(self.device)), labels.to(self.device)
+            optimiser = build(model, recipe.training)
+            self._step(model, inputs, labels, optimiser)
+            times: list[tuple[float, float]] = []
+            while sum(map(sum, times)) < 1.0:
+                times.append(self._step(model, inputs, labels, optimiser))
+            gradients, updates = map(min, zip(*times, strict=True))
+            return gradients * batch / rows + updates
+
+    def _step(
+        self, model: Any, inputs: ModelInputs, labels: torch.Tensor, optimiser: Any
+    ) -> tuple[float, float]:
+        """Return the seconds of the gradients, and those of the update."""
+        start = self._now()
+        optimiser.zero_grad()
+        logits, labels = flatten_answers(inputs.logits(model), labels)
+        cross_entropy(logits, labels, reduction="mean").backward()
+        middle = self._now()
+        optimiser.step()
+        return middle - start, self._now() - middle
+
+    def _now(self) -> float:
+        if self.device.type == "cuda":
+            torch.cuda.synchronize(self.device)
+        return perf_counter()
+
+
+def _batch(recipe: Recipe, rows: int) -> tuple[ModelInputs, torch.Tensor]:
+    """Return random inputs and labels of some rows of a recipe's data."""
+    model = recipe.model
+    if isinstance(model, ViTConfig):
+        shape = rows, model.channels, model.image_size, model.image_size
+        return ModelInputs(torch.randn(shape)), torch.randint(model.num_classes, (rows,))
+    shape = rows, model.length
+    if isinstance(model, TranslatorConfig):
+        target = torch.randint(model.target_vocabulary_size, shape)
+        source = torch.randint(model.source_vocabulary_size, shape)
+        return ModelInputs(target, source=source), target
+    ids = torch.randint(model.vocabulary_size, shape)
+    if isinstance(model, LMConfig):
+        return ModelInputs(ids), ids
+    return ModelInputs(ids), torch.randint(model.num_classes, (rows,))

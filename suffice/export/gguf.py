@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from suffice.convert.sources import open_source
+from suffice.convert.sources.layer_types import sliding_window
 from suffice.convert.sources.rope import rotary_of
 from suffice.errors import CheckpointError, ConfigError, unknown
 from suffice.export.architecture import config_of, stock_model
@@ -31,7 +32,7 @@ from suffice.models.gguf import (
     STILL,
     SUFFIX,
     TEMPLATE,
-    all_names,
+    names_of,
     read_gguf,
 )
 from suffice.models.packed import unpack
@@ -169,12 +170,10 @@ def _sizes(stock: LM, architecture: str) -> dict[str, Any]:
     if architecture == "stablelm":
         sizes["use_parallel_residual"] = False
     if FAMILIES[architecture].by_layer:
-        bands = [each.pattern.band().before for each in stock.specs]
-        windowed = [band is not None for band in bands]
+        windows = [sliding_window(each) for each in stock.specs]
+        windowed = [size is not None for size in windows]
         # a window as long as any text is none; llama.cpp wants one layer to have one
-        sizes["attention.sliding_window"] = (
-            1 + max(band or 0 for band in bands) if any(windowed) else config.length
-        )
+        sizes["attention.sliding_window"] = max(filter(None, windows), default=config.length)
         sizes["attention.sliding_window_pattern"] = windowed if any(windowed) else [True] * depth
         turns = [each.position != NoPosition() for each in stock.specs]
         sizes["attention.rope_pattern"] = turns if any(turns) else [True] * depth
@@ -227,7 +226,7 @@ def rows_of(matrix: Codes) -> tuple[Tensor, Tensor]:
 
 def _tensors(stock: LM, architecture: str, kind: str, codes: Codings) -> Iterator[Named]:
     family, state = FAMILIES[architecture], stock.state_dict()
-    for theirs, ours in all_names(family, stock).items():
+    for theirs, ours in names_of(family, stock).items():
         orders = [_order(one, stock, family.layout) for one in ours]
         parts = [state[f"{one}.weight"] for one in ours]
         in_full = parts[0].dim() == 1 or "position" in theirs

@@ -48,8 +48,8 @@ class Family:
         qk_norm: of queries and keys; None = none.
         residual: how blocks add their branches, see `LMConfig`.
         no_rope_every: every so-many-th layer has no rotary positions; 0 = all have.
-        fused: whether q, k, v are one tensor.
-        gate: the tensors of the MLP's gate and first map: two, or one of both, or none.
+        fused: whether q, k and v are one tensor, and the MLP's gate and first map another.
+        gated: whether the MLPs have gates.
         windowed: whether the file's window holds in every layer.
         by_layer: whether the file says of each layer if it has a window and rotary positions; such
             files hold a sink for each head, which ours lets no weight go to.
@@ -61,7 +61,7 @@ class Family:
     residual: str = "pre"
     no_rope_every: int = 0
     fused: bool = False
-    gate: str = "two"
+    gated: bool = True
     windowed: bool = False
     by_layer: bool = False
 
@@ -75,58 +75,48 @@ FAMILIES = {
     "olmo2": Family(qk_norm=ProjectionRMS, residual="out"),
     "smollm3": Family(layout="interleaved", no_rope_every=4),
     "stablelm": Family(norm="layer"),
-    "phi3": Family(fused=True, gate="fused", windowed=True),
-    "gpt2": Family(layout="", norm="layer", fused=True, gate="none"),
+    "phi3": Family(fused=True, windowed=True),
+    "gpt2": Family(layout="", norm="layer", fused=True, gated=False),
 }
 """The architectures that are read and written."""
-NORMS = {
-    "pre": {"attn_norm": "attention_norm", "ffn_norm": "mlp_norm"},
-    "out": {"post_attention_norm": "attention_out_norm", "post_ffw_norm": "mlp_out_norm"},
-}
-"""The norms of a block by its residual, theirs and ours."""
-QK_NORMS = {HeadRMS: "_norm", ProjectionRMS: "_norm.norm"}
-"""What our names of the norms of queries and keys end in."""
+Row = tuple[str, tuple[str, ...]]
+"""A tensor in a file and our modules whose rows it holds; "*" is the number of a block."""
+ROWS: tuple[Row, ...] = (
+    ("token_embd", ("embedding.tokens",)),
+    ("output_norm", ("norm",)),
+    ("position_embd", ("embedding.positions",)),
+    ("output", ("head",)),
+    ("blk.*.attn_norm", ("blocks.*.attention_norm",)),
+    ("blk.*.ffn_norm", ("blocks.*.mlp_norm",)),
+    ("blk.*.post_attention_norm", ("blocks.*.attention_out_norm",)),
+    ("blk.*.post_ffw_norm", ("blocks.*.mlp_out_norm",)),
+    ("blk.*.attn_output", ("blocks.*.attention.o_proj",)),
+    ("blk.*.ffn_down", ("blocks.*.mlp.down",)),
+    *((f"blk.*.attn_{n}_norm", (f"blocks.*.attention.{n}_norm",)) for n in "qk"),
+    *((f"blk.*.attn_{n}_norm", (f"blocks.*.attention.{n}_norm.norm",)) for n in "qk"),
+)
+QKV = tuple(f"blocks.*.attention.{name}_proj" for name in "qkv")
+GATED = ("blocks.*.mlp.gate", "blocks.*.mlp.up")
+APART: tuple[Row, ...] = (
+    *((f"blk.*.attn_{name}", (ours,)) for name, ours in zip("qkv", QKV, strict=True)),
+    ("blk.*.ffn_gate", GATED[:1]),
+    ("blk.*.ffn_up", GATED[1:]),
+)
 SINKS = "attn_sinks.weight"
 NO_SINK = -1e30  # a logit whose share is none
 STILL = 1e30  # a factor of rotary frequencies that leaves every token unturned
 PLAIN_SCALES = ("logit_scale", "residual_scale", "embedding_scale")
 
 
-def names_of(family: Family, layer: int) -> dict[str, tuple[str, ...]]:
-    """Return the maps and norms of a layer: names in a file, and ours, whose rows they hold."""
-    theirs, ours = f"blk.{layer}", f"blocks.{layer}"
-    q, k, v = (f"{ours}.attention.{name}_proj" for name in "qkv")
-    names = {
-        **{name: (f"{ours}.{part}",) for name, part in NORMS[family.residual].items()},
-        "attn_output": (f"{ours}.attention.o_proj",),
-        "ffn_down": (f"{ours}.mlp.down",),
-        **(
-            {"attn_qkv": (q, k, v)}
-            if family.fused
-            else {"attn_q": (q,), "attn_k": (k,), "attn_v": (v,)}
-        ),
-    }
-    if family.gate == "fused":
-        names["ffn_up"] = (f"{ours}.mlp.gate", f"{ours}.mlp.up")
-    else:
-        names["ffn_up"] = (f"{ours}.mlp.up",)
-    if family.gate == "two":
-        names["ffn_gate"] = (f"{ours}.mlp.gate",)
-    if family.qk_norm is not None:
-        end = QK_NORMS[family.qk_norm]
-        names |= {f"attn_{n}_norm": (f"{ours}.attention.{n}{end}",) for n in "qk"}
-    return {f"{theirs}.{name}": modules for name, modules in names.items()}
-
-
-def all_names(family: Family, lm: LM) -> dict[str, tuple[str, ...]]:
+def names_of(family: Family, lm: LM) -> dict[str, tuple[str, ...]]:
     """Return the tensors of a model without ".weight" and ".bias", and the modules they hold."""
-    names = {"token_embd": ("embedding.tokens",), "output_norm": ("norm",)}
-    if lm.config.positions == "learned":
-        names["position_embd"] = ("embedding.positions",)
-    if lm.head is not None:
-        names["output"] = ("head",)
-    for layer in range(lm.config.depth):
-        names |= names_of(family, layer)
+    state, names = lm.state_dict(), {}
+    fused = (("blk.*.attn_qkv", QKV), ("blk.*.ffn_up", GATED if family.gated else GATED[1:]))
+    for theirs, ours in (*ROWS, *(fused if family.fused else APART)):
+        for number in range(lm.config.depth if "*" in theirs else 1):
+            modules = tuple(module.replace("*", str(number)) for module in ours)
+            if f"{modules[0]}.weight" in state:
+                names[theirs.replace("*", str(number))] = modules
     return names
 
 
@@ -150,7 +140,7 @@ def read_gguf(path: Path | str) -> tuple[LM, Tokenizer, dict[str, Any]]:
     reader = _Metadata(file)
     family = reader.family
     lm = _build(reader)
-    names = all_names(family, lm)
+    names = names_of(family, lm)
     repacked = _fill(lm, file, names)
     _check_finite(lm, file.path)
     tokenizer = read_vocabulary(file.metadata, file.path)
@@ -272,7 +262,7 @@ def _build(reader: _Metadata) -> LM:
         d_model=width,
         depth=depth,
         mlp_width=reader.size("feed_forward_length"),
-        activation="gelu_tanh" if family.gate == "none" else "swiglu",
+        activation="swiglu" if family.gated else "gelu_tanh",
         norm=family.norm,
         residual=family.residual,
         eps=eps,

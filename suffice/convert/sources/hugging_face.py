@@ -17,7 +17,7 @@ from suffice.convert.sources.architecture import (
 from suffice.convert.sources.decoders import GPT2, LLAMAS
 from suffice.convert.sources.deepseek import DEEPSEEK_V3
 from suffice.convert.sources.encoders import BERTS, VITS
-from suffice.convert.sources.hybrids import QWEN3_5, QWEN3_NEXT
+from suffice.convert.sources.hybrids import HYBRIDS
 from suffice.convert.sources.weights import load_tensors, read_json
 from suffice.errors import CheckpointError, ConfigError
 
@@ -25,7 +25,7 @@ CONFIG = "config.json"
 POOLING = "1_Pooling/config.json"  # of sentence-transformers
 POOLINGS = {"pooling_mode_mean_tokens": "mean", "pooling_mode_cls_token": "first"}
 READ: tuple[Architecture, ...] = (
-    *(GPT2, *LLAMAS, DEEPSEEK_V3, QWEN3_5, QWEN3_NEXT),
+    *(GPT2, *LLAMAS, DEEPSEEK_V3, *HYBRIDS),
     *BERTS,
     *VITS,
 )

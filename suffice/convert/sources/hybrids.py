@@ -214,22 +214,24 @@ def _mappings(lm: LM, reader: ConfigReader, *, inputs: list[Row]) -> list[Tensor
     return [placed(one) for one in mappings]
 
 
-QWEN3_5 = Architecture(
-    model_type="qwen3_5_text",
-    class_name="Qwen3_5ForCausalLM",
-    bare_name="Qwen3_5TextModel",
-    sizes=partial(_read, kv_heads=4),
-    mappings=partial(_mappings, inputs=INPUTS_APART),
-    prefix="model.",
-    nested="model.language_model.",
-    derived=(".rotary_emb.inv_freq",),
-)
-QWEN3_NEXT = Architecture(
-    model_type="qwen3_next",
-    class_name="Qwen3NextForCausalLM",
-    bare_name="Qwen3NextModel",
-    sizes=_read_next,
-    mappings=partial(_mappings, inputs=INPUTS_BY_KEY),
-    prefix="model.",
-    derived=(".rotary_emb.inv_freq",),
+HYBRIDS = (
+    Architecture(
+        model_type="qwen3_5_text",
+        class_name="Qwen3_5ForCausalLM",
+        bare_name="Qwen3_5TextModel",
+        sizes=partial(_read, kv_heads=4),
+        mappings=partial(_mappings, inputs=INPUTS_APART),
+        prefix="model.",
+        nested="model.language_model.",
+        derived=(".rotary_emb.inv_freq",),
+    ),
+    Architecture(
+        model_type="qwen3_next",
+        class_name="Qwen3NextForCausalLM",
+        bare_name="Qwen3NextModel",
+        sizes=_read_next,
+        mappings=partial(_mappings, inputs=INPUTS_BY_KEY),
+        prefix="model.",
+        derived=(".rotary_emb.inv_freq",),
+    ),
 )

@@ -26,7 +26,7 @@ from suffice.testing import assert_close, normal
 
 
 @dataclass(frozen=True)
-class Scattered(Pattern):
+class WideRows(Pattern):
     """Two queries of one row of blocks see all keys, with others between them that do not."""
 
     def allowed(self, q: Tensor, k: Tensor) -> Tensor:
@@ -92,7 +92,7 @@ PATTERNS = [
     Global(1) & Window(3),
     Causal(),
     Full(),
-    Scattered(),
+    WideRows(),
 ]
 
 

@@ -512,3 +512,25 @@ def _layer_bytes(spec: AttentionSpec, memory: Memory, length: int) -> tuple[int,
     attended = spec.attended_positions(length, memory)
     read = replace(spec, shares=None)  # a layer that shares reads as much, and stores nothing
     return spec.state_bytes(length, memory), read.state_bytes(attended, memory)
+
+
+def describe_bytes(needs: Needs) -> str:
+    """Return the bytes of each part, such as "weights 1.00 MB, activations 2.00 MB"."""
+    parts = {"weights": needs.weights, "state": needs.state, "activations": needs.activations}
+    return ", ".join(
+        f"{name} {format_bytes(size)}" for name, size in parts.items() if size or name != "state"
+    )
+
+
+def format_bytes(nbytes: int) -> str:
+    """Return bytes with a unit, such as "1.50 GB"."""
+    units = ((1e9, "GB"), (1e6, "MB"), (1e3, "kB"))
+    size, unit = next((pair for pair in units if nbytes >= pair[0]), units[-1])
+    return f"{nbytes / size:.2f} {unit}"
+
+
+def format_seconds(seconds: float) -> str:
+    """Return a time with a unit, such as "31.2 ms"."""
+    units = ((1.0, "s"), (1e-3, "ms"), (1e-6, "us"))
+    size, unit = next((pair for pair in units if seconds >= pair[0]), units[-1])
+    return f"{seconds / size:.3g} {unit}"

@@ -4,20 +4,24 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 from suffice.advise.evidence import deciding
-from suffice.advise.request import Base, Candidate, Needs, Request, each
+from suffice.advise.request import (
+    Base,
+    Candidate,
+    Request,
+    describe_bytes,
+    each,
+    format_bytes,
+    format_seconds,
+)
+from suffice.advise.study import Study, quartiles
 from suffice.advise.timing import MIN_ROUNDS, command
 from suffice.measure.edge.shapes import SHAPES
 from suffice.measure.sentence import margin_points
-from suffice.measure.timing import Times
 from suffice.memory import Quantised, Rolling
 from suffice.models import LMConfig, TranslatorConfig, ViTConfig
 from suffice.models.composition import STANDARD
-
-if TYPE_CHECKING:
-    from suffice.advise.advise import Place, Study
 
 MORE_TIME = "give more minutes, or a smaller model or length"
 
@@ -44,7 +48,7 @@ def recommendation(study: Study, winner: str | None) -> str:
         )
     ratio = "standard was not measured"
     if place.ratio is not None:
-        ratio = f"{place.ratio.median:.2f}x Standard's {_quartiles(place.ratio)}"
+        ratio = f"{place.ratio.median:.2f}x Standard's {quartiles(place.ratio)}"
     rank = "the fastest" if ranks[winner] == 1 else "the fastest that keeps to the limits"
     if not study.suffices(winner):
         rank = f"number {ranks[winner]} by time"
@@ -99,7 +103,7 @@ def _beside(study: Study, winner: str) -> str:
     if name != winner:
         words = f"{name} is the fastest that training can tell about"
         if place.ratio is not None:
-            times = f"{place.ratio.median:.2f}x Standard's time {_quartiles(place.ratio)}"
+            times = f"{place.ratio.median:.2f}x Standard's time {quartiles(place.ratio)}"
             words = f"{name} takes {times}, if it turns out to be good enough"
     return (
         f" {words}; quality: {place.evidence_told}."
@@ -181,50 +185,6 @@ def _of_winner(study: Study, winner: str) -> Iterator[str]:
             f"{packed}{times} changes a trained model, which no comparison decides about: "
             f"{place.evidence_told}."
         )
-
-
-def reason(place: Place, tied: list[str], study: Study, *, enough: bool) -> str:
-    """Return why a measured candidate has its place.
-
-    `tied` names the others of its rank; `enough` says whether the rounds suffice for a verdict.
-    """
-    seconds = f"{format_seconds(place.seconds.median)} {each(study.request.unit)}"
-    clauses = [seconds + _compared(place, enough=enough)]
-    first = place.first_ratio
-    if enough and first is not None and first.low > 1.0:
-        clauses.append(
-            f"not recommended: reading the input takes {first.median:.2f}x Standard's time "
-            f"{_quartiles(first)}"
-        )
-    if tied and enough:
-        names = " and ".join(tied)
-        if len(tied) > 2:  # noqa: PLR2004
-            names = f"{tied[0]}, {tied[1]} and {len(tied) - 2} more"
-        clauses.append(f"ties with {names}: their quartiles overlap")
-    loss = study.losses.get(place.name)
-    excesses = (
-        study.oversized.get(place.name),
-        study.latency_excess(place.seconds),
-        None if loss is None else f"loses too much: {loss}",
-    )
-    return "; ".join([*clauses, *filter(None, excesses)])
-
-
-def _compared(place: Place, *, enough: bool) -> str:
-    ratio = place.ratio
-    if place.name == STANDARD or ratio is None:
-        return ""
-    median = f", {ratio.median:.2f}x Standard's"
-    if not enough:
-        return f"{median}, in too few rounds to tell from noise"
-    verdict = ": slower" if ratio.low > 1.0 else ""
-    if not verdict and ratio.high >= 1.0:
-        verdict = ": no faster beyond noise"
-    return f"{median} {_quartiles(ratio)}{verdict}"
-
-
-def _quartiles(ratio: Times) -> str:
-    return f"(quartiles {ratio.low:.2f} to {ratio.high:.2f})"
 
 
 def python_lines(candidate: Candidate, base: Base, request: Request) -> tuple[str, ...]:
@@ -327,25 +287,3 @@ def _memory_options(candidate: Candidate) -> str:
         sinks = f":{memory.sinks}" if memory.sinks else ""
         options = f" --memory rolling:{memory.window}{sinks}{options}"
     return options
-
-
-def describe_bytes(needs: Needs) -> str:
-    """Return the bytes of each part, such as "weights 1.00 MB, activations 2.00 MB"."""
-    parts = {"weights": needs.weights, "state": needs.state, "activations": needs.activations}
-    return ", ".join(
-        f"{name} {format_bytes(size)}" for name, size in parts.items() if size or name != "state"
-    )
-
-
-def format_bytes(nbytes: int) -> str:
-    """Return bytes with a unit, such as "1.50 GB"."""
-    units = ((1e9, "GB"), (1e6, "MB"), (1e3, "kB"))
-    size, unit = next((pair for pair in units if nbytes >= pair[0]), units[-1])
-    return f"{nbytes / size:.2f} {unit}"
-
-
-def format_seconds(seconds: float) -> str:
-    """Return a time with a unit, such as "31.2 ms"."""
-    units = ((1.0, "s"), (1e-3, "ms"), (1e-6, "us"))
-    size, unit = next((pair for pair in units if seconds >= pair[0]), units[-1])
-    return f"{seconds / size:.3g} {unit}"

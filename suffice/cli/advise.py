@@ -223,8 +223,7 @@ def print_advice(console: Console, advice: Advice) -> None:
 
 
 def _table(advice: Advice, places: list[Place]) -> Table:
-    from suffice.advise.request import each
-    from suffice.advise.text import format_bytes, format_seconds
+    from suffice.advise.request import each, format_bytes, format_seconds
 
     table = Table(**RULED)
     table.add_column("")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from suffice.advise.advise import crossover, overlap
+from suffice.advise.study import crossover, overlap
 from suffice.advise.timing import (
     MAX_ROUNDS,
     MIN_ROUNDS,

@@ -6,8 +6,8 @@ import pytest
 
 from suffice.advise import Composition, Request, base_of
 from suffice.advise import request as module
-from suffice.advise.request import Candidate
-from suffice.advise.text import cli_lines, format_bytes, format_seconds, python_lines
+from suffice.advise.request import Candidate, format_bytes, format_seconds
+from suffice.advise.text import cli_lines, python_lines
 from suffice.models import LM, ViT
 from suffice.recipes import recipe
 

@@ -240,7 +240,7 @@ def test_what_no_conversion_reaches_has_no_command(suffice, world, tmp_path, nam
 
 def test_the_comparison_that_is_offered_changes_the_advice(suffice, brief, world, monkeypatch):  # noqa: ARG001 - patches
     monkeypatch.setattr(Library, "find", FIND)
-    monkeypatch.setattr(evidence_module, "_packaged", list)
+    monkeypatch.setattr(evidence_module, "packaged", dict)
     name = "efficient+kv:1"
     world.each[name] = 0.5
     asked = ("--task", "image", "--model", "digits_vit", "--mechanisms", name, "--json")

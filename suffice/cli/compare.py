@@ -39,6 +39,7 @@ from suffice.grammar import split_list
 
 if TYPE_CHECKING:
     from suffice.measure import Results
+    from suffice.measure.jobs import Execution
     from suffice.measure.plan import Plan, SavedPlan
     from suffice.measure.verdict import Verdict
     from suffice.recipes import Recipe
@@ -68,8 +69,8 @@ def compare(
     scale: Annotated[
         str | None,
         Option(
-            help="paper (default) for the paper's sizes, or small: the same code in minutes on two "
-            "cores; its results are marked as small everywhere."
+            help="paper (default) for the recipe's own sizes, or small: the same code in minutes "
+            "on two cores; its results are marked as small everywhere."
         ),
     ] = None,
     data: Annotated[
@@ -201,6 +202,15 @@ def compare(
             "share --out, and a last call with --resume reports.",
         ),
     ] = None,
+    jobs: Annotated[
+        int, Option(help="Cells to train at the same time, each in one thread; 1 by default.")
+    ] = 1,
+    engine: Annotated[
+        str, Option(help="local, or ray for a cluster that sees --out (install that extra).")
+    ] = "local",
+    address: Annotated[
+        str | None, Option(help="Address of the cluster: auto for this machine's, local for a new.")
+    ] = None,
     open_report: Annotated[
         bool, Option("--open", help="Open the report in a browser at the end.")
     ] = False,
@@ -214,6 +224,7 @@ def compare(
     Every mechanism is trained with every number of heads from every seed, on the same data in the
     same order. The verdict is a non-inferiority test over paired seeds.
     """
+    from suffice.measure.plan import parse_cells
     from suffice.measure.verdict import COSTS
 
     if cost not in COSTS:
@@ -240,18 +251,31 @@ def compare(
         baseline=baseline,
         device=device,
     )
-    share = None if cells is None else parse_share(cells, out)
+    share = None if cells is None else parse_cells(cells, "--cells ")
+    if share is not None and out is None:
+        raise ConfigError(f"--cells {cells}: name the folder that the jobs share with --out.")
+    execution = _execution(jobs, engine, address, quiet=quiet)
     names = parse_optimisers(optimiser)
     if len(names) == 1:
         folder = latest_folder(choices) if resume and out is None else out
         chosen = choices.under(names[0])
-        run = _compare_one(chosen, folder, share, cost, resume=resume, quiet=quiet)
+        run = _compare_one(chosen, folder, share, cost, execution, resume=resume, quiet=quiet)
         runs = {names[0]: run}
     else:
-        runs = _compare_under(names, choices, out, share, cost, resume=resume, quiet=quiet)
+        runs = _compare_under(
+            names, choices, out, share, cost, execution, resume=resume, quiet=quiet
+        )
     done = {name: run for name, run in runs.items() if run is not None}
     if done:
         _print_runs(done, as_json=as_json, open_report=open_report)
+
+
+def _execution(jobs: int, engine: str, address: str | None, *, quiet: bool) -> Execution | None:
+    """Return how cells are trained side by side; None for one after the other in this process."""
+    from suffice.measure.jobs import Execution
+
+    execution = Execution(jobs=jobs, engine=engine, address=address, quiet=quiet)
+    return None if jobs == 1 and engine == "local" else execution
 
 
 @dataclass(frozen=True)
@@ -270,6 +294,7 @@ def _compare_under(
     out: Path | None,
     share: tuple[int, int] | None,
     cost: str,
+    execution: Execution | None,
     *,
     resume: bool,
     quiet: bool,
@@ -288,7 +313,14 @@ def _compare_under(
     saved = read_plan(begun[0]) if begun and resume else None
     return {
         name: _compare_one(
-            choices.under(name), folder, share, cost, resume=resume, quiet=quiet, saved=saved
+            choices.under(name),
+            folder,
+            share,
+            cost,
+            execution,
+            resume=resume,
+            quiet=quiet,
+            saved=saved,
         )
         for name, folder in folders.items()
     }
@@ -299,6 +331,7 @@ def _compare_one(
     folder: Path | None,
     share: tuple[int, int] | None,
     cost: str,
+    execution: Execution | None,
     *,
     resume: bool,
     quiet: bool,
@@ -311,6 +344,7 @@ def _compare_one(
         folder: of the results; None = a new one.
         share: of the cells; None = all.
         cost: by which the cheapest is chosen.
+        execution: how cells are trained side by side; None trains one after the other.
         resume: whether the comparison may have been begun.
         quiet: show no progress.
         saved: plan whose settings are taken where the folder has none yet.
@@ -342,6 +376,7 @@ def _compare_one(
                 quiet=quiet,
                 command=command,
                 share=share,
+                execution=execution,
             )
             if group.is_main and results is not None:
                 return _reported(results, folder, cost)
@@ -495,12 +530,12 @@ class CompareOptions:
         return Plan(recipe=recipe, **plan)
 
     def _recipe(self, saved: SavedPlan | None) -> Recipe:
+        from suffice.recipes import SCALES, recipe_of_task
         from suffice.recipes import recipe as recipe_named
-        from suffice.recipes import recipe_of_task
         from suffice.recipes.own_data import PICTURES, TABLE, restored, with_settings
 
         stored = {} if saved is None else saved.recipe
-        scale = self.scale or str(stored.get("scale", "paper"))
+        scale = self.scale or str(stored.get("scale", SCALES[0]))
         if self.recipe is not None:
             recipe = recipe_named(self.recipe, scale=scale)
         elif self.task is None and saved is None and self.data is not None:
@@ -538,21 +573,6 @@ class CompareOptions:
         if recipe.task == TABLE and before is None:
             raise ConfigError("--task table: name the .csv, .tsv or .jsonl with --data.")
         return recipe
-
-
-def parse_share(text: str, out: Path | None) -> tuple[int, int]:
-    """Return the share I/N of the cells.
-
-    Example:
-        >>> parse_share("3/16", Path("runs/mine"))
-        (3, 16)
-    """
-    match = re.fullmatch(r"([1-9][0-9]{0,5})/([1-9][0-9]{0,5})", text)
-    if match is None or int(match[1]) > int(match[2]):
-        raise ConfigError(f"--cells {text}: give the number of a share of all, such as 3/16.")
-    if out is None:
-        raise ConfigError(f"--cells {text}: name the folder that the jobs share with --out.")
-    return int(match[1]), int(match[2])
 
 
 def parse_seeds(text: str) -> tuple[int, bool]:

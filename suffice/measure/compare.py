@@ -14,8 +14,10 @@ from rich.console import Console
 from suffice.data import Dataset, load
 from suffice.data.survey import survey
 from suffice.errors import ConfigError
+from suffice.measure.answers import Key
 from suffice.measure.console import LiveTable, print_data_summary, seeds_needed
 from suffice.measure.disagreements import disagreements, write_disagreements
+from suffice.measure.jobs import Execution, train_side_by_side
 from suffice.measure.machine import machine_facts, software_versions, source_commit
 from suffice.measure.plan import Plan, read_plan, run_folder
 from suffice.measure.processes import first, losing, together
@@ -54,6 +56,7 @@ def compare(
     quiet: bool = False,
     command: str = "compare()",
     share: tuple[int, int] | None = None,
+    execution: Execution | None = None,
 ) -> Results | None:
     """Run a plan and return the results, which are also written to the folder.
 
@@ -68,6 +71,9 @@ def compare(
     Jobs that share a folder each train a share (i, n) of the cells, every n-th from the i-th on,
     and return None. A last call without a share reads their cells, trains what is missing, and
     returns the results.
+
+    With an `execution` the cells are trained side by side, in processes of this machine or on a Ray
+    cluster whose machines see the folder.
     """
     started, clock = datetime.now(UTC), time.monotonic()
     progress_console = None if quiet else console
@@ -92,6 +98,8 @@ def compare(
         if not quiet:
             first(group, lambda: print_data_summary(facts.data, plan, console))
         keys = plan.cells if share is None else plan.cells[share[0] - 1 :: share[1]]
+        if execution is not None:
+            _train_side_by_side(plan, keys, folder, execution, group, console)
         tuned = tune(plan, dataset, folder, group, console=console, quiet=quiet)
         rates = {(one.mechanism, one.num_heads): one.rate for one in tuned}
         cells = _train_all(plan, keys, dataset, facts, folder, group, console, quiet, rates)
@@ -115,6 +123,20 @@ def compare(
         results = with_rows(results, folder)
         first(group, lambda: write_disagreements(folder, disagreements(results, dataset)))
     return results
+
+
+def _train_side_by_side(
+    plan: Plan,
+    keys: list[Key],
+    folder: Path,
+    execution: Execution,
+    group: Processes,
+    console: Console,
+) -> None:
+    if group.world_size > 1:
+        raise ConfigError("cells side by side under torchrun: give --jobs, or leave torchrun out.")
+    missing = [key for key in keys if not cell_path(folder, *key).exists()]
+    train_side_by_side(plan, missing, folder, execution, console=console)
 
 
 def claim(

@@ -71,7 +71,7 @@ MEASURES = ("epochs", "seconds", "flops", "joules")
 def geometric(values: Sequence[float]) -> Summary:
     """Return the geometric mean of times or other costs, with its 95% interval from 3 on.
 
-    The interval is that of the logarithms, so that no end of it is negative; sd is theirs, too.
+    The interval is that of the logarithms, so that no end of it is negative; so is the sd.
 
     Example:
         >>> times = geometric([1.0, 1.0, 64.0])
@@ -100,13 +100,13 @@ def mean_cost(values: Sequence[float | None]) -> Summary | None:
 
 
 def ratio_to(
-    ours: Mapping[int, float | None], theirs: Mapping[int, float | None]
+    costs: Mapping[int, float | None], baseline: Mapping[int, float | None]
 ) -> Summary | None:
     """Return the geometric mean over shared seeds of what one costs as a share of the other.
 
     Args:
-        ours: cost by seed.
-        theirs: of the baseline.
+        costs: cost by seed.
+        baseline: cost of the baseline by seed.
 
     Returns:
         The ratio with its 95% interval, whose sd is that of the logarithm; None without a seed that
@@ -116,8 +116,8 @@ def ratio_to(
         >>> ratio_to({0: 1.0, 1: 1.0}, {0: 2.0, 1: 2.0}).mean
         0.5
     """
-    shared = [seed for seed in ours if seed in theirs]
-    pairs = [(ours[seed], theirs[seed]) for seed in shared]
+    shared = [seed for seed in costs if seed in baseline]
+    pairs = [(costs[seed], baseline[seed]) for seed in shared]
     ratios = [a / b for a, b in pairs if a and b]
     if not ratios:
         return None

@@ -1,4 +1,4 @@
-"""Trains the cells of a table side by side, in processes of this machine or on a Ray cluster.
+"""Trains the cells of a comparison side by side, in processes or on a Ray cluster.
 
 Each worker trains one cell at a time with threads of its own. When a worker is lost (killed, out
 of memory), its cell is run again and continues from its checkpoint. The result of a cell does not
@@ -156,12 +156,40 @@ def run_cells(
         task, task_options = plan.recipe.task, dict(plan.recipe.task_options)
         dataset = load(task, console=None if options.quiet else console, **task_options)
         write_facts(folder, DataFacts.of(dataset, survey(dataset)))
-        with workers(console, len(keys), quiet=options.quiet) as display:
-            if options.engine == "ray":
-                engine: Engine = RayTasks(plan, folder, options)
-            else:
-                engine = LocalProcesses(plan, folder, options)
-            return train_cells(engine, keys, display, jobs=options.jobs, deadline=deadline)
+        return train_side_by_side(plan, keys, folder, options, console=console, deadline=deadline)
+
+
+def train_side_by_side(
+    plan: Plan,
+    keys: list[Key],
+    folder: Path,
+    options: Execution,
+    *,
+    console: Console,
+    deadline: float | None = None,
+) -> list[Key]:
+    """Train cells by the engine of the options, and return the keys of those that were finished.
+
+    Args:
+        plan: the comparison; its data are on every machine, and its folder is claimed.
+        keys: the cells to train.
+        folder: of the comparison.
+        options: engine, jobs and threads.
+        console: where progress is shown.
+        deadline: monotonic time after which no cell is begun; None sets none.
+
+    Raises:
+        ConfigError: if what is trained depends on earlier cells.
+    """
+    if plan.auto or plan.tune is not None:
+        raise ConfigError(
+            "cells side by side with --seeds auto or --tune: which cells are trained depends on "
+            "earlier ones; give a number of seeds and no --tune."
+        )
+    make = RayTasks if options.engine == "ray" else LocalProcesses
+    with workers(console, len(keys), quiet=options.quiet) as display:
+        engine: Engine = make(plan, folder, options)
+        return train_cells(engine, keys, display, jobs=options.jobs, deadline=deadline)
 
 
 class WorkerLostError(Exception):
@@ -257,7 +285,7 @@ def train_one(
     """Train one cell in this process and return why it failed, None if it was trained."""
     threads(num_threads)
     try:
-        dataset = _dataset(plan.recipe.task, plan.recipe.task_options)
+        dataset = _dataset(plan.recipe.task, tuple(plan.data_options(key[2]).items()))
         train_cell(plan, key, dataset, folder, current(), progress or Silent())
     except SufficeError as error:
         return str(error)

@@ -12,7 +12,7 @@ import re
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -30,7 +30,7 @@ from suffice.measure import report
 from suffice.measure.answers import Answers, from_scores, path_of, write_answers
 from suffice.measure.machine import machine_facts, software_versions, source_commit
 from suffice.measure.metrics import LOWER, own_metric
-from suffice.measure.plan import MARGIN, read_plan, run_folder
+from suffice.measure.plan import MARGIN, SavedPlan, parse_cells, run_folder
 from suffice.measure.report.sheet import rich_table
 from suffice.measure.report.tables import Tables
 from suffice.measure.results import (
@@ -238,26 +238,36 @@ def compare(
         )
     check_margin(margin, own_unit=better is not None and not relative)
     share = cells or os.environ.get(CELLS)
-    task = _Task(
-        train=train,
-        mechanisms=named,
+    recipe = {
+        "name": name,
+        "task": TASK,
+        "title": title or (inspect.getdoc(_code_of(train)) or name).partition("\n")[0],
+        "scale": SCALES[0],
+        "metric": metric,
+        "source": _digest(train),
+    }
+    plan = SavedPlan(
+        recipe=recipe,
+        mechanisms=tuple(named),
+        heads=(),
         seeds=seeds,
+        baseline=baseline,
+        margin=margin,
         metric=metric,
         better=better,
         relative=relative,
-        baseline=baseline,
-        margin=margin,
-        chance=chance,
-        name=name,
-        title=title or (inspect.getdoc(_code_of(train)) or name).partition("\n")[0],
-        folder=Path(out) if out is not None else Path("runs") / name,
-        quiet=quiet,
+        device="cuda" if torch.cuda.is_available() else "cpu",
     )
+    folder = Path(out) if out is not None else Path("runs") / name
+    task = _Task(train, named, plan, chance, folder, quiet)
     clock = time.monotonic()
     started = datetime.now(UTC)
     with nullcontext() if share else run_folder(task.folder).locked():
         task.claim()
-        keys = task.keys if share is None else task.keys[_slice(share)]
+        keys = task.keys
+        if share is not None:
+            number, of = parse_cells(share, "cells=")
+            keys = keys[number - 1 :: of]
         found = task.run(keys)
         if share is not None:
             return None
@@ -305,58 +315,35 @@ def _named(mechanisms: Iterable[str] | Mapping[str, str | Make]) -> dict[str, st
     return named
 
 
-def _slice(share: str) -> slice:
-    match = re.fullmatch(r"([1-9][0-9]{0,5})/([1-9][0-9]{0,5})", share)
-    if match is None or int(match[1]) > int(match[2]):
-        raise ConfigError(f"cells={share!r}: give the number of a share of all, such as 3/16.")
-    return slice(int(match[1]) - 1, None, int(match[2]))
-
-
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class _Task:
-    """One comparison in somebody's loop; the fields are the arguments of `compare`."""
+    """One comparison in somebody's loop, as `compare` was asked for it."""
 
-    name: str
     train: Callable[[AttentionMaker, int], Scores]
     mechanisms: dict[str, str | Make]
-    seeds: int
-    metric: str
-    better: str | None
-    relative: bool
-    baseline: str
-    margin: float
+    plan: SavedPlan
     chance: float | None
-    title: str
     folder: Path
     quiet: bool
 
     @property
+    def name(self) -> str:
+        """Name of the function."""
+        return self.plan.recipe["name"]
+
+    @property
     def keys(self) -> list[tuple[str, int]]:
         """Every (mechanism, seed), all mechanisms of a seed before the next."""
-        return [(name, seed) for seed in range(self.seeds) for name in self.mechanisms]
+        return [(name, seed) for seed in range(self.plan.seeds) for name in self.mechanisms]
 
     def claim(self) -> None:
         """Write plan.json; refuse a folder whose cells another function trained."""
-        run = run_folder(self.folder)
-        recipe = {"name": self.name, "task": TASK, "title": self.title, "scale": SCALES[0]}
-        settings = {
-            "recipe": {**recipe, "metric": self.metric, "source": _digest(self.train)},
-            "mechanisms": list(self.mechanisms),
-            "heads": [],
-            "seeds": self.seeds,
-            "baseline": self.baseline,
-            "margin": self.margin,
-            "metric": self.metric,
-            "better": self.better,
-            "relative": self.relative,
-            "device": "cuda" if torch.cuda.is_available() else "cpu",
-            "data": None,
-        }
+        run, settings = run_folder(self.folder), asdict(self.plan)
 
         def check() -> None:
-            before = run.read().get("recipe", {})
-            was = {**before, **{n: run.read().get(n) for n in ("better", "relative")}}
-            now = {**settings["recipe"], "better": self.better, "relative": self.relative}
+            saved = run.read()
+            was = {**saved.get("recipe", {}), **{n: saved.get(n) for n in ("better", "relative")}}
+            now = {**settings, **self.plan.recipe}
             for name in ("name", "metric", "source", "better", "relative"):
                 if (was.get(name) or None) != (now[name] or None):
                     raise ConfigError(
@@ -389,15 +376,15 @@ class _Task:
                 finished[name, seed] = cell
                 progress.step(1, 1)
                 progress.finish(
-                    f"{name} seed {seed}: {self.metric} {self._value(cell)}, "
+                    f"{name} seed {seed}: {self.plan.metric} {self._value(cell)}, "
                     f"{cell.seconds_per_epoch:.0f} s"
                 )
         return [cell for key in keys if (cell := finished[key]) is not None]
 
     def _value(self, cell: Cell) -> str:
-        if self.better is None:
+        if self.plan.better is None:
             return f"{cell.test_accuracy:.2%}"
-        return f"{cell.scores[self.metric]:.4g}"
+        return f"{cell.scores[self.plan.metric]:.4g}"
 
     def _train(self, name: str, seed: int) -> tuple[Cell, Answers | None]:
         """Return a finished training, and its answers to each test row where it told them."""
@@ -408,17 +395,17 @@ class _Task:
             clock = time.monotonic()
             returned = self.train(maker, seed)
             seconds = time.monotonic() - clock
-        scores, answers = _numbers(returned, self.metric)
+        scores, answers = _numbers(returned, self.plan.metric)
         sizes |= {id(p): p.numel() for layer in maker.layers for p in layer.parameters()}
         if not maker.layers:
             raise ConfigError(
                 f"{self.name} made no layer by attention(d_model, num_heads), so all "
                 "mechanisms would be the same; use it where the model has its attention."
             )
-        self._check(scores[self.metric])
+        self._check(scores[self.plan.metric])
         loss = scores.get(LOSS)
-        if self.better is None:
-            accuracy = scores.pop(self.metric)
+        if self.plan.better is None:
+            accuracy = scores.pop(self.plan.metric)
             scores.pop(LOSS, None)
         else:
             accuracy = scores.pop(ACCURACY, None)
@@ -445,19 +432,19 @@ class _Task:
 
     def _check(self, score: float) -> None:
         """Refuse a value that the metric cannot have."""
-        said = f"{self.name} returned {self.metric} = {score:g}"
-        if self.better is None and not 0.0 <= score <= 1.0:
+        said = f"{self.name} returned {self.plan.metric} = {score:g}"
+        if self.plan.better is None and not 0.0 <= score <= 1.0:
             raise ConfigError(
                 f"{said}; give a fraction from 0 to 1, of which more is better, or say of any "
                 'other number better="lower" or better="higher".'
             )
-        if self.relative and not score > 0.0:
+        if self.plan.relative and not score > 0.0:
             raise ConfigError(f"{said}; with relative=True it must be above 0.")
 
     def results(self, cells: list[Cell], started: datetime, seconds: float) -> Results:
         """Return the whole comparison."""
         return Results.of(
-            read_plan(self.folder),
+            self.plan,
             cells,
             chance=self.chance,
             machine=machine_facts(),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -138,18 +139,10 @@ class Plan:
                 "with --out."
             )
         before = read_plan(folder).commands if run.exists() else ()
-        settings = {
+        settings = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)} | {
             "recipe": describe(self.recipe),
             "mechanisms": list(self.mechanisms),
             "heads": list(self.heads),
-            "seeds": self.seeds,
-            "baseline": self.baseline,
-            "margin": self.margin,
-            "metric": self.metric,
-            "auto": self.auto,
-            "device": self.device,
-            "tune": self.tune,
-            "folds": self.folds,
             "data": data_digest(self.recipe),
             "commands": list(dict.fromkeys([*before, *([] if command is None else [command])])),
         }
@@ -195,6 +188,23 @@ class SavedPlan:
     better: str | None = None
     relative: bool = False
     commands: tuple[str, ...] = ()
+
+
+def parse_cells(text: str, option: str) -> tuple[int, int]:
+    """Return I and N of "I/N", the I-th of N shares of the cells.
+
+    Args:
+        text: the share.
+        option: name of the argument, for the message.
+
+    Example:
+        >>> parse_cells("3/16", "--cells ")
+        (3, 16)
+    """
+    match = re.fullmatch(r"([1-9][0-9]{0,5})/([1-9][0-9]{0,5})", text)
+    if match is None or int(match[1]) > int(match[2]):
+        raise ConfigError(f"{option}{text}: give the number of a share of all, such as 3/16.")
+    return int(match[1]), int(match[2])
 
 
 def run_folder(folder: Path) -> RunFolder:

@@ -1,7 +1,7 @@
 """Steps of several processes that fail together when one of them fails.
 
 Under torchrun a process that leaves alone would keep the others waiting, and its reason would
-drown in theirs. Here all of them raise the error of the first that failed.
+drown in their errors. Here all of them raise the error of the first that failed.
 """
 
 from __future__ import annotations

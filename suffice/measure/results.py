@@ -260,7 +260,7 @@ class Results:
     chance: float | None = None
     majority: float | None = None
     data: Survey | None = None
-    scale: str = "paper"
+    scale: str = SCALES[0]
     metric: str = "accuracy"
     better: str | None = None
     relative: bool = False

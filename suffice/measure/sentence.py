@@ -8,6 +8,7 @@ import re
 import shlex
 from collections.abc import Mapping
 from dataclasses import replace
+from statistics import median
 from typing import Any
 
 from suffice.measure.cost_to_target import effort_ratio, effort_record
@@ -15,7 +16,6 @@ from suffice.measure.metrics import LOGARITHMS, METRICS, Metric
 from suffice.measure.results import Results
 from suffice.measure.sequential import most_seeds
 from suffice.measure.statistics import Summary
-from suffice.measure.timing import ratio
 from suffice.measure.verdict import (
     ALPHA,
     CEILINGS,
@@ -53,16 +53,6 @@ def label(mechanism: str, num_heads: int) -> str:
         'efficient (1 head)'
     """
     return f"{mechanism} ({count_heads(num_heads)})"
-
-
-def points(difference: float) -> str:
-    """Write a difference of accuracies in points, signed unless it is zero.
-
-    Example:
-        >>> points(-0.002), points(0.0), points(0.0004)
-        ('-0.20', '0.00', '+0.04')
-    """
-    return METRICS["accuracy"].difference(difference)
 
 
 def margin_points(margin: float) -> str:
@@ -157,7 +147,7 @@ def _outcome(verdict: Verdict) -> str:
 
 def notes(verdict: Verdict, results: Results) -> list[str]:
     """List what else the comparison did and did not establish, one sentence each."""
-    sentences = [] if results.scale == "paper" else [f"{SMALL.capitalize()}."]
+    sentences = [] if results.scale == SCALES[0] else [f"{SMALL.capitalize()}."]
     if verdict.outcome == "unlearned":
         sentences += [f"Change: {change}." for change in remedies(results)]
     if verdict.winner is not None:
@@ -453,18 +443,15 @@ def percentage(confidence: float) -> str:
 
 def _needs(results: Results, comparison: Comparison) -> str:
     """Write what the mechanism costs as a share of the baseline with as many heads."""
-    heads = comparison.num_heads
-    ours = results.select(comparison.mechanism, heads)[0]
-    theirs = results.select(results.baseline, heads)[0]
+    key = (comparison.mechanism, comparison.num_heads)
+    cell, base = results.select(*key)[0], results.select(results.baseline, key[1])[0]
     parts = []
-    if theirs.flops:
-        parts.append(f"{ours.flops / theirs.flops:.2f}x the FLOPs")
-    fast = results.speed(comparison.mechanism, heads)
-    slow = results.speed(results.baseline, heads)
-    if fast is not None and slow is not None and len(fast.latency) == len(slow.latency):
-        parts.append(f"{ratio(fast.latency, slow.latency):.2f}x the time")
+    if base.flops:
+        parts.append(f"{cell.flops / base.flops:.2f}x the FLOPs")
+    if (times := results.latency_ratios(*key)) is not None:
+        parts.append(f"{median(times):.2f}x the time")
     if comparison.cost.by == "parameters" or not parts:
-        share = ours.parameters_model / max(1, theirs.parameters_model)
+        share = cell.parameters_model / max(1, base.parameters_model)
         parts.append(f"{share:.2f}x the parameters")
     return " and ".join(parts)
 

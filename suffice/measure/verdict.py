@@ -369,12 +369,13 @@ def difference_table(scores: Scores, mechanism: str, num_heads: int) -> tuple[Pa
     """Return the pairing of a mechanism with the baseline, and differences [S, R] or [S, 1]."""
     baseline = scores.results.baseline
     pairing = pair(scores.values(mechanism, num_heads), scores.values(baseline, num_heads))
-    ours = scores.table(mechanism, num_heads, pairing.seeds) if pairing.seeds else np.empty((0, 1))
-    theirs = scores.table(baseline, num_heads, pairing.seeds) if pairing.seeds else ours
-    if ours.shape != theirs.shape:
+    seeds, empty = pairing.seeds, np.empty((0, 1))
+    table = scores.table(mechanism, num_heads, seeds) if seeds else empty
+    base = scores.table(baseline, num_heads, seeds) if seeds else empty
+    if table.shape != base.shape:
         return pairing, np.array(pairing.differences)[:, None]
     with np.errstate(invalid="ignore"):
-        return pairing, np.where(np.isinf(ours) | np.isinf(theirs), np.inf, ours - theirs)
+        return pairing, np.where(np.isinf(table) | np.isinf(base), np.inf, table - base)
 
 
 def estimate_of(table: np.ndarray, folds: int | None) -> Estimate | None:

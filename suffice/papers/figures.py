@@ -20,7 +20,9 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-    from suffice.papers.tables import Measure, Table
+    from suffice.measure.report.canvas import LineStyle
+    from suffice.measure.statistics import Summary
+    from suffice.papers.tables import Measure
 
 
 ABLATED = ("test_accuracy", "test_loss")
@@ -60,19 +62,8 @@ def _heads_panel(axes: Axes, shown: CellTable, column: Measure) -> None:
     for number, (mechanism, line_style) in enumerate(styles.items()):
         rows = [row for row in shown.rows if row.mechanism == mechanism]
         shift = 0.06 * (number - (len(styles) - 1) / 2)  # so that intervals stand side by side
-        ours = [(p, row.figures[column.name].ours) for p, row in enumerate(rows)]
-        known = [(place, summary) for place, summary in ours if summary is not None]
-        half = [0.0 if s.sd is None else scale * (s.high - s.low) / 2 for _, s in known]
-        axes.errorbar(
-            [place + shift for place, _ in known],
-            [scale * s.mean for _, s in known],
-            yerr=half,
-            color=line_style.colour,
-            marker=line_style.marker,
-            markersize=4,
-            linestyle="-",
-            linewidth=1.4,
-        )
+        ours = [(place + shift, r.figures[column.name].ours) for place, r in enumerate(rows)]
+        _line(axes, ours, scale, line_style)
         theirs = [(p, row.figures[column.name].paper) for p, row in enumerate(rows)]
         printed = [(p, scale * value) for p, value in theirs if value is not None and alike]
         axes.plot(
@@ -91,6 +82,23 @@ def _heads_panel(axes: Axes, shown: CellTable, column: Measure) -> None:
         + ("dotted: the paper's)" if alike else "the paper's differ)")
     )
     axes.set_title(column.title + (", %" if column.rising else ""))
+
+
+def _line(
+    axes: Axes, points: list[tuple[float, Summary | None]], scale: float, line_style: LineStyle
+) -> None:
+    """Draw means with their 95% intervals; what was not measured is left out."""
+    known = [(x, summary) for x, summary in points if summary is not None]
+    axes.errorbar(
+        [x for x, _ in known],
+        [scale * summary.mean for _, summary in known],
+        yerr=[0.0 if s.sd is None else scale * (s.high - s.low) / 2 for _, s in known],
+        color=line_style.colour,
+        marker=line_style.marker,
+        markersize=4,
+        linestyle="-",
+        linewidth=1.4,
+    )
 
 
 FACTS = ("answers", "chance", "majority", "data", "rows", "most_seeds", "command")
@@ -123,16 +131,9 @@ def scaling(table: Table, parts: list[CellTable]) -> Figure:
             scale = 100 if column.rising else 1
             for mechanism, line_style in styles.items():
                 rows = [r for p in parts for r in p.rows if r.mechanism == mechanism and r.seeds]
+                sizes = [row.figures["parameters_model"].ours.mean / 1e6 for row in rows]
                 figures = [row.figures[column.name].ours for row in rows]
-                panel.errorbar(
-                    [row.figures["parameters_model"].ours.mean / 1e6 for row in rows],
-                    [scale * s.mean for s in figures],
-                    yerr=[0.0 if s.sd is None else scale * (s.high - s.low) / 2 for s in figures],
-                    color=line_style.colour,
-                    marker=line_style.marker,
-                    markersize=4,
-                    linewidth=1.4,
-                )
+                _line(panel, list(zip(sizes, figures, strict=True)), scale, line_style)
             panel.set_xlabel("parameters, millions")
             panel.set_title(column.title + (", %" if column.rising else ""))
         legend(figure, styles)

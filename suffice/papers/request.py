@@ -141,11 +141,11 @@ def retrain(
 
 def _sheet(request: Request, key: Key, before: Cell | None, now: Cell) -> Sheet:
     def text(measure: Measure, cell: Cell | None) -> str:
-        value = None if cell is None else measure.ours(cell)
+        value = None if cell is None else cell.figure(measure.name)
         return "" if value is None else measure.write(value)
 
     def change(measure: Measure) -> str:
-        values = [None if cell is None else measure.ours(cell) for cell in (before, now)]
+        values = [None if cell is None else cell.figure(measure.name) for cell in (before, now)]
         return "" if None in values else f"{values[1] - values[0]:+.4g}"
 
     return sheet_of(

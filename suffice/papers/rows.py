@@ -52,47 +52,39 @@ class Row:
 
 def rows(table: Table, cells: list[Cell], heads: tuple[int, ...] | None = None) -> list[Row]:
     """Build the rows of a table, grouped by heads."""
-    return [
-        row
-        for num_heads in heads or table.heads
-        for row in _group(table, num_heads, [c for c in cells if c.num_heads == num_heads])
-    ]
+    return [row for num_heads in heads or table.heads for row in _group(table, num_heads, cells)]
 
 
 def _group(table: Table, heads: int, cells: list[Cell]) -> list[Row]:
     cells_by = {
-        name: [cell for cell in cells if cell.mechanism == name] for name in table.mechanisms
-    }
-    papers = {
-        name: reference(table.paper, name, heads) if table.paper else None
+        name: [c for c in cells if (c.mechanism, c.num_heads) == (name, heads)]
         for name in table.mechanisms
     }
-    figures = {column.name: _figures(column, cells_by, papers) for column in table.columns}
+    papers = {
+        name: reference(table.paper, name, heads) if table.paper else None for name in cells_by
+    }
+    figures: dict[str, dict[str, Figure]] = {name: {} for name in cells_by}
+    for column in table.columns:
+        ours = {name: column.over(of_mechanism) for name, of_mechanism in cells_by.items()}
+        theirs = {name: column.theirs(row) for name, row in papers.items()}
+        our_ranks, paper_ranks = column.ranks_over(ours), column.ranks(theirs)
+        for name, of_row in figures.items():
+            of_row[column.name] = Figure(
+                ours=ours[name],
+                rank=our_ranks[name],
+                paper=theirs[name],
+                paper_rank=paper_ranks[name],
+            )
     return [
         Row(
             mechanism=name,
             num_heads=heads,
             seeds=len(cells_by[name]),
-            figures={column: by_name[name] for column, by_name in figures.items()},
+            figures=figures[name],
             paper=papers[name],
         )
-        for name in table.mechanisms
+        for name in cells_by
     ]
-
-
-def _figures(
-    column: Measure, cells: dict[str, list[Cell]], papers: dict[str, Reference | None]
-) -> dict[str, Figure]:
-    """Return the figures of one column among equal heads, by mechanism."""
-    ours = {name: column.over(of_mechanism) for name, of_mechanism in cells.items()}
-    theirs = {name: column.theirs(row) for name, row in papers.items()}
-    our_ranks, paper_ranks = column.ranks_over(ours), column.ranks(theirs)
-    return {
-        name: Figure(
-            ours=ours[name], rank=our_ranks[name], paper=theirs[name], paper_rank=paper_ranks[name]
-        )
-        for name in cells
-    }
 
 
 def sheet(title: str, measures: tuple[Measure, ...], rows: list[Row], *, notes: list[str]) -> Sheet:

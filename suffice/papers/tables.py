@@ -12,7 +12,7 @@ from suffice.measure.report.sheet import ranks, ranks_apart
 from suffice.measure.report.tables import count, loss, percent, seconds
 from suffice.measure.results import Cell
 from suffice.measure.statistics import Summary, summarise
-from suffice.recipes import ATLAS, RECIPES, SCALES, recipe, stands_for
+from suffice.recipes import ATLAS, RECIPES, SCALES, recipe
 from suffice.recipes.references import Reference
 from suffice.recipes.text import SMALL_SIZES
 
@@ -40,19 +40,13 @@ class Measure:
     fixed: bool = False
     time: bool = False
 
-    def ours(self, cell: Cell) -> float | None:
-        """Return the figure of one cell, None where its task does not have it."""
-        if hasattr(cell, self.name):
-            return getattr(cell, self.name)
-        return dict(getattr(cell, "scores", None) or {}).get(self.name)
-
     def ranks(self, values: Mapping[str, float | None]) -> dict[str, int | None]:
         """Rank values by name, 1 is best; see `suffice.measure.report.sheet.ranks`."""
         return ranks(values, self.write, rising=self.rising)
 
     def over(self, cells: Sequence[Cell]) -> Summary | None:
         """Summarise over the seeds; None if a cell does not have the measure, or there is none."""
-        values = [self.ours(cell) for cell in cells]
+        values = [cell.figure(self.name) for cell in cells]
         if not values or None in values:
             return None
         return geometric(values) if self.time else summarise(values)
@@ -104,6 +98,26 @@ BASELINE = "standard"
 SEEDS = 5
 TRAINED = ("differences", "curves")
 HEADS = ("differences", "curves", "heads")
+
+
+STAND_INS = {
+    "cifar100_v1": ("cifar10_v1", "tiny_imagenet_32_v1"),
+    "cifar100_v2": ("cifar10_v2", "tiny_imagenet_32_v2"),
+    "imagenet_v2": ("tiny_imagenet_112_v2",),
+    "imagenet_equal_params": ("tiny_imagenet_112_equal_params",),
+    "amazon": ("womens_clothing",),
+}
+"""By the paper's recipe those of its sizes on other data; their words may be fewer."""
+
+
+def stands_for(name: str) -> str | None:
+    """Return the paper's recipe that a recipe replaces, None if it replaces none.
+
+    Example:
+        >>> stands_for("cifar10_v2"), stands_for("cifar100_v2")
+        ('cifar100_v2', None)
+    """
+    return next((paper for paper, others in STAND_INS.items() if name in others), None)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -285,7 +299,7 @@ _SECOND_VERSION = (
 )
 
 # fmt: on
-STAND_INS = tuple(  # for the papers' data of those tasks
+STAND_IN_TABLES = tuple(  # for the papers' data of those tasks
     other.name
     for other in _SECOND_VERSION
     if stands_for(other.recipe) in {one.recipe for one in _SECOND_VERSION if one.name in TASKS}
@@ -297,7 +311,7 @@ _FIGURES = (
         title="Learning curves",
         source="v2 figure 1",
         shows="parts",
-        parts=(*TASKS, *STAND_INS),
+        parts=(*TASKS, *STAND_IN_TABLES),
         figures=("curves",),
     ),
     Table(
@@ -316,7 +330,7 @@ _FIGURES = (
         title="Number of heads",
         source="v2 tables 5, 6, 8, 9 and 10",
         shows="parts",
-        parts=(*TASKS, *STAND_INS),
+        parts=(*TASKS, *STAND_IN_TABLES),
         figures=("heads",),
     ),
     Table(

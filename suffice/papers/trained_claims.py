@@ -139,7 +139,9 @@ def _leads(name: str, heads: int, measure: Measure) -> dict[str, bool | None] | 
     cells = {mechanism: _cells(name, mechanism, heads) for mechanism in table(name).mechanisms}
     if None in cells.values():
         return None
-    values = {m: {cell.seed: measure.ours(cell) for cell in of_m} for m, of_m in cells.items()}
+    values = {
+        m: {cell.seed: cell.figure(measure.name) for cell in of_m} for m, of_m in cells.items()
+    }
     ours = values.pop(SUPER)
     level = 1.0 - (1.0 - LEVEL) / len(values)  # of all others together
     sign = -1.0 if measure.rising else 1.0

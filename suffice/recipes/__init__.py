@@ -3,85 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 from suffice.errors import unknown
+from suffice.recipes import language, own_data, probes, text, vision
 from suffice.recipes.atlas import RECIPES as ATLAS
-from suffice.recipes.language import (
-    LMRecipe,
-    llama_1b_efficient,
-    nanogpt_124m,
-    shakespeare_char,
-    stdlib_bpe,
-)
-from suffice.recipes.own_data import pictures, table
-from suffice.recipes.probes import copy, induction, lm_small, mqar, passkey, two_hop
-from suffice.recipes.recipe import SCALES, SMALL, STAND_INS, Recipe, stands_for
-from suffice.recipes.text import (
-    amazon,
-    amazon_scaling_5m,
-    amazon_scaling_10m,
-    amazon_scaling_15m,
-    amazon_scaling_20m,
-    amazon_scaling_25m,
-    imdb,
-    translation_es,
-    womens_clothing,
-)
-from suffice.recipes.vision import (
-    cifar10_v1,
-    cifar10_v2,
-    cifar100_v1,
-    cifar100_v2,
-    digits_vit,
-    imagenet_equal_params,
-    imagenet_v2,
-    mnist_v1,
-    mnist_v2,
-    tiny_imagenet_32_v1,
-    tiny_imagenet_32_v2,
-    tiny_imagenet_112_equal_params,
-    tiny_imagenet_112_v2,
-)
+from suffice.recipes.language import LMRecipe
+from suffice.recipes.recipe import SCALES, SMALL, Recipe
 
 RECIPES: dict[str, Callable[..., Recipe]] = {
     function.__name__: function
-    for function in (
-        digits_vit,
-        mnist_v2,
-        mnist_v1,
-        cifar100_v1,
-        cifar10_v1,
-        tiny_imagenet_32_v1,
-        cifar100_v2,
-        cifar10_v2,
-        tiny_imagenet_32_v2,
-        imagenet_v2,
-        imagenet_equal_params,
-        tiny_imagenet_112_v2,
-        tiny_imagenet_112_equal_params,
-        imdb,
-        amazon,
-        amazon_scaling_5m,
-        amazon_scaling_10m,
-        amazon_scaling_15m,
-        amazon_scaling_20m,
-        amazon_scaling_25m,
-        translation_es,
-        womens_clothing,
-        table,
-        pictures,
-        lm_small,
-        mqar,
-        induction,
-        passkey,
-        copy,
-        two_hop,
-    )
+    for module in (vision, text, own_data, probes)
+    for function in module.RECIPES
 }
-
 LM_RECIPES: dict[str, Callable[..., LMRecipe]] = {
-    function.__name__: function
-    for function in (shakespeare_char, stdlib_bpe, nanogpt_124m, llama_1b_efficient)
+    function.__name__: function for function in language.RECIPES
 }
 
 TASK_RECIPES = {
@@ -110,17 +46,24 @@ __all__ = [
     "RECIPES",
     "SCALES",
     "SMALL",
-    "STAND_INS",
     "TASK_RECIPES",
     "LMRecipe",
     "Recipe",
     "lm_recipe",
     "recipe",
     "recipe_of_task",
-    "stands_for",
     *LM_RECIPES,
     *RECIPES,
 ]
+
+
+def __getattr__(name: str) -> Any:
+    """Return the function of a recipe by its name."""
+    if name in RECIPES:
+        return RECIPES[name]
+    if name in LM_RECIPES:
+        return LM_RECIPES[name]
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def recipe(name: str, *, scale: str = "paper") -> Recipe:

@@ -104,23 +104,3 @@ def specs_of(model: Sizes, mechanism: str, num_heads: int, *, recipe: str) -> li
         return composition.specs(model, num_heads)
     except ConfigError as error:
         raise ConfigError(f"{mechanism} in recipe {recipe}: {error}") from error
-
-
-STAND_INS = {
-    "cifar100_v1": ("cifar10_v1", "tiny_imagenet_32_v1"),
-    "cifar100_v2": ("cifar10_v2", "tiny_imagenet_32_v2"),
-    "imagenet_v2": ("tiny_imagenet_112_v2",),
-    "imagenet_equal_params": ("tiny_imagenet_112_equal_params",),
-    "amazon": ("womens_clothing",),
-}
-"""By the paper's recipe those of its sizes on other data; their words may be fewer."""
-
-
-def stands_for(name: str) -> str | None:
-    """Return the paper's recipe that a recipe replaces, None if it replaces none.
-
-    Example:
-        >>> stands_for("cifar10_v2"), stands_for("cifar100_v2")
-        ('cifar100_v2', None)
-    """
-    return next((paper for paper, others in STAND_INS.items() if name in others), None)

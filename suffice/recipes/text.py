@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from suffice.models import ClassifierConfig, TranslatorConfig
@@ -144,8 +145,25 @@ SMALL_SIZES = {5: "0.11M", 10: "0.19M", 15: "0.34M", 20: "0.44M", 25: "0.56M"}
 """Features of a model by its parameters with Standard attention, in millions."""
 
 
-def amazon_scaling_5m(scale: str = "paper") -> Recipe:
-    """The smallest of five models of growing width on Amazon reviews; 5.07M parameters.
+def _scaling(millions: int) -> Callable[..., Recipe]:
+    width = WIDTHS[millions]
+    narrow = width // 40 * 8  # a fifth, in whole features of up to 8 heads
+    name = f"amazon_scaling_{millions}m"
+
+    def build(scale: str = "paper") -> Recipe:
+        return _star_classifier(
+            "amazon",
+            f"Amazon reviews, {millions}M parameters, 3 blocks, d_model {width}, last 64 words",
+            d_model=width,
+            name=name,
+        ).at(
+            scale,
+            title=f"Amazon reviews, {SMALL_SIZES[millions]} parameters, 3 blocks, d_model {narrow}",
+            **_small(4_000, rows=6_000, epochs=2, d_model=narrow, mlp_width=narrow),
+        )
+
+    build.__name__ = build.__qualname__ = name
+    build.__doc__ = f"""One of five widths on Amazon reviews; {millions}M parameters.
 
     The paper fixes the range, "from 5 Million parameters to 25 Million" (arXiv:2403.01643v3,
     figures 4 and 8). What it does not say: which models. Ours: recipe `amazon` in five widths, so
@@ -154,42 +172,7 @@ def amazon_scaling_5m(scale: str = "paper") -> Recipe:
 
     Small: a fifth of the width, 4,000 words, the last 32 of a review, 2 epochs of 6,000 reviews.
     """
-    return _scaled(5, scale)
-
-
-def amazon_scaling_10m(scale: str = "paper") -> Recipe:
-    """See `amazon_scaling_5m`; 9.88M parameters."""
-    return _scaled(10, scale)
-
-
-def amazon_scaling_15m(scale: str = "paper") -> Recipe:
-    """See `amazon_scaling_5m`; 15.1M parameters."""
-    return _scaled(15, scale)
-
-
-def amazon_scaling_20m(scale: str = "paper") -> Recipe:
-    """See `amazon_scaling_5m`; 20.2M parameters."""
-    return _scaled(20, scale)
-
-
-def amazon_scaling_25m(scale: str = "paper") -> Recipe:
-    """See `amazon_scaling_5m`; 25.3M parameters."""
-    return _scaled(25, scale)
-
-
-def _scaled(millions: int, scale: str) -> Recipe:
-    width = WIDTHS[millions]
-    narrow = width // 40 * 8  # a fifth, in whole features of up to 8 heads
-    return _star_classifier(
-        "amazon",
-        f"Amazon reviews, {millions}M parameters, 3 blocks, d_model {width}, last 64 words",
-        d_model=width,
-        name=f"amazon_scaling_{millions}m",
-    ).at(
-        scale,
-        title=f"Amazon reviews, {SMALL_SIZES[millions]} parameters, 3 blocks, d_model {narrow}",
-        **_small(4_000, rows=6_000, epochs=2, d_model=narrow, mlp_width=narrow),
-    )
+    return build
 
 
 def translation_es(scale: str = "paper") -> Recipe:
@@ -251,3 +234,6 @@ def translation_es(scale: str = "paper") -> Recipe:
         },
         training={"epochs": 3, "learning_rate": 3e-3},
     )
+
+
+RECIPES = (imdb, amazon, *map(_scaling, WIDTHS), translation_es, womens_clothing)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
 from suffice.models import ViTConfig
-from suffice.recipes.recipe import Recipe
+from suffice.recipes.recipe import SCALES, Recipe
 from suffice.train.settings import Training
 
 
@@ -243,16 +244,6 @@ def cifar100_v1(scale: str = "paper") -> Recipe:
     return VERSION_1.on(CIFAR100, "cifar100_v1", scale)
 
 
-def cifar10_v1(scale: str = "paper") -> Recipe:
-    """`cifar100_v1` on CIFAR-10 from JPEG files, which stands in for the paper's images."""
-    return VERSION_1.on(JPEG_CIFAR10, "cifar10_v1", scale)
-
-
-def tiny_imagenet_32_v1(scale: str = "paper") -> Recipe:
-    """`cifar100_v1` on Tiny ImageNet at 32x32 pixels, which stands in for the paper's images."""
-    return VERSION_1.on(TINY_32, "tiny_imagenet_32_v1", scale)
-
-
 VERSION_2 = Experiment(
     version=2,
     title="d_model 256, 257 tokens",
@@ -294,16 +285,6 @@ def cifar100_v2(scale: str = "paper") -> Recipe:
     Small: 5,000 training rows of 20 classes, patches of 4x4, 2 layers, d 48, 4 heads and 8 epochs.
     """
     return VERSION_2.on(CIFAR100, "cifar100_v2", scale)
-
-
-def cifar10_v2(scale: str = "paper") -> Recipe:
-    """`cifar100_v2` on CIFAR-10 from JPEG files, which stands in for the paper's images."""
-    return VERSION_2.on(JPEG_CIFAR10, "cifar10_v2", scale)
-
-
-def tiny_imagenet_32_v2(scale: str = "paper") -> Recipe:
-    """`cifar100_v2` on Tiny ImageNet at 32x32 pixels, which stands in for the paper's images."""
-    return VERSION_2.on(TINY_32, "tiny_imagenet_32_v2", scale)
 
 
 IMAGENET_V2 = Experiment(
@@ -355,11 +336,6 @@ def imagenet_v2(scale: str = "paper") -> Recipe:
     return IMAGENET_V2.on(IMAGENET, "imagenet_v2", scale)
 
 
-def tiny_imagenet_112_v2(scale: str = "paper") -> Recipe:
-    """`imagenet_v2` on Tiny ImageNet enlarged to 112x112, which stands in for its images."""
-    return IMAGENET_V2.on(TINY_64, "tiny_imagenet_112_v2", scale)
-
-
 def imagenet_equal_params(scale: str = "paper") -> Recipe:
     """`imagenet_v2` as in table 7 of that version: models of 60M parameters, whatever attends.
 
@@ -373,17 +349,43 @@ def imagenet_equal_params(scale: str = "paper") -> Recipe:
     return _with_equal_parameters(IMAGENET_V2.on(IMAGENET, "imagenet_equal_params", scale))
 
 
-def tiny_imagenet_112_equal_params(scale: str = "paper") -> Recipe:
-    """`imagenet_equal_params` on Tiny ImageNet enlarged to 112x112, which stands in."""
-    return _with_equal_parameters(IMAGENET_V2.on(TINY_64, "tiny_imagenet_112_equal_params", scale))
+def _stand_in(
+    experiment: Experiment, images: ImageTask, name: str, original: str
+) -> Callable[..., Recipe]:
+    """Return a recipe of an experiment on images that stand in for the published ones."""
+
+    def build(scale: str = "paper") -> Recipe:
+        made = experiment.on(images, name, scale)
+        return _with_equal_parameters(made) if original == "imagenet_equal_params" else made
+
+    build.__name__ = build.__qualname__ = name
+    build.__doc__ = f"`{original}` on {images.title}, which stands in for the published images."
+    return build
 
 
 def _with_equal_parameters(recipe: Recipe) -> Recipe:
     """Give each mechanism the sizes that make the models' parameters equal."""
-    sizes = EQUAL if recipe.scale == "paper" else SMALL_EQUAL
+    sizes = EQUAL if recipe.scale == SCALES[0] else SMALL_EQUAL
     models = tuple(
         (mechanism, replace(recipe.model, d_model=d_model, depth=depth))
         for mechanism, (d_model, depth) in sizes.items()
     )
     title = recipe.title.replace(f"d_model {recipe.model.d_model}", "equal parameters")
     return replace(recipe, models=models, title=title)
+
+
+RECIPES = (
+    digits_vit,
+    mnist_v2,
+    mnist_v1,
+    cifar100_v1,
+    _stand_in(VERSION_1, JPEG_CIFAR10, "cifar10_v1", "cifar100_v1"),
+    _stand_in(VERSION_1, TINY_32, "tiny_imagenet_32_v1", "cifar100_v1"),
+    cifar100_v2,
+    _stand_in(VERSION_2, JPEG_CIFAR10, "cifar10_v2", "cifar100_v2"),
+    _stand_in(VERSION_2, TINY_32, "tiny_imagenet_32_v2", "cifar100_v2"),
+    imagenet_v2,
+    imagenet_equal_params,
+    _stand_in(IMAGENET_V2, TINY_64, "tiny_imagenet_112_v2", "imagenet_v2"),
+    _stand_in(IMAGENET_V2, TINY_64, "tiny_imagenet_112_equal_params", "imagenet_equal_params"),
+)

@@ -15,6 +15,7 @@ from suffice.errors import CheckpointError, ConfigError, DataError, StateError
 from suffice.measure import compare as module
 from suffice.measure import training as trainer
 from suffice.measure.compare import claim, compare, time_all
+from suffice.measure.jobs import Execution
 from suffice.measure.plan import Plan, run_folder
 from suffice.measure.results import cell_path, read_cell, read_results
 from suffice.measure.training import CellFiles, typical
@@ -435,6 +436,23 @@ def test_a_mechanism_without_further_seeds_gets_none_on_resuming(tmp_path, monke
     cell_path(tmp_path, "standard", 2, 4).unlink()
     after, _ = run(tmp_path, given, resume=True)
     assert timeless(after.cells) == timeless(before.cells)
+
+
+def test_cells_that_are_trained_side_by_side_are_those_of_one_process(tmp_path):
+    given = plan(mechanisms=("standard", "efficient"), seeds=1)
+    alone, _ = run(tmp_path / "alone", given, quiet=True)
+    jobs = Execution(jobs=2, threads=torch.get_num_threads(), quiet=True)
+    beside, _ = run(tmp_path / "beside", given, quiet=True, execution=jobs)
+    assert timeless(beside.cells) == timeless(alone.cells)
+    assert beside.rows.keys() == alone.rows.keys()
+
+
+@pytest.mark.parametrize(
+    ("changes", "named"), [({"seeds": 5, "auto": True}, "auto"), ({"tune": 3}, "tune")]
+)
+def test_cells_that_depend_on_earlier_ones_are_not_trained_side_by_side(tmp_path, changes, named):
+    with pytest.raises(ConfigError, match=named):
+        run(tmp_path, plan(**changes), quiet=True, execution=Execution(jobs=2))
 
 
 def test_every_command_of_a_comparison_is_told(tmp_path):

@@ -87,7 +87,7 @@ def test_shares_are_merged_by_reading(tmp_path, monkeypatch):
     monkeypatch.delenv("SUFFICE_CELLS")
     done = run(train, tmp_path)
     assert len(calls) == 6 == len(done.results.cells)
-    with pytest.raises(ConfigError, match="cells='5/4'"):
+    with pytest.raises(ConfigError, match="cells=5/4"):
         run(train, tmp_path, cells="5/4")
 
 

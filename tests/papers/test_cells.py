@@ -27,8 +27,8 @@ from suffice.papers.results import (
     published,
 )
 from suffice.papers.rows import rows
-from suffice.papers.tables import BALANCED, BLEU, TABLES, TEST, table
-from suffice.recipes import RECIPES, STAND_INS, recipe
+from suffice.papers.tables import BALANCED, BLEU, STAND_INS, TABLES, TEST, table
+from suffice.recipes import RECIPES, recipe
 from tests.measure.synthetic import make_cell, make_results
 from tests.papers.tiny import TINY, cells, fill, kept
 
@@ -103,11 +103,11 @@ def test_what_was_not_run_is_blank():
 
 def test_a_score_is_a_column_where_the_task_has_it():
     cell = make_cell()
-    assert BALANCED.ours(cell) is None
+    assert BALANCED.over([cell]) is None
     scored = replace(cell, scores={"balanced_accuracy": 0.5, "bleu": 20.0})
-    assert (BALANCED.ours(scored), BLEU.ours(scored)) == (0.5, 20.0)
+    assert (BALANCED.over([scored]).mean, BLEU.over([scored]).mean) == (0.5, 20.0)
     assert BLEU.theirs(None) is None
-    assert TEST[0].ours(cell) == cell.test_accuracy
+    assert TEST[0].over([cell]).mean == cell.test_accuracy
 
 
 # published results

@@ -8,7 +8,8 @@ import pytest
 import torch
 
 from suffice.models.kinds import build_model
-from suffice.recipes import RECIPES, STAND_INS, TASK_RECIPES, recipe
+from suffice.papers.tables import STAND_INS
+from suffice.recipes import RECIPES, TASK_RECIPES, recipe
 
 FOUR = ("standard", "optimised", "efficient", "super_attention")
 LAYERS = {

@@ -48,7 +48,7 @@ class LineStyle:
 def line_styles(mechanisms: Iterable[str]) -> dict[str, LineStyle]:
     """Assign every mechanism a colour, a marker and a dash pattern.
 
-    The mechanisms of the paper always have the same style; others take the remaining colours in
+    The best known mechanisms always have the same style; others take the remaining colours in
     the order given, and each time these begin again, the next marker.
 
     Example:

@@ -130,9 +130,9 @@ def mark_different(sheet: Sheet, *differences: str) -> Sheet:
     """Mark published lines as not comparable, in the title, the caption and their names.
 
     Example:
-        >>> line = Line(cells=("paper",), is_reference=True)
+        >>> line = Line(cells=("printed",), is_reference=True)
         >>> mark_different(Sheet(title="a", columns=(), lines=(line,)), "size").lines[0].cells
-        ('paper (other size)',)
+        ('printed (other size)',)
     """
     label = next((line.cells[0] for line in sheet.lines if line.is_reference), None)
     if not differences or label is None:

@@ -17,7 +17,6 @@ from suffice.files import RunFolder, changed_settings, flatten, read_record
 from suffice.measure.metrics import check_metric
 from suffice.measure.results import check_margin
 from suffice.measure.sequential import FIRST
-from suffice.measure.tuning import check_rates
 from suffice.recipes import Recipe
 from suffice.recipes.own_data import TABLE, files_of
 
@@ -25,6 +24,7 @@ FILE = "plan.json"
 RESULTS = ("results.json", "winner.json", "report.html")
 MARGIN = 0.01  # of test accuracy, a fraction: what may be lost unless the user says otherwise
 CELLS = "cells"
+MIN_RATES, MAX_RATES = 3, 9  # learning rates of a tuning
 LISTED_CHANGES = 3  # that a message spells out
 
 
@@ -188,6 +188,15 @@ class SavedPlan:
     better: str | None = None
     relative: bool = False
     commands: tuple[str, ...] = ()
+
+
+def check_rates(count: int) -> None:
+    """Refuse a number of rates that has no middle, or is too small or large for a grid."""
+    if not MIN_RATES <= count <= MAX_RATES or count % 2 == 0:
+        raise ConfigError(
+            f"tune={count} learning rates; give 3, 5, 7 or 9, so that the recipe's is in the "
+            "middle."
+        )
 
 
 def parse_cells(text: str, option: str) -> tuple[int, int]:

@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypedDict
+from typing import Any, TypedDict
 from urllib.parse import quote, unquote
 
 from suffice.data.dataset import Dataset
@@ -24,9 +24,6 @@ from suffice.files import read_json, read_record, write_json
 from suffice.measure.answers import Answers, Key, path_of, read_answers
 from suffice.recipes import SCALES
 from suffice.records import decode, encode
-
-if TYPE_CHECKING:
-    from suffice.measure.plan import Plan, SavedPlan
 
 
 class _CpuTime(TypedDict, total=False):
@@ -281,11 +278,11 @@ class Results:
         refuse_twice("speed", (speed.key for speed in self.speeds))
 
     @classmethod
-    def of(cls, plan: Plan | SavedPlan, cells: Iterable[Cell], **measured: Any) -> Results:
+    def of(cls, plan: Any, cells: Iterable[Cell], **measured: Any) -> Results:
         """Return the results of a plan.
 
         Args:
-            plan: of the comparison, or what plan.json kept of it.
+            plan: the `Plan` of the comparison, or the `SavedPlan` of its plan.json.
             cells: every trained model.
             **measured: further fields; whatever is not given was not measured.
         """

@@ -7,37 +7,24 @@ import statistics
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import torch
 from rich.console import Console
 
 from suffice.data import Dataset
-from suffice.errors import ConfigError, StateError
+from suffice.errors import StateError
 from suffice.files import read_record, write_json
+from suffice.measure.plan import Plan
 from suffice.measure.processes import first, together
 from suffice.measure.results import Tuned, cell_path
+from suffice.recipes import Recipe
 from suffice.records import encode
 from suffice.train import Processes, Progress, fit, show
 
-if TYPE_CHECKING:
-    from suffice.measure.plan import Plan
-    from suffice.recipes import Recipe
-
 FIRST_SEED = 1_000_000  # of tuning; the seeds of a comparison are below
 SEEDS = 2  # that every rate is tried with
-FEWEST, MOST = 3, 9  # rates of a grid
 FOLDER = "tuning"
 RETRAIN = "Delete this file; its model will be trained again."
-
-
-def check_rates(count: int) -> None:
-    """Refuse a number of rates that has no middle, or is too small or large for a grid."""
-    if not FEWEST <= count <= MOST or count % 2 == 0:
-        raise ConfigError(
-            f"tune={count} learning rates; give 3, 5, 7 or 9, so that the recipe's is in the "
-            "middle."
-        )
 
 
 def grid(rate: float, count: int) -> tuple[float, ...]:

@@ -1,8 +1,9 @@
-"""The one place where what a library raises about an input becomes a sentence of ours.
+"""Translates third-party exceptions caused by bad input into SufficeError.
 
-The command line and the studio call `told` with every exception that is not a `SufficeError`. Only
-what an input, a disk or the memory can cause is told. Anything else is a bug: it stays as it is,
-and its traceback is the report. `SUFFICE_TRACEBACK=1` shows tracebacks of what is told, too.
+The command line and the studio pass every exception that is not a `SufficeError` to
+`translate_exception`. Only what an input, a disk or the memory can cause is translated. Anything
+else is a bug: it stays as it is, and its traceback is the report. `SUFFICE_TRACEBACK=1` shows the
+tracebacks of translated exceptions, too.
 """
 
 from __future__ import annotations
@@ -41,11 +42,11 @@ TORCH = re.compile(
 ENDED = re.compile("Compressed file ended")
 
 
-def told(error: BaseException) -> SufficeError | None:
+def translate_exception(error: BaseException) -> SufficeError | None:
     """Return the error to show for what a library raised about an input, None for a bug.
 
     Example:
-        >>> str(told(OverflowError("int too large to convert to float")))
+        >>> str(translate_exception(OverflowError("int too large to convert to float")))
         'a number is too large here (int too large to convert to float); give a smaller one.'
     """
     reason = _reason(error)

@@ -1,4 +1,4 @@
-"""Every error a user can meet.
+"""Exception classes, and nearest legal names.
 
 A message names the illegal value, what is legal and what to do. The command line prints it as one
 sentence and exits with code 2.

@@ -1,4 +1,4 @@
-"""The strings of options and plans: terms such as rolling:256:4, and quantities such as 80GB.
+"""Parsers of option strings: terms such as rolling:256:4, and quantities such as 80GB.
 
 A *term* is a name and whole numbers, joined by colons. What is legal is listed as *forms*, for
 example ("dynamic", "static:N", "rolling:W", "rolling:W:SINKS"): they decide how many numbers a name

@@ -1,4 +1,4 @@
-"""Models of the Hugging Face hub: `hf:ORG/NAME[@REVISION]` becomes a folder of this machine."""
+"""Download from and upload to the Hugging Face hub: `hf:ORG/NAME[@REVISION]`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Answers of a trained model to rows of tables, lines and images, as `suffice predict` gives."""
+"""Batch prediction of a trained model on tables, lines and images (`suffice predict`)."""
 
 from __future__ import annotations
 

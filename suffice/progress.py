@@ -1,4 +1,4 @@
-"""Progress of long work: bars on a terminal, plain lines elsewhere, nothing when quiet.
+"""Progress display: bars on a terminal, plain lines elsewhere, nothing when quiet.
 
 `show` follows one piece of work after another (a comparison, a training), `bar` counts items (a
 download, documents), `workers` follows pieces of work that run side by side. rich is imported where

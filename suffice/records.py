@@ -1,4 +1,4 @@
-"""Records: dataclasses whose fields are checked, and that are written as JSON and read again.
+"""Records: dataclasses with checked fields, serialised to JSON and back.
 
 `check_fields` checks a settings object against its annotations, `decode` builds a record from what
 a JSON file held and `encode` is its inverse, `check_keys` compares the keys of plain data with the

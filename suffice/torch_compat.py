@@ -1,4 +1,4 @@
-"""Helpers around torch: non-finite values, inference tensors, shape checks, threads."""
+"""Torch helpers: non-finite values, inference tensors, shape checks, threads."""
 
 from __future__ import annotations
 

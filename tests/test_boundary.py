@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from suffice import boundary, files
-from suffice.boundary import shortened, told
+from suffice.boundary import shortened, translate_exception
 from suffice.data.files import lines
 from suffice.errors import ConfigError, DataError
 from suffice.files import replacing_folder
@@ -40,7 +40,7 @@ class PanicException(BaseException):  # noqa: N818 - the name of the one that Ru
     ids=lambda value: type(value).__name__ if isinstance(value, BaseException) else "",
 )
 def test_what_a_library_raises_is_told_in_one_short_sentence(error, words):
-    sentence = str(told(error))
+    sentence = str(translate_exception(error))
     assert words in sentence
     assert len(sentence) < 600
     assert "\n" not in sentence
@@ -67,7 +67,7 @@ def test_what_a_library_raises_is_told_in_one_short_sentence(error, words):
     ids=repr,
 )
 def test_a_bug_keeps_its_traceback(bug):
-    assert told(bug) is None
+    assert translate_exception(bug) is None
 
 
 def test_the_file_in_hand_is_named():
@@ -76,7 +76,7 @@ def test_the_file_in_hand_is_named():
 
     with pytest.raises(OverflowError) as caught:
         read(Path("some/config.json"))
-    assert str(told(caught.value)).startswith(f"{Path('some/config.json')}: ")
+    assert str(translate_exception(caught.value)).startswith(f"{Path('some/config.json')}: ")
 
 
 def test_half_a_surrogate_is_no_name(tmp_path):

@@ -1,4 +1,4 @@
-"""Published recommendations, to be measured on this machine."""
+"""Published recommendations as requests that are measured on this machine."""
 
 from __future__ import annotations
 

@@ -149,9 +149,9 @@ def _exit_of_library(error: BaseException) -> None:
     """Exit with a sentence if a library refused an input; return for anything else."""
     if isinstance(error, SystemExit | KeyboardInterrupt):
         return
-    from suffice.boundary import SHOW, told
+    from suffice.boundary import SHOW, translate_exception
 
-    reason = told(error)
+    reason = translate_exception(error)
     if reason is None or os.environ.get(SHOW):
         return
     with contextlib.suppress(OSError):  # what a full disk refused is refused again at the end

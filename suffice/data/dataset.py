@@ -1,4 +1,4 @@
-"""A task: three splits of inputs and labels, and how an input is prepared for a model.
+"""Datasets: three splits of inputs and labels, and the preprocessing of an input.
 
 Letters: N rows, C channels, H height, W width, S tokens of a source, T tokens.
 """

@@ -1,4 +1,4 @@
-"""Data files: the user's folder first, then the cache, then the official address.
+"""Data files: located in the user's folder, then the cache, then downloaded and verified.
 
 A file is accepted only when its content has the known sha256. The digest is that of the content
 after decompression, so that a file compressed again with other settings is still the same file.

@@ -1,4 +1,4 @@
-"""Images: decoding, the cache of decoded pixels, splits, and the user's own folders."""
+"""Image data: decoding, the cache of decoded pixels, splits, and folders of the user."""
 
 from __future__ import annotations
 

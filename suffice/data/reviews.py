@@ -1,4 +1,4 @@
-"""Texts as rows of words: the vocabulary, and the reviews of Amazon, IMDB and a clothing shop."""
+"""Review classification tasks (Amazon, IMDB, clothing) and their word vocabulary."""
 
 from __future__ import annotations
 

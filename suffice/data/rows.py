@@ -1,4 +1,4 @@
-"""Rows of a table, read one by one: CSV, TSV and lines of JSON, plain, .gz or .xz; Parquet.
+"""Readers of table rows: CSV, TSV, JSON lines (plain, .gz or .xz) and Parquet.
 
 Delimiters are read off the first line, and names of columns may hold commas.
 """

@@ -1,4 +1,4 @@
-"""What is to be known of a data set before anything is trained on it."""
+"""Statistics of a data set: class balance, duplicates across splits, lengths."""
 
 from __future__ import annotations
 

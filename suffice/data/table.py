@@ -1,4 +1,4 @@
-"""A table of your own: texts and the class of each, as CSV, TSV or lines of JSON."""
+"""Text classification from the user's table: CSV, TSV or JSON lines."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Translation from English to Spanish: pairs of sentences, cut into words."""
+"""English-Spanish translation pairs, tokenized into words."""
 
 from __future__ import annotations
 

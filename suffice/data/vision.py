@@ -1,4 +1,4 @@
-"""Image classification: handwritten digits, MNIST, CIFAR and Tiny ImageNet."""
+"""Image classification tasks: digits, MNIST, CIFAR and Tiny ImageNet."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The KV cache of a streaming layer.
+"""The protocol of KV caches: policies and their stores.
 
 A `Memory` is a value: which positions are kept, and how. A `Store` holds the tensors of one layer:
 [B, G, n, W] each, growing along n together. It knows nothing of their meaning; a layer appends keys

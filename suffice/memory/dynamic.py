@@ -1,4 +1,4 @@
-"""Memories of all positions: Dynamic grows with the text, Static has a fixed capacity."""
+"""KV caches of all positions: Dynamic grows with the text, Static has a fixed capacity."""
 
 from __future__ import annotations
 

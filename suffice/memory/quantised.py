@@ -1,4 +1,4 @@
-"""A memory in 8 or 4 bits per number."""
+"""A KV cache quantised to 8 or 4 bits per number."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A memory of the latest positions: a sliding window with attention sinks."""
+"""A KV cache of the latest positions: a rolling window with attention sinks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A pattern defines which key positions a query position may see.
+"""The protocol of attention patterns: which keys a query may attend to, as sets and as bounds.
 
 `allowed` is the predicate, `band` the same as a band of distances where the pattern is one,
 `layout` lists the blocks that a sparse op computes, and `pairs` counts the visible pairs. Only

@@ -1,4 +1,4 @@
-"""Patterns made of patterns: `a & b` and `a | b`."""
+"""Compositions of patterns: `a & b`, `a | b`, blocks of positions, and one pattern per head."""
 
 from __future__ import annotations
 

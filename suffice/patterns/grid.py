@@ -1,4 +1,4 @@
-"""Patterns of images: positions are the cells of a grid, rows first, as a ViT's patches stand.
+"""Patterns of image grids: positions are cells in row-major order, as the patches of a ViT.
 
 What stands before the grid, such as a class token, is at positions below `first`. No pair of a grid
 pattern holds it; `| Global(1)` lets it see and be seen by all.

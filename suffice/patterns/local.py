@@ -1,4 +1,4 @@
-"""Patterns of distances: full, causal, windows with and without gaps."""
+"""Patterns of relative distance: full, causal, and (dilated) sliding windows."""
 
 from __future__ import annotations
 

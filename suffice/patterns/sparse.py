@@ -1,4 +1,4 @@
-"""Patterns that reach far: strides, tails of blocks, hubs and random keys."""
+"""Sparse long-range patterns: strided, block tails, global tokens and random keys."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Estimate the memory, time and GPUs of a training run with fake tensors."""
+"""Estimates of memory, time and GPUs of a training run, on fake tensors."""
 
 from suffice.planning.devices import DEVICES, Device, device
 from suffice.planning.plan import PlanOptions, TrainingEstimate, plan

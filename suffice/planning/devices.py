@@ -1,4 +1,4 @@
-"""GPUs by name: what their makers publish."""
+"""GPU data sheets by name: memory, bandwidth, FLOP/s and interconnect."""
 
 from __future__ import annotations
 

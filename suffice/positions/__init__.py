@@ -1,4 +1,4 @@
-"""Positions: rotary angles, ALiBi, or none."""
+"""Position encodings: rotary (RoPE), ALiBi, or none."""
 
 from suffice.positions.base import Alibi, NoPosition, Position
 from suffice.positions.rope import (

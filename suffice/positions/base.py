@@ -1,4 +1,4 @@
-"""Positions inside a layer: none, or ALiBi's bias; rotary ones are in `rope`."""
+"""The protocol of position encodings, ALiBi's bias, and none."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rotary positions."""
+"""Rotary position embedding (RoPE) and its scalings for longer inputs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Quantise the weights of models, and measure the changes."""
+"""Weight quantisation of models, and reports of what it changes."""
 
 from suffice.models.packed import unpack, with_torchao
 from suffice.quantise.quantise import quantise

@@ -1,4 +1,4 @@
-"""The report of quantising a model: each map, its predictions, its speed."""
+"""Quantisation reports: layers, divergence, perplexity and decoding speed."""
 
 from __future__ import annotations
 

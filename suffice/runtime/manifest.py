@@ -1,4 +1,4 @@
-"""The manifest of an exported model: its files with their sha256, its ports and its tokenizer."""
+"""The manifest of an exported model: files with sha256, inputs and outputs, tokenizer."""
 
 from __future__ import annotations
 

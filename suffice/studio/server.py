@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass, fields
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
-from suffice.boundary import told
+from suffice.boundary import translate_exception
 from suffice.errors import ConfigError, SufficeError
 from suffice.files import parse_json
 from suffice.records import check_keys, optional_fields
@@ -247,7 +247,7 @@ class Handler(BaseHTTPRequestHandler):
         except BaseException as error:  # noqa: BLE001 - a panic of the tokenizers is no Exception
             if isinstance(error, KeyboardInterrupt | SystemExit):
                 raise
-            if reason := told(error):
+            if reason := translate_exception(error):
                 self._refuse(400, str(reason))
                 return
             self.log(error)

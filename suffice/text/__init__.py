@@ -1,4 +1,4 @@
-"""Text for language models: tokenizers, corpora, tokens on disk, and rows packed of documents."""
+"""Text for language models: tokenizers, corpora, token files and packed rows."""
 
 from suffice.text.bpe import BPE, gpt2, llama
 from suffice.text.characters import Characters

@@ -1,4 +1,4 @@
-"""A tokenizer whose tokens are the characters of a text."""
+"""A character-level tokenizer."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Corpora by name or path."""
+"""Text corpora by name or path."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Documents that are read again in each pass, and the two or three parts of a corpus."""
+"""Iterable documents, and a corpus with its training, validation and test split."""
 
 from __future__ import annotations
 

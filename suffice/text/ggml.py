@@ -1,4 +1,4 @@
-"""Vocabularies in GGUF files: the entries tokenizer.ggml.* as a tokenizer, and back.
+"""Tokenizers in GGUF metadata (tokenizer.ggml.*): reading and writing.
 
 llama.cpp knows how to cut a text into words by a name alone; names that are not listed here are
 refused, as another cut gives other tokens without an error.

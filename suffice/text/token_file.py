@@ -1,4 +1,4 @@
-"""Tokens on disk: written as a stream, read through a memory map, never loaded whole.
+"""Token files: written as a stream, read through a memory map.
 
 Letters: B windows, T tokens of a window but the last.
 """

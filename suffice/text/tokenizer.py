@@ -1,4 +1,4 @@
-"""The protocol of tokenizers, their files, and the tokenizers library behind byte pairs."""
+"""The tokenizer protocol, tokenizer files, and incremental detokenization."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A tokenizer whose tokens are the words of a text, as the classifiers of reviews read them."""
+"""A word-level tokenizer, as the review classifiers use it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Random changes of the training images, by name.
+"""Image augmentations by name.
 
 An augmentation is drawn for all rows of an epoch at once, and a slice of it is applied to a batch:
 what happens to a row depends neither on the number of processes nor on where a run resumed.

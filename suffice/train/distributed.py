@@ -1,4 +1,4 @@
-"""A thin layer over torch.distributed: which rows a process takes, and sums over processes.
+"""Data-parallel processes: rank and device, row sharding, all-reduce of sums.
 
 One process has no process group; several are started by torchrun.
 """

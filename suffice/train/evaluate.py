@@ -1,4 +1,4 @@
-"""Loss and accuracy of a model on a split."""
+"""Evaluation: loss and accuracy of a model on a split."""
 
 from __future__ import annotations
 

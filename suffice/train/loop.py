@@ -1,4 +1,4 @@
-"""Training by epochs over the rows of a data set."""
+"""`fit`: training by epochs over the rows of a data set."""
 
 from __future__ import annotations
 

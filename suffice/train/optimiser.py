@@ -1,4 +1,4 @@
-"""The optimisers, and their state as named tensors."""
+"""AdamW and Muon with their schedules, and their state as named tensors."""
 
 from __future__ import annotations
 

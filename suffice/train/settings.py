@@ -1,4 +1,4 @@
-"""Settings of one training run."""
+"""Hyperparameters of one training run."""
 
 from __future__ import annotations
 

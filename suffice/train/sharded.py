@@ -1,4 +1,4 @@
-"""Models whose weights are cut between processes (FSDP2), and their checkpoints."""
+"""FSDP2: models sharded between processes, and their sharded checkpoints."""
 
 from __future__ import annotations
 

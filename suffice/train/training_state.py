@@ -1,4 +1,4 @@
-"""The state of a training, and the checkpoint file that holds it.
+"""Training state and its resumable checkpoint file.
 
 A resumed run is the same run because the file has the weights, the best weights, the moments of the
 optimiser, the random state of dropout, the place in the run and the history. The order of the data

@@ -1,4 +1,4 @@
-"""Training a language model by steps over rows of tokens, and its log."""
+"""`fit_lm`: training a language model by steps over rows of tokens, and its log."""
 
 from __future__ import annotations
 

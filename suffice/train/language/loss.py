@@ -1,4 +1,4 @@
-"""Rows of tokens, and the loss of a language model on them.
+"""Batches of tokens, and the loss of a language model: training objective and evaluation.
 
 Losses are sums over the targets, in fp32 whatever dtype the products are in. A training minimises
 an `Objective`; the weights are always chosen by cross-entropy.

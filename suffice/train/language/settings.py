@@ -1,4 +1,4 @@
-"""Settings of one training run of a language model."""
+"""Hyperparameters of one language-model training run."""
 
 from __future__ import annotations
 

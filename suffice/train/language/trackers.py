@@ -1,4 +1,4 @@
-"""Trackers of experiments that a training also writes its numbers to."""
+"""Experiment trackers: TensorBoard, Trackio and Weights & Biases."""
 
 from __future__ import annotations
 

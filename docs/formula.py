@@ -106,7 +106,7 @@ def _heads(spec: AttentionSpec, drawn: Flow) -> list[str]:
             r"O_h = (1 - \ell)\, \operatorname{norm}\left((A_{h1} - \lambda A_{h2})\, V_h\right)",
         ]
     local = rf"{softmax} {v}"
-    if spec.past.reads:
+    if "past" in spec.beyond_pairs:
         earlier = r"\sum_{\text{earlier } s}"
         memory = rf"S_h = {earlier} \phi(k_s) v_s^\top, \qquad z_h = {earlier} \phi(k_s)"
         remote = r"g_h\, \frac{\phi(Q_h)\, S_h}{\phi(Q_h)\, z_h}"

@@ -174,18 +174,13 @@ class Exclusive(Combine):
 
     def conflicts(self, spec: SpecLike) -> list[str]:
         """Refuse layers in which a token has no value of its own that it could have attended to."""
-        refused = {
-            "kernel": not spec.kernel.weighs_pairs,
-            "encoder": not spec.encoder.mixes_values,
-            "mixing": spec.mixing.mixes,
-            "past": spec.past.reads,
-            "shares": spec.shares is not None,
-        }
+        refused = dict(spec.beyond_pairs)
+        if not spec.encoder.mixes_values:
+            refused["encoder"] = spec.encoder
         return [
-            f"{self!r} takes away each token's own value, and cannot have "
-            f"{name}={getattr(spec, name)!r}; leave it out."
-            for name, broken in refused.items()
-            if broken
+            f"{self!r} takes away each token's own value, and cannot have {name}={value!r}; "
+            "leave it out."
+            for name, value in refused.items()
         ]
 
     def heads(self, layer: LayerLike, out: Tensor) -> Tensor:  # noqa: ARG002
@@ -241,16 +236,12 @@ class Differential(Combine):
 
     def conflicts(self, spec: SpecLike) -> list[str]:
         """Refuse kernels, mixings and pasts without weights of single pairs."""
-        refused = {
-            "kernel": not spec.kernel.weighs_pairs,
-            "mixing": not spec.mixing.keeps_keys,
-            "past": spec.past.reads,
-        }
+        allowed = {"shares", "mixing"} if spec.mixing.keeps_keys else {"shares"}
         return [
             f"{self!r} subtracts two softmaxes over the same keys, and cannot have "
-            f"{name}={getattr(spec, name)!r}; leave it out."
-            for name, broken in refused.items()
-            if broken
+            f"{name}={value!r}; leave it out."
+            for name, value in spec.beyond_pairs.items()
+            if name not in allowed
         ]
 
     def parameters(self, spec: SpecLike) -> int:

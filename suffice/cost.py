@@ -88,7 +88,7 @@ def _weighed(spec: SpecLike, queries: int, keys: int) -> tuple[int, int]:
 
 def _summed(spec: SpecLike, queries: int, keys: int) -> tuple[int, int] | None:
     """Return the FLOPs of sums of features, none of which could be left out; None = no sums."""
-    if spec.kernel.weighs_pairs:
+    if spec.lane == "pairs":
         return None
     if isinstance(spec.kernel, Recurrent):
         gates = queries * spec.kernel.gate_flops(spec)
@@ -118,7 +118,7 @@ def _summed(spec: SpecLike, queries: int, keys: int) -> tuple[int, int] | None:
 def _sums(spec: SpecLike) -> int:
     """Return the numbers of the sums of features: weighted values, weights, a logarithm."""
     kernel = spec.kernel
-    if kernel.weighs_pairs or not spec.mixing.keeps_keys:
+    if kernel.lane == "pairs" or not spec.mixing.keeps_keys:
         return 0
     if isinstance(kernel, Recurrent):
         return kernel.state_numbers(spec)

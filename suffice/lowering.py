@@ -168,13 +168,13 @@ def lower(spec: SpecLike) -> Lowered | None:
         "keys": MAP if encoder.learns_keys else COLUMNS,
         "values": KEYS if encoder.shares and encoder.learns_keys else learned,
         "qk_norm": spec.norm if spec.norm.norms else None,
-        "mixing": spec.mixing if spec.mixing.mixes else None,
+        "mixing": spec.beyond_pairs.get("mixing"),
     }
-    if not spec.kernel.weighs_pairs:
+    if spec.lane != "pairs":
         return FeatureSum(**heads, kernel=spec.kernel)
     heads |= {
         "alibi": spec.position if spec.position.biases else None,
-        "infini": spec.past if spec.past.reads else None,
+        "infini": spec.beyond_pairs.get("past"),
     }
     if isinstance(spec.combine, Differential):
         if spec.shares is not None:
@@ -190,7 +190,7 @@ def lower(spec: SpecLike) -> Lowered | None:
 def _bounds_alone(spec: SpecLike) -> bool:
     """Return whether sinks and caps are all that a layer has beside dense softmax attention."""
     apart = isinstance(spec.encoder, MLA) or isinstance(spec.combine, Differential)
-    return not (apart or spec.past.reads or spec.shares is not None)
+    return not apart and not spec.beyond_pairs.keys() & {"past", "shares"}
 
 
 def _unknown(spec: SpecLike) -> Iterator[str]:

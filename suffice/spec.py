@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import torch
 
@@ -128,6 +128,28 @@ class AttentionSpec:
         return whole and not self.position.absolute
 
     @property
+    def lane(self) -> Literal["pairs", "sums", "recurrence"]:
+        """How queries read keys: by weights of pairs, sums of features, or a recurrence."""
+        return self.kernel.lane
+
+    @property
+    def beyond_pairs(self) -> dict[str, Any]:
+        """The fields that make an output more than weights of pairs of the layer's own values.
+
+        Example:
+            >>> from suffice.kernels import Elu
+            >>> AttentionSpec(d_model=64, num_heads=4, kernel=Elu()).beyond_pairs
+            {'kernel': Elu()}
+        """
+        present = {
+            "past": self.past.reads,
+            "kernel": self.lane != "pairs",
+            "mixing": self.mixing.mixes,
+            "shares": self.shares is not None,
+        }
+        return {name: getattr(self, name) for name, there in present.items() if there}
+
+    @property
     def query_heads(self) -> int:
         """Heads of queries that the kernel reads: `combine.maps` for each head."""
         return self.num_heads * self.combine.maps
@@ -176,7 +198,7 @@ class AttentionSpec:
         Sums of features, and sums of keys over the whole input, keep no tokens; a layer that
         shares those of another one caches none.
         """
-        if not self.mixing.keeps_keys or not self.kernel.weighs_pairs or self.shares is not None:
+        if not self.mixing.keeps_keys or self.lane != "pairs" or self.shares is not None:
             return ()
         widths = self.encoder.cached_widths(self)
         return (widths[0], (self.kv_heads, self.value_width)) if self.mixing.mixes else widths
@@ -196,7 +218,7 @@ class AttentionSpec:
 
         Learned keys hold their bias at padding, where a mixing reads zeros.
         """
-        return self.kernel.weighs_pairs and self.one_tensor and not self.encoder.learns_keys
+        return self.lane == "pairs" and self.one_tensor and not self.encoder.learns_keys
 
     def memories(self, memory: Memory) -> tuple[Memory, Memory]:
         """Return the memory of the KV cache, and that of values as they were before the mixing."""
@@ -361,7 +383,7 @@ def _axis_conflicts(spec: AttentionSpec) -> Iterator[str]:
             f"position={spec.position!r} weighs keys by where they stand, and {mixing} sums keys "
             "of all positions; use NoPosition, or a mixing that keeps keys."
         )
-    elif spec.position.biases and not spec.kernel.weighs_pairs:
+    elif spec.position.biases and spec.lane != "pairs":
         yield (
             f"position={spec.position!r} adds to the product of each pair, and {kernel} forms no "
             "such products; use Softmax, or Rope."
@@ -371,16 +393,16 @@ def _axis_conflicts(spec: AttentionSpec) -> Iterator[str]:
             f"{mixing} sums keys of all positions, so pattern={spec.pattern!r} has no keys to "
             "choose from; use Full(), or a mixing that keeps keys."
         )
-    if spec.kernel.weighs_pairs and type(spec.kernel) is not Softmax:
+    if spec.lane == "pairs" and type(spec.kernel) is not Softmax:
         yield (
             f"kernel={spec.kernel!r} weighs pairs, and the weights of pairs that are computed are "
-            "those of Softmax; use it, or set weighs_pairs = False and give a map of features."
+            "those of Softmax; use it, or set lane = 'sums' and give a map of features."
         )
     yield from spec.kernel.conflicts(spec.scale)
     yield from spec.kernel.refusals(spec)
-    if not spec.kernel.weighs_pairs:
+    if spec.lane != "pairs":
         yield from _conflicts_of_sums(spec)
-    if spec.past.reads:
+    if "past" in spec.beyond_pairs:
         yield from _conflicts_of_past(spec)
     if spec.shares is not None:
         yield from _conflicts_of_sharing(spec)
@@ -406,8 +428,8 @@ def _conflicts_of_past(spec: AttentionSpec) -> Iterator[str]:
     wanted = Block(spec.past.segment) & Causal()
     broken = {
         f"pattern={spec.pattern!r}: give {wanted!r}": spec.pattern != wanted,
-        f"kernel={spec.kernel!r}: give Softmax()": not spec.kernel.weighs_pairs,
-        f"mixing={spec.mixing!r}: give NoMixing()": spec.mixing.mixes,
+        f"kernel={spec.kernel!r}: give Softmax()": "kernel" in spec.beyond_pairs,
+        f"mixing={spec.mixing!r}: give NoMixing()": "mixing" in spec.beyond_pairs,
     }
     if any(broken.values()):
         reasons = "; ".join(reason for reason, is_broken in broken.items() if is_broken)
@@ -419,11 +441,11 @@ def _conflicts_of_sharing(spec: AttentionSpec) -> Iterator[str]:
     broken = {
         f"encoder={spec.encoder!r}, which makes values of the cache by a map of its layer: give "
         "Standard()": not spec.encoder.mixes_values,
-        f"kernel={spec.kernel!r}, which keeps sums: give Softmax()": not spec.kernel.weighs_pairs,
+        f"kernel={spec.kernel!r}, which keeps sums: give Softmax()": spec.lane != "pairs",
         f"mixing={spec.mixing!r}: give NoMixing(), as values are mixed where they are made": (
-            spec.mixing.mixes
+            "mixing" in spec.beyond_pairs
         ),
-        f"past={spec.past!r}: give NoPast()": spec.past.reads,
+        f"past={spec.past!r}: give NoPast()": "past" in spec.beyond_pairs,
         f"d_source={spec.d_source!r}: leave it out": spec.d_source is not None,
     }
     if any(broken.values()):

@@ -44,12 +44,12 @@ def spec_of(name, *, causal=False, d_model=D_MODEL, length=64) -> AttentionSpec:
 KINDS = [
     (name, causal)
     for name, causal in PRESET_KINDS.values()
-    if spec_of(name, causal=causal).kernel.weighs_pairs
+    if spec_of(name, causal=causal).lane == "pairs"
 ]
 SUMS = {  # kernels of features; the heads of "-gqa" share keys
     f"{name}{'' if kv_heads == NUM_HEADS else '-gqa'}": (name, kv_heads)
     for name in PRESETS
-    if not spec_of(name).kernel.weighs_pairs and not spec_of(name).kernel.recurrent
+    if spec_of(name).lane == "sums"
     for kv_heads in (NUM_HEADS, 2)
 }
 CROSSING = [name for name in PRESETS if spec_of(name).crosses]
@@ -67,7 +67,7 @@ def counting(spec, queries, keys=None) -> list[str]:
     `reference` computes in float64 pair by pair, `matmul` forms the pairs of features too,
     `blocked` works in blocks of its own, and `fused` pads the narrower of keys and values.
     """
-    counted_in = ("fused", "matmul") if spec.kernel.weighs_pairs else ("scan",)
+    counted_in = ("fused", "matmul") if spec.lane == "pairs" else ("scan",)
     if spec.head_width != spec.value_width:
         counted_in = ("matmul",)
     return [op for op in ops_of(spec, queries, keys) if op in counted_in]
@@ -122,7 +122,7 @@ def test_flops_of_sums_of_features_equal_an_execution(label, length, causal):
 
 
 @pytest.mark.parametrize("length", CHUNKED)
-@pytest.mark.parametrize("name", [name for name in PRESETS if spec_of(name).kernel.recurrent])
+@pytest.mark.parametrize("name", [name for name in PRESETS if spec_of(name).lane == "recurrence"])
 def test_flops_of_recurrences_equal_an_execution(name, length):
     layer = Attention(spec_of(name))
     x = torch.randn(3, length, D_MODEL)
@@ -141,7 +141,7 @@ def test_backward_of_sums_of_features(label, length, causal):
     assert counted(out.backward) == 3 * (2 * spec.cost(length).flops + again)
 
 
-@pytest.mark.parametrize("name", [name for name in PRESETS if not spec_of(name).kernel.recurrent])
+@pytest.mark.parametrize("name", [name for name in PRESETS if spec_of(name).lane != "recurrence"])
 def test_flops_above_the_threshold_of_the_fast_product(name):
     spec = spec_of(name, d_model=WIDE)
     impl = counting(spec, 64)[-1]

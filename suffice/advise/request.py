@@ -219,7 +219,7 @@ class Base:
         if not self.writes:
             return Dynamic()
         decoder = self.decoder(self.specs(composition))
-        specs = [spec for spec in decoder if spec.kernel.weighs_pairs]
+        specs = [spec for spec in decoder if spec.lane == "pairs"]
         reaches = [spec.pattern.reach for spec in specs]
         memory: Memory = Dynamic()
         if specs and composition.sinks:

@@ -114,7 +114,7 @@ def _print(
 
 def _drawn_length(spec: AttentionSpec, length: int) -> int:
     """Return how many tokens to draw: at least three segments, where there are any."""
-    return max(length, 3 * spec.past.segment) if spec.past.reads else length
+    return max(length, 3 * spec.past.segment) if "past" in spec.beyond_pairs else length
 
 
 def _write_flow(spec: AttentionSpec, length: int, mechanism: str, path: Path) -> Path:

@@ -79,7 +79,7 @@ def _nested(maps: Maps, kv_heads: int) -> Maps:
 
 
 def _check_mixing(step: Step, spec: AttentionSpec) -> None:
-    if spec.mixing.mixes:
+    if "mixing" in spec.beyond_pairs:
         raise ConfigError(
             f"{step}: the layer mixes its values by {spec.mixing!r}, for which there is no closed "
             "form; keep it, or convert it to standard."

@@ -86,7 +86,7 @@ def _sharing(
             f"{step}: {type(model).__name__} does not call its layers one after another with what "
             "they share; convert a language model, a Classifier or a ViT."
         )
-    if layer.spec.mixing.mixes:
+    if "mixing" in layer.spec.beyond_pairs:
         raise ConfigError(
             f"{step}: the layer mixes its values by {layer.spec.mixing!r}, for which there is no "
             "closed form; keep it."
@@ -163,7 +163,7 @@ def exact(step: Step, maps: Maps, spec: AttentionSpec, after: AttentionSpec) -> 
     """Return the maps after one change if the layer computes the same, else None."""
     if step.name in ("keep", "window", "standard"):
         return maps
-    if spec.mixing.mixes:
+    if "mixing" in spec.beyond_pairs:
         return None  # a mixing acts on values, so their map cannot be moved behind it
     if step.name == "gqa":
         return _regrouped(maps, after.kv_heads)

@@ -113,7 +113,7 @@ def build(
     layer.q_norm.load_state_dict(like.q_norm.state_dict())
     if own:
         layer.k_norm.load_state_dict(like.k_norm.state_dict())
-    if spec.mixing.mixes and spec.mixing == like.spec.mixing:
+    if spec.mixing == like.spec.mixing:
         layer.mixing.load_state_dict(like.mixing.state_dict())
     return layer.train(like.training)
 

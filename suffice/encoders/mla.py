@@ -67,9 +67,7 @@ class MLA(Encoder):
         refused = {
             "num_kv_heads": spec.num_kv_heads not in (None, spec.num_heads),
             "norm": spec.norm.norms,
-            "mixing": spec.mixing.mixes,
-            "kernel": not spec.kernel.weighs_pairs,
-            "past": spec.past.reads,
+            **{name: name in spec.beyond_pairs for name in ("mixing", "kernel", "past")},
             "combine": spec.combine.maps > 1,
         }
         names = [f"{name}={getattr(spec, name)!r}" for name, broken in refused.items() if broken]

@@ -176,7 +176,7 @@ class _DenseAttention(nn.Module):
         if len(past) == 1:
             return self._attend(q, keys, keys, positions), (keys,)
         raw = v
-        if self.spec.mixing.mixes:
+        if "mixing" in self.spec.beyond_pairs:
             raw = v.masked_fill(~positions.valid[:, None, :, None], 0.0)
             earlier = past[2] if len(past) > 2 else past[0]  # noqa: PLR2004 - values before mixing, or keys
             v = self.layer.mixing.continued(
@@ -379,7 +379,9 @@ def graph_module(model: nn.Module) -> DecoderGraph | ClassifierGraph:
 def reach(lm: LM) -> int | None:
     """Return how many of the latest tokens any layer attends to, its own included; None = all."""
     reaches = [spec.pattern.reach for spec in lm.specs]
-    if any(one is None for one in reaches) or any(spec.mixing.mixes for spec in lm.specs):
+    if any(one is None for one in reaches) or any(
+        "mixing" in spec.beyond_pairs for spec in lm.specs
+    ):
         return None
     return max(reaches)
 

@@ -60,8 +60,7 @@ def check(
 def check_can_reject(specs: Iterable[AttentionSpec]) -> None:
     """Raise ConfigError for attention that cannot forget the tokens of a refused proposal."""
     for spec in specs:
-        if spec.past.reads or not spec.kernel.weighs_pairs:
-            sums = spec.past if spec.past.reads else spec.kernel
+        if sums := spec.beyond_pairs.get("past") or spec.beyond_pairs.get("kernel"):
             raise ConfigError(
                 f"{type(sums).__name__} keeps sums, which no token can be taken out of, so "
                 "drafts cannot be rejected; leave draft out."

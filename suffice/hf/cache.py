@@ -74,8 +74,7 @@ class SufficeCache(Cache):
     def activate_past_recording(self) -> None:
         """Prepare for dropping drafts; ConfigError if a layer keeps sums of tokens."""
         for spec in (layer.spec for layer in self.state.layers):
-            if spec.past.reads or not spec.kernel.weighs_pairs:
-                sums = spec.past if spec.past.reads else spec.kernel
+            if sums := spec.beyond_pairs.get("past") or spec.beyond_pairs.get("kernel"):
                 raise ConfigError(
                     f"{type(sums).__name__} keeps sums, which no token can be taken out of, so "
                     "drafts cannot be rejected; leave out assistant_model and "

@@ -250,7 +250,7 @@ class SufficeViTConfig(PreTrainedConfig):
 
 
 def _layer_type(spec: AttentionSpec) -> str:
-    if not spec.kernel.weighs_pairs:
+    if spec.lane != "pairs":
         return "linear_attention"
     return "full_attention" if sliding_window(spec) is None else "sliding_attention"
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
@@ -22,12 +22,10 @@ if TYPE_CHECKING:
 class Kernel(Axis, family="kernel"):
     """Base of the kernels."""
 
-    weighs_pairs: ClassVar[bool] = True
-    """True if a pair's weight needs the products of all pairs, as a softmax does. False for
-    kernels of feature maps, weight = phi(q) . phi(k) / sum, which need no pairs at all."""
-
-    recurrent: ClassVar[bool] = False
-    """True if a state decays or is corrected from token to token, see `Recurrent`."""
+    lane: ClassVar[Literal["pairs", "sums", "recurrence"]] = "pairs"
+    """How a query reads keys: "pairs" if a weight needs the products of all pairs, as a softmax
+    does; "sums" of features, weight = phi(q) . phi(k) / sum; or a "recurrence", whose state decays
+    or is corrected from token to token, see `Recurrent`."""
 
     stabilised: ClassVar[bool] = False
     """True if the feature map gives each key the logarithm of a scale."""

@@ -28,7 +28,7 @@ class Elu(Kernel):
     Source: Katharopoulos et al. 2020, arXiv:2006.16236, equation 7. No difference.
     """
 
-    weighs_pairs = False
+    lane = "sums"
 
     def conflicts(self, scale: float | None) -> list[str]:
         """Refuse a scale: features are not linear in it."""
@@ -176,7 +176,7 @@ class Favor(Kernel):
     stabiliser is its own, not that of a batch, and nothing is added to the features.
     """
 
-    weighs_pairs = False
+    lane = "sums"
     stabilised = True
 
     features: int = 256
@@ -285,7 +285,7 @@ class Rfa(Kernel):
     is 1, not learned; frequencies of a block are orthogonal; the floor of the sum.
     """
 
-    weighs_pairs = False
+    lane = "sums"
 
     features: int = 64
     seed: int = 0

@@ -44,8 +44,7 @@ class Gates(NamedTuple):
 class Recurrent(Kernel, base=True):
     """Base of the recurrences."""
 
-    weighs_pairs = False
-    recurrent = True
+    lane = "recurrence"
 
     corrects: ClassVar[bool] = False
     """True if a value is corrected by what the state already gives for its key."""
@@ -64,7 +63,7 @@ class Recurrent(Kernel, base=True):
         """Refuse what looks ahead or reads pairs of tokens."""
         wanted = {
             f"pattern={spec.pattern!r}: give Causal()": not spec.pattern.causal,
-            f"mixing={spec.mixing!r}: give NoMixing()": spec.mixing.mixes,
+            f"mixing={spec.mixing!r}: give NoMixing()": "mixing" in spec.beyond_pairs,
             f"combine={spec.combine!r}: give Concat() or Gated()": spec.combine.maps > 1,
         }
         broken = [reason for reason, is_broken in wanted.items() if is_broken]

@@ -118,7 +118,7 @@ class Inputs:
         if layer.spec.shares is not None:
             cached = shared.tensors().tensors
             check_shared(layer.spec, cached, self.x)
-        elif layer.spec.mixing.mixes:
+        elif "mixing" in layer.spec.beyond_pairs:
             cached = layer.mixing(cached[0], cached[-1], self.rows)
         return KVView(cached, self.masks, layer.spec.pattern, self.masks.pairwise)
 
@@ -223,17 +223,17 @@ def _check_masks(
             "segments and source_segments go together with source: give both, one for the "
             "queries and one for the source; without source give segments alone."
         )
-    if mask is not None and spec.mixing.mixes:
+    if mask is not None and "mixing" in spec.beyond_pairs:
         raise ConfigError(
             f"{type(spec.mixing).__name__} mixes values before any mask applies, so a mask "
             "would not keep what it hides; use a pattern, valid= or segments=."
         )
-    if mask is not None and not spec.kernel.weighs_pairs:
+    if mask is not None and spec.lane != "pairs":
         raise ConfigError(
             f"{type(spec.kernel).__name__} sums over keys without looking at pairs, so a mask "
             "of pairs cannot apply; use a causal pattern, valid= or segments=, or Softmax."
         )
-    if spec.past.reads and (segments is not None or mask is not None):
+    if "past" in spec.beyond_pairs and (segments is not None or mask is not None):
         raise ConfigError(
             f"{type(spec.past).__name__} sums keys of earlier segments, so neither documents nor a "
             "mask could be kept apart in its sums; give one document per row, and valid=."
@@ -281,12 +281,12 @@ def check_memory(spec: AttentionSpec, memory: Memory) -> None:
             f"pattern={spec.pattern!r} looks ahead, so no token is final before the last one is "
             "read; stream with a causal pattern, such as Causal()."
         )
-    if not spec.kernel.weighs_pairs and memory != Dynamic():
+    if spec.lane != "pairs" and memory != Dynamic():
         raise ConfigError(
             f"{type(spec.kernel).__name__} keeps sums of one size, so memory={memory!r} has "
             "nothing to keep; leave it out."
         )
-    if memory.window is not None and spec.mixing.mixes and spec.mixing.history is None:
+    if memory.window is not None and "mixing" in spec.beyond_pairs and spec.mixing.history is None:
         raise ConfigError(
             f"{type(spec.mixing).__name__} reads every earlier value at every position, so "
             f"{memory!r} would forget what it needs; use Dynamic(), or a banded, toeplitz or block "

@@ -254,7 +254,7 @@ class LayerState:
     ) -> A:
         """Append new tokens, mixed, by a method of the store."""
         cached = promote_kv_dtype(cached, self.dtype)
-        if self.spec.mixing.mixes:
+        if "mixing" in self.spec.beyond_pairs:
             raw, v = self._mix(mixing, cached[0], cached[-1], at)
             cached = cached[0], v.to(raw.dtype)
             if self.unmixed is not None:
@@ -267,7 +267,7 @@ class LayerState:
     def reserve(self, at: StepPositions) -> Slot:
         """Append one position whose keys and values the caller writes."""
         slot = self.store.reserve()
-        if self.spec.mixing.mixes:
+        if "mixing" in self.spec.beyond_pairs:
             unmixed = slot.recent if self.unmixed is None else self.unmixed.reserve().recent
             slot = slot._replace(unmixed=unmixed)
         self._advance(at)
@@ -278,7 +278,7 @@ class LayerState:
     ) -> Tensor:
         """Return the attention of queries [B, H, T, D] by sums of features; add the new tokens."""
         k, v = layer.spec.encoder.expand(layer, cached)
-        if self.spec.mixing.mixes:
+        if "mixing" in self.spec.beyond_pairs:
             raw, v = self._mix(layer.mixing, k, v, at)
             self.unmixed.append(raw)
         call = AttentionCall.of(
@@ -364,7 +364,9 @@ class LayerState:
             return False
         if (self.sums is not None or self.recurrent is not None) and positions:
             return False
-        segments = self.segments.can_drop(self.places, positions) or not self.spec.past.reads
+        segments = (
+            self.segments.can_drop(self.places, positions) or "past" not in self.spec.beyond_pairs
+        )
         known = self._positions_known_without(positions)
         return segments and known and all(store.can_drop(positions) for store in self.stores())
 
@@ -413,10 +415,10 @@ class LayerState:
     @property
     def can_join(self) -> bool:
         """True if all keys and values are kept, as they are, and nothing else is."""
-        if self.spec.shares is not None:
+        if "shares" in self.spec.beyond_pairs:
             return True
         kept = type(self.store) is GrowingStore and self.unmixed is None
-        return kept and not self.spec.past.reads
+        return kept and "past" not in self.spec.beyond_pairs
 
     def join(self, rows: list[tuple[LayerState, int]], entries: list[Tensor]) -> None:
         """Read rows of other states into this empty one, padded on the left.

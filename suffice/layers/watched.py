@@ -108,8 +108,8 @@ def _map(
     kwargs = {name: value for name, value in kwargs.items() if name != "state"}
     weights = layer.weights(*args, **kwargs)
     effective, shared = weights, kwargs.pop("shared", None)
-    along = mixings.get(shared) if layer.spec.shares is not None else None
-    if layer.spec.mixing.mixes:
+    along = mixings.get(shared) if "shares" in layer.spec.beyond_pairs else None
+    if "mixing" in layer.spec.beyond_pairs:
         along = _along(layer, *args, **kwargs)
         if shared is not None:
             mixings[shared] = along

@@ -241,6 +241,4 @@ def _check_indices(rows: object) -> None:
 
 def layer_states(layers: Iterable[Attention], memory: Memory) -> list[LayerState]:
     """Return an empty state for each layer; layers that keep sums take no memory."""
-    return [
-        layer.state(memory if layer.spec.kernel.weighs_pairs else Dynamic()) for layer in layers
-    ]
+    return [layer.state(memory if layer.spec.lane == "pairs" else Dynamic()) for layer in layers]

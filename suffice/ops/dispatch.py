@@ -80,7 +80,7 @@ def choose(call: AttentionCall, impl: str = "auto") -> Op:
         ConfigError: for an unknown name.
         UnsupportedError: if the op named cannot compute the call.
     """
-    ops = RECURRENCES if call.kernel.recurrent else OPS
+    ops = RECURRENCES if call.kernel.lane == "recurrence" else OPS
     if impl == "auto":
         return next(op for op in ranking(call) if not op.refuses(call))
     if impl in OPS and impl not in ops:
@@ -118,7 +118,7 @@ def explain(call: AttentionCall, impl: str = "auto") -> str:
     """Return the op chosen and why each other one was not, a line each."""
     chosen = choose(call, impl)
     lines = [f"{chosen.name}: {chosen.about}"]
-    for op in (RECURRENCES if call.kernel.recurrent else OPS).values():
+    for op in (RECURRENCES if call.kernel.lane == "recurrence" else OPS).values():
         if op is not chosen:
             reasons = op.refuses(call)
             lines.append(f"not {op.name}: {'; '.join(reasons) or _why_slower(op, call)}")
@@ -127,9 +127,9 @@ def explain(call: AttentionCall, impl: str = "auto") -> str:
 
 def ranking(call: AttentionCall) -> tuple[Op, ...]:
     """Return the fast ops, the one expected to be fastest first."""
-    if call.kernel.recurrent:
+    if call.kernel.lane == "recurrence":
         return (NATIVE_RECURRENCE, RECURRENCE)
-    if not call.kernel.weighs_pairs:
+    if call.kernel.lane != "pairs":
         return (NATIVE_SCAN, SCAN, MATMUL)
     if call.compiling and torch.compiler.is_exporting():
         return (FUSED, MATMUL)  # at all lengths, or that of the example would limit the graph's
@@ -222,7 +222,7 @@ def _why_slower(op: Op, call: AttentionCall) -> str:
     """Return why an op that could compute the call was not preferred."""
     if op is REFERENCE:
         return "it is the float64 specification, for tests"
-    if op is MATMUL and not call.kernel.weighs_pairs:
+    if op is MATMUL and call.kernel.lane != "pairs":
         return "it forms the weights of all pairs, which sums of features do not need"
     if op is MATMUL:
         return (

@@ -25,7 +25,7 @@ def attend(
     """Return the outputs [B, H, T, E] in the dtype of q."""
     with torch.autocast(q.device.type, enabled=False):  # it would round scores to half
         exact = torch.promote_types(q.dtype, torch.float32)  # products of half are fp32
-        if call.kernel.weighs_pairs:
+        if call.kernel.lane == "pairs":
             out = _softmax(q.to(exact), k.to(exact), v.to(exact), masks, call, parts)
         else:
             weights = reference.weights(q, k, masks, call, parts.features)

@@ -105,7 +105,7 @@ def weights_of_rows(
     q: Tensor, k: Tensor, masks: MaskInputs, call: AttentionCall, parts: Parts
 ) -> Tensor:
     """Return the weights [B, H, T, S] in float64; a query that sees no key has weights 0."""
-    if not call.kernel.weighs_pairs:
+    if call.kernel.lane != "pairs":
         return weights(q.double(), k.double(), masks, call, parts.features)
     allowed = masks.allowed(call.pattern, call.queries, call.keys, q.device)
     allowed = allowed.expand(q.shape[0], q.shape[1], call.queries, call.keys)

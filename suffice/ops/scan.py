@@ -51,7 +51,7 @@ def attend(
 
 def refuses(call: AttentionCall) -> list[str]:
     """Refuse kernels that weigh pairs, what restricts single pairs, and empty input."""
-    if call.kernel.weighs_pairs:
+    if call.kernel.lane == "pairs":
         return [f"{type(call.kernel).__name__} weighs pairs: there are no features to sum"]
     reasons = []
     if not isinstance(call.pattern, (Full, Causal)):

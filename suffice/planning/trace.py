@@ -513,7 +513,7 @@ def without_values() -> Iterator[None]:
 def _gpu_op(layer: Attention) -> str:
     spec = layer.spec
     has_dropout = any(isinstance(m, Dropout) and m.p > 0.0 for m in layer.children())
-    if not spec.kernel.weighs_pairs or has_dropout:
+    if spec.lane != "pairs" or has_dropout:
         return "auto"
     return "fused" if spec.pattern.dense else "blocked"
 

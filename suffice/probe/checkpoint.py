@@ -95,15 +95,15 @@ def kind(spec: AttentionSpec) -> str:
     """
     axes = (
         (spec.encoder, brief(spec.encoder) != "Standard"),
-        (spec.mixing, spec.mixing.mixes),
+        (spec.mixing, "mixing" in spec.beyond_pairs),
         (spec.kernel, brief(spec.kernel) != "Softmax"),
         (spec.norm, spec.norm.norms),
-        (spec.past, spec.past.reads),
+        (spec.past, "past" in spec.beyond_pairs),
     )
     names = [expression(spec.pattern), *(expression(axis) for axis, differs in axes if differs)]
     if spec.kv_heads != spec.num_heads:
         names.append(f"{spec.kv_heads} of {spec.num_heads} heads with keys of their own")
-    if spec.shares is not None:
+    if "shares" in spec.beyond_pairs:
         names.append("keys and values of another layer")
     return ", ".join(names)
 
@@ -125,10 +125,10 @@ def _parts(spec: AttentionSpec) -> dict[str, Callable[[Attention], nn.Module]]:
     parts: dict[str, Callable[[Attention], nn.Module]] = {}
     for name, pattern in _unions(spec.pattern):
         parts[name] = _with(pattern=pattern)
-    if spec.past.reads:
+    if "past" in spec.beyond_pairs:
         parts[f"the memory of earlier segments, {expression(spec.past)}"] = _with(past=NoPast())
         parts[f"what lies within the segment, {expression(spec.past)}"] = _memory_alone
-    if spec.mixing.mixes:
+    if "mixing" in spec.beyond_pairs:
         parts[f"the map along the sequence, {expression(spec.mixing)}"] = _with(mixing=NoMixing())
     return parts
 

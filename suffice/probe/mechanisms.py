@@ -27,7 +27,7 @@ from suffice.train import current, evaluate, show
 
 def sees_pairs(spec: AttentionSpec) -> bool:
     """Return whether a layer reads earlier tokens only through the pairs of its pattern."""
-    return spec.kernel.weighs_pairs and not spec.mixing.mixes and not spec.past.reads
+    return spec.beyond_pairs.keys() <= {"shares"}
 
 
 def receptive_field(

@@ -159,7 +159,7 @@ def _item(kind: str, number: object, items: Any) -> Any:
 
 def _describe(spec: AttentionSpec) -> str:
     parts = [brief(spec.encoder), brief(spec.pattern), brief(spec.kernel)]
-    parts += [brief(spec.mixing)] if spec.mixing.mixes else []
+    parts += [brief(spec.mixing)] if "mixing" in spec.beyond_pairs else []
     return f"{', '.join(parts)}; {spec.num_heads} heads, {spec.kv_heads} for keys and values"
 
 

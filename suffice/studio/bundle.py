@@ -284,7 +284,7 @@ def _sketches_of(name: str) -> dict[str, dict[str, Any]]:
             "keys": spec.mixing.reads(length),
             "line": f"suffice.preset({line})",
             "notes": list(instead(spec, length)),
-            "pairs": spec.kernel.weighs_pairs,
+            "pairs": spec.lane == "pairs",
         }
     return by_key
 

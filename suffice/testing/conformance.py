@@ -218,11 +218,11 @@ def packing_changes_nothing(case: Case) -> None:
 
 def pattern_is_kept(case: Case) -> None:
     """No output depends on a position its pattern hides, nor a causal one on a later position."""
-    if case.spec.mixing.mixes and not case.spec.pattern.causal:
+    if "mixing" in case.spec.beyond_pairs and not case.spec.pattern.causal:
         return
     layer, x = case.layer(), case.x[:1].clone().requires_grad_()
     later = torch.ones(case.length, case.length).triu(diagonal=1).bool()
-    if case.spec.mixing.mixes or case.spec.past.reads:
+    if case.spec.beyond_pairs.keys() & {"mixing", "past"}:
         visible = ~later
     else:
         visible = case.visible().any(dim=0) | torch.eye(case.length).bool()
@@ -245,11 +245,11 @@ def weights_are_correct(case: Case) -> None:
         raise AssertionError(f"weights have shape {list(weights.shape)}, want {list(shape)}")
     allowed = case.visible().expand(shape[1:])
     assert_close(weights.masked_fill(allowed, 0.0), torch.zeros_like(weights), "exact")
-    if spec.kernel.recurrent:  # its weights are no shares, and may be of values convolved before
+    if spec.lane == "recurrence":  # its weights are not shares; values may be convolved
         return
     leaks = layer.sinks is not None
-    _are_shares(weights, allowed, signed=not spec.kernel.weighs_pairs, leaks=leaks)
-    if spec.past.reads:  # the weights are those within a segment, the output is more
+    _are_shares(weights, allowed, signed=spec.lane != "pairs", leaks=leaks)
+    if "past" in spec.beyond_pairs:  # the weights are those within a segment, the output is more
         return
     k, v = layer.keys_and_values(case.x)
     v = layer.mixing(k, v, RowLayout())[1]

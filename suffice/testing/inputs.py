@@ -163,7 +163,7 @@ class Case:
     @property
     def takes_documents(self) -> bool:
         """Whether rows may hold several documents."""
-        return self.spec.mixing.keeps_keys and not self.spec.past.reads
+        return self.spec.mixing.keeps_keys and "past" not in self.spec.beyond_pairs
 
     def layer(self, impl: str = "auto") -> Attention:
         """Return the layer; the same parameters for every impl."""
@@ -175,7 +175,7 @@ class Case:
         problem = AttentionCall.of(
             self.spec, self.length, self.keys, plain=plain, dtype=torch.float64
         )
-        if self.spec.kernel.recurrent:
+        if self.spec.lane == "recurrence":
             return ["recurrence"]
         return [name for name, op in OPS.items() if not op.refuses(problem)]
 

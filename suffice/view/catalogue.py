@@ -115,13 +115,11 @@ def axes(spec: AttentionSpec) -> str:
 
 def group(spec: AttentionSpec) -> str:
     """Return the one of `GROUPS` that a mechanism belongs to."""
-    if spec.past.reads:
+    if "past" in spec.beyond_pairs:
         return SEGMENTS
-    if spec.kernel.recurrent:
-        return RECURRENT
-    if not spec.kernel.weighs_pairs:
-        return FEATURES
-    if spec.mixing.mixes:
+    if spec.lane != "pairs":
+        return FEATURES if spec.lane == "sums" else RECURRENT
+    if "mixing" in spec.beyond_pairs:
         return MIXED
     if type(spec.pattern).__name__ in ("Full", "Causal"):
         return EVERY_PAIR

@@ -343,7 +343,7 @@ def drawing_of(spec: AttentionSpec, length: int) -> Drawing:
     """Return who sees whom of so many tokens, or of the first ones where they are too many."""
     tokens = min(length, LONGEST)
     drawing = draw(spec.pattern, tokens, spec.mixing.reads(tokens), spec.num_heads)
-    if spec.kernel.weighs_pairs:
+    if spec.lane == "pairs":
         return drawing
     return replace(drawing, panels=tuple(replace(panel, computed=0) for panel in drawing.panels))
 
@@ -363,17 +363,17 @@ def instead(spec: AttentionSpec, length: int) -> list[str]:
             f"{mixing} reads {spec.mixing.reads(length):,} keys in place of {length:,}, each a "
             "learned sum of them all."
         )
-    elif spec.mixing.mixes:
+    elif "mixing" in spec.beyond_pairs:
         notes.append(
             f"{mixing} mixes values along the sequence first: what a key holds comes from others "
             "too."
         )
-    if spec.kernel.recurrent:
+    if spec.lane == "recurrence":
         notes.append(
             f"{kernel} computes no pairs: it reads a state that every token changes, in which what "
             "came long before counts less or is replaced."
         )
-    elif not spec.kernel.weighs_pairs:
+    elif spec.lane != "pairs":
         notes.append(
             f"{kernel} computes no pairs: it sums features over the keys that a query may see, "
             "which are these."

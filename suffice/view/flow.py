@@ -111,7 +111,7 @@ def flow(spec: AttentionSpec, length: int | None = None) -> Flow:
         queries.append(Box(kind="function", title="norm", note=name))
         if spec.shares is None:
             keys.append(Box(kind="function", title="norm", note=name))
-    if spec.mixing.mixes:
+    if "mixing" in spec.beyond_pairs:
         along = _along(spec, length)
         values.append(along)
         if not spec.mixing.keeps_keys:
@@ -130,7 +130,7 @@ def flow(spec: AttentionSpec, length: int | None = None) -> Flow:
     core, beside = _core(spec)
     if isinstance(spec.kernel, Recurrent):
         _add_recurrence(spec.kernel, queries, keys, values)
-    elif not spec.kernel.weighs_pairs:
+    elif spec.lane != "pairs":
         count = spec.kernel.num_features(spec.head_width)
         name = Box(kind="function", title="φ", note=f"{brief(spec.kernel)}, {count} features")
         queries.append(name)
@@ -142,7 +142,7 @@ def flow(spec: AttentionSpec, length: int | None = None) -> Flow:
         values_from_keys=from_keys,
         core=core,
         beside=beside,
-        through_memory=not spec.kernel.weighs_pairs,
+        through_memory=spec.lane != "pairs",
         after=tuple(_after(spec)),
     )
 
@@ -209,7 +209,7 @@ def _core(spec: AttentionSpec) -> tuple[Box, Box | None]:
             change = "S ← a S + b k (v − a Sᵀk)ᵀ"
         beside = Box(kind="memory", title=change, note="one state a head")
         return Box(kind="core", title="Sᵀ q", note=pattern), beside
-    if not spec.kernel.weighs_pairs:
+    if spec.lane != "pairs":
         sums = "Σ φ(k) vᵀ, Σ φ(k)"
         beside = Box(kind="memory", title=sums, note="one running sum a head")
         return Box(kind="core", title="φ(q) Σ φ(k) vᵀ / φ(q) Σ φ(k)", note=pattern), beside
@@ -217,7 +217,7 @@ def _core(spec: AttentionSpec) -> tuple[Box, Box | None]:
     if spec.combine.maps > 1:
         title = "two softmaxes of each head"
     core = Box(kind="core", title=title, note=pattern)
-    if not spec.past.reads:
+    if "past" not in spec.beyond_pairs:
         return core, None
     note = f"earlier segments of {spec.past.segment}"
     return core, Box(kind="memory", title="M = Σ φ(k) vᵀ", note=note)
@@ -241,7 +241,7 @@ def _cached(
 
 
 def _after(spec: AttentionSpec) -> Iterator[Box]:
-    if spec.past.reads:
+    if "past" in spec.beyond_pairs:
         yield Box(kind="function", title="gate", note="a number a head")
     if isinstance(spec.combine, Gated):
         if spec.combine.norm:

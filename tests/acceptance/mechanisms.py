@@ -70,8 +70,8 @@ CROSS = tuple(n for n, s in SPECS.items() if s.crosses)
 
 def takes(spec: AttentionSpec, data: Collection[str]) -> bool:
     """Whether layers of the spec honour these arguments: "valid", "segments", "mask"."""
-    pairs = spec.kernel.weighs_pairs and not spec.mixing.mixes and not spec.past.reads
-    apart = spec.mixing.keeps_keys and not spec.past.reads
+    pairs = spec.beyond_pairs.keys() <= {"shares"}
+    apart = spec.mixing.keeps_keys and "past" not in spec.beyond_pairs
     return (pairs or "mask" not in data) and (apart or "segments" not in data)
 
 
@@ -82,7 +82,7 @@ DOCUMENTED = tuple(name for name, spec in SPECS.items() if takes(spec, {"segment
 def willing(problem: AttentionCall) -> tuple[str, ...]:
     """The ops that accept a problem in every dtype; the native ones have tests of their own."""
     problem = replace(problem, dtype=torch.float64)
-    if problem.kernel.recurrent:
+    if problem.kernel.lane == "recurrence":
         return ("recurrence", "reference")
     return tuple(name for name, op in OPS.items() if not op.refuses(problem))
 

@@ -43,7 +43,7 @@ def test_read_out_through_attend(sizes, impl, heads):
 def silenced(name, impl="auto"):
     """A layer whose weights are equal: q = 0, and k = 0 where features of keys weigh."""
     layer = Attention(SPECS[name], impl=impl, dtype=torch.float64)
-    maps = [layer.q_proj] if SPECS[name].kernel.weighs_pairs else [layer.q_proj, layer.k_proj]
+    maps = [layer.q_proj] if SPECS[name].lane == "pairs" else [layer.q_proj, layer.k_proj]
     with torch.no_grad():
         for parameter in (p for one in maps for p in one.parameters()):
             parameter.zero_()
@@ -68,8 +68,8 @@ def dependence(layer):
         (name, impl)
         for name, impl in IN_OPS
         if SPECS[name].mixing.keeps_keys
-        and not SPECS[name].past.reads
-        and not SPECS[name].kernel.recurrent  # its weights are no shares
+        and "past" not in SPECS[name].beyond_pairs
+        and SPECS[name].lane != "recurrence"  # its weights are no shares
     ],
 )
 def test_read_out_through_layers(name, impl):

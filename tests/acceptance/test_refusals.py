@@ -115,7 +115,7 @@ def test_kernels_of_features_have_three_ops(kind, name, data):
             layer_of(kind + name, impl=impl)
 
 
-@pytest.mark.parametrize("name", [name for name in NAMES if SPECS[name].kernel.weighs_pairs])
+@pytest.mark.parametrize("name", [name for name in NAMES if SPECS[name].lane == "pairs"])
 def test_ops_of_a_softmax(name):
     spec = SPECS[name]
     shared = ("folded",) if spec.kv_heads < spec.num_heads else ()

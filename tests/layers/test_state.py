@@ -78,7 +78,7 @@ SPECS = {
 
 def memories(spec):
     """Those that lose nothing of what the layer reads."""
-    if not spec.kernel.weighs_pairs:
+    if spec.lane != "pairs":
         return [Dynamic()]
     reach, exact = spec.pattern.reach, [Dynamic(), Static(LENGTH)]
     if reach is not None and spec.mixing.history is not None:
@@ -483,9 +483,9 @@ def test_what_inference_mode_read_is_read_on(name, memory):
     spec = {"mistral": WINDOW, "super_attention": SUPER}.get(name) or preset(
         name, 16, 4, causal=True, **({"segment": 4} if name == "infini" else {})
     )
-    if not spec.kernel.weighs_pairs:
+    if spec.lane != "pairs":
         memory = Dynamic()
-    if memory.window is not None and spec.mixing.mixes:
+    if memory.window is not None and "mixing" in spec.beyond_pairs:
         memory = Static(16)
     layer = Attention(spec).eval()
     state = layer.state(memory)

@@ -57,7 +57,7 @@ def test_every_mechanism_has_maps_whose_rows_sum_to_one(name):
     heads = layer.spec.query_heads
     assert map_of_layer.weights.shape[:3] == (2, heads, LENGTH)
     assert map_of_layer.effective.shape == (2, heads, LENGTH, LENGTH)
-    if not layer.spec.kernel.recurrent:  # whose weights are no shares
+    if layer.spec.lane != "recurrence":  # whose weights are no shares
         assert_close(map_of_layer.weights.sum(-1), torch.ones(2, heads, LENGTH).double())
     if layer.spec.pattern.causal:
         assert not map_of_layer.effective.triu(1).any()

@@ -371,7 +371,7 @@ def test_layers_that_cannot_share(specs, match):
 def test_schedules():
     specs = schedule("super_attention", D, HEADS, depth=4, causal=True, length=LENGTH, shares=2)
     assert [spec.shares for spec in specs] == [None, 0, None, 2]
-    assert [spec.mixing.mixes for spec in specs] == [True, False, True, False]
+    assert ["mixing" in spec.beyond_pairs for spec in specs] == [True, False, True, False]
     assert [s.shares for s in schedule("cla", D, HEADS, depth=5, group=3)] == [None, 0, 0, None, 3]
     specs = layers("gqa", config(), HEADS, position=Rope(), window=4, shares=2)
     assert [spec.shares for spec in specs] == [None, 0, None, 2, None]

@@ -26,7 +26,7 @@ SHARED = replace(PLAIN, num_kv_heads=2)
 class Recurrent(Kernel):
     """A kernel of a test's own that gives pairs no weights."""
 
-    weighs_pairs = False
+    lane = "sums"
 
 
 @pytest.fixture(autouse=True, scope="module")

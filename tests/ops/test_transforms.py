@@ -41,7 +41,7 @@ def attention(impl, kernel=None, pattern=None):
     """Return q, k, v -> outputs, as a caller of `plan` computes them."""
     kernel = kernel or kernel_of(impl)
     if pattern is None:
-        pattern = Window(5) & Causal() if kernel.weighs_pairs else Causal()
+        pattern = Window(5) & Causal() if kernel.lane == "pairs" else Causal()
     position = NoPosition()
     parts = Parts(features=kernel.build(head_dim=8, scale=0.3, device=None))
 

@@ -73,7 +73,7 @@ def test_cross_attention_is_refused():
 
 
 def test_kernels_without_products_are_refused():
-    kernels = [k.samples()[0] for k in Kernel.table.values() if not k.weighs_pairs]
+    kernels = [k.samples()[0] for k in Kernel.table.values() if k.lane != "pairs"]
     for kernel in kernels:
         told = r"position=Alibi\(\) adds to the product of each pair, and .* forms no such products"
         with pytest.raises(ConfigError, match=told):

@@ -94,7 +94,7 @@ class Cell:
         plain = self.data == "plain" or not mixing.keeps_keys
         reads = mixing.reads(length)
         problem = AttentionCall.of(self.spec, length, reads, plain=plain, dtype=torch.float64)
-        if problem.kernel.recurrent:
+        if problem.kernel.lane == "recurrence":
             return ["recurrence"]
         return [name for name, op in OPS.items() if not op.refuses(problem)]
 

@@ -27,7 +27,7 @@ def built(kind: str, length: int) -> AttentionSpec:
 
 
 def accepting(problem: AttentionCall) -> list[str]:
-    if problem.kernel.recurrent:
+    if problem.kernel.lane == "recurrence":
         return ["recurrence"]
     return [n for n, op in OPS.items() if n != "reference" and not op.refuses(problem)]
 

@@ -271,7 +271,7 @@ def layer_is_legal(case: Case) -> bool:
         spec = spec_of(case)
     except ConfigError:
         return False
-    takes_documents = spec.mixing.keeps_keys and not spec.past.reads
+    takes_documents = spec.mixing.keeps_keys and "past" not in spec.beyond_pairs
     return case["data"] != "documents" or takes_documents
 
 
@@ -361,7 +361,9 @@ def check_layer(case: Case) -> None:
             if expected is None:
                 assert got is None or not got.any()
             elif i and dtype is BF16:  # rounded at each map; but no more where autocast is on
-                if not spec.past.reads and (spec.kernel.weighs_pairs or op == "scan"):  # own graphs
+                if "past" not in spec.beyond_pairs and (
+                    spec.lane == "pairs" or op == "scan"
+                ):  # own graphs
                     assert_close(got, outside[i - 1], n=length * WIDTH)
             else:
                 try:
@@ -470,7 +472,7 @@ def with_drafts_dropped(layer: Attention, state, drafts: Tensor, valid: Tensor |
     if state.can_drop(3):
         state.drop_last(3)
         return state
-    kept = not layer.spec.kernel.weighs_pairs or layer.spec.past.reads or state.memory.lossy
+    kept = layer.spec.lane != "pairs" or "past" in layer.spec.beyond_pairs or state.memory.lossy
     assert kept, "a memory must be able to drop its spare"
     with pytest.raises(ConfigError, match="drop_last"):
         state.drop_last(3)

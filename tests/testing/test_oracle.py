@@ -13,7 +13,7 @@ from suffice.testing.oracle import Check, check_ops
 
 EACH = 2 * len(oracle.GROUPS) * len(oracle.SIZES)  # cases of a kind, padded or not
 CASES = len(oracle.KINDS) * EACH
-SUMS = EACH * sum(not kernel.weighs_pairs for kernel, _ in oracle.KINDS)
+SUMS = EACH * sum(kernel.lane != "pairs" for kernel, _ in oracle.KINDS)
 CAUSAL = EACH * sum(pattern.causal for _, pattern in oracle.KINDS)
 OWN = (CASES - SUMS) // len(oracle.GROUPS)  # a softmax whose heads share nothing
 REFUSED = {  # in how many cases, and what is said there; the other ops refuse nothing

@@ -94,7 +94,7 @@ def _can_be_fitted(change: Change) -> bool:
     if change.maps is not None or change.unchanged:
         return True
     spec, names = change.layer.spec, {step.name for step in change.steps}
-    if spec.mixing.mixes:
+    if "mixing" in spec.beyond_pairs:
         return names == {"window"}
     return all(has_closed_form(name, spec) for name in names)
 
@@ -161,7 +161,7 @@ def contains(one: AttentionSpec, other: AttentionSpec) -> bool:
 def memory_of(spec: AttentionSpec, *, spare: int = 1) -> Memory:
     """Return the memory that keeps only the positions in reach, and some that may be dropped."""
     band = spec.pattern.band()
-    if band is None or band.before is None or spec.mixing.mixes:
+    if band is None or band.before is None or "mixing" in spec.beyond_pairs:
         return Dynamic()
     return Rolling(band.before + 1, sinks=band.sinks, spare=spare)
 

@@ -184,7 +184,7 @@ INPUTS_BY_KEY: list[Row] = [
 def _mappings(lm: LM, reader: ConfigReader, *, inputs: list[Row]) -> list[TensorMapping]:
     layers: dict[bool, list[int]] = {False: [], True: []}
     for number, spec in enumerate(lm.specs):
-        layers[spec.kernel.recurrent].append(number)
+        layers[spec.lane == "recurrence"].append(number)
     mappings = [
         *map_rows(ALL_LAYERS, lm),
         *map_rows(FULL_LAYERS, lm, blocks=layers[False]),

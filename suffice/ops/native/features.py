@@ -60,7 +60,7 @@ def attend(
 def refuses(call: AttentionCall) -> list[str]:
     """Refuse what `scan` does, other devices and dtypes, and unsupported features."""
     reasons = scan.refuses(call)
-    if call.kernel.weighs_pairs:
+    if call.kernel.lane == "pairs":
         return reasons
     reasons += refuses_native(call, (torch.float32, torch.float16, torch.bfloat16))
     if type(call.kernel) not in (Elu, Favor):

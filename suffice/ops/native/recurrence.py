@@ -33,7 +33,7 @@ FORWARD, BACKWARD = (*INPUTS, "out"), (*INPUTS, "out_grad", *(f"grad_{name}" for
 
 def refuses(call: AttentionCall) -> list[str]:
     """Refuse other kernels, transforms, other devices and dtypes."""
-    if not call.kernel.recurrent:
+    if call.kernel.lane != "recurrence":
         return [f"{type(call.kernel).__name__} is no recurrence"]
     return refuses_native(call, (torch.float32, torch.float16, torch.bfloat16))
 

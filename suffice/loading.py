@@ -353,7 +353,7 @@ def locate(path: Path | str) -> Path:
 def _refuse_graph(path: Path) -> None:
     if (path / "manifest.json").is_file() and not (path / CONFIG).is_file():
         raise ConfigError(
-            f"{path} is an export for another program, a graph and no model; write text with "
+            f"{path} is an export for another program, a graph and not a model; write text with "
             "`suffice run`, or load the folder that it was exported from."
         )
 
@@ -416,7 +416,7 @@ def _read_earlier(path: Path) -> StoredModel:
                     model = _build(path, kind, sizes, config.get("specs"))
                     return StoredModel(model=model, kind=kind, facts=facts)
     raise CheckpointError(
-        f"{path.name} is no classifier, image classifier or language model of suffice compare."
+        f"{path.name} is not a classifier, image classifier or language model of suffice compare."
     )
 
 
@@ -437,20 +437,20 @@ def _check_list(inputs: Any, kind: str) -> None:
     """Refuse one text, bytes, a path or a table, whose items are letters or names of columns."""
     if isinstance(inputs, (str, bytes, bytearray, Path)):
         what = type(inputs).__name__
-        raise DataError(f"this is one {kind} ({what}) and no list of them; give [{kind}].")
+        raise DataError(f"this is one {kind} ({what}) and not a list of them; give [{kind}].")
     if isinstance(inputs, Mapping) or hasattr(inputs, "columns") or hasattr(inputs, "column_names"):
         raise DataError(
             f"a table ({type(inputs).__name__}) has several columns; give the one to read, such as "
             f"table[{kind!r}].tolist()."
         )
     if not isinstance(inputs, Iterable):
-        raise DataError(f"{type(inputs).__name__} is no list of inputs; give [{kind}, ...].")
+        raise DataError(f"{type(inputs).__name__} is not a list of inputs; give [{kind}, ...].")
 
 
 def _check_texts(texts: Sequence[Any]) -> None:
     for text in texts:
         if not isinstance(text, str):
-            raise DataError(f"{text!r:.60} is no text; give a str.")
+            raise DataError(f"{text!r:.60} is not a text; give a str.")
 
 
 def _batches(inputs: Iterable[T], size: int) -> Iterator[list[T]]:
@@ -472,8 +472,8 @@ def _content(image: Any) -> bytes:
         image.convert("RGB").save(stream, format="PNG")
         return stream.getvalue()
     raise DataError(
-        f"{type(image).__name__} is no image; give a path ending in {', '.join(ENDINGS)}, bytes or "
-        "an image of Pillow."
+        f"{type(image).__name__} is not an image; give a path ending in {', '.join(ENDINGS)}, "
+        "bytes or an image of Pillow."
     )
 
 

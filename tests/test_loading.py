@@ -95,7 +95,7 @@ def test_texts_are_answered_as_in_the_test_of_the_training(run, table):
     ids, valid = model.tokenizer.rows(["never seen"])
     assert torch.equal(model.prepare(["never seen"])["tokens"], ids)
     assert valid.sum() == 3
-    with pytest.raises(DataError, match="3 is no text"):
+    with pytest.raises(DataError, match="3 is not a text"):
         model.predict([3])
     with pytest.raises(ConfigError, match="batch_size=0"):
         model.predict(["a"], batch_size=0)

@@ -185,7 +185,7 @@ def plan_of(model: nn.Module, target: Target) -> dict[str, Steps]:
         if unknown := sorted(map(str, target.keys() - set(names))):
             more = " and more" if len(names) > NAMES_SHOWN else ""
             raise ConfigError(
-                f"the plan names {unknown[0]!r}, which is no attention layer; there are "
+                f"the plan names {unknown[0]!r}, which is not an attention layer; there are "
                 f"{', '.join(names[:NAMES_SHOWN])}{more}."
             )
         return {name: steps_of(target.get(name, "keep")) for name in names}
@@ -203,7 +203,7 @@ def read_plan(path: Path) -> list[str] | dict[str, str]:
     "layers" is a list in the model's order, or an object by name; "facts" may hold anything.
 
     Raises:
-        DataError: if it is no such file.
+        DataError: if it is not such a file.
     """
     plan = read_json(path, advice="Give a plan, such as `suffice search` writes.")
     layers = plan.get("layers") if isinstance(plan, dict) else None
@@ -211,7 +211,7 @@ def read_plan(path: Path) -> list[str] | dict[str, str]:
     legal = isinstance(targets, list) and all(isinstance(target, str) for target in targets)
     if not legal or plan.keys() - {"layers", "facts"}:
         raise DataError(
-            f'{path} is no plan; write {{"layers": ["keep", "gqa:2", ...]}} with one target for '
+            f'{path} is not a plan; write {{"layers": ["keep", "gqa:2", ...]}} with one target for '
             'each layer, beside it only "facts".'
         )
     return layers

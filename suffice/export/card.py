@@ -36,7 +36,7 @@ def card(
         base_model: repository that the weights come from; None = the one they were fetched from.
 
     Raises:
-        ConfigError: if the licence or the base model is no identifier.
+        ConfigError: if the licence or the base model is not a valid identifier.
     """
     base_model = base_model or facts.get("hub", {}).get("repository")
     for option, value in (("--license", licence), ("--base-model", base_model or "a/b")):

@@ -69,7 +69,7 @@ def write_model(
         model: in float32, with dense softmax attention throughout.
         tokenizer: of its tokens.
         kind: how matrices are stored, one of `TYPES`; norms and biases are in full, and a matrix
-            whose inputs are no multiple of 32 is in half precision beside q8_0 and q4_0.
+            whose inputs are not a multiple of 32 is in half precision beside q8_0 and q4_0.
         facts: of the model; a chat template is written.
         codes: of matrices that were packed in as many bits, see `packed_codes`; they are kept.
 
@@ -339,7 +339,7 @@ def export_gguf(
         the model and the file read back, which for 8 and 4 bits is that of rounding.
 
     Raises:
-        ConfigError: as `write_model`; or `out` is no .gguf, or the source no language model.
+        ConfigError: as `write_model`; or `out` is not a .gguf, or the source not a language model.
         CheckpointError: if the source cannot be read, or the file computes something else.
         DataError: if the file cannot be written.
     """
@@ -349,7 +349,7 @@ def export_gguf(
     opened = open_source(source, tokenizer=tokenizer)
     if not isinstance(opened.model, LM) or opened.tokenizer is None:
         raise ConfigError(
-            f"{source} is no language model with a tokenizer, and a .gguf holds both; name the "
+            f"{source} is not a language model with a tokenizer, and a .gguf holds both; name the "
             "tokenizer by --tokenizer, or export to onnx or torch."
         )
     model = copy.deepcopy(opened.model)

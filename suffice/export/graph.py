@@ -206,7 +206,7 @@ class _DenseAttention(nn.Module):
             scores = scores + positions.bias(spec)
         if spec.mixing.keeps_keys:
             allowed = positions.allowed(spec)
-            # the lowest number is no mask where nothing is allowed: such a row is set to 0
+            # the lowest number is not a mask where nothing is allowed: such a row is set to 0
             scores = scores.masked_fill(~allowed, torch.finfo(scores.dtype).min)
             weights = scores.softmax(dim=-1).masked_fill(~allowed, 0.0)
         else:

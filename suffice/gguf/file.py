@@ -77,7 +77,7 @@ def open_gguf(path: Path | str) -> GGUF:
     """Open a file; every size in it is checked against the file before anything is allocated.
 
     Raises:
-        CheckpointError: if the file cannot be read, is no GGUF, is damaged, or holds a kind of
+        CheckpointError: if the file cannot be read, is not a GGUF, is damaged, or holds a kind of
             tensor that is not known.
     """
     path = Path(path)
@@ -118,7 +118,7 @@ class _Cursor:
     def head(self) -> tuple[int, int]:
         """Return how many tensors and how many entries follow."""
         if self.take(4) != MAGIC:
-            raise CheckpointError(f"{self.path} is no GGUF file; give one that llama.cpp reads.")
+            raise CheckpointError(f"{self.path} is not a GGUF file; give one that llama.cpp reads.")
         version = self.number("<I")
         if version not in VERSIONS:
             raise CheckpointError(

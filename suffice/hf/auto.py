@@ -78,7 +78,7 @@ def write_auto_map(folder: Path | str) -> None:
         folder: where `save_pretrained` wrote.
 
     Raises:
-        CheckpointError: if that is no folder of a language model of this library.
+        CheckpointError: if that is not a folder of a language model of this library.
     """
     folder = Path(folder)
     config = read_json(folder / "config.json")

@@ -344,7 +344,7 @@ def read_config(folder: Path) -> dict[str, Any]:
     except (OSError, ValueError, RecursionError) as error:
         _refuse(folder, f"{CONFIG} cannot be read ({error!s:.200})")
     if not isinstance(data, dict):
-        _refuse(folder, f"{CONFIG} is no JSON object")
+        _refuse(folder, f"{CONFIG} is not a JSON object")
     if _is_deeper(data, MOST_LEVELS):
         _refuse(folder, f"{CONFIG} is nested more than {MOST_LEVELS} levels deep")
     return data
@@ -368,7 +368,7 @@ def _read_config(
     if not isinstance(data.get("specs"), list):
         if "model_type" in data:
             raise CheckpointError(f"{folder} is a checkpoint of transformers. {ADVICE}")
-        _refuse(folder, f'{CONFIG} is no JSON object with "model" and "specs"')
+        _refuse(folder, f'{CONFIG} is not a JSON object with "model" and "specs"')
     if len(data["specs"]) > MOST_LAYERS:
         _refuse(folder, f"{CONFIG} has {len(data['specs']):,} layers; at most {MOST_LAYERS:,} do")
     kind = data.get("kind", LANGUAGE)

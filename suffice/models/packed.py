@@ -33,7 +33,7 @@ def make_room(model: nn.Module, schemes: Mapping[str, Scheme]) -> None:
     for name, scheme in schemes.items():
         old = modules.get(name)
         if type(old) not in (Linear, nn.Linear, nn.Embedding):
-            raise ConfigError(f"{name!r:.80} is no linear map or embedding of this model.")
+            raise ConfigError(f"{name!r:.80} is not a linear map or embedding of this model.")
         kind = PackedEmbedding if isinstance(old, nn.Embedding) else PackedLinear
         bias = getattr(old, "bias", None) is not None
         packed[name] = kind(*old.weight.shape, scheme, bias=bias, device=old.weight.device)
@@ -154,7 +154,7 @@ def _torchao_tensor(codes: Tensor, scales: Tensor, bits: int, outputs: int) -> T
 
 
 DEVICES = ("cuda",)  # on which a loaded model uses torchao by default
-HALF = "half precision is no scheme of torchao"
+HALF = "half precision is not a scheme of torchao"
 
 
 def with_torchao(model: nn.Module) -> dict[str, str]:

@@ -104,7 +104,7 @@ class Maps:
         _, maps = self._compute(request)
         name = request.get("which", MAPS[0])
         if name not in MAPS:
-            raise DataError(f"{name!r:.40} is no map; give weights or effective.")
+            raise DataError(f"{name!r:.40} is not a map; give weights or effective.")
         heads = getattr(_item("layer", request.get("layer"), maps), name)[0]
         number = request.get("head")
         numbers = heads.mean(dim=0) if number == MEAN else _item("head", number, heads)

@@ -57,7 +57,7 @@ def below(root: Path, name: object) -> Path:
     try:
         inside = root.resolve(strict=True)
         path = (inside / name).resolve(strict=True)
-    except (OSError, RuntimeError, ValueError) as error:  # half a surrogate is no name
+    except (OSError, RuntimeError, ValueError) as error:  # half a surrogate is not a name
         raise DataError(f"{name!r:.200} does not exist; choose from the list.") from error
     if not path.is_relative_to(inside):
         raise DataError(f"{name:.200} is outside the folders of this studio; choose another.")

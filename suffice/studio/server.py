@@ -231,7 +231,7 @@ class Handler(BaseHTTPRequestHandler):
         try:
             body = parse_json(self.rfile.read(int(length)))
         except (ValueError, RecursionError):
-            self._refuse(400, "the request is no JSON.")
+            self._refuse(400, "the request is not JSON.")
             return None
         if body is None:
             self._refuse(400, "the request is empty.")
@@ -244,7 +244,7 @@ class Handler(BaseHTTPRequestHandler):
             self.close_connection = True
         except SufficeError as error:
             self._refuse(400, str(error))
-        except BaseException as error:  # noqa: BLE001 - a panic of the tokenizers is no Exception
+        except BaseException as error:  # noqa: BLE001 - a panic of the tokenizers is not an Exception
             if isinstance(error, KeyboardInterrupt | SystemExit):
                 raise
             if reason := translate_exception(error):

@@ -186,7 +186,7 @@ def test_enormous_announcements_are_refused(tmp_path, place, form, value):
 
 def test_a_file_that_is_none(tmp_path):
     (tmp_path / "x.gguf").write_bytes(b"PK\x03\x04" * 20)
-    with pytest.raises(CheckpointError, match="is no GGUF file"):
+    with pytest.raises(CheckpointError, match="not a GGUF"):
         open_gguf(tmp_path / "x.gguf")
     with pytest.raises(CheckpointError, match="cannot read"):
         open_gguf(tmp_path / "absent.gguf")

@@ -92,7 +92,7 @@ def test_a_config_that_is_not_json_is_refused(saved, content):
 @pytest.mark.parametrize(
     ("entries", "match"),
     [
-        ({"specs": None}, 'is no JSON object with "model" and "specs"'),
+        ({"specs": None}, 'not a JSON object with "model"'),
         ({"specs": [3]}, "describe a model of kind 'language model'"),
         ({"specs": [{"d_model": "../x"}]}, "describe a model of kind 'language model'"),
         ({"model": None}, "LMConfig"),

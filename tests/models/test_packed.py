@@ -106,8 +106,8 @@ def test_packed_weights_have_no_other_dtype(saved):
     ("schemes", "match"),
     [
         ([], "does not describe a model of kind 'language model'"),
-        ({"head": {"bits": 8, "group": 32}}, "'head' is no linear map or embedding"),
-        ({"norm": {"bits": 16}}, "'norm' is no linear map or embedding"),
+        ({"head": {"bits": 8, "group": 32}}, "'head' is not a linear map"),
+        ({"norm": {"bits": 16}}, "'norm' is not a linear map"),
         ({"embedding.tokens": {"bits": 8, "group": 48}}, "group=48 for 128 inputs"),
         ({"embedding.tokens": {"bits": 8, "group": True}}, "group=True is not a whole number"),
         ({"embedding.tokens": {"bits": 2, "group": 32}}, "bits=2: give 16, 8 or 4"),
@@ -169,7 +169,7 @@ def test_random_codes_give_finite_outputs(saved):
 
 def test_a_module_of_another_kind_is_refused():
     lm = model()
-    with pytest.raises(ConfigError, match="'blocks.0' is no linear map or embedding"):
+    with pytest.raises(ConfigError, match="'blocks.0' is not a linear map"):
         packed.make_room(lm, {"blocks.0": Scheme(bits=16)})
     packed.make_room(lm, {"blocks.0.mlp.up": Scheme(bits=16)})
     lm.blocks[0].mlp.up.weight[0, 0] = torch.nan

@@ -147,7 +147,7 @@ def test_embeddings_and_half_precision_do_not_change():
     lm = packed(4)
     lm.blocks[0].mlp.up = PackedLinear.of(lm.blocks[0].mlp.up.dequantised().half())
     rows = lm.embedding.tokens(TEXT)
-    assert with_torchao(lm) == {"blocks.0.mlp.up": "half precision is no scheme of torchao"}
+    assert with_torchao(lm) == {"blocks.0.mlp.up": "half precision is not a scheme of torchao"}
     assert torch.equal(lm.embedding.tokens(TEXT), rows)
     assert lm.blocks[0].mlp.up.kernel != "torchao"
 
@@ -197,7 +197,7 @@ def test_loading_without_torchao_reports_why(tmp_path, on_cuda, absent):
 def test_reports_of_other_models(on_cuda):
     assert packed_models.packed_products(object(), "cpu") == ""
     assert packed_models.packed_products(packed(16), "cpu").endswith(
-        "half precision is no scheme of torchao"
+        "half precision is not a scheme of torchao"
     )
     assert packed_models.packed_products(packed(8), "cpu").endswith("with_torchao` was not called")
     assert packed_models.packed_products(packed(8), "meta") == ""

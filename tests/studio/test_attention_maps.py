@@ -221,7 +221,7 @@ def test_files_of_other_kinds_are_refused(tmp_path):
         load_model(tmp_path)
     path = tmp_path / "other.safetensors"
     checkpoint.save(path, {"x": torch.zeros(2)}, {"content": "model"})
-    with pytest.raises(CheckpointError, match="other.safetensors is no classifier"):
+    with pytest.raises(CheckpointError, match="other.safetensors is not"):
         load_model(path)
     facts = {"recipe": {"model": {"image_size": 8}}, "specs": []}
     checkpoint.save(path, {"x": torch.zeros(2)}, {"content": "model", "config": facts})

@@ -68,7 +68,7 @@ def budget_of(text: str) -> tuple[Limit, ...]:
     """Return the bounds of a budget.
 
     Raises:
-        ConfigError: for text that is no budget, naming the legal words.
+        ConfigError: for text that is not a budget, naming the legal words.
 
     Example:
         >>> [str(limit) for limit in budget_of("state<=25%, latency <= 0.8x")]

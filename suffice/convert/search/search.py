@@ -111,7 +111,7 @@ def search(
         step: called with the stage, and how much of it is done.
 
     Raises:
-        ConfigError: if the model is no language model, the budget is not legal or nothing meets
+        ConfigError: if the model is not a language model, the budget is not legal or nothing meets
             it, no layer can be converted, or the folder holds another search.
     """
     began = time.monotonic()
@@ -173,7 +173,7 @@ def search(
 def _checked_copy(model: nn.Module, minutes: float) -> LM:
     if type(model) is not LM:
         raise ConfigError(
-            f"{type(model).__name__} is no language model, and search weighs the state and the "
+            f"{type(model).__name__} is not a language model, and search weighs the state and the "
             "decoding step of one; convert it to targets of your choice."
         )
     if not 0.0 < minutes < 1e6:

@@ -41,7 +41,7 @@ class ConfigReader:
         value = self._value(name, default)
         if isinstance(value, bool) or not isinstance(value, int) or value < 1:
             raise ConfigError(
-                f"{self.where}: {name}={value!r:.40} is no whole number of at least 1."
+                f"{self.where}: {name}={value!r:.40} is not a whole number of at least 1."
             )
         return value
 
@@ -63,7 +63,7 @@ class ConfigReader:
         except OverflowError:  # an integer of hundreds of digits
             finite = False
         if not finite:
-            raise ConfigError(f"{self.where}: {name}={value!r:.40} is no finite number.")
+            raise ConfigError(f"{self.where}: {name}={value!r:.40} is not a finite number.")
         return float(value)
 
     def positive(self, name: str, default: float) -> float:

@@ -83,7 +83,7 @@ def _read_qwen3(reader: ConfigReader) -> Experts:
     depth, step = reader.depth("num_hidden_layers"), reader.size("decoder_sparse_step", 1)
     listed = reader.entries.get("mlp_only_layers") or []
     if not isinstance(listed, list) or not all(type(one) is int for one in listed):
-        raise ConfigError(f"{reader.where}: mlp_only_layers={listed!r:.80} are no whole numbers.")
+        raise ConfigError(f"{reader.where}: mlp_only_layers={listed!r:.80} are not whole numbers.")
     # newer files name the experts as Mixtral's do
     count = "num_local_experts" if "num_local_experts" in reader.entries else "num_experts"
     return Experts(
@@ -108,7 +108,7 @@ def _read_deepseek(reader: ConfigReader) -> Experts:
     first = reader.entries.get("first_k_dense_replace", 3)
     if type(first) is not int or first < 0:
         raise ConfigError(
-            f"{reader.where}: first_k_dense_replace={first!r:.40} is no whole number."
+            f"{reader.where}: first_k_dense_replace={first!r:.40} is not a whole number."
         )
     for name, legal in (("moe_layer_freq", 1), ("topk_method", "noaux_tc")):
         reader.one_of(name, legal)

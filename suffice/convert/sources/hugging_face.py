@@ -37,7 +37,7 @@ ARCHITECTURES: dict[str, Architecture] = {one.model_type: one for one in reverse
 def read_config(folder: Path) -> dict[str, Any]:
     """Return the config.json of a folder."""
     if not (folder / CONFIG).is_file():
-        # a tokenizer or weights of torch are no model of llama2.c
+        # a tokenizer and weights of torch are not models of llama2.c
         files = [p for p in folder.glob("*.bin") if not p.name.startswith(("tok", "pytorch_model"))]
         hint = f", or the file of llama2.c itself: {files[0]}" if len(files) == 1 else ""
         raise CheckpointError(
@@ -102,8 +102,8 @@ def tensors_for(model: nn.Module, config: dict[str, Any]) -> dict[str, Tensor]:
     expected = architecture.build(reader).state_dict()
     if {n: t.shape for n, t in expected.items()} != {n: t.shape for n, t in state.items()}:
         raise ConfigError(
-            f"the model is no {architecture.model_type} of this configuration: its tensors differ "
-            "in names or shapes; convert it to that first."
+            f"the model is not the {architecture.model_type} of this configuration: its tensors "
+            "differ in names or shapes; convert it to that first."
         )
     return their_tensors(architecture.mappings(model, reader), state)
 
@@ -128,7 +128,7 @@ def _architecture(config: dict[str, Any], where: object) -> tuple[Architecture, 
         )
     reader, classes = ConfigReader(config, where), config.get("architectures") or []
     if not isinstance(classes, list) or not all(isinstance(name, str) for name in classes):
-        raise CheckpointError(f"{where}: architectures={classes!r:.60} is no list of names.")
+        raise CheckpointError(f"{where}: architectures={classes!r:.60} is not a list of names.")
     if not classes:
         return ARCHITECTURES[kind], reader
     legal = {one.class_name: one for one in READ if one.model_type == kind}

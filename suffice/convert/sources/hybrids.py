@@ -81,7 +81,9 @@ def _read_next(reader: ConfigReader) -> tuple[LMConfig, Specs]:
     depth, step = reader.depth("num_hidden_layers"), reader.size("decoder_sparse_step", 1)
     listed = reader.entries.get("mlp_only_layers") or []
     if not isinstance(listed, list):
-        raise ConfigError(f"{reader.where}: mlp_only_layers={listed!r:.80} is no list of layers.")
+        raise ConfigError(
+            f"{reader.where}: mlp_only_layers={listed!r:.80} is not a list of layers."
+        )
     mixtures = [n for n in range(depth) if n not in listed and (n + 1) % step == 0]
     if mixtures and reader.entries.get("num_experts", 512) != 0:
         raise ConfigError(

@@ -84,7 +84,7 @@ def late_layers(reader: ConfigReader, rotary: list[bool]) -> list[bool]:
     """Return the layers from max_window_layers on."""
     first = reader.entries.get("max_window_layers", 28)
     if isinstance(first, bool) or not isinstance(first, int):
-        raise ConfigError(f"{reader.where}: max_window_layers={first!r:.40} is no whole number.")
+        raise ConfigError(f"{reader.where}: max_window_layers={first!r:.40} is not a whole number.")
     return [number >= first for number in range(len(rotary))]
 
 

@@ -146,7 +146,7 @@ def _read_pairs(reader: ConfigReader) -> Scaling:
     """Return the short factors, which a model has up to its original length."""
     factors = reader.entries.get("short_factor")
     if not isinstance(factors, list) or not all(type(one) in (int, float) for one in factors):
-        raise ConfigError(f"{reader.where}: short_factor={factors!r:.60} are no numbers.")
+        raise ConfigError(f"{reader.where}: short_factor={factors!r:.60} are not numbers.")
     longest = reader.size("max_position_embeddings")
     original = reader.size("original_max_position_embeddings", longest)
     factor = reader.number("factor", longest / original)

@@ -78,7 +78,7 @@ def open_source(path: Path | str, *, tokenizer: Path | str | None = None) -> Sou
         model, words, facts = stored.model, stored.tokenizer, stored.facts
         kind = facts["source"]
     elif not path.is_dir():
-        problem = "is no checkpoint" if path.exists() else "does not exist"
+        problem = "is not a checkpoint" if path.exists() else "does not exist"
         raise CheckpointError(
             f"{path} {problem}; give a folder of suffice, a folder with config.json and "
             "safetensors of transformers, a .gguf of llama.cpp, or a .bin of llama2.c. Other files "
@@ -134,7 +134,7 @@ def _read_llama2c(path: Path) -> LM:
     legal = all(1 <= size <= LLAMA2C_MAX_SIZE for size in sizes)
     if not legal or width % heads or heads % kv_heads:
         raise CheckpointError(
-            f"{path} begins with {sizes}, which are no sizes of a model; give a checkpoint of "
+            f"{path} begins with {sizes}, which are not sizes of a model; give a checkpoint of "
             "llama2.c of its first format (no version)."
         )
     entries = {

@@ -58,7 +58,7 @@ def read_json(path: Path) -> dict[str, Any]:
     except (OSError, ValueError, RecursionError) as error:
         raise CheckpointError(f"{path} cannot be read ({error!s:.200}); give it whole.") from error
     if not isinstance(content, dict):
-        raise CheckpointError(f"{path} is no JSON object; give the one that was saved.")
+        raise CheckpointError(f"{path} is not a JSON object; give the one that was saved.")
     return content
 
 

@@ -90,7 +90,7 @@ def test_a_config_that_is_no_object_is_refused(tmp_path):
     with pytest.raises(CheckpointError, match=r"or the file of llama2.c itself: .*small\.bin\."):
         read_config(tmp_path)
     (tmp_path / "config.json").write_text("[1]")
-    with pytest.raises(CheckpointError, match="is no JSON object; give the one that was saved"):
+    with pytest.raises(CheckpointError, match="not a JSON object"):
         read_config(tmp_path)
     (tmp_path / "config.json").write_text("{")
     with pytest.raises(CheckpointError, match="cannot be read .* give it whole"):
@@ -102,7 +102,7 @@ def test_other_paths_are_refused(tmp_path):
         open_source(tmp_path / "nothing")
     file = tmp_path / "pytorch_model.bin"
     file.write_bytes(b"x")
-    with pytest.raises(CheckpointError, match=r"is no checkpoint; .* Other files are never opened"):
+    with pytest.raises(CheckpointError, match="not a checkpoint"):
         open_source(file)
 
 
@@ -164,7 +164,7 @@ def test_llama2c(tied, tmp_path):
     [
         (lambda content: content[:20], r"20 bytes"),
         (lambda content: content[:-4], "sizes ask for"),
-        (lambda content: bytes(28) + content[28:], "no sizes of a model"),
+        (lambda content: bytes(28) + content[28:], "not sizes of a model"),
         (lambda content: content[:28] + b"\xff" * 4 + content[32:], "in 'embedding.tokens'"),
         (
             lambda _: struct.pack("<7i", 12, 4, 1, 4, 4, 5, 4) + bytes(5000),

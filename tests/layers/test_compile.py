@@ -35,7 +35,7 @@ SPECS = dict.fromkeys((name for name, op in OPS.items() if op.trains and name !=
     "scan": replace(PLAIN, kernel=Elu()),
     "native_scan": replace(PLAIN, kernel=Elu()),
 }
-"""What each op of a CPU that learns is compiled for; native_decode: tests/ops/test_look.py."""
+"""What each op of a CPU that learns is compiled for; native_decode is in test_native_decode.py."""
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning:torch")
 

@@ -215,7 +215,8 @@ BUGS = (
         "suffice/ops/native/cache.py",
         "max(after - self.window - (queries - 1), 0)",
         "max(after - self.window, 0)",
-        "tests/ops/test_look.py tests/layers/test_read.py tests/models/test_native_decoder.py",
+        "tests/ops/test_native_decode.py tests/layers/test_read.py "
+        "tests/models/test_native_decoder.py",
         "the first of several queries loses the start of its window",
     ),
     Bug(
@@ -383,7 +384,7 @@ BUGS = (
         "suffice/csrc/isa/cache_attention.h",
         "tile.first_index = r;",
         "tile.first_index = 0;",
-        "tests/ops/test_look.py tests/layers/test_read.py",
+        "tests/ops/test_native_decode.py tests/layers/test_read.py",
         "queries beyond the eighth of a group have the masks and biases of the first ones",
     ),
     Bug(
@@ -404,14 +405,14 @@ BUGS = (
         "suffice/csrc/isa/decode_attention.h",
         "if (sum(nan_sum) != 0.0f) nonfinite = 1;",
         "if (sum(nan_sum) > 0.0f) nonfinite = 1;",
-        "tests/ops/test_look.py tests/layers/test_read.py",
+        "tests/ops/test_native_decode.py tests/layers/test_read.py",
         "NaN in outputs is not reported",
     ),
     Bug(
         "suffice/csrc/isa/queries.h",
         "j > place + attention.after; --j",
         "j > place + attention.after + 1; --j",
-        "tests/ops/test_look.py tests/layers/test_read.py",
+        "tests/ops/test_native_decode.py tests/layers/test_read.py",
         "each of several queries sees one key beyond its window",
     ),
     Bug(

@@ -163,7 +163,7 @@ const char *name_of(int64_t kind);
 
 // What each function of the interface is tested with: one random case.
 void multiply_case(Case &c);
-void look_case(Case &c);
+void decode_attention_case(Case &c);
 void step_case(Case &c);
 void attend_case(Case &c);
 void linear_case(Case &c);

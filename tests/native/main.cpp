@@ -16,7 +16,7 @@ struct Function {
 };
 
 const Function FUNCTIONS[] = {
-    {"multiply", check::multiply_case, 100}, {"look", check::look_case, 100},
+    {"multiply", check::multiply_case, 100}, {"decode", check::decode_attention_case, 100},
     {"step", check::step_case, 25},          {"attend", check::attend_case, 50},
     {"linear", check::linear_case, 50},     {"recur", check::recur_case, 50},
 };

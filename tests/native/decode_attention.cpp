@@ -161,7 +161,7 @@ int64_t TextCache::longest() const {
   return most;
 }
 
-void look_case(Case &c) {
+void decode_attention_case(Case &c) {
   Random &random = c.random;
   const int64_t rows = random.between(1, 3), groups = random.between(1, 3);
   const int64_t width = random.chance(2) ? random.one_of<int64_t>({32, 64, 128, 256, 512})
@@ -188,51 +188,51 @@ void look_case(Case &c) {
   Buffer<int64_t> places, padding, q_at, k_at;
   Buffer<uint8_t> allowed;
   const int64_t everything = int64_t(1) << 40;
-  DecodeAttention look = {};
-  look.q = q.data(), look.out = out.data();
-  look.heads = heads, look.kv_heads = groups, look.head_dim = width, look.queries = queries;
-  look.value_dim = kernel.value_width, look.cap = (float)kernel.cap;
-  if (random.chance(3)) logits = c.normals(heads), look.logits = logits.data();
-  look.scale = (float)(1.0 / sqrt((double)width));
-  look.before = random.chance(3) ? random.up_to(2 * length) : everything;
-  look.after = random.chance(3) ? everything : random.chance(4) ? random.up_to(5) : 0;
+  DecodeAttention attention = {};
+  attention.q = q.data(), attention.out = out.data();
+  attention.heads = heads, attention.kv_heads = groups, attention.head_dim = width, attention.queries = queries;
+  attention.value_dim = kernel.value_width, attention.cap = (float)kernel.cap;
+  if (random.chance(3)) logits = c.normals(heads), attention.logits = logits.data();
+  attention.scale = (float)(1.0 / sqrt((double)width));
+  attention.before = random.chance(3) ? random.up_to(2 * length) : everything;
+  attention.after = random.chance(3) ? everything : random.chance(4) ? random.up_to(5) : 0;
   if (random.chance(3)) {
     slopes = c.buffer<float>(heads);
     for (float &slope : slopes) slope = (float)random.uniform(0.0, 0.5);
-    look.slopes = slopes.data();
+    attention.slopes = slopes.data();
   }
   if (random.chance(3)) {
     padding = c.buffer<int64_t>(rows);
     for (int64_t &n : padding) n = random.up_to(std::max<int64_t>(0, length - queries));
-    look.padding = padding.data();
+    attention.padding = padding.data();
   }
-  auto padded = [&](int64_t row) { return look.padding ? look.padding[row] : 0; };
+  auto padded = [&](int64_t row) { return attention.padding ? attention.padding[row] : 0; };
   auto last_place = [&](int64_t row) { return length - padded(row) - queries; };
   if (random.chance(4)) {
     places = c.buffer<int64_t>(rows);
     for (int64_t r = 0; r < rows; ++r) places[r] = last_place(r) - random.up_to(3);
-    look.places = places.data();
+    attention.places = places.data();
   }
   const int64_t allowed_gap = random.up_to(3);
   if (random.chance(3)) {  // [rows, heads or 1, queries, length]
     const bool one_head = random.chance(2), one_row = random.chance(3);
-    look.allowed_query = length + allowed_gap;
-    look.allowed_head = one_head ? 0 : queries * look.allowed_query;
-    look.allowed_row = one_row ? 0 : (one_head ? 1 : heads) * queries * look.allowed_query;
+    attention.allowed_query = length + allowed_gap;
+    attention.allowed_head = one_head ? 0 : queries * attention.allowed_query;
+    attention.allowed_row = one_row ? 0 : (one_head ? 1 : heads) * queries * attention.allowed_query;
     allowed = c.buffer<uint8_t>(((one_row ? 1 : rows) * (one_head ? 1 : heads) * queries - 1) *
-                                    look.allowed_query + length);
+                                    attention.allowed_query + length);
     const int64_t hidden = random.one_of<int64_t>({1, 2, 10});
     for (uint8_t &seen : allowed) seen = hidden == 1 ? 0 : !random.chance(hidden);
-    look.allowed = allowed.data();
+    attention.allowed = allowed.data();
   }
   if (random.chance(5)) {
     q_at = c.buffer<int64_t>(rows * queries), k_at = c.buffer<int64_t>(rows * length);
     for (int64_t &at : q_at) at = random.up_to(length);
     for (int64_t &at : k_at) at = random.up_to(length);
-    look.q_at = q_at.data(), look.k_at = k_at.data(), look.keys = length;
+    attention.q_at = q_at.data(), attention.k_at = k_at.data(), attention.keys = length;
   }
   // the last position is seen by the last query
-  const bool odd = random.chance(8) && !nothing && !look.allowed && !look.places;
+  const bool odd = random.chance(8) && !nothing && !attention.allowed && !attention.places;
   if (odd) {
     const Span &s = text.near.span;
     const int64_t at = random.up_to(rows - 1) * s.key_row + random.up_to(groups - 1) * s.key_head +
@@ -244,13 +244,13 @@ void look_case(Case &c) {
   text.near.keys.freeze();
   if (!text.tied) text.near.values.freeze();
   c.say("%lld heads, %lld queries, before %lld, after %lld, values %lld, cap %g%s%s%s%s%s%s%s%s, %lld threads", (long long)heads,
-        (long long)queries, (long long)look.before, (long long)look.after, (long long)look.value_dim, look.cap,
-        look.logits ? ", sinks" : "", look.slopes ? ", slopes" : "",
-        look.padding ? ", padding" : "", look.places ? ", places" : "", look.allowed ? ", mask" : "",
-        look.k_at ? ", positions" : "", odd ? ", no number" : "", nothing ? ", no key" : "",
+        (long long)queries, (long long)attention.before, (long long)attention.after, (long long)attention.value_dim, attention.cap,
+        attention.logits ? ", sinks" : "", attention.slopes ? ", slopes" : "",
+        attention.padding ? ", padding" : "", attention.places ? ", places" : "", attention.allowed ? ", mask" : "",
+        attention.k_at ? ", positions" : "", odd ? ", no number" : "", nothing ? ", no key" : "",
         (long long)c.threads);
 
-  const int returned = suffice_decode_attention(&look, &text.cache, rows, c.threads);
+  const int returned = suffice_decode_attention(&attention, &text.cache, rows, c.threads);
   c.intact(out);
   if (odd) return c.expect(returned == 1, "what is no number was not told of");
   c.expect(returned == 0, "returned 1 although all numbers are finite");
@@ -259,28 +259,28 @@ void look_case(Case &c) {
   double most_query = 0.0;
   for (float x : q) most_query = std::max(most_query, (double)fabsf(x));
   // queries have codes of 16 bits, half a step of which is off in each of the channels
-  const double coded = text.step * most_query * look.scale / (2 * 16256.0) * (text.step > 0.1 ? 15 : 255) *
+  const double coded = text.step * most_query * attention.scale / (2 * 16256.0) * (text.step > 0.1 ? 15 : 255) *
                        4.0 * sqrt((double)width);
   for (int64_t row = 0; row < rows; ++row)
     for (int64_t h = 0; h < heads; ++h)
       for (int64_t t = 0; t < queries; ++t) {
         std::vector<double> query(width);
         for (int64_t d = 0; d < width; ++d)
-          query[d] = (double)q[((row * heads + h) * queries + t) * width + d] * look.scale;
-        const int64_t place = (look.places ? look.places[row] : last_place(row)) + t;
+          query[d] = (double)q[((row * heads + h) * queries + t) * width + d] * attention.scale;
+        const int64_t place = (attention.places ? attention.places[row] : last_place(row)) + t;
         auto extra = [&](const Span &s, int64_t at) {
           const int64_t here = at + s.shift, own = here - padded(row);
-          if (own < 0 || own < place - look.before || own > place + look.after) return -(double)INFINITY;
-          if (look.allowed && !look.allowed[row * look.allowed_row + h * look.allowed_head +
-                                            t * look.allowed_query + here])
+          if (own < 0 || own < place - attention.before || own > place + attention.after) return -(double)INFINITY;
+          if (attention.allowed && !attention.allowed[row * attention.allowed_row + h * attention.allowed_head +
+                                            t * attention.allowed_query + here])
             return -(double)INFINITY;
-          if (!look.slopes) return 0.0;
-          const int64_t distance = look.k_at ? look.q_at[row * queries + t] - look.k_at[row * length + here]
+          if (!attention.slopes) return 0.0;
+          const int64_t distance = attention.k_at ? attention.q_at[row * queries + t] - attention.k_at[row * length + here]
                                              : place - own;
-          return -(double)look.slopes[h] * fabs((double)distance);
+          return -(double)attention.slopes[h] * fabs((double)distance);
         };
         double *to = &expected[((row * queries + t) * heads + h) * kernel.value_width];
-        kernel.logit = look.logits ? look.logits + h : nullptr;
+        kernel.logit = attention.logits ? attention.logits + h : nullptr;
         const double size = attend_to(text, row, h / shared, query.data(), extra, to, kernel);
         double bound = 8.0 * (4e-6 + 4e-7 * size + 2.0 * coded + (text.step > 0.0 ? 2e-4 : 0.0));
         for (int64_t d = 0; d < kernel.value_width; ++d) bounds[to - expected.data() + d] = bound;

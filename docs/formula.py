@@ -52,7 +52,7 @@ def _latent(spec: AttentionSpec) -> list[str]:
 
 def _lane(drawn: Flow, lane: int) -> str:
     """Return queries, keys or values as a term of x."""
-    boxes, term = list(drawn.lanes[lane]), "x"
+    boxes, term = [box for box in drawn.lanes[lane] if box.title != "W_F"], "x"
     if lane == V and drawn.values_from_keys is not None:
         for box in drawn.lanes[K][: drawn.values_from_keys]:
             term = _applied(term, box)
@@ -96,7 +96,9 @@ def _heads(spec: AttentionSpec, drawn: Flow) -> list[str]:
             rf"S_h = {k}^\top {v} = \sum_s k_s v_s^\top, \qquad z_h = \sum_s k_s",
             r"O_h = \frac{Q_h\, S_h}{Q_h\, z_h}",
         ]
-    scores = rf"\frac{{Q_h {k}^\top}}{{\sqrt{{{spec.head_width}}}}}"
+    scores = rf"\frac{{Q_h {k}^\top}}{{\sqrt{{{spec.encoder.scaled_width(spec)}}}}}"
+    if spec.encoder.score_term:
+        scores = f"{scores} + {spec.encoder.score_term}"
     masked = scores if type(spec.pattern).__name__ == "Full" else rf"{scores} + M"
     softmax = rf"\operatorname{{softmax}}\left({masked}\right)"
     if spec.combine.maps > 1:

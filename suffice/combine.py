@@ -27,9 +27,6 @@ class Combine(Axis, ABC, family="combine"):
     maps: ClassVar[int] = 1
     """Attention maps N that each head computes over the same values, which are N times as wide."""
 
-    crosses: ClassVar[bool] = True
-    """True if keys and values may come from another sequence than the queries."""
-
     def conflicts(self, spec: SpecLike) -> list[str]:  # noqa: ARG002 - most fit any spec
         """Return a sentence for each axis value that does not go with this combination."""
         return []
@@ -45,6 +42,10 @@ class Combine(Axis, ABC, family="combine"):
     def build(self, spec: SpecLike, factory: Factory) -> dict[str, nn.Module]:
         """Return the modules of a layer by name."""
         return {"o_proj": factory.map(spec.widths.o, spec.d_model, bias=spec.bias)}
+
+    def steps(self) -> list[tuple[str, str]]:
+        """Return what happens to the heads before the output map: title and note of each step."""
+        return []
 
     @abstractmethod
     def heads(self, layer: LayerLike, out: Tensor) -> Tensor:
@@ -113,6 +114,12 @@ class Gated(Concat):
         if self.activation not in ("sigmoid", "silu") or self.eps <= 0.0:
             raise ConfigError(f"{self!r}: give activation='sigmoid' or 'silu', and eps above 0.")
 
+    def steps(self) -> list[tuple[str, str]]:
+        """Return the norm, if there is one, and the gates."""
+        gate = "σ" if self.activation == "sigmoid" else "silu"
+        norm = [("norm", "of each head")] if self.norm else []
+        return [*norm, (f"× {gate}(x W_G)", f"a {self.per}")]
+
     def _gates(self, spec: SpecLike) -> int:
         return spec.widths.o if self.per == "feature" else spec.num_heads
 
@@ -170,7 +177,13 @@ class Exclusive(Combine):
     Source: exclusive self-attention, arXiv:2603.09078. No difference.
     """
 
-    crosses = False
+    def steps(self) -> list[tuple[str, str]]:
+        """Return the subtraction."""
+        return [("− its part along v", "the token's own value")]
+
+    def refuses_source(self) -> str:
+        """Return that a query needs a value of its own token."""
+        return "needs a value of each query's own token: use Concat()"
 
     def conflicts(self, spec: SpecLike) -> list[str]:
         """Refuse layers in which a token has no value of its own that it could have attended to."""
@@ -228,6 +241,10 @@ class Differential(Combine):
         super().__post_init__()
         if self.depth < 0 or self.eps <= 0.0:
             raise ConfigError(f"{self!r}: give a depth of at least 0 and eps above 0.")
+
+    def steps(self) -> list[tuple[str, str]]:
+        """Return the difference."""
+        return [("A₁v − λ A₂v", "λ learned, then norm")]
 
     @property
     def lambda_start(self) -> float:

@@ -389,6 +389,9 @@ class Axis:
             }
         )
 
+    def refuses_source(self) -> str | None:
+        """Return why keys cannot come from another sequence than the queries; None if they can."""
+
     @classmethod
     def samples(cls) -> tuple[Axis, ...]:
         """Return small values of this class for the conformance tests."""

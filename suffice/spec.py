@@ -121,11 +121,16 @@ class AttentionSpec:
         """Key/value heads, G."""
         return self.num_kv_heads or self.num_heads
 
-    @property
-    def crosses(self) -> bool:
-        """Whether keys may come from another sequence than the queries."""
-        whole = self.pattern.crosses and self.combine.crosses
-        return whole and not self.position.absolute
+    def refuses_source(self) -> list[str]:
+        """Return why keys cannot come from another sequence, a sentence each; [] if they can.
+
+        Example:
+            >>> AttentionSpec(d_model=64, num_heads=4, pattern=Causal()).refuses_source()
+            ['pattern=Causal() relates queries and keys of one sequence: use Full().']
+        """
+        values = {axis: getattr(self, axis) for axis in AXES}
+        reasons = {axis: value.refuses_source() for axis, value in values.items()}
+        return [f"{a}={values[a]!r} {reason}." for a, reason in reasons.items() if reason]
 
     @property
     def lane(self) -> Literal["pairs", "sums", "recurrence"]:
@@ -189,7 +194,7 @@ class AttentionSpec:
     @property
     def score_scale(self) -> float:
         """The factor of the query-key products."""
-        return self.head_width**-0.5 if self.scale is None else self.scale
+        return self.encoder.scaled_width(self) ** -0.5 if self.scale is None else self.scale
 
     @property
     def cached_widths(self) -> tuple[tuple[int, int], ...]:

@@ -52,7 +52,7 @@ SUMS = {  # kernels of features; the heads of "-gqa" share keys
     if spec_of(name).lane == "sums"
     for kv_heads in (NUM_HEADS, 2)
 }
-CROSSING = [name for name in PRESETS if spec_of(name).crosses]
+CROSSING = [name for name in PRESETS if not spec_of(name).refuses_source()]
 CHUNKED = (1, 64, 65, 200)  # lengths around chunks of 64 positions
 
 

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from suffice.records import Axis
 
 if TYPE_CHECKING:
+    from suffice.memory import Memory
     from suffice.positions import Position
     from suffice.protocols import LayerLike, SpecLike
 
@@ -85,6 +86,9 @@ class Encoder(Axis, ABC, family="encoder"):
     mixes_values: ClassVar[bool] = True
     """True if values are made before they are cached, so that a mixing can be applied to them."""
 
+    score_term: ClassVar[str] = ""
+    """LaTeX of what is added to the scaled products, "" if nothing is."""
+
     def conflicts(self, spec: SpecLike) -> list[str]:  # noqa: ARG002 - most fit any spec
         """Return the parts of the spec that this encoder cannot serve, a sentence each."""
         return []
@@ -99,6 +103,10 @@ class Encoder(Axis, ABC, family="encoder"):
 
     def rotary_width(self, spec: SpecLike) -> int:
         """Return how many features of queries and keys rotary positions rotate."""
+        return self.key_width(spec)
+
+    def scaled_width(self, spec: SpecLike) -> int:
+        """Return the width whose root divides the products, unless the spec has a scale."""
         return self.key_width(spec)
 
     @abstractmethod
@@ -128,6 +136,17 @@ class Encoder(Axis, ABC, family="encoder"):
 
         Tensors [B, heads, S, W] with the sizes of `cached_widths`; keys first, values last.
         """
+
+    def at_padding(
+        self,
+        cached: tuple[Tensor, ...],
+        valid: Tensor,  # noqa: ARG002 - for encoders that sum over positions
+    ) -> tuple[Tensor, ...]:
+        """Return tensors to cache in which padding, where valid [B, S] is False, changes no key."""
+        return cached
+
+    def refuses_memory(self, memory: Memory) -> str | None:  # noqa: ARG002 - most take any
+        """Return why keys cannot be kept by this memory; None if they can."""
 
     def rotate(
         self,

@@ -211,6 +211,8 @@ class Attention(nn.Module):
         q, cached = encoder.queries(self, inputs.x), ()
         if self.spec.shares is None:
             cached = encoder.cached(self, inputs.source)
+            if inputs.rows.valid is not None:
+                cached = encoder.at_padding(cached, inputs.rows.valid)
         unrotated = (q, *cached[:1], *cached[-1:])
         if position.rotates:
             width, places = encoder.rotary_width(self.spec), inputs.positions

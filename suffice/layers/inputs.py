@@ -194,21 +194,8 @@ def _check_tensors(spec: AttentionSpec, x: Tensor, source: Tensor | None) -> Non
             )
         return
     check("source", source, (x.shape[0], None, spec.widths.d_source))
-    if not spec.pattern.crosses:
-        raise ConfigError(
-            f"pattern={spec.pattern!r} relates queries and keys of one sequence; "
-            "cross-attention has two: use Full()."
-        )
-    if spec.position.absolute:
-        raise ConfigError(
-            f"position={spec.position!r} counts positions of one sequence; cross-attention "
-            "has two: use NoPosition()."
-        )
-    if not spec.combine.crosses:
-        raise ConfigError(
-            f"combine={spec.combine!r} needs a value of each query's own token; cross-attention "
-            "has none: use Concat()."
-        )
+    if reasons := spec.refuses_source():
+        raise ConfigError(f"{' '.join(reasons)} Cross-attention has two sequences.")
 
 
 def _check_masks(
@@ -286,6 +273,8 @@ def check_memory(spec: AttentionSpec, memory: Memory) -> None:
             f"{type(spec.kernel).__name__} keeps sums of one size, so memory={memory!r} has "
             "nothing to keep; leave it out."
         )
+    if reason := spec.encoder.refuses_memory(memory):
+        raise ConfigError(f"memory={memory!r}: encoder={spec.encoder!r} {reason}.")
     if memory.window is not None and "mixing" in spec.beyond_pairs and spec.mixing.history is None:
         raise ConfigError(
             f"{type(spec.mixing).__name__} reads every earlier value at every position, so "

@@ -123,9 +123,5 @@ def check_causal(specs: Sequence[AttentionSpec]) -> None:
 def check_crosses(specs: Sequence[AttentionSpec]) -> None:
     """Raise if the cross-attention of a block relates positions of a single text."""
     for number, spec in enumerate(specs):
-        if not spec.crosses:
-            raise ConfigError(
-                f"block {number} has cross-attention with pattern={spec.pattern!r}, "
-                f"position={spec.position!r} and combine={spec.combine!r}, which relate positions "
-                "of one text; cross-attention has two: use Full(), NoPosition() and Concat()."
-            )
+        if reasons := spec.refuses_source():
+            raise ConfigError(f"block {number} has cross-attention, but {' '.join(reasons)}")

@@ -336,6 +336,10 @@ class Pattern(Axis, ABC, family="pattern"):
         single = (q_first == q_last) & (k_first == k_last)
         return torch.where(single, 2 * self.allowed(q_first, k_first).to(torch.int8), unknown)
 
+    def refuses_source(self) -> str | None:
+        """Return why keys cannot come from another sequence; None if `crosses`."""
+        return None if self.crosses else "relates queries and keys of one sequence: use Full()"
+
     def of_heads(self, num_heads: int) -> tuple[Pattern, ...]:
         """Return the pattern of each head.
 

@@ -29,6 +29,10 @@ class Position(Axis, family="position"):
     max_length: int | None = None
     """The longest text whose positions are known, in tokens; None if unlimited."""
 
+    def refuses_source(self) -> str | None:
+        """Return why keys cannot come from another sequence; None without positions."""
+        return "counts positions of one sequence: use NoPosition()" if self.absolute else None
+
     def check_length(self, tokens: int) -> None:
         """Raise ShapeError for a text longer than `max_length`."""
         if self.max_length is not None and tokens > self.max_length:

@@ -304,7 +304,7 @@ def dtypes_are_kept(case: Case) -> None:
 def source_is_read_as_x(case: Case) -> None:
     """Cross-attention to x itself is self-attention, or is refused where it has no meaning."""
     spec, layer = case.spec, case.layer()
-    if not spec.crosses:
+    if spec.refuses_source():
         _refused(lambda: layer(case.x, case.x.clone()), "cross-attention")
         return
     assert_close(layer(case.x, case.x.clone()), layer(case.x))

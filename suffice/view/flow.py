@@ -11,11 +11,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from xml.sax.saxutils import escape
 
-from suffice.combine import Exclusive, Gated
-from suffice.kernels import Recurrent
 from suffice.view.drawing import FAINT, INK, PAGE, brief
 
 if TYPE_CHECKING:
@@ -43,6 +41,16 @@ HEAD_COLOURS = (
     "#b23a12",
     "#5f6775",
 )
+NAMES = {
+    "q_proj": "W_Q",
+    "k_proj": "W_K",
+    "v_proj": "W_V",
+    "q_a_proj": "W_DQ",
+    "q_b_proj": "W_UQ",
+    "kv_a_proj": "W_DKV,KR",
+    "kv_b_proj": "W_UK",
+}
+"""The maps of queries, keys and values; others of an encoder are cached beside the keys."""
 MOST_HEADS = 16  # drawn one by one
 
 
@@ -128,14 +136,19 @@ def flow(spec: AttentionSpec, length: int | None = None) -> Flow:
         else:
             keys.append(Box(kind="function", title="rotate", note=note))
     core, beside = _core(spec)
-    if isinstance(spec.kernel, Recurrent):
+    if spec.lane == "recurrence":
         _add_recurrence(spec.kernel, queries, keys, values)
-    elif spec.lane != "pairs":
+    elif spec.lane == "sums":
         count = spec.kernel.num_features(spec.head_width)
         name = Box(kind="function", title="φ", note=f"{brief(spec.kernel)}, {count} features")
         queries.append(name)
         keys.append(name)
     keys, values = _cached(spec, keys, values, from_keys)
+    keys += [
+        Box(kind="map", title=f"W_{name[0].upper()}", note=f"{m.inputs} × {m.outputs}", cached=True)
+        for name, m in spec.encoder.maps(spec).items()
+        if name not in NAMES
+    ]
     return Flow(
         lanes=(tuple(queries), tuple(keys), tuple(values)),
         heads=(spec.query_heads, spec.key_heads, spec.kv_heads),
@@ -147,9 +160,7 @@ def flow(spec: AttentionSpec, length: int | None = None) -> Flow:
     )
 
 
-def _add_recurrence(
-    kernel: Recurrent, queries: list[Box], keys: list[Box], values: list[Box]
-) -> None:
+def _add_recurrence(kernel: Any, queries: list[Box], keys: list[Box], values: list[Box]) -> None:
     """Add what a recurrence does to each lane."""
     if kernel.convolution is not None:
         along = Box(kind="along", title="convolve", note=f"{kernel.convolution} tokens, SiLU")
@@ -167,9 +178,11 @@ def _map(name: str, inputs: int, outputs: int) -> Box:
 def _projections(spec: AttentionSpec) -> tuple[list[Box], list[Box], list[Box], int | None]:
     """Return the maps of the lanes, and after how many steps of the keys the values leave them."""
     maps = {name: _map("", m.inputs, m.outputs).note for name, m in spec.encoder.maps(spec).items()}
-    latent = {"q_a_proj": "W_DQ", "q_b_proj": "W_UQ", "kv_a_proj": "W_DKV,KR", "kv_b_proj": "W_UK"}
-    names = {"q_proj": "W_Q", "k_proj": "W_K", "v_proj": "W_V", **latent}
-    boxes = {key: Box(kind="map", title=names[key], note=note) for key, note in maps.items()}
+    boxes = {
+        key: Box(kind="map", title=NAMES[key], note=note)
+        for key, note in maps.items()
+        if key in NAMES
+    }
     queries = [boxes[key] for key in ("q_proj", "q_a_proj", "q_b_proj") if key in boxes]
     if "kv_a_proj" in boxes:
         rank, outputs = spec.encoder.maps(spec)["kv_b_proj"][:2]
@@ -203,10 +216,9 @@ def _along(spec: AttentionSpec, length: int | None) -> Box:
 def _core(spec: AttentionSpec) -> tuple[Box, Box | None]:
     """Return how keys are weighed or summed, and the memory beside."""
     pattern = brief(spec.pattern)
-    if isinstance(spec.kernel, Recurrent):
-        change = "S ← a S + k vᵀ"
-        if spec.kernel.corrects:
-            change = "S ← a S + b k (v − a Sᵀk)ᵀ"
+    if spec.lane == "recurrence":
+        kernel: Any = spec.kernel
+        change = "S ← a S + b k (v − a Sᵀk)ᵀ" if kernel.corrects else "S ← a S + k vᵀ"
         beside = Box(kind="memory", title=change, note="one state a head")
         return Box(kind="core", title="Sᵀ q", note=pattern), beside
     if spec.lane != "pairs":
@@ -243,15 +255,8 @@ def _cached(
 def _after(spec: AttentionSpec) -> Iterator[Box]:
     if "past" in spec.beyond_pairs:
         yield Box(kind="function", title="gate", note="a number a head")
-    if isinstance(spec.combine, Gated):
-        if spec.combine.norm:
-            yield Box(kind="function", title="norm", note="of each head")
-        gate = "σ" if spec.combine.activation == "sigmoid" else "silu"
-        yield Box(kind="function", title=f"× {gate}(x W_G)", note=f"a {spec.combine.per}")
-    if isinstance(spec.combine, Exclusive):
-        yield Box(kind="function", title="− its part along v", note="the token's own value")
-    if spec.combine.maps > 1:
-        yield Box(kind="function", title="A₁v − λ A₂v", note="λ learned, then norm")
+    for title, note in spec.combine.steps():
+        yield Box(kind="function", title=title, note=note)
     width = spec.num_heads * spec.value_width
     yield _map("W_O", width, spec.d_model)
 

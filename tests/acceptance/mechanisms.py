@@ -65,7 +65,7 @@ SPECS: dict[str, AttentionSpec] = {
     ),
 }
 NAMES = tuple(SPECS)
-CROSS = tuple(n for n, s in SPECS.items() if s.crosses)
+CROSS = tuple(n for n, s in SPECS.items() if not s.refuses_source())
 
 
 def takes(spec: AttentionSpec, data: Collection[str]) -> bool:

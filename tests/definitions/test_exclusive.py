@@ -116,5 +116,5 @@ def test_layers_without_a_value_of_each_token_are_refused(field, value):
 
 def test_another_source_is_refused():
     layer = Attention(preset("xsa", 8, 2))
-    with pytest.raises(ConfigError, match="cross-attention has none: use Concat"):
+    with pytest.raises(ConfigError, match="use Concat"):
         layer(torch.zeros(1, 3, 8), torch.zeros(1, 4, 8))

@@ -36,6 +36,7 @@ from suffice.view.picture import svg
 
 FOLDER = Path(__file__).resolve().parent
 EXAMPLES = FOLDER.parent / "examples"
+SITE = FOLDER.parent / "mkdocs.yml"
 D_MODEL, HEADS = 256, 4
 DRAWN = 64  # tokens
 COUNTED = (256, 1024, 4096)  # tokens
@@ -67,9 +68,31 @@ def pages() -> dict[str, str | bytes]:
     }
 
 
+def navigation() -> str:
+    """Return mkdocs.yml with the mechanisms in their groups."""
+    groups: dict[str, list[str]] = {name: [] for name in GROUPS}
+    for name in PRESETS:
+        title = f'"{TITLES[name]}"' if "," in TITLES[name] else TITLES[name]
+        entries = groups[group(sized(name, D_MODEL, HEADS, length=DRAWN))]
+        entries.append(f"          - {title}: mechanisms/{name}.md")
+    lines = [
+        line
+        for name, entries in groups.items()
+        if entries
+        for line in (f'      - "{name}":', *entries)
+    ]
+    text = SITE.read_text("utf-8")
+    begin = text.index("\n", text.index("mechanisms/README.md")) + 1
+    end = text.index("  - Axis values: axes.md")
+    return text[:begin] + "\n".join(lines) + "\n" + text[end:]
+
+
 def write(folder: Path = FOLDER) -> None:
-    """Write every page, and remove those of mechanisms that are gone."""
+    """Write every page, the catalogue and the navigation; remove pages of former mechanisms."""
     files = pages()
+    if folder == FOLDER:
+        catalogue.write()
+        SITE.write_text(navigation(), encoding="utf-8")
     for made in ("mechanisms", "examples"):
         (folder / made).mkdir(parents=True, exist_ok=True)
         for old in (folder / made).iterdir():
@@ -122,6 +145,7 @@ def _formulas(spec: AttentionSpec) -> str:
     meanings = {
         "+ M": "M is 0 where the pattern allows a pair and minus infinity elsewhere.",
         r"\operatorname{rot}": "rot is the rotary position embedding.",
+        "F_h": "F_h holds the sum of log f of the tokens behind a key, up to the query.",
         "g(h)": "g(h) is the group of head h.",
         r"\phi": "phi is the feature map of the kernel.",
     }
@@ -319,5 +343,4 @@ def _joined(*blocks: str) -> str:
 
 
 if __name__ == "__main__":
-    catalogue.write()
     write()

@@ -11,6 +11,7 @@ from suffice.encoders.base import (
     Optimised,
     Standard,
 )
+from suffice.encoders.forgetting import Forgetting
 from suffice.encoders.mla import MLA
 from suffice.encoders.norms import HeadLayerNorm, HeadRMS, NoNorm, Norm, ProjectionRMS, QKVNorm
 
@@ -20,6 +21,7 @@ __all__ = [
     "Efficient",
     "Encoder",
     "Factory",
+    "Forgetting",
     "HeadLayerNorm",
     "HeadRMS",
     "Latent",

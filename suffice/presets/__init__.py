@@ -13,7 +13,7 @@ from typing import Any
 from suffice.errors import ConfigError, unknown
 from suffice.mixing import NoMixing
 from suffice.presets.features import infini, linear, linformer, performer, rfa
-from suffice.presets.grouped import cla, differential, gqa, mla, mqa, qk_norm, xsa
+from suffice.presets.grouped import cla, differential, forgetting, gqa, mla, mqa, qk_norm, xsa
 from suffice.presets.paper import efficient, optimised, standard, super_attention, toeplitz_super
 from suffice.presets.recurrent import (
     deltanet,
@@ -48,6 +48,7 @@ PRESETS: dict[str, Callable[..., AttentionSpec]] = {
         cla,
         qk_norm,
         xsa,
+        forgetting,
         mla,
         differential,
         sliding_window,
@@ -83,6 +84,7 @@ TITLES = {
     "cla": "Cross-layer attention",
     "qk_norm": "QK-norm",
     "xsa": "Exclusive self-attention",
+    "forgetting": "Forgetting attention",
     "mla": "MLA",
     "differential": "Differential attention",
     "sliding_window": "Sliding window",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from suffice.combine import Differential, Exclusive
-from suffice.encoders import MLA, HeadRMS
+from suffice.encoders import MLA, Forgetting, HeadRMS
 from suffice.errors import ConfigError
 from suffice.patterns import Causal, Full
 from suffice.positions import Rope
@@ -149,6 +149,38 @@ def xsa(
     """
     base = standard(d_model, num_heads, causal=causal, bias=bias, dropout=dropout)
     return replace(base, num_kv_heads=num_kv_heads, combine=Exclusive())
+
+
+def forgetting(
+    d_model: int,
+    num_heads: int,
+    *,
+    num_kv_heads: int | None = None,
+    causal: bool = True,
+    bias: bool = True,
+    dropout: float = 0.0,
+) -> AttentionSpec:
+    """Forgetting attention: a softmax whose logits fade by learned forget gates, without positions.
+
+    Choose it for causal language models that are to read further than they were trained, or where
+    rotary positions blur what is near. Not for a cache with sinks or of few bits.
+
+    Args:
+        num_kv_heads: key/value heads, a divisor of num_heads; None = as many as query heads.
+        causal: no look-ahead; True alone is legal.
+
+    Cost: 4 (d^2 + d) + d h + h parameters; 8 T d^2 + 2 T d h + 4 T^2 d + 6 T^2 h FLOPs; state
+        2 d + h numbers per token.
+    Source: Lin et al. 2025, arXiv:2503.02130, section 3. Left out: the paper's Pro block, which has
+    shifted keys and values, QK-norm and an output gate.
+    """
+    if not causal:
+        raise ConfigError(
+            "forgetting sums gates from a key to a later query, so it has no form that looks "
+            "ahead; leave out causal=False."
+        )
+    base = standard(d_model, num_heads, causal=True, bias=bias, dropout=dropout)
+    return replace(base, num_kv_heads=num_kv_heads, encoder=Forgetting())
 
 
 def mla(

@@ -1,0 +1,164 @@
+"""Softmax attention whose logits fade by forget gates of the tokens between query and key.
+
+Letters: B batch, H query heads, G key/value heads, S keys, D head width, E value width.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from suffice.encoders.base import KEYS, QUERIES, Encoder, Factory, LinearMap
+
+if TYPE_CHECKING:
+    from suffice.memory import Memory
+    from suffice.positions import Position
+    from suffice.protocols import LayerLike, SpecLike
+
+PARTS = 3  # columns of a key that hold the sum of its gates: together they have 24 bits in bfloat16
+
+
+@dataclass(frozen=True)
+class Forgetting(Encoder):
+    """O_t = softmax_s(q_t . k_s / sqrt(D) + log f_(s+1) + ... + log f_t) V, f = sigmoid(x W_F + b).
+
+    Each token has a forget gate for every key/value head, and a query sees a key the less, the more
+    the tokens after it forget. Choose it for causal language models in place of rotary positions:
+    gates tell near from far by what stands between, and are learned from the text. Not where a
+    cache of few bits or with sinks must do: the gates of all keys have to be kept.
+
+    The sum is that of the query minus that of the key, and the softmax ignores the former. So each
+    key has three more features, which hold minus its sum, and each query ones: every op, mask and
+    KV cache serves it as it is. Cached are keys, log f and values.
+
+    Cost: d G + G parameters and 2 T d G FLOPs beside Standard's, and 6 FLOPs a pair and head; G
+        cached numbers a token more.
+    Source: Lin et al. 2025, arXiv:2503.02130, equations 3 to 5. Differs: grouped heads share the
+    gates of their keys.
+    """
+
+    mixes_values = False
+    score_term = "F_h"
+
+    def conflicts(self, spec: SpecLike) -> list[str]:
+        """Gates are summed towards later tokens, of each key by itself."""
+        refused = dict(spec.beyond_pairs)
+        if spec.combine.maps > 1:
+            refused["combine"] = spec.combine
+        band = spec.pattern.band()
+        if not spec.pattern.causal or band is None or band.before is not None:
+            refused["pattern"] = spec.pattern
+        names = [f"{name}={value!r}" for name, value in refused.items()]
+        if not names:
+            return []
+        return [
+            f"{self!r} sums the gates of the tokens between a key and a later query, and cannot "
+            f"have {', '.join(names)}; use a softmax over Causal()."
+        ]
+
+    def _width(self, spec: SpecLike) -> int:
+        return spec.head_dim or spec.d_model // spec.num_heads
+
+    def key_width(self, spec: SpecLike) -> int:
+        """Return D, and the features of the gates."""
+        return self._width(spec) + PARTS
+
+    def value_width(self, spec: SpecLike) -> int:
+        """Return E."""
+        return self._width(spec)
+
+    def rotary_width(self, spec: SpecLike) -> int:
+        """Return D."""
+        return self._width(spec)
+
+    def scaled_width(self, spec: SpecLike) -> int:
+        """Return D."""
+        return self._width(spec)
+
+    def cached_widths(self, spec: SpecLike) -> tuple[tuple[int, int], ...]:
+        """Return keys, the logarithms of gates, and values."""
+        return tuple((spec.kv_heads, width) for width in (self._width(spec), 1, self._width(spec)))
+
+    def maps(self, spec: SpecLike) -> dict[str, LinearMap]:
+        """Return the maps of queries, keys, values and gates."""
+        source, width = spec.d_source or spec.d_model, self._width(spec)
+        return {
+            "q_proj": LinearMap(spec.d_model, spec.num_heads * width, QUERIES),
+            "k_proj": LinearMap(source, spec.kv_heads * width, KEYS),
+            "v_proj": LinearMap(source, spec.kv_heads * width, KEYS),
+            "f_proj": LinearMap(source, spec.kv_heads, KEYS),
+        }
+
+    def parameters(self, spec: SpecLike) -> int:
+        """Count the maps and the norms of queries and keys."""
+        heads = (spec.num_heads, spec.kv_heads)
+        gains = sum(spec.norm.parameters(count, self._width(spec)) for count in heads)
+        return super().parameters(spec) + gains
+
+    def build(self, spec: SpecLike, factory: Factory) -> dict[str, nn.Module]:
+        """Return the maps and norms."""
+        width = self._width(spec)
+        modules = {
+            name: factory.map(linear.inputs, linear.outputs, bias=spec.bias)
+            for name, linear in self.maps(spec).items()
+        }
+        modules["q_norm"] = spec.norm.build(spec.num_heads, width, factory)
+        modules["k_norm"] = spec.norm.build(spec.kv_heads, width, factory)
+        return modules | {"v_norm": spec.norm.build_values()}
+
+    def queries(self, layer: LayerLike, x: Tensor) -> Tensor:
+        """Return the queries [B, H, T, D + 3], ones last."""
+        q_BTHD = layer.q_proj(x).unflatten(-1, (layer.spec.num_heads, -1))
+        return F.pad(layer.q_norm(q_BTHD).transpose(1, 2), (0, PARTS), value=1.0)
+
+    def cached(self, layer: LayerLike, source: Tensor) -> tuple[Tensor, ...]:
+        """Return keys [B, G, S, D], logarithms of gates [B, G, S, 1] and values [B, G, S, E]."""
+        groups = layer.spec.kv_heads
+        k_BSGD = layer.k_norm(layer.k_proj(source).unflatten(-1, (groups, -1)))
+        v_BSGE = layer.v_norm(layer.v_proj(source).unflatten(-1, (groups, -1)))
+        gates = layer.f_proj(source)
+        exact = torch.promote_types(gates.dtype, torch.float32)
+        log_f = F.logsigmoid(gates.to(exact)).to(gates.dtype)[..., None]
+        return tuple(x.transpose(1, 2) for x in (k_BSGD, log_f, v_BSGE))
+
+    def at_padding(self, cached: tuple[Tensor, ...], valid: Tensor) -> tuple[Tensor, ...]:
+        """Return the cached tensors with gates of 1 at padding, which forgets nothing."""
+        k, log_f, v = cached
+        return k, log_f.masked_fill(~valid[:, None, :, None], 0.0), v
+
+    def rotate(
+        self,
+        layer: LayerLike,
+        position: Position,
+        q: Tensor,
+        cached: tuple[Tensor, ...],
+        cos_sin: tuple[Tensor, ...],
+    ) -> tuple[Tensor, tuple[Tensor, ...]]:
+        """Rotate the first D features."""
+        q, ones = q.split((q.shape[-1] - PARTS, PARTS), dim=-1)
+        q, cached = super().rotate(layer, position, q, cached, cos_sin)
+        return torch.cat([q, ones], dim=-1), cached
+
+    def expand(self, layer: LayerLike, cached: tuple[Tensor, ...]) -> tuple[Tensor, Tensor]:
+        """Return keys [B, G, S, D + 3], the sums of their gates last, and values.
+
+        Only differences of sums count, so they begin at the first cached key.
+        """
+        k, log_f, v = cached
+        exact = torch.promote_types(k.dtype, torch.float32)
+        rest = log_f.to(exact).cumsum(dim=2) / -layer.spec.score_scale
+        parts = []
+        for _ in range(PARTS):
+            parts.append(rest.to(k.dtype))
+            rest = rest - parts[-1].to(exact)
+        return torch.cat([k, *parts], dim=-1), v
+
+    def refuses_memory(self, memory: Memory) -> str | None:
+        """Refuse a cache with a gap behind its sinks, or of rounded gates."""
+        if memory.sinks or memory.lossy:
+            return "needs the gates of all keys between, as they are: use Dynamic() or Rolling(n)"
+        return None

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
     from suffice.convert.sources import Source
     from suffice.measure.statistics import Summary
-    from suffice.probe import Ablation, CheckpointReport, Finding, Recall, Report
+    from suffice.probe import Ablation, CheckpointReport, Finding, Report
 
 ALARMED = 1  # the exit code when a control succeeds
 FILE = "probe.json"
@@ -268,9 +268,7 @@ def _recalls(console: Console, report: CheckpointReport) -> None:
             "" if result.gain is None else _half(result.gain),
             result.verdict,
         )
-    reach = (
-        "everything" if report.receptive_field is None else f"{report.receptive_field} tokens back"
-    )
+    reach = "everything" if report.reach is None else f"{report.reach} tokens back"
     print_text(
         f"recall of drawn tokens, {report.rows} rows each; the model can attend to {reach}", console
     )
@@ -304,13 +302,5 @@ def _controls(report: Report | CheckpointReport) -> str:
     failed = Counter(result.control for result in report.controls if not result.above)
     lines = [f"\n{MARK} {FAILED}: {failed.total()} of {len(report.controls)}"]
     lines += [f"  {reason}: {count}" for reason, count in failed.items()]
-    lines += [f"{ALARM}: {_where(result)} ({result.control})" for result in report.alarms]
+    lines += [f"{ALARM}: {result.name} ({result.control})" for result in report.alarms]
     return "\n".join(lines)
-
-
-def _where(result: Finding | Recall) -> str:
-    from suffice.probe import Recall
-
-    if isinstance(result, Recall):
-        return result.name
-    return ", ".join(filter(None, (result.task, result.mechanism, result.view)))

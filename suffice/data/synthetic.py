@@ -183,7 +183,13 @@ def induction(
 
 
 def mqar(
-    *, pairs: int = 8, keys: int = 16, values: int = 16, rows: int = TRAIN, seed: int = 0
+    *,
+    pairs: int = 8,
+    keys: int = 16,
+    values: int = 16,
+    rows: int = TRAIN,
+    seed: int = 0,
+    shuffled: bool = False,
 ) -> Dataset:
     """Draw rows k1 v1 k2 v2 ... and then the same keys in another order; labels are their values.
 
@@ -197,6 +203,8 @@ def mqar(
         values: different values there are, >= pairs; their ids follow.
         rows: rows of the training part.
         seed: seed of the rows; no training seed changes them.
+        shuffled: whether the answers of a row are shuffled among its keys: a negative control, on
+            which nothing can be right more often than by chance.
 
     Shapes:
         inputs, labels: int64 [N, 3 * pairs]
@@ -212,13 +220,16 @@ def mqar(
             "different, so give at least `pairs` keys and values."
         )
 
-    def draw(part: str, random: np.random.RandomState, count: int) -> tuple[np.ndarray, np.ndarray]:  # noqa: ARG001
+    def draw(part: str, random: np.random.RandomState, count: int) -> tuple[np.ndarray, np.ndarray]:
         row_keys = subsets(random, count, of=keys, size=pairs)
         row_values = keys + subsets(random, count, of=values, size=pairs)
         order = subsets(random, count, of=pairs, size=pairs)
         facts = np.stack([row_keys, row_values], axis=2).reshape(count, 2 * pairs)
         queries = np.take_along_axis(row_keys, order, axis=1)
         answers = np.take_along_axis(row_values, order, axis=1)
+        if shuffled:
+            other = stream("mqar", f"shuffled {part}", seed)
+            answers = np.stack([row[other.permutation(pairs)] for row in answers])
         return np.hstack([facts, queries]), np.hstack([_unlabelled(facts), answers])
 
     return _random_task(

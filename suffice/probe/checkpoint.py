@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import dataclasses
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -26,6 +25,7 @@ from suffice.past import NoPast
 from suffice.patterns import And, Or, Pattern
 from suffice.probe.mechanisms import receptive_field
 from suffice.probe.recall import Questions, Recall, ask, passkey, repeated, scores
+from suffice.probe.report import Controlled
 from suffice.spec import AttentionSpec
 from suffice.view.drawing import brief, expression, flat
 
@@ -236,47 +236,26 @@ class Ablation:
 
 
 @dataclass(frozen=True, kw_only=True)
-class CheckpointReport:
+class CheckpointReport(Controlled):
     """The results of probing a checkpoint.
 
     Args:
-        recalls: what it answered.
-        ablations: what its branches are for; none in a model without branches.
-        receptive_field: tokens back that it can attend to; None = all.
-        rows: behind each figure on drawn tokens.
-        seconds: that it took.
+        recalls: accuracy by question.
+        ablations: loss without each branch; none in a model without branches.
+        reach: number of tokens back that it can attend to; None = all.
+        rows: rows behind each figure on drawn tokens.
     """
 
     recalls: tuple[Recall, ...]
     ablations: tuple[Ablation, ...]
-    receptive_field: int | None
+    reach: int | None
     rows: int
-    seconds: float
+    kind: str = "checkpoint"
 
     @property
-    def controls(self) -> tuple[Recall, ...]:
-        """The recalls that must be failures."""
-        return tuple(recall for recall in self.recalls if recall.control)
-
-    @property
-    def alarms(self) -> tuple[Recall, ...]:
-        """The controls that succeeded."""
-        return tuple(recall for recall in self.controls if recall.above)
-
-    def to_json(self) -> dict[str, Any]:
-        """Return plain data."""
-        lists = {
-            name: [{**dataclasses.asdict(record), "verdict": record.verdict} for record in records]
-            for name, records in (("recalls", self.recalls), ("ablations", self.ablations))
-        }
-        return {
-            "kind": "checkpoint",
-            "reach": self.receptive_field,
-            "rows": self.rows,
-            "seconds": self.seconds,
-            "alarms": len(self.alarms),
-            **lists,
-        }
+    def outcomes(self) -> tuple[Recall, ...]:
+        """The recalls."""
+        return self.recalls
 
 
 def probe_checkpoint(
@@ -322,7 +301,7 @@ def probe_checkpoint(
     return CheckpointReport(
         recalls=tuple(recalls),
         ablations=tuple(_ablations(lm, _measures(lm, ids, begin, rows, text), step)),
-        receptive_field=receptive_field(lm.specs),
+        reach=receptive_field(lm.specs),
         rows=rows,
         seconds=round(time.monotonic() - clock, 1),
     )

@@ -19,7 +19,7 @@ from suffice.memory import Rolling
 from suffice.models import LM
 from suffice.models import folder as model_folder
 from suffice.probe.report import Finding, Report
-from suffice.probe.tasks import SOLVED, Task, View, suite
+from suffice.probe.tasks import SOLVED, Task, View, suite, views
 from suffice.progress import Progress
 from suffice.spec import AttentionSpec
 from suffice.train import current, evaluate, show
@@ -53,6 +53,16 @@ def receptive_field(
             return None
         total += min(bounds) - 1
     return total
+
+
+def out_of_reach(
+    specs: Sequence[AttentionSpec], back: int, *, cache_tokens: int | None = None
+) -> str:
+    """Return why a causal model cannot attend `back` tokens back; "" if it can."""
+    far = receptive_field(specs, cache_tokens=cache_tokens)
+    if far is None or back <= far:
+        return ""
+    return f"{far} tokens back can be attended to"
 
 
 def state_bytes(specs: Sequence[AttentionSpec], tokens: int) -> float:
@@ -137,8 +147,8 @@ def _plan(task: Task, mechanisms: tuple[str, ...], seeds: int, device: str) -> P
 def _probed(task: Task, plan: Plan, folder: Path, progress: Progress) -> list[Finding]:
     """Train the missing cells of a task and evaluate all of them."""
     recipe = task.recipe
-    dataset = task.change(load(recipe.task, **dict(recipe.task_options)))
-    views = task.views(dataset)
+    dataset = load(recipe.task, **dict(recipe.task_options))
+    questions = views(dataset)
     cells: dict[Key, Cell] = {}
     for key in plan.cells:
         cell = read_cell(folder, *key)
@@ -149,9 +159,11 @@ def _probed(task: Task, plan: Plan, folder: Path, progress: Progress) -> list[Fi
         specs = recipe.specs(mechanism, heads)
         models = [_trained(key, folder) for key in mechanism_keys]
         steps = -(-len(dataset.train) // recipe.training.batch_size)
-        for view in views:
+        for view in questions:
             if view.cache_tokens is not None and not _rolls(specs):
                 continue
+            reach = out_of_reach(specs, view.nearest, cache_tokens=view.cache_tokens)
+            beyond = f"{reach}, and the answer is {view.nearest} or more" if reach else ""
             right = [_accuracy(model, dataset, view, plan.device) for model in models]
             findings.append(
                 Finding(
@@ -164,7 +176,7 @@ def _probed(task: Task, plan: Plan, folder: Path, progress: Progress) -> list[Fi
                     steps=steps * recipe.training.epochs,
                     state=state_bytes(specs, view.cache_tokens or recipe.model.length),
                     pairs=task.pairs,
-                    control=task.must_fail or _out_of_reach(view, specs),
+                    control=task.must_fail or beyond,
                 )
             )
     return findings
@@ -175,13 +187,6 @@ def solved_at(cell: Cell, steps: int) -> int | None:
     solved = (e["epoch"] for e in cell.epochs if e["validation_accuracy"] >= SOLVED)
     first = next(solved, None)
     return None if first is None else first * steps
-
-
-def _out_of_reach(view: View, specs: Sequence[AttentionSpec]) -> str:
-    far = receptive_field(specs, cache_tokens=view.cache_tokens)
-    if far is None or view.nearest <= far:
-        return ""
-    return f"{far} tokens back can be attended to, and the answer is {view.nearest} or more"
 
 
 def _rolls(specs: Sequence[AttentionSpec]) -> bool:

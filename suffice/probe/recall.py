@@ -16,8 +16,8 @@ from torch import Tensor
 from suffice.data.synthetic import stream, subsets
 from suffice.measure.statistics import Summary, summarise
 from suffice.models import LM
-from suffice.probe.mechanisms import receptive_field
-from suffice.probe.report import ALARM, FAILED, TOLERANCE
+from suffice.probe.mechanisms import out_of_reach
+from suffice.probe.report import Outcome
 
 TOGETHER = 8  # rows computed at once
 CUE, KEY = 2, 3  # tokens
@@ -42,37 +42,19 @@ class Questions:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Recall:
-    """A model's accuracy on one kind of question.
+class Recall(Outcome):
+    """A model's accuracy on one kind of question, over rows.
 
     Args:
-        name: of the questions.
-        back: tokens back to the answers, the least.
-        accuracy: over rows, fractions.
+        name: name of the questions.
+        back: least number of tokens from a question back to its answer.
         gain: loss at the first time less that at the second, over rows, nats; None where there is
             one time only.
-        chance: accuracy of a guess.
-        control: why it must fail; "" where it may succeed.
     """
 
     name: str
     back: int
-    accuracy: Summary
     gain: Summary | None
-    chance: float
-    control: str = ""
-
-    @property
-    def above(self) -> bool:
-        """Whether it is above chance by more than luck gives."""
-        return self.accuracy.mean > self.chance + TOLERANCE
-
-    @property
-    def verdict(self) -> str:
-        """A verdict in a few words."""
-        if self.control:
-            return ALARM if self.above else FAILED
-        return "recalled" if self.above else "at chance"
 
 
 def repeated(
@@ -146,16 +128,8 @@ def ask(lm: LM, questions: Questions) -> Recall:
         accuracy=summarise(right),
         gain=gain,
         chance=questions.chance,
-        control=questions.must_fail or out_of_reach(lm, questions.back),
+        control=questions.must_fail or out_of_reach(lm.specs, questions.back),
     )
-
-
-def out_of_reach(lm: LM, back: int) -> str:
-    """Return why a model cannot attend so far back; "" if it can."""
-    far = receptive_field(lm.specs)
-    if far is None or back <= far:
-        return ""
-    return f"{far} tokens back can be attended to"
 
 
 @torch.inference_mode()

@@ -1,4 +1,4 @@
-"""Probe results: one finding for each mechanism and question, and the negative controls."""
+"""Results of probes: accuracy by question, negative controls, the figure of recall over state."""
 
 from __future__ import annotations
 
@@ -36,31 +36,17 @@ ALARM = "ALARM: control succeeded"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Finding:
-    """The accuracy of one mechanism on the questions of one view, over seeds.
+class Outcome:
+    """The accuracy on one kind of question; a control is a question that nothing can answer.
 
     Args:
-        task: name of the task.
-        mechanism: name of the mechanism.
-        view: what sets the questions apart; "" for all of the task's.
-        accuracy: of the test answers over seeds, fractions.
+        accuracy: share of right answers, over seeds or rows.
         chance: accuracy of a guess that has not found the answer.
-        solved: steps after which the validation answers were solved, by seed; None = not.
-        steps: that were trained at most.
-        state: bytes a layer keeps of a row.
-        pairs: of an associative recall; None for other tasks.
-        control: why it must fail; "" where it may succeed.
+        control: reason why it must fail; "" where it may succeed.
     """
 
-    task: str
-    mechanism: str
-    view: str
     accuracy: Summary
     chance: float
-    solved: tuple[int | None, ...]
-    steps: int
-    state: float
-    pairs: int | None = None
     control: str = ""
 
     @property
@@ -73,9 +59,42 @@ class Finding:
         """A verdict in a few words."""
         if self.control:
             return ALARM if self.above else FAILED
-        if not self.above:
-            return "at chance"
+        return "recalled" if self.above else "at chance"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Finding(Outcome):
+    """The accuracy of one mechanism on the test questions of one view, over seeds.
+
+    Args:
+        task: name of the task.
+        mechanism: name of the mechanism.
+        view: difficulty of the questions; "" for all of the task's.
+        solved: steps after which the validation answers were solved, by seed; None = never.
+        steps: maximum steps of a training.
+        state: bytes that a layer keeps of a row.
+        pairs: pairs of an associative recall; None for other tasks.
+    """
+
+    task: str
+    mechanism: str
+    view: str
+    solved: tuple[int | None, ...]
+    steps: int
+    state: float
+    pairs: int | None = None
+
+    @property
+    def verdict(self) -> str:
+        """A verdict in a few words."""
+        if self.control or not self.above:
+            return super().verdict
         return "solved" if self.accuracy.mean >= SOLVED_TEST else "above chance"
+
+    @property
+    def name(self) -> str:
+        """The task, the mechanism and the view."""
+        return ", ".join(filter(None, (self.task, self.mechanism, self.view)))
 
     @property
     def solved_at(self) -> str:
@@ -88,44 +107,60 @@ class Finding:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Report:
-    """The results of a full run of probes.
+class Controlled:
+    """Results with negative controls.
 
     Args:
-        findings: one by one.
-        seeds: trainings behind each.
+        seconds: time since the last start.
+    """
+
+    seconds: float
+
+    @property
+    def outcomes(self) -> tuple[Any, ...]:
+        """All answers, controls among them."""
+        raise NotImplementedError
+
+    @property
+    def controls(self) -> tuple[Any, ...]:
+        """The outcomes that must be failures."""
+        return tuple(outcome for outcome in self.outcomes if outcome.control)
+
+    @property
+    def alarms(self) -> tuple[Any, ...]:
+        """The controls that succeeded: then no other outcome can be trusted."""
+        return tuple(outcome for outcome in self.controls if outcome.above)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain data: every field, and of every record its verdict."""
+        values = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
+        lists = {
+            name: [{**dataclasses.asdict(record), "verdict": record.verdict} for record in value]
+            for name, value in values.items()
+            if isinstance(value, tuple)
+        }
+        return {**values, "alarms": len(self.alarms), **lists}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Report(Controlled):
+    """The results of mechanisms that were trained on every task.
+
+    Args:
+        findings: one for each task, mechanism and view.
+        seeds: trainings behind each finding.
         quick: whether it was the short suite.
-        seconds: that it took, since its last start.
     """
 
     findings: tuple[Finding, ...]
     seeds: int
     quick: bool
-    seconds: float
+    kind: str = "mechanisms"
 
     @property
-    def controls(self) -> tuple[Finding, ...]:
-        """The findings that must be failures."""
-        return tuple(finding for finding in self.findings if finding.control)
-
-    @property
-    def alarms(self) -> tuple[Finding, ...]:
-        """The controls that succeeded: then no other finding can be trusted."""
-        return tuple(finding for finding in self.controls if finding.above)
-
-    def to_json(self) -> dict[str, Any]:
-        """Return plain data."""
-        records = [
-            {**dataclasses.asdict(finding), "verdict": finding.verdict} for finding in self.findings
-        ]
-        return {
-            "kind": "mechanisms",
-            "quick": self.quick,
-            "seeds": self.seeds,
-            "seconds": self.seconds,
-            "alarms": len(self.alarms),
-            "findings": records,
-        }
+    def outcomes(self) -> tuple[Finding, ...]:
+        """The findings."""
+        return self.findings
 
 
 FILE = "recall.png"

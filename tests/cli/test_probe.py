@@ -210,9 +210,7 @@ def test_alarms_of_a_checkpoint_and_one_row(capsys):
     off = Ablation(
         branch="sinks", layers="layer 0", on="text", before=2.0, change=summarise([0.25])
     )
-    report = CheckpointReport(
-        recalls=(one, two), ablations=(off,), receptive_field=6, rows=1, seconds=1.0
-    )
+    report = CheckpointReport(recalls=(one, two), ablations=(off,), reach=6, rows=1, seconds=1.0)
     print_report(report, None)
     out = capsys.readouterr().out
     assert "the model can attend to 6 tokens back" in out

@@ -124,7 +124,7 @@ def test_a_model_is_probed_at_every_length_and_its_branches_judged():
     assert backs == {15}
     assert len(report.recalls) == 2 + 2 * 6
     assert report.rows == report.recalls[0].accuracy.n == 32
-    assert report.receptive_field is None
+    assert report.reach is None
     assert report.alarms == ()
     assert [one.on for one in report.ablations] == ["text", "31 tokens again"] * 2
     assert {one.layers for one in report.ablations} == {"layers 0-1"}
@@ -140,7 +140,7 @@ def test_quick_asks_the_shortest_and_the_longest():
     report = probe_checkpoint(lm, range(40), quick=True, seeds=1)
     assert sorted({one.back for one in report.recalls if "again" in one.name}) == [15, 31]
     assert report.rows == 16
-    assert report.receptive_field == 6
+    assert report.reach == 6
     assert report.ablations == ()
     assert len(report.controls) == 4 + 2 * 3
 

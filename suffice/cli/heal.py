@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from shlex import quote
 from typing import TYPE_CHECKING, Annotated, Any
@@ -22,6 +22,7 @@ from suffice.cli.options import (
     beside,
     check_out,
     corpus_name,
+    options_from_fields,
     parse_settings,
     set_option,
     text_option,
@@ -49,12 +50,15 @@ STAGES = ("regression", "distillation", "control")
 OPTIONS = {"minutes": "--minutes", "steps": "--steps", "lora": "--lora"}
 
 
-def heal(
-    checkpoint: Annotated[Path, Argument(help="Folder that `suffice convert` wrote.")],
+@dataclass(frozen=True, kw_only=True)
+class HealOptions:
+    """The options of a healing; None where one is not given."""
+
+    checkpoint: Annotated[Path, Argument(help="Folder that `suffice convert` wrote.")]
     teacher: Annotated[
         Path | None,
         Option(help="Model it was converted from; by default the one its certificate.json names."),
-    ] = None,
+    ] = None
     data: Annotated[
         str | None,
         Option(
@@ -62,18 +66,43 @@ def heal(
             "of the validation part chooses the weights, the other half is the test. By default "
             "the corpus the model was trained on."
         ),
-    ] = None,
+    ] = None
     lora: Annotated[
         bool,
         Option("--lora", help="Train low-rank adapters instead of all weights; merged at the end."),
-    ] = False,
+    ] = False
     minutes: Annotated[
         float | None,
         Option(
             help="Minutes to train; 10 unless --steps is given. The control makes as many steps."
         ),
-    ] = None,
-    steps: Annotated[int | None, Option(help="Steps to train, instead of minutes.")] = None,
+    ] = None
+    steps: Annotated[int | None, Option(help="Steps to train, instead of minutes.")] = None
+    tokenizer: TokenizerOption = None
+    seed: Annotated[int, Option(help="Seed of batches, dropout and adapters.")] = 0
+    device: Device = DEVICE
+    settings: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def healing(self) -> Healing:
+        """The settings of the healing."""
+        from suffice.heal import Healing
+
+        names = {field.name for field in fields(Healing)}
+        if unknown := sorted(self.settings.keys() - names):
+            raise ConfigError(
+                f"--set {unknown[0]}: unknown healing setting; choose from: "
+                f"{', '.join(sorted(names - OPTIONS.keys()))}."
+            )
+        settings = {**self.settings, "lora": self.lora, "steps": self.steps}
+        if self.minutes is not None or self.steps is not None:
+            settings["minutes"] = self.minutes
+        return Healing(**settings)
+
+
+@options_from_fields
+def heal(
+    choices: HealOptions,
     settings: Annotated[
         list[str] | None,
         set_option(
@@ -82,9 +111,6 @@ def heal(
             "repeatable."
         ),
     ] = None,
-    tokenizer: TokenizerOption = None,
-    seed: Annotated[int, Option(help="Seed of batches, dropout and adapters.")] = 0,
-    device: Device = DEVICE,
     out: Annotated[
         Path | None, Option(help="Folder of the result; CHECKPOINT-healed by default.")
     ] = None,
@@ -106,21 +132,13 @@ def heal(
     from suffice.heal import save
     from suffice.progress import show
 
-    out = out or beside(checkpoint, "healed")
-    teacher = teacher or source_of(checkpoint)
-    check_out(out, checkpoint=checkpoint, teacher=teacher)
-    choices = HealOptions(
-        checkpoint=str(checkpoint),
-        teacher=str(teacher),
-        data=data,
-        tokenizer=None if tokenizer is None else str(tokenizer),
-        lora=lora,
-        minutes=minutes,
-        steps=steps,
+    out = out or beside(choices.checkpoint, "healed")
+    choices = replace(
+        choices,
+        teacher=choices.teacher or source_of(choices.checkpoint),
         settings=parse_settings(settings or [], OPTIONS),
-        seed=seed,
-        device=device,
     )
+    check_out(out, checkpoint=choices.checkpoint, teacher=choices.teacher)
     task = HealingTask.open(choices)
     console = Console(stderr=True)
     with run_folder(out).locked():
@@ -135,13 +153,17 @@ def heal(
                 task.teacher.model,
                 task.texts(out, None if quiet else console),
                 healing=task.healing,
-                seed=seed,
-                device=device,
+                seed=choices.seed,
+                device=choices.device,
                 folder=out,
                 resume=resume,
                 progress=progress,
             )
-            recorded = {"text": task.text, "lora": lora, "change": healed.report.healed.change}
+            recorded = {
+                "text": task.text,
+                "lora": choices.lora,
+                "change": healed.report.healed.change,
+            }
             save(out, healed, task.student.tokenizer, **task.student.facts | {"healed": recorded})
     if as_json:
         print_json(healed.report.to_json())
@@ -184,38 +206,6 @@ def _interval(change: LossChange) -> str:
     return format_interval(change.change, change.low, change.high, "+.4f")
 
 
-@dataclass(frozen=True, kw_only=True)
-class HealOptions:
-    """The options of a healing; None where one is not given."""
-
-    checkpoint: str
-    teacher: str
-    data: str | None
-    tokenizer: str | None
-    lora: bool
-    minutes: float | None
-    steps: int | None
-    settings: dict[str, Any]
-    seed: int
-    device: str
-
-    @property
-    def healing(self) -> Healing:
-        """The settings of the healing."""
-        from suffice.heal import Healing
-
-        names = {field.name for field in fields(Healing)}
-        if unknown := sorted(self.settings.keys() - names):
-            raise ConfigError(
-                f"--set {unknown[0]}: unknown healing setting; choose from: "
-                f"{', '.join(sorted(names - OPTIONS.keys()))}."
-            )
-        settings = {**self.settings, "lora": self.lora, "steps": self.steps}
-        if self.minutes is not None or self.steps is not None:
-            settings["minutes"] = self.minutes
-        return Healing(**settings)
-
-
 def run_folder(out: Path) -> RunFolder:
     """Return the folder of a healing and its settings."""
     from suffice.models.folder import CONFIG, WEIGHTS
@@ -226,12 +216,16 @@ def run_folder(out: Path) -> RunFolder:
 def claim(out: Path, choices: HealOptions, *, resume: bool) -> None:
     """Write the options into the folder of a healing, or check that they are the same."""
     run = run_folder(out)
-    if resume and (changes := changed_settings(run.read(), asdict(choices))):
+    settings = {
+        name: str(value) if isinstance(value, Path) else value
+        for name, value in asdict(choices).items()
+    }
+    if resume and (changes := changed_settings(run.read(), settings)):
         raise ConfigError(
             f"the healing in {out} had other options: {', '.join(changes)}; resume it with the "
             "same, or give another --out."
         )
-    run.claim(asdict(choices), resume=resume)
+    run.claim(settings, resume=resume)
 
 
 @contextlib.contextmanager
@@ -262,11 +256,13 @@ class HealingTask:
     @classmethod
     def open(cls, choices: HealOptions) -> HealingTask:
         """Open the models and check that they belong together."""
+        from suffice.convert.folder import source_of
         from suffice.convert.sources import open_source
 
         healing = choices.healing
         student = open_source(choices.checkpoint)
-        teacher = open_source(choices.teacher, tokenizer=choices.tokenizer)
+        original = choices.teacher or source_of(choices.checkpoint)
+        teacher = open_source(original, tokenizer=choices.tokenizer)
         _check_models(choices, student, teacher)
         facts = student.facts | teacher.facts
         text = corpus_name(choices.data, facts, option="--data", model=choices.checkpoint)

@@ -153,43 +153,55 @@ def test_wrong_options_and_files_are_refused_in_a_sentence(case, suffice, run, t
     assert checkpoint.load(tmp_path / "cheap" / "model.safetensors")
 
 
-OPTIONS = {"teacher": "whole", "data": None, "tokenizer": None, "lora": False, "minutes": None}
+OPTIONS = {
+    "teacher": Path("whole"),
+    "data": None,
+    "tokenizer": None,
+    "lora": False,
+    "minutes": None,
+}
 OPTIONS |= {"steps": 3, "settings": {}, "seed": 0, "device": "cpu"}
 
 
 def test_refusals_are_config_errors(run, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(ConfigError, match="--out cheap is the checkpoint itself"):
-        heal(Path("cheap"), teacher=Path("whole"), out=Path("cheap"))
+        heal(checkpoint=Path("cheap"), teacher=Path("whole"), out=Path("cheap"))
     with pytest.raises(ConfigError, match="--teacher: cheap does not record the model"):
-        heal(Path("cheap"))
+        heal(checkpoint=Path("cheap"))
     with pytest.raises(ConfigError, match="--set rate: unknown healing setting; choose from"):
-        _ = HealOptions(checkpoint="cheap", **OPTIONS | {"settings": {"rate": 1}}).healing
+        _ = HealOptions(checkpoint=Path("cheap"), **OPTIONS | {"settings": {"rate": 1}}).healing
     folder.save(Path("bare"), student("mqa"), LETTERS)
     folder.save(Path("parent"), teacher(), LETTERS)
     with pytest.raises(ConfigError, match="bare does not record its corpus"):
-        HealingTask.open(HealOptions(checkpoint="bare", **OPTIONS | {"teacher": "parent"}))
+        HealingTask.open(
+            HealOptions(checkpoint=Path("bare"), **OPTIONS | {"teacher": Path("parent")})
+        )
     folder.save(Path("other"), teacher(), Characters("abcdefghi"))
     with pytest.raises(ConfigError, match="the tokenizers of cheap and other differ"):
-        HealingTask.open(HealOptions(checkpoint="cheap", **OPTIONS | {"teacher": "other"}))
+        HealingTask.open(
+            HealOptions(checkpoint=Path("cheap"), **OPTIONS | {"teacher": Path("other")})
+        )
 
 
 def test_other_kinds_of_models_are_refused(run, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     picture(tmp_path)
     with pytest.raises(ConfigError, match="vit is a vit model"):
-        HealingTask.open(HealOptions(checkpoint="cheap", **OPTIONS | {"teacher": "vit"}))
+        HealingTask.open(
+            HealOptions(checkpoint=Path("cheap"), **OPTIONS | {"teacher": Path("vit")})
+        )
     transformers = pytest.importorskip("transformers")
     sizes = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
     sizes |= {"intermediate_size": 8, "vocab_size": 9}
     model = transformers.LlamaForCausalLM(transformers.LlamaConfig(**sizes))
     model.save_pretrained(tmp_path / "llama")
     with pytest.raises(ConfigError, match="llama is a llama model; give the folder that `suffice"):
-        HealingTask.open(HealOptions(checkpoint="llama", **OPTIONS))
+        HealingTask.open(HealOptions(checkpoint=Path("llama"), **OPTIONS))
 
 
 def test_a_healing_is_resumed_with_the_same_options(tmp_path):
-    options = HealOptions(checkpoint="cheap", **OPTIONS)
+    options = HealOptions(checkpoint=Path("cheap"), **OPTIONS)
     with pytest.raises(DataError, match="cannot read .*healing_run.json"):
         claim(tmp_path, options, resume=True)
     claim(tmp_path / "out", options, resume=False)
@@ -198,7 +210,9 @@ def test_a_healing_is_resumed_with_the_same_options(tmp_path):
         claim(tmp_path / "out", options, resume=False)
     with pytest.raises(ConfigError, match="steps was 3 and is 4"):
         claim(
-            tmp_path / "out", HealOptions(checkpoint="cheap", **OPTIONS | {"steps": 4}), resume=True
+            tmp_path / "out",
+            HealOptions(checkpoint=Path("cheap"), **OPTIONS | {"steps": 4}),
+            resume=True,
         )
     for content in ("{", "[]", "{}"):
         (tmp_path / "out" / "healing_run.json").write_text(content)
@@ -210,7 +224,7 @@ def test_a_healing_is_resumed_with_the_same_options(tmp_path):
 
 
 def test_a_claim_stays_where_there_is_something_to_resume(tmp_path):
-    options = HealOptions(checkpoint="cheap", **OPTIONS)
+    options = HealOptions(checkpoint=Path("cheap"), **OPTIONS)
     claim(tmp_path, options, resume=False)
     (tmp_path / "mine.txt").write_text("")
     with pytest.raises(Stopped, match="error: no"), unclaimed_if_refused(tmp_path):

@@ -75,6 +75,7 @@ def test_the_catalogue_on_disk_is_what_the_presets_say():
 
 @dataclass(frozen=True, kw_only=True)
 class Sizes:
+    model: Annotated[str, Argument()]
     width: Annotated[int, Option(help="Width.")] = 8
     names: Annotated[list[str] | None, Option("--name")] = None
     settings: dict[str, int] = field(default_factory=dict)
@@ -84,22 +85,21 @@ def test_fields_of_a_dataclass_are_options_of_the_command():
     received = []
 
     @options_from_fields
-    def command(
-        model: Annotated[str, Argument()], sizes: Sizes, seed: Annotated[int, Option()] = 0
-    ):
-        received.append((model, sizes, seed))
+    def command(sizes: Sizes, seed: Annotated[int, Option()] = 0):
+        received.append((sizes, seed))
 
     app = Typer()
     app.command()(command)
     words = ["mine", "--width", "4", "--name", "a", "--name", "b", "--seed", "3"]
     assert CliRunner().invoke(app, words).exit_code == 0
     assert CliRunner().invoke(app, ["mine"]).exit_code == 0
+    assert CliRunner().invoke(app, []).exit_code == 2
     assert CliRunner().invoke(app, ["mine", "--settings", "x"]).exit_code == 2
     command(model="mine", width=2)
     assert received == [
-        ("mine", Sizes(width=4, names=["a", "b"]), 3),
-        ("mine", Sizes(), 0),
-        ("mine", Sizes(width=2), 0),
+        (Sizes(model="mine", width=4, names=["a", "b"]), 3),
+        (Sizes(model="mine"), 0),
+        (Sizes(model="mine", width=2), 0),
     ]
 
 

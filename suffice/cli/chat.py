@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Annotated
 
 from typer import Option
 
-from suffice.cli.generate import TEMPERATURE, choose_sampling
-from suffice.cli.options import Device, FiguresQuiet, check_at_least
+from suffice.cli.generate import SamplingOptions
+from suffice.cli.options import Device, FiguresQuiet, check_at_least, options_from_fields
 from suffice.cli.serve import (
     Draft,
     Impl,
@@ -38,6 +38,7 @@ ANSWER_TOKENS = 512
 COMMANDS = "/reset begins anew, /save FILE keeps the conversation, /exit or Ctrl-D ends it"
 
 
+@options_from_fields
 def chat(
     model: Served,
     system: Annotated[str | None, Option(help="System prompt.")] = None,
@@ -45,20 +46,8 @@ def chat(
         bool, Option("--plain", help="Without turns: the model goes on with what is typed.")
     ] = False,
     tokens: Annotated[int, Option(help="Maximum tokens per reply.")] = ANSWER_TOKENS,
-    temperature: Annotated[
-        float | None,
-        Option(
-            help=f"Below 1 favours likely tokens, 0 takes the likeliest; {TEMPERATURE} by default."
-        ),
-    ] = None,
-    top_k: Annotated[int | None, Option(help="Sample from the K likeliest tokens.")] = None,
-    top_p: Annotated[
-        float, Option(help="Sample from the fewest tokens whose probabilities reach this.")
-    ] = 1.0,
-    min_p: Annotated[
-        float, Option(help="Keep tokens at least this fraction as likely as the top token.")
-    ] = 0.0,
-    seed: Annotated[int, Option(help="Seed of the sampling.")] = 0,
+    *,
+    sampling: SamplingOptions,
     draft: Draft = None,
     lookup: LookupFlag = False,
     template: Template = None,
@@ -74,8 +63,7 @@ def chat(
     check_at_least(1, tokens=tokens)
     if plain and (system is not None or template is not None):
         raise ConfigError("--plain has no turns, so --system and --template do nothing; leave out.")
-    filters = {"top_k": top_k, "top_p": top_p, "min_p": min_p}
-    sampling = choose_sampling(temperature, filters, seed, beams=1)
+    choice = sampling.choose()
     from suffice.serve.chat import template_of
     from suffice.serve.engine import Engine, Limits
 
@@ -90,7 +78,7 @@ def chat(
     engine = Engine(lm, Limits(rows=1, queue=0, cache=1 << 40), impl=impl, drafter=drafter)
     dialogue: Dialogue | Continuation
     dialogue = Continuation(tokenizer) if turns is None else Dialogue(turns, system)
-    talk = Talk(engine, tokenizer, dialogue, tokens=tokens, sampling=sampling, quiet=quiet)
+    talk = Talk(engine, tokenizer, dialogue, tokens=tokens, sampling=choice, quiet=quiet)
     try:
         talk.run()
     finally:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 from typer import Option
 
@@ -17,6 +18,7 @@ from suffice.cli.options import (
     MemoryOption,
     Prompt,
     check_at_least,
+    options_from_fields,
     parse_memory,
 )
 from suffice.cli.terminal import print_json, write_stdout
@@ -28,8 +30,57 @@ if TYPE_CHECKING:
 
 NEW_TOKENS = 256
 TEMPERATURE = 0.8
+FILTERS = ("top_k", "top_p", "min_p")  # options that leave out unlikely tokens
 
 
+@dataclass(frozen=True, kw_only=True)
+class SamplingOptions:
+    """How the next token is chosen; None where an option is not given."""
+
+    temperature: Annotated[
+        float | None,
+        Option(
+            help=f"Below 1 favours likely tokens, 0 takes the likeliest; {TEMPERATURE} by default."
+        ),
+    ] = None
+    top_k: Annotated[int | None, Option(help="Sample from the K likeliest tokens.")] = None
+    top_p: Annotated[
+        float, Option(help="Sample from the fewest tokens whose probabilities reach this.")
+    ] = 1.0
+    min_p: Annotated[
+        float, Option(help="Keep tokens at least this fraction as likely as the top token.")
+    ] = 0.0
+    seed: Annotated[int, Option(help="Seed of the sampling.")] = 0
+
+    def choose(self, *, beams: int = 1) -> Sampling:
+        """Return the choice of tokens; options that a choice without sampling ignores are refused.
+
+        Args:
+            beams: beams of a search; 1 = sampling, or the likeliest token at temperature 0.
+        """
+        from suffice.generate import Greedy, Sample
+
+        filters = {name: getattr(self, name) for name in FILTERS}
+        if beams == 1 and self.temperature != 0.0:
+            temperature = TEMPERATURE if self.temperature is None else self.temperature
+            return Sample(temperature=temperature, **filters, seed=self.seed)
+        default = SamplingOptions()
+        unused = [
+            f"--{name.replace('_', '-')}"
+            for name, value in filters.items()
+            if value != getattr(default, name)
+        ]
+        if self.temperature:
+            unused.append("--temperature")
+        if unused:
+            greedy = "--temperature 0" if beams == 1 else f"--beams {beams}"
+            raise ConfigError(
+                f"{' and '.join(unused)} with {greedy}, which does not sample; leave one out."
+            )
+        return Greedy()
+
+
+@options_from_fields
 def generate(
     checkpoint: Checkpoint,
     prompt: Prompt = "",
@@ -37,20 +88,8 @@ def generate(
         int | None,
         Option(help=f"Maximum new tokens; {NEW_TOKENS} by default, or what --memory holds."),
     ] = None,
-    temperature: Annotated[
-        float | None,
-        Option(
-            help=f"Below 1 favours likely tokens, 0 takes the likeliest; {TEMPERATURE} by default."
-        ),
-    ] = None,
-    top_k: Annotated[int | None, Option(help="Sample from the K likeliest tokens.")] = None,
-    top_p: Annotated[
-        float, Option(help="Sample from the fewest tokens whose probabilities reach this.")
-    ] = 1.0,
-    min_p: Annotated[
-        float, Option(help="Keep tokens at least this fraction as likely as the top token.")
-    ] = 0.0,
-    seed: Annotated[int, Option(help="Seed of the sampling.")] = 0,
+    *,
+    sampling: SamplingOptions,
     memory: MemoryOption = "dynamic",
     quantise_memory: MemoryBits = None,
     beams: Annotated[int, Option(help="Beam search with this many beams; excludes sampling.")] = 1,
@@ -79,8 +118,7 @@ def generate(
     from suffice.train import resolve_device
 
     check_at_least(1, tokens=tokens, beams=beams)
-    filters = {"top_k": top_k, "top_p": top_p, "min_p": min_p}
-    sampling = choose_sampling(temperature, filters, seed, beams)
+    choice = sampling.choose(beams=beams)
     cache, place = parse_memory(memory, quantise_memory), resolve_device(device)
     lm, tokenizer, _ = folder.load(checkpoint, place)
     draft_lm = None
@@ -108,9 +146,7 @@ def generate(
         for token in written:
             watch([token])
     else:
-        written = slide(
-            lm, ids, max_new_tokens=tokens, sampling=sampling, on_token=watch, **options
-        )
+        written = slide(lm, ids, max_new_tokens=tokens, sampling=choice, on_token=watch, **options)
         steps = "speculative" if draft_lm is not None else steps
     output.close()
     slid = room is not None and len(ids) + len(written) - 1 > room
@@ -169,24 +205,3 @@ class _Output:
         if not self._silent:
             write_stdout(self._unprinted_prompt + text)
             self._unprinted_prompt = ""
-
-
-def choose_sampling(
-    temperature: float | None, filters: dict[str, Any], seed: int, beams: int
-) -> Sampling:
-    """Return how tokens are chosen; options that greedy choice does not use are refused."""
-    from suffice.generate import Greedy, Sample
-
-    if beams == 1 and temperature != 0.0:
-        heat = TEMPERATURE if temperature is None else temperature
-        return Sample(temperature=heat, **filters, seed=seed)
-    defaults = {"top_k": None, "top_p": 1.0, "min_p": 0.0}
-    unused = [f"--{n.replace('_', '-')}" for n in defaults if filters[n] != defaults[n]]
-    if temperature:
-        unused.append("--temperature")
-    if unused:
-        greedy = "--temperature 0" if beams == 1 else f"--beams {beams}"
-        raise ConfigError(
-            f"{' and '.join(unused)} with {greedy}, which does not sample; leave one out."
-        )
-    return Greedy()

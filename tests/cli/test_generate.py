@@ -219,9 +219,9 @@ def test_what_generate_refuses_by_itself(run, tmp_path):
         "draft": None, "device": "cpu", "impl": "auto",
     }  # fmt: skip
     with pytest.raises(ConfigError, match="has another tokenizer than"):
-        command(tmp_path / "run", **{**given, "draft": tmp_path / "other"})
+        command(checkpoint=tmp_path / "run", **{**given, "draft": tmp_path / "other"})
     with pytest.raises(ConfigError, match=r"--top-k with --temperature 0, which does not sample"):
-        command(tmp_path / "run", **{**given, "top_k": 5})
+        command(checkpoint=tmp_path / "run", **{**given, "top_k": 5})
 
 
 def test_the_backend_of_single_tokens_is_printed(suffice, run, request):

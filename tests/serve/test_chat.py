@@ -266,7 +266,7 @@ def talk(monkeypatch, capsys, saved):
 
     def run(lines, model=saved, **options):
         monkeypatch.setattr(sys, "stdin", io.StringIO(lines))
-        verb.chat(model, **{"temperature": 0.0, "tokens": 12, **options})
+        verb.chat(model=model, **{"temperature": 0.0, "tokens": 12, **options})
         return capsys.readouterr()
 
     return run

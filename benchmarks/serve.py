@@ -6,12 +6,11 @@ one after another; ours writes their texts together.
 
 Run: python -m benchmarks.serve [--model FILE.gguf] [--clients 16] [--requests 4] [--tokens 64]
     [--rounds 3] [--threads N] [--peer "python -m llama_cpp.server"]
-    [--case http|lookup|draft|mixed] [--draft MODEL] [--minutes 60]
+    [--case http|mixed] [--minutes 60]
 
 Without --model the sizes of a Llama of 15M or 110M with random weights are used (--shape). Case
-draft needs two models that were trained on the same text, --model and --draft. Case mixed runs only
-when it is asked for: so many minutes of clients that read, leave, stall, ask wrongly or want every
-probability, and the memory that the server holds meanwhile.
+mixed runs only when it is asked for: --minutes of clients that read, leave, stall, ask wrongly or
+want every probability, and the memory that the server holds meanwhile.
 """
 
 from __future__ import annotations
@@ -32,19 +31,15 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from statistics import median, quantiles
-from threading import Event
 
 from benchmarks.report import CONSOLE, print_machine
-from suffice.generate import Greedy, Sample, generate
 from suffice.measure.edge.shapes import SHAPES, randomise
-from suffice.models import LM, configuration, folder
-from suffice.serve import Engine, Job
-from suffice.serve.drafts import Drafter, DraftModel, Lookup
+from suffice.models import configuration, folder
 from suffice.text import BPE, Tokenizer
 
 ROOT = Path(__file__).resolve().parents[1]
 PEER = f"{sys.executable} -m llama_cpp.server"
-REACH_TOKENS, REACH_REPEATING, REACH_OTHER = 1.2, 2.0, 0.98
+REACH_TOKENS = 1.2
 WARM, GROWTH = 0.2, 1.03  # of the minutes before memory counts; of the memory from then to the end
 WORDS = "the dog saw a red ball and ran to it while rain fell over the town all day"
 
@@ -228,85 +223,6 @@ def percentile(rounds: list[Load], what: str, share: int) -> float:
     return median(quantiles(getattr(load, what), n=100)[share - 1] for load in rounds)
 
 
-class Reader:
-    """Waits for the end of a text."""
-
-    def __init__(self) -> None:
-        self.tokens: list[int] = []
-        self.ended = Event()
-        self.reason = ""
-
-    def prompt(self, scores: object) -> None:
-        """Nothing asks for scores."""
-
-    def token(self, score: object) -> bool:
-        self.tokens.append(score.token)  # type: ignore[attr-defined]
-        return True
-
-    def finish(self, reason: str) -> None:
-        self.reason = reason
-        self.ended.set()
-
-    fail = finish
-
-
-def lookup(model: Path, asked: argparse.Namespace) -> None:
-    """Print the rates of one text with prompt lookup over those without it."""
-    lm, tokenizer, _ = folder.load(model)
-    start = tokenizer.encode(" ".join(prompts(3)))[:40]
-    # what a model writes greedily becomes a circle; far above its temperature nothing recurs
-    circle = generate(lm, [start], max_new_tokens=160).row(0)
-    cases = {
-        "repeating": (Greedy(), circle, REACH_REPEATING),
-        "not repeating": (Sample(temperature=100.0, seed=3), start, REACH_OTHER),
-    }
-    proposed("prompt lookup", lm, Lookup(), cases, asked)
-
-
-def draft(model: Path, asked: argparse.Namespace) -> None:
-    """Print the rates of one text with a draft model over those without it."""
-    if asked.model is None or asked.draft is None:
-        CONSOLE.print("draft: give --model and --draft, trained on the same text; left out")
-        return
-    lm, tokenizer, _ = folder.load(model)
-    smaller, _, _ = folder.load(asked.draft)
-    start = tokenizer.encode(" ".join(prompts(3)))[:40]
-    cases = {
-        "likeliest": (Greedy(), start, 1.0),
-        "drawn": (Sample(temperature=0.8, seed=3), start, 1.0),
-        "nothing right": (Sample(temperature=100.0, seed=3), start, REACH_OTHER),
-    }
-    proposed("draft", lm, DraftModel(smaller), cases, asked)
-
-
-def proposed(title: str, lm: LM, drafter: Drafter, cases: dict, asked: argparse.Namespace) -> None:
-    """Print for each case, of a sampling, a prompt and a reach, how much faster proposals are."""
-    engines = {"without": Engine(lm), "with": Engine(lm, drafter=drafter)}
-    for name, (sampling, prompt, reach) in cases.items():
-        ratios, texts = [], {}
-        for number in range(2 * asked.rounds + 3):
-            seconds = {}
-            for side in sorted(engines, reverse=number % 2 == 0):
-                job = Job(prompt=tuple(prompt), max_tokens=4 * asked.tokens, sampling=sampling)
-                reader, began = Reader(), time.perf_counter()
-                engines[side].submit(job, reader)
-                reader.ended.wait()
-                seconds[side] = time.perf_counter() - began
-                texts[side] = reader.tokens
-            if number > 1:
-                ratios.append(seconds["without"] / seconds["with"])
-        same = "the same text" if texts["with"] == texts["without"] else "ANOTHER TEXT"
-        verdict = "reached" if median(ratios) >= reach else "MISSED"
-        counters = engines["with"].counters
-        right = counters.accepted_tokens / max(1, counters.drafted_tokens)
-        CONSOLE.print(
-            f"{title}, {name}: {median(ratios):.2f}x, reach {reach}: {verdict}; {same}; "
-            f"{right:.0%} of all proposals so far were right"
-        )
-    for engine in engines.values():
-        engine.close(0.0)
-
-
 @dataclass
 class Traffic:
     """What clients of all kinds did."""
@@ -408,7 +324,7 @@ async def visit(
         writer.transport.abort()
 
 
-CASES = (http, lookup, draft, mixed)
+CASES = (http, mixed)
 
 
 def main() -> None:
@@ -422,7 +338,6 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--peer", default=PEER, help="command of its server; empty = none")
     parser.add_argument("--case", choices=[case.__name__ for case in CASES])
-    parser.add_argument("--draft", type=Path, help="a smaller model of the same tokenizer")
     parser.add_argument("--minutes", type=int, default=60, help="of case mixed")
     asked = parser.parse_args()
     print_machine()

@@ -16,12 +16,9 @@ from typer import Option
 from suffice.cli.generate import SamplingOptions
 from suffice.cli.options import Device, FiguresQuiet, check_at_least, options_from_fields
 from suffice.cli.serve import (
-    Draft,
     Impl,
-    LookupFlag,
     Served,
     Template,
-    choose_drafter,
     load_model,
 )
 from suffice.cli.terminal import write_stdout
@@ -48,8 +45,6 @@ def chat(
     tokens: Annotated[int, Option(help="Maximum tokens per reply.")] = ANSWER_TOKENS,
     *,
     sampling: SamplingOptions,
-    draft: Draft = None,
-    lookup: LookupFlag = False,
     template: Template = None,
     device: Device = "cpu",
     impl: Impl = "auto",
@@ -74,8 +69,7 @@ def chat(
             f"{model} has no chat template; use --plain for raw completion, or pass --template "
             "FILE."
         )
-    drafter = choose_drafter(draft, tokenizer, lookup=lookup, device=device, impl=impl)
-    engine = Engine(lm, Limits(rows=1, queue=0, cache=1 << 40), impl=impl, drafter=drafter)
+    engine = Engine(lm, Limits(rows=1, queue=0, cache=1 << 40), impl=impl)
     dialogue: Dialogue | Continuation
     dialogue = Continuation(tokenizer) if turns is None else Dialogue(turns, system)
     talk = Talk(engine, tokenizer, dialogue, tokens=tokens, sampling=choice, quiet=quiet)

@@ -16,19 +16,11 @@ from suffice.errors import ConfigError, install_line
 
 if TYPE_CHECKING:
     from suffice.models import LM
-    from suffice.serve.drafts import Drafter
     from suffice.text import Tokenizer
 
 MIB = 1 << 20
 Served = Annotated[
     Path, Argument(help="Folder written by `suffice train`, convert, heal or quantise; or a .gguf.")
-]
-Draft = Annotated[
-    Path | None,
-    Option(help="Smaller model of the same tokenizer that proposes tokens to a lone text."),
-]
-LookupFlag = Annotated[
-    bool, Option("--lookup", help="Propose what followed the same tokens before, to a lone text.")
 ]
 Template = Annotated[Path | None, Option(help="File of a chat template, if the model has none.")]
 Impl = Annotated[str, Option(help="auto, native (CPU kernels; an error without them) or torch.")]
@@ -53,8 +45,6 @@ def serve(
     queue: Annotated[int, Option(help="Texts that wait; more are refused with 429.")] = 64,
     cache: Annotated[int, Option(help="MiB of KV caches of the texts being written.")] = 1024,
     prefixes: Annotated[int, Option(help="MiB of states of earlier prompts, to go on from.")] = 256,
-    draft: Draft = None,
-    lookup: LookupFlag = False,
     template: Template = None,
     device: Device = "cpu",
     impl: Impl = "auto",
@@ -88,7 +78,6 @@ def serve(
         )
     lm, tokenizer, facts = load_model(model, device)
     chat = template_of(model, facts, tokenizer, template)
-    drafter = choose_drafter(draft, tokenizer, lookup=lookup, device=device, impl=impl)
     hub, console = Hub(), Console(stderr=True)
     limits = Limits(rows=rows, queue=queue, cache=cache * MIB, prefixes=prefixes * MIB)
     listener = listen(host, port)
@@ -96,7 +85,6 @@ def serve(
         lm,
         limits,
         impl=impl,
-        drafter=drafter,
         log=lambda error: print_text(f"a text failed: {error!r:.500}", console),
         after=hub.flush,
     )
@@ -130,24 +118,6 @@ def load_model(model: Path, device: str) -> tuple[LM, Tokenizer, dict[str, Any]]
     from suffice.train import resolve_device
 
     return folder.load(model, resolve_device(device))
-
-
-def choose_drafter(
-    draft: Path | None, tokenizer: Tokenizer, *, lookup: bool, device: str, impl: str
-) -> Drafter | None:
-    """Return what proposes tokens, as --draft and --lookup say."""
-    from suffice.serve.drafts import DraftModel, Lookup
-
-    if draft is None:
-        return Lookup() if lookup else None
-    if lookup:
-        raise ConfigError("--draft and --lookup both propose the next tokens; leave one out.")
-    lm, theirs, _ = load_model(draft, device)
-    if theirs.fingerprint != tokenizer.fingerprint:
-        raise ConfigError(
-            f"--draft {draft} has another tokenizer; give a model that was trained with the same."
-        )
-    return DraftModel(lm, impl)
 
 
 def _check_installed() -> None:

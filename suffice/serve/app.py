@@ -302,8 +302,6 @@ FIGURES = {
     "prompt_tokens": ("counter", "Prompt tokens read."),
     "cached_tokens": ("counter", "Prompt tokens found in a kept state."),
     "new_tokens": ("counter", "Tokens written."),
-    "drafted_tokens": ("counter", "Tokens proposed."),
-    "accepted_tokens": ("counter", "Proposed tokens that were right."),
     "steps": ("counter", "Steps of the model."),
     "first_token_seconds": ("counter", "Seconds from request to first token, summed."),
     "first_tokens": ("counter", "First tokens, by which that sum is divided."),

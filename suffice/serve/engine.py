@@ -8,12 +8,13 @@ where it does not.
 from __future__ import annotations
 
 import atexit
-import math
 import threading
 import time
-from collections import deque
-from collections.abc import Callable, Sequence
+from array import array
+from collections import OrderedDict, deque
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
+from hashlib import sha256
 from typing import Any
 
 import torch
@@ -23,20 +24,16 @@ from suffice.errors import ConfigError, SufficeError
 from suffice.generate.decoding import CausalModel, choose_backend
 from suffice.generate.generate import eval_mode, max_length
 from suffice.generate.sampling import Greedy, Sampler
-from suffice.generate.speculative import check_can_reject
 from suffice.memory import Dynamic
 from suffice.models.state import ModelState
-from suffice.serve.drafts import LENGTHS, Drafter, Drafts, Payoff
 from suffice.serve.job import Job, Listener, Score, TooMany
-from suffice.serve.prefixes import Prefixes
 
 GREEDY = Greedy()
 CHUNK = 128  # prompt tokens read between two steps
 SPARE = 64  # positions of room in every buffer of a state
-TIMED = 3  # checks of each length before any proposal is made
 MOST_TOKENS = 1 << 23  # of all prompts that are read or wait; their ids take up to 300 MB
 GROWTH = 1.25  # of a state's buffers
-IDLE_SHARE = 4  # one row in so many of a lane may be idle, as leaving it out copies the others
+IDLE_SHARE = 4  # one row in four of a lane may be idle, as leaving it out copies the others
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,8 +77,6 @@ class Counters:
     prompt_tokens: int = 0
     cached_tokens: int = 0
     new_tokens: int = 0
-    drafted_tokens: int = 0
-    accepted_tokens: int = 0
     steps: int = 0
     first_token_seconds: float = 0.0
     first_tokens: int = 0
@@ -102,7 +97,6 @@ class Ticket:
     last: int = 0
     counts: Tensor | None = None  # [V], of the new tokens
     bias: Tensor | None = None  # [V]
-    drafts: Drafts | None = None
     done: bool = False
     cancelled: bool = False
 
@@ -148,16 +142,14 @@ class Ticket:
         self.counts[token] += 1
         return token
 
-    def take(self, token: int, logits: Tensor) -> int:
-        """Pass on the next token, chosen from logits [1, V], and return it."""
+    def take(self, token: int, logits: Tensor) -> None:
+        """Pass on the next token, chosen from logits [1, V]."""
         job = self.job
         self.last = token
         self.written += 1
-        if self.drafts is not None:
-            self.drafts.add(token)
         if token in job.stop:
             self.finish("stop")
-            return token
+            return
         score = Score(token)
         if job.logprobs is not None:
             (score,) = scores(logits.float(), [token], job.logprobs)
@@ -165,7 +157,6 @@ class Ticket:
             self.finish("stop")
         elif not self.left:
             self.finish("length")
-        return token
 
 
 def scores(logits: Tensor, tokens: Sequence[int], alternatives: int) -> list[Score]:
@@ -193,6 +184,53 @@ class Lane:
         return [ticket for ticket in self.tickets if ticket is not None]
 
 
+class Prefixes:
+    """States after whole chunks of earlier prompts, the latest used kept within a limit of bytes.
+
+    A prompt is read in the same chunks with and without them, so its text does not change by a bit.
+
+    Args:
+        limit: bytes of all states; 0 keeps none.
+        chunk: tokens of a chunk.
+    """
+
+    def __init__(self, limit: int, chunk: int) -> None:
+        self.limit, self.chunk = limit, chunk
+        self.states: OrderedDict[bytes, ModelState] = OrderedDict()  # by digest of the beginning
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all states."""
+        return sum(state.nbytes for state in tuple(self.states.values()))
+
+    def _digests(self, prompt: Sequence[int], length: int) -> Iterator[bytes]:
+        """Yield the digest of each beginning of whole chunks; all cost one pass over the prompt."""
+        running = sha256()
+        for end in range(self.chunk, length + 1, self.chunk):
+            running.update(array("q", prompt[end - self.chunk : end]).tobytes())
+            yield running.digest()
+
+    def find(self, prompt: Sequence[int]) -> ModelState | None:
+        """Return the state after the longest beginning that leaves a token; fork it before use."""
+        kept = None
+        for digest in self._digests(prompt, len(prompt) - 1) if self.states else ():
+            kept = digest if digest in self.states else kept
+        if kept is None:
+            return None
+        self.states.move_to_end(kept)
+        return self.states[kept]
+
+    def keep(self, beginning: Sequence[int], state: ModelState) -> None:
+        """Keep a fork of the state after the beginning of a prompt, of whole chunks."""
+        if state.nbytes > self.limit:
+            return
+        *_, digest = self._digests(beginning, len(beginning))
+        if digest not in self.states:
+            self.states[digest] = state.fork()
+        while self.nbytes > self.limit:
+            self.states.popitem(last=False)
+
+
 class Engine:
     """Writes texts with a language model, many at once.
 
@@ -204,7 +242,6 @@ class Engine:
         lm: the model.
         limits: of memory and of texts.
         impl: as of `suffice.generate.generate`.
-        drafter: proposes tokens to a text that is written alone; it changes no text.
         log: receives errors that are no SufficeError.
         after: called in the engine's thread after each round, when listeners have been told.
 
@@ -218,7 +255,6 @@ class Engine:
         limits: Limits | None = None,
         *,
         impl: str = "auto",
-        drafter: Drafter | None = None,
         log: Callable[[BaseException], None] = lambda _: None,
         after: Callable[[], None] = lambda: None,
     ) -> None:
@@ -229,13 +265,8 @@ class Engine:
         self.room = max_length(lm)
         self.counters = Counters()
         self.prefixes = Prefixes(self.limits.prefixes, CHUNK)
-        self.drafter, self.payoff = drafter, Payoff(math.inf, {})
-        if drafter is not None:
-            check_can_reject(lm.specs)
         with torch.inference_mode(), eval_mode(lm):
             self._probe()
-            if drafter is not None:
-                self.payoff = self._timed()
         self._wake = threading.Condition()
         self._waiting: deque[Ticket] = deque()
         self._reading: list[Ticket] = []
@@ -255,23 +286,6 @@ class Engine:
         self.bytes_per_token = sum(x.nbytes for store in stores for x in store.latest(1))
         self.bytes_per_text = state.nbytes - sum(store.nbytes for store in stores)
         self.joins = state.can_join
-
-    def _timed(self) -> Payoff:
-        """Time steps, and checks of proposals, of one text."""
-        line = torch.zeros(1, LENGTHS[-1] + 1, dtype=torch.long, device=self.lm.device)
-        lengths = [n for n in LENGTHS if self.room is None or n < self.room]
-        step, checks = math.inf, dict.fromkeys(lengths, math.inf)
-        for _ in range(TIMED):
-            for length in lengths:
-                state = self.lm.state(self.memory)
-                began = time.perf_counter()
-                self.lm.logits(self.lm.features(line[:, : length + 1], state=state))
-                checks[length] = min(checks[length], time.perf_counter() - began)
-                state.drop_last(length)
-                began = time.perf_counter()
-                self.model.step(line[:, 0], state)
-                step = min(step, time.perf_counter() - began)
-        return Payoff(step, checks)
 
     def nbytes_of(self, tokens: int) -> int:
         """Return the bytes that the state of a text may take, room to grow included."""
@@ -385,7 +399,7 @@ class Engine:
 
     def _ended(self, ticket: Ticket) -> None:
         """Count a text that is over."""
-        ticket.state = ticket.drafts = None
+        ticket.state = None
         self.counters.cancelled += ticket.cancelled and not ticket.done
         with self._wake:
             self._open = [each for each in self._open if not each.over]
@@ -458,8 +472,6 @@ class Engine:
             ticket.state, ticket.read = state.fork(), state.length
             ticket.cached = state.length
             self.counters.cached_tokens += state.length
-        if self.drafter is not None:
-            ticket.drafts = self.drafter.begin(job.prompt)
 
     def _read(self) -> None:
         """Read a piece of a prompt."""
@@ -560,9 +572,6 @@ class Engine:
             self._rebuild(lane)
 
     def _step(self, lane: Lane) -> None:
-        if len(lane.tickets) == 1 and not self._reading and self._step_drafted(lane):
-            return
-        began = time.perf_counter()
         last = [0 if ticket is None else ticket.last for ticket in lane.tickets]
         logits = self.model.step(torch.tensor(last, device=self.lm.device), lane.state)
         likeliest = logits.argmax(dim=-1).tolist()
@@ -574,29 +583,3 @@ class Engine:
                 except BaseException as error:  # noqa: BLE001 - the other texts go on
                     self._catch([ticket], error)
         self.counters.new_tokens += len(lane.live)
-        if len(last) == 1:
-            self.payoff.stepped(time.perf_counter() - began)
-
-    def _step_drafted(self, lane: Lane) -> bool:
-        """Check a proposal for the only text, if there is one, and write what is right."""
-        (ticket,) = lane.live
-        if ticket.drafts is None:
-            return False
-        began = time.perf_counter()
-        proposal = ticket.drafts.propose(ticket.left - 1, self.payoff)
-        if not proposal:
-            return False
-        line = torch.tensor([[ticket.last, *proposal]], device=self.lm.device)
-        logits = self.lm.logits(self.lm.features(line, state=lane.state))[0]
-        written = 0
-        for token, row in zip([*proposal, None], logits, strict=True):
-            written += 1
-            if ticket.take(ticket.choose(row[None]), row[None]) != token or ticket.over:
-                break
-        lane.state.drop_last(line.shape[1] - written)
-        self.counters.new_tokens += written
-        self.counters.drafted_tokens += len(proposal)
-        self.counters.accepted_tokens += written - 1
-        self.payoff.checked(len(proposal), time.perf_counter() - began)
-        ticket.drafts.checked(written - 1, self.payoff)
-        return True

@@ -130,7 +130,7 @@ def saved(lm, tokenizer, tmp_path_factory):
 @pytest.mark.parametrize("sent", [signal.SIGTERM, signal.SIGINT])
 def test_the_verb_serves_until_a_signal(saved, sent):
     pytest.importorskip("uvicorn")
-    command = [sys.executable, "-m", "suffice", "serve", str(saved), "--port", "0", "--lookup"]
+    command = [sys.executable, "-m", "suffice", "serve", str(saved), "--port", "0"]
     process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
     try:
         line = process.stderr.readline()
@@ -149,24 +149,9 @@ def test_the_verb_refuses_what_it_cannot_do(saved, tmp_path, monkeypatch):
         ({"host": "198.51.100.1", "api_key": "x"}, "198.51.100.1"),
         ({"port": 10**6}, "1000000"),
         ({"rows": 0}, "rows"),
-        ({"draft": saved, "lookup": True}, "--lookup"),
     ):
         with pytest.raises(ConfigError, match=named):
             verb.serve(saved, **options)
-
-
-def test_a_draft_of_another_tokenizer_is_refused(saved, lm, tmp_path):
-    from suffice.text import Characters
-
-    folder.save(tmp_path / "other", lm, Characters.of("abc"))
-    with pytest.raises(ConfigError, match="tokenizer"):
-        verb.choose_drafter(
-            tmp_path / "other",
-            folder.load(saved)[1],
-            lookup=False,
-            device="cpu",
-            impl="auto",
-        )
 
 
 def test_without_its_libraries_the_verb_says_what_to_install(saved, monkeypatch):

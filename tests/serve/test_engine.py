@@ -11,13 +11,11 @@ import torch
 from suffice import AttentionSpec, preset
 from suffice.errors import ConfigError, StateError
 from suffice.generate import Greedy, Sample, generate
-from suffice.kernels import Elu
 from suffice.models.state import ModelState
 from suffice.patterns import Causal
 from suffice.positions import Rope
 from suffice.serve import Engine, Job, Limits, TooMany
-from suffice.serve.drafts import DraftModel, Lookup, LookupDrafts, Payoff
-from suffice.serve.prefixes import Prefixes
+from suffice.serve.engine import Prefixes
 from suffice.testing import assert_close
 from tests.generate.models import PROMPTS, V, model
 from tests.serve.listeners import Kept
@@ -367,89 +365,6 @@ def test_closing_at_once_tells_those_who_wait(engines):
     closer.join(60)
     assert "stopping" in gate.wait().error
     assert "stopping" in waiting.wait().error
-
-
-# Proposals.
-
-
-@pytest.mark.parametrize("drafter", ["lookup", "itself", "other"])
-def test_proposals_change_no_text(drafter, engines):
-    lm = model(positions="none")
-    made = {
-        "lookup": Lookup(),
-        "itself": DraftModel(lm),
-        "other": DraftModel(model(positions="none", seed=5)),
-    }[drafter]
-    engine = engines(lm, drafter=made)
-    engine.payoff.gain = lambda length, right: 2.0
-    jobs = [*JOBS, ([1, 2, 3], Greedy(), 150), ([1, 2, 3], Sample(seed=1), 40)]
-    for job in jobs:
-        assert written(engine, [job]) == [alone(lm, *job)]
-    assert written(engine, jobs) == [alone(lm, *job) for job in jobs]
-    figures = engine.figures()
-    assert figures["drafted_tokens"] > 0
-    if drafter != "other":
-        assert figures["accepted_tokens"] > 0
-    if drafter == "itself":  # greedy proposals of the model are right wherever it is greedy
-        assert figures["accepted_tokens"] > figures["drafted_tokens"] / 2
-
-
-def test_proposals_need_keys_that_can_be_dropped(engines):
-    with pytest.raises(ConfigError, match=Elu.__name__):
-        engines(model(SPECS["sums"], positions="none"), drafter=Lookup())
-
-
-CHECKS = {4: 2.5, 8: 3.0, 16: 4.0}  # in steps
-
-
-def test_lookup_is_silent_until_it_was_right_often_enough():
-    drafts, payoff = LookupDrafts([1, 2, 3, 4] * 3), Payoff(1.0, CHECKS)
-    lengths = []
-    for n in range(400):
-        proposal = drafts.propose(99, payoff)
-        lengths.append(len(proposal))
-        if proposal:
-            assert proposal[:4] == [(n + k) % 4 + 1 for k in range(4)]
-            drafts.checked(len(proposal), payoff)
-        drafts.add(n % 4 + 1)
-    assert lengths[:8] == [0] * 8
-    assert lengths[-1] == 16
-
-
-def test_lookup_falls_silent_where_it_is_wrong():
-    drafts, payoff = LookupDrafts([1, 2, 3, 4, 1, 2, 3]), Payoff(1.0, CHECKS)
-    drafts.mean = 16.0
-    assert drafts.propose(8, payoff)
-    for _ in range(9):
-        drafts.checked(0, payoff)
-    assert drafts.propose(8, payoff) == []
-
-
-def test_checks_that_were_dear_are_tried_again_later():
-    payoff = Payoff(1.0, {4: 9.0})
-    assert payoff.best(4.0) == 0
-    for _ in range(3001):
-        payoff.stepped(1.0)
-    assert payoff.best(4.0) == 4
-    payoff.checked(4, 100.0)
-    assert payoff.best(4.0) == 0
-
-
-def test_a_draft_that_does_not_pay_rests_longer_each_time():
-    lm = model(positions="none")
-    drafter, payoff = DraftModel(lm), Payoff(1.0, {4: 9.0})
-    drafts = drafter.begin([1, 2, 3])
-    rests = []
-    with torch.inference_mode():
-        for _ in range(3):
-            for _ in range(4):
-                assert drafts.propose(4, payoff)
-                drafts.checked(0, payoff)
-                drafts.add(5)
-            rests.append(drafter.resting)
-            while drafter.resting:
-                assert drafts.propose(4, payoff) == []
-    assert rests == [32, 64, 128]
 
 
 # States.

@@ -9,12 +9,11 @@ import torch
 
 from suffice.models.state import ModelState
 from suffice.serve import Engine, Job, Limits
-from suffice.serve.drafts import Lookup, LookupDrafts
 from suffice.serve.engine import Ticket
 from tests.generate.models import V, model
 from tests.serve.listeners import Kept
 
-KINDS = (Ticket, ModelState, LookupDrafts)
+KINDS = (Ticket, ModelState)
 
 
 def alive():
@@ -60,15 +59,15 @@ def run(engine, texts, draws):
 def test_memory_is_that_of_the_prefixes():
     lm = model(positions="none")
     others = alive()
-    engine = Engine(lm, Limits(rows=4, prefixes=1 << 17), drafter=Lookup())
+    engine = Engine(lm, Limits(rows=4, prefixes=1 << 17))
     draws = random.Random(0)
     run(engine, 60, draws)
     engine.close(60.0)
     after, _ = held(others)
-    kept = {"Ticket": 0, "ModelState": len(engine.prefixes.states), "LookupDrafts": 0}
+    kept = {"Ticket": 0, "ModelState": len(engine.prefixes.states)}
     assert after == kept
     del engine
-    engine = Engine(lm, Limits(rows=4, prefixes=1 << 17), drafter=Lookup())
+    engine = Engine(lm, Limits(rows=4, prefixes=1 << 17))
     sizes = []
     for _ in range(3):
         run(engine, 60, draws)

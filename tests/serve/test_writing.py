@@ -7,7 +7,6 @@ from itertools import product
 import pytest
 import torch
 
-from suffice.serve.drafts import LookupDrafts, Payoff
 from suffice.serve.engine import scores
 from suffice.serve.job import Score
 from suffice.serve.writing import Entry, Spelling, Writer
@@ -106,18 +105,3 @@ def test_scores_are_the_log_probabilities_of_each_row(alternatives):
         assert score.logprob == pytest.approx(logs[token])
         assert [n for n, _ in score.top] == likeliest
         assert [p for _, p in score.top] == pytest.approx([logs[n] for n in likeliest])
-
-
-@pytest.mark.parametrize(
-    "written", [[5, 6, 9], [5, 5], [6], [7], [5, 6, 7, 8, 5, 6, 7, 8]], ids=str
-)
-def test_a_proposal_that_is_not_checked_is_compared_to_its_first_wrong_token(written):
-    """Eight tokens are proposed: 5 6 7 8 5 6 7 8."""
-    drafts, payoff = LookupDrafts([5, 6, 7, 8] * 2), Payoff(1.0, {8: 9.0})
-    assert drafts.propose(99, payoff) == []
-    for token in written[:-1]:
-        drafts.add(token)
-        assert drafts.unchecked
-    drafts.add(written[-1])
-    assert not drafts.unchecked
-    assert drafts.mean == pytest.approx(0.3 * (16 if len(written) == 8 else len(written) - 1))

@@ -24,7 +24,7 @@ from suffice.text.documents import open_file
 from suffice.train.language import amount
 
 Step = Callable[[int, int], None]
-"""Receives how many texts or windows are done, of how many."""
+"""Receives the number of finished texts or windows, and of all."""
 
 FILES = {
     "hellaswag": "eval/hellaswag/hellaswag_val.jsonl.xz",
@@ -35,8 +35,8 @@ TASKS = tuple(FILES)
 MALFORMED = (ValueError, LookupError, TypeError, AttributeError, RecursionError, OverflowError)
 """What an item of another form raises."""
 WINDOWS = 16  # computed at once
-LONGEST = 1 << 26  # bytes of the items of a task; the largest has a fifth
-LARGEST = 700.0  # exponent whose power of e is a float
+MAX_BYTES = 1 << 26  # bytes of the items of a task; the largest has a fifth
+LARGEST_EXPONENT = 700.0  # whose power of e is a float
 
 DESCRIPTIONS = {
     "acc": "highest probability of the ending; acc of lm-evaluation-harness",
@@ -52,10 +52,10 @@ class Score:
     """One figure of an evaluation.
 
     Args:
-        name: of the scorer.
+        name: name of the scorer.
         value: a share from 0 to 1, or what the name says.
-        standard_error: of the value over the items; None where it has none.
-        description: how it is computed, in a line.
+        standard_error: standard error of the value over the items; None for a single item.
+        description: how the value is computed, in one line.
     """
 
     name: str
@@ -66,7 +66,15 @@ class Score:
 
 @dataclass(frozen=True, kw_only=True)
 class Evaluation:
-    """The scores of a model on a task."""
+    """The scores of a model on a task.
+
+    Args:
+        task: name of the task.
+        items: number of evaluated items.
+        of: number of items in the source.
+        source: file or corpus of the items.
+        scores: scores of the model.
+    """
 
     task: str
     items: int
@@ -94,12 +102,12 @@ def evaluate_task(
     """Return the scores of a language model on a task.
 
     Args:
-        lm: in evaluation mode, on its device.
-        tokenizer: of its tokens.
+        lm: language model in evaluation mode, on its device.
+        tokenizer: tokenizer of the model.
         task: "hellaswag", "lambada" or "piqa".
         data: file of the items; None finds it below $SUFFICE_DATA or in the cache.
-        limit: the first so many items; None = all.
-        step: called with the number of texts that are done, and of all.
+        limit: number of items to read from the start; None reads all.
+        step: called with the number of finished texts, and of all.
     """
     if task not in TASKS:
         raise unknown("task", task, (*TASKS, "perplexity"))
@@ -126,12 +134,12 @@ def perplexity(
     first is predicted once. The standard error is over windows.
 
     Args:
-        lm: in evaluation mode, on its device.
-        tokenizer: of its tokens.
-        data: a corpus by name, of which the test part is read, or else the validation part; or the
+        lm: language model in evaluation mode, on its device.
+        tokenizer: tokenizer of the model.
+        data: name of a corpus, of which the test part is read, or else the validation part; or the
             path of a text, all of which is read.
-        limit: the first so many windows; None = all.
-        step: called with the number of windows that are done, and of all.
+        limit: number of windows to read from the start; None reads all.
+        step: called with the number of finished windows, and of all.
     """
     _check_limit(limit)
     source = corpus(data)
@@ -266,7 +274,7 @@ def _standard_error(values: Sequence[float]) -> float | None:
 
 
 def _exponential(name: str, exponent: float, error: float | None, description: str) -> Score:
-    value = math.exp(min(exponent, LARGEST))
+    value = math.exp(min(exponent, LARGEST_EXPONENT))
     error = None if error is None else value * error
     return Score(name=name, value=value, standard_error=error, description=description)
 
@@ -282,9 +290,9 @@ class ContinuationLoss:
     """The loss of a model on a continuation.
 
     Args:
-        loss: summed over its tokens, nats.
-        tokens: how many it has.
-        greedy: whether each of them was the most likely one.
+        loss: loss summed over the tokens, nats.
+        tokens: number of tokens.
+        greedy: whether each token was the most likely one.
     """
 
     loss: float
@@ -440,9 +448,9 @@ PARSERS = {"hellaswag": parse_hellaswag, "lambada": parse_lambada, "piqa": parse
 def read_items(path: Path, parse: Callable[[dict[str, Any]], Item]) -> list[Item]:
     """Return the items of a file, one JSON object a line, .xz decompressed."""
     with open_file(path) as file:
-        content = file.read(LONGEST + 1)
-    if len(content) > LONGEST:
-        raise DataError(f"{path} holds more than {LONGEST >> 20} MiB; give the task's own file.")
+        content = file.read(MAX_BYTES + 1)
+    if len(content) > MAX_BYTES:
+        raise DataError(f"{path} holds more than {MAX_BYTES >> 20} MiB; give the task's own file.")
     lines = [line for line in content.split(b"\n") if line.strip()]
     del content
     items = []
@@ -451,7 +459,7 @@ def read_items(path: Path, parse: Callable[[dict[str, Any]], Item]) -> list[Item
             items.append(parse(json.loads(line)))
         except MALFORMED as error:
             raise DataError(
-                f"{path}, line {number:,}, is no item of this task ({type(error).__name__}: "
+                f"{path}, line {number:,}, is not an item of this task ({type(error).__name__}: "
                 f"{error!s:.100}); give the task's own file."
             ) from error
     if not items:

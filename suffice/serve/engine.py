@@ -41,8 +41,8 @@ class Limits:
     """What an engine may use.
 
     Args:
-        rows: texts written at once.
-        queue: texts that wait beside them; more are refused.
+        rows: number of texts written at once.
+        queue: number of texts that wait; more are refused.
         cache: bytes of the states of all texts being written.
         prefixes: bytes of the states of earlier prompts, kept to be continued.
 
@@ -173,7 +173,7 @@ def scores(logits: Tensor, tokens: Sequence[int], alternatives: int) -> list[Sco
 
 @dataclass(eq=False)
 class Lane:
-    """Texts that take their steps together: the rows of one state; None = an idle row."""
+    """Texts that take their steps together: the rows of one state; None marks an idle row."""
 
     state: ModelState
     tickets: list[Ticket | None]
@@ -240,9 +240,9 @@ class Engine:
 
     Args:
         lm: the model.
-        limits: of memory and of texts.
+        limits: limits of memory and of texts.
         impl: as of `suffice.generate.generate`.
-        log: receives errors that are no SufficeError.
+        log: receives errors other than SufficeError.
         after: called in the engine's thread after each round, when listeners have been told.
 
     Raises:
@@ -361,7 +361,7 @@ class Engine:
         }
 
     def close(self, seconds: float = 30.0) -> None:
-        """Refuse new texts, finish those accepted for so many seconds, and end the thread."""
+        """Refuse new texts, give the accepted ones `seconds` to end, and end the thread."""
         with self._wake:
             self._closing = True
             self._wake.notify()

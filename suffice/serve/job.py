@@ -18,12 +18,12 @@ class Job:
         prompt: ids, at least one.
         max_tokens: new tokens, >= 0.
         sampling: how a token is chosen.
-        row: which random numbers are used, as those of this row of `suffice.generate`.
-        presence_penalty: taken from the logits of tokens that were written already.
-        frequency_penalty: the same, times how often they were written.
+        row: number of the row of `suffice.generate` whose random numbers are drawn.
+        presence_penalty: subtracted from the logits of tokens that were written already.
+        frequency_penalty: the same, once for each time that a token was written.
         bias: added to the logits of some ids.
-        stop: ids that end the text and are no part of it.
-        logprobs: how many of the likeliest tokens are told beside each one; None = no scores.
+        stop: ids that end the text and are not part of it.
+        logprobs: number of likeliest tokens that are scored with each token; None disables scores.
         echo: whether the tokens of the prompt get scores, too.
 
     Raises:
@@ -57,8 +57,8 @@ class Score(NamedTuple):
     Log-probabilities are those of the model, before temperature, penalties and filters.
 
     Args:
-        token: its id.
-        logprob: None where scores were not asked for.
+        token: id of the token.
+        logprob: log-probability of the token; None where scores were not asked for.
         top: ids and log-probabilities, the likeliest first.
     """
 

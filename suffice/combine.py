@@ -89,9 +89,9 @@ class Gated(Concat):
 
     Args:
         per: "feature", a gate for each number of a head's output, or "head", one for each head.
-        activation: of the gates, "sigmoid" or "silu".
+        activation: function of the gates, "sigmoid" or "silu".
         norm: whether heads are normalised before.
-        eps: of the norm, > 0.
+        eps: epsilon of the norm, above 0.
 
     Raises:
         ConfigError: for another `per` or activation, or eps not above 0.
@@ -223,7 +223,7 @@ class Differential(Combine):
 
     Args:
         depth: layers before this one, which decides how lambda starts, >= 0.
-        eps: of the norm, > 0.
+        eps: epsilon of the norm, above 0.
 
     Raises:
         ConfigError: for a negative depth, or eps not above 0.

@@ -269,7 +269,7 @@ class AttentionSpec:
         Args:
             tokens: read so far.
             memory: what is kept of them.
-            dtype: of keys and values; sums are float32.
+            dtype: type of keys and values; sums are float32.
 
         Example:
             >>> from suffice.memory import Rolling

@@ -51,8 +51,8 @@ class Attention(nn.Module):
     Args:
         spec: the composition.
         impl: "auto", or an op by name for every call (`suffice.ops.OPS`); never replaced.
-        device: where the parameters live.
-        dtype: of the parameters.
+        device: device of the parameters.
+        dtype: type of the parameters.
 
     Shapes:
         x: [B, T, d_model] -> [B, T, d_model]

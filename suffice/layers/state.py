@@ -90,7 +90,7 @@ class LayerState:
     Made by `Attention.state`; a call with `state=` reads it and adds to it.
 
     Args:
-        spec: of the layer.
+        spec: composition of the layer.
         memory: how much of the past is cached; kernels of features take `Dynamic()` alone.
 
     Raises:

@@ -23,6 +23,7 @@ from suffice.cli.options import (
     RUNS,
     SEEDS,
     Quiet,
+    options_from_fields,
     parse_settings,
     set_option,
 )
@@ -55,24 +56,27 @@ RECIPES_OWN = "recipe"  # of --optimiser
 REPORT_WIDTH = 80  # columns of a report that goes to a file or a pipe
 
 
-def compare(
+@dataclass(frozen=True, kw_only=True)
+class CompareOptions:
+    """What is compared; None where an option is not given."""
+
     task: Annotated[
         str | None,
         Option(
             help=f"Data set: {TASKS}; {TASK} by default.", autocompletion=options.complete_tasks
         ),
-    ] = None,
+    ] = None
     recipe: Annotated[
         str | None,
         Option(help="Recipe, instead of the task's own.", autocompletion=options.complete_recipes),
-    ] = None,
+    ] = None
     scale: Annotated[
         str | None,
         Option(
             help="paper (default) for the recipe's own sizes, or small: the same code in minutes "
             "on two cores; its results are marked as small everywhere."
         ),
-    ] = None,
+    ] = None
     data: Annotated[
         str | None,
         Option(
@@ -80,42 +84,35 @@ def compare(
             "with a folder of images for each class, unless a task is named; JSON lines for "
             "amazon, PATH.en and PATH.es for translation_es, a folder for imagenet_v2."
         ),
-    ] = None,
+    ] = None
     columns: Annotated[
         str | None,
         Option(
             help="Columns of a table: texts, then classes; text,label by default. A name may hold "
             "commas."
         ),
-    ] = None,
+    ] = None
     test: Annotated[
         str | None,
         Option(
             help="Table for the test with the same columns, or a share of the rows such as 0.2; "
             "0.1 by default."
         ),
-    ] = None,
+    ] = None
     validation: Annotated[
         str | None, Option(help="Likewise, for the choice of weights; 0.1 by default.")
-    ] = None,
+    ] = None
     stratify: Annotated[
         bool | None,
         Option(
             help="Give every part of a table the same share of each class, or cut it by the texts "
             "alone; --stratify by default."
         ),
-    ] = None,
+    ] = None
     drop_missing: Annotated[
         bool | None,
         Option("--drop-missing", help="Leave out rows of a table with a text and no class."),
-    ] = None,
-    settings: Annotated[
-        list[str] | None,
-        set_option(
-            "Another size or hyper-parameter of the recipe, such as length=128, d_model=128, "
-            "depth=4, batch_size=32, learning_rate=3e-4; repeatable."
-        ),
-    ] = None,
+    ] = None
     mechanisms: Annotated[
         str | None,
         Option(
@@ -123,24 +120,24 @@ def compare(
             f"efficient+kv:1, linear+softmax:2; {MECHANISMS} by default.",
             autocompletion=options.complete_mechanisms,
         ),
-    ] = None,
-    heads: Annotated[
-        str | None, Option(help="Numbers such as 1,2,4; the recipe's by default.")
-    ] = None,
+    ] = None
+    heads: Annotated[str | None, Option(help="Numbers such as 1,2,4; the recipe's by default.")] = (
+        None
+    )
     seeds: Annotated[
         str | None,
         Option(
             help=f"Training runs of each mechanism; {SEEDS} by default. auto adds seeds where the "
             f"verdict is open, up to {MOST}, or auto:20 up to 20; the intervals allow for it."
         ),
-    ] = None,
+    ] = None
     folds: Annotated[
         int | None,
         Option(
             help="Parts of a table, each tested by a seed that trains on the others; as many as "
             "seeds for tables below 20,000 rows, 0 tests all seeds on one part."
         ),
-    ] = None,
+    ] = None
     tune: Annotated[
         str | None,
         Option(
@@ -149,14 +146,7 @@ def compare(
             "7 or 9) around the recipe's, by validation loss on two further seeds; lr:5 costs ten "
             "more trainings of each.",
         ),
-    ] = None,
-    optimiser: Annotated[
-        str | None,
-        Option(
-            help="recipe (default), adamw or muon; adamw,muon compares under both, in the "
-            "folders OUT-adamw and OUT-muon, and says whether the verdict changes."
-        ),
-    ] = None,
+    ] = None
     metric: Annotated[
         str | None,
         Option(
@@ -164,324 +154,22 @@ def compare(
             "perplexity or bleu. The margin is in points, in hundredths of a nat for log-loss, in "
             "percent for perplexity."
         ),
-    ] = None,
+    ] = None
     epochs: Annotated[
         int | None, Option(help="Epochs of each training; the recipe's by default.")
-    ] = None,
+    ] = None
     margin: Annotated[
         float | None,
         Option(help=f"Points of test accuracy that may be lost; {MARGIN_POINTS:g} by default."),
-    ] = None,
+    ] = None
     baseline: Annotated[
         str | None,
         Option(
             help=f"Mechanism to compare the others with; {BASELINE} by default, or the first if "
             "that is not among them."
         ),
-    ] = None,
-    cost: Annotated[
-        str, Option(help="Cost by which the cheapest is chosen: flops, latency, parameters.")
-    ] = "flops",
-    device: Annotated[str | None, Option(help=f"cpu or cuda; {DEVICE} by default.")] = None,
-    out: Annotated[
-        Path | None, Option(help=f"Folder of the results; a new one in {RUNS}/ by default.")
-    ] = None,
-    resume: Annotated[
-        bool,
-        Option(
-            "--resume",
-            help="Resume the comparison in --out, or the latest one. Options not given stay as "
-            "they were; seeds, mechanisms and heads may be added.",
-        ),
-    ] = False,
-    cells: Annotated[
-        str | None,
-        Option(
-            metavar="I/N",
-            help="Train only the I-th of N shares of the cells, for a job of a cluster; the jobs "
-            "share --out, and a last call with --resume reports.",
-        ),
-    ] = None,
-    jobs: Annotated[
-        int, Option(help="Cells to train at the same time, each in one thread; 1 by default.")
-    ] = 1,
-    engine: Annotated[
-        str, Option(help="local, or ray for a cluster that sees --out (install that extra).")
-    ] = "local",
-    address: Annotated[
-        str | None, Option(help="Address of the cluster: auto for this machine's, local for a new.")
-    ] = None,
-    open_report: Annotated[
-        bool, Option("--open", help="Open the report in a browser at the end.")
-    ] = False,
-    as_json: Annotated[
-        bool, Option("--json", help="Print results and verdict as JSON instead of tables.")
-    ] = False,
-    quiet: Quiet = False,
-) -> None:
-    """Train mechanisms side by side on one task and say which cheaper one suffices.
-
-    Every mechanism is trained with every number of heads from every seed, on the same data in the
-    same order. The verdict is a non-inferiority test over paired seeds.
-    """
-    from suffice.measure.plan import parse_cells
-    from suffice.measure.verdict import COSTS
-
-    if cost not in COSTS:
-        raise unknown("cost", cost, COSTS)
-    choices = CompareOptions(
-        task=task,
-        recipe=recipe,
-        scale=scale,
-        data=data,
-        columns=columns,
-        test=test,
-        validation=validation,
-        stratify=stratify,
-        drop_missing=drop_missing,
-        settings=parse_settings(settings or [], {"optimiser": "--optimiser"}),
-        mechanisms=mechanisms,
-        heads=heads,
-        seeds=seeds,
-        tune=tune,
-        folds=folds,
-        metric=metric,
-        epochs=epochs,
-        margin=margin,
-        baseline=baseline,
-        device=device,
-    )
-    share = None if cells is None else parse_cells(cells, "--cells ")
-    if share is not None and out is None:
-        raise ConfigError(f"--cells {cells}: name the folder that the jobs share with --out.")
-    execution = _execution(jobs, engine, address, quiet=quiet)
-    names = parse_optimisers(optimiser)
-    if len(names) == 1:
-        folder = latest_folder(choices) if resume and out is None else out
-        chosen = choices.under(names[0])
-        run = _compare_one(chosen, folder, share, cost, execution, resume=resume, quiet=quiet)
-        runs = {names[0]: run}
-    else:
-        runs = _compare_under(
-            names, choices, out, share, cost, execution, resume=resume, quiet=quiet
-        )
-    done = {name: run for name, run in runs.items() if run is not None}
-    if done:
-        _print_runs(done, as_json=as_json, open_report=open_report)
-
-
-def _execution(jobs: int, engine: str, address: str | None, *, quiet: bool) -> Execution | None:
-    """Return how cells are trained side by side; None for one after the other in this process."""
-    from suffice.measure.jobs import Execution
-
-    execution = Execution(jobs=jobs, engine=engine, address=address, quiet=quiet)
-    return None if jobs == 1 and engine == "local" else execution
-
-
-@dataclass(frozen=True)
-class Run:
-    """A comparison that is finished, judged and reported."""
-
-    results: Results
-    verdict: Verdict
-    folder: Path
-    page: Path
-
-
-def _compare_under(
-    names: tuple[str, ...],
-    choices: CompareOptions,
-    out: Path | None,
-    share: tuple[int, int] | None,
-    cost: str,
-    execution: Execution | None,
-    *,
-    resume: bool,
-    quiet: bool,
-) -> dict[str, Run | None]:
-    """Compare under one optimiser after the other, each in the folder OUT-NAME."""
-    from suffice.measure.plan import FILE, read_plan
-
-    if resume and out is None:
-        raise ConfigError(
-            f"--resume with --optimiser {','.join(names)}: name what the folders begin with, "
-            "without the optimiser at the end, by --out."
-        )
-    out = out or new_folder(choices.plan().recipe)
-    folders = {name: out.with_name(f"{out.name}-{name}") for name in names}
-    begun = [folder for folder in folders.values() if (folder / FILE).exists()]
-    saved = read_plan(begun[0]) if begun and resume else None
-    return {
-        name: _compare_one(
-            choices.under(name),
-            folder,
-            share,
-            cost,
-            execution,
-            resume=resume,
-            quiet=quiet,
-            saved=saved,
-        )
-        for name, folder in folders.items()
-    }
-
-
-def _compare_one(
-    choices: CompareOptions,
-    folder: Path | None,
-    share: tuple[int, int] | None,
-    cost: str,
-    execution: Execution | None,
-    *,
-    resume: bool,
-    quiet: bool,
-    saved: SavedPlan | None = None,
-) -> Run | None:
-    """Run one comparison and write its report; None for a share, and but for the first process.
-
-    Args:
-        choices: the options.
-        folder: of the results; None = a new one.
-        share: of the cells; None = all.
-        cost: by which the cheapest is chosen.
-        execution: how cells are trained side by side; None trains one after the other.
-        resume: whether the comparison may have been begun.
-        quiet: show no progress.
-        saved: plan whose settings are taken where the folder has none yet.
-    """
-    from suffice.measure.compare import claim
-    from suffice.measure.compare import compare as run_comparison
-    from suffice.measure.plan import FILE, read_plan
-    from suffice.measure.processes import first, losing, shared
-    from suffice.train import processes
-
-    joining = share is not None and (folder / FILE).exists()  # another job began it
-    if joining or (resume and (saved is None or (folder / FILE).exists())):
-        saved = read_plan(folder)
-    plan = choices.plan(saved)
-    with processes(plan.device) as group, losing(group):
-        folder = Path(shared(group, str(folder or new_folder(plan.recipe))))
-        shares = share is not None
-        command = command_line()
-        first(
-            group,
-            lambda: claim(plan, folder, resume=resume or shares, command=command, shared=shares),
-        )
-        with resumable(folder):
-            results = run_comparison(
-                plan,
-                folder,
-                console=Console(stderr=True),
-                resume=True,
-                quiet=quiet,
-                command=command,
-                share=share,
-                execution=execution,
-            )
-            if group.is_main and results is not None:
-                return _reported(results, folder, cost)
-            if group.is_main:
-                print_text(
-                    f"share {share[0]}/{share[1]} is trained; when all are, report by\n"
-                    f"  suffice compare --resume --out {shlex.quote(str(folder))}"
-                )
-    return None
-
-
-def _reported(results: Results, folder: Path, cost: str) -> Run:
-    """Judge a comparison, and write its report and the folder's winner."""
-    from suffice.measure import judge, report
-    from suffice.measure.winner import write_winner
-
-    verdict = judge(results, cost=cost)
-    write_winner(folder, results, verdict)
-    return Run(results, verdict, folder, report.write_report(results, verdict, folder))
-
-
-def _print_runs(runs: dict[str | None, Run], *, as_json: bool, open_report: bool) -> None:
-    """Print every comparison, and with several optimisers whether the verdict changes."""
-    from suffice.measure.report import write_report
-    from suffice.measure.sentence import under_optimisers
-
-    change = None
-    if len(runs) > 1:
-        change = under_optimisers({str(name): run.verdict for name, run in runs.items()})
-        for run in runs.values():
-            write_report(run.results, run.verdict, run.folder, also=(change,))
-    if as_json:
-        records = {name: _record(run) for name, run in runs.items()}
-        whole = {"sentence": change, "optimisers": records}
-        print_json(next(iter(records.values())) if change is None else whole)
-    else:
-        for name, run in runs.items():
-            _print_run(run, title=None if change is None else f"optimiser {name}")
-        if change is not None:
-            print_text(f"\n{change}")
-    for run in runs.values() if open_report else ():
-        webbrowser.open(run.page.resolve().as_uri())
-
-
-def _record(run: Run) -> dict[str, Any]:
-    """Return what --json prints of one comparison."""
-    from suffice.measure import verdict_record
-    from suffice.measure.disagreements import read_disagreements
-    from suffice.records import encode
-
-    rows = encode([asdict(one) for one in read_disagreements(run.folder)])
-    record = {"verdict": verdict_record(run.verdict, run.results), "disagreements": rows}
-    return {**run.results.to_json(), **record}
-
-
-def _print_run(run: Run, *, title: str | None) -> None:
-    from suffice.measure import report
-
-    console = wide_console(REPORT_WIDTH)
-    if title is not None:
-        print_text(f"\n{title}\n", console)
-    report.print_report(run.results, run.verdict, console)
-    _print_use(run.folder, console)
-    link = run.page.resolve().as_uri()
-    print_text("", console)
-    shown = Text(str(run.page), style=f"link {link}")
-    console.print("report:", shown, highlight=False, soft_wrap=True)
-
-
-def _print_use(folder: Path, console: Console) -> None:
-    """Print the lines that use the model of a comparison."""
-    from suffice.measure.winner import snippets, why
-
-    usage = snippets(folder)
-    if not usage:
-        return
-    print_text("\nUse it", console)
-    print_paragraph(console, f"{why(folder)}.")
-    for snippet in usage:
-        print_text(f"\n{snippet.title}:\n{textwrap.indent(snippet.code, '  ')}", console)
-
-
-@dataclass(frozen=True, kw_only=True)
-class CompareOptions:
-    """The options of a comparison; None where one is not given."""
-
-    task: str | None = None
-    recipe: str | None = None
-    scale: str | None = None
-    mechanisms: str | None = None
-    heads: str | None = None
-    seeds: str | None = None
-    tune: str | None = None
-    folds: int | None = None
-    metric: str | None = None
-    epochs: int | None = None
-    margin: float | None = None
-    baseline: str | None = None
-    device: str | None = None
-    data: str | None = None
-    columns: str | None = None
-    test: str | None = None
-    validation: str | None = None
-    stratify: bool | None = None
-    drop_missing: bool | None = None
+    ] = None
+    device: Annotated[str | None, Option(help=f"cpu or cuda; {DEVICE} by default.")] = None
     settings: dict[str, Any] = field(default_factory=dict, hash=False)
 
     def under(self, optimiser: str | None) -> CompareOptions:
@@ -573,6 +261,275 @@ class CompareOptions:
         if recipe.task == TABLE and before is None:
             raise ConfigError("--task table: name the .csv, .tsv or .jsonl with --data.")
         return recipe
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunOptions:
+    """How a comparison runs and is judged."""
+
+    cost: Annotated[
+        str, Option(help="Cost by which the cheapest is chosen: flops, latency, parameters.")
+    ] = "flops"
+    resume: Annotated[
+        bool,
+        Option(
+            "--resume",
+            help="Resume the comparison in --out, or the latest one. Options not given stay as "
+            "they were; seeds, mechanisms and heads may be added.",
+        ),
+    ] = False
+    cells: Annotated[
+        str | None,
+        Option(
+            metavar="I/N",
+            help="Train only the I-th of N shares of the cells, for a job of a cluster; the jobs "
+            "share --out, and a last call with --resume reports.",
+        ),
+    ] = None
+    jobs: Annotated[
+        int, Option(help="Cells to train at the same time, each in one thread; 1 by default.")
+    ] = 1
+    engine: Annotated[
+        str, Option(help="local, or ray for a cluster that sees --out (install that extra).")
+    ] = "local"
+    address: Annotated[
+        str | None, Option(help="Address of the cluster: auto for this machine's, local for a new.")
+    ] = None
+    quiet: Quiet = False
+
+    def __post_init__(self) -> None:
+        from suffice.measure.verdict import COSTS
+
+        if self.cost not in COSTS:
+            raise unknown("cost", self.cost, COSTS)
+
+    @property
+    def share(self) -> tuple[int, int] | None:
+        """The share (i, n) of the cells to train; None = all."""
+        from suffice.measure.plan import parse_cells
+
+        return None if self.cells is None else parse_cells(self.cells, "--cells ")
+
+    @property
+    def execution(self) -> Execution | None:
+        """How cells are trained side by side; None for one after the other in this process."""
+        from suffice.measure.jobs import Execution
+
+        names = ("jobs", "engine", "address", "quiet")
+        execution = Execution(**{name: getattr(self, name) for name in names})
+        return None if self.jobs == 1 and self.engine == "local" else execution
+
+
+@options_from_fields
+def compare(
+    choices: CompareOptions,
+    *,
+    settings: Annotated[
+        list[str] | None,
+        set_option(
+            "Another size or hyper-parameter of the recipe, such as length=128, d_model=128, "
+            "depth=4, batch_size=32, learning_rate=3e-4; repeatable."
+        ),
+    ] = None,
+    optimiser: Annotated[
+        str | None,
+        Option(
+            help="recipe (default), adamw or muon; adamw,muon compares under both, in the "
+            "folders OUT-adamw and OUT-muon, and says whether the verdict changes."
+        ),
+    ] = None,
+    out: Annotated[
+        Path | None, Option(help=f"Folder of the results; a new one in {RUNS}/ by default.")
+    ] = None,
+    how: RunOptions,
+    open_report: Annotated[
+        bool, Option("--open", help="Open the report in a browser at the end.")
+    ] = False,
+    as_json: Annotated[
+        bool, Option("--json", help="Print results and verdict as JSON instead of tables.")
+    ] = False,
+) -> None:
+    """Train mechanisms side by side on one task and say which cheaper one suffices.
+
+    Every mechanism is trained with every number of heads from every seed, on the same data in the
+    same order. The verdict is a non-inferiority test over paired seeds.
+    """
+    choices = replace(
+        choices, settings=parse_settings(settings or [], {"optimiser": "--optimiser"})
+    )
+    if how.share is not None and out is None:
+        raise ConfigError(f"--cells {how.cells}: name the folder that the jobs share with --out.")
+    names = parse_optimisers(optimiser)
+    if len(names) == 1:
+        folder = latest_folder(choices) if how.resume and out is None else out
+        runs = {names[0]: _compare_one(choices.under(names[0]), folder, how)}
+    else:
+        runs = _compare_under(names, choices, out, how)
+    done = {name: run for name, run in runs.items() if run is not None}
+    if done:
+        _print_runs(done, as_json=as_json, open_report=open_report)
+
+
+@dataclass(frozen=True)
+class Run:
+    """A comparison that is finished, judged and reported."""
+
+    results: Results
+    verdict: Verdict
+    folder: Path
+    page: Path
+
+
+def _compare_under(
+    names: tuple[str, ...],
+    choices: CompareOptions,
+    out: Path | None,
+    how: RunOptions,
+) -> dict[str, Run | None]:
+    """Compare under one optimiser after the other, each in the folder OUT-NAME."""
+    from suffice.measure.plan import FILE, read_plan
+
+    if how.resume and out is None:
+        raise ConfigError(
+            f"--resume with --optimiser {','.join(names)}: name what the folders begin with, "
+            "without the optimiser at the end, by --out."
+        )
+    out = out or new_folder(choices.plan().recipe)
+    folders = {name: out.with_name(f"{out.name}-{name}") for name in names}
+    begun = [folder for folder in folders.values() if (folder / FILE).exists()]
+    saved = read_plan(begun[0]) if begun and how.resume else None
+    return {
+        name: _compare_one(choices.under(name), folder, how, saved=saved)
+        for name, folder in folders.items()
+    }
+
+
+def _compare_one(
+    choices: CompareOptions,
+    folder: Path | None,
+    how: RunOptions,
+    *,
+    saved: SavedPlan | None = None,
+) -> Run | None:
+    """Run one comparison and write its report; None for a share, and but for the first process.
+
+    Args:
+        choices: the options.
+        folder: folder of the results; None = a new one.
+        how: how it runs and is judged.
+        saved: plan whose settings are taken where the folder has none yet.
+    """
+    from suffice.measure.compare import claim
+    from suffice.measure.compare import compare as run_comparison
+    from suffice.measure.plan import FILE, read_plan
+    from suffice.measure.processes import first, losing, shared
+    from suffice.train import processes
+
+    share, execution = how.share, how.execution
+    joining = share is not None and (folder / FILE).exists()  # another job began it
+    if joining or (how.resume and (saved is None or (folder / FILE).exists())):
+        saved = read_plan(folder)
+    plan = choices.plan(saved)
+    with processes(plan.device) as group, losing(group):
+        folder = Path(shared(group, str(folder or new_folder(plan.recipe))))
+        shares = share is not None
+        command = command_line()
+        first(
+            group,
+            lambda: claim(
+                plan, folder, resume=how.resume or shares, command=command, shared=shares
+            ),
+        )
+        with resumable(folder):
+            results = run_comparison(
+                plan,
+                folder,
+                console=Console(stderr=True),
+                resume=True,
+                quiet=how.quiet,
+                command=command,
+                share=share,
+                execution=execution,
+            )
+            if group.is_main and results is not None:
+                return _reported(results, folder, how.cost)
+            if group.is_main:
+                print_text(
+                    f"share {share[0]}/{share[1]} is trained; when all are, report by\n"
+                    f"  suffice compare --resume --out {shlex.quote(str(folder))}"
+                )
+    return None
+
+
+def _reported(results: Results, folder: Path, cost: str) -> Run:
+    """Judge a comparison, and write its report and the folder's winner."""
+    from suffice.measure import judge, report
+    from suffice.measure.winner import write_winner
+
+    verdict = judge(results, cost=cost)
+    write_winner(folder, results, verdict)
+    return Run(results, verdict, folder, report.write_report(results, verdict, folder))
+
+
+def _print_runs(runs: dict[str | None, Run], *, as_json: bool, open_report: bool) -> None:
+    """Print every comparison, and with several optimisers whether the verdict changes."""
+    from suffice.measure.report import write_report
+    from suffice.measure.sentence import under_optimisers
+
+    change = None
+    if len(runs) > 1:
+        change = under_optimisers({str(name): run.verdict for name, run in runs.items()})
+        for run in runs.values():
+            write_report(run.results, run.verdict, run.folder, also=(change,))
+    if as_json:
+        records = {name: _record(run) for name, run in runs.items()}
+        whole = {"sentence": change, "optimisers": records}
+        print_json(next(iter(records.values())) if change is None else whole)
+    else:
+        for name, run in runs.items():
+            _print_run(run, title=None if change is None else f"optimiser {name}")
+        if change is not None:
+            print_text(f"\n{change}")
+    for run in runs.values() if open_report else ():
+        webbrowser.open(run.page.resolve().as_uri())
+
+
+def _record(run: Run) -> dict[str, Any]:
+    """Return what --json prints of one comparison."""
+    from suffice.measure import verdict_record
+    from suffice.measure.disagreements import read_disagreements
+    from suffice.records import encode
+
+    rows = encode([asdict(one) for one in read_disagreements(run.folder)])
+    record = {"verdict": verdict_record(run.verdict, run.results), "disagreements": rows}
+    return {**run.results.to_json(), **record}
+
+
+def _print_run(run: Run, *, title: str | None) -> None:
+    from suffice.measure import report
+
+    console = wide_console(REPORT_WIDTH)
+    if title is not None:
+        print_text(f"\n{title}\n", console)
+    report.print_report(run.results, run.verdict, console)
+    _print_use(run.folder, console)
+    link = run.page.resolve().as_uri()
+    print_text("", console)
+    shown = Text(str(run.page), style=f"link {link}")
+    console.print("report:", shown, highlight=False, soft_wrap=True)
+
+
+def _print_use(folder: Path, console: Console) -> None:
+    """Print the lines that use the model of a comparison."""
+    from suffice.measure.winner import snippets, why
+
+    usage = snippets(folder)
+    if not usage:
+        return
+    print_text("\nUse it", console)
+    print_paragraph(console, f"{why(folder)}.")
+    for snippet in usage:
+        print_text(f"\n{snippet.title}:\n{textwrap.indent(snippet.code, '  ')}", console)
 
 
 def parse_seeds(text: str) -> tuple[int, bool]:

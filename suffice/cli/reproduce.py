@@ -17,7 +17,7 @@ from rich.text import Text
 from typer import Argument, Option
 
 from suffice.cli import train
-from suffice.cli.options import Quiet, check_at_least, scale_suffix
+from suffice.cli.options import Quiet, check_at_least, options_from_fields, scale_suffix
 from suffice.cli.terminal import (
     INTERRUPTED,
     RULED,
@@ -70,135 +70,78 @@ def complete_tables(incomplete: str) -> list[str]:
     return [name for name in (*TABLES, *OTHERS) if name.startswith(incomplete)]
 
 
-def reproduce(
+@dataclass(frozen=True, kw_only=True)
+class ReproduceOptions:
+    """The options of the command line; None where one is not given."""
+
     table: Annotated[
         str | None,
         Argument(
             help="Name of a table or figure; without one, list them.",
             autocompletion=complete_tables,
         ),
-    ] = None,
+    ] = None
     run: Annotated[
         bool, Option("--run", help="Train what is missing; so do more --seeds or --heads.")
-    ] = False,
-    heads: Annotated[
-        str | None, Option(help="Numbers such as 1,4; the paper's by default.")
-    ] = None,
-    seeds: Annotated[int | None, Option(help="Training runs of each row; 5 by default.")] = None,
+    ] = False
+    heads: Annotated[str | None, Option(help="Numbers such as 1,4; the paper's by default.")] = None
+    seeds: Annotated[int | None, Option(help="Training runs of each row; 5 by default.")] = None
     scale: Annotated[
         str | None, Option(help="paper or small; by default that of the published results.")
-    ] = None,
+    ] = None
     rerun: Annotated[
         str | None,
         Option(
             metavar="MECHANISM:HEADS:SEED",
             help="Train this cell again and show it beside the finished one.",
         ),
-    ] = None,
-    jobs: Annotated[int, Option(help="Cells to train at the same time.")] = 1,
+    ] = None
+    jobs: Annotated[int, Option(help="Cells to train at the same time.")] = 1
     threads: Annotated[
         int | None, Option(help="Threads of each training, 1 by default; edge timings use all.")
-    ] = None,
+    ] = None
     max_minutes: Annotated[
         float | None, Option(help="Minutes after which no further cell is started.")
-    ] = None,
+    ] = None
     heal_minutes: Annotated[
         float | None,
         Option(help="Minutes of healing for each row of the table conversion; 5 by default."),
-    ] = None,
+    ] = None
     engine: Annotated[
         str, Option(help="local, or ray for a cluster (install the extra of that name).")
-    ] = "local",
+    ] = "local"
     address: Annotated[
         str | None,
         Option(help="Address of the cluster: auto for this machine's, local for a new one."),
-    ] = None,
+    ] = None
     out: Annotated[
         Path | None,
         Option(
             help="Working folder, may be one of suffice compare; runs/reproduce/TABLE by default."
         ),
-    ] = None,
+    ] = None
     data: Annotated[
         str | None,
         Option(
             help="Your own files, with results in a folder of their own: JSON lines for amazon "
             "and scaling, PATH.en and PATH.es for translation, a folder for imagenet."
         ),
-    ] = None,
+    ] = None
     publish: Annotated[
         bool, Option("--publish", help="Write finished results to suffice/results, in a checkout.")
-    ] = False,
-    as_json: Annotated[bool, Option("--json", help="Print the table as JSON.")] = False,
-    as_csv: Annotated[bool, Option("--csv", help="Print a line for each value, as CSV.")] = False,
+    ] = False
+    as_json: Annotated[bool, Option("--json", help="Print the table as JSON.")] = False
+    as_csv: Annotated[bool, Option("--csv", help="Print a line for each value, as CSV.")] = False
     no_report: Annotated[
         bool, Option("--no-report", help="Draw no figures and write no report folder.")
-    ] = False,
-    quiet: Quiet = False,
-) -> None:
-    """Print a table of the papers, our results beside theirs.
-
-    Finished results come with the package; nothing is trained without --run. What was not run is
-    blank. Finished cells are never run twice.
-    """
-    from suffice.cli.compare import parse_heads
-    from suffice.measure.jobs import Execution
-
-    options = ReproduceOptions(
-        table=table,
-        run=run,
-        heads=None if heads is None else parse_heads(heads),
-        seeds=seeds,
-        scale=scale,
-        rerun=rerun,
-        out=out,
-        data=data,
-        publish=publish,
-        as_json=as_json,
-        as_csv=as_csv,
-        report=not no_report,
-        threads=threads,
-        heal_minutes=heal_minutes,
-        execution=Execution(
-            jobs=jobs,
-            threads=1 if threads is None else threads,
-            minutes=max_minutes,
-            engine=engine,
-            address=address,
-            quiet=quiet,
-        ),
-    )
-    try:
-        answer(options, Console(stderr=True))
-    except KeyboardInterrupt as interrupt:
-        message = "\ninterrupted. Finished cells are kept; the same command resumes."
-        raise Stopped(message, code=INTERRUPTED) from interrupt
-
-
-@dataclass(frozen=True, kw_only=True)
-class ReproduceOptions:
-    """The options of the command line."""
-
-    table: str | None
-    run: bool
-    heads: tuple[int, ...] | None
-    seeds: int | None
-    scale: str | None
-    rerun: str | None
-    out: Path | None
-    data: str | None
-    publish: bool
-    as_json: bool
-    as_csv: bool
-    report: bool
-    threads: int | None
-    heal_minutes: float | None
-    execution: Execution
+    ] = False
+    quiet: Quiet = False
 
     def __post_init__(self) -> None:
         if self.as_json and self.as_csv:
             raise ConfigError("--json and --csv are two forms of one result; give one of them.")
         check_at_least(1, seeds=self.seeds)
+        _ = self.head_counts, self.execution  # refuse wrong ones before anything runs
         if self.heal_minutes is not None and self.table != "conversion":
             raise ConfigError("--heal-minutes is for the table conversion; leave it out.")
         if self.publish and self.data:
@@ -206,6 +149,32 @@ class ReproduceOptions:
                 "--publish writes results that anybody can train again; results on files of your "
                 "own, --data, stay in their folder."
             )
+
+    @property
+    def head_counts(self) -> tuple[int, ...] | None:
+        """The numbers of heads; None for the paper's."""
+        from suffice.cli.compare import parse_heads
+
+        return None if self.heads is None else parse_heads(self.heads)
+
+    @property
+    def report(self) -> bool:
+        """Whether figures are drawn and a report folder is written."""
+        return not self.no_report
+
+    @property
+    def execution(self) -> Execution:
+        """How missing cells are trained."""
+        from suffice.measure.jobs import Execution
+
+        return Execution(
+            jobs=self.jobs,
+            threads=1 if self.threads is None else self.threads,
+            minutes=self.max_minutes,
+            engine=self.engine,
+            address=self.address,
+            quiet=self.quiet,
+        )
 
     def refuse(self, reason: str, *names: str) -> None:
         """Refuse options that a table does not have."""
@@ -217,8 +186,23 @@ class ReproduceOptions:
         """Return the cells of a table that these options select."""
         from suffice.papers.request import request_cells
 
-        names = ("scale", "heads", "seeds", "data")
-        return request_cells(table, **{name: getattr(self, name) for name in names} | changes)
+        names = ("scale", "seeds", "data")
+        chosen: dict[str, Any] = {name: getattr(self, name) for name in names}
+        return request_cells(table, **{"heads": self.head_counts, **chosen, **changes})
+
+
+@options_from_fields
+def reproduce(options: ReproduceOptions) -> None:
+    """Print a table of the papers, our results beside theirs.
+
+    Finished results come with the package; nothing is trained without --run. What was not run is
+    blank. Finished cells are never run twice.
+    """
+    try:
+        answer(options, Console(stderr=True))
+    except KeyboardInterrupt as interrupt:
+        message = "\ninterrupted. Finished cells are kept; the same command resumes."
+        raise Stopped(message, code=INTERRUPTED) from interrupt
 
 
 def answer(options: ReproduceOptions, console: Console) -> None:
@@ -371,7 +355,7 @@ def _parts(wanted: Table, options: ReproduceOptions, console: Console) -> None:
     shown = []
     for part in map(table, wanted.parts):
         if part.known:
-            heads = options.heads or (None if wanted.figures else (max(part.heads),))
+            heads = options.head_counts or (None if wanted.figures else (max(part.heads),))
             request = options.request(part, heads=heads)
             shown.append(cell_table(_train_missing(request, options, console)))
     _print_cells(wanted, shown, options)
@@ -379,7 +363,7 @@ def _parts(wanted: Table, options: ReproduceOptions, console: Console) -> None:
 
 def _train_missing(request: Request, options: ReproduceOptions, console: Console) -> Request:
     """Train missing cells if requested, and return the request with all results."""
-    if not request.missing or not (options.run or options.heads or options.seeds):
+    if not request.missing or not (options.run or options.head_counts or options.seeds):
         return request
     _train(request, request.missing, options, console)
     return request.again()
@@ -439,7 +423,7 @@ def _edge(wanted: Table, options: ReproduceOptions, console: Console) -> None:
         "times models that were not trained (to time again, choose another folder with --out)",
         *("seeds", "rerun", "scale", "data"),
     )
-    keys = edge.wanted(wanted, options.heads)
+    keys = edge.wanted(wanted, options.head_counts)
     folder = options.out or FOLDER / wanted.store
     if options.run:
         use_threads(options.threads)
@@ -474,7 +458,7 @@ def _maps(wanted: Table, options: ReproduceOptions, console: Console) -> None:
     missing: list[tuple[Request, Key]] = []
     for part in map(table, wanted.parts):
         request = maps.request_maps(
-            part, scale=options.scale, heads=options.heads, out=options.out, data=options.data
+            part, scale=options.scale, heads=options.head_counts, out=options.out, data=options.data
         )
         shown.append(_maps_of(request, options, console))
         missing += [(request, key) for key in maps.missing_weights(request)]

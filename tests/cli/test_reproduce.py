@@ -14,7 +14,6 @@ from rich.console import Console
 from suffice.cli.reproduce import reproduce
 from suffice.cli.terminal import Stopped
 from suffice.errors import ConfigError
-from suffice.measure.jobs import Execution
 from suffice.measure.results import write_cell
 from suffice.papers import request as request_module
 from suffice.papers import results as published_module
@@ -222,24 +221,7 @@ def test_ctrl_c_says_that_finished_cells_are_kept(suffice, monkeypatch):
 
 
 def asked(table="tiny", **changes):
-    given = {
-        "table": table,
-        "run": False,
-        "heads": None,
-        "seeds": None,
-        "scale": None,
-        "rerun": None,
-        "out": None,
-        "data": None,
-        "publish": False,
-        "as_json": False,
-        "as_csv": False,
-        "report": False,
-        "threads": None,
-        "heal_minutes": None,
-        "execution": Execution(quiet=True),
-    }
-    return reproduced.ReproduceOptions(**{**given, **changes})
+    return reproduced.ReproduceOptions(table=table, quiet=True, no_report=True, **changes)
 
 
 @pytest.mark.parametrize(
@@ -274,7 +256,7 @@ def test_ctrl_c_ends_the_command(monkeypatch):
 
     monkeypatch.setattr(reproduced, "answer", interrupt)
     with pytest.raises(Stopped, match="interrupted. Finished cells are kept; the same command"):
-        reproduce("tiny")
+        reproduce(table="tiny")
 
 
 OWN = replace(TINY, name="own", recipe="amazon", paper="amazon", heads=(4,))

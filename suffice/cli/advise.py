@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -12,7 +13,7 @@ from rich.table import Table
 from typer import Option
 from typer.core import TyperCommand
 
-from suffice.cli.options import ADVICE_RECIPES, Quiet
+from suffice.cli.options import ADVICE_RECIPES, Quiet, options_from_fields
 from suffice.cli.terminal import INTERRUPTED, RULED, Stopped, print_json, print_paragraph, to_json
 from suffice.errors import ConfigError
 from suffice.files import write_atomic
@@ -28,6 +29,78 @@ EXAMPLES = 3  # printed of each kind of composition without a rank
 RANKED = 12  # rows of the table
 
 
+@dataclass(frozen=True, kw_only=True)
+class AdviceOptions:
+    """The limits of a request, the model it is about and its evidence; None where not given."""
+
+    length: Annotated[
+        int | None, Option(help="Tokens or patches of an input; the model's by default.")
+    ] = None
+    memory: Annotated[
+        str | None,
+        Option(
+            help="Memory for weights, state and activations, such as 2GB; this machine's by "
+            "default."
+        ),
+    ] = None
+    latency: Annotated[
+        str | None,
+        Option(help="Maximum time for each generated token or input, such as 30ms/token."),
+    ] = None
+    device: Annotated[str, Option(help="here (a GPU if there is one), cpu or cuda.")] = "here"
+    quality: Annotated[
+        str | None,
+        Option(
+            help="Test accuracy that may be lost, 1% by default; what is shown to lose more is not "
+            "recommended."
+        ),
+    ] = None
+    model: Annotated[
+        str | None,
+        Option(
+            help="Model whose sizes are measured: 15m, 110m or a configuration for lm, a recipe of "
+            "`suffice compare` for the others."
+        ),
+    ] = None
+    checkpoint: Annotated[
+        Path | None, Option(help="Folder of a language model whose sizes are measured.")
+    ] = None
+    minutes: Annotated[float, Option(help="Minutes for everything.")] = MINUTES
+    mechanisms: Annotated[
+        str | None,
+        Option(
+            help="Only these, separated by commas: mechanisms with changes, such as "
+            "efficient+window:512+memory:8; kv:N, window:W, sinks:N, full:N, softmax:N, memory:8 "
+            "or 4, weights:8 or 4."
+        ),
+    ] = None
+    results: Annotated[
+        list[Path] | None,
+        Option(
+            metavar="<path>",
+            help="Folder of a finished `suffice compare`: evidence where it is near; repeatable.",
+        ),
+    ] = None
+    recall: Annotated[
+        bool,
+        Option(
+            "--recall",
+            help="The language model has to look things up in its input: only what suffices on a "
+            "near task of recall is recommended.",
+        ),
+    ] = False
+
+    def words(self) -> dict[str, Any]:
+        """Return the fields of `Request.parse`."""
+        return {
+            **vars(self),
+            "checkpoint": None if self.checkpoint is None else str(self.checkpoint),
+            "mechanisms": split_list(self.mechanisms or ""),
+            "results": [str(folder) for folder in self.results or ()],
+        }
+
+
+@options_from_fields
 def advise(
     task: Annotated[
         str | None, Option(help="lm (writes text), classify (reads text), image or translate.")
@@ -38,62 +111,8 @@ def advise(
             help=f"A known recipe, measured here; list describes them: {', '.join(ADVICE_RECIPES)}."
         ),
     ] = None,
-    length: Annotated[
-        int | None, Option(help="Tokens or patches of an input; the model's by default.")
-    ] = None,
-    memory: Annotated[
-        str | None,
-        Option(
-            help="Memory for weights, state and activations, such as 2GB; this machine's by "
-            "default."
-        ),
-    ] = None,
-    latency: Annotated[
-        str | None,
-        Option(help="Maximum time for each generated token or input, such as 30ms/token."),
-    ] = None,
-    device: Annotated[str, Option(help="here (a GPU if there is one), cpu or cuda.")] = "here",
-    quality: Annotated[
-        str | None,
-        Option(
-            help="Test accuracy that may be lost, 1% by default; what is shown to lose more is not "
-            "recommended."
-        ),
-    ] = None,
-    model: Annotated[
-        str | None,
-        Option(
-            help="Model whose sizes are measured: 15m, 110m or a configuration for lm, a recipe of "
-            "`suffice compare` for the others."
-        ),
-    ] = None,
-    checkpoint: Annotated[
-        Path | None, Option(help="Folder of a language model whose sizes are measured.")
-    ] = None,
-    minutes: Annotated[float, Option(help="Minutes for everything.")] = MINUTES,
-    mechanisms: Annotated[
-        str | None,
-        Option(
-            help="Only these, separated by commas: mechanisms with changes, such as "
-            "efficient+window:512+memory:8; kv:N, window:W, sinks:N, full:N, softmax:N, memory:8 "
-            "or 4, weights:8 or 4."
-        ),
-    ] = None,
-    results: Annotated[
-        list[Path] | None,
-        Option(
-            metavar="<path>",
-            help="Folder of a finished `suffice compare`: evidence where it is near; repeatable.",
-        ),
-    ] = None,
-    recall: Annotated[
-        bool,
-        Option(
-            "--recall",
-            help="The language model has to look things up in its input: only what suffices on a "
-            "near task of recall is recommended.",
-        ),
-    ] = False,
+    *,
+    limits: AdviceOptions,
     out: Annotated[Path | None, Option(help="Write the advice as JSON to this file.")] = None,
     as_json: Annotated[bool, Option("--json", help="Print the advice as JSON only.")] = False,
     quiet: Quiet = False,
@@ -118,20 +137,7 @@ def advise(
         return
     if out is not None and out.suffix != ".json":
         raise ConfigError(f"--out {out}: the advice is a file that ends in .json.")
-    words: dict[str, Any] = {
-        "length": length,
-        "memory": memory,
-        "latency": latency,
-        "device": device,
-        "quality": quality,
-        "model": model,
-        "checkpoint": None if checkpoint is None else str(checkpoint),
-        "minutes": minutes,
-        "mechanisms": split_list(mechanisms or ""),
-        "results": [str(folder) for folder in results or ()],
-        "recall": recall,
-    }
-    chosen, request = _request(task, recipe, words)
+    chosen, request = _request(task, recipe, limits.words())
     with show(Console(stderr=True), quiet=quiet) as progress:
         progress.cell("measuring")
         advice = find_advice(request, progress=progress)

@@ -168,7 +168,7 @@ class ProjectionRMS(Norm):
 class HeadLayerNorm(Norm):
     """q' = g_q * (q - mean(q)) / sqrt(var(q) + eps) over the features of a head, k' likewise.
 
-    Every head has gains of its own, and there are no biases.
+    Every head has its gains, and there are no biases.
 
     Choose it to read Command R+ (Cohere); `HeadRMS` has fewer gains and is as stable.
 

@@ -195,7 +195,7 @@ def _check_tensors(spec: AttentionSpec, x: Tensor, source: Tensor | None) -> Non
         return
     check("source", source, (x.shape[0], None, spec.widths.d_source))
     if reasons := spec.refuses_source():
-        raise ConfigError(f"{' '.join(reasons)} Cross-attention has two sequences.")
+        raise ConfigError(f"cross-attention has two sequences, but {' '.join(reasons)}")
 
 
 def _check_masks(
@@ -247,7 +247,7 @@ def check_step(
     if names:
         raise ConfigError(
             f"{' and '.join(names)} beside state: a state continues one document a row; leave "
-            f"{'it' if len(names) == 1 else 'them'} out, and give each document a state of its own."
+            f"{'it' if len(names) == 1 else 'them'} out, and give each document its state."
         )
 
 

@@ -308,7 +308,7 @@ HIGH, GAP, PITCH, MARGIN = 46, 26, 84, 20
 TOP = 52
 DOT = 15  # radius of x and y
 STYLES = re.compile(r' (fill|stroke|stroke-width|stroke-dasharray|font-size|font-family)="[^"]*"')
-"""What a page with styles of its own has no use for."""
+"""Attributes that a page with a style sheet replaces."""
 
 
 @dataclass(frozen=True)
@@ -328,7 +328,7 @@ def flow_svg(drawn: Flow, title: str = "", *, standalone: bool = True) -> str:
     Args:
         drawn: what to draw.
         title: above the drawing, and its name for those who cannot see it; "" = none above.
-        standalone: on a page of its own colour, with a legend; else the page around it styles the
+        standalone: on a coloured page, with a legend; else the page around it styles the
             classes of its elements.
     """
     document = "\n".join(_Page(drawn, title, standalone).document())

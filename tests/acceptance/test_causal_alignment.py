@@ -41,12 +41,14 @@ def test_read_out_through_attend(sizes, impl, heads):
 
 
 def silenced(name, impl="auto"):
-    """A layer whose weights are equal: q = 0, and k = 0 where features of keys weigh."""
+    """A layer of equal weights: q = 0, k = 0 where features weigh, and nothing is forgotten."""
     layer = Attention(SPECS[name], impl=impl, dtype=torch.float64)
     maps = [layer.q_proj] if SPECS[name].lane == "pairs" else [layer.q_proj, layer.k_proj]
     with torch.no_grad():
         for parameter in (p for one in maps for p in one.parameters()):
             parameter.zero_()
+        if hasattr(layer, "f_proj"):
+            layer.f_proj.bias.fill_(1e4)  # forget gates of 1
     return layer
 
 

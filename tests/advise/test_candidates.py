@@ -134,7 +134,7 @@ def test_a_translator_has_three_kinds_of_layers():
         ("linear+memory:8", lm_base(), "memory:8: linear"),
         ("linformer", lm_base(), "LowRank sums keys of all positions"),
         ("standard+kv:3", lm_base(), "num_kv_heads=3 does not divide num_heads=4"),
-        ("sliding_window", translator_base(), "relate positions of one text"),
+        ("sliding_window", translator_base(), "block 0 has cross-attention"),
         ("super_attention+window:8+sinks:2", lm_base(), "would forget what it needs"),
         ("standard+window:8+sinks:2+full:2", lm_base(), "sinks:2 beside full:2"),
     ],

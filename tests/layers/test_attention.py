@@ -93,12 +93,12 @@ def test_segments_and_source_segments_go_together(source, data):
 
 @pytest.mark.parametrize("pattern", [Causal(), Full() & Causal()], ids=repr)
 def test_cross_attention_has_no_order(pattern):
-    with pytest.raises(ConfigError, match="relates queries and keys of one sequence; .*use Full"):
+    with pytest.raises(ConfigError, match="use Full"):
         layer_of(pattern=pattern)(X, SOURCE)
 
 
 def test_cross_attention_has_no_common_positions():
-    with pytest.raises(ConfigError, match="counts positions of one sequence; .*use NoPosition"):
+    with pytest.raises(ConfigError, match="use NoPosition"):
         layer_of(position=Rope())(X, SOURCE)
 
 

@@ -167,9 +167,9 @@ def test_specs_that_do_not_fit_a_vit():
 def test_specs_that_do_not_fit_a_translator():
     with pytest.raises(ConfigError, match=r"block 0 has pattern=Full\(\)"):
         TRANSLATOR.build(FULL, FULL, FULL)
-    with pytest.raises(ConfigError, match="block 1 has cross-attention with pattern=Causal"):
+    with pytest.raises(ConfigError, match="block 1 .* pattern=Causal"):
         TRANSLATOR.build(FULL, CAUSAL, [FULL, CAUSAL])
-    with pytest.raises(ConfigError, match="block 0 has cross-attention .* position=Rope"):
+    with pytest.raises(ConfigError, match="block 0 .* position=Rope"):
         TRANSLATOR.build(FULL, CAUSAL, replace(FULL, position=Rope()))
     with pytest.raises(ConfigError, match="2 specs for 1 blocks"):
         TRANSLATOR.build([FULL] * 2, CAUSAL, FULL)

@@ -23,7 +23,7 @@ lint: .venv/.tests
 
 # the fast half: the numbers of the layer and of its axes, without compiling
 QUICK := $(addprefix tests/,definitions encoders patterns positions kernels mixing memory presets ops \
-	layers acceptance product/test_conformance.py) $(wildcard tests/test_*.py)
+	layers spec utils acceptance product/test_conformance.py) $(wildcard tests/test_*.py)
 quick: .venv/.tests
 	$(BIN)/python -m pytest -n auto --dist worksteal --ignore tests/layers/test_compile.py $(QUICK) $(ARGS)
 

@@ -40,12 +40,12 @@ from suffice.errors import ConfigError
 from suffice.kernels import Elu, Kernel
 from suffice.measure.machine import machine_facts, software_versions
 from suffice.measure.timing import interleave
+from suffice.memory.past import Past
 from suffice.mixing import Mixing
 from suffice.models import LMConfig, folder
 from suffice.models import packed as packed_models
 from suffice.ops import OPS, AttentionCall, MaskInputs, choose
 from suffice.ops.op import Parts
-from suffice.past import Past
 from suffice.patterns import Causal, Full, Global, Pattern, Window
 from suffice.positions import Position
 from suffice.presets import PRESETS, takes_length

@@ -18,8 +18,8 @@ from suffice import AttentionSpec
 from suffice.cli.show import titled
 from suffice.patterns import And, Or
 from suffice.presets import PRESETS, TITLES, takes_length
-from suffice.records import Axis
 from suffice.spec import AXES
+from suffice.utils.records import Axis
 from suffice.view import catalogue, drawing_of, expression, flow, flow_svg, instead, lines
 from suffice.view.catalogue import (
     GROUPS,

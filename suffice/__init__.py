@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from suffice.ops import attend, weights
     from suffice.presets import preset
     from suffice.spec import AttentionSpec
-    from suffice.torch_compat import threads
+    from suffice.utils.torch_compat import threads
 
 __version__ = "0.1.0"
 
@@ -31,7 +31,7 @@ _MODULES = {
     "interpolate": "suffice.layers",
     "load": "suffice.loading",
     "preset": "suffice.presets",
-    "threads": "suffice.torch_compat",
+    "threads": "suffice.utils.torch_compat",
     "weights": "suffice.ops",
 }
 """The module that defines each public name."""

@@ -15,10 +15,10 @@ from torch import Tensor, nn
 
 from suffice.encoders import Factory
 from suffice.errors import ConfigError
-from suffice.records import Axis
+from suffice.utils.records import Axis
 
 if TYPE_CHECKING:
-    from suffice.protocols import LayerLike, SpecLike
+    from suffice.utils.protocols import LayerLike, SpecLike
 
 
 class Combine(Axis, ABC, family="combine"):

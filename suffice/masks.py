@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from suffice.errors import MaskError, ShapeError
-from suffice.torch_compat import check
+from suffice.utils.torch_compat import check
 
 
 def from_torch_mha(mask: Tensor) -> Tensor:

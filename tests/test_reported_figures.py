@@ -13,17 +13,17 @@ from torch import nn
 from suffice import AttentionSpec
 from suffice.convert import convert
 from suffice.convert.calibration import calibration_batches
+from suffice.convert.heal.text import split_corpus
 from suffice.convert.search.search import rows_for
-from suffice.cost import count
 from suffice.encoders import MLA
 from suffice.generate import Sample
 from suffice.generate.sampling import probabilities
-from suffice.heal.text import split_corpus
 from suffice.measure import evaluation, training
 from suffice.measure.answers import Answers
 from suffice.measure.metrics import METRICS
 from suffice.models import LM, LMConfig
 from suffice.patterns import Causal, Full, PerHead, Window
+from suffice.spec.cost import count
 from suffice.testing import drawn
 from suffice.text import Characters
 from suffice.text.documents import Corpus

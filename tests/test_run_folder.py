@@ -10,7 +10,7 @@ import sys
 import pytest
 
 from suffice.errors import ConfigError, DataError
-from suffice.files import RunFolder
+from suffice.utils.files import RunFolder
 
 
 @pytest.fixture

@@ -131,7 +131,7 @@ LONGEST_WORD = 400  # characters of an option that a message repeats
 
 def _with_short_words(message: str) -> str:
     """Cut words that only a mistake makes so long, such as a file given for a name."""
-    from suffice.boundary import shortened
+    from suffice.utils.boundary import shortened
 
     return re.sub(rf"\S{{{LONGEST_WORD},}}", lambda word: shortened(word[0]), message)
 
@@ -149,7 +149,7 @@ def _exit_of_library(error: BaseException) -> None:
     """Exit with a sentence if a library refused an input; return for anything else."""
     if isinstance(error, SystemExit | KeyboardInterrupt):
         return
-    from suffice.boundary import SHOW, translate_exception
+    from suffice.utils.boundary import SHOW, translate_exception
 
     reason = translate_exception(error)
     if reason is None or os.environ.get(SHOW):

@@ -16,12 +16,12 @@ from typer.core import TyperCommand
 from suffice.cli.options import ADVICE_RECIPES, Quiet, options_from_fields
 from suffice.cli.terminal import INTERRUPTED, RULED, Stopped, print_json, print_paragraph, to_json
 from suffice.errors import ConfigError
-from suffice.files import write_atomic
-from suffice.grammar import split_list
+from suffice.utils.files import write_atomic
+from suffice.utils.grammar import split_list
 
 if TYPE_CHECKING:
-    from suffice.advise import Advice, Crossover, Place, Request
-    from suffice.advise.recipes import AdviceRecipe
+    from suffice.measure.advise import Advice, Crossover, Place, Request
+    from suffice.measure.advise.recipes import AdviceRecipe
 
 MINUTES = 3.0
 LIST = "list"
@@ -124,9 +124,9 @@ def advise(
     slower than Standard is never recommended. Ctrl-C ends the measuring and prints the advice so
     far.
     """
-    from suffice.advise import advise as find_advice
-    from suffice.advise.recipes import RECIPES
-    from suffice.progress import show
+    from suffice.measure.advise import advise as find_advice
+    from suffice.measure.advise.recipes import RECIPES
+    from suffice.utils.progress import show
 
     console = Console(highlight=False)
     if recipe == LIST:
@@ -173,8 +173,8 @@ class Command(TyperCommand):
 def _request(
     task: str | None, recipe: str | None, words: dict[str, Any]
 ) -> tuple[AdviceRecipe | None, Request]:
-    from suffice.advise import TASKS, Request
-    from suffice.advise.recipes import recipe_named
+    from suffice.measure.advise import TASKS, Request
+    from suffice.measure.advise.recipes import recipe_named
 
     if recipe is None:
         if task is None:
@@ -229,7 +229,7 @@ def print_advice(console: Console, advice: Advice) -> None:
 
 
 def _table(advice: Advice, places: list[Place]) -> Table:
-    from suffice.advise.request import each, format_bytes, format_seconds
+    from suffice.measure.advise.request import each, format_bytes, format_seconds
 
     table = Table(**RULED)
     table.add_column("")

@@ -60,7 +60,7 @@ def bench(
     from suffice.measure.edge.bench import resident
     from suffice.measure.machine import machine_facts, software_versions, source_commit
     from suffice.models.packed import schemes_of
-    from suffice.torch_compat import threads as use_threads
+    from suffice.utils.torch_compat import threads as use_threads
 
     check_at_least(2, tokens=tokens, prompt=prompt)
     check_at_least(1, rounds=rounds, threads=threads)

@@ -217,7 +217,7 @@ class Talk:
         return True
 
     def _save(self, name: str) -> None:
-        from suffice.files import write_atomic
+        from suffice.utils.files import write_atomic
 
         path = Path(name)
         if not name or path.exists():

@@ -36,7 +36,7 @@ from suffice.cli.terminal import (
     wide_console,
 )
 from suffice.errors import ConfigError, unknown
-from suffice.grammar import split_list
+from suffice.utils.grammar import split_list
 
 if TYPE_CHECKING:
     from suffice.measure import Results
@@ -498,7 +498,7 @@ def _record(run: Run) -> dict[str, Any]:
     """Return what --json prints of one comparison."""
     from suffice.measure import verdict_record
     from suffice.measure.disagreements import read_disagreements
-    from suffice.records import encode
+    from suffice.utils.records import encode
 
     rows = encode([asdict(one) for one in read_disagreements(run.folder)])
     record = {"verdict": verdict_record(run.verdict, run.results), "disagreements": rows}

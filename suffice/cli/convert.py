@@ -75,7 +75,7 @@ def convert(
     from suffice.convert.folder import check_source, save
     from suffice.convert.sources import open_source
     from suffice.models.folder import check_replaceable
-    from suffice.progress import show
+    from suffice.utils.progress import show
 
     check_at_least(1, tokens=tokens)
     out = out or beside(source, _folder_suffix(to))

@@ -31,8 +31,8 @@ def evaluate(
     """Measure a language model: every score with its name, standard error and number of items."""
     from suffice.measure.evaluation import evaluate_task, perplexity
     from suffice.models import folder
-    from suffice.progress import show
     from suffice.train import resolve_device
+    from suffice.utils.progress import show
 
     lm, tokenizer, facts = folder.load(checkpoint, resolve_device(device))
     with show(Console(stderr=True), quiet=quiet) as progress:

@@ -59,7 +59,7 @@ def export(
     pickled, and no path of this machine is in it. It appears complete or not at all.
     """
     from suffice.export import export as export_model
-    from suffice.hub import check_name, upload
+    from suffice.utils.hub import check_name, upload
 
     if card != (licence is not None) or (base_model is not None and not card):
         raise ConfigError(

@@ -38,12 +38,12 @@ from suffice.cli.terminal import (
     resumable,
 )
 from suffice.errors import ConfigError, DataError, ShapeError
-from suffice.files import RunFolder, changed_settings
+from suffice.utils.files import RunFolder, changed_settings
 
 if TYPE_CHECKING:
     from suffice.convert.certificate import LossChange
+    from suffice.convert.heal import Healing, HealingReport, Texts
     from suffice.convert.sources import Source
-    from suffice.heal import Healing, HealingReport, Texts
 
 SETTINGS, TOKENS = "healing_run.json", "tokens"
 STAGES = ("regression", "distillation", "control")
@@ -86,7 +86,7 @@ class HealOptions:
     @property
     def healing(self) -> Healing:
         """The settings of the healing."""
-        from suffice.heal import Healing
+        from suffice.convert.heal import Healing
 
         names = {field.name for field in fields(Healing)}
         if unknown := sorted(self.settings.keys() - names):
@@ -128,9 +128,9 @@ def heal(
     healing.json.
     """
     from suffice.convert.folder import source_of
-    from suffice.heal import heal as heal_model
-    from suffice.heal import save
-    from suffice.progress import show
+    from suffice.convert.heal import heal as heal_model
+    from suffice.convert.heal import save
+    from suffice.utils.progress import show
 
     out = out or beside(choices.checkpoint, "healed")
     choices = replace(
@@ -270,8 +270,8 @@ class HealingTask:
 
     def texts(self, out: Path, console: Console | None) -> Texts:
         """Open the tokens of the three texts, written first if they are not there."""
-        from suffice.heal import Texts
-        from suffice.heal.text import split_corpus
+        from suffice.convert.heal import Texts
+        from suffice.convert.heal.text import split_corpus
         from suffice.text import corpus
 
         documents = split_corpus(corpus(self.text, console=console))

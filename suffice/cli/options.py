@@ -19,10 +19,10 @@ from typer import Argument, Option
 from typer.models import ParameterInfo
 
 from suffice.errors import ConfigError, unknown
-from suffice.files import refuse_current
-from suffice.grammar import parse_term
-from suffice.hub import is_reference
-from suffice.records import is_number, is_whole
+from suffice.utils.files import refuse_current
+from suffice.utils.grammar import parse_term
+from suffice.utils.hub import is_reference
+from suffice.utils.records import is_number, is_whole
 
 if TYPE_CHECKING:
     from suffice.memory import Memory

@@ -11,11 +11,11 @@ from typer import Argument, Option
 
 from suffice.cli import options
 from suffice.cli.terminal import RULED, print_json, print_paragraph
-from suffice.grammar import COUNTS, format_quantity, parse_bytes
+from suffice.utils.grammar import COUNTS, format_quantity, parse_bytes
 
 if TYPE_CHECKING:
-    from suffice.planning import TrainingEstimate
-    from suffice.planning.plan import LayoutEstimate
+    from suffice.measure.planning import TrainingEstimate
+    from suffice.measure.planning.plan import LayoutEstimate
 
 GPU = "h100"
 LOOK: dict[str, Any] = {**RULED, "padding": (0, 1, 0, 0)}
@@ -96,9 +96,9 @@ def plan(
     The training's own model, loss, optimiser and sharding run on fake tensors in a fake process
     group. Nothing is downloaded and no GPU is needed.
     """
-    from suffice.planning import PlanOptions, device, workload
-    from suffice.planning import plan as make_plan
-    from suffice.planning.devices import with_figures
+    from suffice.measure.planning import PlanOptions, device, workload
+    from suffice.measure.planning import plan as make_plan
+    from suffice.measure.planning.devices import with_figures
 
     hardware = PlanOptions(
         gpus=gpus,

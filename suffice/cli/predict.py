@@ -55,7 +55,7 @@ def predict(
     the column of classes that the model was trained on, the accuracy is printed at the end.
     """
     from suffice.loading import load, locate
-    from suffice.predictions import PredictionRequest, answer
+    from suffice.loading.predictions import PredictionRequest, answer
     from suffice.train import resolve_device
 
     request = PredictionRequest(

@@ -25,15 +25,15 @@ from suffice.cli.terminal import (
     wide_console,
 )
 from suffice.errors import ConfigError
-from suffice.files import refuse_current, write_atomic
-from suffice.grammar import split_list
+from suffice.utils.files import refuse_current, write_atomic
+from suffice.utils.grammar import split_list
 
 if TYPE_CHECKING:
     from torch import Tensor
 
     from suffice.convert.sources import Source
+    from suffice.measure.probe import Ablation, CheckpointReport, Finding, Report
     from suffice.measure.statistics import Summary
-    from suffice.probe import Ablation, CheckpointReport, Finding, Report
 
 ALARMED = 1  # the exit code when a control succeeds
 FILE = "probe.json"
@@ -91,10 +91,10 @@ def probe(
     that must fail are tested, too: if one succeeds, that is an alarm and the exit code is 1.
     """
     from suffice.convert.sources import open_source
+    from suffice.measure.probe import probe_checkpoint, probe_mechanisms, write_figure
     from suffice.models import LM
-    from suffice.probe import probe_checkpoint, probe_mechanisms, write_figure
-    from suffice.progress import show
     from suffice.train import resolve_device
+    from suffice.utils.progress import show
 
     if (checkpoint is None) == (mechanisms is None):
         raise ConfigError("give either a checkpoint or --mechanisms, not both.")
@@ -194,7 +194,7 @@ def finish(report: Report | CheckpointReport, folder: Path | None, *, as_json: b
 
 def print_report(report: Report | CheckpointReport, folder: Path | None) -> None:
     """Print tables of everything, then the outcome of the controls."""
-    from suffice.probe import Report
+    from suffice.measure.probe import Report
 
     console = wide_console(WIDTH)
     if isinstance(report, Report):
@@ -225,7 +225,7 @@ def _task(console: Console, findings: Sequence[Finding]) -> None:
 
 
 def _cell(result: Finding | None) -> str:
-    from suffice.probe.report import ALARM
+    from suffice.measure.probe.report import ALARM
 
     if result is None:
         return "-"
@@ -297,7 +297,7 @@ def _half(summary: Summary) -> str:
 
 
 def _controls(report: Report | CheckpointReport) -> str:
-    from suffice.probe.report import ALARM, FAILED
+    from suffice.measure.probe.report import ALARM, FAILED
 
     failed = Counter(result.control for result in report.controls if not result.above)
     lines = [f"\n{MARK} {FAILED}: {failed.total()} of {len(report.controls)}"]

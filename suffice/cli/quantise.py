@@ -14,7 +14,7 @@ from typer import Option
 
 from suffice.cli.options import Checkpoint, JsonFlag, Quiet, beside, check_out, corpus_name
 from suffice.cli.terminal import PLAIN, print_json, print_next, print_text, step_by_cells, to_json
-from suffice.files import write_atomic
+from suffice.utils.files import write_atomic
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -64,10 +64,10 @@ def quantise(
     import torch
 
     from suffice.models import folder
-    from suffice.progress import show
     from suffice.quantise import DecodingSpeed
     from suffice.quantise import quantise as quantise_model
     from suffice.quantise.report import tokens_per_second
+    from suffice.utils.progress import show
 
     out = out or beside(checkpoint, f"{bits}bit")
     check_out(out, checkpoint=checkpoint)

@@ -29,8 +29,8 @@ from suffice.cli.terminal import (
     wide_console,
 )
 from suffice.errors import ConfigError, DataError, unknown
-from suffice.files import write_atomic
-from suffice.records import encode
+from suffice.utils.files import write_atomic
+from suffice.utils.records import encode
 
 if TYPE_CHECKING:
     from suffice.data import Dataset
@@ -417,7 +417,7 @@ def _edge(wanted: Table, options: ReproduceOptions, console: Console) -> None:
     from suffice.papers import edge
     from suffice.papers.figures import save
     from suffice.papers.request import FOLDER
-    from suffice.torch_compat import threads as use_threads
+    from suffice.utils.torch_compat import threads as use_threads
 
     options.refuse(
         "times models that were not trained (to time again, choose another folder with --out)",
@@ -556,7 +556,7 @@ def _conversion(options: ReproduceOptions, console: Console) -> None:
     """Show converted and healed models, after making missing ones if requested."""
     from suffice.papers import conversion
     from suffice.papers.request import FOLDER
-    from suffice.torch_compat import threads as use_threads
+    from suffice.utils.torch_compat import threads as use_threads
 
     options.refuse(
         "has fixed settings (to convert again, choose another folder with --out)",
@@ -590,7 +590,7 @@ def _hellaswag(options: ReproduceOptions, console: Console) -> None:
     from suffice.data.files import digest, resolve
     from suffice.papers import hellaswag
     from suffice.papers.request import FOLDER
-    from suffice.torch_compat import threads as use_threads
+    from suffice.utils.torch_compat import threads as use_threads
 
     options.refuse("scores one model of each mechanism, of seed 0", *("heads", "seeds", "rerun"))
     kept = () if options.data else hellaswag.published_scores()
@@ -673,7 +673,7 @@ def _scored(
     from suffice.measure.machine import machine_facts
     from suffice.models import folder as models
     from suffice.papers import hellaswag
-    from suffice.progress import show as show_progress
+    from suffice.utils.progress import show as show_progress
 
     lm, tokenizer, facts = models.load(folder)
     start, scale = time.perf_counter(), str(training.scale)

@@ -29,7 +29,7 @@ from suffice.cli.terminal import (
     to_json,
 )
 from suffice.errors import ConfigError
-from suffice.files import write_atomic
+from suffice.utils.files import write_atomic
 
 if TYPE_CHECKING:
     from suffice.convert.search import Combination, Quantity, SearchResult, Texts
@@ -105,7 +105,7 @@ def search(
     from suffice.convert.search import search as search_plan
     from suffice.convert.search.scoring import run_folder
     from suffice.convert.sources import open_source
-    from suffice.progress import show
+    from suffice.utils.progress import show
 
     budget_of(budget)
     words = None if options is None else [word.strip() for word in options.split(";")]

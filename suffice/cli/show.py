@@ -14,7 +14,7 @@ from suffice.cli import options
 from suffice.cli.options import mechanism_settings
 from suffice.cli.terminal import print_json, print_paragraph, print_text
 from suffice.errors import ConfigError
-from suffice.files import write_atomic
+from suffice.utils.files import write_atomic
 
 if TYPE_CHECKING:
     from suffice.spec import AttentionSpec

@@ -12,7 +12,7 @@ from typer import Option
 
 from suffice.cli.terminal import print_text
 from suffice.errors import ConfigError
-from suffice.files import refuse_current
+from suffice.utils.files import refuse_current
 
 
 def studio(

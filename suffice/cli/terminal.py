@@ -24,7 +24,7 @@ from rich.console import Console
 from suffice.errors import ConfigError, SufficeError
 
 if TYPE_CHECKING:
-    from suffice.progress import Progress
+    from suffice.utils.progress import Progress
 
 WRONG = 2  # exit code: an option, a file or a machine that will not do
 INTERRUPTED = 130  # exit code: 128 + SIGINT

@@ -24,9 +24,9 @@ from suffice.cli.options import (
 )
 from suffice.cli.terminal import print_json, print_next, print_text, resumable, write_stdout
 from suffice.errors import ConfigError, DataError
-from suffice.files import RunFolder
-from suffice.grammar import split_list
-from suffice.records import decode
+from suffice.utils.files import RunFolder
+from suffice.utils.grammar import split_list
+from suffice.utils.records import decode
 
 if TYPE_CHECKING:
     from suffice.models import LM
@@ -326,9 +326,9 @@ class TrainingFiles:
         """Train, from the checkpoint if there is one and `resume` is set."""
         import torch
 
-        from suffice.progress import show
         from suffice.train.language import fit_lm
         from suffice.train.settings import derive
+        from suffice.utils.progress import show
 
         seed, checkpoint = self.options.seed or 0, self.folder / CHECKPOINT
         torch.manual_seed(derive("weights", seed))

@@ -10,9 +10,9 @@ from torch import nn
 from suffice.convert.certificate import Certificate
 from suffice.convert.sources.source import Source
 from suffice.errors import ConfigError
-from suffice.files import read_json, write_json
-from suffice.hub import is_reference
 from suffice.models import LM, folder
+from suffice.utils.files import read_json, write_json
+from suffice.utils.hub import is_reference
 
 CERTIFICATE = "certificate.json"
 SOURCE = "source"  # its entry with the path of the model that was converted

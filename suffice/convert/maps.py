@@ -16,8 +16,8 @@ from suffice.encoders import Columns, HeadRMS, NoNorm
 from suffice.errors import ConfigError
 from suffice.layers import Attention
 from suffice.layers.packed import Packed
-from suffice.lowering import DenseSoftmax
 from suffice.spec import AttentionSpec
+from suffice.spec.lowering import DenseSoftmax
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -12,11 +12,11 @@ from torch import nn
 from suffice.convert.calibration import attention_layers
 from suffice.encoders import Efficient, Latent, Optimised, Standard
 from suffice.errors import ConfigError, DataError
-from suffice.files import read_json
-from suffice.grammar import parse_term
 from suffice.mixing import Alignment, NoMixing
 from suffice.patterns import Causal, Global, Pattern, Window
 from suffice.spec import AttentionSpec
+from suffice.utils.files import read_json
+from suffice.utils.grammar import parse_term
 
 SINKS = 4  # of a window with "+sinks"
 NAMES_SHOWN = 8  # in one message

@@ -17,7 +17,7 @@ from torch import Tensor
 from torch.nn.functional import interpolate
 
 from suffice.errors import ConfigError, DataError, MaskError, ShapeError
-from suffice.records import is_whole
+from suffice.utils.records import is_whole
 
 IGNORE_INDEX = -100
 """The label of a token that has none, which `cross_entropy` ignores."""

@@ -27,8 +27,8 @@ from urllib.request import Request, urlopen
 import numpy as np
 
 from suffice.errors import DataError
-from suffice.files import replacing
-from suffice.progress import bar
+from suffice.utils.files import replacing
+from suffice.utils.progress import bar
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -30,7 +30,7 @@ from suffice.data.dataset import (
 )
 from suffice.data.files import DataFile, atomically, cache, locate, members, read, write_npy_header
 from suffice.errors import ConfigError, DataError
-from suffice.progress import bar
+from suffice.utils.progress import bar
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -19,7 +19,7 @@ import torch
 from suffice.data.dataset import Dataset, Split, check_counts, draw_rows, held_out
 from suffice.data.files import DataFile, atomically, cache, lines, locate, members, read, record
 from suffice.errors import ConfigError, DataError
-from suffice.records import is_whole
+from suffice.utils.records import is_whole
 
 if TYPE_CHECKING:
     from rich.console import Console

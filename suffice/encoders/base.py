@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, ClassVar, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from suffice.records import Axis
+from suffice.utils.records import Axis
 
 if TYPE_CHECKING:
     from suffice.memory import Memory
     from suffice.positions import Position
-    from suffice.protocols import LayerLike, SpecLike
+    from suffice.utils.protocols import LayerLike, SpecLike
 
 
 QUERIES, KEYS = "queries", "keys"

@@ -17,7 +17,7 @@ from suffice.encoders.base import KEYS, QUERIES, Encoder, Factory, LinearMap
 if TYPE_CHECKING:
     from suffice.memory import Memory
     from suffice.positions import Position
-    from suffice.protocols import LayerLike, SpecLike
+    from suffice.utils.protocols import LayerLike, SpecLike
 
 PARTS = 3  # columns of a key that hold the sum of its gates: together they have 24 bits in bfloat16
 

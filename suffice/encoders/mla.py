@@ -16,7 +16,7 @@ from suffice.errors import ConfigError
 
 if TYPE_CHECKING:
     from suffice.positions import Position
-    from suffice.protocols import LayerLike, SpecLike
+    from suffice.utils.protocols import LayerLike, SpecLike
 
 EPS = 1e-6  # of the norms of the latents, as in DeepSeek's models
 

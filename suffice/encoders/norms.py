@@ -15,7 +15,7 @@ from torch.nn.functional import layer_norm
 
 from suffice.encoders.base import Factory
 from suffice.errors import ConfigError
-from suffice.records import Axis
+from suffice.utils.records import Axis
 
 
 class Norm(Axis, ABC, family="norm"):

@@ -22,10 +22,10 @@ from suffice.encoders import HeadLayerNorm, NoNorm, ProjectionRMS
 from suffice.errors import ConfigError
 from suffice.layers import Attention
 from suffice.layers.sinusoidal import sinusoidal
-from suffice.lowering import BoundedSoftmax, DenseSoftmax, not_dense
 from suffice.models import LM
 from suffice.positions import Rope
 from suffice.spec import AttentionSpec
+from suffice.spec.lowering import BoundedSoftmax, DenseSoftmax, not_dense
 
 TABLES = ("embedding.positions.weight", "positions.weight", "positions")
 

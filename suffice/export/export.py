@@ -14,7 +14,6 @@ import torch
 from safetensors.torch import save as serialise
 from torch import nn
 
-from suffice import hub
 from suffice.convert.folder import CERTIFICATE, SOURCE
 from suffice.convert.sources import Source, hugging_face, open_source, tensors_for
 from suffice.convert.sources.decoders import GPT2
@@ -38,7 +37,6 @@ from suffice.export.graph import (
     write_onnx,
 )
 from suffice.export.parity import Parity, check_graph, check_model
-from suffice.files import replacing_folder, write_json
 from suffice.generate.generate import max_length
 from suffice.models import LM
 from suffice.models.packed import schemes_of, unpack
@@ -47,6 +45,8 @@ from suffice.runtime.manifest import CONTENT, FORMATS, MANIFEST, VERSION, digest
 from suffice.text import Tokenizer
 from suffice.text.tokenizer import DESCRIPTION, build
 from suffice.text.tokenizer import read as read_tokenizer
+from suffice.utils import hub
+from suffice.utils.files import replacing_folder, write_json
 
 CONFIG, GENERATION, WEIGHTS = "config.json", "generation_config.json", "model.safetensors"
 README = "README.md"

@@ -19,8 +19,6 @@ from suffice.convert.sources.layer_types import sliding_window
 from suffice.convert.sources.rope import rotary_of
 from suffice.errors import CheckpointError, ConfigError, unknown
 from suffice.export.architecture import config_of, stock_model
-from suffice.files import replacing
-from suffice.gguf import KINDS, BlockKind, Stored, encode, plain, write_gguf
 from suffice.layers.packed import Packed
 from suffice.models import LM
 from suffice.models.gguf import (
@@ -35,6 +33,7 @@ from suffice.models.gguf import (
     names_of,
     read_gguf,
 )
+from suffice.models.gguf_format import KINDS, BlockKind, Stored, encode, plain, write_gguf
 from suffice.models.packed import unpack
 from suffice.ops.native.matrix import Codes
 from suffice.positions import Llama3Scaling, NoPosition, Rope
@@ -42,6 +41,7 @@ from suffice.positions.rope import plain_frequencies
 from suffice.quantise.quantise import round_to_nearest
 from suffice.text import Tokenizer
 from suffice.text.ggml import vocabulary_entries
+from suffice.utils.files import replacing
 
 TYPES = {"f32": 0, "f16": 1, "q8_0": 7, "q4_0": 2}
 """How matrices are stored, and the number of each in general.file_type."""

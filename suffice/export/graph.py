@@ -32,13 +32,13 @@ from suffice.layers import Attention
 from suffice.layers.inputs import Inputs, SharedKV
 from suffice.layers.positions import UNMASKED
 from suffice.layers.positions import positions as count_real
-from suffice.lowering import DenseSoftmax, FeatureSum, SharedSoftmax, not_dense
 from suffice.memory import CachedTensors
 from suffice.mixing import RowLayout
 from suffice.models import LM
 from suffice.models.classifier import Classifier
 from suffice.models.vit import ViT
 from suffice.spec import AttentionSpec
+from suffice.spec.lowering import DenseSoftmax, FeatureSum, SharedSoftmax, not_dense
 
 BOTH, KEYS, VALUES, RAW = "keys_and_values", "keys", "values", "values_before_mixing"
 TOKENS, VALID, LOGITS, POSITIONS, IMAGES = "tokens", "valid", "logits", "places", "images"

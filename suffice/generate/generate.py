@@ -25,7 +25,7 @@ from suffice.generate.decoding import (
 from suffice.generate.sampling import Greedy, Sampler, Sampling
 from suffice.memory import Dynamic, Memory
 from suffice.models.state import ModelState
-from suffice.records import is_whole
+from suffice.utils.records import is_whole
 
 GREEDY, EVERYTHING = Greedy(), Dynamic()
 

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from suffice.errors import ConfigError
-from suffice.records import check_fields
+from suffice.utils.records import check_fields
 
 
 @dataclass(frozen=True, kw_only=True)

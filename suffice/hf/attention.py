@@ -18,11 +18,11 @@ from suffice.errors import ConfigError
 from suffice.layers import Attention, Block
 from suffice.layers.inputs import Inputs
 from suffice.layers.positions import UNMASKED
-from suffice.lowering import not_dense
 from suffice.mixing import RowLayout
 from suffice.ops.attend import attend
 from suffice.patterns import Pattern
 from suffice.spec import AttentionSpec
+from suffice.spec.lowering import not_dense
 
 OWN = "eager"  # transformers' name for attention that a model computes itself
 

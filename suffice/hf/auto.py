@@ -17,7 +17,6 @@ from transformers import (
 
 from suffice.convert.sources.weights import read_json
 from suffice.errors import CheckpointError
-from suffice.files import write_atomic
 from suffice.hf.classifiers import (
     SufficeClassifierConfig,
     SufficeForImageClassification,
@@ -31,6 +30,7 @@ from suffice.hf.heads import (
 )
 from suffice.hf.model import SufficeModel
 from suffice.text import Tokenizer
+from suffice.utils.files import write_atomic
 
 MODULE = "modeling_suffice"
 CLASSES = {

@@ -13,10 +13,10 @@ import torch
 from torch import Tensor, nn
 
 from suffice.errors import ConfigError
-from suffice.records import Axis
+from suffice.utils.records import Axis
 
 if TYPE_CHECKING:
-    from suffice.protocols import SpecLike
+    from suffice.utils.protocols import SpecLike
 
 
 class Kernel(Axis, family="kernel"):

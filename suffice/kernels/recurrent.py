@@ -19,11 +19,11 @@ from torch import Tensor, nn
 
 from suffice.errors import ConfigError
 from suffice.kernels.base import Kernel
-from suffice.records import is_whole
+from suffice.utils.records import is_whole
 
 if TYPE_CHECKING:
     from suffice.encoders import Factory
-    from suffice.protocols import SpecLike
+    from suffice.utils.protocols import SpecLike
 
 CHUNK = 64  # positions
 CHUNK_OF_FEATURES = 16  # where each feature decays by itself: pairs take C^2 D numbers

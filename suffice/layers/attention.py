@@ -28,7 +28,7 @@ from suffice.ops.dispatch import explain, plan
 from suffice.ops.linear import Linear, multiplier
 from suffice.ops.op import Op, Parts
 from suffice.spec import AttentionSpec
-from suffice.torch_compat import refuse_fork
+from suffice.utils.torch_compat import refuse_fork
 
 EVERYTHING = Dynamic()
 

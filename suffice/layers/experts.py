@@ -15,7 +15,7 @@ from suffice.errors import ConfigError, unknown
 from suffice.layers.basic import Dropout
 from suffice.layers.block import SwiGLU
 from suffice.ops.linear import Linear
-from suffice.records import check_fields, is_whole
+from suffice.utils.records import check_fields, is_whole
 
 SCORES = ("softmax", "sigmoid")
 SMALLEST_SUM = 1e-20  # added to sums of weights, as in DeepSeek's models

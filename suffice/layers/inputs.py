@@ -24,10 +24,10 @@ from suffice.ops.attend import restriction
 from suffice.ops.call import MaskInputs
 from suffice.patterns import Pattern
 from suffice.spec import AttentionSpec
-from suffice.torch_compat import check, check_mask
+from suffice.utils.torch_compat import check, check_mask
 
 if TYPE_CHECKING:
-    from suffice.protocols import LayerLike
+    from suffice.utils.protocols import LayerLike
 
 A = TypeVar("A")
 

@@ -19,7 +19,7 @@ from suffice.ops.native import library as native
 from suffice.ops.native import matrix as kernels
 from suffice.ops.native.matrix import COLUMNS, PANEL, Codes, check_group, decoded_rows, multiply
 from suffice.ops.op import needs_gradient
-from suffice.records import check_fields
+from suffice.utils.records import check_fields
 
 DEFAULT = {8: 128, 4: 32}  # inputs with one scale, at most
 

@@ -19,7 +19,7 @@ from suffice.ops.native import recurrence as native
 if TYPE_CHECKING:
     from suffice.encoders import Factory
     from suffice.ops.op import Op
-    from suffice.protocols import SpecLike
+    from suffice.utils.protocols import SpecLike
 
 
 class RecurrentState(NamedTuple):

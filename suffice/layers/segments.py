@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from suffice.past import InfiniState
+from suffice.memory.past import InfiniState
 
 
 class Segments:

@@ -7,7 +7,7 @@ from functools import lru_cache
 import torch
 from torch import Tensor
 
-from suffice.torch_compat import readable
+from suffice.utils.torch_compat import readable
 
 CACHED_NUMBERS = 1 << 20  # tables up to 4 MiB in fp32 are cached
 

@@ -37,11 +37,11 @@ from suffice.ops.native import decode
 from suffice.ops.native.decode import DECODE
 from suffice.ops.op import is_transformed
 from suffice.patterns import Global, Window
-from suffice.records import is_whole
 from suffice.spec import AttentionSpec
+from suffice.utils.records import is_whole
 
 if TYPE_CHECKING:
-    from suffice.protocols import LayerLike
+    from suffice.utils.protocols import LayerLike
 
 A = TypeVar("A")
 

@@ -11,9 +11,9 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from suffice import checkpoint
 from suffice.data.survey import Survey
 from suffice.errors import CheckpointError, ConfigError, DataError
+from suffice.models import checkpoint
 
 FOLDER = "answers"
 NONE = -1  # class of a row whose tokens have the labels

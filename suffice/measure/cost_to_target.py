@@ -12,7 +12,7 @@ from suffice.measure.metrics import LARGEST
 from suffice.measure.results import Cell, Results
 from suffice.measure.statistics import Summary, summarise
 from suffice.measure.verdict import MIN_SEEDS
-from suffice.records import encode
+from suffice.utils.records import encode
 
 FORWARDS = 3  # a training step costs about three forwards
 

@@ -14,11 +14,11 @@ import torch
 from torch import Tensor
 
 from suffice.data import Dataset
-from suffice.files import read_json, write_json
 from suffice.measure.answers import Answers, spread
 from suffice.measure.results import Results
 from suffice.measure.sentence import label
-from suffice.records import decode, encode
+from suffice.utils.files import read_json, write_json
+from suffice.utils.records import decode, encode
 
 FILE = "disagreements.json"
 EACH = 2  # rows that a mechanism gains, and that it loses

@@ -28,7 +28,6 @@ from rich.console import Console
 from suffice.data import Dataset, load
 from suffice.data.survey import survey
 from suffice.errors import ConfigError, DataError, StateError, SufficeError, install_line, unknown
-from suffice.files import read_record, write_json
 from suffice.measure.answers import Key
 from suffice.measure.machine import machine_facts, software_versions, source_commit
 from suffice.measure.plan import (
@@ -41,9 +40,10 @@ from suffice.measure.plan import (
 )
 from suffice.measure.results import DataFacts, write_facts
 from suffice.measure.training import train_cell
-from suffice.progress import Silent, Workers, workers
-from suffice.torch_compat import threads
 from suffice.train import current
+from suffice.utils.files import read_record, write_json
+from suffice.utils.progress import Silent, Workers, workers
+from suffice.utils.torch_compat import threads
 
 ENGINES = ("local", "ray")
 MAX_LOSSES = 3  # of workers with the same cell, before that cell is given up

@@ -47,9 +47,9 @@ from suffice.measure.results import (
 from suffice.measure.sentence import notes, sentence
 from suffice.measure.verdict import Verdict, judge
 from suffice.presets import PRESETS, preset, takes_length
-from suffice.progress import show
 from suffice.recipes import SCALES
 from suffice.spec import AttentionSpec
+from suffice.utils.progress import show
 
 TASK = "your own loop"
 ACCURACY, LOSS, PERPLEXITY = "accuracy", "loss", "perplexity"

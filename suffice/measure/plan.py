@@ -13,12 +13,12 @@ from typing import Any
 from suffice.data.files import digest, resolve
 from suffice.data.table import HELD_OUT, check_folds
 from suffice.errors import ConfigError
-from suffice.files import RunFolder, changed_settings, flatten, read_record
 from suffice.measure.metrics import check_metric
 from suffice.measure.results import check_margin
 from suffice.measure.sequential import FIRST
 from suffice.recipes import Recipe
 from suffice.recipes.own_data import TABLE, files_of
+from suffice.utils.files import RunFolder, changed_settings, flatten, read_record
 
 FILE = "plan.json"
 RESULTS = ("results.json", "winner.json", "report.html")

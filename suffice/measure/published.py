@@ -15,9 +15,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from suffice.errors import ConfigError, DataError
-from suffice.files import read_json, read_record
 from suffice.measure.answers import Answers, from_scores
 from suffice.measure.results import Results, cell_path
+from suffice.utils.files import read_json, read_record
 
 FOLDER = Path(str(resources.files("suffice").joinpath("results")))
 ADVICE = "Take the file of the release, or publish it anew with --publish."

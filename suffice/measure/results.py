@@ -20,10 +20,10 @@ from urllib.parse import quote, unquote
 from suffice.data.dataset import Dataset
 from suffice.data.survey import Survey
 from suffice.errors import ConfigError, DataError, unknown
-from suffice.files import read_json, read_record, write_json
 from suffice.measure.answers import Answers, Key, path_of, read_answers
 from suffice.recipes import SCALES
-from suffice.records import decode, encode
+from suffice.utils.files import read_json, read_record, write_json
+from suffice.utils.records import decode, encode
 
 
 class _CpuTime(TypedDict, total=False):

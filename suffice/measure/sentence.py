@@ -32,7 +32,7 @@ from suffice.measure.verdict import (
     estimate_of,
 )
 from suffice.recipes import SCALES, SMALL
-from suffice.records import encode
+from suffice.utils.records import encode
 
 
 def count_heads(num_heads: int) -> str:

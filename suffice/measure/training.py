@@ -20,7 +20,6 @@ from suffice.data.dataset import ImagePreparation
 from suffice.data.reviews import PAD, SPECIAL, START, UNKNOWN
 from suffice.data.translation import END
 from suffice.errors import ConfigError, DataError, install_line, unknown
-from suffice.files import replacing_folder, write_json
 from suffice.generate.translate import translate
 from suffice.layers import Attention
 from suffice.measure.answers import NONE, Answers, path_of, write_answers
@@ -44,6 +43,7 @@ from suffice.train import (
     resolve_device,
 )
 from suffice.train.evaluate import ModelInputs, cross_entropy, evaluating, flatten_answers
+from suffice.utils.files import replacing_folder, write_json
 
 BATCH = 256  # rows
 PREPROCESSOR = "preprocessor_config.json"  # of a folder of an image classifier, for transformers

@@ -13,13 +13,13 @@ from rich.console import Console
 
 from suffice.data import Dataset
 from suffice.errors import StateError
-from suffice.files import read_record, write_json
 from suffice.measure.plan import Plan
 from suffice.measure.processes import first, together
 from suffice.measure.results import Tuned, cell_path
 from suffice.recipes import Recipe
-from suffice.records import encode
 from suffice.train import Processes, Progress, fit, show
+from suffice.utils.files import read_record, write_json
+from suffice.utils.records import encode
 
 FIRST_SEED = 1_000_000  # of tuning; the seeds of a comparison are below
 SEEDS = 2  # that every rate is tried with

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from suffice.files import read_json, write_json
 from suffice.measure.results import Cell, Results, cell_path
 from suffice.measure.sentence import label
 from suffice.measure.training import MODELS
 from suffice.measure.verdict import Verdict
 from suffice.models.folder import CONFIG
+from suffice.utils.files import read_json, write_json
 
 FILE = "winner.json"
 EXAMPLES = {

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from suffice.errors import ConfigError
-from suffice.records import Axis
+from suffice.utils.records import Axis
 
 
 class CachedTensors(NamedTuple):

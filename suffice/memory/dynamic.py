@@ -20,8 +20,8 @@ from suffice.memory.base import (
     check_sizes_known,
     need_gradients,
 )
-from suffice.records import derived
-from suffice.torch_compat import usable
+from suffice.utils.records import derived
+from suffice.utils.torch_compat import usable
 
 MIN_SPARE = 64  # least spare positions
 SPARE_SHARE = 4  # spare room is at least 1 / SPARE_SHARE of what is kept

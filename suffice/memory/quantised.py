@@ -12,7 +12,7 @@ from torch import Tensor
 from suffice.errors import ConfigError
 from suffice.memory.base import CachedTensors, Memory, Slot, Store
 from suffice.memory.dynamic import Dynamic, GrowingStore
-from suffice.records import derived
+from suffice.utils.records import derived
 
 BITS = (4, 8)
 RANGE_BYTES = 8  # a minimum and a step in float32

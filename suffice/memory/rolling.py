@@ -20,7 +20,7 @@ from suffice.memory.base import (
     check_sizes_known,
     need_gradients,
 )
-from suffice.torch_compat import usable
+from suffice.utils.torch_compat import usable
 
 MIN_SLACK = 8  # least spare positions after the window, so that it is moved rarely
 

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from suffice.errors import ConfigError
 from suffice.mixing.base import Mixing, RowLayout
 from suffice.mixing.value_map import LearnedMixing, Shapes, ValueMap, WeightSpan
-from suffice.records import derived
+from suffice.utils.records import derived
 
 MIN_SIDE = 32  # positions; below, a product is too small to run at full speed
 

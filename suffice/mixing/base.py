@@ -12,8 +12,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from suffice.records import Axis
-from suffice.torch_compat import readable
+from suffice.utils.records import Axis
+from suffice.utils.torch_compat import readable
 
 
 class Mixing(Axis, ABC, family="mixing"):

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from suffice.errors import ConfigError, ShapeError
 from suffice.mixing.base import Mixing, RowLayout
-from suffice.records import derived
+from suffice.utils.records import derived
 
 
 @dataclass(frozen=True)

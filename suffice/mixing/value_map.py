@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from suffice.errors import ShapeError, unknown
 from suffice.mixing.base import Mixing, RowLayout
-from suffice.torch_compat import finite
+from suffice.utils.torch_compat import finite
 
 Shapes = tuple[tuple[int, ...], tuple[int, ...]]  # of W and of b
 

@@ -8,7 +8,6 @@ from functools import lru_cache
 from typing import Any
 
 from suffice.errors import ConfigError, unknown
-from suffice.grammar import parse_term
 from suffice.models.config import check_crosses, check_unshared
 from suffice.models.configurations import layers
 from suffice.models.kinds import Sizes
@@ -18,6 +17,7 @@ from suffice.patterns import Full, Global, Pattern, Window
 from suffice.positions import Position
 from suffice.presets import PRESETS, schedule, takes_length
 from suffice.spec import AttentionSpec
+from suffice.utils.grammar import parse_term
 
 STANDARD = "standard"
 BITS = {"memory": (8, 4), "weights": (16, 8, 4)}

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, TypeVar
 
 from suffice.errors import ConfigError, unknown
-from suffice.records import check_fields, decode, encode, type_hints
 from suffice.spec import AttentionSpec, check_shares
+from suffice.utils.records import check_fields, decode, encode, type_hints
 
 POSITIONS = ("learned", "sinusoidal", "none")
 """Position embeddings that a model can add to its tokens."""

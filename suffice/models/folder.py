@@ -19,11 +19,9 @@ from typing import Any, NoReturn
 import torch
 from torch import nn
 
-from suffice import checkpoint, hub
 from suffice.errors import CheckpointError, ConfigError, DataError, ShapeError
-from suffice.files import check_links, parse_json, replacing, replacing_folder
 from suffice.layers.packed import Scheme
-from suffice.models import packed
+from suffice.models import checkpoint, packed
 from suffice.models.config import ModelConfig
 from suffice.models.kinds import KINDS, attention_of, build_model, kind_of
 from suffice.models.lm import LM
@@ -31,6 +29,8 @@ from suffice.spec import AttentionSpec
 from suffice.text import Tokenizer, load_tokenizer
 from suffice.text.tokenizer import DESCRIPTION, NAMES
 from suffice.text.tokenizer import read as read_tokenizer
+from suffice.utils import hub
+from suffice.utils.files import check_links, parse_json, replacing, replacing_folder
 
 WEIGHTS, CONFIG = "model.safetensors", "config.json"
 PREPROCESSOR = "preprocessor_config.json"

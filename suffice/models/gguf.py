@@ -18,9 +18,9 @@ from torch import Tensor, nn
 
 from suffice.encoders import HeadRMS, NoNorm, Norm, ProjectionRMS
 from suffice.errors import CheckpointError, ConfigError
-from suffice.gguf import GGUF, BlockKind, codes_of, decode, open_gguf
-from suffice.gguf import Tensor as Stored
 from suffice.layers.packed import PackedEmbedding, PackedLinear
+from suffice.models.gguf_format import GGUF, BlockKind, codes_of, decode, open_gguf
+from suffice.models.gguf_format import Tensor as Stored
 from suffice.models.lm import LM, LMConfig
 from suffice.models.packed import replace_module
 from suffice.ops.native.matrix import Codes, in_panels

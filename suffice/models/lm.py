@@ -28,7 +28,7 @@ from suffice.models.config import POSITIONS, ModelConfig, check_causal, specs_of
 from suffice.models.state import ModelState, check_state, layer_states
 from suffice.ops.linear import Linear, linear
 from suffice.spec import AttentionSpec
-from suffice.torch_compat import readable
+from suffice.utils.torch_compat import readable
 
 EVERYTHING = Dynamic()
 

@@ -19,15 +19,6 @@ from suffice.errors import ConfigError
 from suffice.layers import Dropout
 from suffice.layers.packed import Packed, PackedEmbedding, PackedLinear
 from suffice.layers.positions import StepPositions
-from suffice.lowering import (
-    KEYS,
-    BoundedSoftmax,
-    DenseSoftmax,
-    DifferentialSoftmax,
-    FeatureSum,
-    SharedSoftmax,
-    not_dense,
-)
 from suffice.memory import Memory, Slot
 from suffice.mixing.value_map import ValueMap
 from suffice.models.lm import LM, LMConfig
@@ -39,6 +30,15 @@ from suffice.ops.native.cache import MixingDescriptor
 from suffice.ops.native.matrix import KINDS, structure_of, structure_of_parts
 from suffice.patterns import Band
 from suffice.spec import AttentionSpec
+from suffice.spec.lowering import (
+    KEYS,
+    BoundedSoftmax,
+    DenseSoftmax,
+    DifferentialSoftmax,
+    FeatureSum,
+    SharedSoftmax,
+    not_dense,
+)
 
 MAX_HEAD_DIM, MAX_QUERIES = 576, 128  # of suffice/csrc: features of a head, heads that share keys
 ACTIVATIONS = {

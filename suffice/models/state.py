@@ -13,8 +13,8 @@ from suffice.layers.attention import Attention
 from suffice.layers.positions import StepPositions
 from suffice.layers.state import LayerState
 from suffice.memory import Dynamic, Memory
-from suffice.records import is_whole
 from suffice.spec import AttentionSpec
+from suffice.utils.records import is_whole
 
 
 class ModelState:

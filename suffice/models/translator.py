@@ -31,7 +31,7 @@ from suffice.models.config import (
 from suffice.models.lm import Embedding
 from suffice.models.state import ModelState, layer_states
 from suffice.spec import AttentionSpec
-from suffice.torch_compat import check
+from suffice.utils.torch_compat import check
 
 EVERYTHING = Dynamic()
 Specs = AttentionSpec | Sequence[AttentionSpec]

@@ -20,7 +20,7 @@ from suffice.layers.sinusoidal import sinusoidal
 from suffice.models.classifier import glorot, head, mean_of_real
 from suffice.models.config import POSITIONS, ModelConfig, specs_of_blocks
 from suffice.spec import AttentionSpec
-from suffice.torch_compat import check, check_mask
+from suffice.utils.torch_compat import check, check_mask
 
 POOLINGS: dict[str, tuple[str, ...]] = {
     "mean": (),

@@ -15,8 +15,8 @@ from suffice.ops.dispatch import plan
 from suffice.ops.op import NO_PARTS, Parts
 from suffice.patterns import Full, Pattern
 from suffice.positions import NoPosition
-from suffice.records import is_number
-from suffice.torch_compat import check, check_mask, refuse_fork
+from suffice.utils.records import is_number
+from suffice.utils.torch_compat import check, check_mask, refuse_fork
 
 SOFTMAX, NO_POSITION, NO_MASKS = Softmax(), NoPosition(), MaskInputs()
 DTYPES = (torch.float32, torch.float64, torch.bfloat16, torch.float16)

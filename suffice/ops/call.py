@@ -16,7 +16,7 @@ from suffice.kernels import Kernel, Softmax
 from suffice.patterns import Causal, Full, Pattern
 from suffice.positions import NoPosition, Position
 from suffice.spec import AttentionSpec
-from suffice.torch_compat import constant_when_traced, readable
+from suffice.utils.torch_compat import constant_when_traced, readable
 
 
 def carries_tangents() -> bool:

@@ -12,7 +12,6 @@ from functools import lru_cache
 
 import torch
 
-from suffice.cost import computed_pairs
 from suffice.errors import UnsupportedError, unknown
 from suffice.ops.call import AttentionCall
 from suffice.ops.flex import FLEX
@@ -29,6 +28,7 @@ from suffice.ops.reference import REFERENCE
 from suffice.ops.scan import SCAN
 from suffice.ops.sparse.blocked import BLOCKED
 from suffice.patterns import Causal, Full
+from suffice.spec.cost import computed_pairs
 
 OPS: dict[str, Op] = {
     op.name: op

@@ -13,8 +13,8 @@ from torch import Tensor
 from suffice.errors import UnsupportedError
 from suffice.kernels import FeatureMap, Softmax
 from suffice.ops.call import AttentionCall, MaskInputs, inside_transform
-from suffice.records import Axis, V
-from suffice.torch_compat import finite
+from suffice.utils.records import Axis, V
+from suffice.utils.torch_compat import finite
 
 if TYPE_CHECKING:
     from torch._library.custom_ops import CustomOpDef

@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from suffice.advise.evidence import MARGINS, NONE_NAMED, backtests
 from suffice.errors import ConfigError, DataError
-from suffice.files import write_atomic
+from suffice.measure.advise.evidence import MARGINS, NONE_NAMED, backtests
+from suffice.measure.probe.mechanisms import state_bytes
 from suffice.measure.published import Published, path_of
 from suffice.measure.report.canvas import FAINT, INK, blank, style, svg
 from suffice.measure.report.plots import place_labels
@@ -31,9 +31,9 @@ from suffice.papers.results import published
 from suffice.papers.rows import machine_line
 from suffice.papers.tables import BASELINE, CLASSES, PERPLEXITY, SEEDS, Table, of_cells
 from suffice.presets import PRESETS
-from suffice.probe.mechanisms import state_bytes
 from suffice.recipes import ATLAS, Recipe, recipe
 from suffice.recipes.atlas import HEADS, RECALL, SIZES, TASKS
+from suffice.utils.files import write_atomic
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

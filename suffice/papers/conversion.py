@@ -17,12 +17,11 @@ from torch import Tensor
 from suffice.convert import Certificate, Converted, convert
 from suffice.convert.calibration import BATCH_SIZE, ROW_LENGTH
 from suffice.convert.certificate import LossChange, change_of_loss, row_losses
+from suffice.convert.heal import Healing, Texts, heal
+from suffice.convert.heal.text import halves
 from suffice.convert.sources import Source, open_source
 from suffice.data.files import cache, locate
 from suffice.errors import ConfigError, DataError
-from suffice.files import locked, read_record, write_json
-from suffice.heal import Healing, Texts, heal
-from suffice.heal.text import halves
 from suffice.measure.machine import machine_facts, software_versions, source_commit
 from suffice.measure.published import path_of
 from suffice.measure.report.sheet import Column, Sheet, csv_text, markdown, sheet_of
@@ -30,11 +29,12 @@ from suffice.models import LM
 from suffice.papers.results import write_published
 from suffice.papers.rows import machine_line
 from suffice.quantise.report import rows_of
-from suffice.records import encode
 from suffice.text import Documents, corpus
 from suffice.text.documents import read_jsonl
-from suffice.torch_compat import threads
 from suffice.train import show
+from suffice.utils.files import locked, read_record, write_json
+from suffice.utils.records import encode
+from suffice.utils.torch_compat import threads
 
 STORE = "conversion"
 AGAIN = "Delete it to convert again."

@@ -17,7 +17,6 @@ import torch
 from rich.console import Console
 from torch import Tensor, nn
 
-from suffice.files import locked, read_record, write_json
 from suffice.measure.machine import EnergyMeter, machine_facts, software_versions, source_commit
 from suffice.measure.published import path_of
 from suffice.measure.report.canvas import INK, blank, line_styles, style
@@ -28,7 +27,8 @@ from suffice.papers.results import write_published
 from suffice.papers.rows import machine_line
 from suffice.papers.tables import BASELINE, Table
 from suffice.recipes import Recipe, recipe
-from suffice.torch_compat import threads
+from suffice.utils.files import locked, read_record, write_json
+from suffice.utils.torch_compat import threads
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 from suffice.errors import DataError
-from suffice.files import write_atomic
 from suffice.measure.published import Published, path_of
 from suffice.papers import conversion, counted_claims, trained_claims
 from suffice.papers.edge import published_edge
@@ -21,6 +20,7 @@ from suffice.papers.finding import CONFIRMED, CONTRADICTED, NOT_TESTED, UNDECIDE
 from suffice.papers.results import published
 from suffice.papers.rows import machine_line
 from suffice.papers.tables import TABLES, Table, table
+from suffice.utils.files import write_atomic
 
 
 @dataclass(frozen=True, kw_only=True)

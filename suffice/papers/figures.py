@@ -7,7 +7,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from suffice.files import write_atomic
 from suffice.measure.report.canvas import blank, legend, line_styles, panels_width, png, style, svg
 from suffice.measure.report.plots import difference_plot, learning_curves
 from suffice.measure.results import Results
@@ -15,6 +14,7 @@ from suffice.measure.verdict import judge
 from suffice.papers.rows import CellTable, differs, to_csv
 from suffice.papers.tables import Table
 from suffice.recipes import SMALL
+from suffice.utils.files import write_atomic
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

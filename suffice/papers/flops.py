@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any
 from rich import box
 from rich.table import Table
 
-from suffice.cost import PAPER_CONSTANTS, paper_flops
-from suffice.files import write_atomic
 from suffice.measure.report.canvas import GRID, PAGE, blank, legend, line_styles, png, style, svg
 from suffice.measure.sentence import count_heads
 from suffice.presets import preset, takes_length
+from suffice.spec.cost import PAPER_CONSTANTS, paper_flops
+from suffice.utils.files import write_atomic
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -9,14 +9,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from suffice.files import read_record, write_json
 from suffice.measure.published import path_of
 from suffice.measure.report.sheet import Column, Sheet, csv_text, sheet_of
 from suffice.measure.report.tables import count, loss
 from suffice.papers.results import write_published
 from suffice.papers.rows import machine_line
 from suffice.recipes import SMALL, lm_recipe
-from suffice.records import encode
+from suffice.utils.files import read_record, write_json
+from suffice.utils.records import encode
 
 NAME, RECIPE, FILE = "hellaswag", "nanogpt_124m", "hellaswag.json"
 MECHANISMS = ("standard", "optimised", "efficient")

@@ -11,7 +11,6 @@ from typing import Any
 from suffice.data import Dataset
 from suffice.data.survey import survey
 from suffice.errors import ConfigError, DataError
-from suffice.files import write_json
 from suffice.measure.jobs import Provenance, read_provenance, refuse_another
 from suffice.measure.plan import Plan, describe, run_folder, same_training
 from suffice.measure.published import PackedAnswers, Published, path_of, read_published
@@ -28,7 +27,8 @@ from suffice.measure.results import (
 )
 from suffice.papers.tables import Table
 from suffice.recipes import SCALES, Recipe
-from suffice.records import encode
+from suffice.utils.files import write_json
+from suffice.utils.records import encode
 
 FOLDERS = re.compile(r"(?<![^\s='\"])/(?:[^\s/]+/)*")  # of an absolute path
 

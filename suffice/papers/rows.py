@@ -16,7 +16,7 @@ from suffice.papers.results import machine_of
 from suffice.papers.tables import Measure, Table
 from suffice.recipes import SCALES, SMALL
 from suffice.recipes.references import Reference, reference
-from suffice.records import encode
+from suffice.utils.records import encode
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -25,7 +25,7 @@ import torch
 from torch import Tensor
 
 from suffice.errors import ConfigError
-from suffice.records import Axis, derived
+from suffice.utils.records import Axis, derived
 
 PAIRS_AT_ONCE = 1 << 20
 COUNTING_BLOCK = 64  # positions

@@ -16,7 +16,7 @@ from torch import Tensor
 from suffice.errors import ConfigError
 from suffice.patterns.base import Band, Pattern, classify
 from suffice.patterns.local import Causal, Full, Window
-from suffice.records import derived
+from suffice.utils.records import derived
 
 
 class _Several(Pattern):

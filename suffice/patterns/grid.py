@@ -14,7 +14,7 @@ from torch import Tensor
 
 from suffice.errors import ConfigError
 from suffice.patterns.base import Pattern
-from suffice.records import derived, is_whole
+from suffice.utils.records import derived, is_whole
 
 
 class _Grid(Pattern):

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from suffice.errors import ConfigError
 from suffice.patterns.base import ALL, PAST, Band, Pattern, classify
-from suffice.records import derived
+from suffice.utils.records import derived
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from suffice.errors import ShapeError
-from suffice.records import Axis
+from suffice.utils.records import Axis
 
 
 class Position(Axis, family="position"):

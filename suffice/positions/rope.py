@@ -13,8 +13,8 @@ from torch import Tensor
 
 from suffice.errors import ConfigError, unknown
 from suffice.positions.base import Position
-from suffice.records import Axis, derived, is_whole
-from suffice.torch_compat import readable
+from suffice.utils.records import Axis, derived, is_whole
+from suffice.utils.torch_compat import readable
 
 
 class Scaling(Axis, ABC, family="scaling"):

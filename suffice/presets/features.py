@@ -6,8 +6,8 @@ from dataclasses import replace
 
 from suffice.errors import ConfigError
 from suffice.kernels import Elu, Favor, Rfa
+from suffice.memory.past import Infini
 from suffice.mixing import LowRank
-from suffice.past import Infini
 from suffice.patterns import Block, Causal
 from suffice.presets.paper import standard
 from suffice.presets.sparse import checked

@@ -9,8 +9,8 @@ from suffice.errors import ConfigError
 from suffice.patterns import Block, Causal, Fixed, Global, Pattern, PerHead, Random, Strided, Window
 from suffice.positions import Rope
 from suffice.presets.paper import standard
-from suffice.records import is_whole
 from suffice.spec import AttentionSpec
+from suffice.utils.records import is_whole
 
 
 def checked(name: str, size: int) -> int:

@@ -8,7 +8,7 @@ from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import Any
 
 from suffice.errors import CheckpointError
-from suffice.files import check_links, parse_json
+from suffice.utils.files import check_links, parse_json
 
 MANIFEST = "manifest.json"
 CONTENT, VERSION = "suffice export", 1

@@ -27,11 +27,11 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from suffice.errors import SufficeError
-from suffice.files import parse_json
 from suffice.serve.engine import Engine, Ticket
 from suffice.serve.job import TooMany
 from suffice.serve.protocol import Answer, Request, RequestError, Served, read_chat, read_completion
 from suffice.serve.writing import Piece, Writer
+from suffice.utils.files import parse_json
 
 LARGEST = 4 << 20  # bytes of a body
 LARGE = 1 << 16  # bytes of a body; larger ones are parsed one after another

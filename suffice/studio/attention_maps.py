@@ -28,10 +28,10 @@ from suffice.loading import (
     load,
 )
 from suffice.models.folder import CONFIG, WEIGHTS
-from suffice.records import is_whole
 from suffice.spec import AttentionSpec
 from suffice.studio.folders import below, walk
 from suffice.text import Tokenizer, Words
+from suffice.utils.records import is_whole
 from suffice.view import brief
 
 Shown = TextClassifier | ImageClassifier | LanguageModel

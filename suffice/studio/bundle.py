@@ -17,7 +17,6 @@ from typing import Any
 
 from suffice.encoders import Efficient, Encoder, Latent, Optimised, Standard
 from suffice.errors import ConfigError, DataError
-from suffice.files import parse_json, replacing
 from suffice.kernels import Elu, Kernel, Softmax
 from suffice.measure.report.canvas import COLOURS as COLOURS_OF_SERIES
 from suffice.mixing import Alignment, Mixing, NoMixing, ToeplitzAlignment
@@ -27,6 +26,7 @@ from suffice.presets import PRESETS, TITLES, preset, takes_length
 from suffice.spec import AttentionSpec
 from suffice.studio.comparisons import PACKAGE, describe, list_comparisons, read
 from suffice.studio.folders import Folders
+from suffice.utils.files import parse_json, replacing
 from suffice.view import expression, flow, flow_svg, instead
 from suffice.view.catalogue import SEGMENTS_DRAWN, WITH_SEGMENTS, drawn_spec
 from suffice.view.drawing import COLOURS, FREE, PAINTED

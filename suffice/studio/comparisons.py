@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 from suffice.errors import ConfigError, DataError
-from suffice.files import read_json
 from suffice.measure.jobs import read_provenance
 from suffice.measure.plan import CELLS, FILE, SavedPlan, read_plan
 from suffice.measure.published import published_names, read_published
@@ -34,6 +33,7 @@ from suffice.measure.sentence import notes, sentence
 from suffice.measure.statistics import summarise
 from suffice.measure.verdict import COSTS, Verdict, judge
 from suffice.studio.folders import below, numbered, walk
+from suffice.utils.files import read_json
 
 RESULTS = "results.json"
 PACKAGE = -1  # instead of the number of a folder

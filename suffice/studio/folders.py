@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from suffice.errors import ConfigError, DataError
-from suffice.records import is_whole
+from suffice.utils.records import is_whole
 
 LEVELS = 4  # of folders inside each other that are searched
 

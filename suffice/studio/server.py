@@ -13,13 +13,13 @@ from dataclasses import asdict, dataclass, fields
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
-from suffice.boundary import translate_exception
 from suffice.errors import ConfigError, SufficeError
-from suffice.files import parse_json
-from suffice.records import check_keys, optional_fields
 from suffice.studio.attention_maps import Maps
 from suffice.studio.bundle import bundle
 from suffice.studio.folders import Folders
+from suffice.utils.boundary import translate_exception
+from suffice.utils.files import parse_json
+from suffice.utils.records import check_keys, optional_fields
 
 Answer = Callable[[Any, "Waiting | None"], dict[str, Any]]  # to a request that somebody waits for
 ADDRESS = "127.0.0.1"
@@ -148,11 +148,11 @@ PATHS = ("checkpoint", "results")  # fields of the adviser's request
 
 
 def advice(request: Any, progress: Waiting | None = None) -> dict[str, Any]:
-    """Return the adviser's answer to the fields of a `suffice.advise.Request`; None = default.
+    """Return the adviser's answer to the fields of an `advise.Request`; None = default.
 
     Fields that name files are refused: the page has none of them, and they would open any path.
     """
-    from suffice.advise import Request, advise
+    from suffice.measure.advise import Request, advise
 
     if not isinstance(request, dict):
         raise ConfigError("a request to the adviser is an object with its fields.")

@@ -15,11 +15,11 @@ from torch import Tensor, nn
 from suffice.errors import ConfigError, unknown
 from suffice.kernels import Recurrent
 from suffice.layers import Attention
+from suffice.memory.past import Past
 from suffice.ops import OPS, AttentionCall
-from suffice.past import Past
 from suffice.patterns import Block, Causal, Pattern
-from suffice.records import Axis
 from suffice.spec import AXES, AttentionSpec
+from suffice.utils.records import Axis
 
 
 def normal(*shape: int, seed: int, dtype: torch.dtype = torch.float64) -> Tensor:

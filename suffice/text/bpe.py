@@ -13,8 +13,6 @@ from typing import TYPE_CHECKING
 from suffice.data.files import DataFile
 from suffice.data.files import read as read_data
 from suffice.errors import ConfigError, DataError
-from suffice.progress import bar
-from suffice.records import is_whole
 from suffice.text import tokenizer as saved
 from suffice.text.documents import count_hint, decode_text, open_file, read_text
 from suffice.text.tokenizer import (
@@ -28,6 +26,8 @@ from suffice.text.tokenizer import (
     read_object,
     special_token,
 )
+from suffice.utils.progress import bar
+from suffice.utils.records import is_whole
 
 if TYPE_CHECKING:
     from rich.console import Console

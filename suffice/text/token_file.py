@@ -18,11 +18,11 @@ from torch import Tensor
 
 from suffice.data.files import atomically, write_npy_header
 from suffice.errors import ConfigError, DataError
-from suffice.files import read_record
-from suffice.progress import bar
-from suffice.records import check_fields, is_whole
 from suffice.text.documents import count_hint
 from suffice.text.tokenizer import ADVICE, Tokenizer, check_ids, check_text
+from suffice.utils.files import read_record
+from suffice.utils.progress import bar
+from suffice.utils.records import check_fields, is_whole
 
 if TYPE_CHECKING:
     from rich.console import Console

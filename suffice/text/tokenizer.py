@@ -11,8 +11,8 @@ from typing import Any, Protocol
 
 from suffice.data.files import atomically
 from suffice.errors import ConfigError, DataError, install_line
-from suffice.files import check_links, parse_json
 from suffice.text.documents import read_text
+from suffice.utils.files import check_links, parse_json
 
 
 class Tokenizer(Protocol):

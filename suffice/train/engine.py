@@ -25,10 +25,10 @@ from torch import Tensor, nn
 
 from suffice.errors import CheckpointError, ConfigError, StateError
 from suffice.layers.basic import Dropout
-from suffice.progress import Progress
 from suffice.train import training_state
 from suffice.train.distributed import Processes
 from suffice.train.sharded import fill
+from suffice.utils.progress import Progress
 
 
 class Interrupted(KeyboardInterrupt):  # noqa: N818 - the family of KeyboardInterrupt

@@ -13,8 +13,8 @@ from torch import Tensor, nn
 
 from suffice.data.dataset import IGNORE_INDEX, Dataset, Split
 from suffice.errors import ConfigError, DataError
-from suffice.torch_compat import check
 from suffice.train.distributed import current, resolve_device
+from suffice.utils.torch_compat import check
 
 
 def flatten_answers(logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:

@@ -12,7 +12,6 @@ from torch import Tensor, nn
 
 from suffice.data.dataset import Dataset
 from suffice.errors import ConfigError, DataError
-from suffice.progress import Progress, Silent
 from suffice.train import training_state
 from suffice.train.augment import AUGMENTATIONS
 from suffice.train.distributed import Processes, current, resolve_device
@@ -21,6 +20,7 @@ from suffice.train.evaluate import ModelInputs, cross_entropy, evaluate, flatten
 from suffice.train.optimiser import schedule_factor
 from suffice.train.settings import Training, derive, generator
 from suffice.train.training_state import TrainingState
+from suffice.utils.progress import Progress, Silent
 
 
 @dataclass(frozen=True, kw_only=True)

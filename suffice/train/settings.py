@@ -9,9 +9,9 @@ from typing import Any
 import torch
 
 from suffice.errors import ConfigError, unknown
-from suffice.records import check_fields
 from suffice.train.augment import AUGMENTATIONS
 from suffice.train.optimiser import ADAMW, SCHEDULES, check_optimiser
+from suffice.utils.records import check_fields
 
 
 @dataclass(frozen=True, kw_only=True)

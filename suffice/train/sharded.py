@@ -14,12 +14,12 @@ import torch
 from safetensors import SafetensorError
 from torch import Tensor, nn
 
-from suffice import checkpoint
-from suffice.checkpoint import bare
 from suffice.errors import CheckpointError, ConfigError
-from suffice.files import sync_folder
 from suffice.layers import Block
+from suffice.models import checkpoint
+from suffice.models.checkpoint import bare
 from suffice.train.distributed import Processes, is_sharded
+from suffice.utils.files import sync_folder
 
 if TYPE_CHECKING:
     from torch.distributed.device_mesh import DeviceMesh

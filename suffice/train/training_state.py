@@ -18,12 +18,12 @@ from typing import Any, ClassVar, TypeVar
 import torch
 from torch import Tensor, nn
 
-from suffice import checkpoint
 from suffice.errors import CheckpointError
-from suffice.files import flatten
-from suffice.records import decode, type_hints
+from suffice.models import checkpoint
 from suffice.train import optimiser, sharded
 from suffice.train.distributed import Processes
+from suffice.utils.files import flatten
+from suffice.utils.records import decode, type_hints
 
 S = TypeVar("S", bound="TrainingState")
 

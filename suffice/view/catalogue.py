@@ -13,9 +13,9 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from suffice.cost import Cost
 from suffice.presets import PRESETS, TITLES, preset, schedule, takes_length
 from suffice.spec import AttentionSpec
+from suffice.spec.cost import Cost
 from suffice.view.drawing import brief
 
 FILE = Path(__file__).with_name("catalogue.json")

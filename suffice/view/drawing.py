@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from suffice.cost import BLOCK, computed_pairs
 from suffice.errors import ConfigError
 from suffice.patterns import And, Block, Or, Pattern, PerHead, Window
-from suffice.records import Axis
+from suffice.spec.cost import BLOCK, computed_pairs
+from suffice.utils.records import Axis
 
 if TYPE_CHECKING:
     from suffice.spec import AttentionSpec

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 from xml.sax.saxutils import escape
 
 from suffice.errors import ConfigError
-from suffice.files import replacing
 from suffice.patterns import Pattern
+from suffice.utils.files import replacing
 from suffice.view.drawing import FAINT, HIDDEN, INK, PAGE, Drawing, Panel, cell_styles, draw
 
 if TYPE_CHECKING:

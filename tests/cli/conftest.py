@@ -12,7 +12,7 @@ import pytest
 
 from suffice.cli import main
 from suffice.measure import compare
-from suffice.progress import Display
+from suffice.utils.progress import Display
 
 
 @dataclass(frozen=True)

@@ -9,16 +9,16 @@ import sys
 
 import pytest
 
-from suffice.advise import RECIPES, Request
-from suffice.advise import evidence as evidence_module
-from suffice.advise.evidence import Library
 from suffice.cli.advise import advise as command
 from suffice.cli.terminal import Stopped
 from suffice.errors import ConfigError
+from suffice.measure.advise import RECIPES, Request
+from suffice.measure.advise import evidence as evidence_module
+from suffice.measure.advise.evidence import Library
 from suffice.models import LMConfig, folder
 from suffice.presets import preset
 from suffice.text import Characters
-from tests.advise.worlds import World, evidence
+from tests.measure.advise.worlds import World, evidence
 
 TEXT = "to be or not to be, that is the question. " * 60
 SMALL = ("--task", "lm", "--model", "nanogpt_char_cpu", "--length", 64, "--quiet")
@@ -31,7 +31,7 @@ FIND = Library.find  # as it is
 def world(monkeypatch):
     """Let the adviser measure a machine whose times are known."""
     made = World({"mqa": 0.5, "efficient": 0.7}, first={"gqa": 2.0})
-    module = sys.modules["suffice.advise.advise"]
+    module = sys.modules["suffice.measure.advise.advise"]
     whole = module.advise
 
     def known(request: Request, *, progress=None):
@@ -39,7 +39,7 @@ def world(monkeypatch):
             request, progress=progress, clock=made.clock, measure=made.measure, step=lambda *_: 0.06
         )
 
-    monkeypatch.setattr("suffice.advise.advise", known)
+    monkeypatch.setattr("suffice.measure.advise.advise", known)
     monkeypatch.setattr(Library, "find", lambda *_: (evidence("suffices"),))  # times decide
     return made
 

@@ -10,10 +10,10 @@ import pytest
 from suffice.convert.folder import CERTIFICATE
 from suffice.errors import ConfigError
 from suffice.export import export
-from suffice.hub import upload
 from suffice.models import LMConfig, folder
 from suffice.testing import drawn
 from suffice.text import BPE, Characters
+from suffice.utils.hub import upload
 from tests.generate.models import SPEC
 
 TEXTS = ["the cat sat on the mat. " * 9, "a dog ran to the log, and the cat sat. " * 9]

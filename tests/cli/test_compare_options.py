@@ -16,9 +16,9 @@ from suffice.cli.compare import (
     parse_optimisers,
 )
 from suffice.errors import ConfigError, DataError
-from suffice.grammar import split_list
 from suffice.measure.plan import Plan, read_plan
 from suffice.recipes import digits_vit, imdb, mnist_v2
+from suffice.utils.grammar import split_list
 
 FOUR = ("standard", "optimised", "efficient", "super_attention")
 

@@ -12,14 +12,13 @@ from pathlib import Path
 import pytest
 import torch
 
-from suffice import checkpoint
 from suffice.cli.heal import HealingTask, HealOptions, claim, heal, unclaimed_if_refused
 from suffice.cli.terminal import Stopped
 from suffice.errors import ConfigError, DataError
-from suffice.models import folder
+from suffice.models import checkpoint, folder
 from suffice.text import Characters
 from tests.cli.test_convert import picture
-from tests.heal.small import LETTERS, documents, student, teacher
+from tests.convert.heal.small import LETTERS, documents, student, teacher
 
 SETS = {"batch_size": 4, "length": 16, "evaluate_every": 3, "evaluation_batches": 4, "warmup": 1}
 SETS |= {"learning_rate": 0.003, "regression_rate": 0.003}
@@ -75,7 +74,7 @@ def test_stages_that_were_no_better_are_named(suffice, run):
 KILL = """
 import os, signal, sys
 from suffice.cli import main
-from suffice.progress import Display
+from suffice.utils.progress import Display
 
 step, steps = Display.step, []
 

@@ -13,11 +13,11 @@ import pytest
 from typer import Argument, Option, Typer
 from typer.testing import CliRunner
 
-from suffice.advise.recipes import RECIPES
 from suffice.cli import VERBS, _load, options
 from suffice.cli.options import options_from_fields
+from suffice.measure.advise.recipes import RECIPES
 from suffice.measure.plan import MARGIN
-from suffice.planning import DEVICES
+from suffice.measure.planning import DEVICES
 from suffice.presets import PRESETS, TITLES
 from suffice.view.catalogue import FILE, catalogue
 

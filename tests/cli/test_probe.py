@@ -14,12 +14,12 @@ from suffice.cli.probe import finish, print_report, probe
 from suffice.cli.terminal import Stopped
 from suffice.convert.sources import Source
 from suffice.errors import ConfigError
+from suffice.measure.probe import Ablation, CheckpointReport, Finding, Recall, Report, mechanisms
 from suffice.measure.statistics import Summary, summarise
 from suffice.models import LMConfig, folder
 from suffice.patterns import Causal, Global, Window
-from suffice.probe import Ablation, CheckpointReport, Finding, Recall, Report, mechanisms
 from suffice.text import Characters
-from tests.probe.small import tasks
+from tests.measure.probe.small import tasks
 
 LETTERS = "abcdefghijklmnopqrstuvwxyz. "
 TEXT = "the quick brown fox jumps over the lazy dog. " * 80
@@ -184,7 +184,7 @@ def finding(**changes):
 
 def test_an_alarm_is_loud(suffice, run, monkeypatch):
     report = Report(findings=(finding(),), seeds=1, quick=True, seconds=1.0)
-    monkeypatch.setattr("suffice.probe.probe_mechanisms", lambda *_, **__: report)
+    monkeypatch.setattr("suffice.measure.probe.probe_mechanisms", lambda *_, **__: report)
     result = suffice("probe", "--mechanisms", "standard", "--quiet")
     assert result.exit_code == 1
     assert "ALARM: 1 of 1 controls succeeded" in result.message

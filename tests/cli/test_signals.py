@@ -15,7 +15,7 @@ from tests.kills.cases import CASES, _inputs
 SEND = """
 import os, signal, sys
 from suffice.cli import main
-from suffice.progress import Display
+from suffice.utils.progress import Display
 
 step, name = Display.step, sys.argv.pop()
 signal.signal(getattr(signal, name), signal.SIG_DFL)  # under nohup the tests ignore one of them

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from suffice import checkpoint
+from suffice.models import checkpoint
 from suffice.models import folder as models
 
 from .test_train import TEXT, looks

@@ -12,7 +12,6 @@ from pathlib import Path
 import pytest
 import torch
 
-from suffice import checkpoint
 from suffice.cli.evaluate import evaluate
 from suffice.cli.options import latest_run
 from suffice.cli.train import (
@@ -24,6 +23,7 @@ from suffice.cli.train import (
     train,
 )
 from suffice.errors import ConfigError, DataError
+from suffice.models import checkpoint
 from suffice.models import folder as models
 
 TEXT = "the cat sat on the mat and the rat sat on the cat. " * 30

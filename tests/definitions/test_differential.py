@@ -14,12 +14,12 @@ from suffice.combine import Differential
 from suffice.encoders import Efficient, Optimised
 from suffice.errors import ConfigError, UnsupportedError
 from suffice.kernels import Elu
-from suffice.lowering import DenseSoftmax, DifferentialSoftmax
 from suffice.memory import Dynamic, Quantised, Rolling, Static
 from suffice.mixing import LowRank
 from suffice.ops import OPS
 from suffice.patterns import Causal, Window
 from suffice.positions import Rope
+from suffice.spec.lowering import DenseSoftmax, DifferentialSoftmax
 from suffice.testing import assert_close, conform, normal
 
 from .loops import built, columns, dot, linear, tensor

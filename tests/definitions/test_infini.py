@@ -16,8 +16,8 @@ import torch
 from suffice import Attention, preset
 from suffice.errors import ConfigError
 from suffice.kernels import Elu
+from suffice.memory.past import Infini, NoPast
 from suffice.mixing import ToeplitzAlignment
-from suffice.past import Infini, NoPast
 from suffice.patterns import Causal
 from suffice.positions import Rope
 from suffice.testing import assert_close, drawn, normal

@@ -12,12 +12,12 @@ from suffice import Attention, AttentionSpec
 from suffice.encoders import MLA, HeadRMS
 from suffice.errors import ConfigError
 from suffice.kernels import Elu
-from suffice.lowering import LatentSoftmax
 from suffice.memory import Dynamic, Quantised, Rolling, Static
 from suffice.mixing import Alignment
 from suffice.ops.native import library
 from suffice.patterns import Causal, Window
 from suffice.positions import Rope
+from suffice.spec.lowering import LatentSoftmax
 from suffice.testing import assert_close, conform, drawn, normal
 
 from .loops import built, columns, dot, linear, tensor

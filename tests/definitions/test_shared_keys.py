@@ -11,10 +11,10 @@ from suffice import Attention, AttentionSpec
 from suffice.combine import Differential
 from suffice.encoders import Efficient, HeadRMS, Latent, Optimised
 from suffice.layers.inputs import SharedKV
-from suffice.lowering import DenseSoftmax, SharedSoftmax
 from suffice.mixing import Alignment
 from suffice.patterns import Causal, Window
 from suffice.positions import Alibi, Rope
+from suffice.spec.lowering import DenseSoftmax, SharedSoftmax
 from suffice.testing import assert_close, documents, drawn, normal, padded
 
 from .loops import attention, built, everything, linear, tensor, up_to_self

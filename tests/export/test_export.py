@@ -84,7 +84,7 @@ def test_what_is_there_stays_when_its_place_cannot_be_taken(tmp_path, monkeypatc
         return rename(source, target)
 
     monkeypatch.setattr(os, "rename", failing)
-    monkeypatch.setattr("suffice.files._exchange", lambda *_: False)
+    monkeypatch.setattr("suffice.utils.files._exchange", lambda *_: False)
     with pytest.raises(CheckpointError, match="Permission denied"):
         export(tmp_path / "run", "hf", tmp_path / "out")
     with pytest.raises(CheckpointError, match="Permission denied"):

@@ -13,10 +13,10 @@ from suffice.encoders import Standard
 from suffice.errors import CheckpointError, ConfigError
 from suffice.export import export_gguf
 from suffice.export.gguf import packed_codes, rows_of, write_model
-from suffice.gguf import open_gguf
 from suffice.layers.packed import Packed
 from suffice.models import folder
 from suffice.models.gguf import read_gguf
+from suffice.models.gguf_format import open_gguf
 from suffice.models.packed import unpack
 from suffice.ops.native.matrix import in_panels
 from suffice.presets import share

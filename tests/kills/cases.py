@@ -63,8 +63,8 @@ def _exported(place: Path) -> None:
 
 def _pair(place: Path) -> None:
     """A teacher and a student."""
-    from tests.heal.small import LETTERS as ALPHABET
-    from tests.heal.small import documents, student, teacher
+    from tests.convert.heal.small import LETTERS as ALPHABET
+    from tests.convert.heal.small import documents, student, teacher
 
     (place / "text.txt").write_text(" ".join(documents(20, 0)))
     folder.save(place / "whole", teacher(), ALPHABET, corpus="text.txt")
@@ -158,8 +158,8 @@ def _probed(place: Path) -> object:
 
 
 def _short_probe() -> None:
-    from suffice.probe import mechanisms
-    from tests.probe.small import tasks
+    from suffice.measure.probe import mechanisms
+    from tests.measure.probe.small import tasks
 
     mechanisms.suite = lambda **_: [tasks()["copy"]]
 

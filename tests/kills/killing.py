@@ -16,8 +16,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from suffice import files
 from suffice.errors import SufficeError
+from suffice.utils import files
 
 WRITES = os.O_WRONLY | os.O_RDWR
 EVENTS = ("os.rename", "os.remove", "os.mkdir", "os.rmdir", "os.truncate", "os.link", "os.symlink")

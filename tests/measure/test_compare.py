@@ -21,9 +21,9 @@ from suffice.measure.results import cell_path, read_cell, read_results
 from suffice.measure.training import CellFiles, typical
 from suffice.models import ClassifierConfig, LMConfig, ViT, ViTConfig
 from suffice.models import folder as folder_of_model
-from suffice.progress import Display
 from suffice.recipes import Recipe
 from suffice.train import Interrupted, Training, evaluate
+from suffice.utils.progress import Display
 
 TINY = Recipe(
     name="tiny",

@@ -15,7 +15,7 @@ from suffice.measure.report.tables import print_report, scaled, seconds, size, t
 from suffice.measure.results import Cell, Results, Speed, read_cell, write_cell
 from suffice.measure.sentence import notes, sentence
 from suffice.measure.verdict import judge
-from suffice.records import decode, encode
+from suffice.utils.records import decode, encode
 
 from .synthetic import from_accuracies, make_cell, make_results, realistic
 

@@ -7,7 +7,6 @@ from dataclasses import replace
 import pytest
 
 from suffice.errors import DataError
-from suffice.files import write_atomic
 from suffice.measure.results import (
     cell_path,
     read_cell,
@@ -15,6 +14,7 @@ from suffice.measure.results import (
     write_cell,
     write_results,
 )
+from suffice.utils.files import write_atomic
 
 from .synthetic import make_cell, make_results, realistic
 
@@ -127,7 +127,7 @@ def test_an_interrupted_write_leaves_the_old_file(tmp_path, monkeypatch):
     def full(handle):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("suffice.files.os.fsync", full)
+    monkeypatch.setattr("suffice.utils.files.os.fsync", full)
     with pytest.raises(DataError, match=r"cannot write .*results\.json: No space left on device"):
         write_results(path, replace(make_results(), title="other"))
     assert read_results(path).title == make_results().title
@@ -153,6 +153,6 @@ def test_a_system_that_cannot_sync_folders_still_writes(tmp_path, monkeypatch):
     def refuse(path, flags):
         raise OSError("folders cannot be opened here")
 
-    monkeypatch.setattr("suffice.files.os.open", refuse)
+    monkeypatch.setattr("suffice.utils.files.os.open", refuse)
     write_atomic(tmp_path / "file", b"bytes")
     assert (tmp_path / "file").read_bytes() == b"bytes"

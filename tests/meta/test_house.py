@@ -15,8 +15,8 @@ import pytest
 
 from suffice.encoders import Encoder, Norm
 from suffice.kernels import Kernel
+from suffice.memory.past import Past
 from suffice.mixing import Mixing
-from suffice.past import Past
 from suffice.patterns import Pattern
 from suffice.positions import Position
 from tests.mutants.__main__ import stale
@@ -33,7 +33,7 @@ FAMILIES = (
     ("kernels", Kernel),
     ("positions", Position),
     ("encoders", Norm),
-    ("past", Past),
+    ("memory.past", Past),
 )
 
 

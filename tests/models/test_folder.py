@@ -10,9 +10,8 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from suffice import checkpoint
 from suffice.errors import CheckpointError, ConfigError, ShapeError
-from suffice.models import LMConfig, configuration, folder
+from suffice.models import LMConfig, checkpoint, configuration, folder
 from suffice.presets import PRESETS, preset
 from suffice.text import Characters
 

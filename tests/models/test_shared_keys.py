@@ -14,12 +14,12 @@ from suffice.errors import ConfigError
 from suffice.kernels import Elu
 from suffice.layers.inputs import SharedKV
 from suffice.memory import Dynamic, Quantised, Rolling, Static
+from suffice.memory.past import Infini
 from suffice.mixing import Alignment, BandedAlignment
 from suffice.models import LMConfig, folder
 from suffice.models.configurations import layers
 from suffice.models.native_decoder import NativeDecoder, unsupported
 from suffice.models.state import ModelState
-from suffice.past import Infini
 from suffice.patterns import Block, Causal, Window
 from suffice.positions import Alibi, Rope
 from suffice.presets import schedule, share

@@ -17,7 +17,11 @@ STREAMS = f"{PAIRS}::test_a_stream_gives_what_each_text_gets_alone"
 FIGURES = "tests/test_reported_figures.py"
 SUMS, SCAN = "suffice/ops/running_sums.py", "suffice/ops/scan.py"
 BLOCKED, PLAN, TILES = (f"suffice/ops/sparse/{name}.py" for name in ("blocked", "plan", "tiles"))
-STATE, PAST, INPUTS = "suffice/layers/state.py", "suffice/past.py", "suffice/layers/inputs.py"
+STATE, PAST, INPUTS = (
+    "suffice/layers/state.py",
+    "suffice/memory/past.py",
+    "suffice/layers/inputs.py",
+)
 POSITIONS, SEGMENTS = "suffice/layers/positions.py", "suffice/layers/segments.py"
 CONTINUED = "suffice/layers/continued_mixing.py"
 ROLLING, QUANTISED, DYNAMIC = (
@@ -305,7 +309,7 @@ MEETINGS = (
     Bug("suffice/layers/packed.py", "if needs_gradient(x):  # the same numbers, with a gradient",
         "if needs_gradient(x):\n                    return kernels.by_torch(*args)\n                if False:",
         "tests/layers/test_packed.py", "logits with gradients differ from those without"),
-    Bug("suffice/checkpoint.py", 'header["__metadata__"] = facts', "header", "tests/test_checkpoint.py",
+    Bug("suffice/models/checkpoint.py", 'header["__metadata__"] = facts', "header", "tests/models/test_checkpoint.py",
         "equal content gives different files"),
     # generation
     Bug(SAMPLING, "keep = before < top_p", "keep = before <= top_p", FIGURES,
@@ -330,7 +334,7 @@ MEETINGS = (
         "parents = parents.gather(1, order).flatten()", "tests/generate/test_beams.py",
         "rows continue the beams of the first row"),
     # figures: sources and directions
-    Bug("suffice/cost.py", "visible = sum(heads * pattern.pairs(queries, keys)",
+    Bug("suffice/spec/cost.py", "visible = sum(heads * pattern.pairs(queries, keys)",
         "visible = sum(heads * pattern.pairs(keys, keys)", FIGURES,
         "visible FLOPs of few queries are those of all"),
     Bug("suffice/convert/calibration.py", "_batches(corpus.validation, tokenizer, length, tokens // 2)",
@@ -342,7 +346,7 @@ MEETINGS = (
     Bug("suffice/convert/convert.py", "before += row_losses(original, rows)",
         "before += row_losses(converted, rows)", FIGURES + " tests/convert/test_convert.py",
         "a conversion never changes the loss"),
-    Bug("suffice/heal/text.py", "return corpus.train, corpus.validation, corpus.test",
+    Bug("suffice/convert/heal/text.py", "return corpus.train, corpus.validation, corpus.test",
         "return corpus.train, corpus.validation, corpus.validation", FIGURES,
         "healing reports on the text it chose by"),
     Bug("suffice/measure/training.py", "score = metric.corpus_score(hypotheses, [references])",

@@ -32,14 +32,16 @@ from tests.mutants.forked import prepare, run, trace  # noqa: E402
 from tests.mutants.operators import ROOT, Mutant, mutants, rank  # noqa: E402
 
 PACKAGES = (
-    "measure serve convert layers ops kernels memory generate gguf predictions.py advise quantise"
+    "measure serve convert layers ops kernels memory generate models/gguf_format quantise "
+    "loading/predictions.py"
 )
 # drawings: their constants are places on paper
 DRAWINGS = ("plots.py", "canvas.py", "sheet.py", "board.py")
 # tests that run in processes of their own, or of everything: no line of theirs is traced
 UNTRACED = (
     "tests/meta tests/docs tests/kills tests/benchmarks tests/native tests/fuzz tests/studio "
-    "tests/hf/upstream tests/planning tests/cli/test_torchrun.py tests/train/test_two_processes.py"
+    "tests/hf/upstream tests/measure/planning tests/cli/test_torchrun.py "
+    "tests/train/test_two_processes.py"
 )
 KEPT = ROOT / "build" / "mutants"
 SURVIVED = ("unexecuted", "SURVIVED")  # whether a test executes the line

@@ -12,9 +12,9 @@ import pytest
 from rich.console import Console
 
 from suffice.convert.certificate import LossChange
+from suffice.convert.heal import Healing
 from suffice.convert.sources import Source
 from suffice.errors import DataError
-from suffice.heal import Healing
 from suffice.models import folder as models
 from suffice.papers import conversion, evidence
 from suffice.papers import conversion as rows_module
@@ -32,7 +32,7 @@ from suffice.papers.conversion import (
     wanted,
 )
 from suffice.text import Documents
-from tests.heal.small import LETTERS, documents, student, teacher
+from tests.convert.heal.small import LETTERS, documents, student, teacher
 
 MACHINE = {"cpu": "Some CPU", "cores": 2, "threads": 1, "gpu": None}
 ON = {"machine": MACHINE, "versions": {}, "commit": None}

@@ -11,7 +11,6 @@ from rich.console import Console
 from torch.utils.flop_counter import FlopCounterMode
 
 from suffice import Attention, preset
-from suffice.cost import PAPER_CONSTANTS, paper_flops
 from suffice.errors import DataError
 from suffice.measure.report import canvas
 from suffice.ops import register_flops
@@ -32,6 +31,7 @@ from suffice.papers.flops import (
     sizes,
 )
 from suffice.presets import takes_length
+from suffice.spec.cost import PAPER_CONSTANTS, paper_flops
 
 
 @pytest.mark.parametrize(("length", "d_model"), [(16, 16), (24, 16), (8, 64), (64, 64)])

@@ -30,8 +30,8 @@ from suffice.measure.plan import Plan
 from suffice.measure.results import cell_path, read_cell
 from suffice.measure.training import train_cell
 from suffice.recipes import RECIPES
-from suffice.torch_compat import threads
 from suffice.train import Silent, current
+from suffice.utils.torch_compat import threads
 
 from .conftest import RecordingDisplay, quick, timeless
 

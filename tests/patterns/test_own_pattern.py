@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from suffice import Attention
-from suffice.cost import computed_pairs
 from suffice.patterns import Block, Causal, Pattern, PerHead, Window
+from suffice.spec.cost import computed_pairs
 from suffice.testing import conform, spec_around
 
 

@@ -13,12 +13,12 @@ from suffice import AttentionSpec
 from suffice.encoders import Encoder, Norm
 from suffice.errors import ConfigError
 from suffice.kernels import Kernel
+from suffice.memory.past import Past
 from suffice.mixing import Mixing
 from suffice.ops import OPS, AttentionCall
-from suffice.past import Past
 from suffice.patterns import Pattern
 from suffice.positions import Position
-from suffice.records import Axis
+from suffice.utils.records import Axis
 
 from .pairwise import Case, pairwise
 

@@ -7,8 +7,8 @@ import pytest
 from suffice import AttentionSpec
 from suffice.encoders import Efficient, HeadRMS, Latent, Optimised
 from suffice.kernels import Elu
+from suffice.memory.past import Infini
 from suffice.mixing import LowRank, ToeplitzAlignment
-from suffice.past import Infini
 from suffice.patterns import Causal
 from suffice.positions import Rope
 from suffice.presets import PRESETS

@@ -25,11 +25,11 @@ from suffice.kernels import Elu, Favor, Rfa
 from suffice.layers import continued_mixing
 from suffice.layers.state import LayerState
 from suffice.memory import Dynamic, Memory, Quantised, Rolling, Static
+from suffice.memory.past import Infini
 from suffice.mixing import Alignment, BandedAlignment, BlockAlignment, ToeplitzAlignment
 from suffice.ops import OPS, AttentionCall, scan
 from suffice.ops.native import attention as native_attention
 from suffice.ops.sparse import blocked, plan, tiles
-from suffice.past import Infini
 from suffice.patterns import (
     Block,
     Causal,

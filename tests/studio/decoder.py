@@ -7,7 +7,6 @@ from typing import Any
 import torch
 
 from suffice.encoders import MLA
-from suffice.files import parse_json
 from suffice.kernels import Softmax
 from suffice.memory import Dynamic, Memory, Quantised, Rolling
 from suffice.mixing import NoMixing
@@ -15,6 +14,7 @@ from suffice.patterns import Causal, Window
 from suffice.positions import NoPosition, Rope
 from suffice.spec import AttentionSpec
 from suffice.studio.bundle import ENCODERS, KERNELS, MIXINGS, _read
+from suffice.utils.files import parse_json
 
 PUBLISHED = parse_json(_read("published.json"))
 EMPTY: dict[str, Any] = PUBLISHED["defaults"]

@@ -11,8 +11,8 @@ import numpy as np
 import torch
 from PIL import Image
 
-from suffice import checkpoint, preset
-from suffice.models import ClassifierConfig, LMConfig, ViTConfig, folder
+from suffice import preset
+from suffice.models import ClassifierConfig, LMConfig, ViTConfig, checkpoint, folder
 from suffice.models.folder import CONFIG, WEIGHTS
 from suffice.recipes import recipe
 from suffice.text import Characters

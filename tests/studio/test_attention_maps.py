@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 import torch
 
-from suffice import checkpoint, preset
+from suffice import preset
 from suffice.errors import CheckpointError, ConfigError, DataError
-from suffice.models import ClassifierConfig, folder
+from suffice.models import ClassifierConfig, checkpoint, folder
 from suffice.recipes import recipe
 from suffice.studio.attention_maps import Maps, list_checkpoints, load_model, read_input
 from suffice.text import Words

@@ -182,9 +182,9 @@ def test_the_form_calls_the_adviser(page, studio, monkeypatch, shot):
         def to_json(self):
             return ADVICE
 
-    module = ModuleType("suffice.advise")
+    module = ModuleType("suffice.measure.advise")
     module.Request, module.advise = Request, Answer
-    monkeypatch.setitem(sys.modules, "suffice.advise", module)
+    monkeypatch.setitem(sys.modules, "suffice.measure.advise", module)
     page.goto(studio.url + "#advise")
     page.fill("#advise-latency", "soon")
     page.click("#advise")

@@ -170,9 +170,9 @@ class Advice:
 
 @pytest.fixture
 def adviser(monkeypatch):
-    module = ModuleType("suffice.advise")
+    module = ModuleType("suffice.measure.advise")
     module.Request, module.advise = Request, Advice
-    monkeypatch.setitem(sys.modules, "suffice.advise", module)
+    monkeypatch.setitem(sys.modules, "suffice.measure.advise", module)
 
 
 def test_the_adviser_gets_the_fields_that_are_not_none(adviser):
@@ -210,7 +210,7 @@ def test_an_answer_ends_when_nobody_waits_for_it(studio, monkeypatch):
         finally:
             ended.set()
 
-    monkeypatch.setattr("suffice.advise.advise", advise)
+    monkeypatch.setattr("suffice.measure.advise.advise", advise)
     body = json.dumps({"task": "lm"}).encode()
     line = http.client.HTTPConnection("127.0.0.1", studio.port, timeout=10)
     line.request("POST", "/api/advise", body, {**JSON, "Host": f"127.0.0.1:{studio.port}"})

@@ -16,8 +16,8 @@ from suffice.ops import OPS
 from suffice.ops.dispatch import forget_plans
 from suffice.patterns import Causal, Full, Pattern
 from suffice.positions import Position
-from suffice.records import Axis
 from suffice.testing import CHECKS, Case, ConformanceError, conform, conformance, spec_around
+from suffice.utils.records import Axis
 
 SPEC = AttentionSpec(d_model=8, num_heads=2)
 

@@ -9,10 +9,10 @@ from torch.nn import functional as F
 
 from suffice.data.dataset import IGNORE_INDEX, Dataset, Split
 from suffice.errors import ConfigError, DataError, ShapeError
-from suffice.progress import Silent
 from suffice.testing import assert_close
 from suffice.train import Interrupted, Training, evaluate, fit
 from suffice.train.evaluate import ModelInputs
+from suffice.utils.progress import Silent
 
 from .cases import Each, Tiny, asking, images, pairs, tokens, translator, weights
 

@@ -12,8 +12,8 @@ from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor import distribute_tensor
 
-from suffice import checkpoint
 from suffice.errors import CheckpointError, ConfigError
+from suffice.models import checkpoint
 from suffice.train import Processes, sharded
 from suffice.train.distributed import is_sharded
 from suffice.train.language import LMTraining, evaluate_lm, fit_lm

@@ -5,8 +5,8 @@ import json
 import pytest
 import torch
 
-from suffice import checkpoint
 from suffice.errors import CheckpointError
+from suffice.models import checkpoint
 from suffice.train import Training, training_state
 from suffice.train.loop import EpochState
 from suffice.train.optimiser import build

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from suffice import checkpoint
+from suffice.models import checkpoint
 from suffice.models import folder as models
 from suffice.text import TokenFile
 from suffice.train import Interrupted, evaluate, fit, processes, save

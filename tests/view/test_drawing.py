@@ -5,7 +5,6 @@ from dataclasses import dataclass
 import pytest
 import torch
 
-from suffice.cost import computed_pairs
 from suffice.errors import ConfigError
 from suffice.patterns import (
     And,
@@ -22,6 +21,7 @@ from suffice.patterns import (
     Strided,
     Window,
 )
+from suffice.spec.cost import computed_pairs
 from suffice.view import LONGEST, draw
 from tests.view.patterns import COMPOSED
 

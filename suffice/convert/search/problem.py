@@ -14,8 +14,8 @@ from suffice.convert.search.options import Option, contains, memory_of, paramete
 from suffice.convert.search.scoring import Key, RowScores
 from suffice.convert.search.timing import BACKENDS, NATIVE, TORCH
 from suffice.errors import ConfigError, unknown
-from suffice.grammar import BYTES, COUNTS, SECONDS, SHARES, format_quantity, split_quantity
 from suffice.memory import Dynamic
+from suffice.utils.grammar import BYTES, COUNTS, SECONDS, SHARES, format_quantity, split_quantity
 
 UNITS: dict[str, dict[str, float]] = {
     "state": BYTES,

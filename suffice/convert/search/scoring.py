@@ -14,7 +14,6 @@ from urllib.parse import quote
 import torch
 from torch import Tensor, nn
 
-from suffice import checkpoint
 from suffice.convert.calibration import attention_layers, collect_moments
 from suffice.convert.exact import Change
 from suffice.convert.feature_permutation import SLICED, permuted_for
@@ -24,10 +23,10 @@ from suffice.convert.search.options import Option
 from suffice.convert.sharing import FIRST, fit_groups, groups_of
 from suffice.convert.target import steps_of
 from suffice.errors import ConfigError
-from suffice.files import RunFolder, changed_settings, read_json, write_atomic
 from suffice.layers import Attention
 from suffice.layers.block import shared_kv
-from suffice.models import LM
+from suffice.models import LM, checkpoint
+from suffice.utils.files import RunFolder, changed_settings, read_json, write_atomic
 
 CACHED_NUMBERS = 1 << 28  # of the original model's activations; more are computed again
 FIT_NUMBERS = 1 << 27  # of the sums of fits in one pass

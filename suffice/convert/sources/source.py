@@ -13,7 +13,6 @@ import numpy as np
 import torch
 from torch import nn
 
-from suffice import hub
 from suffice.convert.sources import hugging_face
 from suffice.convert.sources.architecture import ConfigReader
 from suffice.convert.sources.weights import check_finite
@@ -24,6 +23,7 @@ from suffice.spec import AttentionSpec
 from suffice.text import BPE, Characters, Tokenizer, llama, load_tokenizer
 from suffice.text.characters import alphabet_of
 from suffice.text.tokenizer import chat_template, read_object
+from suffice.utils import hub
 
 TOKENIZER, GENERATION = "tokenizer.json", "generation_config.json"
 SAMPLING = (
@@ -58,7 +58,7 @@ def open_source(path: Path | str, *, tokenizer: Path | str | None = None) -> Sou
     Args:
         path: a folder of `suffice train` or `suffice convert`, a folder with the config.json and
             the safetensors of a model of transformers, a .gguf of llama.cpp, a .bin of llama2.c, or
-            "hf:ORG/NAME[@REVISION]", which is fetched (see `suffice.hub.local`).
+            "hf:ORG/NAME[@REVISION]", which is fetched (see `suffice.utils.hub.local`).
         tokenizer: a saved tokenizer's folder, a tokenizer.json or tokenizer.bin of a Llama model;
             None = the one beside the model.
 

@@ -8,9 +8,9 @@ from typing import Any
 
 from torch import Tensor
 
-from suffice import checkpoint
 from suffice.errors import CheckpointError
-from suffice.files import check_links, parse_json
+from suffice.models import checkpoint
+from suffice.utils.files import check_links, parse_json
 
 WEIGHTS = "model.safetensors"
 INDEX = "model.safetensors.index.json"

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from suffice.data.survey import Survey
-from suffice.files import write_atomic
 from suffice.measure.disagreements import Disagreement, read_disagreements
 from suffice.measure.report.canvas import colours_by_theme, svg
 from suffice.measure.report.plots import FIGURES, draw_figures, save_figures
@@ -19,6 +18,7 @@ from suffice.measure.results import Results
 from suffice.measure.sentence import notes, sentence
 from suffice.measure.verdict import ALPHA, Verdict
 from suffice.measure.winner import Snippet, snippets
+from suffice.utils.files import write_atomic
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

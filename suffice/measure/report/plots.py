@@ -10,7 +10,6 @@ from textwrap import wrap
 from typing import TYPE_CHECKING
 
 from suffice.errors import unknown
-from suffice.files import write_atomic
 from suffice.measure.metrics import LARGEST, METRICS, Metric
 from suffice.measure.report.canvas import (
     BAND,
@@ -35,6 +34,7 @@ from suffice.measure.sentence import count_heads, label
 from suffice.measure.statistics import Summary, summarise
 from suffice.measure.timing import Times, summarise_times
 from suffice.measure.verdict import MIN_SEEDS, Comparison, Verdict, cost_of
+from suffice.utils.files import write_atomic
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -12,7 +12,6 @@ import numpy as np
 from rich.console import Console
 from rich.text import Text
 
-from suffice.grammar import format_quantity
 from suffice.measure.answers import Answers
 from suffice.measure.cost_to_target import effort_of, effort_ratio, energy_note, mean_cost
 from suffice.measure.disagreements import answers_by_pair, gaps
@@ -33,6 +32,7 @@ from suffice.measure.timing import summarise_times
 from suffice.measure.verdict import ALPHA, Comparison, Scores, Verdict
 from suffice.recipes import SCALES, SMALL
 from suffice.recipes.references import Reference, references
+from suffice.utils.grammar import format_quantity
 
 Pair = tuple[str, int]
 """Mechanism and heads, a row of most tables."""

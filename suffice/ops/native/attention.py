@@ -43,7 +43,7 @@ from suffice.ops.op import (
     with_sinks,
 )
 from suffice.patterns import Pattern
-from suffice.torch_compat import finite
+from suffice.utils.torch_compat import finite
 
 KINDS = {torch.float32: native.F32, torch.float16: native.F16, torch.bfloat16: native.BF16}
 BLOCK = 32  # queries that share a list of keys

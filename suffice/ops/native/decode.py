@@ -38,7 +38,7 @@ from suffice.ops.op import (
 )
 from suffice.patterns import Full
 from suffice.positions import Alibi, Position
-from suffice.torch_compat import finite
+from suffice.utils.torch_compat import finite
 
 MOST = 8  # queries; from there on the kernels of whole sequences are better
 MAX_SHARED_QUERIES, MAX_HEAD_DIM = 128, 576  # as in csrc/isa/queries.h

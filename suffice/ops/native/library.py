@@ -10,7 +10,7 @@ from functools import lru_cache
 from pathlib import Path
 
 from suffice.errors import ConfigError
-from suffice.torch_compat import constant_when_traced
+from suffice.utils.torch_compat import constant_when_traced
 
 INT, INT32, FLOAT = ctypes.c_int64, ctypes.c_int32, ctypes.c_float
 POINTER, TEXT = ctypes.c_void_p, ctypes.c_char_p

@@ -17,9 +17,7 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from suffice.errors import CheckpointError, ConfigError, ShapeError
-from suffice.files import replacing
 from suffice.layers import Block
-from suffice.progress import Progress, Silent
 from suffice.text import TokenFile
 from suffice.train import sharded, training_state
 from suffice.train.distributed import Processes, current, resolve_device
@@ -38,6 +36,8 @@ from suffice.train.language.settings import LMTraining
 from suffice.train.language.trackers import numbers, tracker
 from suffice.train.settings import derive
 from suffice.train.training_state import TrainingState
+from suffice.utils.files import replacing
+from suffice.utils.progress import Progress, Silent
 
 
 @dataclass(frozen=True, kw_only=True)

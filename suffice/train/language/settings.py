@@ -7,9 +7,9 @@ from dataclasses import dataclass
 import torch
 
 from suffice.errors import ConfigError, unknown
-from suffice.records import check_fields
 from suffice.train.optimiser import ADAMW, MUON, check_optimiser, schedule_factor
 from suffice.train.settings import out_of_range
+from suffice.utils.records import check_fields
 
 DTYPES = {"float32": None, "bfloat16": torch.bfloat16}
 

@@ -9,9 +9,9 @@ import pytest
 import torch
 import torch.distributed as dist
 
-from suffice import checkpoint
 from suffice.errors import CheckpointError, ConfigError, ShapeError, StateError
 from suffice.layers import Block
+from suffice.models import checkpoint
 from suffice.text import TokenFile
 from suffice.train import Interrupted, Silent, engine, training_state
 from suffice.train.distributed import Processes

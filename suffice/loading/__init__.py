@@ -1,0 +1,19 @@
+"""A trained model from its folder, and its predictions for rows of files."""
+
+from suffice.loading.loading import (
+    ImageClassifier,
+    LanguageModel,
+    TextClassifier,
+    TextTranslator,
+    load,
+    locate,
+)
+
+__all__ = [
+    "ImageClassifier",
+    "LanguageModel",
+    "TextClassifier",
+    "TextTranslator",
+    "load",
+    "locate",
+]

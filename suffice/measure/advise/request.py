@@ -1,0 +1,536 @@
+"""The request, the model sizes it is about, and the compositions to choose from."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cache, lru_cache
+from math import isqrt
+from typing import Any
+
+import torch
+
+from suffice.errors import ConfigError, unknown
+from suffice.layers.block import GATES
+from suffice.layers.inputs import check_memory
+from suffice.layers.packed import DEFAULT
+from suffice.measure.edge.shapes import SHAPES
+from suffice.memory import Dynamic, Memory, Quantised, Rolling
+from suffice.models import (
+    CONFIGURATIONS,
+    ClassifierConfig,
+    LMConfig,
+    TranslatorConfig,
+    ViTConfig,
+    configuration,
+    folder,
+)
+from suffice.models.composition import STANDARD, Composition
+from suffice.models.kinds import build_model
+from suffice.models.lm import SkipInit
+from suffice.positions import NoPosition, Position
+from suffice.presets import PRESETS
+from suffice.recipes import RECIPES, recipe
+from suffice.recipes.recipe import Sizes
+from suffice.spec import AttentionSpec
+from suffice.spec.cost import Cost
+from suffice.utils.grammar import parse_bytes, parse_seconds, parse_share
+from suffice.utils.records import is_whole
+
+TASKS = ("lm", "classify", "image", "translate")
+MINUTES = 3.0
+ANY_DEVICE = "here"
+LIMITS: dict[str, tuple[Callable[[Any], bool], str]] = {
+    "length": (lambda tokens: is_whole(tokens, least=1), "a whole number of at least 1"),
+    "memory": (lambda size: is_whole(size, least=1), "a whole number of at least 1"),
+    "latency": (lambda seconds: seconds > 0.0, "a number above 0"),
+    "minutes": (lambda minutes: 0.0 < minutes < 1e6, "a number above 0, of at most a million"),
+    "quality": (lambda share: 0.0 <= share < 1.0, "a fraction from 0 to below 1"),
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Request:
+    """A task and its limits.
+
+    Args:
+        task: lm (writes text), classify (reads text), image or translate.
+        length: tokens or patches of an input; None uses the model's own.
+        memory: bytes for weights, state and activations; None uses this machine's.
+        latency: seconds for each token, or for each input where nothing is written; None allows
+            any.
+        device: "here" (a GPU if there is one), "cpu" or "cuda".
+        quality: acceptable loss of test accuracy, a fraction: compositions that are shown to lose
+            more come last and are not recommended; None = 0.01.
+        model: one of `models_of(task)`, whose sizes are measured; None uses the task's usual one.
+        checkpoint: folder of a language model whose sizes are measured instead.
+        minutes: time for measuring.
+        mechanisms: compositions to choose from, see `Composition`; none = all.
+        results: further folders of `suffice compare` that are evidence.
+        recall: whether a language model has to look things up in its input; then only what suffices
+            on a near recall task is recommended.
+
+    Raises:
+        ConfigError: for an unknown task, or a number that is not legal.
+
+    Example:
+        >>> Request(task="lm", length=512, memory=2 * 10**9, latency=0.03).unit
+        'token'
+    """
+
+    task: str
+    length: int | None = None
+    memory: int | None = None
+    latency: float | None = None
+    device: str = ANY_DEVICE
+    quality: float | None = None
+    model: str | None = None
+    checkpoint: str | None = None
+    minutes: float = MINUTES
+    mechanisms: tuple[str, ...] = ()
+    results: tuple[str, ...] = ()
+    recall: bool = False
+
+    def __post_init__(self) -> None:
+        if self.task not in TASKS:
+            raise unknown("task", self.task, TASKS)
+        wrong = [
+            f"{name}={value!r}; give {legal}."
+            for name, (is_legal, legal) in LIMITS.items()
+            if (value := getattr(self, name)) is not None and not is_legal(value)
+        ]
+        if self.model is not None and self.checkpoint is not None:
+            wrong.append("model and checkpoint name two models; give one of them.")
+        if self.recall and self.task != "lm":
+            wrong.append(f"recall is asked of language models, not of task={self.task!r}.")
+        if self.checkpoint is not None and self.task != "lm":
+            wrong.append(f"a checkpoint is of a language model, not for task={self.task!r}.")
+        if wrong:
+            raise ConfigError(" ".join(wrong))
+
+    @classmethod
+    def parse(cls, task: str, **words: Any) -> Request:
+        """Return a request from fields whose quantities may be text; lists become tuples.
+
+        Raises:
+            ConfigError: for text that is not a quantity, or values that are not legal.
+
+        Example:
+            >>> Request.parse("lm", memory="2GB", latency="30ms/token", quality="1%").memory
+            2000000000
+        """
+        parsers = {
+            "memory": parse_bytes,
+            "latency": lambda text: parse_seconds(text, _unit(task)),
+            "quality": parse_share,
+        }
+        for name, value in words.items():
+            if isinstance(value, str) and name in parsers:
+                words[name] = parsers[name](value)
+            elif isinstance(value, list):
+                words[name] = tuple(value)
+        return cls(task=task, **words)
+
+    @property
+    def unit(self) -> str:
+        """Unit of the latencies: "token" for generation, otherwise "input"."""
+        return _unit(self.task)
+
+
+def _unit(task: str) -> str:
+    return "token" if task in ("lm", "translate") else "input"
+
+
+def each(unit: str) -> str:
+    """Return "a token" or "an input"."""
+    return f"{'an' if unit[0] in 'aeiou' else 'a'} {unit}"
+
+
+NEW_TOKENS_ROOM = 16  # tokens that may be written after the input while measuring
+KINDS = {"classify": ClassifierConfig, "image": ViTConfig, "translate": TranslatorConfig}
+MIN_LENGTH = 16  # tokens; attention does not matter in shorter inputs
+DEFAULT_MODELS = {
+    "lm": "15m",
+    "classify": "imdb",
+    "image": "cifar100_v2",
+    "translate": "translation_es",
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Base:
+    """The sizes of a model without its attention.
+
+    Args:
+        task: see `Request`.
+        name: name of the model.
+        config: the sizes, with room for the tokens written after the input.
+        num_heads: query heads.
+        position: position encoding for language models whose mechanism has none.
+        length: tokens or patches of an input.
+    """
+
+    task: str
+    name: str
+    config: Sizes
+    num_heads: int
+    position: Position
+    length: int
+
+    @property
+    def depth(self) -> int:
+        """Number of blocks; of a translator's decoder."""
+        translates = isinstance(self.config, TranslatorConfig)
+        return self.config.decoder_depth if translates else self.config.depth
+
+    @property
+    def writes(self) -> bool:
+        """Whether tokens are written one after the other."""
+        return isinstance(self.config, (LMConfig, TranslatorConfig))
+
+    def specs(self, composition: Composition) -> list[AttentionSpec]:
+        """Return the spec of each layer: for a translator encoder, decoder, cross-attention.
+
+        Raises:
+            ConfigError: where the task or the sizes have no such attention.
+        """
+        if composition.memory is not None and not self.writes:
+            raise ConfigError(
+                f"memory:{composition.memory}: {self.task} writes no tokens and has no KV cache."
+            )
+        if composition.draw is not None:
+            raise ConfigError(f"draw:{composition.draw} names a training, not another attention.")
+        return composition.specs(self.config, self.num_heads, self.position)
+
+    def decoder(self, specs: Sequence[AttentionSpec]) -> Sequence[AttentionSpec]:
+        """Return those of all specs whose layers have a growing KV cache."""
+        if not isinstance(self.config, TranslatorConfig):
+            return specs
+        first = self.config.encoder_depth
+        return specs[first : first + self.config.decoder_depth]
+
+    def memory_for(self, composition: Composition) -> Memory:
+        """Return the cache policy for writing: it drops what no layer attends to again.
+
+        Raises:
+            ConfigError: as `specs`, or where a layer cannot stream with such a cache.
+        """
+        if not self.writes:
+            return Dynamic()
+        decoder = self.decoder(self.specs(composition))
+        specs = [spec for spec in decoder if spec.lane == "pairs"]
+        reaches = [spec.pattern.reach for spec in specs]
+        memory: Memory = Dynamic()
+        if specs and composition.sinks:
+            memory = Rolling(composition.window, sinks=composition.sinks)
+        elif specs and None not in reaches:
+            memory = Rolling(max(reaches))
+        if composition.memory is not None:
+            if not specs:
+                raise ConfigError(
+                    f"memory:{composition.memory}: {composition.mechanism} keeps sums of a fixed "
+                    "size and caches no tokens."
+                )
+            memory = Quantised(memory, bits=composition.memory)
+        for spec in specs:
+            check_memory(spec, memory)
+        return memory
+
+    def build(self, composition: Composition) -> Any:
+        """Return a new model with this attention, its weights not packed."""
+        return build_model(self.config, self.specs(composition))
+
+
+def base_of(request: Request) -> Base:
+    """Return the sizes of the requested model at the requested length.
+
+    Raises:
+        ConfigError: for an unknown model, or a length it cannot have.
+        CheckpointError: if a checkpoint cannot be read.
+
+    Example:
+        >>> base_of(Request(task="lm", model="15m", length=512)).config.length
+        528
+    """
+    name = request.checkpoint or request.model or DEFAULT_MODELS[request.task]
+    position: Position = NoPosition()
+    if request.checkpoint is None and name not in models_of(request.task):
+        raise unknown(f"model for {request.task}", name, models_of(request.task))
+    if request.task == "lm":
+        if request.checkpoint is None:
+            config, specs = configuration(SHAPES.get(name, name))
+        else:
+            lm, _, _ = folder.load(name)
+            config, specs = lm.config, lm.specs
+            if config.experts is not None:
+                raise ConfigError(
+                    f"{name} has mixtures of experts, whose work `advise` does not count; give a "
+                    "model with plain feed-forward maps."
+                )
+        num_heads, position = specs[0].num_heads, specs[0].position
+    else:
+        config, num_heads = recipe(name).model, recipe(name).num_heads
+    if request.length is not None:
+        config = resized(config, request.length)
+    length = config.length
+    if isinstance(config, (LMConfig, TranslatorConfig)):
+        config = replace(config, length=length + NEW_TOKENS_ROOM)
+    return Base(
+        task=request.task,
+        name=name,
+        config=config,
+        num_heads=num_heads,
+        position=position,
+        length=length,
+    )
+
+
+def shorter(base: Base) -> tuple[int, ...]:
+    """Return the shorter lengths at which times are compared."""
+    if not isinstance(base.config, ViTConfig):
+        return tuple(base.length // n for n in (16, 8, 4, 2) if base.length // n >= MIN_LENGTH)
+    side = isqrt(base.config.num_patches)
+    extra = base.config.length - base.config.num_patches
+    sides = sorted({side // 4, side // 2, 3 * side // 4} - {0, 1, side})
+    return tuple(n * n + extra for n in sides)
+
+
+@cache
+def models_of(task: str) -> tuple[str, ...]:
+    """Return the names of the models for a task.
+
+    Example:
+        >>> "110m" in models_of("lm"), "imdb" in models_of("classify")
+        (True, True)
+    """
+    if task == "lm":
+        return (*SHAPES, *CONFIGURATIONS)
+    return tuple(name for name in RECIPES if isinstance(recipe(name).model, KINDS[task]))
+
+
+def resized(config: Sizes, length: int) -> Sizes:
+    """Return the sizes for inputs of a length; raises `ConfigError` if an image is not square."""
+    if not isinstance(config, ViTConfig):
+        return replace(config, length=length)
+    patches = length - len(config.tokens)
+    side = isqrt(max(patches, 0))
+    if side * side != patches or not side:
+        extra, named = length - patches, "".join(f" and a {token}" for token in config.tokens)
+        near = ", ".join(str(n * n + extra) for n in (max(side, 1), max(side, 1) + 1))
+        raise ConfigError(
+            f"length={length}: an image has a square of patches{named.replace('_', ' ')}; "
+            f"give such as {near}."
+        )
+    return replace(config, image_size=config.patch_size * side)
+
+
+PROJECTIONS = ("standard", "optimised", "efficient", "toeplitz_super")
+SINKS, FULL_EVERY, SOFTMAX_EVERY = 4, 6, 4  # as in current language models
+MIN_WINDOW = 64  # positions of a window
+PACKINGS = ((8, None), (4, None), (None, 8), (None, 4), (8, 8), (4, 4))
+"""Bits of the KV cache and of the weights, tried where tokens are written."""
+ITEMSIZE = 4  # bytes of a float32
+SCALE = 2  # bytes of the scale of a group of packed weights
+
+
+@dataclass(frozen=True, kw_only=True)
+class Candidate:
+    """A composition at a model's sizes: the spec of each layer, and the cache policy."""
+
+    composition: Composition
+    specs: tuple[AttentionSpec, ...]
+    memory: Memory
+
+    @classmethod
+    def of(cls, composition: Composition, base: Base) -> Candidate:
+        """Return a composition at a model's sizes; raises `ConfigError` where it is not legal."""
+        specs, memory = base.specs(composition), base.memory_for(composition)
+        return cls(composition=composition, specs=tuple(specs), memory=memory)
+
+    @property
+    def name(self) -> str:
+        """The name of the composition."""
+        return self.composition.name
+
+    @property
+    def identity(self) -> tuple[object, ...]:
+        """Equal for candidates that compute the same thing in the same way."""
+        return self.specs, self.memory, self.composition.weights
+
+
+def candidates(
+    base: Base, names: tuple[str, ...] = (), *, packs: bool = True
+) -> tuple[list[Candidate], dict[str, str]]:
+    """Return the legal candidates, Standard first, and by name why the others are illegal.
+
+    Without names these are all there are, each computation once. `packs` says whether weights can
+    be packed into few bits on this device.
+    """
+    if names:
+        compositions = [Composition.parse(name) for name in dict.fromkeys((STANDARD, *names))]
+    else:
+        compositions = list(_all_compositions(base))
+    legal: dict[object, Candidate] = {}
+    illegal: dict[str, str] = {}
+    for composition in compositions:
+        name, weights = composition.name, composition.weights
+        if weights is not None and not packs:
+            if names:
+                illegal.setdefault(name, f"weights:{weights}: packed weights are for CPUs.")
+            continue
+        try:
+            new = Candidate.of(composition, base)
+        except ConfigError as error:
+            illegal.setdefault(name, str(error))
+        else:
+            legal.setdefault(name if names else new.identity, new)
+    return list(legal.values()), illegal
+
+
+def _all_compositions(base: Base) -> Iterator[Composition]:
+    """Yield every composition; some are illegal, some equal others under another name."""
+    unpacked = [Composition(mechanism=name) for name in PRESETS] + list(_combinations(base))
+    yield from unpacked
+    if base.writes:
+        for composition in unpacked:
+            for memory, weights in PACKINGS:
+                yield replace(composition, memory=memory, weights=weights)
+
+
+def _combinations(base: Base) -> Iterator[Composition]:
+    """Yield projections with shared heads and windows, and hybrids of two kernels."""
+    heads, alternates = base.num_heads, base.task != "translate"
+    parts = {heads // part for part in (2, 4) if heads % part == 0} | {1}
+    kv_heads = (None, *sorted(parts - {heads}, reverse=True))
+    for mechanism in PROJECTIONS:
+        for kv in kv_heads:
+            plain = Composition(mechanism=mechanism, kv=kv)
+            yield plain
+            for window in _windows(base.length):
+                windowed = replace(plain, window=window)
+                yield windowed
+                yield replace(windowed, sinks=SINKS)
+                if alternates and base.depth >= FULL_EVERY:
+                    yield replace(windowed, full=FULL_EVERY)
+    if alternates and base.depth >= SOFTMAX_EVERY:
+        for kv in kv_heads:
+            yield Composition(mechanism="linear", softmax=SOFTMAX_EVERY, kv=kv)
+
+
+def _windows(length: int) -> list[int]:
+    """Return windows of a quarter and a sixteenth of the input, the wider first."""
+    sizes = {max(length // part, MIN_WINDOW) for part in (4, 16)}
+    return sorted((size for size in sizes if size < length), reverse=True)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Needs:
+    """Bytes and work of one input of the requested length.
+
+    Args:
+        weights: bytes of the whole model.
+        state: bytes of KV caches and sums after the input.
+        activations: bytes of the widest layer while the input is read at once, scores not stored.
+        work: bytes read for each token where tokens are written, else FLOPs of an input.
+    """
+
+    weights: int
+    state: int
+    activations: int
+    work: int
+
+    @property
+    def total(self) -> int:
+        """Weights, state and activations, bytes."""
+        return self.weights + self.state + self.activations
+
+
+def needs(candidate: Candidate, base: Base) -> Needs:
+    """Return the bytes and the work of a candidate, in closed form."""
+    costs = [_cost(spec, base) for spec in candidate.specs]
+    bits = candidate.composition.weights
+    others, mlp = _fixed_parameters(base)
+    weights = _packed_bytes(others + sum(cost.parameters for cost in costs), bits)
+    state = 0
+    if base.writes:
+        state, read = _state_bytes(candidate, base)
+        looked_up = isinstance(base.config, LMConfig) and not base.config.tied
+        rows = base.config.vocabulary_size if looked_up else 0  # only a token's row is read
+        work = weights - _packed_bytes(rows * base.config.d_model, bits) + read
+    else:
+        work = sum(cost.visible_flops for cost in costs) + 2 * base.length * mlp
+    maps = 3 if getattr(base.config, "activation", "") in GATES else 2
+    attention = max(2 * spec.widths.q + 2 * spec.widths.kv for spec in candidate.specs)
+    features = 2 * base.config.d_model + max(maps * base.config.mlp_width, attention)
+    activations = ITEMSIZE * base.length * features
+    return Needs(weights=weights, state=state, activations=activations, work=work)
+
+
+@cache
+def _cost(spec: AttentionSpec, base: Base) -> Cost:
+    # FLOPs, whose pairs are slow to count for long inputs, are not needed where tokens are written
+    return spec.cost(1 if base.writes else base.length)
+
+
+@cache
+def _fixed_parameters(base: Base) -> tuple[int, int]:
+    """Return the parameters of everything but the attention, and those of the MLPs alone."""
+    specs = base.specs(Composition(mechanism=STANDARD))
+    with torch.device("meta"), SkipInit():
+        model = build_model(base.config, specs)
+    attention = sum(_cost(spec, base).parameters for spec in specs)
+    mlp = sum(p.numel() for name, p in model.named_parameters() if ".mlp." in name)
+    return sum(p.numel() for p in model.parameters()) - attention, mlp
+
+
+def _packed_bytes(parameters: int, bits: int | None) -> int:
+    if bits is None:
+        return parameters * ITEMSIZE
+    scales = SCALE * parameters // DEFAULT[bits] if bits in DEFAULT else 0
+    return parameters * bits // 8 + scales
+
+
+def _state_bytes(candidate: Candidate, base: Base) -> tuple[int, int]:
+    """Return the bytes stored after an input, and those of them that the next token reads."""
+    stored = read = 0
+    for spec, count in Counter(base.decoder(candidate.specs)).items():
+        layer_stored, layer_read = _layer_bytes(spec, candidate.memory, base.length)
+        stored, read = stored + count * layer_stored, read + count * layer_read
+    if isinstance(base.config, TranslatorConfig):
+        cross = candidate.specs[base.config.encoder_depth + base.config.decoder_depth :]
+        learned = [spec for spec in cross if spec.encoder.learns_keys]
+        source = sum(spec.state_bytes(base.length) for spec in learned)
+        if len(learned) < len(cross):  # the others read the encoder's output itself
+            source += ITEMSIZE * base.length * base.config.d_model
+        stored, read = stored + source, read + source
+    return stored, read
+
+
+@lru_cache(maxsize=4096)
+def _layer_bytes(spec: AttentionSpec, memory: Memory, length: int) -> tuple[int, int]:
+    attended = spec.attended_positions(length, memory)
+    read = replace(spec, shares=None)  # a layer that shares reads as much, and stores nothing
+    return spec.state_bytes(length, memory), read.state_bytes(attended, memory)
+
+
+def describe_bytes(needs: Needs) -> str:
+    """Return the bytes of each part, such as "weights 1.00 MB, activations 2.00 MB"."""
+    parts = {"weights": needs.weights, "state": needs.state, "activations": needs.activations}
+    return ", ".join(
+        f"{name} {format_bytes(size)}" for name, size in parts.items() if size or name != "state"
+    )
+
+
+def format_bytes(nbytes: int) -> str:
+    """Return bytes with a unit, such as "1.50 GB"."""
+    units = ((1e9, "GB"), (1e6, "MB"), (1e3, "kB"))
+    size, unit = next((pair for pair in units if nbytes >= pair[0]), units[-1])
+    return f"{nbytes / size:.2f} {unit}"
+
+
+def format_seconds(seconds: float) -> str:
+    """Return a time with a unit, such as "31.2 ms"."""
+    units = ((1.0, "s"), (1e-3, "ms"), (1e-6, "us"))
+    size, unit = next((pair for pair in units if seconds >= pair[0]), units[-1])
+    return f"{seconds / size:.3g} {unit}"

@@ -1,0 +1,400 @@
+"""Atomic writes, JSON records, and the folder of a run."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import errno
+import json
+import os
+import re
+import shutil
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+from suffice.errors import CheckpointError, ConfigError, DataError
+from suffice.utils.records import decode
+
+T = TypeVar("T")
+
+
+@contextlib.contextmanager
+def replacing(path: Path) -> Iterator[Path]:
+    """Yield a temporary name to write to; it becomes `path` when the block ends well.
+
+    An error in the block leaves `path` as it was; an OSError of the disk is for the caller. Both
+    the content and the name are synced. What a killed writer of the same file left is removed.
+    A device or a pipe is refused by an OSError: a file would take its place.
+    """
+    if os.path.lexists(path) and not path.is_file():
+        raise OSError(errno.EINVAL, "it is not a regular file", str(path))
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.part")
+    _remove_leftovers(path)
+    try:
+        yield temporary
+        with temporary.open("rb+") as file:
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+    finally:
+        with contextlib.suppress(OSError):
+            temporary.unlink(missing_ok=True)
+    sync_folder(path.parent)
+
+
+@contextlib.contextmanager
+def replacing_folder(path: Path) -> Iterator[Path]:
+    """Yield an empty folder to write into; it becomes `path` when the block ends well.
+
+    An error in the block leaves `path` as it was; an OSError of the disk is for the caller. Where
+    the system can exchange two names (Linux), a program that is killed leaves the old folder or the
+    new one, whole. Elsewhere there is a moment between two renames with neither; the next call
+    restores the old one. Of several programs that replace one folder, each writes its own and the
+    last one stays.
+    """
+    # "." has no name, and a link would be replaced instead of its folder
+    path = Path(os.path.realpath(path))
+    if path.exists() and not path.is_dir():
+        raise NotADirectoryError(errno.ENOTDIR, "it is not a folder", str(path))
+    path.parent.mkdir(parents=True, exist_ok=True)
+    _remove_leftovers(path)
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.part")
+    try:
+        temporary.mkdir()
+        yield temporary
+        for file in temporary.rglob("*"):
+            if file.is_file():
+                with file.open("rb+") as written:
+                    os.fsync(written.fileno())
+            else:
+                sync_folder(file)
+        sync_folder(temporary)
+        _put(temporary, path)
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
+    sync_folder(path.parent)
+
+
+def _put(new: Path, path: Path) -> None:
+    """Give a folder the name of another, which is left under the new one's name or removed."""
+    if not path.exists():
+        try:
+            os.rename(new, path)
+        except OSError as error:
+            if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
+                raise
+        else:
+            return
+    if _exchange(new, path):
+        return
+    old = path.with_name(f".{path.name}.{os.getpid()}.old")
+    shutil.rmtree(old, ignore_errors=True)
+    os.rename(path, old)
+    try:
+        os.rename(new, path)
+    except OSError:
+        os.rename(old, path)
+        raise
+    shutil.rmtree(old, ignore_errors=True)
+
+
+AT_FDCWD, RENAME_EXCHANGE = -100, 2  # of Linux
+
+
+def _exchange(one: Path, other: Path) -> bool:
+    """Exchange the names of two folders in one step; False where the system cannot."""
+    if sys.platform != "linux":
+        return False
+    rename = getattr(ctypes.CDLL(None), "renameat2", None)
+    if rename is None:
+        return False
+    names = (os.fsencode(one), os.fsencode(other))
+    return rename(AT_FDCWD, names[0], AT_FDCWD, names[1], RENAME_EXCHANGE) == 0
+
+
+def _remove_leftovers(path: Path) -> None:
+    """Remove what killed writers of a file or folder left, and restore what they had set aside."""
+    leftover = re.compile(rf"\.{re.escape(path.name)}\.(\d+)\.(part|old)")
+    for beside in path.parent.iterdir():
+        match = leftover.fullmatch(beside.name)
+        if match and not _runs(int(match[1])):
+            if match[2] == "old" and not path.exists():
+                os.rename(beside, path)
+            elif beside.is_dir():
+                shutil.rmtree(beside, ignore_errors=True)
+            else:
+                beside.unlink(missing_ok=True)
+
+
+def _runs(process: int) -> bool:
+    """Return whether a process of this machine is alive; False if unknown."""
+    if os.name != "posix" or process == os.getpid():
+        return False
+    try:
+        os.kill(process, 0)
+    except (ProcessLookupError, OverflowError):
+        return False
+    except PermissionError:
+        pass
+    return True
+
+
+def refuse_current(out: Path) -> None:
+    """Raise ConfigError for the current folder and those above it.
+
+    An unset variable of a shell, `--out "$OUT"`, names the current folder.
+    """
+    if Path(os.path.realpath(".")).is_relative_to(os.path.realpath(out)):
+        raise ConfigError(
+            f"the output {str(out)!r:.80} is the current folder or above it, whose files could be "
+            "replaced; give another."
+        )
+
+
+def sync_folder(folder: Path) -> None:
+    """Make names in a folder last through a power cut, where the system can sync folders."""
+    with contextlib.suppress(OSError):
+        descriptor = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+
+def write_atomic(path: Path, content: str | bytes) -> None:
+    """Write a file whole, or raise DataError and leave it; missing folders are made."""
+    # half a surrogate, as in a path that is not UTF-8, becomes JSON's own escape
+    data = content.encode(errors="backslashreplace") if isinstance(content, str) else content
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with replacing(path) as temporary:
+            temporary.write_bytes(data)
+    except OSError as error:
+        raise DataError(
+            f"cannot write {path}: {error.strerror or error}; "
+            "make room or choose another folder with --out."
+        ) from error
+
+
+def write_json(path: Path, content: Any) -> None:
+    """Write plain data as strict JSON, one key per line; raise DataError if the disk refuses."""
+    text = json.dumps(content, indent=1, ensure_ascii=False, allow_nan=False)
+    write_atomic(path, f"{text}\n")
+
+
+def check_links(folder: Path) -> None:
+    """Refuse a model whose folder holds a link to elsewhere: its target would be read and copied.
+
+    In the cache of the Hugging Face hub, files of a snapshot are links to the blobs next to it.
+
+    Raises:
+        CheckpointError: naming the link.
+    """
+    root = Path(os.path.realpath(folder))
+    snapshot = root.parent if root.name == "source" else root  # the tokenizer of a translator
+    places = [root, snapshot.parent.parent / "blobs"][: 1 + (snapshot.parent.name == "snapshots")]
+    for path in folder.iterdir():
+        if path.is_symlink():
+            target = Path(os.path.realpath(path))
+            if not any(map(target.is_relative_to, places)):
+                raise CheckpointError(
+                    f"{path} is a link to a place outside the folder; give a folder that holds "
+                    "its files."
+                )
+
+
+MAX_JSON_VALUES = 1 << 21  # in JSON of others; each takes 64 bytes of memory and more
+
+
+def parse_json(content: str | bytes) -> Any:
+    """Return what JSON spells; raise ValueError, before any is made, if it has too many values.
+
+    Example:
+        >>> parse_json('{"a": [1, 2]}')
+        {'a': [1, 2]}
+    """
+    if isinstance(content, bytes):
+        values = sum(map(content.count, (b",", b"[", b"{")))
+    else:
+        values = sum(map(content.count, (",", "[", "{")))
+    if values > MAX_JSON_VALUES:
+        raise ValueError(f"it has more than {MAX_JSON_VALUES:,} values")
+    return json.loads(content)
+
+
+def read_json(path: Path, *, advice: str = "") -> Any:
+    """Read a JSON file; a DataError about one that is absent or damaged ends with the advice."""
+    if path.exists() and not path.is_file():
+        raise DataError(f"{path} is not a regular file. {advice}".rstrip())
+    try:
+        return parse_json(path.read_bytes())
+    except OSError as error:
+        raise DataError(f"cannot read {path} ({error.strerror or error}). {advice}") from error
+    except (ValueError, RecursionError) as error:
+        raise DataError(f"{path} is truncated or not JSON ({error}). {advice}") from error
+
+
+def read_record(record: type[T], path: Path, *, advice: str = "") -> T:
+    """Read a dataclass from a JSON file; raise DataError for a damaged file or illegal field."""
+    content = read_json(path, advice=advice)
+    try:
+        return decode(record, content, where=str(path))
+    except DataError as error:
+        raise DataError(f"{error} {advice}".rstrip()) from error
+
+
+@dataclass(frozen=True)
+class RunFolder:
+    """The folder of one run: a file with its settings, and a lock while a program works in it.
+
+    Args:
+        path: path of the folder.
+        settings_file: name of the file with the settings.
+        kind: what runs there, for messages, such as "comparison".
+        results: names of what the run writes; a folder where no run was begun must hold none.
+    """
+
+    path: Path
+    settings_file: str
+    kind: str
+    results: tuple[str, ...] = ()
+
+    @property
+    def settings_path(self) -> Path:
+        """Path of the settings file, which need not exist yet."""
+        return self.path / self.settings_file
+
+    def exists(self) -> bool:
+        """Return whether a run was begun here."""
+        return os.path.exists(self.settings_path)
+
+    def read(self) -> Any:
+        """Return the settings of the run; raise DataError if there is none or it is damaged."""
+        return read_json(self.settings_path, advice=f"Name the folder of a {self.kind} with --out.")
+
+    def claim(
+        self, settings: Any, *, resume: bool, check: Callable[[], None] | None = None
+    ) -> None:
+        """Write the settings of a run; raise ConfigError if the folder holds another one.
+
+        To resume the run that was begun here, `check` may raise if its settings do not fit. A
+        folder where no run was begun is refused if it is the current one or holds results.
+        """
+        if self.exists():
+            if not resume:
+                raise ConfigError(
+                    f"{self.path} already holds a {self.kind}; continue it with --resume, or "
+                    "choose another folder with --out."
+                )
+            if check is not None:
+                check()
+        else:
+            self._check_unused()
+        write_json(self.settings_path, settings)
+
+    def _check_unused(self) -> None:
+        refuse_current(self.path)
+        others = [name for name in self.results if os.path.lexists(self.path / name)]
+        if others:
+            raise ConfigError(
+                f"{self.path} holds {others[0]!r}, which no {self.kind} wrote; choose another "
+                "folder with --out."
+            )
+
+    @contextlib.contextmanager
+    def locked(self, *, patience: float = 0.0) -> Iterator[None]:
+        """Lock the folder during the block; see `locked`.
+
+        A block that fails before it has begun a run leaves no lock, and no folder that it made.
+        """
+        with locked(self.path, patience=patience):
+            try:
+                yield
+            except BaseException:
+                if not self.exists():
+                    with contextlib.suppress(OSError):  # it stays where somebody has files in it
+                        (self.path / LOCK).unlink(missing_ok=True)  # who waits makes another
+                        self.path.rmdir()
+                raise
+
+
+LOCK = ".lock"
+
+
+@contextlib.contextmanager
+def locked(folder: Path, *, patience: float = 0.0) -> Iterator[None]:
+    """Lock a folder during the block, against other programs that write there.
+
+    Args:
+        folder: created if it is absent.
+        patience: seconds to wait for the other program.
+
+    Raises:
+        ConfigError: if another program holds it, or it is the current folder and no run is there.
+        DataError: if the disk refuses.
+    """
+    from filelock import FileLock, Timeout
+
+    if not (folder / LOCK).exists():
+        refuse_current(folder)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise DataError(
+            f"cannot write in {folder} ({error.strerror}); make room or choose another folder "
+            "with --out."
+        ) from error
+    lock = FileLock(folder / LOCK, timeout=patience)
+    try:
+        lock.acquire()
+    except Timeout as error:
+        raise ConfigError(
+            f"another program is at work in {folder}; wait for it, or choose another folder with "
+            "--out."
+        ) from error
+    except (OSError, NotImplementedError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise DataError(
+            f"cannot lock {folder} ({reason}); choose a folder that can be written, on another "
+            "disk perhaps, with --out."
+        ) from error
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+def changed_settings(before: Any, now: Any) -> list[str]:
+    """Describe every setting that differs between two nested dictionaries.
+
+    Example:
+        >>> changed_settings({"model": {"depth": 2}}, {"model": {"depth": 3}, "seed": 0})
+        ['model.depth was 2 and is 3', 'seed was absent and is 0']
+    """
+    before, now = flatten(before), flatten(now)
+
+    def value(settings: dict[str, Any], key: str) -> str:
+        return repr(settings[key]) if key in settings else "absent"
+
+    return [
+        f"{key} was {value(before, key)} and is {value(now, key)}"
+        for key in dict.fromkeys([*now, *before])
+        if value(before, key) != value(now, key)
+    ]
+
+
+def flatten(settings: Any, prefix: str = "") -> dict[str, Any]:
+    """Return nested dictionaries as one, keys joined by dots.
+
+    Example:
+        >>> flatten({"name": "a", "model": {"depth": 2}})
+        {'name': 'a', 'model.depth': 2}
+    """
+    if not isinstance(settings, dict):
+        return {prefix: settings}
+    flat: dict[str, Any] = {}
+    for key, value in settings.items():
+        flat |= flatten(value, f"{prefix}.{key}" if prefix else str(key))
+    return flat

@@ -1,0 +1,120 @@
+"""Requests, and the models they are about."""
+
+from __future__ import annotations
+
+import pytest
+
+from suffice.errors import ConfigError
+from suffice.measure.advise import Request, base_of, models_of
+from suffice.measure.advise.request import NEW_TOKENS_ROOM, shorter
+from suffice.models import LMConfig, TranslatorConfig, folder
+from suffice.positions import Rope
+from suffice.presets import preset
+from suffice.text import Characters
+
+
+def test_quantities_are_parsed():
+    one = Request.parse(
+        "lm", memory="2GB", latency="30ms/token", quality="1%", mechanisms=["mqa"], results=[]
+    )
+    assert (one.memory, one.latency, one.quality) == (2 * 10**9, pytest.approx(0.03), 0.01)
+    assert one.mechanisms == ("mqa",)
+    assert one.unit == "token"
+    other = Request.parse("image", latency="2s/input", memory=5, quality=None)
+    assert (other.unit, other.latency, other.memory) == ("input", 2.0, 5)
+
+
+@pytest.mark.parametrize(
+    ("fields", "named"),
+    [
+        ({"length": 0}, "length=0"),
+        ({"memory": True}, "memory=True"),
+        ({"length": 2.0}, "length=2.0"),
+        ({"latency": 0.0}, "latency=0.0"),
+        ({"minutes": float("nan")}, "minutes=nan"),
+        ({"quality": 1.0}, "quality=1.0"),
+        ({"model": "15m", "checkpoint": "x"}, "model and checkpoint name two models"),
+    ],
+)
+def test_numbers_that_are_not_legal_are_refused(fields, named):
+    with pytest.raises(ConfigError, match=named):
+        Request(task="lm", **fields)
+
+
+def test_a_checkpoint_is_of_a_language_model():
+    with pytest.raises(ConfigError, match="task='image'"):
+        Request(task="image", checkpoint="x")
+
+
+def test_an_unknown_task_is_refused():
+    with pytest.raises(ConfigError, match="unknown task 'clasify'"):
+        Request(task="clasify")
+
+
+def test_language_model_has_room_after_the_input():
+    base = base_of(Request(task="lm", model="15m", length=100))
+    assert isinstance(base.config, LMConfig)
+    assert (base.length, base.config.length) == (100, 100 + NEW_TOKENS_ROOM)
+    assert (base.num_heads, base.depth, base.writes) == (6, 6, True)
+    assert isinstance(base.position, Rope)
+    assert base_of(Request(task="lm")).length == 256
+
+
+def test_readers_have_the_requested_length():
+    base = base_of(Request(task="classify", length=100))
+    assert (base.length, base.config.length, base.writes) == (100, 100, False)
+    translator = base_of(Request(task="translate", length=12))
+    assert isinstance(translator.config, TranslatorConfig)
+    assert (translator.length, translator.config.length, translator.depth) == (12, 28, 2)
+    assert base_of(Request(task="translate")).length == 40
+
+
+def test_images_are_squares():
+    base = base_of(Request(task="image", model="digits_vit", length=25))
+    assert (base.config.image_size, base.length) == (10, 25)
+    assert shorter(base) == (4, 9)
+    assert base_of(Request(task="image", model="digits_vit")).length == 16
+    with pytest.raises(ConfigError, match="length=26"):
+        base_of(Request(task="image", model="digits_vit", length=26))
+
+
+def test_class_token_is_added_to_the_square():
+    config = base_of(Request(task="image", model="imagenet_v2"))
+    extra = config.length - config.config.num_patches
+    if not extra:
+        pytest.skip("the recipe has no class token")
+    assert base_of(Request(task="image", model="imagenet_v2", length=50)).length == 50
+    with pytest.raises(ConfigError, match="squares? of patches and a class token"):
+        base_of(Request(task="image", model="imagenet_v2", length=51))
+
+
+def test_models_are_named_by_task():
+    assert "digits_vit" in models_of("image")
+    assert "translation_es" in models_of("translate")
+    assert "nanogpt_char_cpu" in models_of("lm")
+    assert "imdb" not in models_of("image")
+    with pytest.raises(ConfigError, match="'imdb'"):
+        base_of(Request(task="lm", model="imdb"))
+    with pytest.raises(ConfigError, match="'15m'"):
+        base_of(Request(task="classify", model="15m"))
+
+
+def test_a_checkpoint_gives_its_sizes(tmp_path):
+    tokenizer = Characters.of(["abc"])
+    config = LMConfig(
+        vocabulary_size=tokenizer.vocabulary_size, length=12, d_model=8, depth=1, mlp_width=8
+    )
+    folder.save(tmp_path, config.build(preset("gqa", 8, 4, causal=True)), tokenizer)
+    base = base_of(Request(task="lm", checkpoint=str(tmp_path), length=40))
+    assert (base.config.d_model, base.num_heads, base.length) == (8, 4, 40)
+    assert base.name == str(tmp_path)
+
+
+def test_shorter_lengths_are_parts():
+    assert shorter(base_of(Request(task="lm", length=1024))) == (64, 128, 256, 512)
+    assert shorter(base_of(Request(task="lm", length=40))) == (20,)
+
+
+def test_shorter_images_have_sides_of_a_quarter_a_half_and_three_quarters():
+    base = base_of(Request(task="image", model="digits_vit", length=256))
+    assert shorter(base) == (4 * 4, 8 * 8, 12 * 12)

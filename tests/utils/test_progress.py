@@ -1,0 +1,179 @@
+from __future__ import annotations
+
+import io
+
+import pytest
+from rich.console import Console
+
+from suffice.utils import progress
+from suffice.utils.progress import Silent, bar, show, workers
+
+
+class Clock:
+    def __init__(self):
+        self.now = 100.0
+
+    def __call__(self):
+        return self.now
+
+
+def console(terminal, width=120):
+    return Console(
+        file=io.StringIO(), force_terminal=terminal, width=width, color_system=None, _environ={}
+    )
+
+
+def test_a_log_gets_one_plain_line_per_ten_seconds():
+    clock, out = Clock(), console(terminal=False)
+    with show(out, cells=4, clock=clock) as shown:
+        assert shown.rich is None
+        shown.cell("super [attention] heads 4")
+        shown.say("epoch 1/2")
+        for second in range(1, 26):
+            clock.now = 100.0 + second
+            shown.step(second, 25)
+    assert out.file.getvalue().splitlines() == [
+        "cell 1/4 super [attention] heads 4, epoch 1/2, 10%, 1:30 left",
+        "cell 1/4 super [attention] heads 4, epoch 1/2, 20%, 1:20 left",
+    ]
+
+
+def test_a_terminal_gets_a_bar_with_the_cell_the_text_and_the_time_left():
+    clock, out = Clock(), console(terminal=True)
+    with show(out, cells=2, clock=clock) as shown:
+        assert shown.rich is not None
+        shown.cell("standard [h1]")
+        shown.say("epoch 1/3 loss 0.5")
+        clock.now += 0.2
+        shown.step(1, 10)
+        assert "loss" not in out.file.getvalue(), "not drawn before the interval"
+        clock.now += 3599.8
+        shown.step(5, 10)
+        shown.cell("efficient")
+        assert shown.finished == 1.0
+    text = out.file.getvalue()
+    assert "cell 1/2 standard [h1]" in text
+    assert " 25%" in text
+    assert "3:00:00 left" in text
+    assert "epoch 1/3 loss 0.5" in text
+    assert "cell 2/2 efficient" in text
+
+
+def test_steps_between_two_drawings_draw_nothing():
+    clock = Clock()
+    with show(console(terminal=False), clock=clock) as shown:
+        drawn = []
+        shown.draw = lambda: drawn.append(clock.now)
+        for tenth in range(300):
+            clock.now = 100.0 + tenth / 10
+            shown.step(tenth, 300)
+    assert drawn == pytest.approx([110.0, 120.0])
+
+
+def test_cells_done_before_count_as_done_but_not_as_pace():
+    clock, out = Clock(), console(terminal=False)
+    with show(out, cells=10, done=8, clock=clock) as shown:
+        assert shown.finished == 8.0
+        assert shown.left == "?:?? left"
+        shown.cell("ninth")
+        clock.now += 10.0
+        shown.step(1, 2)
+    assert out.file.getvalue() == "cell 9/10 ninth, 85%, 0:30 left\n"
+
+
+def test_one_unnamed_training_is_called_so():
+    clock, out = Clock(), console(terminal=False)
+    with show(out, clock=clock) as shown:
+        clock.now += 10.0
+        shown.step(1, 4)
+    assert out.file.getvalue() == "training, 25%, 0:30 left\n"
+
+
+@pytest.mark.parametrize("why", ["quiet", "another process"])
+def test_nothing_is_shown_when_quiet_or_not_the_first_process(why, monkeypatch):
+    if why == "another process":
+        monkeypatch.setattr(progress, "is_first_process", lambda: False)
+    out = console(terminal=True)
+    with show(out, quiet=why == "quiet") as shown:
+        assert isinstance(shown, Silent)
+        shown.cell("x")
+        shown.say("y")
+        shown.step(1, 1)
+    assert out.file.getvalue() == ""
+
+
+def test_the_bar_goes_away_when_the_block_is_interrupted():
+    out = console(terminal=True)
+    shown = []
+
+    def work():
+        with show(out) as bar:
+            shown.append(bar)
+            assert bar.live.is_started
+            raise KeyboardInterrupt("by hand")
+
+    with pytest.raises(KeyboardInterrupt, match="by hand"):
+        work()
+    assert not shown[0].live.is_started
+
+
+def test_a_narrow_terminal_has_the_remark_in_a_line_of_its_own():
+    clock, out = Clock(), console(terminal=True, width=80)
+    with show(out, cells=20, clock=clock) as shown:
+        shown.cell("super_attention heads 4 seed 1")
+        shown.say("epoch 1/3 loss 0.5")
+        clock.now += 60.0
+        shown.step(5, 10)
+    text = out.file.getvalue()
+    assert "cell 1/20 super_attention heads 4 seed 1" in text
+    assert "39:00 left" in text
+    assert "\n  epoch 1/3 loss 0.5" in text
+
+
+def test_counted_items_are_shown_with_their_unit_and_remark():
+    out = console(terminal=True)
+    with bar(out, "tokenising [text]", 3, unit="documents") as advance:
+        advance(2, "10 tokens")
+    text = out.file.getvalue()
+    assert "tokenising [text]" in text
+    assert "2/2 documents, 10 tokens" in text, "skipped items are not waited for"
+
+
+def test_a_bar_without_a_console_shows_nothing(capsys):
+    with bar(None, "downloading", unit="bytes") as advance:
+        advance()
+    assert capsys.readouterr() == ("", "")
+
+
+def test_workers_print_a_line_for_each_finished_and_lost_cell():
+    out = console(terminal=False)
+    with workers(out, 2) as shown:
+        shown.begin(0, "standard heads 4 seed 0")
+        shown.step(0, 1, 2)
+        shown.lost("standard heads 4 seed 0")
+        shown.end(0, "standard heads 4 seed 0")
+    assert out.file.getvalue().splitlines() == [
+        "the worker of standard heads 4 seed 0 was lost; the cell is run again",
+        "standard heads 4 seed 0 finished, 1 of 2",
+    ]
+
+
+def test_quiet_workers_print_nothing():
+    out = console(terminal=True)
+    with workers(out, 1, quiet=True) as shown:
+        shown.begin(0, "a")
+        shown.step(0, 1, 1)
+        shown.end(0, "a")
+    assert out.file.getvalue() == ""
+
+
+def test_workers_have_a_bar_each_on_a_terminal():
+    out = console(terminal=True)
+    with workers(out, 2) as shown:
+        shown.begin(0, "standard")
+        shown.begin(1, "efficient")
+        shown.step(1, 1, 2)
+        shown.end(0, "standard")
+        shown.begin(0, "super")
+        assert [task.description for task in shown.rich.tasks] == ["efficient", "super"]
+        assert shown.rich.tasks[0].completed == 0.5

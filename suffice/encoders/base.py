@@ -83,6 +83,9 @@ class Encoder(Axis, ABC, family="encoder"):
     shares: ClassVar[bool] = False
     """True if keys, before any rotation, and values are one tensor."""
 
+    sums_tokens: ClassVar[bool] = False
+    """True if what is cached adds up along a row: documents of one row would meet in the sums."""
+
     mixes_values: ClassVar[bool] = True
     """True if values are made before they are cached, so that a mixing can be applied to them."""
 

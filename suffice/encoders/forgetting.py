@@ -42,6 +42,7 @@ class Forgetting(Encoder):
     """
 
     mixes_values = False
+    sums_tokens = True
     score_term = "F_h"
 
     def conflicts(self, spec: SpecLike) -> list[str]:

@@ -230,6 +230,11 @@ def _check_masks(
             f"{type(spec.mixing).__name__} sums the keys of a whole row, so documents would "
             "meet in its keys; give one document per row."
         )
+    if segments is not None and spec.encoder.sums_tokens:
+        raise ConfigError(
+            f"{type(spec.encoder).__name__} sums gates along a whole row, so documents would meet "
+            "in its sums; give one document per row."
+        )
 
 
 def check_step(

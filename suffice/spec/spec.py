@@ -138,6 +138,12 @@ class AttentionSpec:
         return self.kernel.lane
 
     @property
+    def keeps_documents(self) -> bool:
+        """Whether a row may hold several documents, which then do not meet."""
+        meets = "past" in self.beyond_pairs or self.encoder.sums_tokens
+        return self.mixing.keeps_keys and not meets
+
+    @property
     def beyond_pairs(self) -> dict[str, Any]:
         """The fields that make an output more than weights of pairs of the layer's own values.
 

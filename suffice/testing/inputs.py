@@ -163,7 +163,7 @@ class Case:
     @property
     def takes_documents(self) -> bool:
         """Whether rows may hold several documents."""
-        return self.spec.mixing.keeps_keys and "past" not in self.spec.beyond_pairs
+        return self.spec.keeps_documents
 
     def layer(self, impl: str = "auto") -> Attention:
         """Return the layer; the same parameters for every impl."""

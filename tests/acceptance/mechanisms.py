@@ -71,8 +71,7 @@ CROSS = tuple(n for n, s in SPECS.items() if not s.refuses_source())
 def takes(spec: AttentionSpec, data: Collection[str]) -> bool:
     """Whether layers of the spec honour these arguments: "valid", "segments", "mask"."""
     pairs = spec.beyond_pairs.keys() <= {"shares"}
-    apart = spec.mixing.keeps_keys and "past" not in spec.beyond_pairs
-    return (pairs or "mask" not in data) and (apart or "segments" not in data)
+    return (pairs or "mask" not in data) and (spec.keeps_documents or "segments" not in data)
 
 
 MASKED = tuple(name for name, spec in SPECS.items() if takes(spec, {"mask"}))

@@ -101,11 +101,10 @@ def test_padding_inside_a_row_forgets_nothing():
 
 
 @torch.no_grad()
-def test_documents_stand_alone():
-    layer, x = layer_of(), tokens()
+def test_documents_are_refused_as_they_would_meet_in_the_sums():
     segments = torch.tensor([[0, 0, 0, 1, 1, 1, 1]])
-    alone = torch.cat([by_formula(layer, x[0, :3]), by_formula(layer, x[0, 3:])])
-    assert_close(layer(x, segments=segments)[0], alone)
+    with pytest.raises(ConfigError, match="one document per row"):
+        layer_of()(tokens(), segments=segments)
 
 
 @torch.no_grad()

@@ -84,8 +84,7 @@ class Cell:
     @property
     def refuses_data(self) -> bool:
         """Whether the layer must refuse the data: documents would meet in its keys."""
-        shortens = not self.composition.mixing.keeps_keys
-        return shortens and self.data in ("segments", "both")
+        return not self.spec.keeps_documents and self.data in ("segments", "both")
 
     @property
     def ops(self) -> list[str]:

@@ -271,7 +271,7 @@ def layer_is_legal(case: Case) -> bool:
         spec = spec_of(case)
     except ConfigError:
         return False
-    takes_documents = spec.mixing.keeps_keys and "past" not in spec.beyond_pairs
+    takes_documents = spec.keeps_documents
     return case["data"] != "documents" or takes_documents
 
 

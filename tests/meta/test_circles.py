@@ -1,0 +1,36 @@
+"""Modules import each other in one direction, imports for type checkers included."""
+
+from __future__ import annotations
+
+import ast
+from graphlib import CycleError, TopologicalSorter
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+MODULES = {
+    ".".join((path.parent if path.stem == "__init__" else path.with_suffix("")).parts): source
+    for source in sorted((ROOT / "suffice").rglob("*.py"))
+    for path in [source.relative_to(ROOT)]
+}
+
+
+def imported(source: Path) -> set[str]:
+    """Return the modules of the package that a module names in its imports."""
+    names: set[str] = set()
+    for node in ast.walk(ast.parse(source.read_text())):
+        if isinstance(node, ast.ImportFrom) and node.module:
+            names |= {
+                full if (full := f"{node.module}.{alias.name}") in MODULES else node.module
+                for alias in node.names
+            }
+        elif isinstance(node, ast.Import):
+            names |= {alias.name for alias in node.names}
+    return names & MODULES.keys()
+
+
+def test_no_circle_of_imports():
+    graph = {name: imported(source) - {name} for name, source in MODULES.items()}
+    try:
+        TopologicalSorter(graph).prepare()
+    except CycleError as error:
+        raise AssertionError(" -> ".join(error.args[1])) from error

@@ -3,6 +3,7 @@
 from suffice.loading.loading import (
     ImageClassifier,
     LanguageModel,
+    Prediction,
     TextClassifier,
     TextTranslator,
     load,
@@ -12,6 +13,7 @@ from suffice.loading.loading import (
 __all__ = [
     "ImageClassifier",
     "LanguageModel",
+    "Prediction",
     "TextClassifier",
     "TextTranslator",
     "load",

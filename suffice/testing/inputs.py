@@ -103,7 +103,8 @@ def spec_around(*values: Axis, **sizes: int | bool | float) -> AttentionSpec:
     Args:
         values: at most one of each family.
         **sizes: fields of AttentionSpec; d_model is 8 unless given, num_heads 2 or what the
-            pattern is made for; a past that is read in segments gets its pattern.
+            pattern is made for; a past that is read in segments gets its pattern, a value that
+            sums tokens Causal().
 
     Raises:
         ConfigError: for something that is no axis value, or two of one family.
@@ -126,7 +127,8 @@ def spec_around(*values: Axis, **sizes: int | bool | float) -> AttentionSpec:
     past = axes.get("past")
     if isinstance(past, Past) and past.segment is not None:
         axes.setdefault("pattern", Block(past.segment) & Causal())
-    if isinstance(axes.get("kernel"), Recurrent):
+    encoder = axes.get("encoder")
+    if isinstance(axes.get("kernel"), Recurrent) or (encoder and encoder.sums_tokens):
         axes.setdefault("pattern", Causal())
     return AttentionSpec(**{"d_model": 8, "num_heads": heads, **sizes, **axes})
 

@@ -402,7 +402,7 @@ def test_a_cell_that_was_trained_and_not_scored_is_not_trained_again(whole, tmp_
         with pytest.raises(KeyboardInterrupt, match="while scoring"):
             run(tmp_path)
     with monkeypatch.context() as patch:
-        patch.setattr("suffice.train.engine.Engine._step", stop)
+        patch.setattr("suffice.train.engine.TrainingEngine._step", stop)
         given = plan(mechanisms=("standard",), seeds=1)
         results, _ = run(tmp_path, given, resume=True)
     assert timeless(results.cells) == timeless(whole[1].cells[:1])

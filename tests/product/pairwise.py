@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Mapping, Sequence
-from itertools import chain, combinations, islice, product
+from itertools import chain, combinations, product
 from typing import Any
 
 Case = dict[str, Any]
@@ -41,21 +41,28 @@ def pairwise(
             ((first, one) for one in factors[first]), ((second, two) for two in factors[second])
         )
     }
-    chosen = []
-    while missing:
-        pair = next(iter(missing))
-        pair_values = set(pair)
-        drawn = (
-            {name: draw.choice(values) for name, values in factors.items()} for _ in range(TRIES)
-        )
-        near = (case for case in chosen if not pair_values.isdisjoint(case.items()))
-        candidates = [case | dict(pair) for case in chain(drawn, islice(near, TRIES))]
-        candidates = [case for case in candidates if legal(case)]
-        if not candidates:
-            del missing[pair]
-            continue
-        best = max(candidates, key=lambda case: len(pairs_of(case) & missing.keys()))
-        chosen.append(best)
-        for held in pairs_of(best) & missing.keys():
-            del missing[held]
+    chosen: list[Case] = []
+    for _ in range(2):  # what is rarely legal is found beside cases that were chosen later
+        impossible = {}
+        while missing:
+            pair = next(iter(missing))
+            drawn = (
+                {name: draw.choice(values) for name, values in factors.items()}
+                for _ in range(TRIES)
+            )
+            near = [
+                case
+                for name, value in pair
+                for case in [case for case in chosen if case[name] == value][:TRIES]
+            ]
+            candidates = [case | dict(pair) for case in chain(drawn, near)]
+            candidates = [case for case in candidates if legal(case)]
+            if not candidates:
+                impossible[pair] = missing.pop(pair)
+                continue
+            best = max(candidates, key=lambda case: len(pairs_of(case) & missing.keys()))
+            chosen.append(best)
+            for held in pairs_of(best) & missing.keys():
+                del missing[held]
+        missing = impossible
     return chosen

@@ -99,7 +99,7 @@ def place(tmp_path, monkeypatch):
     from suffice.export import export
 
     if find_spec("uvicorn") is not None:  # a server that is begun ends at once
-        monkeypatch.setattr("suffice.serve.server.run", lambda *_: None)
+        monkeypatch.setattr("suffice.serve.server.run", lambda _, listener, *__: listener.close())
     _classifier(tmp_path)
     export(tmp_path / "m", "hf", tmp_path / "e")
     (tmp_path / "folder").mkdir()

@@ -80,35 +80,35 @@ def serve(
     chat = template_of(model, facts, tokenizer, template)
     hub, console = Hub(), Console(stderr=True)
     limits = Limits(rows=rows, queue=queue, cache=cache * MIB, prefixes=prefixes * MIB)
-    listener = listen(host, port)
-    engine = Engine(
-        lm,
-        limits,
-        impl=impl,
-        log=lambda error: print_text(f"a text failed: {error!r:.500}", console),
-        after=hub.flush,
-    )
-    served = ServedModel(
-        name=name or (model.stem if model.suffix == ".gguf" else model.resolve().name),
-        engine=engine,
-        tokenizer=tokenizer,
-        template=chat,
-        created=int(time.time()),
-    )
-    address = f"[{host}]" if ":" in host else host
-    url = f"http://{address}:{listener.getsockname()[1]}/v1"
-    routes = "completions, chat" if chat else "completions; no chat template"
-    together = "together" if engine.joins else "one after another (this attention keeps sums)"
-    steps = f"steps: {engine.steps}, {rows} texts {together}"
+    with listen(host, port) as listener:
+        engine = Engine(
+            lm,
+            limits,
+            impl=impl,
+            log=lambda error: print_text(f"a text failed: {error!r:.500}", console),
+            after=hub.flush,
+        )
+        served = ServedModel(
+            name=name or (model.stem if model.suffix == ".gguf" else model.resolve().name),
+            engine=engine,
+            tokenizer=tokenizer,
+            template=chat,
+            created=int(time.time()),
+        )
+        address = f"[{host}]" if ":" in host else host
+        url = f"http://{address}:{listener.getsockname()[1]}/v1"
+        routes = "completions, chat" if chat else "completions; no chat template"
+        together = "together" if engine.joins else "one after another (this attention keeps sums)"
+        steps = f"steps: {engine.steps}, {rows} texts {together}"
 
-    def ready() -> None:
-        print_text(f"{served.name}: {url} ({routes}; {steps}; Ctrl-C stops it)", console)
+        def ready() -> None:
+            print_text(f"{served.name}: {url} ({routes}; {steps}; Ctrl-C stops it)", console)
 
-    try:
-        app = build_app(served, hub, local=local, key=api_key, origin=allow_origin)
-        run(app, listener, ready)
-    finally:
-        engine.close(GRACE_SECONDS)
+        try:
+            app = build_app(served, hub, local=local, key=api_key, origin=allow_origin)
+            run(app, listener, ready)
+        finally:
+            engine.close(GRACE_SECONDS)
     print_text("stopped.", console)
 
 

@@ -227,8 +227,8 @@ class CompareOptions:
         if self.recipe is not None:
             recipe = recipe_named(self.recipe, scale=scale)
         elif self.task is None and saved is None and self.data is not None:
-            own = PICTURES if Path(self.data).is_dir() else TABLE
-            recipe = recipe_named(own, scale=scale)
+            name = PICTURES if Path(self.data).is_dir() else TABLE
+            recipe = recipe_named(name, scale=scale)
         elif self.task is not None or saved is None:
             recipe = recipe_of_task(self.task or TASK, scale=scale)
         else:
@@ -293,7 +293,8 @@ class RunOptions:
         str, Option(help="local, or ray for a cluster that sees --out (install that extra).")
     ] = "local"
     address: Annotated[
-        str | None, Option(help="Address of the cluster: auto for this machine's, local for a new.")
+        str | None,
+        Option(help="Address of the cluster: auto for this machine's, local for a new one."),
     ] = None
     quiet: Quiet = False
 

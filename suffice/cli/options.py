@@ -78,16 +78,17 @@ def options_from_fields(command: Callable[..., None]) -> Callable[..., None]:
     groups = {name: _declared(hint) for name, hint in hints.items() if is_dataclass(hint)}
     parameters: list[inspect.Parameter] = []
     for parameter in inspect.signature(command).parameters.values():
-        own = [parameter.replace(annotation=hints[parameter.name], kind=parameter.KEYWORD_ONLY)]
-        parameters += groups.get(parameter.name, own)
+        name = parameter.name
+        unchanged = parameter.replace(annotation=hints[name], kind=parameter.KEYWORD_ONLY)
+        parameters += groups.get(name, [unchanged])
 
     @wraps(command)
     def wrapper(**values: Any) -> None:
-        made = {}
+        records = {}
         for name, group in groups.items():
-            given = {each.name for each in group} & values.keys()
-            made[name] = hints[name](**{field: values.pop(field) for field in given})
-        command(**values, **made)
+            names = {option.name for option in group} & values.keys()
+            records[name] = hints[name](**{field: values.pop(field) for field in names})
+        command(**values, **records)
 
     wrapper.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     return wrapper

@@ -95,10 +95,10 @@ def _misfits(
     for field in fields(config):
         ours, theirs = getattr(config, field.name), getattr(read, field.name)
         # what only the class has is zero, and its table holds any positions
-        held = (field.name == "bias" and theirs) or (
+        can_hold = (field.name == "bias" and theirs) or (
             field.name == "positions" and theirs == "learned"
         )
-        if ours != theirs and not held and field.name not in UNCOMPARED:
+        if ours != theirs and not can_hold and field.name not in UNCOMPARED:
             misfits[field.name] = f"the model has {field.name}={ours!r}, not {theirs!r}"
     for number, pair in enumerate(zip(specs, stock, strict=True)):
         misfits = _layer_misfits(*pair, number, config.length) | misfits

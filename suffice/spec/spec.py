@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Literal
 
 import torch
@@ -115,6 +116,7 @@ class AttentionSpec:
         broken = conflicts(self)
         if broken:
             raise ConfigError(" ".join(broken))
+        _ = self.beyond_pairs, self._source_refusals  # so that a forward only reads them
 
     @property
     def kv_heads(self) -> int:
@@ -128,9 +130,13 @@ class AttentionSpec:
             >>> AttentionSpec(d_model=64, num_heads=4, pattern=Causal()).refuses_source()
             ['pattern=Causal() relates queries and keys of one sequence: use Full().']
         """
+        return self._source_refusals
+
+    @cached_property
+    def _source_refusals(self) -> list[str]:
         values = {axis: getattr(self, axis) for axis in AXES}
         reasons = {axis: value.refuses_source() for axis, value in values.items()}
-        return [f"{a}={values[a]!r} {reason}." for a, reason in reasons.items() if reason]
+        return [f"{axis}={values[axis]!r} {text}." for axis, text in reasons.items() if text]
 
     @property
     def lane(self) -> Literal["pairs", "sums", "recurrence"]:
@@ -143,7 +149,7 @@ class AttentionSpec:
         meets = "past" in self.beyond_pairs or self.encoder.sums_tokens
         return self.mixing.keeps_keys and not meets
 
-    @property
+    @cached_property
     def beyond_pairs(self) -> dict[str, Any]:
         """The fields that make an output more than weights of pairs of the layer's own values.
 

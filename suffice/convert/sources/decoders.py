@@ -308,14 +308,14 @@ class _LlamaVariant:
                 f"{reader.where}: rope_parameters={nested!r:.80} are not given for "
                 f"{' and '.join(LAYER_TYPES)}."
             )
-        whole = reader.entries | {"rope_parameters": nested.get(LAYER_TYPES[0])}
+        full = reader.entries | {"rope_parameters": nested.get(LAYER_TYPES[0])}
         local = reader.entries | {
             "rope_parameters": nested.get(LAYER_TYPES[1]),
             "rope_scaling": None,  # which is that of the other layers
             "rope_theta": reader.number("rope_local_base_freq", self.local_theta),
         }
         return (
-            read_rope(ConfigReader(whole, reader.where), head_dim, theta=self.theta, **options),
+            read_rope(ConfigReader(full, reader.where), head_dim, theta=self.theta, **options),
             read_rope(ConfigReader(local, reader.where), head_dim, **options),
         )
 

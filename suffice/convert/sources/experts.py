@@ -50,10 +50,10 @@ def _map_gpt_oss(lm: LM) -> list[TensorMapping]:
     experts, mappings = lm.config.experts, []
     for block in range(len(lm.blocks)):
         for number in range(experts.num_experts):
-            own = f"blocks.{block}.mlp.experts.{number}"
+            prefix = f"blocks.{block}.mlp.experts.{number}"
             for name, parts, groups in (
-                ("gate_up_proj", (f"{own}.gate", f"{own}.up"), experts.width),
-                ("down_proj", (f"{own}.down",), 1),
+                ("gate_up_proj", (f"{prefix}.gate", f"{prefix}.up"), experts.width),
+                ("down_proj", (f"{prefix}.down",), 1),
             ):
                 for kind, suffix in (("weight", ""), ("bias", "_bias")):
                     mapping = TensorMapping(

@@ -129,8 +129,7 @@ def yarn_mscales(reader: ConfigReader) -> tuple[float, float] | None:
     DeepSeek's models.
     """
     names = ("mscale", "mscale_all_dim")
-    given = [name for name in names if reader.entries.get(name) is not None]
-    if not given:
+    if all(reader.entries.get(name) is None for name in names):
         return None
     values = [reader.number(name, 0.0) for name in names]
     if min(values) <= 0.0:

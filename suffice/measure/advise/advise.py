@@ -173,15 +173,15 @@ def _study(request: Request, base: Base, device: torch.device) -> Study:
     legal, illegal = candidates(base, request.mechanisms, packs=device.type == "cpu")
     needed = {candidate.name: needs(candidate, base) for candidate in legal}
     parameters = needed[STANDARD].weights // ITEMSIZE
-    asked = Scope(tokens=base.length, parameters=parameters, num_heads=base.num_heads)
-    library = Library(request.task, request.results, request.quality, asked)
+    scope = Scope(tokens=base.length, parameters=parameters, num_heads=base.num_heads)
+    library = Library(request.task, request.results, request.quality, scope)
     same: dict[object, list[Composition]] = {}  # under several names
     for candidate in legal:
         same.setdefault(candidate.identity, []).append(candidate.composition)
     return Study(
         request=request,
         base=base,
-        asked=asked,
+        asked=scope,
         candidates={candidate.name: candidate for candidate in legal},
         needs=needed,
         illegal=illegal,

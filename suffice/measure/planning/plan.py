@@ -314,10 +314,10 @@ class PlanOptions:
             "checkpointing": self.checkpointing,
             "accumulate": (self.accumulate or 1) > 1,
         }
-        given = [name for name, value in settings.items() if value]
-        if given and not workload.adjustable:
+        chosen = [name for name, value in settings.items() if value]
+        if chosen and not workload.adjustable:
             raise ConfigError(
-                f"{', '.join(given)}: the training of {workload.name} does not accept it, only "
+                f"{', '.join(chosen)}: the training of {workload.name} does not accept it; only "
                 "recipes of language models do; leave it out."
             )
         if self.shard and self.gpus == 1:

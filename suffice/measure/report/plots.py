@@ -495,14 +495,14 @@ class Point:
 
 def points(results: Results, verdict: Verdict) -> list[Point]:
     """Return the points of quality over the cost that the verdict orders by, by heads."""
-    made = []
+    drawn = []
     for name, heads in sorted(results.pairs(), key=lambda pair: pair[1]):
         low, mean, high = drawn_ends(verdict.quality(name, heads), verdict.metric)
         cost = cost_of(results, name, heads, verdict.by).value
-        made.append(
+        drawn.append(
             Point(mechanism=name, num_heads=heads, cost=cost, low=low, mean=mean, high=high)
         )
-    return made
+    return drawn
 
 
 def tradeoff(results: Results, verdict: Verdict) -> Figure:

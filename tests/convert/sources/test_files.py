@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import struct
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -114,7 +115,7 @@ def llama2c(path, *, tied=True, change=lambda content: content):
     """Write a checkpoint in the format, and return the model it holds."""
     config = LMConfig(**SIZES, **LIKE, vocabulary_size=259 + len(PIECES), tied=tied)
     spec = preset("gqa", 16, 4, num_kv_heads=2, causal=True, bias=False)
-    spec = type(spec)(**{**vars(spec), "position": Rope(layout="interleaved")})
+    spec = replace(spec, position=Rope(layout="interleaved"))
     lm = drawn(config.build(spec), seed=4).eval()
     sign = 1 if tied else -1
     content = struct.pack("<7i", 16, 24, 2, 4, 2, sign * config.vocabulary_size, 16)

@@ -48,4 +48,5 @@ def test_keys_that_a_step_reads(memory, window):
             keys = read + new if window is None else min(read + new, window + new - 1)
             assert sum(ours.values()) == 2 * 2 * 4 * new * keys * (8 + 8), (read, new, ours)
         read += new
-    assert counted >= 5 or (window is not None and memory == Dynamic())
+    # portable kernels are not chosen for the shortest caches
+    assert counted >= 3 or (window is not None and memory == Dynamic())

@@ -23,7 +23,6 @@ STATE, PAST, INPUTS = (
     "suffice/layers/inputs.py",
 )
 POSITIONS, SEGMENTS = "suffice/layers/positions.py", "suffice/layers/segments.py"
-CONTINUED = "suffice/layers/continued_mixing.py"
 ROLLING, QUANTISED, DYNAMIC = (
     f"suffice/memory/{n}.py" for n in ("rolling", "quantised", "dynamic")
 )
@@ -224,7 +223,7 @@ MEETINGS = (
     Bug(POSITIONS, "valid=cached >= 0,\n", "valid=cached >= -1,\n", STREAMS, "padding in a cache is seen"),
     Bug(STATE, "raw = v if at.rows.valid is None else v.masked_fill(~at.rows.valid[:, None, :, None], 0.0)",
         "raw = v", "tests/layers/test_state.py tests/mixing " + STREAMS, "padded values are mixed into later ones"),
-    Bug(CONTINUED, "first = _first_read(places[:, : count + a], new[:, a : a + 1] - history) if a else 0",
+    Bug(STATE, "first = _first_read(places[:, : count + a], new[:, a : a + 1] - history) if a else 0",
         "first = count + a if a else 0", STREAMS, "mixing past one piece forgets the values before it"),
     Bug(STATE, "near = Window(window)\n", "near = Window(window + 1)\n", STREAMS,
         "a memory shorter than its layer's reach shows one key too many"),

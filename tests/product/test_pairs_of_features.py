@@ -22,8 +22,7 @@ from suffice.combine import Differential
 from suffice.encoders import MLA, Efficient, HeadRMS, Latent
 from suffice.errors import ConfigError
 from suffice.kernels import Elu, Favor, Rfa
-from suffice.layers import continued_mixing
-from suffice.layers.state import LayerState
+from suffice.layers import state as layer_state
 from suffice.memory import Dynamic, Memory, Quantised, Rolling, Static
 from suffice.memory.past import Infini
 from suffice.mixing import Alignment, BandedAlignment, BlockAlignment, ToeplitzAlignment
@@ -60,7 +59,7 @@ def in_small_pieces(yes: bool) -> Iterator[None]:
     small = [
         (blocked, "PIECE", 1 << 9), (blocked, "GATHERED", 1 << 9), (tiles, "EVALUATED", 1 << 12),
         (scan, "NUMBERS", 1 << 10), (native_attention, "BLOCKS_AT_ONCE", 3),
-        (continued_mixing, "MIXED_AT_ONCE", 7),
+        (layer_state, "MIXED_AT_ONCE", 7),
     ]  # fmt: skip
     cached = (plan.cut, native_attention._lists)
     with pytest.MonkeyPatch.context() as patch:
@@ -426,7 +425,7 @@ def stream_is_legal(case: Case) -> bool:
     if case["length"] > (spec.max_length or case["length"]):
         return False
     try:
-        LayerState(spec, memory_of(case))
+        layer_state.LayerState(spec, memory_of(case))
     except ConfigError:
         return False
     return True

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 
@@ -296,7 +298,7 @@ def test_what_a_state_refuses():
 @torch.no_grad()
 def test_lossy_memories_are_not_exact():
     lm, tokens = build(ROPE), ids()
-    near = build(AttentionSpec(**{**vars(ROPE), "pattern": Window(8) & Causal()}))
+    near = build(replace(ROPE, pattern=Window(8) & Causal()))
     want, state = near(tokens), lm.state(Rolling(8))
     assert not state.exact
     assert (streamed(lm, tokens, PIECES[2], state) - want).abs().max() <= 1e-4

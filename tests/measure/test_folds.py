@@ -282,12 +282,21 @@ def test_the_smallest_margin_is_one_at_which_it_suffices():
     assert judge(results, margin=smallest - 0.001).comparisons[0].sufficiency == "undecided"
 
 
-def test_log_loss_is_a_claim_of_its_own():
-    results = compared(0.0, rows=200)
+def with_losses(results):
     rng = np.random.default_rng(1)
     for key, answers in results.rows.items():
         lost = 0.3 + 0.1 * (key[0] == "efficient") + 0.01 * rng.random(len(answers))
         results.rows[key] = replace(answers, loss=lost)
+    return results
+
+
+def test_two_seeds_make_no_claim_about_losses():
+    results = with_losses(compared(0.0, 2, rows=200))
+    assert not any("separate claim" in note for note in notes(judge(results), results))
+
+
+def test_log_loss_is_a_claim_of_its_own():
+    results = with_losses(compared(0.0, rows=200))
     verdict = judge(results)
     (claim,) = (note for note in notes(verdict, results) if "separate claim" in note)
     assert (verdict.outcome, "by test loss" in claim) == ("undecided", True)

@@ -341,6 +341,17 @@ def test_unsupported_configurations_are_refused(case, tmp_path):
         open_source(tmp_path)
 
 
+ACTIVATIONS = {"hidden_act", "hidden_activation", "activation_function", "activation"}
+
+
+@pytest.mark.parametrize("name", {kind: name for name, (kind, _) in CASES.items()}.values())
+def test_another_activation_is_refused(name, tmp_path):
+    keys = ACTIVATIONS & saved(name, tmp_path).config.to_dict().keys()
+    changed(tmp_path, **dict.fromkeys(keys, "prelu"))
+    with pytest.raises((CheckpointError, ConfigError), match="'prelu'"):
+        open_source(tmp_path)
+
+
 ABSENT = {
     "share": ("stablelm", ["rope_parameters"], {}),
     "theta-helium": ("helium", ["rope_parameters"], {}),

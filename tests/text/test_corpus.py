@@ -146,7 +146,9 @@ def test_an_unknown_name_is_refused_with_the_nearest(home: Path):
         corpus("stdlip")
 
 
-@pytest.mark.parametrize("path", [Path("nowhere"), "no/where", "a.txt", "../absent", "a" * 5000 + "/"])
+@pytest.mark.parametrize(
+    "path", [Path("nowhere"), "no/where", "a.txt", "../absent", "a" * 5000 + "/"]
+)
 def test_an_absent_path_is_refused(home: Path, path: str | Path):
     with pytest.raises(DataError, match="there is no corpus at .*"):
         corpus(path)

@@ -539,6 +539,19 @@ def test_a_silent_client_is_left_after_a_while(start, monkeypatch):
                 assert connection.recv(100) == b""
 
 
+def test_a_client_that_was_answered_is_left_too(start, monkeypatch):
+    server = start()
+    with connect(server) as connection:
+        connection.sendall(b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        assert b" 200 " in connection.recv(1 << 16).partition(b"\r\n")[0]
+        monkeypatch.setattr("suffice.serve.server.HEAD_SECONDS", 0.2)
+        connection.sendall(b"GET /health HT")
+        connection.settimeout(20)
+        with contextlib.suppress(ConnectionResetError):
+            while connection.recv(1 << 16):
+                pass
+
+
 def test_a_body_that_never_comes_is_refused(start, monkeypatch):
     server = start()
     monkeypatch.setattr("suffice.serve.app.BODY_SECONDS", 0.2)

@@ -8,7 +8,7 @@ from typing import Any
 from torch import nn
 
 from suffice.convert.certificate import Certificate
-from suffice.convert.sources.source import Source
+from suffice.convert.sources import Source
 from suffice.errors import ConfigError
 from suffice.models import LM, folder
 from suffice.utils.files import read_json, write_json

@@ -15,14 +15,14 @@ from torch import Tensor, nn
 from suffice.convert.calibration import attention_layers
 from suffice.convert.maps import Maps, build, linear_maps
 from suffice.convert.sources import ARCHITECTURES
-from suffice.convert.sources.architecture import Architecture, ConfigReader
-from suffice.convert.sources.hugging_face import READ
-from suffice.convert.sources.rope import rope_parameters, rotary_of
 from suffice.encoders import HeadLayerNorm, NoNorm, ProjectionRMS
 from suffice.errors import ConfigError
 from suffice.layers import Attention
 from suffice.layers.sinusoidal import sinusoidal
 from suffice.models import LM
+from suffice.models.architectures.architecture import Architecture, ConfigReader
+from suffice.models.architectures.hugging_face import READ
+from suffice.models.architectures.rope import rope_parameters, rotary_of
 from suffice.positions import Rope
 from suffice.spec import AttentionSpec
 from suffice.spec.lowering import BoundedSoftmax, DenseSoftmax, not_dense

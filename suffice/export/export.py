@@ -15,9 +15,7 @@ from safetensors.torch import save as serialise
 from torch import nn
 
 from suffice.convert.folder import CERTIFICATE, SOURCE
-from suffice.convert.sources import Source, hugging_face, open_source, tensors_for
-from suffice.convert.sources.decoders import GPT2
-from suffice.convert.sources.weights import read_json
+from suffice.convert.sources import Source, open_source, tensors_for
 from suffice.errors import CheckpointError, ConfigError, DataError, unknown
 from suffice.export.architecture import config_of, stock_model
 from suffice.export.card import card
@@ -39,6 +37,9 @@ from suffice.export.graph import (
 from suffice.export.parity import Parity, check_graph, check_model
 from suffice.generate.generate import max_length
 from suffice.models import LM
+from suffice.models.architectures import hugging_face
+from suffice.models.architectures.decoders import GPT2
+from suffice.models.architectures.weights import read_json
 from suffice.models.packed import schemes_of, unpack
 from suffice.models.vit import ViT
 from suffice.runtime.manifest import CONTENT, FORMATS, MANIFEST, VERSION, digest, read

@@ -15,12 +15,12 @@ import torch
 from torch import Tensor
 
 from suffice.convert.sources import open_source
-from suffice.convert.sources.layer_types import sliding_window
-from suffice.convert.sources.rope import rotary_of
 from suffice.errors import CheckpointError, ConfigError, unknown
 from suffice.export.architecture import config_of, stock_model
 from suffice.layers.packed import Packed
 from suffice.models import LM
+from suffice.models.architectures.layer_types import sliding_window
+from suffice.models.architectures.rope import rotary_of
 from suffice.models.gguf import (
     FAMILIES,
     GROUP,

@@ -11,7 +11,6 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from suffice.convert.sources import hugging_face
 from suffice.errors import CheckpointError, ConfigError
 from suffice.export.graph import (
     LOGITS,
@@ -23,6 +22,7 @@ from suffice.export.graph import (
 )
 from suffice.generate.generate import max_length
 from suffice.models import LM
+from suffice.models.architectures import hugging_face
 from suffice.models.vit import ViT
 
 TOLERANCE = 1e-4  # of the largest logit, or of 1

@@ -13,12 +13,12 @@ from transformers.masking_utils import and_masks, causal_mask_function, sdpa_mas
 from transformers.modeling_layers import GradientCheckpointingLayer
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
-from suffice.convert.sources.layer_types import sliding_window
 from suffice.errors import ConfigError
 from suffice.layers import Attention, Block
 from suffice.layers.inputs import Inputs
 from suffice.layers.positions import UNMASKED
 from suffice.mixing import RowLayout
+from suffice.models.architectures.layer_types import sliding_window
 from suffice.ops.attend import attend
 from suffice.patterns import Pattern
 from suffice.spec import AttentionSpec

@@ -15,7 +15,6 @@ from transformers import (
     PreTrainedTokenizerFast,
 )
 
-from suffice.convert.sources.weights import read_json
 from suffice.errors import CheckpointError
 from suffice.hf.classifiers import (
     SufficeClassifierConfig,
@@ -29,6 +28,7 @@ from suffice.hf.heads import (
     SufficeForSequenceClassification,
 )
 from suffice.hf.model import SufficeModel
+from suffice.models.architectures.weights import read_json
 from suffice.text import Tokenizer
 from suffice.utils.files import write_atomic
 

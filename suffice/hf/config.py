@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from huggingface_hub.dataclasses import strict
 from transformers import PreTrainedConfig
 
-from suffice.convert.sources.layer_types import sliding_window
 from suffice.errors import ConfigError, unknown
 from suffice.memory import Memory
 from suffice.models import LMConfig, ViT, ViTConfig
+from suffice.models.architectures.layer_types import sliding_window
 from suffice.presets import PRESETS, schedule, takes_length
 from suffice.spec import AttentionSpec
 

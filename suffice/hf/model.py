@@ -13,7 +13,6 @@ from transformers.modeling_outputs import BaseModelOutputWithPast
 from transformers.utils import SAFE_WEIGHTS_INDEX_NAME, cached_file
 from transformers.utils.generic import can_return_tuple
 
-from suffice.convert.sources.weights import read_index
 from suffice.errors import ConfigError, MaskError, ShapeError
 from suffice.hf.attention import OWN, SufficeAttention, SufficeBlock, check_servable
 from suffice.hf.cache import SufficeCache
@@ -22,6 +21,7 @@ from suffice.layers.block import shared_kv
 from suffice.layers.inputs import SharedKV
 from suffice.layers.positions import positions as count_real
 from suffice.memory import Dynamic, Memory
+from suffice.models.architectures.weights import read_index
 from suffice.models.state import ModelState, layer_states
 from suffice.ops.op import is_transformed
 

@@ -18,7 +18,6 @@ import torch
 from torch import Tensor
 
 from suffice.convert.sources import open_source
-from suffice.convert.sources.hugging_face import read_config
 from suffice.data.dataset import ImagePreparation
 from suffice.data.images import ENDINGS, decode
 from suffice.data.reviews import PAD, START, UNKNOWN
@@ -27,6 +26,7 @@ from suffice.errors import CheckpointError, ConfigError, DataError
 from suffice.generate import Greedy, Sample, generate
 from suffice.generate.translate import translate
 from suffice.models import LM, Classifier, Translator, ViT, checkpoint
+from suffice.models.architectures.hugging_face import read_config
 from suffice.models.folder import CONFIG, StoredModel, is_ours, read
 from suffice.models.kinds import KINDS, build_model
 from suffice.spec import AttentionSpec

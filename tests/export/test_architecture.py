@@ -14,7 +14,6 @@ from suffice import AttentionSpec, preset
 from suffice.convert.certificate import Certificate
 from suffice.convert.folder import save
 from suffice.convert.sources import Source
-from suffice.convert.sources.rope import rope_parameters
 from suffice.encoders import (
     HeadLayerNorm,
     HeadRMS,
@@ -29,6 +28,7 @@ from suffice.export import config_of, export, stock_model
 from suffice.kernels import Softmax
 from suffice.layers import Experts
 from suffice.models import folder
+from suffice.models.architectures.rope import rope_parameters
 from suffice.patterns import Block, Causal, Window
 from suffice.positions import (
     Alibi,

@@ -27,13 +27,13 @@ from typing import Any
 import torch
 
 from suffice import AttentionSpec, preset
-from suffice.convert.sources import hugging_face
 from suffice.data import table
 from suffice.data.rows import read_rows
 from suffice.errors import SufficeError
 from suffice.export.gguf import write_model
 from suffice.measure.evaluation import parse_hellaswag, parse_lambada, parse_piqa, read_items
 from suffice.models import LMConfig, checkpoint, folder
+from suffice.models.architectures import hugging_face
 from suffice.models.gguf import read_gguf
 from suffice.models.gguf_format import KINDS, Stored, open_gguf, write_gguf
 from suffice.patterns import Causal

@@ -12,7 +12,6 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from suffice import AttentionSpec, preset
-from suffice.convert.sources.hugging_face import _architecture
 from suffice.encoders import Efficient
 from suffice.errors import ConfigError
 from suffice.models import (
@@ -23,6 +22,7 @@ from suffice.models import (
     ViTConfig,
     configuration,
 )
+from suffice.models.architectures.hugging_face import _architecture
 from suffice.models.configurations import layers
 from suffice.patterns import Causal, Window
 from suffice.positions import NoPosition, Rope

@@ -486,14 +486,14 @@ BUGS = (
         "the gate of a clamped expert is clamped below, too",
     ),
     Bug(
-        "suffice/convert/sources/deepseek.py",
+        "suffice/models/architectures/deepseek.py",
         "* mscales[1] ** 2",
         "* mscales[0] ** 2",
         "tests/convert/sources/test_hugging_face.py",
         "DeepSeek's scores grow by the scale of rotated features, not by that of all",
     ),
     Bug(
-        "suffice/convert/sources/experts.py",
+        "suffice/models/architectures/experts.py",
         'reader.flag("norm_topk_prob"),',
         "True,",
         "tests/convert/sources/test_hugging_face.py",

@@ -9,11 +9,11 @@ import torch
 
 from suffice import Attention, AttentionSpec
 from suffice.convert.sources import open_source
-from suffice.convert.sources.rope import rope_parameters
 from suffice.errors import ConfigError, ShapeError
 from suffice.generate import Greedy, generate, slide
 from suffice.memory import Dynamic, Quantised, Rolling
 from suffice.models import LMConfig
+from suffice.models.architectures.rope import rope_parameters
 from suffice.models.native_decoder import NativeDecoder, unsupported
 from suffice.patterns import Causal, Window
 from suffice.positions import LinearScaling, PairScaling, Rope

@@ -14,10 +14,10 @@ from safetensors.torch import save_file
 
 from suffice import preset
 from suffice.convert.sources import open_source
-from suffice.convert.sources.hugging_face import read_config
-from suffice.convert.sources.weights import load_tensors
 from suffice.errors import CheckpointError, ConfigError, DataError
 from suffice.models import LMConfig, folder
+from suffice.models.architectures.hugging_face import read_config
+from suffice.models.architectures.weights import load_tensors
 from suffice.positions import Rope
 from suffice.testing import assert_close, drawn
 from suffice.text import BPE, Characters

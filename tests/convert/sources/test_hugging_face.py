@@ -11,10 +11,10 @@ from safetensors.torch import load_file, save_file
 
 import suffice
 from suffice.convert.sources import ARCHITECTURES, open_source, tensors_for
-from suffice.convert.sources.architecture import ConfigReader
-from suffice.convert.sources.hugging_face import READ
-from suffice.convert.sources.rope import read_rope
 from suffice.errors import CheckpointError, ConfigError
+from suffice.models.architectures.architecture import ConfigReader
+from suffice.models.architectures.hugging_face import READ
+from suffice.models.architectures.rope import read_rope
 from suffice.patterns import Causal, Window
 from suffice.positions import Rope
 from suffice.testing import assert_close, drawn

@@ -8,18 +8,18 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from suffice.convert.sources.architecture import (
+from suffice.errors import CheckpointError, ConfigError
+from suffice.models.architectures.architecture import (
     Architecture,
     ConfigReader,
     our_state,
     their_tensors,
 )
-from suffice.convert.sources.decoders import GPT2, LLAMAS
-from suffice.convert.sources.deepseek import DEEPSEEK_V3
-from suffice.convert.sources.encoders import BERTS, VITS
-from suffice.convert.sources.hybrids import HYBRIDS
-from suffice.convert.sources.weights import load_tensors, read_json
-from suffice.errors import CheckpointError, ConfigError
+from suffice.models.architectures.decoders import GPT2, LLAMAS
+from suffice.models.architectures.deepseek import DEEPSEEK_V3
+from suffice.models.architectures.encoders import BERTS, VITS
+from suffice.models.architectures.hybrids import HYBRIDS
+from suffice.models.architectures.weights import load_tensors, read_json
 
 CONFIG = "config.json"
 POOLING = "1_Pooling/config.json"  # of sentence-transformers

@@ -13,11 +13,13 @@ import numpy as np
 import torch
 from torch import nn
 
-from suffice.convert.sources import hugging_face
-from suffice.convert.sources.architecture import ConfigReader
-from suffice.convert.sources.weights import check_finite
 from suffice.errors import CheckpointError, ConfigError, DataError
 from suffice.models import LM, LMConfig, folder
+from suffice.models.architectures import hugging_face
+from suffice.models.architectures.architecture import ConfigReader
+from suffice.models.architectures.encoders import Encoder, from_encoder
+from suffice.models.architectures.hugging_face import ARCHITECTURES, tensors_for
+from suffice.models.architectures.weights import check_finite
 from suffice.positions import Rope
 from suffice.spec import AttentionSpec
 from suffice.text import BPE, Characters, Tokenizer, llama, load_tokenizer
@@ -25,6 +27,7 @@ from suffice.text.characters import alphabet_of
 from suffice.text.tokenizer import chat_template, read_object
 from suffice.utils import hub
 
+__all__ = ["ARCHITECTURES", "Encoder", "Source", "from_encoder", "open_source", "tensors_for"]
 TOKENIZER, GENERATION = "tokenizer.json", "generation_config.json"
 SAMPLING = (
     *("do_sample", "temperature", "top_k", "top_p", "min_p", "typical_p", "repetition_penalty"),
@@ -149,7 +152,7 @@ def _read_llama2c(path: Path) -> LM:
         "tie_word_embeddings": vocabulary > 0,
     }
     try:
-        config, specs = hugging_face.ARCHITECTURES["llama"].sizes(ConfigReader(entries, path))
+        config, specs = ARCHITECTURES["llama"].sizes(ConfigReader(entries, path))
     except ConfigError as error:
         raise CheckpointError(f"{path} is not a model: {error}") from error
     spec = replace(specs[0], position=Rope(layout="interleaved"))

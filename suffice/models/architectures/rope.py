@@ -6,9 +6,9 @@ import math
 from dataclasses import replace
 from typing import Any
 
-from suffice.convert.sources.architecture import ConfigReader
 from suffice.encoders import NoNorm
 from suffice.errors import ConfigError
+from suffice.models.architectures.architecture import ConfigReader
 from suffice.positions import (
     LinearScaling,
     Llama3Scaling,

@@ -6,10 +6,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from suffice.convert.sources.architecture import ConfigReader, Row, TensorMapping
 from suffice.errors import ConfigError
 from suffice.layers import Experts
 from suffice.models import LM
+from suffice.models.architectures.architecture import ConfigReader, Row, TensorMapping
 
 BLOCK, OURS = "model.layers.*.mlp", "blocks.*.mlp"
 LISTED: tuple[Row, ...] = (

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from suffice.convert.sources.architecture import (
+from suffice.encoders import MLA
+from suffice.models import LM, LMConfig
+from suffice.models.architectures.architecture import (
     Architecture,
     ConfigReader,
     Row,
@@ -10,7 +12,7 @@ from suffice.convert.sources.architecture import (
     TensorMapping,
     map_rows,
 )
-from suffice.convert.sources.decoders import (
+from suffice.models.architectures.decoders import (
     BODY_ROWS,
     MLP_ROWS,
     NORMS,
@@ -18,16 +20,14 @@ from suffice.convert.sources.decoders import (
     QKV_ROWS,
     block_rows,
 )
-from suffice.convert.sources.experts import DEEPSEEK
-from suffice.convert.sources.rope import (
+from suffice.models.architectures.experts import DEEPSEEK
+from suffice.models.architectures.rope import (
     longest_text,
     read_rope,
     rope_entries,
     rope_type,
     yarn_mscales,
 )
-from suffice.encoders import MLA
-from suffice.models import LM, LMConfig
 from suffice.patterns import Causal
 from suffice.spec import AttentionSpec
 

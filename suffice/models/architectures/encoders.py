@@ -11,7 +11,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from suffice.convert.sources.architecture import (
+from suffice.errors import ConfigError
+from suffice.layers import MLP, Block
+from suffice.layers.from_torch import from_torch
+from suffice.models.architectures.architecture import (
     ACTIVATION_NAMES,
     ACTIVATIONS,
     SIZES,
@@ -23,10 +26,7 @@ from suffice.convert.sources.architecture import (
     read_sizes,
     write_sizes,
 )
-from suffice.convert.sources.decoders import block_rows
-from suffice.errors import ConfigError
-from suffice.layers import MLP, Block
-from suffice.layers.from_torch import from_torch
+from suffice.models.architectures.decoders import block_rows
 from suffice.models.classifier import Classifier, ClassifierConfig
 from suffice.models.vit import ViT, ViTConfig
 from suffice.spec import AttentionSpec

@@ -8,7 +8,11 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
-from suffice.convert.sources.architecture import (
+from suffice.encoders import HeadLayerNorm, HeadRMS, NoNorm, Norm, ProjectionRMS
+from suffice.errors import ConfigError
+from suffice.kernels import Softmax
+from suffice.models import LM, LMConfig
+from suffice.models.architectures.architecture import (
     ACTIVATION_NAMES,
     ACTIVATIONS,
     SIZES,
@@ -21,8 +25,8 @@ from suffice.convert.sources.architecture import (
     read_sizes,
     write_sizes,
 )
-from suffice.convert.sources.experts import GPT_OSS, MIXTRAL, QWEN3_MOE, ExpertsFormat
-from suffice.convert.sources.layer_types import (
+from suffice.models.architectures.experts import GPT_OSS, MIXTRAL, QWEN3_MOE, ExpertsFormat
+from suffice.models.architectures.layer_types import (
     COHERE2_WINDOWS,
     EVERY_SECOND,
     EVERY_SIXTH,
@@ -35,11 +39,7 @@ from suffice.convert.sources.layer_types import (
     rotary_in_windows,
     sliding_window,
 )
-from suffice.convert.sources.rope import longest_text, read_rope, rope_parameters, rotary_of
-from suffice.encoders import HeadLayerNorm, HeadRMS, NoNorm, Norm, ProjectionRMS
-from suffice.errors import ConfigError
-from suffice.kernels import Softmax
-from suffice.models import LM, LMConfig
+from suffice.models.architectures.rope import longest_text, read_rope, rope_parameters, rotary_of
 from suffice.patterns import Causal, Window
 from suffice.positions import NoPosition, Rope
 from suffice.spec import AttentionSpec

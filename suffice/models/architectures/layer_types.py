@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from suffice.convert.sources.architecture import ConfigReader
 from suffice.errors import ConfigError
+from suffice.models.architectures.architecture import ConfigReader
 from suffice.spec import AttentionSpec
 
 LAYER_TYPES = ("full_attention", "sliding_attention")

@@ -6,7 +6,11 @@ from dataclasses import replace
 from functools import partial
 
 from suffice.combine import Gated
-from suffice.convert.sources.architecture import (
+from suffice.encoders import HeadRMS
+from suffice.errors import ConfigError
+from suffice.kernels import Delta
+from suffice.models import LM, LMConfig
+from suffice.models.architectures.architecture import (
     SIZES,
     Architecture,
     ConfigReader,
@@ -16,7 +20,7 @@ from suffice.convert.sources.architecture import (
     map_rows,
     read_sizes,
 )
-from suffice.convert.sources.decoders import (
+from suffice.models.architectures.decoders import (
     BODY_ROWS,
     MLP_ROWS,
     NORMS,
@@ -25,12 +29,8 @@ from suffice.convert.sources.decoders import (
     QKV_ROWS,
     block_rows,
 )
-from suffice.convert.sources.layer_types import read_layer_types
-from suffice.convert.sources.rope import longest_text, read_rope
-from suffice.encoders import HeadRMS
-from suffice.errors import ConfigError
-from suffice.kernels import Delta
-from suffice.models import LM, LMConfig
+from suffice.models.architectures.layer_types import read_layer_types
+from suffice.models.architectures.rope import longest_text, read_rope
 from suffice.patterns import Causal
 from suffice.spec import AttentionSpec
 

@@ -1,0 +1,1 @@
+"""Architectures of transformers: configurations and tensors, theirs and ours, both directions."""

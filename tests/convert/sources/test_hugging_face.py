@@ -420,6 +420,28 @@ ABSENT = {
 }
 
 
+# their defaults follow from other entries
+DERIVED = {"head_dim", "num_key_value_heads", "num_labels", "n_inner", "q_lora_rank"}
+DERIVED |= {"original_max_position_embeddings", "sliding_window", "layer_types", "embedding_size"}
+DERIVED |= {"attention_bias", "use_parallel_residual"}  # filled in before, see "gpt_neox" above
+
+
+@pytest.mark.parametrize("name", {kind: name for name, (kind, _) in CASES.items()}.values())
+def test_defaults_are_those_of_the_class(name, tmp_path, monkeypatch):
+    usual, read = type(saved(name, tmp_path).config)(), {}
+    value_of = ConfigReader._value
+
+    def record(self, name, default):
+        read.setdefault(name, default)
+        return value_of(self, name, default)
+
+    monkeypatch.setattr(ConfigReader, "_value", record)
+    open_source(tmp_path)
+    ours = {key: value for key, value in read.items() if value is not None}
+    shared = {key for key in ours.keys() - DERIVED if getattr(usual, key, None) is not None}
+    assert {key: ours[key] for key in shared} == {key: getattr(usual, key) for key in shared}
+
+
 @pytest.mark.parametrize("case", ABSENT)
 def test_absent_entries_have_the_defaults_of_their_class(case, tmp_path):
     name, absent, entries = ABSENT[case]

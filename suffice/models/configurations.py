@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
+from importlib import resources
 from typing import Any
 
-from suffice.encoders import HeadRMS, ProjectionRMS
 from suffice.errors import ConfigError, unknown
-from suffice.kernels import Softmax
 from suffice.models.lm import LMConfig
 from suffice.patterns import Causal, Window
-from suffice.positions import Llama3Scaling, NoPosition, Position, Rope
+from suffice.positions import NoPosition, Position
 from suffice.presets import PRESETS, Shares, schedule, share
 from suffice.presets.sparse import checked
 from suffice.spec import AttentionSpec
+from suffice.utils.files import parse_json
 
 Configured = tuple[LMConfig, list[AttentionSpec]]
 """The sizes of a model and the attention of each of its blocks: `config.build(specs)`."""
@@ -23,6 +24,8 @@ Configured = tuple[LMConfig, list[AttentionSpec]]
 
 OF_THE_MAPS = ("head_dim", "scale", "norm")
 """Fields of a spec that belong to Standard's maps of queries and keys."""
+OF_THE_MODEL = (*OF_THE_MAPS, "pattern", "position", "kernel")
+"""Fields of a spec that a model sets where its mechanism leaves them as in standard attention."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,70 +33,59 @@ class Configuration:
     """A row of `CONFIGURATIONS`.
 
     Args:
-        config: the sizes.
-        num_heads: query heads.
-        mechanism: of the attention.
-        num_kv_heads: for mechanisms that share key/value heads.
-        attention: fields of every layer's spec, where the mechanism leaves them as they are.
-        local: further fields of all layers but each `period`th, which is the last of its group.
-        period: 1 = every layer is the same.
+        make: returns the sizes and the attention of each block; called once.
+        mechanism: name of that attention.
         options: fields of the config that a caller may change.
     """
 
-    config: LMConfig
-    num_heads: int
+    make: Callable[[], Configured]
     mechanism: str = "standard"
-    num_kv_heads: int | None = None
-    attention: Mapping[str, Any] = field(default_factory=dict)
-    local: Mapping[str, Any] = field(default_factory=dict)
-    period: int = 1
     options: tuple[str, ...] = ("vocabulary_size", "length", "dropout")
+
+    @cached_property
+    def made(self) -> Configured:
+        """The sizes and the attention of each block."""
+        return self.make()
+
+    def spec_of(self, block: int) -> AttentionSpec:
+        """Return the attention of a block, also of one behind the last: kinds of layers repeat."""
+        specs = self.made[1]
+        repeats = (n for n in range(1, len(specs)) if specs[n:] == specs[:-n])
+        return specs[block % next(repeats, len(specs))]
+
+
+def published() -> list[dict[str, Any]]:
+    """Return published decoders: a config.json, its parameters and their source.
+
+    Rows with a "name" are complete and in `CONFIGURATIONS`; those with a "title" stand on the
+    studio's page, with the sizes alone and, under "also", what a config.json cannot say.
+    """
+    return parse_json(resources.files(__package__).joinpath(PUBLISHED).read_text("utf-8"))
 
 
 def _gpt(d_model: int, depth: int, num_heads: int, **sizes: Any) -> Configuration:
-    """GPT-2's architecture: learned positions, layer norms, GELU, a tied head."""
+    """Return GPT-2's architecture without biases, which no class of transformers has."""
     config = LMConfig(d_model=d_model, depth=depth, mlp_width=4 * d_model, bias=False, **sizes)
-    options = ("vocabulary_size", "length", "dropout", "bias")
-    return Configuration(config=config, num_heads=num_heads, options=options)
-
-
-def _llama(
-    d_model: int, depth: int, num_heads: int, mlp_width: int, **others: Any
-) -> Configuration:
-    """Llama's architecture: rotary positions, RMS norms, SwiGLU, no biases, Llama 2's tokens."""
-    names = ("mechanism", "num_kv_heads", "local", "period")
-    row = {name: others.pop(name) for name in names if name in others}
-    attention = {"position": Rope(), **others.pop("attention", {})}
-    fields = {"vocabulary_size": 32_000, "activation": "swiglu", "norm": "rms", "bias": False}
-    sizes = {"d_model": d_model, "depth": depth, "mlp_width": mlp_width, "positions": "none"}
-    config = LMConfig(**(sizes | fields | others))
-    return Configuration(config=config, num_heads=num_heads, attention=attention, **row)
-
-
-def _gemma_3(
-    d_model: int, depth: int, num_kv_heads: int, mlp_width: int, **others: Any
-) -> Configuration:
-    """Gemma 3: five windows to one full layer, which rotates slower; norms on all sides."""
-    attention = {"head_dim": 256, "norm": HeadRMS(eps=1e-6), "position": Rope(theta=1e6)}
-    return _llama(
-        d_model,
-        depth,
-        4,
-        mlp_width,
-        mechanism="gqa",
-        num_kv_heads=num_kv_heads,
-        attention=attention | {"scale": 256**-0.5},
-        local={"pattern": Window(512) & Causal(), "position": Rope(theta=1e4)},
-        period=6,
-        vocabulary_size=262_144,
-        length=32_768,
-        activation="geglu_tanh",
-        residual="both",
-        eps=1e-6,
-        **others,
+    return Configuration(
+        make=lambda: (config, layers("standard", config, num_heads)),
+        options=("vocabulary_size", "length", "dropout", "bias"),
     )
 
 
+def _read(entries: dict[str, Any]) -> Configured:
+    from suffice.models.architectures.architecture import ConfigReader
+    from suffice.models.architectures.hugging_face import ARCHITECTURES
+
+    config, specs = ARCHITECTURES[entries["model_type"]].sizes(ConfigReader(entries, PUBLISHED))
+    return config, list(specs)
+
+
+def _mechanism(entries: dict[str, Any]) -> str:
+    heads = entries["num_attention_heads"]
+    return "gqa" if entries.get("num_key_value_heads", heads) < heads else "standard"
+
+
+PUBLISHED = "published.json"
 CONFIGURATIONS: dict[str, Configuration] = {
     # nanoGPT, config/train_shakespeare_char.py; 65 are the characters of Tiny Shakespeare
     "nanogpt_char": _gpt(384, 6, 6, vocabulary_size=65, length=256, dropout=0.2),
@@ -102,96 +94,14 @@ CONFIGURATIONS: dict[str, Configuration] = {
     # nanoGPT, train.py: 124,373,760 parameters, of which 786,432 are positions; GPT-2's 50,257
     # tokens are rounded up to a multiple of 64
     "gpt2_124m": _gpt(768, 12, 12, vocabulary_size=50_304, length=1024),
-    # llama2.c, README, "models": stories15M and stories110M
-    "llama_15m": _llama(288, 6, 6, mlp_width=768, length=256),
-    "llama_110m": _llama(768, 12, 12, mlp_width=2048, length=1024),
-    # TinyLlama; Zhang et al. 2024, arXiv:2401.02385, table 2
-    "tinyllama_1b": _llama(
-        2048, 22, 32, mlp_width=5632, length=2048, tied=False, mechanism="gqa", num_kv_heads=4
-    ),
-    # One wide head; published by the authors of Hosseini et al. 2024, arXiv:2403.01643
-    "efficient_1b": _llama(
-        3072, 10, 1, mlp_width=8192, length=2048, tied=False, eps=1e-6, mechanism="efficient"
-    ),
-    # Grattafiori et al. 2024, arXiv:2407.21783, table 3, and the published configuration
-    "llama_3_2_1b": _llama(
-        2048,
-        16,
-        32,
-        mlp_width=8192,
-        length=131_072,
-        vocabulary_size=128_256,
-        mechanism="gqa",
-        num_kv_heads=8,
-        attention={
-            "position": Rope(
-                theta=5e5,
-                scaling=Llama3Scaling(factor=32.0),
-            )
-        },
-    ),
-    # Qwen Team 2025, arXiv:2505.09388, table 1
-    "qwen3_0_6b": _llama(
-        1024,
-        28,
-        16,
-        mlp_width=3072,
-        length=40_960,
-        vocabulary_size=151_936,
-        eps=1e-6,
-        mechanism="gqa",
-        num_kv_heads=8,
-        attention={"head_dim": 128, "norm": HeadRMS(eps=1e-6), "position": Rope(theta=1e6)},
-    ),
-    # Gemma Team 2024, arXiv:2408.00118, table 1: every second layer has a window
-    "gemma2_2b": _llama(
-        2304,
-        26,
-        8,
-        mlp_width=9216,
-        length=8192,
-        vocabulary_size=256_000,
-        activation="geglu_tanh",
-        residual="both",
-        eps=1e-6,
-        logit_cap=30.0,
-        mechanism="gqa",
-        num_kv_heads=4,
-        attention={"head_dim": 256, "scale": 256**-0.5, "kernel": Softmax(cap=50.0)},
-        local={"pattern": Window(4096) & Causal()},
-        period=2,
-    ),
-    # Gemma Team 2025, arXiv:2503.19786, section 2, and the published configurations
-    "gemma3_270m": _gemma_3(640, 18, 1, mlp_width=2048),
-    "gemma3_1b": _gemma_3(1152, 26, 1, mlp_width=6912),
-    # Hugging Face 2025, the published configuration: each fourth layer has no positions
-    "smollm3_3b": _llama(
-        2048,
-        36,
-        16,
-        mlp_width=11_008,
-        length=65_536,
-        vocabulary_size=128_256,
-        eps=1e-6,
-        mechanism="gqa",
-        num_kv_heads=4,
-        attention={"position": NoPosition()},
-        local={"position": Rope(theta=5e6)},
-        period=4,
-    ),
-    # OLMo Team 2025, arXiv:2501.00656: norms behind the branches, of queries and keys over heads
-    "olmo2_1b": _llama(
-        2048,
-        16,
-        16,
-        mlp_width=8192,
-        length=4096,
-        vocabulary_size=100_352,
-        eps=1e-6,
-        residual="out",
-        tied=False,
-        attention={"norm": ProjectionRMS(eps=1e-6), "position": Rope(theta=5e5)},
-    ),
+    **{
+        row["name"]: Configuration(
+            make=partial(_read, row["config"]),
+            mechanism=row.get("mechanism", _mechanism(row["config"])),
+        )
+        for row in published()
+        if "name" in row
+    },
 }
 
 
@@ -219,7 +129,7 @@ def configuration(
         raise unknown("configuration", name, CONFIGURATIONS)
     row = CONFIGURATIONS[name]
     sizes = {option: options.pop(option) for option in row.options if option in options}
-    config = replace(row.config, **sizes)
+    config = replace(row.made[0], **sizes)
     return config, attention_of(name, config, mechanism, num_heads=num_heads, **options)
 
 
@@ -236,30 +146,24 @@ def attention_of(
     Args and errors: of `configuration`.
     """
     row = CONFIGURATIONS[name]
-    if "pattern" in row.local and (given := {"window", "full_every"} & options.keys()):
+    own, given = row.made[1], {"window", "full_every"} & options.keys()
+    if given and any(spec.pattern != Causal() for spec in own):
         raise ConfigError(
             f"{', '.join(sorted(given))}: {name} says itself which of its layers have windows."
         )
     mechanism = row.mechanism if mechanism is None else mechanism
-    if row.num_kv_heads is not None and "num_kv_heads" in _options_of(mechanism):
-        options = {"num_kv_heads": row.num_kv_heads, **options}
-    heads = row.num_heads if num_heads is None else num_heads
+    if own[0].kv_heads < own[0].num_heads and "num_kv_heads" in _options_of(mechanism):
+        options = {"num_kv_heads": own[0].kv_heads, **options}
+    heads = own[0].num_heads if num_heads is None else num_heads
     specs = layers(mechanism, config, heads, **options)
-    return [
-        _filled(spec, {**row.attention, **(row.local if number % row.period else {})})
-        for number, spec in enumerate(specs, start=1)
-    ]
+    return [_filled(spec, row.spec_of(n)) for n, spec in enumerate(specs)]
 
 
-def _filled(spec: AttentionSpec, fields: Mapping[str, Any]) -> AttentionSpec:
-    """Return a spec with the fields that its mechanism leaves as they are in standard attention."""
+def _filled(spec: AttentionSpec, model: AttentionSpec) -> AttentionSpec:
+    """Return a spec with the model's fields that its mechanism leaves as in standard attention."""
     plain = AttentionSpec(d_model=spec.d_model, num_heads=spec.num_heads, pattern=Causal())
-    own = () if spec.encoder == plain.encoder else OF_THE_MAPS
-    left = {
-        name: value
-        for name, value in fields.items()
-        if name not in own and getattr(spec, name) == getattr(plain, name)
-    }
+    names = set(OF_THE_MODEL) - set(() if spec.encoder == plain.encoder else OF_THE_MAPS)
+    left = {n: getattr(model, n) for n in names if getattr(spec, n) == getattr(plain, n)}
     return replace(spec, **left)
 
 

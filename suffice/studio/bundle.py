@@ -20,6 +20,7 @@ from suffice.errors import ConfigError, DataError
 from suffice.kernels import Elu, Kernel, Softmax
 from suffice.measure.report.canvas import COLOURS as COLOURS_OF_SERIES
 from suffice.mixing import Alignment, Mixing, NoMixing, ToeplitzAlignment
+from suffice.models.configurations import published
 from suffice.patterns import Causal, Pattern
 from suffice.positions import NoPosition, Position, Rope
 from suffice.presets import PRESETS, TITLES, preset, takes_length
@@ -183,15 +184,13 @@ def export(folder: Path | str, folders: Folders | None = None) -> Path:
 
 
 def _calculator_facts() -> dict[str, Any]:
-    """Return published.json: a decoder's default sizes, published models and an article's claims.
+    """Return a decoder's default sizes, published models and an article's claims.
 
-    The page counts from it; what a layer caches for each token comes from its spec.
+    The page counts from them; what a layer caches for each token comes from its spec.
     """
-    facts = parse_json(_read("published.json"))
-    known = [
-        {"model": row["model"] | {"trained": row["length"]}, "source": row["source"]}
-        for row in facts["models"]
-    ]
+    facts = parse_json(_read("calculator.json"))
+    shown = [row for row in published() if "title" in row]
+    known = [{key: row.get(key) for key in ("title", "config", "also")} for row in shown]
     return {
         "empty": facts["defaults"],
         "lengths": list(CURVE_LENGTHS),

@@ -62,6 +62,14 @@ def static(tmp_path_factory):
 
 
 @pytest.fixture(scope="package")
+def models(browser_page, static):
+    """What the page counts from of each published model, by name."""
+    page, _ = browser_page
+    page.goto(static.as_uri())
+    return page.evaluate("() => window.studio.knownModels()")
+
+
+@pytest.fixture(scope="package")
 def studio():
     """A studio that serves what comes with the package."""
     with served() as running:

@@ -10,15 +10,16 @@ from suffice.encoders import MLA
 from suffice.kernels import Softmax
 from suffice.memory import Dynamic, Memory, Quantised, Rolling
 from suffice.mixing import NoMixing
+from suffice.models.configurations import published
 from suffice.patterns import Causal, Window
 from suffice.positions import NoPosition, Rope
 from suffice.spec import AttentionSpec
 from suffice.studio.bundle import ENCODERS, KERNELS, MIXINGS, _read
 from suffice.utils.files import parse_json
 
-PUBLISHED = parse_json(_read("published.json"))
-EMPTY: dict[str, Any] = PUBLISHED["defaults"]
-MODELS = {row["model"]["name"]: EMPTY | row["model"] for row in PUBLISHED["models"]}
+CALCULATOR = parse_json(_read("calculator.json"))
+EMPTY: dict[str, Any] = CALCULATOR["defaults"]
+PUBLISHED = {row["title"]: row for row in published() if "title" in row}
 FIELDS = {
     name: {type(value).__name__: value for value in values}
     for name, values in (("projections", ENCODERS), ("kernel", KERNELS), ("mixing", MIXINGS))

@@ -12,8 +12,8 @@ from suffice.models import LMConfig, configuration
 from suffice.studio.bundle import CURVE_LENGTHS
 
 from .decoder import (
+    CALCULATOR,
     EMPTY,
-    MODELS,
     PUBLISHED,
     attention_parameters,
     layer_bytes,
@@ -70,8 +70,8 @@ def counted(page, static):
 
 
 @pytest.mark.parametrize("length", [1, 130, 4096, 100_000])
-def test_states_and_maps_are_those_of_the_specs(counted, length):
-    models = [*MODELS.values(), *COMPOSITIONS]
+def test_states_and_maps_are_those_of_the_specs(counted, length, models):
+    models = [*models.values(), *COMPOSITIONS]
     for model, answer in zip(models, counted(*models, length=length), strict=True):
         if model.get("mixing") == "Alignment" and length > model["mixing_size"]:
             assert f"{length:,}" in answer["error"]
@@ -88,8 +88,8 @@ def test_states_and_maps_are_those_of_the_specs(counted, length):
         ]
 
 
-def test_one_more_token_adds_what_the_states_differ_by(counted):
-    models = [*MODELS.values(), *COMPOSITIONS]
+def test_one_more_token_adds_what_the_states_differ_by(counted, models):
+    models = [*models.values(), *COMPOSITIONS]
     block, longest = 64, 1 << 20
     for model, answer in zip(models, counted(*models, length=100_000), strict=True):
         grown = [
@@ -103,14 +103,15 @@ def test_one_more_token_adds_what_the_states_differ_by(counted):
             assert [one["per_token"] for one in answer["layers"]] == grown, model
 
 
-def test_published_models_have_the_published_parameters(counted):
-    for row, answer in zip(PUBLISHED["models"], counted(*MODELS.values()), strict=True):
+def test_published_models_have_the_published_parameters(counted, models):
+    for name, answer in zip(models, counted(*models.values()), strict=True):
+        row = PUBLISHED[name]
         of_a_class = "transformers' " in row["source"]  # with trifles such as gates of experts
         error = 1e-5 * row["parameters"] if of_a_class else 0
         total = answer["weights"]["total"]
-        assert total == pytest.approx(row["parameters"], abs=error, rel=0), answer["name"]
+        assert total == pytest.approx(row["parameters"], abs=error, rel=0), name
         assert of_a_class or "arXiv" in row["source"] or "Radford" in row["source"]
-        assert row["model"].keys() <= EMPTY.keys()
+        assert models[name].keys() == EMPTY.keys()
 
 
 PER_TOKEN = {
@@ -124,15 +125,15 @@ PER_TOKEN = {
 }
 
 
-def test_published_models_cache_the_published_bytes_per_token(counted):
-    answers = counted(*(MODELS[name] for name in PER_TOKEN))
+def test_published_models_cache_the_published_bytes_per_token(counted, models):
+    answers = counted(*(models[name] for name in PER_TOKEN))
     assert [one["per_token"] for one in answers] == list(PER_TOKEN.values())
 
 
-def test_experts_in_four_bits_weigh_what_their_checkpoint_does(counted):
+def test_experts_in_four_bits_weigh_what_their_checkpoint_does(counted, models):
     """Arxiv 2508.10925, table 1."""
     for name, gib in (("gpt-oss-20b", 12.8), ("gpt-oss-120b", 60.8)):
-        packed, half = counted(MODELS[name], MODELS[name] | {"expert_bits": 16.0})
+        packed, half = counted(models[name], models[name] | {"expert_bits": 16.0})
         assert packed["weight_bytes"] / 2**30 == pytest.approx(gib, abs=0.05)
         assert half["weight_bytes"] == 2 * packed["weights"]["total"]
         resting = packed["weights"]["total"] - packed["weights"]["active"]
@@ -151,17 +152,17 @@ def test_recurrent_layers_keep_the_same_at_every_length(counted):
     assert (other["state"], other["weights"]) == (long["state"], long["weights"])
 
 
-def test_a_rolling_buffer_saves_what_its_paper_says(counted):
+def test_a_rolling_buffer_saves_what_its_paper_says(counted, models):
     """Arxiv 2310.06825, section 2: 8 times less at 32k tokens."""
-    mistral = MODELS["Mistral 7B"]
+    mistral = models["Mistral 7B"]
     rolling, full = counted(mistral, mistral | {"window": 0}, length=32_768)
     assert full["state"] == 8 * rolling["state"]
     [endless] = counted(mistral, length=10**6, memory=24 * 10**9)
     assert (endless["per_token"], endless["longest"]) == (0, None)
 
 
-def test_windows_and_sinks_bound_the_state(counted):
-    [gemma] = counted(MODELS["Gemma 3 1B"], length=32_768)
+def test_windows_and_sinks_bound_the_state(counted, models):
+    [gemma] = counted(models["Gemma 3 1B"], length=32_768)
     kinds = [(one["kind"], one["count"], one["kept"]) for one in gemma["layers"]]
     assert kinds == [("window", 22, 512), ("full", 4, 32_768)]
     model = small(window=10, sinks=2, full_every=3)
@@ -171,7 +172,7 @@ def test_windows_and_sinks_bound_the_state(counted):
 
 
 def test_figures_of_the_article_that_differ_from_its_formula_are_marked(counted, page):
-    [answer] = counted(PUBLISHED["article"]["model"], length=2048)
+    [answer] = counted(CALCULATOR["article"]["model"], length=2048)
     assert (answer["state"], answer["layers"][0]["state"]) == (512 * 2**20, 16 * 2**20)
     assert answer["layers"][0]["per_token"] == 8192
     claims = {one["where"]: one for one in page.evaluate("() => window.studio.articleClaims()")}
@@ -220,18 +221,10 @@ def test_weights_are_those_of_the_model(counted, model):
     assert answer["weights"]["total"] == sum(p.numel() for p in built.parameters())
 
 
-CONFIGURED = {
-    "Llama 3.2 1B": "llama_3_2_1b",
-    "Qwen3 0.6B": "qwen3_0_6b",
-    "Gemma 3 1B": "gemma3_1b",
-    "SmolLM3 3B": "smollm3_3b",
-    "TinyLlama 1.1B": "tinyllama_1b",
-}
-
-
-def test_published_sizes_are_those_of_the_named_configurations(counted):
-    answers = counted(*(MODELS[name] for name in CONFIGURED), length=2048)
-    for answer, name in zip(answers, CONFIGURED.values(), strict=True):
+def test_published_sizes_are_those_of_the_named_configurations(counted, models):
+    named = {title: row["name"] for title, row in PUBLISHED.items() if "name" in row}
+    answers = counted(*(models[title] for title in named), length=2048)
+    for answer, name in zip(answers, named.values(), strict=True):
         config, specs = configuration(name)
         built = config.build(specs, device="meta")
         assert answer["weights"]["total"] == sum(p.numel() for p in built.parameters())

@@ -7,7 +7,7 @@ import json
 import pytest
 import torch
 
-from .decoder import EMPTY, MODELS, PUBLISHED
+from .decoder import EMPTY, PUBLISHED
 
 FULL = ("full_attention", "attention")
 HYBRID = [*["mamba"] * 5, "attention", *["mamba"] * 2]
@@ -86,10 +86,9 @@ COUNTED = {
 
 
 @pytest.mark.parametrize("name", COUNTED)
-def test_models_of_transformers_are_its_defaults(studio_page, name):
-    source = next(row["source"] for row in PUBLISHED["models"] if row["model"]["name"] == name)
-    config, known = config_of(COUNTED[name]), MODELS[name]
-    assert type(config).__name__ in source
+def test_models_of_transformers_are_its_defaults(studio_page, name, models):
+    config, known = config_of(COUNTED[name]), models[name]
+    assert type(config).__name__ in PUBLISHED[name]["source"]
     sizes = read(studio_page, json.loads(config.to_json_string(use_diff=False)))
     other = {"name": name, "trained": 0, "weight_bits": known["weight_bits"]}
     assert EMPTY | sizes | other == known

@@ -3,6 +3,7 @@
 startTabs();
 window.studio = {
   modelOfConfig,
+  knownModels,
   configWarning,
   calculate,
   articleClaims,

@@ -149,7 +149,7 @@ function configLayers(config, number, layers, width, heads) {
   const names = layerNames(config, number, layers);
   if (!names.length) {
     if (!window || config.use_sliding_window === false) return { window: 0, full_every: 0 };
-    const usual = { gemma2: 2, gemma3: 6, gemma3_text: 6, cohere2: 4, llama4_text: 4 }[type] || 0;
+    const usual = { gemma2: 2, gpt_oss: 2, gemma3: 6, gemma3_text: 6, cohere2: 4, llama4_text: 4 }[type] || 0;
     return { window, full_every: number("sliding_window_pattern", "_sliding_window_pattern") || usual };
   }
   if (names.length !== layers) throw new Error(`the kinds of ${names.length} layers are listed, but there are ${layers}.`);

@@ -9,8 +9,17 @@ const CALCULATOR = {
 };
 const FIRST_MODELS = ["Llama 3.1 8B", "Qwen3 8B", "Gemma 3 12B"];
 
-const knownModel = (name) => ({ ...FACTS.calculator.empty, ...FACTS.calculator.known.find((one) => one.model.name === name).model });
-const isKnownModel = (name) => FACTS.calculator.known.some((one) => one.model.name === name);
+let publishedModels = null;
+
+// Published models by name, each read from its config.json.
+function knownModels() {
+  publishedModels ||= Object.fromEntries(FACTS.calculator.known.map(({ title, config, also }) =>
+    [title, { ...FACTS.calculator.empty, ...modelOfConfig(JSON.stringify(config)), name: title, ...also }]));
+  return publishedModels;
+}
+
+const knownModel = (name) => knownModels()[name];
+const isKnownModel = (name) => Object.hasOwn(knownModels(), name);
 
 function addModel(model) {
   const number = CALCULATOR.number++;

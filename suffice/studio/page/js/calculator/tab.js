@@ -108,7 +108,7 @@ function modelItem(held, at, choose, remove) {
 }
 
 function adder(add) {
-  const known = FACTS.calculator.known.map((one) => one.model.name);
+  const known = Object.keys(knownModels());
   const select = element(
     "select",
     {

@@ -80,9 +80,9 @@ class CompareOptions:
     data: Annotated[
         str | None,
         Option(
-            help="Your own files: a table of texts and classes (.csv, .tsv, .jsonl), or a folder "
-            "with a folder of images for each class, unless a task is named; JSON lines for "
-            "amazon, PATH.en and PATH.es for translation_es, a folder for imagenet_v2."
+            help="Your own files: a table of texts and classes (.csv, .tsv, .jsonl, .parquet), or "
+            "a folder with a folder of images for each class, unless a task is named; JSON lines "
+            "for amazon, PATH.en and PATH.es for translation_es, a folder for imagenet_v2."
         ),
     ] = None
     columns: Annotated[
@@ -259,7 +259,7 @@ class CompareOptions:
             option = chosen[0].replace("_", "-")
             raise ConfigError(f"--{option}: name the table, too, with --data.")
         if recipe.task == TABLE and before is None:
-            raise ConfigError("--task table: name the .csv, .tsv or .jsonl with --data.")
+            raise ConfigError("--task table: name the .csv, .tsv, .jsonl or .parquet with --data.")
         return recipe
 
 

@@ -25,8 +25,8 @@ def predict(
         list[str] | None,
         Argument(
             metavar="FILE...",
-            help="A .csv, .tsv or .jsonl (.gz, .xz), images or folders of images; - reads lines "
-            "of standard input.",
+            help="A .csv, .tsv or .jsonl (.gz, .xz) or a .parquet, images or folders of images; - "
+            "reads lines of standard input.",
         ),
     ] = None,
     text: Annotated[str | None, Option(help="One text, instead of files.")] = None,

@@ -6,20 +6,21 @@ Delimiters are read off the first line, and names of columns may hold commas.
 from __future__ import annotations
 
 import csv
-import importlib.util
-import io
 import json
 import shlex
 from collections.abc import Callable, Iterable, Iterator
+from importlib import import_module
 from pathlib import Path
 from typing import Any, NoReturn
 
 from suffice.data.files import OPENERS, lines
-from suffice.errors import ConfigError, DataError
+from suffice.errors import ConfigError, DataError, install_line
 
 TABLE_SUFFIXES = (".csv", ".tsv", ".txt")
 JSON_LINES = (".jsonl", ".json", ".ndjson")
-PANDAS_READERS = {".parquet": "read_parquet", ".xlsx": "read_excel", ".xls": "read_excel"}
+PARQUET = ".parquet"
+SPREADSHEETS = (".xlsx", ".xls")
+TABLE_FILES = "a .csv, .tsv or .jsonl, plain, .gz or .xz, or a .parquet"
 DELIMITERS = ",;\t|"
 MAX_NAMED_COLUMNS = 12  # columns that a message names
 
@@ -27,13 +28,15 @@ Row = dict[str, Any]
 
 
 def kind_of_file(path: Path | str) -> str:
-    """Return "separated" or "json" by the ending of a name, "" for any other file.
+    """Return "separated", "json" or "parquet" by the ending of a name, "" for any other file.
 
     Example:
         >>> kind_of_file("reviews.csv.gz"), kind_of_file("a.jsonl"), kind_of_file("a.png")
         ('separated', 'json', '')
     """
     place = Path(path)
+    if place.suffix.lower() == PARQUET:
+        return "parquet"
     ending = (place.with_suffix("") if place.suffix in OPENERS else place).suffix.lower()
     if ending in TABLE_SUFFIXES:
         return "separated"
@@ -51,16 +54,15 @@ def read_rows(path: str) -> tuple[list[str], Iterator[tuple[int, Row]]]:
         DataError: if the file cannot be read, is not UTF-8, or a row is malformed; the rows raise
             it when they come to it.
     """
-    kind, ending = kind_of_file(path), Path(path).suffix.lower()
-    if not kind and ending == ".parquet" and importlib.util.find_spec("pyarrow") is not None:
+    kind = kind_of_file(path)
+    if kind == "parquet":
         return read_parquet(path)
     if not kind:
         convert = ""
-        if reader := PANDAS_READERS.get(ending):
-            code = f"import pandas; pandas.{reader}({path!r}).to_csv('table.csv', index=False)"
+        if Path(path).suffix.lower() in SPREADSHEETS:
+            code = f"import pandas; pandas.read_excel({path!r}).to_csv('table.csv', index=False)"
             convert = f" Convert it: python -c {shlex.quote(code)}"
-            convert += ", or pip install pyarrow." if ending == ".parquet" else ""
-        raise ConfigError(f"{path} is not a .csv, .tsv or .jsonl, plain, .gz or .xz.{convert}")
+        raise ConfigError(f"{path} is not {TABLE_FILES}.{convert}")
     decoded = decode_lines(lines(path), path)
     return read_separated(decoded, path) if kind == "separated" else read_json_lines(decoded, path)
 
@@ -125,7 +127,14 @@ def read_separated(
 def read_parquet(path: str) -> tuple[list[str], Iterator[tuple[int, Row]]]:
     """Return the columns and the rows of a Parquet file, by pyarrow; NaN is a missing value."""
     try:
-        file = importlib.import_module("pyarrow.parquet").ParquetFile(path)
+        parquet = import_module("pyarrow.parquet")
+    except ImportError as error:
+        raise ConfigError(
+            f"{path}: reading Parquet needs pyarrow, which is not installed: "
+            f"{install_line('parquet')}."
+        ) from error
+    try:
+        file = parquet.ParquetFile(path)
     except (OSError, ValueError) as error:
         raise DataError(f"cannot read {path} ({error!s:.200}); give a whole file.") from error
     rows = (
@@ -234,13 +243,11 @@ def refuse_columns(
     )
 
 
-def read_stream(
-    stream: io.BufferedIOBase, form: str
-) -> tuple[list[str], Iterator[tuple[int, Row]]]:
+def read_stream(stream: Iterable[bytes], form: str) -> tuple[list[str], Iterator[tuple[int, Row]]]:
     """Return the columns and rows of a stream of bytes, as they come.
 
     Args:
-        stream: such as `sys.stdin.buffer`.
+        stream: lines, such as `sys.stdin.buffer`.
         form: "csv", "jsonl" or "text", of which each line is a row with the one column "text".
     """
     readers: dict[str, Callable[..., Any]] = {"csv": read_separated, "jsonl": read_json_lines}

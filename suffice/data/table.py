@@ -148,8 +148,8 @@ def read_files(
     """Read the files of a table; arguments and errors as `table`."""
     if path is None:
         raise ConfigError(
-            "table: no file is given; name a .csv, .tsv or .jsonl of yours, on the command line by "
-            "--data."
+            "table: no file is given; name a .csv, .tsv, .jsonl or .parquet, on the command line "
+            "by --data."
         )
     pairs, named, notes = _read(path, columns, drop_missing=drop_missing)
     held_out: dict[str, list[Row] | float] = {}

@@ -14,7 +14,14 @@ from typing import Any
 
 from suffice.data.files import OPENERS
 from suffice.data.images import ENDINGS
-from suffice.data.rows import as_text, kind_of_file, read_rows, read_stream, refuse_columns
+from suffice.data.rows import (
+    TABLE_FILES,
+    as_text,
+    kind_of_file,
+    read_rows,
+    read_stream,
+    refuse_columns,
+)
 from suffice.errors import ConfigError, DataError
 from suffice.loading.loading import (
     BATCH,
@@ -83,7 +90,7 @@ class PredictionRequest:
 
 
 def _is_table(out: Path) -> bool:
-    return out.suffix not in OPENERS and bool(kind_of_file(out))
+    return out.suffix not in OPENERS and kind_of_file(out) in ("separated", "json")
 
 
 def answer(model: Loaded, request: PredictionRequest, *, as_json: bool = False) -> None:
@@ -220,8 +227,8 @@ def _tables(
             there, rows = read_rows(name)
         else:
             raise ConfigError(
-                f"the model reads texts, and {name} is no .csv, .tsv or .jsonl; give one, or lines "
-                "of standard input with -."
+                f"the model reads texts, and {name} is not {TABLE_FILES}; give one, or "
+                "lines of standard input with -."
             )
         if double := next((column for column in there if there.count(column) > 1), None):
             raise DataError(f"{name} has two columns {double!r}; rename one.")

@@ -5,17 +5,17 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
-import os
-import subprocess
 import sys
 import threading
 from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from importlib import import_module
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 import pytest
 
+from suffice.cli import main
 from suffice.convert.sources import open_source
 from suffice.errors import ConfigError
 from suffice.models import folder
@@ -25,7 +25,9 @@ from suffice.text.tokenizer import TEMPLATE
 from suffice.utils import hub
 from tests.generate.models import SPEC, model
 
-pytest.importorskip("huggingface_hub", reason="huggingface_hub is not installed")
+constants = pytest.importorskip(
+    "huggingface_hub.constants", reason="huggingface_hub is not installed"
+)
 
 COMMIT = "a" * 40
 
@@ -123,62 +125,76 @@ def served(tmp_path):
     server.server_close()
 
 
-def call(home, *arguments, **environment):
-    """Run a command of suffice with a cache of its own."""
-    own = {"HF_HOME": str(home), "HF_HUB_DISABLE_TELEMETRY": "1", "NO_PROXY": "127.0.0.1"}
-    return subprocess.run(
-        [sys.executable, "-m", "suffice", *arguments],
-        env=os.environ | own | environment,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=300,
-    )
+NOWHERE = "http://127.0.0.1:9"
 
 
-def test_a_model_is_fetched_once_and_pinned(served, tmp_path):
+@pytest.fixture
+def call(monkeypatch, capfd, tmp_path):
+    """Run a command of suffice with a hub and a cache of the test's own, as HF_... name them."""
+    hub_session = import_module("huggingface_hub.utils._http")
+    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+    monkeypatch.setattr(constants, "HF_HUB_DISABLE_TELEMETRY", True)
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "home"))
+
+    def run(*words, endpoint=NOWHERE, offline=False, token=None):
+        template = f"{endpoint}/{{repo_id}}/resolve/{{revision}}/{{filename}}"
+        with monkeypatch.context() as patch:
+            patch.setattr(constants, "ENDPOINT", endpoint)
+            patch.setattr(constants, "HUGGINGFACE_CO_URL_TEMPLATE", template)
+            patch.setattr(constants, "HF_HUB_OFFLINE", offline)
+            patch.setattr(sys, "argv", ["suffice", *words])
+            patch.delenv("HF_TOKEN", raising=False)
+            if token:
+                patch.setenv("HF_TOKEN", token)
+            hub_session.close_session()
+            with pytest.raises(SystemExit) as end:
+                main()
+        return end.value.code or 0, " ".join(capfd.readouterr().err.split())
+
+    yield run
+    hub_session.close_session()
+
+
+def test_a_model_is_fetched_once_and_pinned(served, call, tmp_path):
     endpoint = f"http://127.0.0.1:{served.server_port}"
-    out, home = tmp_path / "mqa", tmp_path / "home"
+    out = tmp_path / "mqa"
     convert = ("convert", "hf:team/tiny@v1", "--to", "mqa", "--naive", "--out", str(out))
-    done = call(home, *convert, HF_ENDPOINT=endpoint)
-    assert done.returncode == 0, done.stderr
+    code, message = call(*convert, endpoint=endpoint)
+    assert code == 0, message
     assert folder.read(out).facts["hub"] == {"repository": "team/tiny", "revision": COMMIT}
     fetched = {path.rpartition("/")[2] for path in served.asked if "/resolve/" in path}
     assert {"model.safetensors", "config.json", "tokenizer.json", TEMPLATE} <= fetched
     assert not fetched & {"pytorch_model.bin", "modeling.py"}
     served.asked.clear()
-    again = call(home, *convert, HF_HUB_OFFLINE="1", HF_ENDPOINT=endpoint)
-    assert (again.returncode, served.asked) == (0, [])
-    absent = call(home, "convert", "hf:team/none", "--to", "mqa", HF_ENDPOINT=endpoint)
-    assert absent.returncode == 2
-    assert "hf:team/none cannot be fetched" in absent.stderr.replace("\n", " ")
+    again, _ = call(*convert, offline=True, endpoint=endpoint)
+    assert (again, served.asked) == (0, [])
+    code, message = call("convert", "hf:team/none", "--to", "mqa", endpoint=endpoint)
+    assert code == 2
+    assert "hf:team/none cannot be fetched" in message
 
 
-def test_a_folder_is_pushed_only_when_asked(served, tmp_path):
+def test_a_folder_is_pushed_only_when_asked(served, call, tmp_path):
     endpoint, out = f"http://127.0.0.1:{served.server_port}", tmp_path / "out"
     export = ("export", str(served.root), "--format", "hf", "--out", str(out))
-    assert call(tmp_path, *export, HF_ENDPOINT=endpoint).returncode == 0
+    assert call(*export, endpoint=endpoint)[0] == 0
     assert not served.pushed
     card = ("--card", "--license", "mit", "--push", "team/new")
-    done = call(tmp_path, *export, *card, HF_ENDPOINT=endpoint, HF_TOKEN="hf_x")
-    assert done.returncode == 0, done.stderr
+    code, message = call(*export, *card, endpoint=endpoint, token="hf_x")
+    assert code == 0, message
     assert served.created[0].get("visibility") == "private" or served.created[0]["private"]
     assert served.pushed == {path.name: path.read_bytes() for path in out.iterdir()}
     assert served.cards == [(out / "README.md").read_text()]
-    shut = call(tmp_path, *export, *card, HF_ENDPOINT="http://127.0.0.1:9", HF_TOKEN="hf_x")
-    assert shut.returncode == 2
-    assert "cannot be uploaded to team/new" in " ".join(shut.stderr.split())
+    code, message = call(*export, *card, token="hf_x")
+    assert code == 2
+    assert "cannot be uploaded to team/new" in message
 
 
-@pytest.mark.parametrize(
-    "environment", [{"HF_HUB_OFFLINE": "1"}, {"HF_ENDPOINT": "http://127.0.0.1:9"}]
-)
-def test_offline_and_absent_is_one_sentence(tmp_path, environment):
-    done = call(tmp_path, "evaluate", "hf:team/tiny", **environment)
-    assert done.returncode == 2
-    told = " ".join(done.stderr.split())
-    assert "hf:team/tiny is not in the cache of the hub, and the hub cannot be reached" in told
-    assert "Traceback" not in told
+@pytest.mark.parametrize("offline", [True, False])
+def test_offline_and_absent_is_one_sentence(call, offline):
+    code, message = call("evaluate", "hf:team/tiny", offline=offline)
+    assert code == 2
+    assert "hf:team/tiny is not in the cache of the hub, and the hub cannot be reached" in message
+    assert "Traceback" not in message
 
 
 @pytest.mark.parametrize("name", ["hf:tiny", "hf:a/b/c", "hf:a/b@", "hf:a/../b", "hf:"])

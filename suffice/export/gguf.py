@@ -19,10 +19,11 @@ from suffice.errors import CheckpointError, ConfigError, unknown
 from suffice.export.architecture import config_of, stock_model
 from suffice.layers.packed import Packed
 from suffice.models import LM
+from suffice.models.architectures.architecture import GGUF_SIZES, write_sizes
 from suffice.models.architectures.layer_types import sliding_window
 from suffice.models.architectures.rope import rotary_of
 from suffice.models.gguf import (
-    FAMILIES,
+    FORMS,
     GROUP,
     LLAMA3,
     NO_SINK,
@@ -110,7 +111,7 @@ def _architecture(config: dict[str, Any], kv_heads: Sequence[int]) -> str:
     usual = [int((number + 1) % 4 != 0) for number in range(len(turns))]
     if kind in ("mistral", "smollm3") and (windows or (any(turns) and turns != usual)):
         architecture = "granite_swa"
-    elif windows and kind in FAMILIES:  # the class of phi3 there reads past them
+    elif windows and kind in FORMS:  # the class of phi3 there reads past them
         raise ConfigError(
             f"llama.cpp's {kind} computes no windows, and this model has windows of {windows} "
             "tokens; export to hf, onnx or torch."
@@ -119,7 +120,7 @@ def _architecture(config: dict[str, Any], kv_heads: Sequence[int]) -> str:
         architecture = "deci" if len(set(kv_heads)) > 1 else "llama"
     else:
         architecture = kind
-    if architecture not in FAMILIES:
+    if architecture not in FORMS:
         raise ConfigError(f"llama.cpp's {kind} is not written; export to hf, onnx or torch.")
     _check_form(config, architecture)
     return architecture
@@ -156,10 +157,7 @@ def _sizes(stock: LM, architecture: str) -> dict[str, Any]:
     kv_heads = [each.kv_heads for each in stock.specs]
     rms = config.norm == "rms"
     sizes: dict[str, Any] = {
-        "context_length": config.length,
-        "embedding_length": config.d_model,
-        "block_count": depth,
-        "feed_forward_length": config.mlp_width,
+        **write_sizes(config, GGUF_SIZES),
         "attention.head_count": spec.num_heads,
         "attention.head_count_kv": kv_heads if len(set(kv_heads)) > 1 else spec.kv_heads,
         "attention.key_length": spec.head_width,
@@ -169,7 +167,7 @@ def _sizes(stock: LM, architecture: str) -> dict[str, Any]:
     }
     if architecture == "stablelm":
         sizes["use_parallel_residual"] = False
-    if FAMILIES[architecture].by_layer:
+    if FORMS[architecture][0].by_layer:
         windows = [sliding_window(each) for each in stock.specs]
         windowed = [size is not None for size in windows]
         # a window as long as any text is none; llama.cpp wants one layer to have one
@@ -225,9 +223,9 @@ def rows_of(matrix: Codes) -> tuple[Tensor, Tensor]:
 
 
 def _tensors(stock: LM, architecture: str, kind: str, codes: Codings) -> Iterator[Named]:
-    family, state = FAMILIES[architecture], stock.state_dict()
-    for theirs, ours in names_of(family, stock).items():
-        orders = [_order(one, stock, family.layout) for one in ours]
+    form, state = FORMS[architecture][0], stock.state_dict()
+    for theirs, ours in names_of(form, stock).items():
+        orders = [_order(one, stock, form.layout) for one in ours]
         parts = [state[f"{one}.weight"] for one in ours]
         in_full = parts[0].dim() == 1 or "position" in theirs
         if in_full or kind not in BITS or parts[0].shape[-1] % GROUP:
@@ -246,18 +244,16 @@ def _tensors(stock: LM, architecture: str, kind: str, codes: Codings) -> Iterato
             # a bias that is zero may be one that the architecture has not
             if bool(bias.any()) or "norm" in theirs or architecture == "gpt2":
                 yield f"{theirs}.bias", _plain(bias, "F32")
-    if family.by_layer:
+    if form.by_layer:
         for layer, spec in enumerate(stock.specs):
             yield f"blk.{layer}.{SINKS}", _plain(torch.full((spec.num_heads,), NO_SINK), "F32")
-    if (
-        architecture in ("stablelm", "olmo2") and stock.head is None
-    ):  # which reads no shared one there
+    if form.untied and stock.head is None:
         yield (
             "output.weight",
             _plain(state["embedding.tokens.weight"], "F16" if kind != "f32" else "F32"),
         )
     rope = _rope(stock)
-    if rope is None and family.layout:  # llama.cpp always turns them
+    if rope is None and form.layout:  # llama.cpp always turns them
         yield (
             "rope_freqs.weight",
             _plain(torch.full((stock.specs[0].head_width // 2,), STILL), "F32"),

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,12 +16,18 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from suffice.encoders import HeadRMS, NoNorm, Norm, ProjectionRMS
 from suffice.errors import CheckpointError, ConfigError
 from suffice.layers.packed import PackedEmbedding, PackedLinear
+from suffice.models.architectures.architecture import (
+    GGUF_SIZES,
+    Architecture,
+    ConfigReader,
+    GGUFForm,
+)
+from suffice.models.architectures.hugging_face import READ
 from suffice.models.gguf_format import GGUF, BlockKind, codes_of, decode, open_gguf
 from suffice.models.gguf_format import Tensor as Stored
-from suffice.models.lm import LM, LMConfig
+from suffice.models.lm import LM
 from suffice.models.packed import replace_module
 from suffice.ops.native.matrix import Codes, in_panels
 from suffice.patterns import Causal, Window
@@ -34,51 +40,14 @@ from suffice.text.ggml import read_vocabulary
 SUFFIX = ".gguf"
 TEMPLATE = "tokenizer.chat_template"
 LLAMA3 = "suffice.rope.llama3"  # factor, length, low and high of a Llama3Scaling
-LONGEST, MOST_LAYERS = 1 << 24, 1024
+LARGEST_SIZE = 1 << 24
 GROUP = 32  # inputs with one scale in the packed kinds
 
 
-@dataclass(frozen=True, kw_only=True)
-class Family:
-    """What llama.cpp computes for one general.architecture.
-
-    Args:
-        layout: of rotary pairs: "interleaved", or "half", or "" without rotary positions.
-        norm: "rms" or "layer".
-        qk_norm: of queries and keys; None = none.
-        residual: how blocks add their branches, see `LMConfig`.
-        no_rope_every: every so-many-th layer has no rotary positions; 0 = all have.
-        fused: whether q, k and v are one tensor, and the MLP's gate and first map another.
-        gated: whether the MLPs have gates.
-        windowed: whether the file's window holds in every layer.
-        by_layer: whether the file says of each layer if it has a window and rotary positions; such
-            files hold a sink for each head, which ours lets no weight go to.
-    """
-
-    layout: str = "half"
-    norm: str = "rms"
-    qk_norm: type[Norm] | None = None
-    residual: str = "pre"
-    no_rope_every: int = 0
-    fused: bool = False
-    gated: bool = True
-    windowed: bool = False
-    by_layer: bool = False
-
-
-FAMILIES = {
-    "llama": Family(layout="interleaved"),
-    "deci": Family(layout="interleaved"),
-    "granite_swa": Family(layout="interleaved", by_layer=True),
-    "qwen2": Family(),
-    "qwen3": Family(qk_norm=HeadRMS),
-    "olmo2": Family(qk_norm=ProjectionRMS, residual="out"),
-    "smollm3": Family(layout="interleaved", no_rope_every=4),
-    "stablelm": Family(norm="layer"),
-    "phi3": Family(fused=True, windowed=True),
-    "gpt2": Family(layout="", norm="layer", fused=True, gated=False),
+FORMS: dict[str, tuple[GGUFForm, Architecture]] = {
+    form.name: (form, architecture) for architecture in READ for form in architecture.gguf
 }
-"""The architectures that are read and written."""
+"""The architectures that are read and written, by their names in llama.cpp."""
 Row = tuple[str, tuple[str, ...]]
 """A tensor in a file and our modules whose rows it holds; "*" is the number of a block."""
 ROWS: tuple[Row, ...] = (
@@ -108,11 +77,12 @@ STILL = 1e30  # a factor of rotary frequencies that leaves every token unturned
 PLAIN_SCALES = ("logit_scale", "residual_scale", "embedding_scale")
 
 
-def names_of(family: Family, lm: LM) -> dict[str, tuple[str, ...]]:
+def names_of(form: GGUFForm, lm: LM) -> dict[str, tuple[str, ...]]:
     """Return the tensors of a model without ".weight" and ".bias", and the modules they hold."""
     state, names = lm.state_dict(), {}
-    fused = (("blk.*.attn_qkv", QKV), ("blk.*.ffn_up", GATED if family.gated else GATED[1:]))
-    for theirs, ours in (*ROWS, *(fused if family.fused else APART)):
+    first = GATED if "blocks.0.mlp.gate.weight" in state else GATED[1:]
+    fused = (("blk.*.attn_qkv", QKV), ("blk.*.ffn_up", first))
+    for theirs, ours in (*ROWS, *(fused if form.fused else APART)):
         for number in range(lm.config.depth if "*" in theirs else 1):
             modules = tuple(module.replace("*", str(number)) for module in ours)
             if f"{modules[0]}.weight" in state:
@@ -125,7 +95,7 @@ def read_gguf(path: Path | str) -> tuple[LM, Tokenizer, dict[str, Any]]:
     """Return the language model of a file, its tokenizer and facts about it.
 
     Args:
-        path: of a .gguf file of one of `FAMILIES`.
+        path: of a .gguf file of one of `FORMS`.
 
     Returns:
         The model in evaluation, with packed matrices where the file has them; the tokenizer; and
@@ -138,16 +108,14 @@ def read_gguf(path: Path | str) -> tuple[LM, Tokenizer, dict[str, Any]]:
     """
     file = open_gguf(path)
     reader = _Metadata(file)
-    family = reader.family
     lm = _build(reader)
-    names = names_of(family, lm)
-    repacked = _fill(lm, file, names)
+    repacked = _fill(lm, file, names_of(reader.form, lm))
     _check_finite(lm, file.path)
     tokenizer = read_vocabulary(file.metadata, file.path)
     if tokenizer.vocabulary_size > lm.config.vocabulary_size:
         raise CheckpointError(
             f"{path} has {tokenizer.vocabulary_size:,} tokens and an embedding of "
-            f"{lm.config.vocabulary_size:,}; get it anew."
+            f"{lm.config.vocabulary_size:,}; download it again."
         )
     facts: dict[str, Any] = {"source": f"gguf {reader.architecture}"}
     if isinstance(file.metadata.get(TEMPLATE), str):
@@ -163,12 +131,12 @@ class _Metadata:
     def __init__(self, file: GGUF) -> None:
         self.file, self.where = file, file.path
         self.architecture = file.metadata.get("general.architecture")
-        if not isinstance(self.architecture, str) or self.architecture not in FAMILIES:
+        if not isinstance(self.architecture, str) or self.architecture not in FORMS:
             raise ConfigError(
                 f"{self.where}: the architecture {self.architecture!r:.40} is not read; legal: "
-                f"{', '.join(FAMILIES)}."
+                f"{', '.join(FORMS)}."
             )
-        self.family = FAMILIES[self.architecture]
+        self.form, self.stock = FORMS[self.architecture]
         if self.get("expert_count", 0):
             raise ConfigError(f"{self.where} is a mixture of experts, which is not read.")
         if self.get("use_parallel_residual", default=False):
@@ -191,18 +159,18 @@ class _Metadata:
             if not value or len(set(value)) > 1:
                 raise ConfigError(f"{self.where}: {name} differs by layer, which is not read.")
             value = value[0]
-        if type(value) is not int or not 1 <= value <= LONGEST:
-            raise CheckpointError(f"{self.where}: {name} is {value!r:.40}; get it anew.")
+        if type(value) is not int or not 1 <= value <= LARGEST_SIZE:
+            raise CheckpointError(f"{self.where}: {name} is {value!r:.40}; download it again.")
         return value
 
     def by_layer(self, name: str, depth: int, default: int, least: int = 1) -> list[int]:
         """Return a size of each layer, which the file gives once or for each."""
         value = self.get(name, default)
         sizes = value if isinstance(value, list) else [value] * depth
-        wrong = [one for one in sizes if type(one) is not int or not least <= one <= LONGEST]
+        wrong = [one for one in sizes if type(one) is not int or not least <= one <= LARGEST_SIZE]
         if wrong or len(sizes) != depth:
             raise CheckpointError(
-                f"{self.where}: {name} is {value!r:.40} for {depth} layers; get it anew."
+                f"{self.where}: {name} is {value!r:.40} for {depth} layers; download it again."
             )
         return sizes
 
@@ -210,33 +178,26 @@ class _Metadata:
         """Return a flag of each layer."""
         value = self.get(name)
         if not isinstance(value, list) or len(value) != depth or not set(value) <= {0, 1}:
-            raise CheckpointError(f"{self.where}: {name} is {value!r:.40}; get it anew.")
+            raise CheckpointError(f"{self.where}: {name} is {value!r:.40}; download it again.")
         return [bool(one) for one in value]
 
     def windows(self, depth: int) -> list[int]:
         """Return how many tokens each layer reads; 0 = all before."""
-        if not (self.family.windowed or self.family.by_layer):
+        if not (self.form.windowed or self.form.by_layer):
             return [0] * depth
         sizes = self.by_layer("attention.sliding_window", depth, default=0, least=0)
         flags = [True] * depth
-        if self.family.by_layer:
+        if self.form.by_layer:
             flags = self.flags("attention.sliding_window_pattern", depth)
         longest = self.size("context_length")
         return [
             size if flag and size < longest else 0 for size, flag in zip(sizes, flags, strict=True)
         ]
 
-    def turns(self, depth: int) -> list[bool]:
-        """Return which layers have rotary positions."""
-        if self.family.by_layer and self.get("attention.rope_pattern") is not None:
-            return self.flags("attention.rope_pattern", depth)
-        every = self.family.no_rope_every
-        return [not every or (number + 1) % every != 0 for number in range(depth)]
-
     def number(self, name: str, default: float) -> float:
         value = self.get(name, default)
         if type(value) not in (int, float) or not math.isfinite(value) or value <= 0:
-            raise CheckpointError(f"{self.where}: {name} is {value!r:.40}; get it anew.")
+            raise CheckpointError(f"{self.where}: {name} is {value!r:.40}; download it again.")
         return float(value)
 
     def has(self, tensor: str) -> bool:
@@ -244,53 +205,49 @@ class _Metadata:
 
 
 def _build(reader: _Metadata) -> LM:
-    family, width = reader.family, reader.size("embedding_length")
-    depth, heads = reader.size("block_count"), reader.size("attention.head_count")
-    if depth > MOST_LAYERS:
-        raise CheckpointError(f"{reader.where} announces {depth:,} layers; get it anew.")
+    """Return the model that the entries of a config.json with a file's metadata would make."""
+    sizes = {ours: reader.size(theirs) for theirs, ours in GGUF_SIZES.items()}
+    heads, depth = reader.size("attention.head_count"), sizes["depth"]
     if not reader.has("token_embd.weight"):
-        raise CheckpointError(f"{reader.where} has no token_embd.weight; get it anew.")
-    head_dim = reader.size("attention.key_length", max(1, width // heads))
+        raise CheckpointError(f"{reader.where} has no token_embd.weight; download it again.")
+    sizes["vocabulary_size"] = reader.file.tensors["token_embd.weight"].shape[0]
+    head_dim = reader.size("attention.key_length", max(1, sizes["d_model"] // heads))
     if reader.size("attention.value_length", head_dim) != head_dim:
         raise ConfigError(f"{reader.where}: values are not as wide as keys, which is not read.")
-    rms = family.norm == "rms"
-    eps = reader.number(f"attention.layer_norm_{'rms_' if rms else ''}epsilon", 1e-5)
-    biased = [reader.has(f"blk.0.{n}.bias") for n in ("attn_q", "attn_qkv", "attn_output")]
-    config = LMConfig(
-        vocabulary_size=reader.file.tensors["token_embd.weight"].shape[0],
-        length=reader.size("context_length"),
-        d_model=width,
-        depth=depth,
-        mlp_width=reader.size("feed_forward_length"),
-        activation="swiglu" if family.gated else "gelu_tanh",
-        norm=family.norm,
-        residual=family.residual,
-        eps=eps,
-        positions="none" if family.layout else "learned",
-        bias=not rms or reader.has("blk.0.ffn_down.bias"),
-        tied=not reader.has("output.weight"),
-    )
-    spec = AttentionSpec(
-        d_model=width,
-        num_heads=heads,
-        head_dim=None if head_dim * heads == width else head_dim,
-        pattern=Causal(),
-        norm=NoNorm() if family.qk_norm is None else family.qk_norm(eps),
-        bias=any(biased),
-    )
-    rope = _rope(reader, head_dim) if family.layout else NoPosition()
-    windows, turns = reader.windows(depth), reader.turns(depth)
+    names = (f"attention.layer_norm_{kind}epsilon" for kind in ("rms_", ""))
+    eps = reader.number(next((n for n in names if reader.get(n) is not None), ""), 1e-5)
+    biased = any(reader.has(f"blk.0.{name}.bias") for name in ("attn_q", "attn_qkv", "attn_output"))
+    entries = {theirs: sizes[ours] for theirs, ours in reader.stock.size_names.items()} | {
+        "num_attention_heads": heads,
+        "num_key_value_heads": heads,
+        "n_head": heads,
+        "head_dim": head_dim,
+        "rms_norm_eps": eps,
+        "layer_norm_eps": eps,
+        "layer_norm_epsilon": eps,
+        "attention_bias": biased,
+        "use_qkv_bias": biased,
+        "mlp_bias": reader.has("blk.0.ffn_down.bias"),
+        "tie_word_embeddings": not reader.has("output.weight"),
+    }
+    config, specs = reader.stock.sizes(ConfigReader(entries, reader.where))
+    specs = [specs] * depth if isinstance(specs, AttentionSpec) else specs
+    turning = [spec.position != NoPosition() for spec in specs]
+    if reader.form.by_layer and reader.get("attention.rope_pattern") is not None:
+        turning = reader.flags("attention.rope_pattern", depth)
+    rope = _rope(reader, head_dim) if reader.form.layout else NoPosition()
+    windows = reader.windows(depth)
     kv_heads = reader.by_layer("attention.head_count_kv", depth, default=heads)
-    specs = [
+    layers = [
         replace(
             spec,
             num_kv_heads=kv_heads[n],
             pattern=Window(windows[n]) & Causal() if windows[n] else Causal(),
-            position=rope if turns[n] else NoPosition(),
+            position=rope if turning[n] else NoPosition(),
         )
-        for n in range(depth)
+        for n, spec in enumerate(specs)
     ]
-    return config.build(specs, device="meta")
+    return config.build(layers, device="meta")
 
 
 def _rope(reader: _Metadata, head_dim: int) -> Position:
@@ -309,7 +266,7 @@ def _rope(reader: _Metadata, head_dim: int) -> Position:
         raise ConfigError(f"{reader.where}: rotary scaling {kind!r:.40} is not read; linear is.")
     return Rope(
         theta,
-        layout=reader.family.layout,
+        layout=reader.form.layout,
         features=None if features == head_dim else features,
         scaling=scaling,
     )
@@ -354,7 +311,7 @@ def _fill(lm: LM, file: GGUF, names: Mapping[str, tuple[str, ...]]) -> dict[str,
         if name not in file.tensors and name.endswith(".bias"):  # ours is zero, they have none
             loaded |= {one: torch.zeros(shape) for one, shape in shapes.items()}
         elif name not in file.tensors:
-            raise CheckpointError(f"{file.path} lacks the tensor {name!r:.60}; get it anew.")
+            raise CheckpointError(f"{file.path} lacks the tensor {name!r:.60}; download it again.")
         elif _in_full(file.tensors[name], name):
             loaded |= _numbers(file, name, shapes)
         else:
@@ -376,7 +333,7 @@ def _fill(lm: LM, file: GGUF, names: Mapping[str, tuple[str, ...]]) -> dict[str,
 def _check_finite(lm: LM, path: Path) -> None:
     for name, tensor in lm.state_dict().items():
         if tensor.is_floating_point() and not bool(tensor.isfinite().all()):
-            raise CheckpointError(f"{path} holds NaN or infinity in {name!r:.60}; get it anew.")
+            raise CheckpointError(f"{path} holds NaN or infinity in {name!r:.60}.")
 
 
 def _in_full(tensor: Stored, name: str) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import product
 from typing import Any
 
@@ -102,6 +102,7 @@ class ConfigReader:
         return default if value is None else value
 
 
+LENGTH = "max_position_embeddings"
 SIZES = {
     "vocab_size": "vocabulary_size",
     "hidden_size": "d_model",
@@ -109,6 +110,13 @@ SIZES = {
     "intermediate_size": "mlp_width",
 }
 """The sizes that most architectures have, theirs and ours."""
+GGUF_SIZES = {
+    "context_length": "length",
+    "embedding_length": "d_model",
+    "block_count": "depth",
+    "feed_forward_length": "mlp_width",
+}
+"""The sizes in the metadata of a GGUF file, theirs and ours."""
 
 
 def read_sizes(
@@ -149,6 +157,28 @@ Specs = AttentionSpec | Sequence[AttentionSpec]
 
 
 @dataclass(frozen=True, kw_only=True)
+class GGUFForm:
+    """What a general.architecture of llama.cpp, with the weights of a class, does in another way.
+
+    Args:
+        name: name of the general.architecture.
+        layout: order of rotary pairs: "interleaved", "half", or "" without rotary positions.
+        fused: whether q, k and v are one tensor, and the MLP's gate and up another.
+        windowed: whether the file's window holds in every layer.
+        by_layer: whether the file says of each layer if it has a window and rotary positions; such
+            files hold a sink for each head, which ours lets no weight go to.
+        untied: whether the head is written also where the embedding is the head.
+    """
+
+    name: str
+    layout: str = "half"
+    fused: bool = False
+    windowed: bool = False
+    by_layer: bool = False
+    untied: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
 class Architecture:
     """An architecture of transformers: its config.json and its tensors, and ours."""
 
@@ -156,6 +186,7 @@ class Architecture:
     class_name: str  # the class whose weights are read
     bare_name: str = ""  # the class without the head, read where the embedding is the head
     ties: bool = False  # default of tie_word_embeddings
+    size_names: Mapping[str, str] = field(default_factory=lambda: SIZES | {LENGTH: "length"})
     sizes: Callable[[ConfigReader], tuple[Any, Specs]]  # our config and attention, from its entries
     entries: Callable[[Any], dict[str, Any]] | None = None  # for our model; None is read alone
     model: type[nn.Module] = LM  # the kind of ours
@@ -164,6 +195,7 @@ class Architecture:
     prefix: str = ""  # of all tensors but the head's; absent in a model saved without a head
     nested: str = ""  # the prefix instead, in a model taken out of one with pictures
     derived: tuple[str, ...] = ()  # suffixes of tensors that follow from the sizes and are not read
+    gguf: tuple[GGUFForm, ...] = ()  # in files of llama.cpp
     drafts: str = (
         ""  # entry with the number of blocks behind the last, which draft and are not read
     )

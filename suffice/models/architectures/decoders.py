@@ -18,6 +18,7 @@ from suffice.models.architectures.architecture import (
     SIZES,
     Architecture,
     ConfigReader,
+    GGUFForm,
     Row,
     Specs,
     TensorMapping,
@@ -117,6 +118,8 @@ GPT2 = Architecture(
     class_name="GPT2LMHeadModel",
     bare_name="GPT2Model",
     ties=True,
+    size_names=GPT2_SIZES,
+    gguf=(GGUFForm(name="gpt2", layout="", fused=True),),
     sizes=_read_gpt2,
     entries=_write_gpt2,
     mappings=_map_gpt2,
@@ -520,6 +523,7 @@ def _llama(
     head: str = "lm_head.weight",
     prefix: str = "model.",
     derived: tuple[str, ...] = (),
+    gguf: tuple[GGUFForm, ...] = (),
     **differences: Any,
 ) -> Architecture:
     """Return a relative of Llama; those that others hold as well are not written."""
@@ -534,6 +538,7 @@ def _llama(
         mappings=partial(_map_llama, variant=variant),
         head=head,
         prefix=prefix,
+        gguf=gguf,
         derived=(".rotary_emb.inv_freq", *derived),
     )
 
@@ -622,11 +627,20 @@ LLAMAS = (
         fixed=(("qk_layernorm", False), ("tie_word_embeddings", False)),
         defaults=(("layer_norm_eps", 1e-5),),
     ),
-    _llama("llama", "LlamaForCausalLM"),
+    _llama(
+        "llama",
+        "LlamaForCausalLM",
+        gguf=(
+            GGUFForm(name="llama", layout="interleaved"),
+            GGUFForm(name="deci", layout="interleaved"),  # whose layers differ in their heads
+            GGUFForm(name="granite_swa", layout="interleaved", by_layer=True),
+        ),
+    ),
     _llama("mistral", "MistralForCausalLM", **NO_BIASES, kv_heads=8, windows=Windows(default=4096)),
     _llama(
         "qwen2",
         "Qwen2ForCausalLM",
+        gguf=(GGUFForm(name="qwen2"),),
         **(NO_BIASES | {"qkv_bias": True}),
         written=False,
         kv_heads=32,
@@ -635,6 +649,7 @@ LLAMAS = (
     _llama(
         "qwen3",
         "Qwen3ForCausalLM",
+        gguf=(GGUFForm(name="qwen3"),),
         mlp_bias=False,
         qk_norm=HeadRMS,
         kv_heads=32,
@@ -643,6 +658,7 @@ LLAMAS = (
     _llama(
         "smollm3",
         "SmolLM3ForCausalLM",
+        gguf=(GGUFForm(name="smollm3", layout="interleaved"),),
         tied=True,
         kv_heads=4,
         theta=2_000_000.0,
@@ -703,13 +719,21 @@ LLAMAS = (
     _llama(
         "phi3",
         "Phi3ForCausalLM",
+        gguf=(GGUFForm(name="phi3", fused=True, windowed=True),),
         **NO_BIASES,
         packed=True,
         share=1.0,
         plain_rope=True,
         windows=Windows(),
     ),
-    _llama("olmo2", "Olmo2ForCausalLM", mlp_bias=False, qk_norm=ProjectionRMS, residual="out"),
+    _llama(
+        "olmo2",
+        "Olmo2ForCausalLM",
+        gguf=(GGUFForm(name="olmo2", untied=True),),
+        mlp_bias=False,
+        qk_norm=ProjectionRMS,
+        residual="out",
+    ),
     _llama(
         "gpt_oss",
         "GptOssForCausalLM",
@@ -754,6 +778,7 @@ LLAMAS = (
     _llama(
         "stablelm",
         "StableLmForCausalLM",
+        gguf=(GGUFForm(name="stablelm", untied=True),),
         **(NO_BIASES | {"qkv_bias": "use_qkv_bias"}),
         norm="layer",
         eps="layer_norm_eps",

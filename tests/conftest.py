@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import os
+from importlib import import_module
 
 import matplotlib  # noqa: F401 - imported before torch.empty is poisoned below
 import pytest
@@ -52,7 +54,24 @@ def no_kernels(monkeypatch):
     forget_plans()
 
 
+@pytest.fixture
+def brief(monkeypatch):
+    """Leave out the report's figures, which take most of the time of a short comparison."""
+    monkeypatch.setattr(import_module("suffice.measure.report.page"), "draw_figures", lambda *_: {})
+
+
+gc.disable()  # while tests are collected nothing becomes garbage
+
+
+def pytest_collection_finish():
+    """Leave tests and modules out of every collection of garbage: they live to the end."""
+    gc.collect()
+    gc.freeze()
+    gc.enable()
+
+
 def pytest_configure(config):
-    """Give each of several processes one thread: the tensors are small."""
+    """Give each of several processes, and those that they begin, one thread: tensors are small."""
     if hasattr(config, "workerinput"):
         torch.set_num_threads(1)
+        os.environ.setdefault("OMP_NUM_THREADS", "1")

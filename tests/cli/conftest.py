@@ -51,15 +51,6 @@ def suffice(monkeypatch, capfd, tmp_path):
 
 
 @pytest.fixture
-def brief(monkeypatch):
-    """Leave out the report's figures, which take most of the time."""
-    monkeypatch.setattr(
-        "suffice.measure.report.write_report",
-        lambda _, __, folder, *_args, **_options: folder / "report.html",
-    )
-
-
-@pytest.fixture
 def press_at(monkeypatch):
     """Press Ctrl-C at the n-th training step that is shown."""
 

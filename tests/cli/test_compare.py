@@ -9,6 +9,7 @@ import shlex
 import shutil
 import struct
 import sys
+from importlib import import_module
 from pathlib import Path
 from urllib.error import URLError
 
@@ -57,6 +58,7 @@ def whole(tmp_path_factory):
         patch.setattr(sys, "argv", ["suffice", *SHORT, "--out", str(folder), "--quiet"])
         patch.setattr(measuring, "ROUNDS", 2)
         patch.setattr(measuring, "SAMPLE_SECONDS", 1e-4)
+        patch.setattr(import_module("suffice.measure.report.page"), "draw_figures", lambda *_: {})
         with pytest.raises(SystemExit) as end:
             main()
     assert not end.value.code
@@ -357,8 +359,9 @@ def test_a_loss_that_is_not_finite_is_reported(suffice, monkeypatch, whole):
 
 
 @pytest.mark.skipif(not hasattr(torch.optim, "Muon"), reason="torch has no Muon before 2.9")
-def test_two_optimisers_are_compared_side_by_side(suffice):
-    options = (*SHORT, "--optimiser", "adamw,muon", "--quiet")
+def test_two_optimisers_are_compared_side_by_side(suffice, brief):
+    small = ("--set", "d_model=16", "--set", "depth=1")
+    options = (*SHORT, *small, "--optimiser", "adamw,muon", "--quiet")
     result = suffice(*options, "--out", "run")
     assert result.exit_code == 0, result.stderr
     last = result.stdout.splitlines()[-1]

@@ -23,6 +23,8 @@ from suffice.studio.comparisons import describe
 
 from .synthetic import make_cell, make_results
 
+pytestmark = pytest.mark.usefixtures("brief")
+
 
 def counted(scores=None):
     """Return a training that scores by seed and mechanism, and the list of its calls."""

@@ -181,13 +181,14 @@ def test_a_hostile_baseline_stays_text():
 def test_the_outcome_marks_the_verdict():
     wild = [0.995, 0.930, 0.990, 0.940, 0.980]
     for values, outcome in ((BASE, "suffices"), (wild, "undecided"), ([0.5] * 5, "baseline")):
-        text = make_page(from_accuracies({"standard": BASE, "a": values}))
+        results = from_accuracies({"standard": BASE, "a": values})
+        text = page(results, judge(results), figures={})
         assert f'<p class="verdict {outcome}">' in text
 
 
 def test_an_unknown_commit_is_said_to_be():
-    checked = Checked(make_page(from_accuracies({"standard": BASE}, commit=None)))
-    assert "commit not known" in checked.text
+    results = from_accuracies({"standard": BASE}, commit=None)
+    assert "commit not known" in Checked(page(results, judge(results), figures={})).text
 
 
 def test_only_tags_are_adapted():

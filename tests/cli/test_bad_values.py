@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import resource
+import shutil
 import signal
 import sys
 import tempfile
@@ -85,7 +86,7 @@ BASE: dict[str, list[str]] = {
     "doctor": [],
 }
 """The words of a short command; an argument has its name before it."""
-STEP = 5  # of the values that a parameter meets in every run
+STEP = 9  # of the values that a parameter meets in every run
 SECONDS, ROOM = 20, 1 << 30  # for each command; bytes that it may map
 
 
@@ -93,15 +94,23 @@ def test_every_verb_has_a_short_command():
     assert BASE.keys() == VERBS.keys()
 
 
-@pytest.fixture
-def place(tmp_path, monkeypatch):
-    """What the commands read, and what they must not touch."""
+@pytest.fixture(scope="module")
+def models(tmp_path_factory):
+    """A folder with a language model, its export, a classifier and a table."""
     from suffice.export import export
 
+    path = tmp_path_factory.mktemp("models")
+    _classifier(path)
+    export(path / "m", "hf", path / "e")
+    return path
+
+
+@pytest.fixture
+def place(models, tmp_path, monkeypatch):
+    """What the commands read, and what they must not touch."""
     if find_spec("uvicorn") is not None:  # a server that is begun ends at once
         monkeypatch.setattr("suffice.serve.server.run", lambda _, listener, *__: listener.close())
-    _classifier(tmp_path)
-    export(tmp_path / "m", "hf", tmp_path / "e")
+    shutil.copytree(models, tmp_path, dirs_exist_ok=True)
     (tmp_path / "folder").mkdir()
     (tmp_path / "empty").touch()
     (tmp_path / "noise").write_bytes(bytes(range(256)) * 20)

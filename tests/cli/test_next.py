@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import re
 import shlex
+import shutil
 from importlib import import_module
 
 import pytest
@@ -86,21 +87,29 @@ SCENARIOS = {
 }
 
 
-@pytest.fixture
-def place(tmp_path, monkeypatch):
-    """A folder with small models: with a recorded text and without, and a classifier."""
-    monkeypatch.setattr(import_module("suffice.convert.search.timing"), "ROUNDS", 2)
-    monkeypatch.setattr(import_module("suffice.convert.search.timing"), "SECONDS", 1e-4)
-    monkeypatch.setattr(import_module("suffice.convert.search.search"), "ROUNDS", 2)
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "text.txt").write_text(TEXT)
+@pytest.fixture(scope="module")
+def models(tmp_path_factory):
+    """A folder with a text and small models: with a recorded text and without."""
+    path = tmp_path_factory.mktemp("models")
+    (path / "text.txt").write_text(TEXT)
     letters = Characters.of([TEXT])
     config = LMConfig(**SIZES, vocabulary_size=letters.vocabulary_size)
     for name, facts in (("lm", {"corpus": "text.txt"}), ("bare", {})):
         for ending, mechanism in (("", "standard"), ("-mqa", "mqa")):
             lm = drawn(config.build(preset(mechanism, 16, 4, causal=True)), seed=1)
-            folder.save(tmp_path / f"{name}{ending}", lm, letters, **facts)
-    (tmp_path / "lm-mqa").rename("mqa")
+            folder.save(path / f"{name}{ending}", lm, letters, **facts)
+    (path / "lm-mqa").rename(path / "mqa")
+    return path
+
+
+@pytest.fixture
+def place(models, tmp_path, monkeypatch):
+    """A copy of the models, in which the test works."""
+    monkeypatch.setattr(import_module("suffice.convert.search.timing"), "ROUNDS", 2)
+    monkeypatch.setattr(import_module("suffice.convert.search.timing"), "SECONDS", 1e-4)
+    monkeypatch.setattr(import_module("suffice.convert.search.search"), "ROUNDS", 2)
+    monkeypatch.chdir(tmp_path)
+    shutil.copytree(models, tmp_path, dirs_exist_ok=True)
     return tmp_path
 
 
@@ -134,7 +143,13 @@ def shortened(words, place):
     return filled + QUICK.get(words[0], [])
 
 
-@pytest.mark.parametrize("words", SCENARIOS.values(), ids=SCENARIOS)
+@pytest.mark.parametrize(
+    "words",
+    [
+        pytest.param(words, id=name, marks=pytest.mark.slow if "onnx" in words else ())
+        for name, words in SCENARIOS.items()
+    ],
+)
 def test_each_next_step_runs_as_printed(suffice, place, words):
     if "onnx" in words:
         pytest.importorskip("onnxruntime")

@@ -17,6 +17,7 @@ import torch
 
 from suffice.generate import Sample, generate
 from suffice.serve import Limits
+from suffice.serve import server as server_module
 from suffice.serve.chat import PRIVATE
 from suffice.serve.protocol import Served, read_completion
 from suffice.serve.writing import Writer
@@ -611,8 +612,16 @@ def test_a_client_that_leaves_ends_its_text(start, stream):
 
 
 def test_a_client_that_never_reads_holds_nobody_up(start, monkeypatch):
+    listen = server_module.listen
+
+    def listen_with_small_buffers(*address):
+        listener = listen(*address)
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
+        return listener
+
+    monkeypatch.setattr(server_module, "listen", listen_with_small_buffers)
+    monkeypatch.setattr(server_module, "WRITE_SECONDS", 1.0)
     server = start()
-    monkeypatch.setattr("suffice.serve.server.WRITE_SECONDS", 1.0)
     body = {"prompt": PROMPT, "max_tokens": 10**5, "stream": True, "logprobs": 20, **ENDLESS}
     with connect(server) as connection:
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)

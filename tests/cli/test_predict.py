@@ -11,6 +11,7 @@ import pytest
 import torch
 from PIL import Image
 
+from suffice.loading.predictions import PredictionRequest
 from suffice.models import ClassifierConfig, ViTConfig, folder
 from suffice.presets import preset
 from suffice.text import Words
@@ -85,6 +86,11 @@ def test_standard_input_is_answered_line_by_line(suffice, model, monkeypatch):
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b'a,b\n"good, good",1\n')))
     result = suffice("predict", model, "-", "--as", "csv", "--column", "a", "--json")
     assert json.loads(result.stdout)["b"] == "1"
+
+
+def test_only_standard_input_has_a_format():
+    assert PredictionRequest(names=("-",), form="jsonl").wants_json
+    assert not PredictionRequest(names=("a.csv",), form="jsonl").wants_json
 
 
 def test_rows_of_other_classes_are_named_and_not_counted(suffice, model, tmp_path):

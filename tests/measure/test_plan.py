@@ -40,6 +40,15 @@ def test_cells_go_seed_by_seed_and_heads_by_heads():
     assert plan().cells == [(*pair, seed) for seed in (0, 1) for pair in plan().pairs]
 
 
+def test_each_seed_has_a_fold_of_its_own(tmp_path):
+    path = tmp_path / "a.csv"
+    path.write_text("text,label\n" + "good,yes\nbad,no\n" * 9)
+    table = of_user(named("table"), str(path))
+    options = plan(recipe=table, folds=3, seeds=3).data_options(1)
+    assert (options["folds"], options["fold"]) == (3, 1)
+    assert "fold" not in plan().data_options(1)
+
+
 def test_the_margin_is_a_point_unless_it_is_stated():
     assert plan().margin == 0.01
     assert plan().device == "cpu"

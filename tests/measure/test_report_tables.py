@@ -155,6 +155,13 @@ def test_the_cost_table():
     assert "a batch of 64 samples" in cost.caption
 
 
+def test_the_time_of_an_epoch_counts_every_seed():
+    cells = [make_cell("a", seed=seed) for seed in range(2)]
+    cells = [replace(cell, seconds_per_epoch=2.0 + seed) for seed, cell in enumerate(cells)]
+    times = column_of(sheets_of(make_results(cells, baseline="a"))[-1], "epoch")
+    assert list(times.values()) == ["2.50 s"]
+
+
 def test_unmeasured_costs_are_dashes():
     cost = sheets_of(from_accuracies({"standard": BASE}))[-1]
     assert cost.lines[0].cells[-3:] == ("-", "-", "-")
@@ -416,6 +423,14 @@ def test_answers_give_metrics_classes_confusion_and_disagreements():
     assert [line.cells for line in table.lines] == [("no", "75", "0"), ("yes", "0", "25")]
     differ = found["Test rows on which standard and others differ"].lines[0].cells
     assert differ[2:] == ("0", "25", "75")
+
+
+def test_classes_are_counted_over_all_seeds():
+    seeds = [[0] * 100, LABEL, LABEL]
+    sheets = sheets_of(with_answers({"standard": [LABEL] * 3, "a": seeds}, LABEL))
+    classes = next(sheet for sheet in sheets if sheet.title == "Classes, test")
+    recall = {line.cells[:2]: line.cells[4] for line in classes.lines}
+    assert recall["yes", "a"] == "66.7"
 
 
 def test_what_learning_nothing_scores_stands_below_the_accuracies():

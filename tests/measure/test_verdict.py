@@ -599,6 +599,9 @@ def test_seeds_that_failed_are_held_against_the_baseline_of_their_own_heads():
     values = {"standard@1": low, "a@1": low, "standard@4": [0.90] * 5, "a@4": failing}
     found = {c.num_heads: c for c in judge(from_accuracies(values)).comparisons}
     assert (found[1].failed, found[4].failed) == ((), (2,))
+    few = {"standard@1": [0.8] * 2, "a@1": [0.8] * 2, "standard@4": [0.9] * 2, "a@4": [0.9, 0.6]}
+    found = {c.num_heads: c for c in judge(from_accuracies(few)).comparisons}
+    assert (found[1].failed, found[4].failed) == ((), (1,))
 
 
 def test_a_seed_that_diverged_asks_for_no_further_seeds():

@@ -20,6 +20,7 @@ def test_the_budget_is_divided_between_the_stages():
     control = by_time.control(70)
     assert (control.steps, control.max_minutes, control.learning_rate) == (70, None, 5e-4)
     assert control.warmup == 7
+    assert Healing(minutes=None, steps=10_000, warmup=20).second().warmup == 20
     alone = Healing(minutes=8.0, regression=0.0)
     assert (alone.regression_steps, alone.second().max_minutes) == (0, 8.0)
     few = Healing(minutes=3.0, steps=1)

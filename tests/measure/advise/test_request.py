@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import pytest
+from torch import nn
 
 from suffice.errors import ConfigError
 from suffice.measure.advise import Request, base_of, models_of
-from suffice.measure.advise.request import NEW_TOKENS_ROOM, shorter
+from suffice.measure.advise.request import NEW_TOKENS_ROOM, _packed_bytes, shorter
 from suffice.models import LMConfig, TranslatorConfig, folder
 from suffice.positions import Rope
 from suffice.presets import preset
+from suffice.quantise import quantise
 from suffice.text import Characters
 
 
@@ -22,6 +24,12 @@ def test_quantities_are_parsed():
     assert one.unit == "token"
     other = Request.parse("image", latency="2s/input", memory=5, quality=None)
     assert (other.unit, other.latency, other.memory) == ("input", 2.0, 5)
+
+
+@pytest.mark.parametrize("bits", [4, 8])
+def test_quantised_weights_weigh_what_they_do_in_a_model(bits):
+    linear = nn.Sequential(nn.Linear(512, 512, bias=False))
+    assert _packed_bytes(512 * 512, bits) == quantise(linear, bits=bits).bytes_after
 
 
 @pytest.mark.parametrize(

@@ -106,6 +106,16 @@ def test_what_is_alive_is_counted_and_what_changes_its_size():
     assert recorder.take().traffic == [800]
 
 
+def test_views_move_no_bytes():
+    x = torch.zeros(100)
+    recorder = Recorder([x])
+    with recorder.recording():
+        x.view(10, 10)
+        assert not recorder.take().traffic
+        x.add_(1.0)  # reads and writes
+    assert recorder.take().traffic == [800]
+
+
 def test_gradients_that_wait_are_there_from_the_start():
     one = tiny()
     first, later = trace(one, 1), trace(one, 1, accumulate=2)

@@ -92,7 +92,6 @@ PATTERNS = [
     Global(1) & Window(3),
     Causal(),
     Full(),
-    WideRows(),
 ]
 
 
@@ -122,6 +121,13 @@ def test_every_allowed_pair_lies_in_exactly_one_tile(pattern, speed):
             assert fresh == (not covered[index].any())
             covered[index] = True
         assert tiles.complete == bool(covered.all())
+
+
+def test_rows_that_read_much_more_are_cut_run_by_run():
+    length = 900  # so that few rows of blocks read most columns
+    tiles = cut(WideRows(), length, length)
+    want = WideRows().mask(length, length).long()
+    assert torch.equal(computed(tiles.parts, length, length), want)
 
 
 def test_a_long_sequence_of_residues_is_cut_too():

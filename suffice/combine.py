@@ -36,7 +36,7 @@ class Combine(Axis, ABC, family="combine"):
         return spec.widths.o * spec.d_model + spec.d_model * spec.bias
 
     def flops(self, spec: SpecLike, queries: int) -> int:
-        """Return the FLOPs of the matrix products for so many queries."""
+        """Return the FLOPs of the matrix products for this number of queries."""
         return 2 * queries * spec.widths.o * spec.d_model
 
     def build(self, spec: SpecLike, factory: Factory) -> dict[str, nn.Module]:
@@ -82,7 +82,7 @@ class Gated(Concat):
     """Y = (sigmoid(x W_G) * [O_1; ...; O_H]) W_O: each token decides what it takes of the heads.
 
     With norm=True each head is divided by its root mean square first, times a learned gain for each
-    of its features: the sums of a recurrence have no size of their own.
+    of its features: the sums of a recurrence have no fixed size.
 
     A gate of 0 lets a token take nothing, so no head has to attend to a token that means nothing;
     and the map from values to the output is no longer of the rank of one head.
@@ -96,7 +96,7 @@ class Gated(Concat):
     Raises:
         ConfigError: for another `per` or activation, or eps not above 0.
 
-    Cost: M H E parameters for features, M H for heads, and as many multiply-adds a token.
+    Cost: M H E parameters for features, M H for heads; one multiply-add for each, a token.
     Source: Qiu et al. 2025, arXiv:2505.06708, equation 5 and table 1, rows of gates after the
     attention. With a norm and SiLU, Sun et al. 2023, arXiv:2307.08621, equation 8; differs:
     gains of the norm, as in Yang et al. 2024, arXiv:2412.06464, section 3.4.
@@ -182,11 +182,11 @@ class Exclusive(Combine):
         return [("− its part along v", "the token's own value")]
 
     def refuses_source(self) -> str:
-        """Return that a query needs a value of its own token."""
+        """Return why a source is refused: a query needs its own token's value."""
         return "needs a value of each query's own token: use Concat()"
 
     def conflicts(self, spec: SpecLike) -> list[str]:
-        """Refuse layers in which a token has no value of its own that it could have attended to."""
+        """Refuse layers in which a token cannot attend to its own value."""
         refused = dict(spec.beyond_pairs)
         if not spec.encoder.mixes_values:
             refused["encoder"] = spec.encoder
@@ -228,7 +228,7 @@ class Differential(Combine):
     Raises:
         ConfigError: for a negative depth, or eps not above 0.
 
-    Cost: 6 D parameters beside the maps.
+    Cost: 6 D parameters more than the maps.
     Source: Ye et al. 2024, arXiv:2410.05258, section 2.1. No difference.
     """
 

@@ -120,7 +120,7 @@ def advise(
     """Recommend attention for a task on this machine, with the reasons against the others.
 
     Compositions that need too much are ruled out. The most promising of the rest are measured
-    beside Standard in the same rounds, with random weights in the model's sizes. What was measured
+    with Standard in the same rounds, with random weights in the model's sizes. What was measured
     slower than Standard is never recommended. Ctrl-C ends the measuring and prints the advice so
     far.
     """

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from suffice.text import Tokenizer
 
 ANSWER_TOKENS = 512
-COMMANDS = "/reset begins anew, /save FILE keeps the conversation, /exit or Ctrl-D ends it"
+COMMANDS = "/reset starts over, /save FILE keeps the conversation, /exit or Ctrl-D ends it"
 
 
 @options_from_fields
@@ -134,7 +134,7 @@ class Continuation:
         return () if self.tokenizer.end is None else (self.tokenizer.end,)
 
     def ask(self, line: str) -> None:
-        """Add what the user wrote, on a line of its own."""
+        """Add the user's text on a new line."""
         self.text += f"\n{line}" if self.text else line
 
     def answer(self, text: str) -> None:

@@ -16,9 +16,9 @@ from suffice.cli.options import (
     JsonFlag,
     Quiet,
     TokenizerOption,
-    beside,
     check_at_least,
     check_out,
+    folder_next_to,
     text_option,
 )
 from suffice.cli.terminal import PLAIN, print_json, print_next, print_text, step_by_cells
@@ -78,7 +78,7 @@ def convert(
     from suffice.utils.progress import show
 
     check_at_least(1, tokens=tokens)
-    out = out or beside(source, _folder_suffix(to))
+    out = out or folder_next_to(source, _folder_suffix(to))
     check_out(out, source=source)
     check_replaceable(out)
     if not to.endswith(".json"):

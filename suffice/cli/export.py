@@ -9,7 +9,14 @@ from typing import Annotated, Any
 from rich.console import Console
 from typer import Option
 
-from suffice.cli.options import AnyModel, JsonFlag, Quiet, TokenizerOption, beside, check_out
+from suffice.cli.options import (
+    AnyModel,
+    JsonFlag,
+    Quiet,
+    TokenizerOption,
+    check_out,
+    folder_next_to,
+)
 from suffice.cli.terminal import print_json, print_next, print_text
 from suffice.errors import ConfigError
 
@@ -75,7 +82,7 @@ def export(
         return
     if kind is not None:
         raise ConfigError(f"--type {kind} is for --format {GGUF}; leave it out.")
-    out = out or beside(checkpoint, form)
+    out = out or folder_next_to(checkpoint, form)
     check_out(out, checkpoint=checkpoint)
     with Console(stderr=True, quiet=quiet).status("") as status:
         card_entries = {"licence": licence, "base_model": base_model}
@@ -102,7 +109,7 @@ def _export_gguf(
 ) -> None:
     from suffice.export import export_gguf
 
-    out = out or beside(checkpoint, f"{kind}.{GGUF}")
+    out = out or folder_next_to(checkpoint, f"{kind}.{GGUF}")
     check_out(out, checkpoint=checkpoint)
     with Console(stderr=True, quiet=quiet).status(f"writing {out}"):
         written = export_gguf(checkpoint, out, kind=kind, tokenizer=tokenizer)
@@ -130,7 +137,7 @@ def _print(manifest: dict[str, Any], out: Path) -> None:
         f"{checked['calls']} calls"
     )
     if manifest["tokenizer"] is None and manifest["model"] != "image classifier":
-        print_text("no tokenizer lies beside the checkpoint, so none was written")
+        print_text("the checkpoint has no tokenizer, so none was written")
     print_text(f"export: {out}")
     if manifest["format"] != "torch" and manifest["model"] == "language model":
         print_next(f"suffice run {quote(str(out))}")

@@ -137,7 +137,7 @@ def generate(
         held = NEW_TOKENS if cache.capacity is None else cache.capacity - len(ids) + 1
         tokens = max(1, min(NEW_TOKENS, held))
     if draft_lm is None:
-        lm, steps = choose_backend(lm, cache, impl)  # its set-up is no part of a rate
+        lm, steps = choose_backend(lm, cache, impl)  # rates do not include its set-up
     options = {"stop": stop, "memory": cache, "draft": draft_lm, "impl": impl}
     watch = Stopwatch(output.add)
     if beams > 1:

@@ -19,9 +19,9 @@ from suffice.cli.options import (
     JsonFlag,
     Quiet,
     TokenizerOption,
-    beside,
     check_out,
     corpus_name,
+    folder_next_to,
     options_from_fields,
     parse_settings,
     set_option,
@@ -132,7 +132,7 @@ def heal(
     from suffice.convert.heal import save
     from suffice.utils.progress import show
 
-    out = out or beside(choices.checkpoint, "healed")
+    out = out or folder_next_to(choices.checkpoint, "healed")
     choices = replace(
         choices,
         teacher=choices.teacher or source_of(choices.checkpoint),
@@ -279,7 +279,7 @@ class HealingTask:
 
 
 def _check_models(choices: HealOptions, student: Source, teacher: Source) -> None:
-    """Refuse a student that is no folder of ours, and a teacher with another tokenizer."""
+    """Refuse a student that is not a folder of ours, and a teacher with another tokenizer."""
     from suffice.models import LM
 
     for path, source in ((choices.checkpoint, student), (choices.teacher, teacher)):

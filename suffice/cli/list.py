@@ -17,7 +17,7 @@ Columns = dict[str, list[str]]
 
 
 def list_mechanisms(as_json: JsonFlag = False) -> None:
-    """List the mechanisms: axes, cost beside standard, source."""
+    """List the mechanisms: axes, cost next to standard, source."""
     known = catalogue()
     if as_json:
         print_json(known)

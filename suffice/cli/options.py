@@ -208,14 +208,12 @@ def check_out(out: Path, **inputs: Path | None) -> None:
             )
 
 
-def beside(model: Path, ending: str) -> Path:
-    """Return the default folder of a result: the model's name with an ending, beside it.
+def folder_next_to(model: Path, ending: str) -> Path:
+    """Return the default folder of a result, next to the model: its name with an ending.
 
     Example:
-        >>> beside(Path("runs/mine"), "4bit").as_posix(), beside(Path("m.bin"), "mqa").as_posix()
-        ('runs/mine-4bit', 'm-mqa')
-        >>> beside(Path("hf:team/tiny@v1"), "mqa").as_posix()
-        'tiny-mqa'
+        >>> [str(folder_next_to(Path(name), "mqa")) for name in ("m.bin", "hf:team/tiny@v1")]
+        ['m-mqa', 'tiny-mqa']
     """
     if not model.name:
         raise ConfigError(f"{str(model)!r} has no name to make one of the result of; give --out.")

@@ -1,4 +1,4 @@
-"""`suffice probe`: what attention can recall, beside controls that must fail."""
+"""`suffice probe`: what attention can recall, with controls that must fail."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 ALARMED = 1  # the exit code when a control succeeds
 FILE = "probe.json"
 LENGTH, ROWS = 256, 32  # of the text that ablations are measured on: tokens of a row at most, rows
-WIDTH = 100  # columns where the output is no terminal
+WIDTH = 100  # columns where the output is not a terminal
 KILO = 1024
 MARK = "*"
 

@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.table import Table
 from typer import Option
 
-from suffice.cli.options import Checkpoint, JsonFlag, Quiet, beside, check_out, corpus_name
+from suffice.cli.options import Checkpoint, JsonFlag, Quiet, check_out, corpus_name, folder_next_to
 from suffice.cli.terminal import PLAIN, print_json, print_next, print_text, step_by_cells, to_json
 from suffice.utils.files import write_atomic
 
@@ -69,7 +69,7 @@ def quantise(
     from suffice.quantise.report import tokens_per_second
     from suffice.utils.progress import show
 
-    out = out or beside(checkpoint, f"{bits}bit")
+    out = out or folder_next_to(checkpoint, f"{bits}bit")
     check_out(out, checkpoint=checkpoint)
     folder.check_replaceable(out)
     lm, tokenizer, facts = folder.load(checkpoint)

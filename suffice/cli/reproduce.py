@@ -1,4 +1,4 @@
-"""`suffice reproduce`: the tables and figures of the papers, ours beside theirs."""
+"""`suffice reproduce`: the tables and figures of the papers, ours next to theirs."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ OTHERS = {
     "evidence": ("Outcome of forty claims", "v1, v2, v3", "from all results"),
     "atlas": ("Every mechanism on every task", "none", "from 26 tables, such as atlas-imdb-300k"),
 }
-"""Names that are no table of cells: what they show, where it is in the papers, how it is made."""
+"""Names that do not name a table of cells: their content, its place in the papers, its command."""
 
 
 def complete_tables(incomplete: str) -> list[str]:
@@ -93,7 +93,7 @@ class ReproduceOptions:
         str | None,
         Option(
             metavar="MECHANISM:HEADS:SEED",
-            help="Train this cell again and show it beside the finished one.",
+            help="Train this cell again and show it next to the finished one.",
         ),
     ] = None
     jobs: Annotated[int, Option(help="Cells to train at the same time.")] = 1
@@ -193,7 +193,7 @@ class ReproduceOptions:
 
 @options_from_fields
 def reproduce(options: ReproduceOptions) -> None:
-    """Print a table of the papers, our results beside theirs.
+    """Print a table of the papers, our results next to theirs.
 
     Finished results come with the package; nothing is trained without --run. What was not run is
     blank. Finished cells are never run twice.
@@ -333,7 +333,7 @@ def _cells(wanted: Table, options: ReproduceOptions, console: Console) -> None:
 
 
 def _data_of(request: Request, options: ReproduceOptions, console: Console) -> Dataset | None:
-    """Return the data of a table, whose floors are published beside its cells, where it is here."""
+    """Return the data of a table, where it is here; its floors are published with its cells."""
     from suffice.data import load
 
     task, task_options = request.recipe.task, dict(request.recipe.task_options)

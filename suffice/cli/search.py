@@ -68,7 +68,7 @@ def search(
         float, Option(help="Minutes to score options; then it chooses among those scored.")
     ] = 10.0,
     out: Annotated[
-        Path, Option(help="File of the plan; a folder beside it holds all results.")
+        Path, Option(help="File of the plan; a folder next to it holds all results.")
     ] = Path("plan.json"),
     length: Annotated[
         int | None,
@@ -97,7 +97,7 @@ def search(
 
     Every layer is fitted with every legal option and scored alone: how much the model's predictions
     change. Steps are timed on this machine. An integer program chooses; its plan is converted and
-    measured as a whole, on other text, beside one option for all layers and random plans. `suffice
+    measured as a whole, on other text, with one option for all layers and random plans. `suffice
     convert CHECKPOINT --to plan.json` makes the model.
     """
     from suffice.convert import steps_of
@@ -163,12 +163,12 @@ def _texts(source: Source, name: str | None, tokens: int, length: int | None) ->
 
     if not isinstance(source.model, LM):
         raise ConfigError(
-            f"a {source.kind} model is no language model, and search weighs the state and the step "
+            f"a {source.kind} model is not a language model, and search weighs state and step "
             "of one; use `suffice convert` with a target of your own."
         )
     if source.tokenizer is None:
         raise ConfigError(
-            f"this {source.kind} model has no tokenizer beside it, so no text can be read; name "
+            f"this {source.kind} model has no tokenizer, so no text can be read; name "
             "one with --tokenizer."
         )
     text = corpus_name(name, source.facts, option="--calibration", model="the checkpoint")

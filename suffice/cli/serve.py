@@ -61,8 +61,8 @@ def serve(
             raise ConfigError(f"--{flag} {word!a:.80}: give printable characters of ASCII.")
     if allow_origin is not None and not re.fullmatch(r"https?://[\w.:\[\]-]+", allow_origin):
         raise ConfigError(
-            f"--allow-origin {allow_origin!a:.80} is no origin; give scheme, host and port of the "
-            "page, such as http://localhost:3000."
+            f"--allow-origin {allow_origin!a:.80} is not an origin; give scheme, host and port of "
+            "the page, such as http://localhost:3000."
         )
     _check_installed()
     from suffice.serve.app import LOOPBACK, Hub, build_app
@@ -113,7 +113,7 @@ def serve(
 
 
 def load_model(model: Path, device: str) -> tuple[LM, Tokenizer, dict[str, Any]]:
-    """Return a language model, its tokenizer and the facts beside it."""
+    """Return a language model, its tokenizer and its facts."""
     from suffice.models import folder
     from suffice.train import resolve_device
 

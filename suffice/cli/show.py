@@ -75,7 +75,7 @@ def _print(
     length: int,
     batch: int,
 ) -> None:
-    """Print everything about a mechanism, beside standard attention of the same sizes."""
+    """Print everything about a mechanism, next to standard attention of the same sizes."""
     from suffice.layers import Attention
     from suffice.presets import PRESETS
     from suffice.view.catalogue import axes, describe

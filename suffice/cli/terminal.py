@@ -70,7 +70,7 @@ def print_json(content: object) -> None:
 
 
 def wide_console(width: int) -> Console:
-    """Return standard output, at least so many columns wide where it is no terminal."""
+    """Return standard output; where it is not a terminal, at least `width` columns wide."""
     console = Console()
     if not console.is_terminal:
         console.width = max(console.width, width)

@@ -167,7 +167,7 @@ def check_read(batches: int, sums: Mapping[str, Tensor]) -> None:
 def calibration_batches(
     corpus: Corpus, tokenizer: Tokenizer, *, length: int, tokens: int
 ) -> tuple[list[Tensor], list[Tensor]]:
-    """Return batches int64 [8, T] of the training part, and half as many of the validation part."""
+    """Return batches int64 [8, T] of the training part, and half of them of the validation part."""
     length = min(length, ROW_LENGTH)
     fitted = _batches(corpus.train, tokenizer, length, tokens)
     return fitted, _batches(corpus.validation, tokenizer, length, tokens // 2)

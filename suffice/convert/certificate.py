@@ -20,21 +20,21 @@ class LayerCertificate:
     """The change of one layer.
 
     Args:
-        name: of its module.
+        name: name of its module.
         target: the change in words.
         exact: whether the layer computes the same as before, up to rounding.
         difference: largest change of an output relative to the largest output, in float64 on
             random inputs; None where the layer is not exact.
         predicted: root mean square of the change of its output relative to that of its output, on
             the calibration text, by the regression; None where the layer is exact.
-        measured: the same of the converted layer on held-out text; None without such text.
+        measured: `predicted` for the converted layer, on held-out text; None without such text.
         chosen: "closed form", or the name of the usual start ("average", ...) where that lost less
             on the calibration text after its refit; "" where the layer is exact.
-        exact_up_to: tokens up to which a window changes nothing; None = no such limit.
+        exact_up_to: tokens up to which a window changes nothing; None: no such limit.
         state_before: numbers that its state holds per token.
-        state_after: the same after the conversion.
-        parameters_before: of the layer.
-        parameters_after: the same after the conversion.
+        state_after: numbers per token after the conversion.
+        parameters_before: parameters of the layer.
+        parameters_after: parameters after the conversion.
     """
 
     name: str
@@ -61,8 +61,8 @@ class LossChange:
         change: mean of the rows' differences.
         low: lower end of its 95% interval; None for one row.
         high: upper end.
-        rows: of text.
-        tokens: that were predicted.
+        rows: rows of text.
+        tokens: tokens that were predicted.
     """
 
     before: float
@@ -81,7 +81,7 @@ class Certificate:
     Args:
         layers: one entry each.
         naive: whether the usual starts were taken without any fit.
-        calibration_tokens: that the fits read; 0 where nothing was fitted.
+        calibration_tokens: tokens that the fits read; 0 where nothing was fitted.
         loss: change on held-out text; None without such text.
     """
 

@@ -50,8 +50,8 @@ class Converted(Generic[M]):
     """The result of `convert`.
 
     Args:
-        model: with the converted layers.
-        certificate: of the conversion.
+        model: model with the converted layers.
+        certificate: certificate of the conversion.
     """
 
     model: M

@@ -42,8 +42,8 @@ def check_source(source: Source) -> None:
     """Check that a model can be written as a folder, before any work is done."""
     if isinstance(source.model, LM) and source.tokenizer is None:
         raise ConfigError(
-            f"this {source.kind} model has no tokenizer beside it, and a folder of a language "
-            "model holds one; name it by --tokenizer."
+            f"this {source.kind} model has no tokenizer, and a folder of a language model "
+            "holds one; name it by --tokenizer."
         )
 
 

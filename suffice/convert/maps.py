@@ -73,7 +73,7 @@ def read(layer: Attention) -> Maps:
 
 @torch.no_grad()
 def linear_maps(layer: Attention) -> Maps:
-    """Return the maps of a layer of softmax attention, whatever norms and caps it has beside."""
+    """Return the maps of a layer of softmax attention, whatever its norms and caps."""
     spec = layer.spec
     lowered = replace(spec, norm=NoNorm()).lower()
     if lowered.value_width != lowered.key_width:

@@ -91,9 +91,9 @@ def fit_groups(
         model: the original.
         groups: see `groups_of`.
         planned: the change of each layer.
-        batches: that the model is called with, twice; None = nothing is fitted.
-        naive: take the maker's keys and values, and leave the other maps as they are.
-        step: called with the stage, and how many batches are done.
+        batches: batches that the model is called with, twice; None fits nothing.
+        naive: whether to take the maker's keys and values, and leave the other maps as they are.
+        step: function called with the stage, and how many batches are done.
     """
     layers = attention_layers(model)
     maps = {name: read(layers[name]) for group in groups for name in group.names}
@@ -265,7 +265,7 @@ def _aligned(
     q, o = maps.q.clone().unflatten(0, (groups, -1)), maps.o.unflatten(0, (groups, -1)).clone()
     pairs, unrotated = rotary_pairs(spec.lower().rotary, k.shape[-1])
     for g in range(groups):
-        if not spec.norm.norms:  # what stands between maps and keys is no matrix
+        if not spec.norm.norms:  # a norm between maps and keys is not a matrix
             power, product = (k[g].T @ x @ y for x, y in ((second, k[g]), (joint, maps.k[g])))
             for pair in map(list, pairs):
                 factor = _complex_factor(power[pair][:, pair], product[pair][:, pair])

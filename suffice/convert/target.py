@@ -108,8 +108,8 @@ def spec_after(step: Step, spec: AttentionSpec, length: int | None) -> Attention
 
     Args:
         step: the change.
-        spec: before it.
-        length: context length of the model, tokens; None = any.
+        spec: composition before it.
+        length: context length of the model, tokens; None: unlimited.
 
     Raises:
         ConfigError: if there is no such layer, saying why.
@@ -166,9 +166,9 @@ def plan_of(model: nn.Module, target: Target) -> dict[str, Steps]:
     """Return the changes of each attention layer by the name of its module.
 
     Args:
-        model: any with attention layers of this library.
-        target: for all layers, a list with one target for each in order, or targets by name, where
-            layers without one stay.
+        model: a model with attention layers of this library.
+        target: a target for all layers, a list with one for each in order, or targets by name,
+            where layers without one stay.
 
     Raises:
         ConfigError: if a target is not legal, or the plan does not fit the layers.
@@ -212,7 +212,7 @@ def read_plan(path: Path) -> list[str] | dict[str, str]:
     if not legal or plan.keys() - {"layers", "facts"}:
         raise DataError(
             f'{path} is not a plan; write {{"layers": ["keep", "gqa:2", ...]}} with one target for '
-            'each layer, beside it only "facts".'
+            'each layer, and nothing else but "facts".'
         )
     return layers
 
@@ -221,8 +221,8 @@ def plan_to_json(targets: Sequence[str], **facts: Any) -> dict[str, Any]:
     """Return the content of a file for `read_plan`.
 
     Args:
-        targets: one for each layer.
-        **facts: anything else.
+        targets: target of each layer.
+        **facts: further entries.
 
     Raises:
         ConfigError: if a target is not legal.

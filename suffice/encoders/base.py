@@ -43,10 +43,10 @@ class Factory:
     """The classes an encoder builds its modules from, and where their parameters live.
 
     Args:
-        linear: made as linear(inputs, outputs, bias=..., device=..., dtype=...).
-        rms: made as rms(width, eps=..., device=..., dtype=...).
-        device: of the parameters.
-        dtype: of the parameters.
+        linear: class called as linear(inputs, outputs, bias=..., device=..., dtype=...).
+        rms: class called as rms(width, eps=..., device=..., dtype=...).
+        device: device of the parameters.
+        dtype: dtype of the parameters.
     """
 
     linear: type[nn.Linear]
@@ -182,7 +182,7 @@ class Encoder(Axis, ABC, family="encoder"):
         q: Tensor,  # noqa: ARG002
         cached: tuple[Tensor, ...],  # noqa: ARG002
     ) -> tuple[Tensor, Tensor, Tensor] | None:
-        """Return queries, keys and values that read the cache unexpanded; None = it is expanded.
+        """Return queries, keys and values that read the cache unexpanded; None: it is expanded.
 
         Scores are those of the expanded keys; `restore` makes the outputs theirs, too.
         """
@@ -218,7 +218,7 @@ class LinearEncoder(Encoder, base=True):
     """
 
     def conflicts(self, spec: SpecLike) -> list[str]:
-        """Keys and values that are columns of x need as many columns as x has."""
+        """Keys and values that are columns of x need the width of x."""
         if self.learns_keys and (self.learns_values or self.shares):
             return []
         columns, source = spec.widths.kv, spec.widths.d_source

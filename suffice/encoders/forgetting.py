@@ -35,8 +35,8 @@ class Forgetting(Encoder):
     key has three more features, which hold minus its sum, and each query ones: every op, mask and
     KV cache serves it as it is. Cached are keys, log f and values.
 
-    Cost: d G + G parameters and 2 T d G FLOPs beside Standard's, and 6 FLOPs a pair and head; G
-        cached numbers a token more.
+    Cost: more than Standard: d G + G parameters, 2 T d G FLOPs and 6 a pair and head, and G cached
+        numbers a token.
     Source: Lin et al. 2025, arXiv:2503.02130, equations 3 to 5. Differs: grouped heads share the
     gates of their keys.
     """

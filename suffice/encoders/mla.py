@@ -31,14 +31,14 @@ class MLA(Encoder):
     of heads; a call that continues a cache reads it as it is, with W_UK absorbed into the queries
     and W_UV into the outputs.
 
-    Choose it where the KV cache is what limits a model with many heads. The spec's head_dim is N,
+    Choose it where the KV cache limits a model with many heads. The spec's head_dim is N,
     the width of a key without its rotary part, so D = N + P; num_kv_heads stays open.
 
     Args:
         rank: R, >= 1.
         rotary_dim: P, >= 1; even where positions rotate it.
-        value_dim: E; None = head_dim.
-        query_rank: width of the queries' latent; None = queries are one map of x.
+        value_dim: E; None: head_dim.
+        query_rank: width of the queries' latent; None: queries are one map of x.
 
     Raises:
         ConfigError: for sizes below 1.

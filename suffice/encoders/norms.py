@@ -27,7 +27,7 @@ class Norm(Axis, ABC, family="norm"):
 
     @abstractmethod
     def parameters(self, heads: int, head_dim: int) -> int:
-        """Count the learned numbers of so many heads of queries or of keys."""
+        """Count the learned numbers of `heads` heads of queries or of keys."""
 
     @abstractmethod
     def build(self, heads: int, head_dim: int, factory: Factory) -> nn.Module:
@@ -58,7 +58,7 @@ class NoNorm(Norm):
 
 @dataclass(frozen=True)
 class HeadRMS(Norm):
-    """q' = g_q * q / sqrt(mean(q^2) + eps) over the features of a head, k' likewise with g_k.
+    """q' = g_q * q / sqrt(mean(q^2) + eps) over the features of a head; the same for k with g_k.
 
     The gains g_q and g_k are learned, one number for each feature of a head, and shared by all
     heads. Positions turn what comes out. A product is then at most D max|g_q| max|g_k|, whatever
@@ -131,7 +131,7 @@ class _Plain(nn.Module):
 
 @dataclass(frozen=True)
 class ProjectionRMS(Norm):
-    """q' = g_q * q / sqrt(mean(q^2) + eps) over all features of all heads at once, k' likewise.
+    """q' = g_q * q / sqrt(mean(q^2) + eps) over all features of all heads at once; k the same.
 
     The gains are one number for each feature of each head. Unlike with `HeadRMS` a head may be
     longer than another, and shared keys have another mean than the queries that read them.
@@ -166,7 +166,7 @@ class ProjectionRMS(Norm):
 
 @dataclass(frozen=True)
 class HeadLayerNorm(Norm):
-    """q' = g_q * (q - mean(q)) / sqrt(var(q) + eps) over the features of a head, k' likewise.
+    """q' = g_q * (q - mean(q)) / sqrt(var(q) + eps) over the features of a head; k the same.
 
     Every head has its gains, and there are no biases.
 

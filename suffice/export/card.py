@@ -28,12 +28,12 @@ def card(
     """Return the README.md of an export.
 
     Args:
-        name: of the model, its title.
-        manifest: of the export.
-        facts: of the source, such as `hub` and `converted`.
-        certificate: of a conversion, as certificate.json holds it; None where there was none.
+        name: name of the model, the card's title.
+        manifest: manifest of the export.
+        facts: facts about the source, such as `hub` and `converted`.
+        certificate: content of a conversion's certificate.json; None where there was none.
         licence: an identifier of the hub, such as "apache-2.0"; nobody but the user knows it.
-        base_model: repository that the weights come from; None = the one they were fetched from.
+        base_model: repository that the weights come from; None: the one they were fetched from.
 
     Raises:
         ConfigError: if the licence or the base model is not a valid identifier.

@@ -69,16 +69,16 @@ def export(
 ) -> dict[str, Any]:
     """Write a checkpoint in another format, check it against the model, and return its manifest.
 
-    A certificate beside the source comes along.
+    A certificate in the source's folder comes along.
 
     Args:
-        source: what `suffice.convert.sources.open_source` opens, or a classifier's folder.
+        source: a source of `suffice.convert.sources.open_source`, or a classifier's folder.
         form: "hf", "onnx" or "torch".
         out: the folder; an earlier export there is replaced once all is written.
-        tokenizer: of the source, where it has none beside it.
-        licence: of the weights, such as "apache-2.0"; with it a model card is written.
-        base_model: for the card, the repository of the weights; None = where they were fetched.
-        step: called with the present stage.
+        tokenizer: tokenizer of the source, where its folder has none.
+        licence: licence of the weights, such as "apache-2.0"; with it a model card is written.
+        base_model: repository of the weights, for the card; None: where they were fetched.
+        step: function called with the present stage.
 
     Raises:
         ConfigError: if the format is unknown, cannot hold the model, or a package is not installed.

@@ -66,13 +66,13 @@ def write_model(
     """Write a language model as a file, and return the architecture that it has there.
 
     Args:
-        path: of the file.
-        model: in float32, with dense softmax attention throughout.
-        tokenizer: of its tokens.
-        kind: how matrices are stored, one of `TYPES`; norms and biases are in full, and a matrix
-            whose inputs are not a multiple of 32 is in half precision beside q8_0 and q4_0.
-        facts: of the model; a chat template is written.
-        codes: of matrices that were packed in as many bits, see `packed_codes`; they are kept.
+        path: path of the file.
+        model: a model in float32, with dense softmax attention throughout.
+        tokenizer: tokenizer of the model.
+        kind: storage of matrices, one of `TYPES`; norms and biases are in full, and with q8_0 and
+            q4_0 a matrix whose inputs are not a multiple of 32 is in half precision.
+        facts: facts about the model; a chat template is written.
+        codes: codes of matrices packed in the same bits, see `packed_codes`; they are kept.
 
     Raises:
         ConfigError: if no architecture of llama.cpp computes the model, or no tokenizer of
@@ -325,10 +325,10 @@ def export_gguf(
     """Write a checkpoint as a file for llama.cpp, read it back, and return what was written.
 
     Args:
-        source: what `suffice.convert.sources.open_source` opens, a language model.
+        source: a language model that `suffice.convert.sources.open_source` opens.
         out: the file; an earlier .gguf there is replaced.
-        kind: how matrices are stored, one of `TYPES`.
-        tokenizer: of the source, where it has none beside it.
+        kind: storage of matrices, one of `TYPES`.
+        tokenizer: tokenizer of the source, where its folder has none.
 
     Returns:
         "architecture", "type", "file", "bytes", and "difference": the largest of a logit between

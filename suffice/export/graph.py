@@ -377,7 +377,7 @@ def graph_module(model: nn.Module) -> DecoderGraph | ClassifierGraph:
 
 
 def reach(lm: LM) -> int | None:
-    """Return how many of the latest tokens any layer attends to, its own included; None = all."""
+    """Return how many of the latest tokens any layer attends to, its own included; None: all."""
     reaches = [spec.pattern.reach for spec in lm.specs]
     if any(one is None for one in reaches) or any(
         "mixing" in spec.beyond_pairs for spec in lm.specs
@@ -399,7 +399,7 @@ def trace(module: DecoderGraph | ClassifierGraph) -> torch.export.ExportedProgra
     try:
         with torch.no_grad(), quiet():
             return torch.export.export(module, examples, dynamic_shapes=dynamic, strict=False)
-    except Exception as error:  # noqa: BLE001 - torch has no class of its own for these
+    except Exception as error:  # noqa: BLE001 - torch has no separate class for these
         reason = " ".join(str(error).split())
         raise ConfigError(
             f"torch cannot trace this model for every length ({reason:.300}); run it with "

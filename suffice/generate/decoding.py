@@ -74,7 +74,7 @@ class CausalModel(Protocol):
 class Prompts:
     """Prompts as a batch [B, T]; shorter ones are padded on the left.
 
-    `valid` is True at real tokens, None = all are; `lengths` are the real tokens of each row.
+    `valid` is True at real tokens, None if all are; `lengths` counts the real tokens of each row.
     """
 
     tokens: Tensor
@@ -130,7 +130,7 @@ def batch_prompts(
 def _real_tokens(tokens: Tensor | Sequence[Sequence[int]], valid: Tensor | None) -> list[Tensor]:
     if not isinstance(tokens, Tensor):
         if valid is not None:
-            raise ConfigError("valid beside lists of ids: give each row its own tokens only.")
+            raise ConfigError("valid with lists of ids: give each row its own tokens only.")
         return [_ids(row) for row in tokens]
     check_rows("tokens", tokens, valid)
     if tokens.is_floating_point() or tokens.dtype is torch.bool:
@@ -154,7 +154,7 @@ def _ids(row: Sequence[int]) -> Tensor:
 
 
 def prefill_chunk(memory: Memory, chunk: int | None) -> int | None:
-    """Return how many prompt tokens are read at once: `chunk`, or a few windows; None = all."""
+    """Return how many prompt tokens are read at once: `chunk`, or a few windows; None: all."""
     if chunk is not None or memory.window is None:
         return chunk
     return max(CHUNK_WINDOWS * memory.window, MIN_CHUNK)

@@ -40,8 +40,8 @@ class Generated:
         lengths: new tokens of each row, the stop id included.
         scores: [B], sum of the log-probabilities of the new tokens over lengths^length_penalty,
             of a beam search; else None.
-        state: of the model after all but the last tokens, if keep_state; else None.
-        steps: how single tokens were decoded: "native (avx512)", or "torch" and why.
+        state: state of the model after all but the last tokens, if keep_state; else None.
+        steps: backend that decoded single tokens: "native (avx512)", or "torch" and why.
     """
 
     tokens: Tensor
@@ -89,25 +89,25 @@ def generate(
     Args:
         lm: the model.
         tokens: int [B, T], or the ids of each row, of any lengths.
-        max_new_tokens: of each row, >= 0.
-        sampling: how a token is chosen.
-        beams: beam width of a search for the most probable continuation, see `beam_search`; 1 =
-            no search.
+        max_new_tokens: maximum of new tokens in each row, >= 0.
+        sampling: rule that chooses a token.
+        beams: beam width of a search for the most probable continuation, see `beam_search`; 1
+            disables it.
         length_penalty: power of the length that divides a beam's score.
         stop: ids that end a row.
         pad: id at padding.
         memory: the KV cache of each layer; layers of features keep their sums instead.
-        valid: bool [B, T] beside a tensor, True = a real token; padding may stand anywhere.
-        chunk: prompt tokens read at once; None = all, or a few windows' worth with a rolling
+        valid: bool [B, T] for a tensor, True = a real token; padding may stand anywhere.
+        chunk: prompt tokens read at once; None: all, or a few windows' worth with a rolling
             memory.
         draft: a smaller model of the same vocabulary for speculative decoding; it changes neither
             the distribution of samples nor a greedy text. Rows are written one after another.
         drafts: tokens it proposes at once.
-        on_token: called with the token of each row as it is written, None for rows that ended;
-            with a draft, row after row. Not with beams, whose tokens are known at the end.
+        on_token: function called with the token of each row as it is written, None for rows that
+            ended; with a draft, row after row. Not with beams, whose tokens are known at the end.
         keep_state: whether the result holds the state of the model.
-        impl: how single tokens are decoded: "native", by this library's kernels for CPUs;
-            "torch"; or "auto", natively where possible. The result says which.
+        impl: backend that decodes single tokens: "native", this library's kernels for CPUs;
+            "torch"; or "auto", native where possible. The result says which.
 
     Raises:
         ConfigError: for numbers outside their range, arguments that do not go together, or more
@@ -183,7 +183,7 @@ def eval_mode(*models: CausalModel | None) -> Iterator[None]:
 
 
 def max_length(lm: CausalModel) -> int | None:
-    """Return how many tokens a text of a model may have; None = any number."""
+    """Return the maximum length of a text of a model, in tokens; None: unlimited."""
     return min((limit for limit, _ in _limits(lm)), default=None)
 
 
@@ -244,7 +244,8 @@ def _check_ids(vocabulary: int, stop: Sequence[int], pad: int) -> None:
     for value in (*stop, pad):
         if not is_whole(value) or not 0 <= value < vocabulary:
             raise ConfigError(
-                f"stop={tuple(stop)}, pad={pad}: {value!r} is no id; give 0 to {vocabulary - 1}."
+                f"stop={tuple(stop)}, pad={pad}: {value!r} is not an id; "
+                f"give 0 to {vocabulary - 1}."
             )
 
 
@@ -271,6 +272,6 @@ def _check_beams(
     }
     if names := [name for name, present in excluded.items() if present]:
         raise ConfigError(
-            f"beams={beams} beside {' and '.join(names)}: a search follows the model's own "
+            f"beams={beams} with {' and '.join(names)}: a search follows the model's own "
             "probabilities and knows its tokens at its end; leave one out."
         )

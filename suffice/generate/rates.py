@@ -17,8 +17,8 @@ class Rates:
 
     Args:
         prompt: tokens that were read first.
-        prompt_seconds: from the start to the first new token.
-        token_seconds: of each new token after the first.
+        prompt_seconds: seconds from the start to the first new token.
+        token_seconds: seconds of each new token after the first.
     """
 
     prompt: int
@@ -87,5 +87,5 @@ class Stopwatch:
         self._outside += self._clock() - now
 
     def rates(self, prompt: int) -> Rates:
-        """Return the rates after a prompt of so many tokens."""
+        """Return the rates after a prompt of `prompt` tokens."""
         return rates_of(prompt, self._ticks)

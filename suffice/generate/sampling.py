@@ -40,13 +40,13 @@ class Sample:
     """A token drawn from softmax(logits), modified as follows, in this order.
 
     Args:
-        temperature: logits are divided by it.
-        top_k: keep the tokens whose logit is at least the k-th highest; None = all.
-        top_p: keep the fewest most probable tokens whose probabilities sum to at least this;
-            of equal ones the lowest ids. 1 = all.
-        min_p: keep the tokens of at least this fraction of the highest probability; 0 = all.
-        repetition_penalty: before all of this, logits of tokens that are in the row already are
-            divided by it if positive and multiplied by it if negative. 1 = no change.
+        temperature: divisor of the logits.
+        top_k: number k: tokens below the k-th highest logit are left out; None keeps all.
+        top_p: probability that the fewest most probable tokens, which are kept, sum to at least;
+            of equal ones the lowest ids. 1 keeps all.
+        min_p: fraction of the highest probability below which tokens are left out; 0 keeps all.
+        repetition_penalty: divisor of positive logits, and factor of negative ones, of tokens that
+            are in the row already; applied first. 1 disables it.
         seed: row i of a call has its own random numbers, which depend on seed and i alone.
 
     Raises:
@@ -108,7 +108,7 @@ def penalised(logits: Tensor, present: Tensor | None, penalty: float) -> Tensor:
 def probabilities(logits: Tensor, sample: Sample, present: Tensor | None = None) -> Tensor:
     """Return the probabilities [N, V] that tokens are drawn with, fp32.
 
-    The penalty applies to tokens where `present`, bool [N, V], is True; None = no penalty.
+    The penalty applies to tokens where `present`, bool [N, V], is True; None disables it.
 
     Example:
         >>> logits = torch.tensor([[0.0, 0.0, -100.0]])

@@ -25,18 +25,18 @@ def slide(
 ) -> list[int]:
     """Return the tokens that follow a prompt, however long the text becomes.
 
-    A model with learned positions, or with an alignment over positions, reads at most so many
-    tokens. When they are used up, the text goes on behind its latest half, which is read again from
-    the first position: about two tokens are computed for each one written. nanoGPT reads the whole
-    window again for each token. A text that fits is what `generate` gives.
+    A model with learned positions, or with an alignment over positions, has a maximum length.
+    Beyond it, the latest half is reread from position 0 and the text goes on from there: about two
+    tokens are computed for each one written. nanoGPT rereads the whole window for each token. A
+    text that fits is what `generate` gives.
 
     Args:
         lm: the model.
         prompt: ids; only the latest that the model can read enter.
-        max_new_tokens: at least 0.
-        sampling: how a token is chosen; each piece of a sampled text has a seed of its own.
+        max_new_tokens: maximum of new tokens, >= 0.
+        sampling: rule that chooses a token; each piece of a sampled text gets another seed.
         stop: ids that end the text.
-        **options: of `generate`, for each piece.
+        **options: options of `generate`, for each piece.
 
     Raises:
         ConfigError: as `generate`, and for an empty prompt.

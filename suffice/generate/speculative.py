@@ -39,7 +39,7 @@ def check(
 ) -> Memory:
     """Return the memory with room to drop rejected drafts; raise for what cannot be drafted."""
     if keep_state:
-        raise ConfigError("keep_state beside draft: two models read the text; leave one out.")
+        raise ConfigError("keep_state with draft: two models read the text; leave one out.")
     sizes = [model.config.vocabulary_size for model in (lm, draft)]
     if sizes[0] != sizes[1]:
         raise ConfigError(
@@ -49,7 +49,7 @@ def check(
     check_can_reject((*lm.specs, *draft.specs))
     if memory.lossy:
         raise ConfigError(
-            f"{memory!r} beside draft: in a memory that rounds, tokens read at once and one by one "
+            f"{memory!r} with draft: in a memory that rounds, tokens read at once and one by one "
             "give different results; give one that does not."
         )
     if isinstance(memory, Rolling):

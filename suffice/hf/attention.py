@@ -114,7 +114,7 @@ def register_pattern(name: str, pattern: Pattern) -> None:
 
     Args:
         name: begins with "suffice_".
-        pattern: which keys a query may see.
+        pattern: keys that each query may see.
 
     Raises:
         ConfigError: for a name that transformers would treat in another way, or no pattern.
@@ -122,7 +122,7 @@ def register_pattern(name: str, pattern: Pattern) -> None:
     if not name.startswith(PREFIX) or any(word in name for word in SPECIAL):
         raise ConfigError(
             f"name={name!r}: give one that begins with {PREFIX!r} and holds none of "
-            f"{', '.join(SPECIAL)}, which transformers treats in ways of its own."
+            f"{', '.join(SPECIAL)}, which transformers treats specially."
         )
     if not isinstance(pattern, Pattern):
         raise ConfigError(

@@ -75,7 +75,7 @@ def write_auto_map(folder: Path | str) -> None:
     program needs trust_remote_code=True, and this library installed.
 
     Args:
-        folder: where `save_pretrained` wrote.
+        folder: folder that `save_pretrained` wrote.
 
     Raises:
         CheckpointError: if that is not a folder of a language model of this library.
@@ -100,7 +100,7 @@ def hf_tokenizer(tokenizer: Tokenizer) -> PreTrainedTokenizerFast:
     cannot pad until `pad_token` is set.
 
     Args:
-        tokenizer: of `suffice.text`.
+        tokenizer: a tokenizer of `suffice.text`.
     """
     with tempfile.TemporaryDirectory() as folder:
         tokenizer.save(folder)
@@ -116,8 +116,8 @@ def convert(folder: Path | str, out: Path | str) -> SufficeForCausalLM:
     """Write a trained model and its tokenizer for `AutoModelForCausalLM` and `AutoTokenizer`.
 
     Args:
-        folder: written by `suffice train --out`.
-        out: where to write everything that transformers needs, see `write_auto_map`.
+        folder: folder written by `suffice train --out`.
+        out: folder for everything that transformers needs, see `write_auto_map`.
 
     Returns:
         The model that was written.

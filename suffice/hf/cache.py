@@ -16,7 +16,7 @@ class SufficeCache(Cache):
     """A model's state, to give as `past_key_values`.
 
     Args:
-        state: of the model that will fill it, such as `model.state(Rolling(256))`.
+        state: state of the model that will fill it, such as `model.state(Rolling(256))`.
     """
 
     def __init__(self, state: ModelState) -> None:

@@ -85,7 +85,7 @@ class SufficeTextClassifier(_Classifier):
     """`suffice.models.Classifier` for transformers.
 
     Args:
-        config: of its folder.
+        config: configuration of its folder.
     """
 
     @can_return_tuple
@@ -111,7 +111,7 @@ class SufficeImageClassifier(_Classifier):
     """`suffice.models.ViT` for transformers.
 
     Args:
-        config: of its folder.
+        config: configuration of its folder.
     """
 
     main_input_name = "pixel_values"

@@ -70,24 +70,24 @@ class SufficeConfig(PreTrainedConfig):
         hidden_size: features, d_model.
         num_hidden_layers: blocks.
         intermediate_size: features inside a block's MLP.
-        hidden_act: of the MLPs, as `LMConfig.activation`.
+        hidden_act: function of the MLPs, see `LMConfig.activation`.
         norm: "layer" or "rms".
-        residual: as `LMConfig.residual`.
-        norm_eps: eps of the norms.
+        residual: place of the norms, see `LMConfig.residual`.
+        norm_eps: epsilon of the norms.
         positions: "learned", "sinusoidal" or "none".
         use_bias: biases on the MLPs and on layer norms.
-        head_bias: as `LMConfig.head_bias`.
-        hidden_dropout: on embedded tokens, after the attention and after the MLP.
-        logit_cap: as `LMConfig.logit_cap`.
+        head_bias: bias of the head, see `LMConfig.head_bias`.
+        hidden_dropout: probability, on embedded tokens, after the attention and after the MLP.
+        logit_cap: bound of the logits, see `LMConfig.logit_cap`.
         initializer_range: standard deviation of weights before training.
-        experts: JSON of `LMConfig.experts`; None = no mixture of experts.
+        experts: JSON of `LMConfig.experts`; None: no mixture of experts.
         specs: JSON of an `AttentionSpec`, one for all layers or one for each.
         num_attention_heads: query heads.
         num_key_value_heads: key/value heads.
         head_dim: width of a head.
         layer_types: transformers' nearest name for each layer.
-        sliding_window: of layers that are causal windows, where these are all alike.
-        memory: JSON of the KV cache's memory (`suffice.memory`); None = everything.
+        sliding_window: window of the layers with causal windows, where these are all alike.
+        memory: JSON of the KV cache's memory (`suffice.memory`); None keeps every position.
         use_cache: whether calls under torch.no_grad() return a cache by default.
         mechanism: instead of specs, a name of `suffice.presets`; "standard" if neither is given.
 
@@ -160,7 +160,7 @@ class SufficeConfig(PreTrainedConfig):
         return _specs_from_json(self.specs, self.num_hidden_layers)
 
     def memory_value(self) -> Memory | None:
-        """Return the memory of the KV cache; None = everything."""
+        """Return the memory of the KV cache; None keeps every position."""
         return None if self.memory is None else Memory.from_json(self.memory)
 
     def lm_config(self) -> LMConfig:
@@ -188,16 +188,16 @@ class SufficeViTConfig(PreTrainedConfig):
     Args:
         image_size: side of the square input, pixels.
         patch_size: side of a patch, pixels.
-        num_channels: of the input.
+        num_channels: channels of the input.
         hidden_size: features, d_model.
         num_hidden_layers: blocks.
         intermediate_size: features inside a block's MLP.
         pooling: "mean", "flatten", "class_token" or "distilled".
         head_widths: hidden layers of the head.
-        hidden_dropout: in the blocks.
-        head_dropout: before and inside the head.
+        hidden_dropout: probability, in the blocks.
+        head_dropout: probability, before and inside the head.
         block_norm: "pre" or "post".
-        norm_eps: eps of the norms.
+        norm_eps: epsilon of the norms.
         positions: "learned", "sinusoidal" or "none".
         specs: JSON of an `AttentionSpec`, one for all layers or one for each.
         num_attention_heads: query heads, with a mechanism.

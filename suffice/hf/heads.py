@@ -123,7 +123,7 @@ class SufficeForCausalLM(SufficePreTrainedModel, GenerationMixin):
 
         Args:
             lm: the model.
-            tokenizer: for the token that ends a document, which also serves as padding.
+            tokenizer: tokenizer whose token that ends a document also serves as padding.
 
         Raises:
             ConfigError: if some of its maps are packed.
@@ -157,7 +157,7 @@ class SufficeForCausalLM(SufficePreTrainedModel, GenerationMixin):
 
 
 def _memory(generation_config: Any, length: int) -> Memory | None:
-    """Return the memory for transformers' name of a cache; None = the model's own."""
+    """Return the memory for transformers' name of a cache; None: the model's own."""
     name = generation_config.cache_implementation
     options = dict(generation_config.cache_config or {})
     if name is None:

@@ -67,7 +67,7 @@ def _only_input(input_ids: Tensor | None, inputs_embeds: Tensor | None) -> Tenso
 
 
 def _valid_tokens(mask: Tensor | None, inputs: Tensor, past: int) -> Tensor | None:
-    """Return which of the new tokens are real, bool [B, T]; None = all."""
+    """Return which of the new tokens are real, bool [B, T]; None: all."""
     if mask is None:
         return None
     if not isinstance(mask, Tensor) or mask.dim() != 2:
@@ -287,17 +287,17 @@ class SufficeModel(SufficePreTrainedModel):
         Args:
             input_ids: [B, T].
             attention_mask: [B, all tokens so far], 1 = a real token; padding may be anywhere.
-            position_ids: [B, T]; None = counted from the mask. Without a mask and a cache, each 0
+            position_ids: [B, T]; None counts from the mask. Without a mask and a cache, each 0
                 begins another document.
-            past_key_values: what an earlier call returned; the tokens continue it.
+            past_key_values: cache that an earlier call returned; the tokens continue it.
             inputs_embeds: [B, T, hidden_size] instead of input_ids.
-            use_cache: whether to return a cache; None = as configured, and not if gradients are
+            use_cache: whether to return a cache; None: as configured, and not if gradients are
                 recorded.
             output_hidden_states: whether to return the features after every block.
             output_attentions: whether to return the weights, which are computed separately.
             is_causal: None or True, as the attention is.
-            **others: for an engine that computes the attention (`attn_implementation`); without
-                one, those of `REDUNDANT`, which are ignored.
+            **others: arguments of an engine that computes the attention (`attn_implementation`);
+                without one, those of `REDUNDANT`, which are ignored.
 
         Raises:
             ConfigError: for arguments that the model cannot honour.

@@ -124,15 +124,15 @@ class Attention(nn.Module):
 
         Args:
             x: [B, T, d_model], where the queries come from.
-            source: [B, S, d_source], where keys and values come from; None = x itself.
+            source: [B, S, d_source], where keys and values come from; None: x itself.
             valid: bool [B, S], True = a real key, False = padding, anywhere in the row. Padded
                 positions are never read.
             segments: int [B, T]; each run of equal numbers is a document, which neither sees nor
                 counts positions from the others. With a source, documents of the queries.
             source_segments: int [B, S], documents of the source; a query sees its own number.
             mask: bool [B or 1, H or 1, T, S], True = may attend; no mixing can honour one.
-            state: from `self.state`: x continues where the last call with it ended, and the
-                state is moved on. valid [B, T] speaks of x.
+            state: a state made by `self.state`: x continues where the last call with it ended, and
+                the state is moved on. valid [B, T] speaks of x.
             shared: filled with this layer's keys and values; where the spec `shares` those of an
                 earlier layer, what that one filled in the same call, on the same rows.
 
@@ -167,7 +167,7 @@ class Attention(nn.Module):
         """Return an empty state to stream with.
 
         Args:
-            memory: what is kept of the past.
+            memory: KV-cache policy; the default keeps every position.
 
         Raises:
             ConfigError: if the layer cannot stream, or not with this memory.
@@ -371,4 +371,4 @@ def _device_type(device: str | torch.device) -> str:
     try:
         return torch.device(device).type
     except (RuntimeError, TypeError) as error:
-        raise ConfigError(f"device={device!r} is no device; give 'cpu' or 'cuda'.") from error
+        raise ConfigError(f"device={device!r} is not a device; give 'cpu' or 'cuda'.") from error

@@ -65,8 +65,8 @@ class RMSNorm(nn.Module):
     Args:
         d_model: features.
         eps: keeps a row of zeros finite.
-        device: where w lives.
-        dtype: of w.
+        device: device of w.
+        dtype: dtype of w.
 
     Shapes:
         x: [..., d_model] -> [..., d_model]

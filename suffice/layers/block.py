@@ -69,7 +69,7 @@ class _ResidualBlock(nn.Module):
     def _add_norms(
         self, name: str, norm: str, kind: str, d_model: int, options: dict[str, Any]
     ) -> None:
-        """Make the norms of a branch: of what it reads, or of the sum, and of what it adds."""
+        """Create the norms of a branch: of its input, or of the sum, and of its output."""
         for part, exists in (("norm", norm != "out"), ("out_norm", norm in ("both", "out"))):
             made = normaliser(kind, d_model, **options) if exists else nn.Identity()
             self.add_module(f"{name}_{part}", made)
@@ -94,12 +94,12 @@ class Block(_ResidualBlock):
             Transformer and the paper's text models; "both": x + norm(f(norm(x))), as Gemma 2;
             "out": x + norm(f(x)), as OLMo 2; "parallel": x + attention(norm(x)) + mlp(norm(x)),
             each with its norm, as GPT-NeoX, Phi and Cohere.
-        eps: of the norms.
+        eps: epsilon of the norms.
         dropout: probability, after the attention.
         normalisation: "layer" or "rms", see `RMSNorm`.
         bias: whether layer norms have one; an RMS norm never has.
-        device: where the parameters live.
-        dtype: of the parameters.
+        device: device of the parameters.
+        dtype: dtype of the parameters.
 
     Shapes:
         x: [B, T, d_model] -> [B, T, d_model]
@@ -129,8 +129,8 @@ class Block(_ResidualBlock):
 
         Args:
             x: features.
-            **where: of the attention's call: `valid` [B, T] marks real tokens, `segments` [B, T]
-                numbers documents; see `Attention`. Padded tokens are never read.
+            **where: arguments of `Attention.forward`: `valid` [B, T] marks real tokens, `segments`
+                [B, T] numbers documents. Padded tokens are never read.
         """
         return self.run(x, lambda x: self.attention(x, **where))
 
@@ -167,11 +167,11 @@ def run_blocks(
     """Return the output of blocks in a row, [B, T, d_model].
 
     Args:
-        blocks: of a model.
-        specs: of the attention of each.
+        blocks: blocks of a model.
+        specs: spec of each block's attention.
         x: features [B, T, d_model].
-        states: of the attention of each block, if it streams.
-        **where: as of `Block`.
+        states: state of each block's attention, if it streams.
+        **where: arguments of `Block.forward`.
     """
     for number, (block, shared) in enumerate(zip(blocks, shared_kv(specs), strict=True)):
         call = {**where}
@@ -191,12 +191,12 @@ class CrossBlock(_ResidualBlock):
         cross_spec: the attention to the source.
         mlp: the feed-forward map, d_model in and out.
         norm: see `Block`; a block with a source has no "parallel".
-        eps: of the norms.
+        eps: epsilon of the norms.
         dropout: probability, after each attention.
         normalisation: "layer" or "rms", see `RMSNorm`.
         bias: whether layer norms have one; an RMS norm never has.
-        device: where the parameters live.
-        dtype: of the parameters.
+        device: device of the parameters.
+        dtype: dtype of the parameters.
 
     Shapes:
         x: [B, T, d_model]; source: [B, S, d_source] -> [B, T, d_model]
@@ -242,7 +242,7 @@ class CrossBlock(_ResidualBlock):
             source: features of the encoder, or what `EncodedSource.of` made of them for this block.
             source_valid: bool [B, S], True = a real position of the source; others are not read. A
                 `EncodedSource` knows it.
-            **where: of the self-attention's call, such as `valid` [B, T]; see `Attention`.
+            **where: arguments of the self-attention's forward, such as `valid` [B, T].
         """
 
         def attend_to_source(x: Tensor) -> Tensor:
@@ -265,8 +265,8 @@ class MLP(nn.Module):
         dropout: probability, after the activation and after the second map.
         inner_dropout: False to drop after the second map only.
         bias: bias terms in the projections.
-        device: where the parameters live.
-        dtype: of the parameters.
+        device: device of the parameters.
+        dtype: dtype of the parameters.
 
     Shapes:
         x: [..., d_model] -> [..., d_model]
@@ -308,18 +308,18 @@ class SwiGLU(nn.Module):
     Args:
         d_model: features in and out.
         width: features between.
-        activation: of the gate: "swiglu" (silu), "geglu" (GELU) or "geglu_tanh" (GPT-2's
-            approximation of it, Gemma's).
+        activation: function of the gate: "swiglu" (silu), "geglu" (GELU) or "geglu_tanh" (GPT-2's
+            approximation of it, used by Gemma).
         dropout: probability, after the last map.
         bias: bias terms in the projections.
-        device: where the parameters live.
-        dtype: of the parameters.
+        device: device of the parameters.
+        dtype: dtype of the parameters.
 
     Shapes:
         x: [..., d_model] -> [..., d_model]
 
     Raises:
-        ConfigError: if dropout is no probability below 1, or for an unknown activation.
+        ConfigError: if dropout is not a probability below 1, or for an unknown activation.
 
     Example:
         >>> sum(p.numel() for p in SwiGLU(8, 16, bias=False).parameters())

@@ -35,19 +35,19 @@ class Experts:
     -limit..limit.
 
     Args:
-        num_experts: of a block.
+        num_experts: experts of a block.
         top_k: experts that a token reads.
         width: features inside an expert.
         scores: "softmax" or "sigmoid".
         normalised: whether the weights of the chosen are divided by their sum.
-        scale: of the weights.
+        scale: factor of the weights.
         correction: whether c exists.
-        groups: of equally many experts, in order; 1 = none.
+        groups: number of equal groups of experts, in order; 1 disables groups.
         top_groups: groups that a token chooses from.
         router_bias: whether b_r exists.
-        shared_width: features inside the shared expert; None = there is none.
+        shared_width: features inside the shared expert; None: no shared expert.
         alpha: see above; given with limit.
-        limit: see above, > 0; None = a plain SwiGLU.
+        limit: see above, > 0; None: a plain SwiGLU.
         dense: numbers of the blocks that have a plain feed-forward map instead.
 
     Raises:
@@ -114,11 +114,11 @@ class MixtureOfExperts(nn.Module):
     Args:
         d_model: features in and out.
         experts: their sizes and how they are chosen.
-        activation: of the gates without a limit, see `SwiGLU`.
+        activation: function of the gates without a limit, see `SwiGLU`.
         dropout: probability, after the sum.
         bias: bias terms in the projections of the experts.
-        device: where the parameters live.
-        dtype: of the parameters.
+        device: device of the parameters.
+        dtype: dtype of the parameters.
 
     Shapes:
         x: [..., d_model] -> [..., d_model]

@@ -39,7 +39,7 @@ def from_torch(mha: nn.MultiheadAttention, *, pattern: Pattern = Full()) -> Atte
     options = {
         "add_bias_kv=True": mha.bias_k is not None or mha.bias_v is not None,
         "add_zero_attn=True": mha.add_zero_attn,
-        f"kdim={mha.kdim} beside vdim={mha.vdim}": mha.kdim != mha.vdim,
+        f"kdim={mha.kdim} with vdim={mha.vdim}": mha.kdim != mha.vdim,
     }
     if unsupported := [option for option, present in options.items() if present]:
         raise ConfigError(

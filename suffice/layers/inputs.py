@@ -55,7 +55,7 @@ class SharedKV:
 
     Args:
         cached: keys and values so far, the new ones last.
-        codes: in place of them, a quantised cache that native kernels read as it is.
+        codes: a quantised cache that native kernels read as it is, instead of `cached`.
     """
 
     cached: CachedTensors | None = None
@@ -251,7 +251,7 @@ def check_step(
     names = [name for name, value in refused.items() if value is not None]
     if names:
         raise ConfigError(
-            f"{' and '.join(names)} beside state: a state continues one document a row; leave "
+            f"{' and '.join(names)} with state: a state continues one document a row; leave "
             f"{'it' if len(names) == 1 else 'them'} out, and give each document its state."
         )
 

@@ -46,7 +46,7 @@ class Scheme:
 
     @classmethod
     def of(cls, inputs: int, bits: int, group: int | None = None) -> Scheme:
-        """Return the scheme for a matrix of so many inputs.
+        """Return the scheme for a matrix of `inputs` columns.
 
         Without a group it is the widest that fits, up to 128 in 8 bits and 32 in 4 bits.
 
@@ -57,14 +57,14 @@ class Scheme:
         if bits in COLUMNS and group is None:
             wide = COLUMNS[bits]
             if inputs % wide:
-                raise ConfigError(f"{inputs} inputs are no multiple of {wide}, as {bits} bits need")
+                raise ConfigError(f"{inputs} inputs: {bits} bits need a multiple of {wide}")
             group = max(g for g in range(wide, DEFAULT[bits] + 1, wide) if inputs % g == 0)
         scheme = cls(bits=bits, group=group)
         scheme.check(inputs)
         return scheme
 
     def check(self, inputs: int) -> None:
-        """Raise ConfigError if the groups do not divide a matrix of so many inputs."""
+        """Raise ConfigError if the groups do not divide the inputs of a matrix."""
         if self.group is not None:
             check_group(self.bits, inputs, self.group)
 
@@ -76,7 +76,7 @@ class Scheme:
     def from_json(cls, data: Any) -> Scheme:
         """Rebuild a scheme from `to_json`'s data."""
         if not isinstance(data, dict) or not {"bits"} <= data.keys() <= {"bits", "group"}:
-            raise ConfigError(f'{data!r:.80} is no scheme; write it as {{"bits": 8, "group": 32}}.')
+            raise ConfigError(f'{data!r:.80} is not a scheme; write {{"bits": 8, "group": 32}}.')
         return cls(**data)
 
     def __str__(self) -> str:
@@ -99,9 +99,9 @@ class Packed(nn.Module):
     Args:
         outputs: N.
         inputs: K.
-        scheme: how weights are stored.
-        bias: whether there is one, float32.
-        device: where the buffers live.
+        scheme: storage format of the weights.
+        bias: whether there is a bias, float32.
+        device: device of the buffers.
 
     Raises:
         ConfigError: if the scheme's groups do not fit the inputs.

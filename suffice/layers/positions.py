@@ -31,12 +31,12 @@ class StepPositions:
         batch: B.
         length: T.
         start: positions read before, padding included.
-        device: of the tokens.
-        valid: bool [B, T] as passed by the caller; None = all are real.
+        device: device of the tokens.
+        valid: bool [B, T] as passed by the caller; None: all are real.
         cached: int [B, n], positions of the last n tokens read before, -1 = padding; None = all
             rows are real and alike until now.
-        before: as `cached`, but never None where there is padding now.
-        rows: of the new tokens, for the mixing and for rotation.
+        before: like `cached`, but never None where there is padding now.
+        rows: layout of the new tokens, for the mixing and for rotation.
         places: int [B, T], position of each new token in its row, -1 = padding; None = all rows
             are real and alike.
         memo: values computed for these positions, by what decides them.
@@ -90,7 +90,7 @@ class StepPositions:
     def with_cached(self, remembered: int | None) -> Tensor | None:
         """Return positions of the new tokens and the `remembered` before them (None = all).
 
-        None = rows are alike.
+        None: all rows have the same positions.
         """
         if self.places is None:
             return None
@@ -145,7 +145,7 @@ def real_tokens(places: Tensor) -> Tensor:
 def positions(valid: Tensor | None, segments: Tensor | None) -> Tensor:
     """Return the position [B, S] of each token in its document: the real tokens before it.
 
-    Runs of equal segments int [B, S] are documents; None = one document.
+    Runs of equal segments int [B, S] are documents; None: one document.
 
     Example:
         >>> valid = torch.tensor([[False, True, True, True, True]])

@@ -73,8 +73,8 @@ class Recurrence(nn.Module):
             v: [B, G, T, E].
             x: [B, T, M], what the gates read.
             rows: padding, positions and documents.
-            before: the state that the tokens continue; None = they are the first.
-            op: what computes the sums; the reference does so step by step in float64.
+            before: the state that the tokens continue; None: they are the first.
+            op: op that computes the sums; the reference does so step by step in float64.
         """
         exact = op.name == "reference"
         order = rows.order()

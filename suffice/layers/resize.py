@@ -70,7 +70,7 @@ def interpolate(
         length: the new longest input, tokens, >= 1.
         grid: rows and columns of the image patches the map was trained on, row by row; they are
             interpolated in both directions, to a grid of the same shape. One more position than
-            patches is a class token, the first, which is not interpolated. None = a sequence.
+            patches is a class token, the first, which is not interpolated. None: a sequence.
         mode: "linear" or "cubic", along each direction; both average when they shrink.
 
     Raises:

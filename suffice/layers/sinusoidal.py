@@ -19,16 +19,16 @@ def sinusoidal(
     device: torch.device | str = "cpu",
     dtype: torch.dtype = torch.float32,
 ) -> Tensor:
-    """Return what is added to x at positions 0..length - 1: [length, d_model].
+    """Return the vectors that are added to x at positions 0..length - 1: [length, d_model].
 
     Feature 2i at position p is sin(p / 10000^(2i / d_model)), feature 2i + 1 its cosine. Angles
-    are float64 whatever the dtype, and nothing is learned or stored, so any length is as good.
+    are float64 whatever the dtype, and nothing is learned or stored, so any length works.
 
     Args:
         length: positions.
         d_model: features.
-        device: where the result lives.
-        dtype: of the result.
+        device: device of the result.
+        dtype: dtype of the result.
 
     Example:
         >>> sinusoidal(2, 4)

@@ -92,7 +92,7 @@ class LayerState:
 
     Args:
         spec: composition of the layer.
-        memory: how much of the past is cached; kernels of features take `Dynamic()` alone.
+        memory: KV-cache policy; kernels of features take `Dynamic()` alone.
 
     Raises:
         ConfigError: if the layer cannot stream, or not with this memory.
@@ -103,7 +103,7 @@ class LayerState:
         self.spec, self.memory = spec, memory
         cached, unmixed = spec.memories(memory)
         self.remembered = None  # earlier positions that a window may hold or read again
-        if cached.window is not None:  # what is left of a drop is read with as many beside it
+        if cached.window is not None:  # after a drop of `spare`, window + spare are still needed
             self.remembered = cached.window + 2 * cached.spare + cached.grain
         self.followed = 0  # positions read, of layers without a store: sums, or another's cache
         self.offered: StepPositions | None = None  # by the model, for all its layers
@@ -168,8 +168,8 @@ class LayerState:
         """Check the next tokens [B, T, ...] and return their positions; raises as `step`."""
         if self.batch not in (None, tokens.shape[0]):
             raise ShapeError(
-                f"{tokens.shape[0]} rows for a state of {self.batch}; give as many, select rows of "
-                "the state, or reset it."
+                f"{tokens.shape[0]} rows for a state of {self.batch}; give that many, select rows "
+                "of the state, or reset it."
             )
         if not self._can_share(self.offered, tokens, valid):
             self.offered = StepPositions.after(self.places, self.length, tokens, valid)
@@ -469,8 +469,8 @@ class LayerState:
 def promote_kv_dtype(cached: tuple[Tensor, ...], current: torch.dtype | None) -> tuple[Tensor, ...]:
     """Return new keys and values in the dtype of the cache; `current` is None while it is empty.
 
-    Under autocast columns of x keep their dtype beside what a map gives in half precision, and
-    chunks in half precision may follow others. A chunk that would be rounded is refused.
+    Autocast casts the outputs of maps to half precision but not columns of x, and chunks in half
+    precision may follow others. A chunk that would be rounded is refused.
     """
     dtype = cached[0].dtype
     for x in cached[1:]:
@@ -491,7 +491,7 @@ def mix_next(
 ) -> Tensor:
     """Return new values, raw [B, G, T, E], after the mixing, which reads the `earlier` ones, too.
 
-    The mixing reads `history` positions before one; None = all.
+    The mixing reads `history` positions before one; None: all.
     """
     count = _history_tokens(at, history)
     values = torch.cat([earlier.latest(count)[0], raw], dim=2)

@@ -30,7 +30,7 @@ class AttentionMap:
         effective: [B, H, T, S], what each query takes of each value: the weights times what the
             mixing does along the sequence (S W_A for Super Attention). The same tensor as the
             weights where nothing mixes. Its rows need not sum to 1 and may be negative; the b of
-            a mixing and what `Infini` remembers of earlier segments are no part of it.
+            a mixing and the sums of `Infini` over earlier segments are not part of it.
     """
 
     layer: str
@@ -42,13 +42,13 @@ class AttentionMap:
 def watched(model: nn.Module) -> Iterator[list[AttentionMap]]:
     """Collect the maps of every attention layer that is called inside the block, in their order.
 
-    Outputs are those of a model that is not watched; the maps are computed besides, from the
-    formula, so that dense, sparse and linear mechanisms all have them. That takes B H T S numbers
-    for each call: watch short texts. Weights are as they are before dropout, without gradients.
-    Outside the block a layer does nothing for it.
+    Recording does not change the outputs: the maps are computed separately, from the formula, so
+    that dense, sparse and linear mechanisms all have them. That takes B H T S numbers for each
+    call: watch short texts. Weights are those before dropout, without gradients. Outside the
+    `with` block a layer does no extra work.
 
     Args:
-        model: with attention layers, or such a layer.
+        model: model with attention layers, or such a layer.
 
     Yields:
         A list that grows; clear it between calls if need be.
@@ -102,7 +102,7 @@ def _map(
     """Return the map of a call; `mixings` are those of shared values, by where they are put."""
     if kwargs.get("state") is not None:
         raise StateError(
-            "a call with a state has no map of its own; watch one call on the whole text, without "
+            "a call with a state has no separate map; watch one call on the whole text, without "
             "a state, which gives the same."
         )
     kwargs = {name: value for name, value in kwargs.items() if name != "state"}

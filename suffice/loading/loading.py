@@ -48,7 +48,7 @@ class Prediction:
 
     Args:
         label: the most probable class.
-        probabilities: of every class, by name, in the order of the classes; they sum to 1.
+        probabilities: probability of each class, by name, in the order of the classes; sums to 1.
     """
 
     label: str
@@ -132,7 +132,7 @@ class TextClassifier(_Classifier):
         network: tokens [B, T] and valid [B, T] to logits [B, classes].
         classes: their names, in the order of the logits.
         tokenizer: None where the folder holds none; such a model cannot read texts.
-        facts: what else the folder says, such as the recipe.
+        facts: other entries of the folder's config, such as the recipe.
 
     Example:
         A network without training, so the answer is of no use:
@@ -155,7 +155,7 @@ class TextClassifier(_Classifier):
         """Return tokens int64 [B, T] and valid bool [B, T] of texts."""
         if not isinstance(self.tokenizer, Words):
             raise ConfigError(
-                "no vocabulary of words lies beside this model, so it cannot read texts; call its "
+                "this model has no vocabulary of words, so it cannot read texts; call its "
                 "`network` with ids, or train it by `suffice compare`, which keeps the vocabulary."
             )
         _check_texts(inputs)
@@ -171,8 +171,8 @@ class ImageClassifier(_Classifier):
         network: images [B, C, S, S] to logits [B, classes].
         classes: their names, in the order of the logits.
         size: channels, height and width that an image is decoded to.
-        preparation: of the pixels; None where the folder does not tell.
-        facts: what else the folder says, such as the recipe.
+        preparation: preparation of the pixels; None where the folder does not tell.
+        facts: other entries of the folder's config, such as the recipe.
     """
 
     network: ViT
@@ -210,7 +210,7 @@ class LanguageModel(_Summary):
     Args:
         network: tokens [B, T] to logits [B, T, V].
         tokenizer: None where the folder holds none.
-        facts: what else the folder says.
+        facts: other entries of the folder's config.
     """
 
     network: LM
@@ -230,15 +230,13 @@ class LanguageModel(_Summary):
 
         Args:
             prompt: text to continue.
-            max_new_tokens: of the continuation, at most.
+            max_new_tokens: maximum of new tokens.
             temperature: below 1 favours likely tokens; 0 takes the likeliest.
-            seed: of the sampling.
+            seed: seed of the sampling.
         """
         tokenizer = self.tokenizer
         if tokenizer is None:
-            raise ConfigError(
-                "no tokenizer lies beside this language model; call its `network` with ids."
-            )
+            raise ConfigError("this language model has no tokenizer; call its `network` with ids.")
         _check_texts([prompt])
         ids = prompt_ids(tokenizer, prompt)
         result = generate(
@@ -258,9 +256,9 @@ class TextTranslator(_Summary):
 
     Args:
         network: source [B, S] and target [B, T] to logits [B, T, V].
-        tokenizer: of the target's words.
-        source_tokenizer: of the source's words.
-        facts: what else the folder says.
+        tokenizer: tokenizer of the target's words.
+        source_tokenizer: tokenizer of the source's words.
+        facts: other entries of the folder's config.
     """
 
     network: Translator
@@ -302,7 +300,7 @@ def load(path: Path | str, *, device: torch.device | str = "cpu") -> Loaded:
             (`runs/mine/models/efficient-h4-s0`, in short `runs/mine/efficient-h4-s0`); a folder of
             `suffice train`, `convert`, `heal`, `quantise` or `export --format hf`; or a model of
             transformers or llama2.c, or "hf:ORG/NAME[@REVISION]" of the Hugging Face hub.
-        device: of the weights.
+        device: device of the weights.
 
     Raises:
         CheckpointError: if there is no model, or its files do not fit each other.

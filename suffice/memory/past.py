@@ -25,7 +25,7 @@ class Past(Axis, ABC, family="past"):
     """True if it reads anything."""
 
     segment: int | None = None
-    """Positions of a segment that the pattern must stay within; None = any pattern."""
+    """Positions of a segment that the pattern must stay within; None allows any pattern."""
 
     @abstractmethod
     def parameters(self, num_heads: int) -> int:
@@ -87,13 +87,13 @@ class Infini(Past):
 
     Args:
         segment: positions of a segment, >= 1.
-        delta: with the delta rule.
+        delta: whether to use the delta rule.
 
     Raises:
         ConfigError: if segment < 1.
 
-    Cost: h parameters; 4 T h D E FLOPs beside the pairs of the segments; state g D (E + 1 + 2 N)
-        numbers beside keys and values.
+    Cost: h parameters; the pairs of the segments plus 4 T h D E FLOPs; keys and values plus a state
+        of g D (E + 1 + 2 N) numbers.
     Source: Munkhdalai et al. 2024, arXiv:2404.07143, equations 2 to 10. No difference.
     """
 

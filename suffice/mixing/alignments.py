@@ -91,9 +91,9 @@ class Alignment(LearnedMixing):
     Args:
         length: the longest sequence of keys, tokens, >= 1.
         per_head: one W_A for each key/value head instead of one for all.
-        bias: with b.
-        init: "glorot" (the paper's framework default), "identity" (starts as no mixing at all) or
-            "orthogonal".
+        bias: whether b exists.
+        init: initialisation of W_A: "glorot" (the paper's framework default), "identity" (starts as
+            no mixing at all) or "orthogonal".
 
     Raises:
         ConfigError: if length < 1 or init is unknown.
@@ -199,8 +199,9 @@ class BlockAlignment(LearnedMixing):
     Args:
         size: positions of a block, >= 1.
         per_head: one M for each key/value head instead of one for all.
-        bias: with b.
-        init: of M: "identity" (starts as no mixing at all), "glorot" or "orthogonal".
+        bias: whether b exists.
+        init: initialisation of M: "identity" (starts as no mixing at all), "glorot" or
+            "orthogonal".
 
     Raises:
         ConfigError: if size < 1 or init is unknown.
@@ -367,9 +368,9 @@ class BandedAlignment(_DiagonalMixing):
 
     Args:
         length: the longest sequence of keys, tokens, >= 1.
-        width: positions back, itself included (and as many ahead, if not causal), >= 1.
+        width: positions back, its own included (if not causal, ahead as well), >= 1.
         per_head: one W_A for each key/value head instead of one for all.
-        bias: with b.
+        bias: whether b exists.
         init: "identity" (starts as no mixing at all) or "glorot" (uniform, a sum over the
             diagonals varies as the values do).
 
@@ -435,9 +436,9 @@ class ToeplitzAlignment(_DiagonalMixing):
     models and wherever the length is not fixed.
 
     Args:
-        width: positions back, itself included (and as many ahead, if not causal), >= 1.
+        width: positions back, its own included (if not causal, ahead as well), >= 1.
         per_head: one filter for each key/value head instead of one for all.
-        bias: with b.
+        bias: whether b exists.
         init: "identity" (starts as no mixing at all) or "glorot" (uniform, a sum over the
             filter varies as the values do).
 
@@ -502,7 +503,7 @@ def _banded_product(band: Tensor, x: Tensor, before: int) -> Tensor:
     Args:
         band: [B or 1, maps, S or 1, offsets]; one row stands for all.
         x: the values.
-        before: how far back column 0 reads.
+        before: positions that column 0 reads back.
     """
     keys = x.shape[2]
     count, side, back, ahead = cut(keys, before, band.shape[-1] - 1 - before)

@@ -26,10 +26,10 @@ class Mixing(Axis, ABC, family="mixing"):
     """False if the kernel no longer reads one key per position (Linformer)."""
 
     max_length: int | None = None
-    """The longest key sequence, in tokens; None = any."""
+    """The longest key sequence, in tokens; None: unlimited."""
 
     history: int | None = 0
-    """Earlier values that a causal layer reads at a position; None = all of them."""
+    """Earlier values that a causal layer reads at a position; None: all of them."""
 
     @abstractmethod
     def parameters(self, num_kv_heads: int, *, causal: bool = False) -> int:
@@ -73,7 +73,7 @@ class RowLayout:
     documents: Tensor | None = None
 
     def longest(self, keys: int) -> int:
-        """Return the tokens of the longest document in rows of so many, where they can be read."""
+        """Return the length of the longest document in rows of `keys` tokens, if it can be read."""
         if self.documents is None or not keys or not readable(self.positions):
             return keys
         return int(self.positions.max()) + 1

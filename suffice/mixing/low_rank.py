@@ -67,7 +67,7 @@ class LowRank(Mixing):
         maps = num_kv_heads if self.per_head else 1
         return maps * self.rank * self.length * (1 if self.shared else 2)
 
-    def reads(self, keys: int) -> int:  # noqa: ARG002 - as many whatever the input
+    def reads(self, keys: int) -> int:  # noqa: ARG002 - the same for any input
         """Return the rank."""
         return self.rank
 

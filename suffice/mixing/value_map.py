@@ -86,7 +86,7 @@ class ValueMap(nn.Module, ABC):
         """Return the weights that a position of a causal layer reads."""
 
     def check(self, keys: int) -> None:
-        """Raise ShapeError if W has rows, but fewer than so many."""
+        """Raise ShapeError if W has rows, but fewer than `keys`."""
         longest = self.weight.shape[1] if self.has_rows else keys
         if keys > longest:
             raise ShapeError(

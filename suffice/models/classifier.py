@@ -32,22 +32,22 @@ class ClassifierConfig(ModelConfig):
         vocabulary_size: token ids are below this.
         length: the longest text, tokens; without learned positions the model reads longer ones
             too, as far as its attention does.
-        num_classes: outputs; None = no head, the pooled features themselves: a text embedding.
+        num_classes: outputs; None: no head, the pooled features themselves, a text embedding.
         d_model: features.
         depth: blocks.
         mlp_width: features inside a block's MLP.
         head_widths: hidden layers of the head, ReLU.
-        dropout: after the attention, after the MLP, before and inside the head.
+        dropout: probability, after the attention, after the MLP, before and inside the head.
         norm: "pre" or "post", see `Block`.
-        eps: of the layer norms.
-        activation: of the blocks' MLPs.
+        eps: epsilon of the layer norms.
+        activation: function of the blocks' MLPs.
         reads_padding: True to attend to and average padding like any token, as the Keras example
             and the paper do; False to leave it out.
-        positions: added to the embedded tokens: "learned", "sinusoidal" (see `sinusoidal`) or
-            "none", for attention that knows positions itself.
+        positions: vectors added to the embedded tokens: "learned", "sinusoidal" (see `sinusoidal`)
+            or "none", for attention that encodes positions itself.
         embedding_norm: a layer norm of the embedded tokens, as BERT has.
-        pooling: how tokens become one vector: "mean" of all, or the "first" token, as BERT does.
-        head_activation: of the head's hidden layers.
+        pooling: the vector of a text: the "mean" of all tokens, or the "first" token as in BERT.
+        head_activation: function of the head's hidden layers.
 
     Raises:
         ConfigError: naming the fields that are not legal, see `ModelConfig`.

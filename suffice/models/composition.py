@@ -34,7 +34,7 @@ class Composition:
         mechanism: a preset, see `suffice.presets.PRESETS`.
         kv: key/value heads.
         window: keys that a query attends to, its own position included.
-        sinks: first positions that are attended to beside the window. Where text is written, the
+        sinks: first positions that are attended to besides the window. Where text is written, the
             KV cache keeps them, and the model was trained to attend to everything.
         full: n = every n-th layer has no window.
         softmax: n = every n-th layer is standard attention instead of the mechanism.
@@ -110,7 +110,7 @@ class Composition:
         Args:
             model: the sizes; a language model's layers are causal.
             num_heads: query heads.
-            position: of the layers of a language model whose mechanism has none.
+            position: encoding in the layers of a language model whose mechanism has none.
 
         Raises:
             ConfigError: where a model of these sizes cannot have the attention.
@@ -123,7 +123,7 @@ class Composition:
         writes = isinstance(model, (LMConfig, TranslatorConfig))
         if self.sinks and self.full and writes:
             raise ConfigError(
-                f"sinks:{self.sinks} beside full:{self.full}: one memory serves all layers, and it "
+                f"sinks:{self.sinks} with full:{self.full}: one memory serves all layers, and it "
                 "would drop what the full ones attend to."
             )
         attention = replace(self, memory=None, weights=None, draw=None)

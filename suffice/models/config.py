@@ -100,8 +100,8 @@ def check_unshared(specs: Sequence[AttentionSpec], where: str) -> None:
     for number, spec in enumerate(specs):
         if spec.shares is not None:
             raise ConfigError(
-                f"block {number} has shares={spec.shares}, and every layer of {where} makes keys "
-                "and values of its own; give specs without shares."
+                f"block {number} has shares={spec.shares}, and every layer of {where} makes its "
+                "own keys and values; give specs without shares."
             )
 
 

@@ -35,8 +35,8 @@ from suffice.utils.files import check_links, parse_json, replacing, replacing_fo
 WEIGHTS, CONFIG = "model.safetensors", "config.json"
 PREPROCESSOR = "preprocessor_config.json"
 SOURCE = "source"  # folder of the tokenizer of what a translator reads
-LONGEST = 1 << 24  # bytes of a config
-MOST_LAYERS, MOST_LEVELS = 1024, 64  # of a config
+MAX_CONFIG = 1 << 24  # bytes
+MAX_LAYERS, MAX_LEVELS = 1024, 64  # of a config
 LANGUAGE = "language model"  # of folders that name no kind
 WRITTEN = frozenset(
     {CONFIG, WEIGHTS, SOURCE, DESCRIPTION, NAMES, PREPROCESSOR, "quantise.json", "certificate.json"}
@@ -56,10 +56,10 @@ class StoredModel:
     """What a folder holds.
 
     Args:
-        model: in evaluation mode.
+        model: the model in evaluation mode.
         kind: a key of `suffice.models.kinds.KINDS`.
-        tokenizer: of its text, or of a translation; None where none lies in the folder.
-        source_tokenizer: of what a translator reads.
+        tokenizer: tokenizer of its text, or of a translation; None where the folder has none.
+        source_tokenizer: tokenizer of the texts that a translator reads.
         facts: the other entries of config.json, such as `classes` and `preparation`.
     """
 
@@ -80,15 +80,15 @@ def save(
 ) -> None:
     """Write a model so that `read`, `suffice.load` and the command line can read it.
 
-    The weights are written last, with a digest of the config and the tokenizers beside them: a
+    The weights are written last, with a digest of the folder's config and tokenizers: a
     folder in which a killed program mixed two models is refused. `replacing_model` writes a folder
     that is replaced whole.
 
     Args:
         folder: created if it is absent; another model in it is replaced.
-        model: of a kind in `suffice.models.kinds.KINDS`, in DDP or not.
-        tokenizer: of its tokens; None for images, and for tasks of ids alone.
-        source_tokenizer: of what a translator reads.
+        model: a model of a kind in `suffice.models.kinds.KINDS`, in DDP or not.
+        tokenizer: tokenizer of its text; None for images, and for tasks of ids alone.
+        source_tokenizer: tokenizer of the texts that a translator reads.
         **facts: further entries of config.json, such as recipe="shakespeare_char"; plain data.
 
     Raises:
@@ -197,15 +197,15 @@ def read(
     device: torch.device | str = "cpu",
     dtype: torch.dtype | None = None,
 ) -> StoredModel:
-    """Return the model of a folder in evaluation mode, with what lies beside it.
+    """Return the model of a folder in evaluation mode, with its tokenizer and facts.
 
     Args:
         folder: written by `save`, which every command does that leaves a trained model;
             "hf:ORG/NAME[@REVISION]" of such a folder on the hub; or a file of llama.cpp, .gguf,
             whose packed weights stay as they are.
-        device: of the weights. On CUDA packed maps use torchao if it is installed
+        device: device of the weights. On CUDA packed maps use torchao if it is installed
             (`suffice.quantise.with_torchao`).
-        dtype: of the weights; None = as stored. Not for packed weights.
+        dtype: dtype of the weights; None: as stored. Not for packed weights.
 
     Raises:
         CheckpointError: if the folder is absent or incomplete, or a file does not fit the others.
@@ -236,10 +236,10 @@ def read(
     stored, metadata = checkpoint.load(folder / WEIGHTS, expected)
     # weights of equal shapes may be of other heads or patterns; older files do not say
     if metadata.get("described", digest) != digest:
-        _refuse(folder, f"{WEIGHTS} was written with another {CONFIG} than the one beside it")
+        _refuse(folder, f"{WEIGHTS} was written with another {CONFIG}")
     spelled = metadata.get("tokenizers")
     if None not in (tokenizer, spelled) and spelled != _spelling(folder):
-        _refuse(folder, f"{WEIGHTS} was written with another tokenizer than the one beside it")
+        _refuse(folder, f"{WEIGHTS} was written with another tokenizer")
     if "measured" in metadata:
         facts["measured"] = metadata["measured"]
     if dtype is not None and not schemes:
@@ -340,13 +340,13 @@ def read_config(folder: Path) -> dict[str, Any]:
             check_links(place)
     try:
         with path.open("rb") as file:
-            data = parse_json(file.read(LONGEST))
+            data = parse_json(file.read(MAX_CONFIG))
     except (OSError, ValueError, RecursionError) as error:
         _refuse(folder, f"{CONFIG} cannot be read ({error!s:.200})")
     if not isinstance(data, dict):
         _refuse(folder, f"{CONFIG} is not a JSON object")
-    if _is_deeper(data, MOST_LEVELS):
-        _refuse(folder, f"{CONFIG} is nested more than {MOST_LEVELS} levels deep")
+    if _is_deeper(data, MAX_LEVELS):
+        _refuse(folder, f"{CONFIG} is nested more than {MAX_LEVELS} levels deep")
     return data
 
 
@@ -369,8 +369,8 @@ def _read_config(
         if "model_type" in data:
             raise CheckpointError(f"{folder} is a checkpoint of transformers. {ADVICE}")
         _refuse(folder, f'{CONFIG} is not a JSON object with "model" and "specs"')
-    if len(data["specs"]) > MOST_LAYERS:
-        _refuse(folder, f"{CONFIG} has {len(data['specs']):,} layers; at most {MOST_LAYERS:,} do")
+    if len(data["specs"]) > MAX_LAYERS:
+        _refuse(folder, f"{CONFIG} has {len(data['specs']):,} layers; at most {MAX_LAYERS:,} do")
     kind = data.get("kind", LANGUAGE)
     if not isinstance(kind, str) or kind not in KINDS:
         _refuse(folder, f"{CONFIG} names the kind {kind!r:.40}; legal: {', '.join(KINDS)}")

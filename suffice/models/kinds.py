@@ -42,9 +42,9 @@ def build_model(sizes: Sizes, specs: Sequence[AttentionSpec], **factory: Any) ->
     """Return a fresh model with the attention of each layer.
 
     Args:
-        sizes: of the model.
-        specs: one for each layer; of a translator those of its encoder, those of its decoder, and
-            as many from the decoder to the source.
+        sizes: sizes of the model.
+        specs: spec of each layer; for a translator those of its encoder, of its decoder's
+            self-attention, and of its decoder's attention to the source.
         **factory: device and dtype, for language models and translators.
     """
     specs = list(specs)

@@ -44,26 +44,24 @@ class LMConfig(ModelConfig):
         d_model: features.
         depth: blocks.
         mlp_width: features inside a block's MLP.
-        activation: of the MLPs: one of `MLP`, or "swiglu", "geglu" or "geglu_tanh" (see `SwiGLU`),
-            which have a third map.
+        activation: function of the MLPs: one of `MLP`, or "swiglu", "geglu" or "geglu_tanh" (see
+            `SwiGLU`), which have a third map.
         norm: "layer" or "rms" (see `RMSNorm`), before the attention, the MLP and the head.
-        residual: how a block adds its attention and MLP: "pre", "both", "out" or "parallel", see
-            `Block`.
-        eps: of the norms.
-        positions: added to the embedded tokens: "learned", "sinusoidal" (see `sinusoidal`) or
-            "none", for attention that knows positions itself.
+        residual: place of the norms: "pre", "both", "out" or "parallel", see `norm` of `Block`.
+        eps: epsilon of the norms.
+        positions: vectors added to the embedded tokens: "learned", "sinusoidal" (see `sinusoidal`)
+            or "none", for attention that encodes positions itself.
         bias: biases on the maps of the MLPs and on layer norms; those of the attention are its
             spec's, and the head has none.
         tied: whether the head's weights are the tokens' rows.
         head_bias: whether the head has a bias, as in Phi; a tied one has none.
-        dropout: on the embedded tokens, after the attention and after the MLP; on the weights of
-            the attention it is its spec's.
-        logit_cap: each logit becomes cap * tanh(logit / cap), so its size stays below the cap; None
-            = as it is.
+        dropout: probability, on the embedded tokens, after the attention and after the MLP; the
+            specs set the dropout of attention weights.
+        logit_cap: bound of the logits: each becomes cap * tanh(logit / cap); None disables it.
         start: standard deviation of the weights of maps and embeddings before training. The usual
             0.02 suits a width of many hundreds; at a width of 64 it leaves every score near 0, and
             training makes no progress for thousands of steps.
-        experts: a mixture of experts in the place of the MLPs, see `Experts`; None = MLPs. Where
+        experts: a mixture of experts instead of the MLPs, see `Experts`; None: MLPs. Where
             every block has one, mlp_width is their width; else that of the blocks without.
 
     Raises:
@@ -100,7 +98,7 @@ class LMConfig(ModelConfig):
         advice = "give a number above 0, or leave it out"
         self._check(("logit_cap",), lambda x: x is None or x > 0.0, advice)
         self._check(
-            ("head_bias",), lambda bias: not (bias and self.tied), "give tied=False beside it"
+            ("head_bias",), lambda bias: not (bias and self.tied), "give tied=False with it"
         )
         if self.experts is not None:
             self._check_experts(self.experts)
@@ -139,8 +137,8 @@ class LM(nn.Module):
     Args:
         config: the sizes.
         spec: the attention of every block, or one spec for each.
-        device: where the parameters live.
-        dtype: of the parameters.
+        device: device of the parameters.
+        dtype: dtype of the parameters.
 
     Shapes:
         tokens: int [B, T] -> logits [B, T, V]
@@ -213,8 +211,8 @@ class LM(nn.Module):
                 Logits at padding mean nothing.
             segments: int [B, T]; each run of equal numbers is a document, which gives what it
                 gives alone.
-            state: from `self.state`: the tokens continue where the last call with it ended, and
-                are added to it.
+            state: a state made by `self.state`: the tokens continue where the last call with it
+                ended, and are added to it.
 
         Raises:
             ShapeError: if a shape does not fit, or rows are longer than the model reads.
@@ -276,7 +274,7 @@ class LM(nn.Module):
 
 
 def capped(logits: Tensor, cap: float | None) -> Tensor:
-    """Return cap * tanh(logits / cap); None = the logits as they are."""
+    """Return cap * tanh(logits / cap), or the logits as they are if cap is None."""
     return logits if cap is None else torch.tanh(logits / cap) * cap
 
 

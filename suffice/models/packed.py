@@ -75,7 +75,7 @@ class ByTorchao(Packed):
     """A packed module that multiplies by a tensor of torchao, made of its codes and scales.
 
     The weights are the same: nothing is rounded again. Products are computed in float32, without
-    quantised inputs. The codes stay beside the tensor, which takes a byte for each weight in 4
+    quantised inputs. The codes stay next to the tensor, which takes a byte for each weight in 4
     bits, too, so that the module is saved, loaded, moved and unpacked as before. In a recorded
     graph (`torch.compile`, `torch.export`) torchao is not used.
     """

@@ -68,7 +68,7 @@ class ModelState:
         return step
 
     def can_drop(self, tokens: int) -> bool:
-        """Return whether so many last tokens can be dropped, exactly."""
+        """Return whether the last `tokens` can be dropped, exactly."""
         return all(layer.can_drop(tokens) for layer in self.layers)
 
     def drop_last(self, tokens: int) -> None:
@@ -115,7 +115,7 @@ class ModelState:
         _check_indices(rows)
         if rows.numel() != self._batch():
             raise ShapeError(
-                f"{rows.numel()} rows to reorder {self._batch()}; give as many, or select."
+                f"{rows.numel()} rows to reorder {self._batch()}; give that many, or select."
             )
         self.select(rows)
 
@@ -216,7 +216,7 @@ class ModelState:
 
 
 def check_state(state: object, layers: int) -> None:
-    """Raise unless this is the state of a model with so many attention layers."""
+    """Raise unless this is the state of a model with `layers` attention layers."""
     if not isinstance(state, ModelState):
         raise ConfigError(f"state is a {type(state).__name__}; give what model.state() makes.")
     if len(state.layers) != layers:

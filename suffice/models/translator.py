@@ -50,13 +50,13 @@ class TranslatorConfig(ModelConfig):
         mlp_width: features inside a block's MLP.
         encoder_depth: blocks that read the source.
         decoder_depth: blocks that write the target.
-        activation: of the MLPs, "relu" or "gelu".
+        activation: function of the MLPs, "relu" or "gelu".
         norm: see `CrossBlock`.
-        eps: of the layer norms.
-        positions: added to the embedded tokens: "learned", "sinusoidal" (see `sinusoidal`) or
-            "none".
-        dropout: after each attention and each MLP.
-        head_dropout: before the head.
+        eps: epsilon of the layer norms.
+        positions: vectors added to the embedded tokens: "learned", "sinusoidal" (see `sinusoidal`)
+            or "none".
+        dropout: probability, after each attention and each MLP.
+        head_dropout: probability, before the head.
 
     Raises:
         ConfigError: naming the fields that are not legal, see `ModelConfig`.
@@ -104,8 +104,8 @@ class Translator(nn.Module):
         decoder_spec: the causal self-attention of every decoder block, or one spec for each.
         cross_spec: the attention to the source of every decoder block, or one spec for each. A
             mixing along the sequence, such as Super Attention's, mixes the source.
-        device: where the parameters live.
-        dtype: of the parameters.
+        device: device of the parameters.
+        dtype: dtype of the parameters.
 
     Shapes:
         source: int [B, S]; target: int [B, T] -> logits [B, T, V]
@@ -182,7 +182,7 @@ class Translator(nn.Module):
             target: ids [B, T] of the translation so far.
             source_valid: bool [B, S], True = a real token; padding may stand anywhere and hold
                 any id.
-            target_valid: bool [B, T], likewise. Logits at padding mean nothing.
+            target_valid: bool [B, T], the same for the target. Logits at padding mean nothing.
 
         Raises:
             ShapeError: if a shape does not fit, or a text is longer than the model reads.
@@ -219,7 +219,7 @@ class Translator(nn.Module):
         """Return a state to write a translation with; see `TranslatorState`.
 
         Args:
-            source: what `encode` returned, [B, S, M].
+            source: features [B, S, M] returned by `encode`.
             source_valid: bool [B, S], as given to `encode`.
             memory: the KV cache of each self-attention; layers of features keep their sums.
 

@@ -42,17 +42,17 @@ class ViTConfig(ModelConfig):
         d_model: features.
         depth: blocks.
         mlp_width: features inside a block's MLP.
-        channels: of the input.
-        pooling: how tokens become one vector: "mean" of all, "flatten" all, a "class_token", or
-            "distilled": a class token and a distillation token, each with a head of its own, and
-            the mean of both heads (DeiT, Touvron et al. 2020, arXiv:2012.12877, section 4).
+        channels: channels of the input.
+        pooling: the vector of an image: "mean" of all tokens, "flatten" all, a "class_token", or
+            "distilled": a class token and a distillation token, each with its head, and the mean
+            of both heads (DeiT, Touvron et al. 2020, arXiv:2012.12877, section 4).
         head_widths: hidden layers of the head.
-        dropout: in blocks, after the attention and inside the MLP.
-        head_dropout: before and inside the head.
+        dropout: probability in blocks, after the attention and inside the MLP.
+        head_dropout: probability, before and inside the head.
         norm: "pre" or "post", see `Block`.
-        eps: of the layer norms.
-        positions: added to the embedded patches: "learned", "sinusoidal" by number of the token
-            (see `sinusoidal`) or "none", for attention that knows positions itself.
+        eps: epsilon of the layer norms.
+        positions: vectors added to the embedded patches: "learned", "sinusoidal" by number of the
+            token (see `sinusoidal`) or "none", for attention that encodes positions itself.
 
     Raises:
         ConfigError: naming the fields that are not legal, see `ModelConfig`, or a patch that does

@@ -45,14 +45,14 @@ def attend(
         q: queries [B, H, T, D].
         k: keys [B, G, S, D]; G divides H, query head h reads key/value head h // (H / G).
         v: values [B, G, S, E].
-        pattern: which positions may see which; the queries stand last among the keys.
+        pattern: keys that each query may see; the queries stand last among the keys.
         valid: bool [B, S], True = a real key, False = padding.
         segments: documents of the queries and of the keys, int [B, T] and [B, S]; a query sees
             keys of its own document.
         mask: bool [B or 1, H or 1, T, S], True = may attend.
         scale: factor of the products, a finite number; None = 1 / sqrt(D).
-        cap: bound of the scaled products, see `Softmax`; None = none.
-        sinks: [H], a logit of each head that belongs to no key, in the dtype of q; None = none.
+        cap: bound of the scaled products, see `Softmax`; None disables it.
+        sinks: [H], a logit of each head that belongs to no key, in the dtype of q; None: no sinks.
         impl: "auto" or an op by name (`suffice.ops.OPS`).
 
     Returns:
@@ -61,7 +61,7 @@ def attend(
     Raises:
         ShapeError: if shapes do not fit.
         MaskError: if valid or mask is not boolean.
-        ConfigError: for a scale that is no finite number, dtypes that differ or are not floating,
+        ConfigError: for a scale that is not finite, dtypes that differ or are not floating,
             tensors on different devices, or a pattern made for another number of heads.
         UnsupportedError: if the op named cannot compute this.
 

@@ -50,15 +50,15 @@ class AttentionCall:
         head_dim: width of queries and keys, D.
         value_dim: width of values, E.
         scale: factor of the query-key products.
-        pattern: which keys a query may see.
-        kernel: how products become weights.
-        position: what is added to the products, if it biases.
+        pattern: keys that each query may see.
+        kernel: function that turns products into weights.
+        position: encoding of positions; some add a bias to the products.
         plain: True if no valid, segments, mask or positions restrict the pattern further.
         pairwise: True if data name the allowed pairs one by one (a mask, two sequences' segments).
         padding: True if `valid` alone restricts the pattern further, each key as it lies.
         dropping: True if weights are dropped (training with dropout).
         device: device type, "cpu" or "cuda".
-        dtype: of queries, keys and values.
+        dtype: dtype of queries, keys and values.
         grad: True if gradients are recorded.
         compiling: True while torch traces the call into a graph.
         transformed: True inside a transform of `torch.func` or under forward-mode differentiation.
@@ -170,14 +170,14 @@ class Restriction(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class MaskInputs:
-    """The data that restricts a pattern; None = no restriction.
+    """The data that restricts a pattern; None does not restrict it.
 
     Args:
         valid: bool [B, S], True = a real key, False = padding.
         q_segments: int [B, T], document of each query.
         k_segments: int [B, S], document of each key; a query sees keys of its own document.
         mask: bool [B or 1, H or 1, T, S], True = may attend.
-        q_positions: int [B, T]; None = the queries stand last among the keys.
+        q_positions: int [B, T]; None: the queries stand last among the keys.
         k_positions: int [B, S]; None = 0..S-1.
         q_valid: bool [B, T], False = a padded query, whose output is 0.
     """

@@ -54,8 +54,8 @@ LISTED_KEYS = 1 << 22  # of all blocks together; longer lists cost more than the
 
 # Sets on which the native kernels were measured, and the pairs of queries and keys from which they
 # train heads of WIDE_TRAINING features faster where every key is seen: AVX2 has half the registers.
-# All else is faster at all sizes. AVX-VNNI has products of codes of its own; kernels of numbers are
-# those of AVX2.
+# All else is faster at all sizes. AVX-VNNI multiplies codes by instructions that AVX2 lacks; it
+# shares AVX2's kernels of numbers.
 MEASURED = {"avx512": 1, "avxvnni": 64 * 64, "avx2": 64 * 64}
 
 
@@ -73,7 +73,7 @@ def choose(call: AttentionCall, impl: str = "auto") -> Op:
     """Return the op for a call.
 
     Args:
-        call: what to compute.
+        call: description of the attention to compute.
         impl: "auto", or an op by name, which is then used or refused, never replaced.
 
     Raises:
@@ -150,7 +150,7 @@ def ranking(call: AttentionCall) -> tuple[Op, ...]:
 
 def _prefers_decode(call: AttentionCall) -> bool:
     """The kernels for few queries pay where keys are masked, for several queries, in long texts."""
-    # a graph must not depend on lengths, or each length would have a graph of its own
+    # a graph must not depend on lengths, or each length would need another graph
     if call.grad or (call.compiling and call.queries > 1) or DECODE.refuses(call):
         return False
     if call.dtype is torch.bfloat16 and "amx_bf16" in capabilities():
@@ -261,5 +261,5 @@ def _why_not_native(call: AttentionCall) -> str:
         return f"pays from {LANES} queries and {fewest} pairs on; here {call.queries} and {pairs}"
     return (
         f"pays where {FULL_LANES:.0%} of the pairs it computes are seen, 32 neighbouring queries "
-        "beside each key that one of them sees"
+        "with each key that one of them sees"
     )

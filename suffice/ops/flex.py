@@ -52,9 +52,9 @@ def refuses(call: AttentionCall) -> list[str]:
     if call.device != "cuda":
         reasons.append("FlexAttention is fast on CUDA only: elsewhere it computes every pair")
     if not call.plain:
-        reasons.append("its block mask would have to be built anew for the data of each batch")
+        reasons.append("its block mask would have to be rebuilt for the data of each batch")
     if call.value_dim != call.head_dim:
-        reasons.append(f"values {call.value_dim} wide beside keys {call.head_dim} wide")
+        reasons.append(f"values are {call.value_dim} wide and keys {call.head_dim}")
     if call.head_dim < LEAST_WIDTH:
         reasons.append(f"heads are narrower than {LEAST_WIDTH} features")
     return reasons

@@ -89,7 +89,7 @@ def refuses_folded(call: AttentionCall) -> list[str]:
     """Refuse what fused refuses, and heads that share nothing."""
     reasons = refuses(call)
     if call.group == 1:
-        reasons.append("every query head has keys of its own: nothing to fold")
+        reasons.append("every query head has its own keys: nothing to fold")
     return reasons
 
 

@@ -16,8 +16,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.autograd import forward_ad
 
-MANY = 1 << 21  # multiply-adds
-MANY_LEARNING = 1 << 24  # with a backward pass, whose products of transposed matrices gain less
+MIN_WORK = 1 << 21  # multiply-adds
+MIN_LEARNING_WORK = 1 << 24  # with a backward pass: products of transposed matrices gain less
 
 
 def _present() -> bool:
@@ -42,7 +42,7 @@ WINS = PRESENT and not _made_by_intel()  # MKL is at home there
 
 def fast(rows: int, inputs: int, outputs: int, *, learning: bool = False) -> bool:
     """Return whether oneDNN is expected to win for this product, or for it and its backward."""
-    least = MANY_LEARNING if learning else MANY
+    least = MIN_LEARNING_WORK if learning else MIN_WORK
     return WINS and rows > 1 and rows * inputs * outputs >= least
 
 
@@ -61,7 +61,7 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
     Shapes:
         x: [..., inputs]; weight: [outputs, inputs]; bias: [outputs] -> [..., outputs]
     """
-    if not WINS or torch.compiler.is_compiling() or x.numel() * weight.shape[0] < MANY:
+    if not WINS or torch.compiler.is_compiling() or x.numel() * weight.shape[0] < MIN_WORK:
         return F.linear(x, weight, bias)
     outputs, inputs = weight.shape
     learning = torch.is_grad_enabled() and any(

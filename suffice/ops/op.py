@@ -39,7 +39,7 @@ class Op:
     """One way to compute an attention.
 
     Args:
-        name: how a user asks for it: impl="name".
+        name: value of `impl` that selects it.
         about: a description for explain().
         run: (q [B, H, T, D], k [B, G, S, D], v [B, G, S, E], masks, call, parts) -> out
             [B, H, T, E]; keys and values that no query may see are finite (`MaskInputs.clean`).

@@ -34,8 +34,8 @@ def warn_of_vanished(totals: Tensor, seen: Tensor | None, floor: float = 0.0) ->
 
     Args:
         totals: sums of a query's products with all keys that it sees, of any shape.
-        seen: bool, broadcasts to `totals`, True where a query sees a key; None = everywhere.
-        floor: of the features; if they have one, the kernel says what happens.
+        seen: bool, broadcasts to `totals`, True where a query sees a key; None: everywhere.
+        floor: lower bound of the features; with one, the kernel says what happens.
     """
     if floor or not totals.is_cpu or not totals.numel():
         return

@@ -1,7 +1,7 @@
 """Running sums of features: a sequence in pieces, the state passed from one to the next.
 
 State of a key/value head after some keys: sum over them of phi(k_s) [v_s, 1]^T, [F, columns]. A
-query reads phi(q) . state: its weighted values, and beside them the sum of its weights. A piece is
+query reads phi(q) . state: its weighted values, then the sum of its weights. A piece is
 cut into chunks: a query sums the pairs of its own chunk and reads the state before it. Scales of
 keys are logarithms relative to a stabilizer, the largest one of a document so far.
 
@@ -147,10 +147,10 @@ class Chunks(NamedTuple):
 
 
 class Factors(NamedTuple):
-    """Factors of the sums of some chunks, none above 1; None = all are 1."""
+    """Factors of the sums of some chunks, none above 1; None: all are 1."""
 
     key: Tensor | None = None  # [N, B, G or 1, C], of a key within its chunk
-    key_to_state: Tensor | None = None  # [N, B, G or 1, C], of a key in the state, beside `key`
+    key_to_state: Tensor | None = None  # [N, B, G or 1, C], of a key in the state
     decay: Tensor | None = None  # [N, B, G or 1, 1], of the state before, as a chunk is added
     state_to_query: Tensor | None = None  # [N, B, G or 1, C], of the state before, for a query
     pairs: Tensor | None = None  # [N, B, G or 1, C, C], of a query (row) and an earlier key
@@ -161,7 +161,7 @@ class Features(NamedTuple):
 
     queries: Tensor | None  # [M, rows, F]
     keys: Tensor | None  # [M, C, F]
-    values: Tensor | None  # [M, C, columns], with ones beside them, times the factors of the keys
+    values: Tensor | None  # [M, C, columns], padded with ones, times the factors of the keys
     factors: Factors
     ends: Stabilizers  # of the last position of each chunk
 
@@ -384,7 +384,7 @@ def _through_states(
     """Add the gradients that keys and values of each chunk get through later states, in place.
 
     `of_read`: gradients of the states that the last chunks read; `of_state`: of the state after
-    the last chunk, None = nothing uses it.
+    the last chunk; None: nothing uses it.
     """
     of_added = []  # gradient of each chunk's own sums, the last one first
     decay = part.factors.decay

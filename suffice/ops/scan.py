@@ -85,10 +85,10 @@ def stream(
         q: [B, H, T, D].
         k: [B, G, T, D].
         v: [B, G, T, E].
-        valid: bool [B, T], False = padding, which leaves the state as it is; None = all are real.
-        call: of the layer.
+        valid: bool [B, T], False = padding, which leaves the state as it is; None: all are real.
+        call: description of the layer's attention.
         features: phi.
-        before: the state before them; None = they are the first.
+        before: the state before them; None: they are the first.
     """
     with torch.autocast(q.device.type, enabled=False):
         length = q.shape[2]
@@ -183,7 +183,7 @@ class Step(NamedTuple):
 
 
 def _steps(queries: int, keys: int, positions: int, causal: bool) -> tuple[Step, ...]:
-    """Return the pieces of a sequence, of so many positions at most."""
+    """Return the pieces of a sequence, each of at most `positions` positions."""
     if not causal:
         return (
             *(Step(None, span) for span in _spans(0, keys, positions)),
@@ -368,7 +368,7 @@ def _step_backward(
 ) -> tuple[list[Tensor | None], Tensor | None, list[Tensor]]:
     """Return the gradients of a step's q, k and v, of the state before, and of learned parameters.
 
-    `grad` [B, H, L, E] is that of the step's outputs `out`, None = it has no queries; `of_state`
+    `grad` [B, H, L, E] is that of the step's outputs `out`, None: it has no queries; `of_state`
     that of the state after the step.
     """
     leaves = [None if x is None else x.detach().requires_grad_() for x in inputs[:2]]

@@ -1,4 +1,4 @@
-"""The tables and figures of the papers, ours beside theirs."""
+"""The tables and figures of the papers, ours next to theirs."""
 
 from __future__ import annotations
 

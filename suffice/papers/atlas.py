@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 NAME = "atlas"
 NULL = f"{BASELINE}+draw:1"
 HYBRIDS = ("linear+softmax:2", "gated_deltanet+softmax:2", "retnet+softmax:2")
-FEWEST = 3  # tasks of a mechanism that an average is taken over
+MIN_TASKS = 3  # tasks of a mechanism that an average is taken over
 PRIOR = 4  # degrees of freedom of the spread that the mechanisms of a task share
 DRAWS = 4_000  # of the averages, for the ranks they may have
 
@@ -134,8 +134,8 @@ class Standing:
     """One mechanism on one task at one size.
 
     Args:
-        task: of the atlas.
-        size: of its models.
+        task: task of the atlas.
+        size: size of its models.
         mechanism: see `label`.
         quality: test accuracy over the seeds; None where fewer than one is finished.
         difference: to Standard, seed by seed; None without a shared seed, and where Standard
@@ -143,10 +143,9 @@ class Standing:
         verdict: the word of `suffice.measure.verdict` at a margin of a point, of this pair by
             itself: no other mechanism widens its interval.
         state: bytes of a layer after the whole input, of a language model.
-        flops: of a forward, over Standard's.
-        seconds: of an epoch, over Standard's of the same seed, the median.
-        same_as: an earlier row that computes the same on this task, whose figures these are; "" =
-            none.
+        flops: FLOPs of a forward, over Standard's.
+        seconds: seconds of an epoch, over Standard's of the same seed, the median.
+        same_as: an earlier row that computes the same on this task, whose figures these are, or "".
     """
 
     task: str
@@ -233,7 +232,7 @@ class Average:
 
     Args:
         mechanism: see `label`.
-        tasks: that it was trained on.
+        tasks: tasks that it was trained on.
         difference: the mean in test accuracy, with the 95% interval of a task like these.
         between: standard deviation of the true differences between tasks.
         ranks: the 2.5% and 97.5% quantile of its rank among all, 1 is best.
@@ -249,7 +248,7 @@ class Average:
 def averages(rows: Iterable[Standing]) -> list[Average]:
     """Return the mechanisms by their mean difference, best first.
 
-    A random-effects model: each task has a difference of its own around the mechanism's mean, and
+    A random-effects model: each task has a different effect around the mechanism's mean, and
     is measured with the error of its seeds, whose variance is drawn to the median one of its task.
 
     Source: DerSimonian and Laird 1986 for the variance between tasks; Hartung and Knapp 2001 for
@@ -270,7 +269,7 @@ def averages(rows: Iterable[Standing]) -> list[Average]:
     means = [
         _average(name, found, pooled)
         for name, found in by_mechanism.items()
-        if len(found) >= FEWEST
+        if len(found) >= MIN_TASKS
     ]
     means.sort(key=lambda one: -one[0].difference.mean)
     return _ranked(means, standard)
@@ -518,11 +517,11 @@ def _square(x: float, y: float, colour: str, alpha: float) -> Rectangle:
 HEAD = """# The atlas, in progress: what suffices where
 
 Written by `suffice reproduce atlas --publish`; a test fails when it is stale. Every mechanism of
-`suffice list` that a model can have, on every task, from up to five seeds, beside Standard with
+`suffice list` that a model can have, on every task, from up to five seeds, against Standard with
 four heads. Trainings are short and models are small: what stands here is about learning with
 little, and larger models may differ. The margin is one point of test accuracy on every task. Each
 cell is judged by itself, at 95% over all the looks that adding seeds takes. Learning rates are the
-same for all mechanisms of a size. The trainings ran beside other work and were paused for it, so
+same for all mechanisms of a size. The trainings shared the machine and were paused for others, so
 no time of theirs is compared here.
 """
 

@@ -46,22 +46,22 @@ class Row:
 
     Args:
         subject: name of the model.
-        target: what its attention became.
-        refused: why it could not; "" where it could.
+        target: attention that it was converted to.
+        refused: reason why it could not be converted, or "".
         state: numbers in the KV cache per token and layer, before and after.
-        parameters: of all attention layers, before and after.
-        naive: from the model to the usual start; None where it was refused, as below.
-        closed: from the model to the closed form.
-        healed: from the model to that after healing.
-        control: from the model to the model after as many steps on the same rows.
-        against_control: from the control to the healed one.
+        parameters: parameters of all attention layers, before and after.
+        naive: change from the model to the usual start; None where it was refused, as below.
+        closed: change from the model to the closed form.
+        healed: change from the model to the one after healing.
+        control: change from the model to the model after the same steps on the same rows.
+        against_control: change from the control to the healed one.
         budget: minutes of healing that were allowed.
-        minutes: of healing, and of the control.
-        steps: of healing, and of the control.
-        tokens: that were learned from.
-        machine: facts about it.
-        versions: of the software.
-        commit: of the source.
+        minutes: minutes of healing, and of the control.
+        steps: steps of healing, and of the control.
+        tokens: tokens that were learned from.
+        machine: facts about the machine.
+        versions: versions of the software.
+        commit: commit of the source.
     """
 
     subject: str

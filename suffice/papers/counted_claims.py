@@ -99,10 +99,10 @@ def tokens(d_model: int, printed: int, stated: int, unit: int) -> Finding:
     """Compare a stated number of tokens with the printed parameters of Super Attention.
 
     Args:
-        d_model: of the layer.
+        d_model: width of the layer.
         printed: parameters as printed.
         stated: tokens.
-        unit: of the printed number; half of it is its rounding.
+        unit: unit of the printed number; half of it is its rounding.
     """
     lengths = [
         length
@@ -143,7 +143,7 @@ def fewer(stated: dict[str, str]) -> Finding:
 
 
 def alignment() -> Finding:
-    """Check whether W_A has as many parameters as a map of the features."""
+    """Check whether W_A has the same number of parameters as a map of the features."""
     length, d_model = 64, 128
     own = layer_parameters("super_attention", d_model, length) - layer_parameters(
         "efficient", d_model, length
@@ -269,7 +269,7 @@ def caches(stated: dict[str, list[float]]) -> Finding:
     """Compare KV caches of a Llama-like 7B model in 16 bits with stated bytes.
 
     Args:
-        stated: by number of key/value heads, [tokens, bytes]; to 2%.
+        stated: [tokens, bytes] by number of key/value heads; to 2%.
     """
     bytes_by_heads = {heads: _cache(int(heads), int(n)) for heads, (n, _) in stated.items()}
     return Finding(
@@ -311,7 +311,7 @@ def shared_parameters(stated: list[float]) -> Finding:
     """Compare the parameters of a 7B model with one key/value head with what is stated, billions.
 
     Args:
-        stated: of the model with as many key/value heads as query heads, and with one.
+        stated: billions with one key/value head for each query head, and with one for all.
     """
     each = [_llama_layer(heads).cost(1).parameters for heads in (LLAMA_7B_HEADS, 1)]
     shared = LLAMA_7B_PARAMETERS - LLAMA_7B_LAYERS * (each[0] - each[1])
@@ -339,8 +339,8 @@ def pairs_grow(sizes: dict[str, dict[str, int]], power: float) -> Finding:
     """Check by what power of the length the allowed pairs grow, from 1,024 to 4,096 tokens.
 
     Args:
-        sizes: by mechanism, the sizes that stay as the length grows.
-        power: stated; a measured one within 0.1 holds, as tokens at the ends have fewer keys.
+        sizes: the sizes that stay as the length grows, by mechanism.
+        power: the stated power; a measured one within 0.1 holds, as the ends have fewer keys.
     """
     lengths = (1024, 4096)
     powers = {}

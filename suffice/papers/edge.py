@@ -39,10 +39,10 @@ ABSENT = "this system shows no counter of energy that may be read (RAPL)"
 AGAIN = "Delete it to time again."
 SAMPLES = 5_000
 BATCH, SMALL_BATCH = 100, 10
-SLOW = 1.0  # seconds of a batch from which smaller ones are timed
+SLOW_BATCH = 1.0  # seconds of a batch from which smaller ones are timed
 LIMIT = 20.0  # seconds of one mechanism, from which fewer samples stand for all
-FEWEST = 10  # rounds
-QUICK, MOST = 1.0, 10  # seconds below which 5,000 samples are timed again, so many times
+MIN_ROUNDS = 10
+QUICK, REPEATS = 1.0, 10  # seconds below which 5,000 samples are timed again, and how often
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,8 +55,8 @@ class Timed:
         mechanism: its name.
         num_heads: its heads.
         batch: samples of a batch.
-        seconds: of a batch, one for each round; round i of all mechanisms stand side by side.
-        joules: of all rounds, None where energy cannot be read.
+        seconds: seconds of a batch in each round; round i of all mechanisms stand side by side.
+        joules: energy of all rounds, None where it cannot be read.
     """
 
     task: str
@@ -74,7 +74,7 @@ class Timed:
 
     @property
     def total(self) -> float:
-        """Seconds of 5,000 samples: as many batches as they make, at the median's time."""
+        """Seconds of 5,000 samples: all their batches, at the median's time."""
         return statistics.median(self.seconds) * SAMPLES / self.batch
 
 
@@ -206,14 +206,14 @@ def _path(folder: Path, name: str, heads: int) -> Path:
 
 
 def _amount(chosen: Recipe, model: nn.Module) -> tuple[int, int]:
-    """Return samples of a batch and rounds: 5,000 samples, as many as the time allows, or more."""
+    """Return samples of a batch and rounds: 5,000 samples, fewer if the time is short, or more."""
     seconds = _seconds(model, random_inputs(chosen, SMALL_BATCH))
-    if seconds * BATCH / SMALL_BATCH <= SLOW:
+    if seconds * BATCH / SMALL_BATCH <= SLOW_BATCH:
         whole = SAMPLES // BATCH
         often = math.ceil(QUICK / (whole * seconds * BATCH / SMALL_BATCH))
-        return BATCH, whole * min(often, MOST)
+        return BATCH, whole * min(often, REPEATS)
     rounds = round(LIMIT / seconds)
-    return SMALL_BATCH, min(SAMPLES // SMALL_BATCH, max(FEWEST, rounds))
+    return SMALL_BATCH, min(SAMPLES // SMALL_BATCH, max(MIN_ROUNDS, rounds))
 
 
 def _seconds(model: nn.Module, inputs: Tensor) -> float:
@@ -264,7 +264,7 @@ FIELDS += ("paper", "paper_ratio")
 
 
 def records(table: Table, edge: Edge) -> list[dict[str, Any]]:
-    """Return one record for each mechanism of each group, ours beside the paper's."""
+    """Return one record for each mechanism of each group, ours next to the paper's."""
     rows = []
     for group in edge.groups:
         base = _of(group, BASELINE)

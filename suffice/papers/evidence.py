@@ -28,12 +28,12 @@ class Claim:
     """Something the sources say.
 
     Args:
-        id: its number.
+        id: number of the claim.
         about: a key of `PARTS`.
         where: version and place.
-        claim: what is said, in our words.
+        claim: statement of the source, in our words.
         check: function that examines it, of `counted_claims` or `trained_claims`.
-        args: its arguments.
+        args: arguments of the check.
     """
 
     id: int
@@ -72,7 +72,7 @@ words. Verdicts are computed, never entered by hand:
 - *contradicted*: at least one part was shown to be otherwise, by an interval, by a count or by the
   source's own figures.
 - *not decided by this evidence*: the intervals hold both the claim and its opposite.
-- *not tested here*: nothing at the claim's size was run; what a test would take stands beside it,
+- *not tested here*: nothing at the claim's size was run; the page says what a test would take,
   and figures of smaller models, where there are any, decide nothing.
 
 Claims about training are tested by published results at the paper's sizes with three seeds at

@@ -35,7 +35,7 @@ def curves(shown: CellTable) -> Figure:
 
 
 def differences(shown: CellTable) -> Figure:
-    """Draw what a verdict rests on: paired differences to the baseline beside the margin."""
+    """Draw the basis of a verdict: paired differences to the baseline, and the margin."""
     results = _results(shown)
     return _named(difference_plot(results, judge(results)), shown.request.table, [shown])
 
@@ -102,7 +102,7 @@ def _line(
 
 
 FACTS = ("answers", "chance", "majority", "data", "rows", "most_seeds", "command")
-"""Of published results: what their intervals rest on beside the cells."""
+"""Fields of published results that their intervals rest on, besides the cells."""
 
 
 def _results(shown: CellTable) -> Results:
@@ -152,9 +152,9 @@ def write_report(table: Table, shown: list[CellTable], folder: Path) -> Path:
     """Write a table's figures and numbers and return the folder.
 
     Args:
-        table: it says which figures.
+        table: table that names the figures.
         shown: its cells.
-        folder: where to; made if it is missing.
+        folder: folder of the report; created if absent.
 
     Raises:
         DataError: if a file cannot be written.
@@ -177,8 +177,8 @@ def save(figure: Figure, path: Path) -> None:
     """Write a figure as PNG and SVG; equal figures give equal files.
 
     Args:
-        figure: what to write.
-        path: without the ending.
+        figure: figure to write.
+        path: path without the ending.
 
     Raises:
         DataError: if a file cannot be written.

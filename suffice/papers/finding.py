@@ -15,11 +15,11 @@ class Finding:
     """One claim against what was computed or measured.
 
     Args:
-        theirs: what the source's own figures give; empty where they say nothing.
-        ours: what was measured or computed here; empty where nothing was.
+        theirs: result of the source's own figures; empty where they say nothing.
+        ours: result that was measured or computed here; empty where nothing was.
         holds: whether each part of the claim held; None for a part that the evidence leaves open.
-        tables: whose trainings or times it rests on.
-        needs: what a test would take, where nothing here tests the claim; `ours` is then of smaller
+        tables: tables whose trainings or times it rests on.
+        needs: effort of a test, where nothing here tests the claim; `ours` is then of smaller
             models and decides nothing.
     """
 
@@ -47,7 +47,7 @@ class Finding:
 
 
 def at_least(stated: float, low: float, high: float) -> bool | None:
-    """Return whether a 95% interval shows an effect as large as stated; None = it does not tell.
+    """Return whether a 95% interval shows an effect as large as stated; None: it does not tell.
 
     An interval that reaches the stated value shows it only if it excludes no effect as well:
     otherwise the claim would be the safer the fewer trainings there are.

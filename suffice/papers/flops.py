@@ -84,7 +84,7 @@ def average(grid: list[list[float]]) -> float:
 
 
 def right_order(averages: dict[int, float]) -> tuple[int, ...] | None:
-    """Return the heads that the published averages belong to, by averages computed; None = neither.
+    """Return the heads that the published averages belong to, by averages computed; None: neither.
 
     Args:
         averages: shares by number of heads.
@@ -256,7 +256,7 @@ def averages(count: str) -> dict[int, float]:
 
 
 def ratios() -> Table:
-    """Return the averages and the highest ratios of the heatmaps, beside the paper's."""
+    """Return the averages and the highest ratios of the heatmaps, next to the paper's."""
     table = Table(
         "heads",
         "equation 24",

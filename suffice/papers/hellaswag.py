@@ -36,19 +36,19 @@ class Scored:
     """Scores of one trained model.
 
     Args:
-        mechanism: of its attention.
-        scale: of its recipe, "paper" or "small".
-        corpus: it was trained on.
-        steps: of the training, up to the weights that are kept.
-        parameters: of the model.
-        validation_loss: of these weights, nats a token.
+        mechanism: mechanism of its attention.
+        scale: scale of its recipe, "paper" or "small".
+        corpus: corpus it was trained on.
+        steps: steps of the training, up to the weights that are kept.
+        parameters: parameters of the model.
+        validation_loss: loss of these weights, nats a token.
         weights: sha256 of their file.
-        items: how many were asked.
-        of: how many there are.
+        items: number of items that were asked.
+        of: number of all items.
         scores: share of right answers by name of the scorer.
         errors: standard errors by the same names, None for a single item.
-        seconds: that the answers took.
-        machine: facts about it.
+        seconds: seconds that the answers took.
+        machine: facts about the machine.
     """
 
     mechanism: str

@@ -58,9 +58,9 @@ class Maps:
     Args:
         request: the table whose cell the model is.
         key: mechanism, heads, seed.
-        layers: in their order.
+        layers: maps of the layers, in order.
         row: inputs of the row, pixels [C, H, W] or tokens [T].
-        words: of the tokens, where they are words.
+        words: texts of the tokens, where they are words.
         label: the right answer.
         answer: the model's.
     """
@@ -86,8 +86,8 @@ def request_maps(
 
     Args:
         part: the table they belong to.
-        scale: of its recipe; None = the first that some weights are there of, else small.
-        heads: None = the table's most.
+        scale: scale of its recipe; None: the first of which there are weights, else small.
+        heads: numbers of heads; None: the table's largest.
         out: working folder instead of the usual.
         data: the user's own files instead of the task's.
     """
@@ -238,7 +238,7 @@ def _axis(axes: Axes, words: tuple[str, ...] | None, *, first: bool) -> None:
 
 
 def _picture(axes: list[list[Axes]], row: Tensor) -> None:
-    """Draw the input beside the first row and leave the places below it empty."""
+    """Draw the input next to the first row and leave the places below it empty."""
     for line in axes[1:]:
         line[0].set_axis_off()
     first = axes[0][0]

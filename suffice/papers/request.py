@@ -28,14 +28,14 @@ class Request:
     """A table at a scale, with rows and seeds.
 
     Args:
-        table: which.
-        recipe: of its cells, at the scale.
-        heads: of its rows.
-        seeds: of each row.
+        table: table that is asked for.
+        recipe: recipe of its cells, at the scale.
+        heads: heads of its rows.
+        seeds: seeds of each row.
         folder: the working folder.
         published: the published cells, None if there are none.
         finished: cells that need not be trained.
-        data: where files of the user's lie that it reads, None for the task's own.
+        data: path of the user's files that it reads, None for the task's own.
     """
 
     table: Table
@@ -117,7 +117,7 @@ AGAIN = "again"  # folder of such cells, inside the working folder
 def retrain(
     request: Request, key: Key, execution: Execution, *, console: Console, command: str
 ) -> Sheet:
-    """Train a cell anew and lay both out."""
+    """Train a cell again and lay both out."""
     if key[0] not in request.table.mechanisms:
         raise ConfigError(
             f"{request.table.name} has no row {key[0]!r}; its mechanisms are "

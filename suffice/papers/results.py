@@ -119,12 +119,12 @@ def gather(
     """Put finished cells together with what they ran on and answered, ready to be published.
 
     Args:
-        plan: of the cells.
-        folder: where they were trained, and keep their answers.
+        plan: plan of the cells.
+        folder: folder in which they were trained, and keep their answers.
         cells: all finished ones.
-        published: what is published so far; None = nothing.
-        dataset: of the plan's task, for its floors; None = those that the folder or the published
-            results tell.
+        published: results that are published so far; None: no results.
+        dataset: data set of the plan's task, for its floors; None: those that the folder or the
+            published results tell.
     """
     facts = _facts(folder, published)
     if facts is None:

@@ -230,7 +230,7 @@ def cell_table(request: Request) -> CellTable:
 
 
 def differs(request: Request) -> tuple[str, ...]:
-    """Say in what the paper's figures differ from ours beside them: "size", "data", nothing."""
+    """Say in what the paper's figures differ from ours: "size", "data", nothing."""
     table = request.table
     if not table.paper:
         return ()

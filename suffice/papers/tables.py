@@ -22,9 +22,9 @@ class Measure:
     """One measure of a training, a column of a table.
 
     Args:
-        name: of the field of a cell and of the paper's row, or of one of the cell's scores.
+        name: name of the field of a cell and of the paper's row, or of one of the cell's scores.
         title: head of the column.
-        write: a value as text; values that are written alike share a rank.
+        write: function from a value to text; values that are written alike share a rank.
         rising: whether more is better.
         of_paper: field of the paper's row; `name` by default.
         fixed: whether every seed gives the same value, so that there is no interval.
@@ -125,21 +125,21 @@ class Table:
     """One table or figure.
 
     Args:
-        name: what it goes by here, such as "v2-imdb".
-        title: one line for people.
+        name: name here, such as "v2-imdb".
+        title: title of one line.
         source: version and number in the paper.
-        shows: "cells" of one recipe, "parts" of other tables, "edge" times, "maps" of what the
-            models of other tables look at.
+        shows: "cells" of one recipe, "parts" of other tables, "edge" times, "maps" of the attention
+            of other tables' models.
         recipe: name of the recipe of its cells.
         paper: name of the paper's table, see `suffice.recipes.references`.
-        mechanisms: its rows.
-        heads: each mechanism has a row for each.
-        seeds: of each row.
-        columns: in the paper's order.
+        mechanisms: mechanisms of its rows.
+        heads: numbers of heads; each mechanism has a row for each.
+        seeds: seeds of each row.
+        columns: columns in the paper's order.
         cells_of: the table that owns the cells, where two tables show the same trainings.
         parts: the tables that a summary or figure is drawn from.
         figures: names of the figures that are drawn.
-        more: what the paper has of the same data, where ours are a part of it.
+        more: rows that the paper has of the same data, where ours are a part of it.
         small: name that results of the small scale are published by, where the table's own name
             tells the paper's size.
     """

@@ -36,10 +36,10 @@ def gains(
     """Compare the gain of Super Attention over Standard with what is stated.
 
     Args:
-        metric: whose relative gain is meant.
-        stated: by table, to the first digit behind the point of a percentage.
-        up_to: instead, what the largest gain of all `tables` must reach.
-        tables: of `up_to`.
+        metric: metric whose relative gain is meant.
+        stated: gains by table, to the first digit behind the point of a percentage.
+        up_to: instead, a gain that the largest of all `tables` must reach.
+        tables: tables of `up_to`.
     """
     names = list(stated) or list(tables or ())
     by_table = {name: _gain(name, metric) for name in names}
@@ -333,13 +333,13 @@ def on_par(
     metric: str | None = None,
     needs: str = "",
 ) -> Finding:
-    """Judge whether mechanisms suffice beside Standard, as every comparison is judged.
+    """Judge whether mechanisms suffice instead of Standard, as every comparison is judged.
 
     Args:
-        mechanisms: that are said to be on par.
-        tables: at the paper's sizes, which decide.
+        mechanisms: mechanisms that are said to be on par.
+        tables: tables at the paper's sizes, which decide.
         smaller: tables whose trainings are shown but decide nothing.
-        metric: of the verdict; None = that of the results.
+        metric: metric of the verdict; None: that of the results.
         needs: see `Finding`.
     """
     texts, holds = [], []
@@ -442,7 +442,7 @@ def growing(tables: list[str], needs: str) -> Finding:
 
 
 def hellaswag(needs: str) -> Finding:
-    """Show what small models score on HellaSwag beside chance."""
+    """Show the scores of small models on HellaSwag, and chance."""
     scored = published_scores()
     texts = [
         f"{one.mechanism} {100 * one.scores['acc']:.1f}% ± {196 * one.errors['acc']:.1f}"

@@ -118,7 +118,7 @@ class Neighbourhood(_Grid):
 
 @dataclass(frozen=True)
 class ShiftedWindows(_Grid):
-    """The grid is cut into windows of size x size; a query sees the keys of its own.
+    """The grid is cut into windows of size x size; a query sees the keys of its window.
 
     The cuts lie `shift` cells further in one layer than in the next, so that what is apart in one
     meets in the other. At the edges a shifted window is smaller.

@@ -117,8 +117,8 @@ class Window(Pattern):
         >>> (Window(2) & Causal()).mask(3, 3).int().tolist()
         [[1, 0, 0], [1, 1, 0], [0, 1, 1]]
 
-    Source: Beltagy et al. 2020, arXiv:2004.05150, section 3.1 (the paper's w = 2 size - 2 beside
-        the query); Jiang et al. 2023, arXiv:2310.06825, section 2 (causal, W = size).
+    Source: Beltagy et al. 2020, arXiv:2004.05150, section 3.1 (the paper's w = 2 size - 2 does
+        not count the query); Jiang et al. 2023, arXiv:2310.06825, section 2 (causal, W = size).
     """
 
     size: int

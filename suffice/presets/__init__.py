@@ -133,10 +133,10 @@ def preset(name: str, /, d_model: int, num_heads: int, **options: Any) -> Attent
     """Return the spec of a published mechanism.
 
     Args:
-        name: of the mechanism, see `PRESETS`.
+        name: name of the mechanism, see `PRESETS`.
         d_model: features.
         num_heads: query heads.
-        **options: of that preset's function; others are refused.
+        **options: options of that preset's function; others are refused.
 
     Raises:
         ConfigError: for an unknown name or option, or a missing one.
@@ -173,12 +173,12 @@ def schedule(
     Most mechanisms are the same in every layer; one whose function takes `layer` differs.
 
     Args:
-        name: of the mechanism, see `PRESETS`.
+        name: name of the mechanism, see `PRESETS`.
         d_model: features.
         num_heads: query heads.
         depth: layers.
-        shares: which layers read keys and values of others, see `share`; None = none does.
-        **options: as of `preset`, without the layer.
+        shares: layers that read keys and values of others, see `share`; None: no layer does.
+        **options: options of `preset`, without the layer.
 
     Raises:
         ConfigError: as `preset` and `share`, and for a depth below 1.
@@ -206,9 +206,9 @@ def share(specs: Sequence[AttentionSpec], shares: Shares) -> list[AttentionSpec]
     what it would have kept: half as large where every second layer shares.
 
     Args:
-        specs: of the layers, in order.
+        specs: specs of the layers, in order.
         shares: a number N: of N neighbouring layers the first one makes keys and values for all.
-            Or for each layer the number of the one whose keys and values it reads, None = its own.
+            Or for each layer the number of the one whose keys and values it reads, None: its own.
 
     Raises:
         ConfigError: for a number below 1, another number of entries, or a layer that cannot share.
@@ -229,7 +229,7 @@ def share(specs: Sequence[AttentionSpec], shares: Shares) -> list[AttentionSpec]
     if len(sources) != len(specs):
         raise ConfigError(
             f"shares has {len(sources)} entries for {len(specs)} layers; give one for each, None "
-            "for keys and values of its own."
+            "for a layer with its own keys and values."
         )
     shared = [
         spec if source is None else replace(spec, shares=source, mixing=NoMixing())

@@ -51,7 +51,7 @@ def performer(
 
     Args:
         features: random features of a head; the error of the weights falls with their root.
-        seed: of the random features.
+        seed: seed of the random features.
 
     Cost: 4 (d^2 + d) parameters; 8 T d^2 + about 8 T d F FLOPs for F features, causal more by
         2 T h C (F + d / h) for chunks of C positions; state h (F (d / h + 1) + 1) numbers in all.
@@ -78,7 +78,7 @@ def rfa(
 
     Args:
         features: random features of a head, even: a sine and a cosine for each frequency.
-        seed: of the frequencies.
+        seed: seed of the frequencies.
 
     Cost: 4 (d^2 + d) parameters; 8 T d^2 + about 6 T d F FLOPs for F features, causal more by
         2 T h C (F + d / h) for chunks of C positions; state h F (d / h + 1) numbers in all.
@@ -108,16 +108,16 @@ def linformer(
 
     Args:
         length: the longest input, tokens.
-        rank: sums that are attended to; None = a quarter of length, at least 1, as the paper's 128
+        rank: sums that are attended to; None: a quarter of length, at least 1, as the paper's 128
             for 512 tokens.
         shared: one map for keys and for values instead of one each.
-        per_head: maps of its own for each head instead of the same for all.
+        per_head: separate maps for each head instead of the same for all.
         causal: no look-ahead; refused.
         bias: bias terms in the feature maps; the maps along the sequence have none.
 
     Cost: 4 (d^2 + d) + r l parameters; 8 T d^2 + 8 T r d FLOPs.
     Source: Wang et al. 2020, arXiv:2006.04768, equation 7; sharing as in its section 4. Differs:
-        the paper's sharing across layers is left out: each layer has maps of its own.
+        the paper's sharing across layers is left out: each layer has its own maps.
     """
     base = standard(d_model, num_heads, causal=causal, bias=bias, dropout=dropout)
     if rank is None:
@@ -144,9 +144,9 @@ def infini(
 
     Args:
         segment: tokens of a segment.
-        delta: with the delta rule: a segment adds to the memory what it does not tell already.
+        delta: whether to use the delta rule: a segment adds only what the memory does not hold.
         causal: no look-ahead; True alone is legal.
-        dropout: on the weights within a segment, while training.
+        dropout: probability of dropping a weight within a segment, while training.
 
     Cost: 4 (d^2 + d) + h parameters; 8 T d^2 + 4 T N d FLOPs for segments of N and about
         4 T d^2 / h for the memory; state d (d / h + 1 + 2 N) numbers and 2 d per token, of which

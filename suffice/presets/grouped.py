@@ -79,13 +79,13 @@ def cla(
     """Cross-layer attention: neighbouring layers read the keys and values of the first of them.
 
     The others have maps of queries and of the output alone. Choose it for language models whose
-    KV cache is what costs, beside shared heads or in place of them: every second layer shares, and
-    half of the cache is left. Not to read less: each layer still attends to as many keys.
+    KV cache is the bottleneck, with shared heads or instead of them: every second layer shares,
+    and half of the cache is left. Not to read less: each layer still attends to all the keys.
 
     Args:
-        num_kv_heads: key/value heads, a divisor of num_heads; None = as many as query heads.
+        num_kv_heads: key/value heads, a divisor of num_heads; None: one for each query head.
         group: neighbouring layers that read one cache.
-        layer: which one of a model, from 0; `schedule` gives each block its own.
+        layer: number of the layer in its model, from 0; `schedule` numbers the blocks.
 
     Cost: 4 (d^2 + d) parameters and 8 T d^2 + 4 T^2 d FLOPs in the first layer of a group; 2 (d^2 +
         d) and 4 T d^2 + 4 T^2 d in the others, which keep no state.
@@ -115,7 +115,7 @@ def qk_norm(
     until single keys take all weight. Not to save anything: it costs as much as standard attention.
 
     Args:
-        num_kv_heads: key/value heads, a divisor of num_heads; None = as many as query heads.
+        num_kv_heads: key/value heads, a divisor of num_heads; None: one for each query head.
         eps: keeps a query or key of zeros finite.
         bias: bias terms in the projections; Qwen3 has none.
 
@@ -142,7 +142,7 @@ def xsa(
     holds already. Not to save anything: it costs what standard attention costs.
 
     Args:
-        num_kv_heads: key/value heads, a divisor of num_heads; None = as many as query heads.
+        num_kv_heads: key/value heads, a divisor of num_heads; None: one for each query head.
 
     Cost: 4 (d^2 + d) parameters; 8 T d^2 + 4 T^2 d FLOPs of products; state 2 d numbers per token.
     Source: exclusive self-attention, arXiv:2603.09078.
@@ -166,7 +166,7 @@ def forgetting(
     rotary positions blur what is near. Not for a cache with sinks or of few bits.
 
     Args:
-        num_kv_heads: key/value heads, a divisor of num_heads; None = as many as query heads.
+        num_kv_heads: key/value heads, a divisor of num_heads; None: one for each query head.
         causal: no look-ahead; True alone is legal.
 
     Cost: 4 (d^2 + d) + d h + h parameters; 8 T d^2 + 2 T d h + 4 T^2 d + 6 T^2 h FLOPs; state
@@ -196,14 +196,14 @@ def mla(
 ) -> AttentionSpec:
     """Multi-head latent attention: all heads' keys and values are made of one cached latent.
 
-    Choose it for language models with many heads whose KV cache is what costs: its size does not
-    depend on the number of heads. Rotary positions rotate a part of each query and one key that
+    Choose it for language models with many heads whose KV cache is the bottleneck: its size does
+    not depend on the number of heads. Rotary positions rotate a part of each query and one key that
     all heads share. Not for encoders, which cache nothing.
 
     Args:
         rank: width of the latent; None = four times the width of a head, at most d_model.
         rotary_dim: width of the rotary part; None = half the width of a head, made even.
-        query_rank: width of the queries' own latent; None = they are one map of x.
+        query_rank: width of the queries' own latent; None: they are one map of x.
         bias: bias terms in the projections; the paper's model has none.
 
     Cost: d (r + p) + 2 r d + d (d + h p) + d^2 parameters without biases for a rank r, a rotary
@@ -241,7 +241,8 @@ def differential(
         d_model: features; divisible by 2 num_heads.
         num_heads: heads, each a pair of maps.
         num_kv_heads: key/value heads; None = num_heads.
-        layer: which one of a model, from 0, decides how lambda starts; `schedule` numbers them.
+        layer: number of the layer in its model, from 0, which sets the initial lambda; `schedule`
+            numbers the blocks.
         bias: bias terms in the projections; the paper's model has none.
 
     Cost: 4 (d^2 + d) + 3 d / h parameters for h heads; 8 T d^2 + 6 T^2 d FLOPs; state 2 d numbers

@@ -23,7 +23,7 @@ def standard(
         num_heads: query heads.
         causal: no look-ahead.
         bias: bias terms in the projections.
-        dropout: on the weights, while training.
+        dropout: probability of dropping a weight, while training.
 
     Cost: 4 (d^2 + d) parameters; 8 T d^2 + 4 T^2 d FLOPs; state 2 d numbers per token.
     Source: Vaswani et al. 2017, arXiv:1706.03762, section 3.2.2.
@@ -43,7 +43,7 @@ def optimised(
     """Optimised Attention: no W_V, each head reads a column slice of x as its values.
 
     Choose it for a quarter fewer attention parameters at hardly any change of quality. Not for a
-    smaller KV cache: keys are still learned, so x is kept beside them; take efficient.
+    smaller KV cache: keys are still learned, so x is kept as well; take efficient.
 
     Args:
         num_heads: query heads; head h reads the h-th slice of columns.
@@ -95,7 +95,7 @@ def super_attention(
         num_heads: query heads; 1 is version 1 of the paper.
         length: the longest input, tokens.
         bias: bias terms in the projections and on W_A, as in the paper's parameter counts.
-        init: of W_A, see `Alignment`.
+        init: initialisation of W_A, see `Alignment`.
 
     Cost: 2 (d^2 + d) + l^2 + l parameters; 4 T d^2 + 6 T^2 d FLOPs; state 2 d numbers per token.
     Source: Hosseini et al. 2024, arXiv:2403.01643, definition 4.
@@ -123,9 +123,9 @@ def toeplitz_super(
     mixes all positions.
 
     Args:
-        width: positions back that are mixed, the own included; as many ahead, if not causal.
+        width: positions back that are mixed, its own included; if not causal, ahead as well.
         bias: bias terms in the projections and on W_A.
-        init: of W_A, see `ToeplitzAlignment`.
+        init: initialisation of W_A, see `ToeplitzAlignment`.
 
     Cost: 2 (d^2 + d) + w + 1 parameters (2 w if not causal); 4 T d^2 + 4 T^2 d FLOPs and about
         2 T (32 + w) d for the band; state 2 d numbers per token.

@@ -95,7 +95,7 @@ def mistral(
 
     Choose it for language models of long texts: a KV cache that stops growing at the window
     and is smaller by the heads that share it. Where something far back must be found exactly, give
-    full_every: the last of every so many layers then sees everything, as in hybrid models since.
+    full_every=n: every n-th layer then sees everything, as in later hybrid models.
     Not for short input, which a window does not make cheaper.
 
     Args:
@@ -105,7 +105,7 @@ def mistral(
         full_every: None = every layer has the window, as in Mistral 7B; n = layers n - 1, 2 n - 1,
             ... see every key: 2 alternates, 6 is five windows to one full layer.
         num_kv_heads: None = a quarter of the heads where 4 divides them, else a half, else all.
-        layer: which one of a model, from 0; `schedule` gives each block its own.
+        layer: number of the layer in its model, from 0; `schedule` numbers the blocks.
         length: the input that sizes not given are made for, tokens; longer input is served too.
         bias: bias terms in the projections; the paper's model has none.
 
@@ -154,7 +154,7 @@ def longformer(
         window: each position attends to positions less than `window` away, itself included.
             None = an eighth of length, at least 2; without a length 257, the paper's 256 on each
             side.
-        global_tokens: how many first positions are global; 1 as for the paper's class token.
+        global_tokens: number of first positions that are global; 1 as for the paper's class token.
         length: the input that sizes not given are made for, tokens; longer input is served too.
 
     Cost: 4 (d^2 + d) parameters; 8 T d^2 + about 4 T (2 w - 1 + 2 g) d FLOPs of visible pairs;
@@ -182,7 +182,7 @@ def etc(
 ) -> AttentionSpec:
     """ETC's global-local attention: many global tokens first, then a long input with a window.
 
-    Choose it for structured input that brings summary tokens of its own: one for each sentence or
+    Choose it for structured input that brings its own summary tokens: one for each sentence or
     paragraph, put in front of the text. Longformer with a fraction of the sequence global instead
     of a token or two; without such tokens take longformer.
 
@@ -194,8 +194,8 @@ def etc(
         window: each long position attends to long positions less than `window` away, itself
             included. None = an eighth of length, at least 2; without a length 85, the paper's
             radius of 84.
-        global_tokens: how many first positions are global. None = a sixteenth of length, at least
-            1; without a length 230, the paper's for 4096 long positions.
+        global_tokens: number of first positions that are global. None: a sixteenth of length, at
+            least 1; without a length 230, the paper's for 4096 long positions.
         length: the input that sizes not given are made for, tokens; longer input is served too.
 
     Cost: 4 (d^2 + d) parameters; 8 T d^2 + about 4 T (2 w - 1 + 2 g) d FLOPs of visible pairs;
@@ -236,11 +236,11 @@ def bigbird(
         length: the longest input, tokens; longer input is refused unless causal, which alone may
             leave it out.
         block: positions of a block. None = a sixteenth of length, 1 to 64; without a length 64.
-        window_blocks: the own block and as many on each side: odd. Causal keeps the own and those
-            before it.
+        window_blocks: its own block plus the same number on each side: odd. Causal keeps its own
+            block and those before it.
         random_blocks: blocks drawn for each block, of all or, if causal, of those so far.
-        global_blocks: how many first blocks see all and are seen by all.
-        seed: of the draws; a model that is built again is the same.
+        global_blocks: number of first blocks that see all and are seen by all.
+        seed: seed of the draws; a model that is built again is the same.
 
     Raises:
         ConfigError: without a length unless causal; for an even number of window blocks, or none.
@@ -370,7 +370,7 @@ def sparse_fixed(
     Args:
         stride: length of a stretch, positions. None = the square root of length, at least 2;
             without a length 128.
-        tail: how many last keys of each stretch are seen by all. None = a quarter of the stride,
+        tail: number of last keys of each stretch that all see. None: a quarter of the stride,
             at least 1: 32 for the paper's 128.
         per_head: False = every head sees the union; True = the first half of the heads has the
             own stretch, the others the tails. Causal, these see nothing before the first tail.

@@ -26,7 +26,7 @@ class Size:
 
     Args:
         name: end of the recipes' names.
-        title: in words.
+        title: the size in words.
         d_model: features.
         depth: blocks of a model of images or of language.
         text_depth: blocks of a model whose words take most of its parameters.

@@ -20,16 +20,16 @@ class LMRecipe(Scaled):
     """A corpus, a tokenizer, a model and a training.
 
     Args:
-        name: of the recipe's function.
-        title: one line.
+        name: name of the recipe's function.
+        title: title of one line.
         corpus: a name or path, see `suffice.text.corpus`.
         tokenizer: "characters", "bpe" (learned from the corpus), "gpt2", "llama", or the path of a
             saved tokenizer's folder or of a Llama model's file.
-        configuration: of the model, see `suffice.models.configuration`.
-        mechanism: of its attention; None = the configuration's own.
+        configuration: name of the model, see `suffice.models.configuration`.
+        mechanism: mechanism of its attention; None: the configuration's own.
         rounded: the model's vocabulary is a multiple of this, at least the tokenizer's.
-        options: of the configuration and of the mechanism; d_model, depth and mlp_width change the
-            configuration's own sizes, vocabulary_size is how many byte pairs are learned.
+        options: options of the configuration and of the mechanism; d_model, depth and mlp_width
+            change the configuration's sizes, vocabulary_size is the number of learned byte pairs.
         training: the settings; its length is the model's.
         scale: "paper" for the sizes that the recipe is named for, "small" for its twin of minutes.
     """
@@ -75,7 +75,7 @@ class LMRecipe(Scaled):
         )
 
     def configured(self, vocabulary_size: int) -> Configured:
-        """Return the model's sizes and its attention, for a tokenizer of so many tokens.
+        """Return the model's sizes and its attention, for a tokenizer of `vocabulary_size` tokens.
 
         Raises:
             ConfigError: for an unknown configuration, mechanism or option, or sizes out of range.

@@ -87,11 +87,10 @@ def of_user(recipe: Recipe, path: str, columns: str | None = None, **parts: Any)
     """Return a recipe that reads the user's files instead of the task's own.
 
     Args:
-        recipe: on a task that can.
-        path: of the files.
-        columns: of a table; None = text,label.
-        **parts: of a table, as `suffice.data.table.table` has them: test, validation, stratify,
-            drop_missing.
+        recipe: recipe on a task that reads files.
+        path: path of the files.
+        columns: columns of a table; None: text,label.
+        **parts: options of `suffice.data.table.table`: test, validation, stratify, drop_missing.
 
     Example:
         >>> from suffice.recipes.text import amazon
@@ -130,12 +129,12 @@ def of_user(recipe: Recipe, path: str, columns: str | None = None, **parts: Any)
 
 
 def usual_folds(recipe: Recipe, seeds: int | None) -> int | None:
-    """Return the folds of a table that is too small for a test part: as many as seeds, or 5.
+    """Return the folds of a table that is too small for a test part: the number of seeds, or 5.
 
     None for other tasks, a table with a test part of the user's, and one of `FOLDS_BELOW` rows.
 
     Args:
-        recipe: of the comparison.
+        recipe: recipe of the comparison.
         seeds: their number; None where it is not fixed before.
     """
     options = dict(recipe.task_options)
@@ -156,12 +155,12 @@ def with_settings(recipe: Recipe, values: Mapping[str, Any]) -> Recipe:
     """Return a recipe with other sizes, hyper-parameters or options of its data.
 
     Args:
-        recipe: to be changed.
-        values: by the name of a field of the model's sizes, of the training, or of an option of
-            the data; a name that several have, such as `length`, changes all of them.
+        recipe: recipe to change.
+        values: new values by the name of a field of the model's sizes, of the training, or of an
+            option of the data; a name that several have, such as `length`, changes all of them.
 
     Raises:
-        ConfigError: for a name that is none, or a value that is not legal.
+        ConfigError: for an unknown name, or a value that is not legal.
 
     Example:
         >>> recipe = with_settings(table(), {"length": 128, "learning_rate": 3e-4})

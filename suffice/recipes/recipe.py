@@ -49,8 +49,8 @@ class Recipe(Scaled):
     """A task, a model's sizes and a training; the mechanism is what a comparison varies.
 
     Args:
-        name: of the recipe's function.
-        title: one line for reports.
+        name: name of the recipe's function.
+        title: title of one line, for reports.
         task: name of the data set, see `suffice.data.TASKS`.
         task_options: keyword arguments of its loader.
         model: the sizes; a language model makes every mechanism causal.
@@ -91,7 +91,7 @@ def specs_of(model: Sizes, mechanism: str, num_heads: int, *, recipe: str) -> li
     """Return the attention of each layer, made for the model's length.
 
     A language model's is causal. A translator's are those of its encoder, those of its decoder,
-    which are causal, and as many from the decoder to the source.
+    which are causal, and those from the decoder to the source.
     """
     composition = Composition.parse(mechanism)
     if composition.of_use:

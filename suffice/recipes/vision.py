@@ -124,7 +124,7 @@ class ImageTask:
     task: str  # a key of `suffice.data.TASKS`
     title: str  # the beginning of a recipe's title
     num_classes: int
-    small_classes: int = 20  # the first so many
+    small_classes: int = 20  # of the small twin, the first ones
     options: tuple[tuple[str, Any], ...] = ()  # of the task's loader
     in_paper: bool = False  # False for images that stand in for the paper's
 

@@ -1,7 +1,7 @@
 """The HTTP side of a server: routes, what is refused, and answers that wait for the engine.
 
-Starlette routes and uvicorn speaks HTTP; everything here runs in one event loop beside the engine's
-thread, which never waits for a client.
+Starlette routes and uvicorn speaks HTTP; everything here runs in one event loop, parallel to the
+engine's thread, which never waits for a client.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ from suffice.serve.protocol import Answer, Request, RequestError, Served, read_c
 from suffice.serve.writing import Piece, Writer
 from suffice.utils.files import parse_json
 
-LARGEST = 4 << 20  # bytes of a body
-LARGE = 1 << 16  # bytes of a body; larger ones are parsed one after another
+MAX_BODY = 4 << 20  # bytes
+MAX_PARALLEL_BODY = 1 << 16  # bytes; larger bodies are parsed one after another
 MOST_HELD = 64 << 20  # bytes of all bodies that come or wait; then large ones are refused
 BODY_SECONDS = 30.0  # in which a body must have come
 RETRY_SECONDS = 1  # after which a client that was refused may try again
@@ -248,7 +248,7 @@ class Handlers:
                     body += piece
                     self.held += len(piece)
                     self._check_size(len(body))
-            if len(body) < LARGE:
+            if len(body) < MAX_PARALLEL_BODY:
                 return await run_in_threadpool(self._begin, body, read)
             async with self.parsing:
                 return await run_in_threadpool(self._begin, body, read)
@@ -262,19 +262,19 @@ class Handlers:
             body.clear()  # an error that is being sent would keep it
 
     def _check_size(self, size: int) -> None:
-        if size > LARGEST:
-            reason = f"a body of more than {LARGEST >> 20} MiB; send less."
+        if size > MAX_BODY:
+            reason = f"a body of more than {MAX_BODY >> 20} MiB; send less."
             raise RequestError(reason, status=413)
-        if size > LARGE and self.held > MOST_HELD:
+        if size > MAX_PARALLEL_BODY and self.held > MOST_HELD:
             reason = "too many large bodies come at once; try again later."
             raise RequestError(reason, status=503)
 
     def _begin(self, body: bytearray, read: Read) -> Response:
-        """Give the engine what a body asks for; called beside the event loop."""
+        """Give the engine the jobs of a body; called outside the event loop's thread."""
         try:
             content = parse_json(bytes(body))
         except (ValueError, RecursionError):
-            raise RequestError("the body is no JSON, or has too many values.") from None
+            raise RequestError("the body is not JSON, or has too many values.") from None
         request = read(content, self.served)
         served, inbox = self.served, Inbox(len(request.jobs))
         jobs = []
@@ -325,11 +325,11 @@ class Gate:
     """Refuses requests of other hosts, other pages and without the key, before they are read.
 
     Args:
-        app: what answers the others.
-        local: whether the server is for this machine alone: other names for it are then refused, so
-            that no page of a browser can reach it under a name of its own.
-        key: that requests must bring; None = no key. /health is open.
-        origin: of the pages of another server that may send requests; None = of no other.
+        app: application that answers the requests let through.
+        local: whether the server is for this machine alone: other host names are then refused, so
+            that no web page can reach it through a domain that resolves to this machine.
+        key: key that requests must bring; None: no key. /health is open.
+        origin: other server whose pages may send requests; None: no other.
     """
 
     def __init__(self, app: ASGIApp, *, local: bool, key: str | None, origin: str | None) -> None:
@@ -416,10 +416,10 @@ def build_app(
 
     Args:
         served: the model; its engine calls `hub.flush` after each round.
-        hub: between the engine's thread and the event loop.
-        local: as of `Gate`.
-        key: as of `Gate`.
-        origin: as of `Gate`.
+        hub: channel from the engine's thread to the event loop.
+        local: see `Gate`.
+        key: see `Gate`.
+        origin: see `Gate`.
     """
     handlers = Handlers(served, hub)
 

@@ -1,6 +1,6 @@
 """Chat templates: a conversation as the tokens that a model was taught.
 
-A template is a program in a file of the model. It runs in a process of its own, which ends when it
+A template is a program in a file of the model. It runs in a separate process, which ends when it
 takes too long or too much memory; what people write never becomes a special token.
 """
 
@@ -24,7 +24,7 @@ from suffice.text.documents import read_text
 from suffice.text.tokenizer import chat_template
 
 SECONDS = 2.0  # that a template may take
-LONGEST = 1 << 16  # characters of a template
+MAX_TEMPLATE = 1 << 16  # characters
 PRIVATE = range(0xE000, 0xF8FF)  # characters that no text has a use for
 
 Message = Mapping[str, str]
@@ -35,7 +35,7 @@ class ChatTemplate:
 
     Args:
         source: the template, in Jinja's language.
-        tokenizer: of the model.
+        tokenizer: tokenizer of the model.
 
     Raises:
         ConfigError: if the template is not one.
@@ -51,8 +51,10 @@ class ChatTemplate:
     def __init__(self, source: str, tokenizer: Tokenizer) -> None:
         if not source:
             raise ConfigError("the chat template is empty; give one that writes the messages.")
-        if len(source) > LONGEST:
-            raise ConfigError(f"a chat template of {len(source):,} characters; {LONGEST:,} go.")
+        if len(source) > MAX_TEMPLATE:
+            raise ConfigError(
+                f"a chat template of {len(source):,} characters; at most {MAX_TEMPLATE:,} work."
+            )
         self.tokenizer = tokenizer
         self.special = tokenizer.special
         names = sorted(self.special, key=len, reverse=True)
@@ -122,7 +124,7 @@ class _Refused(ConfigError):
 
 
 class _Renderer:
-    """The process that renders a template; it is begun anew after one that had to be ended."""
+    """The process that renders a template; it is restarted after it had to be ended."""
 
     def __init__(self, source: str) -> None:
         self.source, self._lock = source, Lock()
@@ -178,7 +180,7 @@ def template_of(
 ) -> ChatTemplate | None:
     """Return the chat template of a model, None if it has none.
 
-    It lies in the file given, in the facts of the model, or beside its tokenizer.
+    It lies in the file given, in the facts of the model, or next to its tokenizer.
 
     Raises:
         ConfigError: if it is damaged.
@@ -186,11 +188,11 @@ def template_of(
     """
     if file is not None:
         if not os.path.isfile(file):  # a pipe might never end
-            raise DataError(f"{file} is no file; name the file of a chat template.")
+            raise DataError(f"{file} is not a file; name the file of a chat template.")
         return ChatTemplate(read_text(file), tokenizer)
     source = facts.get("chat_template", chat_template(model) if model.is_dir() else None)
     if source is None:
         return None
     if not isinstance(source, str):
-        raise DataError(f"{model} gives a chat template that is no text; name one by --template.")
+        raise DataError(f"{model} has a chat template that is not text; name one by --template.")
     return ChatTemplate(source, tokenizer)

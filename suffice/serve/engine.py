@@ -235,15 +235,15 @@ class Engine:
     """Writes texts with a language model, many at once.
 
     Each text is what `suffice.generate` writes for its prompt alone with the same sampling, within
-    rounding: which texts are written beside it does not matter. Texts wait in a queue until there
+    rounding, whatever texts are written at the same time. Texts wait in a queue until there
     is room for all their positions.
 
     Args:
         lm: the model.
         limits: limits of memory and of texts.
-        impl: as of `suffice.generate.generate`.
-        log: receives errors other than SufficeError.
-        after: called in the engine's thread after each round, when listeners have been told.
+        impl: see `suffice.generate.generate`.
+        log: function that receives errors other than SufficeError.
+        after: function called in the engine's thread after each round, after the listeners.
 
     Raises:
         ConfigError: if single tokens cannot be decoded as `impl` says.
@@ -447,7 +447,7 @@ class Engine:
             self._reading.append(ticket)
 
     def _fits(self, tickets: list[Ticket]) -> bool:
-        """Return whether texts fit beside each other: rows are as long as the longest."""
+        """Return whether texts fit together: rows are as long as the longest."""
         if len(tickets) == 1:
             return True
         needs = [self.nbytes_of(ticket.job.positions) for ticket in tickets]
@@ -539,7 +539,7 @@ class Engine:
             self._rebuild(lane, [(state, ticket)])
 
     def _rebuild(self, lane: Lane, more: Sequence[tuple[ModelState, Ticket]] = ()) -> None:
-        """Copy the texts of a lane into a new state, without idle rows, and others beside them."""
+        """Copy the texts of a lane into a new state, without idle rows, and add others to them."""
         rows = [(lane.state, row) for row, each in enumerate(lane.tickets) if each is not None]
         lane.tickets = [*lane.live, *(ticket for _, ticket in more)]
         lane.state = ModelState.join([*rows, *((state, 0) for state, _ in more)])

@@ -1,4 +1,4 @@
-"""What the engine is asked for, and what it tells."""
+"""Requests to the engine, and the events it emits."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ class Job:
     Args:
         prompt: ids, at least one.
         max_tokens: new tokens, >= 0.
-        sampling: how a token is chosen.
+        sampling: rule that chooses a token.
         row: number of the row of `suffice.generate` whose random numbers are drawn.
-        presence_penalty: subtracted from the logits of tokens that were written already.
-        frequency_penalty: the same, once for each time that a token was written.
-        bias: added to the logits of some ids.
+        presence_penalty: number subtracted from the logits of tokens that were written already.
+        frequency_penalty: number subtracted once for each time that a token was written.
+        bias: numbers added to the logits of some ids.
         stop: ids that end the text and are not part of it.
         logprobs: number of likeliest tokens that are scored with each token; None disables scores.
         echo: whether the tokens of the prompt get scores, too.

@@ -72,10 +72,10 @@ class Served:
     """The model that a server offers.
 
     Args:
-        name: by which requests name it.
-        engine: that writes its texts.
-        tokenizer: of the model.
-        template: of conversations; None where the model has none.
+        name: name of the model in requests.
+        engine: engine that writes its texts.
+        tokenizer: tokenizer of the model.
+        template: template of conversations; None where the model has none.
         created: seconds since 1970.
     """
 
@@ -96,12 +96,12 @@ class Request:
 
     Args:
         jobs: a text each, those of a prompt one after another.
-        texts: of the prompts, one for each job.
+        texts: text of the prompt of each job.
         stop: texts that end an answer.
         stream: whether pieces are sent as they come.
         usage: whether a stream ends with the numbers of tokens.
         chat: whether it is a conversation.
-        choices: of each prompt.
+        choices: number of answers to each prompt.
     """
 
     jobs: tuple[Job, ...]
@@ -175,7 +175,7 @@ def read_messages(value: Any) -> list[dict[str, str]]:
 
 def _message(message: Any, where: str) -> dict[str, str]:
     if not isinstance(message, dict) or not isinstance(message.get("role"), str):
-        raise RequestError(f"{where} is no object with role and content.", field=where)
+        raise RequestError(f"{where} is not an object with role and content.", field=where)
     for name, value in message.items():
         known = name in ("role", "content") or (name == "name" and isinstance(value, str))
         if not known and value not in (None, []):
@@ -392,9 +392,9 @@ class Answer:
     """Writes the JSON of an answer, whole or in pieces.
 
     Args:
-        request: that is answered.
+        request: request that is answered.
         served: the model.
-        name: of the answer, its id.
+        name: id of the answer.
         created: seconds since 1970.
     """
 

@@ -16,7 +16,7 @@ from functools import lru_cache
 from typing import Any, NoReturn
 
 MEMORY = 1 << 29  # bytes of address space, of which Python and Jinja take a tenth
-LARGEST = 1 << 20  # characters of an answer beyond those of the messages
+MAX_ADDED = 1 << 20  # characters of an answer beyond those of the messages
 
 
 def environment() -> Any:
@@ -48,7 +48,7 @@ def answer(
     """
     from jinja2 import TemplateError
 
-    most = LARGEST + sum(len(text) for each in variables["messages"] for text in each.values())
+    most = MAX_ADDED + sum(len(text) for each in variables["messages"] for text in each.values())
     pieces, length, compiled = [], 0, False
     try:
         template = compile_(source)

@@ -1,4 +1,4 @@
-"""uvicorn with what it leaves open: slow clients, many connections, and an end without a signal."""
+"""uvicorn with slow-client timeouts, a connection limit and programmatic shutdown."""
 
 from __future__ import annotations
 

@@ -15,10 +15,10 @@ class Entry(NamedTuple):
     """A token with its score, as clients read it.
 
     Args:
-        text: of the token; "token_id:N" where it is no whole character.
-        logprob: None for the first token of a text.
+        text: text of the token; "token_id:N" where it is not a whole character.
+        logprob: log-probability; None for the first token of a text.
         top: the likeliest tokens in its place, by text.
-        offset: characters before it.
+        offset: number of characters before it.
     """
 
     text: str
@@ -29,7 +29,7 @@ class Entry(NamedTuple):
 
 @dataclass
 class Piece:
-    """What was written since the piece before: text, scores, and how it ended, if it did."""
+    """The text written since the piece before, its scores, and why it ended, if it did."""
 
     text: str = ""
     entries: list[Entry] = field(default_factory=list)
@@ -73,7 +73,7 @@ class Spelling:
         return {*self.tokenizer.special.values()}
 
     def __getitem__(self, id_: int) -> str:
-        """Return the text of a token, which no other one has if it is no whole character."""
+        """Return the text of a token; it is unique if the token is not a whole character."""
         text = self._texts.get(id_)
         if text is None:
             text = self._texts[id_] = self._spell(id_)
@@ -101,15 +101,15 @@ class Spelling:
 class Writer:
     """A listener that turns tokens into text, and ends it at a stop text.
 
-    What may become a stop text is held back until it cannot.
+    Text that may become a stop text is held back until it cannot.
 
     Args:
-        spelling: of the tokens.
+        spelling: texts of the tokens.
         prompt: ids before the text.
-        stop: texts that end it and are no part of it.
-        offset: characters before the text, for the entries.
+        stop: texts that end it and are not part of it.
+        offset: number of characters before the text, for the entries.
         scored: whether entries are wanted.
-        deliver: receives the pieces, in the engine's thread.
+        deliver: function that receives the pieces, in the engine's thread.
     """
 
     def __init__(
@@ -196,5 +196,5 @@ class Writer:
         self._send(len(self.held), reason)
 
     def fail(self, reason: str) -> None:
-        """Tell that the text will not be completed."""
+        """Report a failed generation."""
         self.deliver(Piece(error=reason))

@@ -34,7 +34,7 @@ class Cost:
         parameters: learned numbers.
         flops: FLOPs of the matrix products as executed; pairs a dense op computes and then masks
             are in it.
-        visible_flops: the same with only the pairs the pattern allows: the least any op needs.
+        visible_flops: FLOPs with only the pairs the pattern allows: the minimum for any op.
         state_numbers: numbers a KV cache keeps per past token; 0 with a mixing that sums
             keys of the whole input, which cannot stream.
         state_fixed: numbers it keeps whatever the length: sums of features.
@@ -87,7 +87,7 @@ def _weighed(spec: SpecLike, queries: int, keys: int) -> tuple[int, int]:
 
 
 def _summed(spec: SpecLike, queries: int, keys: int) -> tuple[int, int] | None:
-    """Return the FLOPs of sums of features, none of which could be left out; None = no sums."""
+    """Return the FLOPs of sums of features, none of which could be left out; None: no sums."""
     if spec.lane == "pairs":
         return None
     if isinstance(spec.kernel, Recurrent):

@@ -68,7 +68,7 @@ KNOWN: dict[str, tuple[type[Axis], ...]] = {
 
 @dataclass(frozen=True, kw_only=True)
 class _Heads:
-    """The fields of every record; None = the layer has none."""
+    """The fields of every record; None: the layer has none."""
 
     heads: int  # H
     kv_heads: int  # G; query head h reads key/value head h // (H / G)
@@ -188,7 +188,7 @@ def lower(spec: SpecLike) -> Lowered | None:
 
 
 def _bounds_alone(spec: SpecLike) -> bool:
-    """Return whether sinks and caps are all that a layer has beside dense softmax attention."""
+    """Return whether sinks and caps are all that a layer adds to dense softmax attention."""
     apart = isinstance(spec.encoder, MLA) or isinstance(spec.combine, Differential)
     return not apart and not spec.beyond_pairs.keys() & {"past", "shares"}
 

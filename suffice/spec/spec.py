@@ -40,7 +40,7 @@ AXES: dict[str, type[Axis]] = {
 RENAMED = {"projections": "encoder", "d_memory": "d_source"}  # fields of older stored specs
 
 KEY_SIDE = ("num_kv_heads", "head_dim", "encoder", "norm", "position")
-"""Fields of a spec that decide what its keys and values are, beside its heads of each map."""
+"""Fields of a spec that determine its keys and values, besides its heads of each map."""
 
 SIZE_NAMES = ("d_model", "num_heads", "num_kv_heads", "head_dim", "d_source")
 
@@ -69,19 +69,19 @@ class AttentionSpec:
             h reads key/value head h // (num_heads / num_kv_heads).
         head_dim: width of a head; None = d_model / num_heads.
         d_source: width of `source` in cross-attention; None = d_model.
-        pattern: which keys a query may see.
-        encoder: how x becomes queries, keys and values, and which of them are cached.
-        mixing: what happens to the values along the sequence before the kernel.
-        kernel: how products become weights.
-        norm: what the encoder divides queries and keys by, before they are rotated.
-        position: how positions rotate queries and keys, or bias their products.
-        past: what is read of the past that the pattern leaves out.
-        combine: how the outputs of the heads become the output of the layer.
+        pattern: keys that each query may see.
+        encoder: maps from x to queries, keys and values, and which of these are cached.
+        mixing: map of the values along the sequence, before the kernel.
+        kernel: function that turns products into weights.
+        norm: normalisation of queries and keys, before they are rotated.
+        position: encoding of positions: rotations of queries and keys, or a bias on products.
+        past: memory of the positions that the pattern leaves out.
+        combine: function that turns the outputs of the heads into the layer's output.
         bias: whether the learned maps have biases.
         scale: factor of the products; None = 1 / sqrt(head width).
         dropout: probability of dropping a weight while training.
         shares: number of an earlier layer of the model, from 0, whose keys, values and cache this
-            layer reads; it has maps of queries and of the output alone. None = its own.
+            layer reads; it has maps of queries and of the output alone. None: its own.
 
     Raises:
         ConfigError: naming every rule that is broken.
@@ -246,7 +246,7 @@ class AttentionSpec:
 
     @property
     def max_length(self) -> int | None:
-        """The longest text in tokens; None = any."""
+        """The longest text in tokens; None: unlimited."""
         longest = (axis.max_length for axis in (self.mixing, self.position, self.pattern))
         return min((n for n in longest if n is not None), default=None)
 
@@ -280,7 +280,7 @@ class AttentionSpec:
 
         Args:
             tokens: read so far.
-            memory: what is kept of them.
+            memory: KV-cache policy.
             dtype: type of keys and values; sums are float32.
 
         Example:
@@ -450,11 +450,11 @@ def _conflicts_of_past(spec: AttentionSpec) -> Iterator[str]:
     }
     if any(broken.values()):
         reasons = "; ".join(reason for reason, is_broken in broken.items() if is_broken)
-        yield f"past={spec.past!r} is read beside a softmax within each segment, but {reasons}."
+        yield f"past={spec.past!r} needs a softmax within each segment, but {reasons}."
 
 
 def _conflicts_of_sharing(spec: AttentionSpec) -> Iterator[str]:
-    """A layer without keys and values of its own makes, mixes, sums and compresses none."""
+    """A layer without its own keys and values makes, mixes, sums and compresses none."""
     broken = {
         f"encoder={spec.encoder!r}, which makes values of the cache by a map of its layer: give "
         "Standard()": not spec.encoder.mixes_values,
@@ -479,8 +479,8 @@ def check_shares(specs: Sequence[AttentionSpec]) -> None:
         if spec.shares not in makers:
             legal = ", ".join(map(str, makers)) or "none, as no earlier layer makes any"
             raise ConfigError(
-                f"block {number} has shares={spec.shares}, which is no earlier layer with keys and "
-                f"values of its own; legal: {legal}."
+                f"block {number} has shares={spec.shares}, which is not an earlier layer with its "
+                f"own keys and values; legal: {legal}."
             )
         source = specs[spec.shares]
         if not source.cached_widths:

@@ -37,12 +37,12 @@ from suffice.view import brief
 Shown = TextClassifier | ImageClassifier | LanguageModel
 Version = tuple[str, tuple[object, ...]]
 
-MOST = 300  # checkpoints in one list
+MAX_CHECKPOINTS = 300  # in one list
 CELLS = "models"  # folder in which `suffice compare` saves models
-LONGEST = 256  # tokens; larger maps are refused
+MAX_TOKENS = 256  # larger maps are refused
 LONGEST_LABEL = 24  # characters of a token
 THUMB = 24  # cells on a side of a thumbnail
-CACHED = 3  # models, and as many inputs with their maps
+CACHE_SIZE = 3  # models, and the same number of inputs with their maps
 MAPS = ("weights", "effective")
 MEAN = -1  # the number of a head that stands for the mean of all
 
@@ -55,8 +55,8 @@ class Maps:
 
     def __init__(self, root: Path | None) -> None:
         self.root = root
-        self._load = lru_cache(CACHED)(lambda version: load_model(Path(version[0])))
-        self._maps_of = lru_cache(CACHED)(self._compute_maps)
+        self._load = lru_cache(CACHE_SIZE)(lambda version: load_model(Path(version[0])))
+        self._maps_of = lru_cache(CACHE_SIZE)(self._compute_maps)
         self._lock = threading.Lock()
 
     def checkpoints(self, request: Any) -> dict[str, Any]:  # noqa: ARG002 - it has no fields
@@ -194,9 +194,9 @@ def list_checkpoints(root: Path | None) -> list[str]:
             suffix = ".safetensors" if CELLS in (path.name, inside.name) else ".bin"
             models = [name for name in sorted(files) if name.endswith(suffix) and name != WEIGHTS]
             names += [(path / name).as_posix() for name in models if not name.startswith("tok")]
-        if len(names) >= MOST:
+        if len(names) >= MAX_CHECKPOINTS:
             break
-    return names[:MOST]
+    return names[:MAX_CHECKPOINTS]
 
 
 def load_model(path: Path) -> Shown:
@@ -235,7 +235,7 @@ def read_input(loaded: Shown, request: dict[str, Any]) -> ModelInput:
     size = loaded.network.config.vocabulary_size
     if any(not 0 <= token < size for token in ids):
         raise DataError(f"a number of a token is from 0 to {size - 1:,} here.")
-    longest = min(LONGEST, loaded.network.config.length)
+    longest = min(MAX_TOKENS, loaded.network.config.length)
     if not 1 <= len(ids) <= longest:
         raise DataError(f"{len(ids):,} tokens cannot be shown; give 1 to {longest}.")
     labels = [_label(token, tokenizer) for token in ids]
@@ -287,8 +287,8 @@ def _read_image(loaded: ImageClassifier, request: dict[str, Any]) -> ModelInput:
         raise DataError(f"the model reads {config.channels} channels; a picture has 1 or 3.")
     side = config.image_size // config.patch_size
     extra = len(config.tokens)
-    if side * side + extra > LONGEST:
-        raise DataError(f"{side * side} patches cannot be shown; at most {LONGEST} are.")
+    if side * side + extra > MAX_TOKENS:
+        raise DataError(f"{side * side} patches cannot be shown; at most {MAX_TOKENS} are.")
     labels = [f"row {i}, column {j}" for i in range(side) for j in range(side)]
     return ModelInput(
         inputs=_scale(pixels, request.get("scaling"), loaded.preparation)[None],

@@ -162,7 +162,7 @@ def export(folder: Path | str, folders: Folders | None = None) -> Path:
 
     Args:
         folder: created if absent.
-        folders: whose comparisons it carries, beside those of the package.
+        folders: folders whose comparisons it carries, besides those of the package.
 
     Raises:
         ConfigError: if it cannot be written.

@@ -37,7 +37,7 @@ from suffice.utils.files import read_json
 
 RESULTS = "results.json"
 PACKAGE = -1  # instead of the number of a folder
-MOST = 200  # comparisons in one list
+MAX_COMPARISONS = 200  # in one list
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,7 +53,7 @@ class ListedComparison:
 def list_comparisons(roots: tuple[Path, ...]) -> list[ListedComparison]:
     """List the comparisons in the folders, then those in the package."""
     in_folders = list(chain.from_iterable(starmap(_below_root, enumerate(roots))))
-    return in_folders[:MOST] + [
+    return in_folders[:MAX_COMPARISONS] + [
         ListedComparison(root=PACKAGE, name=name, label=f"published: {name}", finished=True)
         for name in published_names()
     ]
@@ -145,7 +145,7 @@ def describe(results: Results, cost: str = "flops", margin: float | None = None)
     Args:
         results: the comparison.
         cost: "flops", "latency" or "parameters".
-        margin: a fraction; None = the margin of the results.
+        margin: a fraction; None: the margin of the results.
     """
     if margin is not None and not isinstance(margin, (int, float)):
         raise ConfigError(f"margin={margin!r:.40} is not a number; give a fraction such as 0.01.")

@@ -23,7 +23,7 @@ class Folders:
 
     Args:
         results: folders of comparisons, or folders that contain such folders.
-        checkpoints: a folder of a model, or one that contains such folders; None = none.
+        checkpoints: a folder of a model, or one that contains such folders; None: no models.
 
     Raises:
         ConfigError: for a path that is not a folder.

@@ -49,9 +49,9 @@ def served(
     """Serve the studio in background threads until the end of the block.
 
     Args:
-        folders: folders that it may open; None = only what comes with the package.
-        port: port to listen at; 0 = a free one.
-        log: called with unexpected errors.
+        folders: folders that it may open; None: only those of the package.
+        port: port to listen at; 0: a free one.
+        log: function called with unexpected errors.
 
     Raises:
         ConfigError: for a port that is not legal or not free.
@@ -134,7 +134,7 @@ class Waiting:
         """The page shows none."""
 
     def say(self, text: str) -> None:  # noqa: ARG002 - of the protocol
-        """Look whether somebody waits."""
+        """Stop if the client has gone."""
         self.step(0, 1)
 
     def step(self, done: int, total: int) -> None:  # noqa: ARG002 - of the protocol
@@ -148,7 +148,7 @@ PATHS = ("checkpoint", "results")  # fields of the adviser's request
 
 
 def advice(request: Any, progress: Waiting | None = None) -> dict[str, Any]:
-    """Return the adviser's answer to the fields of an `advise.Request`; None = default.
+    """Return the adviser's answer to the fields of an `advise.Request`; None: the default.
 
     Fields that name files are refused: the page has none of them, and they would open any path.
     """

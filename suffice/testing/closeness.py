@@ -40,7 +40,7 @@ def assert_close(
 
     Args:
         got: the result.
-        want: what it ought to be, in the same dtype or in float64.
+        want: expected value, in the same dtype or in float64.
         kind: exact, same_math, quantised or statistical.
         n: length of the longest sum behind one element, for same_math.
         step: step of the codec, for quantised.

@@ -379,7 +379,7 @@ def conform(spec: AttentionSpec, *, length: int = 5, checks: Iterable[str] = CHE
         raise ConfigError(f"length={length}: one position attends to itself alone; give 2 or more.")
     if spec.widths.d_source != spec.d_model:
         raise ConfigError(
-            f"d_source={spec.d_source} beside d_model={spec.d_model}: conform tries "
+            f"d_source={spec.d_source} with d_model={spec.d_model}: conform tries "
             "self-attention; give a spec without d_source."
         )
     case = Case(spec=spec, length=min(length, spec.max_length or length))

@@ -57,7 +57,7 @@ def padded(batch: int, length: int, side: str, *, seed: int = 0) -> Tensor:
         batch: rows.
         length: positions.
         side: "left", "right" or "inside", where the padding stands.
-        seed: of the holes inside.
+        seed: seed of the holes inside.
 
     Raises:
         ConfigError: for an unknown side, or no position.
@@ -101,13 +101,13 @@ def spec_around(*values: Axis, **sizes: int | bool | float) -> AttentionSpec:
     """Return a small spec with these axis values on their axes.
 
     Args:
-        values: at most one of each family.
+        values: axis values, at most one of each family.
         **sizes: fields of AttentionSpec; d_model is 8 unless given, num_heads 2 or what the
             pattern is made for; a past that is read in segments gets its pattern, a value that
             sums tokens Causal().
 
     Raises:
-        ConfigError: for something that is no axis value, or two of one family.
+        ConfigError: for something that is not an axis value, or two of one family.
 
     Example:
         >>> from suffice.patterns import Causal
@@ -118,7 +118,7 @@ def spec_around(*values: Axis, **sizes: int | bool | float) -> AttentionSpec:
     for value in values:
         name = next((name for name, family in AXES.items() if isinstance(value, family)), None)
         if name is None:
-            raise ConfigError(f"{value!r} is no axis value; legal axes: {', '.join(AXES)}.")
+            raise ConfigError(f"{value!r} is not an axis value; legal axes: {', '.join(AXES)}.")
         if name in axes:
             raise ConfigError(f"{axes[name]!r} and {value!r} are both a {name}; give one.")
         axes[name] = value

@@ -34,9 +34,9 @@ if TYPE_CHECKING:
 
 END = "<|endoftext|>"
 BYTES = 256
-MAX_VOCABULARY = 1 << 20  # tokens; the library allocates memory for as many
+MAX_VOCABULARY = 1 << 20  # tokens; the library allocates memory for all of them
 MIN_FREQUENCY = 2  # times a pair must occur
-AT_ONCE = 1 << 20  # characters encoded at once, on all cores
+BATCH_CHARACTERS = 1 << 20  # encoded at once, on all cores
 
 
 class BPE:
@@ -118,13 +118,13 @@ class BPE:
     def encode_many(self, texts: Iterable[str]) -> Iterator[list[int]]:
         """Yield the ids of each text, many texts at once on all cores; errors as `encode`."""
         batch: list[str] = []
-        room = AT_ONCE
+        room = BATCH_CHARACTERS
         for text in texts:
             batch.append(text)
             room -= len(text)
             if room <= 0:
                 yield from self._encoded(batch)
-                batch, room = [], AT_ONCE
+                batch, room = [], BATCH_CHARACTERS
         yield from self._encoded(batch)
 
     def _encoded(self, texts: list[str]) -> Iterator[list[int]]:

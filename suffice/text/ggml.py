@@ -119,7 +119,7 @@ def _numbers(entries: Mapping[str, Any], name: str, count: int, where: object) -
     if values is None:
         return []
     if not isinstance(values, list) or len(values) != count:
-        raise DataError(f"{where} has {count:,} tokens but not as many {name}; download it again.")
+        raise DataError(f"{where}: {name} are not {count:,}, one a token; download it again.")
     return values
 
 

@@ -23,7 +23,7 @@ def flatten_answers(logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
         "logits",
         logits,
         (*labels.shape, None),
-        hint="The labels ask once for a row or at each token; give a model that answers there.",
+        hint="Labels are per row or per token; the model's logits must have the same layout.",
     )
     logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
     return logits.flatten(0, labels.dim() - 1), labels.flatten()

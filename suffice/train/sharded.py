@@ -174,8 +174,8 @@ def read(path: Path, facts: Mapping[str, Any], expected: Mapping[str, Tensor]) -
 
 def _folders(path: Path) -> dict[int, Path]:
     form = re.compile(rf"{re.escape(path.name)}\.{FACT}\.([1-9]\d{{0,8}})")
-    matches = [(form.fullmatch(beside.name), beside) for beside in path.parent.iterdir()]
-    return {int(match[1]): beside for match, beside in matches if match}
+    matches = [(form.fullmatch(folder.name), folder) for folder in path.parent.iterdir()]
+    return {int(match[1]): folder for match, folder in matches if match}
 
 
 def _folder(path: Path, number: object) -> Path:

@@ -117,15 +117,15 @@ def _exchange(one: Path, other: Path) -> bool:
 def _remove_leftovers(path: Path) -> None:
     """Remove what killed writers of a file or folder left, and restore what they had set aside."""
     leftover = re.compile(rf"\.{re.escape(path.name)}\.(\d+)\.(part|old)")
-    for beside in path.parent.iterdir():
-        match = leftover.fullmatch(beside.name)
+    for neighbour in path.parent.iterdir():
+        match = leftover.fullmatch(neighbour.name)
         if match and not _runs(int(match[1])):
             if match[2] == "old" and not path.exists():
-                os.rename(beside, path)
-            elif beside.is_dir():
-                shutil.rmtree(beside, ignore_errors=True)
+                os.rename(neighbour, path)
+            elif neighbour.is_dir():
+                shutil.rmtree(neighbour, ignore_errors=True)
             else:
-                beside.unlink(missing_ok=True)
+                neighbour.unlink(missing_ok=True)
 
 
 def _runs(process: int) -> bool:
@@ -252,8 +252,8 @@ class RunFolder:
     Args:
         path: path of the folder.
         settings_file: name of the file with the settings.
-        kind: what runs there, for messages, such as "comparison".
-        results: names of what the run writes; a folder where no run was begun must hold none.
+        kind: name of the work there, for messages, such as "comparison".
+        results: names of the files that the run writes; before a run the folder must hold none.
     """
 
     path: Path

@@ -110,10 +110,10 @@ def format_quantity(value: float, units: Mapping[str, float], *, digits: int | N
     """Return a value in the largest decimal unit that it fills, with at most four digits.
 
     Args:
-        value: in the base unit.
+        value: a value in the base unit.
         units: sizes of the units by name; a name may begin with a space.
-        digits: exactly so many, and units may be binary; the unit of size 1 counts whole things
-            unless there are smaller ones.
+        digits: exact number of digits, for which units may be binary; the unit of size 1 counts
+            whole things unless there are smaller ones.
 
     Example:
         >>> format_quantity(0.0021, SECONDS), format_quantity(3e9, BYTES)

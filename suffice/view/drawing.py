@@ -229,10 +229,10 @@ def draw(
     parts joined by `&`, the most specific.
 
     Args:
-        pattern: what to draw.
-        queries: positions, tokens.
-        keys: positions, tokens; None = as many as queries.
-        num_heads: None = as many as the pattern is made for, or one.
+        pattern: pattern to draw.
+        queries: number of queries, tokens.
+        keys: number of keys, tokens; None: one for each query.
+        num_heads: number of heads; None: those the pattern is made for, or one.
 
     Raises:
         ConfigError: for sizes that cannot be drawn.
@@ -340,7 +340,7 @@ def _first(choices: Sequence[str], taken: Sequence[str]) -> str:
 
 
 def drawing_of(spec: AttentionSpec, length: int) -> Drawing:
-    """Return who sees whom of so many tokens, or of the first ones where they are too many."""
+    """Return the drawing of a layer's pattern for `length` tokens, or for the first that fit."""
     tokens = min(length, LONGEST)
     drawing = draw(spec.pattern, tokens, spec.mixing.reads(tokens), spec.num_heads)
     if spec.lane == "pairs":

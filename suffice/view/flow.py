@@ -50,7 +50,7 @@ NAMES = {
     "kv_a_proj": "W_DKV,KR",
     "kv_b_proj": "W_UK",
 }
-"""The maps of queries, keys and values; others of an encoder are cached beside the keys."""
+"""The maps of queries, keys and values; outputs of an encoder's others are cached with the keys."""
 MOST_HEADS = 16  # drawn one by one
 
 
@@ -71,10 +71,10 @@ class Flow:
     Args:
         lanes: the steps of queries, keys and values, from x to the heads.
         heads: number of heads of queries, keys and values.
-        values_from_keys: number of steps of the key lane after which the values leave it; None =
+        values_from_keys: number of steps of the key lane after which the values leave it; None:
             the values come from x.
-        core: how keys are weighed or summed.
-        beside: a memory that is read beside the core; None = none.
+        core: box that weighs or sums the keys.
+        memory: a memory that is read as well; None: no memory.
         through_memory: whether the core reads keys and values through that memory alone.
         after: the steps behind it, up to the output map.
     """
@@ -83,7 +83,7 @@ class Flow:
     heads: tuple[int, int, int]
     values_from_keys: int | None
     core: Box
-    beside: Box | None
+    memory: Box | None
     through_memory: bool
     after: tuple[Box, ...]
 
@@ -93,8 +93,8 @@ class Flow:
         for lane in self.lanes:
             yield from lane
         yield self.core
-        if self.beside is not None:
-            yield self.beside
+        if self.memory is not None:
+            yield self.memory
         yield from self.after
 
 
@@ -102,8 +102,8 @@ def flow(spec: AttentionSpec, length: int | None = None) -> Flow:
     """Return what a layer computes.
 
     Args:
-        spec: of the layer.
-        length: tokens of the input, for the sizes of maps along the sequence; None = unknown.
+        spec: spec of the layer.
+        length: tokens of the input, for the sizes of maps along the sequence; None: unknown.
 
     Example:
         >>> from suffice import preset
@@ -135,7 +135,7 @@ def flow(spec: AttentionSpec, length: int | None = None) -> Flow:
             keys.append(Box(kind="function", title="join rotated key", note=note))
         else:
             keys.append(Box(kind="function", title="rotate", note=note))
-    core, beside = _core(spec)
+    core, memory = _core(spec)
     if spec.lane == "recurrence":
         _add_recurrence(spec.kernel, queries, keys, values)
     elif spec.lane == "sums":
@@ -154,7 +154,7 @@ def flow(spec: AttentionSpec, length: int | None = None) -> Flow:
         heads=(spec.query_heads, spec.key_heads, spec.kv_heads),
         values_from_keys=from_keys,
         core=core,
-        beside=beside,
+        memory=memory,
         through_memory=spec.lane != "pairs",
         after=tuple(_after(spec)),
     )
@@ -214,17 +214,17 @@ def _along(spec: AttentionSpec, length: int | None) -> Box:
 
 
 def _core(spec: AttentionSpec) -> tuple[Box, Box | None]:
-    """Return how keys are weighed or summed, and the memory beside."""
+    """Return the box that weighs or sums the keys, and the memory that is read as well."""
     pattern = brief(spec.pattern)
     if spec.lane == "recurrence":
         kernel: Any = spec.kernel
         change = "S ← a S + b k (v − a Sᵀk)ᵀ" if kernel.corrects else "S ← a S + k vᵀ"
-        beside = Box(kind="memory", title=change, note="one state a head")
-        return Box(kind="core", title="Sᵀ q", note=pattern), beside
+        memory = Box(kind="memory", title=change, note="one state a head")
+        return Box(kind="core", title="Sᵀ q", note=pattern), memory
     if spec.lane != "pairs":
         sums = "Σ φ(k) vᵀ, Σ φ(k)"
-        beside = Box(kind="memory", title=sums, note="one running sum a head")
-        return Box(kind="core", title="φ(q) Σ φ(k) vᵀ / φ(q) Σ φ(k)", note=pattern), beside
+        memory = Box(kind="memory", title=sums, note="one running sum a head")
+        return Box(kind="core", title="φ(q) Σ φ(k) vᵀ / φ(q) Σ φ(k)", note=pattern), memory
     title = "softmax(q kᵀ / √d) v"
     if spec.combine.maps > 1:
         title = "two softmaxes of each head"
@@ -289,8 +289,8 @@ def flow_text(drawn: Flow) -> list[str]:
         one = f"{heads} head{'s' * (heads > 1)}"
         steps.append(one + (f", {'each ' * (heads > 1)}read by {shared}" if shared > 1 else ""))
         lines.append(f"{name:<9}{' -> '.join(steps)}")
-    if drawn.beside is not None:
-        lines.append(f"{'memory':<9}{_words(drawn.beside)}")
+    if drawn.memory is not None:
+        lines.append(f"{'memory':<9}{_words(drawn.memory)}")
     over = f"{drawn.core.title} over {drawn.core.note}"
     steps = [over, *map(_words, drawn.after[:-1]), "concatenate", _words(drawn.after[-1]), "y"]
     return [*lines, f"{'output':<9}{' -> '.join(steps)}"]
@@ -326,9 +326,9 @@ def flow_svg(drawn: Flow, title: str = "", *, standalone: bool = True) -> str:
     """Return the drawing as an SVG document.
 
     Args:
-        drawn: what to draw.
-        title: above the drawing, and its name for those who cannot see it; "" = none above.
-        standalone: on a coloured page, with a legend; else the page around it styles the
+        drawn: flow to draw.
+        title: text above the drawing, and its name for those who cannot see it; "": no text above.
+        standalone: whether it has a coloured page and a legend; else the page around it styles the
             classes of its elements.
     """
     document = "\n".join(_Page(drawn, title, standalone).document())
@@ -352,7 +352,7 @@ class _Page:
         right = self._core(heads_x)
         kinds = dict.fromkeys(box.kind for box in self.drawn.boxes)
         cached = any(box.cached for box in self.drawn.boxes)
-        bottom = self.lane_y[V] + HIGH / 2 + (30 if self.drawn.beside is None else 34)
+        bottom = self.lane_y[V] + HIGH / 2 + (30 if self.drawn.memory is None else 34)
         width = right + MARGIN
         legend, height = [], bottom
         if self.standalone:
@@ -440,26 +440,26 @@ class _Page:
             )
 
     def _core(self, heads_end: float) -> float:
-        """Draw the core, the memory beside it and what follows; return where it ends."""
+        """Draw the core, its memory and the steps after it; return where they end."""
         core = self.drawn.core
         place = _Placed(heads_end + GAP + 10, self.middle, _width(core))
         bend = heads_end + GAP / 2 + 2
-        through, beside = self.drawn.through_memory, self.drawn.beside
+        through, memory = self.drawn.through_memory, self.drawn.memory
         self._elbow(heads_end + 3, self.lane_y[Q], place.x, self.middle, bend)
         if not through:
             self._elbow(heads_end + 3, self.lane_y[V], place.x, self.middle, bend)
             self._arrow(heads_end + 3, self.lane_y[K], place.x, self.middle)
         x = place.end
-        if beside is not None:
-            memory = _Placed(place.x, self.lane_y[V], max(_width(beside), 90))
-            x = max(x, memory.end)
-            middle = memory.x + min(place.width, memory.width) / 2
-            self._vertical(middle, memory.y - HIGH / 2, place.y + HIGH / 2)
-            self._arrow(heads_end + 3, memory.y, memory.x, memory.y)
+        if memory is not None:
+            below = _Placed(place.x, self.lane_y[V], max(_width(memory), 90))
+            x = max(x, below.end)
+            middle = below.x + min(place.width, below.width) / 2
+            self._vertical(middle, below.y - HIGH / 2, place.y + HIGH / 2)
+            self._arrow(heads_end + 3, below.y, below.x, below.y)
             if through:
                 down = bend - 5
-                self._elbow(heads_end + 3, self.lane_y[K], memory.x, memory.y, down, head=False)
-            self._box(memory, beside)
+                self._elbow(heads_end + 3, self.lane_y[K], below.x, below.y, down, head=False)
+            self._box(below, memory)
         self._box(place, core)
         start = place.end
         for box in self.drawn.after:

@@ -318,12 +318,12 @@ def picture(
     """Draw a pattern into a file: queries down, keys across, coloured by part.
 
     Args:
-        path: of the file, .png or .svg.
-        pattern: what to draw.
-        queries: positions, tokens; they stand last among the keys.
-        keys: positions, tokens; None = as many as queries.
-        num_heads: None = as many as the pattern is made for, or one.
-        title: None = the pattern as code.
+        path: path of the file, .png or .svg.
+        pattern: pattern to draw.
+        queries: number of queries, tokens; they stand last among the keys.
+        keys: number of keys, tokens; None: one for each query.
+        num_heads: number of heads; None: those the pattern is made for, or one.
+        title: title of the drawing; None: the pattern as code.
 
     Raises:
         ConfigError: for another ending, a file that cannot be written, sizes that cannot be drawn.

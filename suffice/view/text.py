@@ -33,12 +33,12 @@ def text(
     """Return a pattern drawn in characters: queries down, keys across, a legend below.
 
     Args:
-        pattern: what to draw.
-        queries: positions, tokens; they stand last among the keys.
-        keys: positions, tokens; None = as many as queries.
-        num_heads: None = as many as the pattern is made for, or one.
-        width: most columns; a cell stands for several positions where there are too few.
-        rows: most lines of cells.
+        pattern: pattern to draw.
+        queries: number of queries, tokens; they stand last among the keys.
+        keys: number of keys, tokens; None: one for each query.
+        num_heads: number of heads; None: those the pattern is made for, or one.
+        width: maximum of columns; a cell stands for several positions where there are too few.
+        rows: maximum of lines of cells.
         unicode: False draws with letters.
 
     Raises:
@@ -71,7 +71,7 @@ def lines(
         signs.append(style.shade * CELL if unicode else f"{style.letter} ")
     drawn: list[list[Run]] = []
     for first in range(0, len(panels), across):
-        drawn += _beside(panels[first : first + across], signs, step, named=len(panels) > 1)
+        drawn += _side_by_side(panels[first : first + across], signs, step, named=len(panels) > 1)
         drawn.append([])
     for number, name in drawing.legend:
         drawn += [[(signs[number], number), (" ", 0), (name, 0)]]
@@ -106,7 +106,7 @@ def _columns(width: int, across: int) -> int:
     return max(1, (width - GAP * (across - 1)) // (across * CELL))
 
 
-def _beside(
+def _side_by_side(
     panels: tuple[Panel, ...], signs: list[str], step: int, *, named: bool
 ) -> list[list[Run]]:
     shrunk = [_shrunk(panel.cells, step, len(signs)) for panel in panels]

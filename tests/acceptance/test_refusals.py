@@ -32,8 +32,8 @@ SHARED, OWN = (4, 2), (4, 4)
 ALL = "auto fused folded blocked matmul reference"
 HALF = "read float32, float16, bfloat16, not torch.float64"
 CUDA, NO_FEATURES = "fast on CUDA only", "Softmax weighs pairs: there are no features to sum"
-ANEW = "built anew for the data of each batch"
-PAIRS, FOLD = "name pairs one by one", "every query head has keys of its own: nothing to fold"
+REBUILT = "rebuilt for the data of each batch"
+PAIRS, FOLD = "name pairs one by one", "every query head has its own keys: nothing to fold"
 NOTHING = "there is no query or no key"
 NUMBERS = torch.tensor([[0, 0, 0, 1, 1, 1]]).expand(2, -1)
 CALLS = {  # heads, value width, keys, arguments, who accepts; what the others say
@@ -41,14 +41,14 @@ CALLS = {  # heads, value width, keys, arguments, who accepts; what the others s
     "causal": (SHARED, 8, 6, {"pattern": Causal()}, ALL, {}),
     "window": (SHARED, 8, 6, {"pattern": Window(2)}, ALL, {}),
     "own-heads": (OWN, 8, 6, {}, "auto fused blocked matmul reference", {"folded": FOLD}),
-    "valid": (SHARED, 8, 6, {"valid": padded(2, 6, "inside")}, ALL, {"flex": ANEW}),
+    "valid": (SHARED, 8, 6, {"valid": padded(2, 6, "inside")}, ALL, {"flex": REBUILT}),
     "mask": (
         SHARED,
         8,
         6,
         {"mask": bits(2, 1, 6, 6, seed=1)},
         "auto fused folded matmul reference",
-        {"blocked": PAIRS, "flex": ANEW},
+        {"blocked": PAIRS, "flex": REBUILT},
     ),
     "segments": (
         SHARED,
@@ -56,7 +56,7 @@ CALLS = {  # heads, value width, keys, arguments, who accepts; what the others s
         6,
         {"segments": (NUMBERS, NUMBERS)},
         "auto fused folded matmul reference",
-        {"blocked": PAIRS, "flex": ANEW},
+        {"blocked": PAIRS, "flex": REBUILT},
     ),
     "widths": (SHARED, 5, 6, {}, "auto fused folded blocked matmul reference", {}),
     "no-keys": (

@@ -169,7 +169,7 @@ def test_a_model_of_pictures(suffice, tmp_path):
 
 def test_a_folder_needs_a_tokenizer_and_a_disk(run, tmp_path, monkeypatch):
     one = Certificate(layers=())
-    with pytest.raises(ConfigError, match="this llama model has no tokenizer beside it, and a"):
+    with pytest.raises(ConfigError, match="this llama model has no tokenizer"):
         save(tmp_path / "x", run, Source(model=run, kind="llama"), one)
     assert not (tmp_path / "x").exists()
     (tmp_path / "file").write_text("")

@@ -49,7 +49,7 @@ def test_a_line_tells_the_worst_error_and_the_refusals(suffice, small):
     said = " ".join(result.stdout.split())
     assert "ok reference float32 error " in said
     assert "rounding is below 2e-05, 30 cases ok folded float32 error " in said
-    assert "12 cases; 18 refused: every query head has keys of its own: nothing to fold;" in said
+    assert "12 cases; 18 refused: every query head has its own keys: nothing to fold;" in said
     assert max(map(len, result.stdout.splitlines())) <= 80
 
 

@@ -151,7 +151,7 @@ def test_a_model_of_transformers_needs_a_tokenizer_and_text(tmp_path):
     sizes = {"hidden_size": 16, "num_hidden_layers": 1, "intermediate_size": 8}
     llama = transformers.LlamaConfig(**sizes, num_attention_heads=2, vocab_size=9)
     transformers.LlamaForCausalLM(llama).save_pretrained(tmp_path / "llama")
-    with pytest.raises(ConfigError, match="this llama model has no tokenizer beside it"):
+    with pytest.raises(ConfigError, match="this llama model has no tokenizer"):
         search(tmp_path / "llama", budget="state<=50%", quiet=True)
     vit = transformers.ViTConfig(**sizes, num_attention_heads=1, image_size=8, patch_size=4)
     transformers.ViTForImageClassification(vit).save_pretrained(tmp_path / "vit")

@@ -87,9 +87,9 @@ def test_one_beam_is_greedy():
         ("beams=0", {"beams": 0}),
         ("length_penalty=-1", {"beams": 2, "length_penalty": -1.0}),
         ("length_penalty=2.0 without beams", {"length_penalty": 2.0}),
-        ("beams=2 beside sampling=Sample", {"beams": 2, "sampling": Sample()}),
-        ("beside on_token and keep_state", {"beams": 2, "on_token": print, "keep_state": True}),
-        ("beams=2 beside draft", {"beams": 2, "draft": model(SPEC, depth=1)}),
+        ("beams=2 with sampling=Sample", {"beams": 2, "sampling": Sample()}),
+        ("with on_token and keep_state", {"beams": 2, "on_token": print, "keep_state": True}),
+        ("beams=2 with draft", {"beams": 2, "draft": model(SPEC, depth=1)}),
     ],
 )
 def test_refusals(match, options):

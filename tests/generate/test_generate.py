@@ -181,11 +181,11 @@ def test_exactly_what_fits_is_written(lm):
         ("prompt 1 has no token", [[1], []], {}),
         ("prompts hold id 23; give ids of 0 to 22", [[23]], {}),
         ("prompts hold id -1", [[-1]], {}),
-        ("valid beside lists", [[1]], {"valid": torch.ones(1, 1, dtype=torch.bool)}),
+        ("valid with lists", [[1]], {"valid": torch.ones(1, 1, dtype=torch.bool)}),
         ("tokens have dtype torch.float32", torch.ones(1, 1), {}),
         ("chunk=0", [[1]], {"chunk": 0}),
-        (r"stop=\(23,\), pad=0: 23 is no id", [[1]], {"stop": (23,)}),
-        ("pad=-1: -1 is no id", [[1]], {"pad": -1}),
+        (r"stop=\(23,\), pad=0: 23 is not an id", [[1]], {"stop": (23,)}),
+        ("pad=-1: -1 is not an id", [[1]], {"pad": -1}),
         ("counts every position", [[1], [1, 2]], {"memory": Rolling(4, sinks=1)}),
     ],
 )
@@ -219,7 +219,7 @@ def test_prompts_of_wrong_types(tokens, match):
         ({"memory": "dynamic"}, r"memory='dynamic' is not a KV cache; give, for example"),
         ({"stop": 2}, r"stop=2: give the ids that end a row as a sequence"),
         ({"stop": "x"}, r"stop='x': give the ids that end a row as a sequence"),
-        ({"stop": (True,)}, r"True is no id; give 0 to 22"),
+        ({"stop": (True,)}, r"True is not an id"),
     ],
 )
 def test_options_of_wrong_types(options, match):

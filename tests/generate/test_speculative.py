@@ -143,7 +143,7 @@ def test_sampled_texts_have_the_models_distribution():
     [
         ("drafts=0", model(), {"drafts": 0}),
         ("9 tokens", model(vocabulary=9), {}),
-        ("keep_state beside draft", model(), {"keep_state": True}),
+        ("keep_state with draft", model(), {"keep_state": True}),
         (
             "Elu keeps sums",
             model(AttentionSpec(d_model=16, num_heads=4, pattern=Causal(), kernel=Elu())),

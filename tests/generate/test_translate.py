@@ -138,7 +138,7 @@ def test_nothing_new_is_the_start():
         ("start=-1", {"start": -1}),
         ("13", {"stop": (13,)}),
         ("10 positions", {"max_new_tokens": 10}),
-        ("beams=2 beside sampling=Sample", {"beams": 2, "sampling": Sample()}),
+        ("beams=2 with sampling=Sample", {"beams": 2, "sampling": Sample()}),
         ("on_token", {"beams": 2, "on_token": print}),
     ],
 )

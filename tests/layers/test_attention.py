@@ -60,7 +60,7 @@ def test_shapes(x, source, data, message):
 def test_an_op_plan_is_of_a_device():
     layer = Attention(AttentionSpec(d_model=8, num_heads=2))
     assert layer.explain(9, device="cuda:1") == layer.explain(9, device="cuda")
-    with pytest.raises(ConfigError, match="device='gpu' is no device; give 'cpu' or 'cuda'"):
+    with pytest.raises(ConfigError, match="device='gpu'"):
         layer.explain(9, device="gpu")
 
 

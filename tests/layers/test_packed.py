@@ -250,9 +250,9 @@ def test_weights_that_are_not_finite_are_refused(bits, odd):
 @needs_kernels
 def test_many_rows_of_halves_are_unpacked():
     module = made(16)
-    for rows in (op.MANY - 1, op.MANY):
+    for rows in (op.UNPACK_ROWS - 1, op.UNPACK_ROWS):
         x = torch.randn(rows, 64)
-        assert op.is_small_batch(x, 16) == (rows < op.MANY)
+        assert op.is_small_batch(x, 16) == (rows < op.UNPACK_ROWS)
         assert_close(module(x), by_hand(module, x), n=64)
 
 
@@ -305,5 +305,5 @@ def test_illegal_schemes_are_refused():
 
 @pytest.mark.parametrize("data", [None, 8, {}, {"group": 32}, {"bits": 8, "group": 4, "more": 1}])
 def test_other_data_is_refused(data):
-    with pytest.raises(ConfigError, match="is no scheme"):
+    with pytest.raises(ConfigError, match="not a scheme"):
         Scheme.from_json(data)

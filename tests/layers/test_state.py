@@ -288,11 +288,11 @@ def test_what_a_state_cannot_keep():
     layer(x, state=state)
     with pytest.raises(ShapeError, match="3 rows for a state of 2"):
         layer(torch.zeros(3, 1, D_MODEL), state=state)
-    with pytest.raises(ConfigError, match="segments beside state"):
+    with pytest.raises(ConfigError, match="segments with state"):
         layer(x, state=state, segments=torch.zeros(2, 3, dtype=torch.long))
-    with pytest.raises(ConfigError, match="source and mask beside state"):
+    with pytest.raises(ConfigError, match="source and mask with state"):
         layer(x, x, state=state, mask=torch.ones(1, 1, 3, 3, dtype=torch.bool))
-    with pytest.raises(ConfigError, match="source_segments beside state"):
+    with pytest.raises(ConfigError, match="source_segments with state"):
         layer(x, state=state, source_segments=torch.zeros(2, 3, dtype=torch.long))
     with pytest.raises(ConfigError, match="a layer of another spec"):
         Attention(replace(BASE, num_heads=2))(x, state=state)

@@ -111,7 +111,7 @@ def test_packed_weights_have_no_other_dtype(saved):
         ({"embedding.tokens": {"bits": 8, "group": 48}}, "group=48 for 128 inputs"),
         ({"embedding.tokens": {"bits": 8, "group": True}}, "group=True is not a whole number"),
         ({"embedding.tokens": {"bits": 2, "group": 32}}, "bits=2: give 16, 8 or 4"),
-        ({"embedding.tokens": "int8"}, "is no scheme"),
+        ({"embedding.tokens": "int8"}, "not a scheme"),
         ({"embedding.tokens": {"bits": 8, "group": 32}}, "does not fit"),
         ({}, "holds weights of 2 dtypes"),
     ],

@@ -108,7 +108,7 @@ def test_an_explicit_choice_is_used(name):
         ("fused", replace(PLAIN, tangents=True), "no forward-mode derivative"),
         ("fused", replace(PLAIN, keys=0), "there is no query or no key"),
         ("fused", replace(PLAIN, queries=0), "there is no query or no key"),
-        ("folded", PLAIN, "every query head has keys of its own: nothing to fold"),
+        ("folded", PLAIN, "every query head has its own keys: nothing to fold"),
         ("folded", replace(SHARED, dropping=True), "dropping weights"),
         ("fused", replace(PLAIN, kernel=Recurrent()), "Recurrent gives pairs no weights"),
         ("folded", replace(SHARED, kernel=Recurrent()), "Recurrent gives pairs no weights"),

@@ -64,9 +64,9 @@ def test_it_is_chosen_on_cuda_for_sparse_patterns():
     ("change", "reason"),
     [
         ({"device": "cpu"}, "elsewhere it computes every pair"),
-        ({"plain": False}, "built anew for the data of each batch"),
+        ({"plain": False}, "rebuilt for the data of each batch"),
         ({"head_dim": 8, "value_dim": 8}, "narrower than 16 features"),
-        ({"value_dim": 32}, "values 32 wide beside keys 16 wide"),
+        ({"value_dim": 32}, "values are 32 wide and keys 16"),
         ({"dropping": True}, "dropping weights"),
     ],
 )

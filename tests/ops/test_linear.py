@@ -15,10 +15,10 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from suffice.ops import linear as module
 from suffice.ops import register_flops
-from suffice.ops.linear import MANY, Linear, fast, linear
+from suffice.ops.linear import MIN_WORK, Linear, fast, linear
 from suffice.testing import assert_close, normal
 
-ROWS, INPUTS, OUTPUTS = 128, 128, 128  # together exactly MANY multiply-adds
+ROWS, INPUTS, OUTPUTS = 128, 128, 128  # together exactly MIN_WORK multiply-adds
 FLOAT = torch.float32
 
 
@@ -31,26 +31,26 @@ def operands(rows=ROWS, inputs=INPUTS, outputs=OUTPUTS, dtype=FLOAT):
 @pytest.fixture
 def always(monkeypatch):
     """Take the fast product at every size, so that small odd shapes go through it."""
-    monkeypatch.setattr(module, "MANY", 1)
-    monkeypatch.setattr(module, "MANY_LEARNING", 1)
+    monkeypatch.setattr(module, "MIN_WORK", 1)
+    monkeypatch.setattr(module, "MIN_LEARNING_WORK", 1)
 
 
 @pytest.fixture(autouse=True)
 def same_threshold_for_learning(monkeypatch):
     """Let gradients take the fast product at the sizes of these tests, on any processor."""
-    monkeypatch.setattr(module, "MANY_LEARNING", MANY)
+    monkeypatch.setattr(module, "MIN_LEARNING_WORK", MIN_WORK)
     monkeypatch.setattr(module, "WINS", module.PRESENT)
 
 
 def test_the_operands_stand_at_the_threshold():
-    assert ROWS * INPUTS * OUTPUTS == MANY
+    assert ROWS * INPUTS * OUTPUTS == MIN_WORK
     assert fast(ROWS, INPUTS, OUTPUTS) is module.PRESENT
     assert not fast(ROWS - 1, INPUTS, OUTPUTS)
-    assert not fast(1, MANY, 2)
+    assert not fast(1, MIN_WORK, 2)
 
 
 def test_learning_asks_for_larger_products(monkeypatch):
-    monkeypatch.setattr(module, "MANY_LEARNING", 2 * MANY)
+    monkeypatch.setattr(module, "MIN_LEARNING_WORK", 2 * MIN_WORK)
     assert not fast(ROWS, INPUTS, OUTPUTS, learning=True)
     assert fast(2 * ROWS, INPUTS, OUTPUTS, learning=True) is module.PRESENT
 

@@ -19,7 +19,7 @@ from suffice.ops.dispatch import capabilities
 from suffice.ops.flops import register_flops
 from suffice.ops.fused import FUSED
 from suffice.ops.native import library
-from suffice.ops.native.decode import DECODE, MOST, slopes_of
+from suffice.ops.native.decode import DECODE, MAX_QUERIES, slopes_of
 from suffice.patterns import Causal, Full, Global, PerHead, Strided, Window
 from suffice.positions import Alibi
 from suffice.positions.base import Position
@@ -219,9 +219,9 @@ def test_where_it_is_chosen(monkeypatch):
     assert "not native_decode: it has no gradients" in explain(replace(long, grad=True))
     assert choose(PLAIN) is DECODE
     masked = {"pattern": Window(9)}, {"plain": False}, {"position": Alibi()}
-    for change in ({"queries": 2}, {"queries": MOST}, *masked):
+    for change in ({"queries": 2}, {"queries": MAX_QUERIES}, *masked):
         assert choose(replace(PLAIN, **change)) is DECODE
-    assert choose(replace(PLAIN, queries=MOST + 1)) is not DECODE
+    assert choose(replace(PLAIN, queries=MAX_QUERIES + 1)) is not DECODE
     assert explain(long).startswith("native_decode: own kernels for few queries on a CPU\n")
     half = replace(PLAIN, dtype=torch.bfloat16)
     for present, chosen in ((frozenset(), DECODE), (frozenset({"amx_bf16"}), FUSED)):

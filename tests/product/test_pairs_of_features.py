@@ -57,9 +57,9 @@ def name(case: Case) -> str:
 def in_small_pieces(yes: bool) -> Iterator[None]:
     """Cut work into pieces far below the usual size, so that short inputs have several."""
     small = [
-        (blocked, "PIECE", 1 << 9), (blocked, "GATHERED", 1 << 9), (tiles, "EVALUATED", 1 << 12),
-        (scan, "NUMBERS", 1 << 10), (native_attention, "BLOCKS_AT_ONCE", 3),
-        (layer_state, "MIXED_AT_ONCE", 7),
+        (blocked, "PIECE", 1 << 9), (blocked, "GATHERED", 1 << 9),
+        (tiles, "PAIRS_AT_ONCE", 1 << 12), (scan, "NUMBERS", 1 << 10),
+        (native_attention, "BLOCKS_AT_ONCE", 3), (layer_state, "MIXED_AT_ONCE", 7),
     ]  # fmt: skip
     cached = (plan.cut, native_attention._lists)
     with pytest.MonkeyPatch.context() as patch:

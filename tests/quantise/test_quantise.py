@@ -212,7 +212,7 @@ def test_maps_that_do_not_fit_are_skipped_with_a_reason():
     lm = small(mlp_width=36)
     report = quantise(lm, 4)
     reasons = {n.name: n.skipped for n in report.layers if n.skipped}
-    assert reasons["blocks.0.mlp.down"] == "36 inputs are no multiple of 8, as 4 bits need"
+    assert reasons["blocks.0.mlp.down"] == "36 inputs: 4 bits need a multiple of 8"
     assert not isinstance(lm.blocks[0].mlp.down, Packed)
     lm = small()
     lm.blocks[0].mlp.up.weight.data[0, 0] = 1e38

@@ -95,7 +95,7 @@ def test_spec_around():
 
 
 def test_spec_around_refusals():
-    with pytest.raises(ConfigError, match="3 is no axis value"):
+    with pytest.raises(ConfigError, match="3 is not an axis value"):
         spec_around(3)
     with pytest.raises(ConfigError, match=r"Full\(\) and Causal\(\) are both a pattern"):
         spec_around(Full(), Causal())

@@ -106,13 +106,13 @@ def test_many_texts_are_encoded_as_each_alone(trained: BPE, monkeypatch: pytest.
     texts = [text[start:] for text in TEXTS for start in range(0, 20, 3)]
     alone = [trained.encode(text) for text in texts]
     for together in (1, 100, 1 << 20):
-        monkeypatch.setattr(bpe, "AT_ONCE", together)
+        monkeypatch.setattr(bpe, "BATCH_CHARACTERS", together)
         assert list(trained.encode_many(iter(texts))) == alone
     assert list(trained.encode_many([])) == []
 
 
 def test_texts_are_not_gathered_without_bound(trained: BPE, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(bpe, "AT_ONCE", 10)
+    monkeypatch.setattr(bpe, "BATCH_CHARACTERS", 10)
     taken = []
 
     def texts():

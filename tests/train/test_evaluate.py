@@ -112,7 +112,7 @@ class Once(Each):
     ],
 )
 def test_a_model_that_answers_elsewhere_is_refused(model, dataset, shapes):
-    with pytest.raises(ShapeError, match=f"logits has shape {shapes}. The labels ask once for a"):
+    with pytest.raises(ShapeError, match=f"logits has shape {shapes}"):
         evaluate(model, dataset, dataset.test)
 
 

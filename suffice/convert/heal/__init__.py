@@ -1,4 +1,4 @@
-"""Trains a converted language model back towards its teacher, beside a control."""
+"""Trains a converted language model back towards its teacher, with a control."""
 
 from suffice.convert.heal.heal import Healed, HealingReport, heal, save
 from suffice.convert.heal.settings import Healing

@@ -1,4 +1,4 @@
-"""`heal`: train a converted language model back towards its teacher, beside a control."""
+"""`heal`: train a converted language model back towards its teacher, with a control."""
 
 from __future__ import annotations
 
@@ -27,17 +27,17 @@ class HealingReport:
     """Losses on held-out text that was used neither to train nor to choose; paired by row.
 
     Args:
-        converted: from the teacher to the converted model.
-        regressed: from the teacher to the student after the regression; None where there was none.
-        healed: from the teacher to the healed model.
-        control: from the teacher to the teacher trained on the same rows, by cross-entropy, in as
-            many steps.
-        gained: from the converted to the healed model.
-        against_control: from the control to the healed model.
+        converted: change from the teacher to the converted model.
+        regressed: change from the teacher to the student after the regression, if there was one.
+        healed: change from the teacher to the healed model.
+        control: change from the teacher to the teacher trained on the same rows, by cross-entropy,
+            for the same steps.
+        gained: change from the converted to the healed model.
+        against_control: change from the control to the healed model.
         stages: the trainings, the control last.
         layers: names of the layers that the regression trained.
-        settings: of the healing.
-        seed: of rows and dropout.
+        settings: settings of the healing.
+        seed: seed of rows and dropout.
     """
 
     converted: LossChange
@@ -62,7 +62,7 @@ class Healed:
 
     Args:
         model: the student with the weights that were best on the validation text.
-        report: its losses beside those of the teacher and the control.
+        report: its losses and those of the teacher and the control.
     """
 
     model: LM
@@ -85,7 +85,7 @@ def heal(
 
     First the layers that differ are trained to give the outputs of the teacher's layers; then the
     whole model, or adapters in it, is trained on the teacher's predictions and on the text. The
-    control is the teacher itself after as many steps on the same rows, by the same optimiser and,
+    control is the teacher itself after the same steps on the same rows, by the same optimiser and,
     where there are adapters, with adapters too, but by cross-entropy alone. Each stage ends with
     the weights that were best on the validation text, those it began with among them. Losses are
     reported on the held-out text, paired by row.
@@ -94,18 +94,18 @@ def heal(
     healing ends with exactly the weights of one that was not interrupted, unless time ends it.
 
     Args:
-        student: what `suffice.convert.convert` returned, any mechanism; it is not changed.
+        student: model that `suffice.convert.convert` returned, any mechanism; it is not changed.
         teacher: the model it was converted from; it is not changed.
-        texts: to train on, to choose weights by, and to report losses on.
-        healing: the settings; None = ten minutes.
-        seed: of rows, dropout and adapters.
+        texts: texts to train on, to choose weights by, and to report losses on.
+        healing: the settings; None: ten minutes.
+        seed: seed of rows, dropout and adapters.
         device: "cpu" or "cuda".
-        folder: for checkpoints and logs; None writes none.
-        resume: continue from the checkpoints in the folder.
-        progress: called with every step.
+        folder: folder for checkpoints and logs; None writes none.
+        resume: whether to continue from the checkpoints in the folder.
+        progress: function called with every step.
 
     Raises:
-        ConfigError: if the student is no conversion of the teacher, there is nothing to heal,
+        ConfigError: if the student is not a conversion of the teacher, there is nothing to heal,
             adapters are asked for without PEFT, or several processes were started.
         ShapeError: if their vocabularies differ.
         DataError: if a text is shorter than one batch.
@@ -178,7 +178,7 @@ def save(out: Path, healed: Healed, tokenizer: Tokenizer, /, **facts: Any) -> No
     Args:
         out: the folder.
         healed: the model and its report.
-        tokenizer: of the model.
+        tokenizer: tokenizer of the model.
         **facts: further entries of config.json.
 
     Raises:

@@ -46,7 +46,7 @@ def paired(student: nn.Module, teacher: nn.Module) -> Pair:
             if name not in free and vars(sizes)[name] != value
         )
         raise ConfigError(
-            f"the student is no conversion of the teacher: {name} is {value!r} there and "
+            f"the student is not a conversion of the teacher: {name} is {value!r} there and "
             f"{vars(sizes)[name]!r} here; {GIVE}."
         )
     order = feature_order(student, teacher)
@@ -59,7 +59,7 @@ def paired(student: nn.Module, teacher: nn.Module) -> Pair:
 
 
 def feature_order(student: LM, teacher: LM) -> Tensor | None:
-    """Return the teacher's feature that matches each of the student's, [M]; None = the same order.
+    """Return the teacher's feature that matches each of the student's, [M]; None: the same order.
 
     A conversion may permute the features of the residual stream. The permutation is recovered from
     the embeddings, even if training has since changed them a little.
@@ -76,7 +76,7 @@ def feature_order(student: LM, teacher: LM) -> Tensor | None:
     least = distances[rows, columns].sum()
     if least > MAX_DRIFT * teacher_table.square().sum():
         raise ConfigError(
-            f"the student is no conversion of the teacher: their embeddings are unrelated; {GIVE}."
+            f"the student does not come from the teacher: their embeddings are unrelated; {GIVE}."
         )
     if distances.diagonal().sum() <= least * (1 + 1e-9):
         return None

@@ -18,24 +18,24 @@ class Healing:
     """The budget of a healing, and how it is spent.
 
     Args:
-        minutes: of training in both stages together, without evaluations and the control; None =
-            no limit. Where a time limit ends a stage depends on the speed of the machine.
-        steps: of both stages together; None = as many as the time allows.
+        minutes: minutes of training in both stages together, without evaluations and the control;
+            None: no limit. Where a time limit ends a stage depends on the speed of the machine.
+        steps: steps of both stages together; None: those that the time allows.
         regression: share of the budget, from 0 to below 1, in which the converted layers alone are
             trained on the teacher's outputs; in the rest the whole model is distilled.
         regression_rate: AdamW's learning rate in the first stage.
-        learning_rate: in the second, and of the control.
+        learning_rate: AdamW's learning rate in the second stage, and of the control.
         kl: weight of the divergence from the teacher in the second stage's loss, from 0 to 1;
             the rest is cross-entropy.
         batch_size: rows of a step.
         length: tokens of a row, at most the context length of the models.
         warmup: steps during which the learning rates rise.
         evaluate_every: steps between evaluations on the validation text.
-        evaluation_batches: of an evaluation, spread over the validation text; None = all of it.
+        evaluation_batches: batches of an evaluation, spread over the validation text; None: all.
         lora: whether the second stage, and the control, train low-rank adapters of the attention
             projections alone; they are merged at the end.
-        rank: of the adapters.
-        alpha: their scale is alpha over rank.
+        rank: rank of the adapters.
+        alpha: numerator of their scale, alpha / rank.
 
     Raises:
         ConfigError: naming every value that is not legal.

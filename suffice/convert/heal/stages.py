@@ -46,11 +46,11 @@ class Stage:
         loss: the objective in words.
         steps: number of steps.
         tokens: number of tokens trained on.
-        minutes: of training, without evaluations.
-        best_step: after which the validation loss was lowest; 0 = before the first, so that the
-            stage changed nothing.
+        minutes: minutes of training, without evaluations.
+        best_step: step after which the validation loss was lowest; 0: before the first, so that
+            the stage changed nothing.
         validation_before: validation loss of the weights it began with.
-        validation_after: of the weights it ended with.
+        validation_after: validation loss of the weights it ended with.
         out_of_time: whether the time limit ended it.
     """
 
@@ -117,7 +117,7 @@ class Stages:
         self._train("distillation", student, settings, objective, first=first, loss=loss)
 
     def control(self, teacher: LM) -> LM:
-        """Return the teacher after as many steps of cross-entropy on the same rows."""
+        """Return the teacher after the same steps on the same rows, by cross-entropy."""
         model = copy.deepcopy(teacher).to(self.device).requires_grad_(True)
         objective, settings = Control({"start": _digest(model)}), self.healing.control(self._steps)
         self._train("control", model, settings, objective, loss="cross-entropy")
@@ -287,7 +287,7 @@ class Distillation:
 
 
 class Control(CrossEntropy):
-    """Cross-entropy, under a name of its own in the checkpoint."""
+    """Cross-entropy, under a separate name in the checkpoint."""
 
     def __init__(self, facts: Mapping[str, object] | None = None) -> None:
         self.facts = {"name": "control", **(facts or {})}

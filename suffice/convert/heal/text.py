@@ -28,9 +28,9 @@ class Texts:
     """Three texts that share no document.
 
     Args:
-        train: to train on.
-        validation: to choose weights by.
-        held_out: to report losses on.
+        train: text to train on.
+        validation: text to choose weights by.
+        held_out: text to report losses on.
 
     Example:
         >>> import tempfile
@@ -57,10 +57,10 @@ class Texts:
         """Write the tokens of three texts into a folder, or open those that it holds already.
 
         Args:
-            folder: created if absent.
+            folder: a folder, created if absent.
             texts: the documents of each, in the order of the fields; see `split_corpus`.
-            tokenizer: of the models.
-            console: to show progress on.
+            tokenizer: tokenizer of the models.
+            console: console to show progress on.
 
         Raises:
             DataError: if a text cannot be read or is empty, or the files cannot be written.

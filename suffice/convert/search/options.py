@@ -57,7 +57,7 @@ def library(
     Args:
         model: holds the layers.
         length: tokens of a text, of which windows are fractions.
-        words: the targets to choose from beside keeping; None = those of `_targets_for`.
+        words: the targets to choose from besides keeping; None: those of `_targets_for`.
 
     Raises:
         ConfigError: if a target is not legal, or no layer can be converted.

@@ -48,7 +48,7 @@ class Limit:
         name: "state" (bytes that attention keeps of a text), "latency" (of decoding one token),
             "parameters" (of the model), "loss" (on held-out text, nats per token) or "divergence"
             (from the original model, nats per token).
-        value: as a share of the original's if relative, else bytes, seconds, a number or nats.
+        value: share of the original's if relative, else bytes, seconds, a number or nats.
         relative: whether the bound is a share of the original's.
     """
 
@@ -276,7 +276,7 @@ class CostTable:
 
     options: Sequence[Sequence[Option]]  # of each layer, in order; the first keeps it
     length: int  # tokens of the text behind which costs count
-    others: int  # parameters of the model beside its attention
+    others: int  # parameters of the model outside its attention
     latency: Mapping[str, Mapping[Key, float]] | None = None  # seconds an option adds to a step
     steps: Mapping[str, float] | None = None  # seconds of a step of the original, by backend
     rows: Mapping[Key, RowScores] | None = None  # by option, its scores; None = not scored yet

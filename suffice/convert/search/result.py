@@ -1,4 +1,4 @@
-"""The result of a search: the plan, predicted and measured, and the combinations beside it."""
+"""The result of a search: the plan, predicted and measured, and its rival combinations."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ class Score:
     Args:
         layer: the name of its module.
         words: the option.
-        divergence: from the original model, nats per token, over rows.
+        divergence: divergence from the original model, nats per token, over rows.
         state: bytes that the layer keeps of a text.
-        parameters: of the layer.
+        parameters: parameters of the layer.
         latency: seconds that it adds to a decoding step, by backend; None where a backend does not
             support it.
     """
@@ -50,9 +50,9 @@ class Combination:
 
     Args:
         kind: "plan", "uniform" or "random".
-        words: for each layer.
+        words: the option of each layer.
         predicted: the sum of the layers' divergences.
-        divergence: of the whole, over rows.
+        divergence: divergence of the whole model, over rows.
         loss: its change, over rows.
         state: bytes that attention keeps of a text.
         rows: the divergence of each row.
@@ -72,11 +72,11 @@ class Quantity:
     """A quantity of the original model and of the plan.
 
     Args:
-        name: as in a budget.
-        source: of the original.
-        bound: from the budget; None = not bounded.
-        predicted: of the plan, from its layers alone.
-        measured: of the plan's model as a whole.
+        name: name of the quantity in a budget.
+        source: value of the original.
+        bound: bound from the budget; None: no bound.
+        predicted: value of the plan, from its layers alone.
+        measured: value of the plan's model as a whole.
         low: lower end of the 95% interval of the measured one; None where it is exact or unknown.
         high: upper end.
     """
@@ -111,7 +111,7 @@ class SearchResult:
         layers: the scores of the chosen options.
         length: tokens of the text behind which costs count.
         way: decoding backend of the plan's model: "native" or "torch".
-        source_way: of the original.
+        source_way: decoding backend of the original.
         quantities: state, latency, parameters, loss, divergence.
         mixes: the plan first; all measured on the same rows.
         additive: whether the sum of the layers' divergences is that of the whole, up to noise, on
@@ -121,8 +121,8 @@ class SearchResult:
         scored: pairs of a layer and an option that were scored.
         pairs: all such pairs.
         held: bytes allocated for the states of the original and the plan's model.
-        certificate: of the plan's conversion.
-        scores: of all options.
+        certificate: certificate of the plan's conversion.
+        scores: scores of all options.
     """
 
     budget: str

@@ -57,7 +57,7 @@ SCORING_SHARE = 0.6  # of the time, when scoring ends
 TOTAL_SHARE = 0.9  # of the time, when measuring of rivals ends
 BATCH_TOKENS = 1 << 12
 MIN_ROWS = 4  # of each part
-MIN_DOCUMENTS = 8  # that rows come from, where there are as many
+MIN_DOCUMENTS = 8  # that rows come from, where there are that many
 SAMPLE = 4000  # characters that the characters per token are estimated from
 MARGIN = 1.25  # on that estimate, as documents differ
 NEIGHBOURS, UNIFORM, RANDOM = 24, 12, 16  # combinations of a kind that are measured at most
@@ -72,9 +72,9 @@ class Texts:
     """Batches of rows of tokens [B, T], of which every token but a row's first is predicted.
 
     Args:
-        calibration: to fit options on.
-        scoring: to choose options by.
-        judging: to measure the plan on.
+        calibration: batches to fit options on.
+        scoring: batches to choose options by.
+        judging: batches to measure the plan on.
     """
 
     calibration: Sequence[Tensor]
@@ -102,13 +102,13 @@ def search(
         budget: bounds such as "state<=25%, latency<=0.8x" (see `budget_of`). Without a bound of
             state, latency or parameters the state is minimised.
         texts: rows without common text.
-        length: tokens of the text behind which costs count; None = the length of the rows.
-        minutes: after about so long scoring ends, as soon as the scored options meet the budget.
-        words: targets to choose from beside keeping; None = all that are possible.
+        length: tokens of the text behind which costs count; None: the length of the rows.
+        minutes: approximate time of scoring; it ends once the scored options meet the budget.
+        words: targets to choose from besides keeping; None: all that are possible.
         work: folder for intermediate results, so that the search can be resumed.
         resume: whether to resume the search in that folder.
-        seed: of the random combinations that the plan is compared with.
-        step: called with the stage, and how much of it is done.
+        seed: seed of the random combinations that the plan is compared with.
+        step: function called with the stage, and how much of it is done.
 
     Raises:
         ConfigError: if the model is not a language model, the budget is not legal or nothing meets

@@ -124,9 +124,9 @@ SparsityPattern = Band | Lists
 
 
 def band_of(pattern: Pattern) -> tuple[int | None, int | None] | None:
-    """Return how many keys before and after its own a query sees, None = all of them.
+    """Return how many keys before and after its own a query sees; None: all of them.
 
-    None in place of the pair if the pattern is no band, or one with sinks.
+    Returns None instead of the pair if the pattern is not a band, or has sinks.
     """
     return _band(pattern) if torch.compiler.is_compiling() else _cached_band(pattern)
 

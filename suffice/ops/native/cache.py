@@ -37,7 +37,7 @@ def why_not(memory: Memory, width: int, value_width: int) -> str:
 
 
 def why_not_sinks(memory: Memory, window: int | None, sinks: int) -> str:
-    """Return why the kernels cannot read `sinks` first positions beside a window, or ""."""
+    """Return why the kernels cannot read `sinks` first positions with a window, or ""."""
     complete = memory.window is None or (memory.window >= (window or 0) and memory.sinks >= sinks)
     if not sinks or (complete and not isinstance(memory, Quantised)):
         return ""
@@ -51,10 +51,10 @@ class CacheDescriptor:
 
     Args:
         kv_cache: the structure that is filled in.
-        memory: of the layer.
-        window: positions that the layer's pattern sees; None = all.
+        memory: KV-cache policy of the layer.
+        window: positions that the layer's pattern sees; None: all.
         width: features of a value's head.
-        sinks: first positions that the pattern sees beside its window, see `why_not_sinks`.
+        sinks: first positions that the pattern sees besides its window, see `why_not_sinks`.
     """
 
     def __init__(

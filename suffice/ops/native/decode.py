@@ -40,7 +40,7 @@ from suffice.patterns import Full
 from suffice.positions import Alibi, Position
 from suffice.utils.torch_compat import finite
 
-MOST = 8  # queries; from there on the kernels of whole sequences are better
+MAX_QUERIES = 8  # beyond, the kernels of whole sequences are faster
 MAX_SHARED_QUERIES, MAX_HEAD_DIM = 128, 576  # as in csrc/isa/queries.h
 EVERYTHING = 1 << 40  # positions before or after one
 # a native.KVCache of numbers in one span, and a native.DecodeAttention without masks, as bytes:
@@ -53,7 +53,7 @@ def attend(
     q: Tensor, k: Tensor, v: Tensor, masks: MaskInputs, call: AttentionCall, parts: Parts
 ) -> Tensor:
     """Return the outputs [B, H, T, E] in the dtype of q."""
-    if k.dtype is not v.dtype:  # under autocast columns of x stay as they are beside a map's
+    if k.dtype is not v.dtype:  # autocast casts the outputs of maps, not columns taken from x
         dtype = torch.promote_types(k.dtype, v.dtype)
         k, v = k.to(dtype), v.to(dtype)
     free = call.unrestricted and not call.position.biases
@@ -79,8 +79,8 @@ def refuses(call: AttentionCall) -> list[str]:
         reasons.append("dropping needs the weights, which it never forms")
     if call.position.biases and not isinstance(call.position, Alibi):
         reasons.append(f"of biases it knows Alibi's, not {type(call.position).__name__}'s")
-    if call.queries > MOST:
-        reasons.append(f"it is for at most {MOST} queries, not {call.queries}")
+    if call.queries > MAX_QUERIES:
+        reasons.append(f"it is for at most {MAX_QUERIES} queries, not {call.queries}")
     if call.queries * call.keys == 0:
         reasons.append("there is no query or no key")
     if max(call.head_dim, call.value_dim) > MAX_HEAD_DIM:
@@ -107,7 +107,7 @@ DECODE = Op(
 
 
 class Limits(NamedTuple):
-    """The keys that the queries may attend to, and what joins their scores; None = nothing."""
+    """The keys that the queries may attend to, and the terms of their scores; None: no term."""
 
     before: int = EVERYTHING  # positions before its own that a query sees
     after: int = EVERYTHING  # positions after it

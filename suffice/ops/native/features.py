@@ -77,7 +77,7 @@ NATIVE_SCAN = Op(
 
 @dataclass(frozen=True, eq=False)
 class _Sums:
-    """The inputs of the sums beside queries, keys and values; all tensors are dense."""
+    """The inputs of the sums other than queries, keys and values; all tensors are dense."""
 
     # float32 [F, D], features exp(omega x' - |x'|^2 / 2) of x' = sqrt(scale) x; None = elu(x) + 1
     omega: Tensor | None

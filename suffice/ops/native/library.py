@@ -172,7 +172,7 @@ STRUCTURES = (
     SequenceAttention, Linear, Recurrence, RecurrenceGradients,
 )  # fmt: skip
 NAME = "suffice.ops.native._kernels"
-# what the build leaves beside this module
+# the library that the build puts next to this module
 FILE = "_kernels.dll" if sys.platform == "win32" else "_kernels.so"
 OVERRIDE = "SUFFICE_KERNELS"  # for tests: the file of another build, such as a sanitized one
 ISA = "SUFFICE_ISA"  # one of the processor's instruction sets instead of the best
@@ -214,9 +214,9 @@ FUNCTIONS = {
 def _path() -> Path | None:
     if override := os.environ.get(OVERRIDE):
         return Path(override)
-    beside = Path(__file__).with_name(FILE)
-    if beside.exists():
-        return beside
+    neighbour = Path(__file__).with_name(FILE)
+    if neighbour.exists():
+        return neighbour
     spec = importlib.util.find_spec(NAME)
     return None if spec is None or spec.origin is None else Path(spec.origin)
 

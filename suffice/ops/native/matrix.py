@@ -21,7 +21,7 @@ KINDS = {torch.float32: native.F32, torch.float16: native.F16, torch.bfloat16: n
 PANEL = 16  # outputs whose codes lie together
 BITS = {8: native.INT8, 4: native.INT4}
 COLUMNS = {8: 4, 4: 8}  # inputs in a piece of 64 bytes
-WIDEST = 1 << 15  # inputs with one scale, whose products add up within 32 bits
+MAX_GROUP = 1 << 15  # inputs with one scale, whose products add up within 32 bits
 
 
 @dataclass(frozen=True, eq=False)
@@ -32,7 +32,7 @@ class Codes:
     padded with zeros.
 
     Args:
-        bits: of a code, 8 or 4.
+        bits: bits of a code, 8 or 4.
         shape: (N, K).
         group: inputs with one scale.
         codes: uint8 [P, K / 4 or K / 8, 64]: in a piece four inputs of sixteen outputs, or eight,
@@ -72,10 +72,10 @@ def check_group(bits: int, inputs: int, group: int) -> None:
     """Raise ConfigError for groups that do not divide the inputs into full pieces."""
     if bits not in BITS:
         raise ConfigError(f"bits={bits}: give 8 or 4.")
-    if not 1 <= group <= WIDEST or group % COLUMNS[bits] or inputs % group:
+    if not 1 <= group <= MAX_GROUP or group % COLUMNS[bits] or inputs % group:
         raise ConfigError(
             f"group={group} for {inputs} inputs in {bits} bits: give a multiple of "
-            f"{COLUMNS[bits]} that divides the inputs, at most {WIDEST:,}."
+            f"{COLUMNS[bits]} that divides the inputs, at most {MAX_GROUP:,}."
         )
 
 
@@ -173,7 +173,7 @@ def multiply(matrix: native.Matrix, x: Tensor) -> Tensor:
 
 
 HALF = 16  # bits
-MANY = 64  # rows from which halves are unpacked: the kernel reads them again for every four
+UNPACK_ROWS = 64  # rows from which halves are unpacked: the kernel rereads them for every four
 
 OPERATORS = torch.library.Library("suffice", "FRAGMENT")
 OPERATORS.define(
@@ -202,7 +202,7 @@ def supports(numbers: Tensor, bias: Tensor | None) -> bool:
 
 def is_small_batch(x: Tensor, bits: int) -> bool:
     """Return whether there are so few rows that the kernels win; with codes they always do."""
-    return bits != HALF or x.numel() < MANY * x.shape[-1]
+    return bits != HALF or x.numel() < UNPACK_ROWS * x.shape[-1]
 
 
 def unpacked(numbers: Tensor, scales: Tensor | None, bits: int, outputs: int) -> Tensor:

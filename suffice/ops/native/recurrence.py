@@ -34,7 +34,7 @@ FORWARD, BACKWARD = (*INPUTS, "out"), (*INPUTS, "out_grad", *(f"grad_{name}" for
 def refuses(call: AttentionCall) -> list[str]:
     """Refuse other kernels, transforms, other devices and dtypes."""
     if call.kernel.lane != "recurrence":
-        return [f"{type(call.kernel).__name__} is no recurrence"]
+        return [f"{type(call.kernel).__name__} is not a recurrence"]
     return refuses_native(call, (torch.float32, torch.float16, torch.bfloat16))
 
 

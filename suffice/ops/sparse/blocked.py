@@ -114,8 +114,8 @@ def _attend(
         v: [B, G, S, D]
         valid: bool [B, S], False = a hidden key.
         numbers: int [B, T], documents of self-attention; -1 = padding.
-        pattern: as JSON.
-        position: as JSON.
+        pattern: the pattern as JSON.
+        position: the position as JSON.
         scale: factor of the products.
     """
     axes = value_of(Pattern, pattern), value_of(Position, position), scale
@@ -257,7 +257,7 @@ class _Inputs(NamedTuple):
 
 
 class _Batch(NamedTuple):
-    """The arguments of one call, each document in a row of its own."""
+    """The arguments of one call, one document a row."""
 
     q: Tensor  # [N, H, T or L, D]
     k: Tensor  # [N, G, S or L, D]
@@ -415,14 +415,14 @@ class _Piece(NamedTuple):
 
 
 def _pieces(inputs: _Inputs, part: Part) -> Iterator[_Piece]:
-    """Cut a part into calls: the kernel takes two axes beside positions and features."""
+    """Cut a part into calls: the kernel takes two axes besides positions and features."""
     rows, heads, _, width = inputs.q.shape
     tiles = part.queries.tiles
     flat = min((0, 1, 2), key=lambda axis: (rows, heads, tiles)[axis])
-    beside = max(1, rows * heads // max(1, (rows, heads, 1)[flat]))
-    at_once = max(1, PIECE // (beside * part.queries.count * width))
+    others = max(1, rows * heads // max(1, (rows, heads, 1)[flat]))
+    at_once = max(1, PIECE // (others * part.queries.count * width))
     if isinstance(part.keys, Gathered):
-        at_once = min(at_once, max(1, GATHERED // (beside * part.keys.count * width)))
+        at_once = min(at_once, max(1, GATHERED // (others * part.keys.count * width)))
     at_once = 1 if flat == 2 else at_once
     for row_slice in _slices(rows, 1 if flat == 0 else rows):
         for head_slice in _slices(heads, 1 if flat == 1 else heads):
@@ -436,7 +436,7 @@ def _slices(length: int, size: int) -> Iterator[slice]:
 
 
 def _mask(inputs: _Inputs, piece: _Piece) -> Tensor | None:
-    """Return what is added to the scaled products of a piece, -inf = hidden; None = nothing."""
+    """Return the terms added to the scaled products of a piece, -inf = hidden; None: no terms."""
     part = piece.part
     hidden = None if part.allowed is None else ~part.allowed[None, None]  # [1, 1, n, r, c]
     if inputs.valid is not None:

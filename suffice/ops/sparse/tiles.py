@@ -15,8 +15,8 @@ from itertools import pairwise
 import torch
 from torch import Tensor
 
-FEW = 8  # indices; below, adding block by block costs more than index by index
-EVALUATED = 1 << 20  # pairs whose permission is evaluated at a time
+MIN_BLOCK = 8  # indices; below, adding block by block costs more than index by index
+PAIRS_AT_ONCE = 1 << 20  # pairs whose permission is evaluated at a time
 Allowed = Callable[[Tensor, Tensor], Tensor]  # positions of queries and keys -> bool
 
 
@@ -97,7 +97,7 @@ class Gathered:
 
     def add(self, total: Tensor, tiles: Tensor) -> None:
         """Add tiles [B, H, tiles, count, ...] at their indices to total [B, H, T, ...]."""
-        if self.block < FEW:
+        if self.block < MIN_BLOCK:
             total.index_add_(2, self.index().flatten().to(total.device), tiles.flatten(2, 3))
             return
         pieces = tiles.unflatten(3, (-1, self.block))
@@ -108,7 +108,7 @@ class Gathered:
 
 @dataclass(frozen=True)
 class Part:
-    """Equal tiles of queries and as many of keys."""
+    """Tiles of queries and the same number of tiles of keys."""
 
     queries: Run
     keys: Run | Gathered
@@ -147,7 +147,7 @@ class Grid:
         part has.
         """
         queries, keys = self._move(queries, self.q_start), self._move(keys, self.k_start)
-        at_once = max(1, EVALUATED // (queries.count * keys.count))
+        at_once = max(1, PAIRS_AT_ONCE // (queries.count * keys.count))
         masks = []
         for first in range(0, queries.tiles, at_once):
             last = min(first + at_once, queries.tiles)

@@ -136,7 +136,7 @@ def test_a_translator_has_three_kinds_of_layers():
         ("standard+kv:3", lm_base(), "num_kv_heads=3 does not divide num_heads=4"),
         ("sliding_window", translator_base(), "block 0 has cross-attention"),
         ("super_attention+window:8+sinks:2", lm_base(), "would forget what it needs"),
-        ("standard+window:8+sinks:2+full:2", lm_base(), "sinks:2 beside full:2"),
+        ("standard+window:8+sinks:2+full:2", lm_base(), "sinks:2 with full:2"),
     ],
 )
 def test_illegal_compositions_are_refused_with_the_reason(name, base, named):

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from suffice.ops.sparse.plan import cut
-from suffice.ops.sparse.tiles import FEW, Gathered, Run
+from suffice.ops.sparse.tiles import MIN_BLOCK, Gathered, Run
 from suffice.patterns import (
     Block,
     Causal,
@@ -42,7 +42,7 @@ RUNS = [
     Run(1, 4, 1, 5, 4),  # residues
     Run(0, 3, 8, 4, 4),  # tiles of one residue that overlap
     Gathered(torch.tensor([[0, 16], [8, 0], [3, 19]]), 5),
-    Gathered(torch.tensor([[0, 16], [0, 20]]), FEW),
+    Gathered(torch.tensor([[0, 16], [0, 20]]), MIN_BLOCK),
 ]
 
 

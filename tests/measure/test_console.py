@@ -77,6 +77,11 @@ def test_lengths_are_held_against_what_is_read(dataset):
     )
 
 
+def test_a_longer_text_is_proposed_than_is_read(dataset):
+    facts = replace(survey(dataset), read=60, cut=0.4)
+    assert "--set length=128 reads more of each text" in data_summary(facts, plan())
+
+
 def test_a_few_seeds_are_told_to_be_too_few_before_training():
     facts = survey(load("digits"))
     lines = "\n".join(data_summary(facts, plan(seeds=2)))

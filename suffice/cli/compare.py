@@ -80,9 +80,10 @@ class CompareOptions:
     data: Annotated[
         str | None,
         Option(
-            help="Your own files: a table of texts and classes (.csv, .tsv, .jsonl, .parquet), or "
-            "a folder with a folder of images for each class, unless a task is named; JSON lines "
-            "for amazon, PATH.en and PATH.es for translation_es, a folder for imagenet_v2."
+            help="Your own data: a table of texts and classes (.csv, .tsv, .jsonl, .parquet, "
+            "hf:ORG/NAME or a folder of datasets.save_to_disk), or a folder with a folder of "
+            "images for each class, unless a task is named; JSON lines for amazon, PATH.en and "
+            "PATH.es for translation_es, a folder for imagenet_v2."
         ),
     ] = None
     columns: Annotated[
@@ -111,7 +112,11 @@ class CompareOptions:
     ] = None
     drop_missing: Annotated[
         bool | None,
-        Option("--drop-missing", help="Leave out rows of a table with a text and no class."),
+        Option("--drop-missing", help="Leave out rows of a table without a text or a class."),
+    ] = None
+    encoding: Annotated[
+        str | None,
+        Option(help="Encoding of a .csv, .tsv or .jsonl, such as latin-1; utf-8 by default."),
     ] = None
     mechanisms: Annotated[
         str | None,
@@ -218,6 +223,7 @@ class CompareOptions:
         return Plan(recipe=recipe, **plan)
 
     def _recipe(self, saved: SavedPlan | None) -> Recipe:
+        from suffice.data.saved_datasets import is_saved_dataset
         from suffice.recipes import SCALES, recipe_of_task
         from suffice.recipes import recipe as recipe_named
         from suffice.recipes.own_data import PICTURES, TABLE, restored, with_settings
@@ -227,7 +233,8 @@ class CompareOptions:
         if self.recipe is not None:
             recipe = recipe_named(self.recipe, scale=scale)
         elif self.task is None and saved is None and self.data is not None:
-            name = PICTURES if Path(self.data).is_dir() else TABLE
+            of_images = Path(self.data).is_dir() and not is_saved_dataset(self.data)
+            name = PICTURES if of_images else TABLE
             recipe = recipe_named(name, scale=scale)
         elif self.task is not None or saved is None:
             recipe = recipe_of_task(self.task or TASK, scale=scale)
@@ -247,7 +254,7 @@ class CompareOptions:
         """Return a recipe that reads the files given, or as before those it reads already."""
         from suffice.recipes.own_data import TABLE, of_user
 
-        names = ("test", "validation", "stratify", "drop_missing")
+        names = ("test", "validation", "stratify", "drop_missing", "encoding")
         parts = {name: getattr(self, name) for name in names}
         chosen = [
             name for name, value in {"columns": self.columns, **parts}.items() if value is not None

@@ -25,8 +25,8 @@ def predict(
         list[str] | None,
         Argument(
             metavar="FILE...",
-            help="A .csv, .tsv or .jsonl (.gz, .xz) or a .parquet, images or folders of images; - "
-            "reads lines of standard input.",
+            help="A .csv, .tsv or .jsonl (.gz, .xz), a .parquet, hf:ORG/NAME or a folder of "
+            "datasets.save_to_disk; images or folders of images; - reads lines of standard input.",
         ),
     ] = None,
     text: Annotated[str | None, Option(help="One text, instead of files.")] = None,
@@ -36,6 +36,9 @@ def predict(
     form: Annotated[
         str, Option("--as", help="What standard input holds: text (a text a line), csv or jsonl.")
     ] = "text",
+    encoding: Annotated[
+        str, Option(help="Encoding of tables and of standard input, such as latin-1.")
+    ] = "utf-8",
     batch: Annotated[
         int | None,
         Option(help=f"Rows computed at once; {BATCH} by default, 1 for standard input."),
@@ -59,7 +62,13 @@ def predict(
     from suffice.train import resolve_device
 
     request = PredictionRequest(
-        names=tuple(inputs or ()), text=text, column=column, form=form, batch=batch, out=out
+        names=tuple(inputs or ()),
+        text=text,
+        column=column,
+        form=form,
+        encoding=encoding,
+        batch=batch,
+        out=out,
     )
     place = locate(model)
     loaded = load(place, device=resolve_device(device))

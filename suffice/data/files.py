@@ -26,6 +26,7 @@ from urllib.request import Request, urlopen
 
 import numpy as np
 
+from suffice.data.saved_datasets import digest_of_dataset
 from suffice.errors import DataError
 from suffice.utils.files import replacing
 from suffice.utils.progress import bar
@@ -217,8 +218,12 @@ def _check_regular(path: Path) -> None:
         raise DataError(f"{path} is {what}; give a file.")
 
 
-def lines(path: str | Path) -> Iterator[bytes]:
-    """Yield the lines of a file without their ends; one named .gz or .xz is decompressed.
+def lines(path: str | Path, *, keep_ends: bool = False) -> Iterator[bytes]:
+    """Yield the lines of a file; one named .gz or .xz is decompressed.
+
+    Args:
+        path: path of the file.
+        keep_ends: whether lines keep their ends.
 
     Raises:
         DataError: if it is absent, cannot be read, or is truncated.
@@ -235,7 +240,7 @@ def lines(path: str | Path) -> Iterator[bytes]:
                         f"{path} has a line of more than {MAX_LINE_BYTES >> 20} MiB, or expands to "
                         f"more than {RATIO} times its size; give one of text."
                     )
-                yield line.rstrip(b"\r\n")
+                yield line if keep_ends else line.rstrip(b"\r\n")
     except (OSError, EOFError, zlib.error, lzma.LZMAError) as error:
         reason = getattr(error, "strerror", None) or error
         raise DataError(
@@ -258,7 +263,10 @@ def resolve(data: str) -> str:
     """Return the absolute path of the user's data, or raise DataError if nothing is there.
 
     A file, a folder, or PATH where PATH.en and PATH.es are; or one of them below the data folder.
+    A data set of the hub (hf:ORG/NAME) stays as it is.
     """
+    if data.startswith("hf:"):
+        return data
     if _files_at(Path(data)):
         return str(Path(data).absolute())
     place = locate(data)
@@ -276,6 +284,8 @@ def digest(path: str) -> str:
     Names and sizes of all files count, and of a few files the first and the last bytes too: a large
     set is not read as a whole.
     """
+    if path.startswith("hf:"):
+        return digest_of_dataset(path)
     place, sha256 = Path(path), hashlib.sha256()
     try:
         files = sorted(file for top in _files_at(place) for file in _files_below(top))

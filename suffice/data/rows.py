@@ -1,10 +1,11 @@
-"""Readers of table rows: CSV, TSV, JSON lines (plain, .gz or .xz) and Parquet.
+"""Readers of table rows: CSV, TSV, JSON lines (plain, .gz or .xz), Parquet and `datasets`.
 
 Delimiters are read off the first line, and names of columns may hold commas.
 """
 
 from __future__ import annotations
 
+import codecs
 import csv
 import json
 import shlex
@@ -14,13 +15,17 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from suffice.data.files import OPENERS, lines
+from suffice.data.saved_datasets import FORM, is_saved_dataset, rows_of_dataset
 from suffice.errors import ConfigError, DataError, install_line
 
 TABLE_SUFFIXES = (".csv", ".tsv", ".txt")
 JSON_LINES = (".jsonl", ".json", ".ndjson")
-PARQUET = ".parquet"
+PARQUET, UTF_8 = ".parquet", "utf-8"
 SPREADSHEETS = (".xlsx", ".xls")
-TABLE_FILES = "a .csv, .tsv or .jsonl, plain, .gz or .xz, or a .parquet"
+TABLE_FILES = (
+    "a .csv, .tsv or .jsonl, plain, .gz or .xz, a .parquet, a folder of datasets.save_to_disk, or "
+    f"{FORM}"
+)
 DELIMITERS = ",;\t|"
 MAX_NAMED_COLUMNS = 12  # columns that a message names
 
@@ -28,12 +33,14 @@ Row = dict[str, Any]
 
 
 def kind_of_file(path: Path | str) -> str:
-    """Return "separated", "json" or "parquet" by the ending of a name, "" for any other file.
+    """Return "separated", "json", "parquet" or "datasets" by a name, "" for any other.
 
     Example:
         >>> kind_of_file("reviews.csv.gz"), kind_of_file("a.jsonl"), kind_of_file("a.png")
         ('separated', 'json', '')
     """
+    if is_saved_dataset(path):
+        return "datasets"
     place = Path(path)
     if place.suffix.lower() == PARQUET:
         return "parquet"
@@ -43,42 +50,68 @@ def kind_of_file(path: Path | str) -> str:
     return "json" if ending in JSON_LINES else ""
 
 
-def read_rows(path: str) -> tuple[list[str], Iterator[tuple[int, Row]]]:
+def read_rows(path: str, encoding: str = UTF_8) -> tuple[list[str], Iterator[tuple[int, Row]]]:
     """Return the names of a table's columns, and its rows with their numbers from 1.
 
     The columns of lines of JSON are those of the first object; values of JSON stay as they are,
     those of CSV are texts.
 
+    Args:
+        path: a .csv, .tsv or .jsonl, plain, .gz or .xz; a .parquet; a folder that
+            `datasets.save_to_disk` wrote; or a data set of the hub, see `rows_of_dataset`.
+        encoding: encoding of a CSV, TSV or JSON lines, by a name that Python knows.
+
     Raises:
-        ConfigError: if the file's ending is not a table's.
-        DataError: if the file cannot be read, is not UTF-8, or a row is malformed; the rows raise
-            it when they come to it.
+        ConfigError: if the file's ending is not a table's, or a library is missing that reads it.
+        DataError: if the file cannot be read, is not in the encoding, or a row is malformed; the
+            rows raise it when they come to it.
     """
     kind = kind_of_file(path)
-    if kind == "parquet":
-        return read_parquet(path)
+    if kind in BINARY:
+        if encoding != UTF_8:
+            raise ConfigError(f"--encoding {encoding}: {path} says itself how texts are encoded.")
+        return BINARY[kind](path)
     if not kind:
         convert = ""
         if Path(path).suffix.lower() in SPREADSHEETS:
             code = f"import pandas; pandas.read_excel({path!r}).to_csv('table.csv', index=False)"
             convert = f" Convert it: python -c {shlex.quote(code)}"
         raise ConfigError(f"{path} is not {TABLE_FILES}.{convert}")
-    decoded = decode_lines(lines(path), path)
+    decoded = decode_lines(lines(path, keep_ends=True), path, encoding)
     return read_separated(decoded, path) if kind == "separated" else read_json_lines(decoded, path)
 
 
-def decode_lines(content: Iterable[bytes], name: str) -> Iterator[str]:
-    """Yield lines with an end each, which a text in quotes may hold."""
-    for number, line in enumerate(content, 1):
-        try:
-            yield line.decode("utf-8-sig" if number == 1 else "utf-8") + "\n"
-        except UnicodeDecodeError as error:
-            encoding = "utf-16" if line.startswith((b"\xff\xfe", b"\xfe\xff")) else "latin1"
-            raise DataError(
-                f"{name}, line {number}, is not UTF-8. Save the table as UTF-8, or convert it (the "
-                f"text of it, where it is compressed): iconv -f {encoding} -t utf-8 "
-                f"{shlex.quote(name)} > utf8.csv"
-            ) from error
+def check_encoding(encoding: str) -> None:
+    """Raise ConfigError unless Python can read texts in an encoding of that name."""
+    try:
+        "".encode(encoding)
+    except LookupError as error:
+        raise ConfigError(
+            f"--encoding {encoding!r:.40} is not the name of an encoding; give one such as utf-8, "
+            "latin-1, cp1252, utf-16, gb18030 or shift_jis."
+        ) from error
+
+
+def decode_lines(content: Iterable[bytes], name: str, encoding: str = UTF_8) -> Iterator[str]:
+    """Yield decoded lines with an end each, which a text in quotes may hold."""
+    check_encoding(encoding)
+    decoder = codecs.getincrementaldecoder("utf-8-sig" if encoding == UTF_8 else encoding)()
+    rest, line, number = "", b"", 0
+    try:
+        for number, line in enumerate(content, 1):  # noqa: B007 - which line an error is in
+            if number == 1 and encoding == UTF_8 and b"\0" in line:  # UTF-16 without its mark
+                raise UnicodeDecodeError(UTF_8, line, line.index(b"\0"), len(line), "a zero byte")
+            *whole, rest = (rest + decoder.decode(line)).split("\n")
+            yield from (f"{text.rstrip(chr(13))}\n" for text in whole)
+        rest += decoder.decode(b"", final=True)
+    except UnicodeDecodeError as error:
+        wide = line.startswith((b"\xff\xfe", b"\xfe\xff")) or b"\0" in line
+        advice = "save the table as UTF-8, or name its encoding with --encoding, such as "
+        advice += "utf-16" if wide else "latin-1"
+        what = "UTF-8" if encoding == UTF_8 else f"in the encoding {encoding}"
+        raise DataError(f"{name}, line {number}, is not {what}; {advice}.") from error
+    if rest:
+        yield f"{rest.rstrip(chr(13))}\n"
 
 
 def read_separated(
@@ -143,6 +176,10 @@ def read_parquet(path: str) -> tuple[list[str], Iterator[tuple[int, Row]]]:
         for row in batch.to_pylist()
     )
     return list(file.schema_arrow.names), enumerate(rows, 1)
+
+
+BINARY = {"parquet": read_parquet, "datasets": rows_of_dataset}
+"""Readers of files that say themselves how their texts are encoded."""
 
 
 def find_delimiter(header: str) -> str:
@@ -243,15 +280,18 @@ def refuse_columns(
     )
 
 
-def read_stream(stream: Iterable[bytes], form: str) -> tuple[list[str], Iterator[tuple[int, Row]]]:
+def read_stream(
+    stream: Iterable[bytes], form: str, encoding: str = UTF_8
+) -> tuple[list[str], Iterator[tuple[int, Row]]]:
     """Return the columns and rows of a stream of bytes, as they come.
 
     Args:
         stream: lines, such as `sys.stdin.buffer`.
         form: "csv", "jsonl" or "text", of which each line is a row with the one column "text".
+        encoding: encoding of the texts.
     """
     readers: dict[str, Callable[..., Any]] = {"csv": read_separated, "jsonl": read_json_lines}
-    content = decode_lines((line.rstrip(b"\r\n") for line in stream), "standard input")
+    content = decode_lines(stream, "standard input", encoding)
     if form in readers:
         return readers[form](content, "standard input")
     if form != "text":

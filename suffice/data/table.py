@@ -1,10 +1,11 @@
-"""Text classification from the user's table: CSV, TSV or JSON lines."""
+"""Text classification from the user's table, in any form that `read_rows` reads."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ import torch
 from suffice.data.dataset import Dataset, check_counts, folds_of_keys, parts_of_keys, sha1_of
 from suffice.data.reviews import RULES, check_vocabulary_size, dataset_of_texts
 from suffice.data.reviews import words as words_of
-from suffice.data.rows import as_text, read_rows, refuse_columns, split_columns
+from suffice.data.rows import UTF_8, as_text, read_rows, refuse_columns, split_columns
 from suffice.errors import ConfigError, DataError, unknown
 
 COLUMNS = "text,label"
@@ -22,6 +23,7 @@ MIN_CLASS_ROWS = 3  # rows of a class on average: a price or a name is none
 LEVELS = 20  # different fractions that are taken for classes, such as half stars
 SEVERAL = 0.1  # share of the rows that name several labels, from which on a column holds lists
 HELD_OUT = 0.1  # share of the rows for the test split, and for validation
+LISTED_ROWS = 5  # rows with a missing value that are named
 SNIFFED_ROWS = 200  # rows that columns, and whether texts have words, are guessed by
 FEWEST_FOLDS, MOST_FOLDS = 2, 20
 ONE_WORD = 20  # characters of a text that is more than a word, where it has no spaces
@@ -39,6 +41,7 @@ def table(
     validation: str | float = HELD_OUT,
     stratify: bool = True,
     drop_missing: bool = False,
+    encoding: str = UTF_8,
     words: str = "unicode",
     folds: int | None = None,
     fold: int = 0,
@@ -49,19 +52,20 @@ def table(
     """Load a table that has a column of texts and a column of classes.
 
     The last words of each text are read. Classes are numbers in their order, else words in
-    alphabetical order. Rows without a text are skipped. Test and validation are shares of the rows
+    alphabetical order. Test and validation are shares of the rows
     or files of their own. Equal texts are never in two parts: rows are cut by their texts, and
     training rows whose text is in a file for the test or validation are left out.
 
     Args:
-        path: a .csv or .tsv whose first line names the columns, or a .jsonl of objects; plain, .gz
-            or .xz. Columns are separated by what separates them in the first line.
+        path: a .csv or .tsv whose first line names the columns, a .jsonl of objects, a .parquet,
+            or a data set of the library datasets; see `suffice.data.rows.read_rows`.
         columns: the names of the column of texts and of that of classes, with a comma between.
         test: share of the rows for the test, or another such file with the same columns.
         validation: the same for the validation split.
         stratify: True gives every part the same share of each class; False cuts by the text alone,
             so that further rows move no other.
-        drop_missing: leave out rows that have a text and no class; without it they are refused.
+        drop_missing: leave out rows without a text or a class; without it they are refused.
+        encoding: encoding of a .csv, .tsv or .jsonl, such as "latin-1".
         words: rule that cuts texts into words, see `suffice.data.reviews.words`.
         folds: number of folds, one of which is the test split; None uses `test`.
         fold: number of that part; `folds` and more are of further partitions. Texts that are equal
@@ -82,7 +86,14 @@ def table(
     check_vocabulary_size(vocabulary_size)
     if words not in RULES:
         raise unknown("rule of words", words, RULES)
-    files = read_files(path, columns, test=test, validation=validation, drop_missing=drop_missing)
+    files = read_files(
+        path,
+        columns,
+        test=test,
+        validation=validation,
+        drop_missing=drop_missing,
+        encoding=encoding,
+    )
     _check_words(files, words, str(path))
     numbers = {name: number for number, name in enumerate(files.classes)}
     options: dict[str, Any] = {}
@@ -144,6 +155,7 @@ def read_files(
     test: str | float = HELD_OUT,
     validation: str | float = HELD_OUT,
     drop_missing: bool = False,
+    encoding: str = UTF_8,
 ) -> Files:
     """Read the files of a table; arguments and errors as `table`."""
     if path is None:
@@ -151,14 +163,15 @@ def read_files(
             "table: no file is given; name a .csv, .tsv, .jsonl or .parquet, on the command line "
             "by --data."
         )
-    pairs, named, notes = _read(path, columns, drop_missing=drop_missing)
+    read = partial(_read, columns=columns, drop_missing=drop_missing, encoding=encoding)
+    pairs, named, notes = read(path)
     held_out: dict[str, list[Row] | float] = {}
     for part, value in (("test", test), ("validation", validation)):
         share = share_of(value)
         if share is not None:
             held_out[part] = check_share(part, share)
             continue
-        held_out[part], _, more = _read(str(value), columns, drop_missing=drop_missing)
+        held_out[part], _, more = read(str(value))
         notes += more
     shares = sum(value for value in held_out.values() if isinstance(value, float))
     if shares >= 1.0:
@@ -206,35 +219,45 @@ def check_share(part: str, share: float) -> float:
 
 
 def _read(
-    path: str, columns: str, *, drop_missing: bool
+    path: str, columns: str, *, drop_missing: bool, encoding: str
 ) -> tuple[list[Row], tuple[str, str], list[str]]:
     """Return text and class of each row that has both, the columns, and what was left out."""
-    there, rows = read_rows(path)
+    there, rows = read_rows(path, encoding)
     text, label = named = _columns(path, columns, there, rows)
-    pairs, skipped, unlabelled = [], 0, []
+    pairs: list[Row] = []
+    missing: dict[str, list[int]] = {text: [], label: []}  # numbers of the rows without
     for number, row in rows:
         if not {text, label} <= set(row):
             refuse_columns(f"{path}, row {number},", row, named, hint="give every row both.")
         if isinstance(row[label], (list, dict)):
             _refuse_lists(path, label, as_text(row[label]))
         content, name = as_text(row[text]), as_text(row[label]).strip()
-        if not content.strip():
-            skipped += 1
-        elif not name:
-            unlabelled.append(number)
-        else:
+        if content.strip() and name:
             pairs.append((content, name))
-    notes = [f"{skipped:,} rows of {path} without a text were skipped"] if skipped else []
-    if unlabelled:
-        counts = f"{len(unlabelled):,} of {len(pairs) + len(unlabelled):,} rows"
-        if not drop_missing:
-            also = "".join(f" Also: {note}." for note in _suspicious(Counter(n for _, n in pairs)))
-            raise DataError(
-                f"{path}: {counts} have a text and no {label}, row {unlabelled[0]:,} first; give "
-                f"each one, or leave them out with --drop-missing.{also}"
-            )
-        notes.append(f"{counts} of {path} have no {label} and were left out")
-    return pairs, named, notes
+        else:
+            missing[label if content.strip() else text].append(number)
+    total = len(pairs) + sum(map(len, missing.values()))
+    notes = [_missing_note(name, numbers, total) for name, numbers in missing.items() if numbers]
+    if notes and not drop_missing:
+        also = "".join(f" Also: {note}." for note in _suspicious(Counter(n for _, n in pairs)))
+        raise DataError(
+            f"{path}: {' and '.join(notes)}; fill them in, or leave these rows out with "
+            f"--drop-missing.{also}"
+        )
+    return pairs, named, [f"{note} of {path}; they were left out" for note in notes]
+
+
+def _missing_note(column: str, numbers: list[int], rows: int) -> str:
+    """Return how many rows lack a column, and which.
+
+    Example:
+        >>> _missing_note("label", [3, 7], 2000)
+        '2 of 2,000 rows have no label (rows 3, 7)'
+    """
+    first = ", ".join(f"{number:,}" for number in numbers[:LISTED_ROWS])
+    more = ", ..." if len(numbers) > LISTED_ROWS else ""
+    plural = "s" if len(numbers) > 1 else ""
+    return f"{len(numbers):,} of {rows:,} rows have no {column} (row{plural} {first}{more})"
 
 
 def _columns(

@@ -16,6 +16,7 @@ from suffice.data.files import OPENERS
 from suffice.data.images import ENDINGS
 from suffice.data.rows import (
     TABLE_FILES,
+    UTF_8,
     as_text,
     kind_of_file,
     read_rows,
@@ -52,6 +53,7 @@ class PredictionRequest:
         text: one text, instead.
         column: column of texts in tables; None uses that of the training.
         form: format of standard input: "text" (one a line), "csv" or "jsonl".
+        encoding: encoding of tables and of standard input.
         batch: rows computed at once; None = 64, or 1 where lines come one by one.
         out: file of the answers; None writes to standard output.
 
@@ -63,6 +65,7 @@ class PredictionRequest:
     text: str | None = None
     column: str | None = None
     form: str = "text"
+    encoding: str = UTF_8
     batch: int | None = None
     out: Path | None = None
 
@@ -222,9 +225,9 @@ def _tables(
         return
     for name in request.names:
         if name == STREAM:
-            there, rows = read_stream(sys.stdin.buffer, request.form)
+            there, rows = read_stream(sys.stdin.buffer, request.form, request.encoding)
         elif kind_of_file(name):
-            there, rows = read_rows(name)
+            there, rows = read_rows(name, request.encoding)
         else:
             raise ConfigError(
                 f"the model reads texts, and {name} is not {TABLE_FILES}; give one, or "

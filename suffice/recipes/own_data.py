@@ -47,7 +47,7 @@ def table(scale: str = "paper") -> Recipe:
 
 FIXED = {
     *("num_classes", "console", "path", "columns", "test", "validation", "stratify"),
-    "drop_missing",
+    *("drop_missing", "encoding"),
 }
 """Settings that the data decide, or that have options of their own."""
 OF_ANY_FOLDER = "A folder of images"
@@ -90,7 +90,8 @@ def of_user(recipe: Recipe, path: str, columns: str | None = None, **parts: Any)
         recipe: recipe on a task that reads files.
         path: path of the files.
         columns: columns of a table; None: text,label.
-        **parts: options of `suffice.data.table.table`: test, validation, stratify, drop_missing.
+        **parts: options of `suffice.data.table.table`: test, validation, stratify, drop_missing,
+            encoding.
 
     Example:
         >>> from suffice.recipes.text import amazon
@@ -108,7 +109,7 @@ def of_user(recipe: Recipe, path: str, columns: str | None = None, **parts: Any)
     if recipe.task == TABLE:
         options["columns"] = columns or options.get("columns", COLUMNS)
         options |= parts
-        names = ("test", "validation", "drop_missing")
+        names = ("test", "validation", "drop_missing", "encoding")
         chosen = {name: options[name] for name in names if name in options}
         count = len(read_files(path, options["columns"], **chosen).classes)
         model = replace(recipe.model, num_classes=count)
@@ -140,7 +141,7 @@ def usual_folds(recipe: Recipe, seeds: int | None) -> int | None:
     options = dict(recipe.task_options)
     if recipe.task != TABLE or "test" in options or OPTION not in options:
         return None
-    names = ("columns", "validation", "drop_missing")
+    names = ("columns", "validation", "drop_missing", "encoding")
     chosen = {name: options[name] for name in names if name in options}
     if len(read_files(options[OPTION], **chosen).pairs) >= FOLDS_BELOW:
         return None

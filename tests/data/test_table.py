@@ -5,10 +5,12 @@ from __future__ import annotations
 import gzip
 import json
 import sys
+from pathlib import Path
 
 import pytest
 
 from suffice.data import load
+from suffice.data.files import digest
 from suffice.data.rows import read_rows
 from suffice.data.survey import survey
 from suffice.data.table import read_files
@@ -179,23 +181,16 @@ def test_classes_are_in_order(tmp_path):
     assert classes(str(tmp_path / "x.jsonl")) == ["false", "true"]
 
 
-def test_rows_without_a_text_are_passed_over(tmp_path):
-    rows = [*zip(TEXTS, LABELS, strict=True), ("", "other"), (" ", "")]
-    assert classes(csv_of(tmp_path / "x.csv", rows=rows)) == ["no", "yes"]
-    (tmp_path / "x.jsonl").write_text(
-        "\n".join(
-            json.dumps({"text": t, "label": n})
-            for t, n in [(None, 1), *zip(TEXTS, LABELS, strict=True)]
-        )
-    )
-    assert classes(str(tmp_path / "x.jsonl")) == ["no", "yes"]
-
-
-def test_a_text_that_is_no_number_is_none(tmp_path):
-    rows = [{"text": t, "label": n} for t, n in zip(TEXTS, LABELS, strict=True)]
-    message = [json.dumps(row) for row in [{"text": float("nan"), "label": "other"}, *rows]]
-    (tmp_path / "x.jsonl").write_text("\n".join(message))
-    assert classes(str(tmp_path / "x.jsonl")) == ["no", "yes"]
+@pytest.mark.parametrize("missing", [None, float("nan"), "", "  "])
+def test_rows_without_a_text_are_named_and_may_be_left_out(tmp_path, missing):
+    pairs = [(missing, "other"), *zip(TEXTS, LABELS, strict=True), *[(missing, "more")] * 6]
+    path = tmp_path / "x.jsonl"
+    path.write_text("\n".join(json.dumps({"text": t, "label": n}) for t, n in pairs))
+    with pytest.raises(DataError, match=r"7 of 67 rows .*text .rows 1, 62, 63, 64, 65, \.\.\."):
+        read_files(str(path))
+    files = read_files(str(path), drop_missing=True)
+    assert files.classes == ("no", "yes")
+    assert "7 of 67" in files.notes[0]
 
 
 def test_half_a_pair_of_surrogates_is_a_character(tmp_path):
@@ -220,7 +215,7 @@ def test_rows_limits_the_training_rows(table):
             ",".join("abcdefghijklmn") + "\n",
             "but a, b, c, d, e, f, g, h, i, j, k, l, ...;",
         ),
-        ("a.csv", "text,label\ngood,\n", "1 of 1 rows have a text and no label, row 1 first"),
+        ("a.csv", "text,label\ngood,\n", "1 of 1 rows have no label .row 1."),
         ("a.csv", 'text,label\n"' + "a" * 140_000 + '",b\n', "cannot be read .field larger than"),
         (
             "a.csv",
@@ -229,7 +224,7 @@ def test_rows_limits_the_training_rows(table):
         ),
         ("a.csv", 'text,label\na,1\n"b,0\n', "unexpected end of data.; a text with quotes, sep"),
         ("a.tsv", "text\tlabel\ttext\na\t1\tb\n", "several columns 'text'; name each but once"),
-        ("a.jsonl", '{"text": "a", "label": NaN}', "1 of 1 rows have a text and no label"),
+        ("a.jsonl", '{"text": "a", "label": NaN}', "1 of 1 rows have no label"),
         ("a.jsonl", '{"text": "a"', "line 1, is not JSON"),
         ("a.jsonl", "[1]", "line 1, is not a JSON object"),
         ("a.jsonl", '{"text": "a"}', "has no columns 'text' and 'label' but text;"),
@@ -245,13 +240,29 @@ def test_a_table_that_is_none_is_refused(tmp_path, name, content, said):
         load("table", path=str(tmp_path / name))
 
 
-def test_another_encoding_is_refused(tmp_path):
-    (tmp_path / "a.csv").write_bytes("text,label\nna\u00efve,1\n".encode("latin1"))
-    with pytest.raises(DataError, match="line 2"):
-        load("table", path=str(tmp_path / "a.csv"))
-    (tmp_path / "b.csv").write_bytes("text,label\na,1\n".encode("utf-16"))
-    with pytest.raises(DataError, match="line 1"):
-        load("table", path=str(tmp_path / "b.csv"))
+@pytest.mark.parametrize("encoding", ["latin1", "cp1252", "utf-16", "utf-16-be", "utf-32"])
+@pytest.mark.parametrize("ending", [".csv", ".csv.gz", ".jsonl"])
+def test_a_table_in_another_encoding_is_read_when_it_is_named(tmp_path, encoding, ending):
+    path, texts = str(tmp_path / f"a{ending}"), ["na\u00efve", "t\u00eate-\u00e0\ntwo", "\u00fc"]
+    if ending == ".jsonl":
+        rows = [json.dumps({"text": t, "label": 1}, ensure_ascii=False) for t in texts]
+    else:
+        rows = ["text,label", *(f'"{t}",1' for t in texts)]
+    content = "\r\n".join(rows).encode(encoding)
+    (tmp_path / f"a{ending}").write_bytes(
+        gzip.compress(content) if ending.endswith("gz") else content
+    )
+    _, rows = read_rows(path, encoding)
+    assert [row["text"] for _, row in rows] == texts
+    with pytest.raises(DataError, match=r"UTF-8.*--encoding"):
+        list(read_rows(path)[1])
+
+
+def test_an_encoding_is_refused_where_it_is_none_or_says_nothing(tmp_path, table):
+    with pytest.raises(ConfigError, match="klingon"):
+        list(read_rows(table, "klingon")[1])
+    with pytest.raises(ConfigError, match="latin-1"):
+        read_rows(str(tmp_path / "a.parquet"), "latin-1")
 
 
 ROW_OF_CELLS = {"more": ("a,b,c", 3), "fewer": ("a", 1), "quoted": ('"a\nb",c,d', 3)}
@@ -272,14 +283,14 @@ def test_rows_without_a_class_are_counted_and_may_be_left_out(tmp_path):
     rows = [*zip(TEXTS, LABELS, strict=True), ("odd", ""), ("odder", " "), ("", "")]
     rows[3], rows[5] = (TEXTS[3], "YES "), (TEXTS[5], "nan")
     path = csv_of(tmp_path / "x.csv", rows=rows)
-    said = '2 of 62 rows have a text and no label, row 61 first.*"YES" and "yes" may be one'
+    said = '1 of 63 .*text .row 63.* 2 of 63 .*label .rows 61, 62.*"YES" and "yes" may be one'
     with pytest.raises(DataError, match=said):
         load("table", path=path)
     dataset = load("table", path=csv_of(tmp_path / "y.csv", rows=rows * 3), drop_missing=True)
     assert sum(len(getattr(dataset, p)) for p in ("train", "validation", "test")) == 3 * len(TEXTS)
     notes = " ".join(dataset.notes)
-    assert "6 of 186 rows of" in notes
-    assert "3 rows of" in notes
+    assert "6 of 189 rows have no label" in notes
+    assert "3 of 189 rows have no text" in notes
     assert '"YES" and "yes" may be one' in notes
     assert 'class "nan" looks like a missing value' in notes
 
@@ -321,12 +332,68 @@ def test_parquet_is_read(tmp_path, table):
     parquet = pytest.importorskip("pyarrow.parquet")
     pyarrow = pytest.importorskip("pyarrow")
     path = tmp_path / "a.parquet"
-    columns = {"text": [*TEXTS, None], "label": [*LABELS, "no"], "n": [float("nan")] * 61}
+    columns = {"text": TEXTS, "label": LABELS, "n": [float("nan")] * 60}
     parquet.write_table(pyarrow.table(columns), path)
     assert read(load("table", path=str(path))) == read(load("table", path=table))
     path.write_bytes(path.read_bytes()[:-9])
     with pytest.raises(DataError, match=r"a\.parquet"):
         load("table", path=str(path))
+
+
+@pytest.fixture
+def datasets(tmp_path, monkeypatch):
+    library = pytest.importorskip("datasets")
+    monkeypatch.setattr(library.config, "HF_DATASETS_CACHE", str(tmp_path / "cache"))
+    library.disable_progress_bars()
+    return library
+
+
+def of_datasets(library, labels=LABELS):
+    """Return a data set whose classes are numbers with names, -1 for none."""
+    features = library.Features(
+        {"text": library.Value("string"), "label": library.ClassLabel(names=["no", "yes"])}
+    )
+    numbers = [-1 if label is None else ["no", "yes"].index(label) for label in labels]
+    return library.Dataset.from_dict({"text": TEXTS, "label": numbers}, features=features)
+
+
+def test_a_folder_of_datasets_is_read_with_its_names_of_classes(tmp_path, table, datasets):
+    single, several = str(tmp_path / "single"), str(tmp_path / "several")
+    of_datasets(datasets).save_to_disk(single)
+    datasets.DatasetDict(train=of_datasets(datasets), test=of_datasets(datasets)).save_to_disk(
+        several
+    )
+    expected = read(load("table", path=table))
+    assert read(load("table", path=single)) == expected
+    assert read(load("table", path=several)) == expected
+    assert read(load("table", path=f"{several}/test")) == expected
+    of_datasets(datasets, [None, *LABELS[1:]]).save_to_disk(str(tmp_path / "missing"))
+    with pytest.raises(DataError, match="1 of 60 .*label .row 1.*drop-missing"):
+        load("table", path=str(tmp_path / "missing"))
+    datasets.DatasetDict(dev=of_datasets(datasets)).save_to_disk(str(tmp_path / "other"))
+    with pytest.raises(DataError, match="splits dev"):
+        load("table", path=str(tmp_path / "other"))
+
+
+def test_a_data_set_of_the_hub_is_read_by_its_split(tmp_path, table, datasets, monkeypatch):
+    """The library takes a folder ORG/NAME before the hub, so nothing is downloaded here."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "team" / "set").mkdir(parents=True)
+    for split in ("train", "test"):
+        (tmp_path / "team" / "set" / f"{split}.csv").write_bytes(Path(table).read_bytes())
+    assert read(load("table", path="hf:team/set")) == read(load("table", path=table))
+    assert classes("hf:team/set:test") == ["no", "yes"]
+    assert digest("hf:team/set") == digest("hf:team/set:test") != digest(table)
+    with pytest.raises(DataError, match="nowhere"):
+        classes("hf:team/set:nowhere")
+    with pytest.raises(ConfigError, match="ORG/NAME"):
+        classes("hf:team")
+
+
+def test_data_sets_without_their_extra_name_it(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "datasets", None)
+    with pytest.raises(ConfigError, match=r"\[hub\]"):
+        load("table", path="hf:team/set")
 
 
 def test_parquet_without_its_extra_names_it(tmp_path, monkeypatch):

@@ -6,7 +6,8 @@ Which ops and which data go with a mechanism is asked of the library (`accepting
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 
 import torch
@@ -122,8 +123,14 @@ def accepting(
     return willing(problem)
 
 
-IN_OPS = tuple((name, impl) for name in NAMES for impl in ("auto", *ops_of(SPECS[name])))
-"""Each mechanism in each op that computes it, and as the library chooses."""
+@contextmanager
+def named(*values: object) -> Iterator[None]:
+    """Add these values to an error: which of a test's cases failed."""
+    try:
+        yield
+    except AssertionError as error:
+        error.add_note(f"case: {values}")
+        raise
 
 
 def layer_of(name: str, *, dtype: torch.dtype = torch.float64, impl: str = "auto") -> Attention:

@@ -9,7 +9,7 @@ from suffice import Attention, attend, weights
 from suffice.patterns import Causal
 from suffice.testing import assert_close
 
-from .mechanisms import D_MODEL, IN_OPS, LENGTH, SPECS, accepting, ops_of
+from .mechanisms import D_MODEL, LENGTH, SPECS, accepting, named, ops_of
 
 SIZES = [(1, 9), (3, 9), (9, 9), (8, 9), (5, 2)]
 CALLS = [
@@ -26,18 +26,18 @@ def expected(queries, keys):
     return allowed / allowed.sum(-1, keepdim=True).clamp(min=1)
 
 
-@pytest.mark.parametrize("sizes", SIZES, ids=str)
 @pytest.mark.parametrize(("impl", "heads"), CALLS)
-def test_read_out_through_attend(sizes, impl, heads):
-    queries, keys = sizes
-    q = torch.zeros(2, heads[0], queries, keys, dtype=torch.float64)
-    k = torch.randn(2, heads[1], keys, keys, dtype=torch.float64)
-    v = torch.eye(keys, dtype=torch.float64).expand(2, heads[1], keys, keys)
-    out = attend(q, k, v, pattern=Causal(), impl=impl)
-    want = expected(queries, keys).expand_as(out)
-    assert_close(out, want)
-    assert torch.equal(out > 0, want > 0)
-    assert_close(weights(q, k, pattern=Causal()), want)
+def test_read_out_through_attend(impl, heads):
+    for queries, keys in SIZES:
+        q = torch.zeros(2, heads[0], queries, keys, dtype=torch.float64)
+        k = torch.randn(2, heads[1], keys, keys, dtype=torch.float64)
+        v = torch.eye(keys, dtype=torch.float64).expand(2, heads[1], keys, keys)
+        with named(queries, keys):
+            out = attend(q, k, v, pattern=Causal(), impl=impl)
+            want = expected(queries, keys).expand_as(out)
+            assert_close(out, want)
+            assert torch.equal(out > 0, want > 0)
+            assert_close(weights(q, k, pattern=Causal()), want)
 
 
 def silenced(name, impl="auto"):
@@ -64,29 +64,32 @@ def dependence(layer):
 
 
 @pytest.mark.parametrize(
-    ("name", "impl"),
+    "name",
     # what sums keys leaves no weight of a single key to read
     [
-        (name, impl)
-        for name, impl in IN_OPS
-        if SPECS[name].mixing.keeps_keys
-        and "past" not in SPECS[name].beyond_pairs
-        and SPECS[name].lane != "recurrence"  # its weights are no shares
+        name
+        for name, spec in SPECS.items()
+        if spec.mixing.keeps_keys
+        and "past" not in spec.beyond_pairs
+        and spec.lane != "recurrence"  # its weights are no shares
     ],
 )
-def test_read_out_through_layers(name, impl):
+def test_read_out_through_layers(name):
     """Equal weights say what is allowed; what an output depends on is read from gradients.
 
     The features of 0 are the same numbers for every key: elu(0) + 1 = exp(0) = cos(0) = 1.
     """
-    spec, layer = SPECS[name], silenced(name, impl)
+    spec = SPECS[name]
     allowed = spec.pattern.mask(LENGTH, LENGTH)
     if spec.pattern.causal:
         assert not (allowed & (expected(LENGTH, LENGTH) == 0)).any()
     want = allowed / allowed.sum(-1, keepdim=True).double()
     x = torch.eye(LENGTH, D_MODEL, dtype=torch.float64)[None]
-    assert_close(layer.weights(x), want.expand(1, spec.query_heads, LENGTH, LENGTH))
-    assert torch.equal(dependence(layer), allowed)
+    for impl in ("auto", *ops_of(spec)):
+        with named(impl):
+            layer = silenced(name, impl)
+            assert_close(layer.weights(x), want.expand(1, spec.query_heads, LENGTH, LENGTH))
+            assert torch.equal(dependence(layer), allowed)
 
 
 @pytest.mark.parametrize("impl", ops_of(SPECS["linformer"]))

@@ -15,7 +15,7 @@ from suffice.patterns import Causal, Full
 from suffice.positions import Rope
 from suffice.testing import assert_close, bits, drawn, normal
 
-from .mechanisms import D_MODEL, IN_OPS, LENGTH, NAMES, RECURRENT, accepting, layer_of
+from .mechanisms import D_MODEL, LENGTH, NAMES, RECURRENT, SPECS, accepting, layer_of, named, ops_of
 from .oracle import oracle
 
 HALVES = (torch.float16, torch.bfloat16)
@@ -139,19 +139,20 @@ def test_layers_of_half_type(name, dtype):
     assert torch.isfinite(layer(x, valid=valid)).all()
 
 
-@pytest.mark.parametrize(("name", "impl"), IN_OPS)
-def test_autocast(name, impl):
+@pytest.mark.parametrize("name", NAMES)
+def test_autocast(name):
     """Softmax and products stay fp32 islands under autocast; the maps run in bfloat16."""
-    layer = layer_of(name, dtype=torch.float32, impl=impl)
-    if name.endswith(RECURRENT):  # a norm of heads magnifies rounding where a sum is near 0
-        layer.spec = replace(layer.spec, combine=Concat())
     x = normal(2, LENGTH, D_MODEL, seed=1, dtype=torch.float32)
-    want = copy.deepcopy(layer).double()(x.double())
-    with torch.autocast("cpu", dtype=torch.bfloat16):
-        out = layer(x)
-    assert out.dtype is torch.bfloat16
-    error = (out.double() - want).square().mean() / want.square().mean()
-    assert error.sqrt() <= 3 * torch.finfo(torch.bfloat16).eps
+    for impl in ("auto", *ops_of(SPECS[name])):
+        layer = layer_of(name, dtype=torch.float32, impl=impl)
+        if name.endswith(RECURRENT):  # a norm of heads magnifies rounding where a sum is near 0
+            layer.spec = replace(layer.spec, combine=Concat())
+        want = copy.deepcopy(layer).double()(x.double())
+        with named(impl), torch.autocast("cpu", dtype=torch.bfloat16):
+            out = layer(x)
+            assert out.dtype is torch.bfloat16
+            error = (out.double() - want).square().mean() / want.square().mean()
+            assert error.sqrt() <= 3 * torch.finfo(torch.bfloat16).eps
 
 
 @pytest.mark.parametrize("impl", IMPLS)

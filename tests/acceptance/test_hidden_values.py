@@ -47,26 +47,22 @@ def blind_outputs(spelling, impl, which, content):
 
 @pytest.mark.parametrize(("spelling", "impl"), IN_OPS)
 @pytest.mark.parametrize("which", [0, 1], ids=["key", "value"])
-@pytest.mark.parametrize("poison", POISONS)
-def test_outputs(impl, spelling, which, poison):
-    got, want = (blind_outputs(spelling, impl, which, c)[0] for c in (poison, 0.0))
-    assert_close(got, want)
-
-
-@pytest.mark.parametrize(("spelling", "impl"), IN_OPS)
-@pytest.mark.parametrize("which", [0, 1], ids=["key", "value"])
-def test_gradients(impl, spelling, which):
-    got, want = (blind_outputs(spelling, impl, which, c)[1] for c in (torch.nan, 0.0))
-    assert_close(got, want)
+def test_outputs_and_gradients(impl, spelling, which):
+    want = blind_outputs(spelling, impl, which, 0.0)
+    for poison in POISONS:
+        got = blind_outputs(spelling, impl, which, poison)
+        assert_close(got[0], want[0])
+        if poison != poison:  # 1e30 overflows in gradients of who sees it
+            assert_close(got[1], want[1])
 
 
 @pytest.mark.parametrize("name", [n for n in NAMES if SPECS[n].pattern.causal])
-@pytest.mark.parametrize("poison", POISONS)
-def test_a_later_token_of_a_causal_layer(name, poison):
+def test_a_later_token_of_a_causal_layer(name):
     layer, x = layer_of(name), normal(2, LENGTH, D_MODEL, seed=1)
     want = layer(x)[:, :4]
-    x[:, 4:] = poison
-    assert_close(layer(x)[:, :4], want)
+    for poison in POISONS:
+        x[:, 4:] = poison
+        assert_close(layer(x)[:, :4], want)
 
 
 def test_an_overflow_of_half_stays_with_who_may_see_it():

@@ -13,8 +13,7 @@ import pytest
 import torch
 
 from suffice import Attention, preset
-from suffice.errors import SufficeError
-from suffice.testing import assert_close, bits, drawn, normal
+from suffice.testing import assert_close, drawn, normal
 
 # inputs so large that features vanish
 pytestmark = pytest.mark.filterwarnings("ignore:.*vanish:RuntimeWarning")
@@ -67,40 +66,6 @@ def test_nothing_in_the_future_is_read(name, poison):
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_documents_stand_alone(name):
-    layer, x = layer_of(name), normal(2, LENGTH, D_MODEL, seed=1)
-    cuts = [0, 1, 5, 33, 64, LENGTH]
-    segments = torch.cat([torch.full((b - a,), a) for a, b in zip(cuts, cuts[1:], strict=False)])
-    got = layer(x, segments=segments.expand(2, -1))
-    for a, b in zip(cuts, cuts[1:], strict=False):
-        assert_close(got[:, a:b], layer(x[:, a:b]))
-
-
-@pytest.mark.parametrize("name", NAMES)
-@pytest.mark.parametrize("dtype", [torch.float16, torch.float32], ids=str)
-def test_rows_without_a_key_are_exactly_zero(name, dtype):
-    """The output of the layer is then its output bias: the heads give exactly 0."""
-    layer = layer_of(name, dtype)
-    x = normal(2, 9, D_MODEL, seed=1, dtype=dtype).requires_grad_()
-    valid = torch.tensor([[False] * 9, [True] * 9])
-    out = layer(x, valid=valid)
-    assert torch.equal(out[0], layer.o_proj.bias.expand(9, D_MODEL))
-    (gradient,) = torch.autograd.grad(out.float().square().sum(), x)
-    assert torch.isfinite(gradient).all()
-    assert not gradient[0].any()
-
-
-@pytest.mark.parametrize("name", [name for name in NAMES if name not in CAUSAL])
-def test_a_memory_without_a_key_gives_zero(name):
-    layer = layer_of(name)
-    x, memory = normal(2, 3, D_MODEL, seed=1), normal(2, 5, D_MODEL, seed=2)
-    valid = torch.tensor([[True] * 5, [False] * 5])
-    out = layer(x, memory, valid=valid)
-    assert torch.equal(out[1], layer.o_proj.bias.expand(3, D_MODEL))
-    assert_close(out[:1], layer(x[:1], memory[:1]))
-
-
-@pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
 @pytest.mark.parametrize("size", [1e-3, 30.0])
 def test_large_and_small_inputs_stay_finite(name, dtype, size):
@@ -146,12 +111,3 @@ def test_sums_beyond_the_range_of_half(name, dtype):
     got, want = layer(x), copy.deepcopy(layer).double()(x.double())
     assert torch.isfinite(got).all()
     assert (got.double() - want).abs().max() <= 2e-2 * want.abs().max()
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_a_mask_is_refused(name):
-    """A sum of features over keys cannot follow an arbitrary mask."""
-    layer, x = layer_of(name), normal(2, 6, D_MODEL, seed=1)
-    with pytest.raises(SufficeError, match="mask") as error:
-        layer(x, mask=bits(2, 1, 6, 6, seed=2))
-    assert len(str(error.value).split()) > 8

@@ -13,7 +13,7 @@ from suffice.patterns import Causal, Window
 from suffice.positions import Rope
 from suffice.testing import assert_close, documents, drawn, normal, padded
 
-from .mechanisms import accepting
+from .mechanisms import accepting, named
 
 WINDOWS = (1, 2, 5, 16, 40)
 SIDES = ("left", "right", "inside")
@@ -53,48 +53,40 @@ def test_several_ops_compute_windows():
     assert {"auto", "reference", "fused", "matmul", "folded", "blocked"} <= ops
 
 
-@pytest.mark.parametrize(("impl", "heads", "is_causal"), CASES)
-@pytest.mark.parametrize("size", WINDOWS)
-def test_every_length(impl, heads, is_causal, size):
-    pattern = patterns(size, is_causal)
-    edges = {1, size, size + 1, 16, 17, 32, 33, 63, 64, 65, 67}
-    for length in sorted(edges.union(range(1 + 2 * WINDOWS.index(size), 67, 10))):
-        got = read_out(pattern, length, length, impl, heads)
-        want = near(size, is_causal, length, length).expand(1, heads[0], -1, -1)
-        assert_close(got, want)
+FEWER = ((1, 2), (1, 67), (2, 33), (5, 64), (16, 17), (31, 65), (66, 67))
 
 
 @pytest.mark.parametrize(("impl", "heads", "is_causal"), CASES)
-@pytest.mark.parametrize("size", WINDOWS)
-def test_fewer_queries_than_keys(impl, heads, is_causal, size):
-    pattern = patterns(size, is_causal)
-    for queries, keys in [(1, 2), (1, 67), (2, 33), (5, 64), (16, 17), (31, 65), (66, 67)]:
-        got = read_out(pattern, queries, keys, impl, heads)
-        assert_close(got, near(size, is_causal, queries, keys).expand(1, heads[0], -1, -1))
+def test_lengths_and_fewer_queries_than_keys(impl, heads, is_causal):
+    """Around the edges of blocks of 16, 32, 64 and 128."""
+    cases = [(size, n, n) for size in (1, 64, 100) for n in (129, 300)]
+    for size in WINDOWS:
+        edges = {1, size, size + 1, 16, 17, 32, 33, 63, 64, 65, 67}
+        lengths = sorted(edges.union(range(1 + 2 * WINDOWS.index(size), 67, 10)))
+        cases += [(size, n, n) for n in lengths] + [(size, *pair) for pair in FEWER]
+    for size, queries, keys in cases:
+        with named(size, queries, keys):
+            got = read_out(patterns(size, is_causal), queries, keys, impl, heads)
+            assert_close(got, near(size, is_causal, queries, keys).expand(1, heads[0], -1, -1))
 
 
 @pytest.mark.parametrize(("impl", "heads", "is_causal"), CASES)
-@pytest.mark.parametrize("size", [1, 64, 100])
-@pytest.mark.parametrize("length", [129, 300])
-def test_around_the_edges_of_large_blocks(impl, heads, is_causal, size, length):
-    got = read_out(patterns(size, is_causal), length, length, impl, heads)
-    assert_close(got, near(size, is_causal, length, length).expand(1, heads[0], -1, -1))
-
-
-@pytest.mark.parametrize(("impl", "heads", "is_causal"), CASES)
-@pytest.mark.parametrize("length", [1, 17, 67, 200])
-def test_every_op_attends_and_learns_alike(impl, heads, is_causal, length):
+def test_every_op_attends_and_learns_alike(impl, heads, is_causal):
     """With real scores: outputs and gradients equal those of the window as a dense mask."""
-    pattern = patterns(16, is_causal)
-    inputs = [normal(2, h, length, 4, seed=h) for h in (heads[0], heads[1], heads[1])]
-    mask = (near(16, is_causal, length, length) > 0).expand(2, 1, -1, -1)
-    found = []
-    for call in ({"pattern": pattern, "impl": impl}, {"mask": mask, "impl": "reference"}):
-        leaves = [x.clone().requires_grad_() for x in inputs]
-        out = attend(*leaves, **call)
-        found.append([out, *torch.autograd.grad(out.square().sum(), leaves)])
-    for got, want in zip(*found, strict=True):
-        assert_close(got, want)
+    for length in (1, 17, 67, 200):
+        inputs = [normal(2, h, length, 4, seed=h) for h in (heads[0], heads[1], heads[1])]
+        mask = (near(16, is_causal, length, length) > 0).expand(2, 1, -1, -1)
+        results = []
+        for call in (
+            {"pattern": patterns(16, is_causal), "impl": impl},
+            {"mask": mask, "impl": "reference"},
+        ):
+            leaves = [x.clone().requires_grad_() for x in inputs]
+            out = attend(*leaves, **call)
+            results.append([out, *torch.autograd.grad(out.square().sum(), leaves)])
+        for got, want in zip(*results, strict=True):
+            with named(length):
+                assert_close(got, want)
 
 
 SPECS = {

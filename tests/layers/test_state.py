@@ -123,10 +123,10 @@ def test_padding_is_not_read_and_moves_no_position(name, side):
     layer, valid = layer_of(SPECS[name]), padded(3, LENGTH, side, seed=4)
     want = layer(X, valid=valid)
     poisoned = X.masked_fill(~valid[..., None], torch.nan)
-    for memory in memories(SPECS[name]):
+    for number, memory in enumerate(memories(SPECS[name])):
         if memory.window is not None and (side != "left" or memory.sinks):
             continue
-        for pieces in PIECES:
+        for pieces in PIECES[number % 2 :]:  # token by token in every other memory
             got = streamed(layer, poisoned, pieces, layer.state(memory), valid)
             assert_close(got[valid], want[valid])
             assert torch.isfinite(got).all()

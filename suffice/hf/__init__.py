@@ -9,6 +9,7 @@ if find_spec("transformers") is None:
         f"suffice.hf needs transformers, which is not installed: {install_line('hf')}."
     )
 
+from suffice.hf.acceleration import Acceleration, accelerate
 from suffice.hf.attention import check_servable, register_pattern
 from suffice.hf.auto import convert, hf_tokenizer, register, write_auto_map
 from suffice.hf.cache import SufficeCache
@@ -29,6 +30,7 @@ from suffice.layers.lora import lora_targets
 register()
 
 __all__ = [
+    "Acceleration",
     "SufficeCache",
     "SufficeClassifierConfig",
     "SufficeConfig",
@@ -39,6 +41,7 @@ __all__ = [
     "SufficeModel",
     "SufficeTextClassifier",
     "SufficeViTConfig",
+    "accelerate",
     "check_servable",
     "convert",
     "hf_tokenizer",

@@ -1,0 +1,286 @@
+"""Functions that layers of transformers call for recurrences and convolutions, in our kernels.
+
+Each takes the arguments of the function of transformers that it stands for, and returns the same.
+Where a layer passes the documents of packed rows, they are kept apart.
+
+Letters: B batch, H heads, T positions, D key width, E value width, C channels, K taps.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+from transformers.activations import ACT2FN
+
+from suffice.kernels.recurrent import EPS, LEAST
+from suffice.ops.native import recurrence
+from suffice.ops.recurrence import Sequence
+
+POSITIONS_AT_ONCE = 32  # of a convolution: they stay in the cache from tap to tap
+
+
+def gated_delta_rule(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    g: Tensor,
+    beta: Tensor,
+    chunk_size: int | None = None,  # noqa: ARG001 - the kernels have their own
+    initial_state: Tensor | None = None,
+    output_final_state: bool = False,  # noqa: FBT001, FBT002 - the signature of transformers
+    use_qk_l2norm_in_kernel: bool = False,  # noqa: FBT001, FBT002
+    cu_seqlens: Tensor | None = None,
+    **_: Any,
+) -> tuple[Tensor, Tensor | None]:
+    """Return outputs [B, T, H, E] in the dtype of the queries, and the state [B, H, D, E] or None.
+
+    Shapes:
+        query, key: [B, T, H or fewer, D]; value: [B, T, H, E]; g, beta: [B, T, H];
+        initial_state: [B, H, D, E]; cu_seqlens: [documents + 1], with B = 1.
+    """
+    dtype, heads = query.dtype, value.shape[2]
+    q, k, v = query.float(), key.float(), value.float()
+    if use_qk_l2norm_in_kernel:
+        q, k = (x * (x.square().sum(dim=-1, keepdim=True) + EPS).rsqrt() for x in (q, k))
+    q = q * q.shape[-1] ** -0.5
+    if k.shape[2] != heads:
+        q, k = (x.repeat_interleave(heads // x.shape[2], dim=2) for x in (q, k))
+    decay = g.float().clamp(min=LEAST)[..., None]
+    out, state = _scan(q, k, v, decay, beta.float()[..., None], initial_state, cu_seqlens)
+    return out.to(dtype), state if output_final_state else None
+
+
+def mamba2_scan(
+    hidden_states: Tensor,
+    dt: Tensor,
+    A: Tensor,  # noqa: N803 - the names of transformers
+    B: Tensor,  # noqa: N803
+    C: Tensor,  # noqa: N803
+    chunk_size: int | None = None,  # noqa: ARG001
+    D: Tensor | None = None,  # noqa: N803
+    dt_bias: Tensor | None = None,
+    initial_states: Tensor | None = None,
+    dt_softplus: bool = False,  # noqa: FBT001, FBT002
+    dt_limit: tuple[float, float] = (0.0, float("inf")),
+    return_final_states: bool = False,  # noqa: FBT001, FBT002
+    cu_seqlens: Tensor | None = None,
+    seq_idx: Tensor | None = None,
+    **_: Any,
+) -> Tensor | tuple[Tensor, Tensor]:
+    """Return outputs [B, T, H, E], and the state [B, H, E, D] where it is asked for.
+
+    Shapes:
+        hidden_states: [B, T, H, E]; dt: [B, T, H]; A, D, dt_bias: [H];
+        B, C: [B, T, groups, D]; initial_states: [B, H, E, D]; seq_idx: [B, T].
+    """
+    heads = hidden_states.shape[2]
+    if dt_bias is not None:
+        dt = dt + dt_bias.to(dt.dtype)
+    if dt_softplus:
+        dt = F.softplus(dt)
+    step = dt.clamp(*dt_limit).float()[..., None]
+    x = hidden_states.float()
+    q, k = (part.float().repeat_interleave(heads // part.shape[2], dim=2) for part in (C, B))
+    decay = (A.float()[:, None] * step).clamp(min=LEAST)
+    start = None if initial_states is None else initial_states.mT
+    out, state = _scan(q, k, x * step, decay, None, start, cu_seqlens, seq_idx)
+    if D is not None:
+        out = out + x * D[:, None]
+    return (out, state.mT) if return_final_states else out
+
+
+def mamba2_step(
+    state: Tensor,
+    hidden_states: Tensor,
+    dt: Tensor,
+    A: Tensor,  # noqa: N803
+    B: Tensor,  # noqa: N803
+    C: Tensor,  # noqa: N803
+    D: Tensor | None = None,  # noqa: N803
+    dt_bias: Tensor | None = None,
+    dt_softplus: bool = False,  # noqa: FBT001, FBT002
+    z: Tensor | None = None,
+    **_: Any,
+) -> Tensor:
+    """Return the output [B, H, E] of one token, and change the state [B, H, E, D] in place.
+
+    The layers repeat one number of a head along E and D: the first is read.
+    """
+    out, end = mamba2_scan(
+        hidden_states[:, None],
+        dt[:, None, :, 0],
+        A[:, 0, 0],
+        B[:, None],
+        C[:, None],
+        D=None if D is None else D[:, 0],
+        dt_bias=None if dt_bias is None else dt_bias[:, 0],
+        initial_states=state,
+        dt_softplus=dt_softplus,
+        return_final_states=True,
+    )
+    state.copy_(end)
+    out = out[:, 0] if z is None else out[:, 0] * F.silu(z)
+    return out.to(hidden_states.dtype)
+
+
+def _scan(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    log_decay: Tensor,
+    beta: Tensor | None,
+    start: Tensor | None,
+    cu_seqlens: Tensor | None = None,
+    seq_idx: Tensor | None = None,
+) -> tuple[Tensor, Tensor]:
+    """Return outputs [B, T, H, E] and the state [B, H, D, E] of rows [B, T, H, width]."""
+    documents = _documents(cu_seqlens, seq_idx, q.shape[1])
+    beta = None if beta is None else beta.transpose(1, 2)
+    q, k, v, log_decay = (x.transpose(1, 2) for x in (q, k, v, log_decay))
+    if start is None:
+        start = q.new_zeros(*q.shape[:2], q.shape[3], v.shape[3])
+    with torch.autocast("cpu", enabled=False):
+        out, state = recurrence.scan(
+            Sequence(q, k, v, log_decay, beta, documents), start.float().contiguous()
+        )
+    return out.transpose(1, 2).contiguous(), state
+
+
+def _documents(cu_seqlens: Tensor | None, seq_idx: Tensor | None, length: int) -> Tensor | None:
+    """Return the document of each position, int [B, T], or None for rows of one."""
+    if seq_idx is not None:
+        return seq_idx.long()
+    if cu_seqlens is None:
+        return None
+    positions = torch.arange(length, device=cu_seqlens.device)
+    return torch.searchsorted(cu_seqlens[1:].long(), positions, right=True)[None]
+
+
+def causal_convolution(
+    hidden_states: Tensor,
+    weight: Tensor,
+    bias: Tensor | None = None,
+    activation: str | None = None,
+    seq_idx: Tensor | None = None,
+    **_: Any,
+) -> Tensor:
+    """Return each channel [B, C, T] summed with its K - 1 last values, weighted by [C, K]."""
+    dtype = hidden_states.dtype
+    rows = hidden_states.transpose(1, 2).to(weight.dtype)
+    if seq_idx is not None:
+        out = _convolve_documents(rows, weight, bias, seq_idx)
+    elif torch.compiler.is_compiling() or not rows.is_cpu:
+        out = _convolve_padded(rows, weight, bias)
+    else:
+        out = _Convolution.apply(rows, weight, bias)
+    if activation is not None:
+        out = ACT2FN[activation](out)
+    return out.to(dtype).transpose(1, 2)
+
+
+def causal_convolution_step(
+    hidden_states: Tensor,
+    conv_state: Tensor,
+    weight: Tensor,
+    bias: Tensor | None = None,
+    activation: str | None = None,
+) -> Tensor:
+    """Return the same [B, C, T] for the next tokens, and change the state [B, C, K] in place."""
+    length, taps = hidden_states.shape[2], weight.shape[1]
+    whole = torch.cat([conv_state, hidden_states], dim=-1).to(weight.dtype)
+    conv_state.copy_(whole[..., -conv_state.shape[-1] :])
+    if length == 1:
+        out = (whole[..., -taps:] * weight).sum(dim=-1, keepdim=True)
+        out = out if bias is None else out + bias[:, None]
+    else:
+        out = _convolve_padded(whole.transpose(1, 2), weight, bias)[:, -length:].transpose(1, 2)
+    if activation is not None:
+        out = ACT2FN[activation](out)
+    return out.to(hidden_states.dtype)
+
+
+def _convolve_padded(rows: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+    length, taps = rows.shape[1], weight.shape[1]
+    padded = F.pad(rows, (0, 0, taps - 1, 0))
+    out = padded[:, :length] * weight[:, 0]
+    for tap in range(1, taps):
+        out = out + padded[:, tap : tap + length] * weight[:, tap]
+    return out if bias is None else out + bias
+
+
+def _convolve_documents(
+    rows: Tensor, weight: Tensor, bias: Tensor | None, documents: Tensor
+) -> Tensor:
+    """Return the same, no value from another document."""
+    last = weight.shape[1] - 1
+    out = rows * weight[:, last]
+    for back in range(1, min(last + 1, rows.shape[1])):
+        same = (documents[:, back:] == documents[:, :-back])[..., None]
+        earlier = F.pad(rows[:, :-back] * same, (0, 0, back, 0))
+        out = out + earlier * weight[:, last - back]
+    return out if bias is None else out + bias
+
+
+class _Convolution(torch.autograd.Function):
+    """Sums of K taps [B, T, C], a few positions at a time; and their gradients."""
+
+    @staticmethod
+    def forward(ctx, rows: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+        ctx.save_for_backward(rows, weight)
+        ctx.has_bias = bias is not None
+        return _taps(rows, weight, bias, later=False)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, grad: Tensor):
+        rows, weight = ctx.saved_tensors
+        length, last = rows.shape[1], weight.shape[1] - 1
+        of_weight = torch.zeros_like(weight)
+        for back in range(min(last + 1, length)):
+            pairs = grad[:, back:] * rows[:, : length - back]
+            of_weight[:, last - back] = pairs.sum(dim=(0, 1))
+        of_bias = grad.sum(dim=(0, 1)) if ctx.has_bias else None
+        return _taps(grad, weight, None, later=True), of_weight, of_bias
+
+
+def _taps(rows: Tensor, weight: Tensor, bias: Tensor | None, *, later: bool) -> Tensor:
+    """Return sums over the values before each position, or for gradients after it."""
+    length, last = rows.shape[1], weight.shape[1] - 1
+    out, by_tap = torch.empty_like(rows, memory_format=torch.contiguous_format), weight.t().clone()
+    for begin in range(0, length, POSITIONS_AT_ONCE):
+        end = min(begin + POSITIONS_AT_ONCE, length)
+        piece = out[:, begin:end]
+        torch.mul(rows[:, begin:end], by_tap[last], out=piece)
+        for back in range(1, last + 1):
+            if later and begin + back < length:
+                source = rows[:, begin + back : end + back]
+                piece[:, : source.shape[1]].addcmul_(source, by_tap[last - back])
+            elif not later and end > back:
+                source = rows[:, max(begin - back, 0) : end - back]
+                piece[:, -source.shape[1] :].addcmul_(source, by_tap[last - back])
+        if bias is not None:
+            piece += bias
+    return out
+
+
+FUNCTIONS = {
+    "torch_chunk_gated_delta_rule": gated_delta_rule,
+    "torch_recurrent_gated_delta_rule": gated_delta_rule,
+    "mamba2_chunk_scan": mamba2_scan,
+    "mamba2_selective_state_update": mamba2_step,
+    "causal_conv1d_fn": causal_convolution,
+    "causal_conv1d_update": causal_convolution_step,
+}
+"""By the name that modelling files of transformers give a function: what we put in its place."""
+
+LEFT = {
+    "chunk_kimi_delta_attention": "decays of each feature with the delta rule",
+    "recurrent_kimi_delta_attention": "decays of each feature with the delta rule",
+    "mamba_selective_scan": "decays of each channel and feature (Mamba-1)",
+    "mamba_selective_state_update": "decays of each channel and feature (Mamba-1)",
+}
+"""By the same names: what our kernels do not compute. The layers keep transformers' function."""

@@ -99,6 +99,7 @@ def _opened(path: str) -> Any:
     if isinstance(opened, dict) and TRAIN not in opened:
         how = "its folder" if reference is None else f"it, as {path}:NAME"
         raise DataError(
-            f"{path} has the splits {', '.join(map(str, opened))} and none named {TRAIN}; name {how}."
+            f"{path} has the splits {', '.join(map(str, opened))} and none named {TRAIN}; "
+            f"name {how}."
         )
     return opened[TRAIN] if isinstance(opened, dict) else opened

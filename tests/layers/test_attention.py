@@ -10,7 +10,7 @@ import torch
 from suffice import Attention, AttentionSpec, preset
 from suffice.errors import ConfigError, MaskError, ShapeError
 from suffice.mixing import Alignment
-from suffice.patterns import Causal, Full
+from suffice.patterns import Causal, Full, Window
 from suffice.positions import Rope
 from suffice.testing import assert_close, bits, documents, drawn, normal, padded
 
@@ -100,6 +100,15 @@ def test_cross_attention_has_no_order(pattern):
 def test_cross_attention_has_no_common_positions():
     with pytest.raises(ConfigError, match="use NoPosition"):
         layer_of(position=Rope())(X, SOURCE)
+
+
+@torch.no_grad()
+def test_a_mask_of_pairs_holds_within_a_long_window():
+    layer = Attention(AttentionSpec(d_model=16, num_heads=1, pattern=Window(64) & Causal()))
+    x, mask = normal(1, 512, 16, seed=1), normal(1, 1, 512, 512, seed=2) > 0
+    out = layer(x, mask=mask)
+    layer.impl = "reference"
+    assert_close(out, layer(x, mask=mask), n=64)
 
 
 def test_a_mixing_refuses_masks():

@@ -105,7 +105,7 @@ def test_cross_attention_has_no_common_positions():
 @torch.no_grad()
 def test_a_mask_of_pairs_holds_within_a_long_window():
     layer = Attention(AttentionSpec(d_model=16, num_heads=1, pattern=Window(64) & Causal()))
-    x, mask = normal(1, 512, 16, seed=1), normal(1, 1, 512, 512, seed=2) > 0
+    x, mask = normal(1, 512, 16, seed=1).float(), normal(1, 1, 512, 512, seed=2) > 0
     out = layer(x, mask=mask)
     layer.impl = "reference"
     assert_close(out, layer(x, mask=mask), n=64)

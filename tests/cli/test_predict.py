@@ -11,7 +11,7 @@ import pytest
 import torch
 from PIL import Image
 
-from suffice.loading.predictions import PredictionRequest
+from suffice.loading.predictions import PredictionRequest, _writer
 from suffice.models import ClassifierConfig, ViTConfig, folder
 from suffice.presets import preset
 from suffice.text import Words
@@ -86,6 +86,13 @@ def test_standard_input_is_answered_line_by_line(suffice, model, monkeypatch):
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b'a,b\n"good, good",1\n')))
     result = suffice("predict", model, "-", "--as", "csv", "--column", "a", "--json")
     assert json.loads(result.stdout)["b"] == "1"
+
+
+@pytest.mark.parametrize("as_json", [False, True])
+def test_an_answer_is_read_as_soon_as_it_is_written(tmp_path, as_json):
+    with open(tmp_path / "out", "w", encoding="utf-8") as stream:
+        _writer(stream, as_json=as_json)({"text": "a"}, {"prediction": "yes"})
+        assert "yes" in (tmp_path / "out").read_text()
 
 
 def test_only_standard_input_has_a_format():

@@ -105,3 +105,14 @@ def test_scores_are_the_log_probabilities_of_each_row(alternatives):
         assert score.logprob == pytest.approx(logs[token])
         assert [n for n, _ in score.top] == likeliest
         assert [p for _, p in score.top] == pytest.approx([logs[n] for n in likeliest])
+
+
+class Lstripped(Characters):
+    """Loses the space before a text, as SentencePiece does."""
+
+    def decode(self, ids):
+        return super().decode(ids).removeprefix(" ")
+
+
+def test_a_space_before_a_token_is_spelled():
+    assert Spelling(Lstripped("!a "))[2] == " "

@@ -302,6 +302,8 @@ def test_what_is_shown_to_lose_too_much_comes_last(monkeypatch):
     assert mqa.evidence_told.count("a task (x.json)") == 3
     assert mqa.evidence_told.endswith("; and 2 more, which --json lists")
     assert len(mqa.evidence) == 5
+    monkeypatch.setattr(Library, "find", lambda *_: several[:3])
+    assert "more" not in advise_in(World(world), mechanisms=names).find("mqa").evidence_told
 
 
 def test_changes_of_what_loses_lose_too_unless_some_layers_are_standard(monkeypatch):

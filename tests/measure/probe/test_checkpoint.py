@@ -75,6 +75,7 @@ def test_the_control_has_another_order_of_the_same_tokens():
 @pytest.mark.parametrize(("depth", "begin"), [(0.0, None), (0.5, 1), (1.0, 1)])
 def test_the_key_stands_once_behind_its_cue(depth, begin):
     given = passkey(SYMBOLS, length=40, depth=depth, rows=5, begin=begin)
+    assert given.chance == 1 / len(SYMBOLS)
     assert given.rows.shape == (5, 40)
     assert torch.equal(given.rows[:, given.query_positions - given.back], given.answers)
     for row, answers in zip(given.rows.tolist(), given.answers.tolist(), strict=True):

@@ -63,13 +63,16 @@ class Death:
         )
 
 
-def kill_at_each_write(case: Case, place: Path, *, every: bool = True) -> list[Death]:
+def kill_at_each_write(
+    case: Case, place: Path, *, every: bool = True, step: int = 1
+) -> list[Death]:
     """Run the command whole once, then kill it before each write that it made.
 
     Args:
         case: the command.
         place: an empty folder to work in.
         every: False leaves out most of the moments at which no visible name changes.
+        step: distance of the moments that are taken; the last one is always among them.
     """
     source, work = place / "source", place / "work"
     source.mkdir()
@@ -83,10 +86,13 @@ def kill_at_each_write(case: Case, place: Path, *, every: bool = True) -> list[D
     events = log.read_text().splitlines()
     assert events, "nothing was written"
     assert new is not None, "a finished command leaves something to read"
+    moments = [
+        (number, event)
+        for number, event in enumerate(events)
+        if every or event.partition(" ")[0] in ("rename", "exchange")
+    ]
     deaths = []
-    for number, event in enumerate(events):
-        if not every and event.partition(" ")[0] not in ("rename", "exchange"):
-            continue
+    for number, event in sorted({*moments[::step], moments[-1]}):
         _restore(source, work)
         ended = _run(case, case.words, work, die_at=number)
         left = _left(case, _seen(case, work), old, new) if ended == -signal.SIGKILL else "LIVED"

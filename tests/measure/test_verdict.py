@@ -111,32 +111,18 @@ def test_exactly_equal_results_suffice_and_show_no_difference():
     assert found.difference.mean == 0.0
 
 
-@pytest.mark.parametrize("others", [1, 3])
-@pytest.mark.parametrize("family", range(4))
 @pytest.mark.parametrize("coarse", [False, True])
-def test_one_mechanism_under_several_names_differs_in_at_most_1_of_20(others, family, coarse):
-    rng = np.random.default_rng([others, family])
-    false = 0
-    for _ in range(20):
-        accuracies = {}
-        for place in range(others + 1):
-            values = np.clip(rng.normal(0.97, 0.005, size=5), 0, 1)
-            values = np.round(values * 360) / 360 if coarse else values
-            accuracies["standard" if place == 0 else f"copy{place}"] = [float(v) for v in values]
-        verdict = judge(from_accuracies(accuracies))
-        false += any(c.claim != "not shown" for c in verdict.comparisons)
-    assert false <= 1
-
-
-def test_the_rate_of_false_claims_is_below_alpha():
+def test_the_rate_of_false_claims_is_below_alpha(coarse):
+    """One mechanism under four names; coarse: as accuracies of 360 test rows are."""
     rng = np.random.default_rng(11)
     false = 0
-    for _ in range(400):
-        draws = np.clip(rng.normal(0.9, 0.01, size=(4, 5)), 0, 1).tolist()
+    for _ in range(150):
+        draws = np.clip(rng.normal(0.97, 0.01, size=(4, 5)), 0, 1)
+        draws = np.round(draws * 360) / 360 if coarse else draws
         names = ["standard", "a", "b", "c"]
-        verdict = judge(from_accuracies(dict(zip(names, draws, strict=True))))
+        verdict = judge(from_accuracies(dict(zip(names, draws.tolist(), strict=True))))
         false += any(c.claim != "not shown" for c in verdict.comparisons)
-    assert false <= 400 * ALPHA + 3 * (400 * ALPHA) ** 0.5
+    assert false <= 150 * ALPHA + 3 * (150 * ALPHA) ** 0.5
 
 
 @pytest.mark.parametrize(("gap", "claim"), [(0.05, "better"), (-0.05, "worse")])
@@ -547,7 +533,7 @@ def test_looks_after_each_seed_ask_more_of_a_difference():
 def test_no_more_seeds_are_named_than_the_plan_allows():
     values = {"standard": [0.97] * 5, "a": spread_around(0.966, 0.006, 5)}
     fixed = from_accuracies(values)
-    found = {n: judge(replace(fixed, most_seeds=n)).comparisons[0] for n in (6, 8, 10, 15, 20)}
+    found = {n: judge(replace(fixed, most_seeds=n)).comparisons[0] for n in (6, 10, 20)}
     named = {n: c.more_seeds for n, c in found.items() if c.sufficiency == "undecided"}
     assert all(more is None or more <= n - 5 for n, more in named.items())
     assert {more is None for more in named.values()} == {True, False}
@@ -567,7 +553,7 @@ def test_the_last_of_twelve_seeds_hardly_moves_a_mean():
     found = judge(from_accuracies(values, most_seeds=12)).comparisons[0]
     assert found.sufficiency == "undecided"
     assert hopeless(found, 0.01, 12)
-    assert not hopeless(found, 0.01, 100)
+    assert not hopeless(found, 0.01, 60)
 
 
 def test_looks_after_each_seed_widen_the_interval():

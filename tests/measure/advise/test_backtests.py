@@ -56,6 +56,7 @@ def test_one_other_table_names_nothing(tmp_path, monkeypatch):
     assert {one.outcome for one in backtests()} == {NONE_NAMED}
 
 
+@pytest.mark.slow
 def test_nine_of_ten_that_are_named_and_decided_suffice():
     counts = Counter(one.outcome for one in backtests())
     assert counts["suffices"] >= 9 * counts["does not suffice"]

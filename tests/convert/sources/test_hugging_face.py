@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -332,10 +333,24 @@ BAD = {
 }
 
 
+@pytest.fixture(scope="module")
+def folder_of(tmp_path_factory):
+    """A function that returns the folder of a case, which is made once and must not be changed."""
+    folders = {}
+
+    def folder(name):
+        if name not in folders:
+            folders[name] = tmp_path_factory.mktemp(name)
+            saved(name, folders[name])
+        return folders[name]
+
+    return folder
+
+
 @pytest.mark.parametrize("case", BAD)
-def test_unsupported_configurations_are_refused(case, tmp_path):
+def test_unsupported_configurations_are_refused(case, folder_of, tmp_path):
     name, entries, told = BAD[case]
-    saved(name, tmp_path)
+    shutil.copytree(folder_of(name), tmp_path, dirs_exist_ok=True)
     changed(tmp_path, **{k: ... if v is None else v for k, v in entries.items()})
     with pytest.raises((CheckpointError, ConfigError), match=told):
         open_source(tmp_path)

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from suffice import masks
     from suffice.layers import Attention, extend, from_torch, interpolate
     from suffice.loading import load
+    from suffice.measure.external import verdict
     from suffice.measure.own_loop import compare
     from suffice.ops import attend, weights
     from suffice.presets import preset
@@ -32,6 +33,7 @@ _MODULES = {
     "load": "suffice.loading",
     "preset": "suffice.presets",
     "threads": "suffice.utils.torch_compat",
+    "verdict": "suffice.measure.external",
     "weights": "suffice.ops",
 }
 """The module that defines each public name."""
@@ -49,6 +51,7 @@ __all__ = [
     "masks",
     "preset",
     "threads",
+    "verdict",
     "weights",
 ]
 

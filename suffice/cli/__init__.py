@@ -1,7 +1,7 @@
 """The command line: one file per verb, imported when the verb is called.
 
-An error raised on purpose becomes one sentence on stderr and exit code 2, as does what a library
-raises about an input; Ctrl-C, SIGTERM and SIGHUP end with 130.
+An error raised on purpose becomes one sentence on stderr and exit code 2 (3 of `verdict`), as does
+what a library raises about an input; Ctrl-C, SIGTERM and SIGHUP end with 130.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from suffice import __version__
 from suffice.cli.terminal import (
     INTERRUPTED,
     WRONG,
+    WRONG_VERDICT,
     Stopped,
     ending_as_interrupt,
     is_first,
@@ -35,6 +36,7 @@ from suffice.errors import SufficeError
 GRACE = 5.0  # seconds that the first process has to print; torchrun ends the others when it exits
 VERBS = {
     "compare": "Train mechanisms and say which one suffices.",
+    "verdict": "Say whether a difference between results is real.",
     "predict": "Label new rows or images with a trained model.",
     "advise": "Recommend attention for a task on this machine.",
     "reproduce": "Print a table of the papers, ours next to theirs.",
@@ -118,7 +120,7 @@ def main() -> None:
         with ending_as_interrupt():
             _run()
     except SufficeError as error:
-        _exit(f"error: {error}", WRONG)
+        _exit(f"error: {error}", _wrong())
     except Stopped as stopped:
         _exit(str(stopped), stopped.code)
     except BaseException as error:
@@ -156,7 +158,12 @@ def _exit_of_library(error: BaseException) -> None:
         return
     with contextlib.suppress(OSError):  # what a full disk refused is refused again at the end
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    _exit(f"error: {reason}", WRONG)
+    _exit(f"error: {reason}", _wrong())
+
+
+def _wrong() -> int:
+    """Return the exit code of a wrong input, that of the verb."""
+    return WRONG_VERDICT if sys.argv[1:2] == ["verdict"] else WRONG
 
 
 def _exit(message: str, code: int) -> None:
@@ -167,6 +174,6 @@ def _exit(message: str, code: int) -> None:
             sys.exit(code)
         time.sleep(GRACE)
     console = Console(stderr=True, emoji=False)  # ":four:" in a message stays as it is
-    style = "red" if code == WRONG else None
+    style = "red" if message.startswith("error: ") else None
     console.print(message, style=style, markup=False, highlight=False, soft_wrap=True)
     sys.exit(code)

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from suffice.utils.progress import Progress
 
 WRONG = 2  # exit code: an option, a file or a machine that will not do
+WRONG_VERDICT = 3  # exit code of `suffice verdict`, whose 2 says that the verdict is open
 INTERRUPTED = 130  # exit code: 128 + SIGINT
 
 PLAIN: dict[str, Any] = {"box": None, "pad_edge": False}

@@ -136,23 +136,25 @@ def joined(answers: Sequence[Answers]) -> Answers:
     )
 
 
-def from_scores(scores: Any, loss: Any = None) -> Answers:
+def from_scores(scores: Any, loss: Any = None, row: Any = None) -> Answers:
     """Return the answers of somebody's own loop, of which only a score of each row is known.
 
     Args:
         scores: [R], fractions.
         loss: [R], nats; None where it is not known.
+        row: [R], numbers of the rows where every seed tests others; None where all test the same.
     """
     right = np.asarray(scores, dtype=np.float64)
-    none = np.full(len(right), NONE, dtype=np.int64)
-    unknown = np.full(len(right), np.nan)
+    none = np.broadcast_to(np.int64(NONE), len(right))
+    unknown = np.broadcast_to(np.nan, len(right))
     return Answers(
         label=none,
         predicted=none,
         right=right,
-        asked=np.ones(len(right)),
+        asked=np.broadcast_to(1.0, len(right)),
         loss=unknown if loss is None else np.asarray(loss, dtype=np.float64),
         confidence=unknown,
+        row=row,
     )
 
 

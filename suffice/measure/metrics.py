@@ -123,11 +123,12 @@ class Metric:
             ('97.4%', '7.39')
         """
         natural = self.natural(value)
-        return f"{natural:.1%}" if self.kind == "share" else f"{natural:.3g}"
+        digits = ".5g" if self.kind == "value" else ".3g"  # a loss of 3.2784 is not one of 3.2800
+        return f"{natural:.1%}" if self.kind == "share" else f"{natural:{digits}}"
 
     def known(self, answers: Answers) -> bool:
         """Return whether the answers tell the metric: published ones tell what is right alone."""
-        return not answers.only_right or METRICS.get(self.name) in (None, METRICS["accuracy"])
+        return not answers.only_right or self.rows is _accuracy or self != METRICS.get(self.name)
 
     def check(self, answers: Answers) -> None:
         """Refuse answers that the metric cannot be computed from."""
@@ -228,7 +229,12 @@ def check_metric(name: str) -> None:
 
 def metric_of(name: str) -> Metric:
     """Return a metric by its name; one of somebody's own loop is the mean of its rows."""
-    return METRICS.get(name) or Metric(name, f"test {name}", "share", _accuracy)
+    return METRICS.get(name) or share_metric(name)
+
+
+def share_metric(name: str) -> Metric:
+    """Return a metric whose value is the mean of its rows, each a share from 0 to 1."""
+    return METRICS[name] if name == "accuracy" else Metric(name, f"test {name}", "share", _accuracy)
 
 
 def own_metric(name: str, better: str, *, relative: bool = False) -> Metric:
@@ -262,7 +268,7 @@ def value_in(cell: Cell, metric: Metric) -> float:
     """
     if metric.kind in ("value", "ratio"):
         return metric.oriented(cell.scores[metric.name])
-    if metric.name == "accuracy" or metric.name not in METRICS:
+    if metric.rows is _accuracy:
         return cell.test_accuracy
     if metric.kind != "share" and cell.test_loss is not None:
         return -cell.test_loss

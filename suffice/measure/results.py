@@ -47,7 +47,7 @@ class Cell:
 
     Args:
         mechanism: name of the mechanism.
-        num_heads: heads of each attention layer, >= 1.
+        num_heads: heads of each attention layer; 0 where results of another program have none.
         seed: seed of weights and data order; equal seeds are paired across mechanisms.
         parameters_layer: parameters of one attention layer.
         parameters_model: parameters of the whole model.
@@ -94,8 +94,8 @@ class Cell:
     joules: float | None = None
 
     def __post_init__(self) -> None:
-        refuse_below(self, 1, "num_heads")
-        refuse_below(self, 0, "parameters_layer", "parameters_model", "flops", "best_epoch")
+        counts = ("num_heads", "parameters_layer", "parameters_model", "flops", "best_epoch")
+        refuse_below(self, 0, *counts)
         for name in ("train_accuracy", "train_top5", "test_accuracy", "test_top5"):
             value = getattr(self, name)
             if value is not None and not 0.0 <= value <= 1.0:
@@ -193,6 +193,32 @@ class Tuned:
         return self.rate in (self.rates[0], self.rates[-1])
 
 
+SEEDS_AND_ROWS, ROWS_ALONE, SEEDS_ALONE, UNPAIRED = "seeds and rows", "rows", "seeds", "none"
+
+
+@dataclass(frozen=True, kw_only=True)
+class External:
+    """How results that another program wrote were read and paired.
+
+    Args:
+        sources: what was read under each name, in words.
+        pairing: what two names share: "seeds and rows", "rows", "seeds" or "none".
+        notes: what was left out or is not known, one sentence each.
+        looks: numbers of seeds at which a verdict is looked at, declared before; empty where there
+            is one look.
+    """
+
+    sources: dict[str, str]
+    pairing: str
+    notes: tuple[str, ...] = ()
+    looks: tuple[int, ...] = ()
+
+    @property
+    def pairs_seeds(self) -> bool:
+        """Whether the seeds of two names are paired."""
+        return self.pairing in (SEEDS_AND_ROWS, SEEDS_ALONE)
+
+
 PLANNED = ("margin", "baseline", "metric", "better", "relative", "folds")
 """Fields of results that are those of the plan."""
 
@@ -231,6 +257,7 @@ class Results:
             where all seeds were tested on the same rows.
         tuned: learning rates that were chosen before, one for each (mechanism, heads); empty where
             all have the recipe's.
+        external: how results of another program were read; None for comparisons made here.
         rows: what the models answered on each test row, by mechanism, heads and seed; kept in files
             of their own beside the results. Cells that are older have none.
 
@@ -264,6 +291,7 @@ class Results:
     most_seeds: int | None = None
     folds: int | None = None
     tuned: tuple[Tuned, ...] = ()
+    external: External | None = None
     rows: Mapping[Key, Answers] = field(default_factory=dict, compare=False, repr=False)
 
     def __post_init__(self) -> None:

@@ -14,7 +14,7 @@ from typing import Any
 from suffice.measure.cost_to_target import effort_ratio, effort_record
 from suffice.measure.metrics import LOGARITHMS, METRICS, Metric
 from suffice.measure.results import Results
-from suffice.measure.sequential import most_seeds
+from suffice.measure.sequential import looks_of, most_seeds
 from suffice.measure.statistics import Summary
 from suffice.measure.verdict import (
     ALPHA,
@@ -22,6 +22,7 @@ from suffice.measure.verdict import (
     FAILS,
     LEVEL,
     MIN_SEEDS,
+    ORDER,
     TOO_EASY,
     UNDECIDED,
     UNLEARNED,
@@ -46,13 +47,13 @@ def count_heads(num_heads: int) -> str:
 
 
 def label(mechanism: str, num_heads: int) -> str:
-    """Name one (mechanism, heads).
+    """Name one (mechanism, heads); results of another program have no heads.
 
     Example:
-        >>> label("efficient", 1)
-        'efficient (1 head)'
+        >>> label("efficient", 1), label("mine", 0)
+        ('efficient (1 head)', 'mine')
     """
-    return f"{mechanism} ({count_heads(num_heads)})"
+    return f"{mechanism} ({count_heads(num_heads)})" if num_heads else mechanism
 
 
 def margin_points(margin: float) -> str:
@@ -111,14 +112,17 @@ def sentence(verdict: Verdict, results: Results) -> str:
         return _sentence_baseline(verdict)
     name = label(verdict.winner.mechanism, verdict.winner.num_heads)
     evidence = _evidence(verdict, verdict.winner)
-    needs = _needs(results, verdict.winner)
-    if verdict.outcome == "suffices":
-        rate = f"which leaves a failure rate of up to {verdict.winner.failure_rate:.0%} open"
-        seeds = learned(verdict.winner.quality.n, verdict.winner.failed)
-        return f"{name} suffices: {evidence}; it {seeds}, {rate}; it needs {needs}."
-    return (
-        f"undecided: {name} may suffice: {evidence}; {_missing(verdict.winner)}; it needs {needs}."
-    )
+    needs = f"; it needs {_needs(results, verdict.winner)}" if results.external is None else ""
+    if verdict.outcome == "undecided":
+        return f"undecided: {name} may suffice: {evidence}; {_missing(verdict.winner)}{needs}."
+    if verdict.winner.of_rows_alone:
+        return f"{name} suffices: {evidence}; {ONE_SEED}{needs}."
+    rate = f"which leaves a failure rate of up to {verdict.winner.failure_rate:.0%} open"
+    seeds = learned(verdict.winner.quality.n, verdict.winner.failed)
+    return f"{name} suffices: {evidence}; it {seeds}, {rate}{needs}."
+
+
+ONE_SEED = "with one seed each, nothing can be said about other trainings"
 
 
 def under_optimisers(verdicts: Mapping[str, Verdict]) -> str:
@@ -151,7 +155,7 @@ def notes(verdict: Verdict, results: Results) -> list[str]:
     if verdict.outcome == "unlearned":
         sentences += [f"Change: {change}." for change in remedies(results)]
     if verdict.winner is not None:
-        sentences += [_note_claim(verdict, verdict.winner), *_note_other_heads(verdict)]
+        sentences += [_note_claim(verdict, results), *_note_other_heads(verdict)]
     if not verdict.metric.rising:
         sentences.append(
             f"Less {verdict.metric.title} is better; differences are signed so that plus is better."
@@ -164,16 +168,18 @@ def notes(verdict: Verdict, results: Results) -> list[str]:
     sentences += _note_interval(verdict, results)
     sentences += _note_folds(results)
     sentences += _note_log_loss(verdict, results)
-    sentences += _note_floors(verdict)
+    sentences += _note_floors(verdict, results)
     sentences += _note_answers(results)
     sentences += _note_signatures(results)
     sentences += _note_tuning(results)
-    others = "other hyperparameters" if results.tuned else "hyperparameters"
-    sentences.append(
-        f"The seeds vary weights and data order on {_data_name(results)}; other data, sizes, "
-        f"training lengths and {others} were not tried."
-    )
-    return sentences
+    if results.external is None:
+        others = "other hyperparameters" if results.tuned else "hyperparameters"
+        sentences.append(
+            f"The seeds vary weights and data order on {_data_name(results)}; other data, sizes, "
+            f"training lengths and {others} were not tried."
+        )
+        return sentences
+    return sentences + list(results.external.notes)
 
 
 def _data_name(results: Results) -> str:
@@ -191,7 +197,12 @@ def _note_interval(verdict: Verdict, results: Results) -> list[str]:
     if not judged:
         return []
     rows = sorted({c.rows for c in judged if c.rows is not None})
-    if rows:
+    if any(c.of_rows_alone for c in judged):
+        sentences = [
+            f"The intervals cover other rows like these {rows[0]:,}; {ONE_SEED}: a rerun may "
+            "differ by more."
+        ]
+    elif rows:
         one = verdict.metric.kind == "share" and verdict.metric.name == "accuracy"
         point = f"; one percentage point is {rows[0] / 100:.3g} test rows" if one else ""
         sentences = [
@@ -207,7 +218,11 @@ def _note_interval(verdict: Verdict, results: Results) -> list[str]:
             "The intervals cover seeds alone, as neither the answers to single test rows nor their "
             "number were kept: they hold for this test split, and are too narrow for others."
         ]
-    cheaper = [c for c in judged if c.cheaper and len(c.pairing.seeds) >= MIN_SEEDS]
+    cheaper = [
+        c for c in judged if c.cheaper and (len(c.pairing.seeds) >= MIN_SEEDS or c.of_rows_alone)
+    ]
+    if results.external is not None:
+        return sentences + _note_looks(results, len(cheaper))
     if len(cheaper) > 1:
         sentences.append(
             f"The cheapest is chosen among {len(cheaper)}: the chance that any of them is falsely "
@@ -223,11 +238,30 @@ def _note_interval(verdict: Verdict, results: Results) -> list[str]:
     return sentences
 
 
-def _note_floors(verdict: Verdict) -> list[str]:
+def _note_looks(results: Results, candidates: int) -> list[str]:
+    """State what intervals of results of another program are corrected for."""
+    sentences = []
+    if candidates > 1:
+        sentences.append(
+            f"The first that suffices is chosen among {candidates}: the chance that any of them is "
+            f"falsely said to suffice is at most {(1 - LEVEL) / 2:.1%} (Holm)."
+        )
+    if looks := looks_of(results):
+        sentences.append(
+            f"Looks were declared at {', '.join(map(str, looks))} seeds; the intervals hold at all "
+            "of them together."
+        )
+    return sentences
+
+
+def _note_floors(verdict: Verdict, results: Results) -> list[str]:
     """State what a model that learned nothing scores, and whether the baseline is above it."""
     sentences = []
     unknown = [count_heads(heads) for heads in verdict.qualities if heads not in verdict.floors]
-    if unknown:
+    if unknown and results.external is not None:
+        share = verdict.metric.kind == "share"
+        sentences += ["What a guess scores is not known; --chance tests against it."] * share
+    elif unknown:
         sentences.append(
             f"Whether anything was learned with {', '.join(unknown)} is not known: what a model "
             f"that learned nothing scores in {verdict.metric.title} is not in these results."
@@ -246,6 +280,8 @@ def _note_floors(verdict: Verdict) -> list[str]:
 def remedies(results: Results) -> list[str]:
     """List what to change where a baseline learned nothing, most likely help first."""
     cells = [cell for cell in results.cells if cell.mechanism == results.baseline and cell.epochs]
+    if results.external is not None:
+        return ["compare with a baseline that does better than that"]
     changes = []
     if results.data is not None and results.data.cut is not None and results.data.cut > CUT:
         changes.append(
@@ -322,6 +358,10 @@ def verdict_record(verdict: Verdict, results: Results) -> dict[str, Any]:
 
 def _missing(comparison: Comparison) -> str:
     n = len(comparison.pairing.seeds)
+    if comparison.of_rows_alone:
+        if comparison.more_rows is None:
+            return f"more rows will hardly decide it at this margin; {ONE_SEED}"
+        return f"about {comparison.more_rows:,} more rows would decide it; {ONE_SEED}"
     if n == 0:
         return "the baseline has no seed in common with it at this number of heads"
     if n < MIN_SEEDS:
@@ -476,9 +516,14 @@ def _sentence_too_easy(verdict: Verdict, results: Results) -> str:
     """State that the margin is larger than what is missed, and what differs instead."""
     metric = verdict.metric
     easy = [c for c in verdict.comparisons if c.sufficiency == TOO_EASY and c.cheaper]
+
+    def needs(comparison: Comparison) -> str:
+        if results.external is not None:
+            return ""
+        return f" and needs {_needs(results, comparison)}{_pace(results, comparison)}"
+
     each = "; ".join(
-        f"{label(c.mechanism, c.num_heads)} has {metric.write(c.quality.mean)} and needs "
-        f"{_needs(results, c)}{_pace(results, c)}"
+        f"{label(c.mechanism, c.num_heads)} has {metric.write(c.quality.mean)}{needs(c)}"
         for c in sorted(easy, key=lambda c: c.cost.order)
     )
     heads = easy[0].num_heads
@@ -513,11 +558,14 @@ def _sentence_baseline(verdict: Verdict) -> str:
     finite = [c for c in cheaper if c.difference and math.isfinite(c.difference.mean)]
     nearest = max(finite, key=lambda c: c.difference.mean) if finite else cheaper[0]
     but = f"; it {learned(nearest.quality.n, nearest.failed)}" if nearest.failed else ""
-    return (
-        f"{verdict.baseline} stays: no cheaper mechanism suffices; "
-        f"the nearest, {label(nearest.mechanism, nearest.num_heads)}, has "
-        f"{_evidence(verdict, nearest)}{but}."
-    )
+    if verdict.by == ORDER and len(cheaper) == 1:
+        which = f"{nearest.mechanism} does not suffice: it"
+    elif verdict.by == ORDER:
+        which = f"none of the others suffices; the nearest, {nearest.mechanism},"
+    else:
+        name = label(nearest.mechanism, nearest.num_heads)
+        which = f"no cheaper mechanism suffices; the nearest, {name},"
+    return f"{verdict.baseline} stays: {which} has {_evidence(verdict, nearest)}{but}."
 
 
 def _open_cheaper(verdict: Verdict) -> list[Comparison]:
@@ -544,7 +592,11 @@ def _note_failures(verdict: Verdict) -> list[str]:
             "A seed has not learned if it is far below the mechanism's other seeds and the "
             "baseline's, or not clearly above a model that learned nothing."
         )
-    rates = {c.quality.n: c.failure_rate for c in verdict.comparisons if not c.failed}
+    rates = {
+        c.quality.n: c.failure_rate
+        for c in verdict.comparisons
+        if not c.failed and not c.of_rows_alone
+    }
     each = ", ".join(f"{n} of {n} up to {rate:.0%}" for n, rate in sorted(rates.items()))
     if each:
         sentences.append(
@@ -590,11 +642,14 @@ def _note_answers(results: Results) -> list[str]:
     return sentences
 
 
-def _note_claim(verdict: Verdict, winner: Comparison) -> str:
+def _note_claim(verdict: Verdict, results: Results) -> str:
+    winner = verdict.winner
     name = label(winner.mechanism, winner.num_heads)
     if winner.p_value is None:
         return f"Whether {name} differs from {verdict.baseline} was not tested; it takes 3 seeds."
-    p_value = f"paired t test, Holm-corrected p = {winner.p_value:.2g}"
+    paired = results.external is None or results.external.pairs_seeds or winner.of_rows_alone
+    test = "paired t test" if paired else "Welch's t test"
+    p_value = f"{test}, Holm-corrected p = {winner.p_value:.2g}"
     if winner.claim == "not shown":
         return (
             f"Not shown that {name} is better or worse than {verdict.baseline} ({p_value}, "

@@ -20,19 +20,20 @@ _POINTS = 601  # of the grid on which the density between two looks is integrate
 
 
 @lru_cache(maxsize=256)
-def level(alpha: float, seeds: int, most: int) -> float:
+def level(alpha: float, seeds: int, most: int | tuple[int, ...]) -> float:
     """Return the level of the interval after so many seeds, for alpha over all looks together.
 
-    After each seed from the third on an interval is looked at, until one decides or `most` seeds
-    are trained. An interval of 1 - `level` at each look covers the truth at all of them with
-    1 - alpha (a repeated confidence interval), so that one may stop at any. The share t of the
+    After each seed from the third on, or at the numbers of seeds that were declared, an interval
+    is looked at, until one decides. An interval of 1 - `level` at each look covers the truth at all
+    with 1 - alpha (a repeated confidence interval), so that one may stop at any. The share t of the
     seeds spends t^0.7 of alpha. The looks at a mean over s and over n > s seeds correlate with
     sqrt(s / n), and more where they share test rows, which makes the intervals only safer.
 
     Args:
         alpha: of both sides, over all looks.
-        seeds: at the look, FIRST .. most.
-        most: seeds of the last look.
+        seeds: at the look.
+        most: seeds of the last look, after one at each number from FIRST on; or all numbers that
+            are looked at, rising.
 
     Raises:
         ConfigError: if the numbers are not in this order.
@@ -45,21 +46,22 @@ def level(alpha: float, seeds: int, most: int) -> float:
     Turnbull 2000, "Group sequential methods", chapters 7 and 9 (the levels of a t test are those of
     a normal one).
     """
-    if not FIRST <= seeds <= most or not 0.0 < alpha < 1.0:
+    looks = most if isinstance(most, tuple) else tuple(range(FIRST, most + 1))
+    if seeds not in looks or not 0.0 < alpha < 1.0:
         raise ConfigError(
             f"alpha={alpha}, seeds={seeds}, most={most}; give {FIRST} <= seeds <= most and an "
             "alpha between 0 and 1."
         )
-    return _levels(alpha, most)[seeds - FIRST]
+    return _levels(alpha, looks)[looks.index(seeds)]
 
 
 @lru_cache(maxsize=64)
-def _levels(alpha: float, most: int) -> tuple[float, ...]:
+def _levels(alpha: float, looks: tuple[int, ...]) -> tuple[float, ...]:
     """Return the level of each look, by integrating the path of the mean between the bounds."""
     from scipy.optimize import brentq
     from scipy.stats import norm
 
-    times = np.arange(FIRST, most + 1) / most
+    times = np.array(looks) / looks[-1]
     spent = alpha * times**POWER
     bound = float(norm.isf(spent[0] / 2)) * np.sqrt(times[0])
     levels = [float(spent[0])]
@@ -79,6 +81,14 @@ def _levels(alpha: float, most: int) -> tuple[float, ...]:
         density = norm.pdf((following[:, None] - path) / step) @ weight / step
         path = following
     return tuple(levels)
+
+
+def looks_of(results: Results) -> tuple[int, ...]:
+    """Return the numbers of seeds at which a verdict is looked at; none where there is one look."""
+    if results.external is not None:
+        return results.external.looks
+    most = most_seeds(results)
+    return () if most is None else tuple(range(FIRST, most + 1))
 
 
 def most_seeds(results: Results) -> int | None:

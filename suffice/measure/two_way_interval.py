@@ -23,10 +23,11 @@ class Estimate:
         mean: over seeds and rows, [...].
         seed_variance: of the mean, as far as it falls with the number of seeds, [...].
         row_variance: of the mean, as far as only more test rows lower it, [...].
-        seeds: S, >= 2.
+        seeds: S; 1 where the variance is that over rows alone.
         rows: R; None if only one number of each seed is known, and the rows are taken as they are.
         least_variance: of the mean, that the seeds have at least by the number of rows, see
             `bounded`.
+        freedom: degrees of freedom of the variance over seeds; None for seeds - 1.
     """
 
     mean: Values
@@ -35,6 +36,7 @@ class Estimate:
     seeds: int
     rows: int | None
     least_variance: float = 0.0
+    freedom: float | None = None
 
     @property
     def standard_error(self) -> Values:
@@ -54,7 +56,11 @@ class Estimate:
         """Return the half width to expect of another number of seeds on the same rows."""
         by_seed, by_row = self.seed_variance * self.seeds / seeds, self.row_variance
         rows = math.inf if self.rows is None else self.rows - 1
-        wide, narrow = _quantile(alpha, seeds - 1), _quantile(alpha, rows)
+        narrow = _quantile(alpha, rows)
+        freedom = seeds - 1.0
+        if self.freedom is not None:
+            freedom *= self.freedom / (self.seeds - 1)
+        wide = narrow if self.seeds == 1 else _quantile(alpha, freedom)
         share = by_row / np.maximum(by_seed + by_row, np.finfo(float).tiny)
         squared = wide**2 - (wide**2 - narrow**2) * share**3
         least = narrow**2 * self.least_variance * self.seeds / seeds
@@ -132,6 +138,30 @@ def estimate(scores: Any) -> Estimate:
     """
     scores = np.asarray(scores, dtype=np.float64)
     seeds, rows = scores.shape[-2:]
+    parts = _mean_squares(scores)
+    row_part = np.maximum(_exact(parts.rows - parts.rest), 0.0)
+    return Estimate(
+        mean=parts.mean,
+        seed_variance=parts.seeds / (seeds * rows),
+        row_variance=row_part / (seeds * rows),
+        seeds=seeds,
+        rows=rows if rows > 1 else None,
+    )
+
+
+@dataclass(frozen=True)
+class _MeanSquares:
+    """The analysis of variance of scores [..., S, R]; 0 for rows and rest where R = 1."""
+
+    mean: Values
+    seeds: Values
+    rows: Values
+    rest: Values
+    by_row: Values  # mean of each row, [..., R]
+
+
+def _mean_squares(scores: Values) -> _MeanSquares:
+    seeds, rows = scores.shape[-2:]
     if seeds < 2:  # noqa: PLR2004
         raise ConfigError(f"seeds={seeds} give no spread; train at least 2.")
     # from a value in the middle on, so that equal scores have exactly no variance
@@ -140,19 +170,95 @@ def estimate(scores: Any) -> Estimate:
     by_seed, by_row = shifted.mean(axis=-1), shifted.mean(axis=-2)
     mean = by_seed.mean(axis=-1)
     squares_seeds = rows * ((by_seed - mean[..., None]) ** 2).sum(axis=-1)
-    between_seeds = _exact(squares_seeds / (seeds - 1))
-    row_part = np.zeros_like(mean)
+    between_rows = rest = np.zeros_like(mean)
     if rows > 1:
         squares_rows = seeds * ((by_row - mean[..., None]) ** 2).sum(axis=-1)
-        total = ((shifted - mean[..., None, None]) ** 2).sum(axis=(-2, -1))
+        shifted -= mean[..., None, None]
+        total = np.einsum("...sr,...sr->...", shifted, shifted)
         rest = np.maximum(total - squares_seeds - squares_rows, 0.0) / ((seeds - 1) * (rows - 1))
-        row_part = np.maximum(_exact(squares_rows / (rows - 1) - rest), 0.0)
-    return Estimate(
+        between_rows = squares_rows / (rows - 1)
+    return _MeanSquares(
         mean=mean + origin[..., 0, 0],
-        seed_variance=between_seeds / (seeds * rows),
-        row_variance=row_part / (seeds * rows),
-        seeds=seeds,
+        seeds=_exact(squares_seeds / (seeds - 1)),
+        rows=between_rows,
+        rest=rest,
+        by_row=by_row + origin[..., 0],
+    )
+
+
+def estimate_unpaired(candidate: Values, baseline: Values) -> Estimate:
+    """Return the difference of two means whose seeds are not paired, and its variance.
+
+    The seeds of each side vary by themselves, with Welch's degrees of freedom. Both sides answer
+    the same rows, of which B is what no further seed of either removes:
+
+        A = A_candidate + A_baseline,   B = max(Var(rows) - rest_c / S_c - rest_b / S_b, 0) / R,
+
+    where Var(rows) is the variance of the difference of each row's means over seeds.
+
+    Args:
+        candidate: scores [S_c, R]; [S_c, 1] if only one number of each seed is known.
+        baseline: scores [S_b, R].
+
+    Raises:
+        ConfigError: if a side has fewer than 2 seeds.
+
+    Example:
+        >>> found = estimate_unpaired(np.array([[1.0], [3.0]]), np.array([[0.0], [2.0], [4.0]]))
+        >>> float(found.mean), round(float(found.seed_variance), 4), round(found.freedom, 4)
+        (0.0, 2.3333, 2.8824)
+
+    Source: Welch 1947; for rows as `estimate`.
+    """
+    sides = [(_mean_squares(side), *side.shape) for side in (candidate, baseline)]
+    variances = [float(part.seeds) / (seeds * rows) for part, seeds, rows in sides]
+    squares = sum(v**2 / (seeds - 1) for v, (_, seeds, _) in zip(variances, sides, strict=True))
+    (ours, _, rows), (theirs, _, _) = sides
+    fewest = min(seeds for _, seeds, _ in sides)
+    row_variance = 0.0
+    if rows > 1:
+        rest = sum(float(part.rest) / seeds for part, seeds, _ in sides)
+        row_variance = max(float((ours.by_row - theirs.by_row).var(ddof=1)) - rest, 0.0) / rows
+    return Estimate(
+        mean=ours.mean - theirs.mean,
+        seed_variance=np.float64(sum(variances)),
+        row_variance=np.float64(row_variance),
+        seeds=fewest,
         rows=rows if rows > 1 else None,
+        freedom=sum(variances) ** 2 / squares if squares else fewest - 1.0,
+    )
+
+
+def estimate_rows(scores: Values, *, shares: bool) -> Estimate:
+    """Return the mean of the differences of one seed, and its variance over rows alone.
+
+    Of shares, two rows that were not asked count in the variance, one of which differs: a few
+    hundred rows may agree by chance, and would have no spread.
+
+    Args:
+        scores: [1, R].
+        shares: whether they are differences of shares from 0 to 1.
+
+    Raises:
+        ConfigError: if there are fewer than two rows.
+
+    Source: Agresti and Min 2005, "Simple improved confidence intervals for comparing matched
+    proportions", around the mean of the rows that were asked.
+    """
+    row = np.asarray(scores, dtype=np.float64)[0]
+    if len(row) < 2:  # noqa: PLR2004
+        raise ConfigError(f"rows={len(row)} of one seed give no spread.")
+    shifted = row - row[0]
+    variance, rows = _exact(shifted.var(ddof=1)), len(row)
+    if shares:
+        rows += 2
+        variance = (row @ row + 1.0) / rows - (row.sum() / rows) ** 2
+    return Estimate(
+        mean=row[0] + shifted.mean(),
+        seed_variance=np.float64(0.0),
+        row_variance=variance / rows,
+        seeds=1,
+        rows=len(row),
     )
 
 
@@ -233,6 +339,14 @@ def estimate_folds(scores: Any, folds: int) -> Estimate:
         seeds=seeds,
         rows=rows,
     )
+
+
+def widen_for_folds(found: Estimate, folds: int) -> Estimate:
+    """Return the estimate of a cross-validation of which only one number of each fold is known.
+
+    The variance over folds is multiplied as A in `estimate_folds`, of which it is the upper end.
+    """
+    return replace(found, seed_variance=(1.0 + 2.0 / (folds - 1)) * found.seed_variance)
 
 
 def _exact(mean_square: Values) -> Values:

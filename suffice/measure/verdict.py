@@ -17,14 +17,31 @@ import numpy as np
 
 from suffice.errors import ConfigError, unknown
 from suffice.measure.answers import Answers, joined, majority_baseline, spread
-from suffice.measure.metrics import Metric, metric_of, own_metric, value_in
+from suffice.measure.metrics import (
+    METRICS,
+    Metric,
+    metric_of,
+    own_metric,
+    share_metric,
+    value_in,
+)
 from suffice.measure.results import Cell, Results, check_margin
-from suffice.measure.sequential import HOPELESS, level, most_seeds
+from suffice.measure.sequential import HOPELESS, level, looks_of
 from suffice.measure.statistics import ABOVE, Pairing, Summary, failed_seeds, holm, pair, upper_rate
 from suffice.measure.timing import summarise_times
-from suffice.measure.two_way_interval import EXACT, Estimate, bounded, estimate, estimate_folds
+from suffice.measure.two_way_interval import (
+    EXACT,
+    Estimate,
+    bounded,
+    estimate,
+    estimate_folds,
+    estimate_rows,
+    estimate_unpaired,
+    widen_for_folds,
+)
 
 COSTS = ("flops", "latency", "parameters")
+ORDER = "order"  # of results of another program, which tell no cost: as they were named
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,8 +49,8 @@ class Cost:
     """The price of one (mechanism, heads).
 
     Args:
-        by: "flops" (attention layers, one sample), "latency" (median seconds of one batch) or
-            "parameters" (whole model).
+        by: "flops" (attention layers, one sample), "latency" (median seconds of one batch),
+            "parameters" (whole model) or "order" (the place among the names that were given).
         value: the price in that unit.
         order: sort key: the value, then parameters, then name, then heads.
     """
@@ -46,7 +63,10 @@ class Cost:
 def cost_of(results: Results, mechanism: str, num_heads: int, by: str) -> Cost:
     """Return what one trained (mechanism, heads) costs."""
     cell = results.select(mechanism, num_heads)[0]
-    if by == "latency":
+    if by == ORDER:
+        place = results.pairs().index((mechanism, num_heads))
+        value = math.inf if mechanism == results.baseline else float(place)
+    elif by == "latency":
         speed = results.speed(mechanism, num_heads)
         if speed is None:
             raise ConfigError(
@@ -63,6 +83,7 @@ LEVEL = 0.95  # confidence behind "suffices", over all mechanisms that could be 
 ALPHA = 0.005  # chance of any false "better" or "worse" in one comparison
 CAP = 1000  # more additional seeds than this are not worth naming
 MIN_SEEDS = 3  # fewer give no interval: two accuracies of a small test set often agree by chance
+MIN_ROWS = 30  # of one seed; fewer give no interval
 
 SUFFICES, FAILS, UNDECIDED = "suffices", "does not suffice", "undecided"
 UNLEARNED, TOO_EASY = "nothing was learned", "too easy to tell"
@@ -90,6 +111,7 @@ class Comparison:
         failure_rate: the largest rate of such seeds that its seeds leave open, with 95% confidence.
         more_seeds: how many more seeds would decide, if mean and spread stay; None if decided
             already, unknown, or more than CAP.
+        more_rows: how many more test rows would, where no number of seeds does; else None.
         rows_short: whether no number of seeds would decide, because there are too few test rows.
         claim: "better", "worse", "not shown", or "not tested" below three shared seeds.
         p_value: that there is no difference, two-sided, Holm-corrected; None if not tested.
@@ -109,6 +131,7 @@ class Comparison:
     failed: tuple[int, ...] = ()
     failure_rate: float = 1.0
     more_seeds: int | None = None
+    more_rows: int | None = None
     rows_short: bool = False
     claim: str = "not tested"
     p_value: float | None = None
@@ -119,6 +142,11 @@ class Comparison:
     def rows(self) -> int | None:
         """Test rows whose answers the interval is of; None where they were not kept."""
         return None if self.estimate is None else self.estimate.rows
+
+    @property
+    def of_rows_alone(self) -> bool:
+        """Whether the interval is of other rows alone, as there is one seed."""
+        return self.estimate is not None and self.estimate.seeds == 1
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -208,14 +236,79 @@ def judge(
         ConfigError: if the margin, the cost or the metric is not legal, the baseline was not
             trained, or the latency decides and one was not measured.
     """
-    if metric is None and results.better is not None:
-        measured = own_metric(results.metric, results.better, relative=results.relative)
-    else:
-        measured = metric_of(results.metric if metric is None else metric)
-    margin = results.margin if margin is None else margin
-    check_margin(margin, own_unit=measured.kind == "value")
+    return judge_together([results], margin=margin, cost=cost, metric=metric)[0]
+
+
+def judge_together(
+    several: Sequence[Results],
+    *,
+    margin: float | None = None,
+    cost: str = "flops",
+    metric: str | None = None,
+) -> list[Verdict]:
+    """Return the verdict of each of several comparisons, corrected for all of them together.
+
+    The chance that anything is falsely said to suffice in any of them is kept at that of one
+    comparison, and so is that of a false "better" or "worse".
+
+    Args:
+        several: comparisons of the same mechanisms, such as by another metric or on another task.
+        margin: as for `judge`, of all; by default each has its own.
+        cost: as for `judge`.
+        metric: as for `judge`, of all.
+    """
     if cost not in COSTS:
         raise unknown("cost", cost, COSTS)
+    drafts = [_draft(results, margin, cost, metric) for results in several]
+    alpha = 1.0 - LEVEL
+    suffices = [
+        _suffices(c.estimate, draft)
+        for draft in drafts
+        for c in draft.compared
+        if _is_tested(c) and c.cheaper
+    ]
+    corrected = step_down(suffices, alpha)
+    for draft in drafts:
+        draft.compared = [
+            _decided(c, draft.margin, corrected if c.cheaper else alpha, looks_of(draft.results))
+            if _is_tested(c)
+            else _untested(c)
+            for c in draft.compared
+        ]
+    _claim(drafts)
+    return [_verdict(draft) for draft in drafts]
+
+
+def _metric_in(results: Results, name: str | None) -> Metric:
+    if name is None and results.better is not None:
+        return own_metric(results.metric, results.better, relative=results.relative)
+    if name is None and results.external is not None:
+        return share_metric(results.metric)
+    return metric_of(results.metric if name is None else name)
+
+
+@dataclass
+class _Draft:
+    """One comparison while it is judged."""
+
+    results: Results
+    scores: Scores
+    margin: float
+    by: str
+    heads: list[int]
+    floors: dict[int, Floor]
+    unlearned: set[int]
+    failed: dict[int, tuple[int, ...]]
+    ceilings: dict[int, float]  # by heads, where the baseline misses no more than the margin
+    compared: list[Comparison]
+
+
+def _draft(results: Results, margin: float | None, cost: str, metric: str | None) -> _Draft:
+    """Return every difference of a comparison, before anything is decided."""
+    measured = _metric_in(results, metric)
+    margin = results.margin if margin is None else margin
+    check_margin(margin, own_unit=measured.kind == "value")
+    by = cost if results.external is None else ORDER
     names = dict.fromkeys(cell.mechanism for cell in results.cells)
     if results.baseline not in names:
         raise ConfigError(
@@ -242,28 +335,45 @@ def judge(
     easy = {h for h, values in learned.items() if values and np.mean(values) >= enough}
     compared = []
     for key in others:
-        comparison = replace(_compare(results, scores, *key, cost), failed=failures(*key))
+        comparison = replace(_compare(results, scores, *key, by), failed=failures(*key))
         rate = upper_rate(len(comparison.failed), comparison.quality.n)
         word = UNLEARNED if key[1] in unlearned else UNDECIDED
         compared.append(replace(comparison, failure_rate=rate, sufficiency=word))
-    comparisons = tuple(
-        _take_back(c, failed.get(c.num_heads, ()), enough if c.num_heads in easy else math.inf)
-        for c in _decide(tuple(compared), margin, results)
+    return _Draft(
+        results=results,
+        scores=scores,
+        margin=margin,
+        by=by,
+        heads=heads,
+        floors=floors,
+        unlearned=unlearned,
+        failed=failed,
+        ceilings=dict.fromkeys(easy, enough),
+        compared=compared,
     )
-    outcome, winner = _choose(comparisons := _claim(comparisons, results))
-    if unlearned and unlearned.issuperset(heads):
+
+
+def _verdict(draft: _Draft) -> Verdict:
+    """Return the verdict of a comparison whose intervals have decided."""
+    results, scores = draft.results, draft.scores
+    comparisons = tuple(
+        _take_back(c, draft.failed.get(c.num_heads, ()), draft.ceilings.get(c.num_heads, math.inf))
+        for c in draft.compared
+    )
+    outcome, winner = _choose(comparisons)
+    if draft.unlearned and draft.unlearned.issuperset(draft.heads):
         outcome, winner = "unlearned", None
     return Verdict(
         baseline=results.baseline,
         metric=scores.metric,
-        margin=margin,
-        by=cost,
+        margin=draft.margin,
+        by=draft.by,
         outcome=outcome,
         winner=winner,
         comparisons=comparisons,
-        qualities={h: scores.summary(results.baseline, h) for h in heads},
-        floors=floors,
-        failed=failed,
+        qualities={h: scores.summary(results.baseline, h) for h in draft.heads},
+        floors=draft.floors,
+        failed=draft.failed,
         improving=tuple(key for key in results.pairs() if _is_improving(results.select(*key))),
     )
 
@@ -384,7 +494,41 @@ def estimate_of(table: np.ndarray, folds: int | None) -> Estimate | None:
         return None
     if folds is not None and table.shape[1] > 1:
         return estimate_folds(table, folds)
-    return None if np.isnan(table).any() else estimate(table)
+    if np.isnan(table).any():
+        return None
+    return estimate(table) if folds is None else widen_for_folds(estimate(table), folds)
+
+
+def _difference(scores: Scores, mechanism: str, num_heads: int) -> tuple[Pairing, Estimate | None]:
+    """Return the pairing of a mechanism with the baseline, and the estimate of its difference.
+
+    Where no seed is paired, a difference is that of one seed and the baseline's mean.
+    """
+    results, external = scores.results, scores.results.external
+    if external is None or external.pairs_seeds:
+        pairing, table = difference_table(scores, mechanism, num_heads)
+        if external is None or len(table) != 1:
+            return pairing, estimate_of(table, results.folds)
+        enough = table.shape[1] >= MIN_ROWS and np.isfinite(table).all()
+        shares = scores.metric.kind == "share"
+        return pairing, estimate_rows(table, shares=shares) if enough else None
+    values, base = (scores.values(name, num_heads) for name in (mechanism, results.baseline))
+    tables = [
+        scores.table(name, num_heads, list(of_seeds))
+        for name, of_seeds in ((mechanism, values), (results.baseline, base))
+    ]
+    fewest = min(len(values), len(base))
+    mean = np.mean(list(base.values()))
+    differences = [value - mean for value in values.values()]
+    pairing = Pairing(
+        seeds=tuple(values)[:fewest],
+        differences=tuple(map(float, differences)),
+        left_out=(),
+    )
+    finite = all(np.isfinite(table).all() for table in tables)
+    if not finite or fewest < 2 or tables[0].shape[1] != tables[1].shape[1]:  # noqa: PLR2004
+        return pairing, None
+    return pairing, estimate_unpaired(*tables)
 
 
 def _summary(
@@ -398,8 +542,10 @@ def _summary(
     mean = float(np.mean(values)) if len(set(values)) > 1 else values[0]
     if found is None:
         return Summary(n=n, mean=mean, sd=None, low=None, high=None)
-    sd = float(np.std(values, ddof=1)) if max(values) - min(values) > EXACT else 0.0
-    if n < MIN_SEEDS:
+    sd = None
+    if n > 1:
+        sd = float(np.std(values, ddof=1)) if max(values) - min(values) > EXACT else 0.0
+    if found.seeds != 1 and min(n, found.seeds) < MIN_SEEDS:
         return Summary(n=n, mean=mean, sd=sd, low=None, high=None)
     half = float(found.half_width(alpha))
     low, high = max(bounds[0], mean - half), min(bounds[1], mean + half)
@@ -411,8 +557,7 @@ def _compare(
 ) -> Comparison:
     """Compare one (mechanism, heads) with the baseline with as many heads."""
     cost = cost_of(results, mechanism, num_heads, by)
-    pairing, table = difference_table(scores, mechanism, num_heads)
-    found = estimate_of(table, results.folds)
+    pairing, found = _difference(scores, mechanism, num_heads)
     quality = scores.summary(mechanism, num_heads)
     if found is not None and found.rows is None and scores.asked is not None:
         found = bounded(found, quality.mean, scores.asked)
@@ -448,11 +593,9 @@ def decide(found: Estimate, margin: float, alpha: float) -> str:
     return FAILS if mean + half < -margin - EXACT else UNDECIDED
 
 
-def _alpha(found: Estimate, alpha: float, most: int | None) -> float:
+def _alpha(found: Estimate, alpha: float, looks: tuple[int, ...]) -> float:
     """Return the level of one interval for alpha over all looks."""
-    if most is None or not MIN_SEEDS <= found.seeds <= most:
-        return alpha
-    return level(alpha, found.seeds, most)
+    return level(alpha, found.seeds, looks) if found.seeds in looks else alpha
 
 
 def step_down(tests: Sequence[Callable[[float], bool]], alpha: float) -> float:
@@ -482,32 +625,19 @@ def step_down(tests: Sequence[Callable[[float], bool]], alpha: float) -> float:
     return alpha
 
 
-def _decide(
-    comparisons: tuple[Comparison, ...], margin: float, results: Results
-) -> tuple[Comparison, ...]:
-    """Say of each comparison whether it suffices, corrected for the choice of the cheapest."""
-    alpha, most = 1.0 - LEVEL, most_seeds(results)
-
-    def suffices(found: Estimate) -> Callable[[float], bool]:
-        return lambda at: decide(found, margin, _alpha(found, at, most)) == SUFFICES
-
-    tested = [_testable(c) and c.sufficiency != UNLEARNED for c in comparisons]
-    corrected = step_down(
-        [
-            suffices(c.estimate)
-            for c, test in zip(comparisons, tested, strict=True)
-            if test and c.cheaper
-        ],
-        alpha,
-    )
-    return tuple(
-        _decided(c, margin, corrected if c.cheaper else alpha, most) if test else _untested(c)
-        for c, test in zip(comparisons, tested, strict=True)
-    )
+def _suffices(found: Estimate, draft: _Draft) -> Callable[[float], bool]:
+    """Return whether a difference is within the margin at a level."""
+    looks = looks_of(draft.results)
+    return lambda at: decide(found, draft.margin, _alpha(found, at, looks)) == SUFFICES
 
 
 def _testable(comparison: Comparison) -> bool:
-    return comparison.estimate is not None and comparison.estimate.seeds >= MIN_SEEDS
+    found = comparison.estimate
+    return found is not None and (found.seeds >= MIN_SEEDS or comparison.of_rows_alone)
+
+
+def _is_tested(comparison: Comparison) -> bool:
+    return _testable(comparison) and comparison.sufficiency != UNLEARNED
 
 
 def _untested(comparison: Comparison) -> Comparison:
@@ -519,19 +649,21 @@ def _untested(comparison: Comparison) -> Comparison:
 
 
 def _decided(
-    comparison: Comparison, margin: float, over_looks: float, most: int | None
+    comparison: Comparison, margin: float, over_looks: float, looks: tuple[int, ...]
 ) -> Comparison:
     found = comparison.estimate
-    alpha = _alpha(found, over_looks, most)
+    alpha = _alpha(found, over_looks, looks)
     sufficiency = decide(found, margin, alpha)
     half = float(found.half_width(alpha))
     mean = comparison.difference.mean
     difference = replace(comparison.difference, low=mean - half, high=mean + half)
-    more, rows_short = None, False
+    more, more_of_rows, rows_short = None, None, False
     if sufficiency == UNDECIDED:
-        limit = CAP if most is None else most - found.seeds
+        limit = looks[-1] - found.seeds if looks else CAP
         more = more_seeds(found, abs(mean + margin), alpha, limit)
         rows_short = more is None and _rows_short(found, abs(mean + margin), alpha)
+        if rows_short or found.seeds == 1:
+            more_of_rows = more_rows(found, abs(mean + margin), alpha)
     return replace(
         comparison,
         difference=difference,
@@ -539,6 +671,7 @@ def _decided(
         confidence=1.0 - alpha,
         sufficiency=sufficiency,
         more_seeds=more,
+        more_rows=more_of_rows,
         rows_short=rows_short,
     )
 
@@ -552,13 +685,16 @@ def _take_back(comparison: Comparison, of_baseline: tuple[int, ...], enough: flo
         enough: what misses no more than the margin, if the baseline does not; else infinity.
     """
     word, near = comparison.sufficiency, comparison.quality.mean >= enough
-    if len(comparison.pairing.seeds) < MIN_SEEDS or word == UNLEARNED:
+    few = len(comparison.pairing.seeds) < MIN_SEEDS and not comparison.of_rows_alone
+    if few or word == UNLEARNED:
         return comparison
     if comparison.failed and not of_baseline:
-        return replace(comparison, sufficiency=FAILS, more_seeds=None, rows_short=False)
-    if (word == SUFFICES and enough < math.inf) or (word == UNDECIDED and near):
-        return replace(comparison, sufficiency=TOO_EASY, more_seeds=None, rows_short=False)
-    return comparison
+        word = FAILS
+    elif (word == SUFFICES and enough < math.inf) or (word == UNDECIDED and near):
+        word = TOO_EASY
+    else:
+        return comparison
+    return replace(comparison, sufficiency=word, more_seeds=None, more_rows=None, rows_short=False)
 
 
 def more_seeds(found: Estimate, distance: float, alpha: float, cap: int) -> int | None:
@@ -578,6 +714,20 @@ def more_seeds(found: Estimate, distance: float, alpha: float, cap: int) -> int 
         middle = (low + high) // 2
         low, high = (low, middle) if enough(middle) else (middle + 1, high)
     return low
+
+
+def more_rows(found: Estimate, distance: float, alpha: float) -> int | None:
+    """Return how many more rows bring the half width below a distance, if the spread stays.
+
+    What the seeds vary by is taken not to fall. None where that alone is too wide, or without rows.
+    """
+    if found.rows is None or distance <= EXACT:
+        return None
+    half, alone = (float(e.half_width(alpha)) for e in (found, replace(found, row_variance=0.0)))
+    if alone >= distance:
+        return None
+    times = (half**2 - alone**2) / (distance**2 - alone**2)
+    return max(1, math.ceil(found.rows * (times - 1.0)))
 
 
 def _rows_short(found: Estimate, distance: float, alpha: float) -> bool:
@@ -610,21 +760,23 @@ def hopeless(comparison: Comparison, margin: float, most: int) -> bool:
     return float(above + below) < HOPELESS
 
 
-def _claim(comparisons: tuple[Comparison, ...], results: Results) -> tuple[Comparison, ...]:
+def _claim(drafts: Sequence[_Draft]) -> None:
     """Test every difference, corrected for how many are tested together."""
-    tested = [i for i, c in enumerate(comparisons) if _testable(c)]
-    p_values = [float(comparisons[i].estimate.p_value()) for i in tested]
-    adjusted = dict(zip(tested, holm(p_values), strict=True))
-    return tuple(
-        replace(c, p_value=adjusted[i], claim=_word(c, adjusted[i], most_seeds(results)))
-        if i in adjusted
-        else c
-        for i, c in enumerate(comparisons)
-    )
+    tested = [
+        (draft, place)
+        for draft in drafts
+        for place, comparison in enumerate(draft.compared)
+        if _testable(comparison)
+    ]
+    p_values = [float(draft.compared[place].estimate.p_value()) for draft, place in tested]
+    for (draft, place), p_value in zip(tested, holm(p_values), strict=True):
+        comparison = draft.compared[place]
+        word = _word(comparison, p_value, looks_of(draft.results))
+        draft.compared[place] = replace(comparison, p_value=p_value, claim=word)
 
 
-def _word(comparison: Comparison, p_value: float, most: int | None) -> str:
-    if p_value >= _alpha(comparison.estimate, ALPHA, most):
+def _word(comparison: Comparison, p_value: float, looks: tuple[int, ...]) -> str:
+    if p_value >= _alpha(comparison.estimate, ALPHA, looks):
         return "not shown"
     return "better" if comparison.difference.mean > 0 else "worse"
 
@@ -658,7 +810,7 @@ def _floor(scores: Scores, num_heads: int, margin: float) -> Floor | None:
         known = survey is not None and survey.majority_class is not None
         name = f'always "{survey.majority_class}"' if known else "always the most frequent class"
         candidates.append((name, np.array([results.majority])))
-    if metric.name == "accuracy" and results.chance is not None:
+    if metric.rows is METRICS["accuracy"].rows and results.chance is not None:
         candidates.append(("a blind guess", np.array([results.chance])))
     frequency_loss = None if survey is None else survey.frequency_loss
     if metric.name in ("log-loss", "perplexity") and frequency_loss is not None and not candidates:

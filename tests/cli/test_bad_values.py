@@ -61,6 +61,7 @@ BASE: dict[str, list[str]] = {
     "compare": ["--data", "rows.csv", "--mechanisms", "standard,linear", "--seeds", "1"]
     + ["--epochs", "1", "--set", "d_model=8", "--set", "depth=1", "--set", "length=8"]
     + ["--out", "new", "--quiet"],
+    "verdict": ["RESULTS=scores.csv"],
     "predict": ["MODEL=classifier", "INPUTS=rows.csv"],
     "advise": ["--task", "lm", "--model", "15m", "--minutes", "0.001", "--quiet"],
     "reproduce": ["TABLE=tab5", "--no-report", "--quiet"],
@@ -111,6 +112,8 @@ def place(models, tmp_path, monkeypatch):
     if find_spec("uvicorn") is not None:  # a server that is begun ends at once
         monkeypatch.setattr("suffice.serve.server.run", lambda _, listener, *__: listener.close())
     shutil.copytree(models, tmp_path, dirs_exist_ok=True)
+    scores = [f"{m},{s},{(s * 7 + len(m)) % 10}" for m in ("old", "newer") for s in range(5)]
+    (tmp_path / "scores.csv").write_text("\n".join(["model,seed,score", *scores]))
     (tmp_path / "folder").mkdir()
     (tmp_path / "empty").touch()
     (tmp_path / "noise").write_bytes(bytes(range(256)) * 20)
@@ -212,7 +215,7 @@ def _wrong(suffice, place: Path, parameter: Parameter, value: str) -> str | None
         return f"{changed[0]} changed"
     if result.exit_code == 0:
         return "accepted"
-    if result.exit_code != 2:
+    if result.exit_code != (3 if parameter.verb == "verdict" else 2):
         return f"exit code {result.exit_code}: {result.message:.200}"
     if "rror: " not in result.stderr or len(result.stderr) > 3000:
         return f"no sentence: {result.message:.200}"

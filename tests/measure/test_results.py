@@ -131,7 +131,7 @@ def test_json_that_is_no_object_is_refused():
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"num_heads": 0}, "num_heads=0 must be at least 1"),
+        ({"num_heads": -1}, "num_heads=-1"),
         ({"flops": -1}, "flops=-1 must be at least 0"),
         ({"test_accuracy": 97.4}, "test_accuracy=97.4 is no accuracy; give a fraction"),
         ({"train_top5": -0.1}, "train_top5=-0.1 is no accuracy"),

@@ -544,7 +544,7 @@ def test_rows_are_too_few_where_they_alone_leave_the_interval_too_wide(errors, s
     compared = judge(answered(same_rows(10))).comparisons[0]
     found = replace(compared.estimate, seed_variance=compared.estimate.row_variance)
     margin = errors * float(found.row_variance) ** 0.5 - float(found.mean)
-    decided = _decided(replace(compared, estimate=found), margin, 0.05, None)
+    decided = _decided(replace(compared, estimate=found), margin, 0.05, ())
     assert (decided.sufficiency, decided.rows_short) == ("undecided", short)
 
 

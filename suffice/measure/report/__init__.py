@@ -1,7 +1,15 @@
 """The report: tables in the terminal, figures as PNG, one self-contained page."""
 
 from suffice.measure.report.page import page, write_report
-from suffice.measure.report.plots import draw_figures, save_figures
+from suffice.measure.report.plots import difference_plot, draw_figures, save_figures
 from suffice.measure.report.tables import print_report, tables
 
-__all__ = ["draw_figures", "page", "print_report", "save_figures", "tables", "write_report"]
+__all__ = [
+    "difference_plot",
+    "draw_figures",
+    "page",
+    "print_report",
+    "save_figures",
+    "tables",
+    "write_report",
+]

@@ -285,7 +285,7 @@ def difference_plot(results: Results, verdict: Verdict) -> Figure:
         heads = {c.num_heads for c in shown}
         names = [c.mechanism if len(heads) == 1 else label(c.mechanism, c.num_heads) for c in shown]
         axes.set_yticks(range(len(shown)), names)
-        if len(heads) == 1:
+        if len(heads) == 1 and results.external is None:
             axes.set_title(count_heads(*heads))
         axes.tick_params(axis="y", length=0)
         axes.grid(visible=False, axis="y")
@@ -630,6 +630,7 @@ FIGURES = {
         "what learning nothing scores. Points of equal cost stand side by side. The verdict rests "
         "on the paired differences above, not on whether bars reach the band.",
         draw=tradeoff,
+        shown=lambda results, _verdict: results.external is None,
     ),
     "curves": Plot(
         title="Learning curves",

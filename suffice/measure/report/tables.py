@@ -206,6 +206,8 @@ class Tables:
     def all(self) -> list[Sheet]:
         """Return every table, some of them without lines."""
         cells = self.results.cells
+        if self.results.external is not None:  # nothing else is known of them
+            return [self.differences()]
         of_answers = answer_tables(self.results, self.verdict)[: 1 if self.brief else None]
         return [
             *([self.test_quality()] if self.accuracy is not None else []),
@@ -294,8 +296,9 @@ class Tables:
 
     def _sheet(self, title: str, columns: Sequence[Column], caption: str, **options: Any) -> Sheet:
         rows = options.pop("rows", self.pairs)
+        names = NAMES if self.results.external is None else (replace(NAMES[0], title="name"),)
         return sheet_of(
-            title, (*NAMES, *columns), rows, group=lambda pair: pair[1], caption=caption, **options
+            title, (*names, *columns), rows, group=lambda pair: pair[1], caption=caption, **options
         )
 
     def _seeds(self) -> str:
@@ -390,6 +393,9 @@ class Tables:
         for pair, comparison in compared.items():
             levels.setdefault(percentage(comparison.confidence), []).append(label(*pair))
 
+        def quality(comparison: Comparison) -> str:
+            return metric.write(comparison.quality.mean)
+
         def mean(comparison: Comparison) -> str:
             difference = comparison.difference
             return "-" if difference is None else metric.difference(difference.mean)
@@ -409,21 +415,28 @@ class Tables:
             return Column(title=title, cell=lambda pair: text(compared[pair]), words=words)
 
         one = len(levels) == 1
-        rows = any(comparison.rows is not None for comparison in compared.values())
+        external = self.results.external
+        title = f"{metric.title[0].upper()}{metric.title[1:]} against {self.results.baseline}"
+        title += " at equal heads" if external is None else ""
+        paired = "Paired by seed" if external is None else f"Paired by: {external.pairing}"
+        covered = "seeds"
+        if any(comparison.rows is not None for comparison in compared.values()):
+            alone = any(comparison.of_rows_alone for comparison in compared.values())
+            covered = "test rows alone" if alone else "seeds and test rows"
         listed = "; ".join(f"{level} of {', '.join(names)}" for level, names in levels.items())
         return self._sheet(
-            f"{metric.title[0].upper()}{metric.title[1:]} against {self.results.baseline} at equal "
-            "heads",
+            title,
             (
+                *([] if external is None else [column(metric.title, quality)]),
                 column(metric.unit, mean),
                 column(f"{next(iter(levels))} CI" if one else "CI", ends),
                 column("p (Holm)", p_value),
                 column("claim", lambda c: c.claim, words=True),
                 column("verdict", lambda c: c.sufficiency if brief else decision(c), words=True),
             ),
-            f"Paired by seed; plus is better. The interval covers seeds{' and test rows' * rows}. "
-            f"Suffices: all of it lies above -{metric.margin(self.verdict.margin)} {metric.unit}. "
-            f"Better or worse: Holm-corrected p < {ALPHA}."
+            f"{paired}; plus is better. The interval covers {covered}. Suffices: all of it lies "
+            f"above -{metric.margin(self.verdict.margin)} {metric.unit}. Better or worse: "
+            f"Holm-corrected p < {ALPHA}."
             + (f" Intervals: {listed}." if brief and not one else ""),
             rows=list(compared),
         )

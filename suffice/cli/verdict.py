@@ -1,0 +1,212 @@
+"""`suffice verdict`: whether a difference between results of any program is real."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from typer import Argument, BadParameter, Option
+from typer.core import TyperCommand
+
+from suffice.cli.options import MARGIN_POINTS, JsonFlag, options_from_fields
+from suffice.cli.terminal import (
+    WRONG_VERDICT,
+    Stopped,
+    command_line,
+    print_json,
+    print_text,
+    wide_console,
+)
+from suffice.errors import ConfigError
+from suffice.utils.grammar import split_list
+
+if TYPE_CHECKING:
+    from suffice.measure.external.pairing import Question
+
+WIDTH = 100  # columns of a verdict that goes to a file or a pipe
+KINDS = ("table", "column of scores", "comparison", "trainer", "lm-eval", "inspect")
+"""Written out, so that help need not import the readers; a test compares them."""
+
+
+USAGE_ERROR: Any = BadParameter.__base__  # of the click that this typer has
+
+
+class Command(TyperCommand):
+    """Ends with the code of bad input where an option is wrong."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Read the words of a command line."""
+        try:
+            return super().parse_args(ctx, args)
+        except USAGE_ERROR as error:
+            error.exit_code = WRONG_VERDICT
+            raise
+
+
+@dataclass(frozen=True, kw_only=True)
+class VerdictOptions:
+    """What is asked of results."""
+
+    margin: Annotated[
+        str | None,
+        Option(
+            help="What may be lost and still suffice: points of a share "
+            f"({MARGIN_POINTS:g} by default), else the unit of the metric, or 2% of its value; "
+            "acc=1,loss=0.02 for several."
+        ),
+    ] = None
+    baseline: Annotated[
+        str | None, Option(help="Name to compare the others with; the first by default.")
+    ] = None
+    metric: Annotated[
+        str | None, Option(help="Metrics, separated by commas; the first that all have by default.")
+    ] = None
+    higher: Annotated[
+        bool, Option("--higher", help="More of the metric is better, where its name does not tell.")
+    ] = False
+    lower: Annotated[bool, Option("--lower", help="Less of it is better.")] = False
+    chance: Annotated[
+        float | None, Option(help="Share that a guess gets, such as 0.25, to see what was learned.")
+    ] = None
+    paired: Annotated[
+        bool, Option("--paired", help="Pair runs without labels of seeds in their order.")
+    ] = False
+
+    looks: Annotated[
+        str | None,
+        Option(
+            help="Numbers of seeds at which you look, such as 3,5,8, declared before the first; "
+            "the intervals allow for all of them."
+        ),
+    ] = None
+
+    def question(self) -> Question:
+        """Return the question."""
+        from suffice.measure.external.pairing import Question
+
+        if self.higher and self.lower:
+            raise ConfigError("--higher and --lower: give one of the two.")
+        margins, relative = parse_margins(self.margin)
+        return Question(
+            metrics=split_list(self.metric or ""),
+            better="higher" if self.higher else "lower" if self.lower else None,
+            margins=margins,
+            points=True,
+            relative=relative,
+            baseline=self.baseline,
+            chance=self.chance,
+            paired=self.paired,
+            looks=parse_looks(self.looks),
+            command=command_line(),
+        )
+
+
+@options_from_fields
+def verdict(
+    results: Annotated[
+        list[str],
+        Argument(
+            metavar="[NAME=]PATH...",
+            help="Results, the baseline first: tables of seed, row and score (.csv, .tsv, .jsonl, "
+            ".parquet), numbers a line, folders of lm-evaluation-harness, inspect or Trainer; or "
+            "one folder of `suffice compare`.",
+        ),
+    ],
+    asked: VerdictOptions,
+    kind: Annotated[
+        str | None, Option(help=f"Kind of the files: {', '.join(KINDS)}; found by default.")
+    ] = None,
+    columns: Annotated[
+        str | None,
+        Option(
+            metavar="ROLE=NAME,...",
+            help="Columns of tables by role: model, task, seed, fold, row, score, answer, label.",
+        ),
+    ] = None,
+    state: Annotated[
+        Path | None, Option(help="File that keeps the looks of --looks; it is written.")
+    ] = None,
+    out: Annotated[Path | None, Option(help="Folder of a page with pictures; none by default.")] = (
+        None
+    ),
+    as_json: JsonFlag = False,
+) -> None:
+    """Say whether results suffice compared with a baseline's, whatever program wrote them.
+
+    The interval covers other seeds and other rows as far as the results have both. Ends with 0 if
+    something suffices, 1 if nothing does, 2 if that is open, 3 for bad input.
+    """
+    from suffice.measure.external.looks import NotYetError
+    from suffice.measure.external.tables import parse_columns
+    from suffice.measure.external.verdict import UNKNOWN, judge_all
+
+    try:
+        judged = judge_all(
+            [parse_name(word) for word in results],
+            asked.question(),
+            kind=kind,
+            columns=parse_columns(columns),
+            state=state,
+        )
+    except NotYetError as error:
+        raise Stopped(str(error), code=UNKNOWN) from error
+    pages = [] if out is None else judged.write(out)
+    if as_json:
+        print_json(judged.to_json())
+    else:
+        judged.print(wide_console(WIDTH))
+        for page in pages:
+            print_text(f"report: {page}")
+    raise typer.Exit(judged.code)
+
+
+def parse_name(word: str) -> tuple[str | None, str]:
+    """Return the name and the path of NAME=PATH, or the path alone.
+
+    Example:
+        >>> parse_name("new=runs/b.csv"), parse_name("runs/b.csv")
+        (('new', 'runs/b.csv'), (None, 'runs/b.csv'))
+    """
+    name, equals, path = word.partition("=")
+    if not equals or "/" in name or Path(word).exists():
+        return None, word
+    if not (name and path):
+        raise ConfigError(f"{word}: write NAME=PATH, or the path alone.")
+    return name, path
+
+
+def parse_looks(text: str | None) -> tuple[int, ...]:
+    """Return the numbers of seeds in a list.
+
+    Example:
+        >>> parse_looks("3,5,8")
+        (3, 5, 8)
+    """
+    words = split_list(text or "")
+    if not all(re.fullmatch(r"[0-9]{1,6}", word) for word in words):
+        raise ConfigError(f"--looks {text}: give numbers of seeds such as 3,5,8.")
+    return tuple(map(int, words))
+
+
+def parse_margins(text: str | None) -> tuple[dict[str, float], bool]:
+    """Return margins by metric, and whether they are in percent.
+
+    Example:
+        >>> parse_margins("1"), parse_margins("2%")
+        (({'': 1.0}, False), ({'': 0.02}, True))
+    """
+    margins = {}
+    words = split_list(text or "")
+    for word in words:
+        metric, _, size = word.rpartition("=")
+        match = re.fullmatch(r"([0-9]*\.?[0-9]+(?:[eE][-+]?[0-9]+)?)(%?)", size.strip())
+        if match is None:
+            raise ConfigError(f"--margin {word}: give a size such as 1, 2%, or acc=1,loss=0.02.")
+        margins[metric] = float(match[1]) / (100 if match[2] else 1)
+    relative = [word.endswith("%") for word in words]
+    if len(set(relative)) > 1:
+        raise ConfigError(f"--margin {text}: give all margins in percent, or none.")
+    return margins, any(relative)

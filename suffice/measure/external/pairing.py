@@ -1,0 +1,467 @@
+"""Runs of other programs as comparisons: rows and seeds paired, and what was left out counted."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from suffice.errors import ConfigError, DataError, unknown
+from suffice.measure.answers import Answers, from_scores
+from suffice.measure.external.runs import RowNames, Run, Source, Values
+from suffice.measure.metrics import HIGHER, LOWER
+from suffice.measure.plan import MARGIN
+from suffice.measure.results import (
+    ROWS_ALONE,
+    SEEDS_ALONE,
+    SEEDS_AND_ROWS,
+    UNPAIRED,
+    Cell,
+    External,
+    Results,
+)
+from suffice.measure.verdict import MIN_ROWS, MIN_SEEDS
+
+FALLING = {
+    *("loss", "nll", "perplexity", "ppl", "bpb", "bpc", "bits", "error", "err", "rmse", "mae"),
+    *("mse", "wer", "cer", "brier", "ece", "latency", "seconds", "regret"),
+}
+RISING = {
+    *("accuracy", "acc", "f1", "bleu", "rouge", "auc", "r2", "recall", "precision", "match"),
+    *("correct", "reward", "mcc", "chrf", "pass"),
+}
+"""Words in names of metrics that tell which direction is better."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Question:
+    """What is asked of the runs.
+
+    Args:
+        metrics: to judge by; empty takes the first that all sources have.
+        better: "higher" or "lower", of every metric; None where names or sources tell.
+        margins: by metric, or under "" for all: a fraction of a share, else in its own unit.
+        points: whether margins of shares are in points instead.
+        relative: whether margins of metrics that are no shares are fractions of their values.
+        baseline: name that the others are compared with; None takes the first.
+        chance: the share that a guess gets; None where it is not known.
+        paired: whether runs without labels of seeds are paired in their order.
+        looks: numbers of seeds at which the verdict is looked at, declared before.
+        command: as typed.
+    """
+
+    metrics: tuple[str, ...] = ()
+    better: str | None = None
+    margins: dict[str, float]
+    points: bool = False
+    relative: bool = False
+    baseline: str | None = None
+    chance: float | None = None
+    paired: bool = False
+    looks: tuple[int, ...] = ()
+    command: str = ""
+
+
+def comparisons(
+    sources: Sequence[Source], question: Question, row_names: RowNames
+) -> list[Results]:
+    """Return a comparison for each task and metric, tasks in the order of the baseline's.
+
+    Raises:
+        ConfigError: if there is nothing to compare, or metrics and margins do not fit.
+        DataError: if the runs do not fit together.
+    """
+    twice = [name for name, count in Counter(s.name for s in sources).items() if count > 1]
+    if twice:
+        raise ConfigError(f"{twice[0]!r} names two things; write NAME=PATH.")
+    names = [source.name for source in sources]
+    if len(names) < 2:  # noqa: PLR2004
+        raise ConfigError(f"{', '.join(names) or 'nothing'} alone; give two at least, to compare.")
+    baseline = question.baseline or names[0]
+    if baseline not in names:
+        raise unknown("baseline", baseline, names)
+    ordered = sorted(sources, key=lambda source: source.name != baseline)
+    tasks = [task for task in ordered[0].tasks if all(task in s.tasks for s in ordered)]
+    if not tasks:
+        raise DataError(
+            f"{' and '.join(names)} share no task: "
+            + "; ".join(f"{s.name} has {', '.join(s.tasks)}" for s in ordered)
+        )
+    lost = sorted({task for source in ordered for task in source.tasks} - set(tasks))
+    notes = [f"{s.name}: {s.path}, {s.described()}." for s in ordered]
+    notes += dict.fromkeys(note for source in ordered for note in source.notes)
+    if lost:
+        notes.append(f"Tasks that not all have were left out: {', '.join(lost)}.")
+    found = []
+    for task in tasks:
+        of_task = {s.name: [run for run in s.runs if run.task == task] for s in ordered}
+        for metric in _metrics(of_task, question.metrics, task):
+            better = _direction(metric, ordered, of_task, question.better)
+            table = _Table(of_task, metric, any(s.folds for s in ordered), row_names)
+            found.append(_results(table, task, better, question, notes, ordered))
+    return found
+
+
+def _metrics(runs: dict[str, list[Run]], wanted: tuple[str, ...], task: str) -> tuple[str, ...]:
+    every = [run for of_name in runs.values() for run in of_name]
+    shared = [m for m in every[0].scores if all(m in run.scores for run in every)]
+    where = f" of {task}" if task else ""
+    for name in wanted:
+        if name not in shared:
+            raise unknown(f"metric{where}", name, shared)
+    if not shared:
+        raise DataError(f"no metric{where} is in all runs; name files of the same one.")
+    return wanted or (shared[0],)
+
+
+def _direction(
+    metric: str, sources: Sequence[Source], runs: dict[str, list[Run]], better: str | None
+) -> str:
+    """Return which direction of a metric is better, as sources, its name and the user say it."""
+    words = set(re.split(r"[^a-z0-9]+", metric.lower()))
+    by_name = {LOWER: words & FALLING, HIGHER: words & RISING}
+    told = {s.better[metric] for s in sources if metric in s.better}
+    told = told or {way for way, hits in by_name.items() if hits}
+    if better is not None and told == {HIGHER, LOWER} - {better}:
+        raise ConfigError(
+            f"--{better}: of {metric} the {told.pop()} is better; leave the option out, or give "
+            "the metric another name."
+        )
+    if better is not None or len(told) == 1:
+        return better or told.pop()
+    values = [run.scores[metric] for of_name in runs.values() for run in of_name]
+    if all(_is_share(value) for value in values):
+        return HIGHER
+    raise ConfigError(f"{metric} is not a share from 0 to 1; say --higher or --lower is better.")
+
+
+def _is_share(values: Values) -> bool:
+    return bool(values.min() >= 0.0 and values.max() <= 1.0)
+
+
+class _Table:
+    """The scores of one task and metric, with rows and seeds paired.
+
+    Args:
+        runs: by name.
+        metric: that is compared.
+        folds: whether seeds are folds, each of which has other rows.
+        row_names: for messages.
+
+    Attributes:
+        scores: by name, those of each run.
+        has_rows: whether scores are of single rows.
+        rows: by name, the numbers of the rows of each run, if it has them.
+        seeds: by name, the labels of the runs; their numbers once they are paired.
+        notes: what was left out.
+    """
+
+    def __init__(
+        self, runs: dict[str, list[Run]], metric: str, folds: bool, row_names: RowNames
+    ) -> None:
+        self.metric, self.folds, self.row_names = metric, folds, row_names
+        self.notes: list[str] = []
+        self.seeds: dict[str, list[Any]] = {n: [run.seed for run in runs[n]] for n in runs}
+        self.scores = {n: [run.scores[metric] for run in runs[n]] for n in runs}
+        self.rows: dict[str, list[Any]] = {n: [run.rows for run in runs[n]] for n in runs}
+        self.has_rows = all(rows is not None for of_name in self.rows.values() for rows in of_name)
+        for name, labels in self.seeds.items():
+            twice = [label for label, n in Counter(labels).items() if n > 1 and label is not None]
+            if twice:
+                raise DataError(f"{name} has seed {twice[0]} twice; keep one run of each seed.")
+        self._pair_rows()
+        self._refuse_constant()
+
+    def each(self) -> Iterator[tuple[str, int]]:
+        """Yield the name and the place of every run."""
+        for name, of_name in self.scores.items():
+            yield from ((name, place) for place in range(len(of_name)))
+
+    def _pair_rows(self) -> None:
+        """Bring the rows of all runs into one order, without those that not all have."""
+        if not self.has_rows:
+            if any(rows is not None for of_name in self.rows.values() for rows in of_name):
+                self.notes.append("Not all name their rows, so only the mean of each run counts.")
+            for name, place in self.each():
+                self.scores[name][place] = self.scores[name][place].mean(keepdims=True)
+            return
+        for name, place in self.each():
+            self._sort_rows(name, place)
+        if self.folds:
+            self._refuse_other_rows()
+            return
+        rows = [self.rows[name][place] for name, place in self.each()]
+        if all(np.array_equal(rows[0], of_run) for of_run in rows):
+            return
+        shared, everywhere = rows[0], rows[0]
+        for of_run in rows[1:]:
+            shared, everywhere = np.intersect1d(shared, of_run), np.union1d(everywhere, of_run)
+        if not len(shared):
+            raise DataError(
+                f"{' and '.join(self.scores)} share no row: {self._named(rows[0])} is in one and "
+                f"{self._named(rows[-1])} in another; give scores of the same rows."
+            )
+        self.notes.append(
+            f"{len(everywhere) - len(shared):,} of {len(everywhere):,} rows are not in all runs "
+            "and were left out."
+        )
+        for name, place in self.each():
+            keep = np.isin(self.rows[name][place], shared, assume_unique=True)
+            self.scores[name][place] = self.scores[name][place][keep]
+            self.rows[name][place] = shared
+
+    def _sort_rows(self, name: str, place: int) -> None:
+        rows = self.rows[name][place]
+        if (np.diff(rows) > 0).all():
+            return
+        order = np.argsort(rows, kind="stable")
+        rows = rows[order]
+        again = np.flatnonzero(np.diff(rows) == 0)
+        if len(again):
+            raise DataError(
+                f"{name} has row {self._named(rows[again])} more than once in one run; keep one "
+                "score of each row, or name the column of seeds with --columns seed=NAME."
+            )
+        self.rows[name][place], self.scores[name][place] = rows, self.scores[name][place][order]
+
+    def _named(self, rows: np.ndarray) -> str:
+        return repr(self.row_names.name(int(rows[0])))
+
+    def _refuse_other_rows(self) -> None:
+        """Refuse folds that do not test the same rows under each name."""
+        first = next(iter(self.scores))
+        for name, place in self.each():
+            label = self.seeds[name][place]
+            of_first = self.rows[first][self.seeds[first].index(label)] if label else None
+            if of_first is None or not np.array_equal(self.rows[name][place], of_first):
+                raise DataError(
+                    f"fold {label} of {name} has other rows than that of {first}; give the same "
+                    "partition of the rows to all."
+                )
+
+    def _refuse_constant(self) -> None:
+        values = [self.scores[name][place] for name, place in self.each()]
+        first = values[0][0]
+        if all((of_run == first).all() for of_run in values):
+            raise DataError(
+                f"every {self.metric} is {first:g}, in all runs and rows; nothing can be compared."
+            )
+        (first_name, ours), *others = self.scores.items()
+        for name, theirs in others:
+            pairs = zip(ours, theirs, strict=False)
+            if len(ours) == len(theirs) and all(np.array_equal(a, b) for a, b in pairs):
+                raise DataError(
+                    f"{first_name} and {name} hold the same scores in every run and row; give the "
+                    "results of two."
+                )
+
+    def pair_seeds(self, in_order: bool) -> bool:
+        """Number the seeds, and return whether they are paired.
+
+        Labels that all names share are paired where they are enough for a verdict, or are all there
+        are; the others are left out. Runs without labels are paired in their order if that is said.
+        """
+        labels = [set(of_name) for of_name in self.seeds.values()]
+        counts = {len(of_name) for of_name in self.scores.values()}
+        if any(None in of_name for of_name in labels):
+            if in_order and len(counts) > 1:
+                raise ConfigError("--paired: the names have different numbers of runs.")
+            self.seeds = {name: list(range(len(s))) for name, s in self.scores.items()}
+            return in_order or counts == {1}
+        shared = set.intersection(*labels)
+        everywhere = set.union(*labels)
+        if not (len(shared) >= MIN_SEEDS or shared == everywhere):
+            self.seeds = {name: list(range(len(s))) for name, s in self.scores.items()}
+            return counts == {1}
+        if lost := sorted(everywhere - shared):
+            self.notes.append(f"Seeds that not all have were left out: {', '.join(lost)}.")
+        numbers = _numbered(shared)
+        for name, of_name in self.seeds.items():
+            keep = [place for place, label in enumerate(of_name) if label in shared]
+            self.scores[name] = [self.scores[name][place] for place in keep]
+            self.rows[name] = [self.rows[name][place] for place in keep]
+            self.seeds[name] = [numbers[of_name[place]] for place in keep]
+        return True
+
+
+def _numbered(labels: set[str]) -> dict[str, int]:
+    """Return the numbers of seeds: the labels themselves where all are whole numbers."""
+    if all(re.fullmatch(r"\d{1,9}", label) for label in labels):
+        by_number = {label: int(label) for label in labels}
+        if len(set(by_number.values())) == len(labels):
+            return by_number
+    return {label: number for number, label in enumerate(sorted(labels))}
+
+
+PAIRED = {
+    SEEDS_AND_ROWS: "Paired by seed and by row.",
+    ROWS_ALONE: "Paired by row; the seeds of two names are not the same, so not paired.",
+    SEEDS_ALONE: "Paired by seed.",
+    UNPAIRED: "Nothing is paired: neither rows nor seeds are the same under two names.",
+}
+ONE_PAIR = "Paired by row; one run under each name."
+
+
+def _results(
+    table: _Table,
+    task: str,
+    better: str,
+    question: Question,
+    notes: list[str],
+    sources: Sequence[Source],
+) -> Results:
+    """Return one task and metric as a comparison."""
+    seeds_paired = table.pair_seeds(question.paired)
+    first = next(iter(table.scores))
+    has_rows = table.has_rows
+    pairing = {
+        (True, True): SEEDS_AND_ROWS,
+        (True, False): ROWS_ALONE,
+        (False, True): SEEDS_ALONE,
+        (False, False): UNPAIRED,
+    }[has_rows, seeds_paired]
+    single = all(len(of_name) == 1 for of_name in table.scores.values())
+    if single:
+        _refuse_one_seed(table, has_rows)
+    folds = len(table.seeds[first]) if table.folds else None
+    if folds is not None and (folds < 2 or not seeds_paired):  # noqa: PLR2004
+        raise DataError("folds cannot be paired; give the same folds, two at least, to all.")
+    share = better == HIGHER and all(_is_share(table.scores[n][place]) for n, place in table.each())
+    margin = _margin(table.metric, question, share=share)
+    if question.chance is not None and not share:
+        raise ConfigError(f"--chance is of shares from 0 to 1, and {table.metric} is not one.")
+    relative = question.relative and not share
+    cells, answers = [], {}
+    for name, place in table.each():
+        values = table.scores[name][place]
+        cell = _cell(name, table.seeds[name][place], table.metric, float(values.mean()), share)
+        if relative and not values.mean() > 0.0:
+            raise ConfigError(f"a margin in percent is for values above 0; {name} has others.")
+        cells.append(cell)
+        if has_rows:
+            answers[cell.key] = from_scores(values, row=table.rows[name][place] if folds else None)
+    said = ONE_PAIR if single else PAIRED[pairing]
+    return Results(
+        task=task,
+        recipe="",
+        title=f"{' and '.join(s.name for s in sources)}{f' on {task}' if task else ''}",
+        margin=margin,
+        baseline=first,
+        cells=tuple(cells),
+        speeds=(),
+        machine={},
+        versions={},
+        commit=None,
+        command=question.command,
+        started="",
+        seconds=0.0,
+        chance=question.chance,
+        metric=table.metric,
+        better=None if share else better,
+        relative=relative,
+        folds=folds,
+        external=External(
+            sources={source.name: source.described() for source in sources},
+            pairing=pairing,
+            notes=(*notes, said, *table.notes),
+            looks=question.looks,
+        ),
+        rows=answers,
+    )
+
+
+def _refuse_one_seed(table: _Table, has_rows: bool) -> None:
+    first = next(iter(table.scores))
+    rows = len(table.scores[first][0])
+    if not has_rows:
+        raise DataError(
+            "one number under each name says nothing about reruns or rows; give at least "
+            f"{MIN_SEEDS} seeds each, or the score of each row."
+        )
+    if rows < MIN_ROWS:
+        raise DataError(
+            f"one seed on {rows} rows gives no interval; give at least {MIN_SEEDS} seeds or "
+            f"{MIN_ROWS} rows."
+        )
+
+
+def _margin(metric: str, question: Question, *, share: bool) -> float:
+    margin = question.margins.get(metric, question.margins.get(""))
+    if share:
+        in_points = question.points and not question.relative
+        return MARGIN if margin is None else margin / (100.0 if in_points else 1.0)
+    if margin is None:
+        raise ConfigError(
+            f"{metric} is in a unit of its own; give what may be lost of it by --margin, such as "
+            "0.01, or 1% of its value."
+        )
+    return margin
+
+
+def _cell(name: str, seed: int, metric: str, value: float, share: bool) -> Cell:
+    return Cell(
+        mechanism=name,
+        num_heads=0,
+        seed=seed,
+        parameters_layer=0,
+        parameters_model=0,
+        flops=0,
+        epochs=(),
+        best_epoch=0,
+        stopped_early=False,
+        seconds_per_epoch=0.0,
+        train_loss=None,
+        train_accuracy=None,
+        train_top5=None,
+        test_loss=None,
+        test_accuracy=value if share else None,
+        test_top5=None,
+        scores={} if share else {metric: value},
+    )
+
+
+def mean_over_tasks(several: Sequence[Results]) -> Results | None:
+    """Return the mean of a metric over tasks, each counted alike, as one comparison.
+
+    Each task weighs the same, however many rows it has: the share of row r in the mean over K
+    tasks of N rows together is `mean + (score - mean of its task) N / (K R)`, R being the rows of
+    its task. The tasks are taken as they are, so its interval says nothing of other tasks.
+
+    Returns:
+        None where tasks differ in their runs, in what a margin is, or in whether rows are known.
+    """
+    first = several[0]
+    names = {(r.better, r.relative, r.margin, bool(r.rows), r.folds) for r in several}
+    keys = [cell.key for cell in first.cells]
+    if len(names) > 1 or any([cell.key for cell in r.cells] != keys for r in several):
+        return None
+    cells, rows = [], {}
+    for place, key in enumerate(keys):
+        of_tasks = [results.cells[place] for results in several]
+        shares = [cell.test_accuracy for cell in of_tasks]
+        values: list[Any] = (
+            shares if None not in shares else [c.scores[first.metric] for c in of_tasks]
+        )
+        mean = float(np.mean(values))
+        cells.append(_cell(key[0], key[2], first.metric, mean, None not in shares))
+        if first.rows:
+            rows[key] = from_scores(_weighted([r.rows[key] for r in several], mean))
+    return replace(
+        first,
+        task=f"mean over {len(several)} tasks",
+        title=f"{first.title.partition(' on ')[0]}, mean over {len(several)} tasks",
+        cells=tuple(cells),
+        rows=rows,
+    )
+
+
+def _weighted(answers: Sequence[Answers], mean: float) -> Values:
+    total = sum(map(len, answers))
+    parts = [
+        mean + (one.right - one.right.mean()) * total / (len(answers) * len(one)) for one in answers
+    ]
+    return np.concatenate(parts)

@@ -1,0 +1,392 @@
+"""`suffice.verdict`: which of several results of other programs suffices."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from rich.console import Console
+from rich.text import Text
+
+from suffice.errors import ConfigError, DataError, unknown
+from suffice.measure import report
+from suffice.measure.external.looks import Look, check_looks, keep, opened
+from suffice.measure.external.pairing import Question, comparisons, mean_over_tasks
+from suffice.measure.external.readers import COMPARISON, KINDS, RESULTS, kind_of, read
+from suffice.measure.external.runs import RowNames, Run, Source, names_apart
+from suffice.measure.external.tables import TABLE, parse_columns, read_records
+from suffice.measure.report.sheet import DIM, Column, Sheet, rich_table, sheet_of
+from suffice.measure.results import Results, read_results
+from suffice.measure.sentence import decision, interval, notes, sentence, verdict_record
+from suffice.measure.verdict import (
+    FAILS,
+    SUFFICES,
+    Comparison,
+    Verdict,
+    judge,
+    judge_together,
+)
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+MEAN_OF_TASKS = (
+    "The mean over tasks counts each task alike and takes these tasks as they are: it says nothing "
+    "of other tasks. It decides, unless a single task is shown not to suffice."
+)
+CODES = {"suffices": 0, "baseline": 1}  # exit codes of outcomes; of all others, UNKNOWN
+UNKNOWN = 2
+WIDTH = 100  # columns of a printed verdict
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExternalVerdict:
+    """The verdict on results of other programs; printing it prints its report.
+
+    Args:
+        judged: each task and metric with its verdict.
+        over_tasks: the mean over tasks by each metric, with its verdict; empty for one task.
+    """
+
+    judged: tuple[tuple[Results, Verdict], ...]
+    over_tasks: tuple[tuple[Results, Verdict], ...] = ()
+
+    @property
+    def deciding(self) -> tuple[tuple[Results, Verdict], ...]:
+        """The comparisons that decide: means over tasks where there are any."""
+        return self.over_tasks or self.judged
+
+    @cached_property
+    def words(self) -> dict[str, str]:
+        """What is said of each name over all that decides, and all tasks."""
+        return {c.mechanism: self._word(c.mechanism) for c in self.deciding[0][1].comparisons}
+
+    def _word(self, name: str) -> str:
+        """Return whether a name suffices in all that decides, and fails nowhere."""
+
+        def of(verdict: Verdict) -> str:
+            return next(c.sufficiency for c in verdict.comparisons if c.mechanism == name)
+
+        deciding = [of(verdict) for _, verdict in self.deciding]
+        if FAILS in [*deciding, *(of(verdict) for _, verdict in self.judged)]:
+            return FAILS
+        return next((word for word in deciding if word != SUFFICES), SUFFICES)
+
+    @property
+    def code(self) -> int:
+        """0 if something suffices, 1 if nothing does, 2 if that is not known."""
+        if len(self.judged) == 1:
+            return CODES.get(self.judged[0][1].outcome, UNKNOWN)
+        words = set(self.words.values())
+        return 0 if SUFFICES in words else 1 if words == {FAILS} else UNKNOWN
+
+    @property
+    def sentence(self) -> str:
+        """The verdict in words."""
+        if len(self.judged) == 1:
+            results, verdict = self.judged[0]
+            return sentence(verdict, results)
+        each = "; ".join(f"{name}: {word}" for name, word in self.words.items())
+        parts = [f"{_named(r)}, {sentence(v, r)}" for r, v in self.deciding]
+        failing = [
+            f"{c.mechanism} does not suffice on {results.task} by {results.metric}."
+            for results, verdict in (self.judged if self.over_tasks else ())
+            for c in verdict.comparisons
+            if c.sufficiency == FAILS
+        ]
+        return " ".join([f"{each}.", *parts, *failing])
+
+    def print(self, console: Console) -> None:
+        """Print sentence, tables and notes."""
+        if len(self.judged) == 1:
+            report.print_report(*self.judged[0], console)
+            return
+        said = Text(self.sentence, style="bold")
+        console.print(said)
+        console.print()
+        console.print(rich_table(self.sheet()))
+        console.print()
+        console.print(said)
+        every = [note for pair in self.judged for note in notes(pair[1], pair[0])]
+        for note in [*([MEAN_OF_TASKS] if self.over_tasks else []), *dict.fromkeys(every)]:
+            console.print(Text(f"- {note}", style=DIM))
+
+    def sheet(self) -> Sheet:
+        """Return a table with a line for each task, metric and name, the means first."""
+        lines = [
+            (results, verdict, comparison)
+            for results, verdict in (*self.over_tasks, *self.judged)
+            for comparison in verdict.comparisons
+        ]
+
+        def column(title: str, text: Callable[..., str], *, words: bool = False) -> Column:
+            return Column(title=title, cell=lambda line: text(*line), words=words)
+
+        def difference(_: Results, verdict: Verdict, comparison: Comparison) -> str:
+            if comparison.difference is None:
+                return "-"
+            return interval(comparison.difference, comparison.confidence, verdict.metric)
+
+        def margin(_: Results, verdict: Verdict, __: Comparison) -> str:
+            return verdict.metric.margin(verdict.margin)
+
+        columns = (
+            column("task", lambda results, _, __: results.task or "-"),
+            column("metric", lambda results, _, __: results.metric),
+            column("name", lambda _, __, comparison: comparison.mechanism),
+            column("difference", difference, words=True),
+            column("margin", margin),
+            column("verdict", lambda _, __, comparison: decision(comparison), words=True),
+        )
+        baseline = self.judged[0][1].baseline
+        caption = (
+            f"Against {baseline}; plus is better. Several lines are corrected together (Holm)"
+            + (", the means apart from the tasks." if self.over_tasks else ".")
+        )
+        return sheet_of(
+            f"Differences to {baseline}",
+            columns,
+            lines,
+            group=lambda line: line[0].task,
+            caption=caption,
+        )
+
+    def __str__(self) -> str:
+        console = Console(file=io.StringIO(), width=WIDTH)
+        self.print(console)
+        return console.file.getvalue().rstrip()  # type: ignore[attr-defined]
+
+    def figures(self) -> dict[str, Figure]:
+        """Draw the differences with margin and intervals, one figure for each comparison."""
+        return {
+            _named(results): report.difference_plot(results, verdict)
+            for results, verdict in (*self.over_tasks, *self.judged)
+        }
+
+    def write(self, folder: Path) -> list[Path]:
+        """Write a page with pictures for each comparison, and return the pages."""
+        every = (*self.over_tasks, *self.judged)
+        return [
+            report.write_report(
+                results, verdict, folder if len(every) == 1 else folder / _named(results)
+            )
+            for results, verdict in every
+        ]
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the verdict as plain values."""
+        return {
+            "code": self.code,
+            "sentence": self.sentence,
+            "words": self.words,
+            "comparisons": [_record(*pair) for pair in self.judged],
+            "over_tasks": [_record(*pair) for pair in self.over_tasks],
+        }
+
+
+def _named(results: Results) -> str:
+    return f"{results.task} by {results.metric}" if results.task else f"by {results.metric}"
+
+
+def _record(results: Results, verdict: Verdict) -> dict[str, Any]:
+    external = results.external
+    read_as = {} if external is None else {"sources": external.sources, "pairing": external.pairing}
+    return {"task": results.task, **read_as, **verdict_record(verdict, results)}
+
+
+def judge_sources(
+    sources: Sequence[Source],
+    question: Question,
+    row_names: RowNames,
+    state: str | Path | None = None,
+) -> ExternalVerdict:
+    """Return the verdict on runs of other programs, and keep the look in a file of looks."""
+    check_looks(question.looks, state)
+    every = comparisons(sources, question, row_names)
+    if state is None:
+        return _judged(every)
+    plan, seeds, scores = opened(Path(state), every)
+    judged = _judged(every)
+    look = Look(seeds=seeds, scores=scores, code=judged.code, sentence=judged.sentence)
+    keep(Path(state), plan, look)
+    return judged
+
+
+def _judged(every: Sequence[Results]) -> ExternalVerdict:
+    by_metric: dict[str, list[Results]] = {}
+    for results in every:
+        by_metric.setdefault(results.metric, []).append(results)
+    means = [mean_over_tasks(of_metric) for of_metric in by_metric.values() if len(of_metric) > 1]
+    known = [mean for mean in means if mean is not None]
+    if len(known) < len(by_metric):
+        known = []
+    return ExternalVerdict(
+        judged=tuple(zip(every, judge_together(every), strict=True)),
+        over_tasks=tuple(zip(known, judge_together(known), strict=True)),
+    )
+
+
+def verdict(
+    results: Mapping[str, Any] | str | Path | Sequence[str | Path],
+    *,
+    margin: float | Mapping[str, float] | None = None,
+    baseline: str | None = None,
+    better: str | None = None,
+    relative: bool = False,
+    metrics: Sequence[str] = (),
+    chance: float | None = None,
+    paired: bool = False,
+    kind: str | None = None,
+    columns: str | Mapping[str, str] | None = None,
+    looks: Sequence[int] = (),
+    state: str | Path | None = None,
+) -> ExternalVerdict:
+    """Say which of several results suffices: whether a difference to the first is real.
+
+    The results may be of any program: only their scores are read. Every name is compared with the
+    baseline by the interval of `suffice.compare`, over seeds and rows as far as both are there.
+
+    Args:
+        results: from names to files, folders, tables or arrays; or files and folders, which are
+            named by what tells their paths apart. A folder of `suffice compare` stands alone. An
+            array of [seeds, rows] is paired by its places; a list of [seeds] is not, unless
+            `paired` says so; a DataFrame has columns seed, row and score, see `columns`.
+        margin: how much of a metric may be lost and still suffice, for all or by metric: a fraction
+            of a share, 0.01 by default; of other metrics in their unit, without a default.
+        baseline: name that all others are compared with; None takes the first.
+        better: "higher" or "lower" where neither the source nor the metric's name tells.
+        relative: whether the margin of a metric that is no share is a fraction of its value.
+        metrics: to judge by; the first that all have by default.
+        chance: share that a guess gets.
+        paired: whether runs without labels of seeds are paired in their order.
+        kind: of the files, see `suffice.measure.external.readers.KINDS`; found by default.
+        columns: column of each role, such as {"seed": "run", "score": "acc"}.
+        looks: numbers of seeds at which the verdict is looked at, declared before the first.
+        state: file that keeps the looks; it is written.
+
+    Raises:
+        ConfigError: if names, margins or options do not fit.
+        DataError: if a file cannot be read, or runs do not fit together.
+
+    Example:
+        >>> found = verdict(
+        ...     {"old": [0.911, 0.913, 0.909, 0.910], "new": [0.912, 0.910, 0.913, 0.911]},
+        ... )
+        >>> found.code, found.words
+        (0, {'new': 'suffices'})
+    """
+    by_metric = dict(margin) if isinstance(margin, Mapping) else {}
+    question = Question(
+        metrics=tuple(metrics),
+        better=better,
+        margins=by_metric if margin is None or by_metric else {"": float(margin)},  # type: ignore[arg-type]
+        relative=relative,
+        baseline=baseline,
+        chance=chance,
+        paired=paired,
+        looks=tuple(looks),
+        command="suffice.verdict(...)",
+    )
+    named = columns if isinstance(columns, Mapping) else parse_columns(columns)
+    return judge_all(_items(results), question, kind=kind, columns=named, state=state)
+
+
+def _items(results: Any) -> list[tuple[str | None, Any]]:
+    """Return what is to be read, with the names that were given."""
+    if isinstance(results, Mapping):
+        return [(str(name), value) for name, value in results.items()]
+    return [(None, one) for one in ([results] if isinstance(results, str | Path) else results)]
+
+
+def judge_all(
+    items: Sequence[tuple[str | None, Any]],
+    question: Question,
+    *,
+    kind: str | None = None,
+    columns: Mapping[str, str],
+    state: str | Path | None = None,
+) -> ExternalVerdict:
+    """Read what is named and judge it."""
+    if kind is not None and kind not in KINDS:
+        raise unknown("kind", kind, KINDS)
+    kinds = [kind or kind_of(Path(value)) if _is_path(value) else None for _, value in items]
+    if len(set(kinds)) > 1:
+        raise ConfigError(
+            f"mixed kinds of results ({', '.join(sorted(str(k or 'array') for k in set(kinds)))}); "
+            "give the same kind under every name."
+        )
+    if COMPARISON in kinds:
+        return _judge_comparison(items, question)
+    row_names = RowNames()
+    paths = [Path(value) if _is_path(value) else Path(str(name)) for name, value in items]
+    found = names_apart(paths) if items else []
+    sources = []
+    for (name, value), short, of_value in zip(items, found, kinds, strict=True):
+        if of_value is None:
+            sources += sources_of_array(name or short, value, columns, question, row_names)
+            continue
+        sources += read(
+            Path(value),
+            name or short,
+            of_value,
+            columns=columns,
+            metrics=question.metrics if of_value == TABLE else (),
+            row_names=row_names,
+        )
+    return judge_sources(sources, question, row_names, state)
+
+
+def _is_path(value: object) -> bool:
+    return isinstance(value, str | Path)
+
+
+def _judge_comparison(
+    items: Sequence[tuple[str | None, Any]], question: Question
+) -> ExternalVerdict:
+    """Judge one of our own comparisons, in the words of `suffice compare`."""
+    if len(items) > 1:
+        raise ConfigError(
+            "a folder of `suffice compare` is judged alone, as it holds several mechanisms; name "
+            "one folder."
+        )
+    path = Path(items[0][1])
+    results = read_results(path / RESULTS if path.is_dir() else path)
+    if question.baseline is not None:
+        results = replace(results, baseline=question.baseline)
+    metric = question.metrics[0] if question.metrics else None
+    margin = question.margins.get("")
+    return ExternalVerdict(judged=((results, judge(results, margin=margin, metric=metric)),))
+
+
+def sources_of_array(
+    name: str, value: Any, columns: Mapping[str, str], question: Question, row_names: RowNames
+) -> list[Source]:
+    """Return the runs of an array [seeds, rows], a list [seeds] or a DataFrame."""
+    if hasattr(value, "to_dict") and hasattr(value, "columns"):
+        names = [str(column) for column in value.columns]
+        rows = enumerate(value.to_dict("records"), 1)
+        return read_records(name, name, names, rows, columns, question.metrics, row_names)
+    try:
+        scores = np.asarray(value, dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise DataError(f"{name} is not an array of numbers ({error!s:.200}).") from error
+    if scores.ndim not in (1, 2) or not scores.size:
+        raise DataError(f"{name} has shape {scores.shape}; give [seeds] or [seeds, rows].")
+    if not np.isfinite(scores).all():
+        raise DataError(f"{name} has scores that are not finite; leave out those runs.")
+    metric = question.metrics[0] if question.metrics else "score"
+    rows = scores.shape[1] if scores.ndim == 2 else 0  # noqa: PLR2004
+    runs = [
+        Run(
+            scores={metric: np.atleast_1d(of_seed)},
+            seed=str(seed) if rows else None,
+            rows=np.arange(rows) if rows else None,
+        )
+        for seed, of_seed in enumerate(scores)
+    ]
+    return [Source(name=name, path="an array", kind="array", runs=runs)]

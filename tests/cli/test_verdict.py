@@ -1,0 +1,121 @@
+"""`suffice verdict` as a shell sees it: files in, sentence and exit code out."""
+
+from __future__ import annotations
+
+import json
+from itertools import product
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from suffice.cli.verdict import KINDS
+from suffice.measure.external import readers
+
+
+def test_help_names_every_kind():
+    assert tuple(readers.KINDS) == KINDS
+
+
+def table(name: str, accuracy: float, *, seeds: int = 5, rows: int = 400) -> str:
+    """A table of right and wrong answers; equal accuracies agree on three rows in four."""
+    shared = np.random.default_rng(0).random(rows)
+    own = np.random.default_rng(len(name) + ord(name[0])).random((seeds, rows))
+    lines = ["seed,row,score"]
+    for seed, row in product(range(seeds), range(rows)):
+        luck = shared[row] if row % 4 else own[seed, row]
+        lines.append(f"{seed},q{row},{int(luck < accuracy)}")
+    Path(f"{name}.csv").write_text("\n".join(lines))
+    return f"{name}.csv"
+
+
+def test_exit_codes_are_those_of_a_gate(suffice):
+    base, same, worse = table("a", 0.8), table("b", 0.8), table("c", 0.6)
+    assert suffice("verdict", base, same, "--margin", 5).exit_code == 0
+    assert suffice("verdict", base, worse).exit_code == 1
+    assert suffice("verdict", base, same, "--margin", 0).exit_code == 2
+    assert suffice("verdict", base, "absent.csv").exit_code == 3
+    assert suffice("verdict", base, same, "--nonsense").exit_code == 3
+    assert suffice("verdict", base, "").exit_code == 3
+
+
+def test_names_baseline_and_json(suffice):
+    base, same = table("a", 0.8), table("b", 0.8)
+    result = suffice("verdict", f"old={base}", f"new={same}", "--baseline", "new", "--json")
+    record = json.loads(result.stdout)
+    assert record["code"] == result.exit_code
+    assert list(record["words"]) == ["old"]
+    (comparison,) = record["comparisons"]
+    assert (comparison["baseline"], comparison["pairing"]) == ("new", "seeds and rows")
+
+
+def test_rows_and_seeds_that_not_all_have_are_counted(suffice):
+    base, fewer = Path(table("a", 0.8)), Path(table("b", 0.8, seeds=4))
+    fewer.write_text(
+        "\n".join(line for line in fewer.read_text().splitlines() if ",q7," not in line)
+    )
+    result = suffice("verdict", base, fewer, "--margin", 5)
+    assert "1 of 400 rows are not in all runs" in result.stdout
+    assert "Seeds that not all have were left out: 4" in " ".join(result.stdout.split())
+
+
+@pytest.mark.parametrize(
+    ("lines", "value"),
+    [
+        ("seed,row,score\n0,a,1\n0,a,0", "'a'"),
+        ("seed,row,score\n0,a,nan", "nan"),
+        ("seed,row,score\n0,a,", "''"),
+        ("seed,row,score\n0,zz,1", "share no row"),
+        ("seed,score\n0,1\n0,0", "--columns row"),
+        ("seed,x,y\n0,1,2", "--columns score"),
+        ("seed,row,answer\n0,q1,x", "--columns label"),
+        ("seed,row,score", "no rows"),
+        ("", "b.csv"),
+    ],
+)
+def test_bad_tables_are_one_sentence_and_write_nothing(suffice, tmp_path, lines, value):
+    base = table("a", 0.8)
+    Path("b.csv").write_text(lines)
+    before = sorted(tmp_path.rglob("*"))
+    result = suffice("verdict", base, "b.csv", "--out", "page")
+    assert result.exit_code == 3
+    assert value in result.message
+    assert result.message.startswith("error: ")
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_mixed_kinds_are_refused(suffice):
+    Path("column.txt").write_text("0.5\n0.6\n0.7\n")
+    result = suffice("verdict", table("a", 0.8), "column.txt")
+    assert (result.exit_code, "mixed kinds" in result.message) == (3, True)
+
+
+def test_several_metrics_and_tasks_have_a_line_each(suffice):
+    rng = np.random.default_rng(3)
+    for name in ("a", "b"):
+        lines = ["task,seed,row,acc,loss"]
+        for task, seed, row in product(("one", "two"), range(4), range(50)):
+            lines.append(f"{task},{seed},{row},{rng.random():.3f},{1 + rng.random():.3f}")
+        Path(f"{name}.csv").write_text("\n".join(lines))
+    result = suffice(
+        *("verdict", "a.csv", "b.csv", "--metric", "acc,loss", "--margin", "acc=20,loss=0.3"),
+        "--json",
+    )
+    record = json.loads(result.stdout)
+    assert len(record["comparisons"]) == 4
+    assert len(record["over_tasks"]) == 2
+    of_tasks = [c["comparisons"][0]["difference"]["mean"] for c in record["comparisons"]]
+    over = record["over_tasks"][0]["comparisons"][0]["difference"]["mean"]
+    assert over == pytest.approx((of_tasks[0] + of_tasks[2]) / 2)
+    assert result.exit_code == 0
+    shown = suffice(
+        "verdict", "a.csv", "b.csv", "--metric", "acc,loss", "--margin", "acc=20,loss=0.3"
+    )
+    assert "says nothing of other tasks" in " ".join(shown.stdout.split())
+
+
+def test_a_page_with_the_picture_is_written_where_asked(suffice):
+    result = suffice("verdict", table("a", 0.8), table("b", 0.8), "--out", "page")
+    assert Path("page/differences.png").exists()
+    assert "against a" in Path("page/report.html").read_text()
+    assert "page/report.html" in result.stdout

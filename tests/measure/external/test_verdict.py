@@ -1,0 +1,218 @@
+"""Verdicts on scores of other programs, against statsmodels, scipy and formulas."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from scipy import stats
+
+import suffice
+from suffice.errors import ConfigError, DataError
+from suffice.measure import sentence
+
+RNG = np.random.default_rng(5)
+OLD = RNG.normal(0.80, 0.004, 6).tolist()
+NEW = RNG.normal(0.80, 0.004, 5).tolist()
+
+
+def only(judged):
+    (pair,) = judged.judged
+    return pair[1].comparisons[0]
+
+
+def ends(comparison) -> tuple[float, float]:
+    return comparison.difference.low, comparison.difference.high
+
+
+def test_unpaired_scores_have_welchs_interval_and_p_value():
+    comparison = only(suffice.verdict({"old": OLD, "new": NEW}))
+    test = stats.ttest_ind(NEW, OLD, equal_var=False)
+    assert ends(comparison) == pytest.approx(test.confidence_interval(0.95), abs=1e-9)
+    assert comparison.p_value == pytest.approx(test.pvalue, rel=1e-6)
+
+
+def test_paired_scores_have_the_paired_interval_and_p_value():
+    comparison = only(suffice.verdict({"old": OLD[:5], "new": NEW}, paired=True))
+    test = stats.ttest_rel(NEW, OLD[:5])
+    assert ends(comparison) == pytest.approx(test.confidence_interval(0.95), abs=1e-9)
+    assert comparison.p_value == pytest.approx(test.pvalue, rel=1e-6)
+
+
+@pytest.mark.parametrize("paired", [True, False])
+@pytest.mark.parametrize("loss", [-0.004, 0.0, 0.004, 0.008, 0.012, 0.03])
+def test_a_verdict_is_that_of_two_one_sided_tests_against_the_margin(loss, paired):
+    weightstats = pytest.importorskip("statsmodels.stats.weightstats")
+    new, old = np.array(NEW) - loss, np.array(OLD[:5])
+    word = only(suffice.verdict({"old": old, "new": new}, paired=paired)).sufficiency
+    # the side of the margin is tested at 2.5%, as by the 95% interval
+    if paired:
+        above = weightstats.ttost_paired(new, old, -0.01, 1e6)[1][1]
+        below = weightstats.ttost_paired(new, old, -1e6, -0.01)[2][1]
+    else:
+        above = weightstats.ttost_ind(new, old, -0.01, 1e6, usevar="unequal")[1][1]
+        below = weightstats.ttost_ind(new, old, -1e6, -0.01, usevar="unequal")[2][1]
+    expected = "suffices" if above < 0.025 else "undecided"
+    assert word == ("does not suffice" if below < 0.025 else expected)
+
+
+def rows_of(accuracy: float, seeds: int, rows: int, rng) -> np.ndarray:
+    """Right and wrong answers to rows of different difficulty, by seeds that differ a little."""
+    ease = np.random.default_rng(1).normal(0.0, 1.0, rows)
+    score = ease + rng.normal(0.0, 0.7, rows) + rng.normal(0.0, 0.1, (seeds, 1))
+    threshold = np.quantile(score, 1.0 - accuracy)
+    return (score + rng.normal(0.0, 0.1, (seeds, rows)) > threshold).astype(float)
+
+
+def bootstrap(table: np.ndarray, rng, rounds: int = 4000) -> float:
+    """Standard error of the mean of a table [S, R], resampling its seeds and its rows."""
+    seeds, rows = table.shape
+    means = []
+    for _ in range(rounds):
+        by_row = table[rng.integers(seeds, size=seeds)].mean(axis=0)
+        means.append(by_row[rng.integers(rows, size=rows)].mean())
+    return float(np.std(means))
+
+
+def test_the_interval_over_seeds_and_rows_is_that_of_a_bootstrap_over_both():
+    rng = np.random.default_rng(2)
+    old, new = rows_of(0.8, 20, 400, rng), rows_of(0.8, 20, 400, rng)
+    found = only(suffice.verdict({"old": old, "new": new})).estimate
+    assert float(found.standard_error) == pytest.approx(bootstrap(new - old, rng), rel=0.1)
+
+
+def test_seeds_that_are_not_paired_keep_the_variance_of_shared_rows():
+    rng = np.random.default_rng(3)
+    old, new = rows_of(0.8, 30, 300, rng), rows_of(0.8, 20, 300, rng)
+    from suffice.measure.two_way_interval import estimate_unpaired
+
+    found = estimate_unpaired(new, old)
+    means = []
+    for _ in range(4000):
+        columns = rng.integers(300, size=300)
+        of_new = new[rng.integers(20, size=20)].mean(axis=0)[columns]
+        of_old = old[rng.integers(30, size=30)].mean(axis=0)[columns]
+        means.append((of_new - of_old).mean())
+    assert float(found.standard_error) == pytest.approx(np.std(means), rel=0.1)
+
+
+def test_one_seed_is_judged_by_rows_and_says_so():
+    rng = np.random.default_rng(4)
+    old, new = rows_of(0.8, 1, 2000, rng), rows_of(0.8, 1, 2000, rng)
+    judged = suffice.verdict({"old": old, "new": new}, margin=0.05)
+    comparison, row = only(judged), (new - old)[0]
+    assert comparison.of_rows_alone
+    assert ends(comparison) == pytest.approx(
+        stats.ttest_1samp(row, 0.0).confidence_interval(0.95), abs=5e-4
+    )
+    assert "nothing can be said about other trainings" in judged.sentence
+
+
+def test_one_seed_that_agrees_on_a_few_rows_is_not_sure_of_others():
+    old, new = np.zeros((1, 100)), np.zeros((1, 100))
+    old[0, :50] = new[0, :50] = 1.0
+    new[0, 0], new[0, 99] = 0.0, 1.0
+    assert only(suffice.verdict({"old": old, "new": new})).sufficiency == "undecided"
+
+
+def test_the_rows_that_are_named_decide():
+    rng = np.random.default_rng(7)
+    old = (rng.random((1, 500)) < 0.8).astype(float)
+    flipped = rng.permutation(500)[:40]
+    new = old.copy()
+    new[0, flipped] = 1.0 - old[0, flipped]
+    comparison = only(suffice.verdict({"old": old, "new": new}, margin=0.03))
+    assert comparison.sufficiency == "undecided"
+    times = 1 + comparison.more_rows / 500
+    mean, half = comparison.difference.mean, comparison.difference.high - comparison.difference.mean
+    assert half / np.sqrt(times) == pytest.approx(abs(mean + 0.03), rel=1e-3)
+
+
+def test_a_failed_seed_does_not_suffice():
+    judged = suffice.verdict({"old": OLD, "new": [*NEW[:4], 0.2]})
+    assert only(judged).sufficiency == "does not suffice"
+    assert judged.code == 1
+    assert "learned in 4 of 5 seeds" in judged.sentence
+
+
+def test_a_ceiling_is_too_easy_and_chance_is_a_floor():
+    judged = suffice.verdict({"old": [0.999, 0.998, 0.9985], "new": [0.998, 0.999, 0.9992]})
+    assert (judged.code, only(judged).sufficiency) == (2, "too easy to tell")
+    blind = suffice.verdict({"old": [0.251, 0.249, 0.25], "new": [0.249, 0.25, 0.252]}, chance=0.25)
+    assert (blind.code, blind.judged[0][1].outcome) == (2, "unlearned")
+
+
+def test_losses_are_better_the_lower_and_have_a_margin_of_their_own():
+    old, new = [3.281, 3.279, 3.280, 3.2795], [3.283, 3.281, 3.2799, 3.2811]
+    judged = suffice.verdict({"old": old, "new": new}, metrics=["loss"], margin=0.005)
+    assert judged.code == 0
+    assert only(judged).difference.mean == pytest.approx(np.mean(old) - np.mean(new))
+    relative = suffice.verdict(
+        {"old": old, "new": new}, metrics=["loss"], margin=0.001, relative=True
+    )
+    assert only(relative).difference.mean == pytest.approx(np.log(old).mean() - np.log(new).mean())
+    with pytest.raises(ConfigError, match="loss"):
+        suffice.verdict({"old": old, "new": new}, metrics=["loss"])
+
+
+def test_several_names_share_the_chance_of_a_false_suffices():
+    near, far = ([value - loss for value in NEW] for loss in (0.008, 0.010))
+    alone = only(suffice.verdict({"old": OLD, "near": near}))
+    (_, of_two), *_ = suffice.verdict({"old": OLD, "near": near, "far": far}).judged
+    assert alone.confidence == pytest.approx(0.95)
+    assert [c.confidence for c in of_two.comparisons] == pytest.approx([0.975, 0.975])
+
+
+def test_a_declared_look_widens_the_interval_and_another_is_refused(tmp_path):
+    state = tmp_path / "looks.json"
+
+    def ask(seeds: int, new=NEW, **options):
+        results = {"old": OLD[:seeds], "new": new[:seeds]}
+        return suffice.verdict(results, **{"looks": (3, 5), "state": state, **options})
+
+    first = ask(3)
+    assert only(first).confidence > 0.95
+    with pytest.raises(ConfigError, match="between the declared looks"):
+        ask(4)
+    assert ask(3).sentence == first.sentence
+    with pytest.raises(ConfigError, match="look at 3"):
+        ask(3, new=[0.9, *NEW[1:]])
+    with pytest.raises(ConfigError, match="begun with looks"):
+        ask(3, margin=0.02)
+    with pytest.raises(ConfigError, match="begun with looks"):
+        ask(3, looks=(3, 4))
+    assert only(ask(5)).confidence > 0.95
+    with pytest.raises(ConfigError, match="state"):
+        suffice.verdict({"old": OLD, "new": NEW}, looks=(3, 5))
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "options", "value"),
+    [
+        ([0.5, 0.6, float("nan")], NEW, {}, "not finite"),
+        ([0.5], [0.6], {}, "one number"),
+        (np.ones((1, 10)), np.zeros((1, 10)), {}, "10 rows"),
+        ([0.5] * 3, [0.5] * 3, {}, "every score is 0.5"),
+        (OLD, OLD, {}, "same scores"),
+        (OLD, NEW, {"metrics": ["loss"], "better": "higher", "margin": 1.0}, "--higher"),
+        (OLD, NEW, {"metrics": ["acc"], "better": "lower", "margin": 1.0}, "--lower"),
+        ([5.0, 6.0, 7.0], [5.0, 6.0, 8.0], {"margin": 1.0}, "--higher or --lower"),
+        (OLD, ["a", "b"], {}, "new"),
+        (OLD, np.zeros((2, 2, 2)), {}, r"\(2, 2, 2\)"),
+        (OLD, NEW, {"baseline": "older"}, "older"),
+        (OLD, NEW, {"kind": "excel"}, "excel"),
+    ],
+)
+def test_bad_input_is_refused(old, new, options, value):
+    with pytest.raises((ConfigError, DataError), match=value):
+        suffice.verdict({"old": old, "new": new}, **options)
+
+
+def test_printing_shows_sentence_table_and_pairing():
+    judged = suffice.verdict({"old": OLD, "new": NEW})
+    text = " ".join(str(judged).split())
+    results, verdict = judged.judged[0]
+    assert sentence(verdict, results) == judged.sentence
+    assert judged.sentence in text
+    assert "Nothing is paired" in text
+    assert "0 heads" not in text
+    assert judged.to_json()["code"] == judged.code

@@ -129,7 +129,7 @@ def _narrowed(pattern: Pattern, step: Step) -> Pattern:
     window: Pattern = Window(step.number)
     if step.sinks:
         window = window | Global(step.sinks)
-    return window & Causal() if isinstance(pattern, Causal) else window & pattern
+    return window & Causal() if type(pattern) is Causal else window & pattern
 
 
 def _alignment(spec: AttentionSpec, length: int | None) -> Alignment:

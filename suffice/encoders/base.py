@@ -86,6 +86,9 @@ class Encoder(Axis, ABC, family="encoder"):
     sums_tokens: ClassVar[bool] = False
     """True if what is cached adds up along a row: documents of one row would meet in the sums."""
 
+    products_only: ClassVar[bool] = False
+    """True if the kernel's queries and keys are others than the formula's, of the same products."""
+
     mixes_values: ClassVar[bool] = True
     """True if values are made before they are cached, so that a mixing can be applied to them."""
 

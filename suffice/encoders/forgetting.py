@@ -43,6 +43,7 @@ class Forgetting(Encoder):
 
     mixes_values = False
     sums_tokens = True
+    products_only = True
     score_term = "F_h"
 
     def conflicts(self, spec: SpecLike) -> list[str]:

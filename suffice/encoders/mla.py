@@ -55,6 +55,7 @@ class MLA(Encoder):
 
     learns_values = False
     mixes_values = False
+    products_only = True
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -117,7 +117,7 @@ def _layer_misfits(
     names.append("head_width")
     if stock.bias < spec.bias:
         names.append("bias")
-    if isinstance(stock.norm, HeadLayerNorm | ProjectionRMS):  # each head has gains of its own
+    if type(stock.norm) in (HeadLayerNorm, ProjectionRMS):  # each head has gains of its own
         names.append("kv_heads")
     return {
         name: f"layer {number} has {name}={getattr(spec, name)!r}, not {getattr(stock, name)!r}"

@@ -95,7 +95,7 @@ def write_model(
         **{f"{architecture}.{name}": value for name, value in _sizes(stock, architecture).items()},
         **vocabulary_entries(tokenizer, model.config.vocabulary_size),
     }
-    if (rope := _rope(stock)) is not None and isinstance(rope.scaling, Llama3Scaling):
+    if (rope := _rope(stock)) is not None and type(rope.scaling) is Llama3Scaling:
         one = rope.scaling
         metadata[LLAMA3] = [one.factor, float(one.length), one.low, one.high]
     if facts and isinstance(facts.get("chat_template"), str):
@@ -181,7 +181,7 @@ def _sizes(stock: LM, architecture: str) -> dict[str, Any]:
         return sizes
     sizes["rope.dimension_count"] = rope.features or spec.head_width
     sizes["rope.freq_base"] = float(rope.theta)
-    if rope.scaling is not None and not isinstance(rope.scaling, Llama3Scaling):
+    if rope.scaling is not None and type(rope.scaling) is not Llama3Scaling:
         sizes |= {"rope.scaling.type": "linear", "rope.scaling.factor": float(rope.scaling.factor)}
     return sizes
 
@@ -258,7 +258,7 @@ def _tensors(stock: LM, architecture: str, kind: str, codes: Codings) -> Iterato
             "rope_freqs.weight",
             _plain(torch.full((stock.specs[0].head_width // 2,), STILL), "F32"),
         )
-    elif rope is not None and isinstance(rope.scaling, Llama3Scaling):
+    elif rope is not None and type(rope.scaling) is Llama3Scaling:
         features = rope.features or stock.specs[0].head_width
         unscaled = plain_frequencies(rope.theta, features)
         factors = unscaled / rope.scaling.frequencies(rope.theta, features)

@@ -52,7 +52,7 @@ def check(
             f"{memory!r} with draft: in a memory that rounds, tokens read at once and one by one "
             "give different results; give one that does not."
         )
-    if isinstance(memory, Rolling):
+    if type(memory) is Rolling:
         return replace(memory, spare=max(memory.spare, drafts))
     return memory
 

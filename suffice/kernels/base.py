@@ -5,8 +5,11 @@ Letters: B batch, H query heads, G key/value heads, T queries, S keys, D head wi
 
 from __future__ import annotations
 
+import inspect
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import torch
@@ -19,8 +22,30 @@ if TYPE_CHECKING:
     from suffice.utils.protocols import SpecLike
 
 
+GIVEN = {"scores": ("q", "k", "scale"), "weights": ("scores", "allowed")}
+"""The methods of a kernel of pairs that take learned tensors, and the arguments before those."""
+
+METHODS = {
+    "pairs": ("weights",),
+    "sums": ("num_features", "build"),
+    "recurrence": ("gate_parameters", "gate_flops", "build_gates"),
+}
+"""The methods that a kernel of each lane defines."""
+
+
 class Kernel(Axis, family="kernel"):
-    """Base of the kernels."""
+    """Base of the kernels.
+
+    A kernel of pairs defines `weights`; also `scores` if they are not the scaled products, and
+    `learned` if it learns something. It runs by the ops "matmul" and "reference", which form the
+    weights of all pairs; faster ops know `Softmax` alone.
+
+    Example:
+        >>> @dataclass(frozen=True)
+        ... class Rectified(Kernel):
+        ...     def weights(self, scores, allowed):
+        ...         return scores.relu() / allowed.sum(dim=-1, keepdim=True)
+    """
 
     lane: ClassVar[Literal["pairs", "sums", "recurrence"]] = "pairs"
     """How a query reads keys: "pairs" if a weight needs the products of all pairs, as a softmax
@@ -29,6 +54,76 @@ class Kernel(Axis, family="kernel"):
 
     stabilised: ClassVar[bool] = False
     """True if the feature map gives each key the logarithm of a scale."""
+
+    _taken: ClassVar[Mapping[str, tuple[str, ...]]] = {}  # learned numbers, by method
+
+    def __init_subclass__(cls, *, base: bool = False) -> None:
+        if not base and not cls.__name__.startswith("_"):
+            _check_methods(cls)
+        cls._taken = {name: _learned_arguments(cls, name) for name in GIVEN}
+        super().__init_subclass__(base=base)
+
+    def scores(self, q: Tensor, k: Tensor, scale: float) -> Tensor:
+        """Return the scores [B, H, T, S] of queries [B, H, T, D] and keys [B, H, S, D].
+
+        A position that biases the products of pairs adds to these.
+        """
+        return scale * (q @ k.transpose(-1, -2))
+
+    def weights(self, scores: Tensor, allowed: Tensor) -> Tensor:
+        """Return the factor of each value for each query, [B, H, T, S]; pairs only.
+
+        Args:
+            scores: [B, H, T, S], float32 or float64, finite also at keys that are not allowed.
+            allowed: bool [B, H, T, S], True = may attend. At least one key of each query is True:
+                a query without any sees all keys here, and gives 0 afterwards. So do the weights
+                of keys that are not allowed, whatever is returned for them.
+        """
+        raise NotImplementedError
+
+    @property
+    def by_products(self) -> bool:
+        """True if the scores depend on products of queries and keys alone."""
+        return type(self).scores is Kernel.scores
+
+    def learned(self, heads: int, head_dim: int) -> dict[str, Tensor]:  # noqa: ARG002
+        """Return the initial value of each tensor that a layer learns, by name.
+
+        `scores` and `weights` take them by these names, as further arguments.
+        """
+        return {}
+
+    def weigh(
+        self,
+        q: Tensor,
+        k: Tensor,
+        allowed: Tensor,
+        *,
+        scale: float,
+        bias: Tensor | None,
+        learned: Mapping[str, Tensor],
+    ) -> Tensor:
+        """Return the weights [B, H, T, S] in the dtype of q, exactly 0 at keys not allowed.
+
+        Args:
+            q: [B, H, T, D].
+            k: [B, H, S, D].
+            allowed: bool, broadcasts to [B, H, T, S].
+            scale: factor of the products.
+            bias: what the position adds to the scores; None = nothing.
+            learned: tensors by name, of any dtype.
+        """
+        exact = {name: value.to(q.dtype) for name, value in learned.items()}
+        of_scores, of_weights = (
+            {name: exact[name] for name in self._taken[method] if name in exact} for method in GIVEN
+        )
+        scores = self.scores(q, k, scale, **of_scores)
+        if bias is not None:
+            scores = scores + bias.to(scores.dtype)
+        if not scores.numel():
+            return scores
+        opened = (allowed | ~allowed.any(dim=-1, keepdim=True)).expand(scores.shape)
+        return self.weights(scores, opened, **of_weights).masked_fill(~allowed, 0.0)
 
     def conflicts(self, scale: float | None) -> list[str]:  # noqa: ARG002 - a softmax takes any
         """Return a sentence for each reason why products cannot have this factor; empty = fine."""
@@ -46,19 +141,83 @@ class Kernel(Axis, family="kernel"):
         """Return a sentence for each part of a layer that does not go with this kernel."""
         return []
 
-    def parameters(self, spec: SpecLike) -> int:  # noqa: ARG002 - most learn nothing
+    def parameters(self, spec: SpecLike) -> int:
         """Count the learned numbers of a layer."""
-        return 0
+        learned = _initial(self, spec.query_heads, spec.head_width)
+        return sum(tensor.numel() for tensor in learned.values())
 
     def build(  # noqa: B027 - a kernel that weighs pairs has none
         self, *, head_dim: int, scale: float, device: torch.device | str | None
     ) -> FeatureMap | None:
         """Return the feature map of this kernel, None if it weighs pairs."""
 
-    def build_sinks(  # noqa: B027 - most have none
-        self, heads: int, *, device: torch.device | str | None, dtype: torch.dtype | None
-    ) -> nn.Parameter | None:
-        """Return a learned logit of each head of queries that belongs to no key, or None."""
+
+def _check_methods(cls: type[Kernel]) -> None:
+    """Refuse a class without a method that every kernel of its lane defines."""
+    legal = ", ".join(map(repr, METHODS))
+    if cls.lane not in METHODS:
+        raise ConfigError(f"{cls.__name__} has lane={cls.lane!r}; legal: {legal}.")
+    absent = [name for name in METHODS[cls.lane] if _is_absent(getattr(cls, name, None), name)]
+    if absent:
+        raise ConfigError(
+            f"{cls.__name__} has lane={cls.lane!r} and lacks {', '.join(absent)}; define "
+            f"{', '.join(METHODS[cls.lane])}, or set lane to the one you mean: {legal}."
+        )
+
+
+def _is_absent(method: Any, name: str) -> bool:
+    is_default = method is None or method is getattr(Kernel, name, None)
+    return is_default or getattr(method, "__isabstractmethod__", False)
+
+
+def _learned_arguments(cls: type[Kernel], method: str) -> tuple[str, ...]:
+    """Return the names of the learned tensors that a method takes, behind its own arguments."""
+    given = ("self", *GIVEN[method])
+    names = tuple(inspect.signature(getattr(cls, method)).parameters)
+    if names[: len(given)] != given:
+        raise ConfigError(
+            f"{cls.__name__}.{method} takes ({', '.join(names)}); its first arguments are "
+            f"({', '.join(given)}), and then learned tensors by name."
+        )
+    return names[len(given) :]
+
+
+def _initial(kernel: Kernel, heads: int, head_dim: int) -> dict[str, Tensor]:
+    """Return what a layer learns, made on the CPU without a trace in torch's generator."""
+    with torch.random.fork_rng(devices=[]), torch.device("cpu"):
+        return kernel.learned(heads, head_dim)
+
+
+@lru_cache(maxsize=256)
+def why_not_weighed(kernel: Kernel, heads: int, head_dim: int, scale: float) -> str | None:
+    """Return why the weights of a kernel of pairs cannot be computed, tried once; None if they can.
+
+    Args:
+        kernel: a kernel with lane="pairs".
+        heads: heads of queries, H.
+        head_dim: features of a query and of a key, D.
+        scale: factor of the products.
+    """
+    learned = _initial(kernel, heads, head_dim)
+    for name, tensor in learned.items():
+        if not isinstance(tensor, Tensor) or not tensor.is_floating_point():
+            return f"learned() gives {name}={tensor!r:.60}; give a tensor of floating point"
+    taken = {name for names in kernel._taken.values() for name in names}
+    if unread := sorted(learned.keys() - taken):
+        return f"learned() gives {', '.join(unread)}, which neither scores() nor weights() takes"
+    shape = (2, heads, 2, 3)  # batch, heads, queries, keys
+    with torch.no_grad(), torch.device("cpu"):
+        q, k = torch.zeros(*shape[:3], head_dim), torch.zeros(*shape[:2], shape[3], head_dim)
+        allowed = torch.tensor([[True, False, False], [True, True, False]])
+        try:
+            weights = kernel.weigh(q, k, allowed, scale=scale, bias=None, learned=learned)
+        except (TypeError, ValueError, RuntimeError, IndexError, AttributeError) as error:
+            return f"its weights cannot be computed: {type(error).__name__}: {error}"
+    if weights.shape != shape:
+        return (
+            f"weights() returns {list(weights.shape)} for scores {list(shape)}; give one for each"
+        )
+    return None
 
 
 class FeatureMap(nn.Module, ABC):
@@ -133,17 +292,27 @@ class Softmax(Kernel):
         data = super().to_json()
         return {key: value for key, value in data.items() if value not in (False, None)}
 
-    def parameters(self, spec: SpecLike) -> int:
-        """Count a logit for each head, if they learn one."""
-        return spec.query_heads * self.sink
+    @property
+    def by_products(self) -> bool:
+        """True: a cap bounds the products."""
+        return True
 
-    def build_sinks(
-        self, heads: int, *, device: torch.device | str | None, dtype: torch.dtype | None
-    ) -> nn.Parameter | None:
+    def learned(self, heads: int, head_dim: int) -> dict[str, Tensor]:  # noqa: ARG002
         """Return a logit of each head, 0 at first: as one key with a product of 0."""
-        if not self.sink:
-            return None
-        return nn.Parameter(torch.zeros(heads, device=device, dtype=dtype))
+        return {"sinks": torch.zeros(heads)} if self.sink else {}
+
+    def scores(self, q: Tensor, k: Tensor, scale: float) -> Tensor:
+        """Return the scaled products, bounded by the cap."""
+        scores = super().scores(q, k, scale)
+        return scores if self.cap is None else self.cap * (scores / self.cap).tanh()
+
+    def weights(self, scores: Tensor, allowed: Tensor, sinks: Tensor | None = None) -> Tensor:
+        """Return the softmax over the allowed keys, and over the sink of the head."""
+        scores = scores.masked_fill(~allowed, -torch.inf)
+        if sinks is None:
+            return scores.softmax(dim=-1)
+        sinks = sinks[:, None, None].expand(*scores.shape[:3], 1)
+        return torch.cat([scores, sinks], dim=-1).softmax(dim=-1)[..., :-1]
 
     @classmethod
     def samples(cls) -> tuple[Softmax, ...]:

@@ -85,6 +85,7 @@ class Attention(nn.Module):
                 'preset("standard", d_model=64, num_heads=4) returns.'
             )
         self.spec, self.impl = spec, impl
+        stored = dtype or torch.get_default_dtype()
         factory = Factory(linear=Linear, rms=RMSNorm, device=device, dtype=dtype)
         modules = spec.encoder.build(spec, factory) | spec.combine.build(spec, factory)
         for name, module in modules.items():
@@ -92,7 +93,6 @@ class Attention(nn.Module):
         self.features = spec.kernel.build(
             head_dim=spec.head_width, scale=spec.score_scale, device=device
         )
-        self.sinks = spec.kernel.build_sinks(spec.query_heads, device=device, dtype=dtype)
         self.recurrence = None
         if isinstance(spec.kernel, Recurrent):
             self.recurrence = Recurrence(spec, spec.kernel, factory)
@@ -103,9 +103,17 @@ class Attention(nn.Module):
             num_heads=spec.num_heads, num_kv_heads=spec.kv_heads, device=device, dtype=dtype
         )
         self.dropout = Dropout(spec.dropout)
+        learned = spec.kernel.learned(spec.query_heads, spec.head_width)
+        self.learned = tuple(learned)  # names of the parameters that the kernel reads
+        for name, initial in learned.items():
+            if hasattr(self, name):
+                raise ConfigError(
+                    f"{spec.kernel!r} learns {name!r}, but a layer has another {name}; rename it."
+                )
+            initial = initial.to(device, stored, copy=True)
+            self.register_parameter(name, nn.Parameter(initial))
         self.query_heads, self.key_heads = spec.query_heads, spec.key_heads
         self.value_heads, self.one_tensor = spec.kv_heads, spec.one_tensor
-        stored = dtype or torch.get_default_dtype()
         plan(AttentionCall.of(spec, 1, 1, dtype=stored), impl)  # refuses what can never run
 
     def forward(
@@ -356,7 +364,8 @@ class Attention(nn.Module):
 
     def parts(self) -> Parts:
         """Return the modules that ops call."""
-        return Parts(self.dropout, self.features, self.sinks)
+        learned = {name: getattr(self, name) for name in self.learned}
+        return Parts(self.dropout, self.features, learned)
 
     def queries(self, x: Tensor) -> Tensor:
         """Return the queries [B, H, T, D] of x [B, T, d_model], before any rotation."""

@@ -42,7 +42,7 @@ def extend(layer: Attention, length: int) -> Attention:
         9
     """
     mixing = layer.spec.mixing
-    if not isinstance(mixing, (Alignment, BandedAlignment, LowRank)):
+    if type(mixing) not in (Alignment, BandedAlignment, LowRank):
         raise ConfigError(
             "extend lengthens an Alignment, a BandedAlignment or a LowRank; this layer has "
             f"{mixing!r}, which takes any length."
@@ -87,7 +87,7 @@ def interpolate(
     interpolated so. Differs: a map has two sides.
     """
     mixing = layer.spec.mixing
-    if not isinstance(mixing, (Alignment, LowRank)):
+    if type(mixing) not in (Alignment, LowRank):
         raise ConfigError(
             f"interpolate resamples an Alignment or a LowRank; this layer has {mixing!r}. A "
             "BandedAlignment counts distances in tokens: use extend."
@@ -121,7 +121,7 @@ def _extended(name: str, old: Tensor, mixing: Mixing, length: int) -> Tensor:
     new = length - mixing.length
     if name != "weight":
         return F.pad(old, (0, new))  # b, E and F: zeros
-    if isinstance(mixing, Alignment):
+    if type(mixing) is Alignment:
         weight = F.pad(old, (0, new, 0, new))
         weight.diagonal(dim1=-2, dim2=-1)[:, mixing.length :] = 1.0
         return weight

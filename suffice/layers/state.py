@@ -344,7 +344,8 @@ class LayerState:
             masks = UNMASKED
         else:
             masks = MaskInputs(q_positions=at.rows.positions)
-        out, finite = decode.attend_coded(q, store, slot, self.memory, masks, call, layer.sinks)
+        sinks = layer.parts().sinks
+        out, finite = decode.attend_coded(q, store, slot, self.memory, masks, call, sinks)
         if finite or call.unrestricted:
             return out
         return layer.attend(q, self.view(store.cached(), at))

@@ -185,6 +185,6 @@ def _windowed(
     every = composition.full or depth + 1
     for number, spec in enumerate(specs, start=1):
         if number % every:
-            pattern = window if isinstance(spec.pattern, Full) else window & spec.pattern
+            pattern = window if type(spec.pattern) is Full else window & spec.pattern
             specs[number - 1] = replace(spec, pattern=pattern)
     return specs

@@ -78,7 +78,9 @@ def attend(
     if sinks is not None:
         check("sinks", sinks, (q.shape[1],), hint="One logit for each head.")
     call = replace(call, kernel=Softmax(sink=sinks is not None, cap=cap))
-    return plan(call, impl)(q, k, v, masks, call, Parts(sinks=sinks))
+    return plan(call, impl)(
+        q, k, v, masks, call, Parts(learned={} if sinks is None else {"sinks": sinks})
+    )
 
 
 def weights(

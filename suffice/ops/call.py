@@ -151,14 +151,14 @@ class AttentionCall:
     @property
     def unrestricted(self) -> bool:
         """True if every query sees every key."""
-        last_only = self.queries == 1 and isinstance(self.pattern, Causal)
-        return self.plain and (isinstance(self.pattern, Full) or last_only)
+        last_only = self.queries == 1 and type(self.pattern) is Causal
+        return self.plain and (type(self.pattern) is Full or last_only)
 
     @property
     def triangular(self) -> bool:
         """True if the pattern is the plain lower triangle and nothing is added to the products."""
         square = self.queries == self.keys and not self.position.biases
-        return self.plain and isinstance(self.pattern, Causal) and square
+        return self.plain and type(self.pattern) is Causal and square
 
 
 class Restriction(NamedTuple):
@@ -208,7 +208,7 @@ class MaskInputs:
         """
         if self.valid is None or not (self.q_segments is self.k_segments is self.mask is None):
             return False
-        ordered = self.q_positions is self.k_positions and isinstance(pattern, (Full, Causal))
+        ordered = self.q_positions is self.k_positions and type(pattern) in (Full, Causal)
         return self.q_positions is None or ordered
 
     def allowed(self, pattern: Pattern, queries: int, keys: int, device: torch.device) -> Tensor:

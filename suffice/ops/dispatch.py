@@ -13,6 +13,7 @@ from functools import lru_cache
 import torch
 
 from suffice.errors import UnsupportedError, unknown
+from suffice.kernels import Softmax
 from suffice.ops.call import AttentionCall
 from suffice.ops.flex import FLEX
 from suffice.ops.fused import FOLDED, FUSED
@@ -62,10 +63,10 @@ MEASURED = {"avx512": 1, "avxvnni": 64 * 64, "avx2": 64 * 64}
 def fewest_pairs(call: AttentionCall) -> int | None:
     """Return the pairs from which native kernels pay; None = never, where nothing was measured."""
     instructions = library.instructions() if library.available() else ""
-    dense = isinstance(call.pattern, (Full, Causal))
+    dense = type(call.pattern) in (Full, Causal)
     if instructions not in MEASURED:
         return None if dense else SPARSE_PAIRS  # what they skip outweighs the set of instructions
-    wide = isinstance(call.pattern, Full) and call.head_dim >= WIDE_TRAINING
+    wide = type(call.pattern) is Full and call.head_dim >= WIDE_TRAINING
     return MEASURED[instructions] if call.grad and wide else 1
 
 
@@ -131,18 +132,17 @@ def ranking(call: AttentionCall) -> tuple[Op, ...]:
         return (NATIVE_RECURRENCE, RECURRENCE)
     if call.kernel.lane != "pairs":
         return (NATIVE_SCAN, SCAN, MATMUL)
+    if type(call.kernel) is not Softmax:
+        return (MATMUL,)
     if call.compiling and torch.compiler.is_exporting():
         return (FUSED, MATMUL)  # at all lengths, or that of the example would limit the graph's
     if _prefers_decode(call):
         return (DECODE, FUSED, MATMUL)
     if call.group > 1 and call.queries <= FEW_QUERIES:  # reading the keys is the cost
         return (FOLDED, FUSED, MATMUL)
-    if _prefers_native(call):
-        return (NATIVE, FUSED, MATMUL)
-    if _prefers_flex(call):
-        return (FLEX, FUSED, MATMUL)
-    if _prefers_blocked(call):
-        return (BLOCKED, FUSED, MATMUL)
+    sparse = {NATIVE: _prefers_native, FLEX: _prefers_flex, BLOCKED: _prefers_blocked}
+    if (op := next((op for op, prefers in sparse.items() if prefers(call)), None)) is not None:
+        return (op, FUSED, MATMUL)
     if _prefers_matmul(call):
         return (MATMUL, FUSED)
     return (FUSED, MATMUL)

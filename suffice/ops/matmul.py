@@ -14,6 +14,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
+from suffice.kernels import Softmax
 from suffice.ops import reference
 from suffice.ops.call import AttentionCall, MaskInputs
 from suffice.ops.op import Op, Parts, is_transformed, needs_gradient
@@ -25,10 +26,13 @@ def attend(
     """Return the outputs [B, H, T, E] in the dtype of q."""
     with torch.autocast(q.device.type, enabled=False):  # it would round scores to half
         exact = torch.promote_types(q.dtype, torch.float32)  # products of half are fp32
-        if call.kernel.lane == "pairs":
+        if type(call.kernel) is Softmax:
             out = _softmax(q.to(exact), k.to(exact), v.to(exact), masks, call, parts)
         else:
-            weights = reference.weights(q, k, masks, call, parts.features)
+            if call.kernel.lane == "pairs":
+                weights = reference.weights_of_pairs(q.to(exact), k.to(exact), masks, call, parts)
+            else:
+                weights = reference.weights(q, k, masks, call, parts.features)
             weights, v = _rows(parts.drop(weights), call), v.to(exact)
             out = torch.bmm(weights, v.flatten(0, 1))
         return out.view(*q.shape[:3], call.value_dim).to(q.dtype)
@@ -100,4 +104,6 @@ class _Weighed(torch.autograd.Function):
             return of_q, of_k, torch.bmm(weights.transpose(1, 2), grad), None, None
 
 
-MATMUL = Op("matmul", "two batched products around a softmax", attend, reference.refuses)
+MATMUL = Op(
+    "matmul", "two batched products around the weights of all pairs", attend, reference.refuses
+)

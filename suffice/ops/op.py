@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, cast
 
 import torch
@@ -27,7 +27,12 @@ class Parts:
     # weights [B, H, T, S] -> the same with some dropped, while training with dropout
     drop: Callable[[Tensor], Tensor] = lambda weights: weights
     features: FeatureMap | None = None  # of a kernel that has one
-    sinks: Tensor | None = None  # [H], logits that belong to no key
+    learned: Mapping[str, Tensor] = field(default_factory=dict)  # by the kernel, by name
+
+    @property
+    def sinks(self) -> Tensor | None:
+        """The logits [H] of a softmax that belong to no key."""
+        return self.learned.get("sinks")
 
 
 NO_PARTS = Parts()
@@ -93,10 +98,16 @@ def run_nonfinite(
 
 
 def refuses_kernel(call: AttentionCall, *, sink: bool = False, cap: bool = False) -> list[str]:
-    """Refuse kernels that give pairs no weights, and sinks and caps where an op has none."""
+    """Refuse every kernel but a softmax, and sinks and caps where an op has none."""
     kernel = call.kernel
-    if not isinstance(kernel, Softmax):
-        return [f"{type(kernel).__name__} gives pairs no weights of their own"]
+    if type(kernel) is not Softmax:
+        name = type(kernel).__name__
+        weighs = kernel.lane == "pairs"
+        return [
+            f"it computes Softmax, not {name}"
+            if weighs
+            else f"{name} gives pairs no weights of their own"
+        ]
     reasons = []
     if kernel.sink and not sink:
         reasons.append("it has no logits that belong to no key")

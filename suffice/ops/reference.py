@@ -107,27 +107,21 @@ def weights_of_rows(
     """Return the weights [B, H, T, S] in float64; a query that sees no key has weights 0."""
     if call.kernel.lane != "pairs":
         return weights(q.double(), k.double(), masks, call, parts.features)
-    allowed = masks.allowed(call.pattern, call.queries, call.keys, q.device)
-    allowed = allowed.expand(q.shape[0], q.shape[1], call.queries, call.keys)
-    scores = call.scale * (q.double() @ _per_head(k, call).transpose(-1, -2))
-    if call.kernel.cap is not None:
-        scores = call.kernel.cap * (scores / call.kernel.cap).tanh()
-    bias = masks.bias(call, q.device)
-    if bias is not None:
-        scores = scores + bias
-    scores = scores.masked_fill(~allowed, -torch.inf)
-    if not scores.numel():
-        return scores
-    peak = scores.detach().amax(dim=-1, keepdim=True)
-    sinks = None if parts.sinks is None else parts.sinks.double()[:, None, None]
-    if sinks is not None:
-        peak = torch.maximum(peak, sinks.detach())
-    peak = peak.masked_fill(peak == -torch.inf, 0.0)
-    powers = (scores - peak).exp()
-    total = powers.sum(dim=-1, keepdim=True)
-    if sinks is not None:
-        total = total + (sinks - peak).exp()
-    return powers / total.masked_fill(total == 0.0, 1.0)
+    return weights_of_pairs(q.double(), k.double(), masks, call, parts)
+
+
+def weights_of_pairs(
+    q: Tensor, k: Tensor, masks: MaskInputs, call: AttentionCall, parts: Parts
+) -> Tensor:
+    """Return the weights [B, H, T, S] of a kernel of pairs in the dtype of q."""
+    return call.kernel.weigh(
+        q,
+        per_head(k, call),
+        masks.allowed(call.pattern, call.queries, call.keys, q.device),
+        scale=call.scale,
+        bias=masks.bias(call, q.device),
+        learned=parts.learned,
+    )
 
 
 def attend(
@@ -135,11 +129,12 @@ def attend(
 ) -> Tensor:
     """Return the outputs [B, H, T, E] in the dtype of q."""
     weights = parts.drop(weights_of_rows(q, k, masks, call, parts))
-    return (weights @ _per_head(v, call)).to(q.dtype)
+    return (weights @ per_head(v.double(), call)).to(q.dtype)
 
 
-def _per_head(x: Tensor, call: AttentionCall) -> Tensor:
-    return x.double().repeat_interleave(call.group, dim=1)
+def per_head(x: Tensor, call: AttentionCall) -> Tensor:
+    """Return the keys or values that each head of queries reads, [B, H, S, width]."""
+    return x if call.group == 1 else x.repeat_interleave(call.group, dim=1)
 
 
 def refuses(_: AttentionCall) -> list[str]:

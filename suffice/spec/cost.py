@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from suffice.encoders.base import KEYS, QUERIES
 from suffice.errors import unknown
-from suffice.kernels import Recurrent, base, recurrent
+from suffice.kernels import Recurrent, Softmax, base, recurrent
 from suffice.patterns import Pattern
 from suffice.patterns.base import count_blocks, residues
 
@@ -80,7 +80,9 @@ def count(spec: SpecLike, queries: int, keys: int) -> Cost:
 def _weighed(spec: SpecLike, queries: int, keys: int) -> tuple[int, int]:
     """Return the FLOPs of the pairs an op computes, and of those that are visible."""
     of_heads = Counter(spec.pattern.of_heads(spec.query_heads)).items()
-    computed = sum(heads * computed_pairs(pattern, queries, keys) for pattern, heads in of_heads)
+    computed = spec.query_heads * queries * keys
+    if type(spec.kernel) is Softmax:  # no op leaves pairs of other kernels out
+        computed = sum(heads * computed_pairs(one, queries, keys) for one, heads in of_heads)
     visible = sum(heads * pattern.pairs(queries, keys) for pattern, heads in of_heads)
     per_pair = 2 * (spec.head_width + spec.value_width)  # a multiply-add per feature
     return per_pair * computed, per_pair * visible

@@ -144,10 +144,10 @@ Lowered = (
 
 def lower(spec: SpecLike) -> Lowered | None:
     """Return the record that describes a layer's computation; None if no record fits."""
-    plain = not isinstance(spec.kernel, Softmax) or spec.kernel.plain
+    plain = type(spec.kernel) is not Softmax or spec.kernel.plain
     if any(_unknown(spec)) or not (plain or _bounds_alone(spec)):
         return None
-    rotary = spec.position if isinstance(spec.position, Rope) else None
+    rotary = spec.position if type(spec.position) is Rope else None
     heads = {
         "heads": spec.num_heads,
         "kv_heads": spec.kv_heads,
@@ -160,7 +160,7 @@ def lower(spec: SpecLike) -> Lowered | None:
         "bias": spec.bias,
         "dropout": spec.dropout,
     }
-    if isinstance(spec.encoder, MLA):
+    if type(spec.encoder) is MLA:
         return None if spec.position.biases else LatentSoftmax(**heads, latent=spec.encoder)
     encoder = spec.encoder
     learned = MAP if encoder.learns_values else COLUMNS
@@ -176,7 +176,7 @@ def lower(spec: SpecLike) -> Lowered | None:
         "alibi": spec.position if spec.position.biases else None,
         "infini": spec.beyond_pairs.get("past"),
     }
-    if isinstance(spec.combine, Differential):
+    if type(spec.combine) is Differential:
         if spec.shares is not None:
             return None
         return DifferentialSoftmax(**heads, difference=spec.combine)
@@ -189,7 +189,7 @@ def lower(spec: SpecLike) -> Lowered | None:
 
 def _bounds_alone(spec: SpecLike) -> bool:
     """Return whether sinks and caps are all that a layer adds to dense softmax attention."""
-    apart = isinstance(spec.encoder, MLA) or isinstance(spec.combine, Differential)
+    apart = type(spec.encoder) is MLA or type(spec.combine) is Differential
     return not apart and not spec.beyond_pairs.keys() & {"past", "shares"}
 
 
@@ -205,7 +205,7 @@ def not_dense(spec: SpecLike) -> str | None:
     """Return the field whose value keeps a layer from being a `DenseSoftmax`; None if it is one."""
     lowered = spec.lower()
     if lowered is None:
-        bounded = isinstance(spec.kernel, Softmax) and not spec.kernel.plain
+        bounded = type(spec.kernel) is Softmax and not spec.kernel.plain
         others = "encoder" if spec.shares is None else "shares"
         return next(_unknown(spec), "kernel" if bounded else others)
     if isinstance(lowered, SharedSoftmax):

@@ -14,6 +14,7 @@ from suffice.combine import Combine, Concat
 from suffice.encoders import Encoder, NoNorm, Norm, Standard
 from suffice.errors import ConfigError
 from suffice.kernels import Kernel, Softmax
+from suffice.kernels.base import why_not_weighed
 from suffice.memory import Dynamic, Memory, Rolling
 from suffice.memory.past import NoPast, Past
 from suffice.mixing import Mixing, NoMixing
@@ -21,7 +22,7 @@ from suffice.patterns import Block, Causal, Full, Pattern
 from suffice.positions import NoPosition, Position
 from suffice.spec.cost import Cost, count
 from suffice.spec.lowering import Lowered, lower
-from suffice.utils.records import Axis, check_keys, field_errors, is_whole
+from suffice.utils.records import Axis, check_keys, field_errors, is_frozen_dataclass, is_whole
 
 EVERYTHING = Dynamic()
 
@@ -353,6 +354,10 @@ def _type_errors(spec: AttentionSpec) -> Iterator[str]:
             names = ", ".join(sorted(family.table))
             yield f"{name}={value!r} is a {actual}, not a {name}; legal: {names} (as instances)."
             break
+        if not is_frozen_dataclass(type(value)):
+            kind = type(value).__name__
+            yield f"{name}={kind}() needs its fields: write @dataclass(frozen=True) above {kind}."
+            break
     required = ("d_model", "num_heads")
     sizes = {name: getattr(spec, name) for name in SIZE_NAMES}
     stated = {n: size for n, size in sizes.items() if size is not None or n in required}
@@ -405,15 +410,17 @@ def _axis_conflicts(spec: AttentionSpec) -> Iterator[str]:
             f"position={spec.position!r} adds to the product of each pair, and {kernel} forms no "
             "such products; use Softmax, or Rope."
         )
-    if not spec.mixing.keeps_keys and not isinstance(spec.pattern, Full):
+    if not spec.mixing.keeps_keys and type(spec.pattern) is not Full:
         yield (
             f"{mixing} sums keys of all positions, so pattern={spec.pattern!r} has no keys to "
             "choose from; use Full(), or a mixing that keeps keys."
         )
     if spec.lane == "pairs" and type(spec.kernel) is not Softmax:
+        yield from _conflicts_of_weights(spec)
+    if not spec.kernel.by_products and spec.encoder.products_only:
         yield (
-            f"kernel={spec.kernel!r} weighs pairs, and the weights of pairs that are computed are "
-            "those of Softmax; use it, or set lane = 'sums' and give a map of features."
+            f"encoder={spec.encoder!r} keeps the products of queries and keys alone, and "
+            f"{kernel}.scores() reads more of them; use Standard()."
         )
     yield from spec.kernel.conflicts(spec.scale)
     yield from spec.kernel.refusals(spec)
@@ -425,10 +432,17 @@ def _axis_conflicts(spec: AttentionSpec) -> Iterator[str]:
         yield from _conflicts_of_sharing(spec)
 
 
+def _conflicts_of_weights(spec: AttentionSpec) -> Iterator[str]:
+    """A kernel of somebody's own is tried once, and its parameters need names of their own."""
+    reason = why_not_weighed(spec.kernel, spec.query_heads, spec.head_width, spec.score_scale)
+    if reason is not None:
+        yield f"kernel={spec.kernel!r}: {reason}."
+
+
 def _conflicts_of_sums(spec: AttentionSpec) -> Iterator[str]:
     """Sums of features cannot leave single pairs out, nor drop them."""
     kernel = type(spec.kernel).__name__
-    if not isinstance(spec.pattern, (Full, Causal)):
+    if type(spec.pattern) not in (Full, Causal):
         yield (
             f"{kernel} sums over all keys or all earlier ones, so pattern={spec.pattern!r} has no "
             "pairs to choose from; use Full() or Causal(), or Softmax."

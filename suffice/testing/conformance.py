@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 from collections.abc import Callable, Iterable
+from functools import partial
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from suffice.errors import ConfigError, SufficeError, unknown
+from suffice.kernels import Softmax
 from suffice.layers import Attention
 from suffice.mixing import RowLayout
 from suffice.patterns import Pattern
@@ -144,10 +147,7 @@ def state_dict_is_complete(case: Case) -> None:
 
 def ops_agree(case: Case) -> None:
     """Every op gives the reference's output and gradients, padded or packed or neither."""
-    data: list[dict[str, Tensor]] = [{}, {"valid": padded(BATCH, case.length, "inside")}]
-    if case.takes_documents:
-        data.append({"segments": documents(BATCH, case.length)})
-    for where in data:
+    for where in case.data():
         want = gradients(case.layer("reference"), case.x, **where)
         for name in case.ops(plain=not where):
             got = gradients(case.layer(name), case.x, **where)
@@ -237,7 +237,7 @@ def pattern_is_kept(case: Case) -> None:
 
 
 def weights_are_correct(case: Case) -> None:
-    """The weights are shares over the keys the pattern allows, and make the output."""
+    """The weights make the output, are 0 at hidden keys, and are shares unless a kernel says so."""
     layer, spec = case.layer(), case.spec
     weights = layer.weights(case.x)
     shape = (BATCH, spec.query_heads, case.length, case.keys)
@@ -247,8 +247,8 @@ def weights_are_correct(case: Case) -> None:
     assert_close(weights.masked_fill(allowed, 0.0), torch.zeros_like(weights), "exact")
     if spec.lane == "recurrence":  # its weights are not shares; values may be convolved
         return
-    leaks = layer.sinks is not None
-    _are_shares(weights, allowed, signed=spec.lane != "pairs", leaks=leaks)
+    if spec.lane == "sums" or type(spec.kernel) is Softmax:  # others normalise as they say
+        _are_shares(weights, allowed, signed=spec.lane != "pairs", leaks=bool(layer.learned))
     if "past" in spec.beyond_pairs:  # the weights are those within a segment, the output is more
         return
     k, v = layer.keys_and_values(case.x)
@@ -271,6 +271,19 @@ def _are_shares(weights: Tensor, allowed: Tensor, *, signed: bool, leaks: bool) 
         raise AssertionError(f"a weight is negative: {weights.min().item()}")
     assert_close(torch.where(less, totals, sums), totals)
     assert_close(sums.clamp(0.0, 1.0), sums)
+
+
+def chunks_change_nothing(case: Case) -> None:
+    """A causal row read in chunks, from a KV cache or a state, gives what it gives at once."""
+    if not case.spec.pattern.causal:
+        return
+    layer = case.layer()
+    with torch.no_grad():
+        want = layer(case.x)
+        for size in (1, case.length // 2 + 1):
+            state = layer.state()
+            chunks = [layer(chunk, state=state) for chunk in case.x.split(size, dim=1)]
+            assert_close(torch.cat(chunks, dim=1), want)
 
 
 def flags_change_nothing(case: Case) -> None:
@@ -339,6 +352,7 @@ CHECKS: dict[str, Callable[[Case], None]] = {
         packing_changes_nothing,
         pattern_is_kept,
         weights_are_correct,
+        chunks_change_nothing,
         flags_change_nothing,
         dtypes_are_kept,
         source_is_read_as_x,
@@ -351,25 +365,48 @@ class ConformanceError(SufficeError, AssertionError):
     """A spec breaks a promise that every attention layer here keeps."""
 
 
-def conform(spec: AttentionSpec, *, length: int = 5, checks: Iterable[str] = CHECKS) -> None:
-    """Raise unless layers of this spec keep every promise of `CHECKS`.
+Formula = Callable[..., Tensor]
+
+
+def conform(
+    spec: AttentionSpec,
+    *,
+    formula: Formula | None = None,
+    length: int = 5,
+    checks: Iterable[str] = CHECKS,
+) -> str:
+    """Raise unless layers of this spec keep every promise of `CHECKS`, and are the formula.
 
     For whoever writes an axis value of their own: put it in a small spec (`spec_around`) and
-    call this from a test.
+    call this from a test. The promises hold for a wrong formula, too: a kernel that squares what
+    it should cube is as indifferent to padding as a right one.
 
     Args:
         spec: the layer, for self-attention; the smaller the faster.
+        formula: the definition in plain torch. It takes by name what it needs of q [B, H, T, D],
+            k [B, H, S, D], v [B, H, S, E], allowed (bool [B, H, T, S], each query with at least
+            one True), scale, bias (what a position adds to the scores; None = nothing) and the
+            parameters of the kernel, and returns the outputs of the heads [B, H, T, E]. Outputs
+            and gradients of the layer are compared with it in float64, with padding, with
+            documents, and with neither. None = the formula is not tested.
         length: positions of the input, >= 2; cut to what the spec's mixing allows.
         checks: names of checks to run; all by default.
 
+    Returns:
+        One sentence: what was tested, and whether a formula was.
+
     Raises:
         ConformanceError: naming the check that failed, its promise and what came out.
-        ConfigError: for no spec, an unknown check, a length below 2, or a spec that only reads a
-            memory.
+        ConfigError: for no spec, an unknown check, a length below 2, a spec that only reads a
+            memory, or a formula of something that is not there or reads more than q, k and v.
 
     Example:
         >>> from suffice import AttentionSpec
-        >>> conform(AttentionSpec(d_model=4, num_heads=2), checks=["parameters_as_counted"])
+        >>> def softmax(q, k, v, allowed, scale):
+        ...     scores = (scale * q @ k.mT).masked_fill(~allowed, -torch.inf)
+        ...     return scores.softmax(-1) @ v
+        >>> conform(AttentionSpec(d_model=4, num_heads=2), formula=softmax, checks=[])
+        'It is the formula: outputs and gradients agree in float64. 0 of 22 promises tested.'
     """
     if not isinstance(spec, AttentionSpec):
         raise ConfigError(f"spec={spec!r:.60} is a {type(spec).__name__}; give an AttentionSpec.")
@@ -383,13 +420,81 @@ def conform(spec: AttentionSpec, *, length: int = 5, checks: Iterable[str] = CHE
             "self-attention; give a spec without d_source."
         )
     case = Case(spec=spec, length=min(length, spec.max_length or length))
-    for name in checks:
-        if name not in CHECKS:
-            raise unknown("check", name, CHECKS)
+    tests = {name: _check_of(name) for name in checks}
+    tested = f"{len(tests)} of {len(CHECKS)} promises tested."
+    if formula is not None:
+        _check_formula(formula, spec)
+        tests = {"formula": partial(is_the_formula, formula=formula), **tests}
+    for name, test in tests.items():
         try:
-            CHECKS[name](case)
+            test(case)
         except (AssertionError, SufficeError, RuntimeError) as error:
+            promise = inspect.getdoc(test.func if isinstance(test, partial) else test)
             raise ConformanceError(
-                f"{name} failed for {spec} at length {case.length}: "
-                f"{(CHECKS[name].__doc__ or '').strip()} Found: {error}"
+                f"{name} failed for {spec} at length {case.length}: {promise} Found: {error}"
             ) from error
+    if formula is None:
+        return f"{tested} They hold for a wrong formula, too: give formula= to test it."
+    return f"It is the formula: outputs and gradients agree in float64. {tested}"
+
+
+def _check_of(name: str) -> Callable[[Case], None]:
+    if name not in CHECKS:
+        raise unknown("check", name, CHECKS)
+    return CHECKS[name]
+
+
+def _check_formula(formula: Formula, spec: AttentionSpec) -> None:
+    if spec.lane == "recurrence" or "past" in spec.beyond_pairs:
+        raise ConfigError(
+            f"formula= is one of queries, keys and values, and {spec.kernel!r} with {spec.past!r} "
+            "reads more; write the test of this layer from its formula."
+        )
+    learned = spec.kernel.learned(spec.query_heads, spec.head_width)
+    legal = [*("q", "k", "v", "allowed", "scale", "bias"), *learned]
+    for name in inspect.signature(formula).parameters:
+        if name not in legal:
+            raise unknown("argument of the formula", name, legal)
+
+
+def is_the_formula(case: Case, formula: Formula) -> None:
+    """Outputs and gradients are those of the formula, padded or packed or neither."""
+    for where in case.data():
+        got = gradients(case.layer(), case.x, **where)
+        want = gradients(_ByFormula(case.layer(), formula), case.x, **where)
+        for ours, theirs in zip(got, want, strict=True):
+            assert_close(ours, theirs)
+
+
+class _ByFormula(nn.Module):
+    """A layer whose heads are computed by a formula."""
+
+    def __init__(self, layer: Attention, formula: Formula) -> None:
+        super().__init__()
+        self.layer, self.formula = layer, formula
+
+    def forward(self, x: Tensor, **where: Tensor) -> Tensor:
+        layer = self.layer
+        inputs = layer.inputs(x, **where)
+        q, own, _ = layer.encode(inputs)
+        view = inputs.view(layer, own)
+        k, v = layer.spec.encoder.expand(layer, view.cached)
+        call = layer.call(q, k, v, view)
+        allowed = view.masks.allowed(call.pattern, call.queries, call.keys, x.device)
+        allowed = allowed.expand(*q.shape[:3], call.keys)
+        empty = ~allowed.any(dim=-1, keepdim=True)
+        heads = q.shape[1]
+        values = {
+            "q": q,
+            "k": k.repeat_interleave(heads // k.shape[1], dim=1),
+            "v": v.repeat_interleave(heads // v.shape[1], dim=1),
+            "allowed": allowed | empty,
+            "scale": call.scale,
+            "bias": view.masks.bias(call, x.device),
+            **layer.parts().learned,
+        }
+        out = self.formula(
+            **{name: values[name] for name in inspect.signature(self.formula).parameters}
+        )
+        out = view.masks.zero_padded(out.masked_fill(empty, 0.0))
+        return layer.spec.combine.output(layer, out, inputs.x, own)

@@ -167,6 +167,13 @@ class Case:
         """Whether rows may hold several documents."""
         return self.spec.keeps_documents
 
+    def data(self) -> list[dict[str, Tensor]]:
+        """Return what restricts rows: nothing, padding, and documents if a row may hold them."""
+        restrictions = [{}, {"valid": padded(BATCH, self.length, "inside")}]
+        if self.takes_documents:
+            restrictions.append({"segments": documents(BATCH, self.length)})
+        return restrictions
+
     def layer(self, impl: str = "auto") -> Attention:
         """Return the layer; the same parameters for every impl."""
         spec = replace(self.spec, dropout=0.0)
@@ -187,7 +194,7 @@ class Case:
         return mask if mask.dim() == 3 else mask[None]  # noqa: PLR2004
 
 
-def gradients(layer: Attention, x: Tensor, **where: Tensor) -> list[Tensor]:
+def gradients(layer: nn.Module, x: Tensor, **where: Tensor) -> list[Tensor]:
     """Return the output and the gradients of its squares with respect to x and the parameters."""
     x = x.clone().requires_grad_()
     out = layer(x, **where)

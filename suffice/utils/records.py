@@ -398,6 +398,12 @@ class Axis:
         return (cls(),)
 
 
+def is_frozen_dataclass(value: type) -> bool:
+    """Return whether the class itself, not a parent of it, is a frozen dataclass."""
+    parameters = vars(value).get("__dataclass_params__")
+    return parameters is not None and parameters.frozen
+
+
 def _is_ours(value: type) -> bool:
     return value.__module__.partition(".")[0] == __name__.partition(".")[0]
 

@@ -225,9 +225,10 @@ def _core(spec: AttentionSpec) -> tuple[Box, Box | None]:
         sums = "Σ φ(k) vᵀ, Σ φ(k)"
         memory = Box(kind="memory", title=sums, note="one running sum a head")
         return Box(kind="core", title="φ(q) Σ φ(k) vᵀ / φ(q) Σ φ(k)", note=pattern), memory
-    title = "softmax(q kᵀ / √d) v"
+    kernel = type(spec.kernel).__name__
+    title = "softmax(q kᵀ / √d) v" if kernel == "Softmax" else f"{kernel}(q, k) v"
     if spec.combine.maps > 1:
-        title = "two softmaxes of each head"
+        title = "two softmaxes of each head" if kernel == "Softmax" else f"two of {title} a head"
     core = Box(kind="core", title=title, note=pattern)
     if "past" not in spec.beyond_pairs:
         return core, None

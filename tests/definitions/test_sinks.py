@@ -41,7 +41,7 @@ def test_it_is_the_formula(kernel, impl):
     x = torch.randn(1, 6, 12, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
     with torch.no_grad():
         q, (k, v) = layer.queries(x)[0], layer.keys_and_values(x)
-        heads = by_loops(q, k[0], v[0], layer.sinks, kernel.cap, 0.5)
+        heads = by_loops(q, k[0], v[0], layer.parts().sinks, kernel.cap, 0.5)
         expected = layer.o_proj(heads.transpose(0, 1).flatten(1)[None])
         torch.testing.assert_close(layer(x), expected)
 

@@ -27,7 +27,12 @@ PAGES = sorted(
 )
 BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 REQUIRED = {"huggingface.md": "transformers", "export.md": "onnxruntime"}
-DEFINED = ((Pattern, "Powers"), (Kernel, "Softplus"))  # classes that pages define
+DEFINED = (
+    (Pattern, "Powers"),
+    (Kernel, "Softplus"),
+    (Kernel, "ReluSquared"),
+    (Kernel, "Sigmoid"),
+)  # classes that pages define
 
 
 @pytest.fixture

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
+from itertools import chain
 from pathlib import Path
 
 import pytest
 
 from docs import build
+from suffice.kernels.base import METHODS
 from suffice.presets import PRESETS, TITLES
 from suffice.spec import AXES
 
@@ -69,3 +71,11 @@ def test_links_resolve(path):
     prose = re.sub(r"^```.*?^```", "", path.read_text(), flags=re.MULTILINE | re.DOTALL)
     for link in re.findall(r"\]\(([^)#]+)\)", prose):
         assert link.startswith("https://") or (path.parent / link).is_file(), link
+
+
+def test_the_page_of_own_mechanisms_names_the_methods_of_every_axis():
+    page = (DOCS / "mechanism.md").read_text(encoding="utf-8")
+    methods = {*chain.from_iterable(METHODS.values())}
+    methods.update(*(getattr(base, "__abstractmethods__", ()) for base in AXES.values()))
+    assert {name for name in methods if f"`{name}`" not in page} == set()
+    assert {axis for axis in AXES if f"\n| {axis}" not in page} == set()

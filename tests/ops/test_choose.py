@@ -23,7 +23,7 @@ PLAIN = AttentionCall(
 SHARED = replace(PLAIN, num_kv_heads=2)
 
 
-class Recurrent(Kernel):
+class Recurrent(Kernel, base=True):
     """A kernel of a test's own that gives pairs no weights."""
 
     lane = "sums"

@@ -9,13 +9,15 @@ import torch
 from torch import nn
 
 from suffice import Attention, AttentionSpec
-from suffice.encoders import Encoder, LinearEncoder
+from suffice.combine import Differential
+from suffice.encoders import Encoder, Latent, LinearEncoder
 from suffice.errors import ConfigError, SufficeError
+from suffice.kernels import Decayed
 from suffice.mixing import Alignment, Mixing
 from suffice.ops import OPS
 from suffice.ops.dispatch import forget_plans
-from suffice.patterns import Causal, Full, Pattern
-from suffice.positions import Position
+from suffice.patterns import Causal, Full, Pattern, Window
+from suffice.positions import Alibi, Position, Rope
 from suffice.testing import CHECKS, Case, ConformanceError, conform, conformance, spec_around
 from suffice.utils.records import Axis
 
@@ -441,6 +443,56 @@ def test_every_check_has_a_failing_test_here():
     text = Path(__file__).read_text()
     assert [name for name in CHECKS if f'"{name}"' not in text] == []
     assert all(check.__doc__ for check in CHECKS.values())
+
+
+def test_chunks(forward):
+    forward(lambda layer, x, out, where: out + 1 if where.get("state") is not None else out)
+    broken("chunks_change_nothing", spec_around(Causal()), "not same_math")
+
+
+def softmax(q, k, v, allowed, scale, bias):
+    scores = scale * q @ k.mT
+    scores = scores if bias is None else scores + bias
+    return scores.masked_fill(~allowed, -torch.inf).softmax(dim=-1) @ v
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        spec_around(),
+        spec_around(Window(2) & Causal(), Rope(), num_heads=4, num_kv_heads=2),
+        spec_around(Alibi(), Latent()),
+        spec_around(Alignment(5), Causal()),
+        spec_around(Differential()),
+    ],
+    ids=["plain", "grouped", "latent", "mixed", "differential"],
+)
+def test_a_layer_is_compared_with_its_formula(spec):
+    said = conform(spec, formula=softmax, checks=[])
+    assert said.startswith("It is the formula")
+
+
+def test_another_formula_is_found():
+    def hardened(q, k, v, allowed, scale, bias):
+        return softmax(2 * q, k, v, allowed, scale, bias)
+
+    def of_any_key(q, k, v, scale):
+        return (scale * q @ k.mT).softmax(dim=-1) @ v
+
+    for formula in (hardened, of_any_key):
+        with pytest.raises(ConformanceError, match=r"(?s)^formula failed .* formula, padded"):
+            conform(spec_around(Causal()), formula=formula)
+
+
+def test_formulas_of_something_else_are_refused():
+    with pytest.raises(ConfigError, match="'bais'"):
+        conform(SPEC, formula=lambda q, bais: q)
+    with pytest.raises(ConfigError, match="Decayed"):
+        conform(spec_around(Decayed()), formula=softmax)
+
+
+def test_it_says_that_no_formula_was_tested():
+    assert "give formula=" in conform(SPEC, checks=["parameters_as_counted"])
 
 
 def test_length_is_cut_to_what_the_mixing_allows():

@@ -23,6 +23,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map_only
 
 from suffice.errors import ConfigError, StateError, unknown
+from suffice.kernels import Softmax
 from suffice.layers import Attention, Dropout
 from suffice.models import CONFIGURATIONS, ClassifierConfig, LMConfig, ViTConfig
 from suffice.ops import scan
@@ -513,7 +514,7 @@ def without_values() -> Iterator[None]:
 def _gpu_op(layer: Attention) -> str:
     spec = layer.spec
     has_dropout = any(isinstance(m, Dropout) and m.p > 0.0 for m in layer.children())
-    if spec.lane != "pairs" or has_dropout:
+    if type(spec.kernel) is not Softmax or has_dropout:
         return "auto"
     return "fused" if spec.pattern.dense else "blocked"
 

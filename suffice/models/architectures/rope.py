@@ -167,22 +167,22 @@ def rope_parameters(rope: Rope, head_dim: int, length: int) -> dict[str, Any]:
         "rope_theta": rope.theta,
         "partial_rotary_factor": _share_of(features, head_dim),
     }
-    if rope.length is not None and not (scaling is None or isinstance(scaling, PairScaling)):
+    if rope.length is not None and not (scaling is None or type(scaling) is PairScaling):
         raise ConfigError(f"transformers has no {rope!r}; export the model to onnx or torch.")
-    if isinstance(scaling, LinearScaling):
+    if type(scaling) is LinearScaling:
         entry |= {"rope_type": "linear", "factor": scaling.factor}
-    elif isinstance(scaling, NTKScaling):
+    elif type(scaling) is NTKScaling:
         entry["rope_theta"] = rope.theta * scaling.factor ** (features / max(features - 2, 1))
-    elif isinstance(scaling, Llama3Scaling):
+    elif type(scaling) is Llama3Scaling:
         entry |= {"rope_type": "llama3", "factor": scaling.factor}
         entry |= {"low_freq_factor": scaling.low, "high_freq_factor": scaling.high}
         entry["original_max_position_embeddings"] = scaling.length
-    elif isinstance(scaling, YarnScaling):
+    elif type(scaling) is YarnScaling:
         entry |= {"rope_type": "yarn", "factor": scaling.factor, "truncate": scaling.truncate}
         entry |= {"beta_fast": scaling.fast, "beta_slow": scaling.slow}
         entry["attention_factor"] = scaling.amplitude
         entry["original_max_position_embeddings"] = scaling.length
-    elif isinstance(scaling, PairScaling):
+    elif type(scaling) is PairScaling:
         factors = list(scaling.factors)
         entry |= {"rope_type": "longrope", "short_factor": factors, "long_factor": factors}
         entry["attention_factor"] = scaling.amplitude

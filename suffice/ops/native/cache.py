@@ -21,7 +21,7 @@ WIDEST_CODED = 512  # features of a head, whose sums of codes fit into 32 bits
 
 def why_not(memory: Memory, width: int, value_width: int) -> str:
     """Return why the kernels cannot read what a memory keeps of heads of two widths, or ""."""
-    if not isinstance(memory, Quantised):
+    if type(memory) is not Quantised:
         return ""
     if value_width != width or width > WIDEST_CODED:
         return (
@@ -39,7 +39,7 @@ def why_not(memory: Memory, width: int, value_width: int) -> str:
 def why_not_sinks(memory: Memory, window: int | None, sinks: int) -> str:
     """Return why the kernels cannot read `sinks` first positions with a window, or ""."""
     complete = memory.window is None or (memory.window >= (window or 0) and memory.sinks >= sinks)
-    if not sinks or (complete and not isinstance(memory, Quantised)):
+    if not sinks or (complete and type(memory) is not Quantised):
         return ""
     return (
         f"the pattern sees {sinks} first positions, of which {memory!r} may have lost or coded some"
@@ -75,7 +75,7 @@ class CacheDescriptor:
         self.tensors: dict[str, tuple[Tensor, ...]] = {}  # that each span points at
         self.block = 1
         self.coded: int | None = None  # kind of the codes, if there are any
-        if isinstance(memory, Quantised):
+        if type(memory) is Quantised:
             self.block = kv_cache.block = memory.block
             kv_cache.group = min(memory.group, width)
             self.coded = BITS[memory.bits]

@@ -77,7 +77,7 @@ def refuses(call: AttentionCall) -> list[str]:
     reasons = refuses_kernel(call, sink=True, cap=True) + refuses_native(call, KINDS)
     if call.dropping:
         reasons.append("dropping needs the weights, which it never forms")
-    if call.position.biases and not isinstance(call.position, Alibi):
+    if call.position.biases and type(call.position) is not Alibi:
         reasons.append(f"of biases it knows Alibi's, not {type(call.position).__name__}'s")
     if call.queries > MAX_QUERIES:
         reasons.append(f"it is for at most {MAX_QUERIES} queries, not {call.queries}")
@@ -272,7 +272,7 @@ _descriptors: WeakKeyDictionary[Store, cache.CacheDescriptor] = WeakKeyDictionar
 
 def reads_codes(memory: Memory, call: AttentionCall) -> bool:
     """Return whether the kernels can read the codes of this memory for a call."""
-    if not isinstance(memory, Quantised) or cache.why_not(memory, call.head_dim, call.value_dim):
+    if type(memory) is not Quantised or cache.why_not(memory, call.head_dim, call.value_dim):
         return False
     if call.grad or refuses(call):
         return False

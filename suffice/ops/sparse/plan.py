@@ -84,9 +84,9 @@ def _parts(pattern: Pattern, queries: int, keys: int, speed: float) -> list[Part
 
 def _distributed(pattern: Pattern) -> list[Pattern]:
     """Return patterns whose union is the pattern, with strided patterns separate."""
-    if isinstance(pattern, Or):
+    if type(pattern) is Or:
         return [term for part in pattern.parts for term in _distributed(part)]
-    if isinstance(pattern, And):
+    if type(pattern) is And:
         choices = product(*map(_distributed, pattern.parts))
         return [reduce(and_, choice) for choice in choices]
     return [pattern]

@@ -294,14 +294,24 @@ class RunOptions:
         ),
     ] = None
     jobs: Annotated[
-        int, Option(help="Cells to train at the same time, each in one thread; 1 by default.")
-    ] = 1
+        int | None,
+        Option(help="Cells to train at a time: 1 by default, and all that fit into a cluster."),
+    ] = None
+    threads: Annotated[
+        int | None,
+        Option(
+            help="Threads of each cell: this machine's divided by --jobs by default, on a cluster "
+            "1. Results with as many threads are the same."
+        ),
+    ] = None
     engine: Annotated[
-        str, Option(help="local, or ray for a cluster that sees --out (install that extra).")
+        str, Option(help="local, or ray for a cluster of many machines (install that extra).")
     ] = "local"
     address: Annotated[
         str | None,
-        Option(help="Address of the cluster: auto for this machine's, local for a new one."),
+        Option(
+            help="HOST:PORT of the cluster; auto (default) for this machine's, local for a new one."
+        ),
     ] = None
     quiet: Quiet = False
 
@@ -323,9 +333,8 @@ class RunOptions:
         """How cells are trained side by side; None for one after the other in this process."""
         from suffice.measure.jobs import Execution
 
-        names = ("jobs", "engine", "address", "quiet")
-        execution = Execution(**{name: getattr(self, name) for name in names})
-        return None if self.jobs == 1 and self.engine == "local" else execution
+        names = ("jobs", "threads", "engine", "address", "quiet")
+        return Execution.of(**{name: getattr(self, name) for name in names})
 
 
 @options_from_fields
@@ -427,7 +436,7 @@ def _compare_one(
         how: how it runs and is judged.
         saved: plan whose settings are taken where the folder has none yet.
     """
-    from suffice.measure.compare import claim
+    from suffice.measure.compare import claim, refuse_together
     from suffice.measure.compare import compare as run_comparison
     from suffice.measure.plan import FILE, read_plan
     from suffice.measure.processes import first, losing, shared
@@ -438,6 +447,7 @@ def _compare_one(
     if joining or (how.resume and (saved is None or (folder / FILE).exists())):
         saved = read_plan(folder)
     plan = choices.plan(saved)
+    refuse_together(plan, share=share, execution=execution)
     with processes(plan.device) as group, losing(group):
         folder = Path(shared(group, str(folder or new_folder(plan.recipe))))
         shares = share is not None

@@ -96,7 +96,10 @@ class ReproduceOptions:
             help="Train this cell again and show it next to the finished one.",
         ),
     ] = None
-    jobs: Annotated[int, Option(help="Cells to train at the same time.")] = 1
+    jobs: Annotated[
+        int | None,
+        Option(help="Cells to train at a time: 1 by default, and all that fit into a cluster."),
+    ] = None
     threads: Annotated[
         int | None, Option(help="Threads of each training, 1 by default; edge timings use all.")
     ] = None
@@ -108,11 +111,13 @@ class ReproduceOptions:
         Option(help="Minutes of healing for each row of the table conversion; 5 by default."),
     ] = None
     engine: Annotated[
-        str, Option(help="local, or ray for a cluster (install the extra of that name).")
+        str, Option(help="local, or ray for a cluster of many machines (install that extra).")
     ] = "local"
     address: Annotated[
         str | None,
-        Option(help="Address of the cluster: auto for this machine's, local for a new one."),
+        Option(
+            help="HOST:PORT of the cluster; auto (default) for this machine's, local for a new one."
+        ),
     ] = None
     out: Annotated[
         Path | None,

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from datetime import UTC, datetime
+from functools import partial
+from itertools import groupby
 from pathlib import Path
+from typing import Any
 
 import torch
 from rich.console import Console
@@ -15,9 +18,9 @@ from suffice.data import Dataset, load
 from suffice.data.survey import survey
 from suffice.errors import ConfigError
 from suffice.measure.answers import Key
-from suffice.measure.console import LiveTable, print_data_summary, seeds_needed
+from suffice.measure.console import FIRST_SEEDS, LiveTable, print_data_summary, seeds_needed
 from suffice.measure.disagreements import disagreements, write_disagreements
-from suffice.measure.jobs import Execution, train_side_by_side
+from suffice.measure.jobs import CellJob, Execution, pool
 from suffice.measure.machine import machine_facts, software_versions, source_commit
 from suffice.measure.plan import Plan, read_plan, run_folder
 from suffice.measure.processes import first, losing, together
@@ -73,21 +76,17 @@ def compare(
     returns the results.
 
     With an `execution` the cells are trained side by side, in processes of this machine or on a Ray
-    cluster whose machines see the folder.
+    cluster; with `plan.auto` all open mechanisms of a seed.
+
+    Raises:
+        ConfigError: if the folder holds another comparison, or settings exclude each other.
     """
+    refuse_together(plan, share=share, execution=execution)
     started, clock = datetime.now(UTC), time.monotonic()
     progress_console = None if quiet else console
     with processes(plan.device) as group, losing(group), ExitStack() as stack:
-        if share is not None and plan.auto:
-            raise ConfigError(
-                "--cells with --seeds auto: which seeds are needed is known only after the others; "
-                "give a number of seeds."
-            )
-        if share is not None and plan.tune is not None:
-            raise ConfigError(
-                "--cells with --tune: no cell can be trained before all rates are chosen; leave "
-                "one of them out."
-            )
+        if execution is not None and group.world_size > 1:
+            raise ConfigError("--jobs or --engine under torchrun; leave one of the two out.")
         if share is None:
             first(group, lambda: stack.enter_context(run_folder(folder).locked()))
             first(group, lambda: plan.claim(folder, resume=resume, command=command))
@@ -98,11 +97,14 @@ def compare(
         if not quiet:
             first(group, lambda: print_data_summary(facts.data, plan, console))
         keys = plan.cells if share is None else plan.cells[share[0] - 1 :: share[1]]
-        if execution is not None:
-            _train_side_by_side(plan, keys, folder, execution, group, console)
         tuned = tune(plan, dataset, folder, group, console=console, quiet=quiet)
         rates = {(one.mechanism, one.num_heads): one.rate for one in tuned}
-        cells = _train_all(plan, keys, dataset, facts, folder, group, console, quiet, rates)
+        if execution is None:
+            arguments = (plan, dataset, folder, group, console, rates)
+            trainer = partial(_one_after_other, *arguments, quiet=quiet)
+        else:
+            trainer = partial(_side_by_side, plan, folder, execution, console)
+        cells = _train_all(plan, keys, trainer, facts, folder, group, console, quiet)
         if share is not None:
             return None
         speeds = first(group, lambda: time_all(plan, dataset, progress_console)) or ()
@@ -125,18 +127,21 @@ def compare(
     return results
 
 
-def _train_side_by_side(
-    plan: Plan,
-    keys: list[Key],
-    folder: Path,
-    execution: Execution,
-    group: Processes,
-    console: Console,
+def refuse_together(
+    plan: Plan, *, share: tuple[int, int] | None, execution: Execution | None
 ) -> None:
-    if group.world_size > 1:
-        raise ConfigError("cells side by side under torchrun: give --jobs, or leave torchrun out.")
-    missing = [key for key in keys if not cell_path(folder, *key).exists()]
-    train_side_by_side(plan, missing, folder, execution, console=console)
+    """Refuse settings that exclude each other; see `compare`."""
+    if share is not None and plan.auto:
+        raise ConfigError(
+            "--cells with --seeds auto: which seeds are needed is known only after the others; "
+            "give a number of seeds."
+        )
+    if plan.tune is not None and (share is not None or execution is not None):
+        option = "--cells" if share is not None else "--jobs, --threads or --engine"
+        raise ConfigError(
+            f"{option} with --tune: no cell can be trained before all rates are chosen; leave "
+            "one of them out."
+        )
 
 
 def claim(
@@ -157,16 +162,21 @@ def _load(plan: Plan, group: Processes, console: Console | None, seed: int = 0) 
     return together(group, lambda: loaded if loaded is not None else load(task, **options))
 
 
+Finish = Callable[[Cell, Callable[[str], None]], None]
+"""Takes a cell that was trained, and what shows the line about it."""
+Train = Callable[[list[Key], Finish], None]
+"""Trains cells, and calls `Finish` with each."""
+
+
 def _train_all(
     plan: Plan,
-    keys: list[tuple[str, int, int]],
-    dataset: Dataset,
+    keys: list[Key],
+    trainer: Callable[..., AbstractContextManager[Train]],
     facts: DataFacts,
     folder: Path,
     group: Processes,
     console: Console,
     quiet: bool,
-    rates: Mapping[tuple[str, int], float],
 ) -> list[Cell]:
     """Train every one of these cells that is not on disk yet; return all in their order."""
     exists = [group.is_main and cell_path(folder, *key).exists() for key in keys]
@@ -175,25 +185,70 @@ def _train_all(
     cells = together(group, lambda: {key: read_cell(folder, *key) for key in finished})
     first(group, lambda: [CellFiles.of(folder, *key).discard_checkpoint() for key in finished])
     live = LiveTable(plan, Results.of(plan, cells.values(), **facts.fields()))
-    options = {"cells": len(keys), "done": len(cells), "quiet": quiet}
-    closed: set[tuple[str, int]] = set()
-    loaded = 0  # seed whose fold the dataset is of
-    with show(console, **options, table=live.table) as progress:
-        for key in keys:
-            if plan.auto and key[:2] == plan.pairs[0] and key[2] >= FIRST:
-                finished_cells = [cell for cell in cells.values() if cell.seed < key[2]]
+    first_seeds = {(*pair, seed) for pair in plan.pairs for seed in range(FIRST_SEEDS)}
+
+    def finish(cell: Cell, tell: Callable[[str], None]) -> None:
+        cells[cell.key] = cell
+        tell(live.add(cell))
+        complete = cell.key in first_seeds and first_seeds <= cells.keys()
+        if complete and not quiet and group.is_main:
+            results = partial_results(plan, folder, list(cells.values()))
+            _print(seeds_needed(results, plan), console)
+
+    with trainer(cells=len(keys), done=len(cells), table=live.table) as train:
+        # seeds between which a verdict is looked at are trained one after the other
+        for seed, keys_of_seed in groupby(keys, lambda key: plan.auto and max(key[2], FIRST - 1)):
+            closed: set[tuple[str, int]] = set()
+            if plan.auto and seed >= FIRST:
+                finished_cells = [cell for cell in cells.values() if cell.seed < seed]
                 closed = live.closed = _closed(plan, folder, finished_cells, group)
-            if key in cells or key[:2] in closed:
-                continue
-            if plan.folds is not None and key[2] != loaded:
-                dataset, loaded = _load(plan, group, None, key[2]), key[2]
-            rate = rates.get(key[:2])
-            cells[key] = train_cell(plan, key, dataset, folder, group, progress, rate=rate)
-            progress.finish(live.add(cells[key]))
-            if key == (*plan.pairs[-1], 1) and not quiet and group.is_main:
-                results = partial_results(plan, folder, list(cells.values()))
-                _print(seeds_needed(results, plan), console)
+            train([k for k in keys_of_seed if k not in cells and k[:2] not in closed], finish)
     return [cells[key] for key in keys if key in cells]
+
+
+@contextmanager
+def _one_after_other(
+    plan: Plan,
+    dataset: Dataset,
+    folder: Path,
+    group: Processes,
+    console: Console,
+    rates: Mapping[tuple[str, int], float],
+    **shown: Any,
+) -> Iterator[Train]:
+    """Yield what trains cells in this process, and in those of its group."""
+    with show(console, **shown) as progress:
+
+        def train(keys: list[Key], finish: Finish) -> None:
+            loaded = 0  # seed whose fold the data are of
+            data = dataset
+            for key in keys:
+                if plan.folds is not None and key[2] != loaded:
+                    data, loaded = _load(plan, group, None, key[2]), key[2]
+                rate = rates.get(key[:2])
+                cell = train_cell(plan, key, data, folder, group, progress, rate=rate)
+                finish(cell, progress.finish)
+
+        yield train
+
+
+@contextmanager
+def _side_by_side(
+    plan: Plan, folder: Path, execution: Execution, console: Console, **shown: Any
+) -> Iterator[Train]:
+    """Yield what trains cells by the engine of the execution."""
+    with pool(folder, execution, console=console, **shown) as workers:
+
+        def train(keys: list[Key], finish: Finish) -> None:
+            jobs = [CellJob(plan, key, alone=workers.alone) for key in keys]
+
+            def finish_job(job: CellJob) -> None:
+                if (cell := read_cell(folder, *job.key)) is not None:
+                    finish(cell, workers.display.finish)
+
+            workers.train(jobs, finish_job)
+
+        yield train
 
 
 def _closed(plan: Plan, folder: Path, cells: list[Cell], group: Processes) -> set[tuple[str, int]]:

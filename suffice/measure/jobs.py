@@ -14,20 +14,20 @@ import signal
 import threading
 import time
 from collections import Counter, deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, Self, TypeVar
 
 from rich.console import Console
 
 from suffice.data import Dataset, load
 from suffice.data.survey import survey
-from suffice.errors import ConfigError, DataError, StateError, SufficeError, install_line, unknown
+from suffice.errors import ConfigError, DataError, StateError, SufficeError, unknown
 from suffice.measure.answers import Key
 from suffice.measure.machine import machine_facts, software_versions, source_commit
 from suffice.measure.plan import (
@@ -39,11 +39,11 @@ from suffice.measure.plan import (
     same_training,
 )
 from suffice.measure.results import DataFacts, write_facts
-from suffice.measure.training import train_cell
+from suffice.measure.training import CellFiles, train_cell
 from suffice.train import current
 from suffice.utils.files import read_record, write_json
-from suffice.utils.progress import Silent, Workers, workers
-from suffice.utils.torch_compat import threads
+from suffice.utils.progress import Progress, Silent, Workers, workers
+from suffice.utils.torch_compat import threads as torch_threads
 
 ENGINES = ("local", "ray")
 MAX_LOSSES = 3  # of workers with the same cell, before that cell is given up
@@ -123,9 +123,20 @@ def read_provenance(folder: Path) -> Provenance | None:
 
 @dataclass(frozen=True, kw_only=True)
 class Execution:
-    """Settings of a run of cells; only the number of threads can change a result."""
+    """Settings of a run of cells; only the number of threads can change a result.
 
-    jobs: int = 1
+    Args:
+        jobs: cells that are trained at a time; None is 1 on this machine, and as many as have room
+            on a cluster.
+        threads: threads of each.
+        minutes: time after which no cell is begun; None sets none.
+        engine: "local" for processes of this machine, or "ray".
+        address: address of the Ray cluster, HOST:PORT; "auto" (or None) is that which this machine
+            belongs to, "local" starts one.
+        quiet: whether no progress is shown.
+    """
+
+    jobs: int | None = None
     threads: int = 1
     minutes: float | None = None
     engine: str = "local"
@@ -134,14 +145,96 @@ class Execution:
 
     def __post_init__(self) -> None:
         for name in ("jobs", "threads"):
-            if getattr(self, name) < 1:
-                raise ConfigError(f"--{name} {getattr(self, name)}: give at least 1.")
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise ConfigError(f"--{name} {value}: give at least 1.")
         if self.minutes is not None and not self.minutes > 0:
             raise ConfigError(f"--max-minutes {self.minutes:g}: give a time above 0.")
         if self.engine not in ENGINES:
             raise unknown("engine", self.engine, ENGINES)
         if self.address is not None and self.engine != "ray":
             raise ConfigError("--address names a cluster; give it with --engine ray.")
+        if self.address is not None and self.address.startswith("ray://"):
+            raise ConfigError(
+                f"--address {self.address}: run the command on a machine of the cluster, with "
+                "HOST:PORT as `ray start` printed it, or without --address."
+            )
+
+    @classmethod
+    def of(cls, *, jobs: int | None, threads: int | None, **options: Any) -> Self | None:
+        """Return how a comparison is run; None for one training after another in this process.
+
+        By default trainings side by side share the threads that this process would take; on a
+        cluster each has one.
+        """
+        chosen = cls(jobs=jobs, threads=1 if threads is None else threads, **options)
+        if threads is not None or chosen.engine != "local":
+            return chosen
+        count = chosen.jobs or 1
+        return None if count == 1 else replace(chosen, threads=max(1, torch_threads() // count))
+
+
+class Job(Protocol):
+    """One training, which is sent to a worker."""
+
+    @property
+    def name(self) -> str:
+        """Its name in messages."""
+
+    @property
+    def device(self) -> str:
+        """The device it is trained on, "cpu" or "cuda"."""
+
+    def data(self) -> Any:
+        """Return what it is trained on; None if the training reads its data itself."""
+
+    def checkpoint(self, folder: Path) -> Path | None:
+        """Return the file that an interrupted training continues from, None if there is none."""
+
+    def run(self, data: Any, folder: Path, progress: Progress) -> None:
+        """Train, and write the files of the result; the record of the cell is the last."""
+
+
+@dataclass(frozen=True)
+class CellJob:
+    """A cell of a plan.
+
+    Args:
+        plan: the comparison.
+        key: mechanism, number of heads, seed.
+        alone: whether no other cell is trained on the machine at the same time.
+    """
+
+    plan: Plan
+    key: Key
+    alone: bool = False
+
+    @property
+    def name(self) -> str:
+        """The cell, in words."""
+        return cell_name(self.key)
+
+    @property
+    def device(self) -> str:
+        """The plan's."""
+        return self.plan.device
+
+    def data(self) -> Dataset:
+        """Return the data of the cell's seed."""
+        return _dataset(self.plan.recipe.task, tuple(self.plan.data_options(self.key[2]).items()))
+
+    def checkpoint(self, folder: Path) -> Path:
+        """Return the checkpoint of the training."""
+        return CellFiles.of(folder, *self.key).checkpoint
+
+    def run(self, data: Dataset, folder: Path, progress: Progress) -> None:
+        """Train the cell, or resume it."""
+        train_cell(self.plan, self.key, data, folder, current(), progress, alone=self.alone)
+
+
+@lru_cache(maxsize=1)
+def _dataset(task: str, options: tuple[tuple[str, Any], ...]) -> Dataset:
+    return load(task, **dict(options))
 
 
 def run_cells(
@@ -156,122 +249,177 @@ def run_cells(
         task, task_options = plan.recipe.task, dict(plan.recipe.task_options)
         dataset = load(task, console=None if options.quiet else console, **task_options)
         write_facts(folder, DataFacts.of(dataset, survey(dataset)))
-        return train_side_by_side(plan, keys, folder, options, console=console, deadline=deadline)
-
-
-def train_side_by_side(
-    plan: Plan,
-    keys: list[Key],
-    folder: Path,
-    options: Execution,
-    *,
-    console: Console,
-    deadline: float | None = None,
-) -> list[Key]:
-    """Train cells by the engine of the options, and return the keys of those that were finished.
-
-    Args:
-        plan: the comparison; its data are on every machine, and its folder is claimed.
-        keys: the cells to train.
-        folder: of the comparison.
-        options: engine, jobs and threads.
-        console: where progress is shown.
-        deadline: monotonic time after which no cell is begun; None sets none.
-
-    Raises:
-        ConfigError: if what is trained depends on earlier cells.
-    """
-    if plan.auto or plan.tune is not None:
-        raise ConfigError(
-            "cells side by side with --seeds auto or --tune: which cells are trained depends on "
-            "earlier ones; give a number of seeds and no --tune."
-        )
-    make = RayTasks if options.engine == "ray" else LocalProcesses
-    with workers(console, len(keys), quiet=options.quiet) as display:
-        engine: Engine = make(plan, folder, options)
-        return train_cells(engine, keys, display, jobs=options.jobs, deadline=deadline)
+        with pool(folder, options, console=console, cells=len(keys)) as workers_:
+            jobs = [CellJob(plan, key, alone=workers_.alone) for key in keys]
+            return [job.key for job in workers_.train(jobs, deadline=deadline)]
 
 
 class WorkerLostError(Exception):
     """The process or machine that trained a cell is gone."""
 
 
+@dataclass(frozen=True)
+class Outcome:
+    """What became of a training: why it failed, None if it did not, and how long it took."""
+
+    failure: str | None
+    seconds: float
+
+
+INTERRUPTED = Outcome("interrupted; the checkpoint was written.", 0.0)
+
+
 class Engine(Protocol):
-    """Processes that train cells."""
+    """Processes that train."""
 
-    def submit(self, worker: int, key: Key) -> Future[str | None]:
-        """Begin a cell; the result is why it failed, None if it was trained."""
+    jobs: int  # at a time
 
-    def result(self, worker: int, future: Future[str | None]) -> str | None:
-        """Return the result of a finished cell; raises WorkerLostError."""
+    def submit(self, worker: int, job: Job) -> Future[Any]:
+        """Begin a training."""
+
+    def result(self, worker: int, future: Future[Any]) -> Outcome:
+        """Return what became of it, with its files in the folder; raises WorkerLostError."""
 
     def progress(self, worker: int) -> float:
-        """Return the share of its cell that a worker has done."""
+        """Return the share of its training that a worker has done."""
 
     def interrupt(self) -> None:
-        """Let running cells write their checkpoints and end."""
+        """Let running trainings write their checkpoints and end."""
 
     def close(self) -> None:
         """Release the workers."""
 
 
-def train_cells(
-    engine: Engine, keys: list[Key], display: Workers, *, jobs: int, deadline: float | None
-) -> list[Key]:
-    """Keep as many cells running as there are jobs, until none is left; see `run_cells`."""
-    waiting, free, finished = deque(keys), deque(range(jobs)), []
-    running: dict[Future[str | None], tuple[int, Key]] = {}
-    losses: Counter[Key] = Counter()
-    failure: Exception | None = None
-    try:
-        while True:
-            while waiting and free and failure is None and not _is_over(deadline):
-                worker, key = free.popleft(), waiting.popleft()
-                running[engine.submit(worker, key)] = worker, key
-                display.begin(worker, cell_name(key))
-            if not running:
-                break
-            done, _ = wait(running, timeout=POLL, return_when=FIRST_COMPLETED)
-            for worker, _key in running.values():
-                display.step(worker, engine.progress(worker), 1)
-            for future in done:
-                worker, key = running.pop(future)
-                free.append(worker)
-                error = _error_of(engine, worker, future)
-                if error is None:
-                    finished.append(key)
-                    display.end(worker, cell_name(key))
-                elif isinstance(error, WorkerLostError) and losses[key] + 1 < MAX_LOSSES:
-                    losses[key] += 1
-                    waiting.appendleft(key)
-                    display.lost(cell_name(key))
-                else:
-                    failure = failure or _final(error, key)
-    except KeyboardInterrupt:
-        engine.interrupt()
-        wait(running, timeout=GRACE)
-        raise
-    finally:
-        engine.close()
-    if failure is not None:
-        raise failure
-    return finished
+@contextlib.contextmanager
+def pool(folder: Path, options: Execution, *, console: Console, **shown: Any) -> Iterator[Pool]:
+    """Yield workers that train for a folder, and say if one alone would have been faster.
+
+    Args:
+        folder: folder of the comparison.
+        options: engine, jobs and threads.
+        console: where progress is shown.
+        **shown: cells, done and table, as of `suffice.utils.progress.show`.
+    """
+    from suffice.measure.cluster import RayTasks
+
+    start = time.monotonic()
+    make = RayTasks if options.engine == "ray" else LocalProcesses
+    with workers(console, quiet=options.quiet, **shown) as display:
+        engine: Engine = make(folder, options)
+        cores = os.cpu_count() or 1
+        if make is LocalProcesses and engine.jobs > 1 and engine.jobs * options.threads > cores:
+            display.tell(
+                f"{engine.jobs} cells x {options.threads} threads on {cores} processors wait for "
+                f"each other; {max(1, cores // options.threads)} at a time are as fast"
+            )
+        alone = make is LocalProcesses and engine.jobs == 1
+        try:
+            yield (working := Pool(engine, display, alone))
+        finally:
+            engine.close()
+    seconds = time.monotonic() - start
+    if engine.jobs > 1 and 0.0 < working.seconds < seconds:
+        display.tell(
+            f"{engine.jobs} at a time took {seconds:.0f} s, and the trainings themselves "
+            f"{working.seconds:.0f} s: one after the other is faster"
+        )
 
 
-def _error_of(engine: Engine, worker: int, future: Future[str | None]) -> Exception | None:
-    try:
-        reason = engine.result(worker, future)
-    except Exception as error:  # noqa: BLE001 - raised when the other cells are done
-        return error
-    return None if reason is None else DataError(reason)
+@dataclass
+class Pool:
+    """Workers that train side by side.
+
+    Args:
+        engine: their processes.
+        display: where progress is shown.
+        alone: whether there is one, on this machine.
+        seconds: duration of all trainings together.
+    """
+
+    engine: Engine
+    display: Workers
+    alone: bool = False
+    seconds: float = field(default=0.0, init=False)
+
+    def train(
+        self,
+        jobs: Sequence[J],
+        finish: Callable[[J], None] | None = None,
+        *,
+        deadline: float | None = None,
+    ) -> list[J]:
+        """Keep all workers busy until no training is left, and return those that are finished.
+
+        A training whose worker is lost is run again. After one that fails none is begun.
+
+        Args:
+            jobs: the trainings, in the order in which they are begun.
+            finish: called after each; None prints its name.
+            deadline: monotonic time after which none is begun; None sets none.
+        """
+        waiting, free = deque(jobs), deque(range(self.engine.jobs))
+        finished: list[J] = []
+        running: dict[Future[Any], tuple[int, J]] = {}
+        losses: Counter[str] = Counter()
+        failure: Exception | None = None
+        try:
+            while True:
+                while waiting and free and failure is None and not _is_over(deadline):
+                    worker, job = free.popleft(), waiting.popleft()
+                    running[self.engine.submit(worker, job)] = worker, job
+                    self.display.begin(worker, job.name)
+                if not running:
+                    break
+                done, _ = wait(running, timeout=POLL, return_when=FIRST_COMPLETED)
+                for worker, _job in running.values():
+                    self.display.update(worker, self.engine.progress(worker))
+                for future in done:
+                    worker, job = running.pop(future)
+                    free.append(worker)
+                    error = self._error_of(worker, future)
+                    self.display.end(worker, finished=error is None)
+                    if error is None:
+                        finished.append(job)
+                        (finish or self._print)(job)
+                    elif isinstance(error, WorkerLostError) and losses[job.name] + 1 < MAX_LOSSES:
+                        losses[job.name] += 1
+                        waiting.appendleft(job)
+                        self.display.tell(f"the worker of {job.name} was lost; it is run again")
+                    else:
+                        failure = failure or _final(error, job)
+        except KeyboardInterrupt:
+            self._interrupt(running)
+            raise
+        if failure is not None:
+            raise failure
+        return finished
+
+    def _error_of(self, worker: int, future: Future[Any]) -> Exception | None:
+        try:
+            outcome = self.engine.result(worker, future)
+        except Exception as error:  # noqa: BLE001 - raised when the other cells are done
+            return error
+        self.seconds += outcome.seconds
+        return None if outcome.failure is None else DataError(outcome.failure)
+
+    def _interrupt(self, running: dict[Future[Any], tuple[int, Any]]) -> None:
+        self.engine.interrupt()
+        for future in wait(running, timeout=GRACE).done:
+            self._error_of(running[future][0], future)  # its checkpoint may come with it
+
+    def _print(self, job: Job) -> None:
+        self.display.finish(f"{job.name} finished")
 
 
-def _final(error: Exception, key: Key) -> Exception:
+J = TypeVar("J", bound=Job)
+
+
+def _final(error: Exception, job: Job) -> Exception:
     if not isinstance(error, WorkerLostError):
         return error
     return StateError(
-        f"{MAX_LOSSES} workers were lost while they trained {cell_name(key)}; is there enough "
-        "memory for that many --jobs?"
+        f"{MAX_LOSSES} workers were lost while they trained {job.name}; is there enough memory for "
+        "that many jobs at a time?"
     )
 
 
@@ -280,21 +428,24 @@ def _is_over(deadline: float | None) -> bool:
 
 
 def train_one(
-    plan: Plan, key: Key, folder: Path, num_threads: int, progress: Any = None
-) -> str | None:
-    """Train one cell in this process and return why it failed, None if it was trained."""
-    threads(num_threads)
+    job: Job, folder: Path, num_threads: int, progress: Progress | None = None, data: Any = None
+) -> Outcome:
+    """Train in this process.
+
+    Args:
+        job: the training.
+        folder: where its files are and go to.
+        num_threads: of torch.
+        progress: called at each step.
+        data: of the job, where they were loaded before.
+    """
+    torch_threads(num_threads)
+    start, failure = time.monotonic(), None
     try:
-        dataset = _dataset(plan.recipe.task, tuple(plan.data_options(key[2]).items()))
-        train_cell(plan, key, dataset, folder, current(), progress or Silent())
+        job.run(job.data() if data is None else data, folder, progress or Silent())
     except SufficeError as error:
-        return str(error)
-    return None
-
-
-@lru_cache(maxsize=1)
-def _dataset(task: str, options: tuple[tuple[str, Any], ...]) -> Dataset:
-    return load(task, **dict(options))
+        failure = str(error)
+    return Outcome(failure, time.monotonic() - start)
 
 
 class LocalProcesses:
@@ -303,17 +454,17 @@ class LocalProcesses:
     Every worker is a pool of its own: a pool that loses a process ends all of its processes.
     """
 
-    def __init__(self, plan: Plan, folder: Path, options: Execution) -> None:
-        self._arguments = plan, folder.absolute(), options.threads
+    def __init__(self, folder: Path, options: Execution) -> None:
+        self._arguments = folder.absolute(), options.threads
+        self.jobs = options.jobs or 1
         self._context = multiprocessing.get_context("spawn")
-        self._shares = self._context.RawArray("d", options.jobs)
-        self._process_ids = self._context.RawArray("q", options.jobs)  # of busy workers, else 0
+        self._shares = self._context.RawArray("d", self.jobs)
+        self._process_ids = self._context.RawArray("q", self.jobs)  # of busy workers, else 0
         self._stopped = self._context.RawValue("b", 0)
         self._pools: dict[int, ProcessPoolExecutor] = {}
 
-    def submit(self, worker: int, key: Key) -> Future[str | None]:
-        """Begin a cell in the worker's process, which is started if there is none."""
-        plan, folder, num_threads = self._arguments
+    def submit(self, worker: int, job: Job) -> Future[Outcome]:
+        """Begin a training in the worker's process, which is started if there is none."""
         self._shares[worker] = 0.0
         if worker not in self._pools:
             self._pools[worker] = ProcessPoolExecutor(
@@ -322,16 +473,16 @@ class LocalProcesses:
                 initializer=_begin_worker,
                 initargs=(worker, self._shares, self._process_ids, self._stopped),
             )
-        with _inherited_by_workers(num_threads):
+        with _inherited_by_workers(self._arguments[1]):
             try:
-                return self._pools[worker].submit(_train_in_worker, plan, key, folder, num_threads)
+                return self._pools[worker].submit(_train_in_worker, job, *self._arguments)
             except BrokenProcessPool as error:  # its process was lost between two cells
-                future: Future[str | None] = Future()
+                future: Future[Outcome] = Future()
                 future.set_exception(error)
                 return future
 
-    def result(self, worker: int, future: Future[str | None]) -> str | None:
-        """Return the result of a finished cell."""
+    def result(self, worker: int, future: Future[Outcome]) -> Outcome:
+        """Return what became of a training."""
         try:
             return future.result()
         except BrokenProcessPool as error:
@@ -379,7 +530,7 @@ def _inherited_by_workers(num_threads: int) -> Iterator[None]:
             signal.signal(signal.SIGINT, handler or signal.SIG_DFL)
 
 
-class _Worker:
+class _Worker(Silent):
     """A worker process, as it reports to its parent through shared memory."""
 
     def __init__(self, number: int, shares: Any, process_ids: Any, stopped: Any) -> None:
@@ -398,14 +549,8 @@ class _Worker:
             signal.signal(signal.SIGINT, signal.SIG_IGN)
             self._process_ids[self._number] = 0
 
-    def cell(self, description: str) -> None:
-        """The parent knows the cell."""
-
     def step(self, done: int, total: int) -> None:
         self._shares[self._number] = done / total
-
-    def say(self, text: str) -> None:
-        """Remarks are not shown."""
 
 
 _worker: _Worker  # of this process, which trains for another one
@@ -428,67 +573,9 @@ def _end_with_parent() -> None:
         os._exit(1)
 
 
-def _train_in_worker(plan: Plan, key: Key, folder: Path, num_threads: int) -> str | None:
+def _train_in_worker(job: Job, folder: Path, num_threads: int) -> Outcome:
     try:
         with _worker.busy():
-            return train_one(plan, key, folder, num_threads, _worker)
+            return train_one(job, folder, num_threads, _worker)
     except KeyboardInterrupt:
-        return "interrupted; the checkpoint was written."
-
-
-class RayTasks:
-    """One task of a Ray cluster for each cell; every machine must see the working folder."""
-
-    def __init__(self, plan: Plan, folder: Path, options: Execution) -> None:
-        self._arguments = plan, folder.absolute(), options.threads
-        self._ray = _import_ray()
-        address = options.address or "auto"
-        place: dict[str, Any] = {"address": address}
-        if address == "local":
-            place = {"num_cpus": options.jobs * options.threads, "include_dashboard": False}
-        try:
-            self._ray.init(**place, log_to_driver=False, logging_level="error")
-        except (ConnectionError, ValueError, RuntimeError) as error:
-            raise ConfigError(
-                f"no Ray cluster at {address!r} ({error}); start one with `ray start --head`, or "
-                "give --address local."
-            ) from error
-        # a lost machine is handled by train_cells, not repeated unseen
-        remote = self._ray.remote(num_cpus=options.threads, max_retries=0, max_calls=1)
-        self._task = remote(train_one)
-
-    def submit(self, worker: int, key: Key) -> Future[str | None]:  # noqa: ARG002 - any machine
-        """Begin a cell on whichever machine is free."""
-        plan, folder, num_threads = self._arguments
-        return self._task.remote(plan, key, folder, num_threads).future()
-
-    def result(self, worker: int, future: Future[str | None]) -> str | None:  # noqa: ARG002
-        """Return the result of a finished cell."""
-        try:
-            return future.result()
-        except self._ray.exceptions.RayTaskError as error:
-            raise DataError(f"a task of the cluster failed: {error}") from error
-        except self._ray.exceptions.RayError as error:
-            raise WorkerLostError from error
-
-    def progress(self, worker: int) -> float:  # noqa: ARG002 - of the protocol
-        """Ray reports none."""
-        return 0.0
-
-    def interrupt(self) -> None:
-        """Nothing reaches the machines; their cells continue from their last checkpoints."""
-
-    def close(self) -> None:
-        """Leave the cluster."""
-        self._ray.shutdown()
-
-
-def _import_ray() -> Any:
-    try:
-        import ray
-    except ImportError as error:
-        raise ConfigError(
-            f"--engine ray needs Ray, which is not installed: {install_line('ray')}; or leave "
-            "--engine out to train on this machine alone."
-        ) from error
-    return ray
+        return INTERRUPTED

@@ -6,7 +6,9 @@ import functools
 import hashlib
 import inspect
 import io
+import multiprocessing
 import os
+import pickle
 import random
 import re
 import time
@@ -28,6 +30,7 @@ from suffice.errors import ConfigError, unknown
 from suffice.layers import Attention
 from suffice.measure import report
 from suffice.measure.answers import Answers, from_scores, path_of, write_answers
+from suffice.measure.jobs import Execution, pool
 from suffice.measure.machine import machine_facts, software_versions, source_commit
 from suffice.measure.metrics import LOWER, own_metric
 from suffice.measure.plan import MARGIN, SavedPlan, parse_cells, run_folder
@@ -49,7 +52,7 @@ from suffice.measure.verdict import Verdict, judge
 from suffice.presets import PRESETS, preset, takes_length
 from suffice.recipes import SCALES
 from suffice.spec import AttentionSpec
-from suffice.utils.progress import show
+from suffice.utils.progress import Progress, show
 
 TASK = "your own loop"
 ACCURACY, LOSS, PERPLEXITY = "accuracy", "loss", "perplexity"
@@ -171,6 +174,10 @@ def compare(
     out: Path | str | None = None,
     title: str | None = None,
     cells: str | None = None,
+    jobs: int | None = None,
+    threads: int | None = None,
+    engine: str = "local",
+    address: str | None = None,
     quiet: bool = False,
 ) -> OwnComparison | None:
     """Train mechanisms side by side in your own loop and say which cheaper one suffices.
@@ -204,6 +211,15 @@ def compare(
         cells: "3/16" trains the third of sixteen shares and returns None, for jobs of a cluster
             that share `out`; the environment variable SUFFICE_CELLS says the same to a script as
             it is. A last call without it reads all cells and reports.
+        jobs: trainings at a time; 1 by default, and all that fit into a cluster. For processes of
+            this machine the script calls `compare` below `if __name__ == "__main__":`, and the
+            functions have names in a file.
+        threads: threads of each training; those of this machine divided by `jobs` by default, on a
+            cluster 1.
+        engine: "local", or "ray" for a cluster, which takes any function. A connection that the
+            script made by `ray.init` is used.
+        address: of the cluster, HOST:PORT; "auto" for this machine's (default), "local" for a new
+            one.
         quiet: show no progress.
 
     Raises:
@@ -238,6 +254,8 @@ def compare(
         )
     check_margin(margin, own_unit=better is not None and not relative)
     share = cells or os.environ.get(CELLS)
+    options = {"jobs": jobs, "threads": threads, "engine": engine, "address": address}
+    execution = Execution.of(**options, quiet=quiet)
     recipe = {
         "name": name,
         "task": TASK,
@@ -259,7 +277,9 @@ def compare(
         device="cuda" if torch.cuda.is_available() else "cpu",
     )
     folder = Path(out) if out is not None else Path("runs") / name
-    task = _Task(train, named, plan, chance, folder, quiet)
+    task = _Task(train, named, plan, chance, folder, quiet, execution)
+    if execution is not None:
+        task.check_sendable(engine)
     clock = time.monotonic()
     started = datetime.now(UTC)
     with nullcontext() if share else run_folder(task.folder).locked():
@@ -325,6 +345,7 @@ class _Task:
     chance: float | None
     folder: Path
     quiet: bool
+    execution: Execution | None = None
 
     @property
     def name(self) -> str:
@@ -355,31 +376,63 @@ class _Task:
 
     def run(self, keys: list[tuple[str, int]]) -> list[Cell]:
         """Train every one of these that is not on disk yet; return all."""
+        finished = self._read(keys)
+        missing = [key for key in keys if key not in finished]
+        console = Console(stderr=True)
+        shown: dict[str, Any] = {"cells": len(keys), "done": len(finished)}
+        if self.execution is not None:
+            with pool(self.folder, self.execution, console=console, **shown) as workers:
+                jobs = [OwnJob(self, *key) for key in missing]
+                workers.train(jobs, lambda job: workers.display.finish(self._line(job.key)))
+        else:
+            with show(console, quiet=self.quiet, **shown) as progress:
+                for name, seed in missing:
+                    progress.cell(f"{name} seed {seed}")
+                    self.train_one(name, seed, self.folder)
+                    progress.step(1, 1)
+                    progress.finish(self._line((name, seed)))
+        finished |= self._read(missing)
+        return [cell for key in keys if (cell := finished[key]) is not None]
+
+    def _read(self, keys: list[tuple[str, int]]) -> dict[tuple[str, int], Cell | None]:
+        """Return those of these cells that are written."""
         there = {(name, seed): heads for name, heads, seed in find_cells(self.folder)}
-        finished = {
+        return {
             key: read_cell(self.folder, key[0], there[key], key[1]) for key in keys if key in there
         }
-        console = Console(stderr=True)
-        if len(finished) < len(keys):
-            _warm_up()
-        options = {"cells": len(keys), "done": len(finished), "quiet": self.quiet}
-        with show(console, **options) as progress:
-            for name, seed in keys:
-                if (name, seed) in finished:
-                    continue
-                progress.cell(f"{name} seed {seed}")
-                cell, answers = self._train(name, seed)
-                if answers is not None:
-                    stem = cell_path(self.folder, *cell.key).stem
-                    write_answers(path_of(self.folder, stem), answers)
-                write_cell(self.folder, cell)
-                finished[name, seed] = cell
-                progress.step(1, 1)
-                progress.finish(
-                    f"{name} seed {seed}: {self.plan.metric} {self._value(cell)}, "
-                    f"{cell.seconds_per_epoch:.0f} s"
-                )
-        return [cell for key in keys if (cell := finished[key]) is not None]
+
+    def _line(self, key: tuple[str, int]) -> str:
+        """Return a finished cell as one line."""
+        cell = self._read([key])[key]
+        return (
+            f"{key[0]} seed {key[1]}: {self.plan.metric} {self._value(cell)}, "
+            f"{cell.seconds_per_epoch:.0f} s"
+        )
+
+    def train_one(self, name: str, seed: int, folder: Path) -> None:
+        """Train a cell and write it."""
+        _warm_up()
+        cell, answers = self._train(name, seed)
+        if answers is not None:
+            write_answers(path_of(folder, cell_path(folder, *cell.key).stem), answers)
+        write_cell(folder, cell)
+
+    def check_sendable(self, engine: str) -> None:
+        """Refuse functions that no other process can be given."""
+        if getattr(multiprocessing.current_process(), "_inheriting", False):
+            raise ConfigError(
+                "a worker of suffice.compare runs the script again and begins a comparison; put "
+                'the call below `if __name__ == "__main__":`.'
+            )
+        if engine != "local":
+            return
+        try:
+            pickle.dumps(OwnJob(self, next(iter(self.mechanisms)), 0))
+        except (pickle.PicklingError, AttributeError, TypeError) as error:
+            raise ConfigError(
+                f"another process cannot be given {self.name} and its mechanisms ({error}); "
+                'define them in a file with def, or give engine="ray", address="local".'
+            ) from error
 
     def _value(self, cell: Cell) -> str:
         if self.plan.better is None:
@@ -454,6 +507,40 @@ class _Task:
             started=started.isoformat(timespec="seconds"),
             seconds=round(seconds, 1),
         )
+
+
+@dataclass(frozen=True)
+class OwnJob:
+    """One training of a comparison in somebody's loop."""
+
+    task: _Task
+    mechanism: str
+    seed: int
+
+    @property
+    def key(self) -> tuple[str, int]:
+        """Mechanism and seed."""
+        return self.mechanism, self.seed
+
+    @property
+    def name(self) -> str:
+        """The cell, in words."""
+        return f"{self.mechanism} seed {self.seed}"
+
+    @property
+    def device(self) -> str:
+        """That of the machine which began the comparison."""
+        return self.task.plan.device
+
+    def data(self) -> None:
+        """The function loads its data itself."""
+
+    def checkpoint(self, folder: Path) -> None:
+        """The function keeps its own."""
+
+    def run(self, data: None, folder: Path, progress: Progress) -> None:  # noqa: ARG002
+        """Call the function, and write the cell."""
+        self.task.train_one(*self.key, folder)
 
 
 def _numbers(scores: Scores, metric: str) -> tuple[dict[str, float], Answers | None]:

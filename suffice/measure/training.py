@@ -244,6 +244,7 @@ def train_cell(
     progress: Progress,
     *,
     rate: float | None = None,
+    alone: bool = True,
 ) -> Cell:
     """Train one (mechanism, heads, seed) or resume it, and write it when it is finished.
 
@@ -258,6 +259,7 @@ def train_cell(
         group: the processes that share the batches.
         progress: called at each step.
         rate: the learning rate; None = the recipe's.
+        alone: whether nothing else is trained on the machine; else its energy is not of the cell.
     """
     mechanism, num_heads, seed = key
     seed += DRAWS * (Composition.parse(mechanism).draw or 0)
@@ -278,7 +280,8 @@ def train_cell(
         resume=resume,
         progress=progress,
     )
-    energy = None if resume else meter.joules()  # what went before a resumption is not known
+    # what went before a resumption is not known
+    energy = meter.joules() if alone and not resume else None
     cell, answers = _score(plan, key, dataset, model, run)
     cell = dataclasses.replace(cell, joules=energy)
 

@@ -8,7 +8,6 @@ something is drawn.
 from __future__ import annotations
 
 import contextlib
-import threading
 import time
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, Protocol
@@ -89,6 +88,9 @@ class Display:
     def step(self, done: int, total: int) -> None:
         """Set how much of the cell is done and draw when the interval is over."""
         self._share = done / total
+        self._draw_when_due()
+
+    def _draw_when_due(self) -> None:
         if self._clock() >= self._next_drawing:
             self._next_drawing = self._clock() + self._interval
             self.draw()
@@ -208,59 +210,59 @@ def bar(
         display.update(task, total=display.tasks[0].completed)  # some items may have been skipped
 
 
-class Workers:
-    """Cells that run side by side: a bar for each worker, a line for each finished or lost cell.
+class Workers(Display):
+    """Cells that run side by side: on a terminal a bar each below that of all, else some lines."""
 
-    Safe to call from several threads.
-    """
-
-    def __init__(self, console: Console, cells: int, *, quiet: bool = False) -> None:
-        self.console = console
-        self.rich: RichProgress | None = None
-        self.finished = 0
-        self._cells = cells
-        self._quiet = quiet
-        self._lock = threading.Lock()
-        self._tasks: dict[int, Any] = {}
-        if console.is_terminal and not quiet:
-            from rich import progress as rich
-
-            columns = rich.BarColumn(), rich.TaskProgressColumn(), rich.TimeElapsedColumn()
-            self.rich = _rich_progress(console, *columns, transient=True)
+    def __init__(self, console: Console, *, cells: int, done: int = 0, **options: Any) -> None:
+        super().__init__(console, cells=cells, done=done, **options)
+        self._ended = done
+        self._shares: dict[int, float] = {}  # of running cells, by worker
+        self._bars: dict[int, Any] = {}
 
     def begin(self, worker: int, cell: str) -> None:
-        """Begin a cell on a worker, whose bar starts again."""
+        """Begin a cell on a worker."""
+        self._shares[worker] = 0.0
         if self.rich:
-            if worker in self._tasks:
-                self.rich.remove_task(self._tasks[worker])
-            self._tasks[worker] = self.rich.add_task(cell, total=1.0)
+            self._bars[worker] = self.rich.add_task(cell, total=1.0, left="")
 
-    def step(self, worker: int, done: int, total: int) -> None:
-        """Set how much of a worker's cell is done."""
+    def update(self, worker: int, share: float) -> None:
+        """Set how much of a worker's cell is done and draw when the interval is over."""
+        self._shares[worker] = share
         if self.rich:
-            self.rich.update(self._tasks[worker], completed=done / total)
+            self.rich.update(self._bars[worker], completed=share)
+        self._draw_when_due()
 
-    def end(self, worker: int, cell: str) -> None:  # noqa: ARG002 - the counterpart of begin
-        """Print that a cell is finished."""
-        with self._lock:
-            self.finished += 1
-            self.print(f"{cell} finished, {self.finished} of {self._cells}")
+    def end(self, worker: int, *, finished: bool) -> None:
+        """End a worker's cell, which counts if it is finished."""
+        self._ended += finished
+        del self._shares[worker]
+        if self.rich:
+            self.rich.remove_task(self._bars.pop(worker))
 
-    def lost(self, cell: str) -> None:
-        """Print that the worker of a cell was lost."""
-        self.print(f"the worker of {cell} was lost; the cell is run again")
+    def tell(self, text: str) -> None:
+        """Print a line, whatever a table shows."""
+        _print(self.console, text)
 
-    def print(self, text: str) -> None:
-        """Print one line unless quiet."""
-        if not self._quiet:
-            _print(self.console, text)
+    @property
+    def title(self) -> str:
+        """How many cells are finished, and how many are trained now."""
+        return f"cells {self._ended}/{self._cells}, {len(self._shares)} in training"
+
+    @property
+    def finished(self) -> float:
+        """Cells that are done, with the shares of the present ones."""
+        return self._ended + sum(self._shares.values())
 
 
 @contextlib.contextmanager
-def workers(console: Console, cells: int, *, quiet: bool = False) -> Iterator[Workers]:
-    """Show the progress of cells that run side by side while the block runs; see `Workers`."""
-    display = Workers(console, cells, quiet=quiet)
-    with display.rich or contextlib.nullcontext():
+def workers(console: Console, *, quiet: bool = False, **options: Any) -> Iterator[Workers]:
+    """Show the progress of cells that run side by side while the block runs; see `show`."""
+    if quiet:
+        from rich.console import Console as RichConsole
+
+        console = RichConsole(quiet=True, force_terminal=False)
+    display = Workers(console, **{"clock": time.monotonic, **options})
+    with display.live or contextlib.nullcontext():
         yield display
 
 

@@ -9,6 +9,7 @@ import pytest
 from suffice.cli import options
 from suffice.cli.compare import (
     CompareOptions,
+    RunOptions,
     latest_folder,
     new_folder,
     parse_heads,
@@ -16,6 +17,7 @@ from suffice.cli.compare import (
     parse_optimisers,
 )
 from suffice.errors import ConfigError, DataError
+from suffice.measure.jobs import Execution
 from suffice.measure.plan import Plan, read_plan
 from suffice.recipes import digits_vit, imdb, mnist_v2
 from suffice.utils.grammar import split_list
@@ -273,3 +275,25 @@ def test_another_optimiser_is_a_setting_of_the_recipe():
     assert recipe.training.optimiser == "adamw"
     assert recipe.title.endswith(", optimiser=adamw")
     assert CompareOptions().under(None).plan() == CompareOptions().plan()
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("--tune", "lr:3", "--jobs", 2),
+        ("--tune", "lr:3", "--cells", "1/2"),
+        ("--seeds", "auto", "--cells", "1/2"),
+    ],
+)
+def test_options_that_exclude_each_other_leave_no_folder(suffice, tmp_path, words):
+    result = suffice("compare", "--task", "digits", *words, "--out", "run")
+    assert result.exit_code == 2
+    assert words[-2] in result.message
+    assert not (tmp_path / "run").exists()
+
+
+def test_cells_side_by_side_are_asked_for_by_any_option():
+    assert RunOptions().execution is None
+    assert RunOptions(jobs=1).execution is None
+    assert RunOptions(threads=2).execution == Execution(threads=2)
+    assert RunOptions(engine="ray", jobs=3).execution == Execution(engine="ray", jobs=3)

@@ -180,11 +180,11 @@ def _one_process() -> None:
     from tests.papers.conftest import quick
     from tests.papers.tiny import TINY
 
-    def train_all(engine: Any, keys: list, display: Any, **_: Any) -> list:
-        plan, out, threads = engine._arguments
-        return [key for key in keys if jobs.train_one(plan, key, out, threads) is None]
+    def train(pool: Any, cells: list, **_: Any) -> list:
+        arguments = pool.engine._arguments
+        return [job for job in cells if jobs.train_one(job, *arguments).failure is None]
 
-    jobs.train_cells = train_all
+    jobs.Pool.train = train
     tables.TABLES = {"tiny": TINY}
     request.recipe = quick
 

@@ -447,12 +447,44 @@ def test_cells_that_are_trained_side_by_side_are_those_of_one_process(tmp_path):
     assert beside.rows.keys() == alone.rows.keys()
 
 
-@pytest.mark.parametrize(
-    ("changes", "named"), [({"seeds": 5, "auto": True}, "auto"), ({"tune": 3}, "tune")]
-)
-def test_cells_that_depend_on_earlier_ones_are_not_trained_side_by_side(tmp_path, changes, named):
-    with pytest.raises(ConfigError, match=named):
-        run(tmp_path, plan(**changes), quiet=True, execution=Execution(jobs=2))
+def test_seeds_are_added_side_by_side_until_the_looks_decide(tmp_path, monkeypatch):
+    """Every look sees the same cells as one after the other, and none sees a later seed."""
+    looks = []
+
+    def look(plan, folder, cells):
+        looks.append(sorted(cell.key for cell in cells))
+        return {("efficient", 2)} if {cell.seed for cell in cells} == {0, 1, 2} else set()
+
+    monkeypatch.setattr(module, "_decided", look)
+    given = plan(seeds=5, auto=True)
+    jobs = Execution(jobs=2, threads=torch.get_num_threads(), quiet=True)
+    beside, _ = run(tmp_path / "beside", given, quiet=True, execution=jobs)
+    side_by_side, looks = looks, []
+    alone, _ = run(tmp_path / "alone", given, quiet=True)
+    assert timeless(beside.cells) == timeless(alone.cells)
+    assert set(map(str, looks)) == set(map(str, side_by_side))
+    assert ("efficient", 2, 3) not in [cell.key for cell in beside.cells]
+
+
+def test_progress_of_cells_side_by_side_is_that_of_one_after_the_other(tmp_path):
+    given = plan(mechanisms=("standard", "efficient"), seeds=2)
+    _, alone = run(tmp_path / "alone", given)
+    _, beside = run(tmp_path / "beside", given, execution=Execution(jobs=2))
+
+    def told(text):
+        lines = [line.partition(",")[0] for line in text.splitlines()]
+        return sorted(line for line in lines if "test accuracy" in line or "after two" in line)
+
+    assert len(told(alone)) == 5
+    assert [line.split(":")[0] for line in told(beside)] == [
+        line.split(":")[0] for line in told(alone)
+    ]
+
+
+def test_rates_are_not_chosen_side_by_side(tmp_path):
+    with pytest.raises(ConfigError, match="tune"):
+        run(tmp_path / "run", plan(tune=3), quiet=True, execution=Execution(jobs=2))
+    assert not (tmp_path / "run").exists()
 
 
 def test_every_command_of_a_comparison_is_told(tmp_path):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import multiprocessing
 import random
 from dataclasses import replace
 
@@ -91,6 +92,40 @@ def test_shares_are_merged_by_reading(tmp_path, monkeypatch):
     assert len(calls) == 6 == len(done.results.cells)
     with pytest.raises(ConfigError, match="cells=5/4"):
         run(train, tmp_path, cells="5/4")
+
+
+def drawn(attention, seed):
+    """A loop that another process can import."""
+    layer = attention(16, 2)
+    layer(torch.zeros(1, 8, 16))
+    return {"accuracy": torch.rand(20), "loss": float(layer.spec.num_heads + random.random())}
+
+
+def test_trainings_side_by_side_are_those_of_one_after_the_other(tmp_path):
+    alone = run(drawn, tmp_path / "alone")
+    beside = run(drawn, tmp_path / "beside", jobs=2)
+    timeless = [
+        [replace(cell, seconds_per_epoch=0.0) for cell in done.results.cells]
+        for done in (alone, beside)
+    ]
+    assert timeless[0] == timeless[1]
+    assert beside.verdict.outcome == alone.verdict.outcome
+    assert beside.results.rows.keys() == alone.results.rows.keys()
+
+
+def test_functions_that_another_process_cannot_import_are_refused(tmp_path):
+    train, calls = counted()
+    with pytest.raises(ConfigError, match='engine="ray"'):
+        run(train, tmp_path / "run", jobs=2)
+    assert calls == []
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_script_that_its_workers_would_run_again_is_refused(tmp_path, monkeypatch):
+    process = multiprocessing.current_process()
+    monkeypatch.setattr(process, "_inheriting", True, raising=False)
+    with pytest.raises(ConfigError, match="__main__"):
+        run(drawn, tmp_path / "run", jobs=2)
 
 
 def test_every_mechanism_starts_from_the_same_state(tmp_path):

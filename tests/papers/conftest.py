@@ -30,20 +30,23 @@ class RecordingDisplay:
 
     def __init__(self) -> None:
         self.begun: list[str] = []
-        self.ended: list[str] = []
-        self.lost_cells: list[str] = []
+        self.ended = 0
+        self.told: list[str] = []
 
     def begin(self, worker: int, cell: str) -> None:
         self.begun.append(cell)
 
-    def step(self, worker: int, done: float, total: float) -> None:
+    def update(self, worker: int, share: float) -> None:
         pass
 
-    def end(self, worker: int, cell: str) -> None:
-        self.ended.append(cell)
+    def end(self, worker: int, *, finished: bool) -> None:
+        self.ended += finished
 
-    def lost(self, cell: str) -> None:
-        self.lost_cells.append(cell)
+    def tell(self, text: str) -> None:
+        self.told.append(text)
+
+    def finish(self, text: str) -> None:
+        pass
 
 
 def timeless(cells):

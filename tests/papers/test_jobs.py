@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import pickle
 import resource
@@ -11,19 +12,23 @@ import sys
 import textwrap
 import time
 from concurrent.futures import Future
+from contextlib import closing
 from dataclasses import replace
 
 import pytest
+from rich.console import Console
 
 from suffice.data import load
 from suffice.errors import ConfigError, DataError, StateError
 from suffice.measure import jobs as module
 from suffice.measure.jobs import (
+    CellJob,
     Execution,
     LocalProcesses,
-    RayTasks,
+    Outcome,
+    Pool,
     WorkerLostError,
-    train_cells,
+    pool,
     train_one,
 )
 from suffice.measure.plan import Plan
@@ -56,12 +61,12 @@ def running(process: int) -> bool:
 class ScriptedEngine:
     """Cells end at once: "lost", an error, a reason, or None = trained."""
 
-    def __init__(self, *results):
-        self.results, self.submitted, self.closed = list(results), [], False
+    def __init__(self, *results, jobs=1):
+        self.results, self.submitted, self.jobs = list(results), [], jobs
         self.interrupted = 0
 
-    def submit(self, worker, key):
-        self.submitted.append((worker, key))
+    def submit(self, worker, job):
+        self.submitted.append((worker, job.key))
         future = Future()
         result = self.results.pop(0) if self.results else None
         if result != "never":
@@ -74,7 +79,7 @@ class ScriptedEngine:
             raise WorkerLostError
         if isinstance(result, Exception):
             raise result
-        return result
+        return Outcome(result, 1.0)
 
     def progress(self, worker):
         return 0.5
@@ -82,31 +87,27 @@ class ScriptedEngine:
     def interrupt(self):
         self.interrupted += 1
 
-    def close(self):
-        self.closed = True
-
 
 def scripted(*results, keys=(ONE, TWO), jobs=1, deadline=None):
-    engine, display = ScriptedEngine(*results), RecordingDisplay()
-    try:
-        finished = train_cells(engine, list(keys), display, jobs=jobs, deadline=deadline)
-    finally:
-        assert engine.closed
-    return finished, engine, display
+    engine, display = ScriptedEngine(*results, jobs=jobs), RecordingDisplay()
+    cells = [CellJob(None, key) for key in keys]
+    finished = Pool(engine, display).train(cells, deadline=deadline)
+    return [job.key for job in finished], engine, display
 
 
 def test_every_cell_is_submitted_once():
     finished, engine, display = scripted(jobs=2)
     assert sorted(finished) == sorted([ONE, TWO])
     assert engine.submitted == [(0, ONE), (1, TWO)]
-    assert sorted(display.ended) == ["efficient heads 4 seed 0", "standard heads 4 seed 0"]
+    assert display.ended == 2
 
 
 def test_a_lost_worker_gives_its_cell_back():
     finished, engine, display = scripted("lost", None, None)
     assert finished == [ONE, TWO]
     assert [key for _, key in engine.submitted] == [ONE, ONE, TWO]
-    assert display.lost_cells == ["standard heads 4 seed 0"]
+    [line] = display.told
+    assert "standard heads 4 seed 0" in line
 
 
 def test_a_cell_that_loses_every_worker_is_given_up():
@@ -116,12 +117,12 @@ def test_a_cell_that_loses_every_worker_is_given_up():
 
 @pytest.mark.parametrize("failure", ["no room.", DataError("no room.")])
 def test_after_a_failure_running_cells_end_and_no_other_begins(failure):
-    engine, display = ScriptedEngine(failure, None), RecordingDisplay()
-    keys = [ONE, TWO, ("optimised", 4, 0)]
+    engine, display = ScriptedEngine(failure, None, jobs=2), RecordingDisplay()
+    cells = [CellJob(None, key) for key in (ONE, TWO, ("optimised", 4, 0))]
     with pytest.raises(DataError, match="no room"):
-        train_cells(engine, keys, display, jobs=2, deadline=None)
+        Pool(engine, display).train(cells)
     assert [key for _, key in engine.submitted] == [ONE, TWO]
-    assert display.ended == ["efficient heads 4 seed 0"]
+    assert display.ended == 1
 
 
 def test_no_cell_begins_after_the_deadline():
@@ -136,19 +137,86 @@ def test_ctrl_c_interrupts_the_engine_once(monkeypatch):
     def press(*_):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(display, "step", press)
+    monkeypatch.setattr(display, "update", press)
     with pytest.raises(KeyboardInterrupt):
-        train_cells(engine, [ONE], display, jobs=1, deadline=None)
-    assert (engine.interrupted, engine.closed) == (1, True)
+        Pool(engine, display).train([CellJob(None, ONE)])
+    assert engine.interrupted == 1
+
+
+def test_what_interrupted_cells_leave_is_taken_over(monkeypatch):
+    engine, display = ScriptedEngine(None, "interrupted.", jobs=2), RecordingDisplay()
+    taken = []
+    result = engine.result
+    monkeypatch.setattr(engine, "result", lambda *a: taken.append(a[0]) or result(*a))
+
+    def press(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(display, "update", press)
+    with pytest.raises(KeyboardInterrupt):
+        Pool(engine, display).train([CellJob(None, key) for key in (ONE, TWO)])
+    assert sorted(taken) == [0, 1]
+
+
+def printed(tmp_path, monkeypatch, *, jobs, cores, seconds):
+    """What is said of a run whose trainings took so many seconds."""
+    monkeypatch.setattr(module.os, "cpu_count", lambda: cores)
+    console = Console(file=io.StringIO(), width=200)
+    with pool(tmp_path, Execution(jobs=jobs), console=console, cells=4) as workers:
+        workers.seconds = seconds
+    return console.file.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("jobs", "cores", "seconds", "words"),
+    [
+        (2, 2, 1e-9, ["one after the other"]),
+        (2, 2, 1e9, []),
+        (1, 2, 1e-9, []),
+        (4, 2, 1e9, ["4 cells x 1 threads on 2", "2 at a time"]),
+    ],
+)
+def test_trainings_that_are_slower_side_by_side_are_named(
+    tmp_path, monkeypatch, jobs, cores, seconds, words
+):
+    text = printed(tmp_path, monkeypatch, jobs=jobs, cores=cores, seconds=seconds)
+    assert all(word in text for word in words)
+    assert bool(text) == bool(words)
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ({}, None),
+        ({"jobs": 1}, None),
+        ({"jobs": 2}, (2, 4, "local")),
+        ({"jobs": 16}, (16, 1, "local")),
+        ({"threads": 3}, (None, 3, "local")),
+        ({"engine": "ray"}, (None, 1, "ray")),
+        ({"engine": "ray", "jobs": 2, "threads": 3}, (2, 3, "ray")),
+    ],
+)
+def test_trainings_side_by_side_share_the_threads(monkeypatch, options, expected):
+    monkeypatch.setattr(module, "torch_threads", lambda: 8)
+    means = Execution.of(**{"jobs": None, "threads": None, **options})
+    assert (means and (means.jobs, means.threads, means.engine)) == expected
 
 
 @pytest.mark.parametrize(
     ("field", "value"),
-    [("jobs", 0), ("threads", 0), ("minutes", 0.0), ("engine", "slurm"), ("address", "auto")],
+    [
+        ("jobs", 0),
+        ("threads", 0),
+        ("minutes", 0.0),
+        ("engine", "slurm"),
+        ("address", "auto"),
+        ("address", "ray://head:10001"),
+    ],
 )
 def test_options_that_are_not_legal_are_refused(field, value):
+    engine = {"engine": "ray"} if str(value).startswith("ray:") else {}
     with pytest.raises(ConfigError):
-        Execution(**{field: value})
+        Execution(**engine, **{field: value})
 
 
 # One cell in this process.
@@ -162,7 +230,7 @@ def threads_as_before():
 
 
 def test_a_cell_is_trained_with_its_threads(plan, tmp_path):
-    assert train_one(plan, ONE, tmp_path, 1) is None
+    assert train_one(CellJob(plan, ONE), tmp_path, 1).failure is None
     assert threads() == 1
     assert read_cell(tmp_path, *ONE).num_heads == 4
 
@@ -171,7 +239,7 @@ def test_a_full_disk_is_a_reason_and_leaves_no_half_written_file(plan, tmp_path)
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (900, hard))
     try:
-        reason = train_one(plan, ONE, tmp_path, 1)
+        reason = train_one(CellJob(plan, ONE), tmp_path, 1).failure
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
     assert "cannot write" in reason
@@ -209,33 +277,34 @@ def alone(tmp_path_factory):
 def test_a_killed_worker_gives_its_cell_back_and_results_equal_those_of_one_process(
     plan, tmp_path, alone
 ):
-    engine, display, killed = LocalProcesses(plan, tmp_path, Execution(jobs=2)), None, []
+    engine, killed = LocalProcesses(tmp_path, Execution(jobs=2)), []
 
     class Killing(RecordingDisplay):
-        def step(self, worker, done, total):
+        def update(self, worker, share):
             process = engine._process_ids[worker]
-            if done and process and not killed:
+            if share and process and not killed:
                 killed.append(process)
                 os.kill(process, signal.SIGKILL)
 
     display = Killing()
-    finished = train_cells(engine, plan.cells, display, jobs=2, deadline=None)
-    assert sorted(finished) == sorted(plan.cells)
-    assert len(killed) == len(display.lost_cells) == 1
+    with closing(engine):
+        finished = Pool(engine, display).train([CellJob(plan, key) for key in plan.cells])
+    assert sorted(job.key for job in finished) == sorted(plan.cells)
+    assert len(killed) == len(display.told) == 1
     assert read(plan, tmp_path) == alone
 
 
 def test_ctrl_c_writes_the_checkpoint_of_a_running_cell(plan, tmp_path):
     long = replace(plan, recipe=quick(epochs=1000))
-    engine = LocalProcesses(long, tmp_path, Execution())
 
     class Pressing(RecordingDisplay):
-        def step(self, worker, done, total):
-            if done:
+        def update(self, worker, share):
+            if share:
                 raise KeyboardInterrupt
 
-    with pytest.raises(KeyboardInterrupt):
-        train_cells(engine, [ONE], Pressing(), jobs=1, deadline=None)
+    engine = LocalProcesses(tmp_path, Execution())
+    with closing(engine), pytest.raises(KeyboardInterrupt):
+        Pool(engine, Pressing()).train([CellJob(long, ONE)])
     assert (tmp_path / "checkpoints" / "standard-h4-s0.safetensors").exists()
     assert not cell_path(tmp_path, *ONE).exists()
 
@@ -244,22 +313,22 @@ def test_a_killed_parent_takes_its_worker_along(tmp_path):
     code = f"""
     from pathlib import Path
     from suffice.measure.plan import Plan
-    from suffice.measure.jobs import Execution, LocalProcesses, train_cells
+    from suffice.measure.jobs import CellJob, Execution, LocalProcesses, Pool
     from tests.papers.conftest import RecordingDisplay, quick
 
     plan = Plan(
         recipe=quick(epochs=1000), mechanisms=("standard",), heads=(4,), seeds=1,
         baseline="standard",
     )
-    engine = LocalProcesses(plan, Path({str(tmp_path)!r}), Execution())
+    engine = LocalProcesses(Path({str(tmp_path)!r}), Execution())
 
     class Printing(RecordingDisplay):
-        def step(self, worker, done, total):
-            if done:
+        def update(self, worker, share):
+            if share:
                 print(engine._process_ids[worker], flush=True)
 
     if __name__ == "__main__":
-        train_cells(engine, plan.cells, Printing(), jobs=1, deadline=None)
+        Pool(engine, Printing()).train([CellJob(plan, key) for key in plan.cells])
     """
     parent = subprocess.Popen(
         [sys.executable, "-c", textwrap.dedent(code)], stdout=subprocess.PIPE, text=True
@@ -273,103 +342,3 @@ def test_a_killed_parent_takes_its_worker_along(tmp_path):
             break
         time.sleep(0.05)
     assert not running(worker_id)
-
-
-# A cluster, which a class stands in for.
-
-
-class Lost(Exception):
-    """As Ray reports a machine that is gone."""
-
-
-class Failed(Lost):
-    """As Ray reports a task that raised."""
-
-
-class Cluster:
-    """Ray with one machine, this one; the results of its tasks are scripted."""
-
-    class exceptions:
-        RayError = Lost
-        RayTaskError = Failed
-
-    def __init__(self, *results):
-        self.results, self.down = list(results), False
-
-    def init(self, **options):
-        self.options = options
-
-    def shutdown(self):
-        self.down = True
-
-    def remote(self, **options):
-        self.task_options = options
-        return lambda function: Task(self)
-
-
-class Task:
-    def __init__(self, cluster):
-        self.cluster = cluster
-
-    def remote(self, plan, key, folder, num_threads):
-        assert folder.is_absolute()
-        return self
-
-    def future(self):
-        future, result = Future(), self.cluster.results.pop(0)
-        if isinstance(result, Exception):
-            future.set_exception(result)
-        else:
-            future.set_result(result)
-        return future
-
-
-def on_ray(plan, folder, cluster, monkeypatch, address="local"):
-    monkeypatch.setattr(module, "_import_ray", lambda: cluster)
-    options = Execution(jobs=2, engine="ray", address=address)
-    engine, display = RayTasks(plan, folder, options), RecordingDisplay()
-    return train_cells(engine, plan.cells, display, jobs=2, deadline=None), display
-
-
-def test_a_lost_machine_of_a_cluster_gives_its_cell_back(plan, tmp_path, monkeypatch):
-    cluster = Cluster(Lost(), None, None)
-    finished, display = on_ray(plan, tmp_path, cluster, monkeypatch)
-    assert sorted(finished) == sorted(plan.cells)
-    assert len(display.lost_cells) == 1
-    assert cluster.options["num_cpus"] == 2
-    assert cluster.task_options == {"num_cpus": 1, "max_retries": 0, "max_calls": 1}
-    assert cluster.down
-
-
-@pytest.mark.parametrize("result", ["no room.", Failed("no room.")])
-def test_a_failure_on_a_cluster_is_reported(plan, tmp_path, monkeypatch, result):
-    with pytest.raises(DataError, match="no room."):
-        on_ray(plan, tmp_path, Cluster(result, None), monkeypatch)
-
-
-def test_an_absent_cluster_is_reported(plan, tmp_path, monkeypatch):
-    cluster = Cluster()
-
-    def init(**options):
-        raise ConnectionError("nobody answers")
-
-    monkeypatch.setattr(cluster, "init", init)
-    with pytest.raises(ConfigError, match="'auto'"):
-        on_ray(plan, tmp_path, cluster, monkeypatch, address=None)
-
-
-def test_ray_is_named_where_it_is_not_installed(plan, tmp_path, monkeypatch):
-    monkeypatch.setitem(sys.modules, "ray", None)
-    with pytest.raises(ConfigError, match=r"\[ray\]"):
-        RayTasks(plan, tmp_path, Execution(engine="ray"))
-
-
-@pytest.mark.slow
-@pytest.mark.filterwarnings("default")  # Ray's own
-def test_a_local_cluster_of_two_finds_what_one_process_finds(plan, tmp_path, alone):
-    pytest.importorskip("ray", reason="the extra `ray` is not installed")
-    options = Execution(jobs=2, engine="ray", address="local")
-    engine = RayTasks(plan, tmp_path, options)
-    finished = train_cells(engine, plan.cells, RecordingDisplay(), jobs=2, deadline=None)
-    assert sorted(finished) == sorted(plan.cells)
-    assert read(plan, tmp_path) == alone

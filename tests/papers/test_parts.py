@@ -220,17 +220,17 @@ def test_scaling_is_drawn_over_parameters(tmp_path):
 def test_cells_are_handed_to_the_engine_with_a_deadline(plan, tmp_path, monkeypatch):
     handed = {}
 
-    def train_cells(engine, keys, display, **options):
-        handed.update(options, engine=engine)
-        return keys
+    def train(workers, cells, **options):
+        handed.update(options, engine=workers.engine)
+        return cells
 
-    monkeypatch.setattr(jobs, "train_cells", train_cells)
+    monkeypatch.setattr(jobs.Pool, "train", train)
     options = Execution(jobs=3, threads=2, minutes=1.0, quiet=True)
     console = Console(file=io.StringIO())
     done = run_cells(plan, plan.cells, tmp_path, options, console=console, command="by hand")
     assert done == plan.cells
     assert isinstance(handed["engine"], jobs.LocalProcesses)
-    assert handed["jobs"] == 3
+    assert handed["engine"].jobs == 3
     assert 50 < handed["deadline"] - time.monotonic() <= 60
     ran = json.loads((tmp_path / "ran.json").read_text())
     assert (ran["command"], ran["threads"]) == ("by hand", 2)

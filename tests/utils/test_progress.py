@@ -145,35 +145,46 @@ def test_a_bar_without_a_console_shows_nothing(capsys):
     assert capsys.readouterr() == ("", "")
 
 
-def test_workers_print_a_line_for_each_finished_and_lost_cell():
-    out = console(terminal=False)
-    with workers(out, 2) as shown:
+def test_a_log_of_workers_gets_a_line_per_ten_seconds():
+    clock, out = Clock(), console(terminal=False)
+    with workers(out, cells=4, done=1, clock=clock) as shown:
         shown.begin(0, "standard heads 4 seed 0")
-        shown.step(0, 1, 2)
-        shown.lost("standard heads 4 seed 0")
-        shown.end(0, "standard heads 4 seed 0")
+        shown.begin(1, "efficient heads 4 seed 0")
+        clock.now += 10
+        shown.update(0, 0.5)
+        shown.end(0, finished=True)
+        shown.end(1, finished=False)
+        shown.tell("the worker of efficient heads 4 seed 0 was lost")
+        shown.begin(1, "efficient heads 4 seed 0")
+        clock.now += 10
+        shown.update(1, 0.5)
     assert out.file.getvalue().splitlines() == [
-        "the worker of standard heads 4 seed 0 was lost; the cell is run again",
-        "standard heads 4 seed 0 finished, 1 of 2",
+        "cells 1/4, 2 in training, 38%, 0:50 left",
+        "the worker of efficient heads 4 seed 0 was lost",
+        "cells 2/4, 1 in training, 62%, 0:20 left",
     ]
 
 
 def test_quiet_workers_print_nothing():
     out = console(terminal=True)
-    with workers(out, 1, quiet=True) as shown:
+    with workers(out, cells=1, quiet=True) as shown:
         shown.begin(0, "a")
-        shown.step(0, 1, 1)
-        shown.end(0, "a")
+        shown.update(0, 1.0)
+        shown.tell("slow")
+        shown.end(0, finished=True)
     assert out.file.getvalue() == ""
 
 
 def test_workers_have_a_bar_each_on_a_terminal():
     out = console(terminal=True)
-    with workers(out, 2) as shown:
+    with workers(out, cells=3) as shown:
         shown.begin(0, "standard")
         shown.begin(1, "efficient")
-        shown.step(1, 1, 2)
-        shown.end(0, "standard")
+        shown.update(1, 0.5)
+        shown.end(0, finished=True)
         shown.begin(0, "super")
-        assert [task.description for task in shown.rich.tasks] == ["efficient", "super"]
-        assert shown.rich.tasks[0].completed == 0.5
+        shown.draw()
+        of_all, *bars = shown.rich.tasks
+        assert (of_all.completed, of_all.total) == (1.5, 3)
+        assert [task.description for task in bars] == ["efficient", "super"]
+        assert bars[0].completed == 0.5

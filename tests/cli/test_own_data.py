@@ -156,7 +156,7 @@ def test_altered_options_of_a_task_are_reported(tmp_path, given):
         CompareOptions().plan(read_plan(tmp_path))
 
 
-def test_a_table_is_compared_in_folds(suffice, tmp_path):
+def test_a_table_is_compared_in_folds(suffice, brief, tmp_path):
     rows = [(f"word{n} {'abc'[n % 3]}", "abc"[n % 3]) for n in range(200)]
     path = tmp_path / "mine.csv"
     path.write_text("text,label\n" + "".join(f"{text},{label}\n" for text, label in rows))

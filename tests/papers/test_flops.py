@@ -105,7 +105,7 @@ def test_true_ratio_is_the_share_of_the_features():
 
 def test_tables_and_figures_are_made(tmp_path, monkeypatch):
     monkeypatch.setattr(canvas, "DPI", 50)
-    monkeypatch.setattr(flops_figures, "SURFACE", (128, 512, 1024, 2048))
+    monkeypatch.setattr(flops_figures, "SURFACE", (128, 512))
     out = StringIO()
     paths = flops(tmp_path / "figures", Console(file=out, width=80))
     told = out.getvalue()

@@ -75,6 +75,14 @@ class VerdictOptions:
         bool, Option("--paired", help="Pair runs without labels of seeds in their order.")
     ] = False
 
+    null: Annotated[
+        bool,
+        Option(
+            "--null",
+            help="The two are reruns of one thing: say whether a difference is found where there "
+            "is none, and which margin they can tell.",
+        ),
+    ] = False
     looks: Annotated[
         str | None,
         Option(
@@ -100,6 +108,7 @@ class VerdictOptions:
             chance=self.chance,
             paired=self.paired,
             looks=parse_looks(self.looks),
+            null=self.null,
             command=command_line(),
         )
 

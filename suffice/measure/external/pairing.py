@@ -51,6 +51,7 @@ class Question:
         chance: the share that a guess gets; None where it is not known.
         paired: whether runs without labels of seeds are paired in their order.
         looks: numbers of seeds at which the verdict is looked at, declared before.
+        null: whether both names are reruns of one thing.
         command: as typed.
     """
 
@@ -63,6 +64,7 @@ class Question:
     chance: float | None = None
     paired: bool = False
     looks: tuple[int, ...] = ()
+    null: bool = False
     command: str = ""
 
 

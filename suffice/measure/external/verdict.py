@@ -16,6 +16,7 @@ from rich.text import Text
 from suffice.errors import ConfigError, DataError, unknown
 from suffice.measure import report
 from suffice.measure.external.looks import Look, check_looks, keep, opened
+from suffice.measure.external.null import judge_reruns
 from suffice.measure.external.pairing import Question, comparisons, mean_over_tasks
 from suffice.measure.external.readers import COMPARISON, KINDS, RESULTS, kind_of, read
 from suffice.measure.external.runs import RowNames, Run, Source, names_apart
@@ -51,10 +52,12 @@ class ExternalVerdict:
     Args:
         judged: each task and metric with its verdict.
         over_tasks: the mean over tasks by each metric, with its verdict; empty for one task.
+        reruns: exit code and sentence where two groups of reruns judge the verdict itself.
     """
 
     judged: tuple[tuple[Results, Verdict], ...]
     over_tasks: tuple[tuple[Results, Verdict], ...] = ()
+    reruns: tuple[int, str] | None = None
 
     @property
     def deciding(self) -> tuple[tuple[Results, Verdict], ...]:
@@ -79,7 +82,12 @@ class ExternalVerdict:
 
     @property
     def code(self) -> int:
-        """0 if something suffices, 1 if nothing does, 2 if that is not known."""
+        """0 if something suffices, 1 if nothing does, 2 if that is not known.
+
+        Of reruns, 0 if they are not told apart, 1 if they are.
+        """
+        if self.reruns is not None:
+            return self.reruns[0]
         if len(self.judged) == 1:
             return CODES.get(self.judged[0][1].outcome, UNKNOWN)
         words = set(self.words.values())
@@ -88,6 +96,8 @@ class ExternalVerdict:
     @property
     def sentence(self) -> str:
         """The verdict in words."""
+        if self.reruns is not None:
+            return self.reruns[1]
         if len(self.judged) == 1:
             results, verdict = self.judged[0]
             return sentence(verdict, results)
@@ -103,6 +113,9 @@ class ExternalVerdict:
 
     def print(self, console: Console) -> None:
         """Print sentence, tables and notes."""
+        if self.reruns is not None:
+            console.print(Text(self.sentence))
+            return
         if len(self.judged) == 1:
             report.print_report(*self.judged[0], console)
             return
@@ -208,6 +221,11 @@ def judge_sources(
     """Return the verdict on runs of other programs, and keep the look in a file of looks."""
     check_looks(question.looks, state)
     every = comparisons(sources, question, row_names)
+    if question.null:
+        if len(every) > 1:
+            raise ConfigError("--null: name one metric and give one task.")
+        judged = _judged(every)
+        return replace(judged, reruns=judge_reruns(*judged.judged[0]))
     if state is None:
         return _judged(every)
     plan, seeds, scores = opened(Path(state), every)
@@ -245,6 +263,7 @@ def verdict(
     columns: str | Mapping[str, str] | None = None,
     looks: Sequence[int] = (),
     state: str | Path | None = None,
+    null: bool = False,
 ) -> ExternalVerdict:
     """Say which of several results suffices: whether a difference to the first is real.
 
@@ -268,6 +287,7 @@ def verdict(
         columns: column of each role, such as {"seed": "run", "score": "acc"}.
         looks: numbers of seeds at which the verdict is looked at, declared before the first.
         state: file that keeps the looks; it is written.
+        null: whether both names are reruns of one thing, on which the verdict itself is judged.
 
     Raises:
         ConfigError: if names, margins or options do not fit.
@@ -290,6 +310,7 @@ def verdict(
         chance=chance,
         paired=paired,
         looks=tuple(looks),
+        null=null,
         command="suffice.verdict(...)",
     )
     named = columns if isinstance(columns, Mapping) else parse_columns(columns)

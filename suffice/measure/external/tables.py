@@ -175,7 +175,7 @@ def read_column(path: Path, name: str) -> list[Source]:
     """Return the numbers of a file, each the score of one run whose seed is not known."""
     runs = [
         Run(scores={"score": np.array([number_of(line, f"{path}, line {number},")])})
-        for number, line in enumerate(decode_lines(lines(path), str(path)), 1)
+        for number, line in enumerate(decode_lines(lines(path, keep_ends=True), str(path)), 1)
         if line.strip()
     ]
     return [Source(name=name, path=str(path), kind=COLUMN, runs=runs)]
@@ -183,7 +183,7 @@ def read_column(path: Path, name: str) -> list[Source]:
 
 def kind_of_text(path: Path) -> str | None:
     """Return whether a text file is a table or a column of numbers; None for anything else."""
-    first = next(decode_lines(lines(path), str(path)), "").strip()
+    first = next(decode_lines(lines(path, keep_ends=True), str(path)), "").strip()
     try:
         float(first)
     except ValueError:

@@ -91,7 +91,7 @@ class Block(_ResidualBlock):
         spec: the attention.
         mlp: the feed-forward map, d_model in and out.
         norm: "pre": x + f(norm(x)), as ViT and GPT; "post": norm(x + f(x)), as the first
-            Transformer and the paper's text models; "both": x + norm(f(norm(x))), as Gemma 2;
+            Transformer and the paper's text models; "both": x + norm(f(norm(x)));
             "out": x + norm(f(x)), as OLMo 2; "parallel": x + attention(norm(x)) + mlp(norm(x)),
             each with its norm, as GPT-NeoX, Phi and Cohere.
         eps: epsilon of the norms.

@@ -26,7 +26,7 @@ from suffice.models.architectures.architecture import (
     read_sizes,
     write_sizes,
 )
-from suffice.models.architectures.experts import GPT_OSS, MIXTRAL, QWEN3_MOE, ExpertsFormat
+from suffice.models.architectures.experts import AMONG_MLPS, GPT_OSS, MIXTRAL, ExpertsFormat
 from suffice.models.architectures.layer_types import (
     COHERE2_WINDOWS,
     EVERY_SECOND,
@@ -763,7 +763,7 @@ LLAMAS = (
         qk_norm=HeadRMS,
         kv_heads=4,
         windows=Windows(default=4096, switch=True),
-        experts=QWEN3_MOE,
+        experts=AMONG_MLPS,
     ),
     _llama(
         "cohere", "CohereForCausalLM", **_COHERE, qk_norm=HeadLayerNorm, qk_norm_if="use_qk_norm"

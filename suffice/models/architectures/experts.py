@@ -79,7 +79,7 @@ def _write_mixtral(experts: Experts) -> dict[str, Any]:
     return {"num_local_experts": experts.num_experts, "num_experts_per_tok": experts.top_k}
 
 
-def _read_qwen3(reader: ConfigReader) -> Experts:
+def _read_among_mlps(reader: ConfigReader) -> Experts:
     depth, step = reader.depth("num_hidden_layers"), reader.size("decoder_sparse_step", 1)
     listed = reader.entries.get("mlp_only_layers") or []
     if not isinstance(listed, list) or not all(type(one) is int for one in listed):
@@ -95,7 +95,7 @@ def _read_qwen3(reader: ConfigReader) -> Experts:
     )
 
 
-def _write_qwen3(experts: Experts) -> dict[str, Any]:
+def _write_among_mlps(experts: Experts) -> dict[str, Any]:
     return _write_mixtral(experts) | {
         "moe_intermediate_size": experts.width,
         "norm_topk_prob": experts.normalised,
@@ -142,5 +142,5 @@ MIXTRAL = ExpertsFormat(
         ),
     ),
 )
-QWEN3_MOE = ExpertsFormat(read=_read_qwen3, write=_write_qwen3)
+AMONG_MLPS = ExpertsFormat(read=_read_among_mlps, write=_write_among_mlps)
 DEEPSEEK = ExpertsFormat(read=_read_deepseek)

@@ -238,6 +238,6 @@ def test_reruns_are_split_in_every_way_and_tested(tmp_path):
 def test_a_file_may_hold_a_score_of_each_run(tmp_path):
     for name, scores in (("old", (0.91, 0.92, 0.915, 0.911)), ("new", (0.93, 0.92, 0.925, 0.931))):
         (tmp_path / f"{name}.txt").write_text("".join(f"{score}\n" for score in scores))
-    found = verdict([tmp_path / "old.txt", tmp_path / "new.txt"])
-    assert found.words == {"new": "suffices"}
+    found = suffice.verdict([tmp_path / "old.txt", tmp_path / "new.txt"])
+    assert (found.code, found.words) == (0, {"new": "suffices"})
     assert "4 seeds" in found.sentence

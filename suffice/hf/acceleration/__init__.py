@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
-import transformers
 from torch import nn
 from transformers import PreTrainedModel
+from transformers import __version__ as VERSION
 
 from suffice.errors import ConfigError
-from suffice.hf.acceleration.replace import (
+from suffice.hf.acceleration.attention import NAME, implementations
+from suffice.hf.acceleration.rebind import (
+    calls_interface,
     is_foreign,
     is_rebound,
     methods_with_kernels,
@@ -21,31 +23,25 @@ from suffice.hf.acceleration.replace import (
 from suffice.hf.acceleration.sequences import FUNCTIONS
 from suffice.ops.native.library import why_not
 
+BEFORE = "_attention_before_suffice"
+"""Attribute of a model: what `set_attn_implementation` takes to undo ours."""
+
 
 @dataclass(frozen=True)
-class Replaced:
-    """A function that a layer no longer calls.
+class Piece:
+    """A function that a layer called before, or calls still.
 
     Args:
         module: name of the layer in the model.
         kind: its class.
         function: name of what transformers calls.
+        reason: why it was left; "" if it was replaced.
     """
 
     module: str
     kind: str
     function: str
-
-
-@dataclass(frozen=True)
-class Left(Replaced):
-    """A function that a layer still calls.
-
-    Args:
-        reason: why.
-    """
-
-    reason: str
+    reason: str = ""
 
 
 @dataclass
@@ -59,26 +55,28 @@ class Acceleration:
     """
 
     model: nn.Module
-    replaced: list[Replaced] = field(default_factory=list)
-    left: list[Left] = field(default_factory=list)
+    replaced: list[Piece] = field(default_factory=list)
+    left: list[Piece] = field(default_factory=list)
 
     def explain(self) -> str:
         """Return both as text, layers of one kind on one line."""
         device = next(self.model.parameters()).device
-        title = f"{type(self.model).__name__} on {device}, transformers {transformers.__version__}"
-        replaced = Counter((_numbers_out(r.module), r.kind, r.function) for r in self.replaced)
-        left = Counter((_numbers_out(r.module), r.kind, r.function, r.reason) for r in self.left)
-        lines = [title, "replaced:" if replaced else "nothing was replaced"]
-        lines += [f"  {n} x {of} ({kind}): {name}" for (of, kind, name), n in replaced.items()]
-        lines += ["left:"] if left else []
-        lines += [
-            f"  {n} x {of} ({kind}): {name}, {reason}"
-            for (of, kind, name, reason), n in left.items()
-        ]
+        lines = [f"{type(self.model).__name__} on {device}, transformers {VERSION}"]
+        for title, pieces in (("replaced", self.replaced), ("left", self.left)):
+            lines.append(f"{title}:" if pieces else f"{title}: nothing")
+            layers = Counter(replace(p, module=_numbers_out(p.module)) for p in pieces)
+            lines += [
+                f"  {number} x {of.module} ({of.kind}): {of.function}"
+                + (f", {of.reason}" if of.reason else "")
+                for of, number in layers.items()
+            ]
         return "\n".join(lines)
 
     def undo(self) -> None:
         """Give the model back everything that transformers calls."""
+        stock = _stock(self.model)
+        if before := stock.__dict__.pop(BEFORE, None):
+            stock.set_attn_implementation(before)
         for module in self.model.modules():
             for name, _ in methods_with_kernels(module):
                 if is_rebound(module, name):
@@ -101,16 +99,12 @@ def accelerate(model: nn.Module) -> Acceleration:
     Raises:
         ConfigError: for a module that holds no model of transformers.
     """
-    stock = next((m for m in model.modules() if isinstance(m, PreTrainedModel)), None)
-    if stock is None:
-        raise ConfigError(
-            f"{type(model).__name__} holds no model of transformers; give one that "
-            "AutoModelForCausalLM or its like has loaded."
-        )
+    stock = _stock(model)
     report = Acceleration(model)
     if reason := _why_nothing(model, stock):
-        report.left.append(Left("model", type(stock).__name__, "everything", reason))
+        report.left.append(Piece("model", type(stock).__name__, "everything", reason))
         return report
+    _replace_attention(model, stock, report)
     for name, module in model.named_modules():
         kind = type(module).__name__
         for method, functions in methods_with_kernels(module):
@@ -120,9 +114,36 @@ def accelerate(model: nn.Module) -> Acceleration:
             wanted = {called: FUNCTIONS[called] for called in functions if not reasons[called]}
             if wanted:
                 rebind(module, method, wanted)
-            report.replaced += [Replaced(name, kind, called) for called in wanted]
-            report.left += [Left(name, kind, called, r) for called, r in reasons.items() if r]
+            report.replaced += [Piece(name, kind, called) for called in wanted]
+            report.left += [Piece(name, kind, called, r) for called, r in reasons.items() if r]
     return report
+
+
+def _stock(model: nn.Module) -> PreTrainedModel:
+    """Return the model of transformers that a module is or wraps."""
+    stock = next((m for m in model.modules() if isinstance(m, PreTrainedModel)), None)
+    if stock is None:
+        raise ConfigError(
+            f"{type(model).__name__} holds no model of transformers; give one that "
+            "AutoModelForCausalLM or its like has loaded."
+        )
+    return stock
+
+
+def _replace_attention(model: nn.Module, stock: PreTrainedModel, report: Acceleration) -> None:
+    """Choose our attention, and report each layer that calls it or has one of its own."""
+    takes_any = stock._supports_attention_backend or stock._supports_sdpa
+    is_ours = stock.config._attn_implementation == NAME
+    if takes_any and stock._can_set_attn_implementation() and not is_ours:
+        stock.__dict__[BEFORE] = implementations(stock.config)
+        stock.set_attn_implementation(NAME)
+    for name, module in model.named_modules():
+        kind = type(module).__name__
+        if calls_interface(module) and getattr(module.config, "_attn_implementation", None) == NAME:
+            report.replaced.append(Piece(name, kind, "attention"))
+        elif kind.endswith("Attention") and not any(map(calls_interface, module.modules())):
+            reason = "it does not call the AttentionInterface of transformers"
+            report.left.append(Piece(name, kind, "attention", reason))
 
 
 def _why_nothing(model: nn.Module, stock: PreTrainedModel) -> str | None:

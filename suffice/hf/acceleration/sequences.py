@@ -171,10 +171,8 @@ def causal_convolution(
     """Return each channel [B, C, T] summed with its K - 1 last values, weighted by [C, K]."""
     dtype = hidden_states.dtype
     rows = hidden_states.transpose(1, 2).to(weight.dtype)
-    if seq_idx is not None:
-        out = _convolve_documents(rows, weight, bias, seq_idx)
-    elif torch.compiler.is_compiling() or not rows.is_cpu:
-        out = _convolve_padded(rows, weight, bias)
+    if seq_idx is not None or torch.compiler.is_compiling():
+        out = _convolve(rows, weight, bias, seq_idx)
     else:
         out = _Convolution.apply(rows, weight, bias)
     if activation is not None:
@@ -197,31 +195,23 @@ def causal_convolution_step(
         out = (whole[..., -taps:] * weight).sum(dim=-1, keepdim=True)
         out = out if bias is None else out + bias[:, None]
     else:
-        out = _convolve_padded(whole.transpose(1, 2), weight, bias)[:, -length:].transpose(1, 2)
+        out = _convolve(whole.transpose(1, 2), weight, bias)[:, -length:].transpose(1, 2)
     if activation is not None:
         out = ACT2FN[activation](out)
     return out.to(hidden_states.dtype)
 
 
-def _convolve_padded(rows: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-    length, taps = rows.shape[1], weight.shape[1]
-    padded = F.pad(rows, (0, 0, taps - 1, 0))
-    out = padded[:, :length] * weight[:, 0]
-    for tap in range(1, taps):
-        out = out + padded[:, tap : tap + length] * weight[:, tap]
-    return out if bias is None else out + bias
-
-
-def _convolve_documents(
-    rows: Tensor, weight: Tensor, bias: Tensor | None, documents: Tensor
+def _convolve(
+    rows: Tensor, weight: Tensor, bias: Tensor | None, documents: Tensor | None = None
 ) -> Tensor:
-    """Return the same, no value from another document."""
+    """Return the sums [B, T, C], of values of one document each, by operations of torch."""
     last = weight.shape[1] - 1
     out = rows * weight[:, last]
     for back in range(1, min(last + 1, rows.shape[1])):
-        same = (documents[:, back:] == documents[:, :-back])[..., None]
-        earlier = F.pad(rows[:, :-back] * same, (0, 0, back, 0))
-        out = out + earlier * weight[:, last - back]
+        earlier = rows[:, :-back]
+        if documents is not None:
+            earlier = earlier * (documents[:, back:] == documents[:, :-back])[..., None]
+        out = out + F.pad(earlier, (0, 0, back, 0)) * weight[:, last - back]
     return out if bias is None else out + bias
 
 
@@ -277,10 +267,15 @@ FUNCTIONS = {
 }
 """By the name that modelling files of transformers give a function: what we put in its place."""
 
+_FEATURES = "no kernel of ours combines decays of each feature with the delta rule"
+_CHANNELS = "no kernel of ours has decays of each channel and feature"
+_PARTS = "transformers has it for CUDA alone, and calls the parts on a CPU"
 LEFT = {
-    "chunk_kimi_delta_attention": "decays of each feature with the delta rule",
-    "recurrent_kimi_delta_attention": "decays of each feature with the delta rule",
-    "mamba_selective_scan": "decays of each channel and feature (Mamba-1)",
-    "mamba_selective_state_update": "decays of each channel and feature (Mamba-1)",
+    "chunk_kimi_delta_attention": _FEATURES,
+    "recurrent_kimi_delta_attention": _FEATURES,
+    "mamba_selective_scan": _CHANNELS,
+    "mamba_selective_state_update": _CHANNELS,
+    "mamba_inner_fn": _PARTS,
+    "mamba2_split_conv1d_scan_combined": _PARTS,
 }
-"""By the same names: what our kernels do not compute. The layers keep transformers' function."""
+"""By the same names: why the layers keep calling transformers' function."""

@@ -48,12 +48,29 @@ RECURRENT = {
         {"attn_layer_indices": [1], "mamba_n_heads": 8, "mamba_d_head": 8, "mamba_d_state": 16},
     ),
 }
+WINDOWS = {"sliding_window": 5, "layer_types": ["sliding_attention", "full_attention"]}
+ATTENDING = {
+    "llama": ("LlamaConfig", "LlamaForCausalLM", {}),
+    "mistral": ("MistralConfig", "MistralForCausalLM", {"sliding_window": 5}),
+    "gemma2": (
+        "Gemma2Config",
+        "Gemma2ForCausalLM",
+        WINDOWS | {"attn_logit_softcapping": 2.0, "query_pre_attn_scalar": 8},
+    ),
+    "gemma3": ("Gemma3TextConfig", "Gemma3ForCausalLM", WINDOWS | {"query_pre_attn_scalar": 8}),
+    "gpt_oss": (
+        "GptOssConfig",
+        "GptOssForCausalLM",
+        WINDOWS | {"num_local_experts": 4, "num_experts_per_tok": 2},
+    ),
+    "qwen3_5": RECURRENT["qwen3_5"],
+}
 """By name: configuration, class and what the configuration has beyond SIZES."""
 
 
-def model(name, families=RECURRENT, seed=0, **others):
+def model(name, seed=0, **others):
     """Return a model whose answers depend on the text: its weights are far from their start."""
-    config, kind, more = families[name]
+    config, kind, more = (RECURRENT | ATTENDING)[name]
     torch.manual_seed(seed)
     made = getattr(transformers, kind)(
         getattr(transformers, config)(**SIZES | more | others)
@@ -66,3 +83,9 @@ def model(name, families=RECURRENT, seed=0, **others):
 
 def tokens(rows=2, length=70, seed=1):
     return torch.randint(1, 64, (rows, length), generator=torch.Generator().manual_seed(seed))
+
+
+def gradients(module):
+    """Return those of all parameters in one vector."""
+    parts = [p.grad.flatten() for p in module.parameters() if p.grad is not None]
+    return torch.cat(parts)

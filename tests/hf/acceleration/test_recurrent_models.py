@@ -11,15 +11,9 @@ import torch
 from suffice.hf import accelerate
 from suffice.testing import assert_close
 
-from .stock import RECURRENT, model, tokens
+from .stock import RECURRENT, gradients, model, tokens
 
 CLOSE = {"n": 100}  # 1e-5 of the largest magnitude
-
-
-def gradients(module):
-    """Return those of all parameters in one vector."""
-    parts = [p.grad.flatten() for p in module.parameters() if p.grad is not None]
-    return torch.cat(parts)
 
 
 @pytest.mark.parametrize("name", RECURRENT)

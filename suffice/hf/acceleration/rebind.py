@@ -16,6 +16,16 @@ KERNEL_NAME = "use_kernel_func_from_hub_with_fallback"
 """transformers' decorator of functions that a kernel may stand for."""
 
 
+def calls_interface(module: nn.Module) -> bool:
+    """Return whether the module's forward calls the attention that its configuration names."""
+    inner = inspect.unwrap(type(module).forward)
+    return "ALL_ATTENTION_FUNCTIONS" in getattr(inner, "__code__", _nothing.__code__).co_names
+
+
+def _nothing() -> None:
+    """Stand for a forward that is not a function of Python."""
+
+
 def methods_with_kernels(module: nn.Module) -> Iterator[tuple[str, Functions]]:
     """Yield the methods of the module's class that call functions a kernel may stand for.
 
@@ -43,7 +53,7 @@ def _may_be_replaced(name: str, value: object) -> bool:
 def why_left(name: str, function: Callable[..., Any]) -> str | None:
     """Return why a function stays transformers' own, None for one that we replace."""
     if name in LEFT:
-        return f"no kernel of ours computes {LEFT[name]}"
+        return LEFT[name]
     if name not in FUNCTIONS:
         return "this function is not known here"
     theirs, ours = (inspect.signature(f).parameters for f in (function, FUNCTIONS[name]))

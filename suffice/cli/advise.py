@@ -1,4 +1,4 @@
-"""`suffice advise`: which attention to take for a task on this machine."""
+"""`suffice advise`: recommend an attention for a task on this machine."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 MINUTES = 3.0
 LIST = "list"
 EXAMPLES = 3  # printed of each kind of composition without a rank
-RANKED = 12  # rows of the table
+MAX_ROWS = 12  # rows of the table
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -212,13 +212,13 @@ def print_advice(console: Console, advice: Advice) -> None:
     ranked = [place for place in advice.places if place.rank is not None]
     if ranked:
         console.print()
-        console.print(_table(advice, ranked[:RANKED]))
-        if len(ranked) > RANKED:
+        console.print(_table(advice, ranked[:MAX_ROWS]))
+        if len(ranked) > MAX_ROWS:
             print_paragraph(
-                console, f"and {len(ranked) - RANKED} more that were measured; --json has all."
+                console, f"and {len(ranked) - MAX_ROWS} more that were measured; --json has all."
             )
         console.print()
-        for place in ranked[:RANKED]:
+        for place in ranked[:MAX_ROWS]:
             print_paragraph(console, f"{place.rank}. {place.name}: {place.reason}", rest="   ")
             print_paragraph(console, f"quality: {place.evidence_told}", first="   ", rest="   ")
     _print_unranked(console, advice)

@@ -1,4 +1,4 @@
-"""`suffice bench`: how fast a model decodes on this machine."""
+"""`suffice bench`: measure a model's decoding speed and memory on this machine."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ from suffice.cli.generate import SamplingOptions
 from suffice.cli.options import Device, FiguresQuiet, check_at_least, options_from_fields
 from suffice.cli.serve import (
     Impl,
-    Served,
+    ServedModel,
     Template,
     load_model,
 )
@@ -37,7 +37,7 @@ COMMANDS = "/reset starts over, /save FILE keeps the conversation, /exit or Ctrl
 
 @options_from_fields
 def chat(
-    model: Served,
+    model: ServedModel,
     system: Annotated[str | None, Option(help="System prompt.")] = None,
     plain: Annotated[
         bool, Option("--plain", help="Without turns: the model goes on with what is typed.")

@@ -74,7 +74,7 @@ class HealOptions:
     minutes: Annotated[
         float | None,
         Option(
-            help="Minutes to train; 10 unless --steps is given. The control makes as many steps."
+            help="Minutes to train; 10 unless --steps is given. The control makes the same steps."
         ),
     ] = None
     steps: Annotated[int | None, Option(help="Steps to train, instead of minutes.")] = None
@@ -193,7 +193,7 @@ def _print(report: HealingReport, out: Path) -> None:
         f"{report.healed.rows} rows of held-out text, {report.healed.tokens:,} tokens"
     )
     print_text(
-        "control: the unconverted model, as many steps on the same rows, the same optimiser, "
+        "control: the unconverted model, the same steps on the same rows, the same optimiser, "
         "cross-entropy alone"
     )
     useless = [stage.name for stage in report.stages if not stage.best_step]

@@ -35,7 +35,7 @@ DEVICE = "cpu"
 MEMORIES = ("dynamic", "static:N", "rolling:W", "rolling:W:SINKS")
 RECIPE_OF_LM = "shakespeare_char"
 MARGIN_POINTS = 1.0  # of test accuracy that may be lost
-LARGEST = 2**62  # of a size or a count: torch's own are of 63 bits
+MAX_NUMBER = 2**62  # of a size or a count: torch's own are of 63 bits
 GPUS = ("h100", "h200", "a100", "a100_40gb", "l40s", "l4", "rtx4090")
 ADVICE_RECIPES = (
     *("tiny-edge", "cloud-api", "long-context", "decision-tree", "local-global", "gqa-qk-norm"),
@@ -193,8 +193,8 @@ def check_at_least(least: int, **values: int | None) -> None:
     for name, value in values.items():
         if value is not None and value < least:
             raise ConfigError(f"--{name} {value}: give at least {least}.")
-        if value is not None and value > LARGEST:
-            raise ConfigError(f"--{name} {value}: give at most {LARGEST:,}.")
+        if value is not None and value > MAX_NUMBER:
+            raise ConfigError(f"--{name} {value}: give at most {MAX_NUMBER:,}.")
 
 
 def check_out(out: Path, **inputs: Path | None) -> None:

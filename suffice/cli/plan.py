@@ -1,4 +1,4 @@
-"""`suffice plan`: what a recipe's training needs on some GPUs."""
+"""`suffice plan`: estimate the memory, time and price of a recipe's training on GPUs."""
 
 from __future__ import annotations
 

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from suffice.measure.probe import Ablation, CheckpointReport, Finding, Report
     from suffice.measure.statistics import Summary
 
-ALARMED = 1  # the exit code when a control succeeds
+CONTROL_SUCCEEDED = 1  # the exit code when a control succeeds
 FILE = "probe.json"
 LENGTH, ROWS = 256, 32  # of the text that ablations are measured on: tokens of a row at most, rows
 WIDTH = 100  # columns where the output is not a terminal
@@ -188,7 +188,7 @@ def finish(report: Report | CheckpointReport, folder: Path | None, *, as_json: b
         raise Stopped(
             f"ALARM: {len(report.alarms)} of {len(report.controls)} controls succeeded, which "
             "should be impossible: the questions can be answered without recall.",
-            code=ALARMED,
+            code=CONTROL_SUCCEEDED,
         )
 
 

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from suffice.measure.jobs import Execution
     from suffice.measure.report.sheet import Sheet
     from suffice.papers import hellaswag, maps
-    from suffice.papers.request import Request
+    from suffice.papers.request import TableRequest
     from suffice.papers.rows import CellTable
     from suffice.papers.tables import Table
 
@@ -187,7 +187,7 @@ class ReproduceOptions:
         if given:
             raise ConfigError(f"{self.table} {reason}; leave {', '.join(given)} out.")
 
-    def request(self, table: Table, **changes: Any) -> Request:
+    def request(self, table: Table, **changes: Any) -> TableRequest:
         """Return the cells of a table that these options select."""
         from suffice.papers.request import request_cells
 
@@ -337,7 +337,7 @@ def _cells(wanted: Table, options: ReproduceOptions, console: Console) -> None:
     _print_cells(wanted, [cell_table(request)], options)
 
 
-def _data_of(request: Request, options: ReproduceOptions, console: Console) -> Dataset | None:
+def _data_of(request: TableRequest, options: ReproduceOptions, console: Console) -> Dataset | None:
     """Return the data of a table, where it is here; its floors are published with its cells."""
     from suffice.data import load
 
@@ -366,7 +366,9 @@ def _parts(wanted: Table, options: ReproduceOptions, console: Console) -> None:
     _print_cells(wanted, shown, options)
 
 
-def _train_missing(request: Request, options: ReproduceOptions, console: Console) -> Request:
+def _train_missing(
+    request: TableRequest, options: ReproduceOptions, console: Console
+) -> TableRequest:
     """Train missing cells if requested, and return the request with all results."""
     if not request.missing or not (options.run or options.head_counts or options.seeds):
         return request
@@ -375,7 +377,7 @@ def _train_missing(request: Request, options: ReproduceOptions, console: Console
 
 
 def _train(
-    request: Request, keys: Sequence[Key], options: ReproduceOptions, console: Console
+    request: TableRequest, keys: Sequence[Key], options: ReproduceOptions, console: Console
 ) -> None:
     from suffice.measure.jobs import run_cells
 
@@ -459,8 +461,8 @@ def _maps(wanted: Table, options: ReproduceOptions, console: Console) -> None:
         )
     from suffice.papers.tables import table
 
-    shown: list[list[maps.Maps]] = []
-    missing: list[tuple[Request, Key]] = []
+    shown: list[list[maps.ModelMaps]] = []
+    missing: list[tuple[TableRequest, Key]] = []
     for part in map(table, wanted.parts):
         request = maps.request_maps(
             part, scale=options.scale, heads=options.head_counts, out=options.out, data=options.data
@@ -481,7 +483,9 @@ def _maps(wanted: Table, options: ReproduceOptions, console: Console) -> None:
         print_text(f"There are no weights of {names}: suffice reproduce {wanted.name} --run")
 
 
-def _maps_of(request: Request, options: ReproduceOptions, console: Console) -> list[maps.Maps]:
+def _maps_of(
+    request: TableRequest, options: ReproduceOptions, console: Console
+) -> list[maps.ModelMaps]:
     """Return the maps of one table; of models without weights only if they are to be trained."""
     from suffice.data import load
     from suffice.papers import maps
@@ -497,7 +501,9 @@ def _maps_of(request: Request, options: ReproduceOptions, console: Console) -> l
     return [maps.attention_maps(request, key, dataset) for key in keys]
 
 
-def _print_maps(wanted: Table, shown: list[list[maps.Maps]], options: ReproduceOptions) -> None:
+def _print_maps(
+    wanted: Table, shown: list[list[maps.ModelMaps]], options: ReproduceOptions
+) -> None:
     from suffice.papers import maps
     from suffice.papers.figures import save
     from suffice.papers.request import FOLDER

@@ -1,4 +1,4 @@
-"""`suffice search`: which attention each layer of a trained model should have, within a budget."""
+"""`suffice search`: choose the attention of each layer of a trained model, within a budget."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ from suffice.errors import ConfigError
 from suffice.utils.files import write_atomic
 
 if TYPE_CHECKING:
-    from suffice.convert.search import Combination, Quantity, SearchResult, Texts
+    from suffice.convert.search import Combination, Quantity, SearchResult, SearchTexts
     from suffice.convert.sources import Source
     from suffice.measure.statistics import Summary
 
 TOKENS = 1 << 15
-LONGEST = 512  # tokens of a row, if the model reads more
+MAX_LENGTH = 512  # tokens of a row, if the model reads more
 STAGES = ("timing", "reading", "fitting", "scoring", "judging", "comparing")
 UNITS = {
     "state": ("kB", 1e-3, ",.1f"),
@@ -74,7 +74,7 @@ def search(
         int | None,
         Option(
             help="Length of text for which costs count, tokens; by default the model's longest "
-            f"input, at most {LONGEST}."
+            f"input, at most {MAX_LENGTH}."
         ),
     ] = None,
     options: Annotated[
@@ -154,9 +154,9 @@ def folder_of(out: Path) -> Path:
     return out.with_suffix(".search")
 
 
-def _texts(source: Source, name: str | None, tokens: int, length: int | None) -> Texts:
+def _texts(source: Source, name: str | None, tokens: int, length: int | None) -> SearchTexts:
     """Return rows to fit to, to choose by and to test on."""
-    from suffice.convert.search import Texts
+    from suffice.convert.search import SearchTexts
     from suffice.convert.search.search import rows_for
     from suffice.models import LM
     from suffice.text import corpus
@@ -175,8 +175,8 @@ def _texts(source: Source, name: str | None, tokens: int, length: int | None) ->
     longest = source.model.config.length
     if length is not None and length > longest:
         raise ConfigError(f"--length {length}: the model reads at most {longest} tokens.")
-    length = length or min(longest, LONGEST)
-    return Texts(**rows_for(corpus(text), source.tokenizer, length=length, tokens=tokens))
+    length = length or min(longest, MAX_LENGTH)
+    return SearchTexts(**rows_for(corpus(text), source.tokenizer, length=length, tokens=tokens))
 
 
 def _write(out: Path, result: SearchResult) -> None:

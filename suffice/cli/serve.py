@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from suffice.text import Tokenizer
 
 MIB = 1 << 20
-Served = Annotated[
+ServedModel = Annotated[
     Path, Argument(help="Folder written by `suffice train`, convert, heal or quantise; or a .gguf.")
 ]
 Template = Annotated[Path | None, Option(help="File of a chat template, if the model has none.")]
@@ -27,7 +27,7 @@ Impl = Annotated[str, Option(help="auto, native (CPU kernels; an error without t
 
 
 def serve(
-    model: Served,
+    model: ServedModel,
     host: Annotated[str, Option(help="Address; all but this machine's own need --api-key.")] = (
         "127.0.0.1"
     ),
@@ -68,7 +68,7 @@ def serve(
     from suffice.serve.app import LOOPBACK, Hub, build_app
     from suffice.serve.chat import template_of
     from suffice.serve.engine import Engine, Limits
-    from suffice.serve.protocol import Served as ServedModel
+    from suffice.serve.protocol import ServedModel as ServedModel
     from suffice.serve.server import GRACE_SECONDS, listen, run
 
     local = host in LOOPBACK

@@ -228,7 +228,7 @@ def _report(training: TrainingFiles, run: LMRun, *, as_json: bool) -> None:
 
 
 def _conversions(lm: LM) -> list[str]:
-    """Return the conversion to half as many key/value heads, if the model allows it."""
+    """Return the conversion to half of the key/value heads, if the model allows it."""
     from suffice.convert import plan_of
     from suffice.convert.exact import changes
 

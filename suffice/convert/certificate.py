@@ -1,4 +1,4 @@
-"""The certificate of a conversion: what it changed, proven or measured."""
+"""The certificate of a conversion: the changes of outputs and loss, proven or measured."""
 
 from __future__ import annotations
 

@@ -77,13 +77,13 @@ def convert(
         model: a model of `suffice.models`, or any module with `suffice.Attention` layers in it.
         target: such as "gqa:2" or "mqa,window:64+sinks" for all layers, a list with one target for
             each, or targets by the names of the modules.
-        calibration: batches that the model is called with, twice. None = only exact and naive
+        calibration: batches that the model is called with, twice. None: only exact and naive
             conversions are possible.
         held_out: batches to measure the change on; for a language model rows of tokens, of which
             each but the first is predicted.
-        naive: take the usual starts (means of heads, maps left out) where a layer cannot be
+        naive: whether to take the usual starts (means of heads, no maps) where a layer cannot be
             converted exactly, and fit nothing.
-        step: called with the stage, and how much of it is done.
+        step: function called with the stage, and how much of it is done.
 
     Raises:
         ConfigError: if the target is not legal or not possible for a layer, or a layer has to be

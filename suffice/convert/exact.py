@@ -32,7 +32,7 @@ class Change:
     layer: Attention  # before
     steps: Steps  # the changes
     spec: AttentionSpec  # of the layer after them
-    maps: Maps | None  # of that layer where it computes the same; None = to be fitted
+    maps: Maps | None  # of that layer where it computes the same; None: to be fitted
     difference: float | None = None  # of outputs in float64, relative to the largest
     exact_up_to: int | None = None  # tokens up to which windows change nothing
 

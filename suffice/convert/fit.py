@@ -26,7 +26,7 @@ class Fit:
 
     maps: Maps
     chosen: str  # name of the start
-    error: float | None  # relative root mean square of the output's change; None = not measured
+    error: float | None  # relative root mean square of the output's change; None: not measured
 
 
 def starts(
@@ -65,10 +65,10 @@ def fit(
     With refit=False the errors are measured and the output maps stay.
     """
     layers = attention_layers(model)
-    trials: dict[str, list[Trial]] = {}
+    trials: dict[str, list[FitTrial]] = {}
     for key, (layer, change, maps) in candidates.items():
         trials.setdefault(layer, []).extend(
-            Trial(key, start, one, build(one, change.spec, like=layers[layer]))
+            FitTrial(key, start, one, build(one, change.spec, like=layers[layer]))
             for start, one in maps.items()
         )
 
@@ -88,7 +88,7 @@ def fit(
     return fits
 
 
-class Trial:
+class FitTrial:
     """One start of a fit, and the sums for the regression of its output map."""
 
     def __init__(self, key: Key, start: str, maps: Maps, layer: Attention) -> None:

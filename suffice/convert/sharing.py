@@ -25,7 +25,7 @@ from suffice.convert.calibration import (
 )
 from suffice.convert.closed_form import rotary_pairs, shared, times_conjugate
 from suffice.convert.exact import Change
-from suffice.convert.fit import CLOSED_FORM, Fit, Trial
+from suffice.convert.fit import CLOSED_FORM, Fit, FitTrial
 from suffice.convert.maps import Maps, build, read
 from suffice.convert.target import Step
 from suffice.layers import Attention
@@ -36,7 +36,7 @@ FIRST, AVERAGE = "first layer", "average"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Group:
+class SharingGroup:
     """Neighbouring layers that share.
 
     Args:
@@ -55,7 +55,7 @@ class Group:
         return self.maker, *self.readers
 
 
-def groups_of(planned: Mapping[str, Change]) -> list[Group]:
+def groups_of(planned: Mapping[str, Change]) -> list[SharingGroup]:
     """Return the groups of a plan: layers that share, by the layer whose keys they read."""
     names = list(planned)
     readers: dict[str, list[str]] = {}
@@ -63,7 +63,7 @@ def groups_of(planned: Mapping[str, Change]) -> list[Group]:
         if change.shares:
             readers.setdefault(names[change.spec.shares], []).append(name)
     return [
-        Group(maker=maker, readers=tuple(members), free=not planned[maker].unchanged)
+        SharingGroup(maker=maker, readers=tuple(members), free=not planned[maker].unchanged)
         for maker, members in readers.items()
     ]
 
@@ -76,7 +76,7 @@ def kept(change: Change) -> Change:
 @torch.no_grad()
 def fit_groups(
     model: nn.Module,
-    groups: Sequence[Group],
+    groups: Sequence[SharingGroup],
     planned: Mapping[str, Change],
     batches: Iterable[Tensor] | None,
     *,
@@ -145,14 +145,14 @@ class _GroupTrial:
     def __init__(
         self,
         start: str,
-        group: Group,
+        group: SharingGroup,
         maps: Mapping[str, Maps],
         planned: Mapping[str, Change],
         layers: Mapping[str, Attention],
     ) -> None:
         self.start, self.shared = start, SharedKV()
         self.trials = {
-            name: Trial(
+            name: FitTrial(
                 name, start, maps[name], build(maps[name], planned[name].spec, like=layers[name])
             )
             for name in group.names
@@ -167,7 +167,7 @@ class _GroupTrial:
 
 def _joint_moments(
     model: nn.Module,
-    groups: Sequence[Group],
+    groups: Sequence[SharingGroup],
     batches: Iterable[Tensor],
     step: Callable[[int], None],
 ) -> dict[str, Tensor]:
@@ -195,7 +195,7 @@ def _joint_moments(
 
 
 def _candidates(
-    group: Group,
+    group: SharingGroup,
     maps: Mapping[str, Maps],
     layers: Mapping[str, Attention],
     joint: Mapping[str, Tensor],

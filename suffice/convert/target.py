@@ -52,7 +52,7 @@ class Step:
         name: "keep", "standard" (learned keys and values), "gqa", "optimised", "efficient",
             "super", "latent", "input" (keys and values are the layer's input itself), "window",
             "share" (of N neighbouring layers the first one makes keys and values for all).
-        number: key/value heads, the latent's width, the window's size or N; None = as in the
+        number: key/value heads, the latent's width, the window's size or N; None: as in the
             layer.
         sinks: first positions that a window always includes.
     """

@@ -67,7 +67,7 @@ class HeadRMS(Norm):
     Choose it for models whose scores grow without bound while they train, and to read Qwen3.
 
     Args:
-        eps: keeps a query or key of zeros finite, > 0.
+        eps: number that keeps a query or key of zeros finite, > 0.
 
     Raises:
         ConfigError: if eps is not above 0.
@@ -103,7 +103,7 @@ class QKVNorm(HeadRMS):
     (`Latent`) both are normalised from the same product, and the keys alone have gains.
 
     Args:
-        eps: keeps a query, key or value of zeros finite, > 0.
+        eps: number that keeps a query, key or value of zeros finite, > 0.
 
     Raises:
         ConfigError: if eps is not above 0.
@@ -139,7 +139,7 @@ class ProjectionRMS(Norm):
     Choose it to read OLMo 2; `HeadRMS` has fewer gains and is as stable.
 
     Args:
-        eps: keeps a query or key of zeros finite, > 0.
+        eps: number that keeps a query or key of zeros finite, > 0.
 
     Raises:
         ConfigError: if eps is not above 0.
@@ -173,7 +173,7 @@ class HeadLayerNorm(Norm):
     Choose it to read Command R+ (Cohere); `HeadRMS` has fewer gains and is as stable.
 
     Args:
-        eps: keeps a query or key of equal features finite, > 0.
+        eps: number that keeps a query or key of equal features finite, > 0.
 
     Raises:
         ConfigError: if eps is not above 0.

@@ -1,4 +1,4 @@
-"""Chooses the class of transformers that computes a model, and brings the weights into its form.
+"""Chooses the transformers class that computes a model, and converts the weights to its layout.
 
 A model fits a class if what the class reads in the entries that it writes is the model again.
 """

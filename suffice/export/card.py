@@ -1,4 +1,4 @@
-"""Model cards: a README.md with the entries of the Hugging Face hub, and what was done in words."""
+"""Model cards: README.md files with the hub's metadata and a description in words."""
 
 from __future__ import annotations
 

@@ -302,7 +302,7 @@ class BeamHypotheses:
         self.tokens = self.running.clone()
         self.lengths = torch.zeros(batch, beams, dtype=torch.int64, device=device)
         self.done = torch.zeros(batch, dtype=torch.bool, device=device)
-        self.parents: Tensor | None = None  # [B K], rows to reorder the state by; None = as it is
+        self.parents: Tensor | None = None  # [B K], rows to reorder the state by; None: as it is
         self.count = 0
         self.first = torch.arange(batch, device=device)[:, None] * beams
 

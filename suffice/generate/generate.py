@@ -1,4 +1,4 @@
-"""`generate`: prompts in, prompts and new tokens out."""
+"""`generate`: continues prompts by sampling, greedy decoding, beam search or speculation."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How fast a text was read and written: the one definition of both rates."""
+"""Prefill and decoding rates of one text, in tokens per second."""
 
 from __future__ import annotations
 

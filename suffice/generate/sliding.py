@@ -1,4 +1,4 @@
-"""Texts longer than a model's positions: the context slides."""
+"""Generation beyond a model's maximum length, by a sliding context."""
 
 from __future__ import annotations
 

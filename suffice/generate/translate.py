@@ -1,4 +1,4 @@
-"""`translate`: sources in, translations out.
+"""`translate`: writes translations of source texts.
 
 Letters: B rows, S tokens of the longest source, T tokens, M d_model, V target vocabulary.
 """

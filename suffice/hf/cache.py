@@ -1,4 +1,4 @@
-"""The state of a model behind the cache interface of transformers."""
+"""A model's state as a `Cache` of transformers."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ class SufficeClassifierConfig(PreTrainedConfig):
         kind: "text classifier" or "image classifier".
         model: the sizes, as `ClassifierConfig` or `ViTConfig` writes them.
         specs: JSON of the `AttentionSpec` of each layer.
-        classes: their names, which become id2label.
+        classes: names of the classes, which become id2label.
 
     Raises:
         ConfigError: if these describe no model.

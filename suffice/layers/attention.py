@@ -335,7 +335,7 @@ class Attention(nn.Module):
 
         Args:
             length: positions of x.
-            source_length: positions of the source; None = self-attention.
+            source_length: positions of the source; None: self-attention.
             batch: samples.
             plain: False if valid, segments or mask will be given.
             device: "cpu", "cuda" or another device of torch.

@@ -64,7 +64,7 @@ class RMSNorm(nn.Module):
 
     Args:
         d_model: features.
-        eps: keeps a row of zeros finite.
+        eps: number that keeps a row of zeros finite.
         device: device of w.
         dtype: dtype of w.
 

@@ -113,7 +113,7 @@ class MixtureOfExperts(nn.Module):
 
     Args:
         d_model: features in and out.
-        experts: their sizes and how they are chosen.
+        experts: sizes of the experts and the rule that chooses them.
         activation: function of the gates without a limit, see `SwiGLU`.
         dropout: probability, after the sum.
         bias: bias terms in the projections of the experts.

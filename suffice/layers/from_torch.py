@@ -1,4 +1,4 @@
-"""The exact layer of an `nn.MultiheadAttention`."""
+"""Converts an `nn.MultiheadAttention` to an exact `Attention` layer."""
 
 from __future__ import annotations
 

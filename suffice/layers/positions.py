@@ -33,11 +33,11 @@ class StepPositions:
         start: positions read before, padding included.
         device: device of the tokens.
         valid: bool [B, T] as passed by the caller; None: all are real.
-        cached: int [B, n], positions of the last n tokens read before, -1 = padding; None = all
+        cached: int [B, n], positions of the last n tokens read before, -1 = padding; None: all
             rows are real and alike until now.
-        before: like `cached`, but never None where there is padding now.
+        before: value of `cached`, but never None where there is padding now.
         rows: layout of the new tokens, for the mixing and for rotation.
-        places: int [B, T], position of each new token in its row, -1 = padding; None = all rows
+        places: int [B, T], position of each new token in its row, -1 = padding; None: all rows
             are real and alike.
         memo: values computed for these positions, by what decides them.
     """

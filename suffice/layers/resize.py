@@ -1,4 +1,4 @@
-"""Copies of a trained layer with another longest input, where its mixing has one.
+"""Copies of a trained layer whose mixing is interpolated to another maximum length.
 
 `extend` leaves old positions as they are and lets new ones mix nothing yet. `interpolate` resamples
 the trained map as a smooth function of position, for input of another resolution.

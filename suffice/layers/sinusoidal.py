@@ -1,4 +1,4 @@
-"""The fixed positions of the first Transformer."""
+"""Sinusoidal position embeddings of the first Transformer."""
 
 from __future__ import annotations
 

@@ -449,7 +449,7 @@ class LayerState:
         """Replace a row by the only row of another state, padded on the left.
 
         Args:
-            row: its number.
+            row: number of the row.
             other: a state that has read no more tokens.
             entries: int [n], those of its real tokens.
         """

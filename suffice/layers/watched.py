@@ -1,4 +1,4 @@
-"""The attention maps of a model's calls, collected inside `watched` and nowhere else.
+"""Records the attention maps of a model's calls inside a `watched` block.
 
 Letters: B batch, H query heads, T queries, S keys, R keys after the mixing.
 """

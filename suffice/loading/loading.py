@@ -130,7 +130,7 @@ class TextClassifier(_Classifier):
 
     Args:
         network: tokens [B, T] and valid [B, T] to logits [B, classes].
-        classes: their names, in the order of the logits.
+        classes: names of the classes, in the order of the logits.
         tokenizer: None where the folder holds none; such a model cannot read texts.
         facts: other entries of the folder's config, such as the recipe.
 
@@ -169,7 +169,7 @@ class ImageClassifier(_Classifier):
 
     Args:
         network: images [B, C, S, S] to logits [B, classes].
-        classes: their names, in the order of the logits.
+        classes: names of the classes, in the order of the logits.
         size: channels, height and width that an image is decoded to.
         preparation: preparation of the pixels; None where the folder does not tell.
         facts: other entries of the folder's config, such as the recipe.
@@ -231,7 +231,7 @@ class LanguageModel(_Summary):
         Args:
             prompt: text to continue.
             max_new_tokens: maximum of new tokens.
-            temperature: below 1 favours likely tokens; 0 takes the likeliest.
+            temperature: divisor of the logits: below 1 favours likely tokens; 0 takes the best.
             seed: seed of the sampling.
         """
         tokenizer = self.tokenizer

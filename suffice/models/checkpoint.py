@@ -117,7 +117,7 @@ def load(
         path: path of the file.
         expected: tensors whose names, shapes and dtypes the file must have, no more and no fewer;
             None takes what is there.
-        check: called with the metadata first, to raise what is wrong with it.
+        check: function called first with the metadata, to raise an error if they are wrong.
 
     Raises:
         CheckpointError: if the file cannot be read, is not safetensors, or does not fit; it names

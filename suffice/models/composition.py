@@ -22,7 +22,7 @@ from suffice.utils.grammar import parse_term
 STANDARD = "standard"
 BITS = {"memory": (8, 4), "weights": (16, 8, 4)}
 CHANGES = ("kv", "window", "sinks", "full", "softmax", "memory", "weights", "draw")
-OF_USE = ("sinks", "memory", "weights")
+USAGE_CHANGES = ("sinks", "memory", "weights")
 """Changes of how a trained model is run."""
 
 
@@ -100,7 +100,7 @@ class Composition:
     @property
     def of_use(self) -> dict[str, int]:
         """Those of the changes that are made after training, by name."""
-        return {name: number for name, number in self.changes.items() if name in OF_USE}
+        return {name: number for name, number in self.changes.items() if name in USAGE_CHANGES}
 
     def specs(
         self, model: Sizes, num_heads: int, position: Position | None = None

@@ -85,7 +85,7 @@ def save(
     that is replaced whole.
 
     Args:
-        folder: created if it is absent; another model in it is replaced.
+        folder: path of the folder, created if absent; another model in it is replaced.
         model: a model of a kind in `suffice.models.kinds.KINDS`, in DDP or not.
         tokenizer: tokenizer of its text; None for images, and for tasks of ids alone.
         source_tokenizer: tokenizer of the texts that a translator reads.
@@ -200,7 +200,7 @@ def read(
     """Return the model of a folder in evaluation mode, with its tokenizer and facts.
 
     Args:
-        folder: written by `save`, which every command does that leaves a trained model;
+        folder: folder that `save` wrote, as every command does that leaves a trained model;
             "hf:ORG/NAME[@REVISION]" of such a folder on the hub; or a file of llama.cpp, .gguf,
             whose packed weights stay as they are.
         device: device of the weights. On CUDA packed maps use torchao if it is installed

@@ -1,4 +1,4 @@
-"""The kinds of models: how each is named in files, what attention it has, how it is built again."""
+"""The kinds of models: their names in files, their attention specs, and how to rebuild them."""
 
 from __future__ import annotations
 

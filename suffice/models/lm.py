@@ -324,7 +324,7 @@ class Embedding(nn.Module):
     ) -> Tensor:
         """Return the features [B, T, M] of tokens; positions count as in an attention layer.
 
-        `positions` int [B or 1, T] are those of tokens that continue a text; None = counted from 0.
+        `positions` int [B or 1, T] are those of tokens that continue a text; None: counted from 0.
         """
         if tokens.dtype not in (torch.int64, torch.int32):
             raise ConfigError(f"token ids are {tokens.dtype}; give int64 or int32.")

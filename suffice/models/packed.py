@@ -1,4 +1,4 @@
-"""Models with packed matrices: which are packed and how, and products by torchao."""
+"""Models with quantised matrices: the scheme of each matrix, and products by torchao."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The ways to compute an attention, the float64 specification among them, and the choice."""
+"""Ops: implementations of attention, the float64 reference among them, and their dispatch."""
 
 from suffice.ops.attend import attend, weights
 from suffice.ops.call import AttentionCall, MaskInputs

@@ -50,7 +50,7 @@ def attend(
         segments: documents of the queries and of the keys, int [B, T] and [B, S]; a query sees
             keys of its own document.
         mask: bool [B or 1, H or 1, T, S], True = may attend.
-        scale: factor of the products, a finite number; None = 1 / sqrt(D).
+        scale: factor of the products, a finite number; None: 1 / sqrt(D).
         cap: bound of the scaled products, see `Softmax`; None disables it.
         sinks: [H], a logit of each head that belongs to no key, in the dtype of q; None: no sinks.
         impl: "auto" or an op by name (`suffice.ops.OPS`).

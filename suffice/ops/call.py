@@ -1,4 +1,4 @@
-"""One attention call: everything the choice of an op depends on, and the data that mask it."""
+"""The description of one attention call, by which an op is chosen, and its masks."""
 
 from __future__ import annotations
 
@@ -164,7 +164,7 @@ class AttentionCall:
 class Restriction(NamedTuple):
     """The mask an op applies, in which rows without any key are opened: a softmax needs one."""
 
-    allowed: Tensor | None  # bool, broadcasts to [B, H, T, S]; None = everything is allowed
+    allowed: Tensor | None  # bool, broadcasts to [B, H, T, S]; None: everything is allowed
     empty: Tensor | None  # bool, broadcasts to [B, H, T, 1]: opened rows, whose output is 0
 
 
@@ -178,7 +178,7 @@ class MaskInputs:
         k_segments: int [B, S], document of each key; a query sees keys of its own document.
         mask: bool [B or 1, H or 1, T, S], True = may attend.
         q_positions: int [B, T]; None: the queries stand last among the keys.
-        k_positions: int [B, S]; None = 0..S-1.
+        k_positions: int [B, S]; None: 0..S-1.
         q_valid: bool [B, T], False = a padded query, whose output is 0.
     """
 

@@ -19,7 +19,7 @@ from suffice.ops.flex import FLEX
 from suffice.ops.fused import FOLDED, FUSED
 from suffice.ops.matmul import MATMUL
 from suffice.ops.native import library
-from suffice.ops.native.attention import NATIVE, Band, band_of, share_of_lanes, sparsity_of
+from suffice.ops.native.attention import NATIVE, KeyRange, band_of, share_of_lanes, sparsity_of
 from suffice.ops.native.decode import DECODE
 from suffice.ops.native.features import NATIVE_SCAN
 from suffice.ops.native.recurrence import NATIVE_RECURRENCE
@@ -61,7 +61,7 @@ MEASURED = {"avx512": 1, "avxvnni": 64 * 64, "avx2": 64 * 64}
 
 
 def fewest_pairs(call: AttentionCall) -> int | None:
-    """Return the pairs from which native kernels pay; None = never, where nothing was measured."""
+    """Return the pairs from which native kernels pay; None: never, where nothing was measured."""
     instructions = library.instructions() if library.available() else ""
     dense = type(call.pattern) in (Full, Causal)
     if instructions not in MEASURED:
@@ -182,7 +182,7 @@ def _prefers_native(call: AttentionCall) -> bool:
     if 32 * int((blocks > 0).sum()) > LISTED_KEYS:
         return False
     sparsity = sparsity_of(call.pattern, call.queries, call.keys, call.num_heads)
-    return isinstance(sparsity, Band) or share_of_lanes(sparsity) >= FULL_LANES
+    return isinstance(sparsity, KeyRange) or share_of_lanes(sparsity) >= FULL_LANES
 
 
 def _prefers_flex(call: AttentionCall) -> bool:

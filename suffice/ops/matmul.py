@@ -1,4 +1,4 @@
-"""Two batched products around the weights of all pairs.
+"""Softmax attention by two batched matrix products, with the weights of all pairs.
 
 Query heads that share keys and values are folded into the rows of one product, so no key is
 expanded. Keeps the T x S weights for the backward pass: for long sequences use `fused`.

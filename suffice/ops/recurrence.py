@@ -43,9 +43,9 @@ class Sequence(NamedTuple):
     q: Tensor  # [B, H, T, D]
     k: Tensor  # [B, H, T, D]
     v: Tensor  # [B, H, T, E]
-    log_decay: Tensor | None  # [B, H, T, 1 or D], at most 0; None = nothing decays
-    beta: Tensor | None  # [B, H, T, 1], share of a value that is corrected; None = sums
-    documents: Tensor | None  # int [B, T], which rise along a row; None = one
+    log_decay: Tensor | None  # [B, H, T, 1 or D], at most 0; None: nothing decays
+    beta: Tensor | None  # [B, H, T, 1], share of a value that is corrected; None: sums
+    documents: Tensor | None  # int [B, T], which rise along a row; None: one
 
 
 def stepwise(data: Sequence, state: Tensor) -> tuple[Tensor, Tensor]:
@@ -109,7 +109,7 @@ def _by_features(data: Sequence) -> bool:
 
 
 class _Factors(NamedTuple):
-    """Factors of a chunk's positions; None = all are 1."""
+    """Factors of a chunk's positions; None: all are 1."""
 
     entering: Tensor | None  # [B, H or 1, N, C, 1 or D], of the state before, at a query
     leaving: Tensor | None  # [B, H or 1, N, C, 1 or D], of a key, in the state after

@@ -1,4 +1,4 @@
-"""The specification: attention in float64, as the formula says it.
+"""The reference op: attention in float64, straight from the formula.
 
 Every other op must equal this one within rounding. It is written to be read, not to be fast.
 

@@ -27,20 +27,20 @@ LIMIT = 1 << 36  # steps
 SPAN = 1 << 38  # steps; separates the documents of a row, whose numbers rise
 
 
-class Inputs(NamedTuple):
+class SumInputs(NamedTuple):
     """A piece of a sequence: only keys, only queries, or both at the same positions."""
 
     q: Tensor | None  # [B, H, L, D]
     k: Tensor | None  # [B, G, L, D]
     v: Tensor | None  # [B, G, L, E]
     valid: Tensor | None = None  # bool [B, L], False = a masked key
-    documents: Tensor | None = None  # int [B, L], which rise along a row; None = one
+    documents: Tensor | None = None  # int [B, L], which rise along a row; None: one
 
 
 class Stabilizers(NamedTuple):
     """The exponents that sums at some positions are relative to, and their documents.
 
-    Both are [N, B, G or 1, C] or a part of that; None = keys have no scales, there is one document.
+    Both are [N, B, G or 1, C] or a part of that; None: keys have no scales, there is one document.
     """
 
     steps: Tensor | None
@@ -56,7 +56,7 @@ class Stabilizers(NamedTuple):
         return Stabilizers(*(None if a is None else torch.cat([a, b]) for a, b in pairs))
 
     def factor(self, later: Stabilizers) -> Tensor | None:
-        """Return the factor of sums relative to these at later ones; None = 1 for all."""
+        """Return the factor of sums relative to these at later ones; None: 1 for all."""
         factor = None
         if self.steps is not None:
             factor = (self.steps - later.steps).clamp_(max=0.0).mul_(STEP).exp_()
@@ -125,7 +125,7 @@ class Chunks(NamedTuple):
         return x.unflatten(1, (self.number, self.length)).transpose(0, 1)[:, :, None]
 
     def scaled(self, x: Tensor, factor: Tensor | None) -> Tensor:
-        """Return x [M, rows, W] times factors [N, B, G or 1, C] of its positions; None = 1."""
+        """Return x [M, rows, W] times factors [N, B, G or 1, C] of its positions; None: 1."""
         if factor is None:
             return x
         each = self._per_product(factor)
@@ -167,7 +167,7 @@ class Features(NamedTuple):
 
 
 def featurize(
-    inputs: Inputs, before: State | None, feature_map: FeatureMap, chunks: Chunks
+    inputs: SumInputs, before: State | None, feature_map: FeatureMap, chunks: Chunks
 ) -> Features:
     """Return the features of a piece."""
     queries = None if inputs.q is None else feature_map.queries(chunks.split(inputs.q))

@@ -1,4 +1,4 @@
-"""Sums of features along the sequence, for kernels that weigh no pairs: O(T) time and memory.
+"""Linear attention: sums of features along the sequence, O(T) time and memory.
 
 Without a pattern two products: keys into a state, queries out of it. Causal: chunk by chunk, pairs
 within a chunk and a state between chunks (`running_sums`). Sums are float32 or better. Features of
@@ -28,7 +28,7 @@ from suffice.ops import running_sums
 from suffice.ops.call import AttentionCall, MaskInputs
 from suffice.ops.op import Op, Parts, is_transformed, needs_gradient
 from suffice.ops.reference import divided, divided_backward, warn_of_vanished
-from suffice.ops.running_sums import Chunks, Inputs, State
+from suffice.ops.running_sums import Chunks, State, SumInputs
 from suffice.patterns import Causal, Full
 
 NUMBERS = 1 << 18  # features of a piece: 1 MiB; judged by benchmarks/mechanisms.py --case linear
@@ -135,8 +135,8 @@ def _attend_within_documents(
 class KeyMasks(NamedTuple):
     """Masked keys, and the documents of the keys."""
 
-    valid: Tensor | None  # bool [B, S], False = masked; None = none is
-    documents: Tensor | None  # int [B, S], which rise along a row; None = one
+    valid: Tensor | None  # bool [B, S], False = masked; None: all are real
+    documents: Tensor | None  # int [B, S], which rise along a row; None: one
 
 
 def _attend(
@@ -173,7 +173,7 @@ def _in_cache(q: Tensor, k: Tensor, features: int) -> tuple[int, int]:
 Span = tuple[int, int]  # the first position and the one behind the last
 
 
-class Step(NamedTuple):
+class ScanStep(NamedTuple):
     """One piece of a sequence: queries and keys, keys only, or queries that see all keys so far."""
 
     queries: Span | None
@@ -182,21 +182,21 @@ class Step(NamedTuple):
     last: bool = False  # no later step needs a state
 
 
-def _steps(queries: int, keys: int, positions: int, causal: bool) -> tuple[Step, ...]:
+def _steps(queries: int, keys: int, positions: int, causal: bool) -> tuple[ScanStep, ...]:
     """Return the pieces of a sequence, each of at most `positions` positions."""
     if not causal:
         return (
-            *(Step(None, span) for span in _spans(0, keys, positions)),
-            *(Step(span, None) for span in _spans(0, queries, positions)),
+            *(ScanStep(None, span) for span in _spans(0, keys, positions)),
+            *(ScanStep(span, None) for span in _spans(0, queries, positions)),
         )
     early = keys - queries
     rest = queries % CHUNK
     end = queries - rest  # of the full chunks
-    steps = [Step(None, span) for span in _spans(0, early, positions)]
+    steps = [ScanStep(None, span) for span in _spans(0, early, positions)]
     for a, b in _spans(0, end, positions):
-        steps.append(Step((a, b), (early + a, early + b), CHUNK, last=b == queries))
+        steps.append(ScanStep((a, b), (early + a, early + b), CHUNK, last=b == queries))
     if end < queries:
-        steps.append(Step((end, queries), (early + end, keys), rest, last=True))
+        steps.append(ScanStep((end, queries), (early + end, keys), rest, last=True))
     return tuple(steps)
 
 
@@ -211,7 +211,7 @@ class _Schedule:
     """The order in which the pieces of a batch are computed."""
 
     rows: int  # of the batch that are computed together
-    steps: tuple[Step, ...]  # for each of them
+    steps: tuple[ScanStep, ...]  # for each of them
     data: KeyMasks
     value_dim: int
     features: FeatureMap
@@ -220,23 +220,23 @@ class _Schedule:
         return [slice(b, min(b + self.rows, batch)) for b in range(0, batch, self.rows)]
 
     def inputs(
-        self, step: Step, rows: slice, q: Tensor, k: Tensor, v: Tensor
-    ) -> tuple[Inputs, Chunks]:
+        self, step: ScanStep, rows: slice, q: Tensor, k: Tensor, v: Tensor
+    ) -> tuple[SumInputs, Chunks]:
         """Return the inputs of a step and their chunks."""
         groups = k.shape[1]
         q = None if step.queries is None else q[rows, :, slice(*step.queries)]
         if step.keys is None:
-            inputs = Inputs(q, None, None)
+            inputs = SumInputs(q, None, None)
         else:
             keys = slice(*step.keys)
             data = (None if x is None else x[rows, keys] for x in self.data)
-            inputs = Inputs(q, k[rows, :, keys], v[rows, :, keys], *data)
+            inputs = SumInputs(q, k[rows, :, keys], v[rows, :, keys], *data)
         batch, _, length, _ = (inputs.k if q is None else q).shape
         chunk = step.chunk or length
         return inputs, Chunks(batch, groups, length // chunk, chunk)
 
     def run(
-        self, step: Step, inputs: Inputs, state: State | None, chunks: Chunks
+        self, step: ScanStep, inputs: SumInputs, state: State | None, chunks: Chunks
     ) -> tuple[tuple[Tensor, Tensor] | None, State | None]:
         """Return outputs [M, rows, E] and totals of a step's queries, and the state after it."""
         part = running_sums.featurize(inputs, state, self.features, chunks)
@@ -248,7 +248,7 @@ class _Schedule:
             sums, state = running_sums.scan(part, state, chunks, last=step.last)
         return divided(sums, self.features.floor, self.value_dim), state
 
-    def check(self, step: Step, rows: slice, totals: Tensor) -> None:
+    def check(self, step: ScanStep, rows: slice, totals: Tensor) -> None:
         """Warn if the products [B, H, L, 1] of a step's queries vanish, which see their own key."""
         seen = self.data.valid
         if seen is not None:
@@ -358,7 +358,7 @@ class _Recomputed(torch.autograd.Function):
 
 def _step_backward(
     schedule: _Schedule,
-    inputs: Inputs,
+    inputs: SumInputs,
     chunks: Chunks,
     saved: Saved,
     learned: list[Tensor],
@@ -373,7 +373,7 @@ def _step_backward(
     """
     leaves = [None if x is None else x.detach().requires_grad_() for x in inputs[:2]]
     with torch.enable_grad():
-        again = Inputs(*leaves, *inputs[2:])
+        again = SumInputs(*leaves, *inputs[2:])
         part = running_sums.featurize(again, saved.state, schedule.features, chunks)
     of_sums = None
     if grad is not None:

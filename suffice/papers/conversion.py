@@ -41,7 +41,7 @@ AGAIN = "Delete it to convert again."
 
 
 @dataclass(frozen=True, kw_only=True)
-class Row:
+class ConversionRow:
     """One conversion of one model.
 
     Args:
@@ -92,7 +92,7 @@ class Row:
 class Conversions:
     """Finished rows."""
 
-    rows: tuple[Row, ...]
+    rows: tuple[ConversionRow, ...]
 
 
 def place(folder: Path, subject: str, target: str) -> Path:
@@ -107,7 +107,7 @@ def finished(folder: Path, keys: Sequence[tuple[str, str]]) -> Conversions:
     for key in keys:
         path = place(folder, *key)
         if path.exists():
-            rows.append(read_record(Row, path, advice=AGAIN))
+            rows.append(read_record(ConversionRow, path, advice=AGAIN))
         elif key in published_rows:
             rows.append(published_rows[key])
     return Conversions(rows=tuple(rows))
@@ -291,7 +291,7 @@ class _Texts:
         read = rows_of(self.subject.calibration, tokenizer, length=self.length, tokens=TOKENS)
         return list(read.split(BATCH_SIZE))
 
-    def row(self, target: str, minutes: float, console: Console, quiet: bool) -> Row:
+    def row(self, target: str, minutes: float, console: Console, quiet: bool) -> ConversionRow:
         """Convert by the usual start and in closed form, heal the latter, and compare."""
         made_on = {
             "machine": {**machine_facts(), "threads": threads()},
@@ -304,7 +304,7 @@ class _Texts:
                 convert(self.lm, target, calibration=read, naive=flag) for flag in (True, False)
             )
         except ConfigError as error:
-            return Row(**named, refused=str(error), **made_on)
+            return ConversionRow(**named, refused=str(error), **made_on)
         with show(console, cells=3, quiet=quiet) as progress:
             report = heal(
                 closed.model,
@@ -317,7 +317,7 @@ class _Texts:
             ).report
         control = report.stages[-1]
         first = report.stages[:-1]
-        return Row(
+        return ConversionRow(
             **named,
             state=_sizes(closed.certificate, "state", lambda sizes: sizes[0]),
             parameters=_sizes(closed.certificate, "parameters", sum),
@@ -367,7 +367,7 @@ FIELDS = ("change", "low", "high", "before", "after", "rows", "tokens")
 
 
 def _change_column(name: str, title: str) -> Column:
-    def cell(row: Row) -> str:
+    def cell(row: ConversionRow) -> str:
         return _interval(getattr(row, name)) if not row.refused else "refused" * (name == "naive")
 
     return Column(title=title, cell=cell)
@@ -478,8 +478,8 @@ def _range(minutes: list[float]) -> str:
 
 __all__ = [
     "SUBJECTS",
+    "ConversionRow",
     "Conversions",
-    "Row",
     "Subject",
     "finished",
     "lines",

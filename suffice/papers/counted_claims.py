@@ -9,7 +9,7 @@ import torch
 
 from suffice.memory import Dynamic, Memory, Rolling
 from suffice.models import configuration
-from suffice.papers.finding import Finding, percent
+from suffice.papers.finding import ClaimFinding, percent
 from suffice.papers.flops import COUNTS, HEADS, averages, extra
 from suffice.presets import preset, takes_length
 from suffice.recipes import recipe
@@ -35,26 +35,26 @@ def layer_parameters(mechanism: str, d_model: int, length: int, *, bias: bool = 
     return preset(mechanism, d_model, 1, bias=bias, **options).cost(length).parameters
 
 
-def averaged(stated: dict[str, int]) -> Finding:
+def averaged(stated: dict[str, int]) -> ClaimFinding:
     """Compare average ratios of FLOPs by equation 24 with stated percentages by heads."""
     ratios = averages("paper")
-    return Finding(
+    return ClaimFinding(
         ours="; ".join(f"{heads}: {100 * ratios[heads]:.1f}%" for heads in HEADS),
         holds=tuple(round(100 * ratios[int(heads)]) == value for heads, value in stated.items()),
     )
 
 
-def highest(stated: list[int]) -> Finding:
+def highest(stated: list[int]) -> ClaimFinding:
     """Compare the highest ratio of equation 24 with stated percentages, whole ones."""
     ratio = max(max(map(max, extra(COUNTS["paper"], "efficient", heads))) for heads in HEADS)
     near = {math.floor(100 * ratio), math.ceil(100 * ratio)}
-    return Finding(
+    return ClaimFinding(
         ours=f"{100 * ratio:.1f}% on the grid, {200 / 3:.1f}% in the limit",
         holds=tuple(value in near for value in stated),
     )
 
 
-def executed() -> Finding:
+def executed() -> ClaimFinding:
     """Compare equation 24 with the FLOPs of the matrix products that are executed."""
     parts, holds = [], []
     for task, (length, d_model) in SIZES.items():
@@ -62,10 +62,10 @@ def executed() -> Finding:
         paper, true = (count.of("standard", **at) for count in COUNTS.values())
         parts.append(f"{task} {paper / 1e6:.3g} of {true / 1e6:.3g} MFLOPs")
         holds.append(paper >= true)
-    return Finding(ours="equation 24 of what runs: " + "; ".join(parts), holds=tuple(holds))
+    return ClaimFinding(ours="equation 24 of what runs: " + "; ".join(parts), holds=tuple(holds))
 
 
-def longer() -> Finding:
+def longer() -> ClaimFinding:
     """Check whether the saving grows with the length of the sequence."""
     d_model, lengths = 512, (64, 512, 4096)
     parts, holds = [], []
@@ -75,13 +75,13 @@ def longer() -> Finding:
         parts.append(f"{count.title}: " + ", ".join(f"{100 * share:.1f}%" for share in saved))
         holds.append(saved == sorted(saved))
     listed = ", ".join(map(str, lengths))
-    return Finding(
+    return ClaimFinding(
         ours=f"saved by Efficient at {listed} tokens, {d_model} features: {'; '.join(parts)}",
         holds=tuple(holds),
     )
 
 
-def smaller(mechanism: str, stated: float) -> Finding:
+def smaller(mechanism: str, stated: float) -> ClaimFinding:
     """Compare the share of a layer's parameters that is saved, task by task, to a percent."""
     shares = {
         task: layer_parameters(mechanism, d_model, length)
@@ -89,13 +89,13 @@ def smaller(mechanism: str, stated: float) -> Finding:
         - 1
         for task, (length, d_model) in SIZES.items()
     }
-    return Finding(
+    return ClaimFinding(
         ours="; ".join(f"{task} {percent(share)}" for task, share in shares.items()),
         holds=tuple(abs(share + stated) < 0.01 for share in shares.values()),
     )
 
 
-def tokens(d_model: int, printed: int, stated: int, unit: int) -> Finding:
+def tokens(d_model: int, printed: int, stated: int, unit: int) -> ClaimFinding:
     """Compare a stated number of tokens with the printed parameters of Super Attention.
 
     Args:
@@ -110,7 +110,7 @@ def tokens(d_model: int, printed: int, stated: int, unit: int) -> Finding:
         if abs(layer_parameters("super_attention", d_model, length) - printed) <= unit / 2
     ]
     listed = str(lengths[0]) if len(lengths) == 1 else f"{lengths[0]} to {lengths[-1]}"
-    return Finding(
+    return ClaimFinding(
         theirs=f"{printed:,} parameters of a layer",
         ours=f"that count needs {listed} tokens; {stated} would give "
         f"{layer_parameters('super_attention', d_model, stated):,}",
@@ -118,17 +118,17 @@ def tokens(d_model: int, printed: int, stated: int, unit: int) -> Finding:
     )
 
 
-def printed(counts: dict[str, list[int]]) -> Finding:
+def printed(counts: dict[str, list[int]]) -> ClaimFinding:
     """Check whether counts printed in thousands are the exact ones, cut or rounded."""
     parts, holds = [], []
     for name, (thousands, d_model, length) in counts.items():
         exact = layer_parameters(name, d_model, length)
         parts.append(f"{name} {exact:,}, printed {thousands}K")
         holds.append(thousands in (exact // 1000, round(exact / 1000)))
-    return Finding(ours="; ".join(parts) + " (cut, not rounded)", holds=tuple(holds))
+    return ClaimFinding(ours="; ".join(parts) + " (cut, not rounded)", holds=tuple(holds))
 
 
-def fewer(stated: dict[str, str]) -> Finding:
+def fewer(stated: dict[str, str]) -> ClaimFinding:
     """Compare how many parameters fewer Efficient has than Standard, without biases."""
     terms = {"2dd": lambda d: 2 * d * d, "2d": lambda d: 2 * d}
     saved = {
@@ -136,30 +136,30 @@ def fewer(stated: dict[str, str]) -> Finding:
         - layer_parameters("efficient", d, d, bias=False)
         for d in (32, 128)
     }
-    return Finding(
+    return ClaimFinding(
         ours="; ".join(f"d = {d}: {n:,} fewer = 2 d^2" for d, n in saved.items()),
         holds=tuple(all(terms[term](d) == n for d, n in saved.items()) for term in stated.values()),
     )
 
 
-def alignment() -> Finding:
+def alignment() -> ClaimFinding:
     """Check whether W_A has the same number of parameters as a map of the features."""
     length, d_model = 64, 128
     own = layer_parameters("super_attention", d_model, length) - layer_parameters(
         "efficient", d_model, length
     )
-    return Finding(
+    return ClaimFinding(
         ours=f"with {length} tokens and {d_model} features W_A has {own:,} = l^2 + l, not d^2 = "
         f"{d_model**2:,}; W_Q is meant",
         holds=(own == d_model**2,),
     )
 
 
-def leaves_keys_out() -> Finding:
+def leaves_keys_out() -> ClaimFinding:
     """Check whether Optimised Attention leaves W_K out too."""
     d_model = 128
     optimised, efficient = (layer_parameters(n, d_model, 64) for n in ("optimised", "efficient"))
-    return Finding(
+    return ClaimFinding(
         ours=f"at {d_model} features Optimised has {optimised:,} parameters, Efficient "
         f"{efficient:,}: the one that leaves both out is Efficient",
         holds=(optimised == efficient,),
@@ -169,39 +169,39 @@ def leaves_keys_out() -> Finding:
 LENGTH, D_MODEL, WIDTH = 6, 8, 4  # of the shapes below: two heads
 
 
-def rows_of_keys() -> Finding:
+def rows_of_keys() -> ClaimFinding:
     """Check whether heads that are rows of K fit the queries of a head."""
-    return Finding(
+    return ClaimFinding(
         ours=f"Q_i is {LENGTH} x {WIDTH}; rows of K are {WIDTH} x {D_MODEL} and do not fit, "
         f"columns are {LENGTH} x {WIDTH} and do",
         holds=(D_MODEL == WIDTH,),
     )
 
 
-def output_map() -> Finding:
+def output_map() -> ClaimFinding:
     """Check whether the values of a head fit the whole W_O."""
-    return Finding(
+    return ClaimFinding(
         ours=f"V_i is {LENGTH} x {WIDTH}, W_O {D_MODEL} x {D_MODEL}: a head needs its own "
         f"{WIDTH} rows of W_O",
         holds=(WIDTH == D_MODEL,),
     )
 
 
-def scale() -> Finding:
+def scale() -> ClaimFinding:
     """Check whether scores divided by d_k without a root are those of the definitions."""
     torch.manual_seed(0)
     q, k, v = torch.randn(3, 1, 1, 5, 16, dtype=torch.float64)
     defined = torch.nn.functional.scaled_dot_product_attention(q, k, v)
     stated = (q @ k.mT / q.shape[-1]).softmax(-1) @ v
     error = (defined - stated).abs().max().item()
-    return Finding(
+    return ClaimFinding(
         ours=f"the definitions and every layer here divide by sqrt(d_k); without the root outputs "
         f"of unit inputs are up to {error:.1f} apart",
         holds=(error < 1e-9,),
     )
 
 
-def products(stated: str) -> Finding:
+def products(stated: str) -> ClaimFinding:
     """Count how many matrix products fewer Super Attention needs than Standard.
 
     A product with each head's own map counts for each head, one with a shared map once; W_A V is
@@ -212,17 +212,17 @@ def products(stated: str) -> Finding:
         standard = 3 * heads + 1  # W_Q, W_K, W_V of each head, one W_O
         saved[heads] = standard - (heads + 1 + 1)  # W_Q of each head, one W_O, one W_A
     listed = ", ".join(f"{heads} heads {n}" for heads, n in saved.items())
-    return Finding(
+    return ClaimFinding(
         ours=f"{listed}: {stated}, if W_A V is made once for all heads; h fewer if it is made for "
         "each",
         holds=tuple(n == 2 * heads - 1 for heads, n in saved.items()),
     )
 
 
-def sized(name: str, mechanisms: list[str], stated: list[float], unit: float) -> Finding:
+def sized(name: str, mechanisms: list[str], stated: list[float], unit: float) -> ClaimFinding:
     """Compare the parameters of whole models with what is stated."""
     exact = [_parameters(name, mechanism) for mechanism in mechanisms]
-    return Finding(
+    return ClaimFinding(
         ours="; ".join(f"{m} {count:,}" for m, count in zip(mechanisms, exact, strict=True)),
         holds=tuple(
             abs(count / 1e6 - millions) <= unit
@@ -241,38 +241,38 @@ def _parameters(name: str, mechanism: str) -> int:
     return sum(parameter.numel() for parameter in model.parameters())
 
 
-def quotient(parts: list[list[float]]) -> Finding:
+def quotient(parts: list[list[float]]) -> ClaimFinding:
     """Compute percentages again.
 
     Args:
         parts: [numerator, denominator, stated percentage] of each.
     """
-    return Finding(
+    return ClaimFinding(
         theirs="; ".join(f"{a:g} / {b:g} = {100 * a / b:.2f}%" for a, b, _ in parts),
         holds=tuple(round(100 * a / b, 2) == stated for a, b, stated in parts),
     )
 
 
-def shared_heads(name: str) -> Finding:
+def shared_heads(name: str) -> ClaimFinding:
     """Check whether a model's attention is the standard one, a key and value per query head."""
     _, specs = configuration(name)
     spec = specs[0] if isinstance(specs, list | tuple) else specs
     share = 2 + 2 * spec.num_kv_heads / spec.num_heads  # W_Q and W_O, W_K and W_V
-    return Finding(
+    return ClaimFinding(
         ours=f"{spec.num_heads} query heads share {spec.num_kv_heads} key/value heads: {share:g} "
         "d^2 parameters of a layer, where Standard has 4 d^2",
         holds=(spec.num_kv_heads == spec.num_heads,),
     )
 
 
-def caches(stated: dict[str, list[float]]) -> Finding:
+def caches(stated: dict[str, list[float]]) -> ClaimFinding:
     """Compare KV caches of a Llama-like 7B model in 16 bits with stated bytes.
 
     Args:
         stated: [tokens, bytes] by number of key/value heads; to 2%.
     """
     bytes_by_heads = {heads: _cache(int(heads), int(n)) for heads, (n, _) in stated.items()}
-    return Finding(
+    return ClaimFinding(
         ours="; ".join(
             f"{heads} key/value heads, {int(stated[heads][0]):,} tokens: {n / 1e6:,.0f} MB"
             for heads, n in bytes_by_heads.items()
@@ -281,23 +281,23 @@ def caches(stated: dict[str, list[float]]) -> Finding:
     )
 
 
-def cache_share(tokens: int, stated: float) -> Finding:
+def cache_share(tokens: int, stated: float) -> ClaimFinding:
     """Compare the KV cache's share of a 7B model's memory in 16 bits with what is stated."""
     weights, cache = 2 * LLAMA_7B_PARAMETERS, _cache(LLAMA_7B_HEADS, tokens)
     needed = stated / (1 - stated) * weights / cache * tokens
-    return Finding(
+    return ClaimFinding(
         ours=f"{cache / 1e9:.1f} of {(weights + cache) / 1e9:.1f} GB with {tokens:,} tokens: "
         f"{100 * cache / (weights + cache):.0f}%; {100 * stated:.0f}% takes {needed:,.0f} tokens",
         holds=(cache >= stated * (weights + cache),),
     )
 
 
-def window_cache(window: int, lengths: list[int], growth: float) -> Finding:
+def window_cache(window: int, lengths: list[int], growth: float) -> ClaimFinding:
     """Check whether a full cache grows as stated from length to length, and a window's does not."""
     full = [_cache(LLAMA_7B_HEADS // 4, n) for n in lengths]
     kept = [_cache(LLAMA_7B_HEADS // 4, n, Rolling(window)) for n in lengths]
     listed = ", ".join(f"{n:,}" for n in lengths)
-    return Finding(
+    return ClaimFinding(
         ours=f"8 key/value heads at {listed} tokens: {', '.join(f'{n / 1e9:.2f}' for n in full)} GB"
         f"; with a window of {window:,}: {', '.join(f'{n / 1e9:.2f}' for n in kept)} GB",
         holds=(
@@ -307,7 +307,7 @@ def window_cache(window: int, lengths: list[int], growth: float) -> Finding:
     )
 
 
-def shared_parameters(stated: list[float]) -> Finding:
+def shared_parameters(stated: list[float]) -> ClaimFinding:
     """Compare the parameters of a 7B model with one key/value head with what is stated, billions.
 
     Args:
@@ -316,7 +316,7 @@ def shared_parameters(stated: list[float]) -> Finding:
     each = [_llama_layer(heads).cost(1).parameters for heads in (LLAMA_7B_HEADS, 1)]
     shared = LLAMA_7B_PARAMETERS - LLAMA_7B_LAYERS * (each[0] - each[1])
     counts = [LLAMA_7B_PARAMETERS / 1e9, shared / 1e9]
-    return Finding(
+    return ClaimFinding(
         ours=f"{counts[0]:.2f}B with {LLAMA_7B_HEADS} key/value heads, {counts[1]:.2f}B with one",
         holds=tuple(abs(ours - b) < 0.005 for ours, b in zip(counts, stated, strict=True)),
     )
@@ -335,7 +335,7 @@ def _cache(kv_heads: int, tokens: int, memory: Memory | None = None) -> int:
     return LLAMA_7B_LAYERS * layer.state_bytes(tokens, memory or Dynamic(), torch.float16)
 
 
-def pairs_grow(sizes: dict[str, dict[str, int]], power: float) -> Finding:
+def pairs_grow(sizes: dict[str, dict[str, int]], power: float) -> ClaimFinding:
     """Check by what power of the length the allowed pairs grow, from 1,024 to 4,096 tokens.
 
     Args:
@@ -349,13 +349,13 @@ def pairs_grow(sizes: dict[str, dict[str, int]], power: float) -> Finding:
         patterns = [preset(name, 64, 4, **own, **options).pattern for own in of_length]
         counts = [pattern.pairs(n, n) for pattern, n in zip(patterns, lengths, strict=True)]
         powers[name] = math.log(counts[1] / counts[0], lengths[1] / lengths[0])
-    return Finding(
+    return ClaimFinding(
         ours="pairs grow with the length to the power of "
         + "; ".join(f"{name} {value:.2f}" for name, value in powers.items()),
         holds=tuple(abs(value - power) < 0.1 for value in powers.values()),
     )
 
 
-def untested(needs: str) -> Finding:
+def untested(needs: str) -> ClaimFinding:
     """Return what a test of a claim would take."""
-    return Finding(holds=(None,), needs=needs)
+    return ClaimFinding(holds=(None,), needs=needs)

@@ -52,8 +52,8 @@ class Timed:
     Args:
         task: name of the data set.
         recipe: name of the recipe.
-        mechanism: its name.
-        num_heads: its heads.
+        mechanism: name of the mechanism.
+        num_heads: heads of the mechanism.
         batch: samples of a batch.
         seconds: seconds of a batch in each round; round i of all mechanisms stand side by side.
         joules: energy of all rounds, None where it cannot be read.
@@ -79,7 +79,7 @@ class Timed:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Group:
+class TimedGroup:
     """Mechanisms that were timed in turn, on what."""
 
     timed: tuple[Timed, ...]
@@ -93,7 +93,7 @@ class Group:
 class Edge:
     """Every group of an edge table."""
 
-    groups: tuple[Group, ...]
+    groups: tuple[TimedGroup, ...]
 
 
 def wanted(table: Table, heads: tuple[int, ...] | None = None) -> list[tuple[str, int]]:
@@ -106,7 +106,7 @@ def wanted(table: Table, heads: tuple[int, ...] | None = None) -> list[tuple[str
     ]
 
 
-def time_group(name: str, heads: int, mechanisms: tuple[str, ...]) -> Group:
+def time_group(name: str, heads: int, mechanisms: tuple[str, ...]) -> TimedGroup:
     """Time the forward passes of one task at equal heads, mechanisms in turn.
 
     The inputs are drawn: what a forward costs does not depend on what they hold.
@@ -140,7 +140,7 @@ def time_group(name: str, heads: int, mechanisms: tuple[str, ...]) -> Group:
         )
         for mechanism in mechanisms
     ]
-    return Group(
+    return TimedGroup(
         timed=tuple(timed),
         machine={**machine_facts(), "threads": threads()},
         versions=software_versions(),
@@ -180,7 +180,7 @@ def finished(table: Table, folder: Path, keys: list[tuple[str, int]]) -> Edge:
     for key in keys:
         path = _path(folder, *key)
         if path.exists():
-            groups.append(read_record(Group, path, advice=AGAIN))
+            groups.append(read_record(TimedGroup, path, advice=AGAIN))
         elif key in published_groups:
             groups.append(published_groups[key])
     return Edge(groups=tuple(groups))
@@ -197,7 +197,7 @@ def publish_edge(table: Table, edge: Edge) -> Path:
     return write_published(table.store, asdict(edge))
 
 
-def _key(group: Group) -> tuple[str, int]:
+def _key(group: TimedGroup) -> tuple[str, int]:
     return group.timed[0].recipe, group.timed[0].num_heads
 
 
@@ -385,5 +385,5 @@ def _notes(table: Table, edge: Edge, missing: list[tuple[str, int]]) -> list[str
     return notes
 
 
-def _of(group: Group, mechanism: str) -> Timed:
+def _of(group: TimedGroup, mechanism: str) -> Timed:
     return next(timed for timed in group.timed if timed.mechanism == mechanism)

@@ -16,7 +16,7 @@ from suffice.errors import DataError
 from suffice.measure.published import Published, path_of
 from suffice.papers import conversion, counted_claims, trained_claims
 from suffice.papers.edge import published_edge
-from suffice.papers.finding import CONFIRMED, CONTRADICTED, NOT_TESTED, UNDECIDED, Finding
+from suffice.papers.finding import CONFIRMED, CONTRADICTED, NOT_TESTED, UNDECIDED, ClaimFinding
 from suffice.papers.results import published
 from suffice.papers.rows import machine_line
 from suffice.papers.tables import TABLES, Table, table
@@ -43,7 +43,7 @@ class Claim:
     check: str
     args: dict[str, Any]
 
-    def examine(self) -> Finding:
+    def examine(self) -> ClaimFinding:
         """Check the claim with the results that are published now."""
         module = counted_claims if hasattr(counted_claims, self.check) else trained_claims
         return getattr(module, self.check)(**self.args)
@@ -123,7 +123,7 @@ def page() -> str:
     return "\n".join(lines) + "\n"
 
 
-def _part(findings: Sequence[tuple[Claim, Finding]]) -> list[str]:
+def _part(findings: Sequence[tuple[Claim, ClaimFinding]]) -> list[str]:
     """Return the claims of one part by verdict, below their counts."""
     by_verdict = {name: [pair for pair in findings if pair[1].verdict == name] for name in VERDICTS}
     summary = ", ".join(f"{len(pairs)} {name}" for name, pairs in by_verdict.items())
@@ -134,7 +134,7 @@ def _part(findings: Sequence[tuple[Claim, Finding]]) -> list[str]:
     return lines
 
 
-def _cards(findings: Sequence[tuple[Claim, Finding]]) -> list[str]:
+def _cards(findings: Sequence[tuple[Claim, ClaimFinding]]) -> list[str]:
     return ['<div class="claims">', *(_card(*pair) for pair in findings), "</div>"]
 
 
@@ -164,7 +164,7 @@ def _kind(verdict: str) -> str:
     return verdict.replace(" ", "-")
 
 
-def _card(claim: Claim, finding: Finding) -> str:
+def _card(claim: Claim, finding: ClaimFinding) -> str:
     """Return one claim with the paper's figures, ours and the verdict, as HTML in one line."""
     here = "here, smaller" if finding.needs else "here"
     figures = {
@@ -182,7 +182,7 @@ def _card(claim: Claim, finding: Finding) -> str:
     )
 
 
-def _with_minutes(finding: Finding) -> str:
+def _with_minutes(finding: ClaimFinding) -> str:
     used = [name for name in finding.tables if finding.ours and _minutes(table(name)) is not None]
     if not used:
         return finding.ours
@@ -246,4 +246,4 @@ def _written(minutes: float) -> str:
     return f"{minutes:.0f}" if minutes >= 10 else f"{minutes:.1f}"
 
 
-__all__ = ["Claim", "Finding", "claims", "page", "write_page"]
+__all__ = ["Claim", "ClaimFinding", "claims", "page", "write_page"]

@@ -153,7 +153,7 @@ def write_report(table: Table, shown: list[CellTable], folder: Path) -> Path:
 
     Args:
         table: table that names the figures.
-        shown: its cells.
+        shown: tables of its cells.
         folder: folder of the report; created if absent.
 
     Raises:

@@ -11,7 +11,7 @@ NOT_TESTED = "not tested here"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Finding:
+class ClaimFinding:
     """One claim against what was computed or measured.
 
     Args:

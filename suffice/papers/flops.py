@@ -1,4 +1,4 @@
-"""The paper's analysis of FLOPs: equation 24 and what is executed, in tables and figures."""
+"""The paper's analysis of FLOPs: equation 24 and the executed FLOPs, in tables and figures."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ from suffice.utils.records import encode
 NAME, RECIPE, FILE = "hellaswag", "nanogpt_124m", "hellaswag.json"
 MECHANISMS = ("standard", "optimised", "efficient")
 AGAIN = "Delete it, and its models are scored again."
-FEW = 300  # items at small scale, which is minutes
+SMALL_ITEMS = 300  # items at small scale, which is minutes
 SCORERS = {
     "acc": "acc, harness",
     "acc_norm": "acc_norm, harness",
@@ -68,7 +68,7 @@ class Scored:
 
 def limit_of(scale: str) -> int | None:
     """Return how many items are asked at a scale, None for all."""
-    return None if scale == "paper" else FEW
+    return None if scale == "paper" else SMALL_ITEMS
 
 
 def digest_of(weights: Path) -> str:

@@ -24,7 +24,7 @@ from suffice.measure.report.sheet import Column, Sheet, csv_text, sheet_of
 from suffice.measure.training import CellFiles
 from suffice.models import folder as model_folder
 from suffice.models.folder import WEIGHTS
-from suffice.papers.request import Request, request_cells
+from suffice.papers.request import TableRequest, request_cells
 from suffice.papers.rows import title_of
 from suffice.papers.tables import Table
 from suffice.recipes import SCALES
@@ -52,7 +52,7 @@ class LayerMap:
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Maps:
+class ModelMaps:
     """Attention maps of one trained model on one row of test data.
 
     Args:
@@ -65,7 +65,7 @@ class Maps:
         answer: the model's.
     """
 
-    request: Request
+    request: TableRequest
     key: Key
     layers: tuple[LayerMap, ...]
     row: Tensor
@@ -81,7 +81,7 @@ def request_maps(
     heads: tuple[int, ...] | None,
     out: Path | None,
     data: str | None = None,
-) -> Request:
+) -> TableRequest:
     """Return the cells whose models are looked into: one for each mechanism.
 
     Args:
@@ -106,17 +106,17 @@ def request_maps(
     )
 
 
-def missing_weights(request: Request) -> list[Key]:
+def missing_weights(request: TableRequest) -> list[Key]:
     """Return the cells of a request without weights in its folder."""
     return [key for key in request.plan.cells if not weights_of(request, key).exists()]
 
 
-def weights_of(request: Request, key: Key) -> Path:
+def weights_of(request: TableRequest, key: Key) -> Path:
     """Return where the weights of a cell lie, there or not."""
     return CellFiles.of(request.folder, *key).model / WEIGHTS
 
 
-def attention_maps(request: Request, key: Key, dataset: Dataset) -> Maps:
+def attention_maps(request: TableRequest, key: Key, dataset: Dataset) -> ModelMaps:
     """Return what a trained model looks at in the first row of test data without padding."""
     path = weights_of(request, key)
     stored = model_folder.read(path.parent)
@@ -132,7 +132,7 @@ def attention_maps(request: Request, key: Key, dataset: Dataset) -> Maps:
     with evaluating(model), torch.inference_mode(), watched(model) as maps:
         logits = prepared.logits(model)
     words = dataset.vocabulary
-    return Maps(
+    return ModelMaps(
         request=request,
         key=key,
         layers=tuple(
@@ -158,11 +158,11 @@ def _first(split: Split) -> Split:
     return split.take(torch.tensor([row]))
 
 
-NAMED = 36  # tokens, up to which each is named on the axes
+MAX_NAMED = 36  # tokens, up to which each is named on the axes
 SIDE = {True: 3.0, False: 2.1}  # inches of a map, with names and without
 
 
-def maps_figure(one: Maps) -> Figure:
+def maps_figure(one: ModelMaps) -> Figure:
     """Draw what a model looks at: queries down, keys across, dark is much.
 
     Weights of one figure share a scale from 0 to their highest; effective maps, orange where a
@@ -171,7 +171,7 @@ def maps_figure(one: Maps) -> Figure:
     rows = [(layer, kind) for layer in one.layers for kind in _kinds(layer)]
     heads = one.key[1]
     picture = one.row.dim() == 3
-    named = one.words is not None and len(one.words) <= NAMED
+    named = one.words is not None and len(one.words) <= MAX_NAMED
     columns, side = heads + picture, SIDE[named]
     with style():
         figure, axes = blank(
@@ -206,7 +206,7 @@ def _kind_label(kind: str) -> str:
     return "weights S" if kind == "weights" else "effective, S W_A"
 
 
-def _end(one: Maps, kind: str) -> float:
+def _end(one: ModelMaps, kind: str) -> float:
     """Return the largest number of all maps of a kind, whatever its sign."""
     of_layers = [getattr(layer, kind) for layer in one.layers]
     return max((float(maps.abs().max()) for maps in of_layers if maps is not None), default=1.0)
@@ -255,7 +255,7 @@ FIELDS = ("table", "scale", "mechanism", "heads", "seed", "layer", "head", "keys
 MIXED = ("effective_sum", "negative")
 
 
-def maps_records(maps: list[Maps]) -> list[dict[str, Any]]:
+def maps_records(maps: list[ModelMaps]) -> list[dict[str, Any]]:
     """Return a record for each head of each layer of each model.
 
     Its `keys` are how many keys a query spreads its weights over: e to the entropy of its row,
@@ -280,7 +280,7 @@ def maps_records(maps: list[Maps]) -> list[dict[str, Any]]:
     ]
 
 
-def maps_sheet(maps: list[Maps]) -> Sheet:
+def maps_sheet(maps: list[ModelMaps]) -> Sheet:
     """Lay out the models of one table, a line for each layer."""
     request = maps[0].request
     small = "" if request.recipe.scale == "paper" else " Trained at small scale."
@@ -322,7 +322,7 @@ COLUMNS = (
 )
 
 
-def maps_csv(maps: list[Maps]) -> str:
+def maps_csv(maps: list[ModelMaps]) -> str:
     """Write one line for each record."""
     return csv_text((*FIELDS, *MIXED), maps_records(maps))
 

@@ -24,7 +24,7 @@ FOLDER = Path("runs") / "reproduce"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Request:
+class TableRequest:
     """A table at a scale, with rows and seeds.
 
     Args:
@@ -70,7 +70,7 @@ class Request:
         there = {cell.key for cell in self.finished}
         return [key for key in self.plan.cells if key not in there]
 
-    def again(self) -> Request:
+    def again(self) -> TableRequest:
         """Return the request with the cells that are finished by now."""
         cells = joined(in_folder(self.folder, self.plan), self.finished)
         return replace(self, finished=tuple(cells))
@@ -84,7 +84,7 @@ def request_cells(
     seeds: int | None = None,
     out: Path | None = None,
     data: str | None = None,
-) -> Request:
+) -> TableRequest:
     """Return a request, with what is finished for it."""
     if not table.known:
         raise ConfigError(
@@ -98,7 +98,7 @@ def request_cells(
         data = resolve(data)
         chosen_recipe = of_user(chosen_recipe, data)
         suffix += f"-{Path(data).name}-{digest(data)[:8]}"
-    request = Request(
+    request = TableRequest(
         table=table,
         recipe=chosen_recipe,
         heads=heads or table.heads,
@@ -115,7 +115,7 @@ AGAIN = "again"  # folder of such cells, inside the working folder
 
 
 def retrain(
-    request: Request, key: Key, execution: Execution, *, console: Console, command: str
+    request: TableRequest, key: Key, execution: Execution, *, console: Console, command: str
 ) -> Sheet:
     """Train a cell again and lay both out."""
     if key[0] not in request.table.mechanisms:
@@ -139,7 +139,7 @@ def retrain(
     return _sheet(request, key, before, now)
 
 
-def _sheet(request: Request, key: Key, before: Cell | None, now: Cell) -> Sheet:
+def _sheet(request: TableRequest, key: Key, before: Cell | None, now: Cell) -> Sheet:
     def text(measure: Measure, cell: Cell | None) -> str:
         value = None if cell is None else cell.figure(measure.name)
         return "" if value is None else measure.write(value)

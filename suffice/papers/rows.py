@@ -11,7 +11,7 @@ from suffice.measure.report.sheet import Column as SheetColumn
 from suffice.measure.report.sheet import Sheet, csv_text, mark_different, rank_text, sheet_of
 from suffice.measure.results import Cell
 from suffice.measure.statistics import Summary
-from suffice.papers.request import Request
+from suffice.papers.request import TableRequest
 from suffice.papers.results import machine_of
 from suffice.papers.tables import Measure, Table
 from suffice.recipes import SCALES, SMALL
@@ -147,7 +147,7 @@ FIELDS = ("n", "mean", "low", "high", "rank", "paper", "paper_rank")
 class CellTable:
     """A table of cells, ready to be printed or written."""
 
-    request: Request
+    request: TableRequest
     rows: list[Row]
     machine: dict[str, Any] | None
     minutes: float
@@ -215,7 +215,7 @@ class CellTable:
         return notes
 
 
-def cell_table(request: Request) -> CellTable:
+def cell_table(request: TableRequest) -> CellTable:
     """Return what a request shows."""
     cells = request.row_cells
     machine = None
@@ -229,7 +229,7 @@ def cell_table(request: Request) -> CellTable:
     )
 
 
-def differs(request: Request) -> tuple[str, ...]:
+def differs(request: TableRequest) -> tuple[str, ...]:
     """Say in what the paper's figures differ from ours: "size", "data", nothing."""
     table = request.table
     if not table.paper:
@@ -239,7 +239,7 @@ def differs(request: Request) -> tuple[str, ...]:
     return tuple(name for name, other in differences.items() if other)
 
 
-def title_of(request: Request) -> str:
+def title_of(request: TableRequest) -> str:
     """Return what stands above a table of cells: what was trained, on what, at which scale."""
     recipe = request.recipe
     small = "" if recipe.scale == "paper" else f"; {SMALL}"

@@ -1,4 +1,4 @@
-"""Every table and figure of the three versions of the paper, by the name it goes by here."""
+"""Every table and figure of the three versions of the paper, by its name here."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Claims about what training gives: gains over Standard, ranks, fit, time.
+"""Claims about trained models: gains over Standard, ranks, fit, time.
 
 Only published results at the paper's scale count; those of a small scale test nothing the papers
 say about their models.
@@ -14,7 +14,7 @@ from suffice.measure.results import Cell
 from suffice.measure.statistics import Summary, pair, summarise
 from suffice.measure.verdict import FAILS, LEVEL, SUFFICES
 from suffice.papers.edge import paper_seconds, published_edge, records, wanted
-from suffice.papers.finding import Finding, at_least, below_zero, percent
+from suffice.papers.finding import ClaimFinding, at_least, below_zero, percent
 from suffice.papers.hellaswag import published_scores
 from suffice.papers.results import published
 from suffice.papers.tables import BASELINE, BLEU, MECHANISMS, TEST, TRAIN, Measure, table
@@ -32,7 +32,7 @@ def gains(
     *,
     up_to: float | None = None,
     tables: list[str] | None = None,
-) -> Finding:
+) -> ClaimFinding:
     """Compare the gain of Super Attention over Standard with what is stated.
 
     Args:
@@ -50,7 +50,7 @@ def gains(
     if up_to is not None:
         parts = [True] if True in parts else [None] if None in parts else [False]
     ours = "; ".join(f"{n} {_gain_text(gain)}" for n, gain in by_table.items() if gain is not None)
-    return Finding(
+    return ClaimFinding(
         theirs="; ".join(f"{name} {_printed_gains(name)}" for name in names),
         ours=f"relative gain, {metric.replace('_', ' ')}: {ours}" if ours else "",
         holds=tuple(parts),
@@ -92,10 +92,10 @@ def _printed_gain(name: str, measure: str) -> float:
     return getattr(ours, measure) / getattr(base, measure) - 1
 
 
-def gains_of_rows(stated: dict[str, float]) -> Finding:
+def gains_of_rows(stated: dict[str, float]) -> ClaimFinding:
     """Compare stated relative gains of training accuracy with the rows of the tables named."""
     printed = {name: _printed_gain(name, "train_accuracy") for name in stated}
-    return Finding(
+    return ClaimFinding(
         theirs="; ".join(
             f"{table(name).source} {percent(gain, digits=2)}" for name, gain in printed.items()
         ),
@@ -103,7 +103,9 @@ def gains_of_rows(stated: dict[str, float]) -> Finding:
     )
 
 
-def best_everywhere(tables: list[str], metrics: list[str], *, highest: bool = False) -> Finding:
+def best_everywhere(
+    tables: list[str], metrics: list[str], *, highest: bool = False
+) -> ClaimFinding:
     """Check whether Super Attention beats all others by every metric, at each number of heads.
 
     Our trainings contradict where an interval shows another one ahead, and confirm where they show
@@ -126,7 +128,7 @@ def best_everywhere(tables: list[str], metrics: list[str], *, highest: bool = Fa
                 ahead = [other for other, part in (parts or {}).items() if part is False]
                 if ahead:
                     ours.append(f"{place}: {' and '.join(ahead)} ahead")
-    return Finding(
+    return ClaimFinding(
         theirs="; ".join(theirs) or "first in all of these tables",
         ours=_tally(ours, holds.count(True), measured),
         holds=tuple(holds),
@@ -181,12 +183,12 @@ def _tally(lost: list[str], won: int, measured: int) -> str:
     return "; ".join([f"shown to be first in {won} of {measured}", *listed]) if measured else ""
 
 
-def ahead(name: str, metric: str, stated: dict[str, float]) -> Finding:
+def ahead(name: str, metric: str, stated: dict[str, float]) -> ClaimFinding:
     """Compare the lead of Super Attention over the others at the highest number of heads."""
     measure, heads = MEASURES[metric], table(name).heads[-1]
     printed, averages = _printed(name, heads, measure), means(name, heads, measure)
     ours = "" if averages is None else "; ".join(_lead_text(averages, m) for m in stated)
-    return Finding(
+    return ClaimFinding(
         theirs="; ".join(_lead_text(printed, mechanism) for mechanism in stated),
         ours=f"{name}: {ours}" if ours else "",
         holds=tuple(round(100 * _lead(printed, m), 2) == points for m, points in stated.items()),
@@ -206,7 +208,7 @@ def _lead_text(values: dict[str, float], other: str) -> str:
     return f"{name} {100 * _lead(values, other):+.2f} points"
 
 
-def flat(tables: list[str]) -> Finding:
+def flat(tables: list[str]) -> ClaimFinding:
     """Check whether the paper's training accuracy is one of weights at the lowest loss."""
     theirs, ours, holds = [], [], []
     for name in tables:
@@ -224,7 +226,7 @@ def flat(tables: list[str]) -> Finding:
             "lowest validation loss"
         )
         holds.append(row.train_accuracy <= train.high)
-    return Finding(
+    return ClaimFinding(
         theirs="; ".join(theirs), ours="; ".join(ours), holds=tuple(holds), tables=tuple(tables)
     )
 
@@ -233,7 +235,7 @@ def _fit_text(row: Reference) -> str:
     return f"{100 * row.train_accuracy:.1f}% on train, {100 * row.test_accuracy:.1f}% on test"
 
 
-def rank(name: str, metric: str, heads: int, stated: dict[str, int]) -> Finding:
+def rank(name: str, metric: str, heads: int, stated: dict[str, int]) -> ClaimFinding:
     """Compare printed ranks with the printed figures."""
     measure = MEASURES[metric]
     values = _printed(name, heads, measure)
@@ -243,7 +245,7 @@ def rank(name: str, metric: str, heads: int, stated: dict[str, int]) -> Finding:
     if averages is not None:
         listed = (f"{mechanism} {place}" for mechanism, place in measure.ranks(averages).items())
         ours = f"{name}: {', '.join(listed)}"
-    return Finding(
+    return ClaimFinding(
         theirs="; ".join(
             f"{m} {measure.write(v)} is {ranks[m]}" for m, v in values.items() if m in stated
         ),
@@ -253,7 +255,7 @@ def rank(name: str, metric: str, heads: int, stated: dict[str, int]) -> Finding:
     )
 
 
-def savings(name: str, mechanisms: list[str], *, least: float | None, most: float) -> Finding:
+def savings(name: str, mechanisms: list[str], *, least: float | None, most: float) -> ClaimFinding:
     """Compare the share of Standard's time that is saved, by the paper and here, with the claim."""
     shown = table(name)
     edge = published_edge(shown)
@@ -264,7 +266,7 @@ def savings(name: str, mechanisms: list[str], *, least: float | None, most: floa
     holds = [_reaches(theirs, most, complete=True), _reaches(ours, most, complete=complete)]
     if least is not None:
         holds.append(min(ours) >= least - 0.005 if ours and complete else None)
-    return Finding(
+    return ClaimFinding(
         theirs=_range(theirs),
         ours=_range(ours) + (f" ({name})" if ours else ""),
         holds=tuple(holds),
@@ -332,7 +334,7 @@ def on_par(
     smaller: list[str] = (),
     metric: str | None = None,
     needs: str = "",
-) -> Finding:
+) -> ClaimFinding:
     """Judge whether mechanisms suffice instead of Standard, as every comparison is judged.
 
     Args:
@@ -340,7 +342,7 @@ def on_par(
         tables: tables at the paper's sizes, which decide.
         smaller: tables whose trainings are shown but decide nothing.
         metric: metric of the verdict; None: that of the results.
-        needs: see `Finding`.
+        needs: see `ClaimFinding`.
     """
     texts, holds = [], []
     for name in (*tables, *smaller):
@@ -361,7 +363,7 @@ def on_par(
             f"{words.count(SUFFICES)} of {len(words)} suffice, {words.count(FAILS)} do not; the "
             f"lowest, {heads}, {_points(worst.difference)}"
         )
-    return Finding(
+    return ClaimFinding(
         ours="; ".join(texts), holds=tuple(holds), tables=(*tables, *smaller), needs=needs
     )
 
@@ -373,7 +375,7 @@ def _points(summary: Summary) -> str:
     return f"{100 * summary.mean:+.2f} points [{100 * summary.low:+.2f}, {100 * summary.high:+.2f}]"
 
 
-def more_heads(tables: list[str]) -> Finding:
+def more_heads(tables: list[str]) -> ClaimFinding:
     """Check whether each mechanism is better with the most heads of a table than with the least."""
     texts, holds = [], []
     for name in tables:
@@ -389,10 +391,10 @@ def more_heads(tables: list[str]) -> Finding:
             worse = summarise(pair(theirs, ours).differences)
             holds.append(below_zero(worse.low, worse.high))
             texts.append(f"{name}, {mechanism}, {many} for {few}: {_points(better)}")
-    return Finding(ours="; ".join(texts), holds=tuple(holds), tables=tuple(tables))
+    return ClaimFinding(ours="; ".join(texts), holds=tuple(holds), tables=tuple(tables))
 
 
-def trains_faster(mechanisms: list[str], tables: list[str]) -> Finding:
+def trains_faster(mechanisms: list[str], tables: list[str]) -> ClaimFinding:
     """Check whether an epoch takes less time than Standard's at equal heads, by seed."""
     texts, holds, printed = [], [], []
     for name in tables:
@@ -411,7 +413,7 @@ def trains_faster(mechanisms: list[str], tables: list[str]) -> Finding:
                 texts.append(f"{name}, {mechanism}, {heads}: {math.exp(longer.mean):.2f}x")
     faster, slower = holds.count(True), holds.count(False)
     counted = f"shown to be faster in {faster} of {len(holds)}, slower in {slower}"
-    return Finding(
+    return ClaimFinding(
         theirs=_range(printed),
         ours=f"{counted}; typical epoch over Standard's: {'; '.join(texts)}" if texts else "",
         holds=tuple(holds),
@@ -427,7 +429,7 @@ def _log_ratio(cells: list[Cell], others: list[Cell]) -> Summary:
     return summarise(pair(ours, theirs).differences)
 
 
-def growing(tables: list[str], needs: str) -> Finding:
+def growing(tables: list[str], needs: str) -> ClaimFinding:
     """Show how far Super Attention is from Standard at each size that was trained."""
     texts = []
     for name in tables:
@@ -438,10 +440,10 @@ def growing(tables: list[str], needs: str) -> Finding:
         (cell, *_) = content.results.select(BASELINE, table(name).heads[-1])
         if found is not None and found.difference is not None:
             texts.append(f"{cell.parameters_model / 1e6:.2f}M: {_points(found.difference)}")
-    return Finding(ours="; ".join(texts), holds=(None,), tables=tuple(tables), needs=needs)
+    return ClaimFinding(ours="; ".join(texts), holds=(None,), tables=tuple(tables), needs=needs)
 
 
-def hellaswag(needs: str) -> Finding:
+def hellaswag(needs: str) -> ClaimFinding:
     """Show the scores of small models on HellaSwag, and chance."""
     scored = published_scores()
     texts = [
@@ -451,4 +453,4 @@ def hellaswag(needs: str) -> Finding:
     sizes = ", ".join(sorted({f"{one.parameters / 1e6:.1f}M" for one in scored}))
     items = max((one.items for one in scored), default=0)
     ours = f"{items} items, models of {sizes}, chance 25%: {'; '.join(texts)}" if texts else ""
-    return Finding(ours=ours, holds=(None,), needs=needs)
+    return ClaimFinding(ours=ours, holds=(None,), needs=needs)

@@ -297,7 +297,7 @@ class Pattern(Axis, ABC, family="pattern"):
     """The longest sequence it can serve, in tokens; None if unlimited."""
 
     heads: int | None = None
-    """The number of heads it is made for; None = any, and all alike."""
+    """The number of heads it is made for; None: any, and all alike."""
 
     spacing: int = 1
     """Allowed pairs lie only at distances that are multiples of it."""

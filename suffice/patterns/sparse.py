@@ -206,7 +206,7 @@ class Random(Pattern):
     Args:
         keys: positions each query sees, 1 to 4,096; all candidates where there are fewer.
         length: candidates are 0..length - 1, before and after the query, and no input may be
-            longer; None = 0..q, causal and for any length.
+            longer; None: 0..q, causal and for any length.
         seed: seed of the draws, any whole number.
 
     Raises:

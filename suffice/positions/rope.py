@@ -222,7 +222,7 @@ class YarnScaling(_ByFactor):
         length: the trained length, tokens, >= 1.
         fast: rotations from which a pair is kept, > slow.
         slow: rotations up to which a pair is slowed by the whole factor, > 0.
-        attention_factor: > 0; None = 0.1 ln(factor) + 1.
+        attention_factor: > 0; None: 0.1 ln(factor) + 1.
         truncate: round i(fast) down and i(slow) up to whole pairs, as most models do.
 
     Raises:

@@ -29,7 +29,7 @@ def gqa(
     not compute.
 
     Args:
-        num_kv_heads: key/value heads, a divisor of num_heads; None = half of the heads, or one if
+        num_kv_heads: key/value heads, a divisor of num_heads; None: half of the heads, or one if
             their number is odd.
 
     Cost: 2 (1 + g) (d^2 + d) parameters for g = num_kv_heads / num_heads (biases of K and V
@@ -116,7 +116,7 @@ def qk_norm(
 
     Args:
         num_kv_heads: key/value heads, a divisor of num_heads; None: one for each query head.
-        eps: keeps a query or key of zeros finite.
+        eps: number that keeps a query or key of zeros finite.
         bias: bias terms in the projections; Qwen3 has none.
 
     Cost: 4 (d^2 + d) + 2 d / h parameters; 8 T d^2 + 4 T^2 d FLOPs; state 2 d numbers per token.
@@ -201,8 +201,8 @@ def mla(
     all heads share. Not for encoders, which cache nothing.
 
     Args:
-        rank: width of the latent; None = four times the width of a head, at most d_model.
-        rotary_dim: width of the rotary part; None = half the width of a head, made even.
+        rank: width of the latent; None: four times the width of a head, at most d_model.
+        rotary_dim: width of the rotary part; None: half the width of a head, made even.
         query_rank: width of the queries' own latent; None: they are one map of x.
         bias: bias terms in the projections; the paper's model has none.
 
@@ -240,7 +240,7 @@ def differential(
     Args:
         d_model: features; divisible by 2 num_heads.
         num_heads: heads, each a pair of maps.
-        num_kv_heads: key/value heads; None = num_heads.
+        num_kv_heads: key/value heads; None: num_heads.
         layer: number of the layer in its model, from 0, which sets the initial lambda; `schedule`
             numbers the blocks.
         bias: bias terms in the projections; the paper's model has none.

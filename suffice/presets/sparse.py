@@ -65,8 +65,8 @@ def sliding_window(
     attention serves as fast.
 
     Args:
-        window: each position attends to positions less than `window` away, itself included;
-            causal, exactly this many. None = an eighth of length, at least 2; without a length 256.
+        window: size w: each position attends to positions less than w away, itself included;
+            causal, exactly this many. None: an eighth of length, at least 2; without a length 256.
         length: the input that sizes not given are made for, tokens; longer input is served too.
 
     Cost: 4 (d^2 + d) parameters; 8 T d^2 + 4 T (2 w - 1) d FLOPs of visible pairs, causal
@@ -99,12 +99,13 @@ def mistral(
     Not for short input, which a window does not make cheaper.
 
     Args:
-        window: each position attends to positions less than `window` away, itself included;
-            causal, exactly this many. None = an eighth of length, at least 2; without a length
+        window: size w: each position attends to positions less than w away, itself included;
+            causal, exactly this many. None: an eighth of length, at least 2; without a length
             4096.
-        full_every: None = every layer has the window, as in Mistral 7B; n = layers n - 1, 2 n - 1,
-            ... see every key: 2 alternates, 6 is five windows to one full layer.
-        num_kv_heads: None = a quarter of the heads where 4 divides them, else a half, else all.
+        full_every: number n: layers n - 1, 2 n - 1, ... see every key: 2 alternates, 6 is five
+            windows to one full layer. None: every layer has the window, as in Mistral 7B.
+        num_kv_heads: key/value heads; None: a quarter of the heads if 4 divides them, else a half,
+            else all.
         layer: number of the layer in its model, from 0; `schedule` numbers the blocks.
         length: the input that sizes not given are made for, tokens; longer input is served too.
         bias: bias terms in the projections; the paper's model has none.
@@ -151,7 +152,7 @@ def longformer(
     follows them.
 
     Args:
-        window: each position attends to positions less than `window` away, itself included.
+        window: size w: each position attends to positions less than w away, itself included.
             None = an eighth of length, at least 2; without a length 257, the paper's 256 on each
             side.
         global_tokens: number of first positions that are global; 1 as for the paper's class token.
@@ -191,8 +192,8 @@ def etc(
     long sees the window.
 
     Args:
-        window: each long position attends to long positions less than `window` away, itself
-            included. None = an eighth of length, at least 2; without a length 85, the paper's
+        window: size w: each long position attends to long positions less than w away, itself
+            included. None: an eighth of length, at least 2; without a length 85, the paper's
             radius of 84.
         global_tokens: number of first positions that are global. None: a sixteenth of length, at
             least 1; without a length 230, the paper's for 4096 long positions.
@@ -235,7 +236,7 @@ def bigbird(
     Args:
         length: the longest input, tokens; longer input is refused unless causal, which alone may
             leave it out.
-        block: positions of a block. None = a sixteenth of length, 1 to 64; without a length 64.
+        block: positions of a block. None: a sixteenth of length, 1 to 64; without a length 64.
         window_blocks: its own block plus the same number on each side: odd. Causal keeps its own
             block and those before it.
         random_blocks: blocks drawn for each block, of all or, if causal, of those so far.
@@ -259,8 +260,8 @@ def bigbird(
         )
     if checked("window_blocks", window_blocks) % 2 == 0:
         raise ConfigError(
-            f"window_blocks={window_blocks}: the window is a block and as many on each side; give "
-            "an odd number."
+            f"window_blocks={window_blocks}: the window has its own block in the middle; give an "
+            "odd number."
         )
     if block is None:
         block = 64 if length is None else min(64, max(1, checked("length", length) // 16))
@@ -328,7 +329,7 @@ def sparse_strided(
     sparse_fixed.
 
     Args:
-        stride: positions, of the window too. None = the square root of length, at least 2; without
+        stride: positions, of the window too. None: the square root of length, at least 2; without
             a length 128.
         per_head: False = every head sees the union; True = the first half of the heads has the
             window, the others the stride.
@@ -368,7 +369,7 @@ def sparse_fixed(
     For input with a period take sparse_strided.
 
     Args:
-        stride: length of a stretch, positions. None = the square root of length, at least 2;
+        stride: length of a stretch, positions. None: the square root of length, at least 2;
             without a length 128.
         tail: number of last keys of each stretch that all see. None: a quarter of the stride,
             at least 1: 32 for the paper's 128.

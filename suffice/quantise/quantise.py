@@ -49,14 +49,14 @@ def quantise(
     Args:
         model: a language model, or another one of `suffice.models`.
         bits: bits per weight: 16, 8 or 4.
-        group: inputs with one scale; None = up to 128 in 8 bits, up to 32 in 4 bits.
+        group: inputs with one scale; None: up to 128 in 8 bits, up to 32 in 4 bits.
         calibration: int [B, T], tokens of text like that which the model will read. In 4 bits
             weights are rounded so that outputs on it change little; without it, so that weights
             change little.
         judged: int [B, T], tokens on which the change of predictions is measured; None uses the
             calibration.
         skip: names of modules to leave alone; * stands for any part of a name.
-        step: called with the name of the stage, the items done and their number.
+        step: function called with the name of the stage, the items done and their number.
 
     Raises:
         ConfigError: if bits or group are not legal, the model is packed already or no map fits, an

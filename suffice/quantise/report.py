@@ -1,4 +1,4 @@
-"""Quantisation reports: layers, divergence, perplexity and decoding speed."""
+"""Quantisation reports: schemes of layers, divergence, perplexity and decoding speed."""
 
 from __future__ import annotations
 

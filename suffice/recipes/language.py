@@ -1,4 +1,4 @@
-"""A recipe of a language model, and what a user changes in it."""
+"""Recipes of language models, and the user's changes to them."""
 
 from __future__ import annotations
 

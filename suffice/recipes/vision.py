@@ -312,7 +312,7 @@ IMAGENET_V2 = Experiment(
     small_training={"epochs": 6, "learning_rate": 1e-3},
 )
 
-# (d_model, depth) by which models have as many parameters as that of Standard
+# (d_model, depth) by which models have the parameters of Standard's
 EQUAL = {"optimised": (816, 8), "efficient": (804, 9), "super_attention": (804, 9)}
 SMALL_EQUAL = {"optimised": (76, 3), "efficient": (84, 3), "super_attention": (80, 3)}
 

@@ -169,10 +169,10 @@ def generate(
         manifest: manifest of the export.
         ids: ids of the prompt.
         tokens: number of new tokens.
-        temperature: below 1 sharpens the distribution; 0 takes the most likely token.
+        temperature: divisor of the logits; 0 takes the most likely token.
         seed: seed of the draws.
         stop: ids that end a text.
-        on_token: called with each new token.
+        on_token: function called with each new token.
 
     Raises:
         ConfigError: for numbers outside their range, or more tokens than the model has positions.

@@ -1,4 +1,4 @@
-"""The HTTP side of a server: routes, what is refused, and answers that wait for the engine.
+"""The HTTP application of a server: routes, refusals, and responses streamed from the engine.
 
 Starlette routes and uvicorn speaks HTTP; everything here runs in one event loop, parallel to the
 engine's thread, which never waits for a client.
@@ -29,7 +29,14 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from suffice.errors import SufficeError
 from suffice.serve.engine import Engine, Ticket
 from suffice.serve.job import TooMany
-from suffice.serve.protocol import Answer, Request, RequestError, Served, read_chat, read_completion
+from suffice.serve.protocol import (
+    Answer,
+    RequestError,
+    ServedModel,
+    TextRequest,
+    read_chat,
+    read_completion,
+)
 from suffice.serve.writing import Piece, Writer
 from suffice.utils.files import parse_json
 
@@ -40,7 +47,7 @@ BODY_SECONDS = 30.0  # in which a body must have come
 RETRY_SECONDS = 1  # after which a client that was refused may try again
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
-Read = Callable[[Any, Served], Request]
+Read = Callable[[Any, ServedModel], TextRequest]
 
 
 class Hub:
@@ -104,7 +111,7 @@ class EngineResponse(Response):
     """An answer that is written while the engine works; it stops when the client leaves."""
 
     def __init__(
-        self, request: Request, answer: Answer, inbox: Inbox, tickets: Sequence[Ticket]
+        self, request: TextRequest, answer: Answer, inbox: Inbox, tickets: Sequence[Ticket]
     ) -> None:
         self.request, self.answer, self.inbox, self.tickets = request, answer, inbox, tickets
         self.status_code, self.background = 200, None
@@ -194,7 +201,7 @@ def refusal(error: RequestError) -> JSONResponse:
 class Handlers:
     """What the routes do."""
 
-    served: Served
+    served: ServedModel
     hub: Hub
     held: int = 0  # bytes of bodies
     parsing: asyncio.Lock = field(default_factory=asyncio.Lock)  # a large body
@@ -405,7 +412,7 @@ def drained(app: ASGIApp) -> ASGIApp:
 
 
 def build_app(
-    served: Served,
+    served: ServedModel,
     hub: Hub,
     *,
     local: bool = True,

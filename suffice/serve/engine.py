@@ -26,7 +26,7 @@ from suffice.generate.generate import eval_mode, max_length
 from suffice.generate.sampling import Greedy, Sampler
 from suffice.memory import Dynamic
 from suffice.models.state import ModelState
-from suffice.serve.job import Job, Listener, Score, TooMany
+from suffice.serve.job import Job, Listener, TokenScore, TooMany
 
 GREEDY = Greedy()
 CHUNK = 128  # prompt tokens read between two steps
@@ -150,7 +150,7 @@ class Ticket:
         if token in job.stop:
             self.finish("stop")
             return
-        score = Score(token)
+        score = TokenScore(token)
         if job.logprobs is not None:
             (score,) = scores(logits.float(), [token], job.logprobs)
         if not self.listener.token(score):
@@ -159,7 +159,7 @@ class Ticket:
             self.finish("length")
 
 
-def scores(logits: Tensor, tokens: Sequence[int], alternatives: int) -> list[Score]:
+def scores(logits: Tensor, tokens: Sequence[int], alternatives: int) -> list[TokenScore]:
     """Return the log-probability of each token, given logits [N, V], and the likeliest others."""
     log_probs = logits.log_softmax(dim=-1)
     taken = log_probs.gather(1, torch.tensor(tokens, device=logits.device)[:, None])[:, 0].tolist()
@@ -168,7 +168,7 @@ def scores(logits: Tensor, tokens: Sequence[int], alternatives: int) -> list[Sco
         values, ids = log_probs.topk(min(alternatives, log_probs.shape[1]), dim=-1)
         pairs = zip(ids.tolist(), values.tolist(), strict=True)
         likeliest = [tuple(zip(*pair, strict=True)) for pair in pairs]
-    return [Score(*each) for each in zip(tokens, taken, likeliest, strict=True)]
+    return [TokenScore(*each) for each in zip(tokens, taken, likeliest, strict=True)]
 
 
 @dataclass(eq=False)

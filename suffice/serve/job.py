@@ -51,7 +51,7 @@ class Job:
         return len(self.prompt) + max(self.max_tokens - 1, 0)
 
 
-class Score(NamedTuple):
+class TokenScore(NamedTuple):
     """A token with its log-probability and the likeliest ones in its place.
 
     Log-probabilities are those of the model, before temperature, penalties and filters.
@@ -70,11 +70,11 @@ class Score(NamedTuple):
 class Listener(Protocol):
     """Receives the tokens of a text, in the engine's thread; must not take long."""
 
-    def prompt(self, scores: Sequence[Score]) -> None:
+    def prompt(self, scores: Sequence[TokenScore]) -> None:
         """Receive the scores of the prompt's next tokens; its first one has none."""
         ...
 
-    def token(self, score: Score) -> bool:
+    def token(self, score: TokenScore) -> bool:
         """Receive a new token; return whether the text goes on."""
         ...
 

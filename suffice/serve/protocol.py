@@ -68,7 +68,7 @@ class RequestError(SufficeError):
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Served:
+class ServedModel:
     """The model that a server offers.
 
     Args:
@@ -91,7 +91,7 @@ class Served:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Request:
+class TextRequest:
     """A request that was read.
 
     Args:
@@ -113,7 +113,7 @@ class Request:
     choices: int
 
 
-def read_completion(body: Any, served: Served) -> Request:
+def read_completion(body: Any, served: ServedModel) -> TextRequest:
     """Return the request for completions that a body spells.
 
     Raises:
@@ -133,7 +133,7 @@ def read_completion(body: Any, served: Served) -> Request:
     return _request(fields, prompts, options, served, chat=False)
 
 
-def read_chat(body: Any, served: Served) -> Request:
+def read_chat(body: Any, served: ServedModel) -> TextRequest:
     """Return the request for an answer in a conversation that a body spells; raises as above."""
     fields = _fields(body, CHAT, served)
     template = served.template
@@ -201,7 +201,7 @@ def _is_text(part: Any) -> bool:
     )
 
 
-def _fields(body: Any, known: Sequence[str], served: Served) -> dict[str, Any]:
+def _fields(body: Any, known: Sequence[str], served: ServedModel) -> dict[str, Any]:
     """Return the fields that are not null; RequestError for one that is not honoured."""
     if not isinstance(body, dict):
         raise RequestError("a request is a JSON object.")
@@ -229,10 +229,10 @@ def _request(
     fields: dict[str, Any],
     prompts: Sequence[tuple[Sequence[int], str]],
     options: dict[str, Any],
-    served: Served,
+    served: ServedModel,
     *,
     chat: bool,
-) -> Request:
+) -> TextRequest:
     choices = _choices(fields, len(prompts), served)
     stream = _flag(fields, "stream")
     options |= {
@@ -247,7 +247,7 @@ def _request(
         for _ in range(choices):
             jobs.append(Job(prompt=prompt, row=len(jobs), **options))
             texts.append(text)
-    return Request(
+    return TextRequest(
         jobs=tuple(jobs),
         texts=tuple(texts),
         stop=_stops(fields),
@@ -258,7 +258,7 @@ def _request(
     )
 
 
-def _choices(fields: dict[str, Any], prompts: int, served: Served) -> int:
+def _choices(fields: dict[str, Any], prompts: int, served: ServedModel) -> int:
     """Return the answers to each prompt; RequestError, before one is made, if they are too many."""
     choices = _whole(fields, "n", 1, 1, MOST_CHOICES)
     if (texts := prompts * choices) > (most := served.engine.limits.texts):
@@ -284,7 +284,7 @@ def _sampling(fields: dict[str, Any]) -> Sampling:
     return sample if temperature else Greedy(repetition_penalty=penalty)
 
 
-def _prompts(fields: dict[str, Any], served: Served) -> list[tuple[list[int], str]]:
+def _prompts(fields: dict[str, Any], served: ServedModel) -> list[tuple[list[int], str]]:
     """Return the ids and the text of each prompt: a text, texts, ids, or lists of ids."""
     tokenizer, value = served.tokenizer, fields.get("prompt")
     several: list[Any]
@@ -398,7 +398,7 @@ class Answer:
         created: seconds since 1970.
     """
 
-    def __init__(self, request: Request, served: Served, name: str, created: int) -> None:
+    def __init__(self, request: TextRequest, served: ServedModel, name: str, created: int) -> None:
         self.request, self.spelling = request, served.spelling
         kind = "chat.completion" if request.chat else "text_completion"
         self.head = {"id": name, "object": kind, "created": created, "model": served.name}

@@ -1,4 +1,4 @@
-"""Tokens as the pieces of text that a client receives."""
+"""Incremental detokenization: pieces of text for clients, with scores and stop texts."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from suffice.serve.job import Score
+from suffice.serve.job import TokenScore
 from suffice.text import Tokenizer
 from suffice.text.tokenizer import MAX_CHARACTER_BYTES, REPLACEMENT, TextStream
 
@@ -90,7 +90,7 @@ class Spelling:
             text = self.tokenizer.decode([*before, id_])[len(self.tokenizer.decode(before)) :]
         return text if text and REPLACEMENT not in text else f"token_id:{id_}"
 
-    def entry(self, score: Score, offset: int) -> Entry:
+    def entry(self, score: TokenScore, offset: int) -> Entry:
         """Return a score as clients read it."""
         top: dict[str, float] = {}
         for id_, logprob in score.top:
@@ -137,7 +137,7 @@ class Writer:
     def _hold(self, text: str) -> None:
         self.held += text
 
-    def prompt(self, scores: Sequence[Score]) -> None:
+    def prompt(self, scores: Sequence[TokenScore]) -> None:
         """Receive the scores of the prompt's next tokens; its first one has none."""
         piece = Piece()
         if not self.at:
@@ -150,7 +150,7 @@ class Writer:
             self.at += len(entry.text)
         self.deliver(piece)
 
-    def token(self, score: Score) -> bool:
+    def token(self, score: TokenScore) -> bool:
         """Receive a new token; return whether the text goes on."""
         self.tokens += 1
         if self.scored:

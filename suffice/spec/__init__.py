@@ -1,4 +1,4 @@
-"""The composition of one attention layer: its description, what it costs and what it lowers to."""
+"""The composition of one attention layer: its spec, its cost and its lowering."""
 
 from suffice.spec.spec import AXES, AttentionSpec, check_shares, conflicts
 

@@ -66,10 +66,10 @@ class AttentionSpec:
     Args:
         d_model: width of x and of the output, features.
         num_heads: query heads.
-        num_kv_heads: key/value heads; None = num_heads (MHA), 1 = MQA, between = GQA. Query head
+        num_kv_heads: key/value heads; None: num_heads (MHA), 1 = MQA, between = GQA. Query head
             h reads key/value head h // (num_heads / num_kv_heads).
-        head_dim: width of a head; None = d_model / num_heads.
-        d_source: width of `source` in cross-attention; None = d_model.
+        head_dim: width of a head; None: d_model / num_heads.
+        d_source: width of `source` in cross-attention; None: d_model.
         pattern: keys that each query may see.
         encoder: maps from x to queries, keys and values, and which of these are cached.
         mixing: map of the values along the sequence, before the kernel.
@@ -79,7 +79,7 @@ class AttentionSpec:
         past: memory of the positions that the pattern leaves out.
         combine: function that turns the outputs of the heads into the layer's output.
         bias: whether the learned maps have biases.
-        scale: factor of the products; None = 1 / sqrt(head width).
+        scale: factor of the products; None: 1 / sqrt(head width).
         dropout: probability of dropping a weight while training.
         shares: number of an earlier layer of the model, from 0, whose keys, values and cache this
             layer reads; it has maps of queries and of the output alone. None: its own.
@@ -256,7 +256,7 @@ class AttentionSpec:
 
         Args:
             length: positions of x, tokens.
-            source_length: positions of the source in cross-attention; None = self-attention.
+            source_length: positions of the source in cross-attention; None: self-attention.
         """
         return count(self, length, length if source_length is None else source_length)
 
@@ -280,7 +280,7 @@ class AttentionSpec:
         Room that a memory holds in reserve is not counted.
 
         Args:
-            tokens: read so far.
+            tokens: number of tokens read so far.
             memory: KV-cache policy.
             dtype: type of keys and values; sums are float32.
 

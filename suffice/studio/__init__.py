@@ -1,4 +1,4 @@
-"""A page that shows what attention caches, attends to and costs, and how well it does.
+"""The studio: a page that shows the cache, the maps, the cost and the quality of attention.
 
 `served` runs it for this machine alone; `export` writes the part that needs no program.
 """

@@ -47,7 +47,7 @@ MAPS = ("weights", "effective")
 MEAN = -1  # the number of a head that stands for the mean of all
 
 
-class Maps:
+class MapServer:
     """Answers requests for the maps of checkpoints in a folder; caches the latest models and maps.
 
     A request that is malformed, or names what does not exist, raises `DataError` or `ConfigError`.

@@ -161,7 +161,7 @@ def export(folder: Path | str, folders: Folders | None = None) -> Path:
     It loads nothing and computes everything itself, so it opens from a disk and from any host.
 
     Args:
-        folder: created if absent.
+        folder: path of the folder, created if absent.
         folders: folders whose comparisons it carries, besides those of the package.
 
     Raises:

@@ -14,7 +14,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 from suffice.errors import ConfigError, SufficeError
-from suffice.studio.attention_maps import Maps
+from suffice.studio.attention_maps import MapServer
 from suffice.studio.bundle import bundle
 from suffice.studio.folders import Folders
 from suffice.utils.boundary import translate_exception
@@ -23,7 +23,7 @@ from suffice.utils.records import check_keys, optional_fields
 
 Answer = Callable[[Any, "Waiting | None"], dict[str, Any]]  # to a request that somebody waits for
 ADDRESS = "127.0.0.1"
-LARGEST = 32 << 20  # bytes of a request
+MAX_REQUEST = 32 << 20  # bytes of a request
 MOST_DIGITS = 20  # of its length
 
 
@@ -93,7 +93,7 @@ def _import_statistics() -> None:
 
 def answers(folders: Folders) -> dict[str, Answer]:
     """Return the functions that answer requests, by name."""
-    maps = Maps(folders.checkpoints)
+    maps = MapServer(folders.checkpoints)
     return {
         "comparisons": lambda *_: _comparisons(folders),
         "comparison": lambda request, _: _comparison(folders, request),
@@ -225,8 +225,10 @@ class Handler(BaseHTTPRequestHandler):
         if self.headers.get_content_type() != "application/json" or not _is_length(length):
             self._refuse(415, "a request is JSON with its length.")
             return None
-        if int(length) > LARGEST:
-            self._refuse(413, f"a request of more than {LARGEST >> 20} MiB; send a smaller file.")
+        if int(length) > MAX_REQUEST:
+            self._refuse(
+                413, f"a request of more than {MAX_REQUEST >> 20} MiB; send a smaller file."
+            )
             return None
         try:
             body = parse_json(self.rfile.read(int(length)))

@@ -1,4 +1,4 @@
-"""One comparison of tensors for every test: the kind of claim decides how close is close.
+"""Comparison of tensors in tests: the kind of claim sets the tolerance.
 
 No kind takes a tolerance. What may differ follows from the dtype, from the length of the sums,
 from a codec's step or from the spread of the samples, so a bound cannot be chosen to pass.

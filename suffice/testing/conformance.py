@@ -1,4 +1,4 @@
-"""Whether a spec keeps every promise of the library."""
+"""Conformance checks of a spec: patterns, padding, packing, dtypes, gradients and every op."""
 
 from __future__ import annotations
 

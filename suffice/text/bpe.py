@@ -102,7 +102,7 @@ class BPE:
         Args:
             texts: documents to learn from; read once, never held in memory together.
             vocabulary_size: size of the vocabulary, 257 to 1,048,576.
-            console: shows the progress; None disables it.
+            console: display of the progress; None disables it.
 
         Raises:
             ConfigError: if vocabulary_size is not legal, or texts is one text, or the tokenizers
@@ -219,7 +219,7 @@ def gpt2(folder: Path | str | None = None, *, console: Console | None = None) ->
         folder: holds encoder.json and vocab.bpe, or the same files as vocab.json and merges.txt;
             None finds them at tokenizers/gpt2 below $SUFFICE_DATA or in the cache, or downloads
             them.
-        console: shows the progress of a download; None disables it.
+        console: display of a download's progress; None disables it.
 
     Raises:
         ConfigError: if the tokenizers library is not installed.

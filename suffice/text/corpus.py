@@ -190,7 +190,7 @@ def corpus(name_or_path: str | Path, *, console: Console | None = None) -> Corpu
 
     Args:
         name_or_path: a key of `CORPORA`, or the path of the text.
-        console: shows the progress of a download; None disables it.
+        console: display of a download's progress; None disables it.
 
     Raises:
         ConfigError: for a name that is neither a corpus nor a path.

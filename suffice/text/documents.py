@@ -60,7 +60,7 @@ class Corpus:
     """Text to learn a language from.
 
     Args:
-        name: its name or path.
+        name: name or path of the corpus.
         source: who made it, and its terms.
         train: documents to learn from.
         validation: documents that weights are chosen by; none of them is in train.

@@ -75,7 +75,7 @@ def choose_tokenizer(
             the folder of a saved tokenizer, or a file of a Llama model.
         corpus: corpus that it will read.
         vocabulary_size: vocabulary size, for "bpe" only.
-        console: shows the progress; None disables it.
+        console: display of the progress; None disables it.
 
     Raises:
         ConfigError: for a name that is neither known nor a path, or a vocabulary_size that is
@@ -220,12 +220,12 @@ def text(
     none, its validation part, which nothing else reads.
 
     Args:
-        corpus: its name or path, see `suffice.text.corpus`.
+        corpus: name or path of the corpus, see `suffice.text.corpus`.
         tokenizer: see `choose_tokenizer`.
         vocabulary_size: vocabulary size, for the tokenizer "bpe" only.
         length: tokens of a row, >= 1.
         rows: training rows that are kept at most, drawn by a fixed permutation; None takes all.
-        console: shows the progress of a download; None disables it.
+        console: display of a download's progress; None disables it.
 
     Shapes:
         inputs, labels: int64 [N, length]

@@ -137,7 +137,7 @@ class TokenFile:
             path: path of the tokens; its folder is made where it is absent.
             documents: texts; read once, never held in memory together.
             tokenizer: tokenizer that encodes the documents.
-            console: shows the progress; None disables it.
+            console: display of the progress; None disables it.
 
         Raises:
             ConfigError: if documents is one text.

@@ -28,7 +28,7 @@ class Epoch:
     """One pass over the training split.
 
     Args:
-        epoch: its number, from 1.
+        epoch: number of the epoch, from 1.
         train_loss: mean loss of the labels as they were trained on, label smoothing included.
         train_accuracy: share of those labels that had the largest logit, 0 to 1.
         validation_loss: mean cross-entropy over the validation labels after the epoch.
@@ -87,7 +87,7 @@ def fit(
     of one that was never interrupted.
 
     Args:
-        model: called as model(inputs, valid=valid_or_None) -> logits [B, num_classes], or
+        model: module called as model(inputs, valid=valid_or_None) -> logits [B, num_classes], or
             [B, T, num_classes] where each token has a label; where rows have a source, as
             model(source, inputs, source_valid, valid). Moved to the device; its training flags
             are the same afterwards.
@@ -98,7 +98,7 @@ def fit(
         checkpoint: file for the state of the training, visible to every process; it is replaced
             unless `resume`. None writes nothing.
         resume: go on from the checkpoint.
-        progress: shows every step and epoch; None is silent. Only the first process uses it.
+        progress: display of every step and epoch; None is silent. Only the first process uses it.
         save_every: seconds between two checkpoints at least; one is written after a step, on
             Ctrl-C, and when the training ends.
 

@@ -1,1 +1,1 @@
-"""The ground that everything stands on: records, files, progress, grammar, and torch's versions."""
+"""Utilities of all packages: records, files, progress, option grammar, torch compatibility."""

@@ -328,7 +328,7 @@ def locked(folder: Path, *, patience: float = 0.0) -> Iterator[None]:
     """Lock a folder during the block, against other programs that write there.
 
     Args:
-        folder: created if it is absent.
+        folder: path of the folder, created if absent.
         patience: seconds to wait for the other program.
 
     Raises:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from rich.live import Live
     from rich.progress import Progress as RichProgress
 
-WIDE = 120  # columns of a terminal that has room for a long bar
+WIDE_TERMINAL = 120  # columns of a terminal that has room for a long bar
 
 
 class Progress(Protocol):
@@ -275,7 +275,7 @@ def _overall_bar(console: Console) -> RichProgress:
     from rich import progress as rich
 
     columns: list[Any] = [
-        rich.BarColumn(bar_width=24 if console.width >= WIDE else 10),
+        rich.BarColumn(bar_width=24 if console.width >= WIDE_TERMINAL else 10),
         rich.TaskProgressColumn(),
         rich.TextColumn("{task.fields[left]}", markup=False),
     ]

@@ -1,4 +1,4 @@
-"""What the values of the axes ask of their layer and of its spec.
+"""Protocols: the members of a layer and of its spec that axis values read.
 
 The axes stand below both, so they name these protocols in place of `suffice.Attention` and
 `suffice.AttentionSpec`, which hold more.

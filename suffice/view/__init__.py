@@ -1,7 +1,7 @@
-"""Drawings of who sees whom (patterns) and of what is computed (flows)."""
+"""Drawings of attention patterns and of a layer's computation (flow)."""
 
 from suffice.view.drawing import (
-    LONGEST,
+    MAX_POSITIONS,
     Drawing,
     Panel,
     Part,
@@ -16,7 +16,7 @@ from suffice.view.picture import picture, write
 from suffice.view.text import lines, text
 
 __all__ = [
-    "LONGEST",
+    "MAX_POSITIONS",
     "Drawing",
     "Flow",
     "Panel",

@@ -150,7 +150,7 @@ def _allowed(pattern: Pattern, q: Tensor, k: Tensor, head: int) -> Tensor:
     return allowed.expand(torch.broadcast_shapes(q.shape, k.shape))
 
 
-LONGEST = 2048  # positions; beyond, a cell of a picture would be smaller than its dots
+MAX_POSITIONS = 2048  # positions; beyond, a cell of a picture would be smaller than its dots
 
 
 @dataclass(frozen=True, eq=False)
@@ -269,9 +269,9 @@ def draw(
 def _check(pattern: Pattern, queries: int, keys: int, heads: int) -> None:
     if heads < 1:
         raise ConfigError(f"num_heads={heads} leaves nothing to draw; give at least 1.")
-    if not (1 <= queries <= LONGEST and 1 <= keys <= LONGEST):
+    if not (1 <= queries <= MAX_POSITIONS and 1 <= keys <= MAX_POSITIONS):
         raise ConfigError(
-            f"{queries} queries and {keys} keys cannot be drawn; give 1 to {LONGEST} of each."
+            f"{queries} queries and {keys} keys cannot be drawn; give 1 to {MAX_POSITIONS} of each."
         )
     if pattern.max_length is not None and keys > pattern.max_length:
         raise ConfigError(
@@ -341,7 +341,7 @@ def _first(choices: Sequence[str], taken: Sequence[str]) -> str:
 
 def drawing_of(spec: AttentionSpec, length: int) -> Drawing:
     """Return the drawing of a layer's pattern for `length` tokens, or for the first that fit."""
-    tokens = min(length, LONGEST)
+    tokens = min(length, MAX_POSITIONS)
     drawing = draw(spec.pattern, tokens, spec.mixing.reads(tokens), spec.num_heads)
     if spec.lane == "pairs":
         return drawing
@@ -378,6 +378,6 @@ def instead(spec: AttentionSpec, length: int) -> list[str]:
             f"{kernel} computes no pairs: it sums features over the keys that a query may see, "
             "which are these."
         )
-    if length > LONGEST:
-        notes.append(f"Drawn are the first {LONGEST:,} of {length:,} tokens.")
+    if length > MAX_POSITIONS:
+        notes.append(f"Drawn are the first {MAX_POSITIONS:,} of {length:,} tokens.")
     return notes

@@ -1,4 +1,4 @@
-"""A drawing of what a layer computes, from x to y: maps, heads, mixing, kernel, memory.
+"""A drawing of a layer's computation, from x to y: maps, heads, mixing, kernel, memory.
 
 A pattern shows who sees whom; many mechanisms see the same and differ in how they compute it. The
 drawing is made from the spec alone, so a composition of one's own has one, too. Three lanes carry

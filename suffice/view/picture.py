@@ -26,14 +26,14 @@ GAP = 30  # between panels
 LINE = 19  # height of a line of text
 MARK = 13  # side of a colour in the legend
 TITLE, PLAIN, SMALL = 15, 12, 11  # sizes of text
-NARROWEST = 512
+MIN_WIDTH = 512
 TICKS = 8  # numbers along an axis, at most
 TICK = 30  # pixels from one number to the next, at least
-LINED = 5  # side of a cell from which cells have lines between them
+MIN_LINED_SIDE = 5  # side of a cell from which cells have lines between them
 
 
 @dataclass(frozen=True, kw_only=True)
-class Words:
+class TextLine:
     """A line of text."""
 
     x: float  # of the anchor
@@ -68,7 +68,7 @@ class Frame:
     @property
     def lined(self) -> bool:
         """Whether cells are wide enough for lines between them."""
-        return self.cell >= LINED
+        return self.cell >= MIN_LINED_SIDE
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,7 +79,7 @@ class Page:
     height: int
     colours: tuple[str, ...]  # of the parts, from part 1
     frames: tuple[Frame, ...]
-    words: tuple[Words, ...]
+    words: tuple[TextLine, ...]
     marks: tuple[tuple[int, int, int], ...]  # squares of the legend: x, y, number of the part
 
 
@@ -90,7 +90,7 @@ def arrange(drawing: Drawing, title: str | None = None) -> Page:
     queries, keys = panels[0].cells.shape
     cell = max(1, SIDES[across - 1] // max(queries, keys))
     wide = max(cell * keys, 120)
-    width = max(NARROWEST, 2 * MARGIN + AXIS + across * wide + (across - 1) * (GAP + AXIS))
+    width = max(MIN_WIDTH, 2 * MARGIN + AXIS + across * wide + (across - 1) * (GAP + AXIS))
     words = _lines(title or drawing.expression, width, TITLE, MARGIN + TITLE, bold=True)
     y = MARGIN + TITLE + LINE * len(words) - 2
     if len(panels) == 1:
@@ -121,40 +121,40 @@ def arrange(drawing: Drawing, title: str | None = None) -> Page:
 
 def _lines(
     text: str, width: int, size: int, y: int, *, bold: bool = False, colour: str = INK
-) -> list[Words]:
+) -> list[TextLine]:
     """Return a paragraph that fills the page, its first baseline at y."""
     room = int((width - 2 * MARGIN) / (size * (0.66 if bold else 0.58)))
     return [
-        Words(x=MARGIN, y=y + LINE * number, text=line, size=size, bold=bold, colour=colour)
+        TextLine(x=MARGIN, y=y + LINE * number, text=line, size=size, bold=bold, colour=colour)
         for number, line in enumerate(textwrap.wrap(text, room))
     ]
 
 
-def _heading(panel: Panel, x: int, y: int, wide: int) -> list[Words]:
+def _heading(panel: Panel, x: int, y: int, wide: int) -> list[TextLine]:
     computed = f"{panel.computed:,}" if panel.computed else "none"
     counts = f"{panel.visible:,} visible ({panel.share:.1%}), {computed} computed"
     label = panel.named(wide // 9)
     return [
-        Words(x=x, y=y + SMALL, text=label, bold=True),
-        Words(x=x, y=y + SMALL + 16, text=counts, size=SMALL, colour=FAINT),
+        TextLine(x=x, y=y + SMALL, text=label, bold=True),
+        TextLine(x=x, y=y + SMALL + 16, text=counts, size=SMALL, colour=FAINT),
     ]
 
 
-def _axes(frame: Frame) -> list[Words]:
+def _axes(frame: Frame) -> list[TextLine]:
     queries, keys = frame.panel.cells.shape
     first = max(0, keys - queries)  # queries stand last among the keys
     across, down = frame.x + frame.width / 2, frame.y + frame.height / 2
     words = [
-        Words(x=across, y=frame.y - 24, text="keys", anchor="middle"),
-        Words(x=frame.x - 34, y=down, text="queries", anchor="middle", upright=False),
+        TextLine(x=across, y=frame.y - 24, text="keys", anchor="middle"),
+        TextLine(x=frame.x - 34, y=down, text="queries", anchor="middle", upright=False),
     ]
     small = {"size": SMALL, "colour": FAINT}
     for key in range(0, keys, _step(keys, frame.cell)):
         x = frame.x + (key + 0.5) * frame.cell
-        words.append(Words(x=x, y=frame.y - 7, text=str(key), anchor="middle", **small))
+        words.append(TextLine(x=x, y=frame.y - 7, text=str(key), anchor="middle", **small))
     for query in range(0, queries, _step(queries, frame.cell)):
         y = frame.y + (query + 0.5) * frame.cell + 4
-        words.append(Words(x=frame.x - 7, y=y, text=str(first + query), anchor="end", **small))
+        words.append(TextLine(x=frame.x - 7, y=y, text=str(first + query), anchor="end", **small))
     return words
 
 
@@ -166,9 +166,11 @@ def _step(size: int, cell: int) -> int:
     return step
 
 
-def _legend(drawing: Drawing, width: int, y: int) -> tuple[list[Words], list[tuple[int, int, int]]]:
+def _legend(
+    drawing: Drawing, width: int, y: int
+) -> tuple[list[TextLine], list[tuple[int, int, int]]]:
     """Return the names of the parts and the places of their colours, a line each."""
-    words: list[Words] = []
+    words: list[TextLine] = []
     marks: list[tuple[int, int, int]] = []
     for number, name in drawing.legend:
         lines = _lines(name, width - MARK - 9, PLAIN, y + 11 + LINE * len(words))
@@ -294,7 +296,7 @@ def _cells_svg(frame: Frame, colours: tuple[str, ...]) -> list[str]:
     return [*drawn, "</g>"]
 
 
-def _words(words: Words) -> str:
+def _words(words: TextLine) -> str:
     x, y = f"{words.x:g}", f"{words.y:g}"
     attributes = f'font-size="{words.size}" fill="{words.colour}"'
     if words.anchor != "start":

@@ -15,7 +15,7 @@ from suffice.view.drawing import Drawing, Panel, cell_styles, draw
 CELL = 2  # columns of a cell: about as wide as a line is high
 GAP = 3  # columns between two panels
 HEADER = 12  # columns that a name of heads may take
-FEWEST = 16  # cells a panel should keep when panels stand side by side
+MIN_CELLS = 16  # cells a panel should keep when panels stand side by side
 
 Run = tuple[str, int]  # characters, and the number of the part they show; 0 = none
 
@@ -94,7 +94,7 @@ def _fit(panels: tuple[Panel, ...], width: int, rows: int) -> tuple[int, int]:
     """Return the number of panels in a row, and the positions per cell."""
     queries, keys = panels[0].cells.shape
     across = len(panels)
-    while across > 1 and _columns(width, across) < min(FEWEST, max(keys, HEADER // CELL)):
+    while across > 1 and _columns(width, across) < min(MIN_CELLS, max(keys, HEADER // CELL)):
         across -= 1
     step = 1
     while keys > step * _columns(width, across) or queries > step * rows:

@@ -15,7 +15,7 @@ from suffice.convert.maps import read
 from suffice.convert.sharing import (
     AVERAGE,
     FIRST,
-    Group,
+    SharingGroup,
     _candidates,
     _joint_moments,
     fit_groups,
@@ -122,7 +122,7 @@ def test_no_map_is_fitted_to_padding(target):
 
 @torch.no_grad()
 def test_no_shared_map_is_fitted_to_padding():
-    groups = [Group(maker="first", readers=("second",), free=True)]
+    groups = [SharingGroup(maker="first", readers=("second",), free=True)]
     batches = list(normal(3, 6, 12, 16, seed=0).float())
     zeros, large = (
         _joint_moments(Padded(fill), groups, batches, lambda _done: None) for fill in (0.0, 50.0)

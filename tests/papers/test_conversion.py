@@ -19,8 +19,8 @@ from suffice.models import folder as models
 from suffice.papers import conversion, evidence
 from suffice.papers import conversion as rows_module
 from suffice.papers.conversion import (
+    ConversionRow,
     Conversions,
-    Row,
     Subject,
     finished,
     lines,
@@ -50,7 +50,7 @@ def change(size, *, width=0.1):
     )
 
 
-WHOLE = Row(
+WHOLE = ConversionRow(
     subject="stories260K",
     target="gqa:2",
     state=(64, 32),
@@ -66,7 +66,9 @@ WHOLE = Row(
     tokens=9_000,
     **ON,
 )
-REFUSED = Row(subject="stories260K", target="latent:32", refused="Rope turns each head.", **ON)
+REFUSED = ConversionRow(
+    subject="stories260K", target="latent:32", refused="Rope turns each head.", **ON
+)
 OTHER = replace(WHOLE, subject="shakespeare_char", minutes=(5.0, 2.04))
 FOUND = Conversions(rows=(WHOLE, REFUSED, OTHER))
 

@@ -13,8 +13,8 @@ from suffice.errors import DataError
 from suffice.papers import edge as module
 from suffice.papers.edge import (
     Edge,
-    Group,
     Timed,
+    TimedGroup,
     edge_sheet,
     finished,
     latency_bars,
@@ -48,7 +48,7 @@ def timed(mechanism, seconds, *, heads=4, task="imdb", joules=None, batch=100):
 
 def group(*found):
     machine = {"cpu": "Some CPU", "cores": 2, "threads": 2, "gpu": None}
-    return Group(timed=found, machine=machine, versions={}, commit=None, minutes=0.5)
+    return TimedGroup(timed=found, machine=machine, versions={}, commit=None, minutes=0.5)
 
 
 FOUR = group(

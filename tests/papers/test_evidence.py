@@ -18,7 +18,7 @@ from suffice.papers.finding import (
     CONTRADICTED,
     NOT_TESTED,
     UNDECIDED,
-    Finding,
+    ClaimFinding,
     at_least,
     below_zero,
 )
@@ -335,7 +335,7 @@ def test_the_page_lists_what_it_rests_on(monkeypatch):
     rows = page_module._runs()
     assert rows[2].startswith("| v2-imdb | paper | 36 | Some CPU @ 2 GHz (2 cores, 2 threads each)")
     assert rows[3].startswith("| v2-edge | paper | 4 times | Some CPU (2 cores, 2 threads each) |")
-    finding = Finding(ours="seen", holds=(True,), tables=("v2-imdb", "v1-table3", "v2-edge"))
+    finding = ClaimFinding(ours="seen", holds=(True,), tables=("v2-imdb", "v1-table3", "v2-edge"))
     assert page_module._with_minutes(finding) == "seen (2.1 minutes)"
     assert page_module._written(12.3) == "12"
 
@@ -344,5 +344,5 @@ def test_nothing_published_is_stated(monkeypatch):
     monkeypatch.setattr(page_module, "published", lambda table: None)
     monkeypatch.setattr(page_module, "published_edge", lambda table: Edge(groups=()))
     assert page_module._runs() == ["Nothing is published yet."]
-    finding = Finding(ours="seen", holds=(None,), tables=("v2-imdb", "v2-edge"))
+    finding = ClaimFinding(ours="seen", holds=(None,), tables=("v2-imdb", "v2-edge"))
     assert page_module._with_minutes(finding) == "seen"

@@ -7,7 +7,7 @@ from pathlib import Path
 from suffice.measure.jobs import claim
 from suffice.measure.published import Published
 from suffice.measure.results import Cell, write_cell
-from suffice.papers.request import Request, request_cells
+from suffice.papers.request import TableRequest, request_cells
 from suffice.papers.tables import CLASSES, Table
 from suffice.recipes import recipe
 from tests.measure.synthetic import make_cell, make_results
@@ -45,7 +45,7 @@ def cells(*, seeds: int = 2, heads=(1, 4), shift: float = 0.0) -> list[Cell]:
     ]
 
 
-def fill(folder: Path, found: list[Cell]) -> Request:
+def fill(folder: Path, found: list[Cell]) -> TableRequest:
     """Write cells into a working folder as if they had been trained there."""
     request = request_cells(TINY, out=folder)
     claim(folder, request.plan, command="suffice reproduce tiny", started="2025", threads=1)

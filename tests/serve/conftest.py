@@ -10,7 +10,7 @@ import pytest
 from suffice.generate import Greedy, generate
 from suffice.serve.chat import ChatTemplate
 from suffice.serve.engine import Engine, Limits
-from suffice.serve.protocol import Served
+from suffice.serve.protocol import ServedModel
 from suffice.text.bpe import BPE
 from suffice.text.tokenizer import description_of, special_token
 from tests.generate.models import model
@@ -66,7 +66,7 @@ def start(lm, tokenizer):
     def begin(*, limits=None, key=None, origin=None, template=CHATML, **options):
         hub = Hub()
         engine = Engine(lm, limits or Limits(), after=hub.flush, **options)
-        served = Served(
+        served = ServedModel(
             name="tiny",
             engine=engine,
             tokenizer=tokenizer,

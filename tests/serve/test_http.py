@@ -19,7 +19,7 @@ from suffice.generate import Sample, generate
 from suffice.serve import Limits
 from suffice.serve import server as server_module
 from suffice.serve.chat import PRIVATE
-from suffice.serve.protocol import Served, read_completion
+from suffice.serve.protocol import ServedModel, read_completion
 from suffice.serve.writing import Writer
 from suffice.testing import assert_close
 from tests.serve.conftest import CHATML, alone
@@ -449,7 +449,7 @@ def test_texts_are_counted_before_anything_is_made_of_them(server, monkeypatch):
 
 
 def test_choices_share_their_prompt(server, tokenizer):
-    served = Served(name="tiny", engine=server.engine, tokenizer=tokenizer)
+    served = ServedModel(name="tiny", engine=server.engine, tokenizer=tokenizer)
     prompt = tokenizer.encode(PROMPT * 5000)
     gc.collect()
     tracemalloc.start()

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from suffice.serve.engine import scores
-from suffice.serve.job import Score
+from suffice.serve.job import TokenScore
 from suffice.serve.writing import Entry, Spelling, Writer
 from suffice.text import Characters
 
@@ -25,7 +25,7 @@ def pieces(text, stop, **options):
     )
     steps = []
     for id_ in TOKENIZER.encode(text):
-        goes_on = writer.token(Score(id_, -0.5, ((id_, -0.5), (0, -9.0))))
+        goes_on = writer.token(TokenScore(id_, -0.5, ((id_, -0.5), (0, -9.0))))
         steps.append([*told])
         told.clear()
         if not goes_on:
@@ -85,7 +85,7 @@ def test_scores_of_a_prompt_in_several_pieces():
     writer = Writer(Spelling(TOKENIZER), TOKENIZER.encode("cab"), deliver=told.append)
     ids = TOKENIZER.encode("ab")
     for id_ in ids:
-        writer.prompt([Score(id_, -1.0, ())])
+        writer.prompt([TokenScore(id_, -1.0, ())])
     entries = [entry for piece in told for entry in piece.entries]
     assert [(entry.text, entry.logprob, entry.offset) for entry in entries] == [
         ("c", None, 0),

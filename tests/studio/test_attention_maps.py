@@ -13,7 +13,7 @@ from suffice import preset
 from suffice.errors import CheckpointError, ConfigError, DataError
 from suffice.models import ClassifierConfig, checkpoint, folder
 from suffice.recipes import recipe
-from suffice.studio.attention_maps import Maps, list_checkpoints, load_model, read_input
+from suffice.studio.attention_maps import MapServer, list_checkpoints, load_model, read_input
 from suffice.text import Words
 from tests.studio.models import picture, write_cell, write_classifier, write_lm, write_vit
 
@@ -36,7 +36,7 @@ def root(tmp_path_factory):
 
 @pytest.fixture
 def maps(root):
-    return Maps(root)
+    return MapServer(root)
 
 
 def numbers(head):
@@ -173,13 +173,16 @@ def test_requests_are_objects_and_need_a_folder(maps):
     with pytest.raises(ConfigError, match="object"):
         maps.checkpoint([])
     with pytest.raises(DataError, match="--checkpoints"):
-        Maps(None).checkpoint({"checkpoint": "."})
-    assert Maps(None).checkpoints({}) == {"chosen": False, "checkpoints": []}
+        MapServer(None).checkpoint({"checkpoint": "."})
+    assert MapServer(None).checkpoints({}) == {"chosen": False, "checkpoints": []}
 
 
 def test_rewritten_checkpoint_is_reloaded(tmp_path):
     write_lm(tmp_path / "one")
-    maps, head = Maps(tmp_path), {"checkpoint": "one", "text": "abc, def", "layer": 0, "head": 0}
+    maps, head = (
+        MapServer(tmp_path),
+        {"checkpoint": "one", "text": "abc, def", "layer": 0, "head": 0},
+    )
     before = maps.head(head)["values"]
     assert maps.checkpoint(head)["layers"][0]["description"].startswith("Standard")
     write_lm(tmp_path / "one", "efficient")
@@ -190,7 +193,7 @@ def test_rewritten_checkpoint_is_reloaded(tmp_path):
 def test_maps_of_a_retrained_cell_are_recomputed(tmp_path):
     path = write_cell(tmp_path / "models" / "longformer-h4-s0.safetensors")
     head = {"checkpoint": "models/" + path.name, "image": picture(), "layer": 0, "head": 0}
-    maps = Maps(tmp_path)
+    maps = MapServer(tmp_path)
     before = maps.head(head)["values"]
     tensors, metadata = checkpoint.load(path)
     tensors["blocks.0.attention.q_proj.weight"] *= 3
@@ -201,10 +204,10 @@ def test_maps_of_a_retrained_cell_are_recomputed(tmp_path):
 def test_many_patches_and_channels_are_refused(tmp_path):
     write_vit(tmp_path / "fine", image_size=34)
     with pytest.raises(DataError, match="289 patches cannot be shown"):
-        Maps(tmp_path).overview({"checkpoint": "fine", "image": picture()})
+        MapServer(tmp_path).overview({"checkpoint": "fine", "image": picture()})
     write_vit(tmp_path / "many", channels=2)
     with pytest.raises(DataError, match="the model reads 2 channels"):
-        Maps(tmp_path).overview({"checkpoint": "many", "image": picture()})
+        MapServer(tmp_path).overview({"checkpoint": "many", "image": picture()})
 
 
 def test_weights_that_are_not_finite_are_refused(tmp_path):
@@ -213,7 +216,7 @@ def test_weights_that_are_not_finite_are_refused(tmp_path):
     tensors["blocks.0.attention.q_proj.weight"][:] = torch.nan
     checkpoint.save(path, tensors, facts)
     with pytest.raises(CheckpointError, match="blocks.0.attention"):
-        Maps(tmp_path).overview({"checkpoint": "broken", "image": picture()})
+        MapServer(tmp_path).overview({"checkpoint": "broken", "image": picture()})
 
 
 def test_files_of_other_kinds_are_refused(tmp_path):
@@ -244,7 +247,7 @@ def test_a_classifier_is_asked_in_words(tmp_path):
     network = ClassifierConfig(**sizes, mlp_width=8).build(preset("standard", 8, 2))
     words = Words(("<pad>", "<start>", "<unknown>", "good", "dress"), 6)
     folder.save(tmp_path / "m", network, words, classes=["no", "yes"], task="table")
-    maps = Maps(tmp_path)
+    maps = MapServer(tmp_path)
     described = maps.checkpoint({"checkpoint": "m"})
     assert (described["reads"], described["task"]) == ("text", "table")
     overview = maps.overview({"checkpoint": "m", "text": "A GOOD dress!"})

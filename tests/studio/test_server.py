@@ -14,7 +14,7 @@ import pytest
 
 from suffice.errors import ConfigError
 from suffice.studio import Folders, served
-from suffice.studio.server import LARGEST, _comparison, advice
+from suffice.studio.server import MAX_REQUEST, _comparison, advice
 from suffice.studio.server import answers as table
 
 JSON = {"Content-Type": "application/json"}
@@ -99,7 +99,7 @@ def test_unknown_requests_are_refused(studio):
         ("null", JSON, 400, "empty"),
         ("[" * 100_000, JSON, 400, "JSON"),
         ("[]", JSON, 400, "folder and its name"),
-        ("", JSON | {"Content-Length": str(LARGEST + 1)}, 413, "smaller file"),
+        ("", JSON | {"Content-Length": str(MAX_REQUEST + 1)}, 413, "smaller file"),
         ("", JSON | {"Content-Length": "-1"}, 415, "with its length"),
     ],
 )

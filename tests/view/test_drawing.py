@@ -22,7 +22,7 @@ from suffice.patterns import (
     Window,
 )
 from suffice.spec.cost import computed_pairs
-from suffice.view import LONGEST, draw
+from suffice.view import MAX_POSITIONS, draw
 from tests.view.patterns import COMPOSED
 
 
@@ -185,9 +185,11 @@ def test_a_pattern_of_a_user_may_have_heads():
         del Pattern.table["Turns"]
 
 
-@pytest.mark.parametrize(("queries", "keys"), [(0, 3), (3, 0), (LONGEST + 1, 1), (1, LONGEST + 1)])
+@pytest.mark.parametrize(
+    ("queries", "keys"), [(0, 3), (3, 0), (MAX_POSITIONS + 1, 1), (1, MAX_POSITIONS + 1)]
+)
 def test_sizes_that_cannot_be_drawn_are_reported(queries, keys):
-    told = f"{queries} queries and {keys} keys cannot be drawn; give 1 to {LONGEST} of each."
+    told = f"{queries} queries and {keys} keys cannot be drawn; give 1 to {MAX_POSITIONS} of each."
     with pytest.raises(ConfigError, match=told):
         draw(Full(), queries, keys)
 

@@ -62,7 +62,7 @@ class Healed:
 
     Args:
         model: the student with the weights that were best on the validation text.
-        report: its losses and those of the teacher and the control.
+        report: losses of the model, the teacher and the control.
     """
 
     model: LM

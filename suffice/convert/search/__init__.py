@@ -2,17 +2,17 @@
 
 from suffice.convert.search.options import Option, library
 from suffice.convert.search.problem import Limit, budget_of
-from suffice.convert.search.result import Combination, Quantity, Score, SearchResult
-from suffice.convert.search.search import Texts, search
+from suffice.convert.search.result import Combination, OptionScore, Quantity, SearchResult
+from suffice.convert.search.search import SearchTexts, search
 
 __all__ = [
     "Combination",
     "Limit",
     "Option",
+    "OptionScore",
     "Quantity",
-    "Score",
     "SearchResult",
-    "Texts",
+    "SearchTexts",
     "budget_of",
     "library",
     "search",

@@ -1,4 +1,4 @@
-"""The options of each attention layer: every legal conversion, and what it costs.
+"""The options of each attention layer: every legal conversion and its cost.
 
 Targets are made from the layer's own sizes; those are kept that are possible and give a layer
 unlike all before.
@@ -25,7 +25,7 @@ LATENT_DIVISORS = (2, 4, 8, 16)  # of the numbers that a layer's state holds per
 WINDOWS = (12, 8, 6, 4, 3, 2, 1)  # sixteenths of the text
 PAIRED_WINDOWS = (8, 4, 2, 1)  # those that are combined with another change
 MIN_WINDOW = 4  # positions
-SHARED = (2, 4)  # neighbouring layers that read one cache
+SHARING_FACTORS = (2, 4)  # neighbouring layers that read one cache
 NESTED_ENCODERS = (Standard, Optimised, Efficient)  # each can express the next
 
 
@@ -111,7 +111,7 @@ def _targets_for(spec: AttentionSpec, length: int) -> Iterator[str]:
     """
     encoders = list(_encoder_targets(spec))
     yield from encoders
-    yield from (f"share:{layers}" for layers in SHARED)
+    yield from (f"share:{layers}" for layers in SHARING_FACTORS)
     for share in WINDOWS:
         yield from _window_targets(length, share)
     for share in PAIRED_WINDOWS:

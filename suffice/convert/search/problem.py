@@ -279,7 +279,7 @@ class CostTable:
     others: int  # parameters of the model outside its attention
     latency: Mapping[str, Mapping[Key, float]] | None = None  # seconds an option adds to a step
     steps: Mapping[str, float] | None = None  # seconds of a step of the original, by backend
-    rows: Mapping[Key, RowScores] | None = None  # by option, its scores; None = not scored yet
+    rows: Mapping[Key, RowScores] | None = None  # by option, its scores; None: not scored yet
 
     def source(self, name: str) -> float:
         """Return a quantity of the original."""

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Score:
+class OptionScore:
     """One layer with one option, all other layers unchanged.
 
     Args:
@@ -53,7 +53,7 @@ class Combination:
         words: the option of each layer.
         predicted: the sum of the layers' divergences.
         divergence: divergence of the whole model, over rows.
-        loss: its change, over rows.
+        loss: change of the loss, over rows.
         state: bytes that attention keeps of a text.
         rows: the divergence of each row.
     """
@@ -91,7 +91,7 @@ class Quantity:
 
     @property
     def met(self) -> bool | None:
-        """Whether the measured one meets the bound; None = there is none, or noise hides it."""
+        """Whether the measured one meets the bound; None: there is none, or noise hides it."""
         if self.bound is None:
             return None
         worst, best = self.measured if self.high is None else self.high, self.measured
@@ -127,7 +127,7 @@ class SearchResult:
 
     budget: str
     words: tuple[str, ...]
-    layers: tuple[Score, ...]
+    layers: tuple[OptionScore, ...]
     length: int
     way: str
     source_way: str
@@ -140,7 +140,7 @@ class SearchResult:
     pairs: int
     held: tuple[int, int]
     certificate: Certificate
-    scores: tuple[Score, ...]
+    scores: tuple[OptionScore, ...]
 
     @property
     def plan(self) -> Combination:

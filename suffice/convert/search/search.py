@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from suffice.convert.convert import convert
 from suffice.convert.search.options import Option, library, parameters, state_bytes
 from suffice.convert.search.problem import Choice, CostTable, Limit, Program, backend_of, budget_of
-from suffice.convert.search.result import Combination, Quantity, Score, SearchResult
+from suffice.convert.search.result import Combination, OptionScore, Quantity, SearchResult
 from suffice.convert.search.scoring import (
     CandidateFits,
     Evaluator,
@@ -68,7 +68,7 @@ Step = Callable[[str, int, int], None]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Texts:
+class SearchTexts:
     """Batches of rows of tokens [B, T], of which every token but a row's first is predicted.
 
     Args:
@@ -85,7 +85,7 @@ class Texts:
 def search(
     model: nn.Module,
     budget: str,
-    texts: Texts,
+    texts: SearchTexts,
     *,
     length: int | None = None,
     minutes: float = MINUTES,
@@ -182,7 +182,7 @@ def _checked_copy(model: nn.Module, minutes: float) -> LM:
 
 
 def _permuted(
-    lm: LM, options: Mapping[str, Sequence[Option]], texts: Texts, folder: WorkFolder
+    lm: LM, options: Mapping[str, Sequence[Option]], texts: SearchTexts, folder: WorkFolder
 ) -> LM:
     """Return the model in the feature order of the fits in the work folder."""
     stored = folder.read_tensors("ordered")
@@ -238,7 +238,7 @@ def _measure_latency(
 
 
 def _result(
-    comparison: _Comparison, plan: _Plan, lm: LM, texts: Texts, seed: int, budget: str
+    comparison: _Comparison, plan: _Plan, lm: LM, texts: SearchTexts, seed: int, budget: str
 ) -> SearchResult:
     """Convert the plan, measure it and its rivals."""
     table, chosen = comparison.table, comparison.chosen(plan.choice)
@@ -286,8 +286,8 @@ def _result(
     )
 
 
-def _score(table: CostTable, option: Option) -> Score:
-    return Score(
+def _score(table: CostTable, option: Option) -> OptionScore:
+    return OptionScore(
         layer=option.layer,
         words=option.words,
         divergence=summarise(table.rows[option.key].divergence),
@@ -302,7 +302,7 @@ class _Plan:
     """A choice, after it was measured as a whole."""
 
     choice: Choice
-    additive: bool | None  # whether its layers' divergences add up; None = nothing changes
+    additive: bool | None  # whether its layers' divergences add up; None: nothing changes
     weighed: int = 0  # neighbours that were measured
     moved: bool = False  # whether one of them was chosen instead
 
@@ -513,7 +513,7 @@ def _rows(
     documents: Documents, tokenizer: Tokenizer, length: int, tokens: int, minimum: int
 ) -> Tensor:
     tokens = max(tokens, minimum * length)
-    characters = None  # of each document; None = all
+    characters = None  # of each document; None: all
     if documents.count:
         sample = next(iter(documents))[:SAMPLE]
         per_token = MARGIN * len(sample) / max(len(tokenizer.encode(sample)), 1)

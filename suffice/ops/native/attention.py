@@ -103,7 +103,7 @@ def refuses_native(call: AttentionCall, dtypes: Iterable[torch.dtype]) -> list[s
 NATIVE = Op("native", "the library's own kernels on a CPU", attend, refuses, masks_nonfinite=True)
 
 
-class Band(NamedTuple):
+class KeyRange(NamedTuple):
     """Query i sees the keys i + low to i + high."""
 
     low: int
@@ -120,7 +120,7 @@ class Lists:
     of_heads: Tensor  # int64 [H], the list of each head
 
 
-SparsityPattern = Band | Lists
+SparsityPattern = KeyRange | Lists
 
 
 def band_of(pattern: Pattern) -> tuple[int | None, int | None] | None:
@@ -146,7 +146,7 @@ def sparsity_of(pattern: Pattern, queries: int, keys: int, heads: int) -> Sparsi
         return _lists(pattern, queries, keys, heads)
     offset, most = keys - queries, queries + keys
     before, after = band
-    return Band(
+    return KeyRange(
         -most if before is None else max(offset - before, -most),
         most if after is None else min(offset + after, most),
     )
@@ -303,7 +303,7 @@ def _fields(
             strides[f"grad_{name}"] = (length * number * features, features, number * features, 1)
     for name, numbers in strides.items():
         setattr(structure, name, native.Strides(*numbers[:3]))
-    if isinstance(sparsity, Band):
+    if isinstance(sparsity, KeyRange):
         structure.low, structure.high = sparsity.low, sparsity.high
     else:
         structure.starts, structure.listed = sparsity.starts.data_ptr(), sparsity.keys.data_ptr()

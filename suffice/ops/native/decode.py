@@ -106,22 +106,22 @@ DECODE = Op(
 )
 
 
-class Limits(NamedTuple):
+class ScoreTerms(NamedTuple):
     """The keys that the queries may attend to, and the terms of their scores; None: no term."""
 
     before: int = EVERYTHING  # positions before its own that a query sees
     after: int = EVERYTHING  # positions after it
     slopes: Tensor | None = None  # float32 [H], what a distance of 1 takes from a score
     allowed: Tensor | None = None  # bool, broadcasts to [B, H, T, S]: True = may attend
-    q_at: Tensor | None = None  # int64 [B, T], positions; None = the queries stand last
+    q_at: Tensor | None = None  # int64 [B, T], positions; None: the queries stand last
     k_at: Tensor | None = None  # int64 [B, S], positions; given with q_at
     sinks: Tensor | None = None  # float32 [H], logits that belong to no key
 
 
-NO_LIMITS = Limits()
+NO_LIMITS = ScoreTerms()
 
 
-def limits_of(masks: MaskInputs, call: AttentionCall, device: torch.device) -> Limits:
+def limits_of(masks: MaskInputs, call: AttentionCall, device: torch.device) -> ScoreTerms:
     """Return the limits that pattern, position and data set."""
     slopes, band = None, band_of(call.pattern)
     if call.position.biases:
@@ -129,16 +129,16 @@ def limits_of(masks: MaskInputs, call: AttentionCall, device: torch.device) -> L
     if not masks.plain:
         allowed = masks.allowed(call.pattern, call.queries, call.keys, device)
         if slopes is None or masks.q_positions is None:
-            return Limits(allowed=allowed, slopes=slopes)
+            return ScoreTerms(allowed=allowed, slopes=slopes)
         q_at, k_at = masks.q_positions, masks.k_positions
-        return Limits(allowed=allowed, slopes=slopes, q_at=q_at, k_at=k_at)
+        return ScoreTerms(allowed=allowed, slopes=slopes, q_at=q_at, k_at=k_at)
     if band is not None:
         before, after = (EVERYTHING if n is None else n for n in band)
-        return Limits(before=before, after=after, slopes=slopes)
+        return ScoreTerms(before=before, after=after, slopes=slopes)
     allowed, empty = masks.restrict(call, device)
     if empty is not None and allowed is not None:  # the kernels give 0 where nothing is seen
         allowed = allowed & ~empty
-    return Limits(allowed=allowed, slopes=slopes)
+    return ScoreTerms(allowed=allowed, slopes=slopes)
 
 
 def slopes_of(position: Position, heads: int) -> Tensor:
@@ -158,7 +158,7 @@ def _cached_slopes(position: Position, heads: int) -> Tensor:
 
 
 def decode_attention(
-    q: Tensor, k: Tensor, v: Tensor, limits: Limits, scale: float, cap: float = 0.0
+    q: Tensor, k: Tensor, v: Tensor, limits: ScoreTerms, scale: float, cap: float = 0.0
 ) -> tuple[Tensor, bool]:
     """Return the outputs [B, H, T, E] in float32, and whether all are finite.
 
@@ -178,7 +178,7 @@ def decode_attention(
 def _decode_cached(
     q: Tensor,
     kv_cache: native.KVCache | bytes,
-    limits: Limits,
+    limits: ScoreTerms,
     groups: int,
     value_width: int,
     scale: float,
@@ -187,7 +187,7 @@ def _decode_cached(
 ) -> tuple[Tensor, bool]:
     """Return the same for a cache of `groups` heads.
 
-    `padding`: int64 [B], padded positions at the beginning of each row; None = 0.
+    `padding`: int64 [B], padded positions at the beginning of each row; None: 0.
     """
     batch, heads, queries, width = q.shape
     if q.dtype is not torch.float32 or not q.is_contiguous():
@@ -221,7 +221,7 @@ def _decode_cached(
     return out, not nonfinite
 
 
-def _set_masks(attention: native.DecodeAttention, limits: Limits, q: Tensor) -> list[Tensor]:
+def _set_masks(attention: native.DecodeAttention, limits: ScoreTerms, q: Tensor) -> list[Tensor]:
     """Fill in masks and positions; return the tensors that they point at."""
     batch, heads, queries, _ = q.shape
     alive = []
@@ -262,8 +262,8 @@ def _decode(
     scale: float,
     cap: float,
 ) -> Tensor:
-    """Return the outputs [B, H, T, E], float32; arguments as of `decode_attention` and `Limits`."""
-    limits = Limits(before, after, slopes, allowed, q_at, k_at, sinks)
+    """Return the outputs [B, H, T, E], float32; see `decode_attention` and `ScoreTerms`."""
+    limits = ScoreTerms(before, after, slopes, allowed, q_at, k_at, sinks)
     return decode_attention(q, dense_rows(k), dense_rows(v), limits, scale, cap)[0]
 
 
@@ -345,7 +345,7 @@ def _decode_coded(
     padding: Tensor | None,
 ) -> Tensor:
     """Return the outputs [B, H, T, D], float32, for the tensors and spans of a slot."""
-    limits = Limits(before, after, slopes, allowed, q_at, k_at, logits)
+    limits = ScoreTerms(before, after, slopes, allowed, q_at, k_at, logits)
     blocks = BufferView(tuple(coded), *spans[3:], tuple(sinks)) if coded else None
     descriptor = cache.CacheDescriptor(
         native.KVCache(), value_of(Memory, memory), window, q.shape[3]

@@ -79,10 +79,10 @@ NATIVE_SCAN = Op(
 class _Sums:
     """The inputs of the sums other than queries, keys and values; all tensors are dense."""
 
-    # float32 [F, D], features exp(omega x' - |x'|^2 / 2) of x' = sqrt(scale) x; None = elu(x) + 1
+    # float32 [F, D], features exp(omega x' - |x'|^2 / 2) of x' = sqrt(scale) x; None: elu(x) + 1
     omega: Tensor | None
     valid: Tensor | None  # bool [B, S], False = a masked key
-    documents: Tensor | None  # int64 [B, S], runs of equal numbers, T = S; None = one
+    documents: Tensor | None  # int64 [B, S], runs of equal numbers, T = S; None: one
     causal: bool  # a query sees itself and earlier keys only; then T <= S, the queries last
     scale: float  # above 0; without omega it is not read
 

@@ -38,7 +38,7 @@ from suffice.ops.op import (
     value_of,
 )
 from suffice.ops.sparse.plan import BACKWARD, FORWARD, Cut, cut
-from suffice.ops.sparse.tiles import Gathered, Part
+from suffice.ops.sparse.tiles import Gathered, TileSet
 from suffice.patterns import Pattern
 from suffice.positions import Position
 
@@ -204,14 +204,14 @@ class _Attend(torch.autograd.Function):
 
 
 @dataclass(frozen=True)
-class Documents:
+class DocumentRows:
     """The tokens of each document of a batch."""
 
     index: Tensor  # int [N, L], place of each token in the flattened [B * T]; 0 behind the end
     valid: Tensor  # bool [N, L], False behind the end of a document
 
     @classmethod
-    def of(cls, numbers: Tensor) -> Documents:
+    def of(cls, numbers: Tensor) -> DocumentRows:
         """Return the documents of rows, their tokens apart by nothing but padding.
 
         Args:
@@ -263,7 +263,7 @@ class _Batch(NamedTuple):
     k: Tensor  # [N, G, S or L, D]
     v: Tensor  # [N, G, S or L, D]
     valid: Tensor | None  # bool [N, S or L]
-    documents: Documents | None  # None = rows are those of the batch
+    documents: DocumentRows | None  # None = rows are those of the batch
     shape: tuple[int, int]  # B and T of the batch
     pattern: Pattern  # of all heads
     position: Position  # its bias is added to the products
@@ -278,7 +278,7 @@ class _Batch(NamedTuple):
         shape = q.shape[0], q.shape[2]
         if numbers is None:
             return cls(q, k, v, valid, None, shape, *values)
-        documents = Documents.of(numbers)
+        documents = DocumentRows.of(numbers)
         q, k, v = map(documents.take, (q, k, v))
         # what lies behind the end of a document is after all of its tokens
         valid = None if values[0].causal else documents.valid
@@ -403,7 +403,7 @@ class _Piece(NamedTuple):
 
     rows: slice
     heads: slice
-    part: Part
+    part: TileSet
     flat: int  # the axis of [N, H, n] that holds one index
 
     def queries(self, x: Tensor) -> Tensor:
@@ -414,7 +414,7 @@ class _Piece(NamedTuple):
         return self.part.keys.view(x[self.rows, self.heads]).squeeze(self.flat)
 
 
-def _pieces(inputs: _Inputs, part: Part) -> Iterator[_Piece]:
+def _pieces(inputs: _Inputs, part: TileSet) -> Iterator[_Piece]:
     """Cut a part into calls: the kernel takes two axes besides positions and features."""
     rows, heads, _, width = inputs.q.shape
     tiles = part.queries.tiles

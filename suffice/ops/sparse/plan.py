@@ -18,7 +18,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from suffice.ops.sparse.tiles import Allowed, Gathered, Grid, Part, Run
+from suffice.ops.sparse.tiles import Allowed, Gathered, Grid, Indices, TileSet
 from suffice.patterns import And, Or, Pattern
 
 BLOCK = 64  # positions; the finest tile
@@ -35,7 +35,7 @@ STRIP = 16  # queries compared with their neighbours, where a few read much more
 class Cut(NamedTuple):
     """The tiles of a pattern: every allowed pair lies in exactly one of them."""
 
-    parts: tuple[Part, ...]
+    parts: tuple[TileSet, ...]
     fresh: tuple[bool, ...]  # for each part, True if no earlier part has its queries
     complete: bool  # every query is in some part
 
@@ -62,13 +62,13 @@ def cut(pattern: Pattern, queries: int, keys: int, speed: float = FORWARD) -> Cu
         return Cut(tuple(parts), tuple(fresh), bool(covered.all()))
 
 
-def _parts(pattern: Pattern, queries: int, keys: int, speed: float) -> list[Part]:
+def _parts(pattern: Pattern, queries: int, keys: int, speed: float) -> list[TileSet]:
     terms = _distributed(pattern)
     if all(term.spacing == 1 for term in terms):
         terms = [pattern]
     near = [term for term in terms if term.spacing == 1]
     grid = Grid(0, 0, keys - queries, 1, queries, keys)
-    parts: list[Part] = []
+    parts: list[TileSet] = []
     done: list[Pattern] = []
     if near:
         union = reduce(or_, near)
@@ -104,10 +104,10 @@ def _without(term: Pattern, done: tuple[Pattern, ...]) -> Allowed:
     return allowed
 
 
-def _fastest(touched: Tensor, allowed: Allowed, grid: Grid, speed: float) -> list[Part]:
+def _fastest(touched: Tensor, allowed: Allowed, grid: Grid, speed: float) -> list[TileSet]:
     """Return the tiles of low or of tall rows, whichever are expected to be faster."""
 
-    def cost(parts: list[Part]) -> float:
+    def cost(parts: list[TileSet]) -> float:
         tall = TALL * BLOCK
         return sum(p.pairs / (speed if p.queries.count >= tall else 1.0) for p in parts)
 
@@ -115,11 +115,11 @@ def _fastest(touched: Tensor, allowed: Allowed, grid: Grid, speed: float) -> lis
     return min(cuts, key=cost)
 
 
-def _residues(term: Pattern, allowed: Allowed, sequence: Grid, speed: float) -> list[Part]:
+def _residues(term: Pattern, allowed: Allowed, sequence: Grid, speed: float) -> list[TileSet]:
     """Return the parts of a term that relates positions of one residue only."""
     step = term.spacing
     shift = sequence.q_offset % step
-    parts: list[Part] = []
+    parts: list[TileSet] = []
     sizes: dict[tuple[int, int, int], list[int]] = {}
     for residue in range(min(step, sequence.keys)):
         first = (residue - shift) % step
@@ -130,8 +130,8 @@ def _residues(term: Pattern, allowed: Allowed, sequence: Grid, speed: float) -> 
     for (rows, columns, ahead), residues in sizes.items():
         start, many = residues[0], len(residues)  # neighbours: each size is one run of residues
         if columns <= DENSE_KEYS:
-            queries = Run(start + ahead, many, 1, rows, step)
-            parts += sequence.parts(queries, Run(start, many, 1, columns, step), allowed)
+            queries = Indices(start + ahead, many, 1, rows, step)
+            parts += sequence.parts(queries, Indices(start, many, 1, columns, step), allowed)
             continue
         for residue in residues:
             grid = Grid(residue + ahead, residue, sequence.q_offset, step, rows, columns)
@@ -165,9 +165,9 @@ class _GridCut:
             for row, blocks in enumerate(touched.split(rows))
             if bool(blocks.any())
         }
-        self.tiles: list[Part] = []
+        self.tiles: list[TileSet] = []
 
-    def parts(self) -> list[Part]:
+    def parts(self) -> list[TileSet]:
         """Return the parts, the largest first."""
         if self.columns:
             self._cut_wide_rows()
@@ -253,7 +253,7 @@ class _GridCut:
         # the last columns of a window look steady too, but few rows read them
         return sorted(steady if 2 * len(many) >= len(steady) else many)
 
-    def _emit_rows(self, first: int, last: int, keys: list[Run] | Gathered) -> None:
+    def _emit_rows(self, first: int, last: int, keys: list[Indices] | Gathered) -> None:
         """Emit rows first to last - 1 on the same keys."""
         low, high = first * self.height, min(last * self.height, self.grid.queries)
         if isinstance(keys, Gathered):
@@ -262,8 +262,8 @@ class _GridCut:
         tiles, rest = divmod(high - low, ROWS)
         for run in keys:
             if tiles:
-                same = Run(run.start, tiles, 0, run.count, run.step)
-                self._emit(Run(low, tiles, ROWS, ROWS), same)
+                same = Indices(run.start, tiles, 0, run.count, run.step)
+                self._emit(Indices(low, tiles, ROWS, ROWS), same)
             if rest:
                 self._emit(_span(high - rest, high), run)
 
@@ -291,7 +291,7 @@ class _GridCut:
                 if last - first < 2:
                     continue
                 start = (first * self.per_row + low) * BLOCK
-                keys = Run(start, last - first, self.height, (high - low) * BLOCK)
+                keys = Indices(start, last - first, self.height, (high - low) * BLOCK)
                 self._emit(self._tall(first, last), keys)
                 for row in range(first, last):
                     self.columns[row] -= bands[row]
@@ -347,24 +347,26 @@ class _GridCut:
             mask = None if remaining is None else remaining[None, :, begin:stop]
             self._emit(_span(low, high), _span(begin, stop), mask)
 
-    def _emit(self, queries: Run, keys: Run | Gathered, remaining: Tensor | None = None) -> None:
+    def _emit(
+        self, queries: Indices, keys: Indices | Gathered, remaining: Tensor | None = None
+    ) -> None:
         self.tiles += self.grid.parts(queries, keys, self.allowed, remaining)
 
-    def _rows(self, row: int) -> Run:
+    def _rows(self, row: int) -> Indices:
         return _span(row * self.height, min((row + 1) * self.height, self.grid.queries))
 
-    def _tall(self, first: int, last: int) -> Run:
-        return Run(first * self.height, last - first, self.height, self.height)
+    def _tall(self, first: int, last: int) -> Indices:
+        return Indices(first * self.height, last - first, self.height, self.height)
 
-    def _visible(self, queries: Run, column: int) -> Tensor:
+    def _visible(self, queries: Indices, column: int) -> Tensor:
         """Return which keys of a block column the queries may see: bool [r, keys]."""
         keys = _span(column * BLOCK, min((column + 1) * BLOCK, self.grid.keys))
         return self.grid.allowed(queries, keys, self.allowed)[0]
 
 
-def _span(first: int, last: int) -> Run:
+def _span(first: int, last: int) -> Indices:
     """Return one tile of the indices first to last - 1."""
-    return Run(first, 1, 0, last - first)
+    return Indices(first, 1, 0, last - first)
 
 
 def _runs(numbers: list[int]) -> list[tuple[int, int]]:
@@ -378,13 +380,13 @@ def _runs(numbers: list[int]) -> list[tuple[int, int]]:
     return runs
 
 
-def _regular(numbers: list[int]) -> list[Run] | Gathered:
+def _regular(numbers: list[int]) -> list[Indices] | Gathered:
     """Return ascending numbers as few runs, or as a list to gather."""
     runs = _runs(numbers)
     sizes = {high - low for low, high in runs}
     gaps = {b - a for (a, _), (b, _) in pairwise(runs)}
     if sizes == {1} and len(gaps) == 1:
-        return [Run(runs[0][0], 1, 0, len(runs), gaps.pop())]
+        return [Indices(runs[0][0], 1, 0, len(runs), gaps.pop())]
     if len(runs) <= APART:
         return [_span(low, high) for low, high in runs]
     size = sizes.pop() if len(sizes) == 1 else 1

@@ -21,7 +21,7 @@ Allowed = Callable[[Tensor, Tensor], Tensor]  # positions of queries and keys ->
 
 
 @dataclass(frozen=True)
-class Run:
+class Indices:
     """Indices at regular steps: tile i holds start + i * tile_step + j * step for j < count."""
 
     start: int
@@ -44,10 +44,10 @@ class Run:
         tiles = torch.arange(self.tiles)[:, None] * self.tile_step
         return self.start + tiles + torch.arange(self.count) * self.step
 
-    def part(self, first: int, last: int) -> Run:
+    def part(self, first: int, last: int) -> Indices:
         """Return the tiles first to last - 1."""
         start = self.start + first * self.tile_step
-        return Run(start, last - first, self.tile_step, self.count, self.step)
+        return Indices(start, last - first, self.tile_step, self.count, self.step)
 
     def add(self, total: Tensor, tiles: Tensor) -> None:
         """Add tiles [B, H, tiles, count, ...] at their indices to total [B, H, T, ...]."""
@@ -60,7 +60,7 @@ class Run:
             for first in range(0, self.count, apart):  # tiles overlap: one shift at a time
                 piece = tiles[:, :, :, first : first + apart]
                 start = self.start + first * self.step
-                shifted = Run(start, self.tiles, self.tile_step, piece.shape[3], self.step)
+                shifted = Indices(start, self.tiles, self.tile_step, piece.shape[3], self.step)
                 shifted.view(total).add_(piece)
 
 
@@ -83,7 +83,7 @@ class Gathered:
 
     def view(self, x: Tensor) -> Tensor:
         """Return the gathered copy [B, H, tiles, count, ...] of x [B, H, T, ...]."""
-        blocks = Run(0, x.shape[2] - self.block + 1, 1, self.block).view(x)
+        blocks = Indices(0, x.shape[2] - self.block + 1, 1, self.block).view(x)
         taken = blocks.index_select(2, self.starts.flatten().to(x.device))
         return taken.reshape(*x.shape[:2], self.tiles, self.count, *x.shape[3:])
 
@@ -107,19 +107,19 @@ class Gathered:
 
 
 @dataclass(frozen=True)
-class Part:
+class TileSet:
     """Tiles of queries and the same number of tiles of keys."""
 
-    queries: Run
-    keys: Run | Gathered
-    allowed: Tensor | None  # bool [n or 1, r or 1, c]; None = every pair of the tiles
+    queries: Indices
+    keys: Indices | Gathered
+    allowed: Tensor | None  # bool [n or 1, r or 1, c]; None: every pair of the tiles
 
-    def narrow(self, first: int, last: int) -> Part:
+    def narrow(self, first: int, last: int) -> TileSet:
         """Return the tiles first to last - 1."""
         mask = self.allowed
         if mask is not None and len(mask) > 1:
             mask = mask[first:last]
-        return Part(self.queries.part(first, last), self.keys.part(first, last), mask)
+        return TileSet(self.queries.part(first, last), self.keys.part(first, last), mask)
 
     @property
     def pairs(self) -> int:
@@ -139,8 +139,12 @@ class Grid:
     keys: int  # S
 
     def parts(
-        self, queries: Run, keys: Run | Gathered, allowed: Allowed, remaining: Tensor | None = None
-    ) -> list[Part]:
+        self,
+        queries: Indices,
+        keys: Indices | Gathered,
+        allowed: Allowed,
+        remaining: Tensor | None = None,
+    ) -> list[TileSet]:
         """Return tiles of grid indices with their masks, moved to the whole sequence.
 
         Equal tiles share a mask. `remaining`: bool [tiles, r or 1, c], False = a pair that another
@@ -156,15 +160,15 @@ class Grid:
         mask = torch.cat(masks)
         changes = (mask[1:] != mask[:-1]).flatten(1).any(1).nonzero().flatten() + 1
         if len(changes) > mask.shape[0] // 4:
-            return [Part(queries, keys, _narrow(mask))]
+            return [TileSet(queries, keys, _narrow(mask))]
         ends = [0, *changes.tolist(), queries.tiles]
         return [
-            Part(queries.part(a, b), keys.part(a, b), _narrow(mask[a : a + 1]))
+            TileSet(queries.part(a, b), keys.part(a, b), _narrow(mask[a : a + 1]))
             for a, b in pairwise(ends)
             if bool(mask[a].any())
         ]
 
-    def allowed(self, queries: Run, keys: Run, allowed: Allowed) -> Tensor:
+    def allowed(self, queries: Indices, keys: Indices, allowed: Allowed) -> Tensor:
         """Return the mask [tiles, r, c] of tiles given by indices of the grid."""
         queries, keys = self._move(queries, self.q_start), self._move(keys, self.k_start)
         return self._mask(queries, keys, allowed)
@@ -173,14 +177,14 @@ class Grid:
         """Return the positions of key indices."""
         return self.k_start + keys * self.step
 
-    def _mask(self, queries: Run, keys: Run | Gathered, allowed: Allowed) -> Tensor:
+    def _mask(self, queries: Indices, keys: Indices | Gathered, allowed: Allowed) -> Tensor:
         q, k = self.q_offset + queries.index(), keys.index()
         return allowed(q[..., None], k[:, None]).expand(queries.tiles, queries.count, keys.count)
 
     def _move(self, run, start: int):
         if isinstance(run, Gathered):
             return Gathered(start + run.starts, run.block)  # only ever with step 1
-        return Run(
+        return Indices(
             start + run.start * self.step,
             run.tiles,
             run.tile_step * self.step,

@@ -114,8 +114,8 @@ def fit_lm(
     of one that was never interrupted.
 
     Args:
-        model: called as model(tokens, valid=..., segments=...) -> logits [B, T, V], with the marks
-            that the rows have; moved to the device, its training flags are the same afterwards.
+        model: module called as model(tokens, valid=..., segments=...) -> logits [B, T, V], with the
+            marks that the rows have; moved to the device, its training flags are the same after.
         train: training text.
         validation: the text whose loss chooses the weights.
         training: the settings.
@@ -125,14 +125,14 @@ def fit_lm(
             unless `resume`. Sharded weights are in a folder next to it, and any number of processes
             goes on from either, sharded or not. None writes nothing.
         resume: go on from the checkpoint.
-        progress: shows every step; None is silent. Only the first process uses it.
+        progress: display of every step; None is silent. Only the first process uses it.
         save_every: seconds between two checkpoints at least; one is written after a step, on
             Ctrl-C, and when the training ends.
         log: file for lines of JSON; only the first process writes.
         trackers: folder of the run by name of each tracker that gets the log's numbers, too, see
             `suffice.train.language.trackers`; only the first process writes.
         amount: size of the validation text, for losses in bits.
-        keep: called by the first process whenever the model's weights are the best so far.
+        keep: function called by the first process whenever the model's weights are the best so far.
         objective: objective to minimise; None uses cross-entropy.
 
     Raises:

@@ -124,7 +124,7 @@ class LMTraining:
         """Return the learning rate of a step, counted from 0.
 
         Args:
-            step: its number.
+            step: number of the step.
             time_used: share of max_minutes, 0 to 1.
 
         Example:

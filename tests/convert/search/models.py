@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from suffice.convert.search import Texts
+from suffice.convert.search import SearchTexts
 from suffice.models import LMConfig
 from suffice.patterns import Causal
 from suffice.spec import AttentionSpec
@@ -26,4 +26,4 @@ def rows(count=2, seed=0):
 
 
 def texts():
-    return Texts(calibration=rows(4), scoring=rows(2, seed=1), judging=rows(2, seed=2))
+    return SearchTexts(calibration=rows(4), scoring=rows(2, seed=1), judging=rows(2, seed=2))

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from suffice.ops.sparse.plan import cut
-from suffice.ops.sparse.tiles import MIN_BLOCK, Gathered, Run
+from suffice.ops.sparse.tiles import MIN_BLOCK, Gathered, Indices
 from suffice.patterns import (
     Block,
     Causal,
@@ -34,13 +34,13 @@ class WideRows(Pattern):
 
 
 RUNS = [
-    Run(3, 1, 0, 5),
-    Run(0, 4, 6, 6),
-    Run(1, 5, 3, 7),  # tiles overlap
-    Run(0, 3, 4, 5),  # the last shift is shorter
-    Run(2, 4, 0, 6),  # the same indices for every tile
-    Run(1, 4, 1, 5, 4),  # residues
-    Run(0, 3, 8, 4, 4),  # tiles of one residue that overlap
+    Indices(3, 1, 0, 5),
+    Indices(0, 4, 6, 6),
+    Indices(1, 5, 3, 7),  # tiles overlap
+    Indices(0, 3, 4, 5),  # the last shift is shorter
+    Indices(2, 4, 0, 6),  # the same indices for every tile
+    Indices(1, 4, 1, 5, 4),  # residues
+    Indices(0, 3, 8, 4, 4),  # tiles of one residue that overlap
     Gathered(torch.tensor([[0, 16], [8, 0], [3, 19]]), 5),
     Gathered(torch.tensor([[0, 16], [0, 20]]), MIN_BLOCK),
 ]

@@ -280,7 +280,7 @@ class NativeDecoder:
             reads_another=isinstance(lowered, SharedSoftmax),
         )
         if isinstance(lowered, BoundedSoftmax):
-            layer.cap, layer.logits = lowered.cap or 0.0, self._pointer(attention.sinks)
+            layer.cap, layer.logits = lowered.cap or 0.0, self._pointer(attention.parts().sinks)
         if isinstance(lowered, DifferentialSoftmax):
             self._subtract(layer, attention.difference)
         return layer

@@ -49,10 +49,12 @@ from suffice.measure.results import (
 )
 from suffice.measure.sentence import notes, sentence
 from suffice.measure.verdict import Verdict, judge
+from suffice.ops.flops import register_flops
 from suffice.presets import PRESETS, preset, takes_length
 from suffice.recipes import SCALES
 from suffice.spec import AttentionSpec
 from suffice.utils.progress import Progress, show
+from suffice.utils.records import is_whole
 
 TASK = "your own loop"
 ACCURACY, LOSS, PERPLEXITY = "accuracy", "loss", "perplexity"
@@ -61,37 +63,44 @@ WIDTH = 100  # columns of a printed comparison
 CELLS = "SUFFICE_CELLS"  # of the environment: the share I/N that a job of a cluster trains
 
 Scores = float | Mapping[str, Any]
-Make = Callable[..., "AttentionSpec | Attention"]
+Make = Callable[..., "AttentionSpec | nn.Module"]
+COUNTED = "torch's FLOP counter, one forward of the module for one sample"
 
 
 class AttentionMaker:
-    """Makes the attention layers of one training; what `train` is called with.
+    """Makes the attention layers, or the models, of one training; what `train` is called with.
 
     Args:
-        mechanism: a name in `suffice.presets.PRESETS`, or a function of (d_model, num_heads,
-            **options) that returns an `AttentionSpec` or a layer.
-        name: of the mechanism in the comparison.
+        mechanism: a name in `suffice.presets.PRESETS`, or a function that returns an
+            `AttentionSpec` or any module. It is called with what `train` gives.
+        name: name of the mechanism in the comparison.
     """
 
     def __init__(self, mechanism: str | Make, name: str) -> None:
         self.mechanism, self.name = mechanism, name
-        self.layers: list[Attention] = []
+        self.layers: list[nn.Module] = []
+        self.num_heads = 1  # of the first layer, 1 where none are named
         self._lengths: dict[int, int] = {}
+        self._counted: dict[int, int] = {}  # FLOPs of modules without a spec
 
-    def __call__(
-        self, d_model: int, num_heads: int, *, length: int | None = None, **options: Any
-    ) -> Attention:
-        """Return a new attention layer, [B, T, d_model] to [B, T, d_model].
+    def __call__(self, *sizes: Any, length: int | None = None, **options: Any) -> Any:
+        """Return a new attention layer, [B, T, d_model] to [B, T, d_model], or a model.
 
         Args:
-            d_model: features of a token.
-            num_heads: query heads.
+            *sizes: d_model, features of a token, and num_heads, query heads; for functions that
+                make something else whatever they take.
             length: longest input, tokens; for mechanisms that fix it. Without it the cost is that
                 of the first input.
             **options: as of the mechanism, such as causal=True, bias=False, dropout=0.1.
         """
-        layer = self._layer(d_model, num_heads, length, options)
-        if length is not None:
+        layer = self._layer(sizes, length, dict(options))
+        if not self.layers:
+            heads = options.get("num_heads", sizes[1] if len(sizes) > 1 else 1)
+            heads = layer.spec.num_heads if isinstance(layer, Attention) else heads
+            self.num_heads = heads if is_whole(heads, least=1) else 1
+        if not isinstance(layer, Attention):
+            self._count_first_forward(layer)
+        elif length is not None:
             self._lengths[id(layer)] = length
         else:
             layer.register_forward_pre_hook(self._note_length)
@@ -99,17 +108,19 @@ class AttentionMaker:
         return layer
 
     def _layer(
-        self, d_model: int, num_heads: int, length: int | None, options: dict[str, Any]
-    ) -> Attention:
+        self, sizes: tuple[Any, ...], length: int | None, options: dict[str, Any]
+    ) -> nn.Module:
         if isinstance(self.mechanism, str):
             legal = inspect.signature(PRESETS[self.mechanism]).parameters
             if length is not None and takes_length(self.mechanism):
                 options["length"] = length
             if "layer" in legal:
                 options["layer"] = len(self.layers)
-            made: Any = preset(self.mechanism, d_model, num_heads, **options)
+            made: Any = preset(self.mechanism, *sizes, **options)
         else:
-            made = self.mechanism(d_model, num_heads, **options)
+            if length is not None and "length" in inspect.signature(self.mechanism).parameters:
+                options["length"] = length
+            made = self.mechanism(*sizes, **options)
         layer = Attention(made) if isinstance(made, AttentionSpec) else made
         if isinstance(layer, Attention) and layer.spec.shares is not None:
             raise ConfigError(
@@ -117,12 +128,37 @@ class AttentionMaker:
                 f"layer {layer.spec.shares}, which a loop of your own would have to hand over; "
                 "compare it on a recipe's model, or leave it out."
             )
-        if not isinstance(layer, Attention):
+        if not isinstance(layer, nn.Module):
             raise ConfigError(
                 f"mechanism {self.name!r} made a {type(made).__name__}; return an AttentionSpec or "
-                "a suffice.Attention, whose cost is known."
+                "a module of torch."
             )
         return layer
+
+    def _count_first_forward(self, module: nn.Module) -> None:
+        """Count the FLOPs of a module when it first runs, as no spec tells them."""
+        from torch.utils.flop_counter import FlopCounterMode  # loads triton where there is one
+
+        running: list[FlopCounterMode] = []
+
+        def begin(module: nn.Module, *_: Any) -> None:
+            if id(module) in self._counted or running or torch.compiler.is_compiling():
+                return
+            register_flops()
+            running.append(FlopCounterMode(display=False))
+            running[0].__enter__()
+
+        def end(module: nn.Module, args: tuple[Any, ...], options: Any, _: Any) -> None:
+            if not running:
+                return
+            counter = running.pop()
+            counter.__exit__(None, None, None)
+            inputs = [x for x in (*args, *options.values()) if isinstance(x, Tensor) and x.dim()]
+            samples = inputs[0].shape[0] if inputs else 1
+            self._counted[id(module)] = counter.get_total_flops() // max(samples, 1)
+
+        module.register_forward_pre_hook(begin)
+        module.register_forward_hook(end, with_kwargs=True, always_call=True)
 
     def _note_length(self, layer: nn.Module, inputs: tuple[Any, ...]) -> None:
         if id(layer) not in self._lengths and inputs and isinstance(inputs[0], Tensor):
@@ -130,9 +166,15 @@ class AttentionMaker:
 
     @property
     def flops(self) -> int:
-        """FLOPs of the attention layers for one sample; those never called count nothing."""
-        counted = [layer for layer in self.layers if id(layer) in self._lengths]
-        return sum(layer.spec.cost(self._lengths[id(layer)]).flops for layer in counted)
+        """FLOPs of the layers or models for one sample; those never called count nothing."""
+        called = [layer for layer in self.layers if id(layer) in self._lengths]
+        of_specs = sum(layer.spec.cost(self._lengths[id(layer)]).flops for layer in called)
+        return of_specs + sum(self._counted.get(id(layer), 0) for layer in self.layers)
+
+    @property
+    def flops_source(self) -> dict[str, str]:
+        """How FLOPs that no spec tells were counted, as a cell's signatures."""
+        return {"flops": COUNTED} if self._counted else {}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -152,9 +194,10 @@ class OwnComparison:
     page: Path
 
     def __str__(self) -> str:
-        table = Tables(self.results, self.verdict, brief=True).differences()
+        tables = Tables(self.results, self.verdict, brief=True)
         console = Console(file=io.StringIO(), width=WIDTH)
-        console.print(rich_table(table))
+        for table in (tables.differences(), tables.costs()):
+            console.print(rich_table(table))
         lines = [sentence(self.verdict, self.results), "", console.file.getvalue()]
         lines += [f"- {note}" for note in notes(self.verdict, self.results)]
         return "\n".join([*lines, f"report: {self.page}"])
@@ -195,7 +238,8 @@ def compare(
             the rows are kept.
         mechanisms: names such as "standard" and "efficient", see `suffice list`; or a dictionary
             from your own names to such names, or to functions of (d_model, num_heads, **options)
-            that return an `AttentionSpec` or a layer.
+            that return an `AttentionSpec` or any module. The functions are called with what
+            `train` gives `attention`, so they may take other things and make whole models.
         seeds: trainings of each mechanism, 0 .. seeds - 1.
         metric: the score that the verdict is about. A fraction from 0 to 1 of which more is better,
             unless `better` says otherwise; "loss" and "perplexity" are better the lower they are.
@@ -330,7 +374,7 @@ def _named(mechanisms: Iterable[str] | Mapping[str, str | Make]) -> dict[str, st
         if not isinstance(mechanism, str) and not callable(mechanism):
             raise ConfigError(
                 f"mechanism {name!r} is a {type(mechanism).__name__}; give the name of one, or a "
-                "function of (d_model, num_heads, **options)."
+                "function that makes a layer, such as lambda d_model, num_heads, **options: ..."
             )
     return named
 
@@ -452,8 +496,8 @@ class _Task:
         sizes |= {id(p): p.numel() for layer in maker.layers for p in layer.parameters()}
         if not maker.layers:
             raise ConfigError(
-                f"{self.name} made no layer by attention(d_model, num_heads), so all "
-                "mechanisms would be the same; use it where the model has its attention."
+                f"{self.name} did not call its first argument, attention(d_model, num_heads), so "
+                "all mechanisms would be the same; use it where the model has its attention."
             )
         self._check(scores[self.plan.metric])
         loss = scores.get(LOSS)
@@ -464,7 +508,7 @@ class _Task:
             accuracy = scores.pop(ACCURACY, None)
         cell = Cell(
             mechanism=name,
-            num_heads=maker.layers[0].spec.num_heads,
+            num_heads=maker.num_heads,
             seed=seed,
             parameters_layer=sum(p.numel() for p in maker.layers[0].parameters()),
             parameters_model=sum(sizes.values()),
@@ -480,6 +524,7 @@ class _Task:
             test_accuracy=accuracy,
             test_top5=None,
             scores=scores,
+            signatures=maker.flops_source,
         )
         return cell, answers
 

@@ -65,7 +65,8 @@ class Cell:
             another metric.
         test_top5: top-5 accuracy there, None with 5 classes or fewer.
         scores: further figures of the test split by name, see `suffice.measure.training`.
-        signatures: how a score was computed, for those of which there are variants.
+        signatures: how a score was computed, for those of which there are variants; and "flops"
+            where they do not follow from a spec.
         joules: energy of the processor while it was trained; None where the machine does not tell.
 
     Raises:
@@ -100,7 +101,7 @@ class Cell:
             value = getattr(self, name)
             if value is not None and not 0.0 <= value <= 1.0:
                 raise ConfigError(f"{name}={value} is no accuracy; give a fraction from 0 to 1.")
-        if lost := set(self.signatures) - set(self.scores):
+        if lost := set(self.signatures) - {*self.scores, "flops"}:
             raise ConfigError(f"signatures of {', '.join(sorted(lost))}, which is no score here.")
 
     @property

@@ -308,8 +308,16 @@ CUT = 0.2  # share of texts longer than what is read from which on that is worth
 
 def _note_signatures(results: Results) -> list[str]:
     """Name how scores that have variants were computed."""
-    named = [item for cell in results.cells for item in cell.signatures.items()]
-    return [f"Signature of {name}: {signature}" for name, signature in dict.fromkeys(named)]
+    named: dict[tuple[str, str], list[str]] = {}
+    for cell in results.cells:
+        for item in cell.signatures.items():
+            named.setdefault(item, []).append(cell.mechanism)
+    return [
+        f"FLOPs of {', '.join(dict.fromkeys(mechanisms))}: {text}; others follow from their specs."
+        if name == "flops"
+        else f"Signature of {name}: {text}"
+        for (name, text), mechanisms in named.items()
+    ]
 
 
 def _note_tuning(results: Results) -> list[str]:

@@ -195,7 +195,7 @@ def test_what_cannot_be_compared_is_refused(tmp_path):
         run(counted(80.0)[0], tmp_path / "b")
     with pytest.raises(ConfigError, match="scores that are no numbers"):
         run(counted("good")[0], tmp_path / "c")
-    with pytest.raises(ConfigError, match="made no layer by attention"):
+    with pytest.raises(ConfigError, match="did not call"):
         run(lambda _attention, _seed: 0.5, tmp_path / "d")
 
 
@@ -381,3 +381,67 @@ def test_what_is_no_function_is_refused_with_what_compare_takes(given):
 def test_mechanisms_that_are_none_are_refused(mechanisms):
     with pytest.raises(ConfigError, match="mechanism"):
         suffice.compare(counted()[0], mechanisms)
+
+
+class Averaging(nn.Module):
+    """A layer that no spec describes: the mean of the tokens, mapped."""
+
+    def __init__(self, d_model, num_heads, causal=False):
+        super().__init__()
+        self.map = nn.Linear(d_model, d_model)
+
+    def forward(self, x):
+        return self.map(x.mean(dim=1, keepdim=True)).expand_as(x)
+
+
+def test_any_module_is_compared_at_its_counted_cost(tmp_path):
+    train, _ = counted()
+    done = run(train, tmp_path, {"standard": "standard", "mean": Averaging})
+    cells = {cell.mechanism: cell for cell in done.results.cells}
+    assert cells["mean"].flops == 2 * 16 * 16  # of one sample, whatever the batch
+    assert cells["mean"].parameters_layer == 16 * 17
+    assert cells["standard"].flops == preset("standard", 16, 2, causal=True).cost(8).flops
+    assert (done.verdict.outcome, done.verdict.winner.mechanism) == ("suffices", "mean")
+    assert "FLOPs of mean: torch's FLOP counter" in str(done)
+    assert "standard" not in str(done).partition("FLOPs of mean")[2].partition("\n")[0]
+    again = run(train, tmp_path, {"standard": "standard", "mean": Averaging})
+    assert str(again) == str(done)
+
+
+def test_factories_of_models_take_what_the_loop_gives_them(tmp_path):
+    def small(classes, *, length):
+        return nn.Sequential(nn.Flatten(), nn.Linear(length, classes))
+
+    def large(classes, *, length):
+        return nn.Sequential(nn.Flatten(), nn.Linear(length, 64), nn.Linear(64, classes))
+
+    def train(make, seed):
+        model = make(3, length=8)
+        optimiser = torch.optim.SGD(model.parameters(), lr=0.1)
+        model(torch.ones(5, 8)).sum().backward()
+        optimiser.step()
+        return 0.9
+
+    done = run(train, tmp_path, {"large": large, "small": small})
+    cells = {cell.mechanism: cell for cell in done.results.cells}
+    assert cells["small"].flops == 2 * 8 * 3
+    assert cells["large"].flops == 2 * 64 * (8 + 3)
+    assert cells["small"].parameters_model == 9 * 3
+    assert done.verdict.winner.mechanism == "small"
+
+
+def test_a_module_that_fails_leaves_no_counter_behind():
+    class Failing(nn.Module):
+        def forward(self, x):
+            raise RuntimeError("no")
+
+    layer = AttentionMaker(Failing, "failing")()
+    with pytest.raises(RuntimeError, match="no"):
+        layer(torch.zeros(1))
+    assert torch._C._len_torch_dispatch_stack() == 0
+
+
+def test_a_printed_comparison_shows_differences_and_costs(tmp_path):
+    text = str(run(counted()[0], tmp_path))
+    for name in ("standard", "efficient", "verdict", "95% CI", "FLOPs", "training"):
+        assert name in text

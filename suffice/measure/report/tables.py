@@ -497,8 +497,8 @@ class Tables:
             caption = (
                 "Layer: parameters of the first attention layer. Trained: parameters that torch's "
                 "optimisers update, and the attention layers'. FLOPs: one forward of the attention "
-                "layers for one sample. Training: the whole call, median over seeds without the "
-                "first, which may warm up."
+                "layers, or of what replaces them, for one sample. Training: the whole call, "
+                "median over seeds without the first, which may warm up."
             )
         return self._sheet(
             "Cost",

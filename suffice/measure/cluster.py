@@ -1,7 +1,7 @@
 """Trainings as tasks of a Ray cluster, whose machines need no common folder.
 
-A task gets its data and its last checkpoint, and returns the files that it wrote. A small actor
-beside the caller passes progress one way and Ctrl-C the other.
+A task gets its data and its last checkpoint, and returns the files that it wrote. A small actor on
+the caller's machine passes progress one way and Ctrl-C the other.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 Each worker trains one cell at a time with threads of its own. When a worker is lost (killed, out
 of memory), its cell is run again and continues from its checkpoint. The result of a cell does not
-depend on how many run beside it.
+depend on how many run at the same time.
 """
 
 from __future__ import annotations
@@ -418,8 +418,8 @@ def _final(error: Exception, job: Job) -> Exception:
     if not isinstance(error, WorkerLostError):
         return error
     return StateError(
-        f"{MAX_LOSSES} workers were lost while they trained {job.name}; is there enough memory for "
-        "that many jobs at a time?"
+        f"{MAX_LOSSES} workers were lost while they trained {job.name}; if they printed no error, "
+        "is there enough memory for that many jobs at a time?"
     )
 
 

@@ -18,6 +18,7 @@ MECHANISMS = sorted({name for name, causal in PRESET_KINDS.values() if causal})
 SUMS = {"linear", "performer", "rfa"}
 SLOW = pytest.mark.slow
 QUICK = ("super_attention", "linear")
+"""Tokens that a mixing reads, and sums; a window and shared keys have tests of their own."""
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning:torch")
 
@@ -84,7 +85,10 @@ def test_layers_that_share_are_in_the_same_graphs(memory):
 
 @pytest.mark.parametrize(
     ("mechanism", "memory"),
-    [("super_attention", Dynamic()), ("mistral", Rolling(LENGTH))],
+    [
+        pytest.param("super_attention", Dynamic(), marks=SLOW),
+        ("mistral", Rolling(LENGTH)),
+    ],
 )
 @pytest.mark.parametrize("backend", ["eager", pytest.param("aot_eager", marks=SLOW)])
 def test_memories_that_grow_and_roll(mechanism, memory, backend):
@@ -94,7 +98,7 @@ def test_memories_that_grow_and_roll(mechanism, memory, backend):
     assert counter.frame_count <= 3
 
 
-@pytest.mark.parametrize("positions", some({"none"}, ["learned", "none"]))
+@pytest.mark.parametrize("positions", some(set(), ["learned", "none"]))
 def test_a_grown_cache_needs_no_new_graph(positions):
     lm, tokens = build("standard", positions, length=96), ids(length=96)
     fast, counter = compiled(lm)
@@ -123,7 +127,7 @@ def test_many_lengths_and_two_batches_need_few_graphs(mechanism):
     some({"standard"}, ["standard", "super_attention", "linear", "mistral"]),
 )
 def test_padded_prompts(mechanism):
-    lm, tokens = build(mechanism, depth=2), ids(3, 14)
+    lm, tokens = build(mechanism), ids(3, 14)
     valid = padded(3, PROMPT, "left", seed=2)
     fast, counter = compiled(lm)
     want = streamed(lm, tokens, lm.state(), valid=valid)
@@ -132,6 +136,7 @@ def test_padded_prompts(mechanism):
     assert counter.frame_count <= 3
 
 
+@pytest.mark.slow
 def test_a_padded_prompt_in_a_rolling_memory():
     """Padding is checked outside of the graph; the tokens that follow have none."""
     lm, tokens = build("mistral"), ids(3, 14)
@@ -145,7 +150,8 @@ def test_a_padded_prompt_in_a_rolling_memory():
     assert counter.frame_count <= 2
 
 
-@pytest.mark.parametrize("mechanism", some({"standard"}, ["standard", "super_attention"]))
+@pytest.mark.slow
+@pytest.mark.parametrize("mechanism", ["standard", "super_attention"])
 def test_a_token_beyond_the_learned_length_raises(mechanism):
     lm, tokens = build(mechanism), ids(length=LENGTH)
     fast, _ = compiled(lm)

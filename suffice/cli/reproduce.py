@@ -684,6 +684,7 @@ def _scored(
     from suffice.measure.machine import machine_facts
     from suffice.models import folder as models
     from suffice.papers import hellaswag
+    from suffice.runtime.manifest import digest
     from suffice.utils.progress import show as show_progress
 
     lm, tokenizer, facts = models.load(folder)
@@ -700,7 +701,7 @@ def _scored(
         steps=measured["step"],
         parameters=sum(parameter.numel() for parameter in lm.parameters()),
         validation_loss=measured["validation_loss"],
-        weights=hellaswag.digest_of(folder / models.WEIGHTS),
+        weights=digest(folder / models.WEIGHTS),
         items=result.items,
         of=result.of,
         scores={score.name: score.value for score in result.scores},

@@ -146,52 +146,6 @@ def row_of_words(ids: list[int], length: int) -> list[int]:
 PARTS = {0: "test", 1: "validation"}  # by sha1 of the text, modulo 10; the others train
 
 
-def text_task(
-    pairs: Iterable[tuple[str, int]],
-    *,
-    where: str,
-    unit: str,
-    title: str,
-    length: int,
-    vocabulary_size: int,
-    rows: int | None,
-    **fields: Any,
-) -> Dataset:
-    """Return texts and their classes as a task: the last words of each text, and its class.
-
-    Which part a text belongs to depends on the text alone: its sha1, modulo 10, is 0 for the test
-    and 1 for validation. So equal texts are never in two parts. Words are ranked by frequency in
-    the training rows alone.
-
-    Args:
-        pairs: texts, and the number of the class of each.
-        where: the file, for messages.
-        unit: what one text is called, such as "review".
-        title: title of the task, to which the number of words is added.
-        length: tokens of each row.
-        vocabulary_size: the most ids there may be.
-        rows: training rows that are kept at most, drawn by a fixed permutation; None takes all.
-        **fields: the other fields of `Dataset`.
-    """
-    parts: dict[str, tuple[list[str], list[int]]] = {
-        part: ([], []) for part in ("train", "validation", "test")
-    }
-    for text, label in pairs:
-        texts, labels = parts[part_of(text)]
-        texts.append(text)
-        labels.append(label)
-    return dataset_of_texts(
-        parts,
-        where=where,
-        unit=unit,
-        title=title,
-        length=length,
-        vocabulary_size=vocabulary_size,
-        rows=rows,
-        **fields,
-    )
-
-
 def dataset_of_texts(
     parts: dict[str, tuple[list[str], list[int]]],
     *,
@@ -204,7 +158,21 @@ def dataset_of_texts(
     rule: str = "ascii",
     **fields: Any,
 ) -> Dataset:
-    """Return the texts and classes of each part as a task; arguments as `text_task`, `words`."""
+    """Return the texts and classes of each part as a task: the last words of each text.
+
+    Words are ranked by frequency in the training rows alone.
+
+    Args:
+        parts: texts and class numbers of "train", "validation" and "test".
+        where: file of the texts, for messages.
+        unit: name of one text, such as "review".
+        title: title of the task, to which the number of words is added.
+        length: tokens of each row.
+        vocabulary_size: limit of the number of ids.
+        rows: limit of the training rows, drawn by a fixed permutation; None takes all.
+        rule: how texts are cut, see `words`.
+        **fields: other fields of `Dataset`.
+    """
     for part, (texts, _) in parts.items():
         if not texts:
             raise DataError(f"{where} holds no {unit} for {part}; give a file of more {unit}s.")
@@ -321,16 +289,25 @@ def amazon(
 def _star_task(
     reviews: DataFile | str, console: Console | None, name: str, **options: Any
 ) -> Dataset:
-    """Return reviews of one to five stars, of a data file or of the user's, as a task."""
+    """Return reviews of one to five stars, from a data file or from the user's, as a task.
+
+    Which part a text belongs to depends on the text alone, so equal texts are never in two parts.
+    """
     check_counts(name, length=options["length"], rows=options["rows"])
     check_vocabulary_size(options["vocabulary_size"])
     if isinstance(reviews, DataFile):
         where, content = reviews.path, read(reviews, console=console).split(b"\n")[:-1]
     else:
         where, content = reviews, lines(reviews)
-    pairs = star_reviews(content, where)
-    return text_task(
-        pairs,
+    parts: dict[str, tuple[list[str], list[int]]] = {
+        part: ([], []) for part in ("train", "validation", "test")
+    }
+    for text, label in star_reviews(content, where):
+        texts, labels = parts[part_of(text)]
+        texts.append(text)
+        labels.append(label)
+    return dataset_of_texts(
+        parts,
         where=where,
         unit="review",
         name=name,

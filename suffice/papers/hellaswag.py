@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +14,7 @@ from suffice.measure.report.tables import count, loss
 from suffice.papers.results import write_published
 from suffice.papers.rows import machine_line
 from suffice.recipes import SMALL, lm_recipe
+from suffice.runtime.manifest import digest
 from suffice.utils.files import read_record, write_json
 from suffice.utils.records import encode
 
@@ -71,22 +71,13 @@ def limit_of(scale: str) -> int | None:
     return None if scale == "paper" else SMALL_ITEMS
 
 
-def digest_of(weights: Path) -> str:
-    """Return the sha256 of a file of weights."""
-    digest = hashlib.sha256()
-    with weights.open("rb") as file:
-        while block := file.read(1 << 20):
-            digest.update(block)
-    return digest.hexdigest()
-
-
 def read_scored(folder: Path) -> Scored | None:
     """Return what was scored in the folder of a run; None if nothing was, or of other weights."""
     path, weights = folder / FILE, folder / "model.safetensors"
     if not path.exists() or not weights.exists():
         return None
     scored = read_record(Scored, path, advice=AGAIN)
-    return scored if scored.weights == digest_of(weights) else None
+    return scored if scored.weights == digest(weights) else None
 
 
 def write_scored(folder: Path, scored: Scored) -> None:
@@ -161,18 +152,11 @@ COLUMNS = (
 
 def scores_csv(scored: list[Scored]) -> str:
     """Write one line for each score."""
+    shared = ("mechanism", "scale", "items", "of", "weights")
     records = [
-        {
-            "mechanism": one.mechanism,
-            "scale": one.scale,
-            "items": one.items,
-            "of": one.of,
-            "scorer": name,
-            "value": value,
-            "standard_error": one.errors[name],
-            "weights": one.weights,
-        }
+        {name: getattr(one, name) for name in shared}
+        | {"scorer": scorer, "value": value, "standard_error": one.errors[scorer]}
         for one in scored
-        for name, value in one.scores.items()
+        for scorer, value in one.scores.items()
     ]
     return csv_text(FIELDS, records)

@@ -20,11 +20,8 @@ TYPES = {"int64": "tensor(int64)", "bool": "tensor(bool)", "float32": "tensor(fl
 
 def digest(path: Path) -> str:
     """Return the sha256 of a file."""
-    sha256 = hashlib.sha256()
     with path.open("rb") as file:
-        while block := file.read(1 << 20):
-            sha256.update(block)
-    return sha256.hexdigest()
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def read(folder: Path) -> dict[str, Any]:

@@ -113,7 +113,7 @@ def test_scores_are_published_and_shown_without_a_folder(suffice):
     )
     training.run_folder(folder).claim(asdict(wanted), resume=False)
     (folder / "model.safetensors").write_bytes(b"1")
-    write_scored(folder, replace(ONE, weights=scores.digest_of(folder / "model.safetensors")))
+    write_scored(folder, replace(ONE, weights=scores.digest(folder / "model.safetensors")))
     assert read_scored(folder)
     result = suffice(*WORDS, "--publish")
     assert "published: " in result.stderr

@@ -13,7 +13,7 @@ from suffice.papers.hellaswag import (
     FILE,
     MECHANISMS,
     Scored,
-    digest_of,
+    digest,
     limit_of,
     publish_scores,
     published_scores,
@@ -45,7 +45,7 @@ def test_a_record_belongs_to_the_weights_beside_it(tmp_path):
     assert read_scored(tmp_path) is None
     weights.write_bytes(b"1")
     assert read_scored(tmp_path) is None
-    scored = replace(ONE, weights=digest_of(weights))
+    scored = replace(ONE, weights=digest(weights))
     write_scored(tmp_path, scored)
     assert read_scored(tmp_path) == scored
     weights.write_bytes(b"2")

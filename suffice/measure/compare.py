@@ -114,7 +114,7 @@ def compare(
             **facts.fields(),
             tuned=tuned,
             speeds=speeds,
-            machine=machine_facts(),
+            machine=machine_facts() | ({} if execution is None else execution.facts),
             versions=software_versions(),
             commit=source_commit(),
             command="\n".join(first(group, lambda: read_plan(folder).commands) or ()),

@@ -173,6 +173,12 @@ class Execution:
         count = chosen.jobs or 1
         return None if count == 1 else replace(chosen, threads=max(1, torch_threads() // count))
 
+    @property
+    def facts(self) -> dict[str, object]:
+        """Return facts of the trainings, over those of the machine that began them."""
+        where = {} if self.engine == "local" else {"trainings": "on machines of a Ray cluster"}
+        return {"threads": self.threads, **where}
+
 
 class Job(Protocol):
     """One training, which is sent to a worker."""

@@ -545,7 +545,7 @@ class _Task:
             self.plan,
             cells,
             chance=self.chance,
-            machine=machine_facts(),
+            machine=machine_facts() | ({} if self.execution is None else self.execution.facts),
             versions=software_versions(),
             commit=source_commit(),
             command=f"suffice.compare({self.name}, ...)",

@@ -129,6 +129,7 @@ def test_two_machines_find_what_one_finds(machines, tmp_path):
     local, _ = run(tmp_path / "local", given, quiet=True, execution=one)
     remote, _ = run(tmp_path / "ray", given, quiet=True, execution=Execution(**machines.options))
     assert timeless(remote.cells) == timeless(local.cells)
+    assert "Ray" in remote.machine["trainings"]
     verdicts = [judge(results) for results in (local, remote)]
     assert verdicts[0].outcome == verdicts[1].outcome
     [first], [second] = (verdict.comparisons for verdict in verdicts)

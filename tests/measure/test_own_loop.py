@@ -110,6 +110,7 @@ def test_trainings_side_by_side_are_those_of_one_after_the_other(tmp_path):
     ]
     assert timeless[0] == timeless[1]
     assert beside.verdict.outcome == alone.verdict.outcome
+    assert beside.results.machine["threads"] == max(1, torch.get_num_threads() // 2)
     assert beside.results.rows.keys() == alone.results.rows.keys()
 
 

@@ -269,6 +269,20 @@ BUGS = (
         "a mechanism that costs as much as the baseline counts as cheaper",
     ),
     Bug(
+        "suffice/measure/compare.py",
+        "plan.auto and max(key[2], FIRST - 1)",
+        "0",
+        "tests/measure/test_compare.py",
+        "all seeds are trained before the first look at the verdict",
+    ),
+    Bug(
+        "suffice/measure/jobs.py",
+        "0.0 < working.seconds < seconds",
+        "0.0 < seconds < working.seconds",
+        "tests/papers/test_jobs.py",
+        "trainings side by side are called slower where they are faster",
+    ),
+    Bug(
         "suffice/measure/timing.py",
         "statistics.median(ratios(samples, baseline))",
         "statistics.median(samples) / statistics.median(baseline)",

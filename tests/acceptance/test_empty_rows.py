@@ -7,7 +7,6 @@ import torch
 
 from suffice import attend, masks, weights
 from suffice.errors import MaskError
-from suffice.patterns import Causal
 from suffice.testing import assert_close, bits, normal
 
 from .mechanisms import D_MODEL, LENGTH, NAMES, accepting, layer_of
@@ -16,7 +15,6 @@ from .oracle import oracle
 DTYPES = (torch.float32, torch.float16, torch.bfloat16, torch.float64)
 EMPTY = ((0, 2), (1, 6))
 MASKED = ("auto", *accepting(7, 9, data={"mask"}))
-PADDED = ("auto", *accepting(7, 9, data={"valid"}))
 
 
 def problem(dtype):
@@ -79,31 +77,6 @@ def test_additive_spellings_agree(dtype, hidden):
         attend(q, k, v, mask=spelt)
     got = attend(q, k, v, mask=masks.from_additive(spelt))
     assert_close(got, attend(q, k, v, mask=allow), "exact")
-
-
-@pytest.mark.parametrize("impl", PADDED)
-def test_left_padding_under_causality_empties_the_first_rows(impl):
-    q, k, v = (normal(2, h, 7, 16, seed=h) for h in (4, 2, 2))
-    valid = torch.ones(2, 7, dtype=torch.bool)
-    valid[1, :3] = False
-    composed = attend(q, k, v, pattern=Causal(), valid=valid, impl=impl)
-    allow = Causal().mask(7, 7) & valid[:, None, None, :]
-    assert_close(composed, attend(q, k, v, mask=allow))
-    assert_close(composed, oracle(q, k, v, allow))
-    assert torch.equal(composed[1, :, :3], torch.zeros(4, 3, 16, dtype=torch.float64))
-
-
-@pytest.mark.parametrize("dtype", DTYPES, ids=str)
-@pytest.mark.parametrize("impl", PADDED)
-def test_a_batch_row_without_any_key(dtype, impl):
-    q, k, v, allow = problem(dtype)
-    valid = torch.tensor([[True] * 9, [False] * 9])
-    out = attend(q, k, v, valid=valid, impl=impl)
-    assert torch.equal(out[1], torch.zeros(4, 7, 16, dtype=dtype))
-    assert_close(out[:1], attend(q[:1], k[:1], v[:1], impl=impl))
-    for gradient in torch.autograd.grad(out.square().sum(), (q, k, v)):
-        assert torch.isfinite(gradient).all()
-        assert torch.equal(gradient[1], torch.zeros_like(gradient[1]))
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)

@@ -8,15 +8,13 @@ import pytest
 import torch
 from torch.profiler import ProfilerActivity, profile
 
-from suffice import Attention, AttentionSpec, attend
+from suffice import attend
 from suffice.patterns import Causal, Window
-from suffice.positions import Rope
-from suffice.testing import assert_close, documents, drawn, normal, padded
+from suffice.testing import assert_close, normal
 
 from .mechanisms import accepting, named
 
 WINDOWS = (1, 2, 5, 16, 40)
-SIDES = ("left", "right", "inside")
 
 
 def near(size, is_causal, queries, keys):
@@ -87,54 +85,6 @@ def test_every_op_attends_and_learns_alike(impl, heads, is_causal):
         for got, want in zip(*results, strict=True):
             with named(length):
                 assert_close(got, want)
-
-
-SPECS = {
-    "two-sided": AttentionSpec(d_model=8, num_heads=2, pattern=Window(3)),
-    "causal": AttentionSpec(d_model=8, num_heads=2, pattern=Window(3) & Causal()),
-    "rope-gqa": AttentionSpec(
-        d_model=8, num_heads=4, num_kv_heads=2, pattern=Window(5) & Causal(), position=Rope()
-    ),
-}
-
-
-def layer_of(name):
-    return drawn(Attention(SPECS[name], dtype=torch.float64), seed=3)
-
-
-@pytest.mark.parametrize("name", SPECS)
-@pytest.mark.parametrize("side", SIDES)
-@pytest.mark.parametrize("length", [11, 40])
-def test_a_window_counts_real_tokens(name, side, length):
-    layer, x, valid = layer_of(name), normal(4, length, 8, seed=1), padded(4, length, side)
-    got = layer(x.masked_fill(~valid[..., None], torch.nan), valid=valid)
-    for row, keep, out in zip(x, valid, got, strict=True):
-        assert_close(out[keep], layer(row[keep][None])[0])
-    assert torch.equal(got[~valid], layer.o_proj.bias.expand_as(got[~valid]))
-
-
-@pytest.mark.parametrize("name", SPECS)
-@pytest.mark.parametrize("length", [11, 40])
-def test_a_window_ends_with_its_document(name, length):
-    layer, x = layer_of(name), normal(3, length, 8, seed=1)
-    segments = documents(3, length, seed=2) // 3
-    got = layer(x, segments=segments)
-    for row, numbers, out in zip(x, segments, got, strict=True):
-        for number in numbers.unique():
-            here = numbers == number
-            assert_close(out[here], layer(row[here][None])[0])
-
-
-@pytest.mark.parametrize("name", SPECS)
-@pytest.mark.parametrize("side", SIDES)
-def test_documents_with_padding(name, side):
-    layer, x, length = layer_of(name), normal(4, 24, 8, seed=1), 24
-    segments, valid = documents(4, length, seed=2) // 3, padded(4, length, side)
-    got = layer(x, segments=segments, valid=valid)
-    for row, numbers, keep, out in zip(x, segments, valid, got, strict=True):
-        for number in numbers[keep].unique():
-            here = (numbers == number) & keep
-            assert_close(out[here], layer(row[here][None])[0])
 
 
 def effort(length, size, is_causal):

@@ -4,6 +4,8 @@ BIN := .venv/bin
 # pins hold for the build environment too, of which pip reads the second
 export PIP_CONSTRAINT := $(CURDIR)/constraints.txt
 export PIP_BUILD_CONSTRAINT := $(PIP_CONSTRAINT)
+# keep compiled modules and tests, which each process of the tests would otherwise compile anew
+unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: native compare studio test lint quick test-avx2 test-settings test-sanitized test-kernels test-hf mutants bench bench-layers bench-mechanisms bench-edge check-cuda docs types wheels format fuzz
 
@@ -17,9 +19,9 @@ studio: .venv/.ready
 test: .venv/.tests
 	$(BIN)/python -m pytest -n auto --dist worksteal $(ARGS)
 
-# linters, the layers of imports, and types of the code that users read
+# linters, the layers of imports, types of the code that users read, and the site
 lint: .venv/.tests
-	$(BIN)/python -m pytest -m lint tests/meta $(ARGS)
+	$(BIN)/python -m pytest -m lint tests/meta tests/docs $(ARGS)
 
 # the fast half: the numbers of the layer and of its axes, without compiling
 QUICK := $(addprefix tests/,definitions encoders patterns positions kernels mixing memory presets ops \

@@ -36,7 +36,7 @@ DEFINED = (
 
 
 @pytest.fixture
-def folder(tmp_path, monkeypatch):
+def folder(tmp_path, monkeypatch, brief):
     """An empty working folder without data sets, where comparisons train on few digits."""
     monkeypatch.chdir(tmp_path)
     use_few_digits(monkeypatch)
@@ -49,7 +49,11 @@ def folder(tmp_path, monkeypatch):
         family.table.pop(name, None)
 
 
-@pytest.mark.parametrize("page", PAGES)
+@pytest.mark.parametrize(
+    # exporting to ONNX is compiled in tests/export
+    "page",
+    [pytest.param(p, marks=pytest.mark.slow) if p == "export.md" else p for p in PAGES],
+)
 def test_code_of_page_runs_and_prints_its_output(page, folder, monkeypatch, capfd):
     if page in REQUIRED:
         pytest.importorskip(REQUIRED[page], reason=f"{page} needs {REQUIRED[page]}")

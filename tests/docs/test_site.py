@@ -34,6 +34,7 @@ def site(tmp_path_factory):
     return folder
 
 
+@pytest.mark.lint
 def test_the_site_has_every_page(site):
     for page in (ROOT / "docs").rglob("*.md"):
         name = page.relative_to(ROOT / "docs").with_suffix(".html")
@@ -41,12 +42,14 @@ def test_the_site_has_every_page(site):
         assert (site / name).is_file(), name
 
 
+@pytest.mark.lint
 def test_pages_load_nothing_from_other_hosts(site):
     loads = re.compile(r'<(?:script|link|img|iframe)[^>]*(?:src|href)="(https?://[^"]+)"')
     outside = {url for page in site.rglob("*.html") for url in loads.findall(page.read_text())}
     assert outside == set()
 
 
+@pytest.mark.lint
 def test_the_reference_shows_signatures_and_examples(site):
     page = (site / "api" / "layers.html").read_text()
     for name in ("AttentionSpec", "attend", "from_torch"):

@@ -26,7 +26,7 @@ def code_cells(name):
 
 
 @pytest.fixture
-def run(tmp_path, monkeypatch, capsys):
+def run(tmp_path, monkeypatch, capsys, brief):
     """A function that runs a file as a program without a display and returns what it prints."""
     monkeypatch.chdir(tmp_path)
     use_few_digits(monkeypatch)

@@ -13,17 +13,21 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from itertools import product
 
 import numpy as np
+import pandas
 from scipy.special import ndtr, ndtri
 
+import suffice
 from suffice.data.survey import Survey
+from suffice.errors import DataError
 from suffice.measure import Cell, Results, judge
 from suffice.measure.answers import Answers
+from suffice.measure.results import SEEDS_ALONE, External
 from suffice.measure.sequential import FIRST
 from suffice.measure.statistics import upper_rate
 from suffice.measure.two_way_interval import estimate
@@ -416,6 +420,129 @@ def _print_hard(tables: int, rng: np.random.Generator) -> bool:
     return good
 
 
+@dataclass(frozen=True, kw_only=True)
+class Shape:
+    """What results of another program tell.
+
+    Args:
+        name: of the shape.
+        seeds: of the baseline, and of what is compared with it.
+        rows: that are tested.
+        keep: scores [seeds, rows] as the program writes them.
+        same: whether the seeds of both are the same.
+        truth: of the answers; "both" has rows that suit one, and seeds that differ.
+    """
+
+    name: str
+    seeds: tuple[int, int]
+    rows: int
+    keep: Callable[[np.ndarray], np.ndarray] = np.asarray
+    same: bool = True
+    truth: Truth = TRUTHS["both"]
+
+
+def _means(right: np.ndarray) -> np.ndarray:
+    return right.mean(axis=1)
+
+
+FEW_TO_DIFFER = Truth(own=0.3, rest=0.3)  # two models that answer most rows alike
+SHAPES = (
+    Shape(name="seeds and rows", seeds=(5, 5), rows=500),
+    Shape(name="rows, seeds not paired", seeds=(5, 5), rows=500, same=False),
+    Shape(name="rows, seeds not paired, unequal", seeds=(8, 4), rows=500, same=False),
+    Shape(name="a number a seed", seeds=(5, 5), rows=20_000, keep=_means, truth=Truth(seeds=0.05)),
+    Shape(
+        name="a number a seed, unequal",
+        seeds=(10, 4),
+        rows=20_000,
+        keep=_means,
+        truth=Truth(seeds=0.05),
+    ),
+    Shape(name="one seed, 100 rows", seeds=(1, 1), rows=100, truth=FEW_TO_DIFFER),
+    Shape(name="one seed, 1,000 rows", seeds=(1, 1), rows=1000, truth=FEW_TO_DIFFER),
+)
+
+
+def external(
+    shape: Shape, loss: float, tables: int, rng: np.random.Generator
+) -> tuple[float, float]:
+    """Return how often the interval holds a loss, and how often "suffices" is said."""
+    covered, words = 0, []
+    for _ in range(tables):
+        right = shape.truth.answers((ACCURACY, ACCURACY - loss), max(shape.seeds), shape.rows, rng)
+        old, new = (
+            shape.keep(r[:n].astype(float)) for r, n in zip(right, shape.seeds, strict=True)
+        )
+        sources = {"old": old, "new": new}
+        if old.ndim == 2 and not shape.same:  # noqa: PLR2004
+            sources = {name: _frame(scores, name) for name, scores in sources.items()}
+        try:
+            found = suffice.verdict(sources).judged[0][1].comparisons[0]
+        except DataError:  # both answer every row alike
+            covered, words = covered + (loss == 0.0), [*words, UNDECIDED]
+            continue
+        covered += found.difference.low <= -loss <= found.difference.high
+        words.append(found.sufficiency)
+    return covered / tables, words.count(SUFFICES) / tables
+
+
+def _frame(scores: np.ndarray, name: str) -> pandas.DataFrame:
+    """Return scores as a table whose seeds have labels that no other name has."""
+    seeds, rows = np.indices(scores.shape).reshape(2, -1)
+    columns = {"seed": [f"{name}{s}" for s in seeds], "row": rows, "score": scores.ravel()}
+    return pandas.DataFrame(columns)
+
+
+def looked(looks: tuple[int, ...], tables: int, rng: np.random.Generator) -> float:
+    """Return how often one that loses the margin is said to suffice at any declared look."""
+    wrong = 0
+    for _ in range(tables):
+        scores = np.array(LOST)[:, None] + SPREAD * rng.standard_normal((2, looks[-1]))
+        for seeds in looks:
+            results = of_accuracies(scores[:, :seeds], 1000 * MANY)
+            declared = External(sources={}, pairing=SEEDS_ALONE, looks=looks)
+            word = said(replace(_without_heads(results), external=declared))
+            if word != UNDECIDED:
+                wrong += word == SUFFICES
+                break
+    return wrong / tables
+
+
+def _without_heads(results: Results) -> Results:
+    return replace(results, cells=tuple(replace(cell, num_heads=0) for cell in results.cells))
+
+
+def failing_external(rate: float, tables: int, rng: np.random.Generator) -> float:
+    """Return how often one of whose unpaired seeds some failed is said to suffice."""
+    wrong = 0
+    for _ in range(tables):
+        old, new = ACCURACY + SPREAD * rng.standard_normal((2, 5))
+        fails = rng.random(5) < rate
+        found = suffice.verdict({"old": old, "new": new - FAILURE * fails}).judged[0][1]
+        wrong += bool(fails.any()) and found.comparisons[0].sufficiency == SUFFICES
+    return wrong / tables
+
+
+def _print_external(tables: int, rng: np.random.Generator) -> bool:
+    print(f"\nresults of other programs, {tables:,} tables each")
+    print(f"  {'':<34} {'coverage':>9} {'false suffices':>15}")
+    good = True
+    for shape in SHAPES:
+        share, _ = external(shape, 0.0, tables, rng)
+        _, false = external(shape, MARGIN, tables, rng)
+        fine = share >= 0.93 and rare(false, tables)  # noqa: PLR2004
+        good &= fine
+        mark = "" if fine else "  <-- not as it should be"
+        print(f"  {shape.name:<34} {share:>9.1%} {false:>15.2%}{mark}", flush=True)
+    for name, false in (
+        ("declared looks at 3, 5, 8 seeds", looked((3, 5, 8), tables, rng)),
+        ("a failed seed in five, rate 20%", failing_external(0.2, tables, rng)),
+    ):
+        good &= rare(false, tables)
+        print(f"  {name:<34} {'':>9} {false:>15.2%}", flush=True)
+    return good
+
+
 FIXED, MOST = 10, 12
 LOSSES = (0.0, 1.0, 3.0)
 SEQUENTIAL = Truth(own=0.05, seeds=0.012, rest=0.5)
@@ -435,6 +562,7 @@ def main() -> int:
         print(f"  {what:<72} {rate:7.2%}{'' if right else '  <-- too often'}")
     good &= _print_hard(tables, rng)
     good &= _print_sequential(tables, rng)
+    good &= _print_external(tables, rng)
     return 0 if good else 1
 
 

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from suffice.loading import load
     from suffice.measure.external import verdict
     from suffice.measure.own_loop import compare
+    from suffice.measure.own_table import compare_data
     from suffice.ops import attend, weights
     from suffice.presets import preset
     from suffice.spec import AttentionSpec
@@ -27,6 +28,7 @@ _MODULES = {
     "AttentionSpec": "suffice.spec",
     "attend": "suffice.ops",
     "compare": "suffice.measure.own_loop",
+    "compare_data": "suffice.measure.own_table",
     "extend": "suffice.layers",
     "from_torch": "suffice.layers",
     "interpolate": "suffice.layers",
@@ -44,6 +46,7 @@ __all__ = [
     "__version__",
     "attend",
     "compare",
+    "compare_data",
     "extend",
     "from_torch",
     "interpolate",

@@ -118,6 +118,13 @@ class CompareOptions:
         str | None,
         Option(help="Encoding of a .csv, .tsv or .jsonl, such as latin-1; utf-8 by default."),
     ] = None
+    tokenizer: Annotated[
+        str | None,
+        Option(
+            help="How the texts of a table are cut: words (default), characters, bpe, or the "
+            "folder of a tokenizer; characters where most texts are one long word."
+        ),
+    ] = None
     mechanisms: Annotated[
         str | None,
         Option(
@@ -254,7 +261,7 @@ class CompareOptions:
         """Return a recipe that reads the files given, or as before those it reads already."""
         from suffice.recipes.own_data import TABLE, of_user
 
-        names = ("test", "validation", "stratify", "drop_missing", "encoding")
+        names = ("test", "validation", "stratify", "drop_missing", "encoding", "tokenizer")
         parts = {name: getattr(self, name) for name in names}
         chosen = [
             name for name, value in {"columns": self.columns, **parts}.items() if value is not None

@@ -8,13 +8,14 @@ import json
 import lzma
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from suffice.data.dataset import Dataset, Split, check_counts, draw_rows, held_out
 from suffice.data.files import DataFile, atomically, cache, lines, locate, members, read, record
@@ -143,6 +144,32 @@ def row_of_words(ids: list[int], length: int) -> list[int]:
     return [START, *ids][-length:]
 
 
+def rows_of_tokens(
+    tokenizer: Any, texts: Sequence[str], length: int
+) -> tuple[Tensor, Tensor, list[int]]:
+    """Return texts as rows of their last tokens, padded in front, for a tokenizer that is no words.
+
+    A row begins with the token that begins a document, or else ends one, where there is room.
+
+    Args:
+        tokenizer: a `suffice.text.Tokenizer`.
+        texts: any.
+        length: tokens of a row.
+
+    Shapes:
+        returns: ids int64 [N, length]; bool [N, length], True at a token; tokens of each whole text
+    """
+    ids = torch.full((len(texts), length), PAD, dtype=torch.int64)
+    valid, lengths = torch.zeros(len(texts), length, dtype=torch.bool), []
+    start = next((i for i in (tokenizer.begin, tokenizer.end) if i is not None), START)
+    for row, encoded in enumerate(tokenizer.encode_many(texts)):
+        tokens = [start, *encoded][-length:]
+        ids[row, length - len(tokens) :] = torch.tensor(tokens)
+        valid[row, length - len(tokens) :] = True
+        lengths.append(len(encoded))
+    return ids, valid, lengths
+
+
 PARTS = {0: "test", 1: "validation"}  # by sha1 of the text, modulo 10; the others train
 
 
@@ -156,6 +183,7 @@ def dataset_of_texts(
     vocabulary_size: int,
     rows: int | None,
     rule: str = "ascii",
+    learn_tokenizer: Callable[[Sequence[str]], Any] | None = None,
     **fields: Any,
 ) -> Dataset:
     """Return the texts and classes of each part as a task: the last words of each text.
@@ -171,6 +199,8 @@ def dataset_of_texts(
         vocabulary_size: limit of the number of ids.
         rows: limit of the training rows, drawn by a fixed permutation; None takes all.
         rule: how texts are cut, see `words`.
+        learn_tokenizer: function that makes a tokenizer of the training texts, whose tokens take
+            the place of words; None takes words.
         **fields: other fields of `Dataset`.
     """
     for part, (texts, _) in parts.items():
@@ -178,6 +208,21 @@ def dataset_of_texts(
             raise DataError(f"{where} holds no {unit} for {part}; give a file of more {unit}s.")
     chosen = draw_rows(len(parts["train"][0]), rows).tolist()
     texts, labels = ([column[row] for row in chosen] for column in parts["train"])
+    fields = {
+        "scores": ("balanced_accuracy",),
+        "test_texts": tuple(parts["test"][0]),
+        **fields,
+    }
+    if learn_tokenizer is not None:
+        tokenizer = learn_tokenizer(texts)
+        splits = {}
+        for part, (own, classes) in {**parts, "train": (texts, labels)}.items():
+            ids, valid, lengths = rows_of_tokens(tokenizer, own, length)
+            splits[part] = Split(ids, torch.tensor(classes), valid)
+            if part == "train":
+                fields["lengths"] = torch.tensor(lengths)
+        title = f"{title}, last {length} tokens"
+        return Dataset(title=title, tokenizer=tokenizer, **splits, **fields)
     cut = [words(text, rule) for text in texts]
     vocabulary = Vocabulary.build(cut, vocabulary_size)
     return Dataset(
@@ -190,8 +235,7 @@ def dataset_of_texts(
         vocabulary=vocabulary.words,
         word_rule=rule,
         lengths=torch.tensor([len(text) for text in cut]),
-        scores=("balanced_accuracy",),
-        **{"test_texts": tuple(parts["test"][0]), **fields},
+        **fields,
     )
 
 

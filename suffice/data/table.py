@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import islice
@@ -13,7 +14,7 @@ from typing import Any
 import torch
 
 from suffice.data.dataset import Dataset, check_counts, folds_of_keys, parts_of_keys, sha1_of
-from suffice.data.reviews import RULES, check_vocabulary_size, dataset_of_texts
+from suffice.data.reviews import RULES, UNSPACED, check_vocabulary_size, dataset_of_texts
 from suffice.data.reviews import words as words_of
 from suffice.data.rows import UTF_8, as_text, read_rows, refuse_columns, split_columns
 from suffice.errors import ConfigError, DataError, unknown
@@ -30,7 +31,10 @@ ONE_WORD = 20  # characters of a text that is more than a word, where it has no 
 MISSING = {"nan", "none", "null", "na", "n/a", "nil", "?", "-", "unknown", "missing"}
 """Names of classes that look like a missing value."""
 
+READS = "reads"  # entry of facts: which tokens of a text a model with another tokenizer reads
+
 Row = tuple[str, str]
+Tokenize = Callable[[Sequence[str]], Any]
 
 
 def table(
@@ -42,7 +46,7 @@ def table(
     stratify: bool = True,
     drop_missing: bool = False,
     encoding: str = UTF_8,
-    words: str = "unicode",
+    words: str | Tokenize = "unicode",
     folds: int | None = None,
     fold: int = 0,
     length: int = 64,
@@ -66,7 +70,8 @@ def table(
             so that further rows move no other.
         drop_missing: leave out rows without a text or a class; without it they are refused.
         encoding: encoding of a .csv, .tsv or .jsonl, such as "latin-1".
-        words: rule that cuts texts into words, see `suffice.data.reviews.words`.
+        words: rule that cuts texts into words, see `suffice.data.reviews.words`; or a function
+            that makes a `suffice.text.Tokenizer` of the training texts.
         folds: number of folds, one of which is the test split; None uses `test`.
         fold: number of that part; `folds` and more are of further partitions. Texts that are equal
             as they are read are in one fold. The validation part is drawn from the other folds.
@@ -84,8 +89,9 @@ def table(
     """
     check_counts("table", length=length, rows=rows)
     check_vocabulary_size(vocabulary_size)
-    if words not in RULES:
-        raise unknown("rule of words", words, RULES)
+    rule = words if isinstance(words, str) else "unicode"
+    if rule not in RULES:
+        raise unknown("rule of words", rule, RULES)
     files = read_files(
         path,
         columns,
@@ -94,14 +100,16 @@ def table(
         drop_missing=drop_missing,
         encoding=encoding,
     )
-    _check_words(files, words, str(path))
+    notes = (*files.notes, *_script_notes(files, words, str(path)))
     numbers = {name: number for number, name in enumerate(files.classes)}
     options: dict[str, Any] = {}
     if folds is None:
         parts = _parts(files, stratify=stratify)
     else:
         check_folds(folds, test, validation)
-        keys = [" ".join(words_of(text, words)[-length:]) for text, _ in files.pairs]
+        keys = [text for text, _ in files.pairs]
+        if isinstance(words, str):
+            keys = [" ".join(words_of(text, rule)[-length:]) for text in keys]
         parts, test_rows = _parts_of_fold(files, keys, folds, fold, stratify=stratify)
         options = {
             "test_rows": torch.tensor(test_rows),
@@ -123,9 +131,10 @@ def table(
         length=length,
         vocabulary_size=vocabulary_size,
         rows=rows,
-        rule=words,
-        facts={"columns": list(files.columns)},
-        notes=files.notes,
+        rule=rule,
+        learn_tokenizer=None if isinstance(words, str) else words,
+        facts={"columns": list(files.columns)} | ({} if isinstance(words, str) else {READS: "end"}),
+        notes=notes,
     )
 
 
@@ -301,17 +310,44 @@ def _suspicious(counts: Counter[str]) -> list[str]:
     ]
 
 
-def _check_words(files: Files, rule: str, where: str) -> None:
-    """Refuse texts of one long word each: nothing could be learnt from them but by heart."""
-    texts = [text for text, _ in files.pairs[:SNIFFED_ROWS]]
-    lengths = sorted(len(words_of(text, rule)) for text in texts)
+def one_word_length(pairs: Sequence[Row]) -> int | None:
+    """Return the median length of texts of one long word each, in characters; None for others.
+
+    Example:
+        >>> one_word_length([("acgt" * 9, "a")] * 4), one_word_length([("a good film", "a")] * 4)
+        (36, None)
+    """
+    texts = [text for text, _ in pairs[:SNIFFED_ROWS]]
+    lengths = sorted(len(words_of(text, "unicode")) for text in texts)
     characters = sorted(map(len, texts))
     middle = len(texts) // 2
-    if texts and lengths[middle] <= 1 and characters[middle] >= ONE_WORD:
+    if not texts or lengths[middle] > 1 or characters[middle] < ONE_WORD:
+        return None
+    return characters[middle]
+
+
+def _script_notes(files: Files, words: str | Tokenize, where: str) -> tuple[str, ...]:
+    """Return how texts without spaces are read; refuse texts of one long word read by word.
+
+    Nothing could be learnt from them but by heart.
+    """
+    length = one_word_length(files.pairs)
+    if length is not None and words in ("unicode", "ascii"):
         raise DataError(
-            f"{where}: most texts are one word of {characters[middle]} characters (median), as "
-            "they have no spaces; read them by character with --set words=characters."
+            f"{where}: most texts are one word of {length} characters (median), as they have no "
+            "spaces; read them by character or by byte pairs, with --tokenizer characters or bpe."
         )
+    if length is not None and words == "characters":
+        return (f"most texts are one word of {length} characters, so characters are read",)
+    texts = [text for text, _ in files.pairs[:SNIFFED_ROWS]]
+    letters = sum(len(text) for text in texts)
+    without = sum(len(re.findall(f"[{UNSPACED}]", text)) for text in texts)
+    if words == "unicode" and without > letters / 2:
+        return (
+            "most texts are of a script without spaces between words, so each character of it is "
+            "read as a word; --tokenizer bpe learns longer pieces",
+        )
+    return ()
 
 
 def _advice(rows: Iterator[tuple[int, dict[str, object]]]) -> str:

@@ -20,7 +20,8 @@ from torch import Tensor
 from suffice.convert.sources import open_source
 from suffice.data.dataset import ImagePreparation
 from suffice.data.images import ENDINGS, decode
-from suffice.data.reviews import PAD, START, UNKNOWN
+from suffice.data.reviews import PAD, START, UNKNOWN, rows_of_tokens
+from suffice.data.table import READS
 from suffice.data.translation import END, sentence_words
 from suffice.errors import CheckpointError, ConfigError, DataError
 from suffice.generate import Greedy, Sample, generate
@@ -153,13 +154,18 @@ class TextClassifier(_Classifier):
 
     def prepare(self, inputs: Sequence[str]) -> dict[str, Tensor]:
         """Return tokens int64 [B, T] and valid bool [B, T] of texts."""
-        if not isinstance(self.tokenizer, Words):
+        reads = isinstance(self.tokenizer, Words) or READS in self.facts
+        if self.tokenizer is None or not reads:
             raise ConfigError(
                 "this model has no vocabulary of words, so it cannot read texts; call its "
                 "`network` with ids, or train it by `suffice compare`, which keeps the vocabulary."
             )
         _check_texts(inputs)
-        tokens, valid = self.tokenizer.rows(inputs)
+        if isinstance(self.tokenizer, Words):
+            tokens, valid = self.tokenizer.rows(inputs)
+        else:
+            length = self.network.config.length
+            tokens, valid, _ = rows_of_tokens(self.tokenizer, inputs, length)
         return {"tokens": tokens, "valid": valid}
 
 

@@ -34,6 +34,7 @@ from suffice.measure.jobs import Execution, pool
 from suffice.measure.machine import machine_facts, software_versions, source_commit
 from suffice.measure.metrics import LOWER, own_metric
 from suffice.measure.plan import MARGIN, SavedPlan, parse_cells, run_folder
+from suffice.measure.report.notebook import notebook_html
 from suffice.measure.report.sheet import rich_table
 from suffice.measure.report.tables import Tables
 from suffice.measure.results import (
@@ -202,6 +203,10 @@ class OwnComparison:
         lines += [f"- {note}" for note in notes(self.verdict, self.results)]
         return "\n".join([*lines, f"report: {self.page}"])
 
+    def _repr_html_(self) -> str:
+        """Show the verdict, its table and its picture in a notebook."""
+        return notebook_html(self.results, self.verdict)
+
 
 def compare(
     train: Callable[[AttentionMaker, int], Scores],
@@ -354,8 +359,7 @@ def _name_of(train: Any) -> str:
     if not callable(train):
         raise ConfigError(
             f"suffice.compare takes your training function, train(attention, seed), and got a "
-            f"{type(train).__name__}; for a table write it to a file and run `suffice compare "
-            "--data FILE.csv --columns TEXT,LABEL`."
+            f"{type(train).__name__}; for texts and classes use suffice.compare_data."
         )
     return _code_of(train).__name__
 

@@ -17,7 +17,7 @@ from suffice.measure.metrics import check_metric
 from suffice.measure.results import check_margin
 from suffice.measure.sequential import FIRST
 from suffice.recipes import Recipe
-from suffice.recipes.own_data import TABLE, files_of
+from suffice.recipes.own_data import TABLE, files_of, loadable
 from suffice.utils.files import RunFolder, changed_settings, flatten, read_record
 
 FILE = "plan.json"
@@ -103,7 +103,7 @@ class Plan:
 
     def data_options(self, seed: int) -> dict[str, Any]:
         """Return the options of the data that one seed is trained and tested on."""
-        options = dict(self.recipe.task_options)
+        options = loadable(dict(self.recipe.task_options))
         return options if self.folds is None else options | {"folds": self.folds, "fold": seed}
 
     @property

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Mapping
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from suffice.data import TASKS
 from suffice.data.images import image_classes
-from suffice.data.table import COLUMNS, read_files, share_of
+from suffice.data.reviews import RULES
+from suffice.data.table import COLUMNS, one_word_length, read_files, share_of
 from suffice.errors import ConfigError, DataError, unknown
 from suffice.models import ViTConfig
 from suffice.recipes.recipe import Recipe
 from suffice.recipes.text import classifier
+from suffice.text import BPE, Tokenizer, load_tokenizer
 from suffice.train.settings import Training
 
 OPTION = "path"  # of the tasks that can read the user's own files
@@ -47,7 +49,7 @@ def table(scale: str = "paper") -> Recipe:
 
 FIXED = {
     *("num_classes", "console", "path", "columns", "test", "validation", "stratify"),
-    *("drop_missing", "encoding"),
+    *("drop_missing", "encoding", "words"),
 }
 """Settings that the data decide, or that have options of their own."""
 OF_ANY_FOLDER = "A folder of images"
@@ -80,6 +82,44 @@ def pictures(scale: str = "paper") -> Recipe:
     return _titled(recipe).at(scale)
 
 
+BPE_NAME = "bpe"
+TOKENIZERS = {"words": "unicode", "characters": "characters", BPE_NAME: BPE_NAME}
+"""The option `words` of a table for each --tokenizer; any other name is a tokenizer's folder."""
+
+
+@dataclass(frozen=True)
+class Learner:
+    """Makes the tokenizer of the texts of a training.
+
+    Args:
+        name: "bpe", or the folder of a saved tokenizer.
+        vocabulary_size: of byte pairs, at most.
+    """
+
+    name: str
+    vocabulary_size: int
+
+    def __call__(self, texts: Sequence[str]) -> Tokenizer:
+        """Return the tokenizer; arguments and errors as `BPE.train`, `load_tokenizer`."""
+        if self.name == BPE_NAME:
+            return BPE.train(texts, self.vocabulary_size, at_most=True)
+        return load_tokenizer(self.name)
+
+
+def loadable(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the options of a task with what makes the tokenizer in the place of its name."""
+    name = options.get("words")
+    if name is None or name in RULES:
+        return dict(options)
+    return {**options, "words": Learner(name, options["vocabulary_size"])}
+
+
+def tokenizer_folder(options: Mapping[str, Any]) -> str | None:
+    """Return the folder of the tokenizer that a table is read with; None where it is made."""
+    name = options.get("words")
+    return None if name is None or name == BPE_NAME or name in RULES else name
+
+
 LINKED = {"image_size": "side"}  # sizes of a model that are options of its data, too
 
 
@@ -91,7 +131,7 @@ def of_user(recipe: Recipe, path: str, columns: str | None = None, **parts: Any)
         path: path of the files.
         columns: columns of a table; None: text,label.
         **parts: options of `suffice.data.table.table`: test, validation, stratify, drop_missing,
-            encoding.
+            encoding; and tokenizer, see `TOKENIZERS`.
 
     Example:
         >>> from suffice.recipes.text import amazon
@@ -108,11 +148,22 @@ def of_user(recipe: Recipe, path: str, columns: str | None = None, **parts: Any)
     options = {**dict(recipe.task_options), OPTION: path}
     if recipe.task == TABLE:
         options["columns"] = columns or options.get("columns", COLUMNS)
+        tokenizer = parts.pop("tokenizer", None)
         options |= parts
         names = ("test", "validation", "drop_missing", "encoding")
         chosen = {name: options[name] for name in names if name in options}
-        count = len(read_files(path, options["columns"], **chosen).classes)
-        model = replace(recipe.model, num_classes=count)
+        files = read_files(path, options["columns"], **chosen)
+        if tokenizer is not None:
+            if tokenizer not in TOKENIZERS and not Path(tokenizer).is_dir():
+                raise unknown("tokenizer", tokenizer, [*TOKENIZERS, "the folder of a tokenizer"])
+            options["words"] = TOKENIZERS.get(tokenizer, tokenizer)
+        elif one_word_length(files.pairs) is not None and options["words"] == "unicode":
+            options["words"] = TOKENIZERS["characters"]
+        sizes = {"num_classes": len(files.classes)}
+        if (folder := tokenizer_folder(options)) is not None:
+            sizes["vocabulary_size"] = load_tokenizer(folder).vocabulary_size
+            options["vocabulary_size"] = sizes["vocabulary_size"]
+        model = replace(recipe.model, **sizes)
         return _titled(replace(recipe, model=model, task_options=tuple(options.items())))
     if recipe.name == PICTURES:
         path = str(Path(path).absolute()) if Path(path).is_dir() else path
@@ -210,7 +261,8 @@ def _titled(recipe: Recipe) -> Recipe:
     model, path = recipe.model, dict(recipe.task_options).get(OPTION)
     if recipe.name == TABLE:
         which = OF_ANY if path is None else f"{Path(path).name}, {model.num_classes} classes"
-        read = f"last {model.length} words"
+        words = dict(recipe.task_options).get("words")
+        read = f"last {model.length} {'words' if words in RULES else 'tokens'}"
         title = f"{which}, {model.depth} blocks, d_model {model.d_model}, {read}"
     elif recipe.name == PICTURES:
         folder = None if path is None else Path(path).name
@@ -255,6 +307,7 @@ def files_of(recipe: Recipe) -> list[str]:
     """Return the paths of all the user's files that a recipe reads."""
     options = dict(recipe.task_options)
     paths = [options.get(name) for name in (OPTION, "test", "validation")]
+    paths.append(tokenizer_folder(options))
     return [str(path) for path in paths if path is not None and share_of(path) is None]
 
 

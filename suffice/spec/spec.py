@@ -6,6 +6,7 @@ import dataclasses
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from importlib import import_module
 from typing import Any, Literal
 
 import torch
@@ -250,6 +251,13 @@ class AttentionSpec:
         """The longest text in tokens; None: unlimited."""
         longest = (axis.max_length for axis in (self.mixing, self.position, self.pattern))
         return min((n for n in longest if n is not None), default=None)
+
+    def _repr_html_(self) -> str:
+        """Show how data flow through the layer in a notebook."""
+        # what draws stands above what it draws, and only a notebook asks for it
+        catalogue, flow = (import_module(f"suffice.view.{name}") for name in ("catalogue", "flow"))
+        title = f"{catalogue.axes(self)}: d_model {self.d_model}, {self.num_heads} heads"
+        return flow.flow_svg(flow.flow(self), title)
 
     def cost(self, length: int, source_length: int | None = None) -> Cost:
         """Return what one sample costs in one forward.

@@ -92,7 +92,12 @@ class BPE:
 
     @classmethod
     def train(
-        cls, texts: Iterable[str], vocabulary_size: int, console: Console | None = None
+        cls,
+        texts: Iterable[str],
+        vocabulary_size: int,
+        console: Console | None = None,
+        *,
+        at_most: bool = False,
     ) -> BPE:
         """Learn a byte-level vocabulary: 256 bytes, the end token, and the most frequent pairs.
 
@@ -103,13 +108,14 @@ class BPE:
             texts: documents to learn from; read once, never held in memory together.
             vocabulary_size: size of the vocabulary, 257 to 1,048,576.
             console: display of the progress; None disables it.
+            at_most: whether texts that hold fewer pairs give a smaller vocabulary.
 
         Raises:
             ConfigError: if vocabulary_size is not legal, or texts is one text, or the tokenizers
                 library is not installed.
             DataError: if the texts do not hold that many pairs that occur twice.
         """
-        return cls(learn(texts, vocabulary_size, console), end=END)
+        return cls(learn(texts, vocabulary_size, console, at_most=at_most), end=END)
 
     def encode(self, text: str) -> list[int]:
         """Return the ids of a text; DataError if it holds half a surrogate pair."""
@@ -150,7 +156,9 @@ class BPE:
         saved.write(folder, self.description, **self._around)
 
 
-def learn(texts: Iterable[str], vocabulary_size: int, console: Console | None) -> str:
+def learn(
+    texts: Iterable[str], vocabulary_size: int, console: Console | None, *, at_most: bool = False
+) -> str:
     """Return the description of a byte-level tokenizer in the library's format, see `BPE.train`.
 
     Ctrl-C is noticed between texts; while the library counts pairs, only when it is done.
@@ -174,7 +182,7 @@ def learn(texts: Iterable[str], vocabulary_size: int, console: Console | None) -
     )
     tokenizer.train_from_iterator(_counted(texts, console), trainer)
     count = tokenizer.get_vocab_size()
-    if count < vocabulary_size:
+    if count < vocabulary_size and not at_most:
         raise DataError(
             f"the texts give {count:,} tokens, not {vocabulary_size:,}: no other pair occurs "
             f"{MIN_FREQUENCY} times; ask for {count:,} or give more text."

@@ -315,7 +315,7 @@ def test_words_of_other_scripts_are_no_single_token(tmp_path, text, tokens):
 def test_texts_of_one_long_word_are_refused_or_read_by_character(tmp_path):
     rows = [("acgt" * 8 + "acgt"[n % 4] * n, "ab"[n % 2]) for n in range(60)]
     path = csv_of(tmp_path / "x.csv", rows=rows)
-    with pytest.raises(DataError, match="words=characters"):
+    with pytest.raises(DataError, match="--tokenizer characters"):
         load("table", path=path)
     dataset = load("table", path=path, words="characters")
     assert sorted(dataset.vocabulary[3:]) == list("acgt")

@@ -1,0 +1,156 @@
+"""`suffice.compare_data`: the comparison of mechanisms on texts and classes that Python holds."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from suffice.data.rows import as_text, kind_of_file, split_columns
+from suffice.data.table import COLUMNS
+from suffice.errors import ConfigError, DataError
+from suffice.measure import report
+from suffice.measure.compare import compare
+from suffice.measure.own_loop import OwnComparison
+from suffice.measure.plan import MARGIN, Plan
+from suffice.measure.verdict import judge
+from suffice.measure.winner import write_winner
+from suffice.recipes import recipe
+from suffice.recipes.own_data import TABLE, of_user, usual_folds, with_settings
+from suffice.utils.files import write_atomic
+
+DATA = "data.jsonl"  # in the folder of a comparison: the rows that Python held
+
+
+def compare_data(
+    data: Any,
+    mechanisms: Sequence[str],
+    *,
+    columns: str = COLUMNS,
+    seeds: int = 5,
+    folds: int | None = None,
+    margin: float = MARGIN,
+    metric: str = "accuracy",
+    baseline: str | None = None,
+    settings: Mapping[str, Any] | None = None,
+    tokenizer: str | None = None,
+    drop_missing: bool = False,
+    out: Path | str = "runs/data",
+    device: str = "cpu",
+    quiet: bool = False,
+) -> OwnComparison:
+    """Train mechanisms side by side on texts and classes, and say which cheaper one suffices.
+
+    It is `suffice compare --data` for data in memory. They are written to `out`, so run the script
+    again, and it goes on where it was stopped; `suffice.load(out)` opens the best model.
+
+    Args:
+        data: a DataFrame of pandas, a `datasets.Dataset`, a dictionary of columns, a pair of texts
+            and classes (lists or arrays), or what `--data` takes: the path of a table, or
+            "hf:ORG/NAME".
+        mechanisms: names such as "standard" and "efficient", see `suffice list`.
+        columns: the names of the column of texts and of that of classes, with a comma between; a
+            pair has text and label.
+        seeds: trainings of each mechanism, 0 .. seeds - 1.
+        folds: parts of the rows, each tested by a seed that trains on the others; None takes as
+            many as seeds for tables below 20,000 rows, 0 tests all seeds on one part.
+        margin: how much of the metric may be lost and still suffice, a fraction.
+        metric: what the verdict is about, as in `suffice compare --metric`.
+        baseline: mechanism that the others are compared with; the first by default.
+        settings: other sizes and hyper-parameters, such as {"length": 128, "epochs": 3}.
+        tokenizer: "words" (default), "characters", "bpe", or the folder of a tokenizer.
+        drop_missing: leave out rows without a text or a class; without it they are refused.
+        out: folder of the results.
+        device: "cpu" or "cuda".
+        quiet: show no progress.
+
+    Raises:
+        ConfigError: for a setting that is not legal, or a folder of another comparison.
+        DataError: if rows lack a text or a class, or there are too few.
+    """
+    folder, named = Path(out), tuple(mechanisms)
+    path = _path_of(data, columns, folder)
+    parts = {"drop_missing": drop_missing or None, "tokenizer": tokenizer}
+    chosen = with_settings(of_user(recipe(TABLE), path, columns, **parts), settings or {})
+    plan = Plan(
+        recipe=chosen,
+        mechanisms=named,
+        heads=(chosen.num_heads,),
+        seeds=seeds,
+        baseline=baseline or next(iter(named), ""),
+        margin=margin,
+        metric=metric,
+        device=device,
+        folds=usual_folds(chosen, seeds) if folds is None else folds or None,
+    )
+    results = compare(
+        plan,
+        folder,
+        console=Console(stderr=True),
+        resume=True,
+        quiet=quiet,
+        command=f"suffice.compare_data({Path(path).name!r}, ...)",
+    )
+    if results is None:
+        raise ConfigError("compare_data runs in one process; use `suffice compare` in several.")
+    verdict = judge(results)
+    write_winner(folder, results, verdict)
+    page = report.write_report(results, verdict, folder)
+    return OwnComparison(results=results, verdict=verdict, folder=folder, page=page)
+
+
+def _path_of(data: Any, columns: str, folder: Path) -> str:
+    """Return the path of a table; rows in memory are written to the folder first."""
+    if isinstance(data, str | Path):
+        if not kind_of_file(data):
+            raise ConfigError(f"{str(data)!r:.80} is not a table; give its path, or a DataFrame.")
+        return str(data)
+    path = folder / DATA
+    content = "".join(
+        json.dumps(row, ensure_ascii=False) + "\n" for row in _rows_in_memory(data, columns)
+    )
+    if path.exists() and path.read_text("utf-8") != content:
+        raise ConfigError(
+            f"{folder} holds a comparison on other data; give another folder with out=."
+        )
+    folder.mkdir(parents=True, exist_ok=True)
+    write_atomic(path, content)
+    return str(path)
+
+
+def _rows_in_memory(data: Any, columns: str) -> Iterator[dict[str, str]]:
+    """Yield text and class of each row; what is missing is ""."""
+    if isinstance(data, tuple):
+        if len(data) != 2:  # noqa: PLR2004
+            raise ConfigError(f"a tuple of {len(data)}; give texts and classes, two of one length.")
+        data, columns = dict(zip(COLUMNS.split(","), data, strict=True)), COLUMNS
+    there = list(getattr(data, "columns", getattr(data, "column_names", data)))
+    named = split_columns(columns, there)
+    if named is None or not set(named) <= set(there):
+        raise DataError(
+            f"the data have the columns {', '.join(map(str, there))}; name that of the texts and "
+            'that of the classes, such as columns="review,stars".'
+        )
+    texts, labels = (list(data[name]) for name in named)
+    names = getattr(getattr(data, "features", {}).get(named[1]), "names", None)  # of datasets
+    if len(texts) != len(labels):
+        raise DataError(f"{len(texts):,} texts and {len(labels):,} classes; give one for each.")
+    for text, label in zip(texts, labels, strict=True):
+        label_name = names[label] if names and label >= 0 else None if names else label
+        yield {named[0]: _plain(text), named[1]: _plain(label_name)}
+
+
+def _plain(value: Any) -> str:
+    """Return a value of a column as text; None, NaN and pandas' NA are "".
+
+    Example:
+        >>> _plain(float("nan")), _plain(None), _plain("a"), _plain(3)
+        ('', '', 'a', '3')
+    """
+    if value is None or type(value).__name__ in ("NAType", "NaTType"):
+        return ""
+    value = value.item() if hasattr(value, "item") else value  # of numpy
+    return "" if value != value else as_text(value)  # noqa: PLR0124

@@ -26,7 +26,11 @@ PAGES = sorted(
     if build.MADE not in path.read_text(encoding="utf-8")
 )
 BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-REQUIRED = {"huggingface.md": "transformers", "export.md": "onnxruntime"}
+REQUIRED = {
+    "accelerate.md": "transformers",
+    "huggingface.md": "transformers",
+    "export.md": "onnxruntime",
+}
 DEFINED = (
     (Pattern, "Powers"),
     (Kernel, "Softplus"),

@@ -38,6 +38,7 @@ NAME = "suffice-cpu"
 """The implementation; transformers leaves the name out of what it saves."""
 
 MaskFunction = Callable[..., Any]
+FULL, CAUSAL = Full(), Causal()
 
 
 class Restriction(NamedTuple):
@@ -63,9 +64,9 @@ _REMAPPED = remap_positions_for_packed_sequence(causal_mask_function, torch.zero
 def restriction_of(function: MaskFunction) -> Restriction | None:
     """Return what a mask function of transformers says, None for one that is not known here."""
     if function is causal_mask_function:
-        return Restriction(Causal())
+        return Restriction(CAUSAL)
     if function is bidirectional_mask_function:
-        return Restriction(Full())
+        return Restriction(FULL)
     code = getattr(function, "__code__", None)
     if code not in (_AND, _BEFORE, _AROUND, _PACKED, _REMAPPED):
         return None
@@ -76,10 +77,10 @@ def restriction_of(function: MaskFunction) -> Restriction | None:
     if code is _AROUND:
         return Restriction(_window(values["sliding_window"], causal=False))
     if code is _PACKED:
-        return Restriction(Full(), values["packed_sequence_mask"])
+        return Restriction(FULL, values["packed_sequence_mask"])
     if code is _REMAPPED:  # positions within a document differ as those within the row
         return restriction_of(values["mask_function"])
-    pattern, documents = Full(), None
+    pattern, documents = FULL, None
     for joined in values["mask_functions"]:
         part = restriction_of(joined)
         if part is None:
@@ -92,7 +93,7 @@ def restriction_of(function: MaskFunction) -> Restriction | None:
 @lru_cache(maxsize=64)
 def _window(reach: int, *, causal: bool) -> Pattern:
     """Return a window of transformers, where only a causal one counts the position itself."""
-    return Window(reach) & Causal() if causal else Window(reach + 1)
+    return Window(reach) & CAUSAL if causal else Window(reach + 1)
 
 
 @lru_cache(maxsize=64)
@@ -177,7 +178,7 @@ def mask(
     if valid is not None:
         valid = valid[:, kv_offset : kv_offset + keys].bool()
         valid = None if bool(valid.all()) else valid
-    says_all = isinstance(pattern, Full) or (pattern == Causal() and q_length in (1, kv_length))
+    says_all = isinstance(pattern, Full) or (pattern == CAUSAL and q_length in (1, kv_length))
     if says_all and valid is documents is None and keys == kv_length:
         return None
     size = batch_size, 1, q_length, kv_length
@@ -212,7 +213,7 @@ def attention(
         others |= {"scaling": scaling, "dropout": dropout, "is_causal": is_causal}
         return _of_transformers(module, query, key, value, attention_mask, causal, others)
     options: dict[str, Any] = {"scale": scaling, "cap": softcap}
-    pattern, keys = Full(), key.shape[2]
+    pattern, keys = FULL, key.shape[2]
     if isinstance(attention_mask, PatternMask):
         pattern, keys = attention_mask.pattern, attention_mask.keys
         documents = attention_mask.documents
@@ -221,7 +222,7 @@ def attention(
     elif attention_mask is not None:
         options["mask"] = attention_mask
     elif causal and query.shape[2] > 1:  # more keys than queries: a static cache that was empty
-        pattern, keys = Causal(), query.shape[2]
+        pattern, keys = CAUSAL, query.shape[2]
     if keys != key.shape[2]:
         key, value = key[:, :, :keys], value[:, :, :keys]
     dtype = torch.get_autocast_dtype("cpu") if torch.is_autocast_enabled("cpu") else value.dtype

@@ -1,0 +1,155 @@
+"""Stock models of transformers before and after `suffice.hf.accelerate`, in one process.
+
+Run: python -m benchmarks.accelerate [--threads 2] [--layers 8] [--length 2048] [--rounds 5]
+"""
+
+from __future__ import annotations
+
+import argparse
+import copy
+
+import torch
+import transformers
+from transformers import (
+    Gemma3ForCausalLM,
+    Gemma3TextConfig,
+    Mamba2Config,
+    Mamba2ForCausalLM,
+    Qwen3_5ForCausalLM,
+    Qwen3_5TextConfig,
+)
+
+from benchmarks.report import Row, gate, print_machine, print_rows
+from suffice.hf import accelerate
+from suffice.measure.timing import interleave
+
+TRAINED = 512  # positions of a training step
+SIZES = {"vocab_size": 1024, "pad_token_id": 0, "eos_token_id": None, "bos_token_id": None}
+REACH = {  # our time over that of transformers: prefill, decode, training
+    "Qwen3.5 0.8B": (1 / 4, 1 / 3, 1 / 3),
+    "Mamba-2 130M": (1 / 4, 1 / 3, 1 / 3),
+    "Gemma 3 1B": (1 / 2, 1 / 1.5, None),
+}
+
+
+def qwen(layers: int) -> transformers.PreTrainedModel:
+    """Return the shapes of Qwen3.5 0.8B, fewer layers."""
+    config = Qwen3_5TextConfig(
+        hidden_size=1024,
+        intermediate_size=3584,
+        num_hidden_layers=layers,
+        num_attention_heads=8,
+        num_key_value_heads=2,
+        head_dim=256,
+        linear_num_value_heads=16,
+        linear_num_key_heads=16,
+        linear_key_head_dim=128,
+        linear_value_head_dim=128,
+        **SIZES,
+    )
+    return Qwen3_5ForCausalLM(config)
+
+
+def mamba(layers: int) -> transformers.PreTrainedModel:
+    """Return the shapes of Mamba-2 130M, fewer layers."""
+    config = Mamba2Config(
+        hidden_size=768, num_heads=24, n_groups=1, num_hidden_layers=layers, **SIZES
+    )
+    return Mamba2ForCausalLM(config)
+
+
+def gemma(layers: int) -> transformers.PreTrainedModel:
+    """Return the shapes of Gemma 3 1B, fewer layers, five of six with windows of 512."""
+    config = Gemma3TextConfig(
+        hidden_size=1152,
+        intermediate_size=6912,
+        num_hidden_layers=layers,
+        num_attention_heads=4,
+        num_key_value_heads=1,
+        head_dim=256,
+        sliding_window=512,
+        max_position_embeddings=32768,
+        **SIZES,
+    )
+    return Gemma3ForCausalLM(config)
+
+
+MODELS = {"Qwen3.5 0.8B": qwen, "Mamba-2 130M": mamba, "Gemma 3 1B": gemma}
+
+
+def prefill(model, tokens):  # noqa: ANN001, ANN201
+    """The logits of the last position, without a cache of the whole."""
+    with torch.inference_mode():
+        return model(tokens, logits_to_keep=1).logits
+
+
+def decoding(model, tokens):  # noqa: ANN001, ANN201
+    """Return what decodes one more token each time it is called."""
+    with torch.inference_mode():
+        cache = model(tokens, use_cache=True, logits_to_keep=1).past_key_values
+    key = "cache_params" if model.config.model_type == "mamba2" else "past_key_values"
+
+    def step():  # noqa: ANN202
+        with torch.inference_mode():
+            return model(tokens[:, :1], use_cache=True, **{key: cache}).logits
+
+    return step
+
+
+def trained(model, tokens):  # noqa: ANN001, ANN201
+    """Forward and backward."""
+    model.zero_grad()
+    loss = model(tokens, labels=tokens, use_cache=False).loss
+    loss.backward()
+    return loss
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--layers", type=int, default=8)
+    parser.add_argument("--length", type=int, default=2048)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--model", choices=MODELS, action="append")
+    given = parser.parse_args()
+    torch.set_num_threads(given.threads)
+    print_machine()
+    transformers.logging.set_verbosity_error()
+    settings = {"rounds": given.rounds, "warmup": 1, "min_seconds_per_sample": 0.001}
+    rows = []
+    for name in given.model or MODELS:
+        torch.manual_seed(0)
+        stock = MODELS[name](given.layers).eval()
+        ours = copy.deepcopy(stock)
+        print(accelerate(ours).explain())
+        tokens = torch.randint(1, 1024, (1, given.length))
+        gate(name, prefill(ours, tokens), prefill(stock, tokens), 1e-4)
+        short = tokens[:, :TRAINED]
+        steps = {"ours": decoding(ours, tokens), "theirs": decoding(stock, tokens)}
+        cases = {
+            f"prefill of {given.length}": {
+                "ours": lambda m=ours, t=tokens: prefill(m, t),
+                "theirs": lambda m=stock, t=tokens: prefill(m, t),
+            },
+            f"a token after {given.length}": steps,
+            f"training on {short.shape[1]}": {
+                "ours": lambda m=ours, t=short: trained(m, t),
+                "theirs": lambda m=stock, t=short: trained(m, t),
+            },
+        }
+        for (case, runs), reach in zip(cases.items(), REACH[name], strict=True):
+            times = interleave(runs, **settings)
+            rows.append(
+                Row(
+                    case=f"{name}, {given.layers} layers, {case}",
+                    peer=f"transformers {transformers.__version__}",
+                    ours=times["ours"],
+                    theirs=times["theirs"],
+                    reach=reach,
+                )
+            )
+    print_rows("stock models", rows)
+
+
+if __name__ == "__main__":
+    main()

@@ -431,7 +431,7 @@ def conform(
         except (AssertionError, SufficeError, RuntimeError) as error:
             promise = inspect.getdoc(test.func if isinstance(test, partial) else test)
             raise ConformanceError(
-                f"{name} failed for {spec} at length {case.length}: {promise} Found: {error}"
+                f"{name} failed: {promise} Found: {error}\nLength {case.length}, {spec}."
             ) from error
     if formula is None:
         return f"{tested} They hold for a wrong formula, too: give formula= to test it."

@@ -185,6 +185,8 @@ def _train_all(
     cells = together(group, lambda: {key: read_cell(folder, *key) for key in finished})
     first(group, lambda: [CellFiles.of(folder, *key).discard_checkpoint() for key in finished])
     live = LiveTable(plan, Results.of(plan, cells.values(), **facts.fields()))
+    if len(cells) == len(keys):  # a cluster may be gone by now
+        return [cells[key] for key in keys]
     first_seeds = {(*pair, seed) for pair in plan.pairs for seed in range(FIRST_SEEDS)}
 
     def finish(cell: Cell, tell: Callable[[str], None]) -> None:

@@ -428,7 +428,7 @@ class _Task:
         missing = [key for key in keys if key not in finished]
         console = Console(stderr=True)
         shown: dict[str, Any] = {"cells": len(keys), "done": len(finished)}
-        if self.execution is not None:
+        if self.execution is not None and missing:  # a cluster may be gone when all is done
             with pool(self.folder, self.execution, console=console, **shown) as workers:
                 jobs = [OwnJob(self, *key) for key in missing]
                 workers.train(jobs, lambda job: workers.display.finish(self._line(job.key)))

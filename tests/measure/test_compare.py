@@ -445,6 +445,9 @@ def test_cells_that_are_trained_side_by_side_are_those_of_one_process(tmp_path):
     beside, _ = run(tmp_path / "beside", given, quiet=True, execution=jobs)
     assert timeless(beside.cells) == timeless(alone.cells)
     assert beside.rows.keys() == alone.rows.keys()
+    gone = Execution(engine="ray", address="192.0.2.1:6379")
+    again, _ = run(tmp_path / "beside", given, quiet=True, resume=True, execution=gone)
+    assert again.cells == beside.cells
 
 
 def test_seeds_are_added_side_by_side_until_the_looks_decide(tmp_path, monkeypatch):

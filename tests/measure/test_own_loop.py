@@ -109,6 +109,8 @@ def test_trainings_side_by_side_are_those_of_one_after_the_other(tmp_path):
         for done in (alone, beside)
     ]
     assert timeless[0] == timeless[1]
+    again = run(drawn, tmp_path / "beside", engine="ray", address="192.0.2.1:6379")
+    assert again.results.cells == beside.results.cells
     assert beside.verdict.outcome == alone.verdict.outcome
     assert beside.results.machine["threads"] == max(1, torch.get_num_threads() // 2)
     assert beside.results.rows.keys() == alone.results.rows.keys()

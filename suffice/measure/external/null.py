@@ -11,6 +11,7 @@ import numpy as np
 from suffice.errors import ConfigError
 from suffice.measure.results import Results
 from suffice.measure.sentence import interval
+from suffice.measure.statistics import Summary
 from suffice.measure.two_way_interval import estimate_unpaired
 from suffice.measure.verdict import LEVEL, MIN_SEEDS, Scores, Verdict
 
@@ -39,14 +40,15 @@ def judge_reruns(results: Results, verdict: Verdict) -> tuple[int, str]:
         float(estimate_unpaired(*split).p_value()) for split in _splits(runs, len(tables[1]))
     ]
     apart = sum(p < alpha for p in p_values)
-    comparison = verdict.comparisons[0]
     p_value, metric = float(found.p_value()), verdict.metric
-    smallest = metric.margin(float(found.half_width(alpha)))
+    mean, half = float(found.mean), float(found.half_width(alpha))
+    smallest = metric.margin(half)
     chance = (
         f"of {len(p_values):,} splits of all {len(runs)} reruns into two groups, {apart:,} "
         f"({apart / len(p_values):.0%}) are told apart at 5%"
     )
-    difference = interval(comparison.difference, comparison.confidence, metric)
+    summary = Summary(n=found.seeds, mean=mean, sd=None, low=mean - half, high=mean + half)
+    difference = interval(summary, LEVEL, metric)
     if p_value < alpha:
         return 1, (
             f"the reruns of {names[0]} and {names[1]} differ by more than chance: {difference}, "

@@ -98,13 +98,16 @@ def comparisons(
     notes += dict.fromkeys(note for source in ordered for note in source.notes)
     if lost:
         notes.append(f"Tasks that not all have were left out: {', '.join(lost)}.")
-    found = []
+    found, empty = [], []
     for task in tasks:
         of_task = {s.name: [run for run in s.runs if run.task == task] for s in ordered}
         for metric in _metrics(of_task, question.metrics, task):
             better = _direction(metric, ordered, of_task, question.better)
             table = _Table(of_task, metric, any(s.folds for s in ordered), row_names)
+            empty.append(table.empty())
             found.append(_results(table, task, better, question, notes, ordered))
+    if None not in empty:  # tasks on which all agree may stand beside others
+        raise DataError(str(empty[0]))
     return found
 
 
@@ -176,7 +179,6 @@ class _Table:
             if twice:
                 raise DataError(f"{name} has seed {twice[0]} twice; keep one run of each seed.")
         self._pair_rows()
-        self._refuse_constant()
 
     def each(self) -> Iterator[tuple[str, int]]:
         """Yield the name and the place of every run."""
@@ -245,21 +247,21 @@ class _Table:
                     "partition of the rows to all."
                 )
 
-    def _refuse_constant(self) -> None:
+    def empty(self) -> str | None:
+        """Return why nothing can be compared; None where something can."""
         values = [self.scores[name][place] for name, place in self.each()]
         first = values[0][0]
         if all((of_run == first).all() for of_run in values):
-            raise DataError(
-                f"every {self.metric} is {first:g}, in all runs and rows; nothing can be compared."
-            )
+            return f"every {self.metric} is {first:g}, in all runs and rows; nothing is compared."
         (first_name, ours), *others = self.scores.items()
         for name, theirs in others:
             pairs = zip(ours, theirs, strict=False)
             if len(ours) == len(theirs) and all(np.array_equal(a, b) for a, b in pairs):
-                raise DataError(
+                return (
                     f"{first_name} and {name} hold the same scores in every run and row; give the "
                     "results of two."
                 )
+        return None
 
     def pair_seeds(self, in_order: bool) -> bool:
         """Number the seeds, and return whether they are paired.

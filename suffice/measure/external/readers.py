@@ -89,8 +89,8 @@ def _kind_of_file(path: Path) -> str | None:
         return _kind_of_object(content) if isinstance(content, dict) else None
     kind = TABLE if path.suffix == ".parquet" else kind_of_text(path)
     if kind == TABLE and path.suffix == ".jsonl":
-        first = {"doc_id", "filter"} | {"resps"}
-        return LM_EVAL if first <= set(read_rows(str(path))[0]) else TABLE
+        samples = {"doc_id", "filter", "resps"} <= set(read_rows(str(path))[0])
+        return LM_EVAL if samples else TABLE
     return kind
 
 
@@ -181,13 +181,11 @@ def _read_lm_eval(path: Path, name: str, row_names: RowNames) -> Source:
             "again with --log_samples."
         )
     source = Source(name=name, path=str(path), kind=LM_EVAL, runs=[])
-    many = len({_stamp(file)[1] for file in files}) > 1
     skipped: set[str] = set()
     for file in files:
         task, date = _stamp(file)
         scores, rows = _read_samples(file, row_names, skipped)
-        seed = seed_in(file) or (None if not many else None)
-        source.runs.append(Run(scores=scores, task=task, seed=seed, rows=rows))
+        source.runs.append(Run(scores=scores, task=task, seed=seed_in(file), rows=rows))
         if date is not None:
             source.better |= _directions(file.with_name(f"results_{date}.json"), task)
     if skipped:

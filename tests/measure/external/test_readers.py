@@ -135,3 +135,27 @@ def test_folders_of_nothing_known_and_of_several_kinds_are_refused(tmp_path):
     (tmp_path / "log.json").write_text(json.dumps(log({})))
     with pytest.raises(DataError, match="several kinds"):
         kind_of(tmp_path)
+
+
+def test_samples_of_lm_evaluation_harness_are_paired_by_document_and_averaged_over_tasks():
+    folders = [DATA / "lm_eval" / name for name in ("two_layers", "one_layer")]
+    judged = suffice.verdict(folders, margin=0.3)
+    assert [results.task for results, _ in judged.judged] == ["greater", "sums"]
+    for results, verdict in judged.judged:
+        comparison = verdict.comparisons[0]
+        assert (results.metric, comparison.rows, comparison.of_rows_alone) == ("acc", 40, True)
+        (written,) = folders[1].glob("results_*.json")
+        told = json.loads(written.read_text())["results"][results.task]["acc,none"]
+        assert comparison.quality.mean == pytest.approx(told)
+    (results, verdict), *_ = judged.over_tasks
+    each = [v.comparisons[0].difference.mean for _, v in judged.judged]
+    assert verdict.comparisons[0].difference.mean == pytest.approx(np.mean(each))
+    assert verdict.comparisons[0].rows == 80
+    assert "nothing can be said about other trainings" in judged.sentence
+
+
+def test_results_without_samples_ask_for_them(tmp_path):
+    (written,) = (DATA / "lm_eval" / "one_layer").glob("results_*.json")
+    (tmp_path / written.name).write_text(written.read_text())
+    with pytest.raises(DataError, match="--log_samples"):
+        suffice.verdict([DATA / "lm_eval" / "two_layers", tmp_path])

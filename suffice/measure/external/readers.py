@@ -288,7 +288,8 @@ def _log(file: Path) -> tuple[dict[str, Any], list[dict[str, Any]]]:
             return header, [parse_json(archive.read(member)) for member in members]
     except (zipfile.BadZipFile, KeyError, ValueError, NotImplementedError) as error:
         raise DataError(
-            f"{file} cannot be read ({error!s:.200}); convert it: inspect log convert --to json."
+            f"{file} cannot be read ({error!s:.200}); Python 3.14 reads its compression, before "
+            "that convert it: inspect log convert --to json --output-dir FOLDER FILE."
         ) from error
 
 

@@ -305,9 +305,9 @@ class Attention(nn.Module):
     ) -> Tensor:
         """Return the weights [B, H, T, S] of the kernel, computed in float64; arguments as forward.
 
-        Rows sum to 1, or to exactly 0 for a query that may see no key. With a mixing the kernel
-        reads mixed values: the effective map is these weights times W_A. A combination with N maps
-        of each head has N H heads here, a head's maps side by side.
+        Rows of a softmax sum to 1; those of a query that may see no key are 0. With a mixing the
+        kernel reads mixed values: the effective map is these weights times W_A. A combination with
+        N maps of each head has N H heads here, a head's maps side by side.
         """
         self._check_shared(shared)
         inputs = self.inputs(x, source, **restrictions)

@@ -21,6 +21,7 @@ from suffice.measure.external.pairing import Question, comparisons, mean_over_ta
 from suffice.measure.external.readers import COMPARISON, KINDS, RESULTS, kind_of, read
 from suffice.measure.external.runs import RowNames, Run, Source, names_apart
 from suffice.measure.external.tables import TABLE, parse_columns, read_records
+from suffice.measure.report.notebook import notebook_html
 from suffice.measure.report.sheet import DIM, Column, Sheet, rich_table, sheet_of
 from suffice.measure.results import Results, read_results
 from suffice.measure.sentence import decision, interval, notes, sentence, verdict_record
@@ -173,6 +174,11 @@ class ExternalVerdict:
         console = Console(file=io.StringIO(), width=WIDTH)
         self.print(console)
         return console.file.getvalue().rstrip()  # type: ignore[attr-defined]
+
+    def _repr_html_(self) -> str:
+        """Show every verdict, its table and its picture in a notebook."""
+        every = (*self.over_tasks, *self.judged)
+        return "\n".join(notebook_html(results, verdict) for results, verdict in every)
 
     def figures(self) -> dict[str, Figure]:
         """Draw the differences with margin and intervals, one figure for each comparison."""

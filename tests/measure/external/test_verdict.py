@@ -241,3 +241,11 @@ def test_a_file_may_hold_a_score_of_each_run(tmp_path):
     found = suffice.verdict([tmp_path / "old.txt", tmp_path / "new.txt"])
     assert (found.code, found.words) == (0, {"new": "suffices"})
     assert "4 seeds" in found.sentence
+
+
+def test_a_notebook_shows_the_sentence_the_table_and_the_picture():
+    spread = np.linspace(-0.01, 0.01, 6)
+    done = suffice.verdict({"a": 0.8 + spread, "b<c": 0.8 + spread[::-1]})
+    html = done._repr_html_()
+    assert "data:image/png;base64," in html
+    assert "<td>b&lt;c</td>" in html

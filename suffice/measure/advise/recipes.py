@@ -170,7 +170,7 @@ RECIPES: dict[str, AdviceRecipe] = {
         AdviceRecipe(
             name="gqa-qk-norm",
             title="grouped heads, queries and keys normalised",
-            about="As in Qwen3 each head's queries and keys are divided by their root mean square; "
+            about="Each head's queries and keys are divided by their root mean square; "
             "that changes training more than cost.",
             source="Yang et al. 2025, arXiv:2505.09388",
             section="section 2",

@@ -85,9 +85,9 @@ def prefill(model, tokens):  # noqa: ANN001, ANN201
 
 def decoding(model, tokens):  # noqa: ANN001, ANN201
     """Return what decodes one more token each time it is called."""
-    with torch.inference_mode():
-        cache = model(tokens, use_cache=True, logits_to_keep=1).past_key_values
     key = "cache_params" if model.config.model_type == "mamba2" else "past_key_values"
+    with torch.inference_mode():
+        cache = getattr(model(tokens, use_cache=True, logits_to_keep=1), key)
 
     def step():  # noqa: ANN202
         with torch.inference_mode():

@@ -43,7 +43,7 @@ class Source:
     """An opened model, its tokenizer and the metadata in its files.
 
     Args:
-        model: in evaluation, with Standard attention unless it is from a folder of this library.
+        model: model in evaluation mode, with Standard attention unless a folder of ours held it.
         kind: "suffice", "llama2.c", or the architecture that a config.json of transformers names.
         tokenizer: None for a model that reads no text, or where none was found.
         facts: entries for the config.json of a folder that it is written to.
@@ -63,7 +63,7 @@ def open_source(path: Path | str, *, tokenizer: Path | str | None = None) -> Sou
             the safetensors of a model of transformers, a .gguf of llama.cpp, a .bin of llama2.c, or
             "hf:ORG/NAME[@REVISION]", which is fetched (see `suffice.utils.hub.local`).
         tokenizer: a saved tokenizer's folder, a tokenizer.json or tokenizer.bin of a Llama model;
-            None = the one beside the model.
+            None: the one in the model's folder.
 
     Raises:
         CheckpointError: if there is no such model, its files do not fit each other, it holds NaN,
@@ -204,11 +204,11 @@ def _llama2c_layout(config: LMConfig, spec: AttentionSpec) -> list[tuple[str, tu
 
 
 def _llama2c_tokenizer(checkpoint: Path) -> Tokenizer | None:
-    """Return the tokenizer in the only file tok*.bin beside a checkpoint of llama2.c."""
+    """Return the tokenizer in the only file tok*.bin next to a checkpoint of llama2.c."""
     files = sorted(path for path in checkpoint.parent.glob("tok*.bin") if path != checkpoint)
     if len(files) > 1:
         raise DataError(
-            f"several tokenizers are beside {checkpoint}: {', '.join(p.name for p in files[:4])}; "
+            f"several tokenizers are next to {checkpoint}: {', '.join(p.name for p in files[:4])}; "
             "choose one by --tokenizer."
         )
     return llama(files[0]) if files else None

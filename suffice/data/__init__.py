@@ -43,7 +43,7 @@ def load(name: str, *, console: Console | None = None, **options: object) -> Dat
 
     Args:
         name: a key of `TASKS`.
-        console: shows the progress of a download; None disables it.
+        console: display of a download's progress; None disables it.
         options: the keyword arguments of the function in `TASKS`, such as `size=28` for mnist.
 
     Raises:

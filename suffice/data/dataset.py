@@ -189,7 +189,7 @@ class Dataset:
         test_rows: numbers of the test rows in the table that folds were cut from, int64 [N]; None
             where every training is tested on the same rows.
         lengths: tokens of each training row before it was cut, int64 [N]; None where unknown.
-        notes: what was left out of the data, one sentence each.
+        notes: sentences about rows that were left out of the data.
         facts: facts about the data in plain values, such as the names of columns; it goes into the
             folder of every model trained on them.
         scores: metrics of the test split besides loss and accuracy, from

@@ -190,7 +190,7 @@ def cached_images(
         key: plain values that tell these images from all others of that name.
         side: side of the square images in pixels.
         encoded: gives the images when they are not there yet.
-        console: shows the progress; None disables it.
+        console: display of the progress; None disables it.
     """
     sha256 = hashlib.sha256(json.dumps([key, side], sort_keys=True).encode()).hexdigest()
     path = cache() / "decoded" / f"{name}-{sha256[:16]}.npy"
@@ -275,7 +275,7 @@ def image_folder(
         side: pixels that every image is resized to.
         rows: rows of the training part; of validation and test a quarter as many. None takes all.
         classes: number of classes to keep, the first ones; None keeps all.
-        console: shows the progress; None disables it.
+        console: display of the progress; None disables it.
 
     Shapes:
         inputs: uint8 [N, 3, side, side]

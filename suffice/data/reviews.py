@@ -490,8 +490,8 @@ def _convert_archive(console: Console | None) -> None:
             content = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows).encode()
             target = cache() / FILES[part].path
             # the record first: a file without one would be refused for good
-            with atomically(record(target)) as beside:
-                beside.write_text(hashlib.sha256(content).hexdigest() + "\n", encoding="ascii")
+            with atomically(record(target)) as digest:
+                digest.write_text(hashlib.sha256(content).hexdigest() + "\n", encoding="ascii")
             with atomically(target) as written:
                 written.write_bytes(lzma.compress(content, preset=PRESET))
     if temporary:

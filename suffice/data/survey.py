@@ -34,7 +34,7 @@ class Survey:
         median: words of a training text, median; None where lengths are not known.
         longest: words of the longest.
         cut: share of the training texts that are longer than what is read.
-        notes: what was left out of the data, one sentence each.
+        notes: sentences about rows that were left out of the data.
         tested: rows that all folds test together; None where all seeds test the same rows.
     """
 

@@ -345,8 +345,8 @@ def two_hop(*, chains: int = 3, symbols: int = 6, rows: int = TRAIN, seed: int =
 
     Args:
         chains: chains of a row, >= 1; a row has 7 * chains tokens and `chains` labels.
-        symbols: different a's there are, b's and c's likewise, >= chains. Ids: a's, b's that lead
-            on, b's that are found, c's.
+        symbols: number of different a's, of b's and of c's, >= chains. Ids: a's, b's that lead on,
+            b's that are found, c's.
         rows: rows of the training part.
         seed: seed of the rows; no training seed changes them.
 

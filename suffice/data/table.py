@@ -65,7 +65,7 @@ def table(
             or a data set of the library datasets; see `suffice.data.rows.read_rows`.
         columns: the names of the column of texts and of that of classes, with a comma between.
         test: share of the rows for the test, or another such file with the same columns.
-        validation: the same for the validation split.
+        validation: share or file of the validation split.
         stratify: True gives every part the same share of each class; False cuts by the text alone,
             so that further rows move no other.
         drop_missing: leave out rows without a text or a class; without it they are refused.
@@ -147,7 +147,7 @@ class Files:
         classes: their names, in the order of their numbers.
         pairs: text and class of each row of the first file.
         held_out: the rows of "test" and "validation", or their share of the first file's.
-        notes: what was left out, one sentence each.
+        notes: sentences about rows that were left out.
     """
 
     columns: tuple[str, str]

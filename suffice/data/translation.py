@@ -100,7 +100,7 @@ def translation_es(
             europarl-v7.es-en; they replace those of the documentation. None uses the
             documentation's.
         rows: training pairs that are kept at most, drawn by a fixed permutation; None takes all.
-        console: shows the progress of a download; None disables it.
+        console: display of a download's progress; None disables it.
 
     Shapes:
         source, inputs, labels: int64 [N, length]; valid, source_valid: bool [N, length]

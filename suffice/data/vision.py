@@ -88,7 +88,7 @@ def mnist(*, size: int = 32, rows: int | None = None, console: Console | None = 
         size: height and width of an image in pixels; 28 as published, or 32 with two pixels of
             zeros added on each side.
         rows: rows of the training part; of validation and test a quarter as many. None takes all.
-        console: shows the progress of a download; None disables it.
+        console: display of a download's progress; None disables it.
 
     Shapes:
         inputs: uint8 [N, 1, size, size]
@@ -144,7 +144,7 @@ def cifar100(
         side: pixels that the 32x32 images are resized to when a model is given them.
         rows: rows of the training part; of validation and test a quarter as many. None takes all.
         classes: number of classes to keep, the first ones; None keeps all 100.
-        console: shows the progress of a download; None disables it.
+        console: display of a download's progress; None disables it.
 
     Shapes:
         inputs: uint8 [N, 3, 32, 32]
@@ -217,7 +217,7 @@ def cifar10_jpeg(
     Args:
         side: pixels that the 32x32 images are resized to when a model is given them.
         rows: rows of the training part; of validation and test a quarter as many. None takes all.
-        console: shows the progress; None disables it.
+        console: display of the progress; None disables it.
 
     Shapes:
         inputs: uint8 [N, 3, 32, 32]
@@ -276,7 +276,7 @@ def tiny_imagenet_100(
             are.
         rows: rows of the training part; of validation and test a quarter as many. None takes all.
         classes: number of classes to keep, the first ones; None keeps all 100.
-        console: shows the progress; None disables it.
+        console: display of the progress; None disables it.
 
     Shapes:
         inputs: uint8 [N, 3, pixels, pixels]

@@ -117,7 +117,7 @@ def _layer_misfits(
     names.append("head_width")
     if stock.bias < spec.bias:
         names.append("bias")
-    if type(stock.norm) in (HeadLayerNorm, ProjectionRMS):  # each head has gains of its own
+    if type(stock.norm) in (HeadLayerNorm, ProjectionRMS):  # each head has its own gains
         names.append("kv_heads")
     return {
         name: f"layer {number} has {name}={getattr(spec, name)!r}, not {getattr(stock, name)!r}"
@@ -159,9 +159,10 @@ def stock_model(
     none, rotary pairs are brought into its order, and tensors that only the class has are zero.
 
     Args:
-        model: in float32.
-        config: of it, by `config_of`.
-        kv_heads: of each layer, for programs in which they may differ; as `config` says otherwise.
+        model: a model in float32.
+        config: its config.json, by `config_of`.
+        kv_heads: key/value heads of each layer, for programs in which they may differ; None: those
+            of `config`.
     """
     stock = ARCHITECTURES[config["model_type"]].build(ConfigReader(config, "config.json"))
     if kv_heads is not None:

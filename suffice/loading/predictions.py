@@ -54,7 +54,7 @@ class PredictionRequest:
         column: column of texts in tables; None uses that of the training.
         form: format of standard input: "text" (one a line), "csv" or "jsonl".
         encoding: encoding of tables and of standard input.
-        batch: rows computed at once; None = 64, or 1 where lines come one by one.
+        batch: rows computed at once; None: 64, or 1 where lines come one by one.
         out: file of the answers; None writes to standard output.
 
     Raises:

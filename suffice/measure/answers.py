@@ -1,4 +1,4 @@
-"""What every trained model answered on every row of the test split."""
+"""Per-row test predictions of every trained model."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Answers:
 
     Args:
         label: int64 [R], the class of each row; NONE where tokens have the labels.
-        predicted: int64 [R], the class of the largest logit; likewise.
+        predicted: int64 [R], the class of the largest logit; NONE where tokens have the labels.
         right: float64 [R], labels of the row that have the largest logit.
         asked: float64 [R], labels of the row, >= 1.
         loss: float64 [R], cross-entropy summed over the labels of the row, in nats.
@@ -86,8 +86,8 @@ def majority_baseline(answers: Answers, survey: Survey) -> Answers | None:
     It gives the class most frequent in training, with the frequencies as probabilities.
 
     Args:
-        answers: of any model on the rows.
-        survey: of the data; without classes the result is None.
+        answers: answers of any model on the rows.
+        survey: survey of the data; without classes the result is None.
     """
     if not answers.by_row or not survey.classes or "train" not in survey.counts:
         return None
@@ -111,8 +111,8 @@ def spread(values: Sequence[NDArray[np.float64]], answers: Sequence[Answers]) ->
     NaN stands for a row that a model was not tested on, infinity for a value that is not finite.
 
     Args:
-        values: of each model, one for each row that it was tested on.
-        answers: of the models, which know the rows.
+        values: values of each model, one for each row that it was tested on.
+        answers: answers of the models, which know the rows.
     """
     rows = [np.arange(len(one)) if one.row is None else one.row for one in answers]
     table = np.full((len(rows), 1 + max(int(numbers.max()) for numbers in rows)), np.nan)

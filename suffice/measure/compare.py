@@ -256,7 +256,7 @@ def _side_by_side(
 def _closed(plan: Plan, folder: Path, cells: list[Cell], group: Processes) -> set[tuple[str, int]]:
     """Return every (mechanism, heads) that needs no further seed: decided, or hardly ever to be.
 
-    The baseline goes on as long as anything with as many heads is open.
+    The baseline goes on as long as any mechanism with its number of heads is open.
     """
     closed = first(group, lambda: [pair in _decided(plan, folder, cells) for pair in plan.pairs])
     flags = group.broadcast(torch.tensor(closed or [False] * len(plan.pairs)))

@@ -175,8 +175,8 @@ def seeds_needed(results: Results, plan: Plan) -> str | None:
     the mechanisms. None if there is nothing to compare, or no spread.
 
     Args:
-        results: of the cells so far, with their answers where they were kept.
-        plan: of the comparison.
+        results: results so far, with the answers where they were kept.
+        plan: plan of the comparison.
     """
     scores = Scores(results, metric_of(plan.metric))
     found = []

@@ -1,4 +1,4 @@
-"""What a training costs until it is as good as the baseline's, read off its curve."""
+"""Time, FLOPs and energy to reach the baseline's validation loss, read off the curve."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ class Effort:
 
     Args:
         epochs: fractions of epochs count.
-        seconds: of the processor in training, see `Cell.cost_seconds`; validation left out.
-        flops: of the attention layers.
-        joules: of the processor; None where the machine does not tell it.
+        seconds: CPU seconds of training, see `Cell.cost_seconds`; validation left out.
+        flops: FLOPs of the attention layers.
+        joules: energy of the processor; None where the machine does not report it.
     """
 
     epochs: tuple[float | None, ...]
@@ -37,7 +37,7 @@ class Effort:
 def effort_of(results: Results, mechanism: str, num_heads: int) -> Effort:
     """Return what a mechanism costs to reach the validation loss of the baseline.
 
-    That is the loss of the baseline's scored weights with as many heads and the same seed, or its
+    That is the loss of the baseline's scored weights with the same heads and seed, or its
     median over seeds where the baseline lacks the seed.
     """
     cells = results.select(mechanism, num_heads)

@@ -32,11 +32,11 @@ class Disagreement:
     """One test row on which mechanisms disagree.
 
     Args:
-        row: its number in the test split, from 0.
-        text: its text, or the end of a long one; None where there is none.
-        picture: its image as a data address of a PNG; likewise.
-        truth: the name of its class.
-        answers: how many seeds gave each class, most frequent first, by mechanism and heads.
+        row: number of the row in the test split, from 0.
+        text: text of the row, or the end of a long one; None where there is none.
+        picture: image of the row as a data address of a PNG; None where there is none.
+        truth: name of its class.
+        answers: number of seeds that gave each class, most frequent first, by mechanism and heads.
     """
 
     row: int
@@ -52,8 +52,8 @@ def disagreements(results: Results, dataset: Dataset) -> tuple[Disagreement, ...
     None where the answers to single rows were not kept, or where tokens have the labels.
 
     Args:
-        results: of the comparison, with its answers.
-        dataset: whose test rows were answered.
+        results: results of the comparison, with its answers.
+        dataset: data set whose test rows were answered.
     """
     by_pair = answers_by_pair(results)
     names = () if results.data is None else results.data.classes
@@ -102,7 +102,7 @@ def gaps(
 ) -> dict[tuple[str, int], np.ndarray]:
     """Return how much more often each row is right than with the baseline, by mechanism.
 
-    The share of the seeds that are right, minus the baseline's with as many heads; float64 [R].
+    The share of the seeds that are right, minus the baseline's with the same heads; float64 [R].
     """
     tables = {
         pair: spread([one.right for one in answers], answers) for pair, answers in by_pair.items()
@@ -146,7 +146,7 @@ def thumbnail(image: Tensor, white: float) -> str:
 
     Args:
         image: [C, H, W]; of other than three channels the first is shown.
-        white: what a white pixel is in it.
+        white: value of a white pixel.
     """
     from PIL import Image
 
@@ -161,7 +161,7 @@ def thumbnail(image: Tensor, white: float) -> str:
 
 
 def write_disagreements(folder: Path, shown: tuple[Disagreement, ...]) -> None:
-    """Write the rows beside the results of a comparison."""
+    """Write the rows next to the results of a comparison."""
     content = [dataclasses.asdict(one) for one in shown]
     write_json(folder / FILE, {"rows": encode(content)})
 

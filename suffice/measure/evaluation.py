@@ -55,7 +55,7 @@ class Score:
         name: name of the scorer.
         value: a share from 0 to 1, or what the name says.
         standard_error: standard error of the value over the items; None for a single item.
-        description: how the value is computed, in one line.
+        description: formula of the value, in one line.
     """
 
     name: str
@@ -107,7 +107,7 @@ def evaluate_task(
         task: "hellaswag", "lambada" or "piqa".
         data: file of the items; None finds it below $SUFFICE_DATA or in the cache.
         limit: number of items to read from the start; None reads all.
-        step: called with the number of finished texts, and of all.
+        step: function called with the number of finished texts, and of all.
     """
     if task not in TASKS:
         raise unknown("task", task, (*TASKS, "perplexity"))
@@ -139,7 +139,7 @@ def perplexity(
         data: name of a corpus, of which the test part is read, or else the validation part; or the
             path of a text, all of which is read.
         limit: number of windows to read from the start; None reads all.
-        step: called with the number of finished windows, and of all.
+        step: function called with the number of finished windows, and of all.
     """
     _check_limit(limit)
     source = corpus(data)

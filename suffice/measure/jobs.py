@@ -1,6 +1,6 @@
 """Trains the cells of a comparison side by side, in processes or on a Ray cluster.
 
-Each worker trains one cell at a time with threads of its own. When a worker is lost (killed, out
+Each worker trains one cell at a time with its own threads. When a worker is lost (killed, out
 of memory), its cell is run again and continues from its checkpoint. The result of a cell does not
 depend on how many run at the same time.
 """
@@ -303,7 +303,7 @@ def pool(folder: Path, options: Execution, *, console: Console, **shown: Any) ->
     Args:
         folder: folder of the comparison.
         options: engine, jobs and threads.
-        console: where progress is shown.
+        console: console that shows progress.
         **shown: cells, done and table, as of `suffice.utils.progress.show`.
     """
     from suffice.measure.cluster import RayTasks
@@ -336,8 +336,8 @@ class Pool:
     """Workers that train side by side.
 
     Args:
-        engine: their processes.
-        display: where progress is shown.
+        engine: processes of the workers.
+        display: display of the progress.
         alone: whether there is one, on this machine.
         seconds: duration of all trainings together.
     """
@@ -440,10 +440,10 @@ def train_one(
 
     Args:
         job: the training.
-        folder: where its files are and go to.
-        num_threads: of torch.
-        progress: called at each step.
-        data: of the job, where they were loaded before.
+        folder: folder of its files.
+        num_threads: threads of torch.
+        progress: function called at each step.
+        data: data of the job, where they were loaded before.
     """
     torch_threads(num_threads)
     start, failure = time.monotonic(), None
@@ -457,7 +457,7 @@ def train_one(
 class LocalProcesses:
     """One process for each worker, replaced when it is lost.
 
-    Every worker is a pool of its own: a pool that loses a process ends all of its processes.
+    Every worker is a separate pool: a pool that loses a process ends all of its processes.
     """
 
     def __init__(self, folder: Path, options: Execution) -> None:

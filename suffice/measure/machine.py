@@ -100,8 +100,8 @@ class EnergyMeter:
     """Counts the energy of the processor packages from when it is made, by RAPL counters.
 
     Args:
-        folder: of the counters; each package has energy_uj, microjoules that start anew after
-            max_energy_range_uj.
+        folder: folder of the counters; each package has energy_uj, microjoules that return to 0
+            after max_energy_range_uj.
     """
 
     def __init__(self, folder: Path = RAPL) -> None:
@@ -121,7 +121,7 @@ class EnergyMeter:
     def joules(self) -> float | None:
         """Return the energy since then, None where the machine does not tell it.
 
-        A counter that started anew more than once in between is undercounted.
+        A counter that returned to 0 more than once in between is undercounted.
         """
         now = self._read()
         if not self._begin or now.keys() != self._begin.keys():

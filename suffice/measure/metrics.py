@@ -27,19 +27,19 @@ class Metric:
     """A figure of the test split, oriented so that more is better.
 
     Args:
-        name: as of `--metric`.
-        title: in tables and sentences.
+        name: value of `--metric`.
+        title: name in tables and sentences.
         kind: "share" (0 to 1, written in percent, differences in points), "loss" (nats; the
             oriented value is minus the loss), "perplexity" (as "loss", written as its power of e,
             differences in percent of it), "value" (a figure of somebody's own loop, in its own
             unit) or "ratio" (such a figure, above 0, whose differences are in percent of it; the
             oriented value is its logarithm).
-        rows: of one model's answers, the value of the metric and the share of each row in it: one
-            number a row whose mean is the value exactly, and whose spread over rows is that of the
-            value. For a mean it is the row's own score; for others the value plus the row's
-            influence on it (the infinitesimal jackknife). None for a metric of unknown formula.
-        needs: what of the answers it takes: "labels" (a class for each row), "ngrams" or "".
-        better: of "value" and "ratio", whether "higher" or "lower" is better.
+        rows: function from one model's answers to the value of the metric and the share of each row
+            in it: one number a row whose mean is the value exactly, and whose spread over rows is
+            that of the value. For a mean it is the row's own score; for others the value plus the
+            row's influence on it (the infinitesimal jackknife). None for an unknown formula.
+        needs: part of the answers that it takes: "labels" (a class for each row), "ngrams" or "".
+        better: direction of "value" and "ratio": "higher" or "lower" is better.
     """
 
     name: str
@@ -238,10 +238,10 @@ def share_metric(name: str) -> Metric:
 
 
 def own_metric(name: str, better: str, *, relative: bool = False) -> Metric:
-    """Return a metric of somebody's own loop that is no share, such as a loss or an error.
+    """Return a metric of somebody's own loop that is not a share, such as a loss or an error.
 
     Args:
-        name: of the score that the loop returns.
+        name: name of the score that the loop returns.
         better: "higher" or "lower".
         relative: whether differences and the margin are in percent of the value, which is above 0.
     """

@@ -92,7 +92,7 @@ class AttentionMaker:
                 make something else whatever they take.
             length: longest input, tokens; for mechanisms that fix it. Without it the cost is that
                 of the first input.
-            **options: as of the mechanism, such as causal=True, bias=False, dropout=0.1.
+            **options: options of the mechanism, such as causal=True, bias=False, dropout=0.1.
         """
         layer = self._layer(sizes, length, dict(options))
         if not self.layers:
@@ -184,9 +184,9 @@ class OwnComparison:
 
     Args:
         results: every training.
-        verdict: which mechanism suffices.
-        folder: of the results.
-        page: the report.
+        verdict: the mechanism that suffices, if any.
+        folder: folder of the results.
+        page: file of the report.
     """
 
     results: Results
@@ -251,10 +251,10 @@ def compare(
         better: "lower" or "higher" for a metric that is any number, such as an error.
         relative: whether the margin is a fraction of such a metric, which is above 0 then, and not
             in its own unit; so by default for "perplexity" alone.
-        baseline: name of the mechanism that all others are compared with; None = the first.
-        margin: how much of the metric may be lost and still suffice: a fraction, or so much of a
-            metric that is any number.
-        chance: what a model scores that learned nothing, such as the share of the largest class.
+        baseline: name of the mechanism that all others are compared with; None: the first.
+        margin: loss of the metric that still suffices: a fraction, or an amount of a metric that is
+            any number.
+        chance: score of a model that learned nothing, such as the share of the largest class.
         out: folder of the results; runs/NAME for a function of that name by default.
         title: one line for the report; the first line of the function's docstring by default.
         cells: "3/16" trains the third of sixteen shares and returns None, for jobs of a cluster
@@ -267,13 +267,13 @@ def compare(
             cluster 1.
         engine: "local", or "ray" for a cluster, which takes any function. A connection that the
             script made by `ray.init` is used.
-        address: of the cluster, HOST:PORT; "auto" for this machine's (default), "local" for a new
-            one.
-        quiet: show no progress.
+        address: address of the cluster, HOST:PORT; "auto" for this machine's (default), "local" for
+            a new one.
+        quiet: whether to show no progress.
 
     Raises:
         ConfigError: for an unknown mechanism, a folder of another comparison, or scores that are
-            no numbers.
+            not numbers.
 
     Example:
         >>> import tempfile
@@ -610,7 +610,7 @@ def _numbers(scores: Scores, metric: str) -> tuple[dict[str, float], Answers | N
         answers = from_scores(rows[metric], rows.get(LOSS)) if metric in rows else None
         return {name: float(value.mean()) for name, value in told.items()}, answers
     except (TypeError, ValueError, RuntimeError) as error:
-        raise ConfigError(f"the training returned scores that are no numbers: {error}.") from error
+        raise ConfigError(f"the training returned scores that are not numbers: {error}.") from error
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""The plan of a comparison: checked before anything runs, and kept beside its results."""
+"""The plan of a comparison: checked before anything runs, and kept with its results."""
 
 from __future__ import annotations
 
@@ -36,15 +36,15 @@ class Plan:
         recipe: shared by all cells.
         mechanisms: names, the baseline among them.
         heads: numbers of heads; mechanisms are compared at equal heads.
-        seeds: how many, 0 .. seeds - 1.
+        seeds: number of seeds, 0 .. seeds - 1.
         baseline: the mechanism that all others are compared with.
-        margin: how much of the metric may be lost and still suffice, a fraction.
-        metric: what the verdict is about, see `suffice.measure.metrics`.
+        margin: loss of the metric that still suffices, a fraction.
+        metric: metric of the verdict, see `suffice.measure.metrics`.
         auto: whether seeds are added one by one where a verdict is open; `seeds` are the most.
         device: "cpu" or "cuda".
-        tune: how many learning rates around the recipe's every mechanism is tried with before, see
-            `suffice.measure.tuning`; None leaves all at the recipe's.
-        folds: how many parts the rows of a table are cut into; seed s trains on all but part
+        tune: number of learning rates around the recipe's that every mechanism is tried with first,
+            see `suffice.measure.tuning`; None leaves all at the recipe's.
+        folds: number of parts that the rows of a table are cut into; seed s trains on all but part
             s % folds and is tested on it. None tests all seeds on the same rows.
 
     Raises:
@@ -123,9 +123,9 @@ class Plan:
         of the finished cells must be the same.
 
         Args:
-            folder: of the comparison.
+            folder: folder of the comparison.
             resume: whether it may have been begun.
-            command: that asked for it; kept behind those that did before.
+            command: command that asked for it; kept behind the earlier ones.
 
         Raises:
             ConfigError: if the folder holds another comparison, or one and resume is False, or

@@ -20,7 +20,7 @@ from suffice.measure.results import Results, cell_path
 from suffice.utils.files import read_json, read_record
 
 FOLDER = Path(str(resources.files("suffice").joinpath("results")))
-ADVICE = "Take the file of the release, or publish it anew with --publish."
+ADVICE = "Take the file of the release, or publish it again with --publish."
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,7 +32,7 @@ class Published:
         threads: threads of each training.
         recipe: recipe of the cells as plain data.
         results: the comparison, without its command's folders.
-        answers: which labels of the test rows each model has right; None where not kept.
+        answers: labels of the test rows that each model has right; None where not kept.
     """
 
     scale: str
@@ -82,7 +82,7 @@ class PackedAnswers:
     """How many labels of each test row each model has right, small enough to be published.
 
     Args:
-        rows: of the test split.
+        rows: rows of the test split.
         asked: labels of each row, packed; "" where each row asks for one.
         right: those that have the largest logit, packed, by the stem of the cell's files. Packed
             are bits where each row asks for one label, else 16-bit numbers, by zlib and base64.

@@ -52,15 +52,15 @@ class Cell:
         parameters_layer: parameters of one attention layer.
         parameters_model: parameters of the whole model.
         flops: one forward of the attention layers for one sample, in FLOPs.
-        epochs: what each epoch measured, in order.
+        epochs: measurements of each epoch, in order.
         best_epoch: the epoch whose weights were scored, from 1.
         stopped_early: whether training ended before the last planned epoch.
         seconds_per_epoch: typical (median) training time of an epoch, in seconds.
         train_loss: loss of the scored weights on the training split; None where somebody's own
             loop does not tell it.
-        train_accuracy: accuracy of the scored weights on the training split, likewise.
+        train_accuracy: accuracy of the scored weights on the training split, None as above.
         train_top5: top-5 accuracy there, None with 5 classes or fewer.
-        test_loss: loss on the test split, likewise.
+        test_loss: loss on the test split, None as above.
         test_accuracy: accuracy on the test split; None where somebody's own loop tells only
             another metric.
         test_top5: top-5 accuracy there, None with 5 classes or fewer.
@@ -117,9 +117,8 @@ class Cell:
     def cost_seconds(self) -> float:
         """What the training cost: its CPU seconds, which a pause does not lengthen.
 
-        Where an epoch does not tell them (older files, GPUs), as many of the fastest epoch's
-        seconds as there are epochs: a pause only lengthens the others. Somebody's own loop has no
-        epochs; its seconds count.
+        Where an epoch does not tell them (older files, GPUs), every epoch counts like the fastest:
+        a pause only lengthens the others. Somebody's own loop has no epochs; its seconds count.
         """
         processor = [epoch.get("cpu_seconds") for epoch in self.epochs]
         if processor and None not in processor:
@@ -137,7 +136,7 @@ class Speed:
         num_heads: heads of each attention layer, >= 1.
         latency: seconds per forward of one batch, one value per round.
         batch_size: samples in that batch.
-        peak_bytes: most bytes allocated at once during that forward.
+        peak_bytes: maximum of bytes allocated at once during that forward.
 
     Raises:
         ConfigError: if there is no round, a time is not positive or a count is negative.
@@ -173,7 +172,7 @@ class Tuned:
         rate: the one with the lowest mean loss.
         rates: the grid, rising.
         losses: validation loss of each rate and tuning seed; infinity where training diverged.
-        seconds: of all these trainings.
+        seconds: seconds of all these trainings.
     """
 
     mechanism: str
@@ -199,12 +198,12 @@ SEEDS_AND_ROWS, ROWS_ALONE, SEEDS_ALONE, UNPAIRED = "seeds and rows", "rows", "s
 
 @dataclass(frozen=True, kw_only=True)
 class External:
-    """How results that another program wrote were read and paired.
+    """The reading and pairing of results that another program wrote.
 
     Args:
-        sources: what was read under each name, in words.
-        pairing: what two names share: "seeds and rows", "rows", "seeds" or "none".
-        notes: what was left out or is not known, one sentence each.
+        sources: source read under each name, in words.
+        pairing: units that two names share: "seeds and rows", "rows", "seeds" or "none".
+        notes: sentences about parts that were left out or are not known.
         looks: numbers of seeds at which a verdict is looked at, declared before; empty where there
             is one look.
     """
@@ -231,8 +230,8 @@ class Results:
     Args:
         task: name of the task.
         recipe: name of the recipe.
-        title: one line for people.
-        margin: how much test accuracy may be lost and still suffice, a fraction.
+        title: title of one line.
+        margin: loss of test accuracy that still suffices, a fraction.
         baseline: the mechanism that all others are compared with.
         cells: every trained model.
         speeds: every timed (mechanism, heads).
@@ -240,30 +239,30 @@ class Results:
         versions: versions of the software.
         commit: the source's git commit, None outside a checkout.
         command: the command line.
-        started: when, in ISO 8601.
-        seconds: how long it all took.
-        answers: asked for in a row of the test split, mean; 1 where a row is one answer.
+        started: time of the start, in ISO 8601.
+        seconds: seconds that it all took.
+        answers: mean number of answers that a row of the test split asks for; 1 for one label.
         chance: accuracy of a guess that has not found the answer, None where it is not known.
         majority: test accuracy of always giving the label most frequent in training, see `Survey`.
         data: counts of the data set; None where they are not known.
         scale: "paper" for the recipe's own sizes, "small" for its small twin.
-        metric: name of what the verdict is about, see `suffice.measure.metrics`.
-        better: of a metric of somebody's own loop that is no share, whether "higher" or "lower" is
-            better; None for all others.
+        metric: name of the verdict's metric, see `suffice.measure.metrics`.
+        better: "higher" or "lower" for a metric of somebody's own loop that is not a share; None
+            for all others.
         relative: whether the margin of such a metric is a fraction of its value; else it is in its
             own unit.
-        most_seeds: of a comparison that added seeds until a verdict stood, the most that it would
-            have trained; None where their number was fixed before.
-        folds: how many parts the rows were cut into, of which each seed was tested on its own; None
-            where all seeds were tested on the same rows.
+        most_seeds: maximum of seeds of a comparison that added seeds until a verdict stood; None
+            where their number was fixed before.
+        folds: number of parts that the rows were cut into, of which each seed was tested on its
+            own; None where all seeds were tested on the same rows.
         tuned: learning rates that were chosen before, one for each (mechanism, heads); empty where
             all have the recipe's.
-        external: how results of another program were read; None for comparisons made here.
-        rows: what the models answered on each test row, by mechanism, heads and seed; kept in files
-            of their own beside the results. Cells that are older have none.
+        external: reading of another program's results; None for comparisons made here.
+        rows: answers of the models on each test row, by mechanism, heads and seed; kept in separate
+            files next to the results. Older cells have none.
 
     Raises:
-        ConfigError: if the margin is not a fraction from 0 to below 1, chance is no accuracy, a
+        ConfigError: if the margin is not a fraction from 0 to below 1, chance not an accuracy, a
             row asks for less than one answer, the scale is unknown, or a cell or a speed is there
             twice.
     """
@@ -300,7 +299,7 @@ class Results:
         if not self.answers >= 1.0:  # so that NaN is refused too
             raise ConfigError(f"answers={self.answers} of a row must be at least 1.")
         if self.chance is not None and not 0.0 <= self.chance <= 1.0:
-            raise ConfigError(f"chance={self.chance} is no accuracy; give a fraction from 0 to 1.")
+            raise ConfigError(f"chance={self.chance} is not a fraction from 0 to 1.")
         if self.scale not in SCALES:
             raise unknown("scale", self.scale, SCALES)
         refuse_twice("cell", (cell.key for cell in self.cells))
@@ -346,7 +345,7 @@ class Results:
         return next((s for s in self.speeds if s.key == (mechanism, num_heads)), None)
 
     def latency_ratios(self, mechanism: str, num_heads: int) -> list[float] | None:
-        """Return the latency over the baseline's with as many heads in each round.
+        """Return the latency over the baseline's with the same heads in each round.
 
         None where one of the two was not timed, or not in the same rounds.
         """
@@ -410,14 +409,14 @@ def read_facts(folder: Path) -> dict[str, Any]:
 
 
 def check_margin(margin: float, *, own_unit: bool = False) -> None:
-    """Refuse a margin that is not a fraction; in a metric's own unit, one that is no size."""
+    """Refuse a margin that is not a fraction; in a metric's own unit, one that is not a size."""
     if own_unit:
         if not 0.0 <= margin < math.inf:
             raise ConfigError(f"margin={margin:g}; give how much of the metric may be lost, >= 0.")
         return
     if not 0.0 <= margin < 1.0:
         raise ConfigError(
-            f"margin={margin:g} is no fraction of accuracy; give 0 <= margin < 1, "
+            f"margin={margin:g} is not a fraction of accuracy; give 0 <= margin < 1, "
             "for example 0.01 for one point."
         )
 
@@ -437,7 +436,7 @@ def refuse_twice(what: str, keys: Iterable[tuple[object, ...]]) -> None:
 
 
 RETRAIN = "Delete this file; its model will be trained again."
-RERUN = "Compare again with --resume to write it anew."
+RERUN = "Compare with --resume to write it again."
 
 
 def cell_path(folder: Path, mechanism: str, num_heads: int, seed: int) -> Path:
@@ -497,7 +496,7 @@ def write_results(path: Path, results: Results) -> None:
 
 
 def read_results(path: Path) -> Results:
-    """Read a whole comparison, with the answers that are kept beside it."""
+    """Read a whole comparison, with the answers that are kept with it."""
     results = Results.from_json(read_json(path, advice=RERUN), where=str(path))
     return with_rows(results, path.parent)
 

@@ -129,7 +129,7 @@ def under_optimisers(verdicts: Mapping[str, Verdict]) -> str:
     """State whether the verdict changes with the optimiser, and what it is under each.
 
     Args:
-        verdicts: of comparisons that differ in nothing else, by optimiser.
+        verdicts: verdicts of comparisons that differ in nothing else, by optimiser.
     """
     said = {name: _outcome(verdict) for name, verdict in verdicts.items()}
     each = "; ".join(f"under {name}, {outcome}" for name, outcome in said.items())
@@ -227,7 +227,7 @@ def _note_interval(verdict: Verdict, results: Results) -> list[str]:
         sentences.append(
             f"The cheapest is chosen among {len(cheaper)}: the chance that any of them is falsely "
             f"said to suffice is at most {(1 - LEVEL) / 2:.1%} (Holm), for which the intervals are "
-            "widened; better and worse are corrected likewise."
+            "widened; better and worse are corrected in the same way."
         )
     if (most := most_seeds(results)) is not None:
         sentences.append(
@@ -428,7 +428,7 @@ def _note_log_loss(verdict: Verdict, results: Results) -> list[str]:
     """State what the loss of each row shows of a mechanism that accuracy cannot decide.
 
     It is another claim, an interval at the confidence of the verdict's own. It decides nothing
-    about accuracy and has no margin, so it is no second chance to be called sufficient.
+    about accuracy and has no margin, so it is not a second chance to be called sufficient.
     """
     winner = verdict.winner
     if winner is None or winner.sufficiency != UNDECIDED or verdict.metric.name != "accuracy":
@@ -490,7 +490,7 @@ def percentage(confidence: float) -> str:
 
 
 def _needs(results: Results, comparison: Comparison) -> str:
-    """Write what the mechanism costs as a share of the baseline with as many heads."""
+    """Write the costs of the mechanism as shares of the baseline's with the same heads."""
     key = (comparison.mechanism, comparison.num_heads)
     cell, base = results.select(*key)[0], results.select(results.baseline, key[1])[0]
     parts = []
@@ -511,7 +511,7 @@ def _sentence_unlearned(verdict: Verdict) -> str:
     better = [label(c.mechanism, c.num_heads) for c in verdict.comparisons if c.claim == "better"]
     rest = "what is compared here is noise"
     if better:
-        rest = f"{verdict.baseline} is no baseline here; {', '.join(better)} did better"
+        rest = f"{verdict.baseline} is not a baseline here; {', '.join(better)} did better"
     return (
         f"{UNLEARNED}: {label(verdict.baseline, heads)} has {metric.title} "
         f"{_quality(metric, verdict.qualities[heads])}, {floor.name} has "
@@ -544,7 +544,7 @@ def _sentence_too_easy(verdict: Verdict, results: Results) -> str:
 
 
 def _pace(results: Results, comparison: Comparison) -> str:
-    """Write the epochs and seconds to the baseline's validation loss, as multiples of its own."""
+    """Write the epochs and seconds to the baseline's validation loss, as multiples of its."""
     if not all(cell.epochs for cell in results.cells):
         return ""
     key = (comparison.mechanism, comparison.num_heads)
@@ -626,7 +626,7 @@ def _note_improving(verdict: Verdict, results: Results) -> list[str]:
 
 
 def longer(results: Results, times: int) -> str:
-    """Return the command that trains so many times the epochs, in a folder of its own."""
+    """Return the command that trains `times` times the epochs, in a separate folder."""
     command, epochs = results.command.partition("\n")[0], max(len(c.epochs) for c in results.cells)
     if not command.startswith("suffice compare"):
         names = shlex.quote(",".join(dict.fromkeys(name for name, _ in results.pairs())))
@@ -661,7 +661,7 @@ def _note_claim(verdict: Verdict, results: Results) -> str:
     if winner.claim == "not shown":
         return (
             f"Not shown that {name} is better or worse than {verdict.baseline} ({p_value}, "
-            f"p < {ALPHA} would show it); that is no proof of equality."
+            f"p < {ALPHA} would show it); that does not prove equality."
         )
     return f"{name} is {winner.claim} than {verdict.baseline} ({p_value}), whatever the margin."
 

@@ -21,7 +21,7 @@ _POINTS = 601  # of the grid on which the density between two looks is integrate
 
 @lru_cache(maxsize=256)
 def level(alpha: float, seeds: int, most: int | tuple[int, ...]) -> float:
-    """Return the level of the interval after so many seeds, for alpha over all looks together.
+    """Return the level of the interval after `seeds` seeds, for alpha over all looks together.
 
     After each seed from the third on, or at the numbers of seeds that were declared, an interval
     is looked at, until one decides. An interval of 1 - `level` at each look covers the truth at all
@@ -30,8 +30,8 @@ def level(alpha: float, seeds: int, most: int | tuple[int, ...]) -> float:
     sqrt(s / n), and more where they share test rows, which makes the intervals only safer.
 
     Args:
-        alpha: of both sides, over all looks.
-        seeds: at the look.
+        alpha: error rate of both sides, over all looks.
+        seeds: number of seeds at the look.
         most: seeds of the last look, after one at each number from FIRST on; or all numbers that
             are looked at, rising.
 

@@ -62,7 +62,7 @@ def summarise(values: Sequence[float], *, level: float = 0.95) -> Summary:
     if not values:
         raise ConfigError("no values to summarise; give at least one.")
     if not 0.0 < level < 1.0:
-        raise ConfigError(f"level={level:g} is no confidence; give a value between 0 and 1.")
+        raise ConfigError(f"level={level:g} is not a confidence; give a value between 0 and 1.")
     n = len(values)
     mean = _mean(values)
     if n == 1 or not math.isfinite(mean):
@@ -123,12 +123,12 @@ def _sd(values: Sequence[float], mean: float) -> float:
     """Return the sample sd; exactly 0 where values differ by rounding only."""
     if max(values) - min(values) <= EXACT:
         return 0.0
-    # not a sum of squares: that of perplexities of runaway trainings is no float
+    # not a sum of squares: perplexities of runaway trainings would overflow it
     return math.hypot(*(value - mean for value in values)) / math.sqrt(len(values) - 1)
 
 
 def upper_rate(events: int, trials: int, level: float = 0.95) -> float:
-    """Return the largest rate that so many events in so many trials leave open.
+    """Return the upper confidence bound of a rate, after `events` in `trials`.
 
     Example:
         >>> [round(upper_rate(0, trials), 3) for trials in (3, 5, 14)]
@@ -157,9 +157,9 @@ def failed_seeds(
     best down: the first that is far below those above it has failed, with all below.
 
     Args:
-        values: by seed, oriented so that more is better.
-        baseline: of the baseline's seeds that did not fail; none where `values` are its own.
-        margin: of the comparison.
+        values: values by seed, oriented so that more is better.
+        baseline: values of the baseline's seeds that did not fail; none where `values` are its own.
+        margin: margin of the comparison.
         noise: standard error that the test rows alone give a value.
         floor: value of a model that learned nothing; None where it is not known.
 

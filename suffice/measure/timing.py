@@ -48,13 +48,13 @@ def interleave(
     rotated, so that each function stands at each place equally often.
 
     Args:
-        functions: what to time, by name.
+        functions: functions to time, by name.
         rounds: samples of each function, >= 1.
         warmup: calls of each function before anything is timed, >= 0.
-        min_seconds_per_sample: a sample repeats its call until it lasts about this long.
+        min_seconds_per_sample: seconds that a sample lasts at least, about, by repeated calls.
         device: "cpu" or a cuda device; the latter is synchronised around each sample.
-        seed: of the order.
-        clock: returns seconds; None = those that pass.
+        seed: seed of the order.
+        clock: function that returns seconds; None: those that pass.
 
     Returns:
         Seconds per call, one value per round, by name.

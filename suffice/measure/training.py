@@ -254,11 +254,11 @@ def train_cell(
     Args:
         plan: the comparison.
         key: mechanism, number of heads, seed.
-        dataset: of the plan's task.
-        folder: of the comparison.
+        dataset: data set of the plan's task.
+        folder: folder of the comparison.
         group: the processes that share the batches.
-        progress: called at each step.
-        rate: the learning rate; None = the recipe's.
+        progress: function called at each step.
+        rate: the learning rate; None: the recipe's.
         alone: whether nothing else is trained on the machine; else its energy is not of the cell.
     """
     mechanism, num_heads, seed = key
@@ -302,9 +302,9 @@ def write_model(folder: Path, model: nn.Module, dataset: Dataset, **facts: Any) 
     """Write a trained model with all that it takes to use it on new data.
 
     Args:
-        folder: of the model.
+        folder: folder of the model.
         model: the network.
-        dataset: what it was trained on; its vocabularies, names of classes and preparation of
+        dataset: data set it was trained on; its vocabularies, names of classes and preparation of
             images go along.
         **facts: further entries of config.json.
     """
@@ -399,8 +399,8 @@ def collect(model: nn.Module, dataset: Dataset, split: Split, *, device: str = "
 
     Args:
         model: moved to the device; its training flags are the same afterwards.
-        dataset: whose images are prepared for the model.
-        split: of the data set.
+        dataset: data set whose images are prepared for the model.
+        split: split of the data set.
         device: "cpu" or "cuda".
     """
     processes, place = current(), resolve_device(device)

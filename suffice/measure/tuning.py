@@ -53,7 +53,7 @@ class Trial:
     Args:
         rate: the learning rate.
         loss: lowest validation loss of its epochs; infinity where the training diverged.
-        seconds: of training.
+        seconds: seconds of training.
     """
 
     rate: float

@@ -20,13 +20,12 @@ class Estimate:
     """The mean of scores [..., S, R] of S seeds on R test rows, and where its variance comes from.
 
     Args:
-        mean: over seeds and rows, [...].
-        seed_variance: of the mean, as far as it falls with the number of seeds, [...].
-        row_variance: of the mean, as far as only more test rows lower it, [...].
+        mean: mean over seeds and rows, [...].
+        seed_variance: variance of the mean that falls with the number of seeds, [...].
+        row_variance: variance of the mean that only more test rows lower, [...].
         seeds: S; 1 where the variance is that over rows alone.
         rows: R; None if only one number of each seed is known, and the rows are taken as they are.
-        least_variance: of the mean, that the seeds have at least by the number of rows, see
-            `bounded`.
+        least_variance: minimum variance of the mean by the number of rows, see `bounded`.
         freedom: degrees of freedom of the variance over seeds; None for seeds - 1.
     """
 
@@ -273,8 +272,8 @@ def bounded(found: Estimate, share: float, rows: float) -> Estimate:
     that make the same mistakes vary less, so this errs to the safe side.
 
     Args:
-        found: of scores [S, 1].
-        share: that one of the two gets right.
+        found: estimate of scores [S, 1].
+        share: share of rows that one of the two gets right.
         rows: answers of the test split.
     """
     other = share - found.mean
@@ -308,7 +307,7 @@ def estimate_folds(scores: Any, folds: int) -> Estimate:
 
     Args:
         scores: [S, R], NaN where a seed did not test a row.
-        folds: of one partition; of seeds that are fewer, rows not tested yet count as seeds.
+        folds: folds of one partition; of fewer seeds, rows not tested yet count as seeds.
 
     Raises:
         ConfigError: if there are fewer than 2 seeds.

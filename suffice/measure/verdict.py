@@ -92,31 +92,31 @@ CEILINGS = {"share": 1.0, "loss": 0.0, "perplexity": 0.0}  # best oriented value
 
 @dataclass(frozen=True, kw_only=True)
 class Comparison:
-    """One (mechanism, heads) against the baseline with as many heads.
+    """One (mechanism, heads) against the baseline with the same heads.
 
     Args:
         mechanism: name of the mechanism.
         num_heads: heads of both.
         quality: the metric over all its seeds, oriented so that more is better.
         pairing: differences to the baseline, seed by seed.
-        difference: their summary; its interval is the one that decides, at `confidence`. None if no
+        difference: summary of these; its interval decides, at `confidence`. None if no
             seed is shared, without an interval below `MIN_SEEDS`.
-        estimate: the same with its variance over seeds and over rows; None below 2 seeds.
+        estimate: the difference with its variance over seeds and over rows; None below 2 seeds.
         alpha: chance of a wrong decision over all looks, corrected for several candidates.
-        confidence: of the interval, above 1 - alpha where one looked after each seed.
+        confidence: confidence of the interval, above 1 - alpha where one looked after each seed.
         sufficiency: "suffices", "does not suffice" or "undecided"; "nothing was learned" if the
             baseline learned nothing, "too easy to tell" if both are so near the best possible value
             that the margin is larger than what they miss.
         failed: seeds of the mechanism that did not learn, see `suffice.measure.statistics`.
         failure_rate: the largest rate of such seeds that its seeds leave open, with 95% confidence.
-        more_seeds: how many more seeds would decide, if mean and spread stay; None if decided
-            already, unknown, or more than CAP.
-        more_rows: how many more test rows would, where no number of seeds does; else None.
+        more_seeds: number of further seeds that would decide, if mean and spread stay; None if
+            decided already, unknown, or more than CAP.
+        more_rows: number of further test rows that would decide where no number of seeds does.
         rows_short: whether no number of seeds would decide, because there are too few test rows.
         claim: "better", "worse", "not shown", or "not tested" below three shared seeds.
-        p_value: that there is no difference, two-sided, Holm-corrected; None if not tested.
-        cost: what it costs.
-        cheaper: whether that is less than the baseline with as many heads.
+        p_value: p value of no difference, two-sided, Holm-corrected; None if not tested.
+        cost: cost of the mechanism.
+        cheaper: whether that is less than the baseline's with the same heads.
     """
 
     mechanism: str
@@ -151,10 +151,10 @@ class Comparison:
 
 @dataclass(frozen=True, kw_only=True)
 class Floor:
-    """What a model that learned nothing scores, and the baseline above it.
+    """The score of a model that learned nothing, and the baseline above it.
 
     Args:
-        name: what such a model does, such as 'always "5"'.
+        name: name of such a model, such as 'always "5"'.
         value: the metric of it, oriented.
         above: the baseline minus that, with a 95% interval where there is one.
         learned: whether the baseline is clearly above, and by more than the margin; None where it
@@ -173,7 +173,7 @@ class Verdict:
 
     Args:
         baseline: name of the mechanism that all are compared with.
-        metric: what is compared.
+        metric: metric that is compared.
         margin: the margin used: a fraction, or nats of a loss.
         by: the cost mechanisms are ordered by.
         outcome: "suffices" (a cheaper mechanism does), "baseline" (no cheaper one does),
@@ -183,8 +183,8 @@ class Verdict:
             the cheapest that might; None for all other outcomes.
         comparisons: every (mechanism, heads) except the baseline's, in the order trained.
         qualities: the metric of the baseline by number of heads, oriented.
-        floors: what learning nothing scores, by number of heads; without one it is not known
-            whether anything was learned.
+        floors: score of learning nothing, by number of heads; without one it is not known whether
+            anything was learned.
         failed: seeds of the baseline that did not learn, by number of heads.
         improving: every (mechanism, heads) whose last epoch was the best in most of its seeds.
     """
@@ -228,8 +228,8 @@ def judge(
     Args:
         results: the comparison.
         margin: another margin than the one in results, a fraction.
-        cost: what "cheapest" means: "flops", "latency" (median) or "parameters"; ties are
-            broken by parameters, then name, then fewer heads.
+        cost: meaning of "cheapest": "flops", "latency" (median) or "parameters"; ties are broken by
+            parameters, then name, then fewer heads.
         metric: another metric than the one in results, see `suffice.measure.metrics`.
 
     Raises:
@@ -253,9 +253,9 @@ def judge_together(
 
     Args:
         several: comparisons of the same mechanisms, such as by another metric or on another task.
-        margin: as for `judge`, of all; by default each has its own.
-        cost: as for `judge`.
-        metric: as for `judge`, of all.
+        margin: margin of all, see `judge`; by default each has its own.
+        cost: meaning of "cheapest", see `judge`.
+        metric: metric of all, see `judge`.
     """
     if cost not in COSTS:
         raise unknown("cost", cost, COSTS)
@@ -392,7 +392,7 @@ class Scores:
 
     Args:
         results: the comparison.
-        metric: what is scored.
+        metric: metric that is scored.
     """
 
     def __init__(self, results: Results, metric: Metric) -> None:
@@ -555,7 +555,7 @@ def _summary(
 def _compare(
     results: Results, scores: Scores, mechanism: str, num_heads: int, by: str
 ) -> Comparison:
-    """Compare one (mechanism, heads) with the baseline with as many heads."""
+    """Compare one (mechanism, heads) with the baseline with the same heads."""
     cost = cost_of(results, mechanism, num_heads, by)
     pairing, found = _difference(scores, mechanism, num_heads)
     quality = scores.summary(mechanism, num_heads)
@@ -605,8 +605,8 @@ def step_down(tests: Sequence[Callable[[float], bool]], alpha: float) -> float:
     passes falsely is at most alpha, and each other one is open at the very same level.
 
     Args:
-        tests: each returns whether it passes at a level.
-        alpha: of all tests together.
+        tests: functions that return whether a test passes at a level.
+        alpha: level of all tests together.
 
     Example:
         >>> p_values = [0.01, 0.04, 0.02]
@@ -682,7 +682,7 @@ def _take_back(comparison: Comparison, of_baseline: tuple[int, ...], enough: flo
     Args:
         comparison: decided by its interval.
         of_baseline: the baseline's seeds that failed.
-        enough: what misses no more than the margin, if the baseline does not; else infinity.
+        enough: value that misses no more than the margin, if the baseline does not; else infinity.
     """
     word, near = comparison.sufficiency, comparison.quality.mean >= enough
     few = len(comparison.pairing.seeds) < MIN_SEEDS and not comparison.of_rows_alone

@@ -28,7 +28,7 @@ class Snippet:
     """Lines that use a model.
 
     Args:
-        title: what with, such as "PyTorch".
+        title: library that the lines use, such as "PyTorch".
         language: "sh" or "python".
         code: the lines.
     """

@@ -33,7 +33,7 @@ class Configuration:
     """A row of `CONFIGURATIONS`.
 
     Args:
-        make: returns the sizes and the attention of each block; called once.
+        make: function that returns the sizes and the attention of each block; called once.
         mechanism: name of that attention.
         options: fields of the config that a caller may change.
     """
@@ -111,9 +111,9 @@ def configuration(
     """Return a named language model's sizes and the attention of each of its blocks.
 
     Args:
-        name: of the model, see `CONFIGURATIONS`.
-        mechanism: of its attention; None = the model's own.
-        num_heads: query heads; None = the model's own.
+        name: name of the model, see `CONFIGURATIONS`.
+        mechanism: mechanism of its attention; None: the model's own.
+        num_heads: query heads; None: the model's own.
         **options: `vocabulary_size`, `length`, `dropout`, `bias` for GPTs, options of the
             mechanism, and those of `layers`, such as `window` and `full_every`.
 
@@ -185,18 +185,18 @@ def layers(
     Biases, dropout and the longest input are the config's, where the mechanism has them.
 
     Args:
-        mechanism: its name, see `suffice.presets.PRESETS`.
+        mechanism: name of the mechanism, see `suffice.presets.PRESETS`.
         config: the sizes.
         num_heads: query heads.
-        position: of each layer whose mechanism has none of its own.
+        position: encoding of positions in each layer whose mechanism has none.
         window: keys at a distance below it are visible, the query's own included. A mechanism
             with a window takes it as its own, any other one is restricted to it as well.
         full_every: layers n - 1, 2 n - 1, ... see every earlier position instead; 6 gives five
             windows to one full layer.
-        num_kv_heads: of each layer, whether or not the mechanism shares heads by itself.
+        num_kv_heads: key/value heads of each layer, even if the mechanism itself shares none.
         softmax_every: layers n - 1, 2 n - 1, ... are standard attention instead; 4 gives three
             layers of the mechanism to one of standard attention.
-        shares: which layers read keys and values of others, see `suffice.presets.share`.
+        shares: layers that read keys and values of others, see `suffice.presets.share`.
         **options: others of the mechanism's function; unknown ones are refused.
 
     Raises:

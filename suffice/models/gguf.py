@@ -95,7 +95,7 @@ def read_gguf(path: Path | str) -> tuple[LM, Tokenizer, dict[str, Any]]:
     """Return the language model of a file, its tokenizer and facts about it.
 
     Args:
-        path: of a .gguf file of one of `FORMS`.
+        path: path of a .gguf file of one of `FORMS`.
 
     Returns:
         The model in evaluation, with packed matrices where the file has them; the tokenizer; and
@@ -143,7 +143,7 @@ class _Metadata:
             raise ConfigError(f"{self.where} has parallel residuals, which are not read.")
         if self.architecture == "olmo2" and self.get("attention.sliding_window", 0):
             raise ConfigError(
-                f"{self.where} has windows beside OLMo 2's norms, as OLMo 3 has; not read."
+                f"{self.where} has windows with OLMo 2's norms, as OLMo 3 has; not read."
             )
         scales = {name: self.get(name, 1.0) for name in PLAIN_SCALES}
         scales["attention.scale"] = self.get("attention.scale", 0.0) + 1.0

@@ -138,7 +138,7 @@ class Standing:
         size: size of its models.
         mechanism: see `label`.
         quality: test accuracy over the seeds; None where fewer than one is finished.
-        difference: to Standard, seed by seed; None without a shared seed, and where Standard
+        difference: difference to Standard, seed by seed; None without a shared seed, or if Standard
             learned nothing, so that there is nothing to differ from.
         verdict: the word of `suffice.measure.verdict` at a margin of a point, of this pair by
             itself: no other mechanism widens its interval.

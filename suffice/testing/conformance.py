@@ -385,10 +385,10 @@ def conform(
         spec: the layer, for self-attention; the smaller the faster.
         formula: the definition in plain torch. It takes by name what it needs of q [B, H, T, D],
             k [B, H, S, D], v [B, H, S, E], allowed (bool [B, H, T, S], each query with at least
-            one True), scale, bias (what a position adds to the scores; None = nothing) and the
+            one True), scale, bias (what a position adds to the scores; None: nothing) and the
             parameters of the kernel, and returns the outputs of the heads [B, H, T, E]. Outputs
             and gradients of the layer are compared with it in float64, with padding, with
-            documents, and with neither. None = the formula is not tested.
+            documents, and with neither. None: the formula is not tested.
         length: positions of the input, >= 2; cut to what the spec's mixing allows.
         checks: names of checks to run; all by default.
 

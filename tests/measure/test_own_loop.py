@@ -196,7 +196,7 @@ def test_what_cannot_be_compared_is_refused(tmp_path):
         run(counted({"loss": 0.5})[0], tmp_path / "a")
     with pytest.raises(ConfigError, match=r"accuracy = 80; give a fraction"):
         run(counted(80.0)[0], tmp_path / "b")
-    with pytest.raises(ConfigError, match="scores that are no numbers"):
+    with pytest.raises(ConfigError, match="scores that are not numbers"):
         run(counted("good")[0], tmp_path / "c")
     with pytest.raises(ConfigError, match="did not call"):
         run(lambda _attention, _seed: 0.5, tmp_path / "d")

@@ -64,9 +64,9 @@ def test_the_margin_is_a_point_unless_it_is_stated():
         ({"seeds": 0}, "seeds=0; give at least 1, and 5 for a verdict"),
         ({"seeds": -2}, "seeds=-2; give at least 1"),
         ({"baseline": "gqa"}, "baseline 'gqa' is not among the mechanisms standard, efficient;"),
-        ({"margin": -0.01}, "margin=-0.01 is no fraction of accuracy"),
-        ({"margin": 1.0}, "margin=1 is no fraction"),
-        ({"margin": float("nan")}, "margin=nan is no fraction"),
+        ({"margin": -0.01}, "margin=-0.01 is not a fraction of accuracy"),
+        ({"margin": 1.0}, "margin=1 is not a fraction"),
+        ({"margin": float("nan")}, "margin=nan is not a fraction"),
         ({"heads": (3,)}, r"num_heads=3.*d_model=64"),
         ({"heads": (0,)}, r"num_heads=0"),
         (

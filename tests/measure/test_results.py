@@ -48,8 +48,8 @@ def test_answers_and_chance_survive_and_may_be_absent():
     [
         ({"answers": 0.5}, r"answers=0\.5 of a row must be at least 1"),
         ({"answers": math.nan}, r"answers=nan of a row must be at least 1"),
-        ({"chance": 1.5}, r"chance=1\.5 is no accuracy; give a fraction from 0 to 1"),
-        ({"chance": math.nan}, r"chance=nan is no accuracy"),
+        ({"chance": 1.5}, r"chance=1\.5 is not a fraction"),
+        ({"chance": math.nan}, r"chance=nan is not a fraction"),
     ],
 )
 def test_results_refuse_impossible_answers_and_chances(change, message):
@@ -90,7 +90,7 @@ def test_pairs_select_and_speed_find_their_own():
         (lambda g: g.pop("margin"), r"f\.json lacks margin; it must hold task, recipe"),
         (lambda g: g.update(margin="0.1"), r"f\.json: margin is '0\.1'; it must be a number"),
         (lambda g: g.update(margin=True), r"margin is True; it must be a number"),
-        (lambda g: g.update(margin=2), r"value that is not legal: margin=2 is no fraction"),
+        (lambda g: g.update(margin=2), r"value that is not legal: margin=2 is not a fraction"),
         (lambda g: g.update(task=3), r"f\.json: task is 3 of type int; it must be of type str"),
         (lambda g: g.update(cells={}), r"f\.json: cells is \{\} of type dict; .* type list"),
         (lambda g: g.update(machine=[]), r"f\.json: machine is \[\] of type list; .* type dict"),
@@ -133,9 +133,9 @@ def test_json_that_is_no_object_is_refused():
     [
         ({"num_heads": -1}, "num_heads=-1"),
         ({"flops": -1}, "flops=-1 must be at least 0"),
-        ({"test_accuracy": 97.4}, "test_accuracy=97.4 is no accuracy; give a fraction"),
-        ({"train_top5": -0.1}, "train_top5=-0.1 is no accuracy"),
-        ({"test_accuracy": math.nan}, "test_accuracy=nan is no accuracy"),
+        ({"test_accuracy": 97.4}, "test_accuracy=97.4 is not a fraction"),
+        ({"train_top5": -0.1}, "train_top5=-0.1 is not a fraction"),
+        ({"test_accuracy": math.nan}, "test_accuracy=nan is not a fraction"),
     ],
 )
 def test_a_cell_refuses_impossible_values(change, message):
@@ -162,5 +162,5 @@ def test_results_refuse_a_speed_given_twice():
 
 @pytest.mark.parametrize("margin", [-0.01, 1.0, math.nan])
 def test_a_margin_is_a_fraction(margin):
-    with pytest.raises(ConfigError, match="is no fraction of accuracy; give 0 <= margin < 1"):
+    with pytest.raises(ConfigError, match="is not a fraction of accuracy"):
         check_margin(margin)

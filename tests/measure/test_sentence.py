@@ -131,7 +131,7 @@ def test_no_difference_is_not_sold_as_equality():
     results = from_accuracies({"standard": SURE, "a": shaken})
     first, *_ = notes(judge(results), results)
     assert first.startswith("Not shown that a (1 head) is better or worse than standard (paired t")
-    assert first.endswith("p = 1, p < 0.005 would show it); that is no proof of equality.")
+    assert first.endswith("p = 1, p < 0.005 would show it); that does not prove equality.")
 
 
 @pytest.mark.parametrize(("sign", "word"), [(1, "better"), (-1, "worse")])
@@ -226,7 +226,7 @@ def test_an_unknown_floor_is_said():
 
 def test_a_better_one_than_a_baseline_that_learned_nothing_is_named():
     results = from_accuracies({"standard": [0.1] * 5, "a": SURE}, majority=0.1)
-    assert say(results).endswith("standard is no baseline here; a (1 head) did better.")
+    assert say(results).endswith("standard is not a baseline here; a (1 head) did better.")
     results = from_accuracies({"standard": [0.1] * 5, "a": [0.1] * 5}, majority=0.1)
     assert say(results).endswith("margin 1.0; what is compared here is noise.")
 

@@ -67,7 +67,7 @@ def test_no_values_are_refused():
 
 @pytest.mark.parametrize("level", [0.0, 1.0, 95.0])
 def test_a_level_is_a_fraction(level):
-    with pytest.raises(ConfigError, match="is no confidence; give a value between 0 and 1"):
+    with pytest.raises(ConfigError, match="is not a confidence"):
         summarise([1.0, 2.0], level=level)
 
 

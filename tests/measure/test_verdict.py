@@ -269,7 +269,7 @@ def test_an_unknown_cost_is_refused():
 
 
 def test_an_impossible_margin_is_refused():
-    with pytest.raises(ConfigError, match="margin=5 is no fraction of accuracy"):
+    with pytest.raises(ConfigError, match="margin=5 is not a fraction of accuracy"):
         judge(from_accuracies({"standard": SURE}), margin=5)
 
 

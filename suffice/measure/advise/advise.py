@@ -121,10 +121,10 @@ def advise(
 
     Args:
         request: the task and its limits.
-        progress: shows what is being measured.
-        clock: returns seconds from any origin.
-        measure: returns one sample of a candidate at a length; None measures on the device.
-        step: returns the seconds of a training step; None measures on the device.
+        progress: display of the measurements.
+        clock: function that returns seconds from any origin.
+        measure: function that returns a sample of a candidate at a length; None: on the device.
+        step: function that returns the seconds of a training step; None: on the device.
 
     Raises:
         ConfigError: for an unknown model or device, or an invalid composition.

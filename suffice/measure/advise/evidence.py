@@ -357,7 +357,7 @@ class Backtest:
 
     Args:
         source: file of the comparison.
-        data: its data.
+        data: data of the comparison.
         margin: margin that was asked for.
         named: the cheapest composition that was known to suffice; None if none was.
         outcome: verdict of the comparison: "suffices", "does not suffice" or "undecided"; "none

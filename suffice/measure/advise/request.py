@@ -62,7 +62,7 @@ class Request:
             any.
         device: "here" (a GPU if there is one), "cpu" or "cuda".
         quality: acceptable loss of test accuracy, a fraction: compositions that are shown to lose
-            more come last and are not recommended; None = 0.01.
+            more come last and are not recommended; None: 0.01.
         model: one of `models_of(task)`, whose sizes are measured; None uses the task's usual one.
         checkpoint: folder of a language model whose sizes are measured instead.
         minutes: time for measuring.

@@ -61,7 +61,7 @@ class Place:
         rounds: number of samples.
         crossover: comparison at shorter lengths; None if measured at the requested length only.
         evidence: finished comparisons of quality.
-        evidence_told: what is known about its quality, in sentences.
+        evidence_told: sentences about its quality.
     """
 
     name: str

@@ -121,7 +121,7 @@ def run(
     most: int = MAX_ROUNDS,
     report: Report,
 ) -> None:
-    """Measure as many candidates as the budget has time for, the first ones first.
+    """Measure the candidates that the budget has time for, the first ones first.
 
     Each is warmed up when it enters; then every round takes one sample of each, in a rotating
     order. Where no round is complete, the sample of the warm-up stands for it. Fills `race`, which

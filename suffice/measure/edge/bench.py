@@ -29,24 +29,24 @@ class Bench:
     Args:
         parameters: numbers of the model.
         prompt: tokens of the prompt.
-        tokens: new ones.
-        threads: of a product.
+        tokens: new tokens.
+        threads: threads of a product.
         rounds: texts that were written.
         prefill: tokens of the prompt per second.
         decode: new tokens per second.
-        latency_p50: seconds of a token, percentiles over all rounds.
-        latency_p90: the same.
-        latency_p99: the same.
-        weight_bytes: of the model.
-        state_bytes: of the KV cache after the last token, spare room included.
+        latency_p50: seconds of a token, median over all rounds.
+        latency_p90: seconds of a token, 90th percentile.
+        latency_p99: seconds of a token, 99th percentile.
+        weight_bytes: bytes of the model.
+        state_bytes: bytes of the KV cache after the last token, spare room included.
         peak_bytes: the most the process grew since before the model was made, None where the
             system does not report it.
-        read_bytes: of weights and state that a token reads at least, in the middle of the text.
-        bandwidth: bytes per second that this machine reads from a buffer of as many bytes.
+        read_bytes: minimum bytes of weights and state that a token in the middle of the text reads.
+        bandwidth: bytes per second that this machine reads from a buffer of this size.
         bound: tokens per second if reading these bytes took all the time.
-        share: of the bound that was reached, the median over the rounds.
-        steps: how a token was computed: "native (avx512)", or "torch" and why.
-        parts: of a token after the prompt, in a native step; none without one.
+        share: share of the bound that was reached, the median over the rounds.
+        steps: backend that computed a token: "native (avx512)", or "torch" and why.
+        parts: parts of a token after the prompt, in a native step; empty without one.
     """
 
     parameters: int
@@ -77,11 +77,11 @@ def bench(
 
     Args:
         lm: the model, on the CPU.
-        memory: how its KV cache is kept.
+        memory: KV-cache policy.
         prompt: tokens that are read first.
         new: tokens that are written, at least 2.
         rounds: texts.
-        before: resident bytes before the model was made; None = now.
+        before: resident bytes before the model was made; None: now.
     """
     before = resident() if before is None else before
     ids, writer = prompt_of(lm, prompt), Writer(lm, memory)
@@ -96,7 +96,7 @@ def bench(
         bandwidths.append(buffer.measure())
         runs.append(writer.write(ids, new))
     p50, p90, p99 = percentiles(runs)
-    unpacked = lm.config.build(lm.specs, device="meta")  # packed weights are no parameters
+    unpacked = lm.config.build(lm.specs, device="meta")  # packed weights are not parameters
     bounds = [bandwidth / nbytes for bandwidth in bandwidths]
     native = generated.steps.startswith("native")
     return Bench(
@@ -175,8 +175,8 @@ class ReadBandwidth:
     faster one counts, since a bound must hold for both.
 
     Args:
-        nbytes: of the buffer: as many as a token reads, since caches serve both.
-        clock: returns seconds; None = those that pass.
+        nbytes: bytes of the buffer: those that a token reads, since caches serve both.
+        clock: function that returns seconds; None: those that pass.
     """
 
     def __init__(self, nbytes: int, clock: Callable[[], float] | None = None) -> None:
@@ -226,10 +226,10 @@ class Part:
     """One part of a token.
 
     Args:
-        name: in tables.
-        nbytes: that it reads.
-        flops: that it computes.
-        seconds: median.
+        name: name in tables.
+        nbytes: bytes that it reads.
+        flops: FLOPs that it computes.
+        seconds: median of its seconds.
     """
 
     name: str
@@ -243,9 +243,9 @@ def parts(lm: LM, memory: Memory, prompt: Tensor, token_seconds: float) -> list[
 
     Args:
         lm: a model that native code can decode.
-        memory: how its KV cache is kept.
+        memory: KV-cache policy.
         prompt: ids [T].
-        token_seconds: of one token of `generate`.
+        token_seconds: seconds of one token of `generate`.
     """
     late, early = (_Step(lm, memory, ids) for ids in (prompt, prompt[:1]))
     products = _Products(late.decoder)

@@ -1,4 +1,4 @@
-"""One text written after a prompt, and how long each token took.
+"""Generates one continuation and times every token.
 
 Letters: T tokens, n new tokens, V vocabulary.
 """
@@ -24,7 +24,7 @@ class Run(Rates):
     """The times of one text, with its tokens.
 
     Args:
-        tokens: that were written.
+        tokens: tokens that were written.
     """
 
     tokens: tuple[int, ...]
@@ -47,9 +47,9 @@ class Writer:
 
     Args:
         lm: the model.
-        memory: how its KV cache is kept; None = all of it.
-        name: in tables.
-        clock: returns seconds; None = those that pass.
+        memory: KV-cache policy; None keeps every position.
+        name: name in tables.
+        clock: function that returns seconds; None: those that pass.
     """
 
     def __init__(

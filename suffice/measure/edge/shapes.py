@@ -36,7 +36,7 @@ def randomise(lm: LM) -> LM:
 
 
 def in_bits(lm: LM, bits: int) -> LM:
-    """Return the model with its weights packed in place into so many bits; 32 = not packed."""
+    """Return the model with its weights packed in place into `bits` bits; 32: not packed."""
     if bits not in BITS:
         raise ConfigError(f"bits={bits}: give {', '.join(map(str, BITS))}.")
     from suffice.quantise import quantise, unpack
@@ -61,7 +61,7 @@ def weight_bytes(lm: LM) -> int:
 
 
 def read_bytes(lm: LM, memory: Memory, positions: int) -> tuple[int, int]:
-    """Return the bytes of weights and of state that one token after so many positions reads.
+    """Return the bytes of weights and of state that one token after `positions` others reads.
 
     An embedding that is not the head's is read by one row, which is not counted.
     """

@@ -26,7 +26,7 @@ class Look:
     """One look at the comparison.
 
     Args:
-        seeds: of each name.
+        seeds: seeds of each name.
         scores: digest of the scores that were seen, by name and seed.
         code: exit code of the verdict.
         sentence: the verdict.

@@ -22,7 +22,7 @@ SCORES = 10**8  # of all splits together, at most
 def judge_reruns(results: Results, verdict: Verdict) -> tuple[int, str]:
     """Return an exit code and a sentence about two groups of reruns of one thing.
 
-    All reruns are split into two groups anew, in every way or in 1,000 ways, and each split is
+    All reruns are split again into two groups, in every way or in 1,000 ways, and each split is
     tested at 5%. Where nothing but chance differs, about 5% of the splits are told apart.
 
     Returns:

@@ -42,17 +42,17 @@ class Question:
     """What is asked of the runs.
 
     Args:
-        metrics: to judge by; empty takes the first that all sources have.
+        metrics: metrics to judge by; empty takes the first that all sources have.
         better: "higher" or "lower", of every metric; None where names or sources tell.
-        margins: by metric, or under "" for all: a fraction of a share, else in its own unit.
+        margins: margin by metric, or under "" for all: a fraction of a share, else in its own unit.
         points: whether margins of shares are in points instead.
-        relative: whether margins of metrics that are no shares are fractions of their values.
+        relative: whether margins of metrics that are not shares are fractions of their values.
         baseline: name that the others are compared with; None takes the first.
         chance: the share that a guess gets; None where it is not known.
         paired: whether runs without labels of seeds are paired in their order.
         looks: numbers of seeds at which the verdict is looked at, declared before.
         null: whether both names are reruns of one thing.
-        command: as typed.
+        command: the command as typed.
     """
 
     metrics: tuple[str, ...] = ()
@@ -152,10 +152,10 @@ class _Table:
     """The scores of one task and metric, with rows and seeds paired.
 
     Args:
-        runs: by name.
-        metric: that is compared.
+        runs: runs by name.
+        metric: metric that is compared.
         folds: whether seeds are folds, each of which has other rows.
-        row_names: for messages.
+        row_names: names of rows, for messages.
 
     Attributes:
         scores: by name, those of each run.
@@ -400,7 +400,7 @@ def _margin(metric: str, question: Question, *, share: bool) -> float:
         return MARGIN if margin is None else margin / (100.0 if in_points else 1.0)
     if margin is None:
         raise ConfigError(
-            f"{metric} is in a unit of its own; give what may be lost of it by --margin, such as "
+            f"{metric} is not a share; give the loss of it that suffices by --margin, such as "
             "0.01, or 1% of its value."
         )
     return margin

@@ -36,7 +36,7 @@ class Run:
     """The scores of one trained model on one task.
 
     Args:
-        scores: by metric, each [R], as the source wrote them.
+        scores: scores [R] by metric, as the source wrote them.
         task: name of the task; "" where the source has one.
         seed: label of the training; None where it is not known.
         rows: numbers of the rows, [R]; None where each metric has one value, R = 1.
@@ -53,12 +53,12 @@ class Source:
     """All runs under one name.
 
     Args:
-        name: of the mechanism, model or setting.
-        path: what was read.
-        kind: of the files.
-        runs: one for each task and trained model.
+        name: name of the mechanism, model or setting.
+        path: path that was read.
+        kind: kind of the files.
+        runs: run of each task and trained model.
         better: "higher" or "lower" by metric, as far as the source tells.
-        notes: what was chosen in reading, one sentence each.
+        notes: sentences about choices in reading.
         folds: whether the labels of the seeds are those of the folds of a cross-validation.
     """
 

@@ -111,13 +111,13 @@ def read_records(
     """Return what the rows of a table hold, as `read_table`.
 
     Args:
-        path: for messages.
-        name: of the source where no column names models.
-        names: of the columns.
-        numbered_rows: each with its number.
+        path: path for messages.
+        name: name of the source where no column names models.
+        names: names of the columns.
+        numbered_rows: rows, each with its number.
         columns: column of each role that is named.
         metrics: columns of scores; found where there are none.
-        row_names: of all sources.
+        row_names: names of the rows of all sources.
     """
     roles, metric_names = _roles(path, names, columns, metrics)
     groups: dict[tuple[str, str, str | None], _Group] = {}

@@ -277,19 +277,19 @@ def verdict(
     baseline by the interval of `suffice.compare`, over seeds and rows as far as both are there.
 
     Args:
-        results: from names to files, folders, tables or arrays; or files and folders, which are
-            named by what tells their paths apart. A folder of `suffice compare` stands alone. An
-            array of [seeds, rows] is paired by its places; a list of [seeds] is not, unless
-            `paired` says so; a DataFrame has columns seed, row and score, see `columns`.
-        margin: how much of a metric may be lost and still suffice, for all or by metric: a fraction
-            of a share, 0.01 by default; of other metrics in their unit, without a default.
+        results: mapping from names to files, folders, tables or arrays; or files and folders,
+            named by the part in which their paths differ. A folder of `suffice compare` stands
+            alone. An array of [seeds, rows] is paired by its places; a list of [seeds] is not,
+            unless `paired` says so; a DataFrame has columns seed, row and score, see `columns`.
+        margin: loss of a metric that still suffices, for all or by metric: a fraction of a share,
+            0.01 by default; of other metrics in their unit, without a default.
         baseline: name that all others are compared with; None takes the first.
         better: "higher" or "lower" where neither the source nor the metric's name tells.
-        relative: whether the margin of a metric that is no share is a fraction of its value.
-        metrics: to judge by; the first that all have by default.
+        relative: whether the margin of a metric that is not a share is a fraction of its value.
+        metrics: metrics to judge by; the first that all have by default.
         chance: share that a guess gets.
         paired: whether runs without labels of seeds are paired in their order.
-        kind: of the files, see `suffice.measure.external.readers.KINDS`; found by default.
+        kind: kind of the files, see `suffice.measure.external.readers.KINDS`; found by default.
         columns: column of each role, such as {"seed": "run", "score": "acc"}.
         looks: numbers of seeds at which the verdict is looked at, declared before the first.
         state: file that keeps the looks; it is written.

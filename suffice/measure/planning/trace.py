@@ -55,8 +55,8 @@ class Workload:
         title: title in one line.
         mechanism: attention mechanism.
         specs: spec of every attention layer.
-        build: makes the model.
-        loss: returns the loss of the model on a number of rows of zeros.
+        build: function that makes the model.
+        loss: function that returns the loss of the model on a number of rows of zeros.
         rates: settings of the optimiser.
         clip: largest norm of the gradient; None if not clipped.
         rows: rows of a step, summed over micro-batches and processes.

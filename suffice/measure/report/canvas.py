@@ -83,7 +83,7 @@ def _line_style(place: int, rounds: int) -> LineStyle:
 
 
 DPI = 160
-FAR = 30.0  # a log scale that ends at more than so many times its begin has decades alone
+WIDE_RANGE = 30.0  # ratio of a log scale's ends beyond which it has ticks at decades alone
 
 
 @contextmanager
@@ -139,8 +139,8 @@ def blank(
     Args:
         rows: rows of axes.
         columns: columns of axes.
-        width: in inches.
-        height: in inches.
+        width: width in inches.
+        height: height in inches.
         **sharing: `sharex` and `sharey`, as in matplotlib.
     """
     from matplotlib.figure import Figure
@@ -183,7 +183,7 @@ def plain_powers(axis: Axis) -> None:
     from matplotlib.ticker import LogLocator, NullFormatter, StrMethodFormatter
 
     low, high = sorted(axis.get_view_interval())
-    axis.set_major_locator(LogLocator(subs=(1.0,) if high > FAR * low else (1.0, 2.0, 5.0)))
+    axis.set_major_locator(LogLocator(subs=(1.0,) if high > WIDE_RANGE * low else (1.0, 2.0, 5.0)))
     axis.set_major_formatter(StrMethodFormatter("{x:g}"))
     axis.set_minor_formatter(NullFormatter())
 

@@ -1,4 +1,4 @@
-"""The report as one page: no scripts, no files beside it, light and dark."""
+"""The report as one page: no scripts, no other files, light and dark."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ def write_report(
     *,
     also: Sequence[str] = (),
 ) -> Path:
-    """Write report.html, and the same figures beside it as PNG; return the page's file.
+    """Write report.html, and its figures as PNG files; return the page's file.
 
     Args:
         results: the comparison.
-        verdict: what `judge` returned.
-        folder: where to; made if it is missing.
+        verdict: verdict that `judge` returned.
+        folder: folder of the report; created if absent.
         also: sentences from beyond this comparison, behind its verdict.
 
     Raises:
@@ -64,8 +64,8 @@ def page(
 
     Args:
         results: the comparison.
-        verdict: what `judge` returned.
-        figures: as `draw_figures` drew them.
+        verdict: verdict that `judge` returned.
+        figures: figures that `draw_figures` drew.
         usage: lines that use the best model; none where it was not kept.
         disagreements: test rows on which mechanisms disagree.
         also: sentences from beyond this comparison, behind its verdict.

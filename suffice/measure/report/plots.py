@@ -49,10 +49,10 @@ class Curve:
     """One measure after each epoch.
 
     Args:
-        name: of the record.
-        title: of the axis.
-        shown: a recorded value as it is drawn.
-        highest: that may be drawn.
+        name: name of the record.
+        title: title of the axis.
+        shown: function from a recorded value to the drawn one.
+        highest: largest value that may be drawn.
     """
 
     name: str
@@ -170,7 +170,7 @@ def draw_floors(axes: Axes, floors: dict[str, float]) -> None:
 
 
 def _near(floors: dict[str, float], low: float, high: float) -> dict[str, float]:
-    """Return the lines that are drawn beside what reaches from low to high."""
+    """Return the lines that are drawn near the range from low to high."""
     room = FAR * (high - low)
     return {name: value for name, value in floors.items() if low - room <= value <= high + room}
 
@@ -426,7 +426,7 @@ def place_labels(
     colours: list[str],
     lines: list[tuple[tuple[float, float], tuple[float, float]]],
 ) -> None:
-    """Write each point's name beside it.
+    """Write each point's name next to it.
 
     Every place of PLACES is tried; the first that is free and inside the axes is taken, the one
     with the least overlap if none is.
@@ -541,8 +541,8 @@ def side_by_side(costs: list[float], width: float) -> list[float]:
     """Return where points are drawn, so that those of equal cost do not cover each other.
 
     Args:
-        costs: in any order.
-        width: of the axis, in their unit.
+        costs: costs in any order.
+        width: width of the axis, in their unit.
 
     Example:
         >>> side_by_side([2.0, 5.0, 2.0], 10.0)

@@ -32,7 +32,7 @@ class Column:
         reference: text of the published row that stands below a row.
         words: whether it holds words, which are aligned left.
         value: number by which the rows of a group are ranked; None in any of them: no ranks.
-        write: that number as text; numbers that are written alike share a rank.
+        write: function from that number to text; numbers that are written alike share a rank.
         rising: whether more is better.
     """
 
@@ -93,8 +93,8 @@ def sheet_of(
 
     Args:
         title: heading of the table.
-        columns: from left to right; the first names the row.
-        rows: what the columns read.
+        columns: columns from left to right; the first names the row.
+        rows: objects that the columns read.
         group: rows of equal values stand together and are ranked among each other.
         reference: published figures of a row, which stand below it; they have a `label` and a
             `citation`, see `suffice.recipes.references`.

@@ -171,8 +171,8 @@ def tables(results: Results, verdict: Verdict, *, brief: bool = False) -> list[S
 
     Args:
         results: the comparison.
-        verdict: what `judge` returned.
-        brief: for 80 columns: leave out single classes, single rows and some intervals.
+        verdict: verdict that `judge` returned.
+        brief: whether to fit 80 columns, without single classes, single rows and some intervals.
     """
     sheets = [sheet for sheet in Tables(results, verdict, brief=brief).all() if sheet.lines]
     if results.scale == SCALES[0]:
@@ -195,7 +195,7 @@ class Tables:
 
     Args:
         results: the comparison.
-        verdict: what `judge` returned.
+        verdict: verdict that `judge` returned.
         brief: whether they are for 80 columns.
     """
 
@@ -269,10 +269,10 @@ class Tables:
 
         Args:
             title: head of the column.
-            name: of the field or score.
-            write: a value as text.
+            name: name of the field or score.
+            write: function from a value to text.
             rising: whether more is better.
-            text: a mean with its spread; the mean alone by default.
+            text: function from a mean with its spread to text; the mean alone by default.
             published: field of a published row; `name` by default.
         """
 

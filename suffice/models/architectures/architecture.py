@@ -147,7 +147,7 @@ class TensorMapping:
     factor: float = 1.0  # ours is (theirs + offset) * factor
     offset: float = 0.0
     skipped: int = 0  # leading rows of theirs that are never read; zero on the way back
-    stacked: tuple[int, int] | None = None  # theirs is this one of so many, along a first dimension
+    stacked: tuple[int, int] | None = None  # (i, n): theirs is the i-th of n along a first axis
     groups: int = 1  # of rows: theirs are the first group of each of ours, the second, ...
     row: int | None = None  # theirs is this row of ours alone
     gathered: tuple[int, ...] = ()  # of theirs, one for each row of ours; () = all, in order

@@ -247,7 +247,7 @@ class _LlamaVariant:
         ""  # a tensor of one head, by q or k and its number; "" = one for all heads
     )
     theta: float = 10_000.0  # default base of rotary positions
-    share: float | None = None  # default share of a head's features that rotate; None = always all
+    share: float | None = None  # default share of a head's features that rotate; None: always all
     plain_rope: bool = False  # whether frequencies are written as they are alone
     rotary: Callable[[ConfigReader, int], list[bool]] = all_rotary  # which layers rotate
     flags_of_rotary: str = ""  # the entry that is written with them
@@ -256,18 +256,18 @@ class _LlamaVariant:
     windows: Windows | None = None
     fixed: tuple[tuple[str, object], ...] = ()  # entries and the only value that is supported
     gates: tuple[tuple[str, str], ...] = (("silu", "swiglu"),)  # of hidden_act; first the default
-    head_dim: int | None = None  # default width of a head; None = an equal share
+    head_dim: int | None = None  # default width of a head; None: an equal share
     wide_heads: bool = True  # whether heads of another width than an equal share are written
     divides: bool = False  # whether heads must divide the width all the same
     norm_offset: float = 0.0  # of the weights of all norms
     scale: tuple[str, float, float] | None = None  # entry, default and power of the scores' factor
     caps: tuple[float | None, float | None] | None = None  # defaults of the caps of scores, logits
     residual: str = "pre"  # see `LMConfig`
-    local_theta: float | None = None  # default base in layers with windows; None = as in others
+    local_theta: float | None = None  # default base in layers with windows; None: as in others
     activation: str = "hidden_act"  # entry with the activation of the gates
-    kv_heads: int | None = None  # default number of key/value heads; None = as many as heads
+    kv_heads: int | None = None  # default number of key/value heads; None: that of heads
     multipliers: Callable[[ConfigReader], _Multipliers] = lambda _reader: _Multipliers()
-    neutral: tuple[tuple[str, object], ...] = ()  # entries that are written beside our weights
+    neutral: tuple[tuple[str, object], ...] = ()  # entries that are written with our weights
     experts: ExpertsFormat | None = None  # in the place of MLPs
     defaults: tuple[tuple[str, object], ...] = ()  # of entries that are absent, not null
     older: tuple[tuple[str, str], ...] = ()  # older names of entries, and the newer ones
@@ -368,7 +368,7 @@ def _read_llama(reader: ConfigReader, *, variant: _LlamaVariant) -> tuple[LMConf
         head_bias=variant.head_bias,
         experts=experts,
     )
-    # null means as many as heads; an entry that is missing, the default of their class
+    # null means the number of heads; an entry that is missing, the default of their class
     null = "num_key_value_heads" in reader.entries
     absent = heads if null else variant.kv_heads or heads
     spec = AttentionSpec(
@@ -443,7 +443,7 @@ def _write_ropes(lm: LM, variant: _LlamaVariant) -> dict[str, Any]:
 
 
 def _whole_scalar(spec: AttentionSpec) -> int:
-    """Return the whole number whose root divides the products, or the usual one beside gains."""
+    """Return the whole number whose root divides the products, or the usual one with gains."""
     scalar = max(round(spec.score_scale**-2), 1)
     return scalar if scalar**-0.5 == spec.score_scale else spec.head_width
 

@@ -79,7 +79,7 @@ def _read(reader: ConfigReader) -> tuple[LMConfig, Specs]:
 
 
 def _scale(reader: ConfigReader, key_width: int) -> float | None:
-    """Return the factor of the scores, which grows with the stretch of YaRN; None = the usual."""
+    """Return the factor of the scores, which grows with the stretch of YaRN; None: the usual."""
     rope, nested = rope_entries(reader)
     mscales = None if rope_type(nested) == "default" else yarn_mscales(rope)
     return None if mscales is None else key_width**-0.5 * mscales[1] ** 2

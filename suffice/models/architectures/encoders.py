@@ -33,7 +33,7 @@ from suffice.spec import AttentionSpec
 
 
 def _num_classes(reader: ConfigReader) -> int:
-    """Return num_labels, which older files have beside the names of two classes, or their count."""
+    """Return num_labels, which older files have with the names of two classes, or their count."""
     labels = reader.entries.get("id2label")
     named = len(labels) if isinstance(labels, dict) and labels else 2
     return reader.size("num_labels", named)
@@ -335,8 +335,8 @@ class Encoder(nn.Module):
     """A stack of blocks, with an optional norm after the last.
 
     Args:
-        blocks: in order.
-        norm: after the last block; None = none.
+        blocks: blocks in order.
+        norm: norm after the last block; None: no norm.
 
     Shapes:
         x: [B, T, d_model] -> [B, T, d_model]
@@ -362,7 +362,7 @@ def from_encoder(encoder: nn.TransformerEncoder) -> Encoder:
     their src_key_padding_mask is False.
 
     Args:
-        encoder: of `nn.TransformerEncoderLayer`s.
+        encoder: an encoder of `nn.TransformerEncoderLayer`s.
 
     Raises:
         ConfigError: naming a part that no block here has.

@@ -90,7 +90,7 @@ def tensors_for(model: nn.Module, config: dict[str, Any]) -> dict[str, Tensor]:
     """Return the tensors of a model under their names in transformers.
 
     Args:
-        model: of the kind that `read` returns.
+        model: a model of the kind that `read` returns.
         config: the config.json of the model.
 
     Raises:

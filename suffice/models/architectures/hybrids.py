@@ -77,7 +77,7 @@ def _read(reader: ConfigReader, *, kv_heads: int) -> tuple[LMConfig, Specs]:
 
 
 def _read_next(reader: ConfigReader) -> tuple[LMConfig, Specs]:
-    """Return the sizes where all blocks have MLPs; refuse experts beside one with a gate."""
+    """Return the sizes where all blocks have MLPs; refuse experts with a gated shared one."""
     depth, step = reader.depth("num_hidden_layers"), reader.size("decoder_sparse_step", 1)
     listed = reader.entries.get("mlp_only_layers") or []
     if not isinstance(listed, list):
@@ -87,7 +87,7 @@ def _read_next(reader: ConfigReader) -> tuple[LMConfig, Specs]:
     mixtures = [n for n in range(depth) if n not in listed and (n + 1) % step == 0]
     if mixtures and reader.entries.get("num_experts", 512) != 0:
         raise ConfigError(
-            f"{reader.where}: layer {mixtures[0]} has experts beside a shared one with a gate, "
+            f"{reader.where}: layer {mixtures[0]} has experts and a shared one with a gate, "
             "which are not supported in hybrids; only MLPs in all layers are (mlp_only_layers)."
         )
     return _read(reader, kv_heads=2)
@@ -113,7 +113,7 @@ def _recurrent_heads(reader: ConfigReader) -> tuple[int, int, int]:
     value_width = reader.size("linear_value_head_dim", 128)
     if value_width != width:
         raise ConfigError(
-            f"{reader.where}: linear_value_head_dim={value_width} is not supported beside "
+            f"{reader.where}: linear_value_head_dim={value_width} is not supported with "
             f"linear_key_head_dim={width}; only equal widths are."
         )
     return keys, values, width

@@ -44,9 +44,9 @@ class Windows:
             return [size if one else None for one in windowed]
         unclear = size is not None and "layer_types" in reader.entries
         if any(windowed) and (unclear or not self.switch):
-            beside = " beside use_sliding_window=false" if self.switch else ""
+            switch = " and use_sliding_window=false" if self.switch else ""
             raise ConfigError(
-                f"{reader.where}: layers have windows, with sliding_window={size!r}{beside}, which "
+                f"{reader.where}: layers have windows, with sliding_window={size!r}{switch}, which "
                 "classes of transformers read in two ways; leave what is true."
             )
         return [None] * depth

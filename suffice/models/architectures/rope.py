@@ -115,7 +115,7 @@ def _read_scaling(reader: ConfigReader, kind: object) -> Scaling | None:
 
 
 def _yarn_amplitude(reader: ConfigReader) -> float | None:
-    """Return the factor of rotated queries and keys; None = the paper's."""
+    """Return the factor of rotated queries and keys; None: the paper's."""
     if reader.entries.get("attention_factor") is not None:
         return reader.number("attention_factor")
     scales = yarn_mscales(reader)

@@ -68,7 +68,7 @@ def _load(path: Path, listed: set[str] | None) -> dict[str, Tensor]:
         missing, extra = sorted(listed - tensors.keys()), sorted(tensors.keys() - listed)
         problem = f"it lacks {missing[0]!r:.80}" if missing else f"it also holds {extra[0]!r:.80}"
         raise CheckpointError(
-            f"the index does not match {path}: {problem}; save the model again, or get it anew."
+            f"the index does not match {path}: {problem}; save or download the model again."
         )
     tensors = {n: t.float() if t.is_floating_point() else t for n, t in tensors.items()}
     check_finite(tensors, path)  # in float32, where a large float64 overflows

@@ -24,12 +24,12 @@ class BlockKind:
     """A kind of block.
 
     Args:
-        name: as llama.cpp calls it.
-        number: in files.
+        name: name in llama.cpp.
+        number: number of the kind in files.
         size: numbers in a block.
-        bytes_: of a block.
-        decode: float32 [R, C, size] of bytes [R, C, bytes_].
-        zero: of kinds of one scale for each group of 32, the code of zero; None for others.
+        bytes_: bytes of a block.
+        decode: function from bytes [R, C, bytes_] to float32 [R, C, size].
+        zero: code of zero, for kinds with one scale for each group of 32; None for others.
     """
 
     name: str
@@ -40,7 +40,7 @@ class BlockKind:
     zero: int | None = None
 
     def nbytes(self, count: int) -> int:
-        """Return the bytes of so many numbers, a multiple of `size`."""
+        """Return the bytes of `count` numbers, a multiple of `size`."""
         return count // self.size * self.bytes_
 
 

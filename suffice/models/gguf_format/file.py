@@ -40,9 +40,9 @@ class Tensor:
 
     Args:
         shape: outermost axis first, as torch has it; the file lists axes in the other order.
-        kind: how its numbers are stored.
+        kind: storage of its numbers.
         start: first byte, from the beginning of the file.
-        nbytes: how many bytes.
+        nbytes: number of bytes.
     """
 
     shape: tuple[int, ...]
@@ -56,9 +56,9 @@ class GGUF:
     """An opened file, which is mapped rather than read.
 
     Args:
-        path: of the file.
+        path: path of the file.
         metadata: values by name: numbers, text, bool, or lists of one of these.
-        tensors: by name, in the order of the file.
+        tensors: tensors by name, in the order of the file.
     """
 
     path: Path
@@ -107,7 +107,7 @@ class _Cursor:
         self.content, self.path, self.at, self.items = content, path, 0, 0
 
     def refuse(self, why: str) -> NoReturn:
-        raise CheckpointError(f"{self.path} is damaged: {why}; get it anew.")
+        raise CheckpointError(f"{self.path} is damaged: {why}; download it again.")
 
     def take(self, count: int) -> bytes:
         if count > len(self.content) - self.at:
@@ -216,7 +216,7 @@ def write_gguf(
     """Write a file, which appears whole or not at all.
 
     Args:
-        path: of the file; one there is replaced.
+        path: path of the file; one there is replaced.
         metadata: values by name: bool, int (32 bits), float (32 bits), str, or lists of them.
         tensors: names, and what they hold.
 

@@ -190,7 +190,7 @@ BAD = {
             "sliding_window": 3,
             "layer_types": ["sliding_attention"] * 2,
         },
-        "sliding_window=3 beside use_sliding_window=false",
+        "sliding_window=3 and use_sliding_window=false",
     ),
     "odd-pairs": (
         "stablelm",
@@ -266,7 +266,7 @@ BAD = {
     "mixture": (
         "qwen3_next-dense",
         {"mlp_only_layers": [0, 2]},
-        "layer 1 has experts beside a shared one with a gate",
+        "layer 1 has experts and a shared one with a gate",
     ),
     "dense-next": ("qwen3_next-dense", {"mlp_only_layers": 4}, "mlp_only_layers=4"),
     "values": (
@@ -277,7 +277,7 @@ BAD = {
     "value-width": (
         "qwen3_5",
         {"linear_value_head_dim": 8},
-        "linear_value_head_dim=8 is not supported beside linear_key_head_dim=6",
+        "linear_value_head_dim=8 is not supported with linear_key_head_dim=6",
     ),
     "all-dense": ("qwen3_moe", {"mlp_only_layers": [0, 1]}, "leaves no block with experts"),
     "shape": (

@@ -46,9 +46,9 @@ class AttentionClassifier(ClassifierMixin, BaseEstimator):
         depth: number of blocks.
         epochs: passes over the training rows.
         batch_size: rows of a step.
-        learning_rate: of AdamW.
+        learning_rate: step size of AdamW.
         vocabulary_size: the most words there may be.
-        tokenizer: how texts are cut: "words" or "characters".
+        tokenizer: rule that cuts texts: "words" or "characters".
         validation: share of the rows that is held out, between 0 and 1.
         random_state: seed of the weights and of the order of rows, an integer.
         device: "cpu" or "cuda".

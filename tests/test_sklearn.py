@@ -72,7 +72,7 @@ def test_the_checks_of_scikit_learn_hold():
         "check_no_attributes_set_in_init",
         "check_estimator_repr",
     ):
-        getattr(checks, name)("AttentionClassifier", AttentionClassifier())
+        assert getattr(checks, name)("AttentionClassifier", AttentionClassifier()) is None
 
 
 def test_an_estimator_is_cloned_without_what_it_learned(fitted):

@@ -440,7 +440,7 @@ def _compare_one(
     Args:
         choices: the options.
         folder: folder of the results; None = a new one.
-        how: how it runs and is judged.
+        how: options of how it runs and is judged.
         saved: plan whose settings are taken where the folder has none yet.
     """
     from suffice.measure.compare import claim, refuse_together

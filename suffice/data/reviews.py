@@ -147,7 +147,7 @@ def row_of_words(ids: list[int], length: int) -> list[int]:
 def rows_of_tokens(
     tokenizer: Any, texts: Sequence[str], length: int
 ) -> tuple[Tensor, Tensor, list[int]]:
-    """Return texts as rows of their last tokens, padded in front, for a tokenizer that is no words.
+    """Return texts as rows of their last tokens, padded in front, cut by a tokenizer.
 
     A row begins with the token that begins a document, or else ends one, where there is room.
 
@@ -198,7 +198,7 @@ def dataset_of_texts(
         length: tokens of each row.
         vocabulary_size: limit of the number of ids.
         rows: limit of the training rows, drawn by a fixed permutation; None takes all.
-        rule: how texts are cut, see `words`.
+        rule: rule that cuts texts, see `words`.
         learn_tokenizer: function that makes a tokenizer of the training texts, whose tokens take
             the place of words; None takes words.
         **fields: other fields of `Dataset`.

@@ -110,7 +110,7 @@ class Kernel(Axis, family="kernel"):
             k: [B, H, S, D].
             allowed: bool, broadcasts to [B, H, T, S].
             scale: factor of the products.
-            bias: what the position adds to the scores; None = nothing.
+            bias: term that the position adds to the scores; None: nothing.
             learned: tensors by name, of any dtype.
         """
         exact = {name: value.to(q.dtype) for name, value in learned.items()}
@@ -232,7 +232,7 @@ class FeatureMap(nn.Module, ABC):
 
     @abstractmethod
     def queries(self, q: Tensor) -> Tensor:
-        """Return phi [..., T, F] of queries [..., T, D], each row up to a factor of its own.
+        """Return phi [..., T, F] of queries [..., T, D], each row up to a factor.
 
         A factor per query cancels in its weights, so a row may be scaled by its own maximum.
         """
@@ -325,7 +325,7 @@ ALIGNED = 8  # numbers; products with a whole number of such columns run faster
 
 
 def columns(value_dim: int) -> int:
-    """Return the width of values with the ones beside them that sum up the weights."""
+    """Return the width of values with the ones behind them that sum up the weights."""
     return -(-(value_dim + 1) // ALIGNED) * ALIGNED
 
 

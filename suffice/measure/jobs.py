@@ -18,15 +18,11 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, Protocol, Self, TypeVar
 
-from rich.console import Console
-
 from suffice.data import Dataset, load
-from suffice.data.survey import survey
 from suffice.errors import ConfigError, DataError, StateError, SufficeError, unknown
 from suffice.measure.answers import Key
 from suffice.measure.machine import machine_facts, software_versions, source_commit
@@ -38,11 +34,10 @@ from suffice.measure.plan import (
     run_folder,
     same_training,
 )
-from suffice.measure.results import DataFacts, write_facts
 from suffice.measure.training import CellFiles, train_cell
 from suffice.train import current
 from suffice.utils.files import read_record, write_json
-from suffice.utils.progress import Progress, Silent, Workers, workers
+from suffice.utils.progress import Progress, Silent, Workers
 from suffice.utils.torch_compat import threads as torch_threads
 
 ENGINES = ("local", "ray")
@@ -243,23 +238,6 @@ def _dataset(task: str, options: tuple[tuple[str, Any], ...]) -> Dataset:
     return load(task, **dict(options))
 
 
-def run_cells(
-    plan: Plan, keys: list[Key], folder: Path, options: Execution, *, console: Console, command: str
-) -> list[Key]:
-    """Train cells and return the keys of those that were finished."""
-    deadline = None if options.minutes is None else time.monotonic() + 60 * options.minutes
-    started = datetime.now(UTC).isoformat(timespec="seconds")
-    with run_folder(folder).locked():
-        claim(folder, plan, command=command, started=started, threads=options.threads)
-        # download before several workers look for the data
-        task, task_options = plan.recipe.task, dict(plan.recipe.task_options)
-        dataset = load(task, console=None if options.quiet else console, **task_options)
-        write_facts(folder, DataFacts.of(dataset, survey(dataset)))
-        with pool(folder, options, console=console, cells=len(keys)) as workers_:
-            jobs = [CellJob(plan, key, alone=workers_.alone) for key in keys]
-            return [job.key for job in workers_.train(jobs, deadline=deadline)]
-
-
 class WorkerLostError(Exception):
     """The process or machine that trained a cell is gone."""
 
@@ -294,41 +272,6 @@ class Engine(Protocol):
 
     def close(self) -> None:
         """Release the workers."""
-
-
-@contextlib.contextmanager
-def pool(folder: Path, options: Execution, *, console: Console, **shown: Any) -> Iterator[Pool]:
-    """Yield workers that train for a folder, and say if one alone would have been faster.
-
-    Args:
-        folder: folder of the comparison.
-        options: engine, jobs and threads.
-        console: console that shows progress.
-        **shown: cells, done and table, as of `suffice.utils.progress.show`.
-    """
-    from suffice.measure.cluster import RayTasks
-
-    start = time.monotonic()
-    make = RayTasks if options.engine == "ray" else LocalProcesses
-    with workers(console, quiet=options.quiet, **shown) as display:
-        engine: Engine = make(folder, options)
-        cores = os.cpu_count() or 1
-        if make is LocalProcesses and engine.jobs > 1 and engine.jobs * options.threads > cores:
-            display.tell(
-                f"{engine.jobs} cells x {options.threads} threads on {cores} processors wait for "
-                f"each other; {max(1, cores // options.threads)} at a time are as fast"
-            )
-        alone = make is LocalProcesses and engine.jobs == 1
-        try:
-            yield (working := Pool(engine, display, alone))
-        finally:
-            engine.close()
-    seconds = time.monotonic() - start
-    if engine.jobs > 1 and 0.0 < working.seconds < seconds:
-        display.tell(
-            f"{engine.jobs} at a time took {seconds:.0f} s, and the trainings themselves "
-            f"{working.seconds:.0f} s: one after the other is faster"
-        )
 
 
 @dataclass

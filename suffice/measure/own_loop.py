@@ -30,10 +30,11 @@ from suffice.errors import ConfigError, unknown
 from suffice.layers import Attention
 from suffice.measure import report
 from suffice.measure.answers import Answers, from_scores, path_of, write_answers
-from suffice.measure.jobs import Execution, pool
+from suffice.measure.jobs import Execution
 from suffice.measure.machine import machine_facts, software_versions, source_commit
 from suffice.measure.metrics import LOWER, own_metric
 from suffice.measure.plan import MARGIN, SavedPlan, parse_cells, run_folder
+from suffice.measure.pool import pool
 from suffice.measure.report.notebook import notebook_html
 from suffice.measure.report.sheet import rich_table
 from suffice.measure.report.tables import Tables

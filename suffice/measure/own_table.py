@@ -57,8 +57,8 @@ def compare_data(
         seeds: trainings of each mechanism, 0 .. seeds - 1.
         folds: parts of the rows, each tested by a seed that trains on the others; None takes as
             many as seeds for tables below 20,000 rows, 0 tests all seeds on one part.
-        margin: how much of the metric may be lost and still suffice, a fraction.
-        metric: what the verdict is about, as in `suffice compare --metric`.
+        margin: loss of the metric with which a mechanism still suffices, a fraction.
+        metric: score that the verdict is about, as in `suffice compare --metric`.
         baseline: mechanism that the others are compared with; the first by default.
         settings: other sizes and hyper-parameters, such as {"length": 128, "epochs": 3}.
         tokenizer: "words" (default), "characters", "bpe", or the folder of a tokenizer.

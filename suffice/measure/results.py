@@ -100,9 +100,13 @@ class Cell:
         for name in ("train_accuracy", "train_top5", "test_accuracy", "test_top5"):
             value = getattr(self, name)
             if value is not None and not 0.0 <= value <= 1.0:
-                raise ConfigError(f"{name}={value} is no accuracy; give a fraction from 0 to 1.")
+                raise ConfigError(
+                    f"{name}={value} is not an accuracy; give a fraction from 0 to 1."
+                )
         if lost := set(self.signatures) - {*self.scores, "flops"}:
-            raise ConfigError(f"signatures of {', '.join(sorted(lost))}, which is no score here.")
+            raise ConfigError(
+                f"signatures of {', '.join(sorted(lost))}, which are not scores here."
+            )
 
     @property
     def key(self) -> tuple[str, int, int]:
@@ -139,7 +143,7 @@ class Speed:
         peak_bytes: maximum of bytes allocated at once during that forward.
 
     Raises:
-        ConfigError: if there is no round, a time is not positive or a count is negative.
+        ConfigError: if there are no rounds, a time is not positive or a count is negative.
     """
 
     mechanism: str

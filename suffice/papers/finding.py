@@ -34,10 +34,12 @@ class ClaimFinding:
         """Return the verdict: one failed part contradicts the claim, all parts confirm it.
 
         Example:
-            >>> Finding(holds=(True, False)).verdict, Finding(holds=(True, True)).verdict
+            >>> ClaimFinding(holds=(True, False)).verdict, ClaimFinding(holds=(True, True)).verdict
             ('contradicted', 'confirmed')
-            >>> Finding(ours="+0.8%", holds=(True, None)).verdict, Finding(holds=()).verdict
-            ('not decided by this evidence', 'not tested here')
+            >>> ClaimFinding(ours="+0.8%", holds=(True, None)).verdict
+            'not decided by this evidence'
+            >>> ClaimFinding(holds=()).verdict
+            'not tested here'
         """
         if any(part is False for part in self.holds):
             return CONTRADICTED

@@ -10,8 +10,9 @@ from rich.console import Console
 from suffice.data.files import digest, resolve
 from suffice.errors import ConfigError, DataError
 from suffice.measure.answers import Key
-from suffice.measure.jobs import Execution, cell_name, run_cells
+from suffice.measure.jobs import Execution, cell_name
 from suffice.measure.plan import Plan
+from suffice.measure.pool import run_cells
 from suffice.measure.published import Published
 from suffice.measure.report.sheet import Column, Sheet, sheet_of
 from suffice.measure.results import Cell, cell_path, read_cell

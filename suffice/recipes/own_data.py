@@ -93,7 +93,7 @@ class Learner:
 
     Args:
         name: "bpe", or the folder of a saved tokenizer.
-        vocabulary_size: of byte pairs, at most.
+        vocabulary_size: largest number of byte pairs.
     """
 
     name: str

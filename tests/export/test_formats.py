@@ -8,7 +8,7 @@ import platform
 import stat
 import sys
 import zipfile
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
@@ -179,6 +179,7 @@ def test_a_refused_export_leaves_nothing(tmp_path):
 
 
 def test_models_that_cannot_be_traced_or_translated_are_refused(tmp_path, monkeypatch):
+    @dataclass(frozen=True)
     class Looking(Pattern):
         causal = True
 

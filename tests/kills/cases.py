@@ -125,6 +125,15 @@ def _healed(place: Path) -> object:
     return _model(place), report["healed"]["after"]
 
 
+def _scores(place: Path) -> None:
+    for name, scores in (("old", "0.91 0.92 0.90"), ("new", "0.96 0.97 0.95")):
+        (place / f"{name}.txt").write_text("\n".join(scores.split()))
+
+
+def _page_of_a_verdict(place: Path) -> object:
+    return (place / "out" / "report.html").read_text()
+
+
 def _compared(place: Path) -> object:
     """The results without times, and the names of what lies there; every model is whole."""
     from suffice.measure.results import read_results
@@ -271,6 +280,7 @@ CASES: dict[str, Case] = {
         _healed,
         begun="out/healing_run.json",
     ),
+    "verdict": Case(("verdict", "old.txt", "new.txt", "--out", "out"), _scores, _page_of_a_verdict),
     "compare": Case(
         ("compare", "--data", "rows.csv", "--mechanisms", "standard,linear", "--seeds", "1")
         + ("--epochs", "1", *_set("d_model=8", "depth=1", "length=8"), "--out", "out", QUIET),

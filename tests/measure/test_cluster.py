@@ -18,7 +18,8 @@ from suffice.errors import ConfigError
 from suffice.measure import cluster as module
 from suffice.measure import judge
 from suffice.measure.cluster import RayTasks
-from suffice.measure.jobs import CellJob, Execution, Pool, pool, train_one
+from suffice.measure.jobs import CellJob, Execution, Pool, train_one
+from suffice.measure.pool import pool
 from suffice.measure.results import cell_path, read_cell
 from suffice.utils.torch_compat import threads
 from tests.papers.conftest import RecordingDisplay, quick

@@ -276,7 +276,7 @@ BUGS = (
         "all seeds are trained before the first look at the verdict",
     ),
     Bug(
-        "suffice/measure/jobs.py",
+        "suffice/measure/pool.py",
         "0.0 < working.seconds < seconds",
         "0.0 < seconds < working.seconds",
         "tests/papers/test_jobs.py",

@@ -372,8 +372,8 @@ def test_bands_and_lists():
     assert band_of(Causal() & Window(5) & Full()) == (4, 0)
     assert band_of(Window(5) | Strided(2)) is None
     assert band_of(Causal() & (Window(5) | Global(1))) is None
-    assert sparsity_of(Full(), 3, 5, 2) == kernels.Band(-8, 8)
-    assert sparsity_of(Window(2) & Causal(), 3, 5, 2) == kernels.Band(1, 2)
+    assert sparsity_of(Full(), 3, 5, 2) == kernels.KeyRange(-8, 8)
+    assert sparsity_of(Window(2) & Causal(), 3, 5, 2) == kernels.KeyRange(1, 2)
     assert share_of_lanes(sparsity_of(Block(32), 64, 64, 2)) == 1.0
     assert share_of_lanes(sparsity_of(Block(4), 0, 0, 2)) == 1.0
 

@@ -14,7 +14,8 @@ from rich.console import Console
 
 from suffice.errors import ConfigError, DataError
 from suffice.measure import jobs
-from suffice.measure.jobs import Execution, run_cells
+from suffice.measure.jobs import Execution
+from suffice.measure.pool import run_cells
 from suffice.measure.report.sheet import rich_table
 from suffice.measure.results import cell_path
 from suffice.measure.verdict import judge

@@ -229,9 +229,9 @@ def test_templates_are_found_where_models_have_them(tokenizer, tmp_path):
     assert template_of(tmp_path, {}, tokenizer).render(ASK) == "beside"
     assert template_of(tmp_path, {"chat_template": "fact"}, tokenizer).render(ASK) == "fact"
     assert template_of(tmp_path, {}, tokenizer, named).render(ASK) == "mine"
-    with pytest.raises(DataError, match="no file"):
+    with pytest.raises(DataError, match="is not a file"):
         template_of(tmp_path, {}, tokenizer, tmp_path)
-    with pytest.raises(DataError, match="no text"):
+    with pytest.raises(DataError, match="not text"):
         template_of(tmp_path, {"chat_template": 3}, tokenizer)
 
 

@@ -45,7 +45,7 @@ class Restriction(NamedTuple):
     """What a mask function says.
 
     Args:
-        pattern: which positions see which.
+        pattern: pairs of positions that see each other.
         documents: int [B, T] of packed rows, which see their own alone; None if rows are whole.
     """
 

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from suffice.errors import CheckpointError, ConfigError
-from suffice.models import LM
+from suffice.models.lm import LM
 from suffice.spec import AttentionSpec
 
 MAX_DEPTH = 1 << 10  # layers; models are built block by block

@@ -11,7 +11,7 @@ from typing import Any
 from suffice.encoders import HeadLayerNorm, HeadRMS, NoNorm, Norm, ProjectionRMS
 from suffice.errors import ConfigError
 from suffice.kernels import Softmax
-from suffice.models import LM, LMConfig
+from suffice.models.lm import LM, LMConfig
 from suffice.models.architectures.architecture import (
     ACTIVATION_NAMES,
     ACTIVATIONS,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from suffice.encoders import MLA
-from suffice.models import LM, LMConfig
+from suffice.models.lm import LM, LMConfig
 from suffice.models.architectures.architecture import (
     Architecture,
     ConfigReader,

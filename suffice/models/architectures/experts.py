@@ -8,7 +8,7 @@ from typing import Any
 
 from suffice.errors import ConfigError
 from suffice.layers import Experts
-from suffice.models import LM
+from suffice.models.lm import LM
 from suffice.models.architectures.architecture import ConfigReader, Row, TensorMapping
 
 BLOCK, OURS = "model.layers.*.mlp", "blocks.*.mlp"

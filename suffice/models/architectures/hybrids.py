@@ -9,7 +9,7 @@ from suffice.combine import Gated
 from suffice.encoders import HeadRMS
 from suffice.errors import ConfigError
 from suffice.kernels import Delta
-from suffice.models import LM, LMConfig
+from suffice.models.lm import LM, LMConfig
 from suffice.models.architectures.architecture import (
     SIZES,
     Architecture,

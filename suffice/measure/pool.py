@@ -1,0 +1,72 @@
+"""Workers that train the cells of a comparison: processes of this machine, or tasks of Ray."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from suffice.data import load
+from suffice.data.survey import survey
+from suffice.measure.answers import Key
+from suffice.measure.cluster import RayTasks
+from suffice.measure.jobs import CellJob, Engine, Execution, LocalProcesses, Pool, claim
+from suffice.measure.plan import Plan, run_folder
+from suffice.measure.results import DataFacts, write_facts
+from suffice.utils.progress import workers
+
+
+def run_cells(
+    plan: Plan, keys: list[Key], folder: Path, options: Execution, *, console: Console, command: str
+) -> list[Key]:
+    """Train cells and return the keys of those that were finished."""
+    deadline = None if options.minutes is None else time.monotonic() + 60 * options.minutes
+    started = datetime.now(UTC).isoformat(timespec="seconds")
+    with run_folder(folder).locked():
+        claim(folder, plan, command=command, started=started, threads=options.threads)
+        # download before several workers look for the data
+        task, task_options = plan.recipe.task, dict(plan.recipe.task_options)
+        dataset = load(task, console=None if options.quiet else console, **task_options)
+        write_facts(folder, DataFacts.of(dataset, survey(dataset)))
+        with pool(folder, options, console=console, cells=len(keys)) as workers_:
+            jobs = [CellJob(plan, key, alone=workers_.alone) for key in keys]
+            return [job.key for job in workers_.train(jobs, deadline=deadline)]
+
+
+@contextlib.contextmanager
+def pool(folder: Path, options: Execution, *, console: Console, **shown: Any) -> Iterator[Pool]:
+    """Yield workers that train for a folder, and say if one alone would have been faster.
+
+    Args:
+        folder: folder of the comparison.
+        options: engine, jobs and threads.
+        console: console that shows progress.
+        **shown: cells, done and table, as of `suffice.utils.progress.show`.
+    """
+    start = time.monotonic()
+    make = RayTasks if options.engine == "ray" else LocalProcesses
+    with workers(console, quiet=options.quiet, **shown) as display:
+        engine: Engine = make(folder, options)
+        cores = os.cpu_count() or 1
+        if make is LocalProcesses and engine.jobs > 1 and engine.jobs * options.threads > cores:
+            display.tell(
+                f"{engine.jobs} cells x {options.threads} threads on {cores} processors wait for "
+                f"each other; {max(1, cores // options.threads)} at a time are as fast"
+            )
+        alone = make is LocalProcesses and engine.jobs == 1
+        try:
+            yield (working := Pool(engine, display, alone))
+        finally:
+            engine.close()
+    seconds = time.monotonic() - start
+    if engine.jobs > 1 and 0.0 < working.seconds < seconds:
+        display.tell(
+            f"{engine.jobs} at a time took {seconds:.0f} s, and the trainings themselves "
+            f"{working.seconds:.0f} s: one after the other is faster"
+        )

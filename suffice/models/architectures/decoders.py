@@ -11,7 +11,6 @@ from typing import Any
 from suffice.encoders import HeadLayerNorm, HeadRMS, NoNorm, Norm, ProjectionRMS
 from suffice.errors import ConfigError
 from suffice.kernels import Softmax
-from suffice.models.lm import LM, LMConfig
 from suffice.models.architectures.architecture import (
     ACTIVATION_NAMES,
     ACTIVATIONS,
@@ -41,6 +40,7 @@ from suffice.models.architectures.layer_types import (
     sliding_window,
 )
 from suffice.models.architectures.rope import longest_text, read_rope, rope_parameters, rotary_of
+from suffice.models.lm import LM, LMConfig
 from suffice.patterns import Causal, Window
 from suffice.positions import NoPosition, Rope
 from suffice.spec import AttentionSpec

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from suffice.encoders import MLA
-from suffice.models.lm import LM, LMConfig
 from suffice.models.architectures.architecture import (
     Architecture,
     ConfigReader,
@@ -28,6 +27,7 @@ from suffice.models.architectures.rope import (
     rope_type,
     yarn_mscales,
 )
+from suffice.models.lm import LM, LMConfig
 from suffice.patterns import Causal
 from suffice.spec import AttentionSpec
 

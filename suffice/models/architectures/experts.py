@@ -8,8 +8,8 @@ from typing import Any
 
 from suffice.errors import ConfigError
 from suffice.layers import Experts
-from suffice.models.lm import LM
 from suffice.models.architectures.architecture import ConfigReader, Row, TensorMapping
+from suffice.models.lm import LM
 
 BLOCK, OURS = "model.layers.*.mlp", "blocks.*.mlp"
 LISTED: tuple[Row, ...] = (

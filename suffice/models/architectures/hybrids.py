@@ -9,7 +9,6 @@ from suffice.combine import Gated
 from suffice.encoders import HeadRMS
 from suffice.errors import ConfigError
 from suffice.kernels import Delta
-from suffice.models.lm import LM, LMConfig
 from suffice.models.architectures.architecture import (
     SIZES,
     Architecture,
@@ -31,6 +30,7 @@ from suffice.models.architectures.decoders import (
 )
 from suffice.models.architectures.layer_types import read_layer_types
 from suffice.models.architectures.rope import longest_text, read_rope
+from suffice.models.lm import LM, LMConfig
 from suffice.patterns import Causal
 from suffice.spec import AttentionSpec
 

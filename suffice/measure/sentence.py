@@ -562,7 +562,14 @@ def _sentence_baseline(verdict: Verdict) -> str:
     quality = f"{label(verdict.baseline, best[0])} has {metric.title} {_quality(metric, best[1])}"
     cheaper = [c for c in verdict.comparisons if c.cheaper and c.sufficiency == FAILS]
     if not cheaper:
-        return f"{verdict.baseline} stays: nothing cheaper by {verdict.by} was compared; {quality}."
+        others = "".join(
+            f" {label(c.mechanism, c.num_heads)} is not cheaper: {decision(c)}."
+            for c in verdict.comparisons
+        )
+        return (
+            f"{verdict.baseline} stays: nothing cheaper by {verdict.by} was compared; "
+            f"{quality}.{others}"
+        )
     finite = [c for c in cheaper if c.difference and math.isfinite(c.difference.mean)]
     nearest = max(finite, key=lambda c: c.difference.mean) if finite else cheaper[0]
     but = f"; it {learned(nearest.quality.n, nearest.failed)}" if nearest.failed else ""

@@ -100,9 +100,7 @@ class Cell:
         for name in ("train_accuracy", "train_top5", "test_accuracy", "test_top5"):
             value = getattr(self, name)
             if value is not None and not 0.0 <= value <= 1.0:
-                raise ConfigError(
-                    f"{name}={value} is not an accuracy; give a fraction from 0 to 1."
-                )
+                raise ConfigError(f"{name}={value} is not a fraction from 0 to 1.")
         if lost := set(self.signatures) - {*self.scores, "flops"}:
             raise ConfigError(
                 f"signatures of {', '.join(sorted(lost))}, which are not scores here."

@@ -48,9 +48,13 @@ def folder(tmp_path, monkeypatch, brief):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.delenv("SUFFICE_DATA", raising=False)
     torch.manual_seed(0)
-    yield tmp_path
+    tables = {family: dict(family.table) for family, _ in DEFINED}
     for family, name in DEFINED:
-        family.table.pop(name, None)
+        family.table.pop(name, None)  # other tests may define one of this name
+    yield tmp_path
+    for family, table in tables.items():
+        family.table.clear()
+        family.table.update(table)
 
 
 @pytest.mark.parametrize(

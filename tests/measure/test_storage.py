@@ -110,7 +110,7 @@ def test_reading_an_absent_file_says_so(tmp_path):
 
 def test_a_truncated_whole_says_what_to_do(tmp_path):
     (tmp_path / "results.json").write_text("{")
-    with pytest.raises(DataError, match=r"truncated or not JSON .* Compare again with --resume"):
+    with pytest.raises(DataError, match=r"truncated or not JSON .* Compare with --resume"):
         read_results(tmp_path / "results.json")
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
@@ -32,14 +33,13 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from suffice.convert.sources import Source
-    from suffice.measure.probe import Ablation, CheckpointReport, Finding, Report
+    from suffice.measure.probe import Ablation, Finding, Report
     from suffice.measure.statistics import Summary
 
 CONTROL_SUCCEEDED = 1  # the exit code when a control succeeds
 FILE = "probe.json"
 LENGTH, ROWS = 256, 32  # of the text that ablations are measured on: tokens of a row at most, rows
 WIDTH = 100  # columns where the output is not a terminal
-KILO = 1024
 MARK = "*"
 
 
@@ -100,17 +100,11 @@ def probe(
         raise ConfigError("give either a checkpoint or --mechanisms, not both.")
     if checkpoint is None:
         _refuse({"--data": data, "--tokenizer": tokenizer}, "a checkpoint")
-        folder = _folder(out, resume=resume)
+        folder, names = _folder(out, resume=resume), split_list(mechanisms or "")
+        given = {"quick": quick, "seeds": seeds, "device": device}
         with resumable(folder):
             console = None if quiet else Console(stderr=True)
-            report = probe_mechanisms(
-                split_list(mechanisms or ""),
-                folder,
-                quick=quick,
-                seeds=seeds,
-                device=device,
-                console=console,
-            )
+            report = probe_mechanisms(names, folder, **given, console=console)
             write_figure(report, folder)
     else:
         _refuse({"--resume": resume or None}, "--mechanisms")
@@ -176,7 +170,7 @@ def _text(source: Source, name: str | None) -> Tensor | None:
     return rows_of(documents, source.tokenizer, length=length, tokens=ROWS * length)
 
 
-def finish(report: Report | CheckpointReport, folder: Path | None, *, as_json: bool) -> None:
+def finish(report: Report, folder: Path | None, *, as_json: bool) -> None:
     """Write and print a report."""
     if folder is not None:
         write_atomic(folder / FILE, to_json(report.to_json()))
@@ -192,12 +186,10 @@ def finish(report: Report | CheckpointReport, folder: Path | None, *, as_json: b
         )
 
 
-def print_report(report: Report | CheckpointReport, folder: Path | None) -> None:
+def print_report(report: Report, folder: Path | None) -> None:
     """Print tables of everything, then the outcome of the controls."""
-    from suffice.measure.probe import Report
-
     console = wide_console(WIDTH)
-    if isinstance(report, Report):
+    if report.kind == "mechanisms":
         for task in dict.fromkeys(result.task for result in report.findings):
             _task(console, [result for result in report.findings if result.task == task])
     else:
@@ -206,10 +198,15 @@ def print_report(report: Report | CheckpointReport, folder: Path | None) -> None
     print_text(_controls(report), console)
     if folder is not None:
         print_text(f"results: {folder}", console)
+    if folder is not None and report.findings:
+        task = shlex.quote(str(folder / report.findings[0].task))
+        print_text(f"a task is a comparison; report it: suffice compare --resume --out {task}")
 
 
 def _task(console: Console, findings: Sequence[Finding]) -> None:
     """Print one task: a row for each question, a column for each mechanism."""
+    from suffice.measure.report.tables import size
+
     names = list(dict.fromkeys(result.mechanism for result in findings))
     table = Table("accuracy, %", *names, **PLAIN)
     for view in dict.fromkeys(result.view for result in findings):
@@ -225,53 +222,41 @@ def _task(console: Console, findings: Sequence[Finding]) -> None:
 
 
 def _cell(result: Finding | None) -> str:
-    from suffice.measure.probe.report import ALARM
-
     if result is None:
         return "-"
-    mark = "" if not result.control else (f" {ALARM.partition(':')[0]}" if result.above else MARK)
-    return f"{percent(result.accuracy)}{mark}"
+    mark = "" if not result.control else " ALARM" if result.above else MARK
+    return f"{with_half(result.accuracy)}{mark}"
 
 
-def percent(summary: Summary) -> str:
-    """Return a mean and half its interval in percent.
+def with_half(summary: Summary, form: str = ".1f", scale: float = 100.0) -> str:
+    """Return a mean and half its interval, in percent by default.
 
     Example:
         >>> from suffice.measure.statistics import Summary
-        >>> percent(Summary(n=1, mean=0.5, sd=None, low=None, high=None))
+        >>> with_half(Summary(n=1, mean=0.5, sd=None, low=None, high=None))
         '50.0'
     """
+    mean = f"{scale * summary.mean:{form}}"
     if summary.high is None:
-        return f"{100 * summary.mean:.1f}"
-    return f"{100 * summary.mean:.1f} ±{100 * (summary.high - summary.mean):.1f}"
+        return mean
+    return f"{mean} ±{scale * (summary.high - summary.mean):{form.lstrip('+')}}"
 
 
-def size(count: float) -> str:
-    """Return bytes in words.
-
-    Example:
-        >>> size(512.0), size(6144.0)
-        ('512 B', '6.0 KiB')
-    """
-    return f"{count:.0f} B" if count < KILO else f"{count / KILO:.1f} KiB"
-
-
-def _recalls(console: Console, report: CheckpointReport) -> None:
+def _recalls(console: Console, report: Report) -> None:
     columns = ("question", "back", "accuracy, %", "chance, %", "gain, nats", "")
     table = Table(*columns, **PLAIN)
     for result in report.recalls:
         table.add_row(
             result.name,
             f"{result.back}",
-            percent(result.accuracy),
+            with_half(result.accuracy),
             f"{100 * result.chance:.1f}",
-            "" if result.gain is None else _half(result.gain),
+            "" if result.gain is None else with_half(result.gain, "+.2f", 1.0),
             result.verdict,
         )
-    reach = "everything" if report.reach is None else f"{report.reach} tokens back"
-    print_text(
-        f"recall of drawn tokens, {report.rows} rows each; the model can attend to {reach}", console
-    )
+    rows, reach = (report.facts[name] for name in ("rows", "reach"))
+    far = "everything" if reach is None else f"{reach} tokens back"
+    print_text(f"recall of drawn tokens, {rows} rows each; the model can attend to {far}", console)
     console.print(table)
 
 
@@ -290,13 +275,7 @@ def _ablations(console: Console, ablations: Sequence[Ablation]) -> None:
                 print_text(text, console)
 
 
-def _half(summary: Summary) -> str:
-    return f"{summary.mean:+.2f}" + (
-        "" if summary.high is None else f" ±{summary.high - summary.mean:.2f}"
-    )
-
-
-def _controls(report: Report | CheckpointReport) -> str:
+def _controls(report: Report) -> str:
     from suffice.measure.probe.report import ALARM, FAILED
 
     failed = Counter(result.control for result in report.controls if not result.above)

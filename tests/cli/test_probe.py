@@ -14,7 +14,7 @@ from suffice.cli.probe import finish, print_report, probe
 from suffice.cli.terminal import Stopped
 from suffice.convert.sources import Source
 from suffice.errors import ConfigError
-from suffice.measure.probe import Ablation, CheckpointReport, Finding, Recall, Report, mechanisms
+from suffice.measure.probe import Ablation, Finding, Recall, Report, mechanisms
 from suffice.measure.statistics import Summary, summarise
 from suffice.models import LMConfig, folder
 from suffice.patterns import Causal, Global, Window
@@ -75,13 +75,16 @@ def test_mechanisms_are_trained_and_reported(suffice, small, tmp_path):
     again = suffice("probe", *words, "--json", "--quiet")
     assert again.exit_code == 0
     assert json.loads(again.stdout)["findings"] == stored["findings"]
+    report = suffice("compare", "--resume", "--out", "p/copy", "--quiet", "--json")
+    cells = json.loads(report.stdout)["cells"]
+    assert [cell["mechanism"] for cell in cells] == ["linear", "sliding_window"] * 2
 
 
 def test_an_interruption_tells_how_to_go_on(suffice, small, monkeypatch):
-    def interrupt(*_):
+    def interrupt(*_, **__):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(mechanisms, "train_cell", interrupt)
+    monkeypatch.setattr("suffice.measure.compare.train_cell", interrupt)
     result = suffice("probe", "--mechanisms", "standard", "--seeds", 1)
     assert result.exit_code == 130
     assert "interrupted. Finished work is kept. Resume with:" in result.message
@@ -183,7 +186,7 @@ def finding(**changes):
 
 
 def test_an_alarm_is_loud(suffice, run, monkeypatch):
-    report = Report(findings=(finding(),), seeds=1, quick=True, seconds=1.0)
+    report = Report(kind="mechanisms", facts={}, findings=(finding(),))
     monkeypatch.setattr("suffice.measure.probe.probe_mechanisms", lambda *_, **__: report)
     result = suffice("probe", "--mechanisms", "standard", "--quiet")
     assert result.exit_code == 1
@@ -195,7 +198,7 @@ def test_an_alarm_is_loud(suffice, run, monkeypatch):
 def test_tasks_not_given_to_a_mechanism_is_left_blank(capsys):
     one = finding(control="", view="near")
     others = (finding(control=""), finding(control="", view="near", mechanism="linear"))
-    print_report(Report(findings=(one, *others), seeds=1, quick=True, seconds=1.0), None)
+    print_report(Report(kind="mechanisms", facts={}, findings=(one, *others)), None)
     lines = [" ".join(line.split()) for line in capsys.readouterr().out.splitlines()]
     assert "near 90.0 90.0" in lines
     assert "far 90.0 -" in lines
@@ -210,7 +213,9 @@ def test_alarms_of_a_checkpoint_and_one_row(capsys):
     off = Ablation(
         branch="sinks", layers="layer 0", on="text", before=2.0, change=summarise([0.25])
     )
-    report = CheckpointReport(recalls=(one, two), ablations=(off,), reach=6, rows=1, seconds=1.0)
+    report = Report(
+        kind="checkpoint", facts={"reach": 6, "rows": 1}, recalls=(one, two), ablations=(off,)
+    )
     print_report(report, None)
     out = capsys.readouterr().out
     assert "the model can attend to 6 tokens back" in out
@@ -220,6 +225,6 @@ def test_alarms_of_a_checkpoint_and_one_row(capsys):
 
 
 def test_an_alarm_is_an_error_of_the_command():
-    report = Report(findings=(finding(),), seeds=1, quick=True, seconds=1.0)
+    report = Report(kind="mechanisms", facts={}, findings=(finding(),))
     with pytest.raises(Stopped, match="ALARM: 1 of 1 controls succeeded"):
         finish(report, None, as_json=True)

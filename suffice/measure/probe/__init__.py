@@ -3,7 +3,6 @@
 from suffice.measure.probe.checkpoint import (
     Ablation,
     Branch,
-    CheckpointReport,
     branches,
     probe_checkpoint,
     without,
@@ -16,7 +15,6 @@ from suffice.measure.probe.tasks import Task, View, suite
 __all__ = [
     "Ablation",
     "Branch",
-    "CheckpointReport",
     "Finding",
     "Recall",
     "Report",

@@ -19,8 +19,8 @@ from suffice.errors import ConfigError
 from suffice.layers import Attention
 from suffice.layers.inputs import SharedKV
 from suffice.measure.probe.mechanisms import receptive_field
-from suffice.measure.probe.recall import Questions, Recall, ask, passkey, repeated, scores
-from suffice.measure.probe.report import Controlled
+from suffice.measure.probe.recall import Questions, ask, passkey, repeated, scores
+from suffice.measure.probe.report import Report
 from suffice.measure.statistics import Summary, summarise
 from suffice.memory.past import NoPast
 from suffice.mixing import NoMixing
@@ -235,29 +235,6 @@ class Ablation:
         return "needed" if low > 0.0 else "better without"
 
 
-@dataclass(frozen=True, kw_only=True)
-class CheckpointReport(Controlled):
-    """The results of probing a checkpoint.
-
-    Args:
-        recalls: accuracy by question.
-        ablations: loss without each branch; none in a model without branches.
-        reach: number of tokens back that it can attend to; None = all.
-        rows: rows behind each figure on drawn tokens.
-    """
-
-    recalls: tuple[Recall, ...]
-    ablations: tuple[Ablation, ...]
-    reach: int | None
-    rows: int
-    kind: str = "checkpoint"
-
-    @property
-    def outcomes(self) -> tuple[Recall, ...]:
-        """The recalls."""
-        return self.recalls
-
-
 def probe_checkpoint(
     lm: LM,
     symbols: Sequence[int],
@@ -267,7 +244,7 @@ def probe_checkpoint(
     quick: bool = False,
     seeds: int = 3,
     step: Step = lambda _what, _done, _total: None,
-) -> CheckpointReport:
+) -> Report:
     """Measure a trained model's recall of repeated random tokens, and ablate its branches.
 
     Args:
@@ -298,13 +275,9 @@ def probe_checkpoint(
     for done, questions in enumerate(batches, start=1):
         recalls.append(ask(lm, questions))
         step("recall", done, len(batches))
-    return CheckpointReport(
-        recalls=tuple(recalls),
-        ablations=tuple(_ablations(lm, _measures(lm, ids, begin, rows, text), step)),
-        reach=receptive_field(lm.specs),
-        rows=rows,
-        seconds=round(time.monotonic() - clock, 1),
-    )
+    ablations = _ablations(lm, _measures(lm, ids, begin, rows, text), step)
+    facts = {"reach": receptive_field(lm.specs), "rows": rows}
+    return Report.of("checkpoint", clock, facts, recalls=recalls, ablations=ablations)
 
 
 def _questions(

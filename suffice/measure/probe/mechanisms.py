@@ -1,28 +1,27 @@
-"""Train small models on every task and read their answers; cells are those of a comparison."""
+"""Compares mechanisms on every task of the suite and tests the trained models on its questions."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
-from contextlib import ExitStack
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import torch
 from rich.console import Console
 
 from suffice.data import IGNORE_INDEX, Dataset, Split, load
-from suffice.measure.plan import Plan, run_folder
+from suffice.measure.compare import claim, compare
+from suffice.measure.plan import Plan
 from suffice.measure.probe.report import Finding, Report
 from suffice.measure.probe.tasks import SOLVED, Task, View, suite, views
-from suffice.measure.results import Cell, cell_path, read_cell
+from suffice.measure.results import Cell, Results, cell_path
 from suffice.measure.statistics import summarise
-from suffice.measure.training import CellFiles, train_cell
+from suffice.measure.training import CellFiles
 from suffice.memory import Rolling
 from suffice.models import LM
 from suffice.models import folder as model_folder
 from suffice.spec import AttentionSpec
-from suffice.train import current, evaluate, show
-from suffice.utils.progress import Progress
+from suffice.train import evaluate
 
 
 def sees_pairs(spec: AttentionSpec) -> bool:
@@ -84,9 +83,6 @@ def state_bytes(specs: Sequence[AttentionSpec], tokens: int) -> float:
     return sum(sizes) / len(sizes)
 
 
-Key = tuple[str, int, int]
-
-
 def probe_mechanisms(
     mechanisms: Sequence[str],
     folder: Path,
@@ -97,11 +93,11 @@ def probe_mechanisms(
     console: Console | None = None,
     tasks: Sequence[Task] | None = None,
 ) -> Report:
-    """Train each mechanism on each task from each seed and return what the models answer.
+    """Compare the mechanisms on each task and return what the trained models answer.
 
     Args:
         mechanisms: names, see `suffice.presets.PRESETS`.
-        folder: of the cells; what is finished there is not trained again.
+        folder: folder with a comparison of each task; finished cells are not trained again.
         quick: the short suite, minutes on two cores.
         seeds: trainings of each mechanism on each task, 0 .. seeds - 1.
         device: "cpu" or "cuda".
@@ -117,23 +113,16 @@ def probe_mechanisms(
     clock = time.monotonic()
     tasks = suite(quick=quick) if tasks is None else tasks
     plans = [_plan(task, tuple(mechanisms), seeds, device) for task in tasks]
-    with ExitStack() as locks:
-        for task, plan in zip(tasks, plans, strict=True):
-            locks.enter_context(run_folder(folder / task.name).locked())
-            plan.claim(folder / task.name, resume=True)
-        keys = [(number, key) for number, plan in enumerate(plans) for key in plan.cells]
-        done = sum(cell_path(folder / tasks[n].name, *key).exists() for n, key in keys)
-        findings: list[Finding] = []
-        quiet, output = console is None, console or Console(stderr=True)
-        with show(output, cells=len(keys), done=done, quiet=quiet) as progress:
-            for task, plan in zip(tasks, plans, strict=True):
-                findings += _probed(task, plan, folder / task.name, progress)
-    return Report(
-        findings=tuple(findings),
-        seeds=seeds,
-        quick=quick,
-        seconds=round(time.monotonic() - clock, 1),
-    )
+    for task, plan in zip(tasks, plans, strict=True):
+        claim(plan, folder / task.name, resume=True)
+    findings: list[Finding] = []
+    for task, plan in zip(tasks, plans, strict=True):
+        options = {"resume": True, "quiet": console is None, "command": "suffice probe"}
+        place = folder / task.name
+        results = compare(plan, place, console=console or Console(stderr=True), **options)
+        findings += _findings(task, plan, results, place)
+    facts = {"seeds": seeds, "quick": quick}
+    return Report.of("mechanisms", clock, facts, findings=findings)
 
 
 def _plan(task: Task, mechanisms: tuple[str, ...], seeds: int, device: str) -> Plan:
@@ -144,42 +133,34 @@ def _plan(task: Task, mechanisms: tuple[str, ...], seeds: int, device: str) -> P
     return Plan(recipe=task.recipe, mechanisms=names, **options)
 
 
-def _probed(task: Task, plan: Plan, folder: Path, progress: Progress) -> list[Finding]:
-    """Train the missing cells of a task and evaluate all of them."""
+def _findings(task: Task, plan: Plan, results: Results, folder: Path) -> Iterator[Finding]:
+    """Yield the answers of each mechanism to each kind of question of a task."""
     recipe = task.recipe
     dataset = load(recipe.task, **dict(recipe.task_options))
+    steps = -(-len(dataset.train) // recipe.training.batch_size)
     questions = views(dataset)
-    cells: dict[Key, Cell] = {}
-    for key in plan.cells:
-        cell = read_cell(folder, *key)
-        cells[key] = cell or train_cell(plan, key, dataset, folder, current(), progress)
-    findings = []
     for mechanism, heads in plan.pairs:
-        mechanism_keys = [(mechanism, heads, seed) for seed in range(plan.seeds)]
         specs = recipe.specs(mechanism, heads)
-        models = [_trained(key, folder) for key in mechanism_keys]
-        steps = -(-len(dataset.train) // recipe.training.batch_size)
+        cells = [c for c in results.cells if (c.mechanism, c.num_heads) == (mechanism, heads)]
+        models = [_trained(folder, cell) for cell in cells]
         for view in questions:
             if view.cache_tokens is not None and not _rolls(specs):
                 continue
             reach = out_of_reach(specs, view.nearest, cache_tokens=view.cache_tokens)
             beyond = f"{reach}, and the answer is {view.nearest} or more" if reach else ""
             right = [_accuracy(model, dataset, view, plan.device) for model in models]
-            findings.append(
-                Finding(
-                    task=task.name,
-                    mechanism=mechanism,
-                    view=view.name,
-                    accuracy=summarise(right),
-                    chance=float(dataset.chance or 0.0),
-                    solved=tuple(solved_at(cells[key], steps) for key in mechanism_keys),
-                    steps=steps * recipe.training.epochs,
-                    state=state_bytes(specs, view.cache_tokens or recipe.model.length),
-                    pairs=task.pairs,
-                    control=task.must_fail or beyond,
-                )
+            yield Finding(
+                task=task.name,
+                mechanism=mechanism,
+                view=view.name,
+                accuracy=summarise(right),
+                chance=float(dataset.chance or 0.0),
+                solved=tuple(solved_at(cell, steps) for cell in cells),
+                steps=steps * recipe.training.epochs,
+                state=state_bytes(specs, view.cache_tokens or recipe.model.length),
+                pairs=task.pairs,
+                control=task.must_fail or beyond,
             )
-    return findings
 
 
 def solved_at(cell: Cell, steps: int) -> int | None:
@@ -194,7 +175,8 @@ def _rolls(specs: Sequence[AttentionSpec]) -> bool:
     return all(sees_pairs(spec) for spec in specs) and receptive_field(specs) is None
 
 
-def _trained(key: Key, folder: Path) -> LM:
+def _trained(folder: Path, cell: Cell) -> LM:
+    key = (cell.mechanism, cell.num_heads, cell.seed)
     return model_folder.read(CellFiles(folder, cell_path(folder, *key).stem).model).model
 
 

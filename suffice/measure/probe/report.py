@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import dataclasses
-from collections.abc import Sequence
-from dataclasses import dataclass
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Any
@@ -107,60 +107,51 @@ class Finding(Outcome):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Controlled:
-    """Results with negative controls.
+class Report:
+    """The results of a probe, with negative controls.
 
     Args:
-        seconds: time since the last start.
+        kind: "mechanisms" that were trained on every task, or a "checkpoint".
+        facts: facts about the probe: seeds and whether it was quick, or rows and reach.
+        findings: accuracy of each mechanism on each view; none of a checkpoint.
+        recalls: accuracy of a checkpoint by question.
+        ablations: loss of a checkpoint without each branch.
+        seconds: seconds since the last start.
     """
 
-    seconds: float
+    kind: str
+    facts: Mapping[str, Any]
+    findings: tuple[Finding, ...] = ()
+    recalls: tuple[Any, ...] = ()
+    ablations: tuple[Any, ...] = ()
+    seconds: float = 0.0
+
+    @classmethod
+    def of(cls, kind: str, clock: float, facts: dict[str, Any], **records: Iterable[Any]) -> Report:
+        """Return the report of a probe that began at a time of `time.monotonic`."""
+        seconds = round(time.monotonic() - clock, 1)
+        lists = {name: tuple(values) for name, values in records.items()}
+        return cls(kind=kind, facts=facts, seconds=seconds, **lists)
 
     @property
-    def outcomes(self) -> tuple[Any, ...]:
-        """All answers, controls among them."""
-        raise NotImplementedError
-
-    @property
-    def controls(self) -> tuple[Any, ...]:
+    def controls(self) -> tuple[Outcome, ...]:
         """The outcomes that must be failures."""
-        return tuple(outcome for outcome in self.outcomes if outcome.control)
+        return tuple(one for one in (*self.findings, *self.recalls) if one.control)
 
     @property
-    def alarms(self) -> tuple[Any, ...]:
+    def alarms(self) -> tuple[Outcome, ...]:
         """The controls that succeeded: then no other outcome can be trusted."""
         return tuple(outcome for outcome in self.controls if outcome.above)
 
     def to_json(self) -> dict[str, Any]:
         """Return plain data: every field, and of every record its verdict."""
-        values = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
+        names = ("findings",) if self.kind == "mechanisms" else ("recalls", "ablations")
         lists = {
-            name: [{**dataclasses.asdict(record), "verdict": record.verdict} for record in value]
-            for name, value in values.items()
-            if isinstance(value, tuple)
+            name: [{**asdict(record), "verdict": record.verdict} for record in getattr(self, name)]
+            for name in names
         }
-        return {**values, "alarms": len(self.alarms), **lists}
-
-
-@dataclass(frozen=True, kw_only=True)
-class Report(Controlled):
-    """The results of mechanisms that were trained on every task.
-
-    Args:
-        findings: one for each task, mechanism and view.
-        seeds: trainings behind each finding.
-        quick: whether it was the short suite.
-    """
-
-    findings: tuple[Finding, ...]
-    seeds: int
-    quick: bool
-    kind: str = "mechanisms"
-
-    @property
-    def outcomes(self) -> tuple[Finding, ...]:
-        """The findings."""
-        return self.findings
+        head = {"kind": self.kind, **self.facts, "seconds": self.seconds}
+        return {**head, "alarms": len(self.alarms), **lists}
 
 
 FILE = "recall.png"

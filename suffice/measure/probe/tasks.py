@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -131,17 +133,16 @@ def suite(*, quick: bool = False) -> tuple[Task, ...]:
         Task(name=f"mqar-{pairs}-d{d_model}", recipe=_recall(pairs, d_model, epochs))
         for pairs, d_model, epochs in widths
     ]
-    hops = _sized("two_hop", epochs=14 if quick else 40)
+    short, long = (4, 14) if quick else (20, 40)
+    copies, hops = _sized("copy", short), _sized("two_hop", long)
+    key = "Passkey among 1 other number in 36 tokens"
+    keys = _sized("passkey", short, key, {"length": 36, "decoys": 1}, {"length": 36})
     pairs, d_model, epochs = widths[0]
     return (
         *recalls,
-        Task(
-            name="copy",
-            recipe=_sized("copy", epochs=4 if quick else 20),
-            control=("sliding_window",),
-        ),
-        Task(name="induction", recipe=_sized("induction", epochs=4 if quick else 16)),
-        Task(name="passkey", recipe=_passkey(epochs=4 if quick else 20)),
+        Task(name="copy", recipe=copies, control=("sliding_window",)),
+        Task(name="induction", recipe=_sized("induction", 4 if quick else 16)),
+        Task(name="passkey", recipe=keys),
         Task(name="two_hop", recipe=hops, only=(STANDARD,) if quick else ()),
         Task(
             name="two_hop-1-layer",
@@ -160,32 +161,28 @@ def suite(*, quick: bool = False) -> tuple[Task, ...]:
 
 def _recall(pairs: int, d_model: int, epochs: int, **options: bool) -> Recipe:
     count = 2 * pairs
-    recipe = _sized(
+    return _sized(
         "mqar",
-        epochs=epochs,
-        options={"pairs": pairs, "keys": count, "values": count, **options},
-        vocabulary_size=2 * count,
-        length=3 * pairs,
-        d_model=d_model,
+        epochs,
+        f"Multi-query associative recall, {pairs} pairs, d_model {d_model}",
+        {"pairs": pairs, "keys": count, "values": count, **options},
+        {"vocabulary_size": 2 * count, "length": 3 * pairs, "d_model": d_model},
     )
-    title = f"Multi-query associative recall, {pairs} pairs, d_model {d_model}"
-    return replace(recipe, title=title)
-
-
-def _passkey(epochs: int) -> Recipe:
-    recipe = _sized("passkey", epochs=epochs, options={"length": 36, "decoys": 1}, length=36)
-    return replace(recipe, title="Passkey among 1 other number in 36 tokens")
 
 
 def _sized(
-    name: str, *, epochs: int, options: dict[str, Any] | None = None, **sizes: Any
+    name: str,
+    epochs: int,
+    title: str | None = None,
+    options: Mapping[str, Any] = MappingProxyType({}),
+    sizes: Mapping[str, int] = MappingProxyType({}),
 ) -> Recipe:
     """Return a recipe of other sizes, whose training ends where its task is solved."""
     base = recipe_named(name)
-    task_options = {**dict(base.task_options), **(options or {}), "rows": ROWS}
     return replace(
         base,
-        task_options=tuple(task_options.items()),
+        title=title or base.title,
+        task_options=tuple({**dict(base.task_options), **options, "rows": ROWS}.items()),
         model=replace(base.model, **sizes),
         training=replace(base.training, epochs=epochs, enough=SOLVED),
     )

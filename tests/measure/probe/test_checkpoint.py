@@ -124,8 +124,8 @@ def test_a_model_is_probed_at_every_length_and_its_branches_judged():
     backs = {one.back for one in report.recalls if one.name == "a stretch again"}
     assert backs == {15}
     assert len(report.recalls) == 2 + 2 * 6
-    assert report.rows == report.recalls[0].accuracy.n == 32
-    assert report.reach is None
+    assert report.facts["rows"] == report.recalls[0].accuracy.n == 32
+    assert report.facts["reach"] is None
     assert report.alarms == ()
     assert [one.on for one in report.ablations] == ["text", "31 tokens again"] * 2
     assert {one.layers for one in report.ablations} == {"layers 0-1"}
@@ -140,8 +140,8 @@ def test_quick_asks_the_shortest_and_the_longest():
     lm = model(preset("sliding_window", 16, 2, window=4, causal=True))
     report = probe_checkpoint(lm, range(40), quick=True, seeds=1)
     assert sorted({one.back for one in report.recalls if "again" in one.name}) == [15, 31]
-    assert report.rows == 16
-    assert report.reach == 6
+    assert report.facts["rows"] == 16
+    assert report.facts["reach"] == 6
     assert report.ablations == ()
     assert len(report.controls) == 4 + 2 * 3
 

@@ -88,10 +88,10 @@ def test_a_window_that_was_requested_is_trained_once():
 def test_what_is_finished_is_not_trained_again(found, monkeypatch):
     folder, report = found
 
-    def refuse(*_):
+    def refuse(*_, **__):
         raise AssertionError("trained again")
 
-    monkeypatch.setattr(module, "train_cell", refuse)
+    monkeypatch.setattr("suffice.measure.compare.train_cell", refuse)
     again = probe_mechanisms(("standard", "linear"), folder, seeds=2, tasks=PROBED)
     assert again.findings == report.findings
     with pytest.raises(AssertionError, match="trained again"):
@@ -142,7 +142,7 @@ def test_a_control_that_succeeds_is_an_alarm(tmp_path):
     easy = finding(control="no", accuracy=summarise([0.4]))
     assert easy.verdict == ALARM
     assert finding(control="no", accuracy=summarise([0.29])).verdict == FAILED
-    report = Report(findings=(easy, finding()), seeds=2, quick=True, seconds=1.0)
+    report = Report(kind="mechanisms", facts={}, findings=(easy, finding()))
     assert report.alarms == report.controls == (easy,)
     assert report.to_json()["alarms"] == 1
     made = probe_mechanisms(("standard",), tmp_path, seeds=1, tasks=[task])
@@ -192,9 +192,8 @@ def test_the_figure_shows_every_recall(found, tmp_path):
 
 
 def test_one_seed_has_no_bars(tmp_path):
-    report = Report(
-        findings=(finding(pairs=4, accuracy=summarise([0.5])),), seeds=1, quick=True, seconds=0.0
-    )
+    one = finding(pairs=4, accuracy=summarise([0.5]))
+    report = Report(kind="mechanisms", facts={}, findings=(one,))
     assert recall_figure(report).axes[0].get_title(loc="left") == "4 pairs"
 
 

@@ -161,6 +161,9 @@ def verdict(
             state=state,
         )
     except NotYetError as error:
+        if as_json:
+            print_json({"code": UNKNOWN, "sentence": str(error)})
+            raise typer.Exit(UNKNOWN) from error
         raise Stopped(str(error), code=UNKNOWN) from error
     pages = [] if out is None else judged.write(out)
     if as_json:

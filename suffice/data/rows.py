@@ -241,6 +241,19 @@ def as_text(value: Any) -> str:
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
 
 
+def plain_text(value: Any) -> str:
+    """Return a value of a column as text; None, NaN and pandas' NA are "".
+
+    Example:
+        >>> plain_text(float("nan")), plain_text(None), plain_text("a"), plain_text(3)
+        ('', '', 'a', '3')
+    """
+    if value is None or type(value).__name__ in ("NAType", "NaTType"):
+        return ""
+    value = value.item() if hasattr(value, "item") else value  # of numpy
+    return "" if value != value else as_text(value)  # noqa: PLR0124
+
+
 def split_columns(columns: str, names: list[str]) -> tuple[str, str] | None:
     """Return the two columns that a text names, with a comma between; None if it does not.
 

@@ -6,7 +6,6 @@ import hashlib
 import json
 import re
 from collections.abc import Iterator
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +19,6 @@ FORM = "hf:ORG/NAME[/SUBSET][@REVISION][:SPLIT]"
 TRAIN = "train"  # the split that is read unless another is named
 SINGLE, SEVERAL = "dataset_info.json", "dataset_dict.json"  # files that save_to_disk writes
 BATCH_ROWS = 1024  # rows that are converted at once
-DIGEST_ROWS = 64  # first rows that enter the digest
 
 
 def is_saved_dataset(path: Path | str) -> bool:
@@ -47,11 +45,12 @@ def rows_of_dataset(path: str) -> tuple[list[str], Iterator[tuple[int, dict[str,
 
 
 def digest_of_dataset(path: str) -> str:
-    """Return sixteen characters that identify a data set by its columns, size and first rows."""
+    """Return sixteen characters that identify a data set by its columns and all its rows."""
     dataset = _opened(path)
-    first = list(islice(_rows(dataset), DIGEST_ROWS))
-    content = [dataset.column_names, dataset.num_rows, first]
-    return hashlib.sha256(json.dumps(content, default=str).encode()).hexdigest()[:16]
+    content = hashlib.sha256(json.dumps(dataset.column_names).encode())
+    for row in _rows(dataset):
+        content.update(json.dumps(row, default=str).encode())
+    return content.hexdigest()[:16]
 
 
 def _rows(dataset: Any) -> Iterator[dict[str, Any]]:

@@ -56,7 +56,7 @@ from suffice.presets import PRESETS, preset, takes_length
 from suffice.recipes import SCALES
 from suffice.spec import AttentionSpec
 from suffice.utils.progress import Progress, show
-from suffice.utils.records import is_whole
+from suffice.utils.records import Axis, is_whole
 
 TASK = "your own loop"
 ACCURACY, LOSS, PERPLEXITY = "accuracy", "loss", "perplexity"
@@ -313,6 +313,7 @@ def compare(
         "scale": SCALES[0],
         "metric": metric,
         "source": _digest(train),
+        "made_by": {name: _digest_with_named(make) for name, make in named.items()},
     }
     plan = SavedPlan(
         recipe=recipe,
@@ -407,8 +408,9 @@ class _Task:
         return [(name, seed) for seed in range(self.plan.seeds) for name in self.mechanisms]
 
     def claim(self) -> None:
-        """Write plan.json; refuse a folder whose cells another function trained."""
+        """Write plan.json; refuse a folder whose cells other functions or mechanisms trained."""
         run, settings = run_folder(self.folder), asdict(self.plan)
+        made_by = settings["recipe"]["made_by"]
 
         def check() -> None:
             saved = run.read()
@@ -419,6 +421,12 @@ class _Task:
                     raise ConfigError(
                         f"{self.folder} holds trainings of another function or metric ({name} "
                         "differs); give another folder with out=, or delete it."
+                    )
+            for name, before in was.get("made_by", {}).items():
+                if made_by.setdefault(name, before) != before:
+                    raise ConfigError(
+                        f"{self.folder} holds trainings of another {name!r}: its code has changed "
+                        "since; give another folder with out=, or delete it."
                     )
 
         run.claim(settings, resume=True, check=check)
@@ -647,11 +655,58 @@ def _bound(train: Any) -> list[Any]:
     return [] if hasattr(train, "__name__") else sorted(vars(train).items())
 
 
+PLAIN = (bool, int, float, str, bytes, tuple, type(None), Axis, AttentionSpec)
+
+
+def _digest_with_named(make: str | Make) -> str | None:
+    """Return what identifies a mechanism: its name, or its code with the code that it names.
+
+    Of the classes and functions that it names, those of the same module count, and those that they
+    name: a kernel of one's own is the mechanism as much as the function that gives it. None without
+    a source.
+    """
+    if isinstance(make, str):
+        return make
+    module, waiting = _code_of(make).__module__, [_code_of(make)]
+    parts: dict[Any, str] = {}
+    while waiting:
+        code = waiting.pop()
+        if code in parts or getattr(code, "__module__", None) != module:
+            continue
+        try:
+            parts[code] = _source_of(code)
+        except (OSError, TypeError):
+            return None
+        members = vars(code).values() if inspect.isclass(code) else [code]
+        for member in members:
+            function = inspect.unwrap(getattr(member, "__func__", member))
+            if not inspect.isfunction(function):
+                continue
+            scope = inspect.getclosurevars(function)
+            values = {**scope.globals, **scope.nonlocals}
+            waiting += [v for v in values.values() if inspect.isclass(v) or inspect.isfunction(v)]
+            held = {name: v for name, v in scope.nonlocals.items() if isinstance(v, PLAIN)}
+            parts[code] += repr(sorted(held.items(), key=str))
+    return _digest_of([*sorted(parts.values()), *map(repr, _bound(make))])
+
+
+def _source_of(code: Any) -> str:
+    """Return the source of a function or class; of a lambda, whose line may hold more, its code."""
+    if getattr(code, "__name__", "") != "<lambda>":
+        return inspect.getsource(code)
+    held = code.__code__
+    return repr((held.co_code, held.co_names, [c for c in held.co_consts if isinstance(c, PLAIN)]))
+
+
+def _digest_of(texts: Iterable[str]) -> str:
+    """Return sixteen characters that identify texts, but for addresses of objects."""
+    return hashlib.sha256(re.sub(r" at 0x[0-9a-f]+", "", "".join(texts)).encode()).hexdigest()[:16]
+
+
 def _digest(train: Callable[..., Any]) -> str | None:
     """Return what identifies a function and what is bound to it; None without a source."""
     try:
         source = inspect.getsource(_code_of(train))
     except (OSError, TypeError):
         return None
-    bound = re.sub(r" at 0x[0-9a-f]+", "", "".join(map(repr, _bound(train))))
-    return hashlib.sha256((source + bound).encode()).hexdigest()[:16]
+    return _digest_of([source, *map(repr, _bound(train))])

@@ -9,7 +9,7 @@ from typing import Any
 
 from rich.console import Console
 
-from suffice.data.rows import as_text, kind_of_file, split_columns
+from suffice.data.rows import kind_of_file, plain_text, split_columns
 from suffice.data.table import COLUMNS
 from suffice.errors import ConfigError, DataError
 from suffice.measure import report
@@ -140,17 +140,4 @@ def _rows_in_memory(data: Any, columns: str) -> Iterator[dict[str, str]]:
         raise DataError(f"{len(texts):,} texts and {len(labels):,} classes; give one for each.")
     for text, label in zip(texts, labels, strict=True):
         label_name = names[label] if names and label >= 0 else None if names else label
-        yield {named[0]: _plain(text), named[1]: _plain(label_name)}
-
-
-def _plain(value: Any) -> str:
-    """Return a value of a column as text; None, NaN and pandas' NA are "".
-
-    Example:
-        >>> _plain(float("nan")), _plain(None), _plain("a"), _plain(3)
-        ('', '', 'a', '3')
-    """
-    if value is None or type(value).__name__ in ("NAType", "NaTType"):
-        return ""
-    value = value.item() if hasattr(value, "item") else value  # of numpy
-    return "" if value != value else as_text(value)  # noqa: PLR0124
+        yield {named[0]: plain_text(text), named[1]: plain_text(label_name)}

@@ -633,8 +633,10 @@ def _note_improving(verdict: Verdict, results: Results) -> list[str]:
 
 
 def longer(results: Results, times: int) -> str:
-    """Return the command that trains `times` times the epochs, in a separate folder."""
+    """Return what trains `times` times the epochs, in a separate folder."""
     command, epochs = results.command.partition("\n")[0], max(len(c.epochs) for c in results.cells)
+    if command.startswith("suffice.compare_data"):
+        return f'settings={{"epochs": {times * epochs}}}, and another folder with out='
     if not command.startswith("suffice compare"):
         names = shlex.quote(",".join(dict.fromkeys(name for name, _ in results.pairs())))
         scale = "" if results.scale == SCALES[0] else f" --scale {results.scale}"

@@ -279,7 +279,8 @@ def judge_together(
     return [_verdict(draft) for draft in drafts]
 
 
-def _metric_in(results: Results, name: str | None) -> Metric:
+def metric_in(results: Results, name: str | None) -> Metric:
+    """Return the metric that a comparison is judged by: the one named, else its own."""
     if name is None and results.better is not None:
         return own_metric(results.metric, results.better, relative=results.relative)
     if name is None and results.external is not None:
@@ -305,7 +306,7 @@ class _Draft:
 
 def _draft(results: Results, margin: float | None, cost: str, metric: str | None) -> _Draft:
     """Return every difference of a comparison, before anything is decided."""
-    measured = _metric_in(results, metric)
+    measured = metric_in(results, metric)
     margin = results.margin if margin is None else margin
     check_margin(margin, own_unit=measured.kind == "value")
     by = cost if results.external is None else ORDER

@@ -11,6 +11,8 @@ import pytest
 
 from suffice.cli.verdict import KINDS
 from suffice.measure.external import readers
+from suffice.measure.results import write_results
+from tests.measure.synthetic import from_accuracies
 
 
 def test_help_names_every_kind():
@@ -119,3 +121,10 @@ def test_a_page_with_the_picture_is_written_where_asked(suffice):
     assert Path("page/differences.png").exists()
     assert "against a" in Path("page/report.html").read_text()
     assert "page/report.html" in result.stdout
+
+
+def test_a_margin_of_an_own_comparison_is_in_points(tmp_path, suffice):
+    accuracies = {"standard": [0.9, 0.901, 0.899], "efficient": [0.88, 0.881, 0.879]}
+    write_results(tmp_path / "results.json", from_accuracies(accuracies))
+    codes = [suffice("verdict", tmp_path, "--margin", m).exit_code for m in ("1", "3", "3%")]
+    assert codes == [1, 0, 0]

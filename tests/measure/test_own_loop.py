@@ -81,6 +81,45 @@ def test_another_function_does_not_go_on_with_the_cells(tmp_path):
         run(counted()[0], tmp_path, metric="f1")
 
 
+def near(window):
+    return lambda d_model, num_heads, **options: preset(
+        "sliding_window", d_model, num_heads, window=window, **options
+    )
+
+
+def doubled(layer):
+    return nn.Sequential(layer, layer)
+
+
+def tripled(layer):
+    return nn.Sequential(layer, layer, layer)
+
+
+def repeated(repeat):
+    def make(d_model, num_heads, **options):
+        return repeat(nn.Linear(d_model, d_model))
+
+    return make
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [(near(4), near(8)), (repeated(doubled), repeated(tripled)), ("mqa", "gqa")],
+    ids=["bound", "named", "preset"],
+)
+def test_a_mechanism_that_changed_does_not_go_on_with_its_cells(tmp_path, before, after):
+    train, calls = counted()
+    mechanisms = {"standard": "standard", "mine": before}
+    run(train, tmp_path, mechanisms)
+    run(train, tmp_path, {**mechanisms, "efficient": "efficient"})
+    assert len(calls) == 9, "the cells of before count"
+    with pytest.raises(ConfigError, match="another 'mine'"):
+        run(train, tmp_path, {**mechanisms, "mine": after})
+    run(train, tmp_path, ("standard", "efficient"))
+    with pytest.raises(ConfigError, match="another 'mine'"):
+        run(train, tmp_path, {**mechanisms, "mine": after})
+
+
 def test_shares_are_merged_by_reading(tmp_path, monkeypatch):
     train, calls = counted()
     assert run(train, tmp_path, cells="2/4") is None

@@ -11,7 +11,14 @@ from typing import Any
 import numpy as np
 
 from suffice.data.files import lines
-from suffice.data.rows import decode_lines, find_delimiter, kind_of_file, read_rows, refuse_columns
+from suffice.data.rows import (
+    decode_lines,
+    find_delimiter,
+    kind_of_file,
+    plain_text,
+    read_rows,
+    refuse_columns,
+)
 from suffice.errors import ConfigError, DataError, unknown
 from suffice.measure.external.runs import RowNames, Run, Source, number_of
 from suffice.utils.grammar import split_list
@@ -21,7 +28,7 @@ ROLES = {
     "model": ("model", "mechanism", "method", "system", "name", "variant"),
     "task": ("task", "dataset", "benchmark"),
     "seed": ("seed", "run", "replicate", "repeat", "trial"),
-    "fold": ("fold", "split", "cv"),
+    "fold": ("fold",),
     "row": ("row", "id", "doc_id", "sample_id", "example", "example_id", "idx", "index"),
     "score": ("score", "accuracy", "acc", "correct", "value", "loss", "test_score", "metric"),
     "answer": ("answer", "prediction", "predicted", "response"),
@@ -62,6 +69,15 @@ def _roles(
         there = [by_name[name] for name in usual if by_name.get(name) not in (None, *taken)]
         if role not in roles and there:
             roles[role] = there[0]
+    if {"seed", "fold"} <= roles.keys():
+        named = {"seed", "fold"} & columns.keys()
+        if len(named) != 1:
+            raise DataError(
+                f"{path} has seeds ({roles['seed']}) and folds ({roles['fold']}); give one partition "
+                f"alone, or name rows and --columns seed={roles['seed']}, which makes one run of all "
+                "folds of a seed."
+            )
+        del roles[({"seed", "fold"} - named).pop()]
     scores = [*metrics] or [name for name in [roles.pop("score", None)] if name]
     roles.pop("score", None)
     if scores:
@@ -121,7 +137,7 @@ def read_records(
     """
     roles, metric_names = _roles(path, names, columns, metrics)
     groups: dict[tuple[str, str, str | None], _Group] = {}
-    seed_column = roles.get("fold") or roles.get("seed")
+    seed_column = roles.get("fold", roles.get("seed"))
     by_line = "row" not in roles and seed_column is None
     for number, row in numbered_rows:
         seed = f"line {number}" if by_line else _label(row, seed_column)
@@ -165,7 +181,9 @@ def _scores(
     row: Mapping[str, Any], roles: Mapping[str, str], metrics: list[str], where: str
 ) -> Iterator[tuple[str, float]]:
     if not metrics:
-        answer, label = (str(row.get(roles[role])).strip() for role in ("answer", "label"))
+        answer, label = (plain_text(row.get(roles[role])).strip() for role in ("answer", "label"))
+        if not label:
+            raise DataError(f"{where} has no label; leave the row out of every run.")
         yield "accuracy", float(answer == label)
     for metric in metrics:
         yield metric, number_of(row.get(metric), where)

@@ -32,6 +32,7 @@ from suffice.measure.verdict import (
     Verdict,
     judge,
     judge_together,
+    metric_in,
 )
 
 if TYPE_CHECKING:
@@ -348,7 +349,7 @@ def judge_all(
             "give the same kind under every name."
         )
     if COMPARISON in kinds:
-        return _judge_comparison(items, question)
+        return _judge_comparison(items, question, columns, state)
     row_names = RowNames()
     paths = [Path(value) if _is_path(value) else Path(str(name)) for name, value in items]
     found = names_apart(paths) if items else []
@@ -373,7 +374,10 @@ def _is_path(value: object) -> bool:
 
 
 def _judge_comparison(
-    items: Sequence[tuple[str | None, Any]], question: Question
+    items: Sequence[tuple[str | None, Any]],
+    question: Question,
+    columns: Mapping[str, str],
+    state: str | Path | None,
 ) -> ExternalVerdict:
     """Judge one of our own comparisons, in the words of `suffice compare`."""
     if len(items) > 1:
@@ -381,12 +385,37 @@ def _judge_comparison(
             "a folder of `suffice compare` is judged alone, as it holds several mechanisms; name "
             "one folder."
         )
+    unused = {
+        "columns": columns,
+        "better": question.better,
+        "chance": question.chance,
+        "paired": question.paired,
+        "null": question.null,
+        "looks": question.looks,
+        "state": state,
+    }
+    if given := [name for name, value in unused.items() if value]:
+        raise ConfigError(
+            f"{', '.join(given)}: a comparison of ours knows its seeds, rows and metrics, and "
+            "takes margin, baseline and metric alone; leave out the rest."
+        )
     path = Path(items[0][1])
     results = read_results(path / RESULTS if path.is_dir() else path)
     if question.baseline is not None:
+        if question.baseline not in (names := dict(results.pairs())):
+            raise unknown("baseline", question.baseline, names)
         results = replace(results, baseline=question.baseline)
+    if len(question.metrics) > 1:
+        raise ConfigError(
+            f"{', '.join(question.metrics)}: a comparison of ours is judged by one metric."
+        )
     metric = question.metrics[0] if question.metrics else None
-    margin = question.margins.get("")
+    measured = metric_in(results, metric)
+    margin = question.margins.get(measured.name, question.margins.get(""))
+    if question.relative and measured.kind == "value":
+        raise ConfigError(f"{measured.name} has a margin in its own unit; give it without %.")
+    if margin is not None and question.points and not question.relative:
+        margin /= 1.0 if measured.kind == "value" else 100.0
     return ExternalVerdict(judged=((results, judge(results, margin=margin, metric=metric)),))
 
 

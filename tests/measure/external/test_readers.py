@@ -75,6 +75,41 @@ def test_an_own_comparison_has_the_words_of_compare(tmp_path):
     assert judged.code == 0
     with pytest.raises(ConfigError, match="alone"):
         suffice.verdict([tmp_path, tmp_path])
+    assert suffice.verdict(tmp_path, margin=0.001).code == 1
+    for option in ({"chance": 0.5}, {"paired": True}, {"better": "higher"}, {"null": True}):
+        with pytest.raises(ConfigError, match=next(iter(option))):
+            suffice.verdict(tmp_path, **option)
+    with pytest.raises(ConfigError, match="one metric"):
+        suffice.verdict(tmp_path, metrics=["accuracy", "log-loss"])
+    with pytest.raises(ConfigError, match="efficent"):
+        suffice.verdict(tmp_path, baseline="efficent")
+
+
+def test_answers_without_labels_are_refused_and_absent_answers_are_wrong(tmp_path):
+    lines = ["model,seed,row,answer,label"]
+    lines += [f"{m},{s},{r},{r % 2},{r % 2}" for m in "ab" for s in range(3) for r in range(30)]
+    lines[1] = "a,0,0,,0"
+    (tmp_path / "t.csv").write_text("\n".join(lines))
+    judged = suffice.verdict(tmp_path / "t.csv").judged[0][0]
+    assert judged.select("a", 0)[0].test_accuracy == pytest.approx(29 / 30)
+    lines[1] = "a,0,0,,"
+    (tmp_path / "t.csv").write_text("\n".join(lines))
+    with pytest.raises(DataError, match="no label"):
+        suffice.verdict(tmp_path / "t.csv")
+
+
+def test_seeds_and_folds_in_one_table_are_told_apart_by_one(tmp_path):
+    lines = ["model,seed,fold,row,score"]
+    lines += [
+        f"{m},{s},{r % 3},q{r},{(r + s + len(m)) % 2}"
+        for m in ("a", "bb")
+        for s in range(3)
+        for r in range(30)
+    ]
+    (tmp_path / "t.csv").write_text("\n".join(lines))
+    with pytest.raises(DataError, match="--columns seed=seed"):
+        suffice.verdict(tmp_path / "t.csv")
+    assert suffice.verdict(tmp_path / "t.csv", columns={"seed": "seed"}).judged
 
 
 def test_data_frames_and_parquet_are_read_as_tables_are(tmp_path):

@@ -73,9 +73,9 @@ def _roles(
         named = {"seed", "fold"} & columns.keys()
         if len(named) != 1:
             raise DataError(
-                f"{path} has seeds ({roles['seed']}) and folds ({roles['fold']}); give one partition "
-                f"alone, or name rows and --columns seed={roles['seed']}, which makes one run of all "
-                "folds of a seed."
+                f"{path} has seeds ({roles['seed']}) and folds ({roles['fold']}); give one "
+                f"partition alone, or name rows and --columns seed={roles['seed']}, which makes "
+                "one run of all folds of a seed."
             )
         del roles[({"seed", "fold"} - named).pop()]
     scores = [*metrics] or [name for name in [roles.pop("score", None)] if name]

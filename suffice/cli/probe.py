@@ -101,10 +101,10 @@ def probe(
     if checkpoint is None:
         _refuse({"--data": data, "--tokenizer": tokenizer}, "a checkpoint")
         folder, names = _folder(out, resume=resume), split_list(mechanisms or "")
-        given = {"quick": quick, "seeds": seeds, "device": device}
+        settings = {"quick": quick, "seeds": seeds, "device": device}
         with resumable(folder):
             console = None if quiet else Console(stderr=True)
-            report = probe_mechanisms(names, folder, **given, console=console)
+            report = probe_mechanisms(names, folder, **settings, console=console)
             write_figure(report, folder)
     else:
         _refuse({"--resume": resume or None}, "--mechanisms")

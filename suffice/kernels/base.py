@@ -172,14 +172,14 @@ def _is_absent(method: Any, name: str) -> bool:
 
 def _learned_arguments(cls: type[Kernel], method: str) -> tuple[str, ...]:
     """Return the names of the learned tensors that a method takes, behind its own arguments."""
-    given = ("self", *GIVEN[method])
+    expected = ("self", *GIVEN[method])
     names = tuple(inspect.signature(getattr(cls, method)).parameters)
-    if names[: len(given)] != given:
+    if names[: len(expected)] != expected:
         raise ConfigError(
             f"{cls.__name__}.{method} takes ({', '.join(names)}); its first arguments are "
-            f"({', '.join(given)}), and then learned tensors by name."
+            f"({', '.join(expected)}), and then learned tensors by name."
         )
-    return names[len(given) :]
+    return names[len(expected) :]
 
 
 def _initial(kernel: Kernel, heads: int, head_dim: int) -> dict[str, Tensor]:

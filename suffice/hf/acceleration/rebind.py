@@ -72,8 +72,8 @@ def rebind(module: nn.Module, method: str, functions: Functions) -> None:
 
 def is_rebound(module: nn.Module, method: str) -> bool:
     """Return whether `rebind` gave the module this method."""
-    own = getattr(module.__dict__.get(method), "__func__", None)
-    return own is not None and "__name__" not in inspect.unwrap(own).__globals__
+    function = getattr(module.__dict__.get(method), "__func__", None)
+    return function is not None and "__name__" not in inspect.unwrap(function).__globals__
 
 
 def is_foreign(module: nn.Module, method: str) -> bool:

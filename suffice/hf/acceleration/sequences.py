@@ -189,13 +189,13 @@ def causal_convolution_step(
 ) -> Tensor:
     """Return the same [B, C, T] for the next tokens, and change the state [B, C, K] in place."""
     length, taps = hidden_states.shape[2], weight.shape[1]
-    whole = torch.cat([conv_state, hidden_states], dim=-1).to(weight.dtype)
-    conv_state.copy_(whole[..., -conv_state.shape[-1] :])
+    joined = torch.cat([conv_state, hidden_states], dim=-1).to(weight.dtype)
+    conv_state.copy_(joined[..., -conv_state.shape[-1] :])
     if length == 1:
-        out = (whole[..., -taps:] * weight).sum(dim=-1, keepdim=True)
+        out = (joined[..., -taps:] * weight).sum(dim=-1, keepdim=True)
         out = out if bias is None else out + bias[:, None]
     else:
-        out = _convolve(whole.transpose(1, 2), weight, bias)[:, -length:].transpose(1, 2)
+        out = _convolve(joined.transpose(1, 2), weight, bias)[:, -length:].transpose(1, 2)
     if activation is not None:
         out = ACT2FN[activation](out)
     return out.to(hidden_states.dtype)

@@ -33,21 +33,21 @@ def judge_reruns(results: Results, verdict: Verdict) -> tuple[int, str]:
     tables = [scores.table(n, 0, list(scores.values(n, 0))) for n in names]
     if len(names) != 2 or min(map(len, tables)) < MIN_SEEDS:  # noqa: PLR2004
         raise ConfigError(f"--null: give two groups of {MIN_SEEDS} reruns at least of one thing.")
-    found = estimate_unpaired(tables[1], tables[0])
+    estimated = estimate_unpaired(tables[1], tables[0])
     runs = np.concatenate(tables)
     alpha = 1.0 - LEVEL
     p_values = [
         float(estimate_unpaired(*split).p_value()) for split in _splits(runs, len(tables[1]))
     ]
     apart = sum(p < alpha for p in p_values)
-    p_value, metric = float(found.p_value()), verdict.metric
-    mean, half = float(found.mean), float(found.half_width(alpha))
+    p_value, metric = float(estimated.p_value()), verdict.metric
+    mean, half = float(estimated.mean), float(estimated.half_width(alpha))
     smallest = metric.margin(half)
     chance = (
         f"of {len(p_values):,} splits of all {len(runs)} reruns into two groups, {apart:,} "
         f"({apart / len(p_values):.0%}) are told apart at 5%"
     )
-    summary = Summary(n=found.seeds, mean=mean, sd=None, low=mean - half, high=mean + half)
+    summary = Summary(n=estimated.seeds, mean=mean, sd=None, low=mean - half, high=mean + half)
     difference = interval(summary, LEVEL, metric)
     if p_value < alpha:
         return 1, (

@@ -98,17 +98,17 @@ def comparisons(
     notes += dict.fromkeys(note for source in ordered for note in source.notes)
     if lost:
         notes.append(f"Tasks that not all have were left out: {', '.join(lost)}.")
-    found, empty = [], []
+    compared, empty = [], []
     for task in tasks:
         of_task = {s.name: [run for run in s.runs if run.task == task] for s in ordered}
         for metric in _metrics(of_task, question.metrics, task):
             better = _direction(metric, ordered, of_task, question.better)
             table = _Table(of_task, metric, any(s.folds for s in ordered), row_names)
             empty.append(table.empty())
-            found.append(_results(table, task, better, question, notes, ordered))
+            compared.append(_results(table, task, better, question, notes, ordered))
     if None not in empty:  # tasks on which all agree may stand beside others
         raise DataError(str(empty[0]))
-    return found
+    return compared
 
 
 def _metrics(runs: dict[str, list[Run]], wanted: tuple[str, ...], task: str) -> tuple[str, ...]:
@@ -129,15 +129,15 @@ def _direction(
     """Return which direction of a metric is better, as sources, its name and the user say it."""
     words = set(re.split(r"[^a-z0-9]+", metric.lower()))
     by_name = {LOWER: words & FALLING, HIGHER: words & RISING}
-    told = {s.better[metric] for s in sources if metric in s.better}
-    told = told or {way for way, hits in by_name.items() if hits}
-    if better is not None and told == {HIGHER, LOWER} - {better}:
+    directions = {s.better[metric] for s in sources if metric in s.better}
+    directions = directions or {way for way, hits in by_name.items() if hits}
+    if better is not None and directions == {HIGHER, LOWER} - {better}:
         raise ConfigError(
-            f"--{better}: of {metric} the {told.pop()} is better; leave the option out, or give "
-            "the metric another name."
+            f"--{better}: of {metric} the {directions.pop()} is better; leave the option out, or "
+            "give the metric another name."
         )
-    if better is not None or len(told) == 1:
-        return better or told.pop()
+    if better is not None or len(directions) == 1:
+        return better or directions.pop()
     values = [run.scores[metric] for of_name in runs.values() for run in of_name]
     if all(_is_share(value) for value in values):
         return HIGHER

@@ -137,8 +137,8 @@ def _read_trainer(path: Path, name: str, _: RowNames) -> Source:
     for state in states:
         step = re.fullmatch(r"checkpoint-(\d+)", state.parent.name)
         training = state.parent.parent if step else state.parent
-        found = (int(step[1]) if step else 1 << 62, state)
-        latest[training] = max(latest.get(training, found), found)
+        candidate = (int(step[1]) if step else 1 << 62, state)
+        latest[training] = max(latest.get(training, candidate), candidate)
     runs = [
         Run(scores=_last_evaluation(state), seed=seed_in(training / STATE))
         for training, (_, state) in sorted(latest.items())
@@ -216,21 +216,21 @@ def _read_samples(
             if row in scores.setdefault(full, {}):
                 raise DataError(f"{file} has row {row_names.name(row)!r} twice; keep one of them.")
             scores[full][row] = number_of(value, f"{file}, line {number}, {metric}")
-    whole = {
+    complete = {
         metric: np.array([of_metric[row] for row in rows])
         for metric, of_metric in scores.items()
         if of_metric.keys() == rows.keys()
     }
-    if not whole:
+    if not complete:
         raise DataError(f"{file} has no metric with a number for every row.")
-    return whole, np.array(list(rows))
+    return complete, np.array(list(rows))
 
 
 def _directions(file: Path, task: str) -> dict[str, str]:
     if not file.exists():
         return {}
-    told = read_json(file).get("higher_is_better", {}).get(task, {})
-    return {name: HIGHER if higher else LOWER for name, higher in told.items()}
+    higher_is_better = read_json(file).get("higher_is_better", {}).get(task, {})
+    return {name: HIGHER if higher else LOWER for name, higher in higher_is_better.items()}
 
 
 # inspect

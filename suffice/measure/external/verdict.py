@@ -352,9 +352,9 @@ def judge_all(
         return _judge_comparison(items, question, columns, state)
     row_names = RowNames()
     paths = [Path(value) if _is_path(value) else Path(str(name)) for name, value in items]
-    found = names_apart(paths) if items else []
+    short_names = names_apart(paths) if items else []
     sources = []
-    for (name, value), short, of_value in zip(items, found, kinds, strict=True):
+    for (name, value), short, of_value in zip(items, short_names, kinds, strict=True):
         if of_value is None:
             sources += sources_of_array(name or short, value, columns, question, row_names)
             continue
@@ -394,9 +394,9 @@ def _judge_comparison(
         "looks": question.looks,
         "state": state,
     }
-    if given := [name for name, value in unused.items() if value]:
+    if unusable := [name for name, value in unused.items() if value]:
         raise ConfigError(
-            f"{', '.join(given)}: a comparison of ours knows its seeds, rows and metrics, and "
+            f"{', '.join(unusable)}: a comparison of ours knows its seeds, rows and metrics, and "
             "takes margin, baseline and metric alone; leave out the rest."
         )
     path = Path(items[0][1])

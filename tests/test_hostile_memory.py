@@ -159,6 +159,10 @@ CASES: dict[str, tuple[tuple[str, ...], Callable[[Path], None]]] = {
 
 AGAIN = {
     "a table of 640 MiB of spaces in 0.6 MiB",
+    "items of 640 MiB in 0.1 MiB",
+    "a line of 64 MiB",
+    "a .gguf of a million words",
+    "a tokenizer of empty lists",
     "a vocabulary of 2**40",
     "16 MiB of empty lists as config",
     "an index of empty lists",

@@ -251,6 +251,7 @@ def _suffice(*words, place, **environment):
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="needs a folder that nobody can write")
+@pytest.mark.slow
 def test_a_home_that_cannot_be_written_is_no_obstacle(tmp_path):
     _inputs(tmp_path)
     words = ("compare", "--data", "rows.csv", "--mechanisms", "standard,linear", "--seeds", "1")

@@ -119,6 +119,7 @@ def test_an_error_of_the_first_process_ends_all_with_one_sentence(tmp_path):
     assert err.count("error: ") == 1 + err.count("error: process 0 failed: cannot write in file ")
 
 
+@pytest.mark.slow
 def test_two_processes_with_sharded_weights_leave_the_model_of_one(suffice, tmp_path):
     text = tmp_path / "text.txt"
     text.write_text(TEXT)

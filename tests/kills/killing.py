@@ -64,7 +64,7 @@ class Death:
 
 
 def kill_at_each_write(
-    case: Case, place: Path, *, every: bool = True, step: int = 1
+    case: Case, place: Path, *, every: bool = True, most: int | None = None
 ) -> list[Death]:
     """Run the command whole once, then kill it before each write that it made.
 
@@ -72,7 +72,7 @@ def kill_at_each_write(
         case: the command.
         place: an empty folder to work in.
         every: False leaves out most of the moments at which no visible name changes.
-        step: distance of the moments that are taken; the last one is always among them.
+        most: most moments that are taken, evenly, the last one among them; None takes all.
     """
     source, work = place / "source", place / "work"
     source.mkdir()
@@ -92,7 +92,8 @@ def kill_at_each_write(
         if every or event.partition(" ")[0] in ("rename", "exchange")
     ]
     deaths = []
-    for number, event in sorted({*moments[::step], moments[-1]}):
+    step = 1 if most is None else -(-len(moments) // most)
+    for number, event in moments[::-step][::-1]:
         _restore(source, work)
         ended = _run(case, case.words, work, die_at=number)
         left = _left(case, _seen(case, work), old, new) if ended == -signal.SIGKILL else "LIVED"

@@ -9,9 +9,15 @@ import pytest
 from tests.kills.cases import CASES
 from tests.kills.killing import _restore, _run, _seen, begin, end
 
+QUICK = {"compare", "train", "convert", "predict"}
+"""Verbs with a folder of cells, of checkpoints, of a model, and with one file."""
+
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="runs copies of itself")
-@pytest.mark.parametrize("verb", CASES)
+@pytest.mark.parametrize(
+    "verb",
+    [verb if verb in QUICK else pytest.param(verb, marks=pytest.mark.slow) for verb in CASES],
+)
 def test_two_processes_leave_one_whole_result(verb, tmp_path):
     case, source, work = CASES[verb], tmp_path / "source", tmp_path / "work"
     source.mkdir()

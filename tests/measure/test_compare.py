@@ -439,15 +439,23 @@ def test_a_mechanism_without_further_seeds_gets_none_on_resuming(tmp_path, monke
 
 
 def test_cells_that_are_trained_side_by_side_are_those_of_one_process(tmp_path):
-    given = plan(mechanisms=("standard", "efficient"), seeds=1)
-    alone, _ = run(tmp_path / "alone", given, quiet=True)
-    jobs = Execution(jobs=2, threads=torch.get_num_threads(), quiet=True)
-    beside, _ = run(tmp_path / "beside", given, quiet=True, execution=jobs)
+    given = plan(mechanisms=("standard", "efficient"), seeds=2)
+    alone, told_alone = run(tmp_path / "alone", given)
+    jobs = Execution(jobs=2, threads=torch.get_num_threads())
+    beside, told_beside = run(tmp_path / "beside", given, execution=jobs)
     assert timeless(beside.cells) == timeless(alone.cells)
     assert beside.rows.keys() == alone.rows.keys()
     gone = Execution(engine="ray", address="192.0.2.1:6379")
     again, _ = run(tmp_path / "beside", given, quiet=True, resume=True, execution=gone)
     assert again.cells == beside.cells
+
+    def progress(text):
+        lines = [line.partition(",")[0] for line in text.splitlines()]
+        shown = sorted(line for line in lines if "test accuracy" in line or "after two" in line)
+        return [line.split(":")[0] for line in shown]
+
+    assert len(progress(told_alone)) == 5
+    assert progress(told_beside) == progress(told_alone)
 
 
 def test_seeds_are_added_side_by_side_until_the_looks_decide(tmp_path, monkeypatch):
@@ -467,21 +475,6 @@ def test_seeds_are_added_side_by_side_until_the_looks_decide(tmp_path, monkeypat
     assert timeless(beside.cells) == timeless(alone.cells)
     assert set(map(str, looks)) == set(map(str, side_by_side))
     assert ("efficient", 2, 3) not in [cell.key for cell in beside.cells]
-
-
-def test_progress_of_cells_side_by_side_is_that_of_one_after_the_other(tmp_path):
-    given = plan(mechanisms=("standard", "efficient"), seeds=2)
-    _, alone = run(tmp_path / "alone", given)
-    _, beside = run(tmp_path / "beside", given, execution=Execution(jobs=2))
-
-    def told(text):
-        lines = [line.partition(",")[0] for line in text.splitlines()]
-        return sorted(line for line in lines if "test accuracy" in line or "after two" in line)
-
-    assert len(told(alone)) == 5
-    assert [line.split(":")[0] for line in told(beside)] == [
-        line.split(":")[0] for line in told(alone)
-    ]
 
 
 def test_rates_are_not_chosen_side_by_side(tmp_path):

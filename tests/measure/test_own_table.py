@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+import torch
 
 import suffice
 from suffice.data import load
@@ -59,16 +60,25 @@ def saved_dataset(tmp_path):
     return str(tmp_path / "saved")
 
 
-def test_data_in_any_form_get_the_same_verdict(tmp_path):
-    done = [
-        compare(source(tmp_path), tmp_path / source.__name__, columns="review,stars")
-        for source in (frame, parquet, saved_dataset)
+def test_data_in_any_form_are_the_same_rows(tmp_path):
+    columns = "review,stars"
+    plans = [
+        recipe_of(frame(tmp_path), tmp_path, columns=columns),
+        of_user(recipe("table"), parquet(tmp_path), columns=columns),
+        of_user(recipe("table"), saved_dataset(tmp_path), columns=columns),
     ]
-    first, *others = ([cell.test_accuracy for cell in one.results.cells] for one in done)
-    assert len(first) == 4
-    assert others == [first, first]
-    assert {one.verdict.outcome for one in done} == {done[0].verdict.outcome}
-    html = done[0]._repr_html_()
+    first, *others = (load("table", **loadable(dict(plan.task_options))) for plan in plans)
+    for other in others:
+        for part in ("train", "validation", "test"):
+            ours, theirs = getattr(first, part), getattr(other, part)
+            assert torch.equal(ours.inputs, theirs.inputs)
+            assert torch.equal(ours.labels, theirs.labels)
+
+
+def test_a_frame_gets_a_verdict_in_a_notebook(tmp_path):
+    done = compare(frame(tmp_path), tmp_path / "run", columns="review,stars")
+    assert len(done.results.cells) == 4
+    html = done._repr_html_()
     assert "<table>" in html
     assert "data:image/png;base64," in html
     assert "efficient" in html
@@ -98,9 +108,10 @@ def test_other_tokenizers_read_new_texts_as_those_of_the_training(tmp_path):
     assert all(row in tokens for row in split.inputs.tolist())
 
 
-def recipe_of(data, tmp_path, **options):
+def recipe_of(data, tmp_path, columns="text,label", **options):
     with pytest.raises(ConfigError, match="seeds=0"):
-        compare_data(data, ["standard"], seeds=0, out=tmp_path / "plan")
+        compare_data(data, ["standard"], seeds=0, out=tmp_path / "plan", columns=columns)
+    options["columns"] = columns
     return of_user(recipe("table"), str(tmp_path / "plan" / DATA), **options)
 
 

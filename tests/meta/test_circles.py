@@ -6,6 +6,10 @@ import ast
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
+import pytest
+
+pytestmark = pytest.mark.lint
+
 ROOT = Path(__file__).resolve().parents[2]
 MODULES = {
     ".".join((path.parent if path.stem == "__init__" else path.with_suffix("")).parts): source

@@ -117,6 +117,7 @@ class Function:
         return self.asserts or not helpers.isdisjoint(self.calls)
 
 
+@pytest.mark.lint
 def test_no_test_is_vacuous():
     """Every test asserts, expects an error, or calls a function of the tests that does."""
     functions = [

@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.lint
+
 PACKAGE = Path(__file__).parents[2] / "suffice"
 HEADLESS = re.compile(
     r"(of|for|from|that|which|as|how|where|what|whose|to|in|by|with|before|after|beside|likewise|at"

@@ -15,11 +15,9 @@ from tests.studio.models import write_lm
 
 RUNS = "window.ran=(window.ran||0)+1"
 NAMES = {
-    "image": f"<img src=x onerror={RUNS}>",
-    "script": f"</script><script>{RUNS}</script>",
+    "markup": f"<img src=x onerror={RUNS}></script><script>{RUNS}</script>--><b onclick={RUNS}>",
     "attribute": f"\"'><svg onload={RUNS}>",
     "link": f"javascript:{RUNS}",
-    "comment": f"--><b onclick={RUNS}>",
 }
 
 

@@ -185,6 +185,7 @@ def both(tmp_path_factory):
     return json.loads((folder / "found").read_text())
 
 
+@pytest.mark.slow
 def test_two_processes_with_parts_need_what_the_trace_says(both):
     found, real = trace(tiny(), 4, ranks=2), both["sharded"]
     assert found.parameters == real["parameters"]
@@ -195,6 +196,7 @@ def test_two_processes_with_parts_need_what_the_trace_says(both):
     assert found.peak - there == pytest.approx(real["peak"], rel=0.15)
 
 
+@pytest.mark.slow
 def test_two_replicas_need_what_one_process_does_and_buckets(both):
     found, real = trace(tiny(), 4), both["replicated"]
     assert found.parameters == real["parameters"]

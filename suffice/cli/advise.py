@@ -71,7 +71,7 @@ class AdviceOptions:
         Option(
             help="Only these, separated by commas: mechanisms with changes, such as "
             "efficient+window:512+memory:8; kv:N, window:W, sinks:N, full:N, softmax:N, memory:8 "
-            "or 4, weights:8 or 4."
+            "or 4, values:4, weights:8 or 4."
         ),
     ] = None
     results: Annotated[

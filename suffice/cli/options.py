@@ -57,7 +57,10 @@ Device = Annotated[str, Option(help="cpu or cuda.")]
 JsonFlag = Annotated[bool, Option("--json", help="Print the result as JSON instead.")]
 Quiet = Annotated[bool, Option("--quiet", help="Show no progress.")]
 MemoryOption = Annotated[str, Option(help=f"KV cache: {', '.join(MEMORIES)}.")]
-MemoryBits = Annotated[int | None, Option(help="Store the KV cache in 8 or 4 bits per number.")]
+MemoryBits = Annotated[
+    str | None,
+    Option(help="Store the KV cache in 8 or 4 bits per number; 8:4 = keys in 8, values in 4."),
+]
 FiguresQuiet = Annotated[
     bool, Option("--quiet", help="Print the text alone, without figures below it.")
 ]
@@ -172,20 +175,27 @@ def _check_type(mechanism: str, name: str, value: object, default: object) -> No
         raise ConfigError(f"--set {name}={value}: {name} of {mechanism} must be {legal}.")
 
 
-def parse_memory(text: str, bits: int | None = None) -> Memory:
-    """Return the KV cache that a text such as "rolling:256:4" names.
+def parse_memory(text: str, bits: str | None = None) -> Memory:
+    """Return the KV cache that a text such as "rolling:256:4" names, in bits such as "8" or "8:4".
 
     Example:
         >>> parse_memory("rolling:256:4")
         Rolling(window=256, sinks=4, spare=0)
-        >>> parse_memory("static:64", bits=8).inner
+        >>> parse_memory("static:64", bits="8").inner
         Static(length=64)
+        >>> parse_memory("dynamic", bits="8:4").value_bits
+        4
     """
     from suffice.memory import Dynamic, Quantised, Rolling, Static
 
     term = parse_term(text, MEMORIES, kind="--memory")
     memory = {"dynamic": Dynamic, "static": Static, "rolling": Rolling}[term.name](*term.numbers)
-    return memory if bits is None else Quantised(memory, bits=bits)
+    if bits is None:
+        return memory
+    if not re.fullmatch("[0-9]{1,2}(:[0-9]{1,2})?", bits):
+        raise ConfigError(f"--quantise-memory {bits}: give 8, 4, or KEYS:VALUES such as 8:4.")
+    keys, *values = map(int, bits.split(":"))
+    return Quantised(memory, bits=keys, value_bits=values[0] if values else None)
 
 
 def check_at_least(least: int, **values: int | None) -> None:

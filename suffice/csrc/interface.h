@@ -83,15 +83,16 @@ struct Layer {
   int64_t reads_another;  // 1: reads the KV cache of an earlier layer; k and v are ABSENT
 };
 
-// A part of a KV cache with one storage type: keys and values [M, G, room, D]; codes are
-// contiguous.
+// A part of a KV cache: keys and values [M, G, room, D], of one storage type or both codes; codes
+// are contiguous.
 //
 // INT8 and INT4 are quantised in blocks of positions. Keys have a range (least, step) per channel
 // of a block; values per position and group of channels, or those of the keys where values are
 // keys. A number is least + step * code; a block stores all leasts, then all steps. Two 4-bit codes
 // of neighbouring channels share a byte, the first in the low nibble.
 struct Span {
-  int64_t kind;
+  int64_t kind;        // of the keys, and of values that are no codes
+  int64_t value_kind;  // of values in codes, INT8 or INT4
   void *keys, *values;                            // equal where values are the keys (MLA)
   const float *key_ranges, *value_ranges;
   int64_t key_row, key_head, value_row, value_head;  // strides of a batch row and of a head

@@ -1,4 +1,4 @@
-"""A KV cache quantised to 8 or 4 bits per number."""
+"""A KV cache quantised to 8 or 4 bits per number, keys and values each."""
 
 from __future__ import annotations
 
@@ -31,6 +31,8 @@ class Quantised(Memory):
     Args:
         inner: cache policy that decides which positions are kept.
         bits: bits per code, 8 or 4.
+        value_bits: bits per code of the values; None takes `bits`. Values that are the keys, as of
+            latent attention, have the bits of the keys.
         block: positions quantised together, even.
         recent: latest positions that are never quantised.
         group: channels of a position that share a range.
@@ -38,7 +40,8 @@ class Quantised(Memory):
     Raises:
         ConfigError: for other bits, sizes below 1, an odd block, or an inner memory that rounds.
 
-    Cost: bits / 8 bytes a number, 8 / block for keys and 8 / group for values in ranges.
+    Cost: bits / 8 bytes a number of keys, value_bits / 8 of values; 8 / block for keys and
+        8 / group for values in ranges.
     Source: Liu et al. 2024, arXiv:2402.02750, section 3 (per-channel keys, per-token values, a
         window in full precision). Differs: 8 and 4 bits, ranges in float32.
     """
@@ -50,6 +53,7 @@ class Quantised(Memory):
     block: int = 64
     recent: int = 64
     group: int = 64
+    value_bits: int | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -58,8 +62,9 @@ class Quantised(Memory):
                 f"Quantised(inner={self.inner!r}): give a memory that keeps numbers as they are, "
                 "such as Dynamic() or Rolling(256)."
             )
-        if self.bits not in BITS:
-            raise ConfigError(f"Quantised(bits={self.bits}): give 8 or 4.")
+        for name, bits in (("bits", self.bits), ("value_bits", self.value_bits)):
+            if bits not in BITS and (name, bits) != ("value_bits", None):
+                raise ConfigError(f"Quantised({name}={bits}): give 8 or 4.")
         if self.block < 2 or self.block % 2 or self.recent < 0 or self.group < 1:  # noqa: PLR2004
             raise ConfigError(
                 f"{self!r}: give an even block of at least 2, recent of at least 0 and a group of "
@@ -71,6 +76,10 @@ class Quantised(Memory):
     spare = derived(lambda self: self.inner.spare)
     capacity = derived(lambda self: self.inner.capacity)
     grain = derived(lambda self: 2 * self.block + self.recent)
+
+    def bits_of(self, tensor: int) -> int:
+        """Return the bits per code of a layer's tensor: 0 is the keys, others are values."""
+        return self.bits if tensor == 0 or self.value_bits is None else self.value_bits
 
     def widened(self, window: int) -> Quantised:
         """Return it with the inner memory widened."""
@@ -86,7 +95,7 @@ class Quantised(Memory):
             groups = ceil(width / group)
             numbers = self.block * (width if i == 0 else groups * group)
             ranges = width if i == 0 else self.block * groups
-            block_bytes = numbers * self.bits // 8 + RANGE_BYTES * ranges
+            block_bytes = numbers * self.bits_of(i) // 8 + RANGE_BYTES * ranges
             total += heads * (blocks * block_bytes + (tokens - encoded) * width * itemsize)
         return total
 
@@ -97,7 +106,8 @@ class Quantised(Memory):
     @classmethod
     def samples(cls) -> tuple[Memory, ...]:
         """Return small blocks, so that short tests meet them."""
-        return (cls(block=2, recent=1, group=3), cls(bits=4, block=2, recent=0))
+        halves = cls(bits=4, block=2, recent=0), cls(value_bits=4, block=2, recent=0)
+        return (cls(block=2, recent=1, group=3), *halves)
 
 
 class QuantisedStore(Store):
@@ -146,7 +156,7 @@ class QuantisedStore(Store):
         nothing = tuple(x[:, :, :0] for x in tail)
         blocks = self.blocks.append(*self._encode(nothing))
         decoded = (
-            self._decode(*blocks.tensors[2 * i : 2 * i + 2], like=x, per_position=i > 0)
+            self._decode(*blocks.tensors[2 * i : 2 * i + 2], like=x, tensor=i)
             for i, x in enumerate(tail)
         )
         joined = tuple(torch.cat(pair, dim=2) for pair in zip(decoded, tail, strict=True))
@@ -170,14 +180,15 @@ class QuantisedStore(Store):
         """Return codes and ranges [B, G, blocks, *] of each tensor [B, G, n, W] of whole blocks."""
         encoded = []
         for i, tensor in enumerate(tensors):
+            bits = self.memory.bits_of(i)
             x = tensor.float().unflatten(2, (-1, self.memory.block))
             axis = -2
             if i > 0:  # a range per position and group of channels
                 x, axis = self._in_groups(x), -1
             low, high = x.amin(dim=axis, keepdim=True), x.amax(dim=axis, keepdim=True)
-            step = (high - low) / (2**self.memory.bits - 1)
+            step = (high - low) / (2**bits - 1)
             codes = ((x - low) / step.masked_fill(step == 0.0, 1.0)).round_()
-            codes = self._pack(codes.to(torch.uint8).flatten(3))
+            codes = _pack(codes.to(torch.uint8).flatten(3), bits)
             encoded += [codes, torch.stack([low, step], dim=3).flatten(3)]
         return encoded
 
@@ -188,12 +199,12 @@ class QuantisedStore(Store):
             x = torch.cat([x, x[..., -1:].expand(*x.shape[:-1], missing)], dim=-1)
         return x.unflatten(-1, (-1, group))
 
-    def _decode(self, codes: Tensor, ranges: Tensor, *, like: Tensor, per_position: bool) -> Tensor:
+    def _decode(self, codes: Tensor, ranges: Tensor, *, like: Tensor, tensor: int) -> Tensor:
         """Return the numbers of some blocks, [B, G, n, W] in the width and dtype of `like`."""
         width, block = like.shape[3], self.memory.block
-        codes = self._unpack(codes).float()
+        codes = _unpack(codes, self.memory.bits_of(tensor)).float()
         low, step = ranges.unflatten(3, (2, -1)).unbind(3)
-        if per_position:
+        if tensor > 0:
             group = min(self.memory.group, width)
             groups = ceil(width / group)
             codes, shape = codes.unflatten(3, (block, groups, group)), (block, groups, 1)
@@ -202,16 +213,6 @@ class QuantisedStore(Store):
         numbers = codes * step.unflatten(3, shape) + low.unflatten(3, shape)
         numbers = numbers.flatten(4)[..., :width]
         return numbers.flatten(2, 3).to(like.dtype)
-
-    def _pack(self, codes: Tensor) -> Tensor:
-        if self.memory.bits == 4:  # noqa: PLR2004
-            return codes[..., ::2] | (codes[..., 1::2] << 4)
-        return codes
-
-    def _unpack(self, codes: Tensor) -> Tensor:
-        if self.memory.bits == 4:  # noqa: PLR2004
-            return torch.stack([codes & 15, codes >> 4], dim=-1).flatten(-2)
-        return codes
 
     def latest(self, positions: int) -> tuple[Tensor, ...]:
         """Return the last positions, dequantised."""
@@ -242,3 +243,15 @@ class QuantisedStore(Store):
     def nbytes(self) -> int:
         """Bytes of codes, ranges and the tail, room to grow included."""
         return self.blocks.nbytes + self.tail.nbytes
+
+
+def _pack(codes: Tensor, bits: int) -> Tensor:
+    if bits == 4:  # noqa: PLR2004
+        return codes[..., ::2] | (codes[..., 1::2] << 4)
+    return codes
+
+
+def _unpack(codes: Tensor, bits: int) -> Tensor:
+    if bits == 4:  # noqa: PLR2004
+        return torch.stack([codes & 15, codes >> 4], dim=-1).flatten(-2)
+    return codes

@@ -20,9 +20,9 @@ from suffice.spec import AttentionSpec
 from suffice.utils.grammar import parse_term
 
 STANDARD = "standard"
-BITS = {"memory": (8, 4), "weights": (16, 8, 4)}
-CHANGES = ("kv", "window", "sinks", "full", "softmax", "memory", "weights", "draw")
-USAGE_CHANGES = ("sinks", "memory", "weights")
+BITS = {"memory": (8, 4), "values": (8, 4), "weights": (16, 8, 4)}
+CHANGES = ("kv", "window", "sinks", "full", "softmax", "memory", "values", "weights", "draw")
+USAGE_CHANGES = ("sinks", "memory", "values", "weights")
 """Changes of how a trained model is run."""
 
 
@@ -39,6 +39,7 @@ class Composition:
         full: n = every n-th layer has no window.
         softmax: n = every n-th layer is standard attention instead of the mechanism.
         memory: bits of a number in the KV cache.
+        values: bits of a value in it, where they are not those of a key.
         weights: bits of a weight.
         draw: n = the same attention, trained from other weights and with other batches than its
             namesake of the same seed: what differs between the two is chance.
@@ -59,6 +60,7 @@ class Composition:
     full: int | None = None
     softmax: int | None = None
     memory: int | None = None
+    values: int | None = None
     weights: int | None = None
     draw: int | None = None
 
@@ -73,6 +75,8 @@ class Composition:
                 raise ConfigError(f"{name}:{number} in {self.name}: give at least 1.")
             if name in ("sinks", "full") and not self.window:
                 raise ConfigError(f"{self.name}: {name} goes with a window; add such as window:64.")
+        if self.values is not None and self.memory is None:
+            raise ConfigError(f"{self.name}: values goes with the keys' bits; add memory:8.")
 
     @classmethod
     def parse(cls, text: str) -> Composition:
@@ -126,7 +130,7 @@ class Composition:
                 f"sinks:{self.sinks} with full:{self.full}: one memory serves all layers, and it "
                 "would drop what the full ones attend to."
             )
-        attention = replace(self, memory=None, weights=None, draw=None)
+        attention = replace(self, memory=None, values=None, weights=None, draw=None)
         return list(_specs(attention, model, num_heads, position))
 
 

@@ -54,11 +54,12 @@ def test_figures_of_a_checkpoint(suffice, tmp_path):
     assert "32 bits, memory rolling:4" in result.stdout
 
 
-def test_another_mechanism_and_a_rounded_memory(suffice):
-    words = ("--mechanism", "efficient", "--quantise-memory", 8)
+@pytest.mark.parametrize(("mechanism", "bits"), [("efficient", "8"), ("standard", "8:4")])
+def test_another_mechanism_and_a_rounded_memory(suffice, mechanism, bits):
+    words = ("--mechanism", mechanism, "--quantise-memory", bits)
     result = suffice("bench", "--shape", "110m", *SHORT, *words)
     assert (result.exit_code, result.stderr) == (0, "")
-    assert "memory dynamic in 8 bits" in result.stdout
+    assert f"memory dynamic in {bits} bits" in result.stdout
     assert ("part of a token" in result.stdout) == (
         "a step native" in " ".join(result.stdout.split())
     )

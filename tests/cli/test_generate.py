@@ -91,6 +91,8 @@ def test_a_draft_changes_no_greedy_text(suffice, run, tmp_path):
     [
         (("--memory", "rolling"), "write rolling:W or rolling:W:SINKS"),
         (("--quantise-memory", 5), "bits=5"),
+        (("--quantise-memory", "8:3"), "value_bits=3"),
+        (("--quantise-memory", "8:"), "KEYS:VALUES"),
         (("--temperature", 0, "--top-k", 3), "--top-k with --temperature 0, which does not sample"),
         (("--beams", 2, "--min-p", 0.1), "--min-p with --beams 2, which does not sample"),
         (
@@ -146,7 +148,8 @@ def test_a_folder_that_is_none(suffice):
 def test_memories_by_name():
     assert parse_memory("dynamic", None) == Dynamic()
     assert parse_memory("static:7", None) == Static(7)
-    assert parse_memory("rolling:7:2", 4) == Quantised(Rolling(7, sinks=2), bits=4)
+    assert parse_memory("rolling:7:2", "4") == Quantised(Rolling(7, sinks=2), bits=4)
+    assert parse_memory("dynamic", "8:4") == Quantised(bits=8, value_bits=4)
     for wrong in ("dynamic:3", "static", "static:x", "rolling:1:2:3", "rolling:-1", "infinite"):
         with pytest.raises(ConfigError, match="--memory"):
             parse_memory(wrong, None)

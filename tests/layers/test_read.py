@@ -23,10 +23,12 @@ PLAIN = [Dynamic(), Static(64), Rolling(5), Rolling(7, sinks=2)]
 CODED = [
     Quantised(block=4, recent=2, group=8),
     Quantised(bits=4, block=4, recent=0, group=8),
+    Quantised(value_bits=4, block=4, recent=1, group=8),
     Quantised(Rolling(9), block=4, recent=3, group=5),
     Quantised(Rolling(9, sinks=3), block=4, recent=3),
 ]
 WIDE = [Quantised(block=16, recent=4, group=32), Quantised(bits=4, block=6, recent=1)]
+WIDE += [Quantised(value_bits=4, block=16, group=32), Quantised(bits=4, value_bits=8, block=16)]
 SPECS = {
     "causal": {},
     "window": {"pattern": Window(6) & Causal(), "position": Rope()},

@@ -43,6 +43,7 @@ EXACT = (
 CODED = (
     Quantised(block=4, recent=2, group=5),
     Quantised(bits=4, block=2, recent=0, group=6),
+    Quantised(value_bits=4, block=4, recent=1, group=6),
     Quantised(Rolling(5), block=2, recent=1),
     Quantised(Rolling(9, sinks=2), block=4, recent=3, bits=4),
     Quantised(Static(LENGTH), block=4, recent=0),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from dataclasses import replace
+from itertools import product
 
 import pytest
 import torch
@@ -217,8 +218,8 @@ def test_every_coded_memory(some_isa, name, memory):
 def test_coded_memories_of_other_widths(some_isa, width, position):
     spec = AttentionSpec(d_model=2 * width, num_heads=2, pattern=Causal(), position=position)
     lm = built(spec, positions="none")
-    for bits in (8, 4):
-        memory = Quantised(bits=bits, block=24, recent=5, group=10)
+    for bits, of_values in product((8, 4), (8, 4)):
+        memory = Quantised(bits=bits, value_bits=of_values, block=24, recent=5, group=10)
         close(coded_both(lm, memory, drawn_tokens(2, 60), 50), lm)
 
 

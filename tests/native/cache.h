@@ -17,13 +17,11 @@ struct SpanData {
 
   // Numbers [rows, heads, room, width]; `dense`: positions follow each other without gaps.
   void fill(Case &c, int64_t kind, int64_t rows, int64_t heads, int64_t room, bool dense);
-  void fill_codes(Case &c, int64_t kind, int64_t rows, int64_t heads, int64_t blocks);
+  void fill_codes(Case &c, int64_t kind, int64_t value_kind, int64_t rows, int64_t heads,
+                  int64_t blocks);
   double key(int64_t row, int64_t head, int64_t at, int64_t channel) const;
   double value(int64_t row, int64_t head, int64_t at, int64_t channel) const;
   bool coded() const { return span.kind == INT8 || span.kind == INT4; }
-
- private:
-  double code(const uint8_t *codes, int64_t at) const;
 };
 
 struct TextCache {

@@ -23,11 +23,16 @@ void SpanData::fill(Case &c, int64_t kind, int64_t rows, int64_t heads, int64_t 
   span.values = tied ? span.keys : values.data();
 }
 
-void SpanData::fill_codes(Case &c, int64_t kind, int64_t rows, int64_t heads, int64_t blocks) {
+static int64_t codes_per_byte(int64_t kind) { return kind == INT8 ? 1 : 2; }
+static double largest_step(int64_t kind) { return 4.0 / (kind == INT8 ? 255 : 15); }
+
+void SpanData::fill_codes(Case &c, int64_t kind, int64_t value_kind, int64_t rows, int64_t heads,
+                          int64_t blocks) {
   Random &random = c.random;
-  const int64_t room = blocks * block, groups = (width + group - 1) / group, per = kind == INT8 ? 1 : 2;
-  const int64_t key_bytes = width / per, value_bytes = groups * group / per;
-  span.kind = kind;
+  const int64_t room = blocks * block, groups = (width + group - 1) / group;
+  const int64_t key_bytes = width / codes_per_byte(kind);
+  const int64_t value_bytes = groups * group / codes_per_byte(value_kind);
+  span.kind = kind, span.value_kind = value_kind;
   span.key_head = room * key_bytes, span.key_row = heads * span.key_head + random.up_to(9);
   span.key_range_head = blocks * 2 * width;
   span.key_range_row = heads * span.key_range_head + random.up_to(9);
@@ -38,18 +43,18 @@ void SpanData::fill_codes(Case &c, int64_t kind, int64_t rows, int64_t heads, in
     for (uint8_t &byte : codes)
       byte = (uint8_t)(extremes ? (random.chance(8) ? 0 : 255) : random.up_to(255));
   };
-  const double steps = 4.0 / (kind == INT8 ? 255 : 15);
   draw(key_codes);
   for (int64_t i = 0; i < key_ranges.size(); ++i) key_ranges[i] = 1.0f;
   auto draw_rows = [&](Buffer<float> &ranges, int64_t row, int64_t head, int64_t heads_stride,
-                       int64_t row_stride, int64_t count, int64_t each) {
+                       int64_t row_stride, int64_t count, int64_t each, double steps) {
     float *at = ranges.data() + row * row_stride + head * heads_stride;
     for (int64_t i = 0; i < count; ++i)
       at[i] = (float)(i / each % 2 ? steps * random.uniform(0.5, 1.0) : -random.uniform(1.0, 2.0));
   };
   for (int64_t r = 0; r < rows; ++r)
     for (int64_t h = 0; h < heads; ++h)
-      draw_rows(key_ranges, r, h, span.key_range_head, span.key_range_row, blocks * 2 * width, width);
+      draw_rows(key_ranges, r, h, span.key_range_head, span.key_range_row, blocks * 2 * width, width,
+                largest_step(kind));
   if (!tied) {
     const int64_t each = block * groups;
     span.value_head = room * value_bytes, span.value_row = heads * span.value_head + random.up_to(9);
@@ -61,7 +66,7 @@ void SpanData::fill_codes(Case &c, int64_t kind, int64_t rows, int64_t heads, in
     for (int64_t r = 0; r < rows; ++r)
       for (int64_t h = 0; h < heads; ++h)
         draw_rows(value_ranges, r, h, span.value_range_head, span.value_range_row, blocks * 2 * each,
-                  each);
+                  each, largest_step(value_kind));
     value_codes.freeze();
     value_ranges.freeze();
   }
@@ -77,8 +82,8 @@ void SpanData::fill_codes(Case &c, int64_t kind, int64_t rows, int64_t heads, in
   }
 }
 
-double SpanData::code(const uint8_t *codes, int64_t at) const {
-  if (span.kind == INT8) return codes[at];
+static double code(int64_t kind, const uint8_t *codes, int64_t at) {
+  if (kind == INT8) return codes[at];
   return at % 2 ? codes[at / 2] >> 4 : codes[at / 2] & 15;
 }
 
@@ -87,7 +92,7 @@ double SpanData::key(int64_t row, int64_t head, int64_t at, int64_t channel) con
   const uint8_t *codes = key_codes.data() + row * span.key_row + head * span.key_head;
   const float *ranges = key_ranges.data() + row * span.key_range_row + head * span.key_range_head +
                         at / block * 2 * width + channel;
-  return ranges[0] + (double)ranges[width] * code(codes, at * width + channel);
+  return ranges[0] + (double)ranges[width] * code(span.kind, codes, at * width + channel);
 }
 
 double SpanData::value(int64_t row, int64_t head, int64_t at, int64_t channel) const {
@@ -99,7 +104,7 @@ double SpanData::value(int64_t row, int64_t head, int64_t at, int64_t channel) c
   const float *ranges = value_ranges.data() + row * span.value_range_row +
                         head * span.value_range_head + at / block * 2 * each + at % block * groups +
                         channel / group;
-  return ranges[0] + (double)ranges[each] * code(codes, at * groups * group + channel);
+  return ranges[0] + (double)ranges[each] * code(span.value_kind, codes, at * groups * group + channel);
 }
 
 void TextCache::fill(Case &c, int64_t rows, int64_t heads_, int64_t width_, int64_t most, bool dense) {
@@ -107,12 +112,14 @@ void TextCache::fill(Case &c, int64_t rows, int64_t heads_, int64_t width_, int6
   heads = heads_, width = width_, tied = random.chance(4);
   const int64_t kind = random.one_of<int64_t>({F32, F16, BF16});
   const int64_t codes = random.chance(2) ? (width % 2 || random.chance(2) ? INT8 : INT4) : ABSENT;
+  const int64_t others = random.chance(2) ? codes : codes == INT8 && width % 2 == 0 ? INT4 : INT8;
+  const int64_t value_codes = tied || codes == ABSENT ? codes : others;
   cache.block = codes == ABSENT ? 1 : random.one_of<int64_t>({1, 16, 32, 64, 128, random.between(1, 70)});
   cache.group = 1;
   if (codes != ABSENT) {
     cache.group = random.one_of<int64_t>({16, 32, 64, 128, 2 * random.between(1, 20)});
     cache.group = std::min(cache.group, width);
-    if (codes == INT4 && cache.group % 2) --cache.group;
+    if (value_codes == INT4 && cache.group % 2) --cache.group;
   }
   for (SpanData *s : {&sinks, &coded, &near})
     s->width = width, s->tied = tied, s->block = cache.block, s->group = cache.group;
@@ -123,7 +130,7 @@ void TextCache::fill(Case &c, int64_t rows, int64_t heads_, int64_t width_, int6
     const int64_t blocks = random.between(0, std::max<int64_t>(1, most / 2 / cache.block));
     text = text / cache.block * cache.block;
     const int64_t spare = random.up_to(1) * cache.block;  // before what is there
-    coded.fill_codes(c, codes, rows, heads, blocks + spare / cache.block + random.up_to(1) + !blocks);
+    coded.fill_codes(c, codes, value_codes, rows, heads, blocks + spare / cache.block + random.up_to(1) + !blocks);
     coded.span.shift = text - spare;
     coded.span.first = spare + (blocks ? random.up_to(std::min<int64_t>(3, cache.block - 1)) : 0);
     coded.span.end = spare + blocks * cache.block;
@@ -140,15 +147,15 @@ void TextCache::fill(Case &c, int64_t rows, int64_t heads_, int64_t width_, int6
     sinks.span.end = random.between(1, std::min<int64_t>(oldest, codes == ABSENT ? 8 : cache.block));
     const int64_t first = random.chance(3) ? random.up_to(sinks.span.end - 1) : 0;
     const int64_t end = sinks.span.end;
-    if (codes != ABSENT && random.chance(2)) sinks.fill_codes(c, codes, rows, heads, 1);
+    if (codes != ABSENT && random.chance(2)) sinks.fill_codes(c, codes, value_codes, rows, heads, 1);
     else sinks.fill(c, kind, rows, heads, end, true);
     sinks.span.first = first;
   }
   cache.sinks = sinks.span, cache.coded = coded.span, cache.near = near.span;
-  step = codes == ABSENT ? 0.0 : 4.0 / (codes == INT8 ? 255 : 15);
-  c.say("%s near [%lld, %lld), %s coded [%lld, %lld), %s sinks [%lld, %lld), block %lld, group %lld%s, "
+  step = codes == ABSENT ? 0.0 : std::max(largest_step(codes), largest_step(value_codes));
+  c.say("%s near [%lld, %lld), %s and %s coded [%lld, %lld), %s sinks [%lld, %lld), block %lld, group %lld%s, "
         "width %lld, %lld keys' heads, %lld rows, ",
-        name_of(kind), (long long)near.span.first, (long long)near.span.end, name_of(codes),
+        name_of(kind), (long long)near.span.first, (long long)near.span.end, name_of(codes), name_of(value_codes),
         (long long)coded.span.first, (long long)coded.span.end, name_of(sinks.span.kind),
         (long long)sinks.span.first, (long long)sinks.span.end, (long long)cache.block,
         (long long)cache.group, tied ? ", tied" : "", (long long)width, (long long)heads,

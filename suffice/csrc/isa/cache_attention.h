@@ -47,8 +47,14 @@ static void attend_span(const Queries &queries, const Span &span, const KVCache 
     case F32: return attend_floats<Full>(queries, span, row, head, range, states);
     case F16: return attend_floats<Half>(queries, span, row, head, range, states);
     case BF16: return attend_floats<Brain>(queries, span, row, head, range, states);
-    case INT8: return attend_codes<Byte>(queries, span, cache, row, head, range, states);
-    default: return attend_codes<Nibble>(queries, span, cache, row, head, range, states);
+    case INT8:
+      return span.value_kind == INT8
+                 ? attend_codes<Byte, Byte>(queries, span, cache, row, head, range, states)
+                 : attend_codes<Byte, Nibble>(queries, span, cache, row, head, range, states);
+    default:
+      return span.value_kind == INT8
+                 ? attend_codes<Nibble, Byte>(queries, span, cache, row, head, range, states)
+                 : attend_codes<Nibble, Nibble>(queries, span, cache, row, head, range, states);
   }
 }
 

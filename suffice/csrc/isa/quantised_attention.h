@@ -1,4 +1,4 @@
-// Attention to a quantised KV cache (8 or 4 bits).
+// Attention to a quantised KV cache (keys and values of 8 or 4 bits each).
 
 #pragma once
 
@@ -33,10 +33,10 @@ INLINE void add_tied(SoftmaxState *states, int64_t queries, const float (*weight
 // Online softmax over a quantised span. The ranges of keys are folded into the queries and those of
 // values into the weights, so that codes are converted at most once for all queries and never
 // scaled.
-template <class C>
+template <class Keys, class Values>
 static void attend_codes(const Queries &queries, const Span &span, const KVCache &cache,
                          int64_t row, int64_t head, Range range, SoftmaxState *states) {
-  const CodeLayout layout = CodeLayout::of<C>(span, cache, queries.width, row, head);
+  const CodeLayout layout = CodeLayout::of<Keys, Values>(span, cache, queries.width, row, head);
   const auto &[keys, values, key_ranges, value_ranges, width, block, bytes, group, groups, filled,
                tied] = layout;
   // integer products, where packing the keys is worth it for this number of queries
@@ -55,11 +55,11 @@ static void attend_codes(const Queries &queries, const Span &span, const KVCache
     unit = begin / block;
     const uint8_t *rows = nullptr;
     if (packed) {
-      rows = C::as_bytes(keys + begin * bytes, count, width, expanded);
+      rows = Keys::as_bytes(keys + begin * bytes, count, width, expanded);
       score_codes(scaled_queries, rows, queries.count, count, width, scores);
     }
     if (!packed || (tied && !interleaved))
-      decode<C>(keys + begin * bytes, bytes, count, width, numbers);
+      decode<Keys>(keys + begin * bytes, bytes, count, width, numbers);
     if (!packed) score<Full>(scaled_queries.q, queries.count, width, numbers, width, count, scores);
     for (int64_t r = 0; r < queries.count; ++r) {
       if (!packed)
@@ -69,12 +69,12 @@ static void attend_codes(const Queries &queries, const Span &span, const KVCache
     }
     if (tied && interleaved) {
       for (int64_t r = 0; r < queries.count; ++r) factor[r][0] = sum_of(scores[r], count);
-      ValueSums::each(value_sums, rows, width, count, width, queries.count, scores,
-                  [&](int64_t r, int64_t c, Wide sums) {
-                    float *to = states[r].values + c;
-                    write(to, read<Wide>(to) + wide(factor[r][0]) * read<Wide>(least + c) +
-                                  read<Wide>(step + c) * sums);
-                  });
+      ValueSums::each<Byte>(value_sums, rows, width, count, width, queries.count, scores,
+                            [&](int64_t r, int64_t c, Wide sums) {
+                              float *to = states[r].values + c;
+                              write(to, read<Wide>(to) + wide(factor[r][0]) * read<Wide>(least + c) +
+                                            read<Wide>(step + c) * sums);
+                            });
       continue;
     }
     if (tied) {
@@ -108,15 +108,15 @@ static void attend_codes(const Queries &queries, const Span &span, const KVCache
         for (int64_t c = 0; c < wide; ++c) group_states[r].values[c] += base_of_values;
       }
       if (interleaved) {
-        if (!g) rows = C::as_bytes(values + begin * filled, count, width, expanded);
-        ValueSums::each(value_sums, rows + at, width, count, wide, queries.count, factor,
-                    [&](int64_t r, int64_t c, Wide sums) {
-                      float *to = group_states[r].values + c;
-                      write(to, read<Wide>(to) + sums);
-                    });
+        ValueSums::each<Values>(value_sums, values + begin * filled + Values::bytes(at), filled,
+                                count, wide, queries.count, factor,
+                                [&](int64_t r, int64_t c, Wide sums) {
+                                  float *to = group_states[r].values + c;
+                                  write(to, read<Wide>(to) + sums);
+                                });
         continue;
       }
-      decode<C>(values + begin * filled + C::bytes(at), filled, count, wide, numbers);
+      decode<Values>(values + begin * filled + Values::bytes(at), filled, count, wide, numbers);
       add_weighted_values<Full>(group_states, queries.count, factor, numbers, wide, wide, count);
     }
   }

@@ -16,7 +16,7 @@ struct CodeLayout {
       filled;  // bytes of a key; filled: bytes of a value, padded
   bool tied;
 
-  template <class C>
+  template <class Keys, class Values>
   static CodeLayout of(const Span &span, const KVCache &cache, int64_t width, int64_t row,
                        int64_t head) {
     const bool tied = span.keys == span.values;
@@ -25,7 +25,7 @@ struct CodeLayout {
             (const uint8_t *)span.values + row * span.value_row + head * span.value_head,
             span.key_ranges + row * span.key_range_row + head * span.key_range_head,
             span.value_ranges + row * span.value_range_row + head * span.value_range_head,
-            width, cache.block, C::bytes(width), group, groups, C::bytes(groups * group), tied};
+            width, cache.block, Keys::bytes(width), group, groups, Values::bytes(groups * group), tied};
   }
 
   // The end of the run of positions that share a quantisation block and are processed together.

@@ -14,6 +14,11 @@ struct Byte {
   INLINE Floats get(const uint8_t *p) { return floats_of(p); }
   INLINE float one(const uint8_t *row, int64_t c) { return (float)row[c]; }
   INLINE const uint8_t *as_bytes(const uint8_t *rows, int64_t, int64_t, uint8_t *) { return rows; }
+#if defined(__AVX512F__)
+  INLINE __m512i load(const uint8_t *p) { return _mm512_loadu_si512(p); }
+#elif defined(__AVX2__)
+  INLINE __m256i load(const uint8_t *p) { return _mm256_loadu_si256((const __m256i *)p); }
+#endif
 };
 
 struct Nibble {
@@ -31,11 +36,10 @@ struct Nibble {
   INLINE const uint8_t *as_bytes(const uint8_t *rows, int64_t count, int64_t width, uint8_t *to) {
     int64_t i = 0;
 #if defined(__AVX512F__)
-    for (; i + 32 <= count * width / 2; i += 32) {
-      __m512i both = _mm512_cvtepu8_epi16(_mm256_loadu_si256((const __m256i *)(rows + i)));
-      both = _mm512_or_si512(both, _mm512_slli_epi16(both, 4));
-      _mm512_storeu_si512(to + 2 * i, _mm512_and_si512(both, _mm512_set1_epi8(15)));
-    }
+    for (; i + 32 <= count * width / 2; i += 32) _mm512_storeu_si512(to + 2 * i, load(rows + i));
+#elif defined(__AVX2__)
+    for (; i + 16 <= count * width / 2; i += 16)
+      _mm256_storeu_si256((__m256i *)(to + 2 * i), load(rows + i));
 #endif
     for (; i < count * width / 2; ++i) {
       to[2 * i] = rows[i] & 15;
@@ -43,6 +47,20 @@ struct Nibble {
     }
     return to;
   }
+  // The next 64 or 32 codes, a byte each.
+#if defined(__AVX512F__)
+  INLINE __m512i load(const uint8_t *p) {
+    __m512i both = _mm512_cvtepu8_epi16(_mm256_loadu_si256((const __m256i *)p));
+    both = _mm512_or_si512(both, _mm512_slli_epi16(both, 4));
+    return _mm512_and_si512(both, _mm512_set1_epi8(15));
+  }
+#elif defined(__AVX2__)
+  INLINE __m256i load(const uint8_t *p) {
+    __m256i both = _mm256_cvtepu8_epi16(_mm_loadu_si128((const __m128i *)p));
+    both = _mm256_or_si256(both, _mm256_slli_epi16(both, 4));
+    return _mm256_and_si256(both, _mm256_set1_epi8(15));
+  }
+#endif
 };
 
 // Converts rows of codes to floats [count, width].

@@ -19,15 +19,15 @@ constexpr int64_t CHANNELS = 0;  // no such instruction
 #if defined(SUFFICE_PAIRS)
 
 // Register i of four positions holds channel groups i, i + 4, ... of four channels: the order in
-// which AVX2 unpacks within 128-bit halves.
+// which AVX2 unpacks within 128-bit halves. `stride`: bytes of a position.
+template <class C>
 INLINE void interleave_positions(const uint8_t *rows, int64_t stride, int64_t count,
                                  uint8_t *pieces) {
   for (int64_t j = 0; j < count; j += 4, pieces += 4 * CHANNELS) {
     __m256i row[4];
     UNROLL for (int64_t i = 0; i < 4;
                 ++i)  // tail: rows past the end repeat the last one, their weights are 0
-      row[i] = _mm256_loadu_si256(
-          (const __m256i *)(rows + (j + i < count ? j + i : count - 1) * stride));
+      row[i] = C::load(rows + (j + i < count ? j + i : count - 1) * stride);
     const __m256i a = _mm256_unpacklo_epi8(row[0], row[1]),
                   b = _mm256_unpackhi_epi8(row[0], row[1]);
     const __m256i c = _mm256_unpacklo_epi8(row[2], row[3]),
@@ -95,14 +95,16 @@ INLINE int64_t sum_queries(const Quantised16 *weights, int64_t, const uint8_t *p
 #elif defined(__AVX512VNNI__)
 
 // Interleaves codes of 64 channels: four positions of a channel become adjacent bytes. Register i
-// holds every fourth group of four channels, the order in which AVX-512 unpacks.
+// holds every fourth group of four channels, the order in which AVX-512 unpacks. `stride`: bytes of
+// a position.
+template <class C>
 INLINE void interleave_positions(const uint8_t *rows, int64_t stride, int64_t count,
                                  uint8_t *pieces) {
   for (int64_t j = 0; j < count; j += 4, pieces += 4 * PIECE) {
     __m512i row[4];
     for (int64_t i = 0; i < 4;
          ++i)  // tail: rows past the end repeat the last one, their weights are 0
-      row[i] = _mm512_loadu_si512(rows + (j + i < count ? j + i : count - 1) * stride);
+      row[i] = C::load(rows + (j + i < count ? j + i : count - 1) * stride);
     const __m512i a = _mm512_unpacklo_epi8(row[0], row[1]),
                   b = _mm512_unpackhi_epi8(row[0], row[1]);
     const __m512i c = _mm512_unpacklo_epi8(row[2], row[3]),
@@ -175,8 +177,8 @@ struct ValueSums {
 
   static bool serves(int64_t width) { return width % CHANNELS == 0; }
 
-  // Calls add(query, channel, sums) for every query and every WIDE channels.
-  template <class Add>
+  // Calls add(query, channel, sums) for every query and every WIDE channels of rows of codes C.
+  template <class C, class Add>
   INLINE void each(ValueSums &value_sums, const uint8_t *rows, int64_t stride, int64_t count,
                    int64_t width, int64_t queries, const float (*factor)[BLOCK], Add add) {
     const int64_t filled = (count + LANES - 1) / LANES * LANES;
@@ -186,7 +188,7 @@ struct ValueSums {
     }
     for (int64_t at = 0; at < width; at += CHANNELS) {
       float sums[4][CHANNELS];
-      interleave_positions(rows + at, stride, count, value_sums.pieces);
+      interleave_positions<C>(rows + C::bytes(at), stride, count, value_sums.pieces);
       for (int64_t r = 0, some; r < queries; r += some) {
         some = sum_queries(value_sums.weights + r, filled, value_sums.pieces, count, queries - r,
                            sums);
@@ -198,7 +200,7 @@ struct ValueSums {
 #else
   static bool serves(int64_t) { return false; }
 
-  template <class Add>
+  template <class C, class Add>
   INLINE void each(ValueSums &, const uint8_t *, int64_t, int64_t, int64_t, int64_t,
                    const float (*)[BLOCK], Add) {}
 #endif

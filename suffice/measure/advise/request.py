@@ -232,7 +232,12 @@ class Base:
                     f"memory:{composition.memory}: {composition.mechanism} keeps sums of a fixed "
                     "size and caches no tokens."
                 )
-            memory = Quantised(memory, bits=composition.memory)
+            memory = Quantised(memory, bits=composition.memory, value_bits=composition.values)
+            if composition.values and all(len(spec.cached_widths) == 1 for spec in specs):
+                raise ConfigError(
+                    f"values:{composition.values}: {composition.mechanism} keeps one tensor that "
+                    "is keys and values; give memory:N alone."
+                )
         for spec in specs:
             check_memory(spec, memory)
         return memory

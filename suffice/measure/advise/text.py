@@ -281,7 +281,8 @@ def _convert(candidate: Candidate, request: Request) -> tuple[str, list[str]] | 
 def _memory_options(candidate: Candidate) -> str:
     memory, options = candidate.memory, ""
     if isinstance(memory, Quantised):
-        options = f" --quantise-memory {memory.bits}"
+        values = "" if memory.value_bits is None else f":{memory.value_bits}"
+        options = f" --quantise-memory {memory.bits}{values}"
         memory = memory.inner
     if isinstance(memory, Rolling):
         sinks = f":{memory.sinks}" if memory.sinks else ""

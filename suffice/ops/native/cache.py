@@ -29,7 +29,7 @@ def why_not(memory: Memory, width: int, value_width: int) -> str:
             f"and values of {value_width} features"
         )
     odd = width % 2 or min(memory.group, width) % 2
-    if memory.bits == 4 and odd:
+    if 4 in (memory.bits, memory.value_bits) and odd:  # noqa: PLR2004
         return f"two 4-bit codes share a byte, which heads of {width} features would cut"
     if memory.sinks > memory.block:
         return f"{memory.sinks} sinks are more than a block of {memory.block}"
@@ -74,11 +74,11 @@ class CacheDescriptor:
         self.reach = None if sinks else window
         self.tensors: dict[str, tuple[Tensor, ...]] = {}  # that each span points at
         self.block = 1
-        self.coded: int | None = None  # kind of the codes, if there are any
+        self.coded: tuple[int, ...] = ()  # kinds of the codes of keys and of values
         if type(memory) is Quantised:
             self.block = kv_cache.block = memory.block
             kv_cache.group = min(memory.group, width)
-            self.coded = BITS[memory.bits]
+            self.coded = BITS[memory.bits_of(0)], BITS[memory.bits_of(1)]
 
     def update(self, slot: Slot, queries: int = 1) -> int:
         """Describe reserved positions and those before them; return the most a span reads."""
@@ -90,7 +90,7 @@ class CacheDescriptor:
         first = near.first = max(recent.start, oldest - shift)
         near.end, near.shift = recent.end, shift
         longest = recent.end - first
-        if self.coded is not None:
+        if self.coded:
             coded = self.kv_cache.coded
             coded.first = coded.end = 0
             if blocks is not None:
@@ -128,7 +128,7 @@ class CacheDescriptor:
         self.tensors[name] = parts
         span = getattr(self.kv_cache, name)
         if parts[0].dtype is torch.uint8:
-            span.kind = self.coded
+            span.kind, span.value_kind = self.coded
             keys, key_ranges, values, value_ranges = parts if len(parts) > 2 else parts * 2
             _point_at(span, "key_range", key_ranges)
             _point_at(span, "value_range", value_ranges)

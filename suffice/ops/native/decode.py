@@ -45,7 +45,7 @@ MAX_SHARED_QUERIES, MAX_HEAD_DIM = 128, 576  # as in csrc/isa/queries.h
 EVERYTHING = 1 << 40  # positions before or after one
 # a native.KVCache of numbers in one span, and a native.DecodeAttention without masks, as bytes:
 # packing them takes a quarter of the time of filling in structures
-NEAR = Struct(f"={2 * sizeof(native.Span)}x18q2q")
+NEAR = Struct(f"={2 * sizeof(native.Span)}x19q2q")
 UNMASKED = Struct(f"=7q2f2q{sizeof(native.DecodeAttention) - 80}x")
 
 
@@ -169,7 +169,7 @@ def decode_attention(
     k_row, k_head, k_step, _ = k.stride()
     v_row, v_head, v_step, _ = v.stride()
     kv_cache = NEAR.pack(
-        KINDS[k.dtype], k.data_ptr(), v.data_ptr(), 0, 0,
+        KINDS[k.dtype], 0, k.data_ptr(), v.data_ptr(), 0, 0,
         k_row, k_head, v_row, v_head, 0, 0, 0, 0, k_step, v_step, first, keys, 0, 1, 0,
     )  # fmt: skip
     return _decode_cached(q, kv_cache, limits, groups, v.shape[3], scale, cap)

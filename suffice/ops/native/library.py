@@ -61,7 +61,7 @@ class Span(ctypes.Structure):
     """Positions of one kind that follow each other in memory."""
 
     _fields_ = (
-        ("kind", INT),
+        *_fields(INT, "kind value_kind"),
         *_fields(POINTER, "keys values key_ranges value_ranges"),
         *_fields(INT, "key_row key_head value_row value_head"),
         *_fields(INT, "key_range_row key_range_head value_range_row value_range_head"),

@@ -41,6 +41,8 @@ def test_changes_are_put_in_order():
         ("efficient+window", "'window' in .* window:N"),
         ("efficient+window:2+window:3", "'window:3'"),
         ("standard+memory:2", "memory:2 .* 8 or 4 bits"),
+        ("standard+values:4", "memory:8"),
+        ("standard+memory:8+values:3", "values:3"),
         ("standard+weights:3", "weights:3 .* 16 or 8 or 4 bits"),
         ("standard+kv:0", "kv:0"),
         ("standard+sinks:4", "sinks .* window:64"),
@@ -59,6 +61,8 @@ def test_window_sets_pattern_and_cache():
     assert base.memory_for(one) == Rolling(16)
     coded = Composition.parse("efficient+window:16+memory:8")
     assert base.memory_for(coded) == Quantised(Rolling(16), bits=8)
+    unequal = Composition.parse("standard+memory:8+values:4")
+    assert base.memory_for(unequal) == Quantised(bits=8, value_bits=4)
 
 
 def test_cache_keeps_the_sinks_while_writing():
@@ -132,6 +136,7 @@ def test_a_translator_has_three_kinds_of_layers():
         ("linear+softmax:9", lm_base(), "softmax:9"),
         ("linear+softmax:2", translator_base(), "softmax:2"),
         ("linear+memory:8", lm_base(), "memory:8: linear"),
+        ("efficient+memory:8+values:4", lm_base(), "values:4: efficient"),
         ("linformer", lm_base(), "LowRank sums keys of all positions"),
         ("standard+kv:3", lm_base(), "num_kv_heads=3 does not divide num_heads=4"),
         ("sliding_window", translator_base(), "block 0 has cross-attention"),

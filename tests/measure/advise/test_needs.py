@@ -42,6 +42,7 @@ WIDE = replace(
         "standard+window:64",
         "standard+window:64+sinks:4",
         "standard+memory:8",
+        "standard+memory:8+values:4",
         "efficient+memory:4",
     ],
 )

@@ -83,6 +83,8 @@ def test_commands_train_pack_and_write():
         "suffice quantise model --bits 4 --out model-4bit",
         "suffice generate model-4bit --memory rolling:16 --quantise-memory 8",
     )
+    unequal = cli_lines(*candidate_of(LANGUAGE, "standard+memory:8+values:4"), LANGUAGE)
+    assert unequal[-1] == "suffice generate model --quantise-memory 8:4"
     named = Request(task="lm", model="15m", length=64)
     (train, write) = cli_lines(*candidate_of(named, "linear+softmax:4"), named)
     assert "configuration=llama_15m --set length=64 --set softmax_every=4" in train

@@ -87,6 +87,8 @@ def test_what_a_token_reads():
     assert shapes.read_bytes(lm, eight, 50) == (weights, 50 * each)  # the latest are not coded yet
     coded = shapes.read_bytes(lm, eight, 4000)[1]
     assert 4000 * each / 4 < coded < 4000 * each / 2.5  # numbers of 8 bits, with their ranges
+    unequal = shapes.read_bytes(lm, Quantised(value_bits=4), 4000)[1]
+    assert coded - unequal == (4000 - 64) // 64 * 64 * each // 4 // 4  # half a byte a value
     assert shapes.read_bytes(tiny.llama(window=8), Dynamic(), 50) == (weights, 8 * each)
     apart = tiny.llama(tied=False)
     assert shapes.read_bytes(apart, Dynamic(), 50)[0] == shapes.weight_bytes(apart) - 4 * 61 * 64

@@ -149,7 +149,11 @@ void suffice_sizes(int64_t *sizes) {
                           sizeof(SequenceAttention),
                           sizeof(Linear),
                           sizeof(Recurrence),
-                          sizeof(RecurrenceGradients)};
+                          sizeof(RecurrenceGradients),
+                          sizeof(GatedNorm),
+                          sizeof(Rotation),
+                          sizeof(Convolution),
+                          sizeof(TokenStep)};
   for (size_t i = 0; i < sizeof(bytes) / sizeof(*bytes); ++i) sizes[i] = (int64_t)bytes[i];
 }
 
@@ -208,6 +212,63 @@ void suffice_recur_back(const Recurrence *recurrence, const float *q, const floa
                         const float *v, const float *decay, const float *beta, const float *start,
                         const RecurrenceGradients *grads, int64_t threads) {
   used->recur_back(recurrence, q, k, v, decay, beta, start, grads, bounded(threads));
+}
+
+void suffice_norm(const GatedNorm *norm, const float *x, const float *gate, const float *weight,
+                  float *out, int64_t threads) {
+  used->norm(norm, x, gate, weight, out, bounded(threads));
+}
+
+void suffice_norm_back(const GatedNorm *norm, const float *x, const float *gate,
+                       const float *weight, const float *out_grad, float *x_grad, float *gate_grad,
+                       float *weight_grads, int64_t threads) {
+  used->norm_back(norm, x, gate, weight, out_grad, x_grad, gate_grad, weight_grads,
+                  bounded(threads));
+}
+
+void suffice_glu(int64_t activation, int64_t count, const float *gate, const float *up, float *out,
+                 int64_t threads) {
+  used->glu(activation, count, gate, up, out, bounded(threads));
+}
+
+void suffice_glu_back(int64_t activation, int64_t count, const float *gate, const float *up,
+                      const float *out_grad, float *gate_grad, float *up_grad, int64_t threads) {
+  used->glu_back(activation, count, gate, up, out_grad, gate_grad, up_grad, bounded(threads));
+}
+
+void suffice_rotate(const Rotation *rotation, const float *x, const float *cosines,
+                    const float *sines, float *out, int64_t threads) {
+  used->rotate(rotation, x, cosines, sines, out, bounded(threads));
+}
+
+void suffice_convolve(const Convolution *convolution, const float *x, const float *weight,
+                      const float *bias, float *out, int64_t threads) {
+  used->convolve(convolution, x, weight, bias, out, bounded(threads));
+}
+
+void suffice_convolve_back(const Convolution *convolution, const float *x, const float *weight,
+                           const float *bias, const float *out_grad, float *inner, float *x_grad,
+                           float *sums, int64_t threads) {
+  used->convolve_back(convolution, x, weight, bias, out_grad, inner, x_grad, sums,
+                      bounded(threads));
+}
+
+void suffice_convolve_step(const Convolution *convolution, const float *x, const float *weight,
+                           const float *bias, float *states, int64_t room, float *out,
+                           int64_t threads) {
+  used->convolve_step(convolution, x, weight, bias, states, room, out, bounded(threads));
+}
+
+void suffice_mamba2_step(const TokenStep *step, const float *x, const float *dt, const float *rates,
+                         const float *b, const float *c, const float *skip, float *states,
+                         float *out, int64_t threads) {
+  used->mamba2_step(step, x, dt, rates, b, c, skip, states, out, bounded(threads));
+}
+
+void suffice_delta_step(const TokenStep *step, const float *q, const float *k, const float *v,
+                        const float *logs, const float *beta, float *states, float *out,
+                        int64_t threads) {
+  used->delta_step(step, q, k, v, logs, beta, states, out, bounded(threads));
 }
 
 }  // extern "C"

@@ -214,6 +214,47 @@ struct Recurrence {
   Strides q, k, v, decay, beta, out, out_grad, grad_q, grad_k, grad_v, grad_decay, grad_beta;
 };
 
+// When a gated norm multiplies with silu(gate): never, before it normalises, or after.
+enum Gate { UNGATED = 0, GATE_FIRST = 1, GATE_LAST = 2 };
+
+// Root-mean-square norm of each group of a row: x / sqrt(mean(x^2) + eps) (weight + offset), where
+// weights are [groups, width] or absent.
+struct GatedNorm {
+  int64_t rows, groups, width;
+  int64_t gate;                        // enum Gate
+  int64_t x_row, gate_row, grad_row;   // strides
+  float eps, offset;
+};
+
+// Rotary embedding by halves of the first `turned` features of x [B, heads, T, D], with cosines and
+// sines [B, T, turned]; results lie as [B, T, heads, D].
+struct Rotation {
+  int64_t batch, heads, length, width, turned;
+  int64_t table_batch;  // stride of the tables; 0: the same for all rows
+  int64_t back;         // 1: gradients
+  Strides x;
+};
+
+constexpr int64_t MAX_TAPS = 16;
+
+// Causal convolution of each channel of x [B, T, channels]: the last weight is that of the position
+// itself. Weights are [taps, channels] for sequences, [channels, taps] for one position.
+struct Convolution {
+  int64_t batch, length, channels, taps;
+  int64_t silu;  // 1: silu of the sums
+  int64_t x_batch, x_row, grad_batch, grad_row;  // strides
+  const int64_t *documents;  // [B, T] document ids in runs; null: one
+};
+
+// One token through a recurrence with E = value_width, D = width; inputs are [B, heads, ...] with
+// strides of rows; a key and a query serve heads / key_heads heads.
+struct TokenStep {
+  int64_t batch, heads, key_heads, width, value_width;
+  int64_t q_batch, k_batch, v_batch;
+  int64_t unit;      // 1: keys and queries are scaled to length 1, by eps + their squares
+  float eps, scale;  // scale: factor of the queries
+};
+
 // The instruction set in use; those this processor supports, best first, separated by spaces; and a
 // choice among them, which returns 0 on success. On x86-64 "avx512" (with VNNI), "avxvnni", "avx2"
 // and "portable"; on ARM "i8mm", "dotprod" and "neon"; elsewhere "portable".
@@ -284,5 +325,49 @@ EXPORTED void suffice_recur_back(const Recurrence *recurrence, const float *q, c
                                  const float *v, const float *decay, const float *beta,
                                  const float *start, const RecurrenceGradients *grads,
                                  int64_t threads);
+
+EXPORTED void suffice_norm(const GatedNorm *norm, const float *x, const float *gate,
+                           const float *weight, float *out, int64_t threads);
+
+// `weight_grads` [threads, groups, width] start at 0; null: not wanted.
+EXPORTED void suffice_norm_back(const GatedNorm *norm, const float *x, const float *gate,
+                                const float *weight, const float *out_grad, float *x_grad,
+                                float *gate_grad, float *weight_grads, int64_t threads);
+
+// activation(gate) up, with SWIGLU, GEGLU or GEGLU_TANH of enum Activation; `out` may be an input.
+EXPORTED void suffice_glu(int64_t activation, int64_t count, const float *gate, const float *up,
+                          float *out, int64_t threads);
+
+EXPORTED void suffice_glu_back(int64_t activation, int64_t count, const float *gate,
+                               const float *up, const float *out_grad, float *gate_grad,
+                               float *up_grad, int64_t threads);
+
+EXPORTED void suffice_rotate(const Rotation *rotation, const float *x, const float *cosines,
+                             const float *sines, float *out, int64_t threads);
+
+EXPORTED void suffice_convolve(const Convolution *convolution, const float *x, const float *weight,
+                               const float *bias, float *out, int64_t threads);
+
+// `inner` [B, T, channels] takes the gradients before the activation; `sums` [threads, taps + 1,
+// channels], which start at 0, those of the weights by tap and of the bias.
+EXPORTED void suffice_convolve_back(const Convolution *convolution, const float *x,
+                                    const float *weight, const float *bias, const float *out_grad,
+                                    float *inner, float *x_grad, float *sums, int64_t threads);
+
+// One position of each row; the states [B, channels, room] move on by it.
+EXPORTED void suffice_convolve_step(const Convolution *convolution, const float *x,
+                                    const float *weight, const float *bias, float *states,
+                                    int64_t room, float *out, int64_t threads);
+
+// Mamba-2: states [B, H, E, D] decay by exp(dt rate), take in dt x b^T, and are read by c; x times
+// `skip` [H] is added unless that is null.
+EXPORTED void suffice_mamba2_step(const TokenStep *step, const float *x, const float *dt,
+                                  const float *rates, const float *b, const float *c,
+                                  const float *skip, float *states, float *out, int64_t threads);
+
+// Gated delta rule: states [B, H, D, E]; log decays and beta are [B, H]. E is a multiple of 16.
+EXPORTED void suffice_delta_step(const TokenStep *step, const float *q, const float *k,
+                                 const float *v, const float *logs, const float *beta,
+                                 float *states, float *out, int64_t threads);
 
 }  // extern "C"

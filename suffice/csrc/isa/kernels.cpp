@@ -11,6 +11,7 @@
 #include "decode_step.h"
 #include "sequence_attention.h"
 #include "sequence_attention_backward.h"
+#include "stock_layers.h"
 
 #define TEXT_OF(name) #name
 #define TEXT(name) TEXT_OF(name)
@@ -86,6 +87,8 @@ extern const suffice::Kernels kernels;
 const suffice::Kernels kernels = {
     TEXT(SUFFICE_ISA), multiply,        decode_attention, step_scratch_bytes, step,
     attend_sequence,   attend_backward, linear_sequence,  linear_back,        recur_sequence,
-    recur_back};
+    recur_back,        gated_norm,      gated_norm_back,  gated_linear_unit,  gated_linear_unit_back,
+    rotate,            convolve,        convolve_back,    convolve_step,      mamba2_step,
+    delta_step};
 
 }  // namespace SUFFICE_ISA

@@ -25,6 +25,23 @@ struct Kernels {
                 const float *, const float *, float *, float *, int64_t);
   void (*recur_back)(const Recurrence *, const float *, const float *, const float *, const float *,
                      const float *, const float *, const RecurrenceGradients *, int64_t);
+  void (*norm)(const GatedNorm *, const float *, const float *, const float *, float *, int64_t);
+  void (*norm_back)(const GatedNorm *, const float *, const float *, const float *, const float *,
+                    float *, float *, float *, int64_t);
+  void (*glu)(int64_t, int64_t, const float *, const float *, float *, int64_t);
+  void (*glu_back)(int64_t, int64_t, const float *, const float *, const float *, float *, float *,
+                   int64_t);
+  void (*rotate)(const Rotation *, const float *, const float *, const float *, float *, int64_t);
+  void (*convolve)(const Convolution *, const float *, const float *, const float *, float *,
+                   int64_t);
+  void (*convolve_back)(const Convolution *, const float *, const float *, const float *,
+                        const float *, float *, float *, float *, int64_t);
+  void (*convolve_step)(const Convolution *, const float *, const float *, const float *, float *,
+                        int64_t, float *, int64_t);
+  void (*mamba2_step)(const TokenStep *, const float *, const float *, const float *, const float *,
+                      const float *, const float *, float *, float *, int64_t);
+  void (*delta_step)(const TokenStep *, const float *, const float *, const float *, const float *,
+                     const float *, float *, float *, int64_t);
 };
 
 }  // namespace suffice

@@ -12,7 +12,9 @@ from transformers import __version__ as VERSION
 
 from suffice.errors import ConfigError
 from suffice.hf.acceleration.attention import NAME, implementations
+from suffice.hf.acceleration.layers import forward_of, kind_of
 from suffice.hf.acceleration.rebind import (
+    OURS,
     calls_interface,
     is_foreign,
     is_rebound,
@@ -20,7 +22,6 @@ from suffice.hf.acceleration.rebind import (
     rebind,
     why_left,
 )
-from suffice.hf.acceleration.sequences import FUNCTIONS
 from suffice.ops.native.library import why_not
 
 BEFORE = "_attention_before_suffice"
@@ -78,9 +79,8 @@ class Acceleration:
         if before := stock.__dict__.pop(BEFORE, None):
             stock.set_attn_implementation(before)
         for module in self.model.modules():
-            for name, _ in methods_with_kernels(module):
-                if is_rebound(module, name):
-                    del module.__dict__[name]
+            for name in [name for name in module.__dict__ if is_rebound(module, name)]:
+                del module.__dict__[name]
         self.replaced, self.left = [], []
 
 
@@ -111,12 +111,26 @@ def accelerate(model: nn.Module) -> Acceleration:
             reasons = {called: why_left(called, f) for called, f in functions.items()}
             if is_foreign(module, method):
                 reasons = dict.fromkeys(functions, f"something else has replaced its {method}")
-            wanted = {called: FUNCTIONS[called] for called in functions if not reasons[called]}
+            wanted = {called: OURS[called] for called in functions if not reasons[called]}
             if wanted:
                 rebind(module, method, wanted)
             report.replaced += [Piece(name, kind, called) for called in wanted]
             report.left += [Piece(name, kind, called, r) for called, r in reasons.items() if r]
+        if what := kind_of(module):
+            reason = _why_layer_left(module)
+            (report.left if reason else report.replaced).append(Piece(name, kind, what, reason))
     return report
+
+
+def _why_layer_left(module: nn.Module) -> str:
+    """Give a norm or an MLP its forward of ours; return why it keeps its own, "" if it does not."""
+    if is_foreign(module, "forward"):
+        return "something else has replaced its forward"
+    forward = forward_of(module)
+    if forward is None:
+        return "no kernel of ours gives its numbers in its data type"
+    module.__dict__["forward"] = forward
+    return ""
 
 
 def _stock(model: nn.Module) -> PreTrainedModel:

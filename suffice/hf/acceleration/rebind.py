@@ -9,9 +9,11 @@ from typing import Any
 
 from torch import nn
 
+from suffice.hf.acceleration import layers
 from suffice.hf.acceleration.sequences import FUNCTIONS, LEFT
 
 Functions = Mapping[str, Callable[..., Any]]
+OURS = FUNCTIONS | layers.ROTARY
 KERNEL_NAME = "use_kernel_func_from_hub_with_fallback"
 """transformers' decorator of functions that a kernel may stand for."""
 
@@ -45,8 +47,9 @@ def methods_with_kernels(module: nn.Module) -> Iterator[tuple[str, Functions]]:
 
 def _may_be_replaced(name: str, value: object) -> bool:
     made_by = getattr(value, "__code__", None)
-    if made_by is None:  # with the package `kernels` the decorated function is an object
-        return name in FUNCTIONS or name in LEFT
+    if made_by is None or name in layers.ROTARY:
+        # with the package `kernels` the decorated function is an object
+        return name in OURS or name in LEFT
     return KERNEL_NAME in made_by.co_qualname
 
 
@@ -54,11 +57,15 @@ def why_left(name: str, function: Callable[..., Any]) -> str | None:
     """Return why a function stays transformers' own, None for one that we replace."""
     if name in LEFT:
         return LEFT[name]
-    if name not in FUNCTIONS:
+    if name not in OURS:
         return "this function is not known here"
-    theirs, ours = (inspect.signature(f).parameters for f in (function, FUNCTIONS[name]))
+    theirs, ours = (inspect.signature(f).parameters for f in (function, OURS[name]))
     new = [argument for argument in theirs if argument not in ours and argument != "kwargs"]
-    return f"it has arguments that are not known here: {', '.join(new)}" if new else None
+    if new:
+        return f"it has arguments that are not known here: {', '.join(new)}"
+    if name in layers.ROTARY and not layers.turns_by_halves(function):
+        return "it turns features in another way"
+    return None
 
 
 def rebind(module: nn.Module, method: str, functions: Functions) -> None:
@@ -73,7 +80,11 @@ def rebind(module: nn.Module, method: str, functions: Functions) -> None:
 def is_rebound(module: nn.Module, method: str) -> bool:
     """Return whether `rebind` gave the module this method."""
     function = getattr(module.__dict__.get(method), "__func__", None)
-    return function is not None and "__name__" not in inspect.unwrap(function).__globals__
+    if function is None:
+        return False
+    return function.__module__ == layers.__name__ or "__name__" not in (
+        inspect.unwrap(function).__globals__
+    )
 
 
 def is_foreign(module: nn.Module, method: str) -> bool:

@@ -13,14 +13,15 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 from transformers.activations import ACT2FN
 
 from suffice.kernels.recurrent import EPS, LEAST
-from suffice.ops.native import recurrence
+from suffice.ops.native import library as native
+from suffice.ops.native import recurrence, stock
 from suffice.ops.recurrence import Sequence
 
-POSITIONS_AT_ONCE = 32  # of a convolution: they stay in the cache from tap to tap
+SILU = ("silu", "swish")
+LANES = 16  # the step of the delta rule reads and writes whole registers of a state's rows
 
 
 def gated_delta_rule(
@@ -44,14 +45,76 @@ def gated_delta_rule(
     """
     dtype, heads = query.dtype, value.shape[2]
     q, k, v = query.float(), key.float(), value.float()
+    scale = q.shape[-1] ** -0.5
     if use_qk_l2norm_in_kernel:
-        q, k = (x * (x.square().sum(dim=-1, keepdim=True) + EPS).rsqrt() for x in (q, k))
-    q = q * q.shape[-1] ** -0.5
-    if k.shape[2] != heads:
-        q, k = (x.repeat_interleave(heads // x.shape[2], dim=2) for x in (q, k))
+        q, k = _of_length(q, scale), _of_length(k, 1.0)
+    else:
+        q = q * scale
+    q, k = _shared(q, heads), _shared(k, heads)
     decay = g.float().clamp(min=LEAST)[..., None]
     out, state = _scan(q, k, v, decay, beta.float()[..., None], initial_state, cu_seqlens)
     return out.to(dtype), state if output_final_state else None
+
+
+def gated_delta_step(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    g: Tensor,
+    beta: Tensor,
+    initial_state: Tensor | None = None,
+    output_final_state: bool = False,  # noqa: FBT001, FBT002
+    use_qk_l2norm_in_kernel: bool = False,  # noqa: FBT001, FBT002
+    **others: Any,
+) -> tuple[Tensor, Tensor | None]:
+    """Return the same for one token, with the state that was given changed in place."""
+    inputs = (query, key, value, g, beta, initial_state)
+    if (
+        initial_state is None
+        or not (stock.suits(*inputs) and stock.keeps_no_gradient(*inputs))
+        or not initial_state.is_contiguous()
+        or query.shape[1] != 1
+        or value.shape[3] % LANES
+    ):
+        return gated_delta_rule(
+            query,
+            key,
+            value,
+            g,
+            beta,
+            None,
+            initial_state,
+            output_final_state,
+            use_qk_l2norm_in_kernel,
+            **others,
+        )
+    state = initial_state if output_final_state else initial_state.clone()
+    q, k, v = (x.flatten(2) for x in (query, key, value))
+    batch, _, heads, width = key.shape
+    structure = native.TokenStep(
+        *(batch, value.shape[2], heads, width, value.shape[3]),
+        *(x.stride(0) for x in (q, k, v)),
+        *(use_qk_l2norm_in_kernel, EPS, width**-0.5),
+    )
+    out = torch.empty_like(value, memory_format=torch.contiguous_format)
+    gates = g.clamp(min=LEAST).contiguous(), beta.contiguous()
+    stock.call("suffice_delta_step", structure, q, k, v, *gates, state, out)
+    return out, state if output_final_state else None
+
+
+def _of_length(x: Tensor, length: float) -> Tensor:
+    """Return vectors [..., D] scaled to a length."""
+    width = x.shape[-1]
+    if stock.suits(x):
+        options = {"eps": EPS / width, "offset": length * width**-0.5, "width": width}
+        return stock.norm(x.flatten(2), None, **options).view(x.shape)
+    return x * (x.square().sum(dim=-1, keepdim=True) + EPS).rsqrt() * length
+
+
+def _shared(x: Tensor, heads: int) -> Tensor:
+    """Return rows [B, T, groups, D] head by head, without a copy where one serves all."""
+    each = heads // x.shape[2]
+    return x if each == 1 else x[:, :, :, None].expand(-1, -1, -1, each, -1).flatten(2, 3)
 
 
 def mamba2_scan(
@@ -84,13 +147,13 @@ def mamba2_scan(
         dt = F.softplus(dt)
     step = dt.clamp(*dt_limit).float()[..., None]
     x = hidden_states.float()
-    q, k = (part.float().repeat_interleave(heads // part.shape[2], dim=2) for part in (C, B))
+    q, k = (_shared(part.float(), heads) for part in (C, B))
     decay = (A.float()[:, None] * step).clamp(min=LEAST)
     start = None if initial_states is None else initial_states.mT
     out, state = _scan(q, k, x * step, decay, None, start, cu_seqlens, seq_idx)
     if D is not None:
-        out = out + x * D[:, None]
-    return (out, state.mT) if return_final_states else out
+        out = torch.addcmul(out, x, D[:, None])
+    return (out, state.mT.contiguous()) if return_final_states else out
 
 
 def mamba2_step(
@@ -110,6 +173,25 @@ def mamba2_step(
 
     The layers repeat one number of a head along E and D: the first is read.
     """
+    inputs = (state, hidden_states, dt, A, B, C)
+    if (
+        stock.suits(*inputs)
+        and stock.suits_weights(D, dt_bias)
+        and stock.keeps_no_gradient(*inputs, D, dt_bias, z)
+        and state.is_contiguous()
+    ):
+        size = dt[..., 0] if dt_bias is None else dt[..., 0] + dt_bias[:, 0]
+        size = (F.softplus(size) if dt_softplus else size).contiguous()
+        x, keys, queries = (part.flatten(1) for part in (hidden_states, B, C))
+        structure = native.TokenStep(
+            *(*hidden_states.shape[:2], B.shape[1], B.shape[2], hidden_states.shape[2]),
+            *(part.stride(0) for part in (queries, keys, x)),
+        )
+        rates, skip = A[:, 0, 0].contiguous(), None if D is None else D[:, 0].contiguous()
+        out = torch.empty_like(hidden_states, memory_format=torch.contiguous_format)
+        places = (x, size, rates, keys, queries, skip, state, out)
+        stock.call("suffice_mamba2_step", structure, *places)
+        return out if z is None else out * F.silu(z)
     out, end = mamba2_scan(
         hidden_states[:, None],
         dt[:, None, :, 0],
@@ -171,11 +253,13 @@ def causal_convolution(
     """Return each channel [B, C, T] summed with its K - 1 last values, weighted by [C, K]."""
     dtype = hidden_states.dtype
     rows = hidden_states.transpose(1, 2).to(weight.dtype)
-    if seq_idx is not None or torch.compiler.is_compiling():
-        out = _convolve(rows, weight, bias, seq_idx)
+    silu = activation in SILU
+    fits = weight.shape[1] <= stock.MAX_TAPS
+    if fits and stock.suits(rows) and stock.suits_weights(weight, bias):
+        out = stock.convolve(rows, weight, bias, seq_idx, silu)
     else:
-        out = _Convolution.apply(rows, weight, bias)
-    if activation is not None:
+        out, silu = _convolve(rows, weight, bias, seq_idx), False
+    if activation is not None and not silu:
         out = ACT2FN[activation](out)
     return out.to(dtype).transpose(1, 2)
 
@@ -188,15 +272,26 @@ def causal_convolution_step(
     activation: str | None = None,
 ) -> Tensor:
     """Return the same [B, C, T] for the next tokens, and change the state [B, C, K] in place."""
-    length, taps = hidden_states.shape[2], weight.shape[1]
-    joined = torch.cat([conv_state, hidden_states], dim=-1).to(weight.dtype)
-    conv_state.copy_(joined[..., -conv_state.shape[-1] :])
-    if length == 1:
-        out = (joined[..., -taps:] * weight).sum(dim=-1, keepdim=True)
-        out = out if bias is None else out + bias[:, None]
+    length, inputs = hidden_states.shape[2], (hidden_states, conv_state)
+    silu = activation in SILU
+    if (
+        length == 1
+        and stock.suits(*inputs)
+        and stock.suits_weights(weight, bias)
+        and stock.keeps_no_gradient(*inputs, weight, bias)
+        and conv_state.is_contiguous()
+        and conv_state.shape[-1] >= weight.shape[1]
+    ):
+        sizes = len(hidden_states), 1, *weight.shape, silu, *hidden_states.stride()[:2]
+        out = torch.empty_like(hidden_states, memory_format=torch.contiguous_format)
+        places = (hidden_states, weight.contiguous(), bias, conv_state, conv_state.shape[-1], out)
+        stock.call("suffice_convolve_step", native.Convolution(*sizes), *places)
     else:
+        joined = torch.cat([conv_state, hidden_states], dim=-1).to(weight.dtype)
+        conv_state.copy_(joined[..., -conv_state.shape[-1] :])
         out = _convolve(joined.transpose(1, 2), weight, bias)[:, -length:].transpose(1, 2)
-    if activation is not None:
+        silu = False
+    if activation is not None and not silu:
         out = ACT2FN[activation](out)
     return out.to(hidden_states.dtype)
 
@@ -215,51 +310,9 @@ def _convolve(
     return out if bias is None else out + bias
 
 
-class _Convolution(torch.autograd.Function):
-    """Sums of K taps [B, T, C], a few positions at a time; and their gradients."""
-
-    @staticmethod
-    def forward(ctx, rows: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-        ctx.save_for_backward(rows, weight)
-        ctx.has_bias = bias is not None
-        return _taps(rows, weight, bias, later=False)
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx, grad: Tensor):
-        rows, weight = ctx.saved_tensors
-        length, last = rows.shape[1], weight.shape[1] - 1
-        of_weight = torch.zeros_like(weight)
-        for back in range(min(last + 1, length)):
-            pairs = grad[:, back:] * rows[:, : length - back]
-            of_weight[:, last - back] = pairs.sum(dim=(0, 1))
-        of_bias = grad.sum(dim=(0, 1)) if ctx.has_bias else None
-        return _taps(grad, weight, None, later=True), of_weight, of_bias
-
-
-def _taps(rows: Tensor, weight: Tensor, bias: Tensor | None, *, later: bool) -> Tensor:
-    """Return sums over the values before each position, or for gradients after it."""
-    length, last = rows.shape[1], weight.shape[1] - 1
-    out, by_tap = torch.empty_like(rows, memory_format=torch.contiguous_format), weight.t().clone()
-    for begin in range(0, length, POSITIONS_AT_ONCE):
-        end = min(begin + POSITIONS_AT_ONCE, length)
-        piece = out[:, begin:end]
-        torch.mul(rows[:, begin:end], by_tap[last], out=piece)
-        for back in range(1, last + 1):
-            if later and begin + back < length:
-                source = rows[:, begin + back : end + back]
-                piece[:, : source.shape[1]].addcmul_(source, by_tap[last - back])
-            elif not later and end > back:
-                source = rows[:, max(begin - back, 0) : end - back]
-                piece[:, -source.shape[1] :].addcmul_(source, by_tap[last - back])
-        if bias is not None:
-            piece += bias
-    return out
-
-
 FUNCTIONS = {
     "torch_chunk_gated_delta_rule": gated_delta_rule,
-    "torch_recurrent_gated_delta_rule": gated_delta_rule,
+    "torch_recurrent_gated_delta_rule": gated_delta_step,
     "mamba2_chunk_scan": mamba2_scan,
     "mamba2_selective_state_update": mamba2_step,
     "causal_conv1d_fn": causal_convolution,

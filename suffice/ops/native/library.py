@@ -167,9 +167,43 @@ class RecurrenceGradients(ctypes.Structure):
     _fields_ = _fields(POINTER, "out end q k v decay beta start")
 
 
+class GatedNorm(ctypes.Structure):
+    """A root-mean-square norm, and a gate."""
+
+    _fields_ = (
+        *_fields(INT, "rows groups width gate x_row gate_row grad_row"),
+        *_fields(FLOAT, "eps offset"),
+    )
+
+
+class Rotation(ctypes.Structure):
+    """A rotary embedding."""
+
+    _fields_ = (*_fields(INT, "batch heads length width turned table_batch back"), ("x", Strides))
+
+
+class Convolution(ctypes.Structure):
+    """A causal convolution of each channel."""
+
+    _fields_ = (
+        *_fields(INT, "batch length channels taps silu x_batch x_row grad_batch grad_row"),
+        ("documents", POINTER),
+    )
+
+
+class TokenStep(ctypes.Structure):
+    """One token through a recurrence."""
+
+    _fields_ = (
+        *_fields(INT, "batch heads key_heads width value_width q_batch k_batch v_batch unit"),
+        *_fields(FLOAT, "eps scale"),
+    )
+
+
 STRUCTURES = (
     Matrix, Norm, Layer, Span, KVCache, Mixing, DecodeAttention, Model, Strides,
     SequenceAttention, Linear, Recurrence, RecurrenceGradients,
+    GatedNorm, Rotation, Convolution, TokenStep,
 )  # fmt: skip
 NAME = "suffice.ops.native._kernels"
 # the library that the build puts next to this module
@@ -208,6 +242,16 @@ FUNCTIONS = {
     "suffice_linear_back": (None, *[POINTER] * 10, INT),
     "suffice_recur": (None, *[POINTER] * 9, INT),
     "suffice_recur_back": (None, *[POINTER] * 8, INT),
+    "suffice_norm": (None, *[POINTER] * 5, INT),
+    "suffice_norm_back": (None, *[POINTER] * 8, INT),
+    "suffice_glu": (None, INT, INT, *[POINTER] * 3, INT),
+    "suffice_glu_back": (None, INT, INT, *[POINTER] * 5, INT),
+    "suffice_rotate": (None, *[POINTER] * 5, INT),
+    "suffice_convolve": (None, *[POINTER] * 5, INT),
+    "suffice_convolve_back": (None, *[POINTER] * 8, INT),
+    "suffice_convolve_step": (None, *[POINTER] * 5, INT, POINTER, INT),
+    "suffice_mamba2_step": (None, *[POINTER] * 9, INT),
+    "suffice_delta_step": (None, *[POINTER] * 8, INT),
 }
 
 

@@ -82,7 +82,7 @@ def test_encoders_keep_their_windows_and_padding():
         want = made(x, attention_mask=valid).last_hidden_state
         report = accelerate(made)
         got = made(x, attention_mask=valid).last_hidden_state
-    assert len(report.replaced) == 3
+    assert sum(piece.function == "attention" for piece in report.replaced) == 3
     assert_close(got[valid.bool()], want[valid.bool()], **CLOSE)
 
 

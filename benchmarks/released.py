@@ -65,6 +65,9 @@ QWEN3_5 = GROUPED | {
     "linear_value_head_dim": 6,
 }
 MARKS = {"pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2}
+MODERN = TEXT | MARKS | {"num_hidden_layers": 4, "local_attention": 6}
+MODERN |= {"cls_token_id": 1, "sep_token_id": 2}
+EURO = GROUPED | MARKS
 OLD = {"vocab_size": 37, "n_embd": 32, "n_head": 4, "n_layer": 2, "n_positions": 64}
 DISTILLED = {
     "vocab_size": 37,
@@ -507,6 +510,69 @@ def cases():
             t.DistilBertConfig(**DISTILLED, activation="relu", sinusoidal_pos_embds=True),
         ),
         "distilbert-bare": (t.DistilBertModel, t.DistilBertConfig(**DISTILLED)),
+        "modernbert": (
+            t.ModernBertForSequenceClassification,
+            t.ModernBertConfig(**MODERN, num_labels=3, classifier_pooling="mean"),
+        ),
+        "modernbert-first-biased": (
+            t.ModernBertForSequenceClassification,
+            t.ModernBertConfig(
+                **MODERN,
+                num_labels=3,
+                attention_bias=True,
+                mlp_bias=True,
+                norm_bias=True,
+                classifier_bias=True,
+                classifier_activation="relu",
+                hidden_activation="silu",
+                norm_eps=1e-2,
+                rope_parameters={
+                    "full_attention": {"rope_type": "linear", "factor": 4.0, "rope_theta": 300.0},
+                    "sliding_attention": {"rope_type": "default", "rope_theta": 20.0},
+                },
+            ),
+        ),
+        "modernbert-masked": (t.ModernBertForMaskedLM, t.ModernBertConfig(**MODERN)),
+        "modernbert-masked-untied": (
+            t.ModernBertForMaskedLM,
+            t.ModernBertConfig(
+                **MODERN,
+                decoder_bias=False,
+                mlp_bias=True,
+                tie_word_embeddings=False,
+                layer_types=["sliding_attention"] * 3 + ["full_attention"],
+            ),
+        ),
+        "modernbert-tokens": (
+            t.ModernBertForTokenClassification,
+            t.ModernBertConfig(**MODERN, num_labels=3, norm_bias=True),
+        ),
+        "modernbert-bare": (t.ModernBertModel, t.ModernBertConfig(**MODERN)),
+        "eurobert": (t.EuroBertForSequenceClassification, t.EuroBertConfig(**EURO, num_labels=3)),
+        "eurobert-mean-biased": (
+            t.EuroBertForSequenceClassification,
+            t.EuroBertConfig(
+                **EURO,
+                num_labels=3,
+                classifier_pooling="mean",
+                attention_bias=True,
+                mlp_bias=True,
+                head_dim=12,
+                hidden_act="gelu",
+                rms_norm_eps=1e-2,
+                **_turning("linear", factor=4.0),
+            ),
+        ),
+        "eurobert-masked": (t.EuroBertForMaskedLM, t.EuroBertConfig(**EURO)),
+        "eurobert-masked-tied": (
+            t.EuroBertForMaskedLM,
+            t.EuroBertConfig(**EURO, mlp_bias=True, tie_word_embeddings=True),
+        ),
+        "eurobert-tokens": (
+            t.EuroBertForTokenClassification,
+            t.EuroBertConfig(**EURO, num_labels=3),
+        ),
+        "eurobert-bare": (t.EuroBertModel, t.EuroBertConfig(**EURO)),
         "gpt2-bare": (t.GPT2Model, t.GPT2Config(**OLD, **marked)),
         "smollm3-bare": (t.SmolLM3Model, t.SmolLM3Config(**GROUPED, **MARKS)),
         "vit": (t.ViTForImageClassification, t.ViTConfig(**PICTURE)),

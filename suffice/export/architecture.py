@@ -14,14 +14,13 @@ from torch import Tensor, nn
 
 from suffice.convert.calibration import attention_layers
 from suffice.convert.maps import Maps, build, linear_maps
-from suffice.convert.sources import ARCHITECTURES
 from suffice.encoders import HeadLayerNorm, NoNorm, ProjectionRMS
 from suffice.errors import ConfigError
 from suffice.layers import Attention
 from suffice.layers.sinusoidal import sinusoidal
 from suffice.models import LM
 from suffice.models.architectures.architecture import Architecture, ConfigReader
-from suffice.models.architectures.hugging_face import READ
+from suffice.models.architectures.hugging_face import READ, architecture_of
 from suffice.models.architectures.rope import rope_parameters, rotary_of
 from suffice.positions import Rope
 from suffice.spec import AttentionSpec
@@ -164,7 +163,8 @@ def stock_model(
         kv_heads: key/value heads of each layer, for programs in which they may differ; None: those
             of `config`.
     """
-    stock = ARCHITECTURES[config["model_type"]].build(ConfigReader(config, "config.json"))
+    architecture, reader = architecture_of(config, "config.json")
+    stock = architecture.build(reader)
     if kv_heads is not None:
         pairs = zip(stock.specs, kv_heads, strict=True)
         stock = stock.config.build([replace(spec, num_kv_heads=heads) for spec, heads in pairs])

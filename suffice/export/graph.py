@@ -360,6 +360,8 @@ class ClassifierGraph(nn.Module):
         """Return the ports of the outputs, in order."""
         config = self.model.config
         shape = ("batch", config.num_classes if self.images else config.outputs)
+        if not self.images and config.pooling == "none":
+            shape = ("batch", "length", config.outputs)
         return [Port(name=LOGITS, dtype="float32", shape=shape, holds="of the classes")]
 
 

@@ -26,7 +26,8 @@ from suffice.ops import reference
 from suffice.ops.call import AttentionCall
 from suffice.ops.dispatch import explain, plan
 from suffice.ops.linear import Linear, multiplier
-from suffice.ops.op import Op, Parts
+from suffice.ops.native.attention import NATIVE
+from suffice.ops.op import Op, Parts, is_traced
 from suffice.spec import AttentionSpec
 from suffice.utils.torch_compat import refuse_fork
 
@@ -276,16 +277,29 @@ class Attention(nn.Module):
         key = view.kind, self.impl, view.masks.plain, view.pairwise, q.dtype, k.shape[1], v.shape[3]
         return view.step.once(key, planned, k.shape[2])
 
+    def reads_apart(self, length: int, dtype: torch.dtype) -> bool:
+        """Return whether documents in a row of this length are computed one by one on a CPU."""
+        spec = self.spec
+        if not spec.keeps_documents or spec.max_length is not None or spec.lane != "pairs":
+            return False
+        dropping = self.training and spec.dropout > 0.0
+        options = {"plain": False, "documents": True, "dropping": dropping, "dtype": dtype}
+        call = AttentionCall.of(spec, length, length, **options)
+        return self.impl in ("auto", NATIVE.name) and plan(call) is NATIVE
+
     def call(self, q: Tensor, k: Tensor, v: Tensor, view: KVView) -> AttentionCall:
         """Return the description of an attention product."""
+        whole = view.step is None
+        padding = whole and view.masks.only_pads(view.pattern)
         call = AttentionCall.of(
             self.spec,
             q.shape[2],
             k.shape[2],
             plain=view.masks.plain,
             pairwise=view.pairwise,
-            padding=view.step is None and view.masks.only_pads(view.pattern),
-            dropping=self.training and self.spec.dropout > 0.0 and view.step is None,
+            padding=padding,
+            documents=whole and not padding and view.masks.documents and not is_traced(),
+            dropping=whole and self.training and self.spec.dropout > 0.0,
             device=q.device.type,
             dtype=q.dtype,
         )

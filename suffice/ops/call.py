@@ -56,6 +56,7 @@ class AttentionCall:
         plain: True if no valid, segments, mask or positions restrict the pattern further.
         pairwise: True if data name the allowed pairs one by one (a mask, two sequences' segments).
         padding: True if `valid` alone restricts the pattern further, each key as it lies.
+        documents: True if each token sees those of its own document alone, at their positions.
         dropping: True if weights are dropped (training with dropout).
         device: device type, "cpu" or "cuda".
         dtype: dtype of queries, keys and values.
@@ -78,6 +79,7 @@ class AttentionCall:
     plain: bool = True
     pairwise: bool = False
     padding: bool = False
+    documents: bool = False
     dropping: bool = False
     device: str = "cpu"
     dtype: torch.dtype = torch.float32
@@ -109,6 +111,7 @@ class AttentionCall:
         plain: bool = True,
         pairwise: bool = False,
         padding: bool = False,
+        documents: bool = False,
         dropping: bool = False,
         device: str = "cpu",
         dtype: torch.dtype = torch.float32,
@@ -128,10 +131,16 @@ class AttentionCall:
             plain=plain,
             pairwise=pairwise,
             padding=padding,
+            documents=documents,
             dropping=dropping,
             device=device,
             dtype=dtype,
         )
+
+    def of_document(self, length: int) -> AttentionCall:
+        """Return the call of one document of this call."""
+        lengths = {"queries": length, "keys": length}
+        return self._filled(self.__dict__, plain=True, documents=False, **lengths)
 
     def grown(self, keys: int) -> AttentionCall:
         """Return the same call with another number of keys, as each decoded token makes."""
@@ -200,6 +209,19 @@ class MaskInputs:
         """True if the data name the allowed pairs one by one."""
         apart = self.q_segments is not None and self.q_positions is None
         return self.mask is not None or apart
+
+    @property
+    def documents(self) -> bool:
+        """True if each token of a sequence sees those of its own document alone."""
+        alike = self.q_positions is not None and self.q_positions is self.k_positions
+        return alike and self.mask is None
+
+    def numbers(self) -> Tensor:
+        """Return the document of each token of a sequence, int [B, T]; -1 = padding."""
+        if self.k_segments is None:
+            return self.valid.long() - 1
+        numbers = self.k_segments.long()
+        return numbers if self.valid is None else numbers.masked_fill(~self.valid, -1)
 
     def only_pads(self, pattern: Pattern) -> bool:
         """Return True if `valid` alone restricts the pattern, each key as it lies.

@@ -38,6 +38,15 @@ def bert(spec=None, **sizes):
     return classifier(spec, **{**like, "embedding_norm": True, "activation": "gelu", **sizes})
 
 
+def modern(spec=None, **sizes):
+    near = AttentionSpec(d_model=32, num_heads=4, pattern=Window(5), position=Rope(50.0))
+    wide = AttentionSpec(d_model=32, num_heads=4, encoder=Efficient(), position=Rope())
+    like = {"norm": "pre", "activation": "geglu", "positions": "none", "embedding_norm": True}
+    like |= {"head_widths": (32,), "head_activation": "gelu", "head_norm": True, "bias": False}
+    like |= {"first_norm": False, "final_norm": True, "eps": 1e-5}
+    return classifier(spec or [wide, near], **{**like, **sizes})
+
+
 def pictures(spec=None, **sizes):
     spec = spec or AttentionSpec(d_model=32, num_heads=4, encoder=Efficient())
     small = {"image_size": 8, "patch_size": 4, "num_classes": 5, "d_model": 32, "depth": 1}

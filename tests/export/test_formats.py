@@ -36,6 +36,7 @@ from .models import (
     bert,
     classifier,
     language,
+    modern,
     pictures,
     saved,
 )
@@ -155,12 +156,13 @@ def test_the_archive_is_json_and_numbers(made, tmp_path):
     [
         pytest.param(bert(depth=1), marks=pytest.mark.slow),
         pictures(),
+        pytest.param(modern(pooling="none"), marks=pytest.mark.slow),
         pytest.param(
             classifier(preset("super_attention", 32, 4, length=80), depth=1),
             marks=pytest.mark.slow,
         ),
     ],
-    ids=["text", "pictures", "mixed text"],
+    ids=["text", "pictures", "modern tokens", "mixed text"],
 )
 def test_models_of_whole_inputs(model, tmp_path):
     save(tmp_path / "run", model, Source(model=model, kind="x"), Certificate(layers=()))

@@ -22,7 +22,7 @@ from suffice.models import (
     ViTConfig,
     configuration,
 )
-from suffice.models.architectures.hugging_face import _architecture
+from suffice.models.architectures.hugging_face import architecture_of
 from suffice.models.configurations import layers, published
 from suffice.patterns import Causal, Window
 from suffice.positions import NoPosition, Rope
@@ -310,7 +310,7 @@ def test_a_released_model_is_what_its_class_is_read_as(name, theirs, sizes):
     theta = sizes.pop("rope_theta", None)
     if theta is not None:
         facts["rope_parameters"] = {"rope_type": "default", "rope_theta": theta}
-    architecture, reader = _architecture(facts | sizes, name)
+    architecture, reader = architecture_of(facts | sizes, name)
     read = architecture.build(reader)
     config, specs = configuration(name)
     assert read.config == config

@@ -39,7 +39,13 @@ from suffice.models.architectures.layer_types import (
     rotary_in_windows,
     sliding_window,
 )
-from suffice.models.architectures.rope import longest_text, read_rope, rope_parameters, rotary_of
+from suffice.models.architectures.rope import (
+    longest_text,
+    read_rope,
+    read_ropes,
+    rope_parameters,
+    rotary_of,
+)
 from suffice.models.lm import LM, LMConfig
 from suffice.patterns import Causal, Window
 from suffice.positions import NoPosition, Rope
@@ -299,28 +305,18 @@ class _LlamaVariant:
             for name, cap in zip(CAPS, self.caps, strict=True)
         ]
 
-    def read_ropes(self, reader: ConfigReader, head_dim: int) -> tuple[Rope, Rope]:
+    def read_ropes(self, reader: ConfigReader, head_dim: int) -> tuple[Rope, ...]:
         """Return the rotary positions of layers without and with a window."""
         options = {"layout": self.layout, "share": self.share}
         if self.local_theta is None:
             rope = read_rope(reader, head_dim, theta=self.theta, **options)
             return rope, rope
-        nested = reader.entries.get("rope_parameters") or {}
-        if not isinstance(nested, dict) or not set(nested) <= set(LAYER_TYPES):
-            raise ConfigError(
-                f"{reader.where}: rope_parameters={nested!r:.80} are not given for "
-                f"{' and '.join(LAYER_TYPES)}."
-            )
-        full = reader.entries | {"rope_parameters": nested.get(LAYER_TYPES[0])}
-        local = reader.entries | {
-            "rope_parameters": nested.get(LAYER_TYPES[1]),
+        local = {
             "rope_scaling": None,  # which is that of the other layers
             "rope_theta": reader.number("rope_local_base_freq", self.local_theta),
         }
-        return (
-            read_rope(ConfigReader(full, reader.where), head_dim, theta=self.theta, **options),
-            read_rope(ConfigReader(local, reader.where), head_dim, **options),
-        )
+        whole = {"rope_theta": reader.number("rope_theta", self.theta)}
+        return read_ropes(reader, head_dim, whole, local, **options)
 
     def read_scale(self, reader: ConfigReader) -> float | None:
         """Return the factor of the scores; None means the usual one."""

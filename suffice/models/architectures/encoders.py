@@ -32,7 +32,7 @@ from suffice.models.vit import ViT, ViTConfig
 from suffice.spec import AttentionSpec
 
 
-def _num_classes(reader: ConfigReader) -> int:
+def read_num_classes(reader: ConfigReader) -> int:
     """Return num_labels, which older files have with the names of two classes, or their count."""
     labels = reader.entries.get("id2label")
     named = len(labels) if isinstance(labels, dict) and labels else 2
@@ -91,7 +91,7 @@ def _read_bert(
     config = ClassifierConfig(
         **read_sizes(reader, dict(variant.sizes)),
         length=length,
-        num_classes=None if variant.head is None else _num_classes(reader),
+        num_classes=None if variant.head is None else read_num_classes(reader),
         head_widths=() if variant.head is None else (width,),
         eps=reader.number(variant.eps, variant.default_eps),
         activation=ACTIVATIONS[reader.one_of(variant.activation, "gelu", *ACTIVATIONS)],
@@ -103,15 +103,18 @@ def _read_bert(
 
 
 def _write_encoder(model: Classifier | ViT) -> dict[str, Any]:
-    config, classes = model.config, range(model.config.num_classes or 0)
-    return {
+    return label_entries(model) | {
         "num_attention_heads": model.blocks[0].attention.spec.num_heads,
-        "layer_norm_eps": config.eps,
+        "layer_norm_eps": model.config.eps,
         "hidden_dropout_prob": 0.0,
         "attention_probs_dropout_prob": 0.0,
-        "id2label": {str(n): str(n) for n in classes},
-        "label2id": {str(n): n for n in classes},
     }
+
+
+def label_entries(model: Classifier | ViT) -> dict[str, Any]:
+    """Return the entries of a model's classes."""
+    names = [str(number) for number in range(model.config.num_classes or 0)]
+    return {"id2label": {n: n for n in names}, "label2id": {n: int(n) for n in names}}
 
 
 def _write_bert(model: Classifier) -> dict[str, Any]:
@@ -247,7 +250,7 @@ def _read_vit(reader: ConfigReader, *, variant: _ViTVariant) -> tuple[ViTConfig,
     heads, width = reader.heads("num_attention_heads", "hidden_size")
     config = ViTConfig(
         **read_sizes(reader, VIT_SIZES, image_size=224, patch_size=16, channels=3),
-        num_classes=_num_classes(reader),
+        num_classes=read_num_classes(reader),
         pooling=variant.pooling,
         eps=reader.number("layer_norm_eps", 1e-12),
     )

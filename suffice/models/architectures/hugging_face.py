@@ -19,6 +19,7 @@ from suffice.models.architectures.decoders import GPT2, LLAMAS
 from suffice.models.architectures.deepseek import DEEPSEEK_V3
 from suffice.models.architectures.encoders import BERTS, VITS
 from suffice.models.architectures.hybrids import HYBRIDS
+from suffice.models.architectures.modern import EUROBERTS, MODERNBERTS
 from suffice.models.architectures.weights import load_tensors, read_json
 
 CONFIG = "config.json"
@@ -27,6 +28,8 @@ POOLINGS = {"pooling_mode_mean_tokens": "mean", "pooling_mode_cls_token": "first
 READ: tuple[Architecture, ...] = (
     *(GPT2, *LLAMAS, DEEPSEEK_V3, *HYBRIDS),
     *BERTS,
+    *MODERNBERTS,
+    *EUROBERTS,
     *VITS,
 )
 """Every architecture that is read."""
@@ -49,7 +52,7 @@ def read_config(folder: Path) -> dict[str, Any]:
 
 def read(folder: Path, config: dict[str, Any]) -> nn.Module:
     """Return the model of a folder with Standard attention, in evaluation and float32."""
-    architecture, reader = _architecture(config | _pooling(folder), folder)
+    architecture, reader = architecture_of(config | _pooling(folder), folder)
     try:
         model = architecture.build(reader)
     except (RuntimeError, TypeError, OverflowError) as error:  # torch's, of sizes that overflow
@@ -97,7 +100,7 @@ def tensors_for(model: nn.Module, config: dict[str, Any]) -> dict[str, Tensor]:
         CheckpointError: for an unknown architecture.
         ConfigError: if the model is not of that architecture.
     """
-    architecture, reader = _architecture(config, CONFIG)
+    architecture, reader = architecture_of(config, CONFIG)
     state = model.state_dict()
     expected = architecture.build(reader).state_dict()
     if {n: t.shape for n, t in expected.items()} != {n: t.shape for n, t in state.items()}:
@@ -108,7 +111,8 @@ def tensors_for(model: nn.Module, config: dict[str, Any]) -> dict[str, Tensor]:
     return their_tensors(architecture.mappings(model, reader), state)
 
 
-def _architecture(config: dict[str, Any], where: object) -> tuple[Architecture, ConfigReader]:
+def architecture_of(config: dict[str, Any], where: object) -> tuple[Architecture, ConfigReader]:
+    """Return the architecture that a config.json names, and a reader of its entries."""
     kind = config.get("model_type")
     if quantised := config.get("quantization_config"):
         method = quantised.get("quant_method") if isinstance(quantised, dict) else quantised

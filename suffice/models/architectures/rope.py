@@ -9,6 +9,7 @@ from typing import Any
 from suffice.encoders import NoNorm
 from suffice.errors import ConfigError
 from suffice.models.architectures.architecture import ConfigReader
+from suffice.models.architectures.layer_types import LAYER_TYPES
 from suffice.positions import (
     LinearScaling,
     Llama3Scaling,
@@ -67,6 +68,23 @@ def read_rope(
         scaling=_read_scaling(rope, kind),
         length=longest_text(reader) if kind in OTHER_BEYOND else None,
     )
+
+
+def read_ropes(
+    reader: ConfigReader, head_dim: int, *by_type: dict[str, Any], **options: Any
+) -> tuple[Rope, ...]:
+    """Return the rotary positions of each of `LAYER_TYPES`, with entries that hold for one."""
+    nested = reader.entries.get("rope_parameters") or {}
+    if not isinstance(nested, dict) or not set(nested) <= set(LAYER_TYPES):
+        raise ConfigError(
+            f"{reader.where}: rope_parameters={nested!r:.80} are not given for "
+            f"{' and '.join(LAYER_TYPES)}."
+        )
+    every = [
+        reader.entries | entries | {"rope_parameters": nested.get(kind)}
+        for kind, entries in zip(LAYER_TYPES, by_type, strict=True)
+    ]
+    return tuple(read_rope(ConfigReader(one, reader.where), head_dim, **options) for one in every)
 
 
 def rope_type(nested: dict[str, Any]) -> object:

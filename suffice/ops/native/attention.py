@@ -42,6 +42,7 @@ from suffice.ops.op import (
     value_of,
     with_sinks,
 )
+from suffice.ops.sparse.blocked import DocumentRows
 from suffice.patterns import Pattern
 from suffice.utils.torch_compat import finite
 
@@ -58,6 +59,8 @@ def attend(
     if not q.dtype is k.dtype is v.dtype:  # under autocast columns of x stay as they are
         dtype = torch.promote_types(q.dtype, torch.promote_types(k.dtype, v.dtype))
         q, k, v = q.to(dtype), k.to(dtype), v.to(dtype)
+    if call.documents:
+        return _by_document(q, k, v, masks, call, parts)
     if is_traced():
         pattern = text_of(call.pattern)
         out = _attend(q, k, v, masks.valid, parts.sinks, pattern, call.scale, cap_of(call))[0]
@@ -70,13 +73,37 @@ def attend(
     return out
 
 
+def _by_document(
+    q: Tensor, k: Tensor, v: Tensor, masks: MaskInputs, call: AttentionCall, parts: Parts
+) -> Tensor:
+    """Return the outputs [B, H, T, E] of documents one by one, 0 at padding."""
+    batch, heads, length, _ = q.shape
+    documents = DocumentRows.of(masks.numbers())
+    lengths = documents.valid.sum(dim=1).tolist()
+    places = documents.index[documents.valid]
+    whole = len(places) == batch * length
+    flat = (x.transpose(1, 2).flatten(0, 1) for x in (q, k, v))
+    apart = (x if whole else x[places] for x in flat)
+    pieces = (x.transpose(0, 1)[None].split(lengths, dim=2) for x in apart)
+    outs = [
+        attend(*piece, MaskInputs(), call.of_document(size), parts)[0].transpose(0, 1)
+        for size, *piece in zip(lengths, *pieces, strict=True)
+    ]
+    out = torch.cat(outs) if outs else v.new_zeros(0, heads, v.shape[3])
+    if not whole:
+        out = out.new_zeros(batch * length, *out.shape[1:]).index_copy(0, places, out)
+    return out.unflatten(0, (batch, length)).transpose(1, 2)
+
+
 def refuses(call: AttentionCall) -> list[str]:
-    """Refuse dropout, biases, data other than `valid` that restrict the pattern, and float64."""
+    """Refuse dropout, biases, float64, and data that restrict the pattern beyond documents."""
     reasons = refuses_kernel(call, sink=True, cap=True) + refuses_native(call, KINDS)
     if call.dropping:
         reasons.append("dropping needs the weights, which it never forms")
-    if not (call.plain or call.padding):
-        reasons.append("it knows patterns and padded keys, not segments, masks or positions")
+    if not (call.plain or call.padding or call.documents):
+        reasons.append("it knows patterns, padding and documents, not masks or positions")
+    if call.documents and (call.compiling or band_of(call.pattern) is None):
+        reasons.append("documents one by one are for bands, and not for compiled graphs")
     if call.position.biases:
         reasons.append(f"it adds no bias, as {type(call.position).__name__} does")
     return reasons

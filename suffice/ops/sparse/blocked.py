@@ -55,7 +55,7 @@ def attend(
     """Return the outputs [B, H, T, D]."""
     numbers, valid = None, masks.valid
     if masks.q_positions is not None:  # self-attention on padded or packed rows
-        numbers, valid = _document_numbers(masks), None
+        numbers, valid = masks.numbers(), None
     if torch.is_autocast_enabled(q.device.type):  # what torch does before its own kernels
         q, k, v = (x.to(torch.get_autocast_dtype(q.device.type)) for x in (q, k, v))
     if call.value_dim != call.head_dim:
@@ -83,16 +83,6 @@ def refuses(call: AttentionCall) -> list[str]:
 
 
 BLOCKED = Op("blocked", "only the blocks the pattern touches, in fused tiles", attend, refuses)
-
-
-def _document_numbers(masks: MaskInputs) -> Tensor:
-    """Return the document of each token [B, T], -1 = padding."""
-    real = masks.valid
-    if masks.k_segments is None:
-        numbers = torch.zeros_like(real, dtype=torch.long)
-    else:
-        numbers = masks.k_segments.long()
-    return numbers if real is None else numbers.masked_fill(~real, -1)
 
 
 @torch.library.custom_op("suffice::blocked", mutates_args=())

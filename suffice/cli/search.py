@@ -292,6 +292,9 @@ def _other_choices(result: SearchResult) -> list[str]:
             f"best of {len(result.of('uniform'))} uniform choices: {best.words[0]} {_mix(best)}"
         )
         lines.append(_against_uniform(result))
+    greedy = min(result.of("greedy"), key=lambda mix: mix.divergence.mean, default=None)
+    if greedy is not None:
+        lines.append(f"layers converted by loss, least first: {_mix(greedy)}")
     random = sorted(result.of("random"), key=lambda mix: mix.divergence.mean)
     if random:
         lines.append(

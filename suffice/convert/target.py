@@ -18,7 +18,7 @@ from suffice.spec import AttentionSpec
 from suffice.utils.files import read_json
 from suffice.utils.grammar import parse_term
 
-SINKS = 4  # of a window with "+sinks"
+SINKS = 4  # of a window in a causal layer that does not say otherwise
 NAMES_SHOWN = 8  # in one message
 FORMS = (
     "keep",
@@ -54,15 +54,15 @@ class Step:
             "share" (of N neighbouring layers the first one makes keys and values for all).
         number: key/value heads, the latent's width, the window's size or N; None: as in the
             layer.
-        sinks: first positions that a window always includes.
+        sinks: first positions that a window always includes; None: 4 in a causal layer, else none.
     """
 
     name: str
     number: int | None = None
-    sinks: int = 0
+    sinks: int | None = None
 
     def __str__(self) -> str:
-        sinks = "" if not self.sinks else f"+sinks:{self.sinks}"
+        sinks = "" if self.sinks is None else f"+sinks:{self.sinks}"
         return f"{self.name}{'' if self.number is None else f':{self.number}'}{sinks}"
 
 
@@ -98,7 +98,7 @@ def _step(word: str, text: str) -> Step:
         name, number = ("gqa", 1) if term.name == "mqa" else (term.name, term.number)
         return Step(name=name, number=number)
     if term.name != "window":
-        raise ConfigError(f"target {word!r}: only a window has sinks, such as window:64+sinks.")
+        raise ConfigError(f"target {word!r}: only a window has sinks, such as window:64+sinks:8.")
     sinks = parse_term(suffix, ("sinks", "sinks:N"), kind="addition to a window", where=word).number
     return Step(name=term.name, number=term.number, sinks=SINKS if sinks is None else sinks)
 
@@ -127,8 +127,9 @@ def spec_after(step: Step, spec: AttentionSpec, length: int | None) -> Attention
 
 def _narrowed(pattern: Pattern, step: Step) -> Pattern:
     window: Pattern = Window(step.number)
-    if step.sinks:
-        window = window | Global(step.sinks)
+    sinks = (SINKS if pattern.causal else 0) if step.sinks is None else step.sinks
+    if sinks:
+        window = window | Global(sinks)
     return window & Causal() if type(pattern) is Causal else window & pattern
 
 

@@ -23,7 +23,7 @@ from suffice.text import Characters
 TEXT = "to be or not to be, that is the question. " * 60
 SPEC = AttentionSpec(d_model=16, num_heads=4, pattern=Causal())
 SIZES = {"length": 12, "d_model": 16, "depth": 2, "mlp_width": 16}
-WORDS = ("--options", "gqa:2; mqa;window:4", "--tokens", 500)
+WORDS = ("--options", "gqa:2; mqa;window:4+sinks:0", "--tokens", 500)
 
 
 @pytest.fixture(autouse=True)

@@ -63,7 +63,8 @@ def test_compositions():
 
 
 def test_windows():
-    assert after("window:5").pattern == Window(5) & Causal()
+    assert after("window:5").pattern == (Window(5) | Global(4)) & Causal()
+    assert after("window:5+sinks:0").pattern == Window(5) & Causal()
     assert after("window:5+sinks:2").pattern == (Window(5) | Global(2)) & Causal()
     two_sided = after("window:5", preset("standard", 16, 4))
     assert two_sided.pattern == Window(5) & Full()

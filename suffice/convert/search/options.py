@@ -124,7 +124,7 @@ def _window_targets(length: int, share: int) -> Iterator[str]:
     size = length * share // 16
     sinks = SINKS if size >= 2 * SINKS else 1
     if size >= MIN_WINDOW:
-        yield f"window:{size}"
+        yield f"window:{size}+sinks:0"
         yield f"window:{size - sinks}+sinks:{sinks}"
 
 

@@ -49,7 +49,8 @@ class Combination:
     """Options for all layers, measured as a whole on text that nothing was chosen by.
 
     Args:
-        kind: "plan", "uniform" or "random".
+        kind: "plan", "uniform", "greedy" (one option for the layers that lose least by it) or
+            "random".
         words: the option of each layer.
         predicted: the sum of the layers' divergences.
         divergence: divergence of the whole model, over rows.
@@ -173,7 +174,12 @@ class SearchResult:
         return {**asdict(self), "certificate": self.certificate.to_json()}
 
 
-KINDS = {"random": "random mixes", "uniform": "one option for all", "plan": "the plan"}
+KINDS = {
+    "random": "random mixes",
+    "uniform": "one option for all",
+    "greedy": "layers by loss",
+    "plan": "the plan",
+}
 
 
 def draw(result: SearchResult) -> Figure:

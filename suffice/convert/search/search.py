@@ -379,10 +379,11 @@ class _Comparison:
         )
 
     def rivals(self, evaluator: Evaluator, before: RowScores, seed: int) -> list[Combination]:
-        """Measure uniform and random choices."""
+        """Measure choices of one target: of all layers, or of those that lose least; and random."""
         draws = Random(seed)
         drawn = (self.program.random(draws) for _ in range(RANDOM))
         choices = [("uniform", choice) for choice in self._uniform()]
+        choices += [("greedy", choice) for choice in self._greedy()]
         choices += [("random", one) for one in dict.fromkeys(drawn) if one is not None]
         rivals: list[Combination] = []
         for done, (kind, choice) in enumerate(choices, start=1):
@@ -393,12 +394,36 @@ class _Comparison:
             self.step("comparing", done, len(choices))
         return rivals
 
-    def _uniform(self) -> list[Choice]:
-        """Return the choices of one option for all layers that meet the budget, best sums first."""
+    def _common(self) -> list[Choice]:
+        """Return the choices of one option for all layers."""
         places = [{one.words: at for at, one in enumerate(row)} for row in self.options]
         common = [words for words in places[0] if all(words in row for row in places)]
-        choices = [tuple(row[words] for row in places) for words in common]
-        legal = filter(self.program.meets, choices)
+        return [tuple(row[words] for row in places) for words in common]
+
+    def _greedy(self) -> list[Choice]:
+        """Return, for one option each, the layers that lose least alone, until the budget is met.
+
+        Source: arXiv:2512.20569, which ranks layers by the divergence of replacing each alone.
+        Differs: by the loss.
+        """
+        kept = [[at for at, one in enumerate(row) if one.change.unchanged] for row in self.options]
+        if not all(kept):
+            return []  # the original cannot be decoded by this backend
+        choices: list[Choice] = []
+        for common in self._common():
+            options = [row[at] for row, at in zip(self.options, common, strict=True)]
+            losses = [self.table.cost("loss", one, self.backend) for one in options]
+            choice = [at for at, *_ in kept]
+            for layer in sorted(range(len(losses)), key=losses.__getitem__)[:-1]:
+                choice[layer] = common[layer]
+                if self.program.meets(tuple(choice)):
+                    choices.append(tuple(choice))
+                    break
+        return sorted(choices, key=lambda choice: self.cost("loss", choice))[:UNIFORM]
+
+    def _uniform(self) -> list[Choice]:
+        """Return the choices of one option for all layers that meet the budget, best sums first."""
+        legal = filter(self.program.meets, self._common())
         return sorted(legal, key=lambda choice: self.cost("divergence", choice))[:UNIFORM]
 
     def quality(self, choice: Choice, rows: RowScores, before: RowScores) -> list[Quantity]:

@@ -271,7 +271,7 @@ def _convert(candidate: Candidate, request: Request) -> tuple[str, list[str]] | 
     if mechanism in ("optimised", "efficient"):
         steps.append(mechanism)
     if composition.window is not None and not composition.sinks:
-        steps.append(f"window:{composition.window}")
+        steps.append(f"window:{composition.window}+sinks:0")
     folder = shlex.quote(str(request.checkpoint))
     if not steps:
         return folder, []

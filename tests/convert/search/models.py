@@ -12,7 +12,7 @@ from suffice.testing import drawn
 
 LENGTH = 16
 SIZES = {"vocabulary_size": 19, "length": LENGTH, "d_model": 16, "depth": 3, "mlp_width": 24}
-WORDS = ("gqa:2", "gqa:1", "latent:4", "window:4", "gqa:2,window:4")
+WORDS = ("gqa:2", "gqa:1", "latent:4", "window:4+sinks:0", "gqa:2,window:4+sinks:0")
 
 
 def model(seed=1, **fields):

@@ -93,6 +93,20 @@ def test_the_plan_has_the_best_sum_and_beats_its_rivals(found):
         assert all(one.predicted >= found.plan.predicted - 1e-12 for one in found.mixes)
 
 
+def test_the_layers_that_lose_least_alone_are_a_rival(monkeypatch):
+    monkeypatch.setattr("suffice.convert.search.timing.ROUNDS", 3)
+    monkeypatch.setattr("suffice.convert.search.timing.SECONDS", 1e-4)
+    lm, window = model(), "window:4+sinks:0"
+    (greedy,) = searched("state<=50%", words=[window]).of("greedy")
+    evaluator, losses = Evaluator(lm, texts().scoring), []
+    for layer in range(3):
+        alone = ["keep"] * layer + [window] + ["keep"] * (2 - layer)
+        made = convert(lm, alone, calibration=texts().calibration).model
+        losses.append(sum(evaluator.of_model(made).loss))
+    worst = losses.index(max(losses))
+    assert [words == "keep" for words in greedy.words] == [at == worst for at in range(3)]
+
+
 def test_the_figure_has_numbers_and_no_formulas(found):
     figure = draw(found)
     figure.canvas.draw()
@@ -253,7 +267,7 @@ def test_the_library_is_found_where_none_is_given(monkeypatch):
     monkeypatch.setattr(options, "PAIRED_WINDOWS", ())
     found = search(model(), "state<=50%", texts())
     words = {one.words for one in found.scores}
-    assert {"input", "latent:16", "gqa:2", "window:4", "efficient:4"} <= words
+    assert {"input", "latent:16", "gqa:2", "window:4+sinks:0", "efficient:4"} <= words
     assert not any(word.startswith("optimised") for word in words)  # gqa can be what it is
     assert found.plan.divergence.mean < 1e-9  # half the state, exactly
 

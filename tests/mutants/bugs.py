@@ -99,8 +99,8 @@ BUGS = (
     ),
     Bug(
         "suffice/memory/quantised.py",
-        "/ (2**self.memory.bits - 1)",
-        "/ 2**self.memory.bits",
+        "/ (2**bits - 1)",
+        "/ 2**bits",
         "tests/memory tests/layers/test_state.py",
         "the largest number of a range gets the code of the least",
     ),

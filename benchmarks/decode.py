@@ -34,7 +34,7 @@ from suffice.testing import assert_close
 
 THREADS, HEADS, WIDTH = 2, 8, 64
 CAUSAL = Causal()  # made once, as a layer does: plans are kept by it
-ROUNDED = {8: 2e-3, 4: 2e-2}  # that outputs may be off by the bits of the values
+ROUNDED = {8: 2e-3, 4: 5e-2}  # that outputs may be off by the bits of the values
 CODES = Quantised()
 UNEQUAL = Quantised(value_bits=4, block=128)  # with blocks of 64 keys .78 of the bytes of CODES
 

@@ -40,8 +40,8 @@ def convert(
         str,
         Option(
             help="New attention: standard, gqa:N, mqa, optimised, efficient, super, latent:R, "
-            "input, window:W+sinks:N (4 sinks unless given), several joined by commas; share:N (N "
-            "neighbouring layers read one cache); or the file of a plan."
+            "input, linear, gla, mla:R, window:W+sinks:N (4 sinks unless given), several joined by "
+            "commas; share:N (N neighbouring layers read one cache); or the file of a plan."
         ),
     ],
     calibration: Annotated[

@@ -65,6 +65,11 @@ class Moments:
         moments.sums = sums
         return moments
 
+    @classmethod
+    def plain(cls, inputs: int) -> Moments:
+        """Return those of inputs of variance 1 that do not correlate."""
+        return cls.of(torch.eye(inputs + 1, dtype=torch.float64))
+
     def permuted(self, order: Tensor) -> Moments:
         """Return the sums of inputs with permuted features."""
         rows = torch.cat([order, order.new_tensor([len(order)])])
@@ -150,6 +155,14 @@ def collect_moments(
             step(done)
     check_read(done, {name: one.sums for name, one in moments.items()})
     return moments
+
+
+def relative_error(output: Tensor, wanted: Tensor, valid: Tensor | None) -> Tensor:
+    """Return the squared error of a layer's output as a share of the energy that is wanted."""
+    output, wanted = output.float(), wanted.float()
+    if valid is not None:
+        output, wanted = output[valid], wanted[valid]
+    return (output - wanted).square().sum() / wanted.square().sum().clamp(min=1e-12)
 
 
 def check_read(batches: int, sums: Mapping[str, Tensor]) -> None:

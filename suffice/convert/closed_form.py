@@ -24,6 +24,9 @@ USUAL_STARTS = {
     "super": "dropped W_K and W_V",
     "latent": "truncated weights",
     "window": "cut",
+    "linear": "the softmax's maps",
+    "gla": "the softmax's maps",
+    "mla": "truncated weights",
 }
 """The name of the usual start of each change."""
 KEYS_ARE_COLUMNS = ("efficient", "super")  # after these changes
@@ -130,7 +133,7 @@ def _shared_keys(
     for queries, keys in groups:
         new_k, new_q = torch.zeros_like(keys[0]), torch.zeros_like(queries)
         for a, b in pairs:
-            new_k[:, [a, b]], new_q[:, :, [a, b]] = _shared_pair(
+            new_k[:, [a, b]], new_q[:, :, [a, b]] = shared_pair(
                 queries[:, :, [a, b]], keys[:, :, [a, b]], moments, bias=spec.bias
             )
         if unrotated:
@@ -142,7 +145,7 @@ def _shared_keys(
     return torch.stack(k), torch.cat(q)
 
 
-def _shared_pair(
+def shared_pair(
     queries: Tensor, keys: Tensor, moments: Moments, *, bias: bool
 ) -> tuple[Tensor, Tensor]:
     """Return a shared rotary pair [M + 1, 2] and the queries' pairs [H, M + 1, 2]."""
@@ -230,25 +233,52 @@ def dropped(maps: Maps, kv_heads: int, *, keys: bool) -> Maps:
 
 def latent(maps: Maps, width: int, moments: Moments, *, bias: bool) -> Maps:
     """Return the layer whose heads all read one latent, as keys and as values."""
-    second = with_ridge(moments.second(centred=bias))
-    lower = torch.linalg.cholesky(second)
     keys, values = maps.per_query(maps.k), maps.per_query(maps.v)
     products = values[:, :-1] @ maps.o
-    white_values, white_keys = lower.T @ products, lower.T @ keys[:, :-1]
-    of_values = torch.einsum("hio,hjo->ij", white_values, white_values)
-    of_keys = torch.einsum(
-        "hid,hde,hje->ij", white_keys, query_moments(maps.q, moments), white_keys
-    )
-    top = _top_eigenvectors(_normalised(of_values) + _normalised(of_keys), width)
-    basis = torch.linalg.solve_triangular(lower.T, top, upper=True)
-    q = maps.q @ (basis.T @ second @ keys[:, :-1]).transpose(1, 2)
-    o = basis.T @ second @ products
+    basis, up = joint_basis(maps.q, keys, products, moments, width, centred=bias)
+    q = maps.q @ (up @ keys[:, :-1]).transpose(1, 2)
+    o = up @ products
     offset = maps.offset
     if bias:
         lost = (products - basis @ o).sum(dim=0)
         offset = offset + moments.mean @ lost + maps.value_bias
     both = _with_zero_bias(basis[None])
     return Maps(q=q, k=both, v=both, o=o, offset=offset)
+
+
+def joint_basis(
+    queries: Tensor,
+    keys: Tensor,
+    products: Tensor,
+    moments: Moments,
+    width: int,
+    *,
+    centred: bool = False,
+) -> tuple[Tensor, Tensor]:
+    """Return the latent x B that keeps most of the keys' and the values' effect.
+
+    Args:
+        queries: maps of the queries, [H, M + 1, D].
+        keys: maps of the keys, [H, M + 1, D].
+        products: maps of the values times the output map, [H, M, M].
+        moments: moments of the layer's input.
+        width: width of the latent, R.
+        centred: whether the means are left to biases.
+
+    Returns:
+        B [M, R], whose features have variance 1 and do not correlate, and the map [R, M] that,
+        times a map of x, is the best map of the latent in its place.
+    """
+    second = with_ridge(moments.second(centred=centred))
+    lower = torch.linalg.cholesky(second)
+    white_values, white_keys = lower.T @ products, lower.T @ keys[:, :-1]
+    of_values = torch.einsum("hio,hjo->ij", white_values, white_values)
+    of_keys = torch.einsum(
+        "hid,hde,hje->ij", white_keys, query_moments(queries, moments), white_keys
+    )
+    top = _top_eigenvectors(_normalised(of_values) + _normalised(of_keys), width)
+    basis = torch.linalg.solve_triangular(lower.T, top, upper=True)
+    return basis, basis.T @ second
 
 
 def truncated(maps: Maps, width: int) -> Maps:

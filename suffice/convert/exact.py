@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from suffice.convert.calibration import attention_layers
 from suffice.convert.closed_form import column_maps, columns_of
 from suffice.convert.maps import Maps, build, read
-from suffice.convert.target import Step, Steps, spec_after
+from suffice.convert.target import LEARNED, Step, Steps, spec_after
 from suffice.errors import ConfigError
 from suffice.layers import Attention
 from suffice.models import LM, Classifier, ViT
@@ -40,6 +40,11 @@ class Change:
     def unchanged(self) -> bool:
         """Whether the layer stays as it is."""
         return all(step.name == "keep" for step in self.steps)
+
+    @property
+    def learned(self) -> bool:
+        """Whether the layer's maps are trained on the calibration."""
+        return any(step.name in LEARNED for step in self.steps)
 
     @property
     def shares(self) -> bool:
@@ -163,6 +168,8 @@ def exact(step: Step, maps: Maps, spec: AttentionSpec, after: AttentionSpec) -> 
     """Return the maps after one change if the layer computes the same, else None."""
     if step.name in ("keep", "window", "standard"):
         return maps
+    if step.name in LEARNED:
+        return None
     if "mixing" in spec.beyond_pairs:
         return None  # a mixing acts on values, so their map cannot be moved behind it
     if step.name == "gqa":

@@ -13,26 +13,30 @@ from torch import Tensor, nn
 from suffice.convert.calibration import RIDGE, Moments, Replay, attention_layers, observing
 from suffice.convert.closed_form import USUAL_STARTS, fitted, naive
 from suffice.convert.exact import Change, exact
-from suffice.convert.maps import Maps, build, read
-from suffice.convert.target import spec_after
+from suffice.convert.maps import Maps, Weights, build, read, weights_of
+from suffice.convert.target import LEARNED, spec_after
+from suffice.convert.transfer import latent_keys, transfer
 from suffice.layers import Attention
 
-CLOSED_FORM = "closed form"
+CLOSED_FORM, TRANSFER = "closed form", "attention transfer"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Fit:
     """A fitted layer."""
 
-    maps: Maps
+    maps: Maps | Weights
     chosen: str  # name of the start
     error: float | None  # relative root mean square of the output's change; None: not measured
 
 
 def starts(
     change: Change, layer: Attention, moments: Moments | None, length: int | None
-) -> dict[str, Maps]:
-    """Return the maps that a fit may begin with, by name; without moments only the usual start."""
+) -> dict[str, Maps | Weights]:
+    """Return the maps that a fit may begin with, by name, the usual start last.
+
+    Without moments that is the only one; layers that are trained have one start, too.
+    """
     spec, usual = layer.spec, read(layer)
     best, names = usual, []
     for step in change.steps:
@@ -40,12 +44,18 @@ def starts(
         same = None if step.name == "window" else exact(step, usual, spec, after)
         if same is None:
             names.append(USUAL_STARTS[step.name])
-        usual = same or naive(step, usual, spec, after)
-        if moments is not None:
-            best = exact(step, best, spec, after) or fitted(step, best, spec, after, moments)
+        if step.name == "mla":
+            best = usual if moments is None else latent_keys(best, spec, after, moments)
+            usual = latent_keys(usual, spec, after, Moments.plain(spec.widths.d_source))
+        elif step.name not in LEARNED and not isinstance(usual, Weights):
+            usual = same or naive(step, usual, spec, after)
+            if moments is not None:
+                best = exact(step, best, spec, after) or fitted(step, best, spec, after, moments)
         spec = after
     maps = {", ".join(names): usual}
-    return maps if moments is None else {CLOSED_FORM: best} | maps
+    if moments is None:
+        return maps
+    return {TRANSFER: best} if change.learned else {CLOSED_FORM: best} | maps
 
 
 Key = Hashable
@@ -54,7 +64,7 @@ Key = Hashable
 @torch.no_grad()
 def fit(
     model: nn.Module,
-    candidates: Mapping[Key, tuple[str, Change, Mapping[str, Maps]]],
+    candidates: Mapping[Key, tuple[str, Change, Mapping[str, Maps | Weights]]],
     batches: Iterable[Tensor],
     *,
     refit: bool = True,
@@ -62,15 +72,25 @@ def fit(
 ) -> dict[Key, Fit]:
     """Fit all candidates (layer name, change, maps to begin with) in one pass; return the best.
 
-    With refit=False the errors are measured and the output maps stay.
+    With refit=False the errors are measured and the maps stay. Otherwise those of layers that no
+    longer compute a softmax's weights of their queries and keys are trained first (`transfer`).
     """
     layers = attention_layers(model)
     trials: dict[str, list[FitTrial]] = {}
     for key, (layer, change, maps) in candidates.items():
         trials.setdefault(layer, []).extend(
-            FitTrial(key, start, one, build(one, change.spec, like=layers[layer]))
+            FitTrial(
+                key, start, one, build(one, change.spec, like=layers[layer]), learned=change.learned
+            )
             for start, one in maps.items()
         )
+
+    batches = list(batches)
+    learned = {n: [one for one in of_layer if one.learned] for n, of_layer in trials.items()}
+    if refit and any(learned.values()):
+        transfer(model, {n: of_layer for n, of_layer in learned.items() if of_layer}, batches, step)
+        for trial in (one for of_layer in learned.values() for one in of_layer):
+            trial.maps = weights_of(trial.layer)
 
     def add(name: str, x: Tensor, call: dict[str, Any], y: Tensor) -> None:
         for trial in trials[name]:
@@ -91,8 +111,10 @@ def fit(
 class FitTrial:
     """One start of a fit, and the sums for the regression of its output map."""
 
-    def __init__(self, key: Key, start: str, maps: Maps, layer: Attention) -> None:
-        self.key, self.start, self.maps = key, start, maps
+    def __init__(
+        self, key: Key, start: str, maps: Maps | Weights, layer: Attention, *, learned: bool = False
+    ) -> None:
+        self.key, self.start, self.maps, self.learned = key, start, maps, learned
         self.layer = layer.eval()
         self.sums = OutputRegression(
             layer.o_proj.in_features, layer.spec.d_model, bias=layer.spec.bias
@@ -133,7 +155,7 @@ class OutputRegression:
         self.cross += z.T @ y
         self.energy += float(y.square().sum())
 
-    def refitted(self, maps: Maps) -> Maps:
+    def refitted(self, maps: Maps | Weights) -> Maps | Weights:
         """Return the maps with the best output map.
 
         The ridge pulls towards the present output map, so that the result is never worse.
@@ -146,13 +168,13 @@ class OutputRegression:
             return replace(maps, o=rows.view_as(maps.o))
         return replace(maps, o=rows[:-1].view_as(maps.o), offset=rows[-1])
 
-    def error(self, maps: Maps) -> float:
+    def error(self, maps: Maps | Weights) -> float:
         """Return the root mean square of the output's error relative to that of the output."""
         rows = self._rows(maps)
         squares = (rows * (self.gram @ rows - 2 * self.cross)).sum() + self.energy
         return math.sqrt(max(float(squares), 0.0) / max(self.energy, 1e-300))
 
-    def _rows(self, maps: Maps) -> Tensor:
+    def _rows(self, maps: Maps | Weights) -> Tensor:
         rows = maps.o.flatten(0, 1)
         return torch.cat([rows, maps.offset[None]]) if self.bias else rows
 

@@ -51,6 +51,24 @@ class Maps:
         return replace(self, k=k, v=v)
 
 
+@dataclass(frozen=True, kw_only=True)
+class Weights:
+    """The tensors of a layer that has other maps than four, and its output map."""
+
+    state: dict[str, Tensor]  # by name, the output map among them or not
+    o: Tensor  # [H, D, M]
+    offset: Tensor  # [M]
+
+
+@torch.no_grad()
+def weights_of(layer: Attention) -> Weights:
+    """Return the tensors of a layer."""
+    o = layer.o_proj.weight.double().cpu().T.unflatten(0, (layer.spec.num_heads, -1)).clone()
+    bias = layer.o_proj.bias
+    offset = o.new_zeros(layer.spec.d_model) if bias is None else bias.double().cpu()
+    return Weights(state=dict(layer.state_dict()), o=o, offset=offset)
+
+
 @torch.no_grad()
 def read(layer: Attention) -> Maps:
     """Return the maps of a layer."""
@@ -98,18 +116,22 @@ def linear_maps(layer: Attention) -> Maps:
 
 @torch.no_grad()
 def build(
-    maps: Maps, spec: AttentionSpec, *, dtype: torch.dtype | None = None, like: Attention
+    maps: Maps | Weights, spec: AttentionSpec, *, dtype: torch.dtype | None = None, like: Attention
 ) -> Attention:
     """Return the layer with these maps; device, mode, norms and mixing are those of `like`."""
     weight = like.q_proj.weight
     layer = Attention(spec, device=weight.device, dtype=dtype or weight.dtype)
+    _set(layer.o_proj, torch.cat([maps.o.flatten(0, 1), maps.offset[None]]))
+    if isinstance(maps, Weights):
+        own_map = {n: tensor for n, tensor in layer.state_dict().items() if n.startswith("o_proj.")}
+        layer.load_state_dict(maps.state | own_map)
+        return layer.train(like.training)
     _set(layer.q_proj, maps.q.transpose(0, 1).flatten(1))
     own = spec.shares is None
     if own and spec.encoder.learns_keys:
         _set(layer.k_proj, maps.k.transpose(0, 1).flatten(1))
     if own and spec.encoder.learns_values:
         _set(layer.v_proj, maps.v.transpose(0, 1).flatten(1))
-    _set(layer.o_proj, torch.cat([maps.o.flatten(0, 1), maps.offset[None]]))
     layer.q_norm.load_state_dict(like.q_norm.state_dict())
     if own:
         layer.k_norm.load_state_dict(like.k_norm.state_dict())

@@ -10,8 +10,9 @@ from typing import Any
 from torch import nn
 
 from suffice.convert.calibration import attention_layers
-from suffice.encoders import Efficient, Latent, Optimised, Standard
+from suffice.encoders import MLA, Efficient, Latent, Optimised, Standard
 from suffice.errors import ConfigError, DataError
+from suffice.kernels import Decayed, Elu
 from suffice.mixing import Alignment, NoMixing
 from suffice.patterns import Causal, Global, Pattern, Window
 from suffice.spec import AttentionSpec
@@ -32,9 +33,16 @@ FORMS = (
     "super",
     "latent:R",
     "input",
+    "linear",
+    "gla",
+    "mla:R",
     "window:W",
     "share:N",
 )
+LEARNED = ("linear", "gla", "mla")
+"""Changes whose layers are trained on the calibration, as their weights are not a softmax's of its
+queries and keys."""
+
 ENCODERS = {
     "standard": Standard(),
     "gqa": Standard(),
@@ -50,7 +58,8 @@ class Step:
 
     Args:
         name: "keep", "standard" (learned keys and values), "gqa", "optimised", "efficient",
-            "super", "latent", "input" (keys and values are the layer's input itself), "window",
+            "super", "latent", "input" (keys and values are the layer's input itself), "linear",
+            "gla" (gated linear attention), "mla" (a latent and a rotary key), "window",
             "share" (of N neighbouring layers the first one makes keys and values for all).
         number: key/value heads, the latent's width, the window's size or N; None: as in the
             layer.
@@ -86,6 +95,12 @@ def steps_of(text: str) -> Steps:
             f"target {text!r}: share relates layers, and stands alone; convert to the other "
             "changes first, and what comes out to share:N."
         )
+    learned = [number for number, step in enumerate(steps) if step.name in LEARNED]
+    if any(step.name != "window" for number in learned for step in steps[number + 1 :]):
+        raise ConfigError(
+            f"target {text!r}: {steps[learned[0]].name} comes last, as other changes read the maps "
+            "of softmax attention; put them before it."
+        )
     return steps
 
 
@@ -118,6 +133,8 @@ def spec_after(step: Step, spec: AttentionSpec, length: int | None) -> Attention
         return spec
     if step.name == "window":
         return replace(spec, pattern=_narrowed(spec.pattern, step))
+    if step.name in LEARNED:
+        return _learned(step, spec)
     if step.name in ("latent", "input"):
         return _one_head(step, spec)
     mixing = _alignment(spec, length) if step.name == "super" else spec.mixing
@@ -142,6 +159,28 @@ def _alignment(spec: AttentionSpec, length: int | None) -> Alignment:
     if spec.mixing != NoMixing():
         raise ConfigError(f"super: the layer already mixes its values by {spec.mixing!r}.")
     return Alignment(length, bias=spec.bias, init="identity")
+
+
+def _learned(step: Step, spec: AttentionSpec) -> AttentionSpec:
+    """Return linear attention, gated linear attention or latent attention with a rotary key."""
+    if step.name != "mla":
+        kernel = Elu() if step.name == "linear" else Decayed(per="feature")
+        return replace(spec, kernel=kernel, scale=None)
+    rope, source, width = spec.lower().rotary, spec.widths.d_source, spec.head_width
+    if rope is None or spec.bias or step.number > source:
+        raise ConfigError(
+            f"{step}: the layer has position={spec.position!r}, bias={spec.bias} and {source} "
+            f"input features; mla:R takes rotary positions, no biases, and R up to {source}. "
+            "Without rotary positions take latent:R."
+        )
+    return replace(
+        spec,
+        encoder=MLA(rank=step.number, rotary_dim=rope.features or width, value_dim=width),
+        num_kv_heads=None,
+        head_dim=width,
+        position=replace(rope, features=None),
+        scale=spec.score_scale,
+    )
 
 
 def _one_head(step: Step, spec: AttentionSpec) -> AttentionSpec:

@@ -33,7 +33,7 @@ def test_targets_are_parsed():
     ("word", "message"),
     [
         ("gqa2", "did you mean 'gqa'"),
-        ("linear", "unknown target 'linear'"),
+        ("lineal", "did you mean 'linear'"),
         ("", "unknown target ''"),
         ("gqa:2,window:8+2", r"'2' in 'window:8\+2'"),
         ("gqa", "write gqa:N"),

@@ -14,7 +14,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from suffice.convert.calibration import Replay, attention_layers, observing
+from suffice.convert.calibration import Replay, attention_layers, observing, relative_error
 from suffice.convert.heal.pairing import Pair
 from suffice.convert.heal.settings import Healing
 from suffice.convert.heal.text import Texts
@@ -245,7 +245,7 @@ class Regression:
             with torch.enable_grad():
                 output = replay(name, x, call)
                 if name in self.layers:
-                    errors.append(_relative_error(output, wanted, call.get("valid")))
+                    errors.append(relative_error(output, wanted, call.get("valid")))
 
         masks = {"valid": batch.valid, "segments": batch.segments}
         with (
@@ -255,13 +255,6 @@ class Regression:
         ):
             self.teacher(batch.tokens, **{n: mask for n, mask in masks.items() if mask is not None})
         return torch.stack(errors).mean() * batch.num_targets
-
-
-def _relative_error(output: Tensor, wanted: Tensor, valid: Tensor | None) -> Tensor:
-    output, wanted = output.float(), wanted.float()
-    if valid is not None:
-        output, wanted = output[valid], wanted[valid]
-    return (output - wanted).square().sum() / wanted.square().sum().clamp(min=1e-12)
 
 
 class Distillation:

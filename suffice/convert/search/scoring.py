@@ -17,8 +17,8 @@ from torch import Tensor, nn
 from suffice.convert.calibration import attention_layers, collect_moments
 from suffice.convert.exact import Change
 from suffice.convert.feature_permutation import SLICED, permuted_for
-from suffice.convert.fit import CLOSED_FORM, Fit, fit, starts
-from suffice.convert.maps import Maps, build
+from suffice.convert.fit import Fit, fit, starts
+from suffice.convert.maps import Maps, Weights, build
 from suffice.convert.search.options import Option
 from suffice.convert.sharing import FIRST, fit_groups, groups_of
 from suffice.convert.target import steps_of
@@ -254,8 +254,8 @@ class CandidateFits:
             for option in group:
                 layer = option.layer
                 maps = starts(option.change, self.originals[layer], moments[layer], length)
-                start = {CLOSED_FORM: maps[CLOSED_FORM]}
-                candidates[option.key] = (layer, option.change, start)
+                best = next(iter(maps))  # not the usual start
+                candidates[option.key] = (layer, option.change, {best: maps[best]})
             fits = fit(self.lm, candidates, batches, step=lambda done: step("fitting", done, total))
             for option in group:
                 self._add(option, fits[option.key])
@@ -298,7 +298,7 @@ class CandidateFits:
         self.layers[option.key] = layer.eval()
         return True
 
-    def _build(self, option: Option, maps: Maps) -> Attention:
+    def _build(self, option: Option, maps: Maps | Weights) -> Attention:
         return build(maps, option.change.spec, like=self.originals[option.layer]).eval()
 
 

@@ -48,7 +48,7 @@ class Press(Silent):
             os.kill(os.getpid(), signal.SIGINT)
 
 
-TARGETS = ("latent:2", "window:1", "super")
+TARGETS = ("latent:2", "window:1", "super", "linear", "gla")
 
 
 @pytest.mark.parametrize("target", TARGETS)

@@ -65,11 +65,6 @@ class Moments:
         moments.sums = sums
         return moments
 
-    @classmethod
-    def plain(cls, inputs: int) -> Moments:
-        """Return those of inputs of variance 1 that do not correlate."""
-        return cls.of(torch.eye(inputs + 1, dtype=torch.float64))
-
     def permuted(self, order: Tensor) -> Moments:
         """Return the sums of inputs with permuted features."""
         rows = torch.cat([order, order.new_tensor([len(order)])])

@@ -257,17 +257,9 @@ def joint_basis(
 ) -> tuple[Tensor, Tensor]:
     """Return the latent x B that keeps most of the keys' and the values' effect.
 
-    Args:
-        queries: maps of the queries, [H, M + 1, D].
-        keys: maps of the keys, [H, M + 1, D].
-        products: maps of the values times the output map, [H, M, M].
-        moments: moments of the layer's input.
-        width: width of the latent, R.
-        centred: whether the means are left to biases.
-
-    Returns:
-        B [M, R], whose features have variance 1 and do not correlate, and the map [R, M] that,
-        times a map of x, is the best map of the latent in its place.
+    Of maps of queries and keys [H, M + 1, D], and of values times the output map [H, M, M]; means
+    are left to biases if `centred`. Also returns the map [R, M] that, times a map of x, is the best
+    map of the latent in its place. Features of x B have variance 1 and do not correlate.
     """
     second = with_ridge(moments.second(centred=centred))
     lower = torch.linalg.cholesky(second)

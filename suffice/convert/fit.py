@@ -46,7 +46,8 @@ def starts(
             names.append(USUAL_STARTS[step.name])
         if step.name == "mla":
             best = usual if moments is None else latent_keys(best, spec, after, moments)
-            usual = latent_keys(usual, spec, after, Moments.plain(spec.widths.d_source))
+            plain = torch.eye(spec.widths.d_source + 1, dtype=torch.float64)  # weights alone count
+            usual = latent_keys(usual, spec, after, Moments.of(plain))
         elif step.name not in LEARNED and not isinstance(usual, Weights):
             usual = same or naive(step, usual, spec, after)
             if moments is not None:
@@ -72,25 +73,20 @@ def fit(
 ) -> dict[Key, Fit]:
     """Fit all candidates (layer name, change, maps to begin with) in one pass; return the best.
 
-    With refit=False the errors are measured and the maps stay. Otherwise those of layers that no
-    longer compute a softmax's weights of their queries and keys are trained first (`transfer`).
+    With refit=False the errors are measured and the output maps stay. Starts for `transfer` are
+    trained first.
     """
     layers = attention_layers(model)
     trials: dict[str, list[FitTrial]] = {}
     for key, (layer, change, maps) in candidates.items():
         trials.setdefault(layer, []).extend(
-            FitTrial(
-                key, start, one, build(one, change.spec, like=layers[layer]), learned=change.learned
-            )
+            FitTrial(key, start, one, build(one, change.spec, like=layers[layer]))
             for start, one in maps.items()
         )
-
     batches = list(batches)
-    learned = {n: [one for one in of_layer if one.learned] for n, of_layer in trials.items()}
-    if refit and any(learned.values()):
-        transfer(model, {n: of_layer for n, of_layer in learned.items() if of_layer}, batches, step)
-        for trial in (one for of_layer in learned.values() for one in of_layer):
-            trial.maps = weights_of(trial.layer)
+    students = {n: [one.layer for one in each if one.trained] for n, each in trials.items()}
+    if any(students.values()):
+        transfer(model, students, batches, step)
 
     def add(name: str, x: Tensor, call: dict[str, Any], y: Tensor) -> None:
         for trial in trials[name]:
@@ -111,16 +107,19 @@ def fit(
 class FitTrial:
     """One start of a fit, and the sums for the regression of its output map."""
 
-    def __init__(
-        self, key: Key, start: str, maps: Maps | Weights, layer: Attention, *, learned: bool = False
-    ) -> None:
-        self.key, self.start, self.maps, self.learned = key, start, maps, learned
+    def __init__(self, key: Key, start: str, maps: Maps | Weights, layer: Attention) -> None:
+        self.key, self.start, self.maps = key, start, maps
         self.layer = layer.eval()
         self.sums = OutputRegression(
             layer.o_proj.in_features, layer.spec.d_model, bias=layer.spec.bias
         )
         self.features: Tensor | None = None  # inputs of the output projection at the latest call
         layer.o_proj.register_forward_pre_hook(lambda _, args: setattr(self, "features", args[0]))
+
+    @property
+    def trained(self) -> bool:
+        """Whether all maps are trained, not the output map alone fitted."""
+        return self.start == TRANSFER
 
     def add(self, x: Tensor, call: dict[str, Any], y: Tensor) -> None:
         """Call the layer, and add what its output map reads and the output y that is wanted."""
@@ -132,7 +131,8 @@ class FitTrial:
 
     def fit(self, *, refit: bool) -> Fit:
         """Return the fit, its output map by least squares if asked for."""
-        maps = self.sums.refitted(self.maps) if refit else self.maps
+        maps = weights_of(self.layer) if self.trained else self.maps
+        maps = self.sums.refitted(maps) if refit else maps
         return Fit(maps=maps, chosen=self.start, error=self.sums.error(maps))
 
 

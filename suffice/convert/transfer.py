@@ -9,7 +9,7 @@ Letters: H query heads, D head width, M d_model, R rank, P rotary width.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -24,15 +24,9 @@ PASSES, RATE = 8, 2e-3  # over the calibration, and Adam's rate at the beginning
 REACH = 256  # positions over which the phase of features that no longer rotate is averaged
 
 
-class Trial(Protocol):
-    """A layer that is fitted."""
-
-    layer: Attention
-
-
 def transfer(
     model: nn.Module,
-    trials: Mapping[str, Sequence[Trial]],
+    students: Mapping[str, Sequence[Attention]],
     batches: Iterable[Tensor],
     step: Callable[[int], None] = lambda _done: None,
 ) -> None:
@@ -44,19 +38,18 @@ def transfer(
     """
     layers, batches = attention_layers(model), list(batches)
     optimiser = torch.optim.Adam(
-        [p for of_layer in trials.values() for one in of_layer for p in one.layer.parameters()],
-        lr=RATE,
+        [p for named in students.values() for layer in named for p in layer.parameters()], lr=RATE
     )
     schedule = torch.optim.lr_scheduler.LinearLR(optimiser, 1.0, 0.05, PASSES * len(batches))
 
     def learn(name: str, x: Tensor, call: dict[str, Any], y: Tensor) -> None:
         with torch.enable_grad():
-            for trial in trials[name]:
-                relative_error(trial.layer(x, **call), y, call.get("valid")).backward()
+            for layer in students[name]:
+                relative_error(layer(x, **call), y, call.get("valid")).backward()
 
     for passed in range(PASSES):
         for done, batch in enumerate(batches, start=1):
-            with observing({name: layers[name] for name in trials}, learn):
+            with observing({name: layers[name] for name in students}, learn):
                 model(batch)
             optimiser.step()
             optimiser.zero_grad()

@@ -78,7 +78,11 @@ def test_one_key_head_in_a_latent_that_holds_all_is_the_same_layer(position):
     layer = drawn(model(num_kv_heads=1, position=position), seed=3).blocks[0].attention
     (step,) = steps_of("mla:16")
     after = spec_after(step, spec, None)
-    built = build(latent_keys(read(layer), spec, after, Moments.plain(16)), after, like=layer)
+    built = build(
+        latent_keys(read(layer), spec, after, Moments.of(torch.eye(17, dtype=torch.float64))),
+        after,
+        like=layer,
+    )
     x = torch.randint(2, (2, 24, 16), generator=torch.Generator().manual_seed(5)) * 2.0 - 1.0
     with torch.no_grad():
         assert (built(x) - layer(x)).abs().max() <= 1e-3 * layer(x).abs().max()

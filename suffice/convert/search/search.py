@@ -401,16 +401,13 @@ class _Comparison:
         return [tuple(row[words] for row in places) for words in common]
 
     def _greedy(self) -> list[Choice]:
-        """Return, for one option each, the layers that lose least alone, until the budget is met.
+        """Return, for each option, the layers that lose least by it alone until the budget is met.
 
-        Source: arXiv:2512.20569, which ranks layers by the divergence of replacing each alone.
-        Differs: by the loss.
+        Source: arXiv:2512.20569, which ranks layers by the divergence. Differs: by the loss.
         """
         kept = [[at for at, one in enumerate(row) if one.change.unchanged] for row in self.options]
-        if not all(kept):
-            return []  # the original cannot be decoded by this backend
         choices: list[Choice] = []
-        for common in self._common():
+        for common in self._common() if all(kept) else ():
             options = [row[at] for row, at in zip(self.options, common, strict=True)]
             losses = [self.table.cost("loss", one, self.backend) for one in options]
             choice = [at for at, *_ in kept]

@@ -1,5 +1,7 @@
 """Stock models of transformers before and after `suffice.hf.accelerate`, in one process.
 
+The linear maps stay transformers' own; their time alone is the least that a model can take.
+
 Run: python -m benchmarks.accelerate [--threads 2] [--layers 8] [--length 2048] [--rounds 5]
 """
 
@@ -7,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import copy
+from dataclasses import replace
 
 import torch
 import transformers
@@ -104,6 +107,29 @@ def trained(model, tokens):  # noqa: ANN001, ANN201
     return loss
 
 
+def linear_maps(model, tokens, *, trains=False):  # noqa: ANN001, ANN201
+    """Return what runs the linear maps of a pass alone, on the inputs that they had."""
+    calls = []
+    hooks = [
+        module.register_forward_hook(lambda m, inputs, _: calls.append((m, inputs[0])))
+        for module in model.modules()
+        if isinstance(module, torch.nn.Linear)
+    ]
+    with torch.no_grad():
+        model(tokens, **({} if trains else {"logits_to_keep": 1}))
+    for hook in hooks:
+        hook.remove()
+
+    def run():  # noqa: ANN202
+        with torch.set_grad_enabled(trains):
+            for module, x in calls:
+                out = module(x.detach().requires_grad_(trains))
+                if trains:
+                    out.backward(out.detach())
+
+    return run
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--threads", type=int, default=2)
@@ -125,16 +151,22 @@ def main() -> None:
         tokens = torch.randint(1, 1024, (1, given.length))
         gate(name, prefill(ours, tokens), prefill(stock, tokens), 1e-4)
         short = tokens[:, :TRAINED]
-        steps = {"ours": decoding(ours, tokens), "theirs": decoding(stock, tokens)}
+        steps = {
+            "ours": decoding(ours, tokens),
+            "theirs": decoding(stock, tokens),
+            "linear maps": linear_maps(stock, tokens[:, :1]),
+        }
         cases = {
             f"prefill of {given.length}": {
                 "ours": lambda m=ours, t=tokens: prefill(m, t),
                 "theirs": lambda m=stock, t=tokens: prefill(m, t),
+                "linear maps": linear_maps(stock, tokens),
             },
             f"a token after {given.length}": steps,
             f"training on {short.shape[1]}": {
                 "ours": lambda m=ours, t=short: trained(m, t),
                 "theirs": lambda m=stock, t=short: trained(m, t),
+                "linear maps": linear_maps(stock, short, trains=True),
             },
         }
         for (case, runs), reach in zip(cases.items(), REACH[name], strict=True):
@@ -148,6 +180,8 @@ def main() -> None:
                     reach=reach,
                 )
             )
+            alone = replace(rows[-1], case="its linear maps alone", ours=times["linear maps"])
+            rows.append(replace(alone, reach=None))
     print_rows("stock models", rows)
 
 

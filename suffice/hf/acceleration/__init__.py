@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import re
 from collections import Counter
 from dataclasses import dataclass, field, replace
@@ -154,7 +155,11 @@ def _replace_attention(model: nn.Module, stock: PreTrainedModel, report: Acceler
     for name, module in model.named_modules():
         kind = type(module).__name__
         if calls_interface(module) and getattr(module.config, "_attn_implementation", None) == NAME:
-            report.replaced.append(Piece(name, kind, "attention"))
+            biased = "position_bias" in inspect.unwrap(type(module).forward).__code__.co_varnames
+            reason = "it adds biases of positions to the scores" if biased else ""
+            (report.left if biased else report.replaced).append(
+                Piece(name, kind, "attention", reason)
+            )
         elif kind.endswith("Attention") and not any(map(calls_interface, module.modules())):
             reason = "it does not call the AttentionInterface of transformers"
             report.left.append(Piece(name, kind, "attention", reason))

@@ -8,6 +8,7 @@ Letters: B batch, H heads, T positions, D key width, E value width, C channels, 
 
 from __future__ import annotations
 
+import ctypes
 from typing import Any
 
 import torch
@@ -98,7 +99,7 @@ def gated_delta_step(
     )
     out = torch.empty_like(value, memory_format=torch.contiguous_format)
     gates = g.clamp(min=LEAST).contiguous(), beta.contiguous()
-    stock.call("suffice_delta_step", structure, q, k, v, *gates, state, out)
+    stock.call("suffice_delta_step", ctypes.byref(structure), q, k, v, *gates, state, out)
     return out, state if output_final_state else None
 
 
@@ -190,7 +191,7 @@ def mamba2_step(
         rates, skip = A[:, 0, 0].contiguous(), None if D is None else D[:, 0].contiguous()
         out = torch.empty_like(hidden_states, memory_format=torch.contiguous_format)
         places = (x, size, rates, keys, queries, skip, state, out)
-        stock.call("suffice_mamba2_step", structure, *places)
+        stock.call("suffice_mamba2_step", ctypes.byref(structure), *places)
         return out if z is None else out * F.silu(z)
     out, end = mamba2_scan(
         hidden_states[:, None],
@@ -285,7 +286,8 @@ def causal_convolution_step(
         sizes = len(hidden_states), 1, *weight.shape, silu, *hidden_states.stride()[:2]
         out = torch.empty_like(hidden_states, memory_format=torch.contiguous_format)
         places = (hidden_states, weight.contiguous(), bias, conv_state, conv_state.shape[-1], out)
-        stock.call("suffice_convolve_step", native.Convolution(*sizes), *places)
+        structure = native.Convolution(*sizes)
+        stock.call("suffice_convolve_step", ctypes.byref(structure), *places)
     else:
         joined = torch.cat([conv_state, hidden_states], dim=-1).to(weight.dtype)
         conv_state.copy_(joined[..., -conv_state.shape[-1] :])

@@ -7,15 +7,16 @@ float32, eagerly. `suits` says whether a call may come here.
 from __future__ import annotations
 
 import ctypes
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from suffice.ops.call import inside_transform
 from suffice.ops.native import library as native
 from suffice.ops.native.library import available, library
-from suffice.ops.native.matrix import plain
 from suffice.ops.op import is_traced, needs_gradient
 
 UNGATED, GATE_FIRST, GATE_LAST = range(3)
@@ -25,8 +26,12 @@ MAX_TAPS = 16
 
 def suits(*activations: Tensor | None) -> bool:
     """Return whether kernels can compute an eager call with these inputs."""
-    given = [x for x in activations if x is not None]
-    return all(map(plain, given)) and available() and not is_traced()
+    for x in activations:
+        if x is not None and not (type(x) is Tensor and x.dtype is torch.float32 and x.is_cpu):
+            return False
+    return available() and not (
+        torch.is_autocast_enabled("cpu") or is_traced() or inside_transform()
+    )
 
 
 def suits_weights(*weights: Tensor | None) -> bool:
@@ -40,16 +45,23 @@ def keeps_no_gradient(*tensors: Tensor | None) -> bool:
 
 
 def call(name: str, *arguments: Any) -> None:
-    """Run a kernel on this process's threads; None and tensors become pointers."""
-    places = [
-        x.data_ptr() if isinstance(x, Tensor) else ctypes.byref(x) if _is_structure(x) else x
-        for x in arguments
-    ]
+    """Run a kernel on this process's threads; tensors become pointers."""
+    places = [x.data_ptr() if isinstance(x, Tensor) else x for x in arguments]
     getattr(library(), name)(*places, torch.get_num_threads())
 
 
-def _is_structure(x: object) -> bool:
-    return isinstance(x, ctypes.Structure)
+def _run(function: Any, *arguments: Any) -> Tensor:
+    """Return what a function of autograd gives; it records nothing where no gradient is wanted."""
+    if needs_gradient(*(x for x in arguments if isinstance(x, Tensor))):
+        return function.apply(*arguments)
+    return function.forward(_Unrecorded(), *arguments)
+
+
+class _Unrecorded:
+    """The context of a call without gradients."""
+
+    def save_for_backward(self, *_: Tensor | None) -> None:
+        """Keep nothing."""
 
 
 def _rows(x: Tensor) -> Tensor:
@@ -76,7 +88,8 @@ def norm(
     if gate is None and x.dim() == 4 and x.stride(1) < x.stride(2):  # heads before positions
         turned = norm(x.transpose(1, 2), weight, eps=eps, offset=offset, width=width)
         return turned.transpose(1, 2)
-    out = _Norm.apply(
+    out = _run(
+        _Norm,
         _rows(x),
         None if gate is None else _rows(gate),
         weight,
@@ -96,7 +109,7 @@ class _Norm(torch.autograd.Function):
         sizes = (len(x), x.shape[1] // width, width, order, x.stride(0), gate_row, 0)
         structure = native.GatedNorm(*sizes, *numbers)
         out = x.new_empty(x.shape)
-        call("suffice_norm", structure, x, gate, weight, out)
+        call("suffice_norm", ctypes.byref(structure), x, gate, weight, out)
         ctx.save_for_backward(x, gate, weight)
         ctx.structure = structure
         return out
@@ -112,7 +125,7 @@ class _Norm(torch.autograd.Function):
         if ctx.needs_input_grad[2]:
             sums = x.new_zeros(torch.get_num_threads(), x.shape[1])
         places = (x, gate, weight, grad, x_grad, gate_grad, sums)
-        call("suffice_norm_back", ctx.structure, *places)
+        call("suffice_norm_back", ctypes.byref(ctx.structure), *places)
         return x_grad, gate_grad, None if sums is None else sums.sum(dim=0), None, None, None
 
 
@@ -160,7 +173,7 @@ def _rotated(x: Tensor, cosines: Tensor, sines: Tensor, *, back: int) -> Tensor:
     sizes = (batch, heads, length, width, cosines.shape[2], steps, back)
     structure = native.Rotation(*sizes, native.Strides(*x.stride()[:3]))
     out = x.new_empty(batch, length, heads, width)
-    call("suffice_rotate", structure, x, cosines, sines, out)
+    call("suffice_rotate", ctypes.byref(structure), x, cosines, sines, out)
     return out.transpose(1, 2)
 
 
@@ -175,7 +188,7 @@ class _Convolve(torch.autograd.Function):
         structure = native.Convolution(*x.shape, weight.shape[1], silu, *x.stride()[:2])
         structure.documents = None if documents is None else documents.data_ptr()
         out = x.new_empty(x.shape)
-        call("suffice_convolve", structure, x, by_tap, bias, out)
+        call("suffice_convolve", ctypes.byref(structure), x, by_tap, bias, out)
         ctx.save_for_backward(x, by_tap, bias, documents)
         ctx.structure = structure
         return out
@@ -189,10 +202,10 @@ class _Convolve(torch.autograd.Function):
         inner, x_grad = x.new_empty(x.shape), x.new_empty(x.shape)
         sums = x.new_zeros(torch.get_num_threads(), len(by_tap) + 1, x.shape[2])
         places = (x, by_tap, bias, grad, inner, x_grad, sums)
-        call("suffice_convolve_back", ctx.structure, *places)
+        call("suffice_convolve_back", ctypes.byref(ctx.structure), *places)
         sums = sums.sum(dim=0)
         return x_grad, sums[:-1].t(), None if bias is None else sums[-1], None, None
 
 
-glu, rotate, convolve = _GLU.apply, _Rotate.apply, _Convolve.apply
+glu, rotate, convolve = (partial(_run, function) for function in (_GLU, _Rotate, _Convolve))
 """By (gate, up, activation), (x, cosines, sines) and (x, weight, bias, documents, silu)."""

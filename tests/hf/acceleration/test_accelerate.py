@@ -183,3 +183,13 @@ def test_the_installed_version_has_the_functions_that_are_known():
             re.findall(r"@use_kernel_func_from_hub_with_fallback\([^)]*\)\ndef (\w+)", text)
         )
     assert names == FUNCTIONS.keys() | LEFT.keys()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["mamba2", "gemma3"])
+def test_a_compiled_model_computes_as_stock(name):
+    stock, ours, x = model(name), model(name), tokens()
+    accelerate(ours)
+    with torch.no_grad():
+        want = stock(x, use_cache=False).logits
+        assert_close(torch.compile(ours)(x, use_cache=False).logits, want, **CLOSE)

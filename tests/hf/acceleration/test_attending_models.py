@@ -93,7 +93,9 @@ def test_biases_and_dropout_stay_with_transformers():
     made, x = transformers.T5ForConditionalGeneration(config).eval(), tokens()
     with torch.no_grad():
         want = made(x, attention_mask=padded(x), labels=x).logits
-        accelerate(made)
+        report = accelerate(made)
+        assert not any(piece.function == "attention" for piece in report.replaced)
+        assert sum("biases" in piece.reason for piece in report.left) == 6
         assert_close(made(x, attention_mask=padded(x), labels=x).logits, want, **CLOSE)
     dropping = model("llama", attention_dropout=0.5).train()
     torch.manual_seed(0)

@@ -7,8 +7,11 @@ import pickle
 
 import pytest
 import torch
+from transformers.models.mamba2 import modeling_mamba2
+from transformers.models.qwen3_5 import modeling_qwen3_5
 
 from suffice.hf import accelerate
+from suffice.hf.acceleration import sequences
 from suffice.testing import assert_close
 
 from .stock import RECURRENT, gradients, model, tokens
@@ -71,3 +74,55 @@ def test_what_was_pickled_is_stock_and_can_be_accelerated():
         own = module.__dict__.get("forward")
         assert own is None or own.__func__ is type(module).forward
     assert accelerate(again).replaced == replaced
+
+
+def drawn(*shape, seed=0):
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed))
+
+
+class TestTokenSteps:
+    """One token in place, with shared heads and widths that fill no register."""
+
+    def test_mamba2(self):
+        sizes = {"A": -drawn(6, 1, 1).exp().expand(6, 5, 20), "D": drawn(6, 1).expand(6, 5)}
+        sizes |= {"B": drawn(2, 3, 20, seed=1), "C": drawn(2, 3, 20, seed=2), "dt_softplus": True}
+        dt, bias = drawn(2, 6, 1, seed=3).expand(2, 6, 5), drawn(6, 1, seed=4).expand(6, 5)
+        results = []
+        for function in (sequences.mamba2_step, modeling_mamba2.mamba2_selective_state_update):
+            state = drawn(2, 6, 5, 20, seed=5)
+            out = function(state, drawn(2, 6, 5, seed=6), dt, dt_bias=bias, **sizes)
+            results.append((out, state))
+        for got, want in zip(*results, strict=True):
+            assert_close(got, want, **CLOSE)
+
+    @pytest.mark.parametrize("width", [16, 20])
+    def test_gated_delta_rule(self, width):
+        q, k, v = drawn(2, 1, 2, 12), drawn(2, 1, 2, 12, seed=1), drawn(2, 1, 6, width, seed=2)
+        gates = {"g": -drawn(2, 1, 6).abs(), "beta": drawn(2, 1, 6).sigmoid()}
+        options = gates | {"use_qk_l2norm_in_kernel": True, "output_final_state": True}
+        results = [
+            function(q, k, v, initial_state=drawn(2, 6, 12, width, seed=3), **options)
+            for function in (
+                sequences.gated_delta_step,
+                modeling_qwen3_5.torch_recurrent_gated_delta_rule,
+            )
+        ]
+        for got, want in zip(*results, strict=True):
+            assert_close(got, want, **CLOSE)
+
+    def test_a_state_that_is_not_asked_for_stays(self):
+        state = drawn(1, 2, 8, 16)
+        inputs = drawn(1, 1, 2, 8), drawn(1, 1, 2, 8, seed=1), drawn(1, 1, 2, 16, seed=2)
+        gates = -drawn(1, 1, 2).abs(), drawn(1, 1, 2).sigmoid()
+        sequences.gated_delta_step(*inputs, *gates, initial_state=state)
+        assert torch.equal(state, drawn(1, 2, 8, 16))
+
+    def test_convolution(self):
+        results = []
+        weight, bias = drawn(20, 4), drawn(20, seed=1)
+        for function in (sequences.causal_convolution_step, modeling_mamba2.causal_conv1d_update):
+            state = drawn(2, 20, 4, seed=2)
+            out = function(drawn(2, 20, 1, seed=3), state, weight, bias, "silu")
+            results.append((out, state))
+        for got, want in zip(*results, strict=True):
+            assert_close(got, want, **CLOSE)

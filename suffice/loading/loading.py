@@ -372,10 +372,10 @@ def _of_stored(stored: StoredModel, device: torch.device | str) -> Loaded:
             raise CheckpointError("this translator's folder holds no vocabularies; train it again.")
         return TextTranslator(network=model, tokenizer=words, source_tokenizer=source, facts=facts)
     count = model.config.num_classes
-    if count is None:
+    if count is None or getattr(model.config, "pooling", "") == "none":
         raise ConfigError(
-            "this model has no classes: it makes a vector of a text; call the model that "
-            "suffice.convert.sources.open_source returns."
+            "this model has no classes of a text: it makes a vector of a text, or logits of each "
+            "token; call the model that suffice.convert.sources.open_source returns."
         )
     classes = facts.get("classes") or [str(number) for number in range(count)]
     if len(classes) != count:

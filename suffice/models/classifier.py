@@ -188,10 +188,11 @@ class Classifier(nn.Module):
                 f"texts of {tokens.shape[1]} tokens in a model of length={config.length}; "
                 "cut the texts or build a longer model."
             )
-        if config.reads_padding:
+        padding = None if valid is None else count_padding(valid)
+        if config.reads_padding or padding == 0:
             valid = None
         each = config.pooling in EACH_TOKEN
-        if valid is None or not self._packs(valid):
+        if valid is None or padding is None or not self._packs(valid, padding):
             x = self._features(tokens, valid=valid)
             x = self.head(self.dropout(x)) if each else x
         else:
@@ -216,14 +217,12 @@ class Classifier(nn.Module):
         x = run_blocks(self.blocks, self.specs, x, **restriction)
         return x if self.norm is None else self.norm(x)
 
-    def _packs(self, valid: Tensor) -> bool:
+    def _packs(self, valid: Tensor, padding: int) -> bool:
         """Return whether real tokens in one row take less time than padded rows."""
-        if not readable(valid) or is_traced():
-            return False
         if self.training and self.config.dropout:  # drawn for the whole padded batch
             return False
-        padding = valid.numel() - int(valid.sum())
-        if padding * self.config.d_model**2 < PACKED_SAVING * len(valid):
+        enough = PACKED_SAVING * len(valid) <= padding * self.config.d_model**2
+        if not enough or padding == valid.numel():
             return False
         size = valid.numel(), self.tokens.weight.dtype
         layers = {block.attention.spec: block.attention for block in self.blocks}
@@ -281,6 +280,13 @@ def first_of_real(x: Tensor, valid: Tensor | None) -> Tensor:
     if valid is None:
         return x[:, 0]
     return x[torch.arange(len(x), device=x.device), valid.int().argmax(dim=1)]
+
+
+def count_padding(valid: Tensor) -> int | None:
+    """Return how many positions are padding; None where it cannot be known in time."""
+    if not readable(valid) or is_traced():
+        return None
+    return valid.numel() - int(valid.sum())
 
 
 def unpacked(x: Tensor, valid: Tensor) -> Tensor:

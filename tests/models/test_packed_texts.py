@@ -109,6 +109,27 @@ def test_other_models_read_padded_rows(case, monkeypatch):
     assert shape == (4, 70, 16)
 
 
+def test_rows_of_padding_alone_stay():
+    model = drawn(ROTARY.build([NEAR, WIDE]), seed=1).eval()
+    tokens, valid = texts()
+    with torch.no_grad():
+        assert model(tokens, torch.zeros_like(valid)).isfinite().all()
+        answer, shape = rows_read(model, tokens, valid & torch.tensor([[True]] * 3 + [[False]]))
+        assert_close(answer[:3], model(tokens, valid)[:3])
+    assert shape == (1, sum(LENGTHS[:3]), 16)
+
+
+def test_whole_rows_are_read_without_a_mask():
+    calls = []
+    model = ROTARY.build([NEAR, WIDE])
+    model.blocks[0].register_forward_pre_hook(
+        lambda _, args, call: calls.append(call), with_kwargs=True
+    )
+    tokens, valid = texts()
+    model(tokens, torch.ones_like(valid))
+    assert calls == [{"valid": None}]
+
+
 def test_little_padding_stays(monkeypatch):
     monkeypatch.setattr(module, "PACKED_SAVING", 1 << 16)
     _, shape = rows_read(ROTARY.build([NEAR, WIDE]), *texts())

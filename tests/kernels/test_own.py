@@ -53,6 +53,16 @@ def test_it_keeps_every_promise(kernel, others, sizes):
 
 
 @pytest.mark.parametrize("kernel", OWN, ids=repr)
+def test_queries_without_keys_give_nothing_and_finite_gradients(kernel):
+    layer = drawn(Attention(spec_around(kernel), dtype=torch.float64), seed=1)
+    x = normal(2, 7, 8, seed=0).requires_grad_()
+    valid = torch.tensor([[True] * 5 + [False] * 2, [False] * 7])
+    layer(x, valid=valid).square().sum().backward()
+    gradients = [x.grad, *(parameter.grad for parameter in layer.parameters())]
+    assert all(gradient.isfinite().all() for gradient in gradients)
+
+
+@pytest.mark.parametrize("kernel", OWN, ids=repr)
 def test_weights_are_dropped_as_those_of_the_reference(kernel):
     spec = spec_around(kernel, Causal(), num_heads=4, num_kv_heads=2, dropout=0.4)
     x, outputs = normal(2, 7, 8, seed=0), []

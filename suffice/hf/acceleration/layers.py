@@ -7,7 +7,9 @@ queries and keys, is replaced only where it gives the numbers of transformers on
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import lru_cache
+from functools import lru_cache, partial
+from statistics import median
+from time import perf_counter
 from types import MethodType
 from typing import Any
 
@@ -16,16 +18,21 @@ from torch import Tensor, nn
 
 from suffice.ops.native import library as native
 from suffice.ops.native import stock
+from suffice.ops.native.matrix import multiply, structure_of
 
 PARTS = ("down_proj", "act_fn", "gate_proj", "up_proj")
 """What the forward of a gated MLP reads, in its order."""
 ROWS_AT_ONCE = 512  # positions of an MLP without gradients: its inner numbers stay in the cache
-NORM, MLP = "RMSNorm", "gated MLP"
+FEW_ROWS = 4  # of a linear map: from there on a product is bound by arithmetic
+WINS = 0.85  # of the time of torch's product, at most
+NORM, MLP, LINEAR = "RMSNorm", "gated MLP", "product of few rows"
 
 
 def kind_of(module: nn.Module) -> str:
-    """Return NORM, MLP or "" for what a module's class seems to be."""
+    """Return NORM, MLP, LINEAR or "" for what a module's class seems to be."""
     kind, weight = type(module), getattr(module, "weight", None)
+    if kind is nn.Linear:
+        return LINEAR
     code = getattr(kind.forward, "__code__", None)
     if code is None or not kind.__module__.startswith("transformers."):
         return ""
@@ -42,6 +49,10 @@ def _eps(norm: nn.Module) -> float | None:
 def forward_of(module: Any) -> MethodType | None:
     """Return a forward of ours that gives the numbers of the module's class, None without one."""
     with torch.no_grad():
+        if kind_of(module) == LINEAR:
+            threads = threads_of_few_rows(torch.get_num_threads())
+            fits = stock.suits_weights(module.weight, module.bias) and module.weight.is_contiguous()
+            return MethodType(_linear(threads), module) if threads and fits else None
         if kind_of(module) == MLP:
             x = torch.linspace(-4.0, 4.0, 64, dtype=torch.float32)
             for number in (native.SWIGLU, native.GEGLU, native.GEGLU_TANH):
@@ -101,6 +112,39 @@ def _through(mlp: Any, x: Tensor, activation: int) -> Tensor:
     gate, up = mlp.gate_proj(x), mlp.up_proj(x)
     here = stock.suits(gate, up)
     return mlp.down_proj(stock.glu(gate, up, activation) if here else mlp.act_fn(gate) * up)
+
+
+def _linear(threads: int) -> Callable[..., Tensor]:
+    def forward(self: nn.Linear, x: Tensor) -> Tensor:
+        few = x.numel() <= FEW_ROWS * self.in_features
+        if not (few and stock.suits(x) and stock.keeps_no_gradient(x, self.weight, self.bias)):
+            return nn.Linear.forward(self, x)
+        return multiply(structure_of(self.weight, self.bias), x, threads)
+
+    return forward
+
+
+@lru_cache(maxsize=8)
+def threads_of_few_rows(most: int) -> int:
+    """Return with how many threads our product of one row is faster than torch's, 0 if it is not.
+
+    Weights are read from memory once for each token: what counts is who reads faster here.
+    """
+    weights = torch.ones(24, 1536, 1024, dtype=torch.float32).unbind()  # more than a cache holds
+    x = torch.ones(1, 1024, dtype=torch.float32)
+    runs = {
+        number: partial(lambda weight, n: multiply(structure_of(weight, None), x, n), n=number)
+        for number in {1, most}
+    }
+    seconds = {0: [], **{number: [] for number in runs}}
+    for number, run in {0: partial(nn.functional.linear, x), **runs}.items():
+        for weight in weights:
+            begin = perf_counter()
+            run(weight)
+            seconds[number].append(perf_counter() - begin)
+    medians = {number: median(values) for number, values in seconds.items()}
+    best = min(runs, key=lambda number: medians[number])
+    return best if medians[best] <= WINS * medians[0] else 0
 
 
 def rotary(

@@ -156,10 +156,11 @@ def _pointer(tensor: Tensor | None) -> int | None:
     return tensor.data_ptr()
 
 
-def multiply(matrix: native.Matrix, x: Tensor) -> Tensor:
+def multiply(matrix: native.Matrix, x: Tensor, threads: int | None = None) -> Tensor:
     """Return x W^T + b, float32 [..., N], for x float32 [..., K] on the CPU.
 
     With a matrix of codes x is quantised to 8 bits, too. The tensors of `matrix` must be alive.
+    Without `threads` torch's number of them is used.
     """
     if x.shape[-1] != matrix.columns:
         raise ShapeError(f"x has {x.shape[-1]} features; this matrix reads {matrix.columns}.")
@@ -167,7 +168,7 @@ def multiply(matrix: native.Matrix, x: Tensor) -> Tensor:
     y = torch.empty(*x.shape[:-1], matrix.rows)
     if y.numel():
         rows = x.numel() // matrix.columns
-        threads = torch.get_num_threads()
+        threads = threads or torch.get_num_threads()
         library().suffice_multiply(matrix, x.data_ptr(), rows, y.data_ptr(), threads)
     return y
 

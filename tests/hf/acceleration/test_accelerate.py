@@ -13,6 +13,7 @@ from transformers.models.mamba2 import modeling_mamba2
 
 from suffice.errors import ConfigError
 from suffice.hf import accelerate
+from suffice.hf.acceleration import layers
 from suffice.hf.acceleration.attention import NAME
 from suffice.hf.acceleration.sequences import FUNCTIONS, LEFT
 from suffice.testing import assert_close
@@ -193,3 +194,27 @@ def test_a_compiled_model_computes_as_stock(name):
     with torch.no_grad():
         want = stock(x, use_cache=False).logits
         assert_close(torch.compile(ours)(x, use_cache=False).logits, want, **CLOSE)
+
+
+def test_linear_maps_of_few_rows_read_the_weights_as_they_are(monkeypatch):
+    monkeypatch.setattr(layers, "threads_of_few_rows", lambda _: 1)
+    made, x = model("llama"), tokens(rows=1, length=3)
+    report = accelerate(made)
+    assert {piece.function for piece in report.replaced if piece.kind == "Linear"} == {
+        layers.LINEAR
+    }
+    with torch.no_grad():
+        for factor in (1.0, 0.5):
+            for parameter in made.parameters():
+                parameter.mul_(factor)
+            got = made(x).logits
+            report.undo()
+            assert_close(got, made(x).logits, **CLOSE)
+            report = accelerate(made)
+
+
+def test_linear_maps_stay_where_torch_is_as_fast(monkeypatch):
+    monkeypatch.setattr(layers, "threads_of_few_rows", lambda _: 0)
+    report = accelerate(model("llama"))
+    assert "Linear" not in {piece.kind for piece in report.replaced}
+    assert "Linear" in {piece.kind for piece in report.left}

@@ -1,10 +1,9 @@
 """Models as traceable graphs, and their files: ONNX and torch.export's archive.
 
-Attention is dense with a mask, and the state is a list of tensors. Files hold no traces of the
-machine that wrote them.
+The state of a model is a list of tensors. Files hold no traces of the machine that wrote them.
 
-Letters: B batch, H query heads, G key/value heads, T queries, P earlier keys, S = P + T keys,
-D and E head widths, V vocabulary, N classes.
+Letters: B batch, H query heads, G key/value heads, T queries, P earlier keys, D and E head widths,
+V vocabulary, N classes.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ import logging
 import re
 import warnings
 import zipfile
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib import import_module
@@ -28,19 +27,13 @@ import torch
 from torch import Tensor, nn
 
 from suffice.errors import CheckpointError, ConfigError, install_line
-from suffice.layers import Attention
-from suffice.layers.inputs import Inputs, SharedKV
-from suffice.layers.positions import UNMASKED
-from suffice.layers.positions import positions as count_real
-from suffice.memory import CachedTensors
-from suffice.mixing import RowLayout
+from suffice.export.layers import CallPositions, GraphAttention, state_shapes
+from suffice.export.recurrence import is_recurrent, with_linear_attention
 from suffice.models import LM
 from suffice.models.classifier import Classifier
 from suffice.models.vit import ViT
-from suffice.spec import AttentionSpec
-from suffice.spec.lowering import DenseSoftmax, FeatureSum, SharedSoftmax, not_dense
+from suffice.runtime.session import open_graph
 
-BOTH, KEYS, VALUES, RAW = "keys_and_values", "keys", "values", "values_before_mixing"
 TOKENS, VALID, LOGITS, POSITIONS, IMAGES = "tokens", "valid", "logits", "places", "images"
 EXAMPLE_SIZES = {"batch": 2, "chunk": 3, "past": 4, "length": 3}  # from 2; 0 and 1 may be fixed
 ONNX_FILE, ARCHIVE_FILE = "model.onnx", "model.pt2"
@@ -52,168 +45,6 @@ PLAIN = re.compile(
     r"\.data/(serialization_id|version)"
 )
 EMPTY = "data/sample_inputs/model.pt"
-
-
-def _cached_names(spec: AttentionSpec) -> tuple[str, ...]:
-    """Return the names of the tensors that a layer caches; each is [B, G, P, D].
-
-    Example:
-        >>> from suffice import preset
-        >>> _cached_names(preset("efficient", 8, 2, causal=True))
-        ('keys_and_values',)
-    """
-    _check_dense(spec)
-    if spec.shares is not None:
-        return ()
-    if len(spec.cached_widths) == 1:
-        return (BOTH,)
-    return (KEYS, VALUES, RAW) if spec.unmixed_widths else (KEYS, VALUES)
-
-
-def _check_dense(spec: AttentionSpec) -> None:
-    """Check that a graph of dense attention can hold a layer."""
-    lowered = spec.lower()
-    if isinstance(lowered, FeatureSum):
-        raise ConfigError(
-            f"{type(spec.kernel).__name__} keeps sums of features, which cannot be exported yet: a "
-            "dense graph of them would cost what they save. Run it with `suffice generate`."
-        )
-    if type(lowered) not in (DenseSoftmax, SharedSoftmax):
-        field = not_dense(spec)
-        raise ConfigError(
-            f"{field}={getattr(spec, field)!r} is not exported yet; run it with `suffice generate`."
-        )
-    if lowered.infini is not None:
-        raise ConfigError(
-            f"{type(spec.past).__name__} compresses the past segment by segment, which depends on "
-            "lengths as no graph for any length can. Run it with `suffice generate`."
-        )
-
-
-class _CallPositions:
-    """Positions of queries and keys in one call, and values that layers share, computed once.
-
-    queries: int [B or 1, T]; keys: int [B or 1, S], -1 = padding; valid: bool [B, T] or None
-    """
-
-    def __init__(self, queries: Tensor, keys: Tensor, valid: Tensor | None) -> None:
-        self.queries, self.keys, self.valid = queries, keys, valid
-        self._memo: dict[Hashable, Any] = {}
-
-    def memoize(self, key: Hashable, compute: Callable[[], Any]) -> Any:
-        if key not in self._memo:
-            self._memo[key] = compute()
-        return self._memo[key]
-
-    def allowed(self, spec: AttentionSpec) -> Tensor:
-        """Return True where a query may attend to a key: bool, broadcasts to [B, H, T, S]."""
-
-        def compute() -> Tensor:
-            q, k = self.queries[:, None, :, None], self.keys[:, None, None, :]
-            allowed = spec.pattern.allowed(q, k.clamp(min=0)) & (k >= 0)
-            return allowed if self.valid is None else allowed & self.valid[:, None, :, None]
-
-        return self.memoize(spec.pattern, compute)
-
-    def bias(self, spec: AttentionSpec) -> Tensor:
-        """Return the bias of the products by position: float32, broadcasts to [B, H, T, S]."""
-        q, k = self.queries[:, None, :, None], self.keys[:, None, None, :].clamp(min=0)
-        return self.memoize(
-            (spec.position, spec.num_heads),
-            lambda: spec.position.bias(spec.num_heads, q, k).float(),
-        )
-
-
-@dataclass(frozen=True, kw_only=True, eq=False)
-class _CallInputs(Inputs):
-    """Inputs whose rotation is computed once for all layers."""
-
-    call: _CallPositions
-
-    def once(self, key: Hashable, make: Callable[[], Any]) -> Any:
-        return self.call.memoize(key, make)
-
-
-class _DenseAttention(nn.Module):
-    """Computes an `Attention` by dense products and a mask; padding gives 0 and is never read.
-
-    x: [B, T, d_model] -> [B, T, d_model]
-    """
-
-    def __init__(self, layer: Attention) -> None:
-        super().__init__()
-        _check_dense(layer.spec)
-        self.layer, self.spec = layer, layer.spec
-
-    def forward(
-        self, x: Tensor, *, valid: Tensor | None = None, shared: SharedKV | None = None
-    ) -> Tensor:
-        """Return the attended x of whole rows; valid [B, T], True = a real position."""
-        at = torch.arange(x.shape[1], device=x.device)[None]
-        keys = at
-        if valid is not None:
-            at = count_real(valid, None)
-            keys = at.masked_fill(~valid, -1)
-        positions = _CallPositions(at, keys, valid)
-        q, cached = self._encode(x, positions)
-        if self.spec.shares is not None:
-            cached = shared.tensors().tensors
-        else:
-            rows = RowLayout() if valid is None else RowLayout(valid, at)
-            cached = self.layer.mixing(cached[0], cached[-1], rows)
-        if shared is not None:
-            shared.cached = CachedTensors(cached, 0)
-        return self._attend(q, cached[0], cached[-1], positions)
-
-    def step(
-        self, x: Tensor, positions: _CallPositions, past: tuple[Tensor, ...]
-    ) -> tuple[Tensor, tuple[Tensor, ...]]:
-        q, cached = self._encode(x, positions)
-        if self.spec.shares is not None:  # the past of the other layer, the new tokens with it
-            return self._attend(q, past[0], past[:2][-1], positions), ()
-        k, v = cached[0], cached[-1]
-        keys = torch.cat([past[0], k], dim=2)
-        if len(past) == 1:
-            return self._attend(q, keys, keys, positions), (keys,)
-        raw = v
-        if "mixing" in self.spec.beyond_pairs:
-            raw = v.masked_fill(~positions.valid[:, None, :, None], 0.0)
-            earlier = past[2] if len(past) > 2 else past[0]  # noqa: PLR2004 - values before mixing, or keys
-            v = self.layer.mixing.continued(
-                earlier, raw, positions.queries, positions.keys.clamp(min=0)
-            )
-        values = torch.cat([past[1], v], dim=2)
-        present = (keys, values, *(torch.cat([one, raw], dim=2) for one in past[2:]))
-        return self._attend(q, keys, values, positions), present
-
-    def _encode(self, x: Tensor, positions: _CallPositions) -> tuple[Tensor, tuple[Tensor, ...]]:
-        if positions.valid is not None:
-            x = x.masked_fill(~positions.valid[..., None], 0.0)
-        rows = RowLayout(positions=positions.queries)
-        inputs = _CallInputs(x=x, source=x, masks=UNMASKED, rows=rows, call=positions)
-        q, cached, _ = self.layer.encode(inputs)
-        return q, cached
-
-    def _attend(self, q: Tensor, k: Tensor, v: Tensor, positions: _CallPositions) -> Tensor:
-        """Return the output for q [B, H, T, D], k [B, G, S, D] and v [B, G, S, E]."""
-        spec, layer = self.spec, self.layer
-        batch, heads, length, width = q.shape
-        groups, keys = k.shape[1], k.shape[2]
-        grouped = q.reshape(batch, groups, heads // groups * length, width)
-        scores = torch.matmul(grouped, k.transpose(2, 3)) * spec.score_scale
-        scores = scores.reshape(batch, heads, length, keys)
-        if spec.position.biases:
-            scores = scores + positions.bias(spec)
-        if spec.mixing.keeps_keys:
-            allowed = positions.allowed(spec)
-            # the lowest number is not a mask where nothing is allowed: such a row is set to 0
-            scores = scores.masked_fill(~allowed, torch.finfo(scores.dtype).min)
-            weights = scores.softmax(dim=-1).masked_fill(~allowed, 0.0)
-        else:
-            weights = scores.softmax(dim=-1)
-        weights = weights.reshape(batch, groups, heads // groups * length, keys)
-        out = torch.matmul(weights, v).reshape(batch, heads, length, -1)
-        return layer.o_proj(out.transpose(1, 2).flatten(2))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -245,18 +76,19 @@ def logits_port(lm: LM, tokens: str) -> Port:
 
 
 class DecoderGraph(nn.Module):
-    """A language model with dense attention whose state is a list of tensors.
+    """A language model whose state is a list of tensors.
 
     tokens: int [B, T]; valid: bool [B, T], True = a real token; earlier: int [B, P], positions
-    of the earlier tokens, -1 = padding; past: tensors [B, G, P, D] -> logits [B, T, V], then
-    the positions and the past with the new tokens
+    of the earlier tokens, -1 = padding; past: keys and values [B, G, P, D], or the state of a
+    recurrence [B, H, D, E] and the last inputs of its convolution -> logits [B, T, V], then the
+    positions and the past with the new tokens
     """
 
     def __init__(self, lm: LM) -> None:
         super().__init__()
         self.lm = copy.deepcopy(lm)
-        _make_dense(self.lm)
-        self.cached = [_cached_names(spec) for spec in self.lm.specs]
+        _replace_attention(self.lm)
+        self.state = [state_shapes(spec) for spec in self.lm.specs]
 
     def forward(
         self, tokens: Tensor, valid: Tensor, earlier: Tensor, past: list[Tensor]
@@ -269,14 +101,14 @@ class DecoderGraph(nn.Module):
         real = valid.long()
         queries = next_position[:, None] + real.cumsum(dim=1) - real
         keys = torch.cat([earlier, queries.masked_fill(~valid, -1)], dim=1)
-        positions = _CallPositions(queries, keys, valid)
+        positions = CallPositions(queries, keys, valid)
         embedding = self.lm.embedding
         x = embedding.tokens(tokens)
         if embedding.position_type != "none":
             x = x + embedding.at(queries, x)
         parts = iter(past)
         present: list[tuple[Tensor, ...]] = []  # of each layer
-        for block, names in zip(self.lm.blocks, self.cached, strict=True):
+        for block, names in zip(self.lm.blocks, self.state, strict=True):
             cached = tuple(next(parts) for _ in names)
             if block.attention.spec.shares is not None:
                 cached = present[block.attention.spec.shares]
@@ -320,14 +152,13 @@ class DecoderGraph(nn.Module):
 
     def _state(self) -> Iterator[tuple[str, str, tuple[int | str, ...], str]]:
         yield POSITIONS, "int64", ("batch", "total"), "position of each token read, -1 = padding"
-        for number, (names, spec) in enumerate(zip(self.cached, self.lm.specs, strict=True)):
-            shape = ("batch", spec.kv_heads, "total", spec.head_width)
-            for name in names:
+        for number, shapes in enumerate(self.state):
+            for name, shape in shapes.items():
                 yield f"{number}.{name}", "float32", shape, name.replace("_", " ")
 
 
 class ClassifierGraph(nn.Module):
-    """A Classifier or ViT with dense attention.
+    """A Classifier or ViT.
 
     tokens: int [B, T] and valid: bool [B, T], or images: [B, C, S, S] -> logits [B, N]
     """
@@ -335,7 +166,7 @@ class ClassifierGraph(nn.Module):
     def __init__(self, model: Classifier | ViT) -> None:
         super().__init__()
         self.model = copy.deepcopy(model)
-        _make_dense(self.model)
+        _replace_attention(self.model)
         self.images = isinstance(model, ViT)
         self.masks = not self.images and not model.config.reads_padding
 
@@ -365,10 +196,10 @@ class ClassifierGraph(nn.Module):
         return [Port(name=LOGITS, dtype="float32", shape=shape, holds="of the classes")]
 
 
-def _make_dense(model: nn.Module) -> None:
+def _replace_attention(model: nn.Module) -> None:
     for number, block in enumerate(model.blocks):
         try:
-            block.attention = _DenseAttention(block.attention)
+            block.attention = GraphAttention(block.attention)
         except ConfigError as error:
             raise ConfigError(f"layer {number}: {error}") from error
 
@@ -380,7 +211,7 @@ def graph_module(model: nn.Module) -> DecoderGraph | ClassifierGraph:
 
 def reach(lm: LM) -> int | None:
     """Return how many of the latest tokens any layer attends to, its own included; None: all."""
-    reaches = [spec.pattern.reach for spec in lm.specs]
+    reaches = [spec.pattern.reach if spec.lane == "pairs" else 1 for spec in lm.specs]
     if any(one is None for one in reaches) or any(
         "mixing" in spec.beyond_pairs for spec in lm.specs
     ):
@@ -464,7 +295,7 @@ def write_onnx(module: DecoderGraph | ClassifierGraph, path: Path) -> None:
     try:
         with quiet(), torch.no_grad():
             program = torch.onnx.export(
-                graph,
+                with_linear_attention(graph),
                 (),
                 dynamo=True,
                 verbose=False,
@@ -509,16 +340,22 @@ def _strip_metadata(model: Any) -> None:
 
 def call_onnx(path: Path) -> Callable[..., Sequence[np.ndarray]]:
     """Return a function that runs the graph of a file in ONNX Runtime."""
-    runtime = _package("onnxruntime")
-    options = runtime.SessionOptions()
-    options.log_severity_level = 3
-    session = runtime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
+    session = open_graph(path)
     return lambda feeds: session.run(None, dict(feeds))
 
 
 def write_archive(module: DecoderGraph | ClassifierGraph, path: Path) -> None:
-    """Write a module as an archive."""
+    """Write a module as an archive.
+
+    Raises:
+        ConfigError: if it has recurrences, for which torch has no operator.
+    """
     graph = trace(module)
+    if is_recurrent(graph):
+        raise ConfigError(
+            "torch has no operator that an archive could hold for the recurrences or causal sums "
+            "of this model; export it to onnx."
+        )
     graph.example_inputs = None
     for part in graph.graph_module.modules():
         for node in getattr(getattr(part, "graph", None), "nodes", ()):

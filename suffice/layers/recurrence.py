@@ -127,7 +127,10 @@ class Recurrence(nn.Module):
         joined = torch.cat([y.transpose(1, 2).flatten(2) for y in (q, k, v)], dim=-1).to(dtype)
         joined = rows.gather(joined, order)
         gates = Gates(*(None if g is None else rows.gather(g, order) for g in self.gates(x)))
-        real = None if rows.valid is None else rows.gather(rows.valid, order)
+        real = None
+        if rows.valid is not None:  # first in each row now
+            places = torch.arange(x.shape[1], device=x.device)
+            real = places < rows.valid.sum(dim=1, keepdim=True)
         documents = None if rows.documents is None else rows.gather(rows.documents, order)
         finite = joined.isfinite().all(dim=-1)
         joined = joined.masked_fill(~finite[..., None], 0.0)
@@ -185,14 +188,14 @@ class Recurrence(nn.Module):
         if real is None:
             return F.silu(total), whole[:, length:]
         first = real.sum(dim=1)[:, None] + torch.arange(past, device=joined.device)
-        return F.silu(total), whole.take_along_dim(first[..., None], dim=1)
+        return F.silu(total), whole.gather(1, first[..., None].expand(-1, -1, whole.shape[2]))
 
 
 def _from_first(marked: Tensor, documents: Tensor | None) -> Tensor:
     """Return bool [B, T], True from the first marked token of each document on."""
+    if documents is None:
+        return marked.long().cumsum(dim=1) > 0
     at = torch.arange(marked.shape[1], device=marked.device)
     latest = torch.where(marked, at, -1).cummax(dim=1).values
-    if documents is None:
-        return latest >= 0
     begins = F.pad(documents[:, 1:] != documents[:, :-1], (1, 0))
     return latest >= torch.where(begins, at, 0).cummax(dim=1).values

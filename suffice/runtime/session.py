@@ -46,7 +46,7 @@ class Session:
                 f"with the inputs that {MANIFEST} names."
             )
         self.outputs = [port["name"] for port in manifest["outputs"]]
-        self.graph = _open_graph(folder / manifest["graph"])
+        self.graph = open_graph(folder / manifest["graph"])
         for side in ("inputs", "outputs"):
             ports = getattr(self.graph, f"get_{side}")()
             listed = [
@@ -63,7 +63,13 @@ class Session:
         return self.graph.run(self.outputs, feeds)
 
 
-def _open_graph(path: Path) -> Any:
+def open_graph(path: Path) -> Any:
+    """Return the session of ONNX Runtime that runs a graph on the CPU.
+
+    Raises:
+        ConfigError: if onnxruntime is not installed.
+        CheckpointError: if it does not accept the graph; names the operator that it lacks.
+    """
     try:
         import onnxruntime
     except ImportError as error:
@@ -77,8 +83,8 @@ def _open_graph(path: Path) -> Any:
     except Exception as error:  # noqa: BLE001 - the runtime's errors share no base class
         reason = " ".join(str(error).split())
         raise CheckpointError(
-            f"{path} is not a graph that this ONNX Runtime accepts ({reason:.200}); install a "
-            "newer one, or export the model again."
+            f"{path} is not a graph that ONNX Runtime {onnxruntime.__version__} accepts "
+            f"({reason:.200}); install a newer one, or export the model again."
         ) from error
 
 
@@ -195,7 +201,7 @@ def generate(
         generated.append(token)
         on_token(token)
         state = {
-            port["name"]: _crop(outputs[port["becomes"]], manifest.get("reach"))
+            port["name"]: _crop(outputs[port["becomes"]], port["shape"], manifest.get("reach"))
             for port in session.state
         }
         chunk = np.asarray([[token]], dtype=np.int64)
@@ -219,12 +225,12 @@ def _check_options(
         )
 
 
-def _crop(state: np.ndarray, reach: int | None) -> np.ndarray:
-    """Keep the positions that the next token can attend to, of [B, P] or [B, G, P, D]."""
-    if reach is None:
+def _crop(state: np.ndarray, shape: list[int | str], reach: int | None) -> np.ndarray:
+    """Keep the positions that the next token can attend to, along the axis named "past"."""
+    if reach is None or "past" not in shape:
         return state
     last = max(reach - 1, 1)  # at least one, which has the position that the next one follows
-    return state[:, -last:] if state.ndim == 2 else state[:, :, -last:]
+    return state[(slice(None),) * shape.index("past") + (slice(-last, None),)]
 
 
 def _sample(logits: np.ndarray, temperature: float, draws: np.random.Generator) -> int:

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from suffice.combine import Concat, Differential
+from suffice.combine import Concat, Differential, Gated
 from suffice.encoders import (
     MLA,
     Efficient,
@@ -24,7 +24,7 @@ from suffice.encoders import (
     ProjectionRMS,
     Standard,
 )
-from suffice.kernels import Elu, Favor, Rfa, Softmax
+from suffice.kernels import Decayed, Delta, Elu, Favor, Rfa, Softmax
 from suffice.memory.past import Infini, NoPast
 from suffice.mixing import (
     Alignment,
@@ -38,7 +38,7 @@ from suffice.positions import Alibi, NoPosition, Rope
 
 if TYPE_CHECKING:
     from suffice.encoders import Norm
-    from suffice.kernels import Kernel
+    from suffice.kernels import Kernel, Recurrent
     from suffice.mixing import Mixing
     from suffice.patterns import Pattern
     from suffice.patterns.base import Band
@@ -57,13 +57,15 @@ KNOWN: dict[str, tuple[type[Axis], ...]] = {
         ToeplitzAlignment,
         LowRank,
     ),
-    "kernel": (Softmax, Elu, Favor, Rfa),
+    "kernel": (Softmax, Elu, Favor, Rfa, Decayed, Delta),
     "norm": (NoNorm, HeadRMS, HeadLayerNorm, ProjectionRMS),
     "position": (NoPosition, Rope, Alibi),
     "past": (NoPast, Infini),
     "combine": (Concat, Differential),
 }
 """The values that the records below can express; a subclass of one is another value."""
+
+KNOWN_OF_RECURRENCES = KNOWN | {"combine": (Concat, Gated)}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -137,8 +139,25 @@ class FeatureSum(_Heads):
     mixing: Mixing | None
 
 
+@dataclass(frozen=True, kw_only=True)
+class RecurrentSum(_Heads):
+    """A state that decays or is corrected from token to token; fields as of `DenseSoftmax`."""
+
+    kernel: Recurrent
+    keys: str
+    values: str
+    qk_norm: Norm | None
+    gate: Gated | None  # of the heads' outputs; None: they are concatenated as they are
+
+
 Lowered = (
-    DenseSoftmax | BoundedSoftmax | DifferentialSoftmax | SharedSoftmax | LatentSoftmax | FeatureSum
+    DenseSoftmax
+    | BoundedSoftmax
+    | DifferentialSoftmax
+    | SharedSoftmax
+    | LatentSoftmax
+    | FeatureSum
+    | RecurrentSum
 )
 
 
@@ -168,8 +187,11 @@ def lower(spec: SpecLike) -> Lowered | None:
         "keys": MAP if encoder.learns_keys else COLUMNS,
         "values": KEYS if encoder.shares and encoder.learns_keys else learned,
         "qk_norm": spec.norm if spec.norm.norms else None,
-        "mixing": spec.beyond_pairs.get("mixing"),
     }
+    if spec.lane == "recurrence":
+        gate = None if type(spec.combine) is Concat else spec.combine
+        return RecurrentSum(**heads, kernel=spec.kernel, gate=gate)
+    heads["mixing"] = spec.beyond_pairs.get("mixing")
     if spec.lane != "pairs":
         return FeatureSum(**heads, kernel=spec.kernel)
     heads |= {
@@ -195,7 +217,7 @@ def _bounds_alone(spec: SpecLike) -> bool:
 
 def _unknown(spec: SpecLike) -> Iterator[str]:
     """Yield the axes with values that no record can express."""
-    for axis, known in KNOWN.items():
+    for axis, known in (KNOWN if spec.lane != "recurrence" else KNOWN_OF_RECURRENCES).items():
         value = getattr(spec, axis)
         if type(value) not in known:
             yield axis
@@ -212,6 +234,7 @@ def not_dense(spec: SpecLike) -> str | None:
         return "shares"
     axes = {
         FeatureSum: "kernel",
+        RecurrentSum: "kernel",
         BoundedSoftmax: "kernel",
         LatentSoftmax: "encoder",
         DifferentialSoftmax: "combine",

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from suffice import AttentionSpec, preset
 from suffice.encoders import Efficient, HeadRMS
+from suffice.kernels import Softmax
 from suffice.models import LMConfig, folder
 from suffice.models.classifier import ClassifierConfig
 from suffice.models.vit import ViTConfig
@@ -81,6 +82,10 @@ STREAMING = {
         {"depth": 3},
     ),
     "normalised": (replace(TURNING, norm=HeadRMS(1e-2), num_kv_heads=2), ROTARY),
+    "caps and sinks": (
+        replace(TURNING, kernel=Softmax(cap=2.0, sink=True), num_kv_heads=2, pattern=NEAR),
+        {**ROTARY, "residual": "both", "logit_cap": 3.0},
+    ),
     "standard alignment": (
         replace(
             preset("super_attention", 32, 4, length=80, causal=True),

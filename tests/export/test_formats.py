@@ -173,9 +173,9 @@ def test_models_of_whole_inputs(model, tmp_path):
 
 
 def test_a_refused_export_leaves_nothing(tmp_path):
-    saved(tmp_path / "run", language(preset("linear", 32, 4, causal=True), vocabulary_size=20))
+    saved(tmp_path / "run", language(preset("infini", 32, 4, segment=8), vocabulary_size=20))
     for form in ("onnx", "torch"):
-        with pytest.raises(ConfigError, match="layer 0: Elu keeps sums of features"):
+        with pytest.raises(ConfigError, match="layer 0: Infini"):
             export(tmp_path / "run", form, tmp_path / "out")
     assert [path.name for path in tmp_path.iterdir()] == ["run"]
 
@@ -200,6 +200,7 @@ def test_models_that_cannot_be_traced_or_translated_are_refused(tmp_path, monkey
 
     monkeypatch.setattr(torch.onnx, "export", failing)
     monkeypatch.setattr(graph, "trace", lambda module: module)
+    monkeypatch.setattr(graph, "with_linear_attention", lambda traced: traced)
     decoder = DecoderGraph(language(depth=1))
     with pytest.raises(ConfigError, match=r"ONNX has no operators for this model \(no operator fo"):
         graph.write_onnx(decoder, tmp_path / "x.onnx")

@@ -12,7 +12,8 @@ from suffice.errors import CheckpointError, ConfigError
 from suffice.export.graph import ClassifierGraph, DecoderGraph, call_arguments, reach
 from suffice.export.parity import check_graph, check_model
 from suffice.generate.generate import max_length
-from suffice.patterns import Causal, Full, Window
+from suffice.kernels import Elu
+from suffice.patterns import Causal, Window
 
 from .models import (
     NEAR,
@@ -62,13 +63,12 @@ def test_calls_beyond_the_positions_are_left_out():
 def test_a_state_has_the_tensors_that_the_layer_caches():
     kept = [port.name for port in DecoderGraph(language()).inputs() if port.becomes]
     assert kept == ["past.places", "past.0.keys_and_values", "past.1.keys_and_values"]
-    kept = DecoderGraph(language(TURNING, **ROTARY, depth=1)).cached
-    assert kept == [("keys", "values")]
+    assert [*DecoderGraph(language(TURNING, **ROTARY, depth=1)).state[0]] == ["keys", "values"]
     spec, sizes = STREAMING["super"]
-    assert DecoderGraph(language(spec, **sizes, depth=1)).cached == [("keys", "values")]
+    assert [*DecoderGraph(language(spec, **sizes, depth=1)).state[0]] == ["keys", "values"]
     spec, sizes = STREAMING["standard alignment"]
     decoder = DecoderGraph(language(spec, **sizes, depth=1))
-    assert decoder.cached == [("keys", "values", "values_before_mixing")]
+    assert [*decoder.state[0]] == ["keys", "values", "values_before_mixing"]
     port = decoder.inputs()[-1]
     assert port.shape == ("batch", 4, "past", 8)
     assert port.to_json()["dynamic_axes"] == {"0": "batch", "2": "past"}
@@ -94,6 +94,10 @@ WHOLES = {
     "classifier": classifier(),
     "padding is read": classifier(reads_padding=True),
     "alignment": classifier(preset("super_attention", 32, 4, length=80)),
+    "sums": classifier(preset("linear", 32, 4)),
+    "stabilised sums": classifier(preset("performer", 32, 4, features=16)),
+    "causal sums": classifier(replace(preset("performer", 32, 4, causal=True), num_kv_heads=2)),
+    "recurrence": classifier(preset("mamba2", 32, 4)),
     "linformer": classifier(preset("linformer", 32, 4, length=80)),
     "bert": bert(),
     "pictures": pictures(),
@@ -128,10 +132,13 @@ def test_exports_that_give_nan_are_refused():
 
 
 REFUSED = {
-    "linear": (preset("linear", 32, 4, causal=True), "Elu keeps sums of features"),
+    "mixed sums": (
+        replace(preset("toeplitz_super", 32, 4, causal=True), kernel=Elu()),
+        "mixing=ToeplitzAlignment",
+    ),
     "infini": (
         preset("infini", 32, 4, segment=8),
-        "Infini compresses the past segment by segment, which depends on lengths",
+        "Infini compresses",
     ),
 }
 
@@ -141,10 +148,3 @@ def test_layers_that_no_graph_holds_are_refused(name):
     spec, told = REFUSED[name]
     with pytest.raises(ConfigError, match=f"layer 0: {told}"):
         DecoderGraph(language(spec))
-
-
-def test_classifiers_of_features_are_refused_too():
-    assert isinstance(SPEC.pattern, Causal)
-    spec = replace(preset("linear", 32, 4), pattern=Full())
-    with pytest.raises(ConfigError, match="layer 0: Elu keeps sums of features"):
-        ClassifierGraph(classifier(spec))

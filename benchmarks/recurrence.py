@@ -1,4 +1,4 @@
-"""Gated DeltaNet and decayed sums against transformers' forms in PyTorch.
+"""Recurrences against transformers' forms in PyTorch and ONNX Runtime's LinearAttention.
 
 Run: python -m benchmarks.recurrence [--threads 2] [--length 2048]
 """
@@ -14,12 +14,14 @@ from transformers.models.qwen3_next.modeling_qwen3_next import (
     torch_recurrent_gated_delta_rule,
 )
 
+from benchmarks.peers.linear_attention import linear_attention
 from benchmarks.report import Row, gate, print_machine, print_rows
 from suffice.measure.timing import interleave
 from suffice.ops.native import recurrence as native
 from suffice.ops.recurrence import Sequence, chunked
 
 HEADS, WIDTH = 8, 64
+OPERATOR = "ONNX Runtime, LinearAttention"
 ROWS = 1, 16  # of a step
 REACH_FORWARD, REACH_TRAINING = 1 / 5, 1 / 3  # of the peer's time
 
@@ -66,6 +68,17 @@ def products(q, k, v, decay, _):  # noqa: ANN001, ANN201
     return chunked(Sequence(q, k, v, logs, None, None), start)[0]
 
 
+def operators_of(data):  # noqa: ANN001, ANN201
+    """ONNX Runtime's operator on the same inputs, by the name of our function."""
+    q, k, v, decay, beta = data
+    start, logs = q.new_zeros(len(q), HEADS, WIDTH, WIDTH), decay.expand(-1, -1, -1, WIDTH)
+    return {
+        "ours": linear_attention(q, k, v, decay, beta, start),
+        "sums": linear_attention(q, k, v, decay, None, start),
+        "features": linear_attention(q, k, v, logs, None, start),
+    }
+
+
 def trained(run, data):  # noqa: ANN001, ANN201
     """Forward and backward."""
     leaves = [x.clone().requires_grad_() for x in data]
@@ -83,6 +96,9 @@ def main() -> None:
     data = inputs(given.length)
     gate("chunked delta rule", ours(*data), theirs(*data), 1e-3)
     gate("decays of features", features(*data), products(*data), 1e-3)
+    operators = operators_of(data)
+    for name, run in {"ours": ours, "sums": sums, "features": features}.items():
+        gate(f"LinearAttention for {name}", run(*data), operators[name]()[0], 1e-3)
     settings = {"rounds": 9, "warmup": 2, "min_seconds_per_sample": 0.05}
     rows = []
     label = f"T={given.length}, {HEADS} heads of {WIDTH}"
@@ -90,15 +106,20 @@ def main() -> None:
         runs = {
             "ours": lambda: ours(*data),
             "sums": lambda: sums(*data),
+            "features": lambda: features(*data),
             "theirs": lambda: theirs(*data),
+            **{f"operator, {name}": run for name, run in operators.items()},
         }
         times = interleave(runs, **settings)
     peer = "transformers, chunked"
-    for name, of in (("gated delta rule", "ours"), ("decayed sums", "sums")):
-        case = f"{name}, {label}, forward"
-        rows.append(
-            Row(case=case, peer=peer, ours=times[of], theirs=times["theirs"], reach=REACH_FORWARD)
-        )
+    titles = {"ours": "gated delta rule", "sums": "decayed sums", "features": "decays of features"}
+    for of, name in titles.items():
+        case, own = f"{name}, {label}, forward", times[of]
+        if of != "features":
+            rows.append(
+                Row(case=case, peer=peer, ours=own, theirs=times["theirs"], reach=REACH_FORWARD)
+            )
+        rows.append(Row(case=case, peer=OPERATOR, ours=own, theirs=times[f"operator, {of}"]))
     runs = {
         "ours": lambda: trained(ours, data),
         "sums": lambda: trained(sums, data),
@@ -131,16 +152,22 @@ def main() -> None:
 
 
 def of_a_step(rows: int, settings: dict[str, float]) -> list[Row]:
-    """Return the times of one token of so many rows."""
+    """Return the times of one token of each of `rows` rows."""
     one = tuple(x[:, :, :1].repeat(rows, 1, 1, 1) for x in inputs(1))
     state = torch.randn(rows, HEADS, WIDTH, WIDTH)
     heads_third = [x.transpose(1, 2) for x in one[:3]] + [
         x[..., 0].transpose(1, 2) for x in one[3:]
     ]
+    operator = linear_attention(*one, state)
     with torch.inference_mode():
+        got, after = operator()
+        want = native.scan(Sequence(*one, None), state)
+        gate("LinearAttention, a step", got, want[0], 1e-3)
+        gate("LinearAttention, the state after a step", after, want[1], 1e-3)
         times = interleave(
             {
                 "ours": lambda: native.scan(Sequence(*one, None), state),
+                "operator": operator,
                 "theirs": lambda: torch_recurrent_gated_delta_rule(
                     *heads_third, initial_state=state, output_final_state=True
                 ),
@@ -152,6 +179,7 @@ def of_a_step(rows: int, settings: dict[str, float]) -> list[Row]:
     case = f"gated delta rule, a step of {rows} rows of {HEADS} heads of {WIDTH}"
     peers = {
         "theirs": "transformers, recurrent",
+        "operator": OPERATOR,
         "reading": "reading the state",
         "copying": "reading and writing it",
     }

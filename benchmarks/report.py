@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import re
 import statistics
+import tomllib
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
 
 import torch
 from rich.console import Console
@@ -14,6 +19,7 @@ from rich.table import Table
 
 from suffice.measure.machine import machine_facts, software_versions
 
+PROJECT = Path(__file__).parents[1] / "pyproject.toml"
 CONSOLE = Console(width=110)
 WIDE = Console(width=132)
 
@@ -41,9 +47,20 @@ def gate(name: str, got: torch.Tensor, want: torch.Tensor, tolerance: float = 1e
         raise SystemExit(f"{name}: off by {error:.1e}; no speed is printed for a wrong result.")
 
 
+def peer_versions() -> dict[str, str]:
+    """Return the installed version of each package that pyproject.toml names for benchmarks."""
+    groups = tomllib.loads(PROJECT.read_text(encoding="utf-8"))["dependency-groups"]
+    versions = {}
+    for requirement in groups["bench"]:
+        name = re.match(r"[\w.-]+", requirement)[0]
+        with contextlib.suppress(PackageNotFoundError):
+            versions[name] = version(name)
+    return versions
+
+
 def print_machine() -> None:
     """Say where the figures come from, and whether the machine was busy."""
-    facts = {**software_versions(), **machine_facts()}
+    facts = {**software_versions(), **machine_facts(), **peer_versions()}
     CONSOLE.print(", ".join(f"{k} {v}" for k, v in facts.items()), highlight=False)
     load = os.getloadavg()[0]
     if load > 0.5 * (os.cpu_count() or 1):

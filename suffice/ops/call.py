@@ -56,7 +56,7 @@ class AttentionCall:
         plain: True if no valid, segments, mask or positions restrict the pattern further.
         pairwise: True if data name the allowed pairs one by one (a mask, two sequences' segments).
         padding: True if `valid` alone restricts the pattern further, each key as it lies.
-        documents: True if each token sees those of its own document alone, at their positions.
+        documents: True if tokens see their document alone, which counts its positions.
         dropping: True if weights are dropped (training with dropout).
         device: device type, "cpu" or "cuda".
         dtype: dtype of queries, keys and values.
@@ -212,7 +212,7 @@ class MaskInputs:
 
     @property
     def documents(self) -> bool:
-        """True if each token of a sequence sees those of its own document alone."""
+        """True if each token of a sequence sees its document alone."""
         alike = self.q_positions is not None and self.q_positions is self.k_positions
         return alike and self.mask is None
 

@@ -42,7 +42,12 @@ REAL = [
 @pytest.mark.parametrize(("name", "mechanism", "scale", "rows"), REAL)
 def test_a_trace_weighs_what_a_step_weighs(name, mechanism, scale, rows):
     one = workload(name, mechanism=mechanism, scale=scale)
-    found, real = trace(one, rows), weigh(one, one.build(), rows)
+    model = one.build()
+    if name == "stdlib_bpe":  # a plan masks documents, which this CPU would compute one by one
+        for module in model.modules():
+            if isinstance(module, Attention):
+                module.impl = "fused"
+    found, real = trace(one, rows), weigh(one, model, rows)
     assert found.parameters == real.parameters
     assert found.gradients == real.gradients
     assert found.optimiser == real.optimiser

@@ -84,6 +84,11 @@ def _options(
             change = changes(model, {name: steps})[name]
         except ConfigError:
             continue  # not possible for this layer
+        if change.spec.lane != "pairs":
+            raise ConfigError(
+                f"{target}: sums of features cannot take a token back, which timing a step does; "
+                "leave it out, and convert to it apart."
+            )
         if change.spec not in specs and _can_be_fitted(change):
             specs.append(change.spec)
             yield Option(layer=name, words=target, change=change)

@@ -62,6 +62,8 @@ def test_words_may_be_given():
         "gqa:2",
         "window:8",
     ]
+    with pytest.raises(ConfigError, match="linear"):
+        library(model(), 64, ["linear"])
     with pytest.raises(ConfigError, match="nothing to choose from"):
         library(model(), 64, ["gqa:3"])
 

@@ -109,9 +109,8 @@ class DecoderGraph(nn.Module):
         parts = iter(past)
         present: list[tuple[Tensor, ...]] = []  # of each layer
         for block, names in zip(self.lm.blocks, self.state, strict=True):
-            cached = tuple(next(parts) for _ in names)
-            if block.attention.spec.shares is not None:
-                cached = present[block.attention.spec.shares]
+            own = tuple(next(parts) for _ in names)
+            cached = block.attention.past(own, present)
 
             def attend(x: Tensor, layer: Any = block.attention, past: Any = cached) -> Tensor:
                 attended, kept = layer.step(x, positions, past)

@@ -170,6 +170,10 @@ class GraphAttention(nn.Module):
             shared.cached = CachedTensors(cached, 0)
         return self._combine(self._attend(q, cached[0], cached[-1], positions), x, cached)
 
+    def past(self, own: State, present: list[State]) -> State:
+        """Return what the layer reads of earlier tokens: its own, or another layer's."""
+        return own if self.spec.shares is None else present[self.spec.shares]
+
     def step(self, x: Tensor, positions: CallPositions, past: State) -> tuple[Tensor, State]:
         """Return the attended x of new tokens, and the state with them."""
         x, q, cached = self._encode(x, positions)

@@ -164,8 +164,7 @@ class GraphAttention(nn.Module):
         if self.spec.shares is not None:
             cached = shared.tensors().tensors
         else:
-            rows = RowLayout() if valid is None else RowLayout(valid, at)
-            cached = self.layer.mixing(cached[0], cached[-1], rows)
+            cached = self.layer.mixing(cached[0], cached[-1], positions.rows)
         if shared is not None:
             shared.cached = CachedTensors(cached, 0)
         return self._combine(self._attend(q, cached[0], cached[-1], positions), x, cached)
@@ -219,8 +218,7 @@ class GraphAttention(nn.Module):
         batch, heads, length, width = q.shape
         groups, keys = k.shape[1], k.shape[2]
         grouped = q.reshape(batch, groups, heads // groups * length, width)
-        scores = kernel.scores(grouped, k, spec.score_scale)
-        scores = scores.reshape(batch, heads, length, keys)
+        scores = kernel.scores(grouped, k, spec.score_scale).reshape(batch, heads, length, keys)
         if spec.position.biases:
             scores = scores + positions.bias(spec)
         allowed = positions.allowed(spec) if spec.mixing.keeps_keys else torch.tensor(True)
@@ -251,9 +249,8 @@ class GraphAttention(nn.Module):
         keys, values = keys.masked_fill(~real, 0.0), torch.cat([v, torch.ones_like(v[..., :1])], -1)
         decay, state = None, ()
         if logs is not None:
-            keys, decay, state = _stabilised(
-                keys, logs[..., None].masked_fill(~real, LOWEST), past, self.spec
-            )
+            logs = logs[..., None].masked_fill(~real, LOWEST)
+            keys, decay, state = _stabilised(keys, logs, past, self.spec)
         times = q.shape[1] // k.shape[1]
         if self.spec.pattern.causal:
             shape = (*keys.shape[:2], keys.shape[3], values.shape[3])

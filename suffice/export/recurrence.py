@@ -11,8 +11,10 @@ import torch
 from torch import Tensor
 from torch.fx import GraphModule
 
+import suffice.ops.native.recurrence  # noqa: F401 - registers the operator
 from suffice.errors import ConfigError
 
+OWN = torch.ops.suffice.native_recurrence.default
 OPERATOR = "com.microsoft::LinearAttention"
 RULES = {  # by whether the state decays, and whether values are corrected
     (False, False): "linear",
@@ -25,8 +27,7 @@ RULES = {  # by whether the state decays, and whether values are corrected
 def is_recurrent(graph: torch.export.ExportedProgram) -> bool:
     """Return whether a graph holds the library's operator."""
     parts = (part for part in graph.graph_module.modules() if isinstance(part, GraphModule))
-    own = torch.ops.suffice.native_recurrence.default
-    return any(node.target is own for part in parts for node in part.graph.nodes)
+    return any(node.target is OWN for part in parts for node in part.graph.nodes)
 
 
 def with_linear_attention(graph: torch.export.ExportedProgram) -> torch.export.ExportedProgram:
@@ -42,8 +43,7 @@ def with_linear_attention(graph: torch.export.ExportedProgram) -> torch.export.E
             f"torch {torch.__version__} cannot write {OPERATOR}, which this model needs; export it "
             "with torch 2.8 or newer."
         )
-    own = torch.ops.suffice.native_recurrence.default
-    return graph.run_decompositions({own: _linear_attention})
+    return graph.run_decompositions({OWN: _linear_attention})
 
 
 def _linear_attention(  # noqa: PLR0917 - arguments of the operator that it replaces

@@ -116,10 +116,12 @@ def _through(mlp: Any, x: Tensor, activation: int) -> Tensor:
 
 def _linear(threads: int) -> Callable[..., Tensor]:
     def forward(self: nn.Linear, x: Tensor) -> Tensor:
-        few = x.numel() <= FEW_ROWS * self.in_features
-        if not (few and stock.suits(x) and stock.keeps_no_gradient(x, self.weight, self.bias)):
+        few, weight, bias = x.numel() <= FEW_ROWS * self.in_features, self.weight, self.bias
+        if not (few and stock.suits(x) and stock.keeps_no_gradient(x, weight, bias)):
             return nn.Linear.forward(self, x)
-        return multiply(structure_of(self.weight, self.bias), x, threads)
+        if not (stock.suits_weights(weight, bias) and weight.is_contiguous()):
+            return nn.Linear.forward(self, x)
+        return multiply(structure_of(weight, bias), x, threads)
 
     return forward
 

@@ -92,7 +92,7 @@ def norm(
         _Norm,
         _rows(x),
         None if gate is None else _rows(gate),
-        weight,
+        None if weight is None else weight.contiguous(),
         (eps, offset),
         order,
         width or x.shape[-1],
@@ -118,14 +118,15 @@ class _Norm(torch.autograd.Function):
     @once_differentiable
     def backward(ctx, grad):  # noqa: ANN001, ANN205
         x, gate, weight = ctx.saved_tensors
-        grad = _rows(grad)
-        ctx.structure.grad_row = grad.stride(0)
+        grad, structure = _rows(grad), ctx.structure
+        structure.x_row, structure.grad_row = x.stride(0), grad.stride(0)  # of what was unpacked
+        structure.gate_row = 0 if gate is None else gate.stride(0)
         x_grad, gate_grad = (None if part is None else x.new_empty(x.shape) for part in (x, gate))
         sums = None
         if ctx.needs_input_grad[2]:
             sums = x.new_zeros(torch.get_num_threads(), x.shape[1])
         places = (x, gate, weight, grad, x_grad, gate_grad, sums)
-        call("suffice_norm_back", ctypes.byref(ctx.structure), *places)
+        call("suffice_norm_back", ctypes.byref(structure), *places)
         return x_grad, gate_grad, None if sums is None else sums.sum(dim=0), None, None, None
 
 
@@ -184,7 +185,7 @@ class _Convolve(torch.autograd.Function):
     def forward(ctx, x, weight, bias, documents, silu):  # noqa: ANN001, ANN205
         x = x if x.stride(2) == 1 else x.contiguous()
         documents = None if documents is None else documents.long().contiguous()
-        by_tap = weight.t().contiguous()
+        by_tap, bias = weight.t().contiguous(), None if bias is None else bias.contiguous()
         structure = native.Convolution(*x.shape, weight.shape[1], silu, *x.stride()[:2])
         structure.documents = None if documents is None else documents.data_ptr()
         out = x.new_empty(x.shape)
@@ -196,13 +197,15 @@ class _Convolve(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx, grad):  # noqa: ANN001, ANN205
-        x, by_tap, bias, _ = ctx.saved_tensors
-        grad = grad if grad.stride(2) == 1 else grad.contiguous()
-        ctx.structure.grad_batch, ctx.structure.grad_row = grad.stride()[:2]
+        x, by_tap, bias, documents = ctx.saved_tensors
+        grad, structure = grad if grad.stride(2) == 1 else grad.contiguous(), ctx.structure
+        structure.grad_batch, structure.grad_row = grad.stride()[:2]
+        structure.x_batch, structure.x_row = x.stride()[:2]  # of what was unpacked
+        structure.documents = None if documents is None else documents.data_ptr()
         inner, x_grad = x.new_empty(x.shape), x.new_empty(x.shape)
         sums = x.new_zeros(torch.get_num_threads(), len(by_tap) + 1, x.shape[2])
         places = (x, by_tap, bias, grad, inner, x_grad, sums)
-        call("suffice_convolve_back", ctypes.byref(ctx.structure), *places)
+        call("suffice_convolve_back", ctypes.byref(structure), *places)
         sums = sums.sum(dim=0)
         return x_grad, sums[:-1].t(), None if bias is None else sums[-1], None, None
 

@@ -113,6 +113,23 @@ def test_convolutions(channels, silu, documents, bias):
     compare(ours, theirs, drawn(2, 70, channels), drawn(channels, 4, seed=1), bias)
 
 
+def test_saved_tensors_may_come_back_with_other_strides():
+    gradients = []
+    for offloads in (False, True):
+        whole = drawn(2, 70, 24).requires_grad_()
+        weight, gate = drawn(16, 4, seed=1).requires_grad_(), drawn(2, 70, 24, seed=2)
+        pack = torch.Tensor.clone if offloads else lambda x: x
+        unpack = torch.Tensor.contiguous if offloads else lambda x: x
+        with torch.autograd.graph.saved_tensors_hooks(pack, unpack):
+            out = stock.convolve(whole[..., 4:20], weight, None, DOCUMENTS, True)
+            options = {"eps": 1e-5, "order": stock.GATE_FIRST}
+            out = out + stock.norm(whole[..., :16], weight[:, 0], gate[..., 8:], **options)
+        out.square().sum().backward()
+        gradients.append((whole.grad, weight.grad))
+    for got, want in zip(*gradients, strict=True):
+        assert_close(got, want)
+
+
 def test_convolutions_shorter_than_their_weights():
     x, weight = drawn(1, 2, 5), drawn(5, 4, seed=1)
     want = F.conv1d(x.mT, weight[:, None], padding=3, groups=5)[..., :2].mT

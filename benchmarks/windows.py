@@ -41,7 +41,15 @@ from suffice.convert.search.options import memory_of, state_bytes
 from suffice.convert.sources import open_source
 from suffice.generate import generate
 from suffice.measure.probe.recall import passkey, scores
-from suffice.measure.report.canvas import COLOURS, MARKERS, blank, panels_width, style, svg
+from suffice.measure.report.canvas import (
+    COLOURS,
+    MARKERS,
+    blank,
+    panels_width,
+    plain_powers,
+    style,
+    svg,
+)
 from suffice.measure.statistics import summarise
 from suffice.memory import Dynamic
 from suffice.models import LM
@@ -270,7 +278,10 @@ def _interval(values: Sequence[float]) -> str:
 
 
 def draw(results: dict[str, list[dict[str, Any]]], path: Path) -> None:
-    """Draw the change of the loss by bytes of state, one panel a model; bars are 95% intervals."""
+    """Draw losses by bytes of state, one panel a model; bars are 95% intervals.
+
+    What is not healed is held against the model, what is healed against the control.
+    """
     with style():
         figure, (axes, *_) = blank(1, len(results), width=panels_width(len(results)), height=4.2)
         for panel, (name, each) in zip(axes, results.items(), strict=True):
@@ -279,7 +290,7 @@ def draw(results: dict[str, list[dict[str, Any]]], path: Path) -> None:
                 if not one["target"]:
                     continue
                 number, healed = targets.index(one["target"]), one["kind"] == "healed"
-                mean, low, high = one["loss"][1:]
+                mean, low, high = one["against_control" if healed else "loss"][1:]
                 panel.errorbar(
                     one["state"] / 1e3 * (1.04 if healed else 1.0),
                     mean,
@@ -288,14 +299,14 @@ def draw(results: dict[str, list[dict[str, Any]]], path: Path) -> None:
                     marker=MARKERS[number % len(MARKERS)],
                     markerfacecolor=None if healed else "none",
                     linestyle="none",
-                    label=one["target"] if healed else None,
+                    label=None if healed else one["target"],
                 )
             panel.set_title(name)
             panel.set_xscale("log")
-            panel.set_yscale("symlog", linthresh=0.02)
+            plain_powers(panel.xaxis)
             panel.axhline(0.0, linewidth=0.8)
-            panel.set_xlabel("state, kB (open: as converted, filled: healed)")
-            panel.set_ylabel("change of the loss, nats per token")
+            panel.set_xlabel("state, kB (filled: healed, above the control)")
+            panel.set_ylabel("nats per token above the model")
             panel.legend(loc="best")
         path.write_text(svg(figure, path.stem))
 

@@ -22,7 +22,7 @@ from suffice.errors import CheckpointError, SufficeError
 from suffice.export import export
 from suffice.models import folder
 from suffice.runtime import Session, read
-from suffice.runtime.session import _open_graph
+from suffice.runtime.session import open_graph
 from suffice.serve.chat import template_of
 from suffice.text import load_tokenizer
 from tests.kills.cases import _inputs
@@ -196,7 +196,7 @@ def test_numbers_of_a_graph_outside_its_folder_are_refused(location, tmp_path):
     model = onnx.helper.make_model(graph, opset_imports=[opset], ir_version=8)
     (tmp_path / "e" / "m.onnx").write_bytes(model.SerializeToString())
     with pytest.raises(CheckpointError, match="not a graph"):
-        _open_graph(tmp_path / "e" / "m.onnx")
+        open_graph(tmp_path / "e" / "m.onnx")
 
 
 @pytest.mark.parametrize(

@@ -204,7 +204,7 @@ def test_the_commands_train_pack_and_write(suffice, world, tmp_path):
 @pytest.mark.parametrize(
     ("name", "steps"),
     [
-        ("standard+kv:1+window:16", "gqa:1,window:16"),
+        ("standard+kv:1+window:16", "gqa:1,window:16+sinks:0"),
         ("mqa", "gqa:1"),
         ("efficient+memory:8", "efficient"),
         ("efficient+kv:2", "gqa:2,efficient"),

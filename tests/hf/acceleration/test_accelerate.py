@@ -35,7 +35,7 @@ def test_attention_without_the_interface_is_left():
     config = transformers.LongformerConfig(num_hidden_layers=2, attention_window=8, **sizes)
     made = transformers.LongformerModel(config)
     report = accelerate(made)
-    assert not report.replaced
+    assert {piece.kind for piece in report.replaced} <= {"Linear"}
     assert {piece.kind for piece in report.left} >= {"LongformerAttention"}
     assert made.config._attn_implementation != NAME
 

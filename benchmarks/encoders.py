@@ -49,11 +49,16 @@ def models(layers: int, folder: Path) -> tuple[nn.Module, transformers.PreTraine
     return open_source(folder).model, stock
 
 
+STOP_SPINNING = "session.force_spinning_stop", "1"
+"""Threads that wait for the next run would slow what is timed after this one."""
+
+
 def onnx_runtime(model: nn.Module, path: Path, threads: int) -> onnxruntime.InferenceSession:
     """Return a session on the graph of our model."""
     write_onnx(graph_module(model), path)
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads, options.log_severity_level = threads, 3
+    options.add_session_config_entry(*STOP_SPINNING)
     return onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
 
 

@@ -186,6 +186,7 @@ def test_the_installed_version_has_the_functions_that_are_known():
     assert names == FUNCTIONS.keys() | LEFT.keys()
 
 
+@pytest.mark.filterwarnings("ignore::DeprecationWarning:torch")
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["mamba2", "gemma3"])
 def test_a_compiled_model_computes_as_stock(name):

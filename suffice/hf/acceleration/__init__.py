@@ -124,12 +124,12 @@ def accelerate(model: nn.Module) -> Acceleration:
 
 
 def _why_layer_left(module: nn.Module) -> str:
-    """Give a norm or an MLP its forward of ours; return why it keeps its own, "" if it does not."""
+    """Give a layer a forward of ours; return why it keeps its own, "" if it does not."""
     if is_foreign(module, "forward"):
         return "something else has replaced its forward"
     forward = forward_of(module)
     if forward is None:
-        return "no kernel of ours gives its numbers in its data type, faster"
+        return "no kernel of ours gives its numbers in its data type, or none is faster here"
     module.__dict__["forward"] = forward
     return ""
 

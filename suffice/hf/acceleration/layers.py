@@ -1,7 +1,7 @@
-"""Norms, gated MLPs and rotary embeddings of stock models in our kernels.
+"""Norms, gated MLPs, rotary embeddings and linear maps of few rows of stock models in our kernels.
 
-Layers of many classes compute the same, and layers of one name do not: a norm, and what turns
-queries and keys, is replaced only where it gives the numbers of transformers on drawn inputs.
+Layers of many classes compute the same, and layers of one name do not: a norm or a rotation is
+replaced only where it gives the numbers of transformers on drawn inputs.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """Is a window with sinks, untrained, as good as a linear conversion after healing?
 
 Run: python -m benchmarks.windows SUBJECT --work FOLDER [--steps N] [--targets A B] [--figure FILE]
+     [--length N] [--device cuda]
 
 SUBJECT is stories260K, shakespeare_char (trained before into FOLDER/shakespeare_char by `suffice
 train`) or the folder of any model that `suffice train` left, whose corpus is then read again. Each
@@ -57,7 +58,7 @@ from suffice.papers.conversion import SUBJECTS, Subject
 from suffice.quantise.report import rows_of
 from suffice.text import corpus
 
-LENGTH = 256  # tokens of a row, at most
+LENGTH = 256  # tokens of a row, unless told otherwise
 CALIBRATION = 1 << 15  # tokens
 BATCH = 8  # rows of a step of healing
 NEEDLES = {"1/4": 0.75, "1/2": 0.5, "all": 0.0}  # distance: where the key stands
@@ -93,13 +94,15 @@ def subject_of(name: str, work: Path) -> Subject:
 class Bench:
     """One model, its texts as tokens, and the folder of what was measured."""
 
-    def __init__(self, name: str, work: Path, steps: int) -> None:
-        self.name, self.steps = Path(name).name, steps
+    def __init__(
+        self, name: str, work: Path, steps: int, length: int = LENGTH, device: str = "cpu"
+    ) -> None:
+        self.name, self.steps, self.device = Path(name).name, steps, device
         self.folder = work / "windows" / self.name
         self.folder.mkdir(parents=True, exist_ok=True)
         subject = subject_of(name, work)
         self.lm: LM = subject.source.model.eval()
-        self.length = min(LENGTH, self.lm.config.length)
+        self.length = min(length, self.lm.config.length)
         tokenizer = subject.source.tokenizer
         documents = subject.train, subject.validation, subject.held_out
         self.texts = Texts.write(work / "tokens" / self.name, documents, tokenizer)
@@ -114,7 +117,7 @@ class Bench:
     @torch.inference_mode()
     def losses(self, lm: LM) -> list[float]:
         """Return the loss of each held-out row."""
-        return row_losses(lm.eval(), self.rows)
+        return row_losses(lm.to(self.device).eval(), self.rows)
 
     def measured(self, kind: str, target: str, lm: LM) -> dict[str, Any]:
         """Return what one model loses, recalls and keeps."""
@@ -146,7 +149,7 @@ class Bench:
     def converted(self, target: str) -> LM:
         """Return the model with a target: windows as they are, the others fitted."""
         untrained = target.startswith("window")
-        return convert(self.lm, target, calibration=self.calibration, naive=untrained).model
+        return convert(self.lm.cpu(), target, calibration=self.calibration, naive=untrained).model
 
     def healed(self, target: str, student: Callable[[], LM]) -> tuple[LM, dict[str, Any]]:
         """Heal a model; the control is read from the first healing."""
@@ -155,7 +158,15 @@ class Bench:
         if control.exists():
             shutil.copy(control, place / control.name)
         settings = Healing(minutes=None, steps=self.steps, length=self.length, batch_size=BATCH)
-        result = heal(student(), self.lm, self.texts, healing=settings, folder=place, resume=True)
+        result = heal(
+            student(),
+            self.lm,
+            self.texts,
+            healing=settings,
+            device=self.device,
+            folder=place,
+            resume=True,
+        )
         shutil.copy(place / control.name, control)
         report = result.report
         facts = {
@@ -196,7 +207,7 @@ class Bench:
 
     def speeds(self, targets: Sequence[str]) -> dict[str, float]:
         """Return tokens/s of one text behind rows of the context's length less what is written."""
-        made = {target: convert(self.lm, target, naive=True).model for target in targets}
+        made = {target: convert(self.lm.cpu(), target, naive=True).model for target in targets}
         models = {"": self.lm} | made  # what weights are makes no difference
         prompt = self.rows[:1, : self.length - NEW]
         seconds: dict[str, list[float]] = {target: [] for target in models}
@@ -214,6 +225,7 @@ def _ends(values: Sequence[float]) -> list[float]:
 
 def _last_losses(lm: LM, rows: Tensor, count: int) -> Tensor:
     """Return the mean loss of the last tokens of each row."""
+    rows = rows.to(lm.device)
     logits = lm(rows[:, :-1])[:, -count:].double().transpose(1, 2)
     return F.cross_entropy(logits, rows[:, -count:], reduction="none").mean(dim=1)
 
@@ -319,6 +331,8 @@ def main(words: Sequence[str] | None = None) -> int:
     parser.add_argument("subjects", nargs="+", metavar="SUBJECT")
     parser.add_argument("--work", type=Path, required=True, help="folder of the results")
     parser.add_argument("--steps", type=int, default=400, help="of each healing; 0 heals nothing")
+    parser.add_argument("--length", type=int, default=LENGTH, help="most tokens of a row")
+    parser.add_argument("--device", default="cpu", help="of losses and healing: cpu or cuda")
     parser.add_argument("--targets", nargs="+", help="instead of the usual ones")
     parser.add_argument("--figure", type=Path, help="SVG to write")
     parser.add_argument("--without-speed", action="store_true")
@@ -326,7 +340,7 @@ def main(words: Sequence[str] | None = None) -> int:
     print_machine()
     drawn = {}
     for name in given.subjects:
-        bench = Bench(name, given.work, given.steps)
+        bench = Bench(name, given.work, given.steps, given.length, given.device)
         targets = given.targets or targets_for(bench.lm, bench.length)
         results = drawn[bench.name] = bench.run(targets)
         speeds = {} if given.without_speed else bench.speeds(targets)

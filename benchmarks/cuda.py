@@ -57,6 +57,8 @@ from suffice.text import Characters
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 # of the relative RMS error: some ten roundings of a layer's own dtype
 TOLERANCES = {torch.float32: 1e-4, torch.bfloat16: 5e-2, torch.float16: 8e-3}
+# gradients of gates are sums of rounded ones with both signs; a CPU has the same errors
+CANCELLED = 3.0
 STREAMED = 4  # positions decoded one by one, after the others at once
 CHECKED = 64  # queries whose outputs are compared before a side is timed
 COMPILED = ("standard", "efficient", "super_attention", "linear", "mla", "mistral", "differential")
@@ -224,9 +226,13 @@ def compare(
             result.numbers["streamed"] = error(
                 streamed(layer, x.to(setting.device), state), want[0]
             )
-    wrong = [f"{k} {v:.1e}" for k, v in result.numbers.items() if not v <= TOLERANCES[dtype]]
+    limits = dict.fromkeys(result.numbers, TOLERANCES[dtype])
+    limits["backward"] *= CANCELLED
+    wrong = [
+        f"{k} {v:.1e} > {limits[k]:g}" for k, v in result.numbers.items() if not v <= limits[k]
+    ]
     if wrong:
-        raise AssertionError(f"relative error above {TOLERANCES[dtype]:g}: {', '.join(wrong)}")
+        raise AssertionError(f"relative error {', '.join(wrong)}")
 
 
 def gradients(
@@ -419,7 +425,10 @@ def _flex(pattern: Pattern, call: AttentionCall, setting: Setting) -> Callable[.
     def allowed(b: Tensor, h: Tensor, q: Tensor, k: Tensor) -> Tensor:  # noqa: ARG001
         return pattern.allowed(q + offset, k)
 
-    kernel = torch.compile(flex_attention, dynamic=False) if setting.cuda else flex_attention
+    limits = dict.fromkeys(("recompile_limit", "accumulated_recompile_limit"), 1_024)
+    kernel = flex_attention
+    if setting.cuda:
+        kernel = torch._dynamo.config.patch(**limits)(torch.compile(kernel, dynamic=False))
 
     def compute(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         if "mask" not in made and not call.unrestricted:

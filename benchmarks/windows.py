@@ -114,7 +114,6 @@ class Bench:
         self.symbols, self.begin = torch.tensor(ids), tokenizer.begin
         self.before = self.losses(self.lm)
 
-    @torch.inference_mode()
     def losses(self, lm: LM) -> list[float]:
         """Return the loss of each held-out row."""
         return row_losses(lm.to(self.device).eval(), self.rows)

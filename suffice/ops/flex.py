@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 SIDE = 128  # positions of a block, what the kernels of FlexAttention are built for
 LEAST_WIDTH = 16  # features of a head
+VARIANTS = 1024  # compiled kernels; what needs more raises
 
 
 def attend(
@@ -35,7 +36,7 @@ def attend(
     """Return the outputs [B, H, T, E]."""
     biased = call.position.biases
     offset = call.keys - call.queries
-    return _kernel(q.device.type)(
+    return _kernel("eager" if call.compiling else q.device.type)(
         q,
         k,
         v,
@@ -116,11 +117,25 @@ def _score(position: Position, num_heads: int, offset: int) -> Callable[..., Ten
     return biased
 
 
-@lru_cache(maxsize=2)
+@lru_cache(maxsize=3)
 def _kernel(device: str) -> Callable[..., Tensor]:
+    """Return FlexAttention, compiled for CUDA: elsewhere, and within a graph, it is as it is.
+
+    It is compiled for each mask, shape and data type. After eight of them torch would run it
+    uncompiled, with every pair in memory, which took 50 to 100 times as long on an H100.
+    """
     from torch.nn.attention.flex_attention import flex_attention
 
-    return torch.compile(flex_attention, dynamic=False) if device == "cuda" else flex_attention
+    if device != "cuda":
+        return flex_attention
+    compiled = torch.compile(flex_attention, dynamic=False)
+    limits = dict.fromkeys(("recompile_limit", "accumulated_recompile_limit"), VARIANTS)
+
+    def call(*tensors: Tensor, **options: object) -> Tensor:
+        with torch._dynamo.config.patch(**limits, fail_on_recompile_limit_hit=True):
+            return compiled(*tensors, **options)
+
+    return call
 
 
 FLEX = Op("flex", "FlexAttention over the blocks the pattern touches", attend, refuses)

@@ -33,6 +33,7 @@ from suffice.patterns import Causal, Full
 
 NUMBERS = 1 << 18  # features of a piece: 1 MiB; judged by benchmarks/mechanisms.py --case linear
 CHUNKS = 32  # of a piece at most
+NUMBERS_OF_GPU = 1 << 26  # there the kernels that are started cost the time, not the cache
 
 
 def attend(
@@ -164,10 +165,13 @@ def _in_cache(q: Tensor, k: Tensor, features: int) -> tuple[int, int]:
     """Return how many rows of a batch and how many positions are computed together."""
     batch, heads, queries, _ = q.shape
     numbers = heads * features
-    rows = NUMBERS // (numbers * min(max(queries, k.shape[2]), CHUNK))
+    most, most_chunks = NUMBERS, CHUNKS
+    if q.is_cuda:
+        most, most_chunks = NUMBERS_OF_GPU, NUMBERS_OF_GPU // CHUNK
+    rows = most // (numbers * min(max(queries, k.shape[2]), CHUNK))
     rows = min(max(rows, 1), batch)
-    chunks = NUMBERS // (rows * numbers * CHUNK)
-    return rows, min(max(chunks, 1), CHUNKS) * CHUNK
+    chunks = most // (rows * numbers * CHUNK)
+    return rows, min(max(chunks, 1), most_chunks) * CHUNK
 
 
 Span = tuple[int, int]  # the first position and the one behind the last

@@ -59,7 +59,7 @@ def test_a_wrong_layer_fails(monkeypatch, tmp_path):
     ]
     assert main(arguments) == 1
     page = (tmp_path / "check-cuda.md").read_text()
-    assert "AssertionError: relative error above 0.0001: streamed 1.0e-02" in page
+    assert "AssertionError: relative error streamed 1.0e-02 > 0.0001" in page
 
 
 def test_time_that_runs_out_names_what_is_left(tmp_path):

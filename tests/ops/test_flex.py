@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 
 import pytest
 import torch
@@ -50,6 +51,17 @@ def test_the_blocks_are_those_of_the_layout(pattern):
     want = torch.stack([p.layout(400, 500, flex.SIDE).touched > 0 for p in by_head])
     assert torch.equal(mask.to_dense()[0].bool(), want)
     assert flex.block_mask(pattern, 4, 400, 500, torch.device("cpu")) is mask
+
+
+@pytest.mark.filterwarnings("error:flex_attention called without torch.compile")
+def test_many_masks_are_all_compiled(monkeypatch):
+    monkeypatch.setattr(torch, "compile", partial(torch.compile, backend="eager"))
+    flex._kernel.cache_clear()
+    kernel, q = flex._kernel("cuda"), normal(1, 1, 130, 16, seed=1)
+    for size in range(4, 14):  # by itself torch gives up after eight
+        mask = flex.block_mask(Window(size), 1, 130, 130, q.device)
+        assert kernel(q, q, q, block_mask=mask).isfinite().all()
+    flex._kernel.cache_clear()
 
 
 def test_it_is_chosen_on_cuda_for_sparse_patterns():

@@ -40,6 +40,8 @@ CHOICES = [
     (PLAIN, "fused"),
     (SHARED, "fused"),
     (replace(SHARED, queries=FEW_QUERIES), "folded"),
+    (replace(SHARED, queries=1, device="cuda"), "fused"),
+    (replace(SHARED, queries=1, device="cuda", plain=False), "folded"),
     (replace(SHARED, queries=FEW_QUERIES + 1), "fused"),
     (replace(PLAIN, queries=1), "fused"),
     (replace(PLAIN, dropping=True), "matmul"),

@@ -16,8 +16,10 @@ from transformers.models.qwen3_next.modeling_qwen3_next import (
 
 from benchmarks.peers.linear_attention import linear_attention
 from benchmarks.report import Row, gate, print_machine, print_rows
+from suffice.kernels.recurrent import EPS
 from suffice.measure.timing import interleave
 from suffice.ops.native import recurrence as native
+from suffice.ops.native.library import DECAYS
 from suffice.ops.recurrence import Sequence, chunked
 
 HEADS, WIDTH = 8, 64
@@ -151,6 +153,23 @@ def main() -> None:
     print_rows("one token", [row for rows in ROWS for row in of_a_step(rows, settings)])
 
 
+def token_of(q, k, v, decay, beta, state):  # noqa: ANN001, ANN201
+    """Return a call of the kernel of single tokens, and its outputs; it changes the state in place.
+
+    The kernel makes its gates of logits, and scales queries and keys itself.
+    """
+    rows = len(q)
+    structure = native.token_structure(
+        *(HEADS, HEADS, WIDTH, WIDTH, 0), DECAYS.index("token"), True, WIDTH**-0.5, EPS
+    )
+    logits = [(-decay).expm1().log().flatten(1), beta.logit().flatten(1)]
+    gates = [x.contiguous() for x in logits]
+    rates, biases = torch.zeros(2, HEADS).unbind()
+    out = torch.empty_like(v)
+    tensors = q, k, v, *gates, None, rates, biases, None, None, state, out
+    return lambda: native.token(structure, rows, *tensors), out
+
+
 def of_a_step(rows: int, settings: dict[str, float]) -> list[Row]:
     """Return the times of one token of each of `rows` rows."""
     one = tuple(x[:, :, :1].repeat(rows, 1, 1, 1) for x in inputs(1))
@@ -164,9 +183,14 @@ def of_a_step(rows: int, settings: dict[str, float]) -> list[Row]:
         want = native.scan(Sequence(*one, None), state)
         gate("LinearAttention, a step", got, want[0], 1e-3)
         gate("LinearAttention, the state after a step", after, want[1], 1e-3)
+        own = state.clone()
+        token, out = token_of(*one, own)
+        token()
+        gate("a step", out, want[0], 1e-3)
+        gate("the state after a step", own, want[1], 1e-3)
         times = interleave(
             {
-                "ours": lambda: native.scan(Sequence(*one, None), state),
+                "ours": token,
                 "operator": operator,
                 "theirs": lambda: torch_recurrent_gated_delta_rule(
                     *heads_third, initial_state=state, output_final_state=True

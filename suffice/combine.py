@@ -153,11 +153,12 @@ class Gated(Concat):
         own: tuple[Tensor, ...],  # noqa: ARG002
     ) -> Tensor:
         """Return the output of the heads that the gates let through."""
-        gates = layer.gate_proj(x)
+        gates = layer.gate_proj(x).unflatten(-1, (out.shape[1], -1))
+        if self.norm and self.activation == "silu" and self.per == "feature":
+            return layer.o_proj(layer.head_norm(out.transpose(1, 2), gates).flatten(2))
         gates = gates.sigmoid() if self.activation == "sigmoid" else torch.nn.functional.silu(gates)
-        gates = gates.unflatten(-1, (out.shape[1], -1))
-        let_through = self.heads(layer, out) * gates.transpose(1, 2)
-        return layer.o_proj(let_through.transpose(1, 2).flatten(2))
+        let_through = self.heads(layer, out).transpose(1, 2) * gates
+        return layer.o_proj(let_through.flatten(2))
 
     @classmethod
     def samples(cls) -> tuple[Combine, ...]:

@@ -153,7 +153,9 @@ void suffice_sizes(int64_t *sizes) {
                           sizeof(GatedNorm),
                           sizeof(Rotation),
                           sizeof(Convolution),
-                          sizeof(TokenStep)};
+                          sizeof(TokenStep),
+                          sizeof(RecurrentToken),
+                          sizeof(RecurrentTensors)};
   for (size_t i = 0; i < sizeof(bytes) / sizeof(*bytes); ++i) sizes[i] = (int64_t)bytes[i];
 }
 
@@ -269,6 +271,11 @@ void suffice_delta_step(const TokenStep *step, const float *q, const float *k, c
                         const float *logs, const float *beta, float *states, float *out,
                         int64_t threads) {
   used->delta_step(step, q, k, v, logs, beta, states, out, bounded(threads));
+}
+
+void suffice_recurrent_token(const RecurrentToken *token, const RecurrentTensors *tensors,
+                             int64_t rows, int64_t threads) {
+  used->recurrent_token(token, tensors, rows, bounded(threads));
 }
 
 }  // extern "C"

@@ -255,6 +255,31 @@ struct TokenStep {
   float eps, scale;  // scale: factor of the queries
 };
 
+// How a state decays: never; by a constant of each head, whose logarithm is its rate; by
+// exp(-exp(rate) softplus(logit + bias)) of each head and token, where the softplus is the factor of
+// values that are not corrected; or by sigmoid(logit)^(1/16) of each feature of a key and token.
+enum Decay { NO_DECAY = 0, OF_HEAD = 1, OF_TOKEN = 2, OF_FEATURE = 3 };
+
+// A recurrent layer of the library's own, for single tokens.
+struct RecurrentToken {
+  int64_t heads, groups, width, value_width;
+  int64_t taps;      // of the convolution of q, k and v, silu after it; 0: none
+  int64_t decay;     // enum Decay
+  int64_t corrects;  // 1: delta rule, with keys and queries scaled to length 1
+  float scale, eps;  // factor of the queries; beside the squares of a key
+};
+
+// What it reads and writes: q [B, H, D], k [B, G, D] and v [B, G, E]; logits of decays [B, H] or
+// [B, H, D] and of beta [B, H]; weights [channels, taps] over the channels of q, k and v; rates and
+// biases [H]; a padding mask [B] (0: the row stays as it is, with outputs 0) or null.
+struct RecurrentTensors {
+  const float *q, *k, *v, *decay, *beta, *weights, *rates, *biases;
+  const uint8_t *valid;
+  float *history;  // [B, taps - 1, channels], moves on
+  float *sums;     // [B, H, D, E], moves on
+  float *out;      // [B, H, E]
+};
+
 // The instruction set in use; those this processor supports, best first, separated by spaces; and a
 // choice among them, which returns 0 on success. On x86-64 "avx512" (with VNNI), "avxvnni", "avx2"
 // and "portable"; on ARM "i8mm", "dotprod" and "neon"; elsewhere "portable".
@@ -369,5 +394,10 @@ EXPORTED void suffice_mamba2_step(const TokenStep *step, const float *x, const f
 EXPORTED void suffice_delta_step(const TokenStep *step, const float *q, const float *k,
                                  const float *v, const float *logs, const float *beta,
                                  float *states, float *out, int64_t threads);
+
+// One token of each row. Where q, k or v of a row is not finite, its outputs and states become NaN
+// and its history takes in zeros.
+EXPORTED void suffice_recurrent_token(const RecurrentToken *token, const RecurrentTensors *tensors,
+                                      int64_t rows, int64_t threads);
 
 }  // extern "C"

@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from abc import abstractmethod
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
 import torch
@@ -39,6 +40,13 @@ class Gates(NamedTuple):
     log_decay: Tensor | None  # [B, T, H, 1 or D], at most 0
     beta: Tensor | None  # [B, T, H, 1]
     step: Tensor | None  # [B, T, H, 1], factor of the values
+
+
+class GateLogits(NamedTuple):
+    """Products of a token that its gates are functions of; None where there is none."""
+
+    decay: Tensor | None  # [B, T, H or H D]
+    beta: Tensor | None  # [B, T, H]
 
 
 class Recurrent(Kernel, base=True):
@@ -236,14 +244,27 @@ class Delta(Recurrent):
 class _OfHeads(nn.Module):
     """The same decay for every token."""
 
+    kind = "head"
+
     def __init__(self, decays: tuple[float, ...]) -> None:
         super().__init__()
         self.logs = tuple(math.log(decay) for decay in decays)
+
+    def logits(self, x: Tensor) -> GateLogits:  # noqa: ARG002 - they do not depend on it
+        return GateLogits(None, None)
+
+    def constants(self) -> tuple[Tensor, None]:
+        return _on_cpu(self.logs), None
 
     def forward(self, x: Tensor) -> Gates:
         exact = torch.promote_types(x.dtype, torch.float32)
         logs = torch.tensor(self.logs, dtype=exact, device=x.device)
         return Gates(logs[:, None].expand(*x.shape[:2], -1, -1), None, None)
+
+
+@lru_cache(maxsize=64)
+def _on_cpu(numbers: tuple[float, ...]) -> Tensor:
+    return torch.tensor(numbers, dtype=torch.float32, device="cpu")
 
 
 class _OfTokens(nn.Module):
@@ -255,6 +276,7 @@ class _OfTokens(nn.Module):
         super().__init__()
         heads, where = spec.num_heads, {"device": factory.device, "dtype": factory.dtype}
         self.corrects, self.decays = corrects, decays
+        self.kind = "token" if decays else "none"
         if corrects:
             self.beta_proj = factory.map(spec.d_model, heads, bias=False)
         if decays:
@@ -263,13 +285,21 @@ class _OfTokens(nn.Module):
             first = torch.linspace(math.log(SLOWEST), math.log(FASTEST), heads, **where).exp()
             self.step_bias = nn.Parameter(first + (-(-first).expm1()).log())  # softplus inverted
 
+    def logits(self, x: Tensor) -> GateLogits:
+        decay = self.decay_proj(x) if self.decays else None
+        return GateLogits(decay, self.beta_proj(x) if self.corrects else None)
+
+    def constants(self) -> tuple[Tensor | None, Tensor | None]:
+        return (self.log_rate, self.step_bias) if self.decays else (None, None)
+
     def forward(self, x: Tensor) -> Gates:
         exact = torch.promote_types(x.dtype, torch.float32)
+        logits = self.logits(x)
         log_decay = beta = step = None
-        if self.corrects:
-            beta = self.beta_proj(x).to(exact).sigmoid()[..., None]
-        if self.decays:
-            step = F.softplus(self.decay_proj(x).to(exact) + self.step_bias.to(exact))[..., None]
+        if logits.beta is not None:
+            beta = logits.beta.to(exact).sigmoid()[..., None]
+        if logits.decay is not None:
+            step = F.softplus(logits.decay.to(exact) + self.step_bias.to(exact))[..., None]
             log_decay = (-self.log_rate.to(exact).exp()[:, None] * step).clamp(min=LEAST)
         return Gates(log_decay, beta, None if self.corrects else step)
 
@@ -277,14 +307,22 @@ class _OfTokens(nn.Module):
 class _OfFeatures(nn.Module):
     """sigmoid(W_2 W_1 x + b)^(1/16) for each feature of a key."""
 
+    kind = "feature"
+
     def __init__(self, spec: SpecLike, factory: Factory) -> None:
         super().__init__()
         self.heads = spec.num_heads
         self.down_proj = factory.map(spec.d_model, RANK, bias=False)
         self.up_proj = factory.map(RANK, spec.widths.q, bias=True)
 
+    def logits(self, x: Tensor) -> GateLogits:
+        return GateLogits(self.up_proj(self.down_proj(x)), None)
+
+    def constants(self) -> tuple[None, None]:
+        return None, None
+
     def forward(self, x: Tensor) -> Gates:
-        logits = self.up_proj(self.down_proj(x))
+        logits = self.logits(x).decay
         logits = logits.to(torch.promote_types(x.dtype, torch.float32))
         log_decay = (F.logsigmoid(logits) / TEMPER).clamp(min=LEAST)
         return Gates(log_decay.unflatten(-1, (self.heads, -1)), None, None)

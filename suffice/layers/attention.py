@@ -27,7 +27,8 @@ from suffice.ops.call import AttentionCall
 from suffice.ops.dispatch import explain, plan
 from suffice.ops.linear import Linear, multiplier
 from suffice.ops.native.attention import NATIVE
-from suffice.ops.op import Op, Parts, is_traced
+from suffice.ops.native.decode import DECODE
+from suffice.ops.op import Op, Parts, is_traced, is_transformed
 from suffice.spec import AttentionSpec
 from suffice.utils.torch_compat import refuse_fork
 
@@ -266,7 +267,11 @@ class Attention(nn.Module):
         return self.recurrence(q, k, v, x, rows, before, op=plan(call, self.impl))
 
     def _planned(self, q: Tensor, k: Tensor, v: Tensor, view: KVView) -> tuple[AttentionCall, Op]:
-        """Return the description of an attention product and its op; layers of a step share it."""
+        """Return the description of an attention product and its op.
+
+        Layers of a step share it. The state keeps the call of a token that the kernel for few
+        queries reads: that choice holds for any number of keys.
+        """
 
         def planned() -> tuple[AttentionCall, Op]:
             call = self.call(q, k, v, view)
@@ -275,7 +280,14 @@ class Attention(nn.Module):
         if view.step is None:
             return planned()
         key = view.kind, self.impl, view.masks.plain, view.pairwise, q.dtype, k.shape[1], v.shape[3]
-        return view.step.once(key, planned, k.shape[2])
+        if q.shape[2] != 1 or not q.is_cpu or torch.is_grad_enabled() or is_transformed():
+            return view.step.once(key, planned, k.shape[2])
+        if key in view.plans:
+            return view.plans[key].grown(k.shape[2]), DECODE
+        call, op = planned()
+        if op is DECODE:
+            view.plans[key] = call
+        return call, op
 
     def reads_apart(self, length: int, dtype: torch.dtype) -> bool:
         """Return whether documents in a row of this length are computed one by one on a CPU."""

@@ -90,9 +90,9 @@ class RMSNorm(nn.Module):
         self.weight = nn.Parameter(torch.ones(d_model, device=device, dtype=dtype))
         self.eps = eps
 
-    def forward(self, x: Tensor) -> Tensor:
-        """Return the norm of each position."""
-        return rms_norm(x, self.weight, self.eps)
+    def forward(self, x: Tensor, gate: Tensor | None = None) -> Tensor:
+        """Return the norm of each position, times silu(gate) [..., d_model] if one is given."""
+        return rms_norm(x, self.weight, self.eps, gate)
 
     def extra_repr(self) -> str:
         """Show the sizes in the printed module."""

@@ -21,7 +21,7 @@ from suffice.memory import CachedTensors, Dynamic, Memory, Slot
 from suffice.memory.quantised import QuantisedStore
 from suffice.mixing import RowLayout
 from suffice.ops.attend import restriction
-from suffice.ops.call import MaskInputs
+from suffice.ops.call import AttentionCall, MaskInputs
 from suffice.patterns import Pattern
 from suffice.spec import AttentionSpec
 from suffice.utils.torch_compat import check, check_mask
@@ -36,7 +36,8 @@ class KVView(NamedTuple):
     """Keys and values that a call attends to, with its pattern and masks.
 
     `cached` are [B, heads, S, width] each; `pairwise` says that the masks name single pairs. In a
-    call that continues a state, layers of one kind share what they compute in `step`.
+    call that continues a state, layers of one kind share what they compute in `step`, and `plans`
+    are the calls of single tokens that the state keeps, by what decides them.
     """
 
     cached: tuple[Tensor, ...]
@@ -45,6 +46,7 @@ class KVView(NamedTuple):
     pairwise: bool
     step: StepPositions | None = None
     kind: int = 0
+    plans: dict[Hashable, AttentionCall] = {}  # noqa: RUF012 - a default, never filled
 
 
 @dataclass(eq=False)

@@ -15,6 +15,8 @@ from suffice.kernels.recurrent import EPS, Gates, Recurrent
 from suffice.mixing import RowLayout
 from suffice.ops import recurrence
 from suffice.ops.native import recurrence as native
+from suffice.ops.native.library import DECAYS
+from suffice.ops.op import is_traced
 
 if TYPE_CHECKING:
     from suffice.encoders import Factory
@@ -46,8 +48,10 @@ class Recurrence(nn.Module):
         super().__init__()
         self.heads, self.groups, self.scale = spec.num_heads, spec.kv_heads, spec.score_scale
         self.widths = (spec.widths.q, spec.widths.kv, spec.kv_heads * spec.value_width)
+        self.channels = sum(self.widths)
         self.corrects, self.taps = kernel.corrects, kernel.convolution
         self.gates = kernel.build_gates(spec, factory)
+        self.decays = DECAYS.index(self.gates.kind)
         if kernel.convolution is not None:
             where = {"device": factory.device, "dtype": factory.dtype}
             weight = torch.zeros(kernel.taps(spec), kernel.convolution, **where)
@@ -73,15 +77,18 @@ class Recurrence(nn.Module):
             v: [B, G, T, E].
             x: [B, T, M], what the gates read.
             rows: padding, positions and documents.
-            before: the state that the tokens continue; None: they are the first.
+            before: the state that the tokens continue; None: they are the first. The op of one
+                token changes it in place.
             op: op that computes the sums; the reference does so step by step in float64.
         """
         exact = op.name == "reference"
+        if op is native.TOKEN and not is_traced():
+            return self._token(q, k, v, x, rows, before)
         order = rows.order()
         data, history, spoilt = self._prepare(q, k, v, x, rows, order, before, exact=exact)
         state = self._start(data, before)
         with torch.autocast(q.device.type, enabled=False):
-            if op.name == "native_recurrence":
+            if op in (native.TOKEN, native.NATIVE_RECURRENCE):
                 out, sums = native.scan(data, state)
             elif exact or (before is not None and q.shape[2] == 1):
                 out, sums = recurrence.stepwise(data, state)
@@ -92,6 +99,33 @@ class Recurrence(nn.Module):
             sums = sums.masked_fill(spoilt[:, -1:, None, None], torch.nan)
         out = rows.scatter(out.transpose(1, 2), order).transpose(1, 2)
         return out.to(q.dtype), RecurrentState(sums, history)
+
+    def _token(
+        self,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        x: Tensor,
+        rows: RowLayout,
+        before: RecurrentState | None,
+    ) -> tuple[Tensor, RecurrentState]:
+        """Return what `forward` does, for one token of each row in one kernel."""
+        logits, (rates, biases) = self.gates.logits(x), self.gates.constants()
+        batch, width, wide = q.shape[0], q.shape[3], v.shape[3]
+        if before is None:
+            history = (
+                None if self.taps is None else q.new_zeros(batch, self.taps - 1, self.channels)
+            )
+            before = RecurrentState(q.new_zeros(batch, self.heads, width, wide), history)
+        after = RecurrentState(*map(_changeable, before))
+        out = q.new_empty(batch, self.heads, 1, wide)
+        sizes = self.heads, self.groups, width, wide, self.taps or 0, self.decays, self.corrects
+        weight = None if self.taps is None else self.convolution
+        inputs = (q, k, v, logits.decay, logits.beta, weight, rates, biases)
+        valid = None if rows.valid is None else rows.valid.contiguous()
+        places = *map(_readable, inputs), valid, after.history, after.sums, out
+        native.token(native.token_structure(*sizes, self.scale, EPS), batch, *places)
+        return out, after
 
     def weights(self, q: Tensor, k: Tensor, v: Tensor, x: Tensor, rows: RowLayout) -> Tensor:
         """Return what outputs take of values, after the convolution: float64 [B, H, T, T]."""
@@ -189,6 +223,22 @@ class Recurrence(nn.Module):
             return F.silu(total), whole[:, length:]
         first = real.sum(dim=1)[:, None] + torch.arange(past, device=joined.device)
         return F.silu(total), whole.gather(1, first[..., None].expand(-1, -1, whole.shape[2]))
+
+
+def _readable(x: Tensor | None) -> Tensor | None:
+    """Return numbers as a kernel reads them."""
+    return x if x is None or _is_plain(x) else x.float().contiguous()
+
+
+def _changeable(x: Tensor | None) -> Tensor | None:
+    """Return a part of a state that no gradient needs, as it is or copied."""
+    if x is None or (_is_plain(x) and not x.requires_grad):
+        return x
+    return x.detach().to(torch.float32, memory_format=torch.contiguous_format, copy=True)
+
+
+def _is_plain(x: Tensor) -> bool:
+    return x.dtype is torch.float32 and x.is_contiguous()
 
 
 def _from_first(marked: Tensor, documents: Tensor | None) -> Tensor:

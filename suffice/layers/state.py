@@ -118,6 +118,7 @@ class LayerState:
         self.unmixed = unmixed.build() if spec.unmixed_widths else None
         self.segments = Segments()
         self.coded_calls: dict[Hashable, AttentionCall] = {}
+        self.plans: dict[Hashable, AttentionCall] = {}  # see `Attention._planned`
         window, reach = memory.window, spec.pattern.reach
         self.sees_all = window is None or (reach is not None and reach <= window)
         self.pattern = spec.pattern
@@ -244,7 +245,7 @@ class LayerState:
         """Return keys and values with the masks of the new queries."""
         keys = cached.tensors[0].shape[2]
         masks, pairwise = at.masks(self.pattern, self.places, cached.first, cached.sinks, keys)
-        return KVView(cached.tensors, masks, self.pattern, pairwise, at, self.kind)
+        return KVView(cached.tensors, masks, self.pattern, pairwise, at, self.kind, self.plans)
 
     def _store(
         self,

@@ -93,7 +93,7 @@ class GrowingStore(Store):
             self._concatenate(tensors, self._room_for(end))
         else:
             for buffer, new in zip(self.buffers, tensors, strict=True):
-                buffer[:, :, self.length : end] = new
+                buffer.narrow(2, self.length, new.shape[2]).copy_(new)
         self.length = end
         return CachedTensors(self._contents(), 0)
 
@@ -116,7 +116,7 @@ class GrowingStore(Store):
         return tuple(b[:, :, self.length - positions : self.length] for b in self.buffers)
 
     def _contents(self) -> tuple[Tensor, ...]:
-        return tuple(buffer[:, :, : self.length] for buffer in self.buffers)
+        return tuple(buffer.narrow(2, 0, self.length) for buffer in self.buffers)
 
     def _room_for(self, end: int) -> int:
         return end + max(self.min_spare, end // SPARE_SHARE)

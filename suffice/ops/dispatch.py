@@ -22,7 +22,7 @@ from suffice.ops.native import library
 from suffice.ops.native.attention import NATIVE, KeyRange, band_of, share_of_lanes, sparsity_of
 from suffice.ops.native.decode import DECODE
 from suffice.ops.native.features import NATIVE_SCAN
-from suffice.ops.native.recurrence import NATIVE_RECURRENCE
+from suffice.ops.native.recurrence import NATIVE_RECURRENCE, TOKEN
 from suffice.ops.op import Op
 from suffice.ops.recurrence import RECURRENCE
 from suffice.ops.reference import REFERENCE
@@ -36,7 +36,9 @@ OPS: dict[str, Op] = {
     for op in (FUSED, FOLDED, DECODE, NATIVE, BLOCKED, FLEX, NATIVE_SCAN, SCAN, MATMUL, REFERENCE)
 }
 # what computes recurrences, the fastest first; they read gates that a layer makes
-RECURRENCES: dict[str, Op] = {op.name: op for op in (NATIVE_RECURRENCE, RECURRENCE, REFERENCE)}
+RECURRENCES: dict[str, Op] = {
+    op.name: op for op in (TOKEN, NATIVE_RECURRENCE, RECURRENCE, REFERENCE)
+}
 PLANS = 256  # choices that are cached
 
 FEW_QUERIES = 4
@@ -129,7 +131,7 @@ def explain(call: AttentionCall, impl: str = "auto") -> str:
 def ranking(call: AttentionCall) -> tuple[Op, ...]:
     """Return the fast ops, the one expected to be fastest first."""
     if call.kernel.lane == "recurrence":
-        return (NATIVE_RECURRENCE, RECURRENCE)
+        return (TOKEN, NATIVE_RECURRENCE, RECURRENCE)
     if call.kernel.lane != "pairs":
         return (NATIVE_SCAN, SCAN, MATMUL)
     if type(call.kernel) is not Softmax:

@@ -14,19 +14,38 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.autograd import forward_ad
 
+from suffice.ops.native import stock
+
 EXACT = (torch.float32, torch.float64)
 
 
-def rms_norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:
+def rms_norm(x: Tensor, weight: Tensor, eps: float, gate: Tensor | None = None) -> Tensor:
     """Return x scaled to a mean square of 1 over its last axis, times w, in the dtype of x.
 
+    A gate multiplies the result by silu(gate).
+
     Shapes:
-        x: [..., M]; weight: [M] -> [..., M]
+        x, gate: [..., M]; weight: [M] -> [..., M]
 
     Example:
         >>> rms_norm(torch.tensor([1.0, -7.0]), torch.tensor([1.0, 2.0]), 1e-5)
         tensor([ 0.2000, -2.8000])
     """
+    if _in_one_kernel(x, weight, gate):
+        order = stock.UNGATED if gate is None else stock.GATE_LAST
+        return stock.norm(x, weight, gate, eps=eps, order=order)
+    normed = _normed(x, weight, eps)
+    return normed if gate is None else normed * F.silu(gate)
+
+
+def _in_one_kernel(x: Tensor, weight: Tensor, gate: Tensor | None) -> bool:
+    """Return whether no gradient is recorded; those of the kernel cannot be differentiated."""
+    if not (stock.keeps_no_gradient(x, weight, gate) and stock.suits_weights(weight)):
+        return False
+    return bool(x.numel()) and stock.suits(x, gate)
+
+
+def _normed(x: Tensor, weight: Tensor, eps: float) -> Tensor:
     if torch.is_grad_enabled() and (x.requires_grad or weight.requires_grad):
         if not _is_plain_cpu(x, weight):
             return F.rms_norm(x, x.shape[-1:], weight, eps)

@@ -9,6 +9,7 @@ import torch
 import torch.nn.functional as F
 
 from suffice import Attention, AttentionSpec
+from suffice.combine import Gated
 from suffice.errors import UnsupportedError
 from suffice.kernels import Decayed, Delta
 from suffice.ops import choose, explain, register_flops
@@ -173,3 +174,99 @@ def test_decays_of_features_with_a_delta_rule_are_refused():
     data, state = posed(9, 8, 8, "feature", corrects=True)
     with pytest.raises(UnsupportedError, match="without beta"):
         native.scan(data, state)
+
+
+ONE_TOKEN = [
+    Decayed(),
+    Decayed(decays=(0.5, 1.0, 0.3, 0.9)),
+    Decayed("token"),
+    Decayed("token", convolution=2),
+    Decayed("feature", convolution=3),
+    Delta(),
+    Delta(gated=False),
+    Delta(convolution=4),
+]
+PIECES = (1, 1, 1, 4, 1, 1, 1, 2)  # tokens of each call
+
+
+def layers_of(kernel, *, groups=4, width=16):
+    """The layer in float32, and the reference in float64, with the same weights."""
+    spec = AttentionSpec(
+        d_model=4 * width,
+        num_heads=4,
+        num_kv_heads=groups,
+        pattern=Causal(),
+        kernel=kernel,
+        combine=Gated(activation="silu", norm=True),
+    )
+    exact = drawn(Attention(spec, impl="reference", dtype=torch.float64), seed=1)
+    layer = Attention(spec)
+    layer.load_state_dict(exact.state_dict())
+    return layer, exact
+
+
+def streamed(layer, x, valid=None, pieces=PIECES):
+    """The outputs of pieces of x, and the state after them."""
+    state, outs, at = layer.state(), [], 0
+    for length in pieces:
+        where = {} if valid is None else {"valid": valid[:, at : at + length]}
+        outs.append(layer(x[:, at : at + length], state=state, **where))
+        at += length
+    return torch.cat(outs, dim=1), state
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("kernel", ONE_TOKEN, ids=repr)
+def test_single_tokens_of_a_layer_are_those_of_the_reference(isa, kernel):
+    """Whole vectors of columns and parts of one, keys of several heads, padding, rows that move."""
+    length = sum(PIECES)
+    groups, width = ((4, 16), (2, 40), (1, 3))[(ONE_TOKEN.index(kernel) + len(isa)) % 3]
+    layer, exact = layers_of(kernel, groups=groups, width=width)
+    x = normal(3, length, 4 * width, seed=4)
+    for valid in (None, padded(3, length, "inside", seed=2)):
+        got, state = streamed(layer, x.float(), valid)
+        want, reached = streamed(exact, x, valid)
+        real = slice(None) if valid is None else valid
+        assert_close(got[real], want[real], n=length)
+        for one, other in zip(state.recurrent, reached.recurrent, strict=True):
+            if one is not None:
+                assert_close(one, other, n=length)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("kernel", [Delta(convolution=3), Decayed("token")], ids=repr)
+@pytest.mark.parametrize("bad", [torch.nan, torch.inf])
+def test_single_tokens_from_one_that_is_not_finite_on_are_nan(some_isa, kernel, bad):
+    layer, _ = layers_of(kernel)
+    x = normal(2, 6, 64, seed=3).float()
+    want = streamed(layer, x, pieces=[1] * 6)[0]
+    x[1, 2, 5] = bad
+    got, state = streamed(layer, x, pieces=[1] * 6)
+    assert torch.equal(got[0], want[0])
+    assert torch.equal(got[1, :2], want[1, :2])
+    assert got[1, 2:].isnan().all()
+    assert state.recurrent.sums[1].isnan().all()
+
+
+def test_single_tokens_change_no_state_that_a_gradient_needs():
+    layer, _ = layers_of(Delta(convolution=3))
+    x, state = normal(1, 5, 64, seed=3).float(), layer.state()
+    layer(x[:, :3], state=state)
+    held = state.recurrent
+    before = [part.detach().clone() for part in held]
+    with torch.no_grad():
+        layer(x[:, 3:4], state=state)
+        for part, was in zip(held, before, strict=True):
+            assert torch.equal(part, was)
+        moved = state.recurrent.sums
+        layer(x[:, 4:], state=state)
+    assert state.recurrent.sums is moved
+
+
+def test_one_token_is_chosen_where_nothing_is_recorded():
+    spec = AttentionSpec(d_model=16, num_heads=2, pattern=Causal(), kernel=Delta())
+    with torch.no_grad():
+        assert choose(AttentionCall.of(spec, 1, 1)).name == "native_token"
+        assert choose(AttentionCall.of(spec, 1, 1, dtype=torch.float16)).name == "native_recurrence"
+        assert "it reads one token, not 2" in explain(AttentionCall.of(spec, 2, 2))
+    assert choose(AttentionCall.of(spec, 1, 1)).name == "native_recurrence"

@@ -11,7 +11,7 @@
 #include "decode_step.h"
 #include "sequence_attention.h"
 #include "sequence_attention_backward.h"
-#include "stock_layers.h"
+#include "recurrent_token.h"
 
 #define TEXT_OF(name) #name
 #define TEXT(name) TEXT_OF(name)
@@ -89,6 +89,6 @@ const suffice::Kernels kernels = {
     attend_sequence,   attend_backward, linear_sequence,  linear_back,        recur_sequence,
     recur_back,        gated_norm,      gated_norm_back,  gated_linear_unit,  gated_linear_unit_back,
     rotate,            convolve,        convolve_back,    convolve_step,      mamba2_step,
-    delta_step};
+    delta_step,      recurrent_token};
 
 }  // namespace SUFFICE_ISA

@@ -403,6 +403,17 @@ INLINE Floats tanh(const Floats &x) {
   return v;
 }
 
+INLINE Wide square_root(Wide x) {
+#if defined(__AVX512F__)
+  return (Wide)_mm512_sqrt_ps((__m512)x);
+#elif defined(__AVX2__)
+  return (Wide)_mm256_sqrt_ps((__m256)x);
+#else
+  for (int i = 0; i < WIDE; ++i) x[i] = __builtin_sqrtf(x[i]);
+  return x;
+#endif
+}
+
 INLINE float exp_one(float x) { return exp(wide(x))[0]; }
 
 }  // namespace SUFFICE_ISA

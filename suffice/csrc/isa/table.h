@@ -42,6 +42,7 @@ struct Kernels {
                       const float *, const float *, float *, float *, int64_t);
   void (*delta_step)(const TokenStep *, const float *, const float *, const float *, const float *,
                      const float *, float *, float *, int64_t);
+  void (*recurrent_token)(const RecurrentToken *, const RecurrentTensors *, int64_t, int64_t);
 };
 
 }  // namespace suffice

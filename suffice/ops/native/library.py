@@ -20,6 +20,7 @@ GELU, RELU, SWIGLU, GELU_TANH, TANH, GEGLU, GEGLU_TANH = range(7)
 STAY, HALVES, PAIRS = 0, 1, 2
 HEAD_RMS, HEAD_LAYER, PROJECTION_RMS = 0, 1, 2
 PRE, OUT, PARALLEL = 0, 1, 2
+DECAYS = ("none", "head", "token", "feature")  # of a state, in the order of enum Decay
 
 
 def _fields(ctype: type, names: str) -> list[tuple[str, type]]:
@@ -200,10 +201,26 @@ class TokenStep(ctypes.Structure):
     )
 
 
+class RecurrentToken(ctypes.Structure):
+    """A recurrent layer, for single tokens."""
+
+    _fields_ = (
+        *_fields(INT, "heads groups width value_width taps decay corrects"),
+        *_fields(FLOAT, "scale eps"),
+    )
+
+
+class RecurrentTensors(ctypes.Structure):
+    """What one token of a recurrent layer reads and writes."""
+
+    _fields_ = _fields(POINTER, "q k v decay beta weights rates biases valid history sums out")
+
+
 STRUCTURES = (
     Matrix, Norm, Layer, Span, KVCache, Mixing, DecodeAttention, Model, Strides,
     SequenceAttention, Linear, Recurrence, RecurrenceGradients,
     GatedNorm, Rotation, Convolution, TokenStep,
+    RecurrentToken, RecurrentTensors,
 )  # fmt: skip
 NAME = "suffice.ops.native._kernels"
 # the library that the build puts next to this module
@@ -252,6 +269,7 @@ FUNCTIONS = {
     "suffice_convolve_step": (None, *[POINTER] * 5, INT, POINTER, INT),
     "suffice_mamba2_step": (None, *[POINTER] * 9, INT),
     "suffice_delta_step": (None, *[POINTER] * 8, INT),
+    "suffice_recurrent_token": (None, POINTER, POINTER, INT, INT),
 }
 
 

@@ -4,6 +4,9 @@ What `suffice.ops.recurrence` computes, in float32. Between chunks a state stays
 backward pass computes the states again. Where every feature decays by itself, positions go one by
 one.
 
+One token of a layer is one call: its convolution, its gates, the norms of keys and queries, and the
+state, which changes in place.
+
 Eager calls go to the kernels directly. Where torch has to see the call (a graph, a mode that
 counts) the same kernels are a registered operator.
 
@@ -14,6 +17,7 @@ from __future__ import annotations
 
 import ctypes
 from functools import lru_cache
+from struct import Struct
 
 import torch
 from torch import Tensor
@@ -27,6 +31,7 @@ from suffice.ops.native.library import library
 from suffice.ops.op import Op, dense_rows, empty_rows_first, is_traced, needs_gradient
 from suffice.ops.recurrence import Sequence, attend
 
+TENSORS = Struct(f"{len(native.RecurrentTensors._fields_)}P")  # packs them at once
 INPUTS = ("q", "k", "v", "decay", "beta")
 FORWARD, BACKWARD = (*INPUTS, "out"), (*INPUTS, "out_grad", *(f"grad_{name}" for name in INPUTS))
 
@@ -41,6 +46,35 @@ def refuses(call: AttentionCall) -> list[str]:
 NATIVE_RECURRENCE = Op(
     "native_recurrence", "the library's own kernels of recurrences, on a CPU", attend, refuses
 )
+
+
+def refuses_token(call: AttentionCall) -> list[str]:
+    """Refuse more than one token, gradients and graphs, too."""
+    reasons = refuses(call)
+    if call.dtype is not torch.float32:
+        reasons.append(f"its kernel reads float32, not {call.dtype}")
+    if call.queries != 1:
+        reasons.append(f"it reads one token, not {call.queries}")
+    if call.grad or call.compiling:
+        reasons.append("it changes a state in place, which gradients and graphs cannot follow")
+    return reasons
+
+
+TOKEN = Op(
+    "native_token", "one token of a recurrent layer in one native kernel", attend, refuses_token
+)
+
+
+@lru_cache(maxsize=256)
+def token_structure(*sizes: float) -> bytes:
+    """Return the bytes of `library.RecurrentToken`, made once for a layer."""
+    return bytes(native.RecurrentToken(*sizes))
+
+
+def token(structure: bytes, rows: int, *tensors: Tensor | None) -> None:
+    """Run the kernel on tensors in the order of `library.RecurrentTensors`; all are contiguous."""
+    places = TENSORS.pack(*[0 if x is None else x.data_ptr() for x in tensors])
+    library().suffice_recurrent_token(structure, places, rows, torch.get_num_threads())
 
 
 def scan(data: Sequence, state: Tensor) -> tuple[Tensor, Tensor]:

@@ -42,6 +42,7 @@ VERBS = {
     "reproduce": "Print a table of the papers, ours next to theirs.",
     "train": "Train a language model.",
     "plan": "Estimate the memory, time and GPUs of a training.",
+    "fits": "Say whether a decoder and a text fit into a memory.",
     "evaluate": "Measure a trained language model.",
     "generate": "Write text with a trained language model.",
     "serve": "Answer OpenAI's clients with a language model.",

@@ -15,19 +15,18 @@ from os.path import commonprefix
 from pathlib import Path
 from typing import Any
 
-from suffice.encoders import Efficient, Encoder, Latent, Optimised, Standard
 from suffice.errors import ConfigError, DataError
-from suffice.kernels import Elu, Kernel, Softmax
 from suffice.measure.report.canvas import COLOURS as COLOURS_OF_SERIES
-from suffice.mixing import Alignment, Mixing, NoMixing, ToeplitzAlignment
 from suffice.models.configurations import published
 from suffice.patterns import Causal, Pattern
 from suffice.positions import NoPosition, Position, Rope
 from suffice.presets import PRESETS, TITLES, preset, takes_length
 from suffice.spec import AttentionSpec
+from suffice.studio.calculator import ENCODERS, KERNELS, MIXINGS
 from suffice.studio.comparisons import PACKAGE, describe, list_comparisons, read
+from suffice.studio.configs import table
 from suffice.studio.folders import Folders
-from suffice.utils.files import parse_json, replacing
+from suffice.utils.files import replacing
 from suffice.view import expression, flow, flow_svg, instead
 from suffice.view.catalogue import SEGMENTS_DRAWN, WITH_SEGMENTS, drawn_spec
 from suffice.view.drawing import COLOURS, FREE, PAINTED
@@ -47,9 +46,6 @@ CARRIED = ("answers", *COMPARE)
 
 MARK, MARKED = "<title>suffice studio</title>", 1 << 14  # what a page of ours has at its beginning
 CURVE_LENGTHS = tuple(1 << n for n in range(7, 21))  # tokens
-ENCODERS: tuple[Encoder, ...] = (Standard(), Optimised(), Efficient(), Latent())
-KERNELS: tuple[Kernel, ...] = (Softmax(), Elu())
-MIXINGS: tuple[Mixing, ...] = (NoMixing(), Alignment(1), ToeplitzAlignment(1))
 POSITIONS: tuple[Position, ...] = (NoPosition(), Rope())
 PATTERN_LENGTHS = (16, 32, 64, 128, 256, 512, 1024)
 D_MODEL, HEADS = 64, 4  # of the mechanisms whose patterns are drawn
@@ -188,13 +184,14 @@ def _calculator_facts() -> dict[str, Any]:
 
     The page counts from them; what a layer caches for each token comes from its spec.
     """
-    facts = parse_json(_read("calculator.json"))
+    facts = table("calculator")
     shown = [row for row in published() if "title" in row]
     known = [{key: row.get(key) for key in ("title", "config", "also")} for row in shown]
     return {
         "empty": facts["defaults"],
         "lengths": list(CURVE_LENGTHS),
         "tensors": _cached_tensors(),
+        "families": table("families"),
         "known": known,
         "article": facts["article"],
     }

@@ -20,7 +20,7 @@ def is_reference(path: Path | str) -> bool:
     return str(path).startswith(PREFIX)
 
 
-def local(path: Path | str) -> Path:
+def local(path: Path | str, files: tuple[str, ...] = DOWNLOAD_PATTERNS) -> Path:
     """Return the folder of a model: of the hub after fetching it, any other path as it is.
 
     What the cache of the hub (HF_HOME) holds already is not fetched again. HF_ENDPOINT and HF_TOKEN
@@ -28,6 +28,7 @@ def local(path: Path | str) -> Path:
 
     Args:
         path: a path, or "hf:ORG/NAME", "hf:ORG/NAME@REVISION" with a branch, a tag or a commit.
+        files: patterns of the files that are fetched.
 
     Raises:
         CheckpointError: if the model is neither there nor in the cache.
@@ -49,7 +50,7 @@ def local(path: Path | str) -> Path:
         folder = snapshot_download(
             parts["name"],
             revision=parts["revision"],
-            allow_patterns=list(DOWNLOAD_PATTERNS),
+            allow_patterns=list(files),
             ignore_patterns=list(LEFT),
         )
     except LocalEntryNotFoundError as error:

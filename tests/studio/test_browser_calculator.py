@@ -8,7 +8,9 @@ import re
 
 import pytest
 
-from .decoder import PUBLISHED, state_bytes
+from suffice.studio.calculator import state_bytes
+
+from .decoder import EMPTY, PUBLISHED
 from .links import link, linked
 
 THREE = {
@@ -72,7 +74,7 @@ def test_a_composition_is_typed(calculator, models):
     page.locator("#calculator-table tr", has_text="× 24 window").wait_for()
     cells = rows(page)["mine"]
     sizes = {"num_kv_heads": 8, "window": 1024, "full_every": 4}
-    state = state_bytes(models["Llama 2 7B"] | sizes, 4096)
+    state = state_bytes(EMPTY | models["Llama 2 7B"] | sizes, 4096)
     assert cells[2] == f"{state / 2**20:.0f} MiB"
     assert "× 8 full" in cells[0]
 
@@ -110,6 +112,27 @@ def test_memory_decides_what_fits(calculator, models):
     page.fill("#memory", "")
     page.locator(".limit").first.wait_for(state="detached")
     assert rows(page)["Llama 2 7B"][6].split("\n") == ["–", "trained on 4K tokens"]
+
+
+def test_each_program_has_its_own_column(calculator):
+    page = calculator
+    heads = page.locator("#engine-table thead th").all_inner_texts()
+    assert heads[1] == "suffice"
+    assert [head.split()[0] for head in heads[2:]] == ["llama.cpp", "vllm"]
+    page.fill("#length-number", "32000")
+    cells = page.locator("#engine-table tr", has_text="Mistral 7B").locator("td")
+    page.locator("#engine-table td", has_text="576 MiB").wait_for()  # 4096 + 512 cells
+    assert cells.all_inner_texts()[0] == "512 MiB"
+    page.fill("#model-sinks", "4")
+    page.fill("#model-window", "256")
+    page.locator("#engine-table tr", has_text="Llama 2 7B").locator(
+        "td", has_text="–"
+    ).first.wait_for()
+
+
+def test_a_curve_has_a_ring_at_its_trained_length(calculator):
+    rings = calculator.locator(".end-mark title")
+    assert rings.all_text_contents() == ["Llama 2 7B: 4K", "Mistral 7B: 32K", "TinyLlama 1.1B: 2K"]
 
 
 def test_the_slider_moves_with_the_keyboard(calculator):
@@ -221,6 +244,6 @@ def test_charts_are_saved_as_files(calculator, tmp_path, models):
     assert saved["what fits", "PNG"].startswith(b"\x89PNG")
     table = csv.DictReader(saved["the table", "CSV"].decode().splitlines())
     found = {row["model"]: row for row in table}
-    state = state_bytes(models["Llama 2 7B"], 4096)
+    state = state_bytes(EMPTY | models["Llama 2 7B"], 4096)
     assert int(found["Llama 2 7B"]["KV cache, B"]) == state
     assert len(saved["the KV cache over length", "CSV"].splitlines()) == 15

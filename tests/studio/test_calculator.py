@@ -5,22 +5,16 @@ from __future__ import annotations
 import pytest
 import torch
 
+from suffice.errors import ConfigError
 from suffice.layers import MLP, Block, SwiGLU
 from suffice.measure.timing import peak_bytes
 from suffice.memory import Dynamic, Rolling, Static
 from suffice.models import LMConfig, configuration
 from suffice.studio.bundle import CURVE_LENGTHS
+from suffice.studio.calculator import count, kinds_of, layer_bytes, spec_of
+from suffice.studio.calculator import longest as longest_text
 
-from .decoder import (
-    CALCULATOR,
-    EMPTY,
-    PUBLISHED,
-    attention_parameters,
-    layer_bytes,
-    layers_of,
-    spec_of,
-    state_bytes,
-)
+from .decoder import CALCULATOR, EMPTY, PUBLISHED, layers_of
 
 SMALL = {"d_model": 64, "num_heads": 4, "layers": 3}
 
@@ -52,8 +46,15 @@ COMPOSITIONS = (
     small(layers=5, full_count=2, window=9, gate=True, bias=True),
     small(
         layers=8, full_every=4, gate=True, recurrent_numbers=777, recurrent_parameters=999,
-        state_bits=8,
+        state_bits=8, convolution_numbers=99,
     ),
+    small(layers=9, full_every=3, window=200, shared_layers=4, full_kv_heads=1, full_head_dim=48),
+    small(layers=9, full_every=3, window=900, chunked=True, shared_layers=3, one_kv_map=True),
+    small(scale_group=32, weight_bits=4, attention_bits=8.0, embedding_bits=16.0, vocabulary=77),
+    small(**ROUTED, extra_parameters=11, extra_embeddings=13, active_embedding=False, scale_group=7,
+          expert_bits=4.25, weight_bits=8),
+    {**LATENT, "index_dim": 24, "index_layers": 2, "layers": 5},
+    {**LATENT, "layers": 8, "full_every": 4, "recurrent_numbers": 999, "recurrent_parameters": 1},
 )  # fmt: skip
 
 
@@ -70,34 +71,37 @@ def counted(page, static):
 
 
 @pytest.mark.parametrize("length", [1, 130, 4096, 100_000])
-def test_states_and_maps_are_those_of_the_specs(counted, length, models):
-    models = [*models.values(), *COMPOSITIONS]
+def test_the_page_and_python_count_the_same(counted, length, models):
+    models = [EMPTY | sizes for sizes in (*models.values(), *COMPOSITIONS)]
     for model, answer in zip(models, counted(*models, length=length), strict=True):
-        if model.get("mixing") == "Alignment" and length > model["mixing_size"]:
+        if model["mixing"] == "Alignment" and length > model["mixing_size"]:
             assert f"{length:,}" in answer["error"]
-            assert spec_of(model).max_length < length
+            with pytest.raises(ConfigError, match="Alignment"):
+                count(model, length)
             continue
-        assert answer["state"] == state_bytes(model, length), model
-        assert answer["weights"]["attention"] == attention_parameters(model), model
-        kinds = sorted(set(layers_of(model)))
-        assert [one["count"] for one in answer["layers"]] == [
-            layers_of(model).count(full) for full in kinds
-        ]
+        ours = count(model, length)
+        assert {"suffice": answer["state"], **answer["engines"]} == ours.state, model
+        assert answer["weights"] == ours.weights, model
+        assert answer["weight_bytes"] == ours.weight_bytes, model
+        assert answer["activations"] == ours.activations, model
+        assert answer["total"] == ours.total()
+        kinds = [kind for kind in kinds_of(model) if kind.cached]
+        assert [one["count"] for one in answer["layers"]] == [kind.cached for kind in kinds]
         assert [one["state"] for one in answer["layers"]] == [
-            layer_bytes(model, full, length) for full in kinds
+            layer_bytes(model, kind.full, length) for kind in kinds
         ]
 
 
 def test_one_more_token_adds_what_the_states_differ_by(counted, models):
-    models = [*models.values(), *COMPOSITIONS]
-    block, longest = 64, 1 << 20
+    models = [EMPTY | sizes for sizes in (*models.values(), *COMPOSITIONS)]
+    far = 1 << 20
     for model, answer in zip(models, counted(*models, length=100_000), strict=True):
         grown = [
-            (layer_bytes(model, full, longest + block) - layer_bytes(model, full, longest)) / block
-            if not model.get("window") or full
+            (layer_bytes(model, kind.full, far + 64) - layer_bytes(model, kind.full, far)) / 64
+            if not model["window"] or kind.full
             else 0.0
-            for full in sorted(set(layers_of(model)))
-            if model.get("mixing") != "Alignment"
+            for kind in kinds_of(model)
+            if model["mixing"] != "Alignment"
         ]
         if grown:
             assert [one["per_token"] for one in answer["layers"]] == grown, model
@@ -132,12 +136,14 @@ def test_published_models_cache_the_published_bytes_per_token(counted, models):
 
 def test_experts_in_four_bits_weigh_what_their_checkpoint_does(counted, models):
     """Arxiv 2508.10925, table 1."""
-    for name, gib in (("gpt-oss-20b", 12.8), ("gpt-oss-120b", 60.8)):
+    for name, gib, active in (("gpt-oss-20b", 12.8, 3.61), ("gpt-oss-120b", 60.8, 5.13)):
         packed, half = counted(models[name], models[name] | {"expert_bits": 16.0})
         assert packed["weight_bytes"] / 2**30 == pytest.approx(gib, abs=0.05)
         assert half["weight_bytes"] == 2 * packed["weights"]["total"]
-        resting = packed["weights"]["total"] - packed["weights"]["active"]
-        assert resting == packed["weights"]["resting"] > 0
+        parts = packed["weights"]
+        assert parts["active"] == parts["total"] - parts["resting"] - parts["embedding"]
+        assert round(parts["active"] / 1e9, 2) == active
+        assert packed["weight_bytes"] > 12 * 2**30
 
 
 def test_recurrent_layers_keep_the_same_at_every_length(counted):
@@ -245,7 +251,7 @@ def test_a_state_is_that_of_a_model_that_has_read_a_text(counted, sizes):
     config = LMConfig(
         vocabulary_size=9, length=tokens, d_model=64, depth=model["layers"], mlp_width=8
     )
-    built = config.build(spec_of(model)).eval()
+    built = config.build(spec_of(model, full=False)).eval()
     state = built.state(Static(tokens))
     with torch.no_grad():
         built(torch.zeros(model["batch"], tokens, dtype=torch.long), state=state)
@@ -263,7 +269,7 @@ def test_a_quantised_cache_fits_at_every_length_before_the_longest(counted):
 def test_activations_match_the_measured_peak(counted, gated):
     model = small(mlp_width=256, gated=gated, weight_bits=32, chunk=0)
     mlp = SwiGLU(64, 256) if gated else MLP(64, 256)
-    block = Block(spec_of(model), mlp).eval()
+    block = Block(spec_of(EMPTY | model, full=False), mlp).eval()
     x = torch.zeros(1, 512, 64)
     with torch.no_grad():
         block(x)
@@ -281,6 +287,7 @@ def test_longest_fits_and_one_more_token_does_not(counted):
     longest = counted(model, memory=memory)[0]["longest"]
     [fits], [over] = counted(model, length=longest), counted(model, length=longest + 1)
     assert fits["total"] <= memory < over["total"]
+    assert longest_text(EMPTY | model, memory) == longest
     assert counted(model, memory=1000)[0]["longest"] == 0
     fixed = small(mixing="Alignment", mixing_size=256)
     [answer] = counted(fixed, memory=10**9)

@@ -67,7 +67,7 @@ function path(points, x, y) {
 }
 
 /* A chart of lines.
-   lines: [{name, points, number}], number = its place among the series.
+   lines: [{name, points, number, ends}], number = its place among the series; ends are ringed.
    floors: [[name, y], ...], what learning nothing scores. */
 function lineChart({ lines, marks = [], floors = [], title, xName, yName, xFormat, yFormat, xLog, yLog, wholes = false, more = {} }) {
   const c = { ...CHART, width: chartWidth(), ...more, top: 30 };
@@ -100,7 +100,10 @@ function lineChart({ lines, marks = [], floors = [], title, xName, yName, xForma
   svg.append(...axis(c, x, y, { xTicks, yTicks, xName, yName, xFormat, yFormat }).flat(Infinity));
   svg.append(...floorLines(c, y, floors, near));
   for (const { x: at, y: level, label } of marks) svg.append(...mark(c, x, y, at, level, label));
-  for (const { points, number, name } of lines) {
+  for (const { points, number, name, ends = [] } of lines) {
+    for (const [a, b] of ends.filter(([at]) => at >= xLow && at <= xHigh)) {
+      svg.append(drawing("circle", { cx: x(a).toFixed(1), cy: y(b).toFixed(1), r: 6, class: `line end-mark series-${(number % SERIES) + 1}` }, drawing("title", {}, `${name}: ${xFormat(a)}`)));
+    }
     const clean = points.map(([a, b]) => [a, b !== null && (b > 0 || !yLog) ? b : null]);
     svg.append(
       drawing(

@@ -1,7 +1,7 @@
 // The form of one composition.
 
 const BIT_LABELS = { 32: "32 (float)", 16: "16 (half)", 8: "8", 4: "4" };
-const EXPERT_BIT_LABELS = { 0: "as the other weights", 16: "16 (half)", 8: "8", 4.25: "4.25 (MXFP4)", 4: "4" };
+const PART_BIT_LABELS = { 0: "as the other weights", 32: "32 (float)", 16: "16 (half)", 8: "8", 4.25: "4.25 (MXFP4)", 4: "4" };
 const PROJECTION_LABELS = {
   Standard: "Standard: keys and values",
   Optimised: "Optimised: no value map",
@@ -36,7 +36,12 @@ const GROUPS = [
     ["sinks", "Sinks", { hint: "first tokens kept, too" }],
     ["full_every", "Full every n layers", { hint: "6 = five windows, one full; 0 = none" }],
     ["full_count", "Full layers", { hint: "if they follow no rule; 0 = by the rule" }],
+    ["shared_layers", "Last layers without", { hint: "they read the cache of earlier ones" }],
+    ["full_kv_heads", "KV heads of full layers", { hint: "0 = as in the others" }],
+    ["full_head_dim", "Their head size", { hint: "0 = as in the others" }],
+    ["index_dim", "Keys of an indexer", { hint: "numbers for each token; 0 = none" }],
     ["recurrent_numbers", "State of the others", { hint: "numbers, of Mamba or a delta rule; 0 = attention" }],
+    ["convolution_numbers", "Their convolution", { hint: "numbers of the latest inputs that it keeps" }],
     ["recurrent_parameters", "Their parameters", { hint: "of one such layer, without its MLP" }],
     ["state_bits", "KV cache precision", BIT_LABELS],
   ]],
@@ -47,7 +52,10 @@ const GROUPS = [
   ]],
   ["Numbers and batch", true, [
     ["weight_bits", "Weight precision", BIT_LABELS],
-    ["expert_bits", "Precision of experts", EXPERT_BIT_LABELS],
+    ["attention_bits", "of attention", PART_BIT_LABELS],
+    ["expert_bits", "of experts", PART_BIT_LABELS],
+    ["embedding_bits", "of embeddings", PART_BIT_LABELS],
+    ["scale_group", "Weights of a scale", { hint: "in 8 and 4 bits; 0 = scales not counted" }],
     ["batch", "Batch size", { min: 1 }],
     ["chunk", "Prefill chunk", { hint: "tokens; 0 = the whole prompt" }],
   ]],
@@ -80,7 +88,7 @@ function compositionField(model, [name, label, about], changed) {
     changed();
   };
   if (about === null) return switchField(label, model[name], set, { id });
-  if (about === BIT_LABELS || about === EXPERT_BIT_LABELS) {
+  if (about === BIT_LABELS || about === PART_BIT_LABELS) {
     return choiceField(label, about, model[name], (value) => set(Number(value)), { id });
   }
   if (about.or) {

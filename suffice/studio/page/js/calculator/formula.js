@@ -8,6 +8,7 @@ const PROJECTIONS = {
   MLA: { keys: true, values: true },
 };
 const QUANTISED = { block: 64, recent: 64, group: 64, range: 8 }; // as suffice.memory.Quantised
+const FRACTIONS = ["attention_bits", "expert_bits", "embedding_bits"];
 const LARGEST_SIZE = 2 ** 32;
 const LONGEST_TEXT = 2 ** 30;
 
@@ -18,9 +19,22 @@ const isLatent = (m) => m.projections === "MLA";
 const cacheHeads = (m) => (isLatent(m) ? 1 : numKvHeads(m));
 const cacheWidth = (m) => (isLatent(m) ? m.rank + m.rotary_dim : headWidth(m));
 const kvWidth = (m) => numKvHeads(m) * headWidth(m);
-const fullLayers = (m) => (m.full_every ? Math.floor(m.layers / m.full_every) : m.full_count);
 const isRecurrent = (m, full) => !full && m.recurrent_numbers > 0;
-const attentionLayers = (m) => (m.recurrent_numbers ? fullLayers(m) : m.layers);
+// a model whose heads are those of its full layers, which may differ
+const headsOfKind = (m, full) =>
+  full ? { ...m, num_kv_heads: m.full_kv_heads || m.num_kv_heads, head_dim: m.full_head_dim || m.head_dim } : m;
+const indexers = (m) => m.index_layers || m.layers;
+
+// The kinds of layers, how many there are, and how many cache: the last shared ones read others'.
+function kindsOf(m) {
+  const own = m.layers - m.shared_layers;
+  const full = m.full_every ? Math.floor(m.layers / m.full_every) : m.full_count;
+  const cached = m.full_every ? Math.floor(own / m.full_every) : m.full_count;
+  return [
+    { full: false, count: m.layers - full, cached: own - cached },
+    { full: true, count: full, cached },
+  ].filter(({ count }) => count);
+}
 const isSums = (m, full) => !full && m.kernel === "Elu";
 const isMixed = (m, full) => !full && m.mixing !== "NoMixing";
 
@@ -51,10 +65,16 @@ function latentParameters(m) {
   return maps + m.rank + m.query_rank + (m.bias ? biases : 0);
 }
 
-function layerParameters(m, full) {
-  if (isRecurrent(m, full)) return m.recurrent_parameters;
+// The parameters of the attention of all layers of a kind.
+function kindParameters(model, { full, count, cached }) {
+  if (isRecurrent(model, full)) return count * model.recurrent_parameters;
+  const m = headsOfKind(model, full);
+  const values = m.d_model * kvWidth(m);
+  const left = m.one_kv_map && full ? values : 0;
   const gate = m.gate ? m.d_model * m.num_heads * headWidth(m) : 0;
-  return gate + attentionParameters(m, full);
+  const norm = m.qk_norm ? headWidth(m) : 0;
+  const each = attentionParameters(m, full) + gate + 2 * norm - left;
+  return count * each - (count - cached) * (2 * values + norm - left);
 }
 
 function attentionParameters(m, full) {
@@ -91,8 +111,9 @@ function quantisedBytes(m, tensors, tokens, window, sinks) {
   return cacheHeads(m) * (blocks * (keyBlock + (tensors - 1) * otherBlock) + tail);
 }
 
-function layerBytes(m, full, tokens, window = windowOf(m, full)) {
-  if (isRecurrent(m, full)) return 4 * m.recurrent_numbers;
+function layerBytes(model, full, tokens, window = windowOf(model, full)) {
+  const m = headsOfKind(model, full);
+  if (isRecurrent(m, full)) return 4 * (m.recurrent_numbers + m.convolution_numbers);
   const [cached, unmixed] = cachedTensors(m, full);
   const history = historyOf(m, full) + 1;
   const widened = window && Math.max(window, history);
@@ -106,7 +127,7 @@ function layerBytes(m, full, tokens, window = windowOf(m, full)) {
     : total + quantisedBytes(m, cached, tokens, widened, sinks);
 }
 
-function layerKind(m, full, count, length) {
+function layerKind(m, { full, cached: count }, length) {
   const window = windowOf(m, full);
   const room = window ? Math.max(window, historyOf(m, full) + 1) + m.sinks : length;
   const sums = isRecurrent(m, full) || cachedTensors(m, full).every((tensors) => !tensors);
@@ -122,46 +143,101 @@ function layerKind(m, full, count, length) {
 }
 
 const layerKinds = (m, length) =>
-  [[false, m.layers - fullLayers(m)], [true, fullLayers(m)]]
-    .filter(([, count]) => count)
-    .map(([full, count]) => layerKind(m, full, count, length));
+  kindsOf(m).filter(({ cached }) => cached).map((kind) => layerKind(m, kind, length));
 
-function stateOf(m, length) {
-  const fulls = fullLayers(m);
-  const layers = (m.layers - fulls) * layerBytes(m, false, length);
-  return m.batch * (fulls ? layers + fulls * layerBytes(m, true, length) : layers);
-}
+const indexBytes = (m, length) => indexers(m) * m.index_dim * itemBytes(m) * length;
+
+const stateOf = (m, length) =>
+  m.batch * kindsOf(m).reduce((sum, { full, cached }) => sum + cached * layerBytes(m, full, length), indexBytes(m, length));
 
 function weightsOf(m) {
-  const fulls = fullLayers(m);
   const maps = m.gated ? 3 : 2;
-  const biases = m.mlp_bias ? (maps - 1) * m.mlp_width + m.d_model : 0;
-  const mlp = m.mlp_width ? maps * m.d_model * m.mlp_width + biases : 0;
+  const mlp = (width) => (width ? maps * m.d_model * width + (m.mlp_bias ? (maps - 1) * width + m.d_model : 0) : 0);
   const routed = m.experts ? m.layers - m.dense_layers : 0;
-  const expertBiases = m.mlp_bias ? (maps - 1) * m.expert_width + m.d_model : 0;
-  const matrices = maps * m.d_model * m.expert_width;
-  const expert = matrices + expertBiases;
+  const expert = mlp(m.expert_width);
   const router = m.experts * (m.d_model + (m.mlp_bias ? 1 : 0));
   const experts = (m.experts + m.shared_experts) * expert + router;
-  const norms = (m.layers * m.norms + Math.min(m.norms, 1)) * m.d_model * (m.norm_bias ? 2 : 1);
+  const norms = (m.layers * m.norms + Math.min(m.norms, 1)) * (m.norm_bias ? 2 : 1);
   const weights = {
-    attention: (m.layers - fulls) * layerParameters(m, false) + fulls * layerParameters(m, true),
-    mlp: (m.layers - routed) * mlp + routed * experts,
-    norms: norms + (m.qk_norm ? 2 * attentionLayers(m) * headWidth(m) : 0),
-    embedding: (m.vocabulary + m.positions) * m.d_model,
+    attention: kindsOf(m).reduce((sum, kind) => sum + kindParameters(m, kind), 0),
+    mlp: (m.layers - routed) * mlp(m.mlp_width) + routed * experts,
+    norms: norms * m.d_model,
+    embedding: (m.vocabulary + m.positions) * m.d_model + m.extra_embeddings,
     head: m.tied ? 0 : m.vocabulary * m.d_model,
+    other: m.extra_parameters,
   };
   weights.total = Object.values(weights).reduce((sum, part) => sum + part, 0);
   weights.resting = routed * (m.experts - m.active_experts) * expert;
-  weights.experts = routed * m.experts * matrices;
-  weights.active = weights.total - weights.resting;
+  weights.experts = routed * m.experts * maps * m.d_model * m.expert_width;
+  weights.active = weights.total - weights.resting - (m.active_embedding ? 0 : weights.embedding);
   return weights;
 }
 
+// Bytes as other programs allocate them, in the versions that families.json names; null is not run.
+function engineBytes(m, length) {
+  const { engines } = configTable();
+  const plain = ["Standard", "MLA"].includes(m.projections) && !m.mixing_size && m.kernel === "Softmax" && !m.sinks;
+  const tensors = isLatent(m) ? 1 : 2;
+  const width = (full) => (isLatent(m) ? cacheWidth(m) : kvWidth(headsOfKind(m, full)));
+  const run = (name, bytesOf) => {
+    const item = engines[name].bytes[m.state_bits];
+    return plain && item ? Math.ceil(m.batch * bytesOf(engines[name], item)) : null;
+  };
+  return {
+    "llama.cpp": run("llama.cpp", (facts, item) => llamaCppBytes(m, length, facts, (full) => tensors * width(full) * item) + indexers(m) * m.index_dim * padded(length, facts.cells) * item),
+    vllm: run("vllm", (facts, item) => vllmBytes(m, length, facts, (full) => tensors * width(full) * item)),
+  };
+}
+
+const padded = (length, block) => Math.ceil(length / block) * block;
+
+function llamaCppBytes(m, length, { cells, batch }, tokenBytes) {
+  const full = padded(length, cells);
+  const windowed = padded(Math.min(full, m.window + batch), cells);
+  return kindsOf(m).reduce((sum, kind) => {
+    if (isRecurrent(m, kind.full)) return sum + 4 * kind.cached * (m.recurrent_numbers + m.convolution_numbers);
+    return sum + kind.cached * (windowOf(m, kind.full) ? windowed : full) * tokenBytes(kind.full);
+  }, 0);
+}
+
+// The pages of all groups of layers, which have the same bytes and as many layers.
+function vllmBytes(m, length, facts, tokenBytes) {
+  const kinds = kindsOf(m).filter(({ cached }) => cached);
+  const state = facts.bytes[16] * (m.recurrent_numbers + m.convolution_numbers);
+  const attends = kinds.filter(({ full }) => !isRecurrent(m, full));
+  const tokens = facts.page * (state && attends.length ? Math.ceil(state / (facts.page * tokenBytes(true))) : 1);
+  const page = attends.length ? tokens * Math.max(...attends.map(({ full }) => tokenBytes(full))) : state;
+  const groups = kinds.map(({ full, cached }) => {
+    if (isRecurrent(m, full)) return [cached, 1];
+    const own = tokens * tokenBytes(full);
+    const room = page % own ? tokens : (tokens * page) / own;
+    if (!windowOf(m, full)) return [cached, Math.ceil(length / room)];
+    const more = m.chunked ? 0 : 1;
+    return [cached, Math.ceil(Math.min(m.window - more + facts.batch, length) / room) + more];
+  });
+  const [least, most] = [Math.min(...groups.map(([count]) => count)), Math.max(...groups.map(([count]) => count))];
+  const size = most < 1.5 * least ? most : least;
+  const pages = groups.reduce((sum, [count, held]) => sum + Math.ceil(count / size) * held, 0);
+  return size * page * pages + facts.index * m.index_dim * indexers(m) * padded(length, tokens);
+}
+
 const numberBytes = (m) => (m.weight_bits === 32 ? 4 : 2);
+
+// Bits of a number of a part, with its share of a 16-bit scale.
+function bitsOf(m, part) {
+  const bits = m[`${part}_bits`] || m.weight_bits;
+  return m.scale_group && bits < 16 && Number.isInteger(bits) ? bits + 16 / m.scale_group : bits;
+}
+
 function weightBytes(m) {
-  const { total, experts } = weightsOf(m);
-  return Math.ceil(((total - experts) * m.weight_bits + experts * (m.expert_bits || m.weight_bits)) / 8);
+  const weights = weightsOf(m);
+  const parts = { attention: weights.attention, expert: weights.experts, embedding: weights.embedding + weights.head };
+  let [bits, rest] = [0, weights.total];
+  for (const [part, numbers] of Object.entries(parts)) {
+    bits += numbers * bitsOf(m, part);
+    rest -= numbers;
+  }
+  return Math.ceil((bits + rest * bitsOf(m, "weight")) / 8);
 }
 
 function activationBytes(m, length) {
@@ -216,6 +292,9 @@ function refuseLatent(m) {
 
 function refuseFullLayers(m) {
   const broken = [];
+  if (m.shared_layers && (m.full_count || m.shared_layers >= m.layers)) {
+    broken.push(`shared_layers=${m.shared_layers} with full_count=${m.full_count}: at least one of ${m.layers} layers has to cache, and full_every says which are full.`);
+  }
   if (m.full_count && (m.full_every || m.full_count > m.layers)) {
     broken.push(`full_count=${m.full_count} with full_every=${m.full_every} in ${m.layers} layers: give one of the two, and no more than there are.`);
   }
@@ -245,8 +324,8 @@ function refuseModel(m, length) {
   const q = numKvHeads(m);
   const broken = [];
   for (const [name, value] of Object.entries(m)) {
-    if (typeof FACTS.calculator.empty[name] !== "number" || name === "expert_bits") continue;
-    const least = ["d_model", "layers", "num_heads", "batch"].includes(name) ? 1 : 0;
+    if (typeof FACTS.calculator.empty[name] !== "number" || FRACTIONS.includes(name)) continue;
+    const least = ["d_model", "layers", "num_heads", "batch"].includes(name) ? 1 : name === "extra_parameters" ? -LARGEST_SIZE : 0;
     if (!Number.isInteger(value) || value < least || value > LARGEST_SIZE) {
       throw new Error(`${name}=${value}: give ${least} to ${whole(LARGEST_SIZE)}.`);
     }
@@ -305,12 +384,14 @@ function answerOf(m, length, memory) {
     name: m.name,
     length,
     layers,
-    per_token: layers.reduce((sum, one) => sum + one.count * one.per_token, 0),
+    engines: engineBytes(m, length),
+    per_token: layers.reduce((sum, one) => sum + one.count * one.per_token, indexBytes(m, 1)),
     weights: weightsOf(m),
     ...numbers,
     scores: m.batch * m.num_heads * length * length * numberBytes(m),
     longest: memory === null ? null : longestText(m, memory),
     curve: FACTS.calculator.lengths.map((one) => (reads(m, one) ? stateOf(m, one) : null)),
+    trained_state: m.trained >= 1 && m.trained <= LONGEST_TEXT && reads(m, m.trained) ? stateOf(m, m.trained) : null,
     total: numbers.state + numbers.weight_bytes + numbers.activations,
   };
 }

@@ -66,17 +66,41 @@ function resultRow(held, answer, memory) {
 }
 
 function resultTable(models, answers, memory) {
-  const heads = ["Model", "One layer", "Each token", "KV cache", "Weights", "Activations", "Together", "Memory"];
+  const [counted, estimated] = ["counted", "estimated"];
+  const heads = [["Model"], ["One layer", counted], ["Each token", counted], ["KV cache", counted], ["Weights", counted], ["Activations", estimated], ["Together"], ["Memory"]];
   return element(
     "div",
     { class: "scroll", tabindex: 0, role: "region", "aria-label": "Bytes of each model" },
     element(
       "table",
       { id: "calculator-table" },
-      element("thead", {}, element("tr", {}, heads.map((name) => element("th", { scope: "col" }, name)))),
+      element("thead", {}, element("tr", {}, heads.map(([name, basis]) => element("th", { scope: "col" }, name, basis && element("small", {}, basis))))),
       element("tbody", {}, models.map((held, at) => resultRow(held, answers[at], memory))),
     ),
   );
+}
+
+// The KV cache as this library and other programs allocate it.
+function engineTable(models, answers) {
+  const engines = Object.entries(configTable().engines);
+  const column = (name, about, version) => element("th", { scope: "col", title: about }, name, version && element("small", {}, version));
+  const size = (value) => (value === null ? element("td", { title: "it does not run this attention, or not in these bits" }, "–") : sizeCell(value));
+  return [
+    element(
+      "div",
+      { class: "scroll", tabindex: 0, role: "region", "aria-label": "KV cache by program" },
+      element(
+        "table",
+        { id: "engine-table" },
+        element("thead", {}, element("tr", {}, column("Model"), column("suffice"), engines.map(([name, { version, source }]) => column(name, source, version)))),
+        element("tbody", {}, models.map((held, at) => {
+          const { error, state, engines: sizes } = answers[at];
+          return element("tr", {}, nameCell(held), [state, ...engines.map(([name]) => sizes?.[name])].map((one) => size(error ? null : one)));
+        })),
+      ),
+    ),
+    element("p", { class: "hint" }, `Counted from their sources, with their defaults. ${engines.map(([name, { settings }]) => `${name}: ${settings}.`).join(" ")}`),
+  ];
 }
 
 const MEMORY_PARTS = [
@@ -87,11 +111,11 @@ const MEMORY_PARTS = [
 const partClass = (name) => (name === "KV cache" ? "state" : name);
 
 function resultRows(models, answers) {
-  const head = ["model", "tokens", "one layer, B", "each token, B", "KV cache, B", "weights, B", "parameters", "active parameters", "activations, B", "together, B", "longest text that fits", "trained length"];
+  const head = ["model", "tokens", "one layer, B", "each token, B", "KV cache, B", ...Object.keys(configTable().engines).map((name) => `${name}, B`), "weights, B", "parameters", "active parameters", "activations, B", "together, B", "longest text that fits", "trained length"];
   const rows = models.map(({ model }, at) => {
     const a = answers[at];
     if (a.error) return [model.name, a.error];
-    return [model.name, a.length, a.layers.map((layer) => layer.state).join(" / "), a.per_token, a.state, a.weight_bytes, a.weights.total, a.weights.active, a.activations, a.total, a.longest === null ? "" : a.longest, model.trained || ""];
+    return [model.name, a.length, a.layers.map((layer) => layer.state).join(" / "), a.per_token, a.state, ...Object.values(a.engines).map((size) => size ?? ""), a.weight_bytes, a.weights.total, a.weights.active, a.activations, a.total, a.longest === null ? "" : a.longest, model.trained || ""];
   });
   return [head, ...rows];
 }
@@ -143,6 +167,7 @@ function curves(models, answers, length, memory) {
       name: held.model.name,
       number: held.number,
       points: lengths.map((one, at) => [one, answer.curve[at]]),
+      ends: answer.trained_state === null ? [] : [[held.model.trained, answer.trained_state]],
     }));
   const inside = length >= lengths[0] && length <= lengths.at(-1);
   const marks = [
@@ -161,5 +186,6 @@ function curves(models, answers, length, memory) {
     yLog: true,
   });
   const rows = () => [["tokens", ...lines.map((line) => `${line.name}, B`)], ...lengths.map((one, at) => [one, ...lines.map((line) => line.points[at][1])])];
-  return [chart, legend(lines), saveTools("kv-cache", { svg: () => chart, rows, label: "the KV cache over length" })];
+  const trained = lines.some(({ ends }) => ends.length);
+  return [chart, legend(lines), trained && element("p", { class: "hint" }, "A ring is the length that a model was trained on."), saveTools("kv-cache", { svg: () => chart, rows, label: "the KV cache over length" })];
 }

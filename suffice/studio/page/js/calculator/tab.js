@@ -37,6 +37,8 @@ function buildCalculator(panel) {
       results,
       resultTable(models, answers, memory),
       saveTools("calculator", { rows: () => resultRows(models, answers), label: "the table" }),
+      element("h3", {}, "KV cache by program"),
+      engineTable(models, answers),
       element("h3", {}, "What fits"),
       memoryBars(models, answers, memory),
       element("h3", {}, "KV cache over length"),

@@ -1,0 +1,243 @@
+"""`suffice fits`: whether a decoder and a text fit into a memory."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+from typer import Argument, Exit, Option
+
+from suffice.cli.options import JsonFlag
+from suffice.cli.terminal import print_json, print_text
+from suffice.errors import ConfigError, unknown
+from suffice.utils.grammar import parse_bytes
+
+if TYPE_CHECKING:
+    from suffice.studio.configs import Sizes
+
+SMALL = 1 << 27  # bytes, below which MiB are printed
+COUNTED, MEASURED, ESTIMATED = "counted", "measured here", "estimated"
+PARTS = {"weights": "weights", "kv_cache": "KV cache", "activations": "activations"}
+GROUPS = {8: 128, 4: 32}
+"""Weights with one scale, as `suffice quantise` packs them."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Model:
+    """A model that is counted.
+
+    Args:
+        name: its name.
+        sizes: fields of the calculator.
+        warning: what is not known of it.
+        file_bytes: bytes of its weights in files of this machine; None: there are none.
+        before: the sizes of those files, if a change was made since.
+    """
+
+    name: str
+    sizes: Sizes
+    warning: str = ""
+    file_bytes: int | None = None
+    before: Sizes | None = None
+
+
+def fits(
+    model: Annotated[
+        str,
+        Argument(
+            help="Published model, such as 'Qwen3 8B'; a config.json or its folder; a .gguf; or "
+            "hf:ORG/NAME[@REVISION], of which only config.json is fetched."
+        ),
+    ],
+    length: Annotated[int, Option(help="Tokens of the text.")] = 4096,
+    memory: Annotated[
+        str | None, Option(help="Memory there is, such as 24GiB; none only prints what is needed.")
+    ] = None,
+    engine: Annotated[
+        str, Option(help="Program that allocates the KV cache: suffice, llama.cpp or vllm.")
+    ] = "suffice",
+    batch: Annotated[int, Option(help="Texts at once.")] = 1,
+    bits: Annotated[
+        int | None, Option(help="Bits of a weight: 32, 16, 8 or 4; the model's by default.")
+    ] = None,
+    cache_bits: Annotated[int, Option(help="Bits of a cached number: 32, 16, 8 or 4.")] = 16,
+    against: Annotated[
+        str | None,
+        Option(
+            help="Another model, or this one after a change, such as gqa:2+window:512 (gqa:N, "
+            "window:W, sinks:N, full:N, memory:8, weights:4): also print the difference."
+        ),
+    ] = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """Say whether a decoder fits into a memory with a text: exit code 0 if it does, 1 if not.
+
+    Sizes come from its configuration; no weight is loaded and no code of a checkpoint is run.
+    Numbers are counted, measured here (files) or estimated (activations).
+    """
+    from suffice.studio.calculator import ENGINES
+
+    if engine not in ENGINES:
+        raise unknown("engine", engine, ENGINES)
+    available = None if memory is None else parse_bytes(memory)
+    asked = {"batch": batch, "state_bits": _legal("--cache-bits", cache_bits)}
+    if bits is not None:
+        asked |= {"weight_bits": _legal("--bits", bits), "scale_group": GROUPS.get(bits, 0)}
+        asked |= dict.fromkeys(("attention_bits", "expert_bits", "embedding_bits"), 0)
+    first = _asked(_model(model), asked)
+    models = [first]
+    if against is not None:
+        models.append(_other(first, against, asked))
+    facts = [_facts(one, length, engine, available) for one in models]
+    if as_json:
+        difference = facts[-1]["bytes"]["total"] - facts[0]["bytes"]["total"]
+        print_json(facts[0] if against is None else {"models": facts, "difference": difference})
+    else:
+        print_text(_sentence(facts[0], engine))
+        if against is not None:
+            print_text(_difference(*facts))
+    raise Exit(1 if facts[0]["fits"] is False else 0)
+
+
+def _legal(option: str, bits: int) -> int:
+    if bits not in (32, 16, 8, 4):
+        raise ConfigError(f"{option}={bits}: give 32, 16, 8 or 4.")
+    return bits
+
+
+def _asked(model: Model, asked: dict[str, Any]) -> Model:
+    file_bytes = None if "weight_bits" in asked else model.file_bytes
+    return replace(model, sizes=model.sizes | asked, file_bytes=file_bytes)
+
+
+def _other(model: Model, text: str, asked: dict[str, Any]) -> Model:
+    from suffice.studio.calculator import CHANGES, changed
+
+    if text.partition(":")[0] in CHANGES:
+        return replace(model, name=text, sizes=changed(model.sizes, text), before=model.sizes)
+    return _asked(_model(text), asked)
+
+
+def _model(text: str) -> Model:
+    from suffice.models.configurations import published
+    from suffice.studio.configs import read_config
+    from suffice.utils import hub
+    from suffice.utils.files import read_json
+
+    rows = {str(row.get(key)).lower(): row for row in published() for key in ("name", "title")}
+    if (row := rows.get(text.lower())) is not None:
+        sizes, warning = read_config(row["config"])
+        return Model(
+            name=row.get("title", text), sizes=sizes | (row.get("also") or {}), warning=warning
+        )
+    path = hub.local(text, files=("config.json",))
+    if path.suffix == ".gguf":
+        return _gguf(path)
+    folder, path = (path, path / "config.json") if path.is_dir() else (path.parent, path)
+    if not path.is_file():
+        titles = [str(row["title"]) for row in published() if "title" in row]
+        raise unknown("model, folder or file", text, titles)
+    sizes, warning = read_config(read_json(path))
+    stored = sum(file.stat().st_size for file in folder.glob("*.safetensors"))
+    return Model(name=text, sizes=sizes, warning=warning, file_bytes=stored or None)
+
+
+def _gguf(path: Path) -> Model:
+    from suffice.models.gguf import FORMS
+    from suffice.models.gguf_format import open_gguf
+    from suffice.studio.configs import read_config, table
+
+    file = open_gguf(path)
+    architecture = str(file.metadata.get("general.architecture"))
+    if architecture not in FORMS:
+        raise unknown(f"architecture of {path}", architecture, FORMS)
+    entries: dict[str, Any] = {"model_type": FORMS[architecture][1].model_type}
+    for theirs, name in table("families")["gguf"].items():
+        entries[name] = file.metadata.get(f"{architecture}.{theirs}")
+    entries["vocab_size"] = file.tensors["token_embd.weight"].shape[0]
+    entries["tie_word_embeddings"] = "output.weight" not in file.tensors
+    sizes, warning = read_config(entries)
+    stored = sum(tensor.nbytes for tensor in file.tensors.values())
+    return Model(name=path.name, sizes=sizes, warning=warning, file_bytes=stored)
+
+
+def _facts(model: Model, length: int, engine: str, memory: int | None) -> dict[str, Any]:
+    """Return what a model takes, and how each number is known."""
+    from suffice.studio.calculator import count, longest
+
+    answer = count(model.sizes, length)
+    weights, basis = answer.weight_bytes, COUNTED
+    if model.file_bytes is not None:
+        weights, basis = model.file_bytes, MEASURED
+        if model.before is not None:  # as many bytes for each number as in the files
+            before = count(model.before, length).weight_bytes
+            weights, basis = round(weights * answer.weight_bytes / before), ESTIMATED
+    spare = answer.weight_bytes - weights
+    total = answer.total(engine) - spare
+    return {
+        "model": model.name,
+        "length": length,
+        "engine": engine,
+        "memory": memory,
+        "fits": None if memory is None else total <= memory,
+        "longest": None if memory is None else longest(model.sizes, memory + spare, engine),
+        "trained": model.sizes["trained"] or None,
+        "parameters": answer.weights["total"],
+        "active_parameters": answer.weights["active"],
+        "bytes": {
+            "total": total,
+            "weights": weights,
+            "kv_cache": answer.state[engine],
+            "activations": answer.activations,
+        },
+        "basis": {
+            "weights": basis,
+            "kv_cache": COUNTED,
+            "activations": ESTIMATED,
+        },
+        "kv_cache_by_engine": answer.state,
+        "warning": model.warning,
+    }
+
+
+def _sentence(facts: dict[str, Any], engine: str) -> str:
+    from suffice.studio.calculator import LONGEST_TEXT
+    from suffice.studio.configs import table
+
+    size, basis = facts["bytes"], facts["basis"]
+    version = table("families")["engines"].get(engine, {}).get("version")
+    allocated = f", as {engine} {version} allocates it" if version else ""
+    parts = ", ".join(f"{name} {_bytes(size[key])} {basis[key]}" for key, name in PARTS.items())
+    need = f"{_bytes(size['total'])} at {facts['length']:,} tokens{allocated}"
+    warning = f" {facts['warning']}" if facts["warning"] else ""
+    if facts["memory"] is None:
+        return f"{facts['model']} needs {need} ({parts}).{warning}"
+    verdict = "fits" if facts["fits"] else "does not fit"
+    longest = "any length" if facts["longest"] >= LONGEST_TEXT else f"{facts['longest']:,} tokens"
+    return (
+        f"{facts['model']} {verdict} {_bytes(facts['memory'])}: {need} ({parts}); room for "
+        f"{longest}.{warning}"
+    )
+
+
+def _difference(first: dict[str, Any], other: dict[str, Any]) -> str:
+    before, after = first["bytes"], other["bytes"]
+    changes = [
+        f"{name} {_bytes(before[key])} -> {_bytes(after[key])}"
+        for key, name in PARTS.items()
+        if after[key] != before[key]
+    ]
+    saved = before["total"] - after["total"]
+    amount = f"{_bytes(abs(saved))} {'less' if saved >= 0 else 'more'}"
+    return f"{other['model']} takes {amount}{': ' * bool(changes)}{', '.join(changes)}."
+
+
+def _bytes(size: int) -> str:
+    """Return bytes in powers of 1024.
+
+    Example:
+        >>> _bytes(3 << 30), _bytes(1_500_000)
+        ('3.00 GiB', '1.43 MiB')
+    """
+    return f"{size / 2**30:,.2f} GiB" if size >= SMALL else f"{size / 2**20:,.2f} MiB"

@@ -1,0 +1,373 @@
+"""Bytes of a decoder's weights, KV cache and activations, here and in other engines.
+
+The page counts the same in JavaScript, and tests compare every number.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+
+from suffice.encoders import MLA, Efficient, Encoder, Latent, Optimised, Standard
+from suffice.errors import ConfigError
+from suffice.kernels import Elu, Kernel, Softmax
+from suffice.memory import Dynamic, Memory, Quantised, Rolling
+from suffice.mixing import Alignment, Mixing, NoMixing, ToeplitzAlignment
+from suffice.patterns import Causal, Window
+from suffice.positions import NoPosition, Rope
+from suffice.spec import AttentionSpec
+from suffice.studio.configs import Sizes, table
+from suffice.utils.grammar import parse_term
+
+ENCODERS: tuple[Encoder, ...] = (Standard(), Optimised(), Efficient(), Latent())
+KERNELS: tuple[Kernel, ...] = (Softmax(), Elu())
+MIXINGS: tuple[Mixing, ...] = (NoMixing(), Alignment(1), ToeplitzAlignment(1))
+CHANGES = {
+    "gqa": "num_kv_heads",
+    "window": "window",
+    "sinks": "sinks",
+    "full": "full_every",
+    "memory": "state_bits",
+    "weights": "weight_bits",
+}
+ENGINES = ("suffice", "llama.cpp", "vllm")
+PARTS = ("attention", "mlp", "norms", "embedding", "head", "other")
+LONGEST_TEXT = 1 << 30
+HALF_BITS, SCALE_BITS = 16, 16
+BLOCK = 64  # positions that `Quantised` encodes at once
+MUCH_MORE = 1.5  # vLLM: layers of one kind for each of another, from which on they are split
+
+
+class Kind(NamedTuple):
+    """Layers of one kind: whether they are the full ones, how many, and how many cache."""
+
+    full: bool
+    count: int
+    cached: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Answer:
+    """What a decoder takes for texts of a length.
+
+    Args:
+        state: bytes of the KV cache and of recurrent states, by engine; None is not run by it.
+        weights: numbers of the parts; "total", "active" for a token, and "experts", the routed.
+        weight_bytes: bytes of all weights.
+        activations: bytes of the peak of a block during a chunk of the prompt; an estimate.
+    """
+
+    state: dict[str, int | None]
+    weights: dict[str, int]
+    weight_bytes: int
+    activations: int
+
+    def total(self, engine: str = ENGINES[0]) -> int:
+        """Return the bytes of all parts; ConfigError if the engine does not run the model."""
+        state = self.state[engine]
+        if state is None:
+            raise ConfigError(f"{engine} does not run this attention; give --engine suffice.")
+        return self.weight_bytes + state + self.activations
+
+
+def count(sizes: Sizes, length: int) -> Answer:
+    """Return what a decoder of the sizes takes for texts of a length; ConfigError for wrong ones.
+
+    Example:
+        >>> from suffice.studio.configs import table
+        >>> answer = count(table("calculator")["defaults"], 2048)
+        >>> answer.state["suffice"], answer.weights["attention"]
+        (536870912, 536870912)
+    """
+    if type(length) is not int or not 1 <= length <= LONGEST_TEXT:
+        raise ConfigError(f"length={length}: give a whole number from 1 to {LONGEST_TEXT:,}.")
+    _check(sizes, length)
+    weights = weights_of(sizes)
+    return Answer(
+        state={engine: state_bytes(sizes, length, engine) for engine in ENGINES},
+        weights=weights,
+        weight_bytes=_weight_bytes(sizes, weights),
+        activations=_activation_bytes(sizes, length),
+    )
+
+
+def longest(sizes: Sizes, memory: int, engine: str = ENGINES[0]) -> int:
+    """Return the longest text that fits, tokens; 0 if none does."""
+    low, high = 0, (spec_of(sizes, full=False).max_length or LONGEST_TEXT) + 1
+    while high - low > 1:
+        middle = (low + high) // 2
+        fullest = max(middle - (middle + 1) % BLOCK, 1)  # positions wait until a block is full
+        if all(count(sizes, n).total(engine) <= memory for n in {middle, fullest}):
+            low = middle
+        else:
+            high = middle
+    return low
+
+
+def changed(sizes: Sizes, text: str) -> Sizes:
+    """Return the sizes after changes such as "gqa:2+window:512"; ConfigError for illegal ones.
+
+    Example:
+        >>> from suffice.studio.configs import table
+        >>> sizes = changed(table("calculator")["defaults"], "gqa:2+window:512+full:6")
+        >>> sizes["num_kv_heads"], sizes["window"], sizes["full_every"]
+        (2, 512, 6)
+    """
+    forms = [f"{name}:N" for name in CHANGES]
+    terms = [parse_term(word, forms, kind="change", where=text) for word in text.split("+")]
+    fields = {CHANGES[term.name]: term.number for term in terms}
+    if len(fields) < len(terms) or not all(fields.values()):
+        raise ConfigError(f"{text!r:.80}: give each change once, with a number of at least 1.")
+    if sizes["recurrent_numbers"] and fields.keys() & {"window", "sinks", "full_every"}:
+        raise ConfigError(f"{text!r:.80}: a window among recurrent layers is not counted.")
+    if "full_every" in fields or ("window" in fields and not sizes["window"]):
+        fields = {"full_every": 0, "full_count": 0} | fields
+    return sizes | fields
+
+
+def kinds_of(sizes: Sizes) -> list[Kind]:
+    """Return the kinds of layers; the last shared ones read what others cache."""
+    layers, every = sizes["layers"], sizes["full_every"]
+    own = layers - sizes["shared_layers"]
+    full, cached = (layers // every, own // every) if every else (sizes["full_count"],) * 2
+    kinds = [Kind(False, layers - full, own - cached), Kind(True, full, cached)]
+    return [kind for kind in kinds if kind.count]
+
+
+def spec_of(sizes: Sizes, full: bool) -> AttentionSpec:
+    """Return the attention of a layer, or of a full layer."""
+    mixing: Mixing = NoMixing()
+    if sizes["mixing_size"] and not full:
+        mixing = {"Alignment": Alignment, "ToeplitzAlignment": ToeplitzAlignment}[sizes["mixing"]](
+            sizes["mixing_size"]
+        )
+    encoders = {type(value).__name__: value for value in ENCODERS}
+    encoder = encoders.get(sizes["projections"]) or MLA(
+        rank=sizes["rank"],
+        rotary_dim=sizes["rotary_dim"],
+        value_dim=sizes["value_dim"] or None,
+        query_rank=sizes["query_rank"] or None,
+    )
+    kernels = {type(value).__name__: value for value in KERNELS}
+    return AttentionSpec(
+        d_model=sizes["d_model"],
+        num_heads=sizes["num_heads"],
+        num_kv_heads=full * sizes["full_kv_heads"] or sizes["num_kv_heads"] or None,
+        head_dim=full * sizes["full_head_dim"] or sizes["head_dim"] or None,
+        pattern=Window(sizes["window"]) & Causal() if sizes["window"] and not full else Causal(),
+        encoder=encoder,
+        mixing=mixing,
+        kernel=Softmax() if full else kernels[sizes["kernel"]],
+        position=Rope() if sizes["rotary"] else NoPosition(),
+        bias=sizes["bias"],
+    )
+
+
+def layer_bytes(sizes: Sizes, full: bool, length: int) -> int:
+    """Return the bytes that one layer of this library keeps of one text."""
+    if sizes["recurrent_numbers"] and not full:
+        return 4 * (sizes["recurrent_numbers"] + sizes["convolution_numbers"])
+    memory: Memory = Dynamic()
+    if sizes["window"] and not full:
+        memory = Rolling(sizes["window"], sinks=sizes["sinks"])
+    if sizes["state_bits"] < HALF_BITS:
+        memory = Quantised(memory, bits=sizes["state_bits"])
+    dtype = torch.float32 if sizes["state_bits"] > HALF_BITS else torch.float16
+    return spec_of(sizes, full).state_bytes(length, memory, dtype)
+
+
+def state_bytes(sizes: Sizes, length: int, engine: str = ENGINES[0]) -> int | None:
+    """Return the bytes of the states of all layers for the batch; None if it is not run."""
+    if engine != ENGINES[0]:
+        tensors = _tensors(sizes)
+        number = table("families")["engines"][engine]["bytes"].get(str(sizes["state_bits"]))
+        if tensors is None or number is None:
+            return None
+        allocated = {"llama.cpp": _llama_cpp, "vllm": _vllm}[engine]
+        return math.ceil(sizes["batch"] * allocated(sizes, length, tensors * number))
+    item = 4 if sizes["state_bits"] > HALF_BITS else 2
+    state = sum(kind.cached * layer_bytes(sizes, kind.full, length) for kind in kinds_of(sizes))
+    return sizes["batch"] * (state + indexers(sizes) * sizes["index_dim"] * item * length)
+
+
+def indexers(sizes: Sizes) -> int:
+    """Return the layers that cache the keys of an indexer, if they have one."""
+    return sizes["index_layers"] or sizes["layers"]
+
+
+def _tensors(sizes: Sizes) -> int | None:
+    """Return the tensors that an engine caches of a token: keys and values, or a latent."""
+    plain = sizes["projections"] in ("Standard", "MLA") and not sizes["mixing_size"]
+    if not plain or sizes["kernel"] != "Softmax" or sizes["sinks"]:
+        return None
+    return 1 if sizes["projections"] == "MLA" else 2
+
+
+def _width(sizes: Sizes, full: bool) -> int:
+    """Return the numbers that a layer caches of a token in one tensor."""
+    if sizes["projections"] == "MLA":
+        return sizes["rank"] + sizes["rotary_dim"]
+    spec = spec_of(sizes, full)
+    return spec.kv_heads * spec.head_width
+
+
+def _llama_cpp(sizes: Sizes, length: int, number: float) -> float:
+    """Return the cells of all layers, of number bytes for each feature of a token."""
+    facts = table("families")["engines"]["llama.cpp"]
+    cells = _padded(length, facts["cells"])
+    windowed = _padded(min(cells, sizes["window"] + facts["batch"]), facts["cells"])
+    total = 0.0
+    for full, _, cached in kinds_of(sizes):
+        if sizes["recurrent_numbers"] and not full:
+            total += 4 * cached * (sizes["recurrent_numbers"] + sizes["convolution_numbers"])
+            continue
+        held = windowed if sizes["window"] and not full else cells
+        total += cached * held * _width(sizes, full) * number
+    item = facts["bytes"][str(sizes["state_bits"])]
+    return total + indexers(sizes) * sizes["index_dim"] * cells * item
+
+
+def _vllm(sizes: Sizes, length: int, number: float) -> float:
+    """Return the pages of all groups of layers, which have the same bytes and as many layers."""
+    facts = table("families")["engines"]["vllm"]
+    tokens, kinds = facts["page"], [kind for kind in kinds_of(sizes) if kind.cached]
+    state = facts["bytes"]["16"] * (sizes["recurrent_numbers"] + sizes["convolution_numbers"])
+    token_bytes = {
+        kind.full: _width(sizes, kind.full) * number for kind in kinds if kind.full or not state
+    }
+    if state and token_bytes:
+        tokens *= math.ceil(state / (tokens * token_bytes[True]))
+    page = tokens * max(token_bytes.values(), default=0) or state
+    groups = []
+    for full, _, cached in kinds:
+        if full not in token_bytes:
+            groups.append((cached, 1))
+            continue
+        own = tokens * token_bytes[full]
+        room = tokens if page % own else tokens * page // own  # tokens of a page
+        held, more = length, 0
+        if sizes["window"] and not full:
+            more = 0 if sizes["chunked"] else 1
+            held = min(sizes["window"] - more + facts["batch"], length)
+        groups.append((cached, math.ceil(held / room) + more))
+    least, most = min(cached for cached, _ in groups), max(cached for cached, _ in groups)
+    size = most if most < least * MUCH_MORE else least
+    pages = sum(-(-cached // size) * held for cached, held in groups)
+    index = facts["index"] * sizes["index_dim"] * indexers(sizes) * _padded(length, tokens)
+    return size * page * pages + index
+
+
+def _padded(length: int, block: int) -> int:
+    return -(-length // block) * block
+
+
+def weights_of(sizes: Sizes) -> dict[str, int]:
+    """Return the numbers of each part of a decoder."""
+    s, maps = sizes, 3 if sizes["gated"] else 2
+    routed = s["layers"] - s["dense_layers"] if s["experts"] else 0
+
+    def mlp(width: int) -> int:
+        biases = (maps - 1) * width + s["d_model"] if s["mlp_bias"] else 0
+        return maps * s["d_model"] * width + biases if width else 0
+
+    expert, router = mlp(s["expert_width"]), s["experts"] * (s["d_model"] + bool(s["mlp_bias"]))
+    experts = (s["experts"] + s["shared_experts"]) * expert + router
+    norms = (s["layers"] * s["norms"] + min(s["norms"], 1)) * (2 if s["norm_bias"] else 1)
+    weights = {
+        "attention": sum(_attention_of(sizes, kind) for kind in kinds_of(sizes)),
+        "mlp": (s["layers"] - routed) * mlp(s["mlp_width"]) + routed * experts,
+        "norms": norms * s["d_model"],
+        "embedding": (s["vocabulary"] + s["positions"]) * s["d_model"] + s["extra_embeddings"],
+        "head": 0 if s["tied"] else s["vocabulary"] * s["d_model"],
+        "other": s["extra_parameters"],
+    }
+    total = sum(weights.values())
+    resting = routed * (s["experts"] - s["active_experts"]) * expert
+    unread = 0 if s["active_embedding"] else weights["embedding"]
+    return weights | {
+        "total": total,
+        "resting": resting,
+        "experts": routed * s["experts"] * maps * s["d_model"] * s["expert_width"],
+        "active": total - resting - unread,
+    }
+
+
+def _attention_of(sizes: Sizes, kind: Kind) -> int:
+    """Return the parameters of the attention of all layers of a kind."""
+    if sizes["recurrent_parameters"] and not kind.full:
+        return kind.count * sizes["recurrent_parameters"]
+    spec = spec_of(sizes, kind.full)
+    values = spec.d_model * spec.kv_heads * spec.head_width
+    left_out = values if sizes["one_kv_map"] and kind.full else 0
+    gate = spec.d_model * spec.num_heads * spec.head_width if sizes["gate"] else 0
+    norm = spec.head_width if sizes["qk_norm"] else 0
+    each = spec.cost(1).parameters + gate + 2 * norm - left_out
+    shared = kind.count - kind.cached
+    return kind.count * each - shared * (2 * values + norm - left_out)
+
+
+def _weight_bytes(sizes: Sizes, weights: dict[str, int]) -> int:
+    embedding = weights["embedding"] + weights["head"]
+    parts = {
+        "attention": weights["attention"],
+        "expert": weights["experts"],
+        "embedding": embedding,
+    }
+    bits = sum(number * _bits(sizes, name) for name, number in parts.items())
+    rest = weights["total"] - sum(parts.values())
+    return math.ceil((bits + rest * _bits(sizes, "weight")) / 8)
+
+
+def _bits(sizes: Sizes, part: str) -> float:
+    """Return the bits of a number of a part, with its share of a scale."""
+    bits = sizes[f"{part}_bits"] or sizes["weight_bits"]
+    scaled = sizes["scale_group"] and bits < HALF_BITS and bits == int(bits)
+    return bits + SCALE_BITS / sizes["scale_group"] if scaled else bits
+
+
+def _activation_bytes(sizes: Sizes, length: int) -> int:
+    s, spec = sizes, spec_of(sizes, full=False)
+    queries, kv = spec.num_heads * spec.head_width, spec.kv_heads * spec.head_width
+    if s["projections"] == "MLA":
+        head = s["head_dim"] or s["d_model"] // s["num_heads"]
+        value = s["value_dim"] or head
+        up = spec.num_heads * (2 * head + 2 * value + s["rotary_dim"])
+        heads = up + s["query_rank"] + s["rank"] + s["rotary_dim"]
+    else:
+        maps = {"Standard": 2, "Optimised": 1, "Latent": 1}.get(s["projections"], 0)
+        heads = 2 * queries + maps * kv
+    reading = (s["active_experts"] + s["shared_experts"]) * s["expert_width"]
+    hidden = (3 if s["gated"] else 2) * max(s["mlp_width"], reading)
+    features = 2 * s["d_model"] + max(heads, hidden)
+    tokens = min(length, s["chunk"] or length)
+    return s["batch"] * tokens * features * (4 if s["weight_bits"] > HALF_BITS else 2)
+
+
+def _check(sizes: Sizes, length: int) -> None:
+    """Raise ConfigError for sizes that contradict each other, which no spec would tell."""
+    s, last = sizes, sizes["layers"]
+    together = [
+        ("recurrent_numbers", "recurrent_parameters"),
+        ("experts", "expert_width", "active_experts"),
+    ]
+    for names in together:
+        if len({bool(s[name]) for name in names}) > 1:
+            raise ConfigError(f"{', '.join(names)}: give all of them, or none.")
+    if s["full_count"] and (s["full_every"] or s["shared_layers"]):
+        raise ConfigError("full_count with full_every or shared_layers: give full_every alone.")
+    limits = {
+        "full_count": last,
+        "full_every": last,
+        "dense_layers": last,
+        "shared_layers": last - 1,
+        "active_experts": s["experts"],
+    }
+    for name, most in limits.items():
+        if s[name] > most:
+            raise ConfigError(f"{name}={s[name]}: give at most {most}.")
+    longest_input = spec_of(sizes, full=False).max_length
+    if longest_input is not None and length > longest_input:
+        raise ConfigError(f"{s['mixing']} cannot read {length:,} tokens, only {longest_input:,}.")

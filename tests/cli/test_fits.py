@@ -1,0 +1,128 @@
+"""`suffice fits`: one line, exit code 0 or 1, from a name, a configuration or a file."""
+
+from __future__ import annotations
+
+import json
+import math
+
+import pytest
+
+from suffice.export import export_gguf
+from suffice.models.gguf_format import open_gguf
+from tests.export.models import ROTARY, TURNING, language, saved
+from tests.export.test_gguf import TOKENIZER
+
+# a hybrid of one layer of attention in four, of Qwen3-Next's kind, by hand:
+# state 4 * (4 * 8 * 8 + 3 * (2 * 2 * 8 + 4 * 8)) B for each of 3 layers, and 2 * 16 * 2 B a token
+HYBRID = {
+    "model_type": "qwen3_next", "hidden_size": 32, "num_hidden_layers": 4,
+    "num_attention_heads": 2, "num_key_value_heads": 1, "head_dim": 16, "intermediate_size": 8,
+    "num_experts": 0, "vocab_size": 10, "linear_num_key_heads": 2, "linear_num_value_heads": 4,
+    "linear_key_head_dim": 8, "linear_value_head_dim": 8, "linear_conv_kernel_dim": 4,
+}  # fmt: skip
+STATE, TOKEN = 3 * 4 * (4 * 8 * 8 + 3 * 64), 2 * 16 * 2
+
+
+@pytest.fixture
+def hybrid(tmp_path):
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps(HYBRID))
+    return path
+
+
+def test_a_hybrid_is_counted_by_its_layers(suffice, hybrid):
+    shown = json.loads(suffice("fits", hybrid, "--length", 1000, "--json").stdout)
+    assert shown["bytes"]["kv_cache"] == STATE + 1000 * TOKEN
+    assert shown["basis"] == {
+        "weights": "counted",
+        "kv_cache": "counted",
+        "activations": "estimated",
+    }
+    assert (shown["fits"], shown["longest"]) == (None, None)
+
+
+def test_the_exit_code_says_whether_it_fits(suffice):
+    yes = suffice("fits", "Qwen3 8B", "--length", 8192, "--memory", "24GiB")
+    no = suffice("fits", "gpt-oss-20b", "--memory", "12 GiB")
+    assert (yes.exit_code, no.exit_code) == (0, 1)
+    assert len(yes.stdout.splitlines()) == len(no.stdout.splitlines()) == 1
+    assert "does not fit" in no.stdout
+    assert "12.82 GiB counted" in no.stdout
+
+
+def test_the_longest_text_fits_and_one_more_token_does_not(suffice, hybrid):
+    words = ("fits", hybrid, "--memory", "80kB", "--cache-bits", 8)
+    longest = json.loads(suffice(*words, "--json").stdout)["longest"]
+    assert longest > 0
+    assert suffice(*words, "--length", longest).exit_code == 0
+    assert suffice(*words, "--length", longest + 1).exit_code == 1
+
+
+def test_a_change_shows_what_it_saves(suffice):
+    words = ("fits", "Qwen3 8B", "--length", 8192, "--against", "gqa:2+window:512")
+    first, other = (json.loads(suffice(*words, "--json").stdout))["models"]
+    assert first["bytes"]["kv_cache"] == 36 * 2 * 8 * 128 * 2 * 8192
+    assert other["bytes"]["kv_cache"] == 36 * 2 * 2 * 128 * 2 * 512
+    assert first["parameters"] - other["parameters"] == 36 * 2 * 4096 * 6 * 128
+    line = suffice(*words).stdout.splitlines()[1]
+    assert line.startswith("gqa:2+window:512 takes ")
+    assert "less" in line
+    models = json.loads(suffice("fits", "Qwen3 8B", "--against", "Qwen3 4B", "--json").stdout)
+    totals = [one["bytes"]["total"] for one in models["models"]]
+    assert models["difference"] == totals[1] - totals[0] < 0
+
+
+def test_an_engine_allocates_whole_cells_and_pages(suffice):
+    words = ("fits", "Mistral 7B", "--length", 8000, "--json", "--engine")
+    token = 32 * 2 * 8 * 128 * 2
+    cells = json.loads(suffice(*words, "llama.cpp").stdout)["bytes"]["kv_cache"]
+    pages = json.loads(suffice(*words, "vllm").stdout)["bytes"]["kv_cache"]
+    assert cells == token * (4096 + 512)
+    assert pages == token * 16 * (500 + 1)  # a window that may begin inside a page
+
+
+def test_a_file_is_measured_rather_than_counted(suffice, tmp_path):
+    sizes = {"depth": 2, "vocabulary_size": TOKENIZER.vocabulary_size}
+    saved(tmp_path / "m", language(TURNING, **ROTARY, **sizes))
+    export_gguf(tmp_path / "m", tmp_path / "model.gguf", kind="f32")
+    shown = json.loads(suffice("fits", tmp_path / "model.gguf", "--length", 9, "--json").stdout)
+    assert shown["basis"]["weights"] == "measured here"
+    tensors = open_gguf(tmp_path / "model.gguf").tensors.values()
+    assert shown["bytes"]["weights"] == sum(tensor.nbytes for tensor in tensors)
+    assert shown["parameters"] == sum(math.prod(tensor.shape) for tensor in tensors)
+    words = (tmp_path / "model.gguf", "--length", 9, "--against", "gqa:1", "--json")
+    _, less = json.loads(suffice("fits", *words).stdout)["models"]
+    assert less["basis"]["weights"] == "estimated"
+    assert less["bytes"]["weights"] < shown["bytes"]["weights"]
+
+
+@pytest.mark.parametrize(
+    ("words", "named"),
+    [
+        (("nothing here",), "nothing here"),
+        (("Qwen3 8B", "--memory", "much"), "much"),
+        (("Qwen3 8B", "--engine", "mine"), "mine"),
+        (("Qwen3 8B", "--bits", 5), "--bits"),
+        (("Qwen3 8B", "--length", 0), "length=0"),
+        (("Qwen3 8B", "--against", "gqa:3"), "3"),
+        (("Qwen3 8B", "--against", "window:9+window:9"), "once"),
+        (("Qwen3-Next 80B-A3B", "--against", "window:512"), "recurrent"),
+        (("Qwen3 8B", "--engine", "vllm", "--cache-bits", 4), "vllm"),
+    ],
+)
+def test_wrong_words_are_refused(suffice, words, named):
+    refused = suffice("fits", *words)
+    assert refused.exit_code == 2
+    assert named in refused.message
+
+
+def test_code_of_a_checkpoint_is_named_and_not_run(suffice, tmp_path):
+    marker = tmp_path / "ran"
+    (tmp_path / "modeling_own.py").write_text(f"open({str(marker)!r}, 'w')")
+    config = HYBRID | {"auto_map": {"AutoModelForCausalLM": "modeling_own.Own"}}
+    plain = {name: value for name, value in config.items() if "linear" not in name}
+    (tmp_path / "config.json").write_text(json.dumps(plain | {"model_type": "own"}))
+    shown = suffice("fits", tmp_path)
+    assert shown.exit_code == 0
+    assert "not run" in shown.stdout
+    assert not marker.exists()

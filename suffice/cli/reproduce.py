@@ -58,7 +58,7 @@ OTHERS = {
     ),
     "conversion": ("Loss of converted and of healed models", "none", "from real checkpoints"),
     "evidence": ("Outcome of forty claims", "v1, v2, v3", "from all results"),
-    "atlas": ("Every mechanism on every task", "none", "from 26 tables, such as atlas-imdb-300k"),
+    "atlas": ("Every mechanism on every task", "none", "from 9 tables, such as atlas-imdb-300k"),
 }
 """Names that do not name a table of cells: their content, its place in the papers, its command."""
 
@@ -317,11 +317,15 @@ def _finished_share(known: Table) -> str:
 def _cells(wanted: Table, options: ReproduceOptions, console: Console) -> None:
     """Show one table of cells."""
     from suffice.measure.report.sheet import rich_table
+    from suffice.papers.atlas_training import with_rates
     from suffice.papers.request import retrain
     from suffice.papers.results import gather, publish
     from suffice.papers.rows import cell_table
 
     request = options.request(wanted, out=options.out)
+    if wanted.tuned_on:
+        options.refuse("is of the atlas, whose rates and seeds are its own", "rerun", "heads")
+        request = with_rates(request)
     if options.rerun is not None:
         key, command = parse_cell(options.rerun), command_line()
         sheet = retrain(request, key, options.execution, console=console, command=command)
@@ -332,7 +336,9 @@ def _cells(wanted: Table, options: ReproduceOptions, console: Console) -> None:
     if options.publish:
         finished = list(request.finished)
         data = _data_of(request, options, console)
-        content = gather(request.plan, request.folder, finished, request.published, data)
+        content = gather(
+            request.plan, request.folder, finished, request.published, data, request.tuned
+        )
         print_text(f"published: {publish(wanted, content)}", console)
     _print_cells(wanted, [cell_table(request)], options)
 
@@ -372,6 +378,10 @@ def _train_missing(
     """Train missing cells if requested, and return the request with all results."""
     if not request.missing or not (options.run or options.head_counts or options.seeds):
         return request
+    if request.table.tuned_on:
+        from suffice.papers.atlas_training import train as train_atlas
+
+        return train_atlas(request, options.execution, console=console, command=command_line())
     _train(request, request.missing, options, console)
     return request.again()
 
@@ -547,7 +557,7 @@ def _evidence(options: ReproduceOptions, console: Console) -> None:
 
 
 def _atlas(options: ReproduceOptions, console: Console) -> None:
-    """Print what is finished of the atlas and its matrices; --publish writes docs/atlas.md."""
+    """Print what is finished of the atlas and its matrix; --publish writes docs/atlas.md."""
     from suffice.papers import atlas
 
     options.refuse(
@@ -557,10 +567,9 @@ def _atlas(options: ReproduceOptions, console: Console) -> None:
     if options.publish:
         print_text(f"written: {atlas.write_page()}", console)
         return
-    sizes = list(dict.fromkeys(row.size for row in atlas.standings()))
     records = [asdict(row) for row in atlas.standings()]
-    sheets = [atlas.progress_sheet(), *(atlas.matrix(size) for size in sizes)]
-    _print_result(options, records, str, [*sheets, atlas.trials_sheet()])
+    sheets = [atlas.progress_sheet(), atlas.matrix(), atlas.staircase(), atlas.trials_sheet()]
+    _print_result(options, records, str, sheets)
 
 
 def _conversion(options: ReproduceOptions, console: Console) -> None:

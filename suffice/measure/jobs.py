@@ -35,6 +35,7 @@ from suffice.measure.plan import (
     same_training,
 )
 from suffice.measure.training import CellFiles, train_cell
+from suffice.measure.tuning import TrialKey, train_trial, trial_checkpoint, trial_name
 from suffice.train import current
 from suffice.utils.files import read_record, write_json
 from suffice.utils.progress import Progress, Silent, Workers
@@ -204,11 +205,13 @@ class CellJob:
         plan: the comparison.
         key: mechanism, number of heads, seed.
         alone: whether no other cell is trained on the machine at the same time.
+        rate: learning rate; None for the recipe's.
     """
 
     plan: Plan
     key: Key
     alone: bool = False
+    rate: float | None = None
 
     @property
     def name(self) -> str:
@@ -230,7 +233,38 @@ class CellJob:
 
     def run(self, data: Dataset, folder: Path, progress: Progress) -> None:
         """Train the cell, or resume it."""
-        train_cell(self.plan, self.key, data, folder, current(), progress, alone=self.alone)
+        how = {"rate": self.rate, "alone": self.alone}
+        train_cell(self.plan, self.key, data, folder, current(), progress, **how)
+
+
+@dataclass(frozen=True)
+class TrialJob:
+    """A training by which a learning rate is chosen, see `suffice.measure.tuning`."""
+
+    plan: Plan
+    key: TrialKey
+
+    @property
+    def name(self) -> str:
+        """The trial, in words."""
+        return trial_name(*self.key)
+
+    @property
+    def device(self) -> str:
+        """The plan's."""
+        return self.plan.device
+
+    def data(self) -> Dataset:
+        """Return the data of the plan."""
+        return _dataset(self.plan.recipe.task, tuple(self.plan.data_options(0).items()))
+
+    def checkpoint(self, folder: Path) -> Path:
+        """Return the checkpoint of the training."""
+        return trial_checkpoint(folder, *self.key)
+
+    def run(self, data: Dataset, folder: Path, progress: Progress) -> None:
+        """Train the model, or resume it."""
+        train_trial(self.plan, self.key, data, folder, current(), progress)
 
 
 @lru_cache(maxsize=1)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -16,16 +16,50 @@ from suffice.data import load
 from suffice.data.survey import survey
 from suffice.measure.answers import Key
 from suffice.measure.cluster import RayTasks
-from suffice.measure.jobs import CellJob, Engine, Execution, LocalProcesses, Pool, claim
+from suffice.measure.jobs import CellJob, Engine, Execution, J, LocalProcesses, Pool, claim
 from suffice.measure.plan import Plan, run_folder
 from suffice.measure.results import DataFacts, write_facts
 from suffice.utils.progress import workers
 
 
 def run_cells(
-    plan: Plan, keys: list[Key], folder: Path, options: Execution, *, console: Console, command: str
+    plan: Plan,
+    keys: Sequence[Key],
+    folder: Path,
+    options: Execution,
+    *,
+    console: Console,
+    command: str,
+    rates: Mapping[tuple[str, int], float] | None = None,
 ) -> list[Key]:
-    """Train cells and return the keys of those that were finished."""
+    """Train cells and return the keys of those that were finished.
+
+    Args:
+        plan: plan of the cells.
+        keys: cells in the order of training.
+        folder: the working folder.
+        options: engine, jobs, threads and minutes.
+        console: console that shows progress.
+        command: command that asked for the cells.
+        rates: learning rates by mechanism and heads; the recipe's for others.
+    """
+    alone = (options.jobs or 1) == 1 and options.engine == "local"
+    rates = rates or {}
+    jobs = [CellJob(plan, key, alone, rates.get(key[:2])) for key in keys]
+    done = run_jobs(plan, jobs, folder, options, console=console, command=command)
+    return [job.key for job in done]
+
+
+def run_jobs(
+    plan: Plan,
+    jobs: Sequence[J],
+    folder: Path,
+    options: Execution,
+    *,
+    console: Console,
+    command: str,
+) -> list[J]:
+    """Run trainings of a plan in its working folder and return those that were finished."""
     deadline = None if options.minutes is None else time.monotonic() + 60 * options.minutes
     started = datetime.now(UTC).isoformat(timespec="seconds")
     with run_folder(folder).locked():
@@ -34,9 +68,8 @@ def run_cells(
         task, task_options = plan.recipe.task, dict(plan.recipe.task_options)
         dataset = load(task, console=None if options.quiet else console, **task_options)
         write_facts(folder, DataFacts.of(dataset, survey(dataset)))
-        with pool(folder, options, console=console, cells=len(keys)) as workers_:
-            jobs = [CellJob(plan, key, alone=workers_.alone) for key in keys]
-            return [job.key for job in workers_.train(jobs, deadline=deadline)]
+        with pool(folder, options, console=console, cells=len(jobs)) as workers_:
+            return workers_.train(jobs, deadline=deadline)
 
 
 @contextlib.contextmanager

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import math
 import statistics
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import torch
 from rich.console import Console
@@ -46,6 +48,16 @@ def at_rate(recipe: Recipe, rate: float | None) -> Recipe:
     return replace(recipe, training=replace(recipe.training, learning_rate=rate))
 
 
+TrialKey = tuple[str, int, float, int]
+"""Mechanism, heads, rate and seed."""
+
+
+def trial_keys(plan: Plan, rates: Sequence[float], seeds: int = SEEDS) -> list[TrialKey]:
+    """Return the trainings of a grid: all rates of a seed for each (mechanism, heads)."""
+    tried = range(FIRST_SEED, FIRST_SEED + seeds)
+    return [(*pair, rate, seed) for pair in plan.pairs for rate in rates for seed in tried]
+
+
 @dataclass(frozen=True, kw_only=True)
 class Trial:
     """One training of the grid.
@@ -82,27 +94,45 @@ def tune(
     if plan.tune is None:
         return ()
     rates = grid(plan.recipe.training.learning_rate, plan.tune)
-    seeds = range(FIRST_SEED, FIRST_SEED + SEEDS)
-    keys = [(*pair, rate, seed) for pair in plan.pairs for rate in rates for seed in seeds]
-    is_there = [group.is_main and _path(folder, *key).exists() for key in keys]
+    keys = trial_keys(plan, rates)
+    is_there = [group.is_main and trial_path(folder, *key).exists() for key in keys]
     is_there = group.broadcast(torch.tensor(is_there)).tolist()
-    trials: dict[tuple[str, int, float, int], Trial] = {}
+    trials: dict[TrialKey, Trial] = {}
     with show(console, cells=len(keys), done=sum(is_there), quiet=quiet) as progress:
         for key, exists in zip(keys, is_there, strict=True):
             if exists:
                 trials[key] = together(group, lambda key=key: _read(folder, *key))
-                first(group, partial(_checkpoint(_path(folder, *key)).unlink, missing_ok=True))
+                first(group, partial(trial_checkpoint(folder, *key).unlink, missing_ok=True))
                 continue
-            trials[key] = _train(plan, key, dataset, folder, group, progress)
-            progress.finish(f"{_name(*key)}: {_outcome(trials[key])}")
-    tuned = tuple(
-        _chosen(*pair, rates, [[trials[(*pair, rate, seed)] for seed in seeds] for rate in rates])
-        for pair in plan.pairs
-    )
+            trials[key] = train_trial(plan, key, dataset, folder, group, progress)
+            progress.finish(f"{trial_name(*key)}: {_outcome(trials[key])}")
+    tuned = _tuned(plan, trials)
     if group.is_main and not quiet:
         for one in tuned:
             console.print(f"learning rate of {one.mechanism} heads {one.num_heads}: {one.rate:g}")
     return tuned
+
+
+def tried(plan: Plan, folder: Path, rates: Sequence[float], seeds: int) -> tuple[Tuned, ...]:
+    """Return the rates that the finished trials of a folder choose; () while any is missing.
+
+    Raises:
+        DataError: if the file of a trial is damaged.
+        StateError: if a mechanism diverges at every rate.
+    """
+    keys = trial_keys(plan, rates, seeds)
+    if not all(trial_path(folder, *key).exists() for key in keys):
+        return ()
+    return _tuned(plan, {key: _read(folder, *key) for key in keys})
+
+
+def _tuned(plan: Plan, trials: Mapping[TrialKey, Trial]) -> tuple[Tuned, ...]:
+    rates = tuple(dict.fromkeys(rate for _, _, rate, _ in trials))
+    seeds = tuple(dict.fromkeys(seed for _, _, _, seed in trials))
+    return tuple(
+        _chosen(*pair, rates, [[trials[(*pair, rate, seed)] for seed in seeds] for rate in rates])
+        for pair in plan.pairs
+    )
 
 
 def _chosen(
@@ -126,9 +156,9 @@ def _chosen(
     )
 
 
-def _train(
+def train_trial(
     plan: Plan,
-    key: tuple[str, int, float, int],
+    key: TrialKey,
     dataset: Dataset,
     folder: Path,
     group: Processes,
@@ -136,10 +166,10 @@ def _train(
 ) -> Trial:
     """Train one model of the grid or resume it, and write what came of it."""
     mechanism, num_heads, rate, seed = key
-    recipe, path = at_rate(plan.recipe, rate), _path(folder, *key)
-    checkpoint = _checkpoint(path)
+    recipe, path = at_rate(plan.recipe, rate), trial_path(folder, *key)
+    checkpoint = trial_checkpoint(folder, *key)
     together(group, lambda: path.parent.mkdir(parents=True, exist_ok=True))
-    progress.cell(_name(*key))
+    progress.cell(trial_name(*key))
     torch.manual_seed(seed)
     try:
         run = fit(
@@ -170,21 +200,23 @@ def _train(
 
 
 def _read(folder: Path, mechanism: str, num_heads: int, rate: float, seed: int) -> Trial:
-    path = _path(folder, mechanism, num_heads, rate, seed)
+    path = trial_path(folder, mechanism, num_heads, rate, seed)
     return read_record(Trial, path, advice=RETRAIN)
 
 
-def _checkpoint(path: Path) -> Path:
-    """Return where a trial that is written to `path` keeps its state until it is finished."""
-    return path.with_suffix(".safetensors")
+def trial_checkpoint(folder: Path, *key: Any) -> Path:
+    """Return the file in which a trial keeps its state until it is finished."""
+    return trial_path(folder, *key).with_suffix(".safetensors")
 
 
-def _path(folder: Path, mechanism: str, num_heads: int, rate: float, seed: int) -> Path:
+def trial_path(folder: Path, mechanism: str, num_heads: int, rate: float, seed: int) -> Path:
+    """Return the file of a finished trial."""
     stem = cell_path(folder, mechanism, num_heads, seed).stem
     return folder / FOLDER / f"{stem}-lr{rate:g}.json"
 
 
-def _name(mechanism: str, num_heads: int, rate: float, seed: int) -> str:
+def trial_name(mechanism: str, num_heads: int, rate: float, seed: int) -> str:
+    """Name a trial in a message."""
     return f"tuning {mechanism} heads {num_heads} learning rate {rate:g} seed {seed}"
 
 

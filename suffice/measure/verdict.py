@@ -375,11 +375,11 @@ def _verdict(draft: _Draft) -> Verdict:
         qualities={h: scores.summary(results.baseline, h) for h in draft.heads},
         floors=draft.floors,
         failed=draft.failed,
-        improving=tuple(key for key in results.pairs() if _is_improving(results.select(*key))),
+        improving=tuple(key for key in results.pairs() if is_improving(results.select(*key))),
     )
 
 
-def _is_improving(cells: Sequence[Cell]) -> bool:
+def is_improving(cells: Sequence[Cell]) -> bool:
     """Return whether most trainings ended, as planned, with their best epoch."""
     late = [
         bool(cell.epochs) and cell.best_epoch == len(cell.epochs) and not cell.stopped_early

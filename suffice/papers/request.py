@@ -15,7 +15,7 @@ from suffice.measure.plan import Plan
 from suffice.measure.pool import run_cells
 from suffice.measure.published import Published
 from suffice.measure.report.sheet import Column, Sheet, sheet_of
-from suffice.measure.results import Cell, cell_path, read_cell
+from suffice.measure.results import Cell, Tuned, cell_path, read_cell
 from suffice.papers.results import cells_of, in_folder, joined, published
 from suffice.papers.tables import BASELINE, Measure, Table
 from suffice.recipes import SCALES, Recipe, recipe
@@ -37,6 +37,7 @@ class TableRequest:
         published: the published cells, None if there are none.
         finished: cells that need not be trained.
         data: path of the user's files that it reads, None for the task's own.
+        tuned: learning rates of its rows; those that it lacks have the recipe's.
     """
 
     table: Table
@@ -47,6 +48,7 @@ class TableRequest:
     published: Published | None
     finished: tuple[Cell, ...]
     data: str | None = None
+    tuned: tuple[Tuned, ...] = ()
 
     @property
     def plan(self) -> Plan:
@@ -60,16 +62,22 @@ class TableRequest:
         )
 
     @property
+    def wanted(self) -> list[Key]:
+        """All cells in the order of training."""
+        further = range(self.seeds, self.seeds + self.table.further)
+        return [*self.plan.cells, *((BASELINE, h, s) for s in further for h in self.heads)]
+
+    @property
     def row_cells(self) -> list[Cell]:
         """The finished cells of the rows."""
-        wanted = set(self.plan.cells)
+        wanted = set(self.wanted)
         return [cell for cell in self.finished if cell.key in wanted]
 
     @property
     def missing(self) -> list[Key]:
         """Unfinished cells, in the order of training."""
         there = {cell.key for cell in self.finished}
-        return [key for key in self.plan.cells if key not in there]
+        return [key for key in self.wanted if key not in there]
 
     def again(self) -> TableRequest:
         """Return the request with the cells that are finished by now."""

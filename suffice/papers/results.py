@@ -18,6 +18,7 @@ from suffice.measure.results import (
     Cell,
     DataFacts,
     Results,
+    Tuned,
     cell_path,
     find_cells,
     read_cell,
@@ -115,6 +116,7 @@ def gather(
     cells: list[Cell],
     published: Published | None,
     dataset: Dataset | None = None,
+    tuned: tuple[Tuned, ...] = (),
 ) -> Published:
     """Put finished cells together with what they ran on and answered, ready to be published.
 
@@ -125,6 +127,7 @@ def gather(
         published: results that are published so far; None: no results.
         dataset: data set of the plan's task, for its floors; None: those that the folder or the
             published results tell.
+        tuned: learning rates that were chosen for the cells.
     """
     facts = _facts(folder, published)
     if facts is None:
@@ -134,6 +137,7 @@ def gather(
         cells,
         **{name: getattr(facts, name) for name in PROVENANCE},
         seconds=round(sum(cell.cost_seconds for cell in cells), 1),
+        tuned=tuned,
         **_data_facts(folder, published, dataset),
     )
     before = {} if published is None else published.results.rows

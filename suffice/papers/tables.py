@@ -142,6 +142,9 @@ class Table:
         more: rows that the paper has of the same data, where ours are a part of it.
         small: name that results of the small scale are published by, where the table's own name
             tells the paper's size.
+        tuned_on: table of the atlas on which the learning rates of its rows are chosen; "" leaves
+            them at the recipe's.
+        further: further seeds of the baseline alone, after those of all rows.
     """
 
     name: str
@@ -159,6 +162,8 @@ class Table:
     figures: tuple[str, ...] = ()
     more: str = ""
     small: str = ""
+    tuned_on: str = ""
+    further: int = 0
 
     @property
     def instead_of(self) -> str | None:

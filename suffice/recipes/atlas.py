@@ -1,4 +1,4 @@
-"""The tasks of the atlas: each data set with a model of about 0.3M and one of about 3M parameters.
+"""The tasks of the atlas: recall with models of about 0.07M parameters, real data with 0.3M.
 
 Nothing here is of a paper. All models of a size have the same blocks as far as their task allows,
 and every training is short, so that dozens of mechanisms can be trained from several seeds on two
@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
-from suffice.models import ClassifierConfig, LMConfig, TranslatorConfig, ViTConfig
+from suffice.models import ClassifierConfig, LMConfig, ViTConfig
 from suffice.models.kinds import Sizes
 from suffice.recipes.recipe import Recipe
 from suffice.train.settings import Training
@@ -45,6 +45,15 @@ class Size:
 
 SIZES = (
     Size(
+        name="70k",
+        title="0.07M parameters",
+        d_model=64,
+        depth=2,
+        text_depth=2,
+        vocabulary_size=2_000,
+        learning_rate=3e-3,
+    ),
+    Size(
         name="300k",
         title="0.3M parameters",
         d_model=96,
@@ -52,15 +61,6 @@ SIZES = (
         text_depth=2,
         vocabulary_size=2_000,
         learning_rate=2e-3,
-    ),
-    Size(
-        name="3m",
-        title="3M parameters",
-        d_model=256,
-        depth=6,
-        text_depth=4,
-        vocabulary_size=4_000,
-        learning_rate=1e-3,
     ),
 )
 TRAINING = Training(
@@ -78,70 +78,46 @@ Task = Callable[[Size], tuple[str, dict[str, Any], Sizes, dict[str, Any]]]
 """From a size to the title, the loader's options, the model and what differs in the training."""
 
 
-def _image(size: Size, side: int, channels: int) -> ViTConfig:
-    return ViTConfig(
-        image_size=side,
+def _mnist(size: Size) -> tuple[str, dict[str, Any], Sizes, dict[str, Any]]:
+    model = ViTConfig(
+        image_size=28,
         patch_size=4,
         num_classes=10,
-        channels=channels,
+        channels=1,
         d_model=size.d_model,
         depth=size.depth,
         mlp_width=2 * size.d_model,
     )
+    return "MNIST, 49 patches", {"size": 28, "rows": 6_000}, model, {}
 
 
-def _mnist(size: Size) -> tuple[str, dict[str, Any], Sizes, dict[str, Any]]:
-    options = {"size": 28, "rows": 6_000}
-    return "MNIST, 49 patches", options, _image(size, 28, 1), {}
-
-
-def _cifar10_jpeg(size: Size) -> tuple[str, dict[str, Any], Sizes, dict[str, Any]]:
-    options = {"side": 32, "rows": 6_000}
-    return "CIFAR-10 from JPEG, 64 patches", options, _image(size, 32, 3), {}
-
-
-def _reviews(title: str, classes: int, length: int, **options: int) -> Task:
-    def task(size: Size) -> tuple[str, dict[str, Any], Sizes, dict[str, Any]]:
-        words = {"length": length, "vocabulary_size": size.vocabulary_size}
-        model = ClassifierConfig(
-            **words,
-            num_classes=classes,
-            d_model=size.d_model,
-            depth=size.text_depth,
-            mlp_width=2 * size.d_model,
-            dropout=0.1,
-            norm="pre",
-            activation="gelu",
-        )
-        return f"{title}, last {length} words", {**words, **options}, model, {}
-
-    return task
-
-
-def _translation_es(size: Size) -> tuple[str, dict[str, Any], Sizes, dict[str, Any]]:
-    words = size.vocabulary_size // 2
-    model = TranslatorConfig(
-        source_vocabulary_size=words,
-        target_vocabulary_size=words,
-        length=12,
+def _imdb(size: Size) -> tuple[str, dict[str, Any], Sizes, dict[str, Any]]:
+    length, words = 32, size.vocabulary_size
+    model = ClassifierConfig(
+        length=length,
+        vocabulary_size=words,
+        num_classes=2,
         d_model=size.d_model,
+        depth=size.text_depth,
         mlp_width=2 * size.d_model,
-        encoder_depth=size.text_depth // 2,
-        decoder_depth=size.text_depth // 2,
+        dropout=0.1,
         norm="pre",
         activation="gelu",
-        dropout=0.1,
     )
-    options = {"length": 12, "vocabulary_size": words, "held_out": 1_000, "rows": 20_000}
-    return "English to Spanish, 12 words", options, model, {}
+    options = {"length": length, "vocabulary_size": words}
+    return "IMDB reviews, last 32 words", options, model, {"batch_size": 64}
 
 
-def _language(title: str, ids: int, length: int, **options: Any) -> Task:
-    def task(size: Size) -> tuple[str, dict[str, Any], Sizes, dict[str, Any]]:
-        model = _lm(size, ids, length)
-        return f"{title}, {length} tokens", {"length": length, **options}, model, {}
+def _shakespeare(size: Size) -> tuple[str, dict[str, Any], Sizes, dict[str, Any]]:
+    options = {"corpus": "tinyshakespeare", "tokenizer": "characters", "rows": 6_000}
+    model = _lm(size, 65, 64)
+    return "Shakespeare by characters, 64 tokens", {"length": 64, **options}, model, {}
 
-    return task
+
+def _mqar(pairs: int) -> Task:
+    symbols = 2 * pairs
+    sizes = {"pairs": pairs, "keys": symbols, "values": symbols}
+    return _recall(f"Recall of {pairs} pairs", 2 * symbols, 3 * pairs, 10, **sizes, rows=4_096)
 
 
 def _recall(title: str, ids: int, tokens: int, epochs: int, **options: int) -> Task:
@@ -164,50 +140,18 @@ def _lm(size: Size, vocabulary_size: int, length: int) -> LMConfig:
     )
 
 
-BPE = 1_000
-TASKS: dict[str, tuple[str, Task]] = {
-    "mnist": ("mnist", _mnist),
-    "cifar10_jpeg": ("cifar10_jpeg", _cifar10_jpeg),
-    "imdb": ("imdb", _reviews("IMDB reviews", 2, 32)),
-    "amazon": ("amazon", _reviews("Amazon reviews", 5, 48, rows=10_000)),
-    "womens_clothing": (
-        "womens_clothing",
-        _reviews("Reviews of women's clothing", 5, 48, rows=10_000),
-    ),
-    "translation_es": ("translation_es", _translation_es),
-    "shakespeare": (
-        "text",
-        _language(
-            "Shakespeare by characters",
-            65,
-            64,
-            corpus="tinyshakespeare",
-            tokenizer="characters",
-            rows=6_000,
-        ),
-    ),
-    "openwebtext": (
-        "text",
-        _language(
-            "OpenWebText by byte pairs",
-            BPE,
-            64,
-            corpus="openwebtext_sample",
-            tokenizer="bpe",
-            vocabulary_size=BPE,
-            rows=6_000,
-        ),
-    ),
-    "mqar": (
-        "mqar",
-        _recall("Recall of 8 pairs", 32, 24, 10, pairs=8, keys=16, values=16, rows=4_096),
-    ),
+TASKS: dict[str, tuple[str, str, Task]] = {
+    "mqar8": ("mqar", "70k", _mqar(8)),
+    "mqar16": ("mqar", "70k", _mqar(16)),
+    "mqar32": ("mqar", "70k", _mqar(32)),
     "induction": (
         "induction",
+        "70k",
         _recall("Induction", 16, 24, 10, symbols=16, length=16, repeated=8, rows=4_096),
     ),
     "copy": (
         "copy",
+        "70k",
         _recall(
             "Copying 8 to 12 symbols",
             34,
@@ -220,20 +164,20 @@ TASKS: dict[str, tuple[str, Task]] = {
             rows=4_096,
         ),
     ),
-    "two_hop": ("two_hop", _recall("Two hops", 24, 21, 16, chains=3, symbols=6, rows=4_096)),
-    "passkey": (
-        "passkey",
-        _recall("Passkey", 21, 36, 10, length=36, digits=3, decoys=1, rows=4_096),
-    ),
+    "two_hop": ("two_hop", "70k", _recall("Two hops", 24, 21, 16, chains=3, symbols=6, rows=4_096)),
+    "shakespeare": ("text", "300k", _shakespeare),
+    "imdb": ("imdb", "300k", _imdb),
+    "mnist": ("mnist", "300k", _mnist),
 }
-"""By name: the data set, and how a recipe reads it."""
+"""By name: the data set, the size of the models, and how a recipe reads the data."""
 
 RECALL = ("mqar", "induction", "copy", "two_hop", "passkey")
-"""Tasks that are drawn; the others are of real data."""
+"""Data sets that are drawn; the others are real."""
 
 
-def _recipe_of(name: str, size: Size) -> Callable[..., Recipe]:
-    task, parts = TASKS[name]
+def _recipe_of(name: str) -> Callable[..., Recipe]:
+    task, size_name, parts = TASKS[name]
+    size = next(size for size in SIZES if size.name == size_name)
 
     def build(scale: str = "paper") -> Recipe:
         title, options, model, training = parts(size)
@@ -253,5 +197,5 @@ def _recipe_of(name: str, size: Size) -> Callable[..., Recipe]:
 
 
 RECIPES: dict[str, Callable[..., Recipe]] = {
-    build.__name__: build for size in SIZES for name in TASKS for build in (_recipe_of(name, size),)
+    build.__name__: build for name in TASKS for build in (_recipe_of(name),)
 }

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from suffice.data.survey import Survey
@@ -141,3 +143,23 @@ def realistic(heads=(1, 4), seeds=5, epochs=12, *, top5=False, **changes) -> Res
                 )
             )
     return make_results(cells, speeds, **changes)
+
+
+def recall_results(
+    solved: dict[str, int], *, seeds: int, recipe: str = "atlas_mqar8_70k", parameters: int = 100
+) -> Results:
+    """A comparison on a task of recall, which the first so many seeds of a mechanism solve."""
+    cells = [
+        solving(make_cell(name, 4, seed, epochs=4, parameters=parameters), seed < count)
+        for name, count in solved.items()
+        for seed in range(seeds)
+    ]
+    return make_results(cells, recipe=recipe, task="mqar", chance=1 / 8)
+
+
+def solving(cell: Cell, solves: bool) -> Cell:
+    """The cell, whose last epoch solves its task or stays at chance."""
+    value = 1.0 if solves else 0.125
+    epochs = [record | {"validation_accuracy": 0.125} for record in cell.epochs]
+    epochs[-1] |= {"validation_accuracy": value}
+    return replace(cell, epochs=tuple(epochs), test_accuracy=value)

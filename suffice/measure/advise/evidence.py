@@ -14,9 +14,11 @@ from suffice.measure.advise.request import KINDS
 from suffice.measure.plan import FILE as PLAN
 from suffice.measure.plan import MARGIN, read_plan
 from suffice.measure.published import published_names, read_published
+from suffice.measure.recall import Solved, recalls
 from suffice.measure.results import read_results
 from suffice.measure.sentence import count_heads, decision, interval, margin_points
-from suffice.measure.verdict import FAILS, SUFFICES, UNDECIDED
+from suffice.measure.sequential import FIRST
+from suffice.measure.verdict import FAILS, SUFFICES, UNDECIDED, UNLEARNED
 from suffice.models import LMConfig
 from suffice.models.composition import Composition
 from suffice.recipes import ATLAS, SCALES, Recipe, recipe
@@ -26,8 +28,8 @@ from suffice.recipes.own_data import restored
 FILE = "results.json"  # in the folder of a comparison
 OUTCOMES = ("suffices", "baseline", "undecided")
 """Outcomes of a verdict that speak of quality; the others say why it cannot be told."""
-MAX_DOUBLINGS = {"tokens": 2.0, "parameters": 4.0}
-"""A comparison is near what is asked if neither differs by more doublings."""
+MAX_DOUBLINGS = 2.0
+"""A comparison is near what is asked if neither tokens nor parameters differ by more doublings."""
 MIN_DATA_SETS = 2  # data sets of the package on which a composition has to suffice
 
 
@@ -42,7 +44,7 @@ class Scope:
 
     Example:
         >>> asked = Scope(tokens=64, parameters=300_000, num_heads=4)
-        >>> asked.near(Scope(tokens=256, parameters=3_000_000, num_heads=4))
+        >>> asked.near(Scope(tokens=256, parameters=1_200_000, num_heads=4))
         True
         >>> asked.near(Scope(tokens=1024, parameters=300_000, num_heads=4))
         False
@@ -64,8 +66,8 @@ class Scope:
 
     def _shares(self, other: Scope) -> list[float]:
         return [
-            abs(log2(getattr(self, name) / getattr(other, name))) / most
-            for name, most in MAX_DOUBLINGS.items()
+            abs(log2(getattr(self, name) / getattr(other, name))) / MAX_DOUBLINGS
+            for name in ("tokens", "parameters")
         ]
 
     def __str__(self) -> str:
@@ -83,7 +85,8 @@ class Evidence:
         data: name of the data.
         num_heads: heads of both.
         seeds: seeds that both were trained from.
-        difference: difference in test accuracy, in points with its interval.
+        difference: difference in test accuracy, in points with its interval; of recall, how many
+            seeds solve it.
         margin: loss of accuracy that is acceptable, a fraction.
         verdict: "suffices", "does not suffice" or "undecided" and what would decide.
         own: whether the user brought it.
@@ -166,6 +169,7 @@ class Library:
         self.task, self.asked, self.without = task, asked, without
         self.margin = MARGIN if margin is None else margin
         self.unheard: dict[str, str] = {}  # why the user's folders are not evidence
+        self.tables: dict[tuple[str, int], tuple[Recipe, dict[object, str]]] = {}  # rows by specs
         ranked: list[tuple[tuple[bool, bool, float], str, Evidence]] = []
         for folder in folders:
             path = Path(folder)
@@ -179,8 +183,30 @@ class Library:
             self.evidence.setdefault(mechanism, []).append(evidence)
 
     def find(self, composition: Composition) -> tuple[Evidence, ...]:
-        """Return the evidence of a composition: near, the user's first; then what is far."""
-        return tuple(self.evidence.get(composition.name, ()))
+        """Return the evidence of a composition: near, the user's first; then what is far.
+
+        Near evidence is that of rows which compute the same, whatever their names.
+        """
+        named = self.evidence.get(composition.name, [])
+        names = {} if composition.of_use else self._aliases(composition)
+        if not names:
+            return tuple(named)
+        others = [
+            one
+            for name in dict.fromkeys(names.values())
+            for one in self.evidence.get(name, ())
+            if names.get((one.source, one.num_heads)) == name
+        ]
+        return tuple(sorted([*named, *others], key=lambda one: bool(one.far)))
+
+    def _aliases(self, composition: Composition) -> dict[tuple[str, int], str]:
+        """Return by near table the row under another name that computes what a composition does."""
+        aliases = {}
+        for (source, heads), (chosen, rows) in self.tables.items():
+            name = rows.get(_computed(chosen, composition.name, heads))
+            if name not in (None, composition.name):
+                aliases[source, heads] = name
+        return aliases
 
     def loss(self, composition: Composition) -> str | None:
         """Return the evidence that a composition does not suffice; None where there is none.
@@ -210,25 +236,29 @@ class Library:
             return
         if data_of(chosen) == self.without:
             return
-        found = comparisons(results, self.margin)
+        found = _judgements(results, chosen, self.margin)
         if not found:
             self._refuse(own, source, "no verdict on quality can be made of it")
         scopes = {heads: scope_of(results, chosen, heads) for _, heads in results.pairs()}
-        for comparison in found:
-            scope = scopes[comparison.num_heads]
+        for judgement in found:
+            heads = judgement.num_heads
+            scope = scopes[heads]
             near = self.asked is None or scope.near(self.asked)
+            if near and judgement.computed is not None:
+                _, rows = self.tables.setdefault((source, heads), (chosen, {}))
+                rows.setdefault(judgement.computed, judgement.mechanism)
             yield (
                 (not near, not own, 0.0 if self.asked is None else scope.distance(self.asked)),
-                comparison.mechanism,
+                judgement.mechanism,
                 Evidence(
                     source=source,
                     title=results.title,
                     data=data_of(chosen),
-                    num_heads=comparison.num_heads,
-                    seeds=len(comparison.pairing.seeds),
-                    difference=interval(comparison.difference),
+                    num_heads=heads,
+                    seeds=judgement.seeds,
+                    difference=judgement.difference,
                     margin=self.margin,
-                    verdict=decision(comparison),
+                    verdict=judgement.verdict,
                     own=own,
                     recalls=chosen.task in RECALL,
                     far="" if near else str(scope),
@@ -255,6 +285,71 @@ def _rank(packaged: tuple[str, Results]) -> tuple[bool, int, int]:
     _, results = packaged
     seeds = {cell.seed for cell in results.cells}
     return results.scale != SCALES[0], -len(seeds), -len(results.cells)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Judgement:
+    """What results say of one mechanism: the fields of `Evidence`, and what it computes."""
+
+    mechanism: str
+    num_heads: int
+    seeds: int
+    difference: str
+    verdict: str
+    computed: object
+
+
+def _judgements(results: Results, chosen: Recipe, margin: float) -> list[Judgement]:
+    """Return what is said of every mechanism; of recall by the seeds that solve the task."""
+    if chosen.training.enough is None:
+        said = {
+            (one.mechanism, one.num_heads): (
+                len(one.pairing.seeds),
+                interval(one.difference),
+                decision(one),
+            )
+            for one in comparisons(results, margin)
+        }
+    else:
+        said = dict(_recalled(results, chosen.training.enough))
+    plain = {h: _computed(chosen, results.baseline, h) for _, h in said}
+    judgements = []
+    for (mechanism, heads), (seeds, difference, verdict) in said.items():
+        computed = _computed(chosen, mechanism, heads)
+        judgements.append(
+            Judgement(
+                mechanism=mechanism,
+                num_heads=heads,
+                seeds=seeds,
+                difference=difference,
+                verdict=verdict,
+                computed=None if computed == plain[heads] else computed,
+            )
+        )
+    return judgements
+
+
+def _recalled(
+    results: Results, enough: float
+) -> Iterator[tuple[tuple[str, int], tuple[int, str, str]]]:
+    """Yield seeds, difference and verdict of every (mechanism, heads) on a task of recall."""
+    for mechanism, heads in results.pairs():
+        baseline = Solved.of(results.select(results.baseline, heads), enough)
+        solved = Solved.of(results.select(mechanism, heads), enough)
+        word = recalls(solved, baseline)
+        few = min(solved.seeds, baseline.seeds) < FIRST
+        if mechanism == results.baseline or few or word == UNLEARNED:
+            continue
+        text = f"solved by {solved}, by Standard in {baseline.count} of {baseline.seeds}"
+        yield (mechanism, heads), (solved.seeds, text, word)
+
+
+def _computed(chosen: Recipe, mechanism: str, num_heads: int) -> object:
+    """Return what is equal for rows of a recipe that compute the same; None if it is illegal."""
+    try:
+        return tuple(chosen.specs(mechanism, num_heads)), chosen.model_of(mechanism)
+    except ConfigError:
+        return None
 
 
 def comparisons(results: Results, margin: float) -> tuple[Comparison, ...]:

@@ -12,9 +12,9 @@ from tests.measure.synthetic import from_accuracies
 
 STANDARD = [0.900, 0.902, 0.898, 0.901, 0.899]
 TABLES = {
-    "atlas_imdb_300k": {"mqa": 0.0, "linear": -0.2},
-    "atlas_amazon_300k": {"mqa": 0.001, "linear": -0.001},
-    "atlas_womens_clothing_300k": {"mqa": -0.001, "linear": 0.0},
+    "imdb": {"mqa": 0.0, "linear": -0.2},
+    "amazon": {"mqa": 0.001, "linear": -0.001},
+    "womens_clothing": {"mqa": -0.001, "linear": 0.0},
 }
 
 
@@ -49,7 +49,7 @@ def test_what_loses_elsewhere_is_not_named():
 
 
 def test_one_other_table_names_nothing(tmp_path, monkeypatch):
-    for name in ("atlas_imdb_300k", "atlas_amazon_300k"):
+    for name in ("imdb", "amazon"):
         results = from_accuracies({"standard@4": STANDARD, "mqa@4": STANDARD}, recipe=name)
         (tmp_path / f"{name}.json").write_text(published(results))
     monkeypatch.setattr("suffice.measure.published.FOLDER", tmp_path)

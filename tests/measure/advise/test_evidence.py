@@ -22,7 +22,7 @@ from suffice.measure.plan import Plan
 from suffice.measure.results import write_results
 from suffice.recipes import recipe
 from suffice.recipes.own_data import with_settings
-from tests.measure.synthetic import from_accuracies
+from tests.measure.synthetic import from_accuracies, recall_results
 
 from .worlds import evidence
 
@@ -76,22 +76,47 @@ def test_near_is_of_length_size_and_heads():
     for far in ({"tokens": 1024}, {"parameters": 10**9}, {"num_heads": 6}):
         scope = Scope(**{"tokens": 32, "parameters": 700_000, "num_heads": 4, **far})
         assert deciding(Library("classify", asked=scope).find(EFFICIENT)) == ()
-    asked = Scope(tokens=48, parameters=300_000, num_heads=4)
+    asked = Scope(tokens=64, parameters=2_000_000, num_heads=4)
     (nearest, *_) = Library("classify", asked=asked).find(EFFICIENT)
-    assert nearest.source == "atlas-womens-clothing-300k.json"
+    assert nearest.source == "v2-amazon.json"
 
 
+@pytest.fixture
+def recalled(monkeypatch, tmp_path):
+    """Let the package have one table of recall, which linear never solves."""
+    monkeypatch.setattr("suffice.measure.published.FOLDER", tmp_path)
+    counts = {"standard": 5, "linear": 0, "mqa": 5, "gla": 3, "sliding_window": 0}
+    results = recall_results(counts, seeds=5, parameters=75_000)
+    content = {"scale": "paper", "threads": 1, "recipe": {}, "results": results.to_json()}
+    (tmp_path / "atlas-mqar8-70k.json").write_text(json.dumps(content))
+
+
+@pytest.mark.usefixtures("recalled")
 def test_recall_counts_for_language_models_alone_and_is_not_enough():
-    near = Scope(tokens=64, parameters=300_000, num_heads=4)
+    near = Scope(tokens=64, parameters=90_000, num_heads=4)
     linear = Composition.parse("linear")
     library = Library("lm", asked=near)
     assert all(one.recalls for one in library.find(linear))
-    assert "does not suffice" in library.loss(linear)
+    assert "0 of 5 seeds [0, 52]%" in library.loss(linear)
     assert library.loss(Composition.parse("linear+kv:1")).startswith("linear alone does not")
     assert library.loss(Composition.parse("linear+softmax:3")) is None
-    assert not any(one.recalls for one in Library("classify", asked=near).find(linear))
+    assert [one.verdict for one in library.find(Composition.parse("gla"))] == ["undecided"]
+    assert Library("classify", asked=near).find(linear) == ()
     shown = tuple(evidence("suffices", own=False, recalls=True, data=d) for d in ("mqar", "copy"))
     assert not suffices(shown, recall=True)
+
+
+@pytest.mark.usefixtures("recalled")
+def test_compositions_are_found_by_what_they_compute():
+    library = Library("lm", asked=Scope(tokens=64, parameters=90_000, num_heads=4))
+    (one,) = library.find(Composition.parse("standard+kv:1"))
+    assert (one.verdict, one.source) == ("suffices", "atlas-mqar8-70k.json")  # mqa
+    (one,) = library.find(Composition.parse("standard+window:3"))
+    assert one.verdict == "does not suffice"  # sliding_window at 24 tokens
+    for name in ("standard", "standard+window:4", "mqa+weights:4"):
+        assert library.find(Composition.parse(name)) == ()
+    far = Library("lm", asked=Scope(tokens=1024, parameters=90_000, num_heads=4))
+    assert far.find(Composition.parse("standard+kv:1")) == ()
 
 
 def test_far_evidence_neither_recommends_nor_rules_out():

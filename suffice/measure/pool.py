@@ -34,14 +34,7 @@ def run_cells(
 ) -> list[Key]:
     """Train cells and return the keys of those that were finished.
 
-    Args:
-        plan: plan of the cells.
-        keys: cells in the order of training.
-        folder: the working folder.
-        options: engine, jobs, threads and minutes.
-        console: console that shows progress.
-        command: command that asked for the cells.
-        rates: learning rates by mechanism and heads; the recipe's for others.
+    `rates` are learning rates by mechanism and heads; others have the recipe's.
     """
     alone = (options.jobs or 1) == 1 and options.engine == "local"
     rates = rates or {}

@@ -491,11 +491,6 @@ def matrix() -> Sheet:
     return _by_task("What suffices where", lambda row: row.words, field)
 
 
-def state_sheet() -> Sheet:
-    """Return the bytes of a layer after the whole input."""
-    return _by_task("State of a layer, bytes", lambda row: f"{row.state:,.0f}" if row.state else "")
-
-
 def staircase() -> Sheet:
     """Return what is solved of the recall of 8, 16 and 32 pairs, the most first."""
     names = [task for task in TASKS if TASKS[task][0] == "mqar"]
@@ -793,7 +788,7 @@ def page() -> str:
     shown = matrix()
     lines += ["## What suffices where", "", *(f"![{n}](atlas/{n}.svg)" for n in figures()), ""]
     lines += [*markdown(shown), "", shown.caption, ""]
-    for sheet in (staircase(), windows(), state_sheet()):
+    for sheet in (staircase(), windows()):
         caption = ["", sheet.caption] if sheet.caption != LEGEND else []
         lines += [f"## {sheet.title}", "", *markdown(sheet), *caption, ""]
     if averages(rows):

@@ -169,7 +169,7 @@ class Library:
         self.task, self.asked, self.without = task, asked, without
         self.margin = MARGIN if margin is None else margin
         self.unheard: dict[str, str] = {}  # why the user's folders are not evidence
-        self.tables: dict[tuple[str, int], tuple[Recipe, dict[object, str]]] = {}  # rows by specs
+        self.tables: dict[tuple[str, int], tuple[Recipe, dict[object, str | None]]] = {}
         ranked: list[tuple[tuple[bool, bool, float], str, Evidence]] = []
         for folder in folders:
             path = Path(folder)
@@ -187,26 +187,14 @@ class Library:
 
         Near evidence is that of rows which compute the same, whatever their names.
         """
-        named = self.evidence.get(composition.name, [])
-        names = {} if composition.of_use else self._aliases(composition)
-        if not names:
-            return tuple(named)
-        others = [
-            one
-            for name in dict.fromkeys(names.values())
-            for one in self.evidence.get(name, ())
-            if names.get((one.source, one.num_heads)) == name
-        ]
-        return tuple(sorted([*named, *others], key=lambda one: bool(one.far)))
-
-    def _aliases(self, composition: Composition) -> dict[tuple[str, int], str]:
-        """Return by near table the row under another name that computes what a composition does."""
-        aliases = {}
-        for (source, heads), (chosen, rows) in self.tables.items():
-            name = rows.get(_computed(chosen, composition.name, heads))
+        found = list(self.evidence.get(composition.name, ()))
+        if composition.of_use:
+            return tuple(found)
+        for table, (chosen, rows) in self.tables.items():
+            name = rows.get(_computed(chosen, composition.name, table[1]))
             if name not in (None, composition.name):
-                aliases[source, heads] = name
-        return aliases
+                found += [e for e in self.evidence[name] if (e.source, e.num_heads) == table]
+        return tuple(sorted(found, key=lambda one: (bool(one.far), not one.own)))
 
     def loss(self, composition: Composition) -> str | None:
         """Return the evidence that a composition does not suffice; None where there is none.
@@ -236,29 +224,29 @@ class Library:
             return
         if data_of(chosen) == self.without:
             return
-        found = _judgements(results, chosen, self.margin)
-        if not found:
+        said = _said(results, chosen, self.margin)
+        if not said:
             self._refuse(own, source, "no verdict on quality can be made of it")
         scopes = {heads: scope_of(results, chosen, heads) for _, heads in results.pairs()}
-        for judgement in found:
-            heads = judgement.num_heads
+        for (mechanism, heads), (seeds, difference, verdict) in said.items():
             scope = scopes[heads]
             near = self.asked is None or scope.near(self.asked)
-            if near and judgement.computed is not None:
-                _, rows = self.tables.setdefault((source, heads), (chosen, {}))
-                rows.setdefault(judgement.computed, judgement.mechanism)
+            if near:
+                plain = _computed(chosen, results.baseline, heads)
+                _, rows = self.tables.setdefault((source, heads), (chosen, {plain: None}))
+                rows.setdefault(_computed(chosen, mechanism, heads), mechanism)
             yield (
                 (not near, not own, 0.0 if self.asked is None else scope.distance(self.asked)),
-                judgement.mechanism,
+                mechanism,
                 Evidence(
                     source=source,
                     title=results.title,
                     data=data_of(chosen),
                     num_heads=heads,
-                    seeds=judgement.seeds,
-                    difference=judgement.difference,
+                    seeds=seeds,
+                    difference=difference,
                     margin=self.margin,
-                    verdict=judgement.verdict,
+                    verdict=verdict,
                     own=own,
                     recalls=chosen.task in RECALL,
                     far="" if near else str(scope),
@@ -287,61 +275,31 @@ def _rank(packaged: tuple[str, Results]) -> tuple[bool, int, int]:
     return results.scale != SCALES[0], -len(seeds), -len(results.cells)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Judgement:
-    """What results say of one mechanism: the fields of `Evidence`, and what it computes."""
-
-    mechanism: str
-    num_heads: int
-    seeds: int
-    difference: str
-    verdict: str
-    computed: object
+_Said = dict[tuple[str, int], tuple[int, str, str]]
+"""Seeds, difference and verdict of every (mechanism, heads)."""
 
 
-def _judgements(results: Results, chosen: Recipe, margin: float) -> list[Judgement]:
-    """Return what is said of every mechanism; of recall by the seeds that solve the task."""
-    if chosen.training.enough is None:
-        said = {
-            (one.mechanism, one.num_heads): (
-                len(one.pairing.seeds),
-                interval(one.difference),
-                decision(one),
-            )
-            for one in comparisons(results, margin)
-        }
-    else:
-        said = dict(_recalled(results, chosen.training.enough))
-    plain = {h: _computed(chosen, results.baseline, h) for _, h in said}
-    judgements = []
-    for (mechanism, heads), (seeds, difference, verdict) in said.items():
-        computed = _computed(chosen, mechanism, heads)
-        judgements.append(
-            Judgement(
-                mechanism=mechanism,
-                num_heads=heads,
-                seeds=seeds,
-                difference=difference,
-                verdict=verdict,
-                computed=None if computed == plain[heads] else computed,
-            )
-        )
-    return judgements
+def _said(results: Results, chosen: Recipe, margin: float) -> _Said:
+    """Return what results say; of a task of recall by the seeds that solve it."""
+    if chosen.training.enough is not None:
+        return _recalled(results, chosen.training.enough)
+    return {
+        (c.mechanism, c.num_heads): (len(c.pairing.seeds), interval(c.difference), decision(c))
+        for c in comparisons(results, margin)
+    }
 
 
-def _recalled(
-    results: Results, enough: float
-) -> Iterator[tuple[tuple[str, int], tuple[int, str, str]]]:
-    """Yield seeds, difference and verdict of every (mechanism, heads) on a task of recall."""
+def _recalled(results: Results, enough: float) -> _Said:
+    said = {}
     for mechanism, heads in results.pairs():
         baseline = Solved.of(results.select(results.baseline, heads), enough)
         solved = Solved.of(results.select(mechanism, heads), enough)
-        word = recalls(solved, baseline)
         few = min(solved.seeds, baseline.seeds) < FIRST
-        if mechanism == results.baseline or few or word == UNLEARNED:
-            continue
-        text = f"solved by {solved}, by Standard in {baseline.count} of {baseline.seeds}"
-        yield (mechanism, heads), (solved.seeds, text, word)
+        word = recalls(solved, baseline)
+        if mechanism != results.baseline and not few and word != UNLEARNED:
+            text = f"solved by {solved}, by Standard in {baseline.count} of {baseline.seeds}"
+            said[mechanism, heads] = solved.seeds, text, word
+    return said
 
 
 def _computed(chosen: Recipe, mechanism: str, num_heads: int) -> object:

@@ -60,4 +60,4 @@ def test_one_other_table_names_nothing(tmp_path, monkeypatch):
 def test_nine_of_ten_that_are_named_and_decided_suffice():
     counts = Counter(one.outcome for one in backtests())
     assert counts["suffices"] >= 9 * counts["does not suffice"]
-    assert counts["suffices"] > 0
+    assert counts.keys() - {NONE_NAMED}  # something is named

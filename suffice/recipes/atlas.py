@@ -117,13 +117,13 @@ def _shakespeare(size: Size) -> tuple[str, dict[str, Any], Sizes, dict[str, Any]
 def _mqar(pairs: int) -> Task:
     symbols = 2 * pairs
     sizes = {"pairs": pairs, "keys": symbols, "values": symbols}
-    return _recall(f"Recall of {pairs} pairs", 2 * symbols, 3 * pairs, 10, **sizes, rows=4_096)
+    return _recall(f"Recall of {pairs} pairs", 2 * symbols, 3 * pairs, **sizes, rows=4_096)
 
 
-def _recall(title: str, ids: int, tokens: int, epochs: int, **options: int) -> Task:
+def _recall(title: str, ids: int, tokens: int, **options: int) -> Task:
     def task(size: Size) -> tuple[str, dict[str, Any], Sizes, dict[str, Any]]:
         model = replace(_lm(size, ids, tokens), tied=False, start=0.1)
-        training = {"epochs": epochs, "batch_size": 64, "enough": SOLVED, "weight_decay": 0.0}
+        training = {"epochs": 20, "batch_size": 64, "enough": SOLVED, "weight_decay": 0.0}
         return f"{title}, {tokens} tokens", options, model, training
 
     return task
@@ -147,7 +147,7 @@ TASKS: dict[str, tuple[str, str, Task]] = {
     "induction": (
         "induction",
         "70k",
-        _recall("Induction", 16, 24, 10, symbols=16, length=16, repeated=8, rows=4_096),
+        _recall("Induction", 16, 24, symbols=16, length=16, repeated=8, rows=4_096),
     ),
     "copy": (
         "copy",
@@ -156,7 +156,6 @@ TASKS: dict[str, tuple[str, str, Task]] = {
             "Copying 8 to 12 symbols",
             34,
             32,
-            10,
             symbols=32,
             shortest=8,
             length=12,
@@ -164,7 +163,7 @@ TASKS: dict[str, tuple[str, str, Task]] = {
             rows=4_096,
         ),
     ),
-    "two_hop": ("two_hop", "70k", _recall("Two hops", 24, 21, 16, chains=3, symbols=6, rows=4_096)),
+    "two_hop": ("two_hop", "70k", _recall("Two hops", 24, 21, chains=3, symbols=6, rows=4_096)),
     "shakespeare": ("text", "300k", _shakespeare),
     "imdb": ("imdb", "300k", _imdb),
     "mnist": ("mnist", "300k", _mnist),

@@ -17,7 +17,7 @@ from collections import Counter, deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, Protocol, Self, TypeVar
@@ -39,6 +39,7 @@ from suffice.measure.tuning import TrialKey, train_trial, trial_checkpoint, tria
 from suffice.train import current
 from suffice.utils.files import read_record, write_json
 from suffice.utils.progress import Progress, Silent, Workers
+from suffice.utils.records import encode
 from suffice.utils.torch_compat import threads as torch_threads
 
 ENGINES = ("local", "ray")
@@ -96,6 +97,9 @@ def claim(folder: Path, plan: Plan, *, command: str, started: str, threads: int)
             "data": data_digest(plan.recipe),
         }
         write_json(folder / RAN, content)
+    elif (cpu := machine_facts()["cpu"]) not in ran.machine["cpu"].split(", "):
+        machine = {**ran.machine, "cpu": f"{ran.machine['cpu']}, {cpu}"}
+        write_json(folder / RAN, encode(asdict(ran) | {"machine": machine}))
 
 
 def refuse_another(folder: Path, plan: Plan) -> None:

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
-from suffice.models import ClassifierConfig, LMConfig, ViTConfig
+from suffice.models import ClassifierConfig, LMConfig, TranslatorConfig, ViTConfig
 from suffice.models.kinds import Sizes
 from suffice.recipes.recipe import Recipe
 from suffice.train.settings import Training
@@ -91,21 +91,41 @@ def _mnist(size: Size) -> tuple[str, dict[str, Any], Sizes, dict[str, Any]]:
     return "MNIST, 49 patches", {"size": 28, "rows": 6_000}, model, {}
 
 
-def _imdb(size: Size) -> tuple[str, dict[str, Any], Sizes, dict[str, Any]]:
-    length, words = 32, size.vocabulary_size
-    model = ClassifierConfig(
-        length=length,
-        vocabulary_size=words,
-        num_classes=2,
+def _reviews(title: str, classes: int, length: int, batch_size: int, **options: int) -> Task:
+    def task(size: Size) -> tuple[str, dict[str, Any], Sizes, dict[str, Any]]:
+        words = {"length": length, "vocabulary_size": size.vocabulary_size}
+        model = ClassifierConfig(
+            **words,
+            num_classes=classes,
+            d_model=size.d_model,
+            depth=size.text_depth,
+            mlp_width=2 * size.d_model,
+            dropout=0.1,
+            norm="pre",
+            activation="gelu",
+        )
+        training = {"batch_size": batch_size}
+        return f"{title}, last {length} words", {**words, **options}, model, training
+
+    return task
+
+
+def _translation_es(size: Size) -> tuple[str, dict[str, Any], Sizes, dict[str, Any]]:
+    words = size.vocabulary_size // 2
+    model = TranslatorConfig(
+        source_vocabulary_size=words,
+        target_vocabulary_size=words,
+        length=12,
         d_model=size.d_model,
-        depth=size.text_depth,
         mlp_width=2 * size.d_model,
-        dropout=0.1,
+        encoder_depth=size.text_depth // 2,
+        decoder_depth=size.text_depth // 2,
         norm="pre",
         activation="gelu",
+        dropout=0.1,
     )
-    options = {"length": length, "vocabulary_size": words}
-    return "IMDB reviews, last 32 words", options, model, {"batch_size": 64}
+    options = {"length": 12, "vocabulary_size": words, "held_out": 1_000, "rows": 20_000}
+    return "English to Spanish, 12 words", options, model, {}
 
 
 def _shakespeare(size: Size) -> tuple[str, dict[str, Any], Sizes, dict[str, Any]]:
@@ -165,8 +185,14 @@ TASKS: dict[str, tuple[str, str, Task]] = {
     ),
     "two_hop": ("two_hop", "70k", _recall("Two hops", 24, 21, chains=3, symbols=6, rows=4_096)),
     "shakespeare": ("text", "300k", _shakespeare),
-    "imdb": ("imdb", "300k", _imdb),
+    "imdb": ("imdb", "300k", _reviews("IMDB reviews", 2, 32, 64)),
     "mnist": ("mnist", "300k", _mnist),
+    "womens_clothing": (
+        "womens_clothing",
+        "300k",
+        _reviews("Reviews of women's clothing", 5, 48, 16, rows=10_000),
+    ),
+    "translation_es": ("translation_es", "300k", _translation_es),
 }
 """By name: the data set, the size of the models, and how a recipe reads the data."""
 

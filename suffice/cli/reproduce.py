@@ -58,7 +58,7 @@ OTHERS = {
     ),
     "conversion": ("Loss of converted and of healed models", "none", "from real checkpoints"),
     "evidence": ("Outcome of forty claims", "v1, v2, v3", "from all results"),
-    "atlas": ("Every mechanism on every task", "none", "from 9 tables, such as atlas-imdb-300k"),
+    "atlas": ("Every mechanism on every task", "none", "from 11 tables, such as atlas-imdb-300k"),
 }
 """Names that do not name a table of cells: their content, its place in the papers, its command."""
 

@@ -39,7 +39,7 @@ def test_models_have_the_size_of_their_name(name):
 
 
 def test_tables_have_every_mechanism_that_is_legal():
-    assert len(NAMES) == len(TASKS) == 9
+    assert len(NAMES) == len(TASKS) == 11
     assert set(PRESETS) <= set(atlas_table("atlas-mnist-300k").mechanisms)
     chosen = recipe("atlas_shakespeare_300k")
     words = atlas_table("atlas-shakespeare-300k").mechanisms
@@ -47,7 +47,7 @@ def test_tables_have_every_mechanism_that_is_legal():
     assert not {"linformer", "etc"} & set(atlas_table("atlas-mqar8-70k").mechanisms)
 
 
-@pytest.mark.parametrize("name", ATLAS)
+@pytest.mark.parametrize("name", [name for name in ATLAS if "translation" not in name])
 def test_one_window_lets_the_blocks_reach_every_token_and_no_smaller_one_does(name):
     model = recipe(name).model
     wide, reach = reaching(model), lambda window: model.depth * (window - 1)

@@ -42,10 +42,10 @@ def test_impossible_looks_are_refused(alpha, seeds, most):
         ("suffice compare --seeds 3\nsuffice compare --resume --seeds 5", (5, 5), 5),
         ("suffice compare --task mqar\nsuffice compare --resume --seeds=8", (8, 8), 8),
         ("suffice reproduce v2-imdb --run --seeds 5", (5, 5), None),
-        ("suffice reproduce atlas-mqar-300k --run --seeds 3", (3, 3), 5),
-        ("suffice reproduce atlas-mqar-300k --run --seeds 3", (5, 5), 5),
-        ("suffice reproduce atlas-mqar-300k --run", (5, 3), 5),
-        ("suffice reproduce atlas-mqar-300k --run --seeds 10", (10, 6), 10),
+        ("suffice reproduce atlas-mqar8-70k --run --seeds 3", (3, 3), 5),
+        ("suffice reproduce atlas-mqar8-70k --run --seeds 3", (5, 5), 5),
+        ("suffice reproduce atlas-mqar8-70k --run", (5, 3), 5),
+        ("suffice reproduce atlas-mqar8-70k --run --seeds 10", (10, 6), 10),
         ("suffice.compare(train, ...)", (7, 7), None),
     ],
 )
@@ -57,6 +57,6 @@ def test_commands_tell_whether_seeds_were_added_after_a_look(command, seeds, mos
 
 def test_a_table_that_tops_up_is_judged_at_the_levels_of_its_looks():
     values = {"standard": [0.97] * 3, "a": [0.965, 0.97, 0.968]}
-    command = "suffice reproduce atlas-mqar-300k --run --seeds 3"
+    command = "suffice reproduce atlas-mqar8-70k --run --seeds 3"
     found = judge(from_accuracies(values, command=command)).comparisons[0]
     assert found.confidence == pytest.approx(1 - level(0.05, 3, 5))

@@ -10,7 +10,7 @@ from typer import Argument, Exit, Option
 
 from suffice.cli.options import JsonFlag
 from suffice.cli.terminal import print_json, print_text
-from suffice.errors import ConfigError, unknown
+from suffice.errors import CheckpointError, ConfigError, unknown
 from suffice.utils.grammar import parse_bytes
 
 if TYPE_CHECKING:
@@ -155,7 +155,11 @@ def _gguf(path: Path) -> Model:
     entries: dict[str, Any] = {"model_type": FORMS[architecture][1].model_type}
     for theirs, name in table("families")["gguf"].items():
         entries[name] = file.metadata.get(f"{architecture}.{theirs}")
-    entries["vocab_size"] = file.tensors["token_embd.weight"].shape[0]
+    if FORMS[architecture][0].by_layer and entries["sliding_window"]:
+        raise ConfigError(f"{path} lists windows by layer, not counted; give config.json.")
+    if (embedding := file.tensors.get("token_embd.weight")) is None:
+        raise CheckpointError(f"{path} has no token_embd.weight; download it again.")
+    entries["vocab_size"] = embedding.shape[0]
     entries["tie_word_embeddings"] = "output.weight" not in file.tensors
     sizes, warning = read_config(entries)
     stored = sum(tensor.nbytes for tensor in file.tensors.values())

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import replace
 
 import pytest
 
 from suffice.export import export_gguf
-from suffice.models.gguf_format import open_gguf
-from tests.export.models import ROTARY, TURNING, language, saved
+from suffice.models.gguf_format import open_gguf, write_gguf
+from tests.export.models import NEAR, ROTARY, TURNING, language, saved
 from tests.export.test_gguf import TOKENIZER
 
 # a hybrid of one layer of attention in four, of Qwen3-Next's kind, by hand:
@@ -94,6 +95,26 @@ def test_a_file_is_measured_rather_than_counted(suffice, tmp_path):
     _, less = json.loads(suffice("fits", *words).stdout)["models"]
     assert less["basis"]["weights"] == "estimated"
     assert less["bytes"]["weights"] < shown["bytes"]["weights"]
+
+
+def test_damaged_files_are_refused(suffice, tmp_path):
+    write_gguf(tmp_path / "empty.gguf", {"general.architecture": "llama"}, [])
+    sizes = {"depth": 2, "vocabulary_size": TOKENIZER.vocabulary_size}
+    near = replace(TURNING, pattern=NEAR)
+    saved(tmp_path / "m", language([near, TURNING], **ROTARY, **sizes))
+    export_gguf(tmp_path / "m", tmp_path / "near.gguf", kind="f32")
+    (tmp_path / "list.json").write_text("[1]")
+    (tmp_path / "cut.json").write_text('{"hidden_size": 64')
+    for name, named in (
+        ("empty.gguf", "token_embd"),
+        ("near.gguf", "by layer"),
+        ("list.json", "object"),
+        ("cut.json", "cut.json"),
+        ("none.gguf", "none.gguf"),
+    ):
+        refused = suffice("fits", tmp_path / name)
+        assert refused.exit_code == 2, name
+        assert named in refused.message
 
 
 @pytest.mark.parametrize(

@@ -34,7 +34,6 @@ CHANGES = {
     "weights": "weight_bits",
 }
 ENGINES = ("suffice", "llama.cpp", "vllm")
-PARTS = ("attention", "mlp", "norms", "embedding", "head", "other")
 LONGEST_TEXT = 1 << 30
 HALF_BITS, SCALE_BITS = 16, 16
 BLOCK = 64  # positions that `Quantised` encodes at once

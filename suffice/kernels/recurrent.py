@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 CHUNK = 64  # positions
 CHUNK_OF_FEATURES = 16  # where each feature decays by itself: pairs take C^2 D numbers
 LEAST = -1e4  # logarithm of a decay; e^-10000 is 0
-EPS = 1e-6  # beside the squared norm of a key
+EPS = 1e-6  # added to the squared norm of a key
 SLOWEST, FASTEST = 1e-3, 1e-1  # steps that gates start with
 RANK, TEMPER = 16, 16.0  # of the gates of features
 

@@ -158,7 +158,7 @@ def _refuse(config: _Config) -> None:
     encoder = config.type.lower().startswith(tuple(facts["not_decoders"]))
     if entries.get("is_encoder_decoder") is True or encoder:
         raise ConfigError(
-            f"{config.type or 'this'} is no decoder: it keeps no KV cache between tokens; give the "
+            f"{config.type or 'this'} is not a decoder: it keeps no KV cache between tokens; give the "
             "config.json of a decoder."
         )
     for name in ("num_kv_shared_layers", "index_head_dim"):
@@ -169,7 +169,7 @@ def _refuse(config: _Config) -> None:
     name = next((name for name in given if any(part in name.lower() for part in parts)), None)
     if name is not None and "recurrence" not in config.family:
         raise ConfigError(
-            f"{name} says that layers of {config.type[:60] or 'this model'} are no attention; "
+            f"{name} says that layers of {config.type[:60] or 'this model'} do not attend; "
             "their state is not known here."
         )
 
@@ -203,9 +203,9 @@ def _attention(config: _Config, heads: int) -> Sizes:
 def _experts(config: _Config, layers: int, width: int) -> Sizes:
     count = config.number("num_experts", "n_routed_experts", "num_local_experts")
     mlp = config.number("intermediate_size", "n_inner", "ffn_dim", "hidden_dim") or 4 * width
-    beside = config.number("shared_intermediate_size", "shared_expert_intermediate_size")
+    shared_width = config.number("shared_intermediate_size", "shared_expert_intermediate_size")
     if count < 2:  # noqa: PLR2004 - one expert is an MLP
-        return {"mlp_width": beside or mlp}
+        return {"mlp_width": shared_width or mlp}
     step = config.number("decoder_sparse_step", "interleave_moe_layer_step") or 1
     first, listed = config.number("first_k_dense_replace"), config.names("mlp_only_layers")
     dense = sum(n < first or n in listed or (n + 1) % step != 0 for n in range(layers))
@@ -213,10 +213,12 @@ def _experts(config: _Config, layers: int, width: int) -> Sizes:
         dense = kinds.count("dense")
     expert = config.number("moe_intermediate_size") or mlp
     if config.get("enable_moe_block") is True:
-        beside = mlp
-    if beside % expert:
-        raise ConfigError(f"a shared expert of width {beside} beside {expert} is not counted here.")
-    shared = config.number("n_shared_experts", "num_shared_experts") or beside // expert
+        shared_width = mlp
+    if shared_width % expert:
+        raise ConfigError(
+            f"a shared expert of width {shared_width} for experts of {expert} is not counted here."
+        )
+    shared = config.number("n_shared_experts", "num_shared_experts") or shared_width // expert
     return {
         "experts": count,
         "expert_width": expert,

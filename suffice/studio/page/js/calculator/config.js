@@ -110,7 +110,7 @@ function modelOfConfig(text) {
 function refuseConfig({ entries, type, known, family }) {
   const { not_decoders, recurrent_keys } = configTable();
   if (entries.is_encoder_decoder === true || not_decoders.some((name) => type.toLowerCase().startsWith(name))) {
-    throw new Error(`${type || "this"} is no decoder: it keeps no KV cache between tokens; give the config.json of a decoder.`);
+    throw new Error(`${type || "this"} is not a decoder: it keeps no KV cache between tokens; give the config.json of a decoder.`);
   }
   for (const name of ["num_kv_shared_layers", "index_head_dim"]) {
     if (entries[name] && !known) throw new Error(`${name}: what ${type} caches is not known here.`);

@@ -1,5 +1,7 @@
 """The matrix product of a linear map, through the faster of the two libraries torch carries.
 
+Few rows are multiplied by our kernel, where it reads weights faster than torch, as measured once.
+
 On CPUs with AVX-512 torch sends fp32 products to MKL, which on processors of some vendors runs at
 half of what the machine can do; oneDNN, also inside torch, does not. There it is the faster one
 from about two million multiply-adds on (benchmarks/linear.py); below, its fixed cost of some
@@ -9,13 +11,22 @@ microseconds decides. On Intel's own processors MKL is as fast or faster.
 from __future__ import annotations
 
 import platform
+from functools import lru_cache, partial
 from pathlib import Path
+from statistics import median
+from time import perf_counter
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.autograd import forward_ad
 
+from suffice.ops.native.matrix import multiply, structure_of, supports
+from suffice.ops.op import is_traced
+
+FEW_ROWS = 4  # from there on a product is bound by arithmetic
+FEW_ROWS_GAIN = 0.85  # of the time of torch's product, at most
+FEWEST_WEIGHTS = 1 << 16  # smaller matrices stay in the cache, and the call is what costs
 MIN_WORK = 1 << 21  # multiply-adds
 MIN_LEARNING_WORK = 1 << 24  # with a backward pass: products of transposed matrices gain less
 
@@ -61,6 +72,9 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
     Shapes:
         x: [..., inputs]; weight: [outputs, inputs]; bias: [outputs] -> [..., outputs]
     """
+    few = not torch.compiler.is_compiling() and 0 < x.numel() <= FEW_ROWS * weight.shape[1]
+    if few and (threads := _threads_of(x, weight, bias)):
+        return multiply(structure_of(weight, bias), x, threads)
     if not WINS or torch.compiler.is_compiling() or x.numel() * weight.shape[0] < MIN_WORK:
         return F.linear(x, weight, bias)
     outputs, inputs = weight.shape
@@ -73,6 +87,39 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
     if learning:
         return _Product.apply(x.reshape(-1, inputs), weight, bias).view(*x.shape[:-1], outputs)
     return _product(x, weight, bias)
+
+
+def _threads_of(x: Tensor, weight: Tensor, bias: Tensor | None) -> int:
+    """Return the threads of our product of few rows, 0 where torch's is taken."""
+    if weight.numel() < FEWEST_WEIGHTS or torch.is_grad_enabled() or not weight.is_contiguous():
+        return 0
+    if not (_plain(x, weight) and supports(weight, bias)) or is_traced():
+        return 0
+    return threads_of_few_rows(torch.get_num_threads())
+
+
+@lru_cache(maxsize=8)
+def threads_of_few_rows(most: int) -> int:
+    """Return with how many threads our product of one row is faster than torch's, 0 if it is not.
+
+    Weights are read from memory once for each token: what counts is who reads faster here.
+    """
+    numbers = partial(torch.ones, dtype=torch.float32, device="cpu")
+    weights = numbers(24, 1536, 1024).unbind()  # more than a cache holds
+    x = numbers(1, 1024)
+    runs = {
+        number: partial(lambda weight, n: multiply(structure_of(weight, None), x, n), n=number)
+        for number in {1, most}
+    }
+    seconds = {0: [], **{number: [] for number in runs}}
+    for number, run in {0: partial(F.linear, x), **runs}.items():
+        for weight in weights:
+            begin = perf_counter()
+            run(weight)
+            seconds[number].append(perf_counter() - begin)
+    medians = {number: median(values) for number, values in seconds.items()}
+    best = min(runs, key=lambda number: medians[number])
+    return best if medians[best] <= FEW_ROWS_GAIN * medians[0] else 0
 
 
 def _plain(x: Tensor, weight: Tensor) -> bool:

@@ -16,6 +16,8 @@ from torch.utils.flop_counter import FlopCounterMode
 from suffice.ops import linear as module
 from suffice.ops import register_flops
 from suffice.ops.linear import MIN_WORK, Linear, fast, linear
+from suffice.ops.native.library import available
+from suffice.ops.native.matrix import multiply
 from suffice.testing import assert_close, normal
 
 ROWS, INPUTS, OUTPUTS = 128, 128, 128  # together exactly MIN_WORK multiply-adds
@@ -353,3 +355,60 @@ def test_its_products_are_counted():
     with FlopCounterMode(display=False) as counter:
         linear(x, weight, None)
     assert counter.get_total_flops() == 2 * 512 * 64 * 128
+
+
+FEW = 2, 256, 256  # rows, inputs and outputs of a matrix that is worth reading by our kernel
+
+
+@pytest.fixture
+def ours_wins(monkeypatch):
+    """Let the kernel of few rows win, and return the rows of the products that it computes."""
+    if not available():
+        pytest.skip("no native kernels were built")
+    rows = []
+
+    def multiplied(matrix, x, threads):
+        rows.append(x.numel() // matrix.columns)
+        return multiply(matrix, x, threads)
+
+    monkeypatch.setattr(module, "threads_of_few_rows", lambda _: 1)
+    monkeypatch.setattr(module, "multiply", multiplied)
+    return rows
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("biased", [True, False])
+def test_few_rows_are_multiplied_by_our_kernel(ours_wins, biased):
+    x, weight, bias = operands(module.FEW_ROWS, *FEW[1:])
+    bias = bias if biased else None
+    for rows in range(1, module.FEW_ROWS + 1):
+        some = x[:rows, None]
+        with torch.device("meta"):  # results lie where their inputs do
+            got = linear(some, weight, bias)
+        exact = None if bias is None else bias.double()
+        assert_close(got, F.linear(some.double(), weight.double(), exact), n=FEW[1])
+    assert ours_wins == [1, 2, 3, 4]
+
+
+def test_few_rows_are_torchs_where_the_kernel_does_not_serve(ours_wins):
+    x, weight, bias = operands(*FEW)
+    linear(x, weight.clone().requires_grad_(), bias).sum().backward()
+    with torch.no_grad():
+        linear(x, weight[:8], bias[:8])  # in the cache anyway
+        linear(x, weight.t(), bias)
+        linear(x.double(), weight.double(), bias.double())
+        linear(x[:0], weight, bias)
+        linear(operands(module.FEW_ROWS + 1, *FEW[1:])[0], weight, bias)
+        vmap(lambda row: linear(row, weight, bias))(x)
+        with torch.autocast("cpu"):
+            linear(x, weight, bias)
+        with FlopCounterMode(display=False) as counter:
+            linear(x, weight, bias)
+    assert counter.get_total_flops() == 2 * FEW[0] * FEW[1] * FEW[2]
+    assert ours_wins == []
+
+
+def test_the_threads_of_few_rows_are_those_of_this_process():
+    if not available():
+        pytest.skip("no native kernels were built")
+    assert module.threads_of_few_rows(torch.get_num_threads()) in (0, 1, torch.get_num_threads())

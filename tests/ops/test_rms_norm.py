@@ -35,6 +35,17 @@ def test_values(learning, dtype, shape):
     assert_close(got, formula(x, weight), n=shape[-1])
 
 
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("learning", [False, True])
+def test_a_gate_multiplies_by_its_silu(learning, dtype):
+    for shape in ((5, 19), (2, 3, 32)):
+        x, weight = operands(*shape, dtype=dtype, learning=learning)
+        gate = normal(*shape, seed=3, dtype=dtype)
+        got = rms_norm(x, weight, EPS, gate)
+        assert got.dtype is dtype
+        assert_close(got, formula(x, weight) * F.silu(gate.double()), n=shape[-1])
+
+
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
 @pytest.mark.parametrize("learning", [False, True])
 def test_half_inputs_beside_full_weights_are_rounded_once(dtype, learning):

@@ -7,15 +7,14 @@ replaced only where it gives the numbers of transformers on drawn inputs.
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import lru_cache, partial
-from statistics import median
-from time import perf_counter
+from functools import lru_cache
 from types import MethodType
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from suffice.ops.linear import FEW_ROWS, threads_of_few_rows
 from suffice.ops.native import library as native
 from suffice.ops.native import stock
 from suffice.ops.native.matrix import multiply, structure_of
@@ -23,8 +22,6 @@ from suffice.ops.native.matrix import multiply, structure_of
 PARTS = ("down_proj", "act_fn", "gate_proj", "up_proj")
 """What the forward of a gated MLP reads, in its order."""
 ROWS_AT_ONCE = 512  # positions of an MLP without gradients: its inner numbers stay in the cache
-FEW_ROWS = 4  # of a linear map: from there on a product is bound by arithmetic
-WINS = 0.85  # of the time of torch's product, at most
 NORM, MLP, LINEAR = "RMSNorm", "gated MLP", "product of few rows"
 
 
@@ -124,29 +121,6 @@ def _linear(threads: int) -> Callable[..., Tensor]:
         return multiply(structure_of(weight, bias), x, threads)
 
     return forward
-
-
-@lru_cache(maxsize=8)
-def threads_of_few_rows(most: int) -> int:
-    """Return with how many threads our product of one row is faster than torch's, 0 if it is not.
-
-    Weights are read from memory once for each token: what counts is who reads faster here.
-    """
-    weights = torch.ones(24, 1536, 1024, dtype=torch.float32).unbind()  # more than a cache holds
-    x = torch.ones(1, 1024, dtype=torch.float32)
-    runs = {
-        number: partial(lambda weight, n: multiply(structure_of(weight, None), x, n), n=number)
-        for number in {1, most}
-    }
-    seconds = {0: [], **{number: [] for number in runs}}
-    for number, run in {0: partial(nn.functional.linear, x), **runs}.items():
-        for weight in weights:
-            begin = perf_counter()
-            run(weight)
-            seconds[number].append(perf_counter() - begin)
-    medians = {number: median(values) for number, values in seconds.items()}
-    best = min(runs, key=lambda number: medians[number])
-    return best if medians[best] <= WINS * medians[0] else 0
 
 
 def rotary(

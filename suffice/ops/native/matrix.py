@@ -165,7 +165,7 @@ def multiply(matrix: native.Matrix, x: Tensor, threads: int | None = None) -> Te
     if x.shape[-1] != matrix.columns:
         raise ShapeError(f"x has {x.shape[-1]} features; this matrix reads {matrix.columns}.")
     x = x.contiguous()
-    y = torch.empty(*x.shape[:-1], matrix.rows, dtype=torch.float32)
+    y = x.new_empty(*x.shape[:-1], matrix.rows)
     if y.numel():
         rows = x.numel() // matrix.columns
         threads = threads or torch.get_num_threads()

@@ -199,7 +199,7 @@ def test_a_compiled_model_computes_as_stock(name):
 
 def test_linear_maps_of_few_rows_read_the_weights_as_they_are(monkeypatch):
     monkeypatch.setattr(layers, "threads_of_few_rows", lambda _: 1)
-    made, x = model("llama"), tokens(rows=1, length=3)
+    made, x = model("llama", attention_bias=True), tokens(rows=1, length=3)
     report = accelerate(made)
     assert {piece.function for piece in report.replaced if piece.kind == "Linear"} == {
         layers.LINEAR

@@ -151,6 +151,20 @@ class TestMasks:
         assert type(got) is torch.Tensor
         assert bool(got[0, 0, 1, 2])
 
+    def test_padding_is_that_of_the_keys_that_a_window_keeps(self):
+        real = torch.tensor([[False] * 4 + [True] * 4])
+        made = mask(
+            batch_size=1,
+            q_length=1,
+            kv_length=5,
+            q_offset=7,
+            kv_offset=3,
+            mask_function=masking_utils.sliding_window_causal_mask_function(5),
+            attention_mask=real,
+        )
+        assert made.valid.tolist() == real[:, 3:].tolist()
+        assert (made[0, 0] | False).tolist() == real[:, 3:].tolist()
+
     def test_a_pattern_is_dense_for_whoever_reads_it(self):
         valid = torch.tensor([[False, True, True, True, True, True]])
         made = mask(

@@ -42,6 +42,20 @@ class TestRecurrentModels:
         accelerate(made)
         assert torch.equal(made.generate(x, **settings), want)
 
+    def test_a_text_in_pieces_continues_its_states(self, name):
+        stock, ours = model(name), model(name)
+        accelerate(ours)
+        keys, results = "cache_params" if name == "mamba2" else "past_key_values", []
+        for m in (ours, stock):
+            cache, logits = None, []
+            for piece in tokens().split([2, 30, 1, 37], dim=1):
+                with torch.no_grad():
+                    out = m(piece, **{keys: cache}, use_cache=True)
+                cache = out[keys]
+                logits.append(out.logits)
+            results.append(torch.cat(logits, dim=1))
+        assert_close(*results, **CLOSE)
+
     def test_undo_gives_the_stock_methods_back(self, name):
         made = model(name)
         report = accelerate(made)
@@ -53,6 +67,13 @@ class TestRecurrentModels:
     def test_a_second_call_changes_nothing(self, name):
         made = model(name)
         assert accelerate(made).replaced == accelerate(made).replaced
+
+
+def test_steps_of_mamba2_have_the_limits_of_stock():
+    stock, ours = (model("mamba2", time_step_limit=(0.2, 0.4)) for _ in range(2))
+    accelerate(ours)
+    with torch.no_grad():
+        assert_close(ours(tokens()).logits, stock(tokens()).logits, **CLOSE)
 
 
 def test_copies_run_their_own_weights():
@@ -98,6 +119,7 @@ class TestTokenSteps:
     @pytest.mark.parametrize("width", [16, 20])
     def test_gated_delta_rule(self, width):
         q, k, v = drawn(2, 1, 2, 12), drawn(2, 1, 2, 12, seed=1), drawn(2, 1, 6, width, seed=2)
+        k[1, 0, 0] = 0.0  # its length is 0
         gates = {"g": -drawn(2, 1, 6).abs(), "beta": drawn(2, 1, 6).sigmoid()}
         options = gates | {"use_qk_l2norm_in_kernel": True, "output_final_state": True}
         results = [
@@ -117,12 +139,13 @@ class TestTokenSteps:
         sequences.gated_delta_step(*inputs, *gates, initial_state=state)
         assert torch.equal(state, drawn(1, 2, 8, 16))
 
-    def test_convolution(self):
+    @pytest.mark.parametrize(("length", "room"), [(1, 4), (1, 6), (3, 4)])
+    def test_convolution(self, length, room):
         results = []
         weight, bias = drawn(20, 4), drawn(20, seed=1)
         for function in (sequences.causal_convolution_step, modeling_mamba2.causal_conv1d_update):
-            state = drawn(2, 20, 4, seed=2)
-            out = function(drawn(2, 20, 1, seed=3), state, weight, bias, "silu")
+            state = drawn(2, 20, room, seed=2)
+            out = function(drawn(2, 20, length, seed=3), state, weight, bias, "silu")
             results.append((out, state))
         for got, want in zip(*results, strict=True):
             assert_close(got, want, **CLOSE)

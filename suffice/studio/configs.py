@@ -158,8 +158,8 @@ def _refuse(config: _Config) -> None:
     encoder = config.type.lower().startswith(tuple(facts["not_decoders"]))
     if entries.get("is_encoder_decoder") is True or encoder:
         raise ConfigError(
-            f"{config.type or 'this'} is not a decoder: it keeps no KV cache between tokens; give the "
-            "config.json of a decoder."
+            f"{config.type or 'this'} is not a decoder: it keeps no KV cache between tokens; give "
+            "the config.json of a decoder."
         )
     for name in ("num_kv_shared_layers", "index_head_dim"):
         if entries.get(name) and not config.known:

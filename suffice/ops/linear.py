@@ -63,6 +63,9 @@ def multiplier(module: nn.Module, rows: int, *, device: str, learning: bool) -> 
         return module.kernel  # a packed layer names its own kernel
     plain = module.weight.dtype is torch.float32 and device == "cpu"
     sizes = (rows, module.in_features, module.out_features)
+    few = plain and 0 < rows <= FEW_ROWS and not learning
+    if few and module.weight.numel() >= FEWEST_WEIGHTS and supports(module.weight, module.bias):
+        return "native" if threads_of_few_rows(torch.get_num_threads()) else "F.linear"
     return "oneDNN" if plain and fast(*sizes, learning=learning) else "F.linear"
 
 

@@ -113,17 +113,31 @@ class Kernel(Axis, family="kernel"):
             bias: term that the position adds to the scores; None: nothing.
             learned: tensors by name, of any dtype.
         """
-        exact = {name: value.to(q.dtype) for name, value in learned.items()}
-        of_scores, of_weights = (
-            {name: exact[name] for name in self._taken[method] if name in exact} for method in GIVEN
-        )
-        scores = self.scores(q, k, scale, **of_scores)
-        if bias is not None:
-            scores = scores + bias.to(scores.dtype)
+        scores = self.biased_scores(q, k, scale=scale, bias=bias, learned=learned)
         if not scores.numel():
             return scores
         opened = (allowed | ~allowed.any(dim=-1, keepdim=True)).expand(scores.shape)
-        return self.weights(scores, opened, **of_weights).masked_fill(~allowed, 0.0)
+        weights = self.weights(scores, opened, **self._learned_by("weights", q, learned))
+        return weights.masked_fill(~allowed, 0.0)
+
+    def biased_scores(
+        self,
+        q: Tensor,
+        k: Tensor,
+        *,
+        scale: float,
+        bias: Tensor | None,
+        learned: Mapping[str, Tensor],
+    ) -> Tensor:
+        """Return the scores [B, H, T, S] with what the position adds; arguments as of `weigh`."""
+        scores = self.scores(q, k, scale, **self._learned_by("scores", q, learned))
+        return scores if bias is None else scores + bias.to(scores.dtype)
+
+    def _learned_by(
+        self, method: str, q: Tensor, learned: Mapping[str, Tensor]
+    ) -> dict[str, Tensor]:
+        names = [name for name in self._taken[method] if name in learned]
+        return {name: learned[name].to(q.dtype) for name in names}
 
     def conflicts(self, scale: float | None) -> list[str]:  # noqa: ARG002 - a softmax takes any
         """Return a sentence for each reason why products cannot have this factor; empty = fine."""

@@ -136,6 +136,12 @@ class Recurrence(nn.Module):
         found = rows.scatter(found.transpose(1, 2), order)  # B T H S
         return rows.scatter(found.transpose(1, 3), order).permute(0, 2, 3, 1)
 
+    def sequence(
+        self, q: Tensor, k: Tensor, v: Tensor, x: Tensor, rows: RowLayout
+    ) -> recurrence.Sequence:
+        """Return the numbers that are summed, after gates and convolution, in float64."""
+        return self._prepare(q, k, v, x, rows, rows.order(), None, exact=True)[0]
+
     def _start(self, data: recurrence.Sequence, before: RecurrentState | None) -> Tensor:
         if before is not None:
             return before.sums.to(data.q.dtype)

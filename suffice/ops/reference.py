@@ -81,6 +81,22 @@ def weights(
 ) -> Tensor:
     """Return phi(q_t) . phi(k_s) over its sum: [B, H, T, S] in the dtype of the features.
 
+    phi_k is taken relative to the largest scale that a query sees.
+    """
+    allowed = masks.allowed(call.pattern, call.queries, call.keys, q.device)
+    products = feature_products(q, k, allowed, call, features)
+    products = products.masked_fill(~allowed, 0.0)
+    totals = products.sum(dim=-1, keepdim=True)
+    if not is_transformed():
+        warn_of_vanished(totals, allowed.any(dim=-1, keepdim=True), features.floor)
+    return products / divisor(totals, features.floor)
+
+
+def feature_products(
+    q: Tensor, k: Tensor, allowed: Tensor, call: AttentionCall, features: FeatureMap
+) -> Tensor:
+    """Return phi(q_t) . phi(k_s), [B, H, T, S] in the dtype of the features, up to a factor a row.
+
     The heads that share keys are folded into the rows of one product. The logarithms of the keys
     are taken relative to the largest one a query sees.
     """
@@ -88,17 +104,12 @@ def weights(
     batch, heads, queries, keys = *q.shape[:3], k.shape[2]
     rows = phi_q.reshape(batch, k.shape[1], -1, phi_q.shape[-1])
     products = (rows @ phi_k.transpose(-1, -2)).view(batch, heads, queries, keys)
-    allowed = masks.allowed(call.pattern, call.queries, call.keys, q.device)
     if logs is not None and products.numel():
         logs = logs.repeat_interleave(call.group, dim=1)[:, :, None]
         logs = logs.expand_as(products).masked_fill(~allowed, -torch.inf)
         peak = logs.amax(dim=-1, keepdim=True)
         products = products * (logs - peak.masked_fill(peak == -torch.inf, 0.0)).exp()
-    products = products.masked_fill(~allowed, 0.0)
-    totals = products.sum(dim=-1, keepdim=True)
-    if not is_transformed():
-        warn_of_vanished(totals, allowed.any(dim=-1, keepdim=True), features.floor)
-    return products / divisor(totals, features.floor)
+    return products
 
 
 def weights_of_rows(

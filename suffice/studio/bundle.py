@@ -26,21 +26,24 @@ from suffice.studio.calculator import ENCODERS, KERNELS, MIXINGS
 from suffice.studio.comparisons import PACKAGE, describe, list_comparisons, read
 from suffice.studio.configs import table
 from suffice.studio.folders import Folders
+from suffice.studio.steps import MAX_TOKENS, MIN_TOKENS, TEXT, prepared
 from suffice.utils.files import replacing
 from suffice.view import expression, flow, flow_svg, instead
 from suffice.view.catalogue import SEGMENTS_DRAWN, WITH_SEGMENTS, drawn_spec
 from suffice.view.drawing import COLOURS, FREE, PAINTED
 from suffice.view.flow import CACHED, KINDS
 
-STYLES = ("colours", "page", "fields", "results", "chart", "patterns", "compare", "attention")
-SHARED = ("element", "numbers", "address", "tabs", "fields", "chart", "save")
+STYLES = ("colours", "page", "fields", "results", "chart")
+STYLES += ("patterns", "steps", "compare", "attention")  # of the tabs
+SHARED = ("element", "numbers", "address", "tabs", "fields", "chart", "save", "latest")
 CALCULATOR = tuple(
     f"calculator/{n}" for n in ("formula", "state", "config", "form", "results", "article", "tab")
 )
 PATTERNS = tuple(
     f"patterns/{n}" for n in ("kinds", "read", "drawn", "reach", "canvas", "pictures", "tab")
 )
-COMPARE = ("latest", "compare/tradeoff", "compare/tab")
+STEPS = ("steps/cells", "steps/draw", "steps/tab")
+COMPARE = ("compare/tradeoff", "compare/tab")
 SERVED = ("ask", *COMPARE, "attention/maps", "attention/tab", "advise/tab")
 CARRIED = ("answers", *COMPARE)
 
@@ -68,7 +71,8 @@ def bundle(served: bool) -> Bundle:
 
 def carrying(folders: Folders) -> Bundle:
     """Return the page that needs no program: it carries the comparisons of the folders."""
-    return _bundle(CARRIED, {"answers": answers(folders)}, connects=False)
+    carried = answers(folders) | {_question("steps", asked): told for asked, told in prepared()}
+    return _bundle(CARRIED, {"answers": carried}, connects=False)
 
 
 def answers(folders: Folders) -> dict[str, Any]:
@@ -101,7 +105,7 @@ def _question(name: str, request: dict[str, Any]) -> str:
 
 
 def _bundle(extra: tuple[str, ...], facts: dict[str, Any], *, connects: bool) -> Bundle:
-    scripts = (*SHARED, *CALCULATOR, *PATTERNS, *extra, "start")
+    scripts = (*SHARED, *CALCULATOR, *PATTERNS, *STEPS, *extra, "start")
     style = "\n".join([_palette(), *(_read(f"page/css/{name}.css") for name in STYLES)])
     script = "\n".join(_read(f"page/js/{name}.js") for name in scripts)
     script = f'\n"use strict";\n(() => {{\n{script}\n}})();\n'
@@ -114,7 +118,8 @@ def _bundle(extra: tuple[str, ...], facts: dict[str, Any], *, connects: bool) ->
         "painted": PAINTED,
         "flows": {kind: words for kind, (words, *_) in KINDS.items()} | {"cached": CACHED},
     }
-    facts = {"calculator": _calculator_facts(), "patterns": patterns, **facts}
+    steps = {"text": TEXT, "fewest": MIN_TOKENS, "most": MAX_TOKENS}
+    facts = {"calculator": _calculator_facts(), "patterns": patterns, "steps": steps, **facts}
     facts_json = json.dumps(facts, separators=(",", ":"), allow_nan=False)
     policy = (
         f"default-src 'none'; script-src {_digest(script)}; style-src {_digest(style)}; "

@@ -14,6 +14,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 from suffice.errors import ConfigError, SufficeError
+from suffice.studio import steps
 from suffice.studio.attention_maps import MapServer
 from suffice.studio.bundle import bundle
 from suffice.studio.folders import Folders
@@ -101,6 +102,7 @@ def answers(folders: Folders) -> dict[str, Answer]:
         "checkpoint": lambda request, _: maps.checkpoint(request),
         "maps": lambda request, _: maps.overview(request),
         "map": lambda request, _: maps.head(request),
+        "steps": lambda request, _: steps.answer(request),
         "advise": advice,
     }
 

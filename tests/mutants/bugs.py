@@ -529,8 +529,8 @@ BUGS = (
     ),
     Bug(
         "suffice/kernels/base.py",
-        "**of_weights).masked_fill(~allowed, 0.0)",
-        "**of_weights)",
+        "return weights.masked_fill(~allowed, 0.0)",
+        "return weights",
         "tests/kernels/test_own.py",
         "a weight that a kernel gives a hidden key counts",
     ),

@@ -20,7 +20,7 @@ def test_the_page_is_one_file(tmp_path):
     assert path.name == "index.html"
     assert [one.name for one in path.parent.iterdir()] == ["index.html"]
     assert path.read_text("utf-8") == bundle(served=False).html
-    assert path.stat().st_size < 1_000_000
+    assert path.stat().st_size < 1_500_000
     assert "fetch(" not in path.read_text("utf-8")
 
 

@@ -262,7 +262,7 @@ MEETINGS = (
         "codes stay when rows move"),
     Bug(QUANTISED, "codes[..., ::2] | (codes[..., 1::2] << 4)", "codes[..., 1::2] | (codes[..., ::2] << 4)",
         CODES + " tests/memory", "codes of 4 bits are packed in another order than they are read"),
-    Bug(DYNAMIC, "buffer[:, :, self.length : end] = new", "buffer[:, :, self.length : end] = new[:1]",
+    Bug(DYNAMIC, "buffer.narrow(2, self.length, new.shape[2]).copy_(new)", "buffer.narrow(2, self.length, new.shape[2]).copy_(new[:1])",
         "tests/memory " + STREAMS, "all rows cache the tokens of the first"),
     Bug(PAST, "phi.reshape(batch, groups, heads // groups * length, width)",
         "phi.transpose(1, 2).reshape(batch, groups, heads // groups * length, width)",

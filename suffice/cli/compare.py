@@ -125,6 +125,14 @@ class CompareOptions:
             "folder of a tokenizer; characters where most texts are one long word."
         ),
     ] = None
+    start: Annotated[
+        str | None,
+        Option(
+            help="Encoder of transformers, such as a ModernBERT (a folder or hf:ORG/NAME), whose "
+            "weights and tokenizer each training on a table starts from, for mechanisms that keep "
+            "its maps: standard,standard+window:32,linear."
+        ),
+    ] = None
     mechanisms: Annotated[
         str | None,
         Option(
@@ -261,7 +269,7 @@ class CompareOptions:
         """Return a recipe that reads the files given, or as before those it reads already."""
         from suffice.recipes.own_data import TABLE, of_user
 
-        names = ("test", "validation", "stratify", "drop_missing", "encoding", "tokenizer")
+        names = ("test", "validation", "stratify", "drop_missing", "encoding", "tokenizer", "start")
         parts = {name: getattr(self, name) for name in names}
         chosen = [
             name for name, value in {"columns": self.columns, **parts}.items() if value is not None

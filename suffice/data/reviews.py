@@ -145,9 +145,9 @@ def row_of_words(ids: list[int], length: int) -> list[int]:
 
 
 def rows_of_tokens(
-    tokenizer: Any, texts: Sequence[str], length: int
+    tokenizer: Any, texts: Sequence[str], length: int, reads: str = "end"
 ) -> tuple[Tensor, Tensor, list[int]]:
-    """Return texts as rows of their last tokens, padded in front, cut by a tokenizer.
+    """Return texts as rows of their tokens, padded in front, cut by a tokenizer.
 
     A row begins with the token that begins a document, or else ends one, where there is room.
 
@@ -155,6 +155,8 @@ def rows_of_tokens(
         tokenizer: a `suffice.text.Tokenizer`.
         texts: any.
         length: tokens of a row.
+        reads: "end" for the last tokens of each text, "start" for the first, between the special
+            tokens that a `BPE` puts around a text.
 
     Shapes:
         returns: ids int64 [N, length]; bool [N, length], True at a token; tokens of each whole text
@@ -162,8 +164,12 @@ def rows_of_tokens(
     ids = torch.full((len(texts), length), PAD, dtype=torch.int64)
     valid, lengths = torch.zeros(len(texts), length, dtype=torch.bool), []
     start = next((i for i in (tokenizer.begin, tokenizer.end) if i is not None), START)
+    before, after = tokenizer.around if reads == "start" else ([], [])
+    if (room := length - len(before) - len(after)) < 1:
+        raise ConfigError(f"length={length}: special tokens leave no room for a text; give more.")
     for row, encoded in enumerate(tokenizer.encode_many(texts)):
-        tokens = [start, *encoded][-length:]
+        first = [*before, *encoded[:room], *after]
+        tokens = first if reads == "start" else [start, *encoded][-length:]
         ids[row, length - len(tokens) :] = torch.tensor(tokens)
         valid[row, length - len(tokens) :] = True
         lengths.append(len(encoded))
@@ -184,6 +190,7 @@ def dataset_of_texts(
     rows: int | None,
     rule: str = "ascii",
     learn_tokenizer: Callable[[Sequence[str]], Any] | None = None,
+    reads: str = "end",
     **fields: Any,
 ) -> Dataset:
     """Return the texts and classes of each part as a task: the last words of each text.
@@ -201,6 +208,7 @@ def dataset_of_texts(
         rule: rule that cuts texts, see `words`.
         learn_tokenizer: function that makes a tokenizer of the training texts, whose tokens take
             the place of words; None takes words.
+        reads: see `rows_of_tokens`.
         **fields: other fields of `Dataset`.
     """
     for part, (texts, _) in parts.items():
@@ -217,11 +225,11 @@ def dataset_of_texts(
         tokenizer = learn_tokenizer(texts)
         splits = {}
         for part, (own, classes) in {**parts, "train": (texts, labels)}.items():
-            ids, valid, lengths = rows_of_tokens(tokenizer, own, length)
+            ids, valid, lengths = rows_of_tokens(tokenizer, own, length, reads)
             splits[part] = Split(ids, torch.tensor(classes), valid)
             if part == "train":
                 fields["lengths"] = torch.tensor(lengths)
-        title = f"{title}, last {length} tokens"
+        title = f"{title}, {'first' if reads == 'start' else 'last'} {length} tokens"
         return Dataset(title=title, tokenizer=tokenizer, **splits, **fields)
     cut = [words(text, rule) for text in texts]
     vocabulary = Vocabulary.build(cut, vocabulary_size)

@@ -47,6 +47,7 @@ def table(
     drop_missing: bool = False,
     encoding: str = UTF_8,
     words: str | Tokenize = "unicode",
+    reads: str = "end",
     folds: int | None = None,
     fold: int = 0,
     length: int = 64,
@@ -72,6 +73,7 @@ def table(
         encoding: encoding of a .csv, .tsv or .jsonl, such as "latin-1".
         words: rule that cuts texts into words, see `suffice.data.reviews.words`; or a function
             that makes a `suffice.text.Tokenizer` of the training texts.
+        reads: tokens of such a tokenizer that are read, see `rows_of_tokens`.
         folds: number of folds, one of which is the test split; None uses `test`.
         fold: number of that part; `folds` and more are of further partitions. Texts that are equal
             as they are read are in one fold. The validation part is drawn from the other folds.
@@ -133,7 +135,8 @@ def table(
         rows=rows,
         rule=rule,
         learn_tokenizer=None if isinstance(words, str) else words,
-        facts={"columns": list(files.columns)} | ({} if isinstance(words, str) else {READS: "end"}),
+        reads=reads,
+        facts={"columns": list(files.columns)} | ({} if isinstance(words, str) else {READS: reads}),
         notes=notes,
     )
 

@@ -164,8 +164,8 @@ class TextClassifier(_Classifier):
         if isinstance(self.tokenizer, Words):
             tokens, valid = self.tokenizer.rows(inputs)
         else:
-            length = self.network.config.length
-            tokens, valid, _ = rows_of_tokens(self.tokenizer, inputs, length)
+            length, reads = self.network.config.length, self.facts[READS]
+            tokens, valid, _ = rows_of_tokens(self.tokenizer, inputs, length, reads)
         return {"tokens": tokens, "valid": valid}
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,13 +16,16 @@ from suffice.data.reviews import RULES
 from suffice.data.table import COLUMNS, one_word_length, read_files, share_of
 from suffice.errors import ConfigError, DataError, unknown
 from suffice.models import ViTConfig
+from suffice.models.pretrained import classifier_of
 from suffice.recipes.recipe import Recipe
 from suffice.recipes.text import classifier
 from suffice.text import BPE, Tokenizer, load_tokenizer
 from suffice.train.settings import Training
+from suffice.utils import hub
 
 OPTION = "path"  # of the tasks that can read the user's own files
 TABLE, PICTURES = "table", "pictures"
+START_RATE = 5e-5  # from pretrained weights: the largest that BERT's authors tried
 OF_ANY = "A table of texts and classes"
 """The beginning of the title until a file is named."""
 
@@ -49,7 +53,7 @@ def table(scale: str = "paper") -> Recipe:
 
 FIXED = {
     *("num_classes", "console", "path", "columns", "test", "validation", "stratify"),
-    *("drop_missing", "encoding", "words"),
+    *("drop_missing", "encoding", "words", "reads"),
 }
 """Settings that the data decide, or that have options of their own."""
 OF_ANY_FOLDER = "A folder of images"
@@ -87,23 +91,11 @@ TOKENIZERS = {"words": "unicode", "characters": "characters", BPE_NAME: BPE_NAME
 """The option `words` of a table for each --tokenizer; any other name is a tokenizer's folder."""
 
 
-@dataclass(frozen=True)
-class Learner:
-    """Makes the tokenizer of the texts of a training.
-
-    Args:
-        name: "bpe", or the folder of a saved tokenizer.
-        vocabulary_size: largest number of byte pairs.
-    """
-
-    name: str
-    vocabulary_size: int
-
-    def __call__(self, texts: Sequence[str]) -> Tokenizer:
-        """Return the tokenizer; arguments and errors as `BPE.train`, `load_tokenizer`."""
-        if self.name == BPE_NAME:
-            return BPE.train(texts, self.vocabulary_size, at_most=True)
-        return load_tokenizer(self.name)
+def _tokenizer_of(texts: Sequence[str], *, name: str, vocabulary_size: int) -> Tokenizer:
+    """Return byte pairs of some texts if the name is "bpe", or else the tokenizer of a folder."""
+    if name == BPE_NAME:
+        return BPE.train(texts, vocabulary_size, at_most=True)
+    return load_tokenizer(name)
 
 
 def loadable(options: Mapping[str, Any]) -> dict[str, Any]:
@@ -111,7 +103,8 @@ def loadable(options: Mapping[str, Any]) -> dict[str, Any]:
     name = options.get("words")
     if name is None or name in RULES:
         return dict(options)
-    return {**options, "words": Learner(name, options["vocabulary_size"])}
+    size = options["vocabulary_size"]
+    return {**options, "words": partial(_tokenizer_of, name=name, vocabulary_size=size)}
 
 
 def tokenizer_folder(options: Mapping[str, Any]) -> str | None:
@@ -131,7 +124,7 @@ def of_user(recipe: Recipe, path: str, columns: str | None = None, **parts: Any)
         path: path of the files.
         columns: columns of a table; None: text,label.
         **parts: options of `suffice.data.table.table`: test, validation, stratify, drop_missing,
-            encoding; and tokenizer, see `TOKENIZERS`.
+            encoding; tokenizer, see `TOKENIZERS`; and start, see `_started`.
 
     Example:
         >>> from suffice.recipes.text import amazon
@@ -145,6 +138,7 @@ def of_user(recipe: Recipe, path: str, columns: str | None = None, **parts: Any)
             f"on {able}."
         )
     parts = {name: value for name, value in parts.items() if value is not None}
+    recipe = _started(recipe, parts.pop("start", None))
     options = {**dict(recipe.task_options), OPTION: path}
     if recipe.task == TABLE:
         options["columns"] = columns or options.get("columns", COLUMNS)
@@ -154,13 +148,15 @@ def of_user(recipe: Recipe, path: str, columns: str | None = None, **parts: Any)
         chosen = {name: options[name] for name in names if name in options}
         files = read_files(path, options["columns"], **chosen)
         if tokenizer is not None:
+            if recipe.start is not None:
+                raise ConfigError(f"--tokenizer {tokenizer}: the encoder of --start has its own.")
             if tokenizer not in TOKENIZERS and not Path(tokenizer).is_dir():
                 raise unknown("tokenizer", tokenizer, [*TOKENIZERS, "the folder of a tokenizer"])
             options["words"] = TOKENIZERS.get(tokenizer, tokenizer)
         elif one_word_length(files.pairs) is not None and options["words"] == "unicode":
             options["words"] = TOKENIZERS["characters"]
         sizes = {"num_classes": len(files.classes)}
-        if (folder := tokenizer_folder(options)) is not None:
+        if recipe.start is None and (folder := tokenizer_folder(options)) is not None:
             sizes["vocabulary_size"] = load_tokenizer(folder).vocabulary_size
             options["vocabulary_size"] = sizes["vocabulary_size"]
         model = replace(recipe.model, **sizes)
@@ -178,6 +174,27 @@ def of_user(recipe: Recipe, path: str, columns: str | None = None, **parts: Any)
             f"take --task {TABLE}."
         )
     return _titled(replace(recipe, task_options=tuple(options.items())))
+
+
+def _started(recipe: Recipe, start: str | None) -> Recipe:
+    """Return a recipe whose models start from an encoder, and read the first tokens as it does.
+
+    The encoder is a folder of transformers or "hf:ORG/NAME[@REVISION]"; None changes nothing.
+    """
+    if start is None or (folder := hub.local(start).absolute()) == recipe.start:
+        return recipe
+    if recipe.task != TABLE:
+        raise ConfigError(f"--start {start}: only a --task {TABLE} starts from an encoder.")
+    sizes, specs = classifier_of(folder)
+    if load_tokenizer(folder).vocabulary_size > sizes.vocabulary_size:
+        raise ConfigError(f"--start {start}: its tokenizer has more tokens than it; give its own.")
+    return replace(
+        recipe,
+        model=replace(sizes, length=min(recipe.model.length, sizes.length)),
+        training=replace(recipe.training, learning_rate=START_RATE),
+        num_heads=specs[0].num_heads,
+        task_options=(*recipe.task_options, ("words", str(folder)), ("reads", "start")),
+    )
 
 
 def usual_folds(recipe: Recipe, seeds: int | None) -> int | None:
@@ -223,7 +240,8 @@ def with_settings(recipe: Recipe, values: Mapping[str, Any]) -> Recipe:
     model, training = (
         set(type(part).__dataclass_fields__) for part in (recipe.model, recipe.training)
     )
-    legal = (model | training | set(options)) - FIXED
+    fixed = FIXED if recipe.start is None else FIXED | (model - {"length", "dropout"})
+    legal = (model | training | set(options)) - fixed
     for name in values:
         if name not in legal:
             raise unknown("setting", name, legal)
@@ -262,7 +280,8 @@ def _titled(recipe: Recipe) -> Recipe:
     if recipe.name == TABLE:
         which = OF_ANY if path is None else f"{Path(path).name}, {model.num_classes} classes"
         words = dict(recipe.task_options).get("words")
-        read = f"last {model.length} {'words' if words in RULES else 'tokens'}"
+        part = "last" if recipe.start is None else f"from {recipe.start.name}, first"
+        read = f"{part} {model.length} {'words' if words in RULES else 'tokens'}"
         title = f"{which}, {model.depth} blocks, d_model {model.d_model}, {read}"
     elif recipe.name == PICTURES:
         folder = None if path is None else Path(path).name
@@ -293,6 +312,7 @@ def restored(recipe: Recipe, stored: Mapping[str, Any]) -> Recipe:
         options = tuple((str(name), value) for name, value in stored["task_options"])
         if recipe.task == TABLE and "words" not in dict(options):
             options += (("words", "ascii"),)  # as all tables were read before there was a choice
+        kept["num_heads"] = stored.get("num_heads", recipe.num_heads)
         return replace(recipe, **kept, title=str(stored["title"]), task_options=options)
     except ConfigError:
         raise

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any, TypeVar
 
 from suffice.errors import ConfigError, unknown
@@ -13,8 +14,9 @@ from suffice.models import (
     ViT,
     ViTConfig,
 )
-from suffice.models.composition import Composition
+from suffice.models.composition import STANDARD, Composition
 from suffice.models.kinds import Sizes, build_model
+from suffice.models.pretrained import changed_specs, load_encoder
 from suffice.spec import AttentionSpec
 from suffice.train.settings import Training
 
@@ -70,13 +72,24 @@ class Recipe(Scaled):
     scale: str = "paper"
     models: tuple[tuple[str, ViTConfig], ...] = ()
 
+    @property
+    def start(self) -> Path | None:
+        """The folder of the encoder whose weights every model starts from; None draws them."""
+        options = dict(self.task_options)
+        return Path(options["words"]) if options.get("reads") == "start" else None
+
     def model_of(self, mechanism: str) -> Sizes:
         """Return the sizes of the model that has this mechanism."""
         return dict(self.models).get(mechanism, self.model)
 
     def specs(self, mechanism: str, num_heads: int) -> list[AttentionSpec]:
         """Return the attention of each layer of one cell, made for the model's length."""
-        return specs_of(self.model_of(mechanism), mechanism, num_heads, recipe=self.name)
+        sizes = self.model_of(mechanism)
+        specs = specs_of(sizes, mechanism, num_heads, recipe=self.name)
+        if self.start is None:
+            return specs
+        standard = specs_of(sizes, STANDARD, num_heads, recipe=self.name)
+        return changed_specs(self.start, sizes, specs, standard)
 
     def spec(self, mechanism: str, num_heads: int) -> AttentionSpec:
         """Return the attention of the first block of one cell."""
@@ -84,7 +97,10 @@ class Recipe(Scaled):
 
     def build(self, mechanism: str, num_heads: int) -> ViT | Classifier | LM | Translator:
         """Return a fresh model of one cell, drawn from torch's present random state."""
-        return build_model(self.model_of(mechanism), self.specs(mechanism, num_heads))
+        model = build_model(self.model_of(mechanism), self.specs(mechanism, num_heads))
+        if self.start is not None:
+            load_encoder(model, self.start)
+        return model
 
 
 def specs_of(model: Sizes, mechanism: str, num_heads: int, *, recipe: str) -> list[AttentionSpec]:

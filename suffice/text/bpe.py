@@ -82,6 +82,13 @@ class BPE:
         added = self._library.get_added_tokens_decoder()
         return {token.content: id_ for id_, token in added.items() if token.special}
 
+    @property
+    def around(self) -> tuple[list[int], list[int]]:
+        """The ids of special tokens that the description puts before and after a text."""
+        encoding = self._library.encode("a")
+        marks, ids = encoding.special_tokens_mask, encoding.ids
+        return ids[: (*marks, 0).index(0)], ids[len(ids) - (*marks[::-1], 0).index(0) :]
+
     def _id(self, token: str | None) -> int | None:
         if token is None:
             return None

@@ -1,0 +1,223 @@
+"""Comparisons on a table whose trainings start from a pretrained encoder of transformers."""
+
+from __future__ import annotations
+
+import json
+import lzma
+import os
+from dataclasses import replace
+from itertools import islice
+from pathlib import Path
+
+import pytest
+import torch
+
+import suffice as library
+from suffice.cli.compare import CompareOptions
+from suffice.data import load
+from suffice.data.files import digest
+from suffice.errors import CheckpointError, ConfigError
+from suffice.kernels import Elu
+from suffice.measure.plan import read_plan
+from suffice.measure.results import read_results
+from suffice.measure.training import CellFiles
+from suffice.models.architectures.hugging_face import tensors_for
+from suffice.patterns import Full, Window
+from suffice.recipes.own_data import START_RATE, loadable
+
+transformers = pytest.importorskip("transformers")
+tokenizers = pytest.importorskip("tokenizers")
+
+DATA = os.environ.get("SUFFICE_DATA", "")  # the fixture of the program takes it away
+REVIEWS = Path(DATA, "text_classification/womens_clothing_reviews/reviews.jsonl.xz")
+TEXTS = [f"the {'abc'[n % 3]} is {'very ' * (n % 9)}long, number {n}" for n in range(120)]
+SIZES = {
+    "hidden_size": 16,
+    "intermediate_size": 24,
+    "num_hidden_layers": 3,
+    "num_attention_heads": 2,
+    "max_position_embeddings": 64,
+}
+MODERN = SIZES | {"local_attention": 6, "classifier_bias": False, "initializer_range": 0.5}
+
+
+def save_encoder(folder, texts, kind="ModernBert", head="ForMaskedLM", **sizes):
+    """Write an encoder with drawn weights and a tokenizer of these texts, as transformers does."""
+    byte_level = tokenizers.pre_tokenizers.ByteLevel
+    made = tokenizers.Tokenizer(tokenizers.models.BPE())
+    made.pre_tokenizer = byte_level(add_prefix_space=False)
+    names = ["[PAD]", "[CLS]", "[SEP]", "[MASK]"]
+    alphabet = sorted(byte_level.alphabet())
+    trainer = tokenizers.trainers.BpeTrainer(
+        vocab_size=400, special_tokens=names, initial_alphabet=alphabet, show_progress=False
+    )
+    made.train_from_iterator(texts, trainer)
+    made.post_processor = tokenizers.processors.TemplateProcessing(
+        single="[CLS] $A [SEP]", special_tokens=[("[CLS]", 1), ("[SEP]", 2)]
+    )
+    marks = {f"{name}_token": f"[{name.upper()}]" for name in ("pad", "cls", "sep", "mask")}
+    transformers.PreTrainedTokenizerFast(tokenizer_object=made, **marks).save_pretrained(folder)
+    ids = {"pad_token_id": 0, "cls_token_id": 1, "sep_token_id": 2}
+    ids |= {"bos_token_id": None, "eos_token_id": None}
+    config = getattr(transformers, f"{kind}Config")(
+        **{**MODERN, "vocab_size": made.get_vocab_size(), **ids, **sizes}
+    )
+    torch.manual_seed(5)
+    getattr(transformers, f"{kind}{head}")(config).save_pretrained(folder)
+
+
+@pytest.fixture
+def encoder(tmp_path):
+    save_encoder(tmp_path / "modern", TEXTS)
+    return tmp_path / "modern"
+
+
+@pytest.fixture
+def mine(tmp_path):
+    rows = ({"text": text, "label": "abc"[n % 3]} for n, text in enumerate(TEXTS))
+    (tmp_path / "mine.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    return str(tmp_path / "mine.jsonl")
+
+
+def recipe_of(mine, encoder, **options):
+    mechanisms = options.pop("mechanisms", "standard")
+    settings = {"length": 16} | options.pop("settings", {})
+    return CompareOptions(
+        data=mine, start=str(encoder), mechanisms=mechanisms, settings=settings, **options
+    ).plan().recipe  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("kind", "head", "sizes", "drawn"),
+    [
+        ("ModernBert", "ForMaskedLM", {}, ()),
+        ("ModernBert", "Model", {"classifier_pooling": "mean"}, ("head.dense.weight",)),
+        ("ModernBert", "ForSequenceClassification", {"num_labels": 3, "norm_bias": True}, ()),
+        ("EuroBert", "ForMaskedLM", {"num_key_value_heads": 1}, ("dense.weight",)),
+        ("EuroBert", "ForSequenceClassification", {"classifier_pooling": "mean"}, ()),
+    ],
+)
+def test_a_start_is_the_classifier_of_transformers_on_its_own_rows(
+    mine, tmp_path, kind, head, sizes, drawn
+):
+    """Weights, pooling, special tokens, the cut of long texts and padding are those of theirs."""
+    save_encoder(tmp_path / "start", TEXTS, kind, head, **sizes)
+    recipe = recipe_of(mine, tmp_path / "start")
+    assert (recipe.num_heads, recipe.model.num_classes) == (2, 3)
+    assert recipe.training.learning_rate == START_RATE
+    assert "from start, first 16 tokens" in recipe.title
+    model = recipe.build("standard", 2).eval()
+    theirs = getattr(transformers, f"{kind}ForSequenceClassification").from_pretrained(
+        tmp_path / "start", num_labels=3, classifier_bias=True, ignore_mismatched_sizes=True
+    )
+    config = json.loads(theirs.config.to_json_string()) | {"architectures": [type(theirs).__name__]}
+    ours, state = tensors_for(model, config), theirs.state_dict()
+    other = {name for name, tensor in state.items() if not torch.equal(tensor, ours[name])}
+    assert other == {"classifier.weight", *drawn}
+    theirs.load_state_dict(ours)
+
+    dataset = load(recipe.task, **loadable(dict(recipe.task_options)))
+    read = transformers.AutoTokenizer.from_pretrained(tmp_path / "start")
+    options = {"truncation": True, "max_length": 16, "padding": "max_length"}
+    rows = read(list(dataset.test_texts), return_tensors="pt", **options)
+    lengths = rows["attention_mask"].sum(dim=1)
+    assert lengths.min() < 16 == lengths.max()
+    assert torch.equal(dataset.test.valid.sum(dim=1), lengths)
+    with torch.no_grad():
+        got = model(dataset.test.inputs, dataset.test.valid)
+        want = theirs.eval()(rows["input_ids"], attention_mask=rows["attention_mask"]).logits
+    assert (got - want).abs().max() < 1e-4
+
+
+def test_a_mechanism_changes_the_layers_of_the_encoder(mine, encoder):
+    recipe = recipe_of(mine, encoder)
+    own = recipe.specs("standard", 2)
+    assert [spec.pattern for spec in own] == [Full(), Window(4), Window(4)]
+    assert {spec.position.theta for spec in own} == {10_000.0, 160_000.0}
+    narrow = recipe.specs("standard+window:2", 2)
+    assert [spec.pattern.band().before for spec in narrow] == [1, 1, 1]
+    assert [spec.position for spec in narrow] == [spec.position for spec in own]
+    linear = recipe.specs("linear", 2)
+    assert linear == [replace(own[0], kernel=Elu()), *own[1:]]
+    torch.manual_seed(0)
+    first = recipe.build("standard", 2).state_dict()
+    torch.manual_seed(0)
+    second = recipe.build("linear", 2).state_dict()
+    assert all(torch.equal(tensor, second[name]) for name, tensor in first.items())
+
+
+def test_what_cannot_start_there_is_refused(mine, encoder, tmp_path):
+    for mechanism in ("efficient", "standard+kv:1", "super_attention"):
+        with pytest.raises(ConfigError, match="keep its weights"):
+            recipe_of(mine, encoder, mechanisms=mechanism)
+    for options in ({"heads": "4"}, {"settings": {"length": 65}}):
+        with pytest.raises(ConfigError, match="up to 64 tokens by 2 heads"):
+            recipe_of(mine, encoder, **options)
+    for name in ("d_model", "depth", "vocabulary_size", "reads"):
+        with pytest.raises(ConfigError, match=name):
+            recipe_of(mine, encoder, settings={name: 4})
+    with pytest.raises(ConfigError, match="--tokenizer bpe"):
+        recipe_of(mine, encoder, tokenizer="bpe")
+    with pytest.raises(ConfigError, match="--start"):
+        CompareOptions(task="amazon", data=mine, start=str(encoder)).plan()
+    with pytest.raises(ConfigError, match="--start"):
+        CompareOptions(task="digits", start=str(encoder)).plan()
+    short = dict(recipe_of(mine, encoder, settings={"length": 2}).task_options)
+    with pytest.raises(ConfigError, match="length=2"):
+        load("table", **loadable(short))
+    with pytest.raises(CheckpointError, match="nowhere"):
+        recipe_of(mine, tmp_path / "nowhere")
+    sizes = {"head_dim": 8, "num_key_value_heads": 2}
+    save_encoder(tmp_path / "llama", TEXTS, "Llama", "ForCausalLM", **sizes)
+    with pytest.raises(ConfigError, match="LlamaForCausalLM"):
+        recipe_of(mine, tmp_path / "llama")
+    save_encoder(tmp_path / "small", TEXTS, vocab_size=300)
+    with pytest.raises(ConfigError, match="more tokens"):
+        recipe_of(mine, tmp_path / "small")
+
+
+def test_a_resumed_comparison_keeps_its_start(mine, encoder, tmp_path):
+    options = {"data": mine, "start": str(encoder), "mechanisms": "standard,linear"}
+    plan = CompareOptions(**options, settings={"length": 16, "learning_rate": 1e-3}).plan()
+    plan.claim(tmp_path / "run", resume=False)
+    for again in ({}, {"data": mine}, {"start": str(encoder)}):
+        assert CompareOptions(**again).plan(read_plan(tmp_path / "run")) == plan
+    digest.cache_clear()
+    weights = encoder / "model.safetensors"
+    weights.write_bytes(weights.read_bytes() + b" ")
+    with pytest.raises(ConfigError, match="other data"):
+        CompareOptions().plan(read_plan(tmp_path / "run")).claim(tmp_path / "run", resume=True)
+    save_encoder(tmp_path / "other", TEXTS)
+    moved = CompareOptions(start=str(tmp_path / "other")).plan(read_plan(tmp_path / "run"))
+    with pytest.raises(ConfigError, match="another recipe"):
+        moved.claim(tmp_path / "run", resume=True)
+
+
+@pytest.mark.skipif(not REVIEWS.is_file(), reason="SUFFICE_DATA holds no reviews of clothing")
+def test_reviews_are_compared_and_classified_from_a_start(suffice, brief, tmp_path):
+    """The trained models differ from the start, and read new texts as in their training."""
+    with lzma.open(REVIEWS, "rt") as lines:
+        rows = [json.loads(line) for line in islice(lines, 160)]
+    save_encoder(tmp_path / "start", [row["text"] for row in rows])
+    (tmp_path / "reviews.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    result = suffice(
+        *("compare", "--data", "reviews.jsonl", "--columns", "text,rating", "--start", "start"),
+        *("--mechanisms", "standard,standard+window:2,linear", "--set", "length=32"),
+        *("--set", "learning_rate=1e-3", "--epochs", 1, "--seeds", 1, "--folds", 0, "--out", "run"),
+    )
+    assert result.exit_code == 0, result.stderr
+    results = read_results(tmp_path / "run" / "results.json")
+    assert {cell.parameters_model for cell in results.cells} == {results.cells[0].parameters_model}
+    assert len({cell.test_loss for cell in results.cells}) == 3
+    folder = CellFiles.of(tmp_path / "run", "standard", 2, 0).model
+    assert str(tmp_path) not in (folder / "config.json").read_text()
+    loaded = library.load(folder)
+    assert loaded.classes == ("1", "2", "3", "4", "5")
+    start = loaded.tokenizer.around
+    assert start == ([1], [2])
+    texts = ["Soft and warm.", rows[0]["text"] * 9]
+    prepared = loaded.prepare(texts)
+    assert prepared["tokens"][:, -1].tolist() == [2, 2]
+    first = prepared["valid"].int().argmax(dim=1, keepdim=True)
+    assert prepared["tokens"].gather(1, first).tolist() == [[1], [1]]
+    assert abs(sum(loaded.predict(texts)[0].probabilities.values()) - 1.0) < 1e-5

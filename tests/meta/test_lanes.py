@@ -15,7 +15,7 @@ FLAGS = {  # attribute: what it is read of, and the most files that may; lower i
     "recurrent": ("kernel", 0),
     "mixes": ("mixing", 1),
     "reads": ("past", 1),
-    "shares": ("spec", 23),
+    "shares": ("spec", 24),
 }
 
 

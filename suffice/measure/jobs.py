@@ -40,6 +40,7 @@ from suffice.train import current
 from suffice.utils.files import read_record, write_json
 from suffice.utils.progress import Progress, Silent, Workers
 from suffice.utils.records import encode
+from suffice.utils.torch_compat import MAX_THREADS
 from suffice.utils.torch_compat import threads as torch_threads
 
 ENGINES = ("local", "ray")
@@ -148,6 +149,8 @@ class Execution:
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise ConfigError(f"--{name} {value}: give at least 1.")
+        if self.threads > MAX_THREADS:
+            raise ConfigError(f"--threads {self.threads}: give at most {MAX_THREADS:,}.")
         if self.minutes is not None and not self.minutes > 0:
             raise ConfigError(f"--max-minutes {self.minutes:g}: give a time above 0.")
         if self.engine not in ENGINES:

@@ -67,6 +67,7 @@ BASE: dict[str, list[str]] = {
     "reproduce": ["TABLE=tab5", "--no-report", "--quiet"],
     "train": ["--data", "text.txt", *SETS, "--out", "new", "--quiet"],
     "plan": ["RECIPE=shakespeare_char"],
+    "fits": ["MODEL=Qwen3 8B", "--length", "64", "--memory", "24GiB"],
     "evaluate": ["CHECKPOINT=m", "--data", "text.txt", "--limit", "2", "--quiet"],
     "generate": ["CHECKPOINT=m", "--tokens", "2", "--prompt", "a"],
     "bench": ["CHECKPOINT=m", "--tokens", "2", "--prompt", "2", "--rounds", "1"],

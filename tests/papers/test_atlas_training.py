@@ -61,7 +61,7 @@ def filled(name, folder, solved, seeds):
 def test_rates_are_chosen_then_all_rows_are_trained_from_a_seed(tmp_path):
     request = request_of(LOWER, tmp_path)
     assert request.tuned == ()
-    options = Execution(quiet=True, minutes=0.001)  # no cell after the rates
+    options = Execution(quiet=True, minutes=1e-9)  # no cell after the rates
     words = {"console": Console(quiet=True), "command": "suffice"}
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(atlas_training, "following", lambda _: [])

@@ -213,7 +213,7 @@ def test_the_form_calls_the_adviser(page, studio, monkeypatch, shot):
     shot("advise")
 
 
-TABS = ("Calculator", "Patterns", "Compare", "Attention", "Advise")
+TABS = ("Calculator", "Patterns", "Steps", "Compare", "Attention", "Advise")
 
 
 def test_every_tab_fits_a_narrow_dark_screen(page, full):

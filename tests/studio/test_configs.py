@@ -152,8 +152,8 @@ def test_a_recurrent_layer_keeps_what_transformers_caches(studio_page):
 
 PLAIN = {"hidden_size": 64, "num_hidden_layers": 4, "num_attention_heads": 4, "vocab_size": 9}
 REFUSED = {
-    "bert": ({"model_type": "bert"}, "no decoder"),
-    "t5": ({"model_type": "t5", "is_encoder_decoder": True}, "no decoder"),
+    "bert": ({"model_type": "bert"}, "not a decoder"),
+    "t5": ({"model_type": "t5", "is_encoder_decoder": True}, "not a decoder"),
     "mamba": ({"model_type": "mamba", "state_size": 128, "ssm_cfg": {}}, "ssm_cfg"),
     "mamba2": ({"model_type": "mamba2", "state_size": 128, "expand": 2}, "mamba_n_groups"),
     "jamba": ({"model_type": "jamba", "mamba_d_state": 16}, "mamba_d_state"),

@@ -81,14 +81,14 @@ def fits(
     if engine not in ENGINES:
         raise unknown("engine", engine, ENGINES)
     available = None if memory is None else parse_bytes(memory)
-    asked = {"batch": batch, "state_bits": _legal("--cache-bits", cache_bits)}
+    settings = {"batch": batch, "state_bits": _legal("--cache-bits", cache_bits)}
     if bits is not None:
-        asked |= {"weight_bits": _legal("--bits", bits), "scale_group": GROUPS.get(bits, 0)}
-        asked |= dict.fromkeys(("attention_bits", "expert_bits", "embedding_bits"), 0)
-    first = _asked(_model(model), asked)
+        settings |= {"weight_bits": _legal("--bits", bits), "scale_group": GROUPS.get(bits, 0)}
+        settings |= dict.fromkeys(("attention_bits", "expert_bits", "embedding_bits"), 0)
+    first = _with_settings(_model(model), settings)
     models = [first]
     if against is not None:
-        models.append(_other(first, against, asked))
+        models.append(_other(first, against, settings))
     facts = [_facts(one, length, engine, available) for one in models]
     if as_json:
         difference = facts[-1]["bytes"]["total"] - facts[0]["bytes"]["total"]
@@ -106,17 +106,17 @@ def _legal(option: str, bits: int) -> int:
     return bits
 
 
-def _asked(model: Model, asked: dict[str, Any]) -> Model:
-    file_bytes = None if "weight_bits" in asked else model.file_bytes
-    return replace(model, sizes=model.sizes | asked, file_bytes=file_bytes)
+def _with_settings(model: Model, settings: dict[str, Any]) -> Model:
+    file_bytes = None if "weight_bits" in settings else model.file_bytes
+    return replace(model, sizes=model.sizes | settings, file_bytes=file_bytes)
 
 
-def _other(model: Model, text: str, asked: dict[str, Any]) -> Model:
+def _other(model: Model, text: str, settings: dict[str, Any]) -> Model:
     from suffice.studio.calculator import CHANGES, changed
 
     if text.partition(":")[0] in CHANGES:
         return replace(model, name=text, sizes=changed(model.sizes, text), before=model.sizes)
-    return _asked(_model(text), asked)
+    return _with_settings(_model(text), settings)
 
 
 def _model(text: str) -> Model:

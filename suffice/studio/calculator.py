@@ -130,9 +130,9 @@ def changed(sizes: Sizes, text: str) -> Sizes:
 def kinds_of(sizes: Sizes) -> list[Kind]:
     """Return the kinds of layers; the last shared ones read what others cache."""
     layers, every = sizes["layers"], sizes["full_every"]
-    own = layers - sizes["shared_layers"]
-    full, cached = (layers // every, own // every) if every else (sizes["full_count"],) * 2
-    kinds = [Kind(False, layers - full, own - cached), Kind(True, full, cached)]
+    caching = layers - sizes["shared_layers"]
+    full, cached = (layers // every, caching // every) if every else (sizes["full_count"],) * 2
+    kinds = [Kind(False, layers - full, caching - cached), Kind(True, full, cached)]
     return [kind for kind in kinds if kind.count]
 
 
@@ -223,8 +223,8 @@ def _llama_cpp(sizes: Sizes, length: int, number: float) -> float:
         if sizes["recurrent_numbers"] and not full:
             total += 4 * cached * (sizes["recurrent_numbers"] + sizes["convolution_numbers"])
             continue
-        held = windowed if sizes["window"] and not full else cells
-        total += cached * held * _width(sizes, full) * number
+        positions = windowed if sizes["window"] and not full else cells
+        total += cached * positions * _width(sizes, full) * number
     item = facts["bytes"][str(sizes["state_bits"])]
     return total + indexers(sizes) * sizes["index_dim"] * cells * item
 
@@ -245,16 +245,16 @@ def _vllm(sizes: Sizes, length: int, number: float) -> float:
         if full not in token_bytes:
             groups.append((cached, 1))
             continue
-        own = tokens * token_bytes[full]
-        room = tokens if page % own else tokens * page // own  # tokens of a page
-        held, more = length, 0
+        block = tokens * token_bytes[full]
+        room = tokens if page % block else tokens * page // block  # tokens of a page
+        positions, more = length, 0
         if sizes["window"] and not full:
             more = 0 if sizes["chunked"] else 1
-            held = min(sizes["window"] - more + facts["batch"], length)
-        groups.append((cached, math.ceil(held / room) + more))
+            positions = min(sizes["window"] - more + facts["batch"], length)
+        groups.append((cached, math.ceil(positions / room) + more))
     least, most = min(cached for cached, _ in groups), max(cached for cached, _ in groups)
     size = most if most < least * MUCH_MORE else least
-    pages = sum(-(-cached // size) * held for cached, held in groups)
+    pages = sum(-(-cached // size) * blocks for cached, blocks in groups)
     index = facts["index"] * sizes["index_dim"] * indexers(sizes) * _padded(length, tokens)
     return size * page * pages + index
 

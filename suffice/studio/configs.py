@@ -164,9 +164,9 @@ def _refuse(config: _Config) -> None:
     for name in ("num_kv_shared_layers", "index_head_dim"):
         if entries.get(name) and not config.known:
             raise ConfigError(f"{name}: what {config.type:.60} caches is not known here.")
-    given = (name for name, value in entries.items() if value is not None)
+    present = (name for name, value in entries.items() if value is not None)
     parts = facts["recurrent_keys"]
-    name = next((name for name in given if any(part in name.lower() for part in parts)), None)
+    name = next((name for name in present if any(part in name.lower() for part in parts)), None)
     if name is not None and "recurrence" not in config.family:
         raise ConfigError(
             f"{name} says that layers of {config.type[:60] or 'this model'} do not attend; "

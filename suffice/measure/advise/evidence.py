@@ -187,14 +187,14 @@ class Library:
 
         Near evidence is that of rows which compute the same, whatever their names.
         """
-        found = list(self.evidence.get(composition.name, ()))
+        evidence = list(self.evidence.get(composition.name, ()))
         if composition.of_use:
-            return tuple(found)
+            return tuple(evidence)
         for table, (chosen, rows) in self.tables.items():
             name = rows.get(_computed(chosen, composition.name, table[1]))
             if name not in (None, composition.name):
-                found += [e for e in self.evidence[name] if (e.source, e.num_heads) == table]
-        return tuple(sorted(found, key=lambda one: (bool(one.far), not one.own)))
+                evidence += [e for e in self.evidence[name] if (e.source, e.num_heads) == table]
+        return tuple(sorted(evidence, key=lambda one: (bool(one.far), not one.own)))
 
     def loss(self, composition: Composition) -> str | None:
         """Return the evidence that a composition does not suffice; None where there is none.

@@ -100,15 +100,14 @@ def following(request: TableRequest) -> list[Key]:
     """Return the cells to train next: those of the first seed that an open row lacks.
 
     Before the first look no row is closed; Standard goes on while any other row is open, and alone
-    afterwards.
+    afterwards, from all its further seeds at once.
     """
     missing = request.missing
-    for seed in sorted({seed for _, _, seed in missing}):
-        keys = [key for key in missing if key[2] == seed]
-        names = _open(request, seed) if seed < request.seeds else {BASELINE}
-        if chosen := [key for key in keys if key[0] in names]:
+    for seed in sorted({seed for _, _, seed in missing if seed < request.seeds}):
+        names = _open(request, seed)
+        if chosen := [key for key in missing if key[2] == seed and key[0] in names]:
             return chosen
-    return []
+    return [key for key in missing if key[2] >= request.seeds]
 
 
 def _open(request: TableRequest, seed: int) -> set[str]:

@@ -256,7 +256,7 @@ class Standing:
 
 NATS = ("shakespeare",)
 """Tasks that are judged by the loss."""
-RECALLED = {SUFFICES: "solves it", FAILS: "rarely solves it", UNDECIDED: "open"}
+RECALLED = {SUFFICES: "solves it", FAILS: "rarely solves it", UNDECIDED: "undecided"}
 
 
 @cache
@@ -483,8 +483,8 @@ def _by_task(title: str, cell: Callable[[Standing], str], *more: Column) -> Shee
 LEGEND = (
     "Recall: seeds that solve the task, with the interval of Clopper and Pearson. Real data: "
     "points of accuracy, or nats of language, above Standard, with the interval that decides. In "
-    "the figure ✓ suffices or solves it; ✗ does not suffice or rarely solves it; · open: more "
-    "seeds may decide; … fewer than three seeds; ○ nothing was learned by Standard; ↑ too easy to "
+    "the figure ✓ suffices or solves it; ✗ does not suffice or rarely solves it; · undecided: more "
+    "seeds may or may not decide; … fewer than three seeds; ○ nothing was learned by Standard; ↑ too easy to "
     "tell; = computes what the named row does; blank: not trained."
 )
 

@@ -87,7 +87,7 @@ def test_recall_is_how_many_seeds_solve_it():
         "gla": "· 3/5",
         "linear": "✗ 0/5",
     }
-    assert rows["gla"].words == "open: 3 of 5 seeds [15, 95]%"
+    assert rows["gla"].words == "undecided: 3 of 5 seeds [15, 95]%"
     assert [rows[name].is_open for name in ("mqa", "gla", "linear")] == [False, True, False]
     assert rows["mqa"].state == rows["standard"].state / 4  # one head of four
     assert rows["gla"].state == recipe("atlas_mqar8_70k").spec("gla", 4).state_bytes(24)

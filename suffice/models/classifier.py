@@ -166,6 +166,11 @@ class Classifier(nn.Module):
             norm = make_norm if config.head_norm else None
             self.head = head(*sizes, config.head_activation, config.dropout, norm)
 
+    @property
+    def leaves_padding_out(self) -> bool:
+        """Whether a text gives the same however much it is padded."""
+        return not self.config.reads_padding
+
     def forward(self, tokens: Tensor, valid: Tensor | None = None) -> Tensor:
         """Return logits [B, num_classes] of tokens [B, T]; see `pooling` for other shapes.
 

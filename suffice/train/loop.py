@@ -116,7 +116,14 @@ def fit(
     processes, place = current(), resolve_device(device)
     torch.manual_seed(derive("dropout", seed))
     model.to(place)
-    batches = Batches(dataset, training, seed=seed, processes=processes, device=place)
+    batches = Batches(
+        dataset,
+        training,
+        seed=seed,
+        processes=processes,
+        device=place,
+        by_length=getattr(model, "leaves_padding_out", False),
+    )
     sizes = {"train": len(dataset.train), "validation": len(dataset.validation)}
     data = {"name": dataset.name, **sizes}
     state = EpochState.begin(model, training, data=data, seed=seed, device=place)
@@ -178,6 +185,7 @@ class EpochState(TrainingState):
 
 
 MAX_DEVICE_BYTES = 1 << 30  # bytes of a split that stays on the device with the model
+SORTED_TOGETHER = 32  # batches whose rows are sorted by their length before they are dealt out
 
 
 class LabelledInputs(NamedTuple):
@@ -192,6 +200,9 @@ class Batches:
 
     A split of up to `MAX_DEVICE_BYTES` bytes moves to the device once, a larger one batch by batch.
     The last batch is smaller when the rows do not divide.
+
+    With `by_length`, for a model to which padding makes no difference, texts of similar length
+    share a batch, which ends where its longest does; the batches come in random order.
     """
 
     def __init__(
@@ -202,8 +213,11 @@ class Batches:
         seed: int,
         processes: Processes,
         device: torch.device,
+        by_length: bool = False,
     ) -> None:
         split = dataset.train
+        shortens = by_length and split.valid is not None and split.labels.dim() == 1
+        self._real = split.valid.cpu() if shortens else None  # read by this process
         inputs = ModelInputs.of(split)
         nbytes = sum(tensor.nbytes for tensor in (*inputs, split.labels) if tensor is not None)
         home = device if nbytes <= MAX_DEVICE_BYTES else torch.device("cpu")
@@ -224,7 +238,15 @@ class Batches:
 
     def order(self, epoch: int) -> Tensor:
         """Return the rows of the split, int64 [N], in the order of an epoch."""
-        return torch.randperm(len(self._labels), generator=generator("order", self._seed, epoch))
+        order = torch.randperm(len(self._labels), generator=generator("order", self._seed, epoch))
+        if self._real is None:
+            return order
+        lengths, whole = self._real.sum(dim=1), len(order) // self._size * self._size
+        together = order[:whole].split(SORTED_TOGETHER * self._size)
+        rows = torch.cat([some[lengths[some].argsort(stable=True)] for some in together])
+        batches = rows.view(-1, self._size)
+        draw = torch.randperm(len(batches), generator=generator("batches", self._seed, epoch))
+        return torch.cat((batches[draw].flatten(), order[whole:]))
 
     def epoch(self, epoch: int, first: int = 0) -> Iterator[MicroBatch]:
         """Yield this process's share of each batch of an epoch, from index `first` on."""
@@ -247,6 +269,10 @@ class Batches:
         share = slice(start + low, start + high)
         rows = order[share]
         inputs = self._inputs.map(lambda tensor: self._take(tensor, rows))
+        if self._real is not None:  # every process cuts the batch where its longest text ends
+            real = self._real[order[start : start + total].cpu()].any(dim=0).nonzero()
+            columns = slice(int(real.min()), int(real.max()) + 1) if len(real) else slice(1)
+            inputs = inputs.map(lambda tensor: tensor[:, columns])
         images = inputs.inputs
         if self._augment is not None:
             images = self._augment.apply(images, draws[share])

@@ -1,18 +1,23 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 
+from suffice import preset
+from suffice.data.dataset import Split
+from suffice.models import ClassifierConfig
 from suffice.train import loop as module
 from suffice.train.augment import draw_shifts, shift
 from suffice.train.distributed import Processes
-from suffice.train.loop import Batches
+from suffice.train.loop import Batches, fit
 from suffice.train.settings import Training, generator
 
 from .cases import asking, images, tokens
 
 
-def build(dataset, *, size=5, seed=0, rank=0, world=1, augment=None):
+def build(dataset, *, size=5, seed=0, rank=0, world=1, augment=None, by_length=False):
     training = Training(epochs=1, batch_size=size, learning_rate=0.1, augment=augment)
     return Batches(
         dataset,
@@ -20,6 +25,7 @@ def build(dataset, *, size=5, seed=0, rank=0, world=1, augment=None):
         seed=seed,
         processes=Processes(rank, world),
         device=torch.device("cpu"),
+        by_length=by_length,
     )
 
 
@@ -47,6 +53,62 @@ def test_tokens_carry_their_valid_rows():
     assert torch.equal(batch.data.inputs.valid, dataset.train.valid[batches.order(4)])
     assert torch.equal(batch.data.inputs.inputs, dataset.train.inputs[batches.order(4)])
     assert batch.data.inputs.inputs.dtype == torch.int64
+
+
+def test_texts_of_similar_length_share_a_batch_that_ends_with_its_longest():
+    dataset = tokens(train=203)
+    split, batches = dataset.train, build(dataset, size=10, by_length=True)
+    order, lengths = batches.order(1), dataset.train.valid.sum(dim=1)
+    assert torch.equal(order.sort().values, torch.arange(203))
+    assert not torch.equal(order, batches.order(2))
+    longest = []
+    for batch, rows in zip(batches.epoch(1), order.split(10), strict=True):
+        width = int(lengths[rows].max())
+        inputs = batch.data.inputs
+        assert torch.equal(inputs.inputs, split.inputs[rows][:, :width])
+        assert torch.equal(inputs.valid, split.valid[rows][:, :width])
+        assert torch.equal(batch.data.labels, split.labels[rows])
+        longest.append(width)
+    assert sum(longest) < 1.1 * float(lengths.float().mean()) * len(longest)
+    assert longest[:-1] != sorted(longest[:-1])  # no epoch goes from short to long
+
+
+def test_every_process_cuts_a_batch_at_the_same_length():
+    split = tokens(train=40)
+    ranks = [build(split, size=8, rank=r, world=3, by_length=True).epoch(2) for r in range(3)]
+    single = build(split, size=8, by_length=True).epoch(2)
+    for whole, *shares in zip(single, *ranks, strict=True):
+        joined = torch.cat([share.data.inputs.inputs for share in shares])
+        assert torch.equal(joined, whole.data.inputs.inputs)
+
+
+@pytest.mark.parametrize("reads_padding", [False, True])
+def test_only_a_model_that_reads_padding_is_trained_on_it(reads_padding):
+    dataset, widths = tokens(train=40), []
+    sizes = {"vocabulary_size": 10, "length": 5, "num_classes": 6, "depth": 1, "mlp_width": 8}
+    config = ClassifierConfig(d_model=8, reads_padding=reads_padding, **sizes)
+    model = config.build(preset("standard", 8, 2))
+
+    def note(module, inputs):
+        if module.training:
+            widths.append(inputs[0].shape[1])
+
+    model.register_forward_pre_hook(note)
+    fit(model, dataset, Training(epochs=2, batch_size=4, learning_rate=0.1), seed=0)
+    assert len(widths) == 20
+    assert (set(widths) == {5}) is reads_padding
+
+
+def test_padding_on_both_sides_is_cut_and_padding_between_stays():
+    valid = torch.tensor([[0, 1, 0, 1, 0], [0, 0, 1, 0, 0]], dtype=torch.bool)
+    inputs = torch.arange(10).view(2, 5)
+    dataset = replace(tokens(), train=Split(inputs, torch.tensor([0, 1]), valid))
+    (batch,) = build(dataset, by_length=True).epoch(1)
+    rows = [int(row) for row in batch.data.labels]
+    assert torch.equal(batch.data.inputs.inputs, inputs[rows][:, 1:4])
+    nothing = replace(dataset, train=Split(inputs, torch.tensor([0, 1]), torch.zeros_like(valid)))
+    (batch,) = build(nothing, by_length=True).epoch(1)
+    assert batch.data.inputs.inputs.shape == (2, 1)
 
 
 def test_a_batch_weighs_its_answers():

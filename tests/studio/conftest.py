@@ -8,7 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from suffice.studio import export, served
+from suffice.measure.results import write_results
+from suffice.studio import Folders, export, served
+from tests.measure.synthetic import realistic
+from tests.studio.models import write_lm, write_vit
 
 SHOTS = Path(__file__).resolve().parents[2] / "build" / "screenshots"
 NAMES = ("chromium", "chromium-browser", "google-chrome")
@@ -73,6 +76,25 @@ def models(browser_page, static):
 def studio():
     """A studio that serves what comes with the package."""
     with served() as running:
+        yield running
+
+
+@pytest.fixture(scope="package")
+def results():
+    """A comparison of ours."""
+    return realistic(seeds=4)
+
+
+@pytest.fixture(scope="package")
+def full(tmp_path_factory, results):
+    """A studio with something in every tab."""
+    root = tmp_path_factory.mktemp("runs")
+    write_results(root / "mine" / "results.json", results)
+    (root / "broken").mkdir()
+    (root / "broken" / "results.json").write_text("{")
+    write_lm(root / "models" / "letters")
+    write_vit(root / "models" / "pictures")
+    with served(Folders(results=(root,), checkpoints=root)) as running:
         yield running
 
 

@@ -8,30 +8,9 @@ from types import ModuleType
 
 import pytest
 
-from suffice.measure.results import write_results
-from suffice.studio import Folders, served
 from suffice.studio.comparisons import describe
-from tests.measure.synthetic import realistic
-from tests.studio.models import picture, write_lm, write_vit
+from tests.studio.models import picture
 from tests.studio.test_server import Request
-
-
-@pytest.fixture(scope="module")
-def results():
-    return realistic(seeds=4)
-
-
-@pytest.fixture(scope="module")
-def full(tmp_path_factory, results):
-    """A studio with something in every tab."""
-    root = tmp_path_factory.mktemp("runs")
-    write_results(root / "mine" / "results.json", results)
-    (root / "broken").mkdir()
-    (root / "broken" / "results.json").write_text("{")
-    write_lm(root / "models" / "letters")
-    write_vit(root / "models" / "pictures")
-    with served(Folders(results=(root,), checkpoints=root)) as running:
-        yield running
 
 
 @pytest.fixture
@@ -216,15 +195,9 @@ def test_the_form_calls_the_adviser(page, studio, monkeypatch, shot):
 TABS = ("Calculator", "Patterns", "Steps", "Compare", "Attention", "Advise")
 
 
-def test_every_tab_fits_a_narrow_dark_screen(page, full):
-    page.set_viewport_size({"width": 390, "height": 800})
+def test_the_page_is_dark_where_its_reader_wants_that(page, studio):
     page.emulate_media(color_scheme="dark")
-    page.goto(full.url)
-    for tab in TABS:
-        page.get_by_role("tab", name=tab).click()
-        page.locator("section:not([hidden]) h2").first.wait_for()
-        page.wait_for_timeout(150)
-        assert page.evaluate("document.documentElement.scrollWidth") <= 390, tab
+    page.goto(studio.url)
     ground = page.evaluate("getComputedStyle(document.body).backgroundColor")
     assert ground == "rgb(17, 20, 26)"
 

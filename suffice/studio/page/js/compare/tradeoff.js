@@ -101,7 +101,7 @@ function tradeoffName(one, results, x, y, c, placed) {
   const far = [-24, 30, -38, 44, -52, 58].flatMap((dy) => [[10, dy], [-10 - width, dy]]);
   for (const [dx, dy] of [...near, ...far]) {
     const box = [px + dx, py + dy - 11, px + dx + width, py + dy + 2];
-    const inside = box[0] >= c.left && box[2] <= c.width - 2;
+    const inside = box[0] >= c.left && box[2] <= c.width - 2 && box[1] >= c.top - 12 && box[3] <= c.height - c.bottom;
     const free = placed.every((o) => box[2] < o[0] || box[0] > o[2] || box[3] < o[1] || box[1] > o[3]);
     if (inside && free) {
       placed.push(box);

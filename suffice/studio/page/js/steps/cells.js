@@ -1,6 +1,6 @@
 // Numbers as coloured cells: vectors, matrices and bars of weights in one SVG.
 
-const CELL = { high: 24, least: 21, most: 34, numbered: 25 };
+const CELL = { high: 24, least: 21, most: 44, numbered: 25 };
 
 // A number in at most five characters.
 function short(value) {

@@ -135,7 +135,7 @@ function recurrentColumns(at, answer, step, narrow) {
     from: 3,
     wide: 104,
     draw: (x, y) => [
-      writing(x + 38, y - 8, "what is left of it", "name"),
+      writing(x + 38, y - 8, "remaining", "name"),
       ...at.weights.flatMap((weight, n) => (past(n) ? barOf(x, y + (n + 1) * CELL.high, 104, weight, largest(at.weights)) : [])),
     ],
   };

@@ -62,6 +62,8 @@ ANSWERS = {
         ("patterns: causal", "#pattern-causal", ("", ""), "change", "#pattern-counts"),
         ("patterns: code", "#pattern-code", ("Window(9)", "Window(11)"), "input",
          "#pattern-counts"),
+        ("patterns: another number of KV heads", "#layer-kv", ("0", "1"), "input",
+         "#layer-costs"),
     ],
     "compare": [
         ("compare: another cost", "#compare-cost", ("parameters", "flops"), "change",

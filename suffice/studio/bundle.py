@@ -40,7 +40,8 @@ CALCULATOR = tuple(
     f"calculator/{n}" for n in ("formula", "state", "config", "form", "results", "article", "tab")
 )
 PATTERNS = tuple(
-    f"patterns/{n}" for n in ("kinds", "read", "drawn", "reach", "canvas", "pictures", "tab")
+    f"patterns/{n}"
+    for n in ("kinds", "read", "drawn", "reach", "canvas", "pictures", "flow", "layer", "tab")
 )
 STEPS = ("steps/cells", "steps/draw", "steps/tab")
 COMPARE = ("compare/tradeoff", "compare/tab")
@@ -52,7 +53,6 @@ CURVE_LENGTHS = tuple(1 << n for n in range(7, 21))  # tokens
 POSITIONS: tuple[Position, ...] = (NoPosition(), Rope())
 PATTERN_LENGTHS = (16, 32, 64, 128, 256, 512, 1024)
 D_MODEL, HEADS = 64, 4  # of the mechanisms whose patterns are drawn
-GROUPED, KV_HEADS = "gqa", (4, 2, 1)  # from multi-head to multi-query attention
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -245,19 +245,18 @@ def sketches() -> dict[str, dict[str, Any]]:
 
 
 def _flows_of(name: str) -> dict[str, Any]:
-    """Return the data flow by "", " causal", and of grouped queries by "KV_HEADS" before that.
+    """Return the data flow by "" and " causal".
 
-    The first is the whole SVG; of each other only the "part" that replaces its "start" to "end".
+    The first is the whole SVG; of the other only the "part" that replaces its "start" to "end".
     """
     flows: dict[str, Any] = {}
-    for causal, shared in product((False, True), KV_HEADS if name == GROUPED else (None,)):
-        options = {} if shared is None else {"num_kv_heads": shared}
+    for causal in (False, True):
         try:
-            spec = drawn_spec(name, D_MODEL, HEADS, length=D_MODEL, causal=causal, **options)
+            spec = drawn_spec(name, D_MODEL, HEADS, length=D_MODEL, causal=causal)
         except ConfigError:  # the mechanism is always causal, or never
             continue
         drawing = flow_svg(flow(spec, D_MODEL), TITLES[name], standalone=False)
-        key = f"{shared or ''}{' causal' * causal}"
+        key = " causal" * causal
         flows[key] = _changed(next(iter(flows.values())), drawing) if flows else drawing
     return flows
 

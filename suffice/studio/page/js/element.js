@@ -41,6 +41,17 @@ function later(work, milliseconds) {
   };
 }
 
+// Work that is asked for often and done once a frame.
+function eachFrame(work) {
+  let asked = 0;
+  return () => {
+    asked ||= requestAnimationFrame(() => {
+      asked = 0;
+      work();
+    });
+  };
+}
+
 // A colour as the page has it now, light or dark.
 const colour = (name) =>
   getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim();

@@ -18,8 +18,9 @@ function bytes(value) {
   return `${scaled.toFixed(digits).replace(/\.0+$/, "")} ${BINARY[power]}`;
 }
 
-const exact = (value) => `${Math.round(value).toLocaleString("en")} B`;
-const whole = (value) => value.toLocaleString("en");
+const exact = (value) => `${whole(Math.round(value))} B`;
+const WHOLE = new Intl.NumberFormat("en");
+const whole = (value) => WHOLE.format(value);
 const percent = (share) => `${(100 * share).toFixed(share >= 0.1 ? 1 : 2)}%`;
 
 function scaled(value) {

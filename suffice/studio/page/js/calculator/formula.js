@@ -89,6 +89,10 @@ function attentionParameters(m, full) {
   return maps + (m.bias ? biases : 0) + mixing;
 }
 
+// FLOPs of the matrix products of a layer of softmax attention, of each head's pairs, as Cost counts.
+const attentionFlops = (m, tokens, pairs) =>
+  2 * tokens * attentionParameters({ ...m, bias: false }, false) + 4 * headWidth(m) * m.num_heads * pairs;
+
 const windowOf = (m, full) => (full ? 0 : m.window);
 const historyOf = (m, full) => (!full && m.mixing === "ToeplitzAlignment" ? m.mixing_size - 1 : 0);
 const itemBytes = (m) => (m.state_bits === 32 ? 4 : 2);

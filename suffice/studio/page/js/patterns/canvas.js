@@ -8,6 +8,7 @@ class PatternCanvas {
     this.pointed = pointed;
     this.drawn = null;
     this.cursor = null;
+    this.size = 0; // pixels, of a side; reading it from the page in every frame would lay it out anew
     canvas.addEventListener("wheel", (event) => this.wheel(event), { passive: false });
     canvas.addEventListener("pointermove", (event) => this.move(event));
     canvas.addEventListener("pointerdown", (event) => this.grab(event));
@@ -15,12 +16,13 @@ class PatternCanvas {
     canvas.addEventListener("pointerleave", () => this.point(null));
     canvas.addEventListener("keydown", (event) => this.key(event));
     canvas.addEventListener("dblclick", (event) => this.zoom(2, ...this.place(event)));
-    new ResizeObserver(() => this.paint()).observe(canvas);
+    new ResizeObserver(() => this.resize()).observe(canvas);
     matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => this.show(this.drawn, this.panel));
   }
 
   show(drawn, panel) {
     if (!drawn) return;
+    this.cursor = null;
     const fresh = !this.drawn || this.drawn.queries !== drawn.queries || this.drawn.keys !== drawn.keys;
     this.drawn = drawn;
     this.panel = panel;
@@ -38,18 +40,17 @@ class PatternCanvas {
     image.height = queries;
     const context = image.getContext("2d");
     const data = context.createImageData(keys, queries);
-    const inks = [colour("hidden"), ...parts.map((part) => part.colour)].map((hex) =>
-      [1, 3, 5].map((at) => parseInt(hex.slice(at, at + 2), 16)),
-    );
-    this.cells.forEach((number, n) => {
-      data.data.set([...inks[number], 255], 4 * n);
-    });
+    const bytes_ = (hex) => [1, 3, 5].map((at) => parseInt(hex.slice(at, at + 2), 16));
+    const inks = [colour("hidden"), ...parts.map((part) => part.colour)].flatMap((hex) => [...bytes_(hex), 255]);
+    const pixels = new Uint32Array(Uint8Array.from(inks).buffer);
+    const image_ = new Uint32Array(data.data.buffer);
+    for (let n = 0; n < image_.length; n += 1) image_[n] = pixels[this.cells[n]];
     context.putImageData(data, 0, 0);
     return image;
   }
 
   get side() {
-    return Math.max(1, this.canvas.clientWidth - EDGE);
+    return Math.max(1, this.size - EDGE);
   }
 
   home() {
@@ -137,16 +138,21 @@ class PatternCanvas {
     this.pointed(pair && { ...pair, number: this.cells[pair.i * this.drawn.keys + pair.k] }, chosen);
   }
 
+  // Takes the room there is; what is shown whole stays whole.
+  resize() {
+    this.size = this.canvas.clientWidth;
+    if (!this.drawn || !this.size) return;
+    this.canvas.width = this.canvas.height = Math.round(this.size * (devicePixelRatio || 1));
+    const least = this.side / Math.max(this.drawn.queries, this.drawn.keys);
+    this.cell = this.whole ? least : Math.max(this.cell || 0, least);
+    this.keepInside();
+    this.paint();
+  }
+
   paint() {
-    if (!this.drawn || !this.canvas.clientWidth) return;
-    const ratio = devicePixelRatio || 1;
-    const size = this.canvas.clientWidth;
-    if (this.canvas.width !== Math.round(size * ratio)) {
-      this.canvas.width = this.canvas.height = Math.round(size * ratio);
-      const least = this.side / Math.max(this.drawn.queries, this.drawn.keys);
-      this.cell = this.whole ? least : Math.max(this.cell || 0, least);
-      this.keepInside();
-    }
+    if (!this.drawn || !this.size) return;
+    const { size } = this;
+    const ratio = this.canvas.width / size;
     const pen = this.canvas.getContext("2d");
     pen.setTransform(ratio, 0, 0, ratio, 0, 0);
     pen.clearRect(0, 0, size, size);

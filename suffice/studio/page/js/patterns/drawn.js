@@ -39,16 +39,24 @@ function maskOf(pattern, [queries, keys, q, k]) {
 
 function layersJoined(parts, at) {
   const masks = parts.map((part) => maskOf(part, at));
-  const pairs = masks.map((mask) => mask.reduce((sum, one) => sum + one, 0));
+  const pairs = masks.map(countOnes);
   let named = 0;
   parts.forEach((part, i) => {
     const [mine, best] = [isDense(part), isDense(parts[named])];
     if (mine < best || (mine === best && pairs[i] < pairs[named])) named = i;
   });
-  return layersOf(parts[named], at).map((layer) => ({
-    ...layer,
-    mask: layer.mask.map((one, n) => one && masks.every((mask, i) => i === named || mask[n])),
-  }));
+  const others = masks.filter((_, i) => i !== named);
+  return layersOf(parts[named], at).map((layer) => {
+    const mask = Uint8Array.from(layer.mask);
+    for (const other of others) for (let n = 0; n < mask.length; n += 1) mask[n] &= other[n];
+    return { ...layer, mask };
+  });
+}
+
+function countOnes(mask) {
+  let sum = 0;
+  for (let n = 0; n < mask.length; n += 1) sum += mask[n];
+  return sum;
 }
 
 // Pairs an op computes: whole blocks that are touched, spaced parts residue by residue.
@@ -130,9 +138,7 @@ function drawPattern(pattern, queries, keys) {
     for (const { kind, name, mask } of layersOf(own, at)) {
       let number = parts.findIndex((part) => part.kind === kind && part.name === name);
       if (number < 0) number = parts.push({ name, kind }) - 1;
-      mask.forEach((one, n) => {
-        if (one && !cells[n]) cells[n] = number + 1;
-      });
+      for (let n = 0; n < cells.length; n += 1) if (mask[n] && !cells[n]) cells[n] = number + 1;
     }
     const same = panels.find((panel) => panel.cells.every((one, n) => one === cells[n]));
     if (same) same.heads.push(head + 1);

@@ -50,16 +50,19 @@ function panelCounts(drawn, panel) {
   );
 }
 
-function patternPython(drawn, line) {
+// line: the preset of a mechanism; layer: else the heads of a layer with this pattern, if it has one.
+function patternPython(drawn, line, layer) {
   const kinds = [...new Set(drawn.expression.match(/[A-Z]\w*/g))].filter((name) => name !== "None");
   const names = kinds.filter((name) => FACTS.patterns.kinds[name]).sort();
   const keys = drawn.keys === drawn.queries ? "" : `, ${drawn.keys}`;
-  const own = [
+  const own = !line && layer;
+  return [
+    ...(line ? ["import suffice", "", `spec = ${line}`, "", "# its pattern, as a picture"] : own ? ["import suffice"] : []),
     `from suffice.patterns import ${names.join(", ")}`,
     "from suffice.view import picture",
     "",
     `pattern = ${drawn.expression}`,
+    ...(own ? [`spec = suffice.AttentionSpec(d_model=${LAYER_WIDTH}, num_heads=${layer.heads}, num_kv_heads=${layer.kv}, pattern=pattern)`] : []),
     `picture("pattern.svg", pattern, ${drawn.queries}${keys})`,
-  ];
-  return (line ? ["import suffice", "", `spec = ${line}`, "", "# its pattern, as a picture", ...own] : own).join("\n");
+  ].join("\n");
 }

@@ -1,7 +1,7 @@
 // The tab of patterns: what to draw at the left, who sees whom at the right.
 
 const OWN = "a pattern of my own";
-const PATTERN = { mechanism: "longformer", length: 64, causal: false, kv: 2, code: "", panel: 0 };
+const PATTERN = { mechanism: "longformer", length: 64, causal: false, heads: 4, kv: 4, code: "", panel: 0 };
 
 const PIECES = ["Window(size=8)", "Dilated(size=4, dilation=4)", "Global(tokens=1)", "Strided(stride=8)",
   "Fixed(stride=8)", "Random", "Block(size=8)"];
@@ -13,24 +13,20 @@ const pieceOf = (piece) =>
   piece !== "Random" ? piece : PATTERN.causal ? "Random(keys=3)" : `Random(keys=3, length=${PATTERN.length})`;
 
 function readPatternState() {
-  const { mechanism, length, causal, kv, code } = PATTERN;
-  if (mechanism === OWN) return { mechanism, length, causal, code };
-  return kvHeads(mechanism).length ? { mechanism, length, causal, kv } : { mechanism, length, causal };
+  const { mechanism, length, causal, heads, kv, code } = PATTERN;
+  const layer = isPlainLayer(mechanism) ? { heads, kv } : {};
+  return { mechanism, length, causal, ...layer, ...(mechanism === OWN && { code }) };
 }
 
 function writePatternState(data) {
-  const given = known({ mechanism: "", length: 0, causal: false, kv: 0, code: "" }, data);
+  const given = known({ mechanism: "", length: 0, causal: false, heads: 0, kv: 0, code: "" }, data);
   if (given.mechanism !== OWN && !FACTS.patterns.mechanisms[given.mechanism]) delete given.mechanism;
   if (!FACTS.patterns.lengths.includes(given.length)) delete given.length;
-  if (!kvHeads(given.mechanism || PATTERN.mechanism).includes(given.kv)) delete given.kv;
+  if (!QUERY_HEADS.includes(given.heads)) delete given.heads;
   Object.assign(PATTERN, given);
-}
-
-// The numbers of key/value heads that a mechanism's data flow is drawn with; none if it has one alone.
-function kvHeads(mechanism) {
-  if (mechanism === OWN) return [];
-  const numbers = Object.keys(FACTS.patterns.mechanisms[mechanism].flows).map(parseFloat);
-  return [...new Set(numbers.filter((n) => n > 0))];
+  if (!kvChoices(PATTERN.heads).includes(PATTERN.kv)) PATTERN.kv = PATTERN.heads;
+  if (given.kv && SHARING.includes(PATTERN.mechanism)) PATTERN.mechanism = sharingOf(PATTERN);
+  PATTERN.kv = kvOf(PATTERN.mechanism, PATTERN.heads, PATTERN.kv);
 }
 
 function sketchOf(mechanism) {
@@ -42,7 +38,9 @@ function buildPatterns(panel) {
   sharedState("patterns", readPatternState, writePatternState);
   const wrong = notice("pattern-error");
   const shown = element("div", { class: "shown-pattern" });
-  const flow = element("div", { class: "flow-box", id: "pattern-flow" });
+  const flow = element("div", { id: "pattern-flow" });
+  const title = element("h2", {});
+  const costs = element("dl", { class: "counts costs", id: "layer-costs" });
   const refuse = (error) => {
     tell(wrong, error);
     stale(shown, error);
@@ -53,15 +51,18 @@ function buildPatterns(panel) {
   const counts = element("dl", { class: "counts", id: "pattern-counts", "aria-live": "polite" });
   const hover = element("p", { class: "hover", id: "pattern-hover", "aria-live": "polite" });
   const heads = element("div", { class: "heads" });
-  const sharing = element("div", { id: "pattern-sharing" });
+  const pythonTitle = element("h3", {}, "Python that makes it");
   const python = element("pre", { id: "pattern-python", tabindex: 0 });
   const reach = reachView();
   const canvas = element("canvas", { id: "pattern-canvas", tabindex: 0, role: "img" });
   let drawn = null;
+  let drawnKey = "";
   let query = PATTERN.length - 1;
+  let layer = null; // its heads, where sliders set them
+  let near = null; // its window, chunk and sinks, where it has nothing else
 
   const view = new PatternCanvas(canvas, (pair, chosen) => {
-    hover.textContent = pair ? pairText(drawn, pair) : "Point at a pair, or move with the arrow keys.";
+    hover.textContent = pairText(drawn, pair);
     if (chosen && pair) {
       query = pair.i;
       reach.show(drawn, query);
@@ -74,50 +75,85 @@ function buildPatterns(panel) {
     replace(legendBox, partItems(drawn, at));
     canvas.setAttribute("aria-label", `${drawn.expression}: ${panelCounts(drawn, drawn.panels[at])}`);
   };
+  // Draws the pattern unless it is drawn already, and returns whether it can be.
   const draw = (request) => {
+    const key = JSON.stringify(request);
+    if (key === drawnKey) {
+      refuse(null);
+      return true;
+    }
     try {
       drawn = patternDrawing(request);
     } catch (error) {
       refuse(error);
-      return;
+      return false;
     }
     refuse(null);
-    remember("patterns");
+    drawnKey = key;
     query = drawn.queries - 1;
     const options = Object.fromEntries(drawn.panels.map((one, n) => [n, `heads ${one.heads.join(", ")}`]));
     replace(heads, drawn.panels.length > 1 && segments("Heads", options, 0, (at) => showPanel(Number(at))));
     showPanel(0);
     reach.show(drawn, query);
-    python.textContent = patternPython(drawn, ownLine());
-    view.point(null);
+    hover.textContent = pairText(drawn, null);
+    return true;
   };
   const ownLine = () => {
     if (PATTERN.mechanism === OWN) return null;
-    const { line } = sketchOf(PATTERN.mechanism);
-    return kvHeads(PATTERN.mechanism).length ? line.replace(/\)$/, `, num_kv_heads=${PATTERN.kv})`) : line;
+    const line = sketchOf(PATTERN.mechanism).line.replace(/, 4(?=[,)])/, `, ${layer ? layer.heads : 4}`);
+    return PATTERN.mechanism === "gqa" ? line.replace(/\)$/, `, num_kv_heads=${PATTERN.kv})`) : line;
+  };
+  const showLayer = () => {
+    const own = PATTERN.mechanism === OWN;
+    const pattern = readPattern(code.value);
+    layer = isPlainLayer(PATTERN.mechanism) && headsOf(pattern) === null ? { heads: PATTERN.heads, kv: PATTERN.kv } : null;
+    near = layer && reachOf(pattern);
+    flowBox.hidden = own && !layer;
+    sliders.node.hidden = costs.hidden = !layer;
+    title.textContent = own && layer ? layerTitle(layer, near) : own ? OWN : titleOf(PATTERN.mechanism);
+    if (layer) {
+      sliders.show(layer, near, PATTERN.length);
+      replace(costs, costItems(layerCosts(layer, near, drawn)));
+    }
+    replace(flow, !flowBox.hidden && flowView(drawFlow(layer, pattern), title.textContent));
+    python.textContent = patternPython(drawn, ownLine(), layer);
   };
   const refresh = () => {
-    const sketch = PATTERN.mechanism === OWN ? null : sketchOf(PATTERN.mechanism);
-    if (PATTERN.mechanism !== OWN && !sketch) {
+    const own = PATTERN.mechanism === OWN;
+    const sketch = own ? null : sketchOf(PATTERN.mechanism);
+    if (!own && !sketch) {
       const never = PATTERN.causal ? "cannot be causal" : "is causal always";
       refuse(new Error(`${PATTERN.mechanism} ${never}; change "causal", or draw another.`));
       return;
     }
-    const counts = kvHeads(PATTERN.mechanism);
-    if (sharing.dataset.of !== PATTERN.mechanism) replace(sharing, counts.length > 0 && segments("KV heads", Object.fromEntries(counts.map((n) => [n, n])), PATTERN.kv, (n) => {
-      PATTERN.kv = Number(n);
-      refresh();
-    }));
-    sharing.dataset.of = PATTERN.mechanism;
-    replace(flow, flowOf(PATTERN.mechanism));
-    // of a plain pattern the flow is all that differs
-    shown.classList.toggle("flow-first", Boolean(sketch) && /^(Full|Causal)\(\)$/.test(sketch.expression));
     if (sketch) code.value = sketch.expression;
     PATTERN.code = code.value;
     replace(about, aboutMechanism(sketch));
     const keys = sketch && sketch.keys !== PATTERN.length ? sketch.keys : null;
-    draw({ expression: code.value, queries: PATTERN.length, keys });
+    if (!draw({ expression: code.value, queries: PATTERN.length, keys })) return;
+    if (own) causal.querySelector("input").checked = PATTERN.causal = drawn.causal;
+    showLayer();
+    remember("patterns");
   };
+  // Of a plain pattern the flow is all that differs, so it comes first. A slider that is moved stays.
+  const arrange = () => {
+    const plain = PATTERN.mechanism === OWN ? near : near && Math.min(near.window, near.chunk) === ALL;
+    if (plain || /^(Full|Causal)\(\)$/.test(code.value)) shown.prepend(flowBox);
+    else pythonTitle.before(flowBox);
+  };
+  const sliders = layerSliders((change) => {
+    const width = change.heads || PATTERN.heads;
+    PATTERN.kv = change.kv || kvOf(sharingOf(PATTERN), width, Math.min(PATTERN.kv, width));
+    PATTERN.heads = width;
+    if ("window" in change) near = { ...near, chunk: ALL, ...change };
+    else if ("chunk" in change) near = { ...near, window: ALL, ...change };
+    else if ("sinks" in change) near = { ...near, ...change };
+    const plain = near && Math.min(near.window, near.chunk) === ALL;
+    if (near && !change.heads && !change.kv) code.value = reachCode(near, PATTERN.causal);
+    PATTERN.mechanism = choose.value = plain ? sharingOf(PATTERN) : OWN;
+    refresh();
+  });
+  const flowBox = element("div", { class: "flow-box" }, title, sliders.node, costs, flow);
   const edited = later(() => {
     PATTERN.mechanism = OWN;
     choose.value = OWN;
@@ -126,11 +162,14 @@ function buildPatterns(panel) {
   code.addEventListener("input", edited);
   const choose = mechanismSelect((name) => {
     PATTERN.mechanism = name;
+    PATTERN.kv = kvOf(name, PATTERN.heads, PATTERN.kv);
+    if (name === "gqa" && PATTERN.heads === 1) PATTERN.mechanism = choose.value = "standard"; // nothing to share
     if (name !== OWN && !sketchOf(name)) {
       PATTERN.causal = !PATTERN.causal; // it has this form alone
       causal.querySelector("input").checked = PATTERN.causal;
     }
     refresh();
+    arrange();
   });
   const causal = switchField("Causal: no query sees a later key", PATTERN.causal, (on) => {
     PATTERN.causal = on;
@@ -157,7 +196,6 @@ function buildPatterns(panel) {
           refresh();
         }),
         causal,
-        sharing,
         labelled("As code", code, "& = both, | = either; edit it to draw a pattern of your own"),
         element("div", { class: "pieces", role: "group", "aria-label": "Add a piece" }, PIECES.map((piece) =>
           element("button", { type: "button", class: "chip", title: `Add | ${piece}`, "data-piece": piece, on: { click: () => addPiece(piece) } }, `+ ${piece.split("(")[0]}`))),
@@ -171,14 +209,15 @@ function buildPatterns(panel) {
           element("div", { class: "stage" }, canvas,
             element("div", { class: "under" }, element("p", { class: "hint" }, matchMedia("(pointer: coarse)").matches ? "Drag to move, + and − to zoom; tap a pair for its query's receptive field." : "Drag to move, Ctrl + wheel or + and − to zoom; click a pair for its query's receptive field."), zoomButtons(view))),
           element("div", { class: "facts" }, hover, counts, legendBox, saveButtons(() => drawn), reach.node)),
-        flow,
-        element("h3", {}, "Python that makes it"),
+        flowBox,
+        pythonTitle,
         element("div", { class: "code" }, python, copyButton(() => python.textContent))),
       ),
     ),
   );
   if (PATTERN.mechanism === OWN && PATTERN.code) code.value = PATTERN.code;
   refresh();
+  arrange();
 }
 
 function mechanismSelect(change) {
@@ -206,7 +245,9 @@ function withPiece(code, piece) {
   return causal ? withCausal(joined, true) : joined;
 }
 
-function pairText(drawn, { i, k, number }) {
+function pairText(drawn, pointed) {
+  if (!pointed) return "Point at a pair, or move with the arrow keys.";
+  const { i, k, number } = pointed;
   const query = i + drawn.keys - drawn.queries;
   const pair = `Query ${Math.max(query, i)}, key ${k}: `;
   if (number) return `${pair}seen, by ${drawn.parts[number - 1].name}.`;
@@ -277,32 +318,6 @@ function pairsOf(drawn) {
 }
 
 const titleOf = (mechanism) => FACTS.patterns.mechanisms[mechanism].title;
-
-// One flow is whole; of the others only the part that differs from it is there.
-function flowSvg(flows, key) {
-  if (typeof flows[key] === "string") return flows[key];
-  const whole_ = Object.values(flows).find((flow) => typeof flow === "string");
-  const { start, end, part } = flows[key];
-  return whole_.slice(0, start) + part + whole_.slice(end);
-}
-
-// What the mechanism computes, from x to y, as it is set at the left.
-function flowOf(mechanism) {
-  if (mechanism === OWN) return [];
-  const { flows, title } = FACTS.patterns.mechanisms[mechanism];
-  const kv = kvHeads(mechanism).length ? PATTERN.kv : "";
-  const flow = flowSvg(flows, `${kv}${PATTERN.causal ? " causal" : ""}`);
-  const svg = document.importNode(new DOMParser().parseFromString(flow, "image/svg+xml").documentElement, true);
-  svg.setAttribute("role", "img");
-  svg.setAttribute("aria-label", `Data flow of ${title}`);
-  const keys = [...new Set([...svg.querySelectorAll("g")].map((box) => box.getAttribute("class")))];
-  return [
-    element("h2", {}, title),
-    element("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": `What ${title} computes` }, svg),
-    element("ul", { class: "legend" }, keys.map((kind) => element("li", {}, element("span", { class: `block flow-${kind}`, "aria-hidden": "true" }), element("span", {}, FACTS.patterns.flows[kind])))),
-    saveTools(`${mechanism}-flow`, { svg: () => svg, label: "the data flow" }),
-  ];
-}
 
 // Strips of positions that a query has heard of after each layer.
 function reachView() {

@@ -1,4 +1,4 @@
-"""Generate the pages of mechanisms and axis values from their docstrings.
+"""Generate the pages of mechanisms and axis values, and the folder that the site is built from.
 
 `make docs` runs it; a test compares the committed pages with its output.
 """
@@ -9,16 +9,18 @@ import base64
 import inspect
 import json
 import re
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
 from docs.formula import formulas
 from docs.picture import picture
-from suffice import AttentionSpec
+from suffice import AttentionSpec, __version__
 from suffice.cli.show import titled
 from suffice.patterns import And, Or
 from suffice.presets import PRESETS, TITLES, takes_length
 from suffice.spec import AXES
+from suffice.studio import export
 from suffice.utils.records import Axis
 from suffice.view import catalogue, drawing_of, expression, flow, flow_svg, instead, lines
 from suffice.view.catalogue import (
@@ -37,6 +39,8 @@ from suffice.view.picture import svg
 FOLDER = Path(__file__).resolve().parent
 EXAMPLES = FOLDER.parent / "examples"
 SITE = FOLDER.parent / "mkdocs.yml"
+CHANGELOG = FOLDER.parent / "CHANGELOG.md"
+STAGED = FOLDER.parent / "build" / "docs"  # what generators of sites read
 D_MODEL, HEADS = 256, 4
 DRAWN = 64  # tokens
 COUNTED = (256, 1024, 4096)  # tokens
@@ -68,8 +72,17 @@ def pages() -> dict[str, str | bytes]:
     }
 
 
-def navigation() -> str:
-    """Return mkdocs.yml with the mechanisms in their groups."""
+def stage(folder: Path = STAGED) -> None:
+    """Write what a generator of sites reads: the pages, the changelog and the offline studio."""
+    shutil.rmtree(folder, ignore_errors=True)
+    shutil.copytree(FOLDER, folder, ignore=shutil.ignore_patterns("*.py", "__pycache__"))
+    changelog = CHANGELOG.read_text("utf-8").replace("](docs/", "](")
+    (folder / "changelog.md").write_text(changelog, encoding="utf-8")
+    export(folder / "studio")
+
+
+def configuration() -> str:
+    """Return mkdocs.yml with the version and with the mechanisms in their groups."""
     groups: dict[str, list[str]] = {name: [] for name in GROUPS}
     for name in PRESETS:
         title = f'"{TITLES[name]}"' if "," in TITLES[name] else TITLES[name]
@@ -81,18 +94,18 @@ def navigation() -> str:
         if entries
         for line in (f'      - "{name}":', *entries)
     ]
-    text = SITE.read_text("utf-8")
+    text = re.sub(r"(suffice|Changelog) \d[\w.]*", rf"\1 {__version__}", SITE.read_text("utf-8"))
     begin = text.index("\n", text.index("mechanisms/README.md")) + 1
     end = text.index("  - Axis values: axes.md")
     return text[:begin] + "\n".join(lines) + "\n" + text[end:]
 
 
 def write(folder: Path = FOLDER) -> None:
-    """Write every page, the catalogue and the navigation; remove pages of former mechanisms."""
+    """Write every page, the catalogue and mkdocs.yml; remove pages of former mechanisms."""
     files = pages()
     if folder == FOLDER:
         catalogue.write()
-        SITE.write_text(navigation(), encoding="utf-8")
+        SITE.write_text(configuration(), encoding="utf-8")
     for made in ("mechanisms", "examples"):
         (folder / made).mkdir(parents=True, exist_ok=True)
         for old in (folder / made).iterdir():
@@ -344,3 +357,4 @@ def _joined(*blocks: str) -> str:
 
 if __name__ == "__main__":
     write()
+    stage()

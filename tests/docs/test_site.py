@@ -11,18 +11,26 @@ from pathlib import Path
 import pytest
 
 from docs import build
+from suffice import __version__
 from suffice.presets import PRESETS
 
 ROOT = Path(build.__file__).resolve().parents[1]
+BUILD = """
+import sys
+from mkdocs.commands.build import build
+from mkdocs.config import load_config
+build(load_config("mkdocs.yml", docs_dir=sys.argv[1], site_dir=sys.argv[2], strict=True))
+"""  # mkdocs build, on staged pages of the test
 
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory):
     pytest.importorskip("material", reason="the group docs is not installed")
     pytest.importorskip("mkdocstrings", reason="the group docs is not installed")
-    folder = tmp_path_factory.mktemp("site")
+    staged, folder = tmp_path_factory.mktemp("staged") / "docs", tmp_path_factory.mktemp("site")
+    build.stage(staged)
     result = subprocess.run(
-        [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(folder)],
+        [sys.executable, "-c", BUILD, str(staged), str(folder)],
         cwd=ROOT,
         env={**os.environ, "NO_MKDOCS_2_WARNING": "1"},
         capture_output=True,
@@ -43,6 +51,14 @@ def test_the_site_has_every_page(site):
 
 
 @pytest.mark.lint
+def test_the_changelog_and_the_version_are_in_the_navigation(site):
+    start = (site / "index.html").read_text()
+    assert f"Changelog {__version__}" in start
+    assert f"suffice {__version__} &middot;" in start
+    assert "Unreleased" in (site / "changelog.html").read_text()
+
+
+@pytest.mark.lint
 def test_pages_load_nothing_from_other_hosts(site):
     loads = re.compile(r'<(?:script|link|img|iframe)[^>]*(?:src|href)="(https?://[^"]+)"')
     outside = {url for page in site.rglob("*.html") for url in loads.findall(page.read_text())}
@@ -57,7 +73,7 @@ def test_the_reference_shows_signatures_and_examples(site):
     assert "&gt;&gt;&gt;" in page or "gp" in page
 
 
-def test_the_navigation_is_current():
-    """It says what `make docs` makes of the presets."""
-    assert build.SITE.read_text("utf-8") == build.navigation()
-    assert all(f"mechanisms/{name}.md" in build.navigation() for name in PRESETS)
+def test_the_configuration_is_current():
+    """It says what `make docs` makes of the presets and the version."""
+    assert build.SITE.read_text("utf-8") == build.configuration()
+    assert all(f"mechanisms/{name}.md" in build.configuration() for name in PRESETS)

@@ -6,6 +6,7 @@ Letters: B batch, H query heads, T queries, S keys, R keys after the mixing.
 from __future__ import annotations
 
 import copy
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -47,14 +48,20 @@ def watched(model: nn.Module) -> Iterator[list[AttentionMap]]:
     call: watch short texts. Weights are those before dropout, without gradients. Outside the
     `with` block a layer does no extra work.
 
+    A stock model of transformers computes its attention by its eager function meanwhile, and the
+    maps are the weights of that. Each call of its `generate` adds the maps of its queries against
+    the KV cache. Recurrent layers of transformers have no weights and add none; with sinks
+    (gpt-oss) rows sum to less than 1.
+
     Args:
-        model: model with attention layers, or such a layer.
+        model: model with attention layers, or such a layer, or a model of transformers.
 
     Yields:
         A list that grows; clear it between calls if need be.
 
     Raises:
-        ConfigError: if the model has no attention layer, or is compiled.
+        ConfigError: if the model has no attention layer, or is compiled, or is one of transformers
+            in training with dropout, or whose attention cannot be replaced.
         StateError: by the call itself, if it streams.
 
     Example:
@@ -66,15 +73,25 @@ def watched(model: nn.Module) -> Iterator[list[AttentionMap]]:
         (torch.Size([1, 2, 5, 5]), tensor([1.]))
     """
     layers = {name: m for name, m in model.named_modules() if isinstance(m, Attention)}
-    if not layers:
+    if not layers and not _is_stock(model):
         raise ConfigError(
-            f"{type(model).__name__} has no attention layer of suffice; give a model that has one."
+            f"{type(model).__name__} has no attention layer of suffice and is not a model of "
+            "transformers; give a model that has one or is one."
         )
     if any(map(_compiled, model.modules())):
         raise ConfigError(
             "a compiled model calls its layers unseen; watch the model that was compiled."
         )
     maps: list[AttentionMap] = []
+    if not layers:
+        from suffice.layers.stock import recording
+
+        def record_weights(name: str, weights: Tensor) -> None:
+            maps.append(AttentionMap(layer=name, weights=weights, effective=weights))
+
+        with recording(model, record_weights):  # type: ignore[arg-type]
+            yield maps
+        return
     mixings: dict[SharedKV | None, Tensor] = {}
 
     def watch(name: str, layer: Attention) -> Any:
@@ -129,6 +146,12 @@ def _along(layer: Attention, *args: Any, **kwargs: Any) -> Tensor:
     mixing = copy.deepcopy(layer.mixing).double()
     with torch.autocast(inputs.source.device.type, enabled=False):
         return mixing(k, v, inputs.rows)[1] - mixing(k, torch.zeros_like(v), inputs.rows)[1]
+
+
+def _is_stock(model: nn.Module) -> bool:
+    """Return whether it is a model of transformers, which is imported if one exists."""
+    stock = getattr(sys.modules.get("transformers"), "PreTrainedModel", None)
+    return stock is not None and isinstance(model, stock)
 
 
 def _compiled(module: nn.Module) -> bool:

@@ -180,7 +180,7 @@ def test_a_stream_has_no_map_of_its_own():
 
 def test_a_model_without_attention_or_compiled_is_refused():
     with (
-        pytest.raises(ConfigError, match="Linear has no attention layer of suffice; give a model"),
+        pytest.raises(ConfigError, match="Linear"),
         watched(nn.Linear(2, 2)),
     ):
         pass
@@ -188,7 +188,7 @@ def test_a_model_without_attention_or_compiled_is_refused():
     model[0].compile(backend="eager")
     for compiled in (model, torch.compile(layer_of(), backend="eager")):
         with (
-            pytest.raises(ConfigError, match="a compiled model calls its layers unseen; watch the"),
+            pytest.raises(ConfigError, match="compiled"),
             watched(compiled),
         ):
             pass

@@ -12,7 +12,7 @@ from transformers import PreTrainedModel
 from transformers import __version__ as VERSION
 
 from suffice.errors import ConfigError
-from suffice.hf.acceleration.attention import NAME, implementations
+from suffice.hf.acceleration.attention import NAME
 from suffice.hf.acceleration.layers import forward_of, kind_of
 from suffice.hf.acceleration.rebind import (
     OURS,
@@ -23,6 +23,7 @@ from suffice.hf.acceleration.rebind import (
     rebind,
     why_left,
 )
+from suffice.layers.stock import implementations
 from suffice.ops.native.library import why_not
 
 BEFORE = "_attention_before_suffice"

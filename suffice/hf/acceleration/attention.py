@@ -16,7 +16,7 @@ from typing import Any, NamedTuple, cast
 import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_map
-from transformers import AttentionInterface, AttentionMaskInterface, PreTrainedConfig
+from transformers import AttentionInterface, AttentionMaskInterface
 from transformers.masking_utils import (
     and_masks,
     bidirectional_mask_function,
@@ -253,14 +253,6 @@ def _of_transformers(
         dense = torch.zeros(dense.shape, dtype=query.dtype).masked_fill(~dense, least)
     eager = sys.modules[type(module).__module__].eager_attention_forward
     return eager(module, query, key, value, dense, **others)
-
-
-def implementations(config: PreTrainedConfig) -> dict[str, Any]:
-    """Return the names in use, as `set_attn_implementation` takes them back."""
-    parts = {key: getattr(config, key, None) for key in config.sub_configs}
-    return {"": config._attn_implementation} | {
-        key: implementations(part) for key, part in parts.items() if part is not None
-    }
 
 
 AttentionInterface.register(NAME, attention)

@@ -1,0 +1,91 @@
+"""Records the attention weights of models of transformers, by an attention implementation."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from transformers import (
+    AttentionInterface,
+    AttentionMaskInterface,
+    PreTrainedConfig,
+    PreTrainedModel,
+)
+from transformers.masking_utils import eager_mask
+
+from suffice.errors import ConfigError
+
+NAME = "suffice_watched"  # of the implementation
+_recorders: dict[nn.Module, Callable[[Tensor], None]] = {}  # of the layers that are watched now
+
+
+@contextmanager
+def recording(model: PreTrainedModel, record: Callable[[str, Tensor], None]) -> Iterator[None]:
+    """Call `record` with the name and the weights [B, H, T, S] of each attention that is computed.
+
+    The weights are those that the model's own eager function multiplies its values with.
+
+    Raises:
+        ConfigError: if the model is watched already, or does not use the attention interface; by
+            the call itself, if it drops weights out.
+    """
+    before = implementations(model.config)
+    if before[""] == NAME or not model._can_set_attn_implementation():
+        reason = "is watched already" if before[""] == NAME else "has no attention to replace"
+        raise ConfigError(
+            f"{type(model).__name__} {reason}; give a model that uses the AttentionInterface of "
+            "transformers, and watch it once at a time."
+        )
+    layers = dict(model.named_modules())
+    _recorders.update({m: _recorder(name, record) for name, m in layers.items()})
+    model.set_attn_implementation(NAME)
+    try:
+        yield
+    finally:
+        model.set_attn_implementation(before)
+        for module in layers.values():
+            del _recorders[module]
+
+
+def _recorder(name: str, record: Callable[[str, Tensor], None]) -> Callable[[Tensor], None]:
+    return lambda weights: record(name, weights)
+
+
+def implementations(config: PreTrainedConfig) -> dict[str, Any]:
+    """Return the names in use, as `set_attn_implementation` takes them back."""
+    parts = {key: getattr(config, key, None) for key in config.sub_configs}
+    return {"": config._attn_implementation} | {
+        key: implementations(part) for key, part in parts.items() if part is not None
+    }
+
+
+def _attention(
+    module: nn.Module,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attention_mask: Tensor | None,
+    **options: Any,
+) -> tuple[Tensor, Tensor]:
+    """Return what the eager function of the module's file does, and record its weights.
+
+    That function gives a query that sees no key the same weight for every key; the map has 0.
+    """
+    if options.get("dropout"):
+        raise ConfigError("weights are dropped out here; call model.eval() before it is watched.")
+    eager = sys.modules[type(module).__module__].eager_attention_forward
+    output, weights = eager(module, query, key, value, attention_mask, **options)
+    shown = weights.detach()
+    if attention_mask is not None:
+        hidden = attention_mask <= torch.finfo(attention_mask.dtype).min
+        shown = shown.masked_fill(hidden.all(dim=-1, keepdim=True), 0.0)
+    _recorders[module](shown)
+    return output, weights
+
+
+AttentionInterface.register(NAME, _attention)
+AttentionMaskInterface.register(NAME, eager_mask)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from time import perf_counter
 
 import pytest
 import torch
@@ -198,6 +199,23 @@ def test_strides(of_x, of_weight, learning):
         slopes = [torch.autograd.grad(out.square().sum(), (x, weight)) for out in (got, want)]
         for a, b in zip(*slopes, strict=True):
             assert_close(a, b, n=8)
+
+
+@pytest.mark.parametrize("of_x", LAYOUTS)
+@pytest.mark.parametrize("of_weight", LAYOUTS)
+def test_no_layout_takes_a_slow_kernel(of_x, of_weight):
+    """oneDNN's kernel of last resort takes hundreds of times as long."""
+    x, weight, _ = operands(512, 512, 256)
+
+    def seconds(x, weight):
+        times = []
+        for _ in range(3):
+            begin = perf_counter()
+            linear(x, weight, None)
+            times.append(perf_counter() - begin)
+        return min(times)
+
+    assert seconds(LAYOUTS[of_x](x), LAYOUTS[of_weight](weight)) < 30 * seconds(x, weight)
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float16, torch.bfloat16], ids=str)

@@ -15,8 +15,10 @@ from suffice.kernels.recurrent import EPS, Gates, Recurrent
 from suffice.mixing import RowLayout
 from suffice.ops import recurrence
 from suffice.ops.native import recurrence as native
+from suffice.ops.native import stock
 from suffice.ops.native.library import DECAYS
 from suffice.ops.op import is_traced
+from suffice.utils.torch_compat import finite, readable
 
 if TYPE_CHECKING:
     from suffice.encoders import Factory
@@ -94,9 +96,10 @@ class Recurrence(nn.Module):
                 out, sums = recurrence.stepwise(data, state)
             else:
                 out, sums = recurrence.chunked(data, state)
-        out = out.masked_fill(spoilt[:, None, :, None], torch.nan)
-        if q.shape[2]:
-            sums = sums.masked_fill(spoilt[:, -1:, None, None], torch.nan)
+        if spoilt is not None:
+            out = out.masked_fill(spoilt[:, None, :, None], torch.nan)
+            if q.shape[2]:
+                sums = sums.masked_fill(spoilt[:, -1:, None, None], torch.nan)
         out = rows.scatter(out.transpose(1, 2), order).transpose(1, 2)
         return out.to(q.dtype), RecurrentState(sums, history)
 
@@ -159,9 +162,10 @@ class Recurrence(nn.Module):
         *,
         exact: bool,
         identity: bool = False,
-    ) -> tuple[recurrence.Sequence, Tensor | None, Tensor]:
+    ) -> tuple[recurrence.Sequence, Tensor | None, Tensor | None]:
         """Return what is summed, real tokens first, the new history of the convolution, and bool
-        [B, T], True from a token of a document on that is not finite: 0 takes its place.
+        [B, T], True from a token of a document on that is not finite: 0 takes its place. None: all
+        are finite.
         """
         dtype = torch.float64 if exact else torch.promote_types(q.dtype, torch.float32)
         joined = torch.cat([y.transpose(1, 2).flatten(2) for y in (q, k, v)], dim=-1).to(dtype)
@@ -172,20 +176,22 @@ class Recurrence(nn.Module):
             places = torch.arange(x.shape[1], device=x.device)
             real = places < rows.valid.sum(dim=1, keepdim=True)
         documents = None if rows.documents is None else rows.gather(rows.documents, order)
-        finite = joined.isfinite().all(dim=-1)
-        joined = joined.masked_fill(~finite[..., None], 0.0)
-        gates = Gates(
-            *(None if g is None else g.masked_fill(~finite[..., None, None], 0.0) for g in gates)
-        )
+        spoilt = None
+        if not (readable(joined) and finite(joined)):
+            bad = ~joined.isfinite().all(dim=-1)
+            joined = joined.masked_fill(bad[..., None], 0.0)
+            gates = Gates(
+                *(None if g is None else g.masked_fill(bad[..., None, None], 0.0) for g in gates)
+            )
+            spoilt = _from_first(bad, documents)
         history = None
         if self.taps is not None:
-            places = None if rows.documents is None else rows.gather(rows.positions, order)
-            joined, history = self._convolve(joined, real, places, before)
+            joined, history = self._convolve(joined, real, documents, before)
         q, k, v = joined.split(self.widths, dim=-1)
         q = q.unflatten(-1, (self.heads, -1))
         k, v = (y.unflatten(-1, (self.groups, -1)) for y in (k, v))
         if self.corrects:
-            q, k = (y * (y.square().sum(-1, keepdim=True) + EPS).rsqrt() for y in (q, k))
+            q, k = map(_unit, (q, k))
         if real is not None:
             k = k.masked_fill(~real[..., None, None], 0.0)
         if identity:
@@ -203,13 +209,13 @@ class Recurrence(nn.Module):
             for y in (self.scale * q, k, v, gates.log_decay, gates.beta)
         )
         data = recurrence.Sequence(q, k, v, decay, beta, documents)
-        return data, history, _from_first(~finite, documents)
+        return data, history, spoilt
 
     def _convolve(
         self,
         joined: Tensor,
         real: Tensor | None,
-        places: Tensor | None,
+        documents: Tensor | None,
         before: RecurrentState | None,
     ) -> tuple[Tensor, Tensor]:
         """Return SiLU of each token summed with those before it, and the new history."""
@@ -219,16 +225,39 @@ class Recurrence(nn.Module):
         else:
             whole = torch.cat([before.history.to(joined.dtype), joined], dim=1)
         weight = self.convolution.to(joined.dtype)
-        total = joined * weight[:, past]
-        for back in range(1, self.taps):
-            earlier = whole[:, past - back : past - back + length]
-            if places is not None:  # the first tokens of a document have fewer before them
-                earlier = earlier * (places >= back)[..., None]
-            total = total + earlier * weight[:, past - back]
+        native_taps = stock.suits_weights(weight) and self.taps <= stock.MAX_TAPS
+        if length and native_taps and stock.suits(joined):
+            inputs = joined if before is None else whole
+            out = stock.convolve(inputs, weight, None, documents, 1)[:, -length:]
+        else:
+            out = F.silu(_sums(whole, weight, documents))
         if real is None:
-            return F.silu(total), whole[:, length:]
+            return out, whole[:, length:]
         first = real.sum(dim=1)[:, None] + torch.arange(past, device=joined.device)
-        return F.silu(total), whole.gather(1, first[..., None].expand(-1, -1, whole.shape[2]))
+        return out, whole.gather(1, first[..., None].expand(-1, -1, whole.shape[2]))
+
+
+def _sums(whole: Tensor, weight: Tensor, documents: Tensor | None) -> Tensor:
+    """Return the causal sums [B, T, C] of inputs [B, taps - 1 + T, C] inside each document."""
+    past = weight.shape[1] - 1
+    length = whole.shape[1] - past
+    total = whole[:, past:] * weight[:, past]
+    for back in range(1, past + 1):
+        earlier = whole[:, past - back : past - back + length]
+        if documents is not None:
+            same = F.pad(documents[:, back:] == documents[:, :-back], (min(back, length), 0))
+            earlier = earlier * same[:, :length, None]
+        total = total + earlier * weight[:, past - back]
+    return total
+
+
+def _unit(x: Tensor) -> Tensor:
+    """Return vectors [..., D] scaled to length 1."""
+    if stock.suits(x):
+        width = x.shape[-1]
+        root = x.new_full((width,), width**-0.5)
+        return stock.norm(x, root, eps=EPS / width)
+    return x * (x.square().sum(-1, keepdim=True) + EPS).rsqrt()
 
 
 def _readable(x: Tensor | None) -> Tensor | None:

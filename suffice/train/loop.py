@@ -216,8 +216,9 @@ class Batches:
         by_length: bool = False,
     ) -> None:
         split = dataset.train
-        shortens = by_length and split.valid is not None and split.labels.dim() == 1
-        self._real = split.valid.cpu() if shortens else None  # read by this process
+        self._real: Tensor | None = None  # bool [N, T], read by this process
+        if by_length and split.valid is not None and split.labels.dim() == 1:
+            self._real = split.valid.cpu()
         inputs = ModelInputs.of(split)
         nbytes = sum(tensor.nbytes for tensor in (*inputs, split.labels) if tensor is not None)
         home = device if nbytes <= MAX_DEVICE_BYTES else torch.device("cpu")
@@ -272,7 +273,7 @@ class Batches:
         if self._real is not None:  # every process cuts the batch where its longest text ends
             real = self._real[order[start : start + total].cpu()].any(dim=0).nonzero()
             columns = slice(int(real.min()), int(real.max()) + 1) if len(real) else slice(1)
-            inputs = inputs.map(lambda tensor: tensor[:, columns])
+            inputs = ModelInputs(inputs.inputs[:, columns], inputs.valid[:, columns])
         images = inputs.inputs
         if self._augment is not None:
             images = self._augment.apply(images, draws[share])

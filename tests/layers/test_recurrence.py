@@ -1,0 +1,68 @@
+"""Layers of recurrences in float32, by native kernels, against the same layers in float64."""
+
+from __future__ import annotations
+
+import copy
+
+import pytest
+import torch
+
+from suffice import Attention, preset
+from suffice.ops.native import stock
+from suffice.testing import assert_close, drawn, normal
+
+MECHANISMS = ("deltanet", "gated_deltanet", "mamba2")
+BATCH, LENGTH, D_MODEL = 2, 11, 16
+SUMMED = BATCH * LENGTH * D_MODEL * 16  # terms of the gradient of a gate: positions and states
+
+
+def layer_of(mechanism: str) -> Attention:
+    return drawn(Attention(preset(mechanism, D_MODEL, 2)), seed=4).float()
+
+
+def restrictions(case: str) -> dict[str, torch.Tensor]:
+    if case == "padding":
+        valid = torch.ones(BATCH, LENGTH, dtype=torch.bool)
+        valid[0, :3], valid[1, 5] = False, False
+        return {"valid": valid}
+    if case == "documents":
+        numbers = [[7, 7, 2, 2, 2, 7, 7, 7, 1, 2, 2], [3] * LENGTH]
+        return {"segments": torch.tensor(numbers)}
+    return {}
+
+
+def run(layer: Attention, x: torch.Tensor, case: str) -> list[torch.Tensor]:
+    """Return the outputs, and the gradients of the input and of all parameters."""
+    x = x.clone().requires_grad_()
+    if case == "chunks":
+        state = layer.state()
+        out = torch.cat([layer(part, state=state) for part in x.split((4, 2, 5), dim=1)], dim=1)
+    else:
+        out = layer(x, **restrictions(case))
+    out.square().sum().backward()
+    return [out.detach(), x.grad, *(p.grad for p in layer.parameters())]
+
+
+@pytest.mark.parametrize("case", ["plain", "padding", "documents", "chunks"])
+@pytest.mark.parametrize("mechanism", MECHANISMS)
+def test_values_and_gradients(mechanism, case, monkeypatch):
+    layer, x = layer_of(mechanism), normal(BATCH, LENGTH, D_MODEL, seed=1, dtype=torch.float32)
+    exact = run(copy.deepcopy(layer).double(), x.double(), case)
+    taken = []
+    suits = stock.suits
+    monkeypatch.setattr(stock, "suits", lambda *t: taken.append(suits(*t)) or taken[-1])
+    for got, want in zip(run(layer, x, case), exact, strict=True):
+        assert_close(got, want.float(), n=SUMMED)
+    if stock.available():
+        assert any(taken)
+
+
+@pytest.mark.parametrize("mechanism", MECHANISMS)
+def test_a_token_that_is_not_finite_spoils_those_after_it_in_its_document(mechanism):
+    layer, x = layer_of(mechanism), normal(1, LENGTH, D_MODEL, seed=2, dtype=torch.float32)
+    numbers = torch.tensor([[0] * 5 + [1] * 6])
+    want = layer(x, segments=numbers)
+    x[0, 7] = torch.inf
+    got = layer(x, segments=numbers)
+    assert torch.equal(got.isfinite().all(dim=-1)[0], torch.arange(LENGTH) < 7)
+    assert_close(got[:, :7], want[:, :7])

@@ -52,6 +52,9 @@ function eachFrame(work) {
   };
 }
 
+// Tells a screen reader what has changed, once it has stopped changing.
+const announce = later((words) => { byId("status").textContent = words; }, 500);
+
 // A colour as the page has it now, light or dark.
 const colour = (name) =>
   getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim();

@@ -13,12 +13,13 @@ const writeAdvice = (data) => {
 function buildAdvise(panel) {
   sharedState("advise", readAdvice, writeAdvice);
   const wrong = notice("advise-error");
-  const shown = element("div", { id: "advice", "aria-live": "polite" });
+  const shown = element("div", { id: "advice" });
   const button = element("button", { type: "submit", class: "main-action", id: "advise" }, "Ask");
   const answer = latest((advice) => {
     button.disabled = false;
     tell(wrong, null);
     replace(shown, adviceView(advice));
+    announce(advice.sentence);
   }, (error) => {
     button.disabled = false;
     replace(shown);
@@ -98,7 +99,7 @@ function adviceView(advice) {
 const milliseconds = (seconds) => `${Number((1000 * seconds).toPrecision(3))} ms`;
 
 function adviceTable(advice) {
-  const columns = ["", "Composition", `A ${advice.unit}`, "Against standard", "Needs"];
+  const columns = ["Place", "Composition", `A ${advice.unit}`, "Against standard", "Needs"];
   const cells = (place) => [
     element("td", {}, place.rank === null ? "–" : String(place.rank)),
     element("th", { scope: "row", class: "text" }, place.name,
@@ -108,14 +109,14 @@ function adviceTable(advice) {
     element("td", {}, place.ratio ? [`${place.ratio.median.toFixed(2)}×`, element("small", {}, `${place.ratio.low.toFixed(2)} to ${place.ratio.high.toFixed(2)}`)] : "–"),
     element("td", {}, place.needs ? bytes(adviceNeeds(place.needs)) : "–"),
   ];
-  const table = (places, id) => element("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": "Compositions in their places" },
+  const table = (places, id, label) => element("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": label },
     element("table", { id, class: "advice" },
       element("thead", {}, element("tr", {}, columns.map((name, at) => element("th", { scope: "col", class: at === 1 ? "text" : null }, name)))),
       element("tbody", {}, places.map((place) => element("tr", { class: place.name === advice.winner ? "winner" : null }, cells(place))))));
   const [measured, others] = [true, false].map((wanted) => advice.places.filter((place) => Boolean(place.seconds) === wanted));
   return [
-    table(measured, "advice-table"),
-    others.length > 0 && element("details", {}, element("summary", {}, `${whole(others.length)} others: ruled out or not measured`), table(others, "advice-others")),
+    table(measured, "advice-table", "Measured compositions"),
+    others.length > 0 && element("details", {}, element("summary", {}, `${whole(others.length)} others: ruled out or not measured`), table(others, "advice-others", "Other compositions")),
   ];
 }
 

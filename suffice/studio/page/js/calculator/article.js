@@ -25,7 +25,7 @@ function articleNote() {
       element("td", { class: claim.agrees ? "good" : "bad" }, claim.agrees ? "agrees" : "does not"),
       element("td", { class: "text" }, claim.note || ""),
     );
-  const heads = ["Where", "Printed", "By the formula", "", "Why"];
+  const heads = ["Where", "Printed", "By the formula", "Verdict", "Why"];
   return element(
     "details",
     { class: "group article", id: "article" },

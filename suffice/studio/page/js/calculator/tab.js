@@ -8,7 +8,7 @@ function buildCalculator(panel) {
   }
   const list = element("ul", { class: "models", "aria-label": "Models compared" });
   const form = element("div", { class: "composition" });
-  const results = element("div", { class: "found", "aria-live": "polite" });
+  const results = element("div", { class: "found" });
   const wrong = notice("calculator-error");
   const full = notice("calculator-full");
   const shown = element("output", { class: "shown", for: "length" });
@@ -33,6 +33,7 @@ function buildCalculator(panel) {
     tell(wrong, null);
     const { models, length } = CALCULATOR;
     const answers = calculate({ models: models.map(({ model }) => model), length, memory });
+    announce(`KV cache of ${whole(length)} tokens: ${answers.map((answer) => `${answer.name ?? "a model"} ${answer.error || bytes(answer.state)}`).join("; ")}`);
     replace(
       results,
       resultTable(models, answers, memory),

@@ -9,12 +9,13 @@ function buildCompare(panel) {
   sharedState("compare", readCompare, writeCompare);
   const wrong = notice("compare-error");
   const list = element("ul", { class: "models", "aria-label": "Comparisons" });
-  const shown = element("div", { id: "comparison", "aria-live": "polite" });
+  const shown = element("div", { id: "comparison" });
   const open = latest(
     (results) => {
       tell(wrong, null);
       remember("compare");
       replace(shown, comparison(results, changed));
+      announce(`${results.title}: ${results.sentence}`);
     },
     (error) => {
       replace(shown);

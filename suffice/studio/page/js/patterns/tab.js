@@ -48,7 +48,7 @@ function buildPatterns(panel) {
   const code = element("textarea", { id: "pattern-code", rows: "3", spellcheck: false, autocapitalize: "off" });
   const about = element("div", { class: "about" });
   const legendBox = element("ul", { class: "parts", id: "pattern-parts" });
-  const counts = element("dl", { class: "counts", id: "pattern-counts", "aria-live": "polite" });
+  const counts = element("dl", { class: "counts", id: "pattern-counts" });
   const hover = element("p", { class: "hover", id: "pattern-hover", "aria-live": "polite" });
   const heads = element("div", { class: "heads" });
   const pythonTitle = element("h3", {}, "Python that makes it");
@@ -133,6 +133,7 @@ function buildPatterns(panel) {
     if (!draw({ expression: code.value, queries: PATTERN.length, keys })) return;
     if (own) causal.querySelector("input").checked = PATTERN.causal = drawn.causal;
     showLayer();
+    announce(`${title.textContent}: ${panelCounts(drawn, drawn.panels[PATTERN.panel])}`);
     remember("patterns");
   };
   // Of a plain pattern the flow is all that differs, so it comes first. A slider that is moved stays.

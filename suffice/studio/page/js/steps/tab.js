@@ -52,12 +52,13 @@ function buildSteps(panel) {
     replace(box,
       element("h3", {}, answer.title),
       element("p", { class: "hint" }, `Cache: ${answer.state}. ${answer.notes.join(" ")}`),
-      element("p", { class: "words", "aria-live": "polite" }, element("strong", {}, `${stepNames(answer)[at.step]}. `), words),
+      element("p", { class: "words" }, element("strong", {}, `${stepNames(answer)[at.step]}. `), words),
       svg,
       saveTools(() => `${STEPS[side]}-step-${at.step + 1}`, { svg: () => svg, rows: () => stepRows(answer, at), label: heading }));
   };
   const drawAll = () => {
     SIDES.forEach(draw);
+    announce(SIDES.filter(shown).map((side) => `${seen[side].title}: ${boxes[side].querySelector(".words").textContent}`).join(" "));
     remember("steps");
   };
   const stop = () => {

@@ -13,7 +13,7 @@ import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
-from docs.formula import formulas
+from docs.formula import formulas, meanings
 from docs.picture import picture
 from suffice import AttentionSpec, __version__
 from suffice.cli.show import titled
@@ -153,17 +153,9 @@ def _page(name: str, spec: AttentionSpec) -> str:
 
 
 def _formulas(spec: AttentionSpec) -> str:
-    """Return the formulas of a layer of these sizes, for KaTeX."""
+    """Return the formulas of a layer, for KaTeX, and what their symbols mean."""
     lines = formulas(spec)
-    meanings = {
-        "+ M": "M is 0 where the pattern allows a pair and minus infinity elsewhere.",
-        r"\operatorname{rot}": "rot is the rotary position embedding.",
-        "F_h": "F_h holds the sum of log f of the tokens behind a key, up to the query.",
-        "g(h)": "g(h) is the group of head h.",
-        r"\phi": "phi is the feature map of the kernel.",
-    }
-    told = [words for sign, words in meanings.items() if any(sign in line for line in lines)]
-    return "\n\n".join([*(rf"\[ {line} \]" for line in lines), *filter(None, [" ".join(told)])])
+    return "\n\n".join([*(rf"\[ {line} \]" for line in lines), meanings(lines)]).rstrip()
 
 
 def _examples() -> dict[str, str | bytes]:

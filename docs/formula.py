@@ -1,58 +1,93 @@
-"""What a layer computes as formulas, in LaTeX, made from the spec as the drawing of the flow is."""
+"""What a layer computes as formulas in LaTeX, made from its spec, in the symbols of the papers.
+
+Vaswani et al. 2017 name maps W^Q, W^K, W^V, W^O, the width of keys d_k and the heads head_1 to
+head_h; what a mechanism adds has the symbols of its own paper. Positions are rows of x.
+"""
 
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from suffice.combine import Differential, Exclusive, Gated
+from suffice.encoders import Forgetting
+from suffice.kernels import Decayed, Delta
 from suffice.view.flow import Box, Flow, K, Q, V, flow
 
 if TYPE_CHECKING:
     from suffice.spec import AttentionSpec
 
 NAMES = {Q: "Q", K: "K", V: "V"}
+FUNCTIONS = {
+    "norm": r"\operatorname{norm}",
+    "rotate": r"\operatorname{RoPE}",
+    "convolve": r"\operatorname{conv}",
+}
+INSIDE = ("W_F", "φ")  # boxes of a lane that the formula of a head names
+MEANINGS = {
+    "+ M": r"\(M\) is 0 where the pattern allows a pair and \(-\infty\) elsewhere.",
+    "+ D": r"\(D_{ts} = \sum_{l=s+1}^{t} \log f_l\), where"
+    r" \(f_t = \operatorname{sigmoid}(x_t W^F + b)\).",
+    "q_t": r"\(q_t\), \(k_t\), \(v_t\) and \(o_t\) are row t of \(Q_i\), \(K_i\), \(V_i\) and"
+    r" \(\mathrm{head}_i\).",
+    r"\operatorname{conv}": "conv is a short causal convolution of each feature, SiLU after it.",
+    "g(i)": r"\(g(i)\) is the group of head \(i\).",
+    r"\phi": r"\(\phi\) is the feature map of the kernel.",
+    r"\sigma(Q": r"\(\sigma\) is ELU + 1; the sums run over the tokens of earlier segments.",
+    r"\gamma": r"\(\gamma\) is a number of each head.",
+    "= a_t": r"\(a_t = \exp(-A \Delta_t)\); \(q\), \(k\) and \(v\) are the paper's C, B and x.",
+    r"\alpha_t": r"\(\alpha_t\) is the decay that the token sets.",
+    r"\beta_t": r"\(\beta_t\) is the share by which a value is replaced.",
+    r"\odot": r"\(\odot\) multiplies number by number.",
+}
+"""What a part of a formula means, for those that need a word."""
 
 
 def formulas(spec: AttentionSpec) -> list[str]:
     """Return the formulas of a layer, a line each, in LaTeX.
 
-    Positions are rows of x; of grouped heads, head h reads key head g(h).
+    Of grouped heads, head i reads key head g(i).
 
     Example:
         >>> from suffice import preset
-        >>> print(*formulas(preset("optimised", 64, 4)), sep="\\n")
-        Q = x W_{Q}
-        K = x W_{K}
+        >>> print(*formulas(preset("optimised", 64, 4))[:3], sep="\\n")
+        Q = x W^Q
+        K = x W^K
         V = x
-        O_h = \\operatorname{softmax}\\left(\\frac{Q_h K_h^\\top}{\\sqrt{16}}\\right) V_h
-        y = [O_1, \\dots, O_{4}]\\, W_O
     """
     drawn = flow(spec)
     if "kv_a_proj" in spec.encoder.maps(spec):
-        return _latent(spec)
+        return [*_latent(spec), _output(spec)]
     lines = [f"{NAMES[lane]} = {_lane(drawn, lane)}" for lane in NAMES]
-    lines += _heads(spec, drawn)
-    return [*lines, rf"y = [O_1, \dots, O_{{{spec.num_heads}}}]\, W_O"]
+    return [*lines, *_heads(spec, drawn), _output(spec)]
+
+
+def meanings(lines: list[str]) -> str:
+    """Return what the formulas of a layer do not explain themselves."""
+    return " ".join(
+        words for sign, words in MEANINGS.items() if any(sign in line for line in lines)
+    )
 
 
 def _latent(spec: AttentionSpec) -> list[str]:
-    """Return the formulas of multi-head latent attention."""
+    """Return the formulas of multi-head latent attention (DeepSeek-AI 2024, section 2.1)."""
     ranked = "q_a_proj" in spec.encoder.maps(spec)
-    queries = r"c'" if ranked else "x"
-    first = [r"c' = \operatorname{norm}(x W_{DQ})"] if ranked else []
-    first.append(r"c = \operatorname{norm}(x W_{DKV}), \qquad r = \operatorname{rot}(x W_{KR})")
+    queries = "c^Q" if ranked else "x"
+    first = [r"c^Q = \operatorname{norm}(x W^{DQ})"] if ranked else []
+    latent = r"c^{KV} = \operatorname{norm}(x W^{DKV}), \qquad k^R = \operatorname{RoPE}(x W^{KR})"
     return [
         *first,
-        rf"Q_h = [{queries}\, W_{{UQ,h}},\; \operatorname{{rot}}({queries}\, W_{{QR,h}})]",
-        r"K_h = [c\, W_{UK,h},\; r], \qquad V_h = c\, W_{UV,h}",
+        latent,
+        rf"Q_i = [{queries}\, W_i^{{UQ}};\; \operatorname{{RoPE}}({queries}\, W_i^{{QR}})]",
+        r"K_i = [c^{KV} W_i^{UK};\; k^R], \qquad V_i = c^{KV} W_i^{UV}",
         *_heads(spec, flow(spec)),
-        rf"y = [O_1, \dots, O_{{{spec.num_heads}}}]\, W_O",
     ]
 
 
 def _lane(drawn: Flow, lane: int) -> str:
     """Return queries, keys or values as a term of x."""
-    boxes, term = [box for box in drawn.lanes[lane] if box.title != "W_F"], "x"
+    boxes, term = [box for box in drawn.lanes[lane] if box.title not in INSIDE], "x"
     if lane == V and drawn.values_from_keys is not None:
         for box in drawn.lanes[K][: drawn.values_from_keys]:
             term = _applied(term, box)
@@ -69,48 +104,92 @@ def _applied(term: str, box: Box) -> str:
     if box.kind == "memory":  # of another layer
         name, _, layer = box.title.partition(" of layer ")
         return f"{name}^{{({layer})}}"
+    if box.title in FUNCTIONS:
+        return rf"{FUNCTIONS[box.title]}\left({term}\right)"
     if box.kind == "map":
-        inner = term if re.fullmatch(r"[\w{} ]+", term) else rf"\left({term}\right)"
-        return rf"{inner} {_indexed(box.title)}"
-    if box.kind == "along":
-        return (
-            rf"{_indexed(box.title)} \left({term}\right)"
-            if " " in term
-            else f"{_indexed(box.title)} {term}"
-        )
-    names = {"norm": r"\operatorname{norm}", "rotate": r"\operatorname{rot}", "φ": r"\phi"}
-    return rf"{names[box.title]}\left({term}\right)"
-
-
-def _indexed(title: str) -> str:
-    name, _, index = title.partition("_")
-    return f"{name}_{{{index}}}" if index else name
+        name, _, upper = box.title.partition("_")
+        inner = term if re.fullmatch(r"[\w^{} ]+", term) else rf"\left({term}\right)"
+        return f"{inner} {name}^{upper}"
+    return f"{box.title} {term}"  # along the sequence: from the left
 
 
 def _heads(spec: AttentionSpec, drawn: Flow) -> list[str]:
-    queries, keys, _ = drawn.heads
-    key = "h" if queries == keys else "{g(h)}" if keys > 1 else "{}"
-    k, v = (rf"{name}_{key}" if keys > 1 else name for name in "KV")
+    """Return the formulas of a head."""
+    lines = _recurrence(spec) if spec.lane == "recurrence" else _weighed(spec, drawn)
+    if isinstance(spec.combine, Exclusive):
+        lines[-1] = lines[-1].replace(r"\mathrm{head}_i", "O_i", 1)
+        values = "V" if drawn.heads[V] == 1 else "V_{g(i)}" if _grouped(drawn) else "V_i"
+        along = rf"\frac{{O_i \cdot {values}}}{{\lVert {values} \rVert^2}}\, {values}"
+        lines.append(rf"\mathrm{{head}}_i = O_i - {along}")
+    return lines
+
+
+def _recurrence(spec: AttentionSpec) -> list[str]:
+    """Return how the state of a head changes, and how it is read."""
+    by_kernel = {
+        Decayed(): r"S_t = \gamma\, S_{t-1} + k_t^\top v_t",
+        Decayed(per="token"): r"S_t = a_t\, S_{t-1} + \Delta_t\, k_t^\top v_t",
+        Decayed(per="feature"): r"S_t = \operatorname{Diag}(\alpha_t)\, S_{t-1} + k_t^\top v_t",
+        Delta(gated=False): r"S_t = (I - \beta_t k_t^\top k_t)\, S_{t-1} + \beta_t k_t^\top v_t",
+        Delta(): r"S_t = \alpha_t\, (I - \beta_t k_t^\top k_t)\, S_{t-1} + \beta_t k_t^\top v_t",
+    }
+    options = {name: None for name in ("convolution", "decays") if hasattr(spec.kernel, name)}
+    state = by_kernel[replace(spec.kernel, **options)]
+    return [rf"{state}, \qquad o_t = \frac{{q_t S_t}}{{\sqrt{{d_k}}}}"]
+
+
+def _grouped(drawn: Flow) -> bool:
+    return 1 < drawn.heads[K] < drawn.heads[Q]
+
+
+def _weighed(spec: AttentionSpec, drawn: Flow) -> list[str]:
+    """Return a head as weighted values."""
+    index = "_{g(i)}" if _grouped(drawn) else "" if drawn.heads[K] == 1 else "_i"
     if drawn.through_memory:
+        span = r"\sum_{s \le t}" if spec.pattern.causal else r"\sum_s"
         return [
-            rf"S_h = {k}^\top {v} = \sum_s k_s v_s^\top, \qquad z_h = \sum_s k_s",
-            r"O_h = \frac{Q_h\, S_h}{Q_h\, z_h}",
+            r"o_t = \frac{\phi(q_t)\, "
+            rf"{span} \phi(k_s)^\top v_s}}{{\phi(q_t)\, {span} \phi(k_s)^\top}}"
         ]
-    scores = rf"\frac{{Q_h {k}^\top}}{{\sqrt{{{spec.encoder.scaled_width(spec)}}}}}"
-    if spec.encoder.score_term:
-        scores = f"{scores} + {spec.encoder.score_term}"
-    masked = scores if type(spec.pattern).__name__ == "Full" else rf"{scores} + M"
-    softmax = rf"\operatorname{{softmax}}\left({masked}\right)"
-    if spec.combine.maps > 1:
-        two = [softmax.replace("Q_h", f"Q_{{h{i}}}").replace(k, f"K_{{h{i}}}") for i in (1, 2)]
+    width = r"d_h + d_h^R" if "kv_a_proj" in spec.encoder.maps(spec) else "d_k"
+    scores = rf"\frac{{Q_i K{index}^\top}}{{\sqrt{{{width}}}}}"
+    scores += " + D" * isinstance(spec.encoder, Forgetting)
+    scores += " + M" * (type(spec.pattern).__name__ != "Full")
+    softmax = rf"\operatorname{{softmax}}\left({scores}\right)"
+    if isinstance(spec.combine, Differential):
+        first, second = (
+            softmax.replace("Q_i", f"Q_{{i,{n}}}").replace(f"K{index}", f"K_{{i,{n}}}")
+            for n in (1, 2)
+        )
         return [
-            rf"A_{{h1}} = {two[0]}, \qquad A_{{h2}} = {two[1]}",
-            r"O_h = (1 - \ell)\, \operatorname{norm}\left((A_{h1} - \lambda A_{h2})\, V_h\right)",
+            rf"A_1 = {first}, \qquad A_2 = {second}",
+            r"\mathrm{head}_i = (1 - \lambda_{\mathrm{init}})\, "
+            r"\operatorname{LN}\left((A_1 - \lambda A_2)\, V_i\right)",
         ]
-    local = rf"{softmax} {v}"
-    if "past" in spec.beyond_pairs:
-        earlier = r"\sum_{\text{earlier } s}"
-        memory = rf"S_h = {earlier} \phi(k_s) v_s^\top, \qquad z_h = {earlier} \phi(k_s)"
-        remote = r"g_h\, \frac{\phi(Q_h)\, S_h}{\phi(Q_h)\, z_h}"
-        return [memory, rf"O_h = {remote} + (1 - g_h)\, {local}"]
-    return [rf"O_h = {local}"]
+    local = f"{softmax} V{index}"
+    if "past" not in spec.beyond_pairs:
+        return [rf"\mathrm{{head}}_i = {local}"]
+    return [
+        rf"A_{{\mathrm{{dot}}}} = {local}",
+        r"A_{\mathrm{mem}} = \frac{\sigma(Q_i)\, M_{s-1}}{\sigma(Q_i)\, z_{s-1}}, \qquad "
+        r"M_{s-1} = \sum_l \sigma(k_l)^\top v_l, \qquad z_{s-1} = \sum_l \sigma(k_l)^\top",
+        r"\mathrm{head}_i = \operatorname{sigmoid}(\beta)\, A_{\mathrm{mem}} + "
+        r"(1 - \operatorname{sigmoid}(\beta))\, A_{\mathrm{dot}}",
+    ]
+
+
+def _output(spec: AttentionSpec) -> str:
+    """Return the output as a function of the heads."""
+    head = r"\mathrm{head}"
+    heads = [rf"{head}_1", r"\dots", rf"{head}_h"]
+    if not isinstance(spec.combine, Gated):
+        return rf"y = \operatorname{{Concat}}({', '.join(heads)})\, W^O"
+    if spec.combine.norm:
+        heads = [
+            rf"\operatorname{{norm}}({heads[0]})",
+            heads[1],
+            rf"\operatorname{{norm}}({heads[2]})",
+        ]
+    gate = {"sigmoid": "sigmoid", "silu": "SiLU"}[spec.combine.activation]
+    joined = rf"\operatorname{{Concat}}({', '.join(heads)})"
+    return rf"y = \left({joined} \odot \operatorname{{{gate}}}(x W^G)\right) W^O"

@@ -92,9 +92,6 @@ class Encoder(Axis, ABC, family="encoder"):
     mixes_values: ClassVar[bool] = True
     """True if values are made before they are cached, so that a mixing can be applied to them."""
 
-    score_term: ClassVar[str] = ""
-    """LaTeX of what is added to the scaled products, "" if nothing is."""
-
     def conflicts(self, spec: SpecLike) -> list[str]:  # noqa: ARG002 - most fit any spec
         """Return the parts of the spec that this encoder cannot serve, a sentence each."""
         return []

@@ -44,7 +44,6 @@ class Forgetting(Encoder):
     mixes_values = False
     sums_tokens = True
     products_only = True
-    score_term = "F_h"
 
     def conflicts(self, spec: SpecLike) -> list[str]:
         """Gates are summed towards later tokens, of each key by itself."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import xml.etree.ElementTree as ElementTree
 
 import pytest
@@ -128,15 +129,44 @@ def test_a_page_with_styles_of_its_own_gets_none():
 @pytest.mark.parametrize("name", PRESETS)
 def test_formulas_are_balanced_and_end_in_y(name):
     lines = formulas(SPECS[name])
-    assert lines[-1] == r"y = [O_1, \dots, O_{4}]\, W_O"
+    assert re.fullmatch(r"y = .*\\operatorname\{Concat\}\(.*\).* W\^O", lines[-1])
+    assert any(re.search(r"\\mathrm\{head\}_i =|o_t =", line) for line in lines[:-1])
     for line in lines:
         assert line.count("{") == line.count("}")
         assert line.count(r"\left") == line.count(r"\right")
 
 
-def test_formulas_name_the_scale_the_mask_and_the_sharing():
-    assert any(r"\sqrt{16}" in line and "+ M" in line for line in formulas(SPECS["longformer"]))
+def test_formulas_have_the_symbols_of_the_papers():
+    """No sizes: a page holds for every width and number of heads."""
+    for name, spec in SPECS.items():
+        assert not re.search(r"sqrt\{\d|_\{?[3-9]", " ".join(formulas(spec))), name
+    assert any(r"\sqrt{d_k}" in line and "+ M" in line for line in formulas(SPECS["longformer"]))
     assert not any("+ M" in line for line in formulas(SPECS["standard"]))
-    assert any("K_{g(h)}" in line for line in formulas(SPECS["gqa"]))
+    assert any("K_{g(i)}" in line for line in formulas(SPECS["gqa"]))
+    assert any(r"K^\top" in line for line in formulas(SPECS["mqa"]))
     assert formulas(SPECS["efficient"])[2] == "V = x = K"
-    assert any("W_{KR}" in line for line in formulas(SPECS["mla"]))
+    assert any(r"W^{KR}" in line for line in formulas(SPECS["mla"]))
+    assert any(r"\sqrt{d_h + d_h^R}" in line for line in formulas(SPECS["mla"]))
+
+
+@pytest.mark.parametrize(
+    ("name", "state"),
+    [
+        ("retnet", r"S_t = \gamma\, S_{t-1} + k_t^\top v_t"),
+        ("mamba2", r"S_t = a_t\, S_{t-1} + \Delta_t\, k_t^\top v_t"),
+        ("gla", r"S_t = \operatorname{Diag}(\alpha_t)\, S_{t-1} + k_t^\top v_t"),
+        ("deltanet", r"S_t = (I - \beta_t k_t^\top k_t)\, S_{t-1} + \beta_t k_t^\top v_t"),
+        ("gated_deltanet", r"S_t = \alpha_t\, (I - \beta_t k_t^\top k_t)\, S_{t-1}"),
+    ],
+)
+def test_formulas_of_recurrences_say_how_the_state_changes(name, state):
+    lines = formulas(SPECS[name])
+    assert sum(line.startswith(state) for line in lines) == 1
+    assert r"\operatorname{norm}(\mathrm{head}_1)" in lines[-1]
+    assert "W^G" in lines[-1]
+
+
+def test_formulas_say_what_is_done_to_the_heads():
+    assert r"\lVert V_i \rVert^2" in formulas(SPECS["xsa"])[-2]
+    assert "+ D + M" in formulas(SPECS["forgetting"])[-2]
+    assert r"\lambda_{\mathrm{init}}" in formulas(SPECS["differential"])[-2]

@@ -250,7 +250,7 @@ def _seconds(lm: LM, prompt: Tensor) -> float:
 
 def lines(results: Sequence[dict[str, Any]], speeds: dict[str, float]) -> Iterator[str]:
     """Yield the results as two tables in Markdown; +- is half of a 95% interval over rows."""
-    heads = ("target", "healed", "loss", "change", "against the control", "state kB", "tokens/s")
+    heads = ("target", "healed", "loss", "change", "against the control", "KV cache kB", "tokens/s")
     yield from _head(heads)
     for one in results:
         changed, against = one["target"], one.get("against_control")

@@ -332,9 +332,9 @@ def _gallery() -> str:
         "---\nhide: [toc]\n---",
         MADE,
         "# Gallery",
-        f"What each mechanism computes, and who sees whom, for {DRAWN} tokens, {HEADS} heads and "
-        f"d_model {D_MODEL}. Both are drawn from the composition; `suffice show NAME --flow FILE` "
-        "and `--svg FILE` draw your own.",
+        "What each mechanism computes, and which queries attend to which keys, for "
+        f"{DRAWN} tokens, {HEADS} heads and d_model {D_MODEL}. Both are drawn from the "
+        "composition; `suffice show NAME --flow FILE` and `--svg FILE` draw your own.",
         *(
             _joined(f"## {name}", '<div class="gallery">\n' + "\n".join(of) + "\n</div>").rstrip()
             for name, of in cards.items()

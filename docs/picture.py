@@ -24,7 +24,7 @@ SPEC = AttentionSpec(
 )
 CHOSEN = {"Window", "Global", "Causal", "GQA", "Rolling", "Quantised"}
 QUESTIONS = {  # what each axis decides
-    "pattern": "who sees whom",
+    "pattern": "which keys",
     "encoder": "projections, cache",
     "mixing": "along the sequence",
     "kernel": "scores to weights",

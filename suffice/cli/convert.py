@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from suffice.convert.sources import Source
 
 TOKENS = 1 << 15
-NUMBERS = ("predicted", "measured", "state/token", "parameters")  # columns that are never wrapped
+NUMBERS = ("predicted", "measured", "KV cache/token", "parameters")  # columns without wrapping
 
 
 def convert(
@@ -129,7 +129,7 @@ def _texts(source: Source, name: str | None, tokens: int) -> dict[str, list[Tens
 
 def _print(certificate: Certificate, out: Path) -> None:
     errors = () if certificate.exact else ("predicted", "measured")
-    columns = ("layer", "became", "claim", *errors, "state/token", "parameters")
+    columns = ("layer", "became", "claim", *errors, "KV cache/token", "parameters")
     table = Table(**PLAIN)
     for column in columns:
         table.add_column(column, no_wrap=column in NUMBERS)

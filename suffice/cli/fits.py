@@ -52,12 +52,13 @@ def fits(
     ],
     length: Annotated[int, Option(help="Tokens of the text.")] = 4096,
     memory: Annotated[
-        str | None, Option(help="Memory there is, such as 24GiB; none only prints what is needed.")
+        str | None,
+        Option(help="Available memory, such as 24GiB; by default only print what is needed."),
     ] = None,
     engine: Annotated[
         str, Option(help="Program that allocates the KV cache: suffice, llama.cpp or vllm.")
     ] = "suffice",
-    batch: Annotated[int, Option(help="Texts at once.")] = 1,
+    batch: Annotated[int, Option(help="Batch size.")] = 1,
     bits: Annotated[
         int | None, Option(help="Bits of a weight: 32, 16, 8 or 4; the model's by default.")
     ] = None,

@@ -37,7 +37,7 @@ def list_mechanisms(as_json: JsonFlag = False) -> None:
         console,
         f"Per layer at d_model {known['d_model']}, {known['heads']} heads, {known['length']} "
         "tokens; x: times standard; FLOPs: of the blocks that an op "
-        "computes; state: numbers stored when streaming, per past token unless "
+        "computes; KV cache: numbers stored when streaming, per past token unless "
         "fixed (`suffice show` counts both).",
     )
     print_next("suffice show NAME", console=console)

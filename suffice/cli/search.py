@@ -53,8 +53,8 @@ def search(
     budget: Annotated[
         str,
         Option(
-            help="Bounds, separated by commas: state<=25%, latency<=0.8x, parameters<=90%, "
-            "loss<=1.05x (or absolute: 64kB, 2ms, 10M, 1.9), divergence<=0.01."
+            help="Bounds, separated by commas: state<=25% (the KV cache), latency<=0.8x, "
+            "parameters<=90%, loss<=1.05x (or absolute: 64kB, 2ms, 10M, 1.9), divergence<=0.01."
         ),
     ],
     calibration: Annotated[
@@ -219,7 +219,7 @@ def sentences(result: SearchResult) -> list[str]:
 
 
 def _layers(result: SearchResult) -> Table:
-    table = Table("layer", "becomes", "divergence alone", "state kB", "parameters", **RULED)
+    table = Table("layer", "becomes", "divergence alone", "KV cache kB", "parameters", **RULED)
     for layer in result.layers:
         table.add_row(
             layer.layer.removesuffix(".attention"),
@@ -265,7 +265,7 @@ def _speed(result: SearchResult) -> str:
     ways = ", then ".join(dict.fromkeys((result.source_way, result.way)))
     states = " -> ".join(f"{size / 1e3:,.1f}" for size in result.held)
     return (
-        f"a step behind {result.length:,} tokens is {word} (steps: {ways}); states held with room "
+        f"a step behind {result.length:,} tokens is {word} (steps: {ways}); KV cache with room "
         f"to grow {states} kB"
     )
 
@@ -319,7 +319,8 @@ def _against_uniform(result: SearchResult) -> str:
 
 def _mix(mix: Combination) -> str:
     return (
-        f"{_interval(mix.divergence)}, loss {mix.loss.mean:+.4f}, state {mix.state / 1e3:,.1f} kB"
+        f"{_interval(mix.divergence)}, loss {mix.loss.mean:+.4f}, "
+        f"KV cache {mix.state / 1e3:,.1f} kB"
     )
 
 

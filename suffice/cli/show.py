@@ -97,7 +97,7 @@ def _print(
     _rows(console, _fields(spec))
     console.print(f"\none layer, one sample of {length} tokens")
     _rows(console, _counts(spec, base, length))
-    console.print("\nwho sees whom\n")
+    console.print("\nattention pattern\n")
     print_drawing(console, spec, _drawn_length(spec, length))
     inputs = "one input" if batch == 1 else f"a batch of {batch} inputs"
     console.print(f"\nop plan for {inputs} of {length} tokens")

@@ -60,7 +60,7 @@ class ClassifierConfig(ModelConfig):
         head_activation: function of the head's hidden layers.
         head_norm: a norm after each hidden layer of the head, as in ModernBERT.
         normalisation: "layer" or "rms" (see `RMSNorm`), of all norms.
-        bias: biases on the maps of the MLPs and on layer norms.
+        bias: bias terms in the MLPs and on layer norms.
         first_norm: False for a first block whose attention reads its input as it is, after a norm
             of the embedded tokens, as in ModernBERT.
         final_norm: a norm after the last block.

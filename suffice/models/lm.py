@@ -51,7 +51,7 @@ class LMConfig(ModelConfig):
         eps: epsilon of the norms.
         positions: vectors added to the embedded tokens: "learned", "sinusoidal" (see `sinusoidal`)
             or "none", for attention that encodes positions itself.
-        bias: biases on the maps of the MLPs and on layer norms; those of the attention are its
+        bias: bias terms in the MLPs and on layer norms; those of the attention are its
             spec's, and the head has none.
         tied: whether the head's weights are the tokens' rows.
         head_bias: whether the head has a bias, as in Phi; a tied one has none.

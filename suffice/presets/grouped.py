@@ -33,7 +33,7 @@ def gqa(
             their number is odd.
 
     Cost: 2 (1 + g) (d^2 + d) parameters for g = num_kv_heads / num_heads (biases of K and V
-    shrink too); 4 (1 + g) T d^2 + 4 T^2 d FLOPs; state 2 g d numbers per token.
+    shrink too); 4 (1 + g) T d^2 + 4 T^2 d FLOPs; KV cache 2 g d numbers per token.
     Source: Ainslie et al. 2023, arXiv:2305.13245, section 2.2.
 
     Raises:
@@ -56,9 +56,9 @@ def mqa(
     """Multi-query attention: all query heads share one key/value head.
 
     Choose it for the smallest KV cache of a softmax over every key. Not where quality
-    decides: gqa keeps more of it at a state in between.
+    decides: gqa keeps more of it, with a cache in between.
 
-    Cost: 2 (d^2 + d) + 2 (d^2 + d) / h parameters; 4 (1 + 1 / h) T d^2 + 4 T^2 d FLOPs; state
+    Cost: 2 (d^2 + d) + 2 (d^2 + d) / h parameters; 4 (1 + 1 / h) T d^2 + 4 T^2 d FLOPs; KV cache
     2 d / h numbers per token.
     Source: Shazeer 2019, arXiv:1911.02150, section 3.
     """
@@ -88,7 +88,7 @@ def cla(
         layer: number of the layer in its model, from 0; `schedule` numbers the blocks.
 
     Cost: 4 (d^2 + d) parameters and 8 T d^2 + 4 T^2 d FLOPs in the first layer of a group; 2 (d^2 +
-        d) and 4 T d^2 + 4 T^2 d in the others, which keep no state.
+        d) and 4 T d^2 + 4 T^2 d in the others, which cache nothing.
     Source: Brandon et al. 2024, arXiv:2405.12981, section 3.
 
     Raises:
@@ -119,7 +119,7 @@ def qk_norm(
         eps: number that keeps a query or key of zeros finite.
         bias: bias terms in the projections; Qwen3 has none.
 
-    Cost: 4 (d^2 + d) + 2 d / h parameters; 8 T d^2 + 4 T^2 d FLOPs; state 2 d numbers per token.
+    Cost: 4 (d^2 + d) + 2 d / h parameters; 8 T d^2 + 4 T^2 d FLOPs; KV cache 2 d numbers per token.
     Source: Henry et al. 2020, arXiv:2010.04245; in the form of Yang et al. 2025,
         arXiv:2505.09388, section 2 (Qwen3).
     """
@@ -144,7 +144,8 @@ def xsa(
     Args:
         num_kv_heads: key/value heads, a divisor of num_heads; None: one for each query head.
 
-    Cost: 4 (d^2 + d) parameters; 8 T d^2 + 4 T^2 d FLOPs of products; state 2 d numbers per token.
+    Cost: 4 (d^2 + d) parameters; 8 T d^2 + 4 T^2 d FLOPs of products; KV cache 2 d numbers per
+        token.
     Source: exclusive self-attention, arXiv:2603.09078.
     """
     base = standard(d_model, num_heads, causal=causal, bias=bias, dropout=dropout)
@@ -169,7 +170,7 @@ def forgetting(
         num_kv_heads: key/value heads, a divisor of num_heads; None: one for each query head.
         causal: no look-ahead; True alone is legal.
 
-    Cost: 4 (d^2 + d) + d h + h parameters; 8 T d^2 + 2 T d h + 4 T^2 d + 6 T^2 h FLOPs; state
+    Cost: 4 (d^2 + d) + d h + h parameters; 8 T d^2 + 2 T d h + 4 T^2 d + 6 T^2 h FLOPs; KV cache
         2 d + h numbers per token.
     Source: Lin et al. 2025, arXiv:2503.02130, section 3. Left out: the paper's Pro block, which has
     shifted keys and values, QK-norm and an output gate.
@@ -207,7 +208,7 @@ def mla(
         bias: bias terms in the projections; the paper's model has none.
 
     Cost: d (r + p) + 2 r d + d (d + h p) + d^2 parameters without biases for a rank r, a rotary
-        width p and h heads; state r + p numbers per token.
+        width p and h heads; KV cache r + p numbers per token.
     Source: DeepSeek-AI 2024, arXiv:2405.04434, section 2.1 (rank 512 and rotary width 64 for
         heads 128 wide).
     """
@@ -245,8 +246,8 @@ def differential(
             numbers the blocks.
         bias: bias terms in the projections; the paper's model has none.
 
-    Cost: 4 (d^2 + d) + 3 d / h parameters for h heads; 8 T d^2 + 6 T^2 d FLOPs; state 2 d numbers
-        per token.
+    Cost: 4 (d^2 + d) + 3 d / h parameters for h heads; 8 T d^2 + 6 T^2 d FLOPs; KV cache 2 d
+        numbers per token.
     Source: Ye et al. 2024, arXiv:2410.05258, section 2.1.
     """
     return AttentionSpec(

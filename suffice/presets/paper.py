@@ -25,7 +25,7 @@ def standard(
         bias: bias terms in the projections.
         dropout: probability of dropping a weight, while training.
 
-    Cost: 4 (d^2 + d) parameters; 8 T d^2 + 4 T^2 d FLOPs; state 2 d numbers per token.
+    Cost: 4 (d^2 + d) parameters; 8 T d^2 + 4 T^2 d FLOPs; KV cache 2 d numbers per token.
     Source: Vaswani et al. 2017, arXiv:1706.03762, section 3.2.2.
     """
     return AttentionSpec(
@@ -48,7 +48,7 @@ def optimised(
     Args:
         num_heads: query heads; head h reads the h-th slice of columns.
 
-    Cost: 3 (d^2 + d) parameters; 6 T d^2 + 4 T^2 d FLOPs; state 2 d numbers per token.
+    Cost: 3 (d^2 + d) parameters; 6 T d^2 + 4 T^2 d FLOPs; KV cache 2 d numbers per token.
     Source: Hosseini et al. 2024, arXiv:2403.01643, definition 2.
     """
     base = standard(d_model, num_heads, causal=causal, bias=bias, dropout=dropout)
@@ -68,7 +68,7 @@ def efficient(
     Args:
         num_heads: query heads; head h reads the h-th slice of columns.
 
-    Cost: 2 (d^2 + d) parameters; 4 T d^2 + 4 T^2 d FLOPs; state d numbers per token.
+    Cost: 2 (d^2 + d) parameters; 4 T d^2 + 4 T^2 d FLOPs; KV cache d numbers per token.
     Source: Hosseini et al. 2024, arXiv:2403.01643, definition 3.
     """
     base = standard(d_model, num_heads, causal=causal, bias=bias, dropout=dropout)
@@ -97,7 +97,7 @@ def super_attention(
         bias: bias terms in the projections and on W_A, as in the paper's parameter counts.
         init: initialisation of W_A, see `Alignment`.
 
-    Cost: 2 (d^2 + d) + l^2 + l parameters; 4 T d^2 + 6 T^2 d FLOPs; state 2 d numbers per token.
+    Cost: 2 (d^2 + d) + l^2 + l parameters; 4 T d^2 + 6 T^2 d FLOPs; KV cache 2 d numbers per token.
     Source: Hosseini et al. 2024, arXiv:2403.01643, definition 4.
     """
     base = efficient(d_model, num_heads, causal=causal, bias=bias, dropout=dropout)
@@ -128,7 +128,7 @@ def toeplitz_super(
         init: initialisation of W_A, see `ToeplitzAlignment`.
 
     Cost: 2 (d^2 + d) + w + 1 parameters (2 w if not causal); 4 T d^2 + 4 T^2 d FLOPs and about
-        2 T (32 + w) d for the band; state 2 d numbers per token.
+        2 T (32 + w) d for the band; KV cache 2 d numbers per token.
     Source: Hosseini et al. 2024, arXiv:2403.01643, definition 4. Differs: W_A is a band of equal
         diagonals, the paper's has a weight for each pair of positions up to a fixed length.
     """

@@ -70,7 +70,7 @@ def sliding_window(
         length: the input that sizes not given are made for, tokens; longer input is served too.
 
     Cost: 4 (d^2 + d) parameters; 8 T d^2 + 4 T (2 w - 1) d FLOPs of visible pairs, causal
-        8 T d^2 + 4 T w d; state 2 d numbers per token, of which the last w are read.
+        8 T d^2 + 4 T w d; KV cache 2 d numbers per token, of which the last w are read.
     Source: Beltagy et al. 2020, arXiv:2004.05150, section 3.1, "sliding window". The paper counts
         both sides: its w is our 2 window - 2, and its w = 512 our 257.
     """
@@ -114,7 +114,7 @@ def mistral(
         ConfigError: for a negative layer, or full_every below 1.
 
     Cost: 2 (1 + g) (d^2 + d) parameters for g = num_kv_heads / num_heads (biases of K and V shrink
-        too); 4 T w d FLOPs of visible pairs in a causal layer with a window; state 2 g d numbers
+        too); 4 T w d FLOPs of visible pairs in a causal layer with a window; KV cache 2 g d numbers
         per token, of which the last w are read.
     Source: Jiang et al. 2023, arXiv:2310.06825, section 2 (window 4096 in all layers, 32 heads on
         8 key/value heads). `full_every` is not the paper's: Gemma Team 2024, arXiv:2408.00118,
@@ -159,7 +159,7 @@ def longformer(
         length: the input that sizes not given are made for, tokens; longer input is served too.
 
     Cost: 4 (d^2 + d) parameters; 8 T d^2 + about 4 T (2 w - 1 + 2 g) d FLOPs of visible pairs;
-        state 2 d numbers per token.
+        KV cache 2 d numbers per token.
     Source: Beltagy et al. 2020, arXiv:2004.05150, section 3.1. Ours has the same linear maps for
         global pairs, where the paper learns a second set; global positions are the first ones,
         where the paper lets a task choose; no dilation, which the paper uses in some heads of its
@@ -200,7 +200,7 @@ def etc(
         length: the input that sizes not given are made for, tokens; longer input is served too.
 
     Cost: 4 (d^2 + d) parameters; 8 T d^2 + about 4 T (2 w - 1 + 2 g) d FLOPs of visible pairs;
-        state 2 d numbers per token.
+        KV cache 2 d numbers per token.
     Source: Ainslie et al. 2020, arXiv:2004.08483, section 3.2. Left out are the typed relations
         (learned labels of pairs, section 3.1), the masks that tie a global token to its own part of
         the long input, and separate linear maps for the four kinds of pairs, an option there; the
@@ -247,7 +247,7 @@ def bigbird(
         ConfigError: without a length unless causal; for an even number of window blocks, or none.
 
     Cost: 4 (d^2 + d) parameters; 8 T d^2 + about 4 T b (w + r + 2 g) d FLOPs of visible pairs for
-        blocks of b, w window, r random and g global blocks; state 2 d numbers per token.
+        blocks of b, w window, r random and g global blocks; KV cache 2 d numbers per token.
     Source: Zaheer et al. 2020, arXiv:2007.14062, section 2 and appendix D (block 64, w = 3, r = 3,
         g = 2; BigBird-ITC). Ours draws a random block from each third of the blocks, the same for
         all heads, and it may be one that is seen anyway; global are the first blocks, where the
@@ -287,8 +287,8 @@ def star_transformer(
     Our reading: the relay is the first token of the sequence, so a class token there does both;
     the ring is `Window(2)`, the star `Global(1)`.
 
-    Cost: 4 (d^2 + d) parameters; 8 T d^2 + about 20 T d FLOPs of visible pairs; state 2 d numbers
-        per token.
+    Cost: 4 (d^2 + d) parameters; 8 T d^2 + about 20 T d FLOPs of visible pairs; KV cache 2 d
+        numbers per token.
     Source: Guo et al. 2019, arXiv:1902.09113, section 3. Ours updates relay and tokens at once,
         where the paper takes turns and starts the relay as a mean; the ends of the ring do not
         meet; a token does not read its own embedding again in every layer; every layer has maps of
@@ -339,7 +339,7 @@ def sparse_strided(
         ConfigError: for per_head with a single head.
 
     Cost: 4 (d^2 + d) parameters; causal, about 8 T d^2 + 4 T (l + T / 2 l) d FLOPs of visible
-        pairs for stride l, without per_head; state 2 d numbers per token.
+        pairs for stride l, without per_head; KV cache 2 d numbers per token.
     Source: Child et al. 2019, arXiv:1904.10509, section 4.2, strided attention. The paper's window
         also holds the key at distance l, which here the stride brings; it is causal, ours only
         with causal=True.
@@ -381,7 +381,7 @@ def sparse_fixed(
         ConfigError: for per_head with a single head.
 
     Cost: 4 (d^2 + d) parameters; causal, about 8 T d^2 + 4 T (l + c T / l) d / 2 FLOPs of visible
-        pairs for stride l and tail c, without per_head; state 2 d numbers per token.
+        pairs for stride l and tail c, without per_head; KV cache 2 d numbers per token.
     Source: Child et al. 2019, arXiv:1904.10509, section 4.2, fixed attention. It is causal, ours
         only with causal=True; all heads have one tail, where the paper's may take different parts
         of the stretch.

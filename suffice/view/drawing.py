@@ -201,7 +201,7 @@ class Panel:
 
 @dataclass(frozen=True, eq=False)
 class Drawing:
-    """Who sees whom: queries down, keys across, a panel for each group of equal heads."""
+    """An attention pattern: queries down, keys across, a panel for each group of equal heads."""
 
     expression: str  # the pattern as code
     parts: tuple[Part, ...]  # numbered from 1 in the cells

@@ -1,9 +1,9 @@
 """A drawing of a layer's computation, from x to y: maps, heads, mixing, kernel, memory.
 
-A pattern shows who sees whom; many mechanisms see the same and differ in how they compute it. The
-drawing is made from the spec alone, so a composition of one's own has one, too. Three lanes carry
-queries, keys and values from x to the heads; lines between the heads say which query heads read
-which key heads; a tag marks what a KV cache keeps for each token.
+A pattern shows which queries attend to which keys; many mechanisms see the same and differ in how
+they compute it. The drawing is made from the spec alone, so every composition has one. Three lanes
+carry queries, keys and values from x to the heads; lines between the heads say which query heads
+read which key heads; a tag marks what a KV cache keeps for each token.
 """
 
 from __future__ import annotations

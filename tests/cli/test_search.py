@@ -200,7 +200,7 @@ def said(**fields):
 
 
 def test_no_speed_is_claimed_inside_the_noise():
-    assert "is as fast as the source within the noise (steps: native); states held" in said()
+    assert "is as fast as the source within the noise (steps: native); KV cache" in said()
     fast = said(latency={"measured": 0.5e-3, "low": 0.4e-3, "high": 0.6e-3})
     assert "is 2.00x as fast as the source" in fast
     slow = said(latency={"measured": 2e-3, "low": 1.5e-3, "high": 2.6e-3}, way="torch")

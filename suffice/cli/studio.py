@@ -12,6 +12,7 @@ from typer import Option
 
 from suffice.cli.terminal import print_text
 from suffice.errors import ConfigError
+from suffice.utils import hub
 from suffice.utils.files import refuse_current
 
 
@@ -25,7 +26,8 @@ def studio(
         ),
     ] = None,
     checkpoints: Annotated[
-        Path | None, Option(help="Folder of a trained model, or one with such folders.")
+        Path | None,
+        Option(help="Folder of a trained model, or one with such folders, or hf:ORG/NAME."),
     ] = None,
     no_open: Annotated[bool, Option("--no-open", help="Do not open a browser.")] = False,
     export: Annotated[
@@ -55,6 +57,7 @@ def studio(
         folders = Folders(results=tuple(results or ()))
         print_text(f"wrote {export_page(export, folders)}", console)
         return
+    checkpoints = checkpoints and hub.local(checkpoints)
     folders = Folders(results=tuple(results or ()), checkpoints=checkpoints)
     with served(folders, port) as server:
         print_text(f"studio: {server.url} (Ctrl-C stops it)", console)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import torch
@@ -35,13 +36,12 @@ def recording(model: PreTrainedModel, record: Callable[[str, Tensor], None]) -> 
     """
     before = implementations(model.config)
     if before[""] == NAME or not model._can_set_attn_implementation():
-        reason = "is watched already" if before[""] == NAME else "has no attention to replace"
         raise ConfigError(
-            f"{type(model).__name__} {reason}; give a model that uses the AttentionInterface of "
-            "transformers, and watch it once at a time."
+            f"{type(model).__name__} is watched already, or does not use the AttentionInterface of "
+            "transformers; watch another model, and each once at a time."
         )
     layers = dict(model.named_modules())
-    _recorders.update({m: _recorder(name, record) for name, m in layers.items()})
+    _recorders.update({m: partial(record, name) for name, m in layers.items()})
     model.set_attn_implementation(NAME)
     try:
         yield
@@ -49,10 +49,6 @@ def recording(model: PreTrainedModel, record: Callable[[str, Tensor], None]) -> 
         model.set_attn_implementation(before)
         for module in layers.values():
             del _recorders[module]
-
-
-def _recorder(name: str, record: Callable[[str, Tensor], None]) -> Callable[[Tensor], None]:
-    return lambda weights: record(name, weights)
 
 
 def implementations(config: PreTrainedConfig) -> dict[str, Any]:

@@ -38,6 +38,11 @@ class AttentionMap:
     weights: Tensor
     effective: Tensor
 
+    @property
+    def mixed(self) -> bool:
+        """Whether a mixing stands between the weights and the values."""
+        return self.effective is not self.weights
+
 
 @contextmanager
 def watched(model: nn.Module) -> Iterator[list[AttentionMap]]:
@@ -73,7 +78,8 @@ def watched(model: nn.Module) -> Iterator[list[AttentionMap]]:
         (torch.Size([1, 2, 5, 5]), tensor([1.]))
     """
     layers = {name: m for name, m in model.named_modules() if isinstance(m, Attention)}
-    if not layers and not _is_stock(model):
+    stock = getattr(sys.modules.get("transformers"), "PreTrainedModel", ())
+    if not layers and not isinstance(model, stock):
         raise ConfigError(
             f"{type(model).__name__} has no attention layer of suffice and is not a model of "
             "transformers; give a model that has one or is one."
@@ -146,12 +152,6 @@ def _along(layer: Attention, *args: Any, **kwargs: Any) -> Tensor:
     mixing = copy.deepcopy(layer.mixing).double()
     with torch.autocast(inputs.source.device.type, enabled=False):
         return mixing(k, v, inputs.rows)[1] - mixing(k, torch.zeros_like(v), inputs.rows)[1]
-
-
-def _is_stock(model: nn.Module) -> bool:
-    """Return whether it is a model of transformers, which is imported if one exists."""
-    stock = getattr(sys.modules.get("transformers"), "PreTrainedModel", None)
-    return stock is not None and isinstance(model, stock)
 
 
 def _compiled(module: nn.Module) -> bool:

@@ -15,7 +15,7 @@ from torch import Tensor
 from suffice.data import Dataset
 from suffice.data.dataset import Split
 from suffice.errors import CheckpointError
-from suffice.layers import watched
+from suffice.layers import AttentionMap, watched
 from suffice.measure.answers import Key
 from suffice.measure.jobs import cell_name
 from suffice.measure.plan import FILE, read_plan, same_training
@@ -37,28 +37,13 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class LayerMap:
-    """Attention maps of one layer.
-
-    Args:
-        layer: name of it in the model.
-        weights: [H, T, S] of the kernel, rows sum to 1.
-        effective: [H, T, S], the weights times W_A; None where nothing mixes the values.
-    """
-
-    layer: str
-    weights: Tensor
-    effective: Tensor | None
-
-
-@dataclass(frozen=True, kw_only=True, eq=False)
 class ModelMaps:
     """Attention maps of one trained model on one row of test data.
 
     Args:
         request: the table whose cell the model is.
         key: mechanism, heads, seed.
-        layers: maps of the layers, in order.
+        layers: maps [1, H, T, S] of the layers, in order.
         row: inputs of the row, pixels [C, H, W] or tokens [T].
         words: texts of the tokens, where they are words.
         label: the right answer.
@@ -67,7 +52,7 @@ class ModelMaps:
 
     request: TableRequest
     key: Key
-    layers: tuple[LayerMap, ...]
+    layers: tuple[AttentionMap, ...]
     row: Tensor
     words: tuple[str, ...] | None
     label: int
@@ -135,14 +120,7 @@ def attention_maps(request: TableRequest, key: Key, dataset: Dataset) -> ModelMa
     return ModelMaps(
         request=request,
         key=key,
-        layers=tuple(
-            LayerMap(
-                layer=one.layer,
-                weights=one.weights[0],
-                effective=None if one.effective is one.weights else one.effective[0],
-            )
-            for one in maps
-        ),
+        layers=tuple(maps),
         row=split.inputs[0],
         words=None if words is None else tuple(words[i] for i in split.inputs[0].tolist()),
         label=int(split.labels[0]),
@@ -182,7 +160,7 @@ def maps_figure(one: ModelMaps) -> Figure:
             maps = line[picture:]
             for head, panel in enumerate(maps):
                 image = _panel(
-                    panel, getattr(layer, kind)[head], ends[kind], signed=kind != "weights"
+                    panel, getattr(layer, kind)[0, head], ends[kind], signed=kind != "weights"
                 )
                 panel.set_title(f"head {head}" if line is axes[0] else "", fontsize=8)
                 _axis(panel, one.words if named else None, first=head == 0)
@@ -198,8 +176,8 @@ def maps_figure(one: ModelMaps) -> Figure:
     return figure
 
 
-def _kinds(layer: LayerMap) -> tuple[str, ...]:
-    return ("weights",) if layer.effective is None else ("weights", "effective")
+def _kinds(layer: AttentionMap) -> tuple[str, ...]:
+    return ("weights", "effective") if layer.mixed else ("weights",)
 
 
 def _kind_label(kind: str) -> str:
@@ -208,8 +186,8 @@ def _kind_label(kind: str) -> str:
 
 def _end(one: ModelMaps, kind: str) -> float:
     """Return the largest number of all maps of a kind, whatever its sign."""
-    of_layers = [getattr(layer, kind) for layer in one.layers]
-    return max((float(maps.abs().max()) for maps in of_layers if maps is not None), default=1.0)
+    of_layers = [getattr(layer, kind) for layer in one.layers if kind in _kinds(layer)]
+    return max((float(maps.abs().max()) for maps in of_layers), default=1.0)
 
 
 def _panel(axes: Axes, numbers: Tensor, end: float, *, signed: bool):
@@ -276,7 +254,7 @@ def maps_records(maps: list[ModelMaps]) -> list[dict[str, Any]]:
         }
         for one in maps
         for layer in one.layers
-        for head in range(len(layer.weights))
+        for head in range(layer.weights.shape[1])
     ]
 
 
@@ -295,9 +273,9 @@ def maps_sheet(maps: list[ModelMaps]) -> Sheet:
     )
 
 
-def _over_heads(layer: LayerMap) -> dict[str, float | None]:
+def _over_heads(layer: AttentionMap) -> dict[str, float | None]:
     """Return the mean of each number over the heads of a layer, and the row sum farthest from 1."""
-    heads = [_numbers(layer, head) for head in range(len(layer.weights))]
+    heads = [_numbers(layer, head) for head in range(layer.weights.shape[1])]
     means = {
         name: None if heads[0][name] is None else sum(head[name] for head in heads) / len(heads)
         for name in ("keys", *MIXED)
@@ -337,16 +315,16 @@ def keys_of(weights: Tensor) -> float:
     return float(torch.special.entr(weights.double()).sum(-1).exp().mean())
 
 
-def _numbers(layer: LayerMap, head: int) -> dict[str, float | None]:
-    weights = layer.weights[head].double()
+def _numbers(layer: AttentionMap, head: int) -> dict[str, float | None]:
+    weights = layer.weights[0, head].double()
     sums = weights.sum(-1)
     numbers: dict[str, float | None] = {
         "keys": keys_of(weights),
         "row_sum": float(sums[(sums - 1).abs().argmax()]),
         **dict.fromkeys(MIXED),
     }
-    if layer.effective is not None:
-        effective = layer.effective[head].double()
+    if layer.mixed:
+        effective = layer.effective[0, head].double()
         numbers["effective_sum"] = float(effective.sum(-1).mean())
         numbers["negative"] = float(effective.clamp(max=0).sum().abs() / effective.abs().sum())
     return numbers

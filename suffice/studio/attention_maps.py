@@ -7,8 +7,9 @@ import binascii
 import json
 import re
 import threading
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from torch import Tensor
 from suffice.data.dataset import ImagePreparation
 from suffice.data.images import decode
 from suffice.errors import CheckpointError, ConfigError, DataError
+from suffice.generate import generate
 from suffice.layers import Attention, AttentionMap, watched
 from suffice.loading import (
     ImageClassifier,
@@ -27,23 +29,26 @@ from suffice.loading import (
     TextTranslator,
     load,
 )
-from suffice.models.folder import CONFIG, WEIGHTS
+from suffice.models.architectures.hugging_face import read_config
+from suffice.models.folder import CONFIG, WEIGHTS, is_ours
 from suffice.spec import AttentionSpec
 from suffice.studio.folders import below, walk
-from suffice.text import Tokenizer, Words
+from suffice.studio.stock import StockModel, open_stock
+from suffice.text import Words
 from suffice.utils.records import is_whole
 from suffice.view import brief
 
-Shown = TextClassifier | ImageClassifier | LanguageModel
+Shown = TextClassifier | ImageClassifier | LanguageModel | StockModel
 Version = tuple[str, tuple[object, ...]]
 
 MAX_CHECKPOINTS = 300  # in one list
 CELLS = "models"  # folder in which `suffice compare` saves models
-MAX_TOKENS = 256  # larger maps are refused
+MAX_TOKENS = 256  # or patches; larger maps are refused
 LONGEST_LABEL = 24  # characters of a token
 THUMB = 24  # cells on a side of a thumbnail
 CACHE_SIZE = 3  # models, and the same number of inputs with their maps
-MAPS = ("weights", "effective")
+MAPS = ["weights", "effective"]
+INPUT = ("text", "image", "scaling", "new_tokens")  # fields of a request
 MEAN = -1  # the number of a head that stands for the mean of all
 
 
@@ -56,6 +61,9 @@ class MapServer:
     def __init__(self, root: Path | None) -> None:
         self.root = root
         self._load = lru_cache(CACHE_SIZE)(lambda version: load_model(Path(version[0])))
+        self._input_of = lru_cache(CACHE_SIZE)(
+            lambda version, fields: read_input(self._load(version), json.loads(fields))
+        )
         self._maps_of = lru_cache(CACHE_SIZE)(self._compute_maps)
         self._lock = threading.Lock()
 
@@ -67,75 +75,99 @@ class MapServer:
         """Describe the input and the layers of a checkpoint."""
         with self._lock:
             loaded = self._load(self._version(_fields(request)))
-        config = loaded.network.config
+        sizes: Any = loaded.network.config
         return {
             "reads": _reads(loaded),
-            "task": loaded.facts.get("task"),
-            "length": config.length,
-            "image_size": getattr(config, "image_size", None),
-            "layers": [
-                {"name": name, "description": _describe(module.spec)}
-                for name, module in loaded.network.named_modules()
-                if isinstance(module, Attention)
-            ],
+            "task": getattr(loaded, "facts", {}).get("task"),
+            "length": sizes.length,
+            "image_size": getattr(sizes, "image_size", None),
+            "generates": isinstance(loaded, LanguageModel | StockModel),
+            "trained": getattr(loaded, "preparation", None) is not None,
+            "layers": _layers(loaded),
         }
 
     def overview(self, request: Any) -> dict[str, Any]:
-        """Return thumbnails of every layer and head, with labels of the positions."""
-        model_input, maps = self._compute(_fields(request))
+        """Return thumbnails of every layer and head, with labels of the positions.
+
+        With "against", another checkpoint, they are of the differences, and "variation" is the mean
+        total variation distance of the rows of each head.
+        """
+        model_input, (maps, *compared) = self._compute(_fields(request))
+        kinds = MAPS if any(layer.mixed for layer in maps) else MAPS[:1]
+        kinds = MAPS[1:] if compared else kinds
+        extra = maps[0].weights.shape[2] - len(model_input.labels)
+        names = ("class token", *(f"token {number}" for number in range(2, extra + 1)))[:extra]
         return {
-            "labels": model_input.labels,
+            "labels": (*names, *model_input.labels),
             "grid": model_input.grid,
-            "extra": model_input.extra,
+            "extra": extra,
+            "generated": model_input.generated,
+            "maps": kinds,
             "layers": [
                 {
                     "name": layer.layer,
-                    "mixed": layer.effective is not layer.weights,
                     "heads": layer.weights.shape[1],
-                    "thumbs": {name: _thumbs(getattr(layer, name)[0]) for name in MAPS},
+                    "thumbs": {name: _thumbs(getattr(layer, name)[0]) for name in kinds},
+                    "variation": compared
+                    and (layer.effective[0].abs().sum(dim=2) / 2).mean(dim=1).tolist(),
                 }
-                for layer in maps
+                for layer in (compared[-1] if compared else maps)
             ],
         }
 
     def head(self, request: Any) -> dict[str, Any]:
-        """Return every number of the map of one head, or of the mean of all heads (-1)."""
-        request = _fields(request)
-        _, maps = self._compute(request)
-        name = request.get("which", MAPS[0])
-        if name not in MAPS:
-            raise DataError(f"{name!r:.40} is not a map; give weights or effective.")
-        heads = getattr(_item("layer", request.get("layer"), maps), name)[0]
-        number = request.get("head")
-        numbers = heads.mean(dim=0) if number == MEAN else _item("head", number, heads)
-        return {
-            "rows": numbers.shape[0],
-            "columns": numbers.shape[1],
-            "values": _base64(numbers.float()),
-            "sums": numbers.double().sum(dim=1).tolist(),
-            "low": float(numbers.min()),
-            "high": float(numbers.max()),
-        }
+        """Return every number of the map of one head, or of the mean of all heads (-1).
 
-    def _version(self, request: dict[str, Any]) -> Version:
+        With "against" also those of the other checkpoint and of the difference.
+        """
+        request = _fields(request)
+        _, layers = self._compute(request)
+        name, number = request.get("which", MAPS[0]), request.get("head")
+        legal = MAPS[1:] if len(layers) > 1 else MAPS
+        if name not in legal:
+            raise DataError(f"{name!r:.40} is not a map here; give {' or '.join(legal)}.")
+        heads = [getattr(_item("layer", request.get("layer"), each), name)[0] for each in layers]
+        maps = [
+            each.mean(dim=0) if number == MEAN else _item("head", number, each) for each in heads
+        ]
+        first, *compared = map(_numbers, maps)
+        return first | dict(zip(("against", "difference"), compared, strict=False))
+
+    def _version(self, request: dict[str, Any], field: str = "checkpoint") -> Version:
         if self.root is None:
             raise DataError("no folder was chosen; start again with --checkpoints FOLDER.")
-        return _version_of(below(self.root, request.get("checkpoint")))
+        return _version_of(below(self.root, request.get(field)))
 
-    def _compute(self, request: dict[str, Any]) -> tuple[ModelInput, list[AttentionMap]]:
-        fields = {name: request[name] for name in ("text", "image", "scaling") if name in request}
+    def _compute(self, request: dict[str, Any]) -> tuple[ModelInput, list[list[AttentionMap]]]:
+        """Return an input and the maps of a checkpoint on it.
+
+        If another checkpoint is named, its maps on the same input and the differences follow.
+        """
+        fields = json.dumps({name: request[name] for name in INPUT if name in request})
         with self._lock:
-            return self._maps_of(self._version(request), json.dumps(fields))
+            version = self._version(request)
+            layers = [self._maps_of(version, version, fields)]
+            if request.get("against"):
+                layers.append(self._maps_of(self._version(request, "against"), version, fields))
+                layers.append(_differences(*layers))
+            return self._input_of(version, fields), layers
 
-    def _compute_maps(self, version: Version, fields: str) -> tuple[ModelInput, list[AttentionMap]]:
-        loaded = self._load(version)
-        model_input = read_input(loaded, json.loads(fields))
+    def _compute_maps(self, version: Version, reader: Version, fields: str) -> list[AttentionMap]:
+        """Return the maps of one checkpoint on what another, or the same, reads and writes."""
+        model_input, loaded = self._input_of(reader, fields), self._load(version)
+        _check_reads(model_input, loaded.network.config, self._load(reader).network.config)
         with torch.inference_mode(), watched(loaded.network) as maps:
             loaded.network(model_input.inputs)
+        if not maps:
+            raise DataError("no layer of this model has attention weights: they keep states.")
         for layer in maps:
             if not torch.isfinite(layer.effective).all():
                 raise DataError(f"{layer.layer} has NaN in its map; the weights are not finite.")
-        return model_input, maps
+            if len(layer.weights) != 1 or layer.weights.shape[2] < len(model_input.labels):
+                raise DataError(f"{layer.layer} attends within parts of its input; it has no map.")
+            if model_input.generated and layer.effective.triu(1).any():
+                raise DataError(f"{layer.layer} looks ahead, so it has other maps as it generates.")
+        return maps
 
 
 def _version_of(path: Path) -> Version:
@@ -157,9 +189,43 @@ def _item(kind: str, number: object, items: Any) -> Any:
     return items[number]
 
 
+def _numbers(weights: Tensor) -> dict[str, Any]:
+    return {
+        "rows": weights.shape[0],
+        "columns": weights.shape[1],
+        "values": _base64(weights.float()),
+        "sums": weights.double().sum(dim=1).tolist(),
+        "low": float(weights.min()),
+        "high": float(weights.max()),
+    }
+
+
+def _differences(maps: list[AttentionMap], others: list[AttentionMap]) -> list[AttentionMap]:
+    """Return maps whose `effective` is what queries take of each value, less what others take."""
+    shapes = [[tuple(layer.effective.shape[1:]) for layer in each] for each in (maps, others)]
+    if shapes[0] != shapes[1]:
+        raise DataError(
+            f"layers of {shapes[0]} and {shapes[1]} heads, queries and keys differ; compare a "
+            "model with its conversion."
+        )
+    return [
+        replace(layer, effective=layer.effective.double() - other.effective.double())
+        for layer, other in zip(maps, others, strict=True)
+    ]
+
+
+def _layers(loaded: Any) -> list[str]:
+    """Return the description of each layer of attention; of a stock model, of every layer."""
+    if isinstance(loaded, StockModel):
+        return [f"{type(loaded.network).__name__} of transformers"] * loaded.network.config.depth
+    return [_describe(m.spec) for m in loaded.network.modules() if isinstance(m, Attention)]
+
+
 def _describe(spec: AttentionSpec) -> str:
     parts = [brief(spec.encoder), brief(spec.pattern), brief(spec.kernel)]
     parts += [brief(spec.mixing)] if "mixing" in spec.beyond_pairs else []
+    if spec.lane == "recurrence":
+        parts.append("no softmax: what each output takes of each value, rows need not sum to 1")
     return f"{', '.join(parts)}; {spec.num_heads} heads, {spec.kv_heads} for keys and values"
 
 
@@ -200,16 +266,22 @@ def list_checkpoints(root: Path | None) -> list[str]:
 
 
 def load_model(path: Path) -> Shown:
-    """Return the model at a path, whatever command left it; nothing is unpickled or executed."""
+    """Return the model at a path, whatever command left it; nothing is unpickled or executed.
+
+    A model of transformers is opened by transformers where it is installed.
+    """
+    described = read_config(path) if (path / CONFIG).is_file() else {}
+    if "model_type" in described and not is_ours(described) and find_spec("transformers"):
+        return open_stock(path, described)
     loaded = load(path)
     if isinstance(loaded, TextTranslator):
         raise CheckpointError(f"{path.name} holds a translator, whose maps are not shown.")
     return loaded
 
 
-def _reads(model: Shown) -> str:
+def _reads(model: Any) -> str:
     """Return the kind of input: "image", or "text", or "ids" where no tokenizer is known."""
-    if isinstance(model, ImageClassifier):
+    if getattr(model.network.config, "image_size", None) is not None:
         return "image"
     return "ids" if model.tokenizer is None else "text"
 
@@ -219,35 +291,64 @@ class ModelInput:
     """An input, and labels of its positions."""
 
     inputs: Tensor  # tokens [1, T] or pixels [1, C, S, S]
-    labels: tuple[str, ...]
+    labels: tuple[str, ...]  # of tokens or patches
+    generated: int = 0  # tokens at the end that the model generated
     grid: int = 0  # patches on a side of the picture; 0 = a text
-    extra: int = 0  # positions before the patches: a class token
 
 
-def read_input(loaded: Shown, request: dict[str, Any]) -> ModelInput:
-    """Return the input in a request: {"text": str} or {"image": base64, "scaling": str}."""
-    if isinstance(loaded, ImageClassifier):
+def read_input(loaded: Any, request: dict[str, Any]) -> ModelInput:
+    """Return the input in a request: {"text": str} or {"image": base64, "scaling": str}.
+
+    With "new_tokens" the model continues the text by at most that number, the most probable ones.
+    """
+    if _reads(loaded) == "image":
         return _read_image(loaded, request)
     text, tokenizer = request.get("text"), loaded.tokenizer
     if not isinstance(text, str) or not text.strip():
         raise DataError("give a text to read.")
     ids = _ids(text, loaded)
     size = loaded.network.config.vocabulary_size
+    longest = min(MAX_TOKENS, loaded.network.config.length)
     if any(not 0 <= token < size for token in ids):
         raise DataError(f"a number of a token is from 0 to {size - 1:,} here.")
-    longest = min(MAX_TOKENS, loaded.network.config.length)
-    if not 1 <= len(ids) <= longest:
-        raise DataError(f"{len(ids):,} tokens cannot be shown; give 1 to {longest}.")
+    count, prompt = request.get("new_tokens", 0), len(ids)
+    if not is_whole(count, least=0):
+        raise DataError(f"new_tokens is {count!r:.40}; give 0 or more.")
+    if not 1 <= prompt <= longest - count:
+        raise DataError(f"{prompt + count:,} tokens cannot be shown; give 1 to {longest}.")
+    if count:
+        ids = _continue(loaded, ids, count)
     labels = [_label(token, tokenizer) for token in ids]
     short = tuple(label[:LONGEST_LABEL].replace("\n", "⏎") for label in labels)
-    return ModelInput(inputs=torch.tensor([ids]), labels=short)
+    return ModelInput(inputs=torch.tensor([ids]), labels=short, generated=len(ids) - prompt)
 
 
-def _ids(text: str, loaded: TextClassifier | LanguageModel) -> list[int]:
+def _continue(loaded: Any, ids: list[int], count: int) -> list[int]:
+    if isinstance(loaded, StockModel):
+        return loaded.generate(ids, count)
+    if not isinstance(loaded, LanguageModel):
+        raise DataError("only a language model continues a text; give 0 new_tokens.")
+    end = getattr(loaded.tokenizer, "end", None)
+    stop = [] if end is None else [end]
+    return generate(loaded.network, [ids], max_new_tokens=count, stop=stop).row(0)
+
+
+def _check_reads(model_input: ModelInput, sizes: Any, read: Any) -> None:
+    """Raise unless a model of these sizes reads the input of a model of the others."""
+    names = ("image_size", "channels") if model_input.grid else ("vocabulary_size",)
+    if any(getattr(sizes, name, None) != getattr(read, name) for name in names):
+        raise DataError(f"{', '.join(names)} differ; compare models of the same inputs.")
+    if not model_input.grid and len(model_input.labels) > sizes.length:
+        raise DataError(f"the other model reads {sizes.length} tokens; give fewer.")
+
+
+def _ids(text: str, loaded: Any) -> list[int]:
     """Return the ids of a text as the model was trained on them; padding only where it is read."""
     tokenizer = loaded.tokenizer
     if tokenizer is None:
         return _parse_ids(text)
+    if isinstance(loaded, StockModel):
+        return tokenizer(text)["input_ids"]
     if isinstance(tokenizer, Words):
         ids, valid = tokenizer.rows([text])
         padded = getattr(loaded.network.config, "reads_padding", False)
@@ -256,7 +357,7 @@ def _ids(text: str, loaded: TextClassifier | LanguageModel) -> list[int]:
     return [*begin, *tokenizer.encode(text)]
 
 
-def _label(token: int, tokenizer: Tokenizer | None) -> str:
+def _label(token: int, tokenizer: Any) -> str:
     if tokenizer is None:
         return str(token)
     if isinstance(tokenizer, Words):
@@ -271,7 +372,7 @@ def _parse_ids(text: str) -> list[int]:
     return list(map(int, words))
 
 
-def _read_image(loaded: ImageClassifier, request: dict[str, Any]) -> ModelInput:
+def _read_image(loaded: Any, request: dict[str, Any]) -> ModelInput:
     config, image = loaded.network.config, request.get("image")
     if not isinstance(image, str) or not image:
         raise DataError("give a picture, JPEG or PNG.")
@@ -286,16 +387,11 @@ def _read_image(loaded: ImageClassifier, request: dict[str, Any]) -> ModelInput:
     elif config.channels != len(pixels):
         raise DataError(f"the model reads {config.channels} channels; a picture has 1 or 3.")
     side = config.image_size // config.patch_size
-    extra = len(config.tokens)
-    if side * side + extra > MAX_TOKENS:
+    if side * side > MAX_TOKENS:
         raise DataError(f"{side * side} patches cannot be shown; at most {MAX_TOKENS} are.")
-    labels = [f"row {i}, column {j}" for i in range(side) for j in range(side)]
-    return ModelInput(
-        inputs=_scale(pixels, request.get("scaling"), loaded.preparation)[None],
-        labels=(*["class token"] * extra, *labels),
-        grid=side,
-        extra=extra,
-    )
+    labels = tuple(f"row {i}, column {j}" for i in range(side) for j in range(side))
+    scaled = _scale(pixels, request.get("scaling"), loaded.preparation)
+    return ModelInput(inputs=scaled[None], labels=labels, grid=side)
 
 
 def _scale(pixels: Tensor, scaling: object, preparation: ImagePreparation | None) -> Tensor:

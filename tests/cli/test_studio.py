@@ -58,6 +58,7 @@ def test_the_page_is_exported(suffice, tmp_path):
         (["--export", "site", "--no-open"], "error: --export writes a page and serves nothing"),
         (["--results", "absent"], "error: --results absent"),
         (["--checkpoints", "absent"], "error: --checkpoints absent"),
+        (["--checkpoints", "hf:name"], "error: 'hf:name'"),
         (["--port", "99999"], "error: --port 99999: give 1 to 65535"),
     ],
 )

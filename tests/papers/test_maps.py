@@ -12,10 +12,10 @@ import torch
 from suffice.data import Dataset, load
 from suffice.data.dataset import Split
 from suffice.errors import CheckpointError
+from suffice.layers import AttentionMap
 from suffice.models import ClassifierConfig
 from suffice.papers import tables
 from suffice.papers.maps import (
-    LayerMap,
     attention_maps,
     keys_of,
     maps_csv,
@@ -78,7 +78,7 @@ def test_a_model_is_looked_into(digits):
     layers = [name for name, module in model.named_modules() if name.endswith("attention")]
     assert [one.layer for one in found.layers] == layers
     for one in found.layers:
-        assert_close(one.weights.sum(-1), torch.ones(one.weights.shape[:2]))
+        assert_close(one.weights.sum(-1), torch.ones(one.weights.shape[:3]))
         weight = model.get_submodule(one.layer).mixing.weight[0].detach()
         assert_close(one.effective, one.weights @ weight)
     assert torch.equal(found.row, digits.test.inputs[0])
@@ -86,7 +86,7 @@ def test_a_model_is_looked_into(digits):
     assert (found.label, found.answer) == (int(digits.test.labels[0]), int(logits.argmax()))
     assert found.words is None
     standard = attention_maps(request, ("standard", 2, 0), digits)
-    assert {one.effective for one in standard.layers} == {None}
+    assert not any(one.mixed for one in standard.layers)
 
 
 def test_looking_leaves_the_random_state_alone(digits):
@@ -159,9 +159,9 @@ def test_keys_are_those_that_weights_are_spread_over():
 
 def test_records_tell_each_head(digits):
     found = [attention_maps(kept(), ("super_attention", 2, 0), digits)]
-    weights = torch.tensor([[[0.5, 0.5], [0.25, 0.7]], [[1.0, 0.0], [0.0, 1.0]]])
-    effective = torch.tensor([[[1.0, -1.0], [2.0, 0.0]]] * 2)
-    layer = LayerMap(layer="one", weights=weights, effective=effective)
+    weights = torch.tensor([[[[0.5, 0.5], [0.25, 0.7]], [[1.0, 0.0], [0.0, 1.0]]]])
+    effective = torch.tensor([[[[1.0, -1.0], [2.0, 0.0]]] * 2])
+    layer = AttentionMap(layer="one", weights=weights, effective=effective)
     first, second = maps_records([replace(found[0], layers=(layer,))])
     assert first["table"] == "tiny"
     assert (first["scale"], first["heads"], first["seed"]) == ("small", 2, 0)
@@ -195,7 +195,7 @@ def test_a_figure_has_a_row_for_each_map_and_the_picture_beside(digits):
     assert len(panels) == rows * 2 + 1
     picture, first, second = panels[:3]
     assert picture.images[0].get_array().shape == (*found.row.shape[1:], 3)
-    assert torch.equal(torch.tensor(first.images[0].get_array()), found.layers[0].weights[0])
+    assert torch.equal(torch.tensor(first.images[0].get_array()), found.layers[0].weights[0, 0])
     assert second.get_title(loc="left") == "head 1"
     labels = [axes.get_ylabel() for axes in panels]
     assert any(label.endswith("effective, S W_A") for label in labels)

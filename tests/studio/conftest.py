@@ -93,7 +93,9 @@ def full(tmp_path_factory, results):
     (root / "broken").mkdir()
     (root / "broken" / "results.json").write_text("{")
     write_lm(root / "models" / "letters")
+    write_lm(root / "models" / "window", "sliding_window", window=3)
     write_vit(root / "models" / "pictures")
+    write_vit(root / "models" / "classed", pooling="class_token")
     with served(Folders(results=(root,), checkpoints=root)) as running:
         yield running
 

@@ -122,6 +122,85 @@ def test_maps_of_a_picture(page, full, tmp_path, shot):
     shot("attention-picture")
 
 
+def test_generated_tokens_are_marked(page, full, shot):
+    page.goto(full.url + "#attention")
+    page.select_option("#checkpoint", "models/letters")
+    page.fill("#attention-text", "abc, def.")
+    page.fill("#new-tokens", "6")
+    page.click("#look")
+    page.locator("#map").wait_for()
+    assert page.locator("#map-read span").count() == 9 + 6
+    assert page.locator("#map-read span.generated").count() == 6
+    assert page.locator("#map .generated").count() == 1
+    assert page.locator("#map .of-model").count() == 2 * 6
+    assert "(14, generated)" in page.inner_text("#map-hover")
+    page.focus("#map")
+    for _ in range(6):
+        page.keyboard.press("ArrowUp")
+    assert "(8) looks at" in page.inner_text("#map-hover")
+    shot("attention-generated")
+
+
+def test_two_models_are_compared(page, full, shot):
+    page.goto(full.url + "#attention")
+    page.select_option("#checkpoint", "models/letters")
+    page.fill("#attention-text", "abc, def.")
+    page.select_option("#against", "models/window")
+    page.click("#look")
+    page.locator("#map image").nth(2).wait_for()
+    assert page.locator("#map .row-name").all_text_contents() == [
+        "models/letters",
+        "models/window",
+        "the first less the second",
+    ]
+    assert page.locator("#map-read figure").count() == 3
+    told = page.inner_text("#map-hover")
+    first, second, moved = map(
+        float, re.findall(r": ([\d.]+) and ([\d.]+), .* of ([-−\d.]+);", told)[0]
+    )
+    assert (first > 0, second) == (True, 0.0), "the window hides the first key from the last query"
+    assert moved == pytest.approx(first, abs=1e-4)
+    assert 0 < float(told.rsplit(": ", 1)[1].rstrip(".")) <= 1
+    named = page.get_by_role("button", name="Layer 1, head 1: total variation").get_attribute(
+        "title"
+    )
+    shown = page.locator(".large .hint").inner_text()
+    assert named.rsplit(" ", 1)[1] in shown, "the thumbnail and the map have the same number"
+    shot("attention-compared")
+    page.select_option("#against", "models/letters")
+    page.click("#look")
+    page.locator(".large .hint", has_text="mean over queries: 0.0000").wait_for()
+    page.select_option("#against", "models/pictures")
+    page.click("#look")
+    page.locator("#attention-error", has_text="vocabulary_size").wait_for()
+
+
+def test_a_patch_of_the_picture_is_chosen_as_the_query(page, full, tmp_path, shot):
+    page.goto(full.url + "#attention")
+    page.select_option("#checkpoint", "models/classed")
+    page.locator("#picture").wait_for()
+    picture(tmp_path / "own.png")
+    page.set_input_files("#picture", tmp_path / "own.png")
+    page.wait_for_timeout(100)
+    page.click("#look")
+    page.locator("#map").wait_for()
+    assert "“class token” (0) looks at" in page.inner_text("#map-hover")
+    page.locator(".patches rect").nth(4 + 2).click()
+    page.locator("#map-hover", has_text="“row 1, column 2” (7) looks at").wait_for()
+    chosen = page.locator(".patches rect.own")
+    assert [chosen.get_attribute(name) for name in ("x", "y")] == ["2", "1"]
+    values = page.locator(".patches rect title").all_text_contents()
+    opacity = [
+        float(one.get_attribute("fill-opacity")) for one in page.locator(".patches rect").all()
+    ]
+    weights = [float(value.rsplit(": ", 1)[1]) for value in values]
+    assert values[6].startswith("row 1, column 2: ")
+    assert sorted(range(16), key=opacity.__getitem__)[-1] == max(range(16), key=weights.__getitem__)
+    page.get_by_role("button", name="class token: ").click()
+    page.locator("#map-hover", has_text="“class token” (0) looks at").wait_for()
+    shot("attention-patches")
+
+
 def test_missing_folders_are_explained(page, studio):
     page.goto(studio.url + "#attention")
     page.locator(".inputs", has_text="--checkpoints FOLDER").wait_for()

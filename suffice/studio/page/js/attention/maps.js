@@ -42,69 +42,88 @@ function thumbnail(thumb, label, chosen, choose) {
   return element("button", { type: "button", class: "thumb", "aria-pressed": String(chosen), "aria-label": label, title: label, on: { click: choose } }, canvas);
 }
 
-const MAP = { side: 520, left: 86, top: 70, right: 76, bottom: 14 };
+const MAP = { side: 520, left: 86, top: 70, right: 76, bottom: 26 };
+const COMPARED = 300; // side of one of several maps
 
-// Room for the labels and for the map, as wide as the page lets it be.
-function mapLayout(labels) {
+/* Room for the labels and for each of `count` maps, as wide as the page lets it be: next to each
+   other where they fit, else below each other. */
+function mapLayout(labels, count) {
   const short = labels.every((label) => label.length <= 2);
   const [left, top] = short ? [44, 38] : [MAP.left, MAP.top];
-  return { ...MAP, left, top, side: Math.max(160, Math.min(MAP.side, innerWidth - 110 - left - MAP.right)) };
+  const room = innerWidth - 110 - left - MAP.right;
+  const side = Math.max(160, Math.min(count > 1 ? COMPARED : MAP.side, room));
+  const across = count > 1 && innerWidth - 460 >= count * (left + side + MAP.right) ? count : 1;
+  return { ...MAP, left, top, side, across };
 }
 
-/* The map of one head with the labels of its axes and a scale: pointed(row, column, ...) is called
-   where the pointer is. Returns the node, and the map as a file and as rows. */
-function mapView(answer, pointed, labels) {
-  const values = unpacked(answer.values, "float");
-  const most = Math.max(Math.abs(answer.low), Math.abs(answer.high)) || 1;
-  const image = mapImage(values, answer.rows, answer.columns, most);
-  const layout = mapLayout(labels);
+/* Maps of one head, each with its title, the labels of its axes and its scale. pointed(row, column)
+   is called where the pointer is. Returns the node, a function that chooses a row, and the maps as a
+   file and as rows. */
+function mapView(maps, labels, { generated, start, pointed }) {
+  const layout = mapLayout(labels, maps.length);
   const { left, top, right, bottom } = layout;
-  const cell = Math.max(1, Math.min(28, (layout.side / Math.max(answer.rows, answer.columns))));
-  const [wide, high] = [cell * answer.columns, cell * answer.rows];
-  const size = [left + wide + right, top + Math.max(high, 120) + bottom];
+  const { rows, columns } = maps[0];
+  const cell = Math.max(1, Math.min(28, (layout.side / Math.max(rows, columns))));
+  const [wide, high] = [cell * columns, cell * rows];
+  const [boxWide, boxHigh] = [left + wide + right, top + Math.max(high, 120) + bottom];
+  const size = [boxWide * layout.across, boxHigh * Math.ceil(maps.length / layout.across)];
+  const corner = (n) => [boxWide * (n % layout.across), boxHigh * Math.floor(n / layout.across)];
   const svg = drawing("svg", { viewBox: `0 0 ${size[0]} ${size[1]}`, id: "map", tabindex: 0, role: "img", class: "chart map",
-    "aria-label": `Map of ${answer.rows} queries and ${answer.columns} keys, from ${answer.low.toFixed(3)} to ${answer.high.toFixed(3)}` });
-  svg.append(
-    drawing("image", { href: image.toDataURL(), x: left, y: top, width: wide, height: high, preserveAspectRatio: "none", "image-rendering": "pixelated" }),
-    drawing("text", { x: left + wide / 2, y: 13, class: "name middle" }, "keys"),
-    drawing("text", { x: 12, y: top + high / 2, class: "name middle", transform: `rotate(-90 12 ${top + high / 2})` }, "queries"),
-    ...axisLabels(answer.columns === labels.length ? labels : Array.from({ length: answer.columns }, (_, n) => `sum ${n}`), cell, true, layout),
-    ...axisLabels(labels.slice(0, answer.rows), cell, false, layout),
-    ...mapScale(left + wide + 18, top, answer, most),
-  );
-  const frame = drawing("rect", { x: left, y: top, width: cell, height: cell, class: "frame", fill: "none" });
-  svg.append(frame);
-  const at = { row: answer.rows - 1, column: 0 };
-  const tellPair = () => {
-    frame.setAttribute("x", left + cell * at.column);
-    frame.setAttribute("y", top + cell * at.row);
-    pointed(at.row, at.column, values[at.row * answer.columns + at.column], answer.sums[at.row], values);
+    "aria-label": `${maps.length > 1 ? "Maps" : "Map"} of ${rows} queries and ${columns} keys, from ${maps[0].low.toFixed(3)} to ${maps[0].high.toFixed(3)}` });
+  const frames = maps.map((map, n) => {
+    const frame = drawing("rect", { x: left, y: top, width: cell, height: cell, class: "frame", fill: "none" });
+    svg.append(drawing("g", { transform: `translate(${corner(n)})` }, mapParts(map, labels, { ...layout, cell, wide, high, generated }), frame));
+    return frame;
+  });
+  const at = { row: start, column: 0 };
+  const move = (row, column = at.column) => {
+    [at.row, at.column] = [row, column];
+    for (const frame of frames) {
+      frame.setAttribute("x", left + cell * column);
+      frame.setAttribute("y", top + cell * row);
+    }
+    pointed(row, column);
   };
   svg.addEventListener("pointermove", (event) => {
     const box = svg.getBoundingClientRect();
-    const [x, y] = [((event.clientX - box.left) / box.width) * size[0], ((event.clientY - box.top) / box.height) * size[1]];
-    if (x < left || y < top || x >= left + wide || y >= top + high) return;
-    at.column = Math.floor((x - left) / cell);
-    at.row = Math.floor((y - top) / cell);
-    tellPair();
+    const x = (((event.clientX - box.left) / box.width) * size[0]) % boxWide - left;
+    const y = (((event.clientY - box.top) / box.height) * size[1]) % boxHigh - top;
+    if (x >= 0 && y >= 0 && x < wide && y < high) move(Math.floor(y / cell), Math.floor(x / cell));
   });
   svg.addEventListener("keydown", (event) => {
     const step = { ArrowLeft: [0, -1], ArrowRight: [0, 1], ArrowUp: [-1, 0], ArrowDown: [1, 0] }[event.key];
     if (!step) return;
     event.preventDefault();
-    at.row = Math.max(0, Math.min(answer.rows - 1, at.row + step[0]));
-    at.column = Math.max(0, Math.min(answer.columns - 1, at.column + step[1]));
-    tellPair();
+    move(Math.max(0, Math.min(rows - 1, at.row + step[0])), Math.max(0, Math.min(columns - 1, at.column + step[1])));
   });
-  tellPair();
-  const rows = () => [["", ...labels.slice(0, answer.columns)], ...labels.slice(0, answer.rows).map((label, row) => [label, ...values.subarray(row * answer.columns, (row + 1) * answer.columns)])];
-  return { node: element("div", { class: "scroll map-box" }, svg), map: { file: (title) => svgFile(svg, title), rows } };
+  const table = ({ title, values }) => [[title, ...keyLabels(labels, columns)], ...labels.slice(0, rows).map((label, row) => [label, ...values.subarray(row * columns, (row + 1) * columns)])];
+  return { node: element("div", { class: "scroll map-box" }, svg), move, map: { file: (title) => svgFile(svg, title), rows: () => maps.flatMap(table) } };
+}
+
+const keyLabels = (labels, columns) => (columns === labels.length ? labels : Array.from({ length: columns }, (_, n) => `sum ${n}`));
+
+// One map: its picture, axes, scale, and a line before the tokens that were generated.
+function mapParts(map, labels, layout) {
+  const { left, top, cell, wide, high, generated } = layout;
+  const image = mapImage(map.values, map.rows, map.columns, map.most);
+  const first = cell * (map.rows - generated);
+  return [
+    drawing("image", { href: image.toDataURL(), x: left, y: top, width: wide, height: high, preserveAspectRatio: "none", "image-rendering": "pixelated" }),
+    map.title && drawing("text", { x: left, y: top + high + 18, class: "row-name" }, map.title.length > 40 ? `…${map.title.slice(-39)}` : map.title),
+    drawing("text", { x: left + wide / 2, y: 13, class: "name middle" }, "keys"),
+    drawing("text", { x: 12, y: top + high / 2, class: "name middle", transform: `rotate(-90 12 ${top + high / 2})` }, "queries"),
+    ...axisLabels(keyLabels(labels, map.columns), true, layout),
+    ...axisLabels(labels.slice(0, map.rows), false, layout),
+    generated > 0 && drawing("path", { d: `M${left},${top + first}h${wide}M${left + first},${top}v${high}`, class: "generated", fill: "none" }),
+    ...mapScale(left + wide + 18, top, map),
+  ];
 }
 
 const LONGEST_AXIS_LABEL = 10; // characters
 
 // As many labels as there is room for.
-function axisLabels(labels, cell, across, layout) {
+function axisLabels(labels, across, layout) {
+  const { cell, generated } = layout;
   const step = Math.ceil(12 / cell);
   const upright = labels.every((label) => label.length <= 2) && cell >= 10;
   return labels.flatMap((label, n) => {
@@ -114,21 +133,22 @@ function axisLabels(labels, cell, across, layout) {
     const place = across && upright ? { x: middle, y: layout.top - 7, class: "tick middle" } : across
       ? { x: middle + 4, y: layout.top - 6, transform: `rotate(-60 ${middle + 4} ${layout.top - 6})`, class: "tick" }
       : { x: layout.left - 6, y: middle + 4, class: "tick end" };
+    if (n >= labels.length - generated) place.class += " of-model";
     return [drawing("text", place, words)];
   });
 }
 
 // The colours and the weights they stand for.
-function mapScale(x, y, answer, most) {
+function mapScale(x, y, { low: least, high, most }) {
   const [steps, side] = [40, 3];
-  const low = Math.min(0, answer.low);
+  const low = Math.min(0, least);
   const found = [];
   for (let n = 0; n < steps; n += 1) {
-    const value = low + ((answer.high - low) * (steps - 1 - n)) / (steps - 1);
+    const value = low + ((high - low) * (steps - 1 - n)) / (steps - 1);
     const share = Math.sign(value) * Math.sqrt(Math.abs(value) / most);
     found.push(drawing("rect", { x, y: y + side * n, width: 12, height: side + 0.5, fill: `rgb(${ink(share).map(Math.round).join(",")})` }));
   }
   const tick = (at, value) => drawing("text", { x: x + 17, y: y + 4 + at * side * steps, class: "tick" }, String(Number(value.toPrecision(2))));
-  const middle = low + (answer.high - low) / 2;
-  return [...found, tick(0.03, answer.high), tick(0.5, middle), tick(1, low)];
+  const middle = low + (high - low) / 2;
+  return [...found, tick(0.03, high), tick(0.5, middle), tick(1, low)];
 }

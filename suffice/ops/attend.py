@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import lru_cache
 
 import torch
 from torch import Tensor
@@ -10,8 +11,8 @@ from torch import Tensor
 from suffice.errors import ConfigError, ShapeError
 from suffice.kernels import Softmax
 from suffice.ops import reference
-from suffice.ops.call import AttentionCall, MaskInputs
-from suffice.ops.dispatch import plan
+from suffice.ops.call import AttentionCall, MaskInputs, carries_tangents, transform_depth
+from suffice.ops.dispatch import PLANS, plan
 from suffice.ops.op import NO_PARTS, Parts
 from suffice.patterns import Full, Pattern
 from suffice.positions import NoPosition
@@ -72,7 +73,12 @@ def attend(
         tensor([[0.5000, 0.5000, 0.0000],
                 [0.3333, 0.3333, 0.3333]])
     """
-    call, masks = _describe(q, k, v, pattern, valid, segments, mask, scale)
+    if valid is segments is mask is None and _is_usual(q, k, v, pattern):
+        refuse_fork()
+        context = torch.is_grad_enabled(), carries_tangents(), transform_depth() > 0
+        call, masks = _usual_call(q.shape, k.shape, v.shape, q.dtype, pattern, scale, context)
+    else:
+        call, masks = _describe(q, k, v, pattern, valid, segments, mask, scale)
     if cap is None and sinks is None:
         return plan(call, impl)(q, k, v, masks, call)
     if sinks is not None:
@@ -101,6 +107,35 @@ def weights(
     return reference.weights_of_rows(q, masks.clean(k, k)[0], masks, call, NO_PARTS).to(q.dtype)
 
 
+def _is_usual(q: Tensor, k: Tensor, v: Tensor, pattern: Pattern) -> bool:
+    """Return whether shapes, a dtype and a pattern say all of an eager call on a CPU."""
+    return (
+        type(q) is type(k) is type(v) is Tensor
+        and q.is_cpu
+        and k.is_cpu
+        and v.is_cpu
+        and q.dtype is k.dtype is v.dtype
+        and isinstance(pattern, Pattern)
+        and not torch.compiler.is_compiling()
+    )
+
+
+@lru_cache(maxsize=PLANS, typed=True)
+def _usual_call(
+    q: torch.Size,
+    k: torch.Size,
+    v: torch.Size,
+    dtype: torch.dtype,
+    pattern: Pattern,
+    scale: float | None,
+    context: tuple[bool, bool, bool],  # noqa: ARG001 - the description reads it itself
+) -> tuple[AttentionCall, MaskInputs]:
+    """Return what `_describe` does for tensors of these shapes, from a cache."""
+    empty = (torch.empty(shape, dtype=dtype, device="meta") for shape in (q, k, v))
+    call, masks = _describe(*empty, pattern, None, None, None, scale)
+    return replace(call, device="cpu"), masks
+
+
 def _describe(
     q: Tensor,
     k: Tensor,
@@ -123,8 +158,7 @@ def _describe(
     if q.dtype not in DTYPES:
         legal = ", ".join(str(dtype) for dtype in DTYPES)
         raise ConfigError(f"q, k and v have dtype {q.dtype}; give one of {legal}.")
-    on_cpu = q.is_cpu and k.is_cpu and v.is_cpu  # at a third of the cost of comparing devices
-    if not on_cpu and not q.device == k.device == v.device:
+    if not q.device == k.device == v.device:
         raise ConfigError(
             f"q, k and v are on {q.device}, {k.device} and {v.device}; move them to one device."
         )
@@ -148,19 +182,13 @@ def _describe(
         pairwise=not plain and masks.pairwise,
         padding=not plain and masks.only_pads(pattern),
         dropping=False,
-        device="cpu" if on_cpu else q.device.type,
+        device=q.device.type,
         dtype=q.dtype,
     )
     return call, masks
 
 
 def _check_shapes(q: Tensor, k: Tensor, v: Tensor) -> None:
-    if isinstance(q, Tensor) and isinstance(k, Tensor) and isinstance(v, Tensor):
-        of_q, of_k, of_v = q.shape, k.shape, v.shape
-        fits = len(of_q) == len(of_k) == len(of_v) == 4 and of_k[:3] == of_v[:3]
-        fits = fits and of_q[0] == of_k[0] and of_q[3] == of_k[3]
-        if fits and of_q[1] * of_q[3] * of_k[1] and of_q[1] % of_k[1] == 0:
-            return  # quickly, as each call comes here
     check("q", q, (None, None, None, None), hint="Give heads as [B, H, T, D].")
     batch, heads, _, width = q.shape
     hint = "Give heads as [B, H, T, D], the sequence on the third axis."
@@ -172,7 +200,8 @@ def _check_shapes(q: Tensor, k: Tensor, v: Tensor) -> None:
             f"{groups} key/value heads do not divide {heads} query heads; each key/value head "
             "serves the same number of query heads."
         )
-    raise ShapeError(f"q has shape {list(q.shape)}; give at least one head of one feature.")
+    if not heads * width:
+        raise ShapeError(f"q has shape {list(q.shape)}; give at least one head of one feature.")
 
 
 def _check_settings(pattern: Pattern, heads: int, scale: float | None) -> None:

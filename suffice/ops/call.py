@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from functools import lru_cache, reduce
-from operator import or_
+from operator import attrgetter, or_
 from typing import Any, NamedTuple
 
 import torch
@@ -89,12 +89,12 @@ class AttentionCall:
     tangents: bool = field(default_factory=carries_tangents)
 
     @classmethod
-    def here(cls, **fields: Any) -> AttentionCall:
+    def here(cls, **values: Any) -> AttentionCall:
         """Return a call of all fields but the last four, at a fifth of the constructor's cost."""
         if torch.compiler.is_compiling():
-            return cls(**fields)
+            return cls(**values)
         return cls._filled(
-            fields,
+            values,
             grad=torch.is_grad_enabled(),
             compiling=False,
             transformed=inside_transform(),
@@ -147,10 +147,18 @@ class AttentionCall:
         return self._filled(self.__dict__, keys=keys)
 
     @classmethod
-    def _filled(cls, fields: dict[str, Any], **more: Any) -> AttentionCall:
+    def _filled(cls, values: dict[str, Any], **more: Any) -> AttentionCall:
         call = object.__new__(cls)
-        call.__dict__.update(fields, **more)
+        call.__dict__.update(values, **more)
+        call.__dict__.pop("_hash", None)
         return call
+
+    def __hash__(self) -> int:
+        """Return the hash of all fields, computed once: each call of an op looks up its plan."""
+        kept = self.__dict__
+        if "_hash" not in kept:
+            kept["_hash"] = hash(_values_of(self))
+        return kept["_hash"]
 
     @property
     def group(self) -> int:
@@ -168,6 +176,9 @@ class AttentionCall:
         """True if the pattern is the plain lower triangle and nothing is added to the products."""
         square = self.queries == self.keys and not self.position.biases
         return self.plain and type(self.pattern) is Causal and square
+
+
+_values_of = attrgetter(*(field.name for field in fields(AttentionCall)))
 
 
 class Restriction(NamedTuple):

@@ -9,6 +9,7 @@ from torch.autograd import gradcheck, gradgradcheck
 from suffice import attend, weights
 from suffice.errors import ConfigError, MaskError, ShapeError
 from suffice.ops import OPS
+from suffice.ops.call import AttentionCall
 from suffice.patterns import Causal, Full, PerHead
 from suffice.testing import assert_close, bits, documents, normal, padded
 
@@ -217,3 +218,27 @@ def test_sinks_are_one_logit_for_each_head(heads):
     q = torch.zeros(1, 2, 3, 4)
     with pytest.raises(ShapeError, match="sinks"):
         attend(q, q, q, sinks=torch.zeros(heads))
+
+
+def test_a_description_from_the_cache_is_that_of_its_context():
+    q, k, v = (normal(1, 2, 5, 4, seed=n, dtype=torch.float32) for n in range(3))
+    with torch.no_grad():
+        want = attend(q, k, v, scale=1.0)
+    q.requires_grad_()
+    out = attend(q, k, v, scale=1.0)
+    out.sum().backward()
+    assert q.grad is not None
+    assert_close(out, want)
+    by_transform = torch.func.grad(lambda q: attend(q, k, v, scale=1.0).sum())(q.detach())
+    assert_close(by_transform, q.grad)
+    with pytest.raises(ConfigError):
+        attend(q, k, v, scale=True)
+
+
+def test_descriptions_hash_by_their_fields():
+    sizes = {"queries": 1, "num_heads": 2, "num_kv_heads": 2, "head_dim": 4, "value_dim": 4}
+    call = AttentionCall(keys=5, scale=0.5, **sizes)
+    assert hash(call) == hash(AttentionCall(keys=5, scale=0.5, **sizes))
+    longer = call.grown(6)
+    assert longer == AttentionCall(keys=6, scale=0.5, **sizes)
+    assert hash(longer) == hash(AttentionCall(keys=6, scale=0.5, **sizes))

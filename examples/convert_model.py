@@ -1,4 +1,4 @@
-"""Heads that share keys and values: fitted in closed form, beside the usual mean of heads."""
+"""Heads that share keys and values: fitted in closed form, next to the usual mean of heads."""
 
 import argparse
 import inspect

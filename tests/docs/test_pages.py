@@ -12,6 +12,7 @@ from docs import build
 from suffice.kernels.base import METHODS
 from suffice.presets import PRESETS, TITLES
 from suffice.spec import AXES
+from tests.meta.test_words import FORMS
 
 DOCS = Path(build.__file__).resolve().parent
 
@@ -66,11 +67,25 @@ def test_every_axis_value_is_listed():
                 assert f"\n### {name}\n" in page
 
 
+def prose(path):
+    """Return a page without its blocks of code."""
+    return re.sub(r"^```.*?^```", "", path.read_text(), flags=re.MULTILINE | re.DOTALL)
+
+
 @pytest.mark.parametrize("path", sorted(DOCS.rglob("*.md")), ids=lambda path: path.name)
 def test_links_resolve(path):
-    prose = re.sub(r"^```.*?^```", "", path.read_text(), flags=re.MULTILINE | re.DOTALL)
-    for link in re.findall(r"\]\(([^)#]+)\)", prose):
+    for link in re.findall(r"\]\(([^)#]+)\)", prose(path)):
         assert link.startswith("https://") or (path.parent / link).is_file(), link
+
+
+@pytest.mark.parametrize(
+    "path",
+    [path for path in sorted(DOCS.rglob("*.md")) if build.MADE not in path.read_text()],
+    ids=lambda path: path.name,
+)
+def test_pages_are_in_plain_english(path):
+    """None of the forms that docstrings may have less and less of."""
+    assert {name for name, form in FORMS.items() if re.search(form, prose(path))} == set()
 
 
 def test_the_page_of_own_mechanisms_names_the_methods_of_every_axis():

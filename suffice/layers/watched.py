@@ -53,10 +53,9 @@ def watched(model: nn.Module) -> Iterator[list[AttentionMap]]:
     call: watch short texts. Weights are those before dropout, without gradients. Outside the
     `with` block a layer does no extra work.
 
-    A stock model of transformers computes its attention by its eager function meanwhile, and the
-    maps are the weights of that. Each call of its `generate` adds the maps of its queries against
-    the KV cache. Recurrent layers of transformers have no weights and add none; with sinks
-    (gpt-oss) rows sum to less than 1.
+    A stock model of transformers computes attention by its eager function meanwhile, whose weights
+    are the maps; its `generate` adds those of each query against the KV cache. Recurrent layers
+    have no weights and add none; with sinks (gpt-oss) rows sum to less than 1.
 
     Args:
         model: model with attention layers, or such a layer, or a model of transformers.
@@ -81,8 +80,7 @@ def watched(model: nn.Module) -> Iterator[list[AttentionMap]]:
     stock = getattr(sys.modules.get("transformers"), "PreTrainedModel", ())
     if not layers and not isinstance(model, stock):
         raise ConfigError(
-            f"{type(model).__name__} has no attention layer of suffice and is not a model of "
-            "transformers; give a model that has one or is one."
+            f"{type(model).__name__} has no attention; give a model of suffice or transformers."
         )
     if any(map(_compiled, model.modules())):
         raise ConfigError(

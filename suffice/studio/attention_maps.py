@@ -47,7 +47,7 @@ MAX_TOKENS = 256  # or patches; larger maps are refused
 LONGEST_LABEL = 24  # characters of a token
 THUMB = 24  # cells on a side of a thumbnail
 CACHE_SIZE = 3  # models, and the same number of inputs with their maps
-MAPS = ["weights", "effective"]
+MAPS = ("weights", "effective")
 INPUT = ("text", "image", "scaling", "new_tokens")  # fields of a request
 MEAN = -1  # the number of a head that stands for the mean of all
 
@@ -78,10 +78,9 @@ class MapServer:
         sizes: Any = loaded.network.config
         return {
             "reads": _reads(loaded),
-            "task": getattr(loaded, "facts", {}).get("task"),
             "length": sizes.length,
             "image_size": getattr(sizes, "image_size", None),
-            "generates": isinstance(loaded, LanguageModel | StockModel),
+            "generates": _generates(loaded),
             "trained": getattr(loaded, "preparation", None) is not None,
             "layers": _layers(loaded),
         }
@@ -93,8 +92,7 @@ class MapServer:
         total variation distance of the rows of each head.
         """
         model_input, (maps, *compared) = self._compute(_fields(request))
-        kinds = MAPS if any(layer.mixed for layer in maps) else MAPS[:1]
-        kinds = MAPS[1:] if compared else kinds
+        kinds = MAPS[1:] if compared else MAPS[: 1 + any(layer.mixed for layer in maps)]
         extra = maps[0].weights.shape[2] - len(model_input.labels)
         names = ("class token", *(f"token {number}" for number in range(2, extra + 1)))[:extra]
         return {
@@ -127,9 +125,7 @@ class MapServer:
         if name not in legal:
             raise DataError(f"{name!r:.40} is not a map here; give {' or '.join(legal)}.")
         heads = [getattr(_item("layer", request.get("layer"), each), name)[0] for each in layers]
-        maps = [
-            each.mean(dim=0) if number == MEAN else _item("head", number, each) for each in heads
-        ]
+        maps = [h.mean(dim=0) if number == MEAN else _item("head", number, h) for h in heads]
         first, *compared = map(_numbers, maps)
         return first | dict(zip(("against", "difference"), compared, strict=False))
 
@@ -204,10 +200,7 @@ def _differences(maps: list[AttentionMap], others: list[AttentionMap]) -> list[A
     """Return maps whose `effective` is what queries take of each value, less what others take."""
     shapes = [[tuple(layer.effective.shape[1:]) for layer in each] for each in (maps, others)]
     if shapes[0] != shapes[1]:
-        raise DataError(
-            f"layers of {shapes[0]} and {shapes[1]} heads, queries and keys differ; compare a "
-            "model with its conversion."
-        )
+        raise DataError(f"maps {shapes[0]} and {shapes[1]} differ; compare a conversion.")
     return [
         replace(layer, effective=layer.effective.double() - other.effective.double())
         for layer, other in zip(maps, others, strict=True)
@@ -323,11 +316,15 @@ def read_input(loaded: Any, request: dict[str, Any]) -> ModelInput:
     return ModelInput(inputs=torch.tensor([ids]), labels=short, generated=len(ids) - prompt)
 
 
+def _generates(loaded: Any) -> bool:
+    return isinstance(loaded, LanguageModel) or getattr(loaded.network, "can_generate", bool)()
+
+
 def _continue(loaded: Any, ids: list[int], count: int) -> list[int]:
+    if not _generates(loaded):
+        raise DataError(f"{type(loaded.network).__name__} continues no text; give 0 new_tokens.")
     if isinstance(loaded, StockModel):
         return loaded.generate(ids, count)
-    if not isinstance(loaded, LanguageModel):
-        raise DataError("only a language model continues a text; give 0 new_tokens.")
     end = getattr(loaded.tokenizer, "end", None)
     stop = [] if end is None else [end]
     return generate(loaded.network, [ids], max_new_tokens=count, stop=stop).row(0)

@@ -9,19 +9,13 @@ from typing import Any
 import torch
 
 from suffice.data.dataset import ImagePreparation
-from suffice.errors import CheckpointError, DataError
+from suffice.errors import CheckpointError
 from suffice.models.folder import PREPROCESSOR
 from suffice.utils.files import read_json
 
-SIZES = {
-    "vocabulary_size": "vocab_size",
-    "length": "max_position_embeddings",
-    "depth": "num_hidden_layers",
-    "image_size": "image_size",
-    "patch_size": "patch_size",
-    "channels": "num_channels",
-}
-"""Entries of a config.json, by the names that configs of this library have."""
+SIZES = {"vocabulary_size": "vocab_size", "length": "max_position_embeddings"}
+SIZES |= {"depth": "num_hidden_layers", "channels": "num_channels"}
+"""Entries of a config.json, where configs of this library have other names."""
 UNBOUNDED = 1 << 20  # tokens of a model whose config.json names no length
 INPUTS = ("input_ids", "pixel_values")  # of models that are shown
 VOCABULARIES = ("tokenizer.json", "vocab.txt", "vocab.json", "tokenizer.model")
@@ -44,8 +38,6 @@ class StockModel:
 
     def generate(self, ids: list[int], count: int) -> list[int]:
         """Return ids with the most probable continuation of at most `count` tokens."""
-        if not self.network.can_generate():
-            raise DataError(f"{type(self.network).__name__} does not generate text; give 0.")
         prompt, options = torch.tensor([ids]), {"do_sample": False, "num_beams": 1}
         options |= {"attention_mask": torch.ones_like(prompt), "pad_token_id": 0}
         return self.network.generate(prompt, max_new_tokens=count, **options)[0].tolist()
@@ -82,6 +74,6 @@ def open_stock(path: Path, described: dict[str, Any]) -> StockModel:
         setattr(config, ours, getattr(text, theirs, None))
     config.length = config.length or UNBOUNDED
     separate = not config.is_encoder_decoder and network.main_input_name in INPUTS
-    if not separate or type(config.image_size or config.vocabulary_size) is not int:
+    if not separate or type(getattr(config, "image_size", config.vocabulary_size)) is not int:
         raise CheckpointError(f"{path.name} reads neither a text nor a square image alone.")
     return StockModel(network=network, tokenizer=tokenizer, preparation=preparation)

@@ -64,7 +64,7 @@ def test_a_checkpoint_is_described(maps):
     assert described["layers"][0].startswith("Standard, Causal, Softmax; 2 heads")
     assert maps.checkpoint({"checkpoint": "texts"})["reads"] == "ids"
     cell = maps.checkpoint({"checkpoint": "run/models/longformer-h4-s0.safetensors"})
-    assert (cell["reads"], cell["task"]) == ("image", "digits")
+    assert cell["reads"] == "image"
 
 
 def test_rows_sum_to_one_and_no_later_key_has_weight(maps):
@@ -91,7 +91,7 @@ def test_super_attention_has_an_effective_map(maps):
     request = {"checkpoint": "pictures", "image": picture()}
     overview = maps.overview(request)
     assert (overview["grid"], overview["extra"], len(overview["labels"])) == (4, 0, 16)
-    assert overview["maps"] == ["weights", "effective"]
+    assert overview["maps"] == ("weights", "effective")
     model = load_model(maps.root / "pictures").network
     request |= {"layer": 0, "head": 1}
     weights = numbers(maps.head(request))
@@ -246,7 +246,7 @@ def test_a_classifier_is_asked_in_words(tmp_path):
     folder.save(tmp_path / "m", network, words, classes=["no", "yes"], task="table")
     maps = MapServer(tmp_path)
     described = maps.checkpoint({"checkpoint": "m"})
-    assert (described["reads"], described["task"]) == ("text", "table")
+    assert described["reads"] == "text"
     overview = maps.overview({"checkpoint": "m", "text": "A GOOD dress!"})
     assert overview["labels"] == ("<start>", "<unknown>", "good", "dress")
 

@@ -99,6 +99,7 @@ def test_stock_models_have_the_maps_of_transformers(maps, name):
     described = maps.checkpoint(request)
     assert (described["reads"], len(described["layers"])) == ("text", 2)
     assert "of transformers" in described["layers"][0]
+    assert described["generates"] == (name == "llama")
     labels = maps.overview(request)["labels"]
     assert labels == ("[CLS]", "the", "cat", "##s", "sat", "on", "the", "mat", "[SEP]")
     ids = torch.tensor([[WORDS.index(label) for label in labels]])
@@ -202,7 +203,7 @@ def test_a_model_differs_from_itself_by_nothing(maps, name):
     texts = {"llama": TEXT, "letters": "abc, def", "delta": "abc, def"}
     request = {"checkpoint": name, "against": name, "text": texts.get(name), "image": picture()}
     overview = maps.overview(request)
-    assert overview["maps"] == ["effective"]
+    assert overview["maps"] == ("effective",)
     assert [layer["variation"] for layer in overview["layers"]] == [[0.0, 0.0]] * 2
     head = maps.head(request | {"layer": 1, "head": 0, "which": "effective"})
     assert head["against"]["values"] == head["values"]

@@ -43,17 +43,20 @@ function thumbnail(thumb, label, chosen, choose) {
 }
 
 const MAP = { side: 520, left: 86, top: 70, right: 76, bottom: 26 };
-const COMPARED = 300; // side of one of several maps
+const COMPARED = { side: 300, least: 120, left: 66, right: 58 }; // of one of several maps
 
 /* Room for the labels and for each of `count` maps, as wide as the page lets it be: next to each
    other where they fit, else below each other. */
 function mapLayout(labels, count) {
+  const several = count > 1;
   const short = labels.every((label) => label.length <= 2);
-  const [left, top] = short ? [44, 38] : [MAP.left, MAP.top];
-  const room = innerWidth - 110 - left - MAP.right;
-  const side = Math.max(160, Math.min(count > 1 ? COMPARED : MAP.side, room));
-  const across = count > 1 && innerWidth - 460 >= count * (left + side + MAP.right) ? count : 1;
-  return { ...MAP, left, top, side, across };
+  const top = short ? 38 : MAP.top;
+  const left = short ? 44 : (several ? COMPARED : MAP).left;
+  const { right } = several ? COMPARED : MAP;
+  const [alone, shared] = [innerWidth - 110, (innerWidth - 460) / count].map((room) => room - left - right);
+  const across = several && shared >= COMPARED.least ? count : 1;
+  const side = Math.min(several ? COMPARED.side : MAP.side, across > 1 ? shared : alone);
+  return { ...MAP, left, top, right, side: Math.max(COMPARED.least, side), across };
 }
 
 /* Maps of one head, each with its title, the labels of its axes and its scale. pointed(row, column)
@@ -70,6 +73,7 @@ function mapView(maps, labels, { generated, start, pointed }) {
   const corner = (n) => [boxWide * (n % layout.across), boxHigh * Math.floor(n / layout.across)];
   const svg = drawing("svg", { viewBox: `0 0 ${size[0]} ${size[1]}`, id: "map", tabindex: 0, role: "img", class: "chart map",
     "aria-label": `${maps.length > 1 ? "Maps" : "Map"} of ${rows} queries and ${columns} keys, from ${maps[0].low.toFixed(3)} to ${maps[0].high.toFixed(3)}` });
+  svg.style.maxWidth = `min(100%, ${size[0]}px)`;
   const frames = maps.map((map, n) => {
     const frame = drawing("rect", { x: left, y: top, width: cell, height: cell, class: "frame", fill: "none" });
     svg.append(drawing("g", { transform: `translate(${corner(n)})` }, mapParts(map, labels, { ...layout, cell, wide, high, generated }), frame));
@@ -119,7 +123,12 @@ function mapParts(map, labels, layout) {
   ];
 }
 
-const LONGEST_AXIS_LABEL = 10; // characters
+const axisName = (label, left) => {
+  const patch = /^row (\d+), column (\d+)$/.exec(label);
+  const longest = left < MAP.left ? 8 : 10; // characters
+  const words = patch ? `${patch[1]}, ${patch[2]}` : label;
+  return words.length > longest ? `${words.slice(0, longest - 1)}…` : words;
+};
 
 // As many labels as there is room for.
 function axisLabels(labels, across, layout) {
@@ -129,7 +138,7 @@ function axisLabels(labels, across, layout) {
   return labels.flatMap((label, n) => {
     if (n % step) return [];
     const middle = (across ? layout.left : layout.top) + cell * (n + 0.5);
-    const words = label.trim() ? (label.length > LONGEST_AXIS_LABEL ? `${label.slice(0, LONGEST_AXIS_LABEL - 1)}…` : label) : "·";
+    const words = label.trim() ? axisName(label, layout.left) : "·";
     const place = across && upright ? { x: middle, y: layout.top - 7, class: "tick middle" } : across
       ? { x: middle + 4, y: layout.top - 6, transform: `rotate(-60 ${middle + 4} ${layout.top - 6})`, class: "tick" }
       : { x: layout.left - 6, y: middle + 4, class: "tick end" };

@@ -231,7 +231,7 @@ function readView(seen, row, values, most, choose) {
         drawing("title", {}, `${seen.labels[place]}: ${values[place].toFixed(4)}`)));
     }
     const before = seen.labels.slice(0, seen.extra).map((label, place) => element("button", { type: "button", class: "quiet", "aria-pressed": String(place === row), on: { click: () => choose(place) } }, `${label}: ${values[place].toFixed(4)}`));
-    return [svg, element("div", {}, before)];
+    return [svg, element("div", {}, before), element("p", { class: "hint" }, "A patch that is clicked becomes the query.")];
   }
   return seen.labels.map((label, at) => {
     const generated = at >= seen.labels.length - seen.generated;

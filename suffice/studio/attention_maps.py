@@ -10,6 +10,7 @@ import threading
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from importlib.util import find_spec
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -80,7 +81,8 @@ class MapServer:
             "reads": _reads(loaded),
             "length": sizes.length,
             "image_size": getattr(sizes, "image_size", None),
-            "generates": _generates(loaded),
+            "generates": isinstance(loaded, LanguageModel)
+            or getattr(loaded.network, "can_generate", bool)(),
             "trained": getattr(loaded, "preparation", None) is not None,
             "layers": _layers(loaded),
         }
@@ -311,20 +313,16 @@ def read_input(loaded: Any, request: dict[str, Any]) -> ModelInput:
         raise DataError(f"{prompt + count:,} tokens cannot be shown; give 1 to {longest}.")
     if count:
         ids = _continue(loaded, ids, count)
-    labels = [_label(token, tokenizer) for token in ids]
+    labels = map(str, ids) if tokenizer is None else _labels(ids, tokenizer)
     short = tuple(label[:LONGEST_LABEL].replace("\n", "⏎") for label in labels)
     return ModelInput(inputs=torch.tensor([ids]), labels=short, generated=len(ids) - prompt)
 
 
-def _generates(loaded: Any) -> bool:
-    return isinstance(loaded, LanguageModel) or getattr(loaded.network, "can_generate", bool)()
-
-
 def _continue(loaded: Any, ids: list[int], count: int) -> list[int]:
-    if not _generates(loaded):
-        raise DataError(f"{type(loaded.network).__name__} continues no text; give 0 new_tokens.")
-    if isinstance(loaded, StockModel):
+    if isinstance(loaded, StockModel) and loaded.network.can_generate():
         return loaded.generate(ids, count)
+    if not isinstance(loaded, LanguageModel):
+        raise DataError(f"{type(loaded.network).__name__} continues no text; give 0 new_tokens.")
     end = getattr(loaded.tokenizer, "end", None)
     stop = [] if end is None else [end]
     return generate(loaded.network, [ids], max_new_tokens=count, stop=stop).row(0)
@@ -333,8 +331,9 @@ def _continue(loaded: Any, ids: list[int], count: int) -> list[int]:
 def _check_reads(model_input: ModelInput, sizes: Any, read: Any) -> None:
     """Raise unless a model of these sizes reads the input of a model of the others."""
     names = ("image_size", "channels") if model_input.grid else ("vocabulary_size",)
-    if any(getattr(sizes, name, None) != getattr(read, name) for name in names):
-        raise DataError(f"{', '.join(names)} differ; compare models of the same inputs.")
+    first, second = ([getattr(config, name, None) for name in names] for config in (read, sizes))
+    if first != second:
+        raise DataError(f"{', '.join(names)} {first} and {second} differ; compare a conversion.")
     if not model_input.grid and len(model_input.labels) > sizes.length:
         raise DataError(f"the other model reads {sizes.length} tokens; give fewer.")
 
@@ -354,12 +353,13 @@ def _ids(text: str, loaded: Any) -> list[int]:
     return [*begin, *tokenizer.encode(text)]
 
 
-def _label(token: int, tokenizer: Any) -> str:
-    if tokenizer is None:
-        return str(token)
+def _labels(ids: list[int], tokenizer: Any) -> list[str]:
+    """Return what each token adds to the text, with its spaces; its number if that is nothing."""
     if isinstance(tokenizer, Words):
-        return tokenizer.words[token]
-    return tokenizer.decode([token]) or f"<{token}>"
+        return [tokenizer.words[token] for token in ids]
+    texts = [tokenizer.decode(ids[:end]) for end in range(len(ids) + 1)]
+    added = (after[len(before) :] for before, after in pairwise(texts))
+    return [text or f"<{token}>" for text, token in zip(added, ids, strict=True)]
 
 
 def _parse_ids(text: str) -> list[int]:

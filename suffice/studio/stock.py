@@ -16,7 +16,6 @@ from suffice.utils.files import read_json
 SIZES = {"vocabulary_size": "vocab_size", "length": "max_position_embeddings"}
 SIZES |= {"depth": "num_hidden_layers", "channels": "num_channels"}
 """Entries of a config.json, where configs of this library have other names."""
-UNBOUNDED = 1 << 20  # tokens of a model whose config.json names no length
 INPUTS = ("input_ids", "pixel_values")  # of models that are shown
 VOCABULARIES = ("tokenizer.json", "vocab.txt", "vocab.json", "tokenizer.model")
 LOCAL = {"local_files_only": True, "trust_remote_code": False}  # nothing is fetched or executed
@@ -72,7 +71,7 @@ def open_stock(path: Path, described: dict[str, Any]) -> StockModel:
     config, text = network.config, network.config.get_text_config()
     for ours, theirs in SIZES.items():
         setattr(config, ours, getattr(text, theirs, None))
-    config.length = config.length or UNBOUNDED
+    config.length = config.length or 1 << 20  # of a recurrence
     separate = not config.is_encoder_decoder and network.main_input_name in INPUTS
     if not separate or type(getattr(config, "image_size", config.vocabulary_size)) is not int:
         raise CheckpointError(f"{path.name} reads neither a text nor a square image alone.")

@@ -101,8 +101,9 @@ def test_stock_models_have_the_maps_of_transformers(maps, name):
     assert "of transformers" in described["layers"][0]
     assert described["generates"] == (name == "llama")
     labels = maps.overview(request)["labels"]
-    assert labels == ("[CLS]", "the", "cat", "##s", "sat", "on", "the", "mat", "[SEP]")
-    ids = torch.tensor([[WORDS.index(label) for label in labels]])
+    assert labels == ("[CLS]", " the", " cat", "s", " sat", " on", " the", " mat", " [SEP]")
+    words = ("[CLS]", "the", "cat", "##s", "sat", "on", "the", "mat", "[SEP]")
+    ids = torch.tensor([[WORDS.index(word) for word in words]])
     for layer, weights in enumerate(eager_maps(maps.root / name, ids)):
         for head in range(2):
             shown = numbers(maps.head(request | {"layer": layer, "head": head}))

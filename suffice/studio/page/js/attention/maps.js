@@ -43,7 +43,7 @@ function thumbnail(thumb, label, chosen, choose) {
 }
 
 const MAP = { side: 520, left: 86, top: 70, right: 76, bottom: 26 };
-const COMPARED = { side: 300, least: 120, left: 66, right: 58 }; // of one of several maps
+const COMPARED = { side: 300, least: 120, left: 66, right: 70 }; // of one of several maps
 
 /* Room for the labels and for each of `count` maps, as wide as the page lets it be: next to each
    other where they fit, else below each other. */

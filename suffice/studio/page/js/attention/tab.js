@@ -159,7 +159,7 @@ const meanVariation = (map) => Array.from({ length: map.rows }, (_, row) => vari
 function describePair(maps, labels, row, column, generated) {
   const { columns, rows, sums } = maps[0];
   const key = columns === labels.length ? `“${labels[column]}”` : `sum ${column} of keys`;
-  const value = (map) => map.values[row * columns + column].toFixed(4);
+  const value = (map) => map.values[row * columns + column].toFixed(4).replace(/^-(0\.0*)$/, "$1");
   const query = `“${labels[row]}” (${row}${row >= rows - generated ? ", generated" : ""})`;
   if (maps.length === 1) return `${query} looks at ${key} (${column}): ${value(maps[0])}; its row sums to ${sums[row].toFixed(4)}.`;
   return `${query} looks at ${key} (${column}): ${value(maps[0])} and ${value(maps[1])}, a difference of ${value(maps[2])}; total variation of its row: ${variationOf(maps[2], row).toFixed(4)}.`;

@@ -744,4 +744,32 @@ BUGS = (
         "tests/export/test_mechanisms.py",
         "an exported convolution forgets the tokens before a call",
     ),
+    Bug(
+        "suffice/train/loop.py",
+        "int(real.max()) + 1)",
+        "int(real.max()))",
+        "tests/train/test_batches.py",
+        "the last token of the longest text of a batch is not trained on",
+    ),
+    Bug(
+        "suffice/layers/recurrence.py",
+        "stock.convolve(inputs, weight, None, documents, 1)",
+        "stock.convolve(inputs, weight, None, None, 1)",
+        "tests/layers/test_recurrence.py",
+        "the short convolution reads the end of the document before",
+    ),
+    Bug(
+        "suffice/layers/recurrence.py",
+        "inputs = joined if before is None else whole",
+        "inputs = joined",
+        "tests/layers/test_recurrence.py",
+        "the short convolution of a chunk forgets the tokens before it",
+    ),
+    Bug(
+        "suffice/ops/call.py",
+        'call.__dict__.pop("_hash", None)',
+        "pass",
+        "tests/ops/test_attend.py",
+        "equal descriptions of a call have different hashes, so plans are looked up in vain",
+    ),
 )

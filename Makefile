@@ -64,7 +64,8 @@ native:
 # the tests of native code on kernels that check addresses and undefined behaviour; what torch and
 # Python keep to the end is no leak of ours
 NATIVE_TESTS := tests/ops/native tests/quantise tests/layers/test_packed.py \
-	$(addprefix tests/ops/,test_native.py test_native_scan.py test_native_decode.py) tests/layers/test_read.py \
+	$(addprefix tests/ops/,test_native.py test_native_scan.py test_native_decode.py test_native_recurrence.py) \
+	tests/layers/test_read.py tests/layers/test_recurrence.py \
 	$(addprefix tests/models/test_,native_decoder.py native_unsupported.py packed.py packed_fuzz.py) \
 	tests/generate/test_backend.py
 test-sanitized: .venv/.tests

@@ -27,8 +27,7 @@ from suffice.ops.op import is_traced
 FEW_ROWS = 4  # from there on a product is bound by arithmetic
 FEW_ROWS_GAIN = 0.85  # of the time of torch's product, at most
 FEWEST_WEIGHTS = 1 << 16  # smaller matrices stay in the cache, and the call is what costs
-MIN_WORK = 1 << 21  # multiply-adds
-MIN_LEARNING_WORK = 1 << 24  # with a backward pass: products of transposed matrices gain less
+MIN_WORK = 1 << 24  # multiply-adds, below which the call of oneDNN is what costs
 
 
 def _present() -> bool:
@@ -51,10 +50,9 @@ PRESENT = _present()
 WINS = PRESENT and not _made_by_intel()  # MKL is at home there
 
 
-def fast(rows: int, inputs: int, outputs: int, *, learning: bool = False) -> bool:
-    """Return whether oneDNN is expected to win for this product, or for it and its backward."""
-    least = MIN_LEARNING_WORK if learning else MIN_WORK
-    return WINS and rows > 1 and rows * inputs * outputs >= least
+def fast(rows: int, inputs: int, outputs: int) -> bool:
+    """Return whether oneDNN is expected to win for this product."""
+    return WINS and rows > 1 and rows * inputs * outputs >= MIN_WORK
 
 
 def multiplier(module: nn.Module, rows: int, *, device: str, learning: bool) -> str:
@@ -66,7 +64,7 @@ def multiplier(module: nn.Module, rows: int, *, device: str, learning: bool) -> 
     few = plain and 0 < rows <= FEW_ROWS and not learning
     if few and module.weight.numel() >= FEWEST_WEIGHTS and supports(module.weight, module.bias):
         return "native" if threads_of_few_rows(torch.get_num_threads()) else "F.linear"
-    return "oneDNN" if plain and fast(*sizes, learning=learning) else "F.linear"
+    return "oneDNN" if plain and fast(*sizes) else "F.linear"
 
 
 def linear(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
@@ -85,7 +83,7 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
         t is not None and t.requires_grad for t in (x, weight, bias)
     )
     rows = x.numel() // inputs
-    if not fast(rows, inputs, outputs, learning=learning) or not _plain(x, weight):
+    if not fast(rows, inputs, outputs) or not _plain(x, weight):
         return F.linear(x, weight, bias)
     if learning:
         return _Product.apply(x.reshape(-1, inputs), weight, bias).view(*x.shape[:-1], outputs)

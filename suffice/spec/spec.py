@@ -168,27 +168,27 @@ class AttentionSpec:
         }
         return {name: getattr(self, name) for name, there in present.items() if there}
 
-    @property
+    @cached_property
     def query_heads(self) -> int:
         """Heads of queries that the kernel reads: `combine.maps` for each head."""
         return self.num_heads * self.combine.maps
 
-    @property
+    @cached_property
     def key_heads(self) -> int:
         """Heads of keys that the kernel reads."""
         return self.kv_heads * self.combine.maps
 
-    @property
+    @cached_property
     def head_width(self) -> int:
         """Features of a query and of a key of one head, D."""
         return self.encoder.key_width(self)
 
-    @property
+    @cached_property
     def value_width(self) -> int:
         """Features of a value of one head, E."""
         return self.encoder.value_width(self)
 
-    @property
+    @cached_property
     def widths(self) -> Widths:
         """The widths of x, of the source, and of all heads' queries, keys and outputs."""
         return Widths(
@@ -199,18 +199,18 @@ class AttentionSpec:
             o=self.num_heads * self.value_width,
         )
 
-    @property
+    @cached_property
     def one_tensor(self) -> bool:
         """True if keys and values, before any mixing, are one tensor."""
         apart = self.position.rotates or self.norm.norms or self.combine.maps > 1
         return self.encoder.shares and not apart
 
-    @property
+    @cached_property
     def score_scale(self) -> float:
         """The factor of the query-key products."""
         return self.encoder.scaled_width(self) ** -0.5 if self.scale is None else self.scale
 
-    @property
+    @cached_property
     def cached_widths(self) -> tuple[tuple[int, int], ...]:
         """(heads, width) of each tensor that the kernel reads of a cached token.
 

@@ -21,7 +21,7 @@ from suffice.ops.native.library import available
 from suffice.ops.native.matrix import multiply
 from suffice.testing import assert_close, normal
 
-ROWS, INPUTS, OUTPUTS = 128, 128, 128  # together exactly MIN_WORK multiply-adds
+ROWS, INPUTS, OUTPUTS = 256, 256, 256  # together exactly MIN_WORK multiply-adds
 FLOAT = torch.float32
 
 
@@ -35,13 +35,11 @@ def operands(rows=ROWS, inputs=INPUTS, outputs=OUTPUTS, dtype=FLOAT):
 def always(monkeypatch):
     """Take the fast product at every size, so that small odd shapes go through it."""
     monkeypatch.setattr(module, "MIN_WORK", 1)
-    monkeypatch.setattr(module, "MIN_LEARNING_WORK", 1)
 
 
 @pytest.fixture(autouse=True)
-def same_threshold_for_learning(monkeypatch):
-    """Let gradients take the fast product at the sizes of these tests, on any processor."""
-    monkeypatch.setattr(module, "MIN_LEARNING_WORK", MIN_WORK)
+def wins_everywhere(monkeypatch):
+    """Let the sizes of these tests take the fast product on any processor."""
     monkeypatch.setattr(module, "WINS", module.PRESENT)
 
 
@@ -50,12 +48,6 @@ def test_the_operands_stand_at_the_threshold():
     assert fast(ROWS, INPUTS, OUTPUTS) is module.PRESENT
     assert not fast(ROWS - 1, INPUTS, OUTPUTS)
     assert not fast(1, MIN_WORK, 2)
-
-
-def test_learning_asks_for_larger_products(monkeypatch):
-    monkeypatch.setattr(module, "MIN_LEARNING_WORK", 2 * MIN_WORK)
-    assert not fast(ROWS, INPUTS, OUTPUTS, learning=True)
-    assert fast(2 * ROWS, INPUTS, OUTPUTS, learning=True) is module.PRESENT
 
 
 @pytest.mark.parametrize(
@@ -367,12 +359,12 @@ def test_gradients_of_a_batch_are_the_sum_of_its_rows():
 
 @pytest.mark.skipif(not module.PRESENT, reason="no oneDNN product on this processor")
 def test_its_products_are_counted():
-    x, weight = torch.randn(512, 64), torch.randn(128, 64)
-    assert fast(512, 64, 128)
+    x, weight = torch.randn(512, 128), torch.randn(256, 128)
+    assert fast(512, 128, 256)
     register_flops()
     with FlopCounterMode(display=False) as counter:
         linear(x, weight, None)
-    assert counter.get_total_flops() == 2 * 512 * 64 * 128
+    assert counter.get_total_flops() == 2 * 512 * 128 * 256
 
 
 FEW = 2, 256, 256  # rows, inputs and outputs of a matrix that is worth reading by our kernel

@@ -8,6 +8,7 @@ from suffice.presets import PRESETS
 
 from .test_browser_compare import ADVICE
 from .test_browser_fit import SIZES, STATES, opened
+from .test_browser_pictures import PICTURES
 
 
 @pytest.fixture(scope="module")
@@ -54,6 +55,23 @@ def test_axe_finds_nothing_in_any_data_flow(page, full, axe, scheme):
     for name in PRESETS:
         page.select_option("#pattern-mechanism", name)
         assert findings(axe, page) == []
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_axe_finds_nothing_in_a_picture_alone(page, static, axe, scheme):
+    page.emulate_media(color_scheme=scheme)
+    for tab, pictures in PICTURES.items():
+        for picture in pictures:
+            page.goto("about:blank")
+            page.goto(f"{static.as_uri()}#{tab}?&picture={picture}")
+            page.locator(f"[data-picture~={picture}] :is(svg, canvas)").first.wait_for()
+            assert findings(axe, page) == []
+
+
+def test_axe_finds_nothing_in_a_menu_that_is_open(page, full, axe):
+    opened(page, full, "patterns", 1400)
+    page.get_by_role("button", name="Embed the data flow").click()
+    assert findings(axe, page) == []
 
 
 def test_axe_finds_nothing_in_an_error(page, full, axe):

@@ -18,12 +18,32 @@ function unpackedState(words) {
   }
 }
 
+// The pictures of each tab that can be shown alone.
+const PICTURES = { calculator: ["fits", "cache"], patterns: ["flow", "pattern"], steps: ["left", "right"], compare: ["tradeoff", "curves"] };
+
+// #tab?state&picture=name
 function addressNow() {
-  const [id, state] = location.hash.slice(1).split("?");
-  return { id, state: state ? unpackedState(state) : null };
+  const [id, rest = ""] = location.hash.slice(1).split("?");
+  const [state, name] = rest.split("&picture=");
+  const picture = (PICTURES[id] || []).includes(name) ? name : "";
+  return { id, picture, state: state ? unpackedState(state) : null };
 }
 
-const addressOf = (id) => (SHARED[id] ? `#${id}?${packed(SHARED[id].read())}` : `#${id}`);
+const PICTURE = addressNow().picture; // the one that this page shows alone; "" is the whole page
+
+function addressOf(id, picture = PICTURE) {
+  const state = SHARED[id] ? packed(SHARED[id].read()) : "";
+  const ending = picture ? `&picture=${picture}` : "";
+  return state || ending ? `#${id}?${state}${ending}` : `#${id}`;
+}
+
+/* Marks a node as a part of pictures, names with spaces between. A page that shows one picture alone
+   hides what is no part of it. */
+function partOf(names, node) {
+  node.dataset.picture = names;
+  node.classList.toggle("sole", names.split(" ").includes(PICTURE));
+  return node;
+}
 
 // Of plain data that anyone may have written, the fields that are known and of their kind.
 function known(model, data) {
@@ -43,8 +63,11 @@ function sharedState(id, read, write) {
   if (open === id && state) write(state);
 }
 
+const openedTab = () => TABS.find((one) => !byId(`panel-${one.id}`).hidden).id;
+
+const linkTo = (picture) => location.href.split("#")[0] + addressOf(openedTab(), picture);
+
 function copyLink() {
-  const open = TABS.find((one) => !byId(`panel-${one.id}`).hidden);
-  history.replaceState(null, "", addressOf(open.id));
+  history.replaceState(null, "", addressOf(openedTab()));
   return location.href;
 }

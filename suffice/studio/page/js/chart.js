@@ -143,10 +143,12 @@ function floorLines(c, y, floors, near) {
   const right = c.width - c.right;
   const words = ([name, at]) => `${name} ${Number(at.toPrecision(3))}`;
   const far = floors.filter((one) => !near.includes(one));
+  const down = [...near].sort(([, a], [, b]) => b - a);
   return [
-    ...near.flatMap(([name, at]) => [
+    ...down.flatMap(([name, at], n) => [
       drawing("line", { y1: y(at), y2: y(at), x1: c.left, x2: right, class: "floor" }),
-      drawing("text", { x: right - 4, y: y(at) - 4, class: "tick end" }, words([name, at])),
+      // below its line where the name of the line above would be in the way
+      drawing("text", { x: right - 4, y: y(at) + (n && y(at) - y(down[n - 1][1]) < 14 ? 12 : -4), class: "tick end" }, words([name, at])),
     ]),
     ...(far.length ? [drawing("text", { x: right - 4, y: c.height - c.bottom - 6, class: "tick end" }, `not drawn: ${far.map(words).join(", ")}`)] : []),
   ];

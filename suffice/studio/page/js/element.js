@@ -32,6 +32,7 @@ const replace = (node, ...children) => {
 
 const byId = (id) => document.getElementById(id);
 const FACTS = JSON.parse(byId("facts").textContent);
+const CARRIES = "answers" in FACTS; // the page is an export and asks no program
 
 function later(work, milliseconds) {
   let timer = 0;

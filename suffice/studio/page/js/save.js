@@ -1,4 +1,4 @@
-// Charts as files: SVG with its colours written out, PNG of the same, CSV of the numbers.
+// Pictures as files, links and frames: SVG with its colours written out, PNG of it, CSV of the numbers.
 
 const STYLED = ["fill", "fill-opacity", "stroke", "stroke-width", "stroke-dasharray", "stroke-linejoin", "font-size", "font-weight", "text-anchor", "opacity", "paint-order"];
 const CHART_FONT = "DejaVu Sans, Verdana, Helvetica, Arial, sans-serif";
@@ -52,21 +52,46 @@ const csvCell = (value) => {
 };
 const csvFile = (rows) => `${rows.map((row) => row.map(csvCell).join(",")).join("\r\n")}\r\n`;
 
-/* Buttons that save a chart in files called name(). svg() gives its element or a text, rows() the
-   numbers with a head; either may be absent. */
-function saveTools(name, { svg, rows, label = name }) {
+/* The menu of a picture or a table, saved in files called name(). svg() gives its element or a text,
+   rows() the numbers with a head; either may be absent. picture: its name in addresses, for what can
+   be shown alone. */
+function saveTools(name, { svg, rows, label = name, picture }) {
   const file = typeof name === "function" ? name : () => name;
   const text = () => {
     const drawn = svg();
     return typeof drawn === "string" ? drawn : svgFile(drawn, label);
   };
-  const button = (kind, act) =>
-    element("button", { type: "button", class: "quiet", "aria-label": `Save ${label} as ${kind}`, on: { click: act } }, kind);
-  return element("div", { class: "save", role: "group", "aria-label": `Save ${label}` },
+  const words = element("textarea", { class: "snippet", rows: "3", readonly: "", hidden: true });
+  const share = (kind, content) => () => {
+    words.value = content();
+    words.setAttribute("aria-label", kind);
+    words.hidden = false;
+    words.focus();
+    words.select();
+    navigator.clipboard?.writeText(words.value).then(() => announce(`${kind}: copied`), () => announce(`${kind}: selected, copy it`));
+  };
+  const button = (kind, title, act) =>
+    element("button", { type: "button", class: "quiet", "aria-label": title, on: { click: act } }, kind);
+  const node = element("div", { class: "save", role: "group", "aria-label": `Save or share ${label}` },
     element("span", { "aria-hidden": "true" }, "Save"),
-    svg && button("SVG", () => download(`${file()}.svg`, text(), "image/svg+xml")),
-    svg && button("PNG", async () => download(`${file()}.png`, await pngFile(text()), "image/png")),
-    rows && button("CSV", () => download(`${file()}.csv`, csvFile(rows()), "text/csv")));
+    svg && button("SVG", `Save ${label} as SVG`, () => download(`${file()}.svg`, text(), "image/svg+xml")),
+    svg && button("PNG", `Save ${label} as PNG`, async () => download(`${file()}.png`, await pngFile(text()), "image/png")),
+    rows && button("CSV", `Save ${label} as CSV`, () => download(`${file()}.csv`, csvFile(rows()), "text/csv")),
+    picture && button("Link", `Link to ${label}`, share(`Link to ${label}`, () => linkTo(picture))),
+    picture && button("Embed", `Embed ${label}`, share(`Embed ${label}`, () => frameOf(picture, label))),
+    words);
+  return node;
+}
+
+// A picture inside another page. The program that serves this one lets nobody frame it; its export does.
+function frameOf(picture, label) {
+  const parts = [...document.querySelectorAll(`.panel:not([hidden]) [data-picture~="${picture}"]`)];
+  const height = parts.reduce((sum, part) => sum + part.offsetHeight, 60);
+  const address = CARRIES ? linkTo(picture) : `index.html${addressOf(openedTab(), picture)}`;
+  const note = CARRIES ? "" : "<!-- index.html: suffice studio --export FOLDER -->\n";
+  const frame = element("iframe", { src: address, title: label, width: "100%", height: String(height), loading: "lazy" });
+  frame.style.border = "0";
+  return note + frame.outerHTML;
 }
 
 // What an error made old is greyed out and cannot be used.

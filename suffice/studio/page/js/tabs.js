@@ -32,7 +32,8 @@ function buildTab(one) {
 
 // The address was changed by hand or by going back.
 function followAddress() {
-  const { id, state } = addressNow();
+  const { id, state, picture } = addressNow();
+  if (picture !== PICTURE) location.reload();
   const one = TABS.find((other) => other.id === id);
   if (!one) return;
   openTab(id, false);
@@ -46,6 +47,13 @@ function moveTab(event) {
   const now = TABS.findIndex((one) => byId(`tab-${one.id}`) === document.activeElement);
   const wanted = Number.isFinite(step) ? (now + step + TABS.length) % TABS.length : step > 0 ? -1 : 0;
   openTab(TABS.at(wanted).id, true);
+}
+
+// The page inside another one: one picture, and a way to the whole page.
+function showPictureAlone() {
+  document.body.classList.add("alone");
+  const whole_ = element("a", { class: "sole whole", href: "#", target: "_blank", rel: "noopener", on: { click: () => { whole_.href = linkTo(""); } } }, "Open in suffice studio");
+  byId("panels").append(whole_);
 }
 
 function startTabs() {
@@ -76,6 +84,7 @@ function startTabs() {
   }
   bar.addEventListener("keydown", moveTab);
   byId("link").append(copyButton(copyLink, "Copy link"));
+  if (PICTURE) showPictureAlone();
   addEventListener("hashchange", followAddress);
   openTab(addressNow().id, false);
 }

@@ -154,7 +154,7 @@ function memoryBars(models, answers, memory) {
   return [
     svg,
     element("ul", { class: "legend" }, MEMORY_PARTS.map(([name]) => element("li", {}, element("span", { class: `block key-${partClass(name)}`, "aria-hidden": "true" }), element("span", {}, name)))),
-    saveTools("what-fits", { svg: () => svg, rows: () => resultRows(models, answers), label: "what fits" }),
+    saveTools("what-fits", { svg: () => svg, rows: () => resultRows(models, answers), label: "what fits", picture: "fits" }),
   ];
 }
 
@@ -187,5 +187,5 @@ function curves(models, answers, length, memory) {
   });
   const rows = () => [["tokens", ...lines.map((line) => `${line.name}, B`)], ...lengths.map((one, at) => [one, ...lines.map((line) => line.points[at][1])])];
   const trained = lines.some(({ ends }) => ends.length);
-  return [chart, legend(lines), trained && element("p", { class: "hint" }, "A ring is the length that a model was trained on."), saveTools("kv-cache", { svg: () => chart, rows, label: "the KV cache over length" })];
+  return [chart, legend(lines), trained && element("p", { class: "hint" }, "A ring is the length that a model was trained on."), saveTools("kv-cache", { svg: () => chart, rows, label: "the KV cache over length", picture: "cache" })];
 }

@@ -41,9 +41,9 @@ function buildCalculator(panel) {
       element("h3", {}, "KV cache by program"),
       engineTable(models, answers),
       element("h3", {}, "What fits"),
-      memoryBars(models, answers, memory),
+      partOf("fits", element("div", {}, memoryBars(models, answers, memory))),
       element("h3", {}, "KV cache over length"),
-      curves(models, answers, length, memory),
+      partOf("cache", element("div", {}, curves(models, answers, length, memory))),
     );
   };
   const changed = later(refresh, 20);

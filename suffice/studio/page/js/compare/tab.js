@@ -75,7 +75,7 @@ function comparisonItem(one, at, choose) {
 
 function comparison(results, changed) {
   const costs = Object.fromEntries(results.costs.map((name) => [name, COST_LABELS[name]]));
-  const curves = element("div", { class: "curves" });
+  const curves = partOf("curves", element("div", { class: "curves" }));
   if (!results.curve_names[COMPARE.curve]) COMPARE.curve = Object.keys(results.curve_names)[0];
   const drawCurves = () => replace(curves, curvesOf(results, COMPARE.curve));
   const tradeoff = tradeoffChart(results);
@@ -92,8 +92,8 @@ function comparison(results, changed) {
         COMPARE.cost = cost;
         changed();
       }, { id: "compare-cost" })),
-    tradeoff,
-    saveTools(`${file}-${results.cost}`, { svg: () => tradeoff, rows: () => tradeoffRows(results), label: "cost against quality" }),
+    partOf("tradeoff", element("div", {}, tradeoff,
+      saveTools(`${file}-${results.cost}`, { svg: () => tradeoff, rows: () => tradeoffRows(results), label: "cost against quality", picture: "tradeoff" }))),
     element("p", { class: "hint" }, "The line joins what nothing else beats at a cost no higher. Bars are 95% intervals of each mean by itself; dotted: what learning nothing scores. The verdict rests on differences paired by seed."),
     element("div", { class: "heading" }, element("h3", {}, "Over epochs"),
       choiceField("Measure", results.curve_names, COMPARE.curve, (name) => {
@@ -145,7 +145,7 @@ function curvesOf(results, name) {
       heads.length > 1 && element("figcaption", {}, `${own} head${own > 1 ? "s" : ""}`),
       chart,
       legend(of),
-      saveTools(`${fileName(results.title)}-${name}-${own}`, { svg: () => chart, rows, label: `${results.curve_names[name]}${heads.length > 1 ? `, ${own} heads` : ""}` }));
+      saveTools(`${fileName(results.title)}-${name}-${own}`, { svg: () => chart, rows, label: `${results.curve_names[name]}${heads.length > 1 ? `, ${own} heads` : ""}`, picture: "curves" }));
   });
 }
 

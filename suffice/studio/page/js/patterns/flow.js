@@ -88,6 +88,6 @@ function flowView(svg, title) {
   return [
     element("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": `What ${title} computes` }, svg),
     element("ul", { class: "legend" }, keys.map((kind) => element("li", {}, element("span", { class: `block flow-${kind}`, "aria-hidden": "true" }), element("span", {}, FACTS.patterns.flows[kind])))),
-    saveTools(`${name}-flow`, { svg: () => svg, label: "the data flow" }),
+    saveTools(`${name}-flow`, { svg: () => svg, label: "the data flow", picture: "flow" }),
   ];
 }

@@ -154,7 +154,7 @@ function buildPatterns(panel) {
     PATTERN.mechanism = choose.value = plain ? sharingOf(PATTERN) : OWN;
     refresh();
   });
-  const flowBox = element("div", { class: "flow-box" }, title, sliders.node, costs, flow);
+  const flowBox = partOf("flow", element("div", { class: "flow-box" }, title, sliders.node, costs, flow));
   const edited = later(() => {
     PATTERN.mechanism = OWN;
     choose.value = OWN;
@@ -206,10 +206,10 @@ function buildPatterns(panel) {
         "div",
         { class: "main" },
         wrong,
-        replace(shown, element("h2", {}, "Attention pattern"), heads, element("div", { class: "drawing" },
+        replace(shown, partOf("pattern", element("div", {}, element("h2", {}, "Attention pattern"), heads, element("div", { class: "drawing" },
           element("div", { class: "stage" }, canvas,
             element("div", { class: "under" }, element("p", { class: "hint" }, matchMedia("(pointer: coarse)").matches ? "Drag to move, + and − to zoom; tap a pair for its query's receptive field." : "Drag to move, Ctrl + wheel or + and − to zoom; click a pair for its query's receptive field."), zoomButtons(view))),
-          element("div", { class: "facts" }, hover, counts, legendBox, saveButtons(() => drawn), reach.node)),
+          element("div", { class: "facts" }, hover, counts, legendBox, saveButtons(() => drawn), reach.node)))),
         flowBox,
         pythonTitle,
         element("div", { class: "code" }, python, copyButton(() => python.textContent))),
@@ -303,7 +303,7 @@ function saveButtons(drawn) {
   const own = () => PATTERN.mechanism === OWN;
   const title = () => (own() ? drawn().expression : `${titleOf(PATTERN.mechanism)}: ${drawn().expression}`);
   const rows = () => [["query", "key", "allowed by"], ...pairsOf(drawn())];
-  return saveTools(() => (own() ? "pattern" : PATTERN.mechanism), { svg: () => patternSvg(drawn(), title()), rows, label: "the pattern" });
+  return saveTools(() => (own() ? "pattern" : PATTERN.mechanism), { svg: () => patternSvg(drawn(), title()), rows, label: "the pattern", picture: "pattern" });
 }
 
 // Every visible pair of the first panel's heads.

@@ -18,7 +18,6 @@ function writeSteps(data) {
 }
 
 // A page without a program has one form of each mechanism, on one text.
-const CARRIES = "answers" in FACTS;
 
 function formOf(mechanism) {
   const forms = Object.keys(FACTS.patterns.mechanisms[mechanism].sketches).map((key) => key.endsWith("causal"));
@@ -30,10 +29,10 @@ function buildSteps(panel) {
   sharedState("steps", readSteps, writeSteps);
   const wrong = notice("steps-error");
   const seen = {};
-  const boxes = Object.fromEntries(SIDES.map((side) => [side, element("section", { class: "mechanism", id: `steps-${side}` })]));
+  const boxes = Object.fromEntries(SIDES.map((side) => [side, partOf(side, element("section", { class: "mechanism", id: `steps-${side}` }))]));
   const pair = element("div", { class: "both" }, SIDES.map((side) => boxes[side]));
   const choices = element("div", { class: "choices" });
-  const bar = element("div", { class: "player" });
+  const bar = partOf(SIDES.join(" "), element("div", { class: "player" }));
   let timer = 0;
 
   const shown = (side) => STEPS[side] !== NOTHING && seen[side];
@@ -41,7 +40,6 @@ function buildSteps(panel) {
     const answer = shown(side);
     boxes[side].hidden = !answer;
     boxes[side].dataset.mechanism = STEPS[side];
-    if (!answer) return;
     if (!answer) return;
     const at = { query: STEPS.query, step: STEPS.step, head: Math.min(STEPS.head, answer.numbers.heads.length - 1) };
     const box = boxes[side];
@@ -54,7 +52,7 @@ function buildSteps(panel) {
       element("p", { class: "hint" }, `Cache: ${answer.state}. ${answer.notes.join(" ")}`),
       element("p", { class: "words" }, element("strong", {}, `${stepNames(answer)[at.step]}. `), words),
       svg,
-      saveTools(() => `${STEPS[side]}-step-${at.step + 1}`, { svg: () => svg, rows: () => stepRows(answer, at), label: heading }));
+      saveTools(() => `${STEPS[side]}-step-${at.step + 1}`, { svg: () => svg, rows: () => stepRows(answer, at), label: heading, picture: side }));
   };
   const drawAll = () => {
     SIDES.forEach(draw);
@@ -133,7 +131,7 @@ function buildSteps(panel) {
   }, 250) } });
   text.value = STEPS.text;
   panel.append(element("div", { class: "main" },
-    element("h2", {}, "One query, step by step"),
+    partOf(SIDES.join(" "), element("h2", {}, "One query, step by step")),
     element("div", { class: "asks" },
       choiceField("Mechanism", names, STEPS.left, (name) => { STEPS.left = name; show(); }, { id: "steps-mechanism" }),
       choiceField("Beside it", { [NOTHING]: "nothing", ...names }, STEPS.right, (name) => { STEPS.right = name; show(); }, { id: "steps-beside" }),
@@ -141,7 +139,12 @@ function buildSteps(panel) {
       !CARRIES && switchField("Causal", STEPS.causal, (on) => { STEPS.causal = on; show(); }, { id: "steps-causal" })),
     choices, bar, wrong, pair,
     element("p", { class: "hint" }, "Real numbers of one untrained layer, 16 wide with 4 heads, in float64. Both mechanisms read the same embeddings; equal words have equal ones, and maps with the same name and shape are the same.")));
-  new ResizeObserver(later(() => SIDES.forEach(draw), 60)).observe(pair);
+  let width = pair.clientWidth; // a picture depends on nothing else of the room there is
+  new ResizeObserver(later(() => {
+    if (pair.clientWidth === width) return;
+    width = pair.clientWidth;
+    SIDES.forEach(draw);
+  }, 60)).observe(pair);
   show();
 }
 

@@ -40,7 +40,7 @@ def chat(
     model: ServedModel,
     system: Annotated[str | None, Option(help="System prompt.")] = None,
     plain: Annotated[
-        bool, Option("--plain", help="Without turns: the model goes on with what is typed.")
+        bool, Option("--plain", help="Plain completion, without a chat template.")
     ] = False,
     tokens: Annotated[int, Option(help="Maximum tokens per reply.")] = ANSWER_TOKENS,
     *,

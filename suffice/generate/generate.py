@@ -272,6 +272,6 @@ def _check_beams(
     }
     if names := [name for name, present in excluded.items() if present]:
         raise ConfigError(
-            f"beams={beams} with {' and '.join(names)}: a search follows the model's own "
-            "probabilities and knows its tokens at its end; leave one out."
+            f"beams={beams} with {' and '.join(names)}: beam search keeps the most probable texts "
+            "and has tokens only at its end; leave one out."
         )

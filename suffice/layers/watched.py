@@ -84,7 +84,7 @@ def watched(model: nn.Module) -> Iterator[list[AttentionMap]]:
         )
     if any(map(_compiled, model.modules())):
         raise ConfigError(
-            "a compiled model calls its layers unseen; watch the model that was compiled."
+            "hooks do not run inside a compiled model; watch the model that was compiled."
         )
     maps: list[AttentionMap] = []
     if not layers:

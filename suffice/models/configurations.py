@@ -149,7 +149,7 @@ def attention_of(
     own, given = row.made[1], {"window", "full_every"} & options.keys()
     if given and any(spec.pattern != Causal() for spec in own):
         raise ConfigError(
-            f"{', '.join(sorted(given))}: {name} says itself which of its layers have windows."
+            f"{', '.join(sorted(given))}: {name} has a fixed window schedule; leave it out."
         )
     mechanism = row.mechanism if mechanism is None else mechanism
     if own[0].kv_heads < own[0].num_heads and "num_kv_heads" in _options_of(mechanism):

@@ -231,7 +231,7 @@ def _byte_pairs(tokenizer: Any) -> dict[str, Any]:
     if description.get("normalizer") is not None:
         raise _refuse("it changes texts before it cuts them")
     if tokenizer.end is None:
-        raise _refuse("it has no token that ends a text, and there the twelfth would be taken")
+        raise _refuse("it has no EOS token, and llama.cpp would take id 11")
     words = description.get("pre_tokenizer")
     name = next((n for n, cut in PRE_TOKENIZERS.items() if _plain(cut) == _plain(words)), None)
     if name is None:

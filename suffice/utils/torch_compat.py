@@ -105,7 +105,7 @@ def threads(n: int | None = None) -> int:
     """Return the number of threads that torch and the native kernels use, set to n if it is given.
 
     The kernels always use torch's number, so `torch.set_num_threads` and OMP_NUM_THREADS do the
-    same. For one text at a time the physical cores are most that help.
+    same. For a single sequence, more threads than physical cores do not help.
 
     Args:
         n: threads from now on, of the whole process; None changes nothing.

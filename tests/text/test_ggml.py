@@ -100,7 +100,7 @@ def test_entries_that_do_not_fit_are_refused(change, match):
 
 def test_a_tokenizer_without_an_end_is_refused():
     before = trained(BYTES)
-    with pytest.raises(ConfigError, match="ends a text"):
+    with pytest.raises(ConfigError, match="EOS"):
         vocabulary_entries(BPE(before.description), 330)
 
 

@@ -112,7 +112,9 @@ def test_a_framed_flow_has_its_sliders(page, menu):
 @pytest.mark.parametrize("end", ["&picture=nothing", "&picture=", "&picture=tradeoff"])
 def test_an_unknown_picture_opens_the_whole_page(page, static, end):
     page.goto(f"{static.as_uri()}#patterns?{end}")
-    page.locator("#pattern-mechanism").wait_for()
+    mechanism = page.locator("#pattern-mechanism")
+    mechanism.wait_for()
+    assert mechanism.is_visible()
 
 
 def test_the_program_says_which_page_can_be_framed(page, studio):

@@ -16,7 +16,7 @@ from .decoder import EMPTY
 from .links import link, linked
 
 D_MODEL, TOKENS = 64, 64
-BUSY = 10  # times the reach, for a machine that does other work, too
+SLOW = 3  # times the room of a frame, for a slow processor
 
 
 @pytest.fixture
@@ -185,7 +185,17 @@ FRAMES = """([name, count]) => new Promise((done) => {
 
 @pytest.mark.parametrize("name", ["heads", "kv", "window", "chunk"])
 def test_a_moving_slider_keeps_the_frames(layer, name):
+    """60 frames a second are 16.7 ms of the page's thread, whatever else the machine does."""
+    session = layer.context.new_cdp_session(layer)
+    session.send("Performance.enable", {"timeDomain": "threadTicks"})
+
+    def busy() -> float:
+        metrics = session.send("Performance.getMetrics")["metrics"]
+        return next(one["value"] for one in metrics if one["name"] == "TaskDuration")
+
+    before = busy()
     frames = layer.evaluate(FRAMES, [name, 60])
-    median = statistics.median(frames)
-    print(f"{name}: {median:.1f} ms a frame, {1000 / median:.0f} a second")  # noqa: T201
-    assert median < BUSY * 1000 / 60
+    work = 1000 * (busy() - before) / len(frames)
+    rate = 1000 / statistics.median(frames)
+    print(f"{name}: {work:.1f} ms of work a frame, {rate:.0f} frames a second")  # noqa: T201
+    assert work < SLOW * 1000 / 60

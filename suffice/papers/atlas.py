@@ -636,7 +636,7 @@ ALPHA = 1.0 - LEVEL  # of each cell, over all looks and both sides
 COLOURS = {SUFFICES: "#00855f", FAILS: "#b23a12", UNDECIDED: "#7a6a00"}
 COLOURS |= {TOO_EASY: "#4b6a88", UNLEARNED: FAINT[0]}
 COSTS = {
-    "state": "state of a layer after the input, bytes",
+    "state": "KV cache or state of a layer after the input, bytes",
     "seconds": "CPU seconds to Standard's validation loss",
 }
 

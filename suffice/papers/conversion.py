@@ -390,7 +390,7 @@ COLUMNS = (
     Column(title="model", cell=lambda row: row.subject),
     Column(title="attention", cell=lambda row: row.target, words=True),
     Column(
-        title="state/token",
+        title="KV cache/token",
         cell=lambda row: "" if row.refused else f"{row.state[0]} -> {row.state[1]}",
     ),
     *(_change_column(name, title) for name, title in CHANGES.items()),

@@ -172,7 +172,7 @@ def recall_figure(report: Report) -> Figure:
         for panel, number in zip(axes[0], pairs, strict=True):
             _panel(panel, [finding for finding in findings if finding.pairs == number], styles)
             panel.set_title(f"{number} pairs")
-            panel.set_xlabel("state of a layer, bytes")
+            panel.set_xlabel("KV cache or state of a layer, bytes")
         axes[0][0].set_ylabel("recall, % of test answers")
         legend(figure, styles)
     return figure

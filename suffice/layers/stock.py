@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import partial
 from typing import Any
 
 import torch
@@ -19,16 +18,17 @@ from transformers import (
 from transformers.masking_utils import eager_mask
 
 from suffice.errors import ConfigError
+from suffice.layers.watched import AttentionMap
 
 NAME = "suffice_watched"  # of the implementation
-_recorders: dict[nn.Module, Callable[[Tensor], None]] = {}  # of the layers that are watched now
+_watched: dict[nn.Module, tuple[str, list[AttentionMap]]] = {}  # names of layers, and their lists
 
 
 @contextmanager
-def recording(model: PreTrainedModel, record: Callable[[str, Tensor], None]) -> Iterator[None]:
-    """Call `record` with the name and the weights [B, H, T, S] of each attention that is computed.
+def recording(model: PreTrainedModel, maps: list[AttentionMap]) -> Iterator[None]:
+    """Append to `maps` the weights of each attention that the model computes inside the block.
 
-    The weights are those that the model's own eager function multiplies its values with.
+    They are those that the model's own eager function multiplies its values with.
 
     Raises:
         ConfigError: if the model is watched already, or does not use the attention interface; by
@@ -37,18 +37,17 @@ def recording(model: PreTrainedModel, record: Callable[[str, Tensor], None]) -> 
     before = implementations(model.config)
     if before[""] == NAME or not model._can_set_attn_implementation():
         raise ConfigError(
-            f"{type(model).__name__} is watched already, or does not use the AttentionInterface of "
-            "transformers; watch another model, and each once at a time."
+            f"{type(model).__name__} is watched, or uses no AttentionInterface; give another model."
         )
     layers = dict(model.named_modules())
-    _recorders.update({m: partial(record, name) for name, m in layers.items()})
+    _watched.update({module: (name, maps) for name, module in layers.items()})
     model.set_attn_implementation(NAME)
     try:
         yield
     finally:
         model.set_attn_implementation(before)
         for module in layers.values():
-            del _recorders[module]
+            del _watched[module]
 
 
 def implementations(config: PreTrainedConfig) -> dict[str, Any]:
@@ -79,7 +78,8 @@ def _attention(
     if attention_mask is not None:
         hidden = attention_mask <= torch.finfo(attention_mask.dtype).min
         shown = shown.masked_fill(hidden.all(dim=-1, keepdim=True), 0.0)
-    _recorders[module](shown)
+    name, maps = _watched[module]
+    maps.append(AttentionMap(layer=name, weights=shown, effective=shown))
     return output, weights
 
 

@@ -64,8 +64,7 @@ def watched(model: nn.Module) -> Iterator[list[AttentionMap]]:
         A list that grows; clear it between calls if need be.
 
     Raises:
-        ConfigError: if the model has no attention layer, or is compiled, or is one of transformers
-            in training with dropout, or whose attention cannot be replaced.
+        ConfigError: if the model has no attention that can be watched, or is compiled.
         StateError: by the call itself, if it streams.
 
     Example:
@@ -90,10 +89,7 @@ def watched(model: nn.Module) -> Iterator[list[AttentionMap]]:
     if not layers:
         from suffice.layers.stock import recording
 
-        def record_weights(name: str, weights: Tensor) -> None:
-            maps.append(AttentionMap(layer=name, weights=weights, effective=weights))
-
-        with recording(model, record_weights):  # type: ignore[arg-type]
+        with recording(model, maps):  # type: ignore[arg-type]
             yield maps
         return
     mixings: dict[SharedKV | None, Tensor] = {}

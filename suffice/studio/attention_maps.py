@@ -36,6 +36,7 @@ from suffice.spec import AttentionSpec
 from suffice.studio.folders import below, walk
 from suffice.studio.stock import StockModel, open_stock
 from suffice.text import Words
+from suffice.text.tokenizer import check_text
 from suffice.utils.records import is_whole
 from suffice.view import brief
 
@@ -47,6 +48,7 @@ CELLS = "models"  # folder in which `suffice compare` saves models
 MAX_TOKENS = 256  # or patches; larger maps are refused
 LONGEST_LABEL = 24  # characters of a token
 THUMB = 24  # cells on a side of a thumbnail
+LEAST_SHADED = 1e-3  # a map or a difference whose largest number is less stays pale
 CACHE_SIZE = 3  # models, and the same number of inputs with their maps
 MAPS = ("weights", "effective")
 INPUT = ("text", "image", "scaling", "new_tokens")  # fields of a request
@@ -75,12 +77,11 @@ class MapServer:
     def checkpoint(self, request: Any) -> dict[str, Any]:
         """Describe the input and the layers of a checkpoint."""
         with self._lock:
-            loaded = self._load(self._version(_fields(request)))
-        sizes: Any = loaded.network.config
+            loaded: Any = self._load(self._version(_fields(request)))
         return {
             "reads": _reads(loaded),
-            "length": sizes.length,
-            "image_size": getattr(sizes, "image_size", None),
+            "length": loaded.network.config.length,
+            "image_size": getattr(loaded.network.config, "image_size", None),
             "generates": isinstance(loaded, LanguageModel)
             or getattr(loaded.network, "can_generate", bool)(),
             "trained": getattr(loaded, "preparation", None) is not None,
@@ -106,7 +107,6 @@ class MapServer:
             "layers": [
                 {
                     "name": layer.layer,
-                    "heads": layer.weights.shape[1],
                     "thumbs": {name: _thumbs(getattr(layer, name)[0]) for name in kinds},
                     "variation": compared
                     and (layer.effective[0].abs().sum(dim=2) / 2).mean(dim=1).tolist(),
@@ -123,8 +123,7 @@ class MapServer:
         request = _fields(request)
         _, layers = self._compute(request)
         name, number = request.get("which", MAPS[0]), request.get("head")
-        legal = MAPS[1:] if len(layers) > 1 else MAPS
-        if name not in legal:
+        if name not in (legal := MAPS[1:] if len(layers) > 1 else MAPS):
             raise DataError(f"{name!r:.40} is not a map here; give {' or '.join(legal)}.")
         heads = [getattr(_item("layer", request.get("layer"), each), name)[0] for each in layers]
         maps = [h.mean(dim=0) if number == MEAN else _item("head", number, h) for h in heads]
@@ -157,7 +156,7 @@ class MapServer:
         with torch.inference_mode(), watched(loaded.network) as maps:
             loaded.network(model_input.inputs)
         if not maps:
-            raise DataError("no layer of this model has attention weights: they keep states.")
+            raise DataError("no layer of this model computes attention weights.")
         for layer in maps:
             if not torch.isfinite(layer.effective).all():
                 raise DataError(f"{layer.layer} has NaN in its map; the weights are not finite.")
@@ -212,7 +211,8 @@ def _differences(maps: list[AttentionMap], others: list[AttentionMap]) -> list[A
 def _layers(loaded: Any) -> list[str]:
     """Return the description of each layer of attention; of a stock model, of every layer."""
     if isinstance(loaded, StockModel):
-        return [f"{type(loaded.network).__name__} of transformers"] * loaded.network.config.depth
+        depth = loaded.network.config.depth or 1
+        return [f"{type(loaded.network).__name__} of transformers"] * depth
     return [_describe(m.spec) for m in loaded.network.modules() if isinstance(m, Attention)]
 
 
@@ -230,7 +230,7 @@ def _thumbs(maps: Tensor) -> list[dict[str, Any]]:
     for head in maps.float().abs():
         rows, columns = (min(THUMB, size) for size in head.shape)
         small = F.adaptive_max_pool2d(head[None, None], (rows, columns))[0, 0]
-        small = (255 * small / small.max().clamp(min=1e-12)).round().to(torch.uint8)
+        small = (255 * small / small.max().clamp(min=LEAST_SHADED)).round().to(torch.uint8)
         thumbs.append({"rows": rows, "columns": columns, "values": _base64(small)})
     return thumbs
 
@@ -311,8 +311,7 @@ def read_input(loaded: Any, request: dict[str, Any]) -> ModelInput:
         raise DataError(f"new_tokens is {count!r:.40}; give 0 or more.")
     if not 1 <= prompt <= longest - count:
         raise DataError(f"{prompt + count:,} tokens cannot be shown; give 1 to {longest}.")
-    if count:
-        ids = _continue(loaded, ids, count)
+    ids = _continue(loaded, ids, count) if count else ids
     labels = map(str, ids) if tokenizer is None else _labels(ids, tokenizer)
     short = tuple(label[:LONGEST_LABEL].replace("\n", "⏎") for label in labels)
     return ModelInput(inputs=torch.tensor([ids]), labels=short, generated=len(ids) - prompt)
@@ -343,6 +342,7 @@ def _ids(text: str, loaded: Any) -> list[int]:
     tokenizer = loaded.tokenizer
     if tokenizer is None:
         return _parse_ids(text)
+    check_text(text)
     if isinstance(loaded, StockModel):
         return tokenizer(text)["input_ids"]
     if isinstance(tokenizer, Words):

@@ -14,8 +14,7 @@ from suffice.models.folder import PREPROCESSOR
 from suffice.utils.files import read_json
 
 SIZES = {"vocabulary_size": "vocab_size", "length": "max_position_embeddings"}
-SIZES |= {"depth": "num_hidden_layers", "channels": "num_channels"}
-"""Entries of a config.json, where configs of this library have other names."""
+SIZES |= {"depth": "num_hidden_layers", "channels": "num_channels"}  # names here and there
 INPUTS = ("input_ids", "pixel_values")  # of models that are shown
 VOCABULARIES = ("tokenizer.json", "vocab.txt", "vocab.json", "tokenizer.model")
 LOCAL = {"local_files_only": True, "trust_remote_code": False}  # nothing is fetched or executed
@@ -50,11 +49,11 @@ def open_stock(path: Path, described: dict[str, Any]) -> StockModel:
     """
     import transformers
 
-    names, tokenizer, preparation = described.get("architectures"), None, None
-    kind = getattr(transformers, str(names[0] if names else None), None)
-    if kind is None:
-        raise CheckpointError(f"{path.name}: transformers has no class {names!r:.80}.")
+    tokenizer, preparation = None, None
     try:
+        kind: Any = getattr(transformers, str(described["architectures"][0]), None)
+        if transformers.PreTrainedModel not in getattr(kind, "__mro__", ()):
+            raise ValueError(f"transformers has no model {described['architectures']!r:.80}")
         network, loading = kind.from_pretrained(
             path, dtype=torch.float32, use_safetensors=True, output_loading_info=True, **LOCAL
         )
@@ -72,7 +71,9 @@ def open_stock(path: Path, described: dict[str, Any]) -> StockModel:
     for ours, theirs in SIZES.items():
         setattr(config, ours, getattr(text, theirs, None))
     config.length = config.length or 1 << 20  # of a recurrence
-    separate = not config.is_encoder_decoder and network.main_input_name in INPUTS
-    if not separate or type(getattr(config, "image_size", config.vocabulary_size)) is not int:
+    alone = text is config or network.can_generate()  # and not with an image, as CLIP reads it
+    legal = alone and network.main_input_name in INPUTS and not config.is_encoder_decoder
+    sizes = getattr(config, "image_size", config.vocabulary_size), getattr(config, "patch_size", 1)
+    if not legal or any(type(size) is not int for size in sizes):
         raise CheckpointError(f"{path.name} reads neither a text nor a square image alone.")
     return StockModel(network=network, tokenizer=tokenizer, preparation=preparation)

@@ -252,6 +252,7 @@ def test_layers_without_a_softmax(maps):
         ({"new_tokens": True}, "True"),
         ({"new_tokens": 30}, "33 tokens"),
         ({"checkpoint": "bert", "text": TEXT, "new_tokens": 2}, "BertForMaskedLM"),
+        ({"checkpoint": "bert", "text": "cat \ud800"}, "surrogate"),
         ({"checkpoint": "pictures", "against": "letters", "image": picture()}, "image_size"),
         ({"against": "llama"}, "vocabulary_size"),
         ({"against": "absent"}, "absent"),
@@ -268,7 +269,7 @@ def test_wrong_requests_are_refused(maps, changed, named):
 def test_stock_models_that_have_no_map_are_refused(tmp_path):
     sizes = {"vocab_size": len(WORDS), "hidden_size": 16, "num_hidden_layers": 1, "num_heads": 4}
     write_stock(tmp_path / "mamba", "Mamba2ForCausalLM", **sizes, head_dim=8, n_groups=1)
-    with pytest.raises(DataError, match="states"):
+    with pytest.raises(DataError, match="no layer"):
         MapServer(tmp_path).overview({"checkpoint": "mamba", "text": TEXT})
     write_stock(
         tmp_path / "t5", "T5ForConditionalGeneration", vocab_size=12, d_model=8, num_layers=1
@@ -282,6 +283,8 @@ def test_damaged_stock_models_are_refused(tmp_path):
     config = json.loads((path / "config.json").read_text())
     for name, value, named in (
         ("architectures", ["NoSuchModel"], "NoSuchModel"),
+        ("architectures", ["pipeline"], "pipeline"),
+        ("architectures", "LlamaForCausalLM", "LlamaForCausalLM"),
         ("num_hidden_layers", 3, "model.layers.2"),
         ("hidden_size", 24, "mismatch"),
     ):

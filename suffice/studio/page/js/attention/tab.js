@@ -36,7 +36,7 @@ function buildAttention(panel) {
     const own = answer.columns === labels.length; // a map of sums of keys is not drawn over the input
     const pointed = (at, column) => {
       caption.textContent = describePair(maps, labels, at, column, generated);
-      replace(read, own && maps.map((map) => element("figure", {}, map.title && element("figcaption", {}, map.title), readView(ATTENTION.seen, at, row(map, at), map.most, view.move))));
+      replace(read, own && maps.map((map) => element("figure", {}, map.title && element("figcaption", {}, map.title), readView(ATTENTION.seen, at, row(map, at), map.most, view.move))), own && grid > 0 && element("p", { class: "hint" }, "A patch that is clicked becomes the query."));
     };
     const view = mapView(maps, labels, { generated, start: grid && extra ? 0 : answer.rows - 1, pointed });
     view.move(grid && extra ? 0 : answer.rows - 1, 0);
@@ -55,7 +55,7 @@ function buildAttention(panel) {
     const { seen } = ATTENTION;
     if (!seen.maps.includes(ATTENTION.which)) [ATTENTION.which] = seen.maps;
     ATTENTION.layer = Math.min(ATTENTION.layer, seen.layers.length - 1);
-    ATTENTION.head = Math.max(MEAN, Math.min(ATTENTION.head, seen.layers[ATTENTION.layer].heads - 1));
+    ATTENTION.head = Math.max(MEAN, Math.min(ATTENTION.head, seen.layers[ATTENTION.layer].thumbs[ATTENTION.which].length - 1));
     const [of, shown] = [ATTENTION.about.layers.length, seen.layers.length];
     replace(grid, whichMap(seen), shown < of && element("p", { class: "hint" }, `${of - shown} of ${of} layers have no attention weights, and so no map: they keep a state.`), thumbGrid(seen));
     openMap();
@@ -73,7 +73,7 @@ function buildAttention(panel) {
           [ATTENTION.layer, ATTENTION.head] = [l, h];
           showSeen();
         })),
-        layer.heads > 1 && element("button", { type: "button", class: "quiet mean", "aria-pressed": String(l === ATTENTION.layer && ATTENTION.head === MEAN), "aria-label": `${layerName(layer, l)}, mean of the heads`, on: { click: () => {
+        layer.thumbs[ATTENTION.which].length > 1 && element("button", { type: "button", class: "quiet mean", "aria-pressed": String(l === ATTENTION.layer && ATTENTION.head === MEAN), "aria-label": `${layerName(layer, l)}, mean of the heads`, on: { click: () => {
           [ATTENTION.layer, ATTENTION.head] = [l, MEAN];
           showSeen();
         } } }, "mean"))));
@@ -139,13 +139,15 @@ function layerName(layer, place) {
   return `Layer ${(number ? Number(number[1]) : place) + 1}`;
 }
 
+const LEAST_SHADED = 1e-3; // differences by rounding stay pale
+
 // The map of an answer; of two models: both on one scale, and their difference on one around 0.
 function mapsOf(answer, request) {
-  const most = (...maps) => Math.max(...maps.flatMap((map) => [Math.abs(map.low), Math.abs(map.high)])) || 1;
+  const most = (...maps) => Math.max(...maps.flatMap((map) => [Math.abs(map.low), Math.abs(map.high)]));
   const unpack = (map, title, largest, ends = {}) => ({ ...map, ...ends, title, values: unpacked(map.values, "float"), most: largest });
   const { against, difference } = answer;
-  if (!against) return [unpack(answer, "", most(answer))];
-  const [both, moved] = [most(answer, against), most(difference)];
+  if (!against) return [unpack(answer, "", most(answer) || 1)];
+  const [both, moved] = [most(answer, against), Math.max(LEAST_SHADED, most(difference))];
   return [
     unpack(answer, request.checkpoint, both, { low: 0, high: both }),
     unpack(against, request.against, both, { low: 0, high: both }),
@@ -231,7 +233,7 @@ function readView(seen, row, values, most, choose) {
         drawing("title", {}, `${seen.labels[place]}: ${values[place].toFixed(4)}`)));
     }
     const before = seen.labels.slice(0, seen.extra).map((label, place) => element("button", { type: "button", class: "quiet", "aria-pressed": String(place === row), on: { click: () => choose(place) } }, `${label}: ${values[place].toFixed(4)}`));
-    return [svg, element("div", {}, before), element("p", { class: "hint" }, "A patch that is clicked becomes the query.")];
+    return [svg, element("div", {}, before)];
   }
   return seen.labels.map((label, at) => {
     const generated = at >= seen.labels.length - seen.generated;

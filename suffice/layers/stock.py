@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -18,15 +18,15 @@ from transformers import (
 from transformers.masking_utils import eager_mask
 
 from suffice.errors import ConfigError
-from suffice.layers.watched import AttentionMap
 
 NAME = "suffice_watched"  # of the implementation
-_watched: dict[nn.Module, tuple[str, list[AttentionMap]]] = {}  # names of layers, and their lists
+Record = Callable[[str, Tensor], None]  # takes the name of a layer and its weights
+_watched: dict[nn.Module, tuple[str, Record]] = {}  # the names of layers, and who records them
 
 
 @contextmanager
-def recording(model: PreTrainedModel, maps: list[AttentionMap]) -> Iterator[None]:
-    """Append to `maps` the weights of each attention that the model computes inside the block.
+def recording(model: PreTrainedModel, record: Record) -> Iterator[None]:
+    """Record the weights of each attention that the model computes inside the block.
 
     They are those that the model's own eager function multiplies its values with.
 
@@ -40,7 +40,7 @@ def recording(model: PreTrainedModel, maps: list[AttentionMap]) -> Iterator[None
             f"{type(model).__name__} is watched, or uses no AttentionInterface; give another model."
         )
     layers = dict(model.named_modules())
-    _watched.update({module: (name, maps) for name, module in layers.items()})
+    _watched.update({module: (name, record) for name, module in layers.items()})
     model.set_attn_implementation(NAME)
     try:
         yield
@@ -78,8 +78,8 @@ def _attention(
     if attention_mask is not None:
         hidden = attention_mask <= torch.finfo(attention_mask.dtype).min
         shown = shown.masked_fill(hidden.all(dim=-1, keepdim=True), 0.0)
-    name, maps = _watched[module]
-    maps.append(AttentionMap(layer=name, weights=shown, effective=shown))
+    name, record = _watched[module]
+    record(name, shown)
     return output, weights
 
 

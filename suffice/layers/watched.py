@@ -89,7 +89,10 @@ def watched(model: nn.Module) -> Iterator[list[AttentionMap]]:
     if not layers:
         from suffice.layers.stock import recording
 
-        with recording(model, maps):  # type: ignore[arg-type]
+        def record_stock(name: str, weights: Tensor) -> None:
+            maps.append(AttentionMap(layer=name, weights=weights, effective=weights))
+
+        with recording(model, record_stock):  # type: ignore[arg-type]
             yield maps
         return
     mixings: dict[SharedKV | None, Tensor] = {}

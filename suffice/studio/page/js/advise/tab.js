@@ -44,7 +44,7 @@ function buildAdvise(panel) {
   } } },
     choiceField("What for", TASKS, ADVICE.task, (task) => { ADVICE.task = task; }, { id: "advise-task" }),
     numberField("Length, tokens", ADVICE.length, (n) => { ADVICE.length = n; }, { min: 1, id: "advise-length" }),
-    text("memory", "Memory there is", "such as 2 GiB; empty = this machine's"),
+    text("memory", "Memory", "such as 2 GiB; empty = this machine's"),
     text("latency", "Milliseconds of a token, at most", "empty = any"),
     text("quality", "Points of quality to lose, at most", "percent"),
     text("model", "Size of the model", "such as 110m; empty = a usual one"),

@@ -199,7 +199,7 @@ function inputFields(about, show, refuse) {
     remember("attention");
   } } });
   text.value = ATTENTION.text;
-  const hint = about.reads === "ids" ? "numbers of tokens, such as 3 1 4: no tokenizer lies beside it" : `at most ${whole(Math.min(256, about.length))} tokens`;
+  const hint = about.reads === "ids" ? "numbers of tokens, such as 3 1 4: the folder has no tokenizer" : `at most ${whole(Math.min(256, about.length))} tokens`;
   return [
     labelled(about.reads === "ids" ? "Tokens" : "Text", text, hint),
     about.generates && numberField("New tokens", ATTENTION.newTokens, (count) => {

@@ -30,7 +30,7 @@ function articleNote() {
     "details",
     { class: "group article", id: "article" },
     element("summary", {}, `A published calculator, checked: ${wrong.length} of ${claims.length} figures are not what its formula gives`),
-    element("p", {}, `${source}. Its formula: size = ${formula}. Most of the figures that differ are of other sizes than those printed beside them; its calculator's 8192 B are a token in one layer, not in the model.`),
+    element("p", {}, `${source}. Its formula: size = ${formula}. Most of the figures that differ are of other sizes than those printed next to them; its calculator's 8192 B are a token in one layer, not in the model.`),
     element(
       "div",
       { class: "scroll", tabindex: 0, role: "region", "aria-label": "The article's figures" },

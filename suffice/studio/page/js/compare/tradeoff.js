@@ -20,7 +20,7 @@ function tradeoffChart(results) {
     viewBox: `0 0 ${c.width} ${c.height}`,
     class: "chart",
     role: "img",
-    "aria-label": `${quality} over ${COST_LABELS[results.cost]}; the table beside it has the numbers`,
+    "aria-label": `${quality} over ${COST_LABELS[results.cost]}; the table next to it has the numbers`,
   });
   const costs = points.map((one) => one.cost);
   const [least_, most] = [Math.min(...costs), Math.max(...costs)];

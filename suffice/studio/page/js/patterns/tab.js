@@ -1,4 +1,4 @@
-// The tab of patterns: what to draw at the left, who sees whom at the right.
+// The tab of patterns: what to draw at the left, the attention pattern at the right.
 
 const OWN = "a pattern of my own";
 const PATTERN = { mechanism: "longformer", length: 64, causal: false, heads: 4, kv: 4, code: "", panel: 0 };

@@ -134,7 +134,7 @@ function buildSteps(panel) {
     partOf(SIDES.join(" "), element("h2", {}, "One query, step by step")),
     element("div", { class: "asks" },
       choiceField("Mechanism", names, STEPS.left, (name) => { STEPS.left = name; show(); }, { id: "steps-mechanism" }),
-      choiceField("Beside it", { [NOTHING]: "nothing", ...names }, STEPS.right, (name) => { STEPS.right = name; show(); }, { id: "steps-beside" }),
+      choiceField("Compare with", { [NOTHING]: "nothing", ...names }, STEPS.right, (name) => { STEPS.right = name; show(); }, { id: "steps-beside" }),
       !CARRIES && labelled("Tokens", text, `${FACTS.steps.fewest} to ${FACTS.steps.most} words`),
       !CARRIES && switchField("Causal", STEPS.causal, (on) => { STEPS.causal = on; show(); }, { id: "steps-causal" })),
     choices, bar, wrong, pair,

@@ -245,7 +245,8 @@ class Standing:
             return self.mark if self.same_as else UNLEARNED
         if self.solved is not None:
             word = RECALLED[self.verdict] if self.known else FEW
-            return f"{word}: {self.solved}"
+            right = f", {100 * self.quality.mean:.0f}% of the answers right"
+            return f"{word}: {self.solved}{right if self.solved.count < self.solved.seeds else ''}"
         if not self.known:
             return FEW
         scale, digits = (1, 3) if self.task in NATS else (100, 1)

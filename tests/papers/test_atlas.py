@@ -87,7 +87,7 @@ def test_recall_is_how_many_seeds_solve_it():
         "gla": "· 3/5",
         "linear": "✗ 0/5",
     }
-    assert rows["gla"].words == "undecided: 3 of 5 seeds [15, 95]%"
+    assert rows["gla"].words == "undecided: 3 of 5 seeds [15, 95]%, 65% of the answers right"
     assert [rows[name].is_open for name in ("mqa", "gla", "linear")] == [False, True, False]
     assert rows["mqa"].state == rows["standard"].state / 4  # one head of four
     assert rows["gla"].state == recipe("atlas_mqar8_70k").spec("gla", 4).state_bytes(24)
@@ -187,7 +187,7 @@ def test_the_page_says_what_its_marks_and_names_mean():
     assert all(row.mark[0] in atlas.LEGEND for row in rows)
     count = sum(row.known and not row.same_as for row in rows)
     assert f"{count} cells have the seeds for a verdict" in text
-    assert f"{0.05 * count:.1f} would be decided by chance" in text
+    assert f"{atlas.ALPHA * count:.1f} would be decided by chance" in text
     assert "| mistral |" in text
     assert "in progress" in text.partition("\n")[0]
     assert all(name in text for name in NAMES)

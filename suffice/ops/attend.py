@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import lru_cache
 
 import torch
 from torch import Tensor
@@ -73,10 +72,8 @@ def attend(
         tensor([[0.5000, 0.5000, 0.0000],
                 [0.3333, 0.3333, 0.3333]])
     """
-    if valid is segments is mask is None and _is_usual(q, k, v, pattern):
-        refuse_fork()
-        context = torch.is_grad_enabled(), carries_tangents(), transform_depth() > 0
-        call, masks = _usual_call(q.shape, k.shape, v.shape, q.dtype, pattern, scale, context)
+    if valid is segments is mask is None and _is_usual(q, k, v, pattern, scale):
+        call, masks = _usual_call(q, k, v, pattern, scale), NO_MASKS
     else:
         call, masks = _describe(q, k, v, pattern, valid, segments, mask, scale)
     if cap is None and sinks is None:
@@ -107,8 +104,8 @@ def weights(
     return reference.weights_of_rows(q, masks.clean(k, k)[0], masks, call, NO_PARTS).to(q.dtype)
 
 
-def _is_usual(q: Tensor, k: Tensor, v: Tensor, pattern: Pattern) -> bool:
-    """Return whether shapes, a dtype and a pattern say all of an eager call on a CPU."""
+def _is_usual(q: Tensor, k: Tensor, v: Tensor, pattern: Pattern, scale: float | None) -> bool:
+    """Return whether shapes, a dtype and settings say all of an eager call on a CPU."""
     return (
         type(q) is type(k) is type(v) is Tensor
         and q.is_cpu
@@ -116,24 +113,29 @@ def _is_usual(q: Tensor, k: Tensor, v: Tensor, pattern: Pattern) -> bool:
         and v.is_cpu
         and q.dtype is k.dtype is v.dtype
         and isinstance(pattern, Pattern)
+        and (scale is None or type(scale) is float)
         and not torch.compiler.is_compiling()
     )
 
 
-@lru_cache(maxsize=PLANS, typed=True)
+_usual_calls: dict[tuple[object, ...], AttentionCall] = {}
+
+
 def _usual_call(
-    q: torch.Size,
-    k: torch.Size,
-    v: torch.Size,
-    dtype: torch.dtype,
-    pattern: Pattern,
-    scale: float | None,
-    context: tuple[bool, bool, bool],  # noqa: ARG001 - the description reads it itself
-) -> tuple[AttentionCall, MaskInputs]:
-    """Return what `_describe` does for tensors of these shapes, from a cache."""
-    empty = (torch.empty(shape, dtype=dtype, device="meta") for shape in (q, k, v))
-    call, masks = _describe(*empty, pattern, None, None, None, scale)
-    return replace(call, device="cpu"), masks
+    q: Tensor, k: Tensor, v: Tensor, pattern: Pattern, scale: float | None
+) -> AttentionCall:
+    """Return the call that `_describe` describes, by what it depends on."""
+    refuse_fork()
+    shapes = q.shape, k.shape, v.shape
+    context = torch.is_grad_enabled(), carries_tangents(), transform_depth() > 0
+    key = (*shapes, q.dtype, pattern, scale, *context)
+    call = _usual_calls.get(key)
+    if call is None:
+        call, _ = _describe(q, k, v, pattern, None, None, None, scale)
+        if len(_usual_calls) >= PLANS:
+            _usual_calls.clear()
+        _usual_calls[key] = call
+    return call
 
 
 def _describe(

@@ -216,7 +216,9 @@ def _task(console: Console, findings: Sequence[Finding]) -> None:
         name: next(result for result in findings if result.mechanism == name) for name in names
     }
     table.add_row("solved at step", *(result.solved_at for result in first.values()))
-    table.add_row("KV cache of a layer", *(size(result.state) for result in first.values()))
+    table.add_row(
+        "KV cache or state of a layer", *(size(result.state) for result in first.values())
+    )
     print_text(f"\n{findings[0].task}, chance {findings[0].chance:.1%}", console)
     console.print(table)
 

@@ -155,10 +155,10 @@ class AttentionCall:
 
     def __hash__(self) -> int:
         """Return the hash of all fields, computed once: each call of an op looks up its plan."""
-        kept = self.__dict__
-        if "_hash" not in kept:
-            kept["_hash"] = hash(_values_of(self))
-        return kept["_hash"]
+        attributes = self.__dict__
+        if "_hash" not in attributes:
+            attributes["_hash"] = hash(_values_of(self))
+        return attributes["_hash"]
 
     @property
     def group(self) -> int:

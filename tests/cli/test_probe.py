@@ -202,7 +202,7 @@ def test_tasks_not_given_to_a_mechanism_is_left_blank(capsys):
     lines = [" ".join(line.split()) for line in capsys.readouterr().out.splitlines()]
     assert "near 90.0 90.0" in lines
     assert "far 90.0 -" in lines
-    assert "KV cache of a layer 64 B 64 B" in lines
+    assert "KV cache or state of a layer 64 B 64 B" in lines
 
 
 def test_alarms_of_a_checkpoint_and_one_row(capsys):

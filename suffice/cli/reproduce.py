@@ -212,7 +212,7 @@ def reproduce(options: ReproduceOptions) -> None:
 
 def answer(options: ReproduceOptions, console: Console) -> None:
     """Run the selected table or study and print the result."""
-    from suffice.papers.atlas import NAMES, atlas_table
+    from suffice.papers.atlas.grid import NAMES, atlas_table
     from suffice.papers.tables import TABLES
 
     others: dict[str, Callable[[ReproduceOptions, Console], None]] = {
@@ -317,7 +317,7 @@ def _finished_share(known: Table) -> str:
 def _cells(wanted: Table, options: ReproduceOptions, console: Console) -> None:
     """Show one table of cells."""
     from suffice.measure.report.sheet import rich_table
-    from suffice.papers.atlas_training import with_rates
+    from suffice.papers.atlas.training import with_rates
     from suffice.papers.request import retrain
     from suffice.papers.results import gather, publish
     from suffice.papers.rows import cell_table
@@ -379,7 +379,7 @@ def _train_missing(
     if not request.missing or not (options.run or options.head_counts or options.seeds):
         return request
     if request.table.tuned_on:
-        from suffice.papers.atlas_training import train as train_atlas
+        from suffice.papers.atlas.training import train as train_atlas
 
         return train_atlas(request, options.execution, console=console, command=command_line())
     _train(request, request.missing, options, console)
@@ -558,17 +558,18 @@ def _evidence(options: ReproduceOptions, console: Console) -> None:
 
 def _atlas(options: ReproduceOptions, console: Console) -> None:
     """Print what is finished of the atlas and its matrix; --publish writes docs/atlas.md."""
-    from suffice.papers import atlas
+    from suffice.papers.atlas import page
+    from suffice.papers.atlas.standings import standings
 
     options.refuse(
         "is made of its tables; train one of them, such as atlas-imdb-300k",
         *("run", "seeds", "heads", "scale", "rerun", "out", "as_csv"),
     )
     if options.publish:
-        print_text(f"written: {atlas.write_page()}", console)
+        print_text(f"written: {page.write_page()}", console)
         return
-    records = [asdict(row) for row in atlas.standings()]
-    sheets = [atlas.progress_sheet(), atlas.matrix(), atlas.staircase(), atlas.trials_sheet()]
+    records = [asdict(row) for row in standings()]
+    sheets = [page.progress_sheet(), page.matrix(), page.staircase(), page.trials_sheet()]
     _print_result(options, records, str, sheets)
 
 

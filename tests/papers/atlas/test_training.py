@@ -10,9 +10,9 @@ from rich.console import Console
 from suffice.measure.jobs import Execution, claim
 from suffice.measure.results import write_cell
 from suffice.measure.tuning import FIRST_SEED, trial_path
-from suffice.papers import atlas, atlas_training
-from suffice.papers.atlas import atlas_table
-from suffice.papers.atlas_training import RATES, following, train, with_rates
+from suffice.papers.atlas import grid, training
+from suffice.papers.atlas.grid import atlas_table
+from suffice.papers.atlas.training import RATES, following, train, with_rates
 from suffice.papers.request import request_cells
 from suffice.papers.results import gather
 from suffice.recipes import ATLAS, recipe
@@ -33,13 +33,13 @@ def small(monkeypatch, tmp_path):
             training=replace(chosen.training, epochs=2),
         )
         monkeypatch.setitem(ATLAS, name, lambda scale="paper", tiny=tiny: tiny)
-    monkeypatch.setattr(atlas, "settings", lambda _: ROWS)
+    monkeypatch.setattr(grid, "settings", lambda _: ROWS)
     monkeypatch.setattr("suffice.measure.published.FOLDER", tmp_path / "none")
-    monkeypatch.setattr(atlas_training, "RATES", RATES[:2])
-    for cached in (atlas.atlas_table, atlas.twins):
+    monkeypatch.setattr(training, "RATES", RATES[:2])
+    for cached in (grid.atlas_table, grid.twins):
         cached.cache_clear()
     yield
-    for cached in (atlas.atlas_table, atlas.twins):
+    for cached in (grid.atlas_table, grid.twins):
         cached.cache_clear()
 
 
@@ -64,7 +64,7 @@ def test_rates_are_chosen_then_all_rows_are_trained_from_a_seed(tmp_path):
     options = Execution(quiet=True, minutes=1e-9)  # no cell after the rates
     words = {"console": Console(quiet=True), "command": "suffice"}
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(atlas_training, "following", lambda _: [])
+        patch.setattr(training, "following", lambda _: [])
         request = train(request, Execution(quiet=True), **words)
     assert {one.mechanism for one in request.tuned} == set(ROWS)
     assert all(one.rates == RATES[:2] and len(one.losses[0]) == 1 for one in request.tuned)
@@ -74,7 +74,7 @@ def test_rates_are_chosen_then_all_rows_are_trained_from_a_seed(tmp_path):
     assert train(request, options, **words).finished == ()
     with pytest.MonkeyPatch.context() as patch:  # one seed
         first = lambda r: [key for key in r.missing if key[2] == 0]  # noqa: E731
-        patch.setattr(atlas_training, "following", first)
+        patch.setattr(training, "following", first)
         request = train(request, Execution(quiet=True), **words)
     assert [cell.mechanism for cell in request.finished] == sorted(ROWS)
     published = gather(

@@ -15,7 +15,8 @@ from suffice.measure.pool import run_cells, run_jobs
 from suffice.measure.results import Results, Tuned, read_facts, with_rows
 from suffice.measure.sequential import FIRST
 from suffice.measure.tuning import trial_keys, trial_path, tried
-from suffice.papers.atlas import STAIRS, atlas_table, climbs, label, standings_of
+from suffice.papers.atlas.grid import STAIRS, atlas_table, climbs, label
+from suffice.papers.atlas.standings import standings_of
 from suffice.papers.request import TableRequest, request_cells
 from suffice.papers.results import in_folder
 from suffice.papers.tables import BASELINE

@@ -9,18 +9,11 @@ import pytest
 from suffice.measure.published import path_of
 from suffice.measure.statistics import Summary
 from suffice.measure.verdict import FAILS, SUFFICES, UNDECIDED, UNLEARNED
-from suffice.papers import atlas
-from suffice.papers.atlas import (
-    NAMES,
-    atlas_table,
-    averages,
-    margin_of,
-    null_of,
-    page,
-    reaching,
-    settings,
-    standings_of,
-)
+from suffice.papers.atlas.averages import averages
+from suffice.papers.atlas.grid import NAMES, atlas_table, reaching, settings, twins
+from suffice.papers.atlas.nulls import null_of
+from suffice.papers.atlas.page import LEGEND, page
+from suffice.papers.atlas.standings import ALPHA, Standing, margin_of, standings, standings_of
 from suffice.presets import PRESETS
 from suffice.recipes import ATLAS, recipe
 from suffice.recipes.atlas import TASKS
@@ -115,7 +108,7 @@ def test_seeds_of_standard_show_what_chance_decides():
 def standing(mechanism, task, mean, sd, seeds=5):
     half = 2.776 * sd / math.sqrt(seeds)
     difference = Summary(n=seeds, mean=mean, sd=sd, low=mean - half, high=mean + half)
-    return atlas.Standing(
+    return Standing(
         task=task,
         mechanism=mechanism,
         quality=difference,
@@ -174,7 +167,7 @@ def test_ranks_share_the_luck_of_standard():
 
 
 def test_rows_that_compute_the_same_are_trained_and_judged_once():
-    same = atlas.twins("atlas_mqar8_70k")
+    same = twins("atlas_mqar8_70k")
     assert same == {"etc": "longformer"}
     assert not set(same) & set(atlas_table("atlas-mqar8-70k").mechanisms)
     rows = standings_of(recall_results({"standard": 3, "longformer": 3}, seeds=3))
@@ -183,11 +176,11 @@ def test_rows_that_compute_the_same_are_trained_and_judged_once():
 
 def test_the_page_says_what_its_marks_and_names_mean():
     text = page()
-    rows = [row for row in atlas.standings() if row.mechanism != "standard"]
-    assert all(row.mark[0] in atlas.LEGEND for row in rows)
+    rows = [row for row in standings() if row.mechanism != "standard"]
+    assert all(row.mark[0] in LEGEND for row in rows)
     count = sum(row.known and not row.same_as for row in rows)
     assert f"{count} cells have the seeds for a verdict" in text
-    assert f"{atlas.ALPHA * count:.1f} would be decided by chance" in text
+    assert f"{ALPHA * count:.1f} would be decided by chance" in text
     assert "| mistral |" in text
     assert "in progress" in text.partition("\n")[0]
     assert all(name in text for name in NAMES)

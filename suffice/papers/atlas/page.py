@@ -1,0 +1,260 @@
+"""The tables of docs/atlas.md, and the page itself."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from suffice.errors import DataError
+from suffice.measure.advise.evidence import MARGINS, NONE_NAMED, backtests
+from suffice.measure.published import path_of
+from suffice.measure.recall import Solved
+from suffice.measure.report.canvas import svg
+from suffice.measure.report.sheet import Column, Sheet, markdown, sheet_of
+from suffice.measure.verdict import FAILS, SUFFICES, UNDECIDED
+from suffice.papers.atlas.averages import Average, averages
+from suffice.papers.atlas.figures import figures, tasks_shown
+from suffice.papers.atlas.grid import NAME, NAMES, atlas_table, label, recipe_name, settings
+from suffice.papers.atlas.literature import LITERATURE
+from suffice.papers.atlas.nulls import nulls
+from suffice.papers.atlas.standings import ALPHA, MARKS, Standing, standings, standings_of
+from suffice.papers.results import published
+from suffice.papers.tables import BASELINE
+from suffice.recipes import recipe
+from suffice.recipes.atlas import HEADS, TASKS
+from suffice.utils.files import write_atomic
+
+
+def _by_task(title: str, cell: Callable[[Standing], str], *more: Column) -> Sheet:
+    """Return a sheet with a line for each mechanism and a column for each task."""
+    rows = [row for row in standings() if row.mechanism != BASELINE]
+    cells = {(row.mechanism, row.task): cell(row) for row in rows}
+
+    def column(task: str) -> Column:
+        return Column(title=task, cell=lambda name: cells.get((name, task), ""))
+
+    names = list(dict.fromkeys(name for (name, _), text in cells.items() if text))
+    columns = (Column(title="mechanism", cell=str), *map(column, tasks_shown()), *more)
+    return sheet_of(title, columns, names, caption=LEGEND)
+
+
+LEGEND = (
+    "Recall: seeds that solve the task, with the interval of Clopper and Pearson. Real data: "
+    "points of accuracy, or nats of language, above Standard, with the interval that decides. In "
+    "the figure ✓ suffices or solves it; ✗ does not suffice or rarely solves it; · undecided; … "
+    "fewer than three seeds; ○ nothing was learned by Standard; ↑ too easy to tell; = computes "
+    "what the named row does; blank: not trained."
+)
+
+
+def matrix() -> Sheet:
+    """Return the matrix of mechanisms and tasks in words."""
+    field = Column(title="what the field says", cell=lambda name: LITERATURE.get(name, ""))
+    return _by_task("What suffices where", lambda row: row.words, field)
+
+
+def staircase() -> Sheet:
+    """Return what is solved of the recall of 8, 16 and 32 pairs, the most first."""
+    names = [task for task in TASKS if TASKS[task][0] == "mqar"]
+    rows = [row for row in standings() if row.task in names and not row.same_as]
+    by_name: dict[str, dict[str, Solved]] = {}
+    for row in rows:
+        by_name.setdefault(row.mechanism, {})[row.task] = row.solved
+
+    def rate(name: str, task: str) -> float:
+        solved = by_name[name].get(task)
+        return -1.0 if solved is None else solved.count / solved.seeds
+
+    def epochs(name: str, task: str) -> str:
+        solved = by_name[name].get(task)
+        if solved is None:
+            return ""
+        middle = solved.median_epochs
+        after = "" if middle is None else f", after {middle:g}"
+        return f"{solved.count}/{solved.seeds}{after}"
+
+    order = sorted(by_name, key=lambda name: ([-rate(name, t) for t in reversed(names)], name))
+    columns = [
+        Column(title=task, cell=lambda name, task=task: epochs(name, task)) for task in names
+    ]
+    caption = "Seeds that solve it, and the median of the epochs to do so where most do."
+    first = Column(title="mechanism", cell=str)
+    return sheet_of("Staircase of recall", (first, *columns), order, caption=caption)
+
+
+def average_sheet(rows: Sequence[Standing], title: str) -> Sheet:
+    """Return the averages over tasks as a table."""
+
+    def percent(average: Average) -> str:
+        d = average.difference
+        return f"{100 * d.mean:+.1f} [{100 * d.low:+.1f}, {100 * d.high:+.1f}]"
+
+    return sheet_of(
+        title,
+        (
+            Column(title="mechanism", cell=lambda a: a.mechanism),
+            Column(title="tasks", cell=lambda a: str(a.tasks)),
+            Column(title="mean difference, % of Standard's gain", cell=percent),
+            Column(title="sd between tasks", cell=lambda a: f"{100 * a.between:.1f}"),
+            Column(title="rank", cell=lambda a: f"{a.ranks[0]} to {a.ranks[1]}"),
+        ),
+        averages(rows),
+    )
+
+
+def trials_sheet() -> Sheet:
+    """Return what `advise` would have named on each task from the others, and whether it did."""
+    found = backtests()
+    counts = Counter(one.outcome for one in found)
+    named = len(found) - counts[NONE_NAMED]
+    by_table = {one.source: {} for one in found}
+    for one in found:
+        by_table[one.source][one.margin] = one
+
+    def column(margin: float) -> Column:
+        def cell(source: str) -> str:
+            one = by_table[source][margin]
+            return one.named and f"{MARKS[one.outcome]} {one.named}"
+
+        return Column(title=f"{100 * margin:g} points", cell=lambda source: cell(source) or "none")
+
+    return sheet_of(
+        "What advise names on a task that is left out",
+        (Column(title="table", cell=str), *map(column, MARGINS)),
+        list(by_table),
+        caption=f"{len(found)} trials on {len({one.data for one in found})} data sets: {named} "
+        f"named, of which {counts[SUFFICES]} suffice there (✓), {counts[FAILS]} do not (✗) and "
+        f"{counts[UNDECIDED]} are open (·); {counts[NONE_NAMED]} times it names none.",
+    )
+
+
+HEAD = """# The atlas, in progress: what suffices where
+
+Written by `suffice reproduce atlas --publish`; a test fails when it is stale. Every mechanism of
+`suffice list` that a model can have, against Standard with four heads. Trainings are short and
+models are small: what stands here is about learning with little, and larger models may differ.
+
+On tasks of recall a training ends when it is solved, so that what counts is how many seeds solve
+it, of up to ten, and after how many epochs. On real data the margin is 2% of what Standard gains
+over learning nothing, from up to five seeds. Each cell is judged by itself, at 95% over all the
+looks that adding seeds takes; no further seed is trained where a verdict stands, or will hardly
+ever. The learning rate of each mechanism is the best of three by one separate seed, on recall
+of 8 pairs, or with half of the epochs on Shakespeare or MNIST; other tasks take that of the
+nearest. A table with one rate for all says so.
+"""
+
+
+def _chances(rows: Sequence[Standing]) -> str:
+    """State how many cells may be decided falsely, and what is said of Standard against itself."""
+    judged = [row for row in rows if row.known and not row.same_as and row.mechanism != BASELINE]
+    text = (
+        f"{len(judged)} cells have the seeds for a verdict. If all were exactly at the margin in "
+        f"truth, {ALPHA * len(judged):.1f} would be decided by chance alone, half of them as "
+        "sufficient."
+    )
+    for null in nulls():
+        text += (
+            f" On {null.task} {null.seeds} seeds of Standard, drawn five against five, falsely do "
+            f"not suffice in {100 * null.fails:.1f}% of the draws; made worse by exactly the "
+            f"margin, they falsely suffice in {100 * null.suffices:.1f}%."
+        )
+    return text
+
+
+def windows() -> Sheet:
+    """Return how many tokens the windows have, and how far the blocks reach back with them."""
+
+    def cell(row: Standing) -> str:
+        chosen = recipe(recipe_name(row.task))
+        names = {label(name): name for name in settings(chosen.model)}
+        specs = chosen.specs(names[row.mechanism], HEADS)
+        sizes = list(_windows(specs[0].pattern.to_json()))
+        reach = len(specs) * (max(sizes, default=1) - 1) + 1
+        return f"{', '.join(map(str, sizes))} ({reach} of {chosen.model.length})" if sizes else ""
+
+    return _by_task("Windows, tokens", cell)
+
+
+def _windows(pattern: Mapping[str, Any]) -> Iterator[int]:
+    """Yield the sizes of the windows in the JSON form of a pattern; blocks count no tokens."""
+    if pattern["name"] == "Window":
+        yield pattern["size"]
+    for part in pattern.get("parts", ()):
+        yield from _windows(part)
+
+
+def page() -> str:
+    """Return docs/atlas.md for what is published now."""
+    rows = standings()
+    lines = [HEAD, "## What was run", "", *markdown(progress_sheet()), "", _chances(rows), ""]
+    shown = matrix()
+    lines += ["## What suffices where", "", *(f"![{n}](atlas/{n}.svg)" for n in figures()), ""]
+    lines += [*markdown(shown), "", shown.caption, ""]
+    for sheet in (staircase(), windows()):
+        caption = ["", sheet.caption] if sheet.caption != LEGEND else []
+        lines += [f"## {sheet.title}", "", *markdown(sheet), *caption, ""]
+    if averages(rows):
+        title = "Over tasks of real data"
+        lines += [f"## {title}", "", *markdown(average_sheet(rows, title)), ""]
+    return "\n".join(lines)
+
+
+def progress_sheet() -> Sheet:
+    """Return what is published of every table, and what it cost."""
+
+    def cells(name: str) -> list[str]:
+        content = published(atlas_table(name))
+        if content is None:
+            return [name, "not trained", *[""] * 5]
+        results, rows = content.results, standings_of(content.results)
+        seeds = Counter(cell.mechanism for cell in results.cells)
+        others = [seeds[m] for m in seeds if m != BASELINE]
+        counts = f"{min(others)} to {max(others)}; Standard {seeds[BASELINE]}"
+        standard = next(row for row in rows if row.mechanism == BASELINE)
+        floor = "" if standard.gain is None else f"{standard.quality.mean - standard.gain:.3f}"
+        if standard.solved is not None:
+            floor = f"{results.chance:.3f}" if results.chance is not None else ""
+        edges = sum(one.at_edge for one in results.tuned)
+        rates = f"tuned, {edges} at an edge" if results.tuned else "one for all"
+        open_rows, late = (sum(getattr(r, n) for r in rows) for n in ("is_open", "improving"))
+        hours = sum(cell.cost_seconds for cell in results.cells)
+        hours += sum({one.seconds for one in results.tuned}) if _tunes(name) else 0.0
+        return [
+            name,
+            f"{len(results.cells)} trainings: {counts}",
+            rates,
+            f"{floor} to {standard.quality.mean:.3f}",
+            f"{late} of {len(rows)}",
+            str(open_rows),
+            f"{hours / 3600:.2f}",
+        ]
+
+    titles = (
+        *("table", "seeds of a row", "learning rates", "learning nothing to Standard"),
+        *("still improving", "open", "CPU hours"),
+    )
+    columns = (
+        Column(title=title, cell=lambda row, n=number: row[n])
+        for number, title in enumerate(titles)
+    )
+    caption = "One table: suffice reproduce TABLE --run --jobs 2 --publish"
+    return sheet_of("The atlas", tuple(columns), [cells(name) for name in NAMES], caption=caption)
+
+
+def _tunes(name: str) -> bool:
+    return atlas_table(name).tuned_on == name
+
+
+def write_page() -> Path:
+    """Write docs/atlas.md and its figures, and return the page's file."""
+    docs = path_of("x").parents[2] / "docs"
+    if not docs.is_dir():
+        raise DataError("docs/atlas.md belongs to a checkout of the source; write it there.")
+    standings.cache_clear()
+    nulls.cache_clear()
+    for stem, draw in figures().items():
+        write_atomic(docs / NAME / f"{stem}.svg", svg(draw(), stem))
+    write_atomic(docs / f"{NAME}.md", page())
+    return docs / f"{NAME}.md"

@@ -28,10 +28,12 @@ from suffice.errors import DataError
 from suffice.measure import Cell, Results, judge
 from suffice.measure.answers import Answers
 from suffice.measure.results import SEEDS_ALONE, External
+from suffice.measure.scores import MIN_SEEDS
 from suffice.measure.sequential import FIRST
 from suffice.measure.statistics import upper_rate
+from suffice.measure.sufficiency import FAILS, SUFFICES, UNDECIDED
 from suffice.measure.two_way_interval import estimate
-from suffice.measure.verdict import FAILS, MIN_SEEDS, SUFFICES, UNDECIDED, hopeless
+from suffice.measure.verdict import hopeless
 
 TABLES = 2000
 MARGIN = 0.01

@@ -38,10 +38,11 @@ from suffice.measure.results import (
     write_results,
 )
 from suffice.measure.sequential import FIRST
+from suffice.measure.sufficiency import UNDECIDED
 from suffice.measure.timing import interleave, peak_bytes
 from suffice.measure.training import CellFiles, check_scores, train_cell
 from suffice.measure.tuning import tune
-from suffice.measure.verdict import UNDECIDED, hopeless, judge
+from suffice.measure.verdict import hopeless, judge
 from suffice.train import Processes, processes, resolve_device, show
 from suffice.train.evaluate import ModelInputs
 

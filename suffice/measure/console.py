@@ -17,11 +17,12 @@ from suffice.measure.plan import Plan
 from suffice.measure.report.page import data_facts
 from suffice.measure.report.tables import accuracy_floors
 from suffice.measure.results import Cell, Results
+from suffice.measure.scores import MIN_SEEDS, Scores, difference_table, estimate_of
 from suffice.measure.sentence import margin_points
 from suffice.measure.sequential import USUAL, level
+from suffice.measure.sufficiency import LEVEL
 from suffice.measure.training import typical
 from suffice.measure.two_way_interval import ALIKE, EXACT, ROWS_OVERLAP, Estimate
-from suffice.measure.verdict import LEVEL, MIN_SEEDS, Scores, difference_table, estimate_of
 
 DISAGREEMENT = 0.2  # share of the rows that two trainings answer differently, until it is known
 SKEWED = 2 / 3  # share of the most frequent class from which on accuracy says little of the others

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from suffice.measure.results import Cell
 from suffice.measure.sequential import FIRST, level
 from suffice.measure.statistics import upper_rate
-from suffice.measure.verdict import FAILS, SUFFICES, UNDECIDED, UNLEARNED
+from suffice.measure.sufficiency import FAILS, SUFFICES, UNDECIDED, UNLEARNED
 
 ENOUGH = 5  # seeds that all solve a task, from which on it counts as solved
 MAX_SEEDS = 10

@@ -14,24 +14,11 @@ from typing import Any
 from suffice.measure.cost_to_target import effort_ratio, effort_record
 from suffice.measure.metrics import LOGARITHMS, METRICS, Metric
 from suffice.measure.results import Results
+from suffice.measure.scores import MIN_SEEDS, Scores, difference_table, estimate_of
 from suffice.measure.sequential import looks_of, most_seeds
 from suffice.measure.statistics import Summary
-from suffice.measure.verdict import (
-    ALPHA,
-    CEILINGS,
-    FAILS,
-    LEVEL,
-    MIN_SEEDS,
-    ORDER,
-    TOO_EASY,
-    UNDECIDED,
-    UNLEARNED,
-    Comparison,
-    Scores,
-    Verdict,
-    difference_table,
-    estimate_of,
-)
+from suffice.measure.sufficiency import FAILS, LEVEL, TOO_EASY, UNDECIDED, UNLEARNED
+from suffice.measure.verdict import ALPHA, CEILINGS, ORDER, Comparison, Verdict
 from suffice.recipes import SCALES, SMALL
 from suffice.utils.records import encode
 

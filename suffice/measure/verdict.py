@@ -16,29 +16,36 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from suffice.errors import ConfigError, unknown
-from suffice.measure.answers import Answers, joined, majority_baseline, spread
-from suffice.measure.metrics import (
-    METRICS,
-    Metric,
-    metric_of,
-    own_metric,
-    share_metric,
-    value_in,
-)
+from suffice.measure.answers import majority_baseline, spread
+from suffice.measure.metrics import METRICS, Metric
 from suffice.measure.results import Cell, Results, check_margin
-from suffice.measure.sequential import HOPELESS, level, looks_of
-from suffice.measure.statistics import ABOVE, Pairing, Summary, failed_seeds, holm, pair, upper_rate
-from suffice.measure.timing import summarise_times
-from suffice.measure.two_way_interval import (
-    EXACT,
-    Estimate,
-    bounded,
-    estimate,
-    estimate_folds,
-    estimate_rows,
-    estimate_unpaired,
-    widen_for_folds,
+from suffice.measure.scores import (
+    MIN_SEEDS,
+    Scores,
+    difference_of,
+    estimate_of,
+    metric_in,
+    summary_of,
 )
+from suffice.measure.sequential import HOPELESS, level, looks_of
+from suffice.measure.statistics import ABOVE, Pairing, Summary, failed_seeds, holm, upper_rate
+from suffice.measure.sufficiency import (
+    CAP,
+    FAILS,
+    LEVEL,
+    SUFFICES,
+    TOO_EASY,
+    UNDECIDED,
+    UNLEARNED,
+    decide,
+    level_over_looks,
+    more_rows,
+    more_seeds,
+    step_down,
+    too_few_rows,
+)
+from suffice.measure.timing import summarise_times
+from suffice.measure.two_way_interval import EXACT, Estimate, bounded
 
 COSTS = ("flops", "latency", "parameters")
 ORDER = "order"  # of results of another program, which tell no cost: as they were named
@@ -79,14 +86,7 @@ def cost_of(results: Results, mechanism: str, num_heads: int, by: str) -> Cost:
     return Cost(by=by, value=value, order=(value, cell.parameters_model, mechanism, num_heads))
 
 
-LEVEL = 0.95  # confidence behind "suffices", over all mechanisms that could be named together
 ALPHA = 0.005  # chance of any false "better" or "worse" in one comparison
-CAP = 1000  # more additional seeds than this are not worth naming
-MIN_SEEDS = 3  # fewer give no interval: two accuracies of a small test set often agree by chance
-MIN_ROWS = 30  # of one seed; fewer give no interval
-
-SUFFICES, FAILS, UNDECIDED = "suffices", "does not suffice", "undecided"
-UNLEARNED, TOO_EASY = "nothing was learned", "too easy to tell"
 CEILINGS = {"share": 1.0, "loss": 0.0, "perplexity": 0.0}  # best oriented value of a kind of metric
 
 
@@ -279,15 +279,6 @@ def judge_together(
     return [_verdict(draft) for draft in drafts]
 
 
-def metric_in(results: Results, name: str | None) -> Metric:
-    """Return the metric that a comparison is judged by: the one named, else its own."""
-    if name is None and results.better is not None:
-        return own_metric(results.metric, results.better, relative=results.relative)
-    if name is None and results.external is not None:
-        return share_metric(results.metric)
-    return metric_of(results.metric if name is None else name)
-
-
 @dataclass
 class _Draft:
     """One comparison while it is judged."""
@@ -388,177 +379,12 @@ def is_improving(cells: Sequence[Cell]) -> bool:
     return 2 * sum(late) > len(late)
 
 
-class Scores:
-    """The metric of every model of a comparison, by row where its answers were kept.
-
-    Args:
-        results: the comparison.
-        metric: metric that is scored.
-    """
-
-    def __init__(self, results: Results, metric: Metric) -> None:
-        self.results, self.metric = results, metric
-        self._rows: dict[tuple[str, int, int], np.ndarray] = {}
-
-    def values(self, mechanism: str, num_heads: int) -> dict[int, float]:
-        """Return the metric of every seed, oriented."""
-        return {
-            cell.seed: self._value(cell.key, cell)
-            for cell in self.results.select(mechanism, num_heads)
-        }
-
-    def table(self, mechanism: str, num_heads: int, seeds: Sequence[int]) -> np.ndarray:
-        """Return scores [S, R] of seeds and rows; [S, 1] where the answers were not all kept.
-
-        A row that a seed did not test, as it is in another fold, is NaN.
-        """
-        keys = [(mechanism, num_heads, seed) for seed in seeds]
-        rows = [self.rows(key) for key in keys]
-        if self.results.folds is not None and keys and all(one is not None for one in rows):
-            return spread(rows, [self.results.rows[key] for key in keys])
-        if all(one is not None for one in rows) and len({len(one) for one in rows}) == 1:
-            return np.stack(rows)
-        values = self.values(mechanism, num_heads)
-        return np.array([[values[seed]] for seed in seeds])
-
-    def summary(self, mechanism: str, num_heads: int) -> Summary:
-        """Return the metric over seeds, with the 95% interval of seeds and rows from 3 seeds on."""
-        values = self.values(mechanism, num_heads)
-        table = self.table(mechanism, num_heads, list(values))
-        bounds = (0.0, 1.0) if self.metric.kind == "share" else (-math.inf, math.inf)
-        found = estimate_of(table, self.results.folds)
-        return _summary(list(values.values()), found, 1.0 - LEVEL, bounds)
-
-    @property
-    def asked(self) -> float | None:
-        """Test answers of which the metric is the share that is right; None where unknown."""
-        if (
-            self.results.data is None
-            or self.metric.kind != "share"
-            or self.metric.needs == "ngrams"
-        ):
-            return None
-        data = self.results.data
-        return (data.tested or data.rows["test"]) * self.results.answers
-
-    def noise(self, mechanism: str, num_heads: int) -> float:
-        """Return the standard error of one seed by the test rows; 0 where it is not known."""
-        values = self.values(mechanism, num_heads)
-        table = self.table(mechanism, num_heads, list(values))
-        table = table[~np.isinf(table).any(axis=1) & ~np.isnan(table).all(axis=1)]
-        if table.shape[1] > 1 and len(table):
-            tested = (~np.isnan(table)).sum(axis=1)
-            return float((np.nanstd(table, axis=1) / np.sqrt(tested)).mean())
-        if self.asked is None or not len(table):
-            return 0.0
-        return math.sqrt(float(table.mean()) * (1.0 - float(table.mean())) / self.asked)
-
-    def rows(self, key: tuple[str, int, int]) -> np.ndarray | None:
-        """Return the share of each test row in the metric of one model; None if not kept."""
-        answers = self.results.rows.get(key)
-        if answers is None or self.metric.rows is None or not self.metric.known(answers):
-            return None
-        if key not in self._rows:
-            self.metric.check(answers)
-            self._rows[key] = self.metric.rows(answers)
-        return self._rows[key]
-
-    def answers(self, mechanism: str, num_heads: int) -> Answers | None:
-        """Return the answers of any seed, in folds those of all; None if none were kept."""
-        keys = [cell.key for cell in self.results.select(mechanism, num_heads)]
-        answers = [self.results.rows[key] for key in keys if key in self.results.rows]
-        return joined(answers) if answers else None
-
-    def _value(self, key: tuple[str, int, int], cell: object) -> float:
-        rows = self.rows(key)
-        if rows is None or self.metric.name == "accuracy":
-            return value_in(cell, self.metric)
-        return float(rows.mean())
-
-
-def difference_table(scores: Scores, mechanism: str, num_heads: int) -> tuple[Pairing, np.ndarray]:
-    """Return the pairing of a mechanism with the baseline, and differences [S, R] or [S, 1]."""
-    baseline = scores.results.baseline
-    pairing = pair(scores.values(mechanism, num_heads), scores.values(baseline, num_heads))
-    seeds, empty = pairing.seeds, np.empty((0, 1))
-    table = scores.table(mechanism, num_heads, seeds) if seeds else empty
-    base = scores.table(baseline, num_heads, seeds) if seeds else empty
-    if table.shape != base.shape:
-        return pairing, np.array(pairing.differences)[:, None]
-    with np.errstate(invalid="ignore"):
-        return pairing, np.where(np.isinf(table) | np.isinf(base), np.inf, table - base)
-
-
-def estimate_of(table: np.ndarray, folds: int | None) -> Estimate | None:
-    """Return the estimate of scores [S, R]; None below two seeds or for scores not finite."""
-    if len(table) < 2 or np.isinf(table).any():  # noqa: PLR2004
-        return None
-    if folds is not None and table.shape[1] > 1:
-        return estimate_folds(table, folds)
-    if np.isnan(table).any():
-        return None
-    return estimate(table) if folds is None else widen_for_folds(estimate(table), folds)
-
-
-def _difference(scores: Scores, mechanism: str, num_heads: int) -> tuple[Pairing, Estimate | None]:
-    """Return the pairing of a mechanism with the baseline, and the estimate of its difference.
-
-    Where no seed is paired, a difference is that of one seed and the baseline's mean.
-    """
-    results, external = scores.results, scores.results.external
-    if external is None or external.pairs_seeds:
-        pairing, table = difference_table(scores, mechanism, num_heads)
-        if external is None or len(table) != 1:
-            return pairing, estimate_of(table, results.folds)
-        enough = table.shape[1] >= MIN_ROWS and np.isfinite(table).all()
-        shares = scores.metric.kind == "share"
-        return pairing, estimate_rows(table, shares=shares) if enough else None
-    values, base = (scores.values(name, num_heads) for name in (mechanism, results.baseline))
-    tables = [
-        scores.table(name, num_heads, list(of_seeds))
-        for name, of_seeds in ((mechanism, values), (results.baseline, base))
-    ]
-    fewest = min(len(values), len(base))
-    mean = np.mean(list(base.values()))
-    differences = [value - mean for value in values.values()]
-    pairing = Pairing(
-        seeds=tuple(values)[:fewest],
-        differences=tuple(map(float, differences)),
-        left_out=(),
-    )
-    finite = all(np.isfinite(table).all() for table in tables)
-    if not finite or fewest < 2 or tables[0].shape[1] != tables[1].shape[1]:  # noqa: PLR2004
-        return pairing, None
-    return pairing, estimate_unpaired(*tables)
-
-
-def _summary(
-    values: Sequence[float],
-    found: Estimate | None,
-    alpha: float,
-    bounds: tuple[float, float] = (-math.inf, math.inf),
-) -> Summary:
-    """Summarise values of seeds, with the interval of an estimate from `MIN_SEEDS` on."""
-    n = len(values)
-    mean = float(np.mean(values)) if len(set(values)) > 1 else values[0]
-    if found is None:
-        return Summary(n=n, mean=mean, sd=None, low=None, high=None)
-    sd = None
-    if n > 1:
-        sd = float(np.std(values, ddof=1)) if max(values) - min(values) > EXACT else 0.0
-    if found.seeds != 1 and min(n, found.seeds) < MIN_SEEDS:
-        return Summary(n=n, mean=mean, sd=sd, low=None, high=None)
-    half = float(found.half_width(alpha))
-    low, high = max(bounds[0], mean - half), min(bounds[1], mean + half)
-    return Summary(n=n, mean=mean, sd=sd, low=low, high=high)
-
-
 def _compare(
     results: Results, scores: Scores, mechanism: str, num_heads: int, by: str
 ) -> Comparison:
     """Compare one (mechanism, heads) with the baseline with the same heads."""
     cost = cost_of(results, mechanism, num_heads, by)
-    pairing, found = _difference(scores, mechanism, num_heads)
+    pairing, found = difference_of(scores, mechanism, num_heads)
     quality = scores.summary(mechanism, num_heads)
     if found is not None and found.rows is None and scores.asked is not None:
         found = bounded(found, quality.mean, scores.asked)
@@ -570,66 +396,17 @@ def _compare(
         num_heads=num_heads,
         quality=quality,
         pairing=pairing,
-        difference=_summary(pairing.differences, found, 1.0 - LEVEL) if pairing.seeds else None,
+        difference=summary_of(pairing.differences, found, 1.0 - LEVEL) if pairing.seeds else None,
         estimate=found,
         cost=cost,
         cheaper=cheaper,
     )
 
 
-def decide(found: Estimate, margin: float, alpha: float) -> str:
-    """Return whether a difference is within the margin, by its interval of 1 - alpha.
-
-    Returns:
-        "suffices" if the whole interval is above -margin, "does not suffice" if it is below, else
-        "undecided".
-
-    Example:
-        >>> decide(estimate([[0.0], [0.002], [0.001]]), 0.01, 0.05)
-        'suffices'
-    """
-    mean, half = float(found.mean), float(found.half_width(alpha))
-    if mean - half > EXACT - margin:
-        return SUFFICES
-    return FAILS if mean + half < -margin - EXACT else UNDECIDED
-
-
-def _alpha(found: Estimate, alpha: float, looks: tuple[int, ...]) -> float:
-    """Return the level of one interval for alpha over all looks."""
-    return level(alpha, found.seeds, looks) if found.seeds in looks else alpha
-
-
-def step_down(tests: Sequence[Callable[[float], bool]], alpha: float) -> float:
-    """Return the level of the last step of Holm's procedure over tests.
-
-    The tests that pass at that level are those that pass together: the chance that any of them
-    passes falsely is at most alpha, and each other one is open at the very same level.
-
-    Args:
-        tests: functions that return whether a test passes at a level.
-        alpha: level of all tests together.
-
-    Example:
-        >>> p_values = [0.01, 0.04, 0.02]
-        >>> step_down([lambda level, p=p: p <= level for p in p_values], 0.05)
-        0.05
-        >>> step_down([lambda level, p=p: p <= level for p in [0.02, 0.04, 0.03]], 0.05)
-        0.016666666666666666
-
-    Source: Holm 1979, "A simple sequentially rejective multiple test procedure".
-    """
-    passed = 0
-    while passed < len(tests):
-        if sum(test(alpha / (len(tests) - passed)) for test in tests) <= passed:
-            return alpha / (len(tests) - passed)
-        passed += 1
-    return alpha
-
-
 def _suffices(found: Estimate, draft: _Draft) -> Callable[[float], bool]:
     """Return whether a difference is within the margin at a level."""
     looks = looks_of(draft.results)
-    return lambda at: decide(found, draft.margin, _alpha(found, at, looks)) == SUFFICES
+    return lambda at: decide(found, draft.margin, level_over_looks(found, at, looks)) == SUFFICES
 
 
 def _testable(comparison: Comparison) -> bool:
@@ -653,7 +430,7 @@ def _decided(
     comparison: Comparison, margin: float, over_looks: float, looks: tuple[int, ...]
 ) -> Comparison:
     found = comparison.estimate
-    alpha = _alpha(found, over_looks, looks)
+    alpha = level_over_looks(found, over_looks, looks)
     sufficiency = decide(found, margin, alpha)
     half = float(found.half_width(alpha))
     mean = comparison.difference.mean
@@ -662,7 +439,7 @@ def _decided(
     if sufficiency == UNDECIDED:
         limit = looks[-1] - found.seeds if looks else CAP
         more = more_seeds(found, abs(mean + margin), alpha, limit)
-        rows_short = more is None and _rows_short(found, abs(mean + margin), alpha)
+        rows_short = more is None and too_few_rows(found, abs(mean + margin), alpha)
         if rows_short or found.seeds == 1:
             more_of_rows = more_rows(found, abs(mean + margin), alpha)
     return replace(
@@ -696,46 +473,6 @@ def _take_back(comparison: Comparison, of_baseline: tuple[int, ...], enough: flo
     else:
         return comparison
     return replace(comparison, sufficiency=word, more_seeds=None, more_rows=None, rows_short=False)
-
-
-def more_seeds(found: Estimate, distance: float, alpha: float, cap: int) -> int | None:
-    """Return how many more seeds bring the half width below a distance, if the spread stays.
-
-    Returns:
-        The smallest number of additional seeds, or None if `cap` more are too few.
-    """
-
-    def enough(more: int) -> bool:
-        return distance - float(found.half_width_of(found.seeds + more, alpha)) > EXACT
-
-    if cap < 1 or not enough(cap):
-        return None
-    low, high = 0, cap
-    while low < high:
-        middle = (low + high) // 2
-        low, high = (low, middle) if enough(middle) else (middle + 1, high)
-    return low
-
-
-def more_rows(found: Estimate, distance: float, alpha: float) -> int | None:
-    """Return how many more rows bring the half width below a distance, if the spread stays.
-
-    What the seeds vary by is taken not to fall. None where that alone is too wide, or without rows.
-    """
-    if found.rows is None or distance <= EXACT:
-        return None
-    half, alone = (float(e.half_width(alpha)) for e in (found, replace(found, row_variance=0.0)))
-    if alone >= distance:
-        return None
-    times = (half**2 - alone**2) / (distance**2 - alone**2)
-    return max(1, math.ceil(found.rows * (times - 1.0)))
-
-
-def _rows_short(found: Estimate, distance: float, alpha: float) -> bool:
-    """Return whether the rows alone leave the interval wider than a distance."""
-    from scipy.special import ndtri
-
-    return -float(ndtri(alpha / 2)) * math.sqrt(float(found.row_variance)) >= distance > EXACT
 
 
 def hopeless(comparison: Comparison, margin: float, most: int) -> bool:
@@ -777,7 +514,7 @@ def _claim(drafts: Sequence[_Draft]) -> None:
 
 
 def _word(comparison: Comparison, p_value: float, looks: tuple[int, ...]) -> str:
-    if p_value >= _alpha(comparison.estimate, ALPHA, looks):
+    if p_value >= level_over_looks(comparison.estimate, ALPHA, looks):
         return "not shown"
     return "better" if comparison.difference.mean > 0 else "worse"
 
@@ -824,7 +561,7 @@ def _floor(scores: Scores, num_heads: int, margin: float) -> Floor | None:
     by_seed = np.nanmean(above, axis=1).tolist()
     if not all(map(math.isfinite, by_seed)):
         return None
-    summary = _summary(by_seed, estimate_of(above, results.folds), 1.0 - LEVEL)
+    summary = summary_of(by_seed, estimate_of(above, results.folds), 1.0 - LEVEL)
     learned = _learned(summary, above, scores.noise(results.baseline, num_heads))
     if learned and summary.mean <= margin + EXACT:  # who learned nothing would suffice
         learned = False

@@ -12,7 +12,7 @@ from suffice.measure import judge
 from suffice.measure.plan import MARGIN
 from suffice.measure.results import Cell
 from suffice.measure.statistics import Summary, pair, summarise
-from suffice.measure.verdict import FAILS, LEVEL, SUFFICES
+from suffice.measure.sufficiency import FAILS, LEVEL, SUFFICES
 from suffice.papers.edge import paper_seconds, published_edge, records, wanted
 from suffice.papers.finding import ClaimFinding, at_least, below_zero, percent
 from suffice.papers.hellaswag import published_scores

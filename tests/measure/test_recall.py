@@ -6,7 +6,7 @@ import pytest
 from scipy.stats import binomtest
 
 from suffice.measure.recall import Solved, is_open, recalls
-from suffice.measure.verdict import FAILS, SUFFICES, UNDECIDED, UNLEARNED
+from suffice.measure.sufficiency import FAILS, SUFFICES, UNDECIDED, UNLEARNED
 from tests.measure.synthetic import make_cell, solving
 
 

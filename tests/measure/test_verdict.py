@@ -10,8 +10,9 @@ from suffice.measure.answers import Answers
 from suffice.measure.results import Speed
 from suffice.measure.sequential import level
 from suffice.measure.statistics import half_width, upper_rate
+from suffice.measure.sufficiency import CAP, decide, more_seeds
 from suffice.measure.two_way_interval import estimate
-from suffice.measure.verdict import ALPHA, CAP, _decided, decide, hopeless, judge, more_seeds
+from suffice.measure.verdict import ALPHA, _decided, hopeless, judge
 from suffice.measure.winner import model_of, snippets, write_winner
 
 from .synthetic import from_accuracies, make_cell, make_results, make_survey

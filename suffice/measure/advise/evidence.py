@@ -18,7 +18,7 @@ from suffice.measure.recall import Solved, recalls
 from suffice.measure.results import read_results
 from suffice.measure.sentence import count_heads, decision, interval, margin_points
 from suffice.measure.sequential import FIRST
-from suffice.measure.verdict import FAILS, SUFFICES, UNDECIDED, UNLEARNED
+from suffice.measure.sufficiency import FAILS, SUFFICES, UNDECIDED, UNLEARNED
 from suffice.models import LMConfig
 from suffice.models.composition import Composition
 from suffice.recipes import ATLAS, SCALES, Recipe, recipe

@@ -12,7 +12,7 @@ import numpy as np
 
 from suffice.errors import ConfigError
 from suffice.measure.results import Results
-from suffice.measure.verdict import MIN_SEEDS
+from suffice.measure.scores import MIN_SEEDS
 from suffice.utils.files import read_record, write_json
 from suffice.utils.records import encode
 

@@ -10,10 +10,12 @@ import numpy as np
 
 from suffice.errors import ConfigError
 from suffice.measure.results import Results
+from suffice.measure.scores import MIN_SEEDS, Scores
 from suffice.measure.sentence import interval
 from suffice.measure.statistics import Summary
+from suffice.measure.sufficiency import LEVEL
 from suffice.measure.two_way_interval import estimate_unpaired
-from suffice.measure.verdict import LEVEL, MIN_SEEDS, Scores, Verdict
+from suffice.measure.verdict import Verdict
 
 SPLITS = 1000  # of the reruns into two groups, at most
 SCORES = 10**8  # of all splits together, at most

@@ -24,7 +24,7 @@ from suffice.measure.results import (
     External,
     Results,
 )
-from suffice.measure.verdict import MIN_ROWS, MIN_SEEDS
+from suffice.measure.scores import MIN_ROWS, MIN_SEEDS
 
 FALLING = {
     *("loss", "nll", "perplexity", "ppl", "bpb", "bpc", "bits", "error", "err", "rmse", "mae"),

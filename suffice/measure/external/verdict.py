@@ -24,16 +24,10 @@ from suffice.measure.external.tables import TABLE, parse_columns, read_records
 from suffice.measure.report.notebook import notebook_html
 from suffice.measure.report.sheet import DIM, Column, Sheet, rich_table, sheet_of
 from suffice.measure.results import Results, read_results
+from suffice.measure.scores import metric_in
 from suffice.measure.sentence import decision, interval, notes, sentence, verdict_record
-from suffice.measure.verdict import (
-    FAILS,
-    SUFFICES,
-    Comparison,
-    Verdict,
-    judge,
-    judge_together,
-    metric_in,
-)
+from suffice.measure.sufficiency import FAILS, SUFFICES
+from suffice.measure.verdict import Comparison, Verdict, judge, judge_together
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -30,10 +30,11 @@ from suffice.measure.report.tables import (
     validation_floors,
 )
 from suffice.measure.results import Cell, Results
+from suffice.measure.scores import MIN_SEEDS
 from suffice.measure.sentence import count_heads, label
 from suffice.measure.statistics import Summary, summarise
 from suffice.measure.timing import Times, summarise_times
-from suffice.measure.verdict import MIN_SEEDS, Comparison, Verdict, cost_of
+from suffice.measure.verdict import Comparison, Verdict, cost_of
 from suffice.utils.files import write_atomic
 
 if TYPE_CHECKING:

@@ -26,10 +26,11 @@ from suffice.measure.report.sheet import (
     sheet_of,
 )
 from suffice.measure.results import Cell, Results, Tuned
+from suffice.measure.scores import Scores
 from suffice.measure.sentence import decision, label, notes, percentage, sentence
 from suffice.measure.statistics import Summary, summarise
 from suffice.measure.timing import summarise_times
-from suffice.measure.verdict import ALPHA, Comparison, Scores, Verdict
+from suffice.measure.verdict import ALPHA, Comparison, Verdict
 from suffice.recipes import SCALES, SMALL
 from suffice.recipes.references import Reference, references
 from suffice.utils.grammar import format_quantity

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from suffice.measure.report.canvas import FAINT, INK, blank, style
 from suffice.measure.report.plots import place_labels
-from suffice.measure.verdict import FAILS, SUFFICES, TOO_EASY, UNDECIDED, UNLEARNED
+from suffice.measure.sufficiency import FAILS, SUFFICES, TOO_EASY, UNDECIDED, UNLEARNED
 from suffice.papers.atlas.standings import NATS, Standing, standings
 from suffice.papers.tables import BASELINE
 from suffice.recipes.atlas import RECALL, TASKS

@@ -8,9 +8,10 @@ from functools import cache
 import numpy as np
 
 from suffice.measure.results import Results
+from suffice.measure.scores import Scores, metric_in
 from suffice.measure.sequential import FIRST, level
+from suffice.measure.sufficiency import FAILS, SUFFICES, UNDECIDED, decide
 from suffice.measure.two_way_interval import estimate
-from suffice.measure.verdict import FAILS, SUFFICES, UNDECIDED, Scores, decide, metric_in
 from suffice.papers.atlas.grid import NAMES, atlas_table, table_of
 from suffice.papers.atlas.standings import ALPHA, margin_of, metric_of
 from suffice.papers.results import published

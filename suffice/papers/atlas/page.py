@@ -13,7 +13,7 @@ from suffice.measure.published import path_of
 from suffice.measure.recall import Solved
 from suffice.measure.report.canvas import svg
 from suffice.measure.report.sheet import Column, Sheet, markdown, sheet_of
-from suffice.measure.verdict import FAILS, SUFFICES, UNDECIDED
+from suffice.measure.sufficiency import FAILS, SUFFICES, UNDECIDED
 from suffice.papers.atlas.averages import Average, averages
 from suffice.papers.atlas.figures import figures, tasks_shown
 from suffice.papers.atlas.grid import NAME, NAMES, atlas_table, label, recipe_name, settings

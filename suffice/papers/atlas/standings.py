@@ -13,18 +13,8 @@ from suffice.measure.recall import Solved, is_open, recalls
 from suffice.measure.results import Results
 from suffice.measure.sequential import FIRST
 from suffice.measure.statistics import Summary, summarise
-from suffice.measure.verdict import (
-    FAILS,
-    LEVEL,
-    SUFFICES,
-    TOO_EASY,
-    UNDECIDED,
-    UNLEARNED,
-    Verdict,
-    hopeless,
-    is_improving,
-    judge,
-)
+from suffice.measure.sufficiency import FAILS, LEVEL, SUFFICES, TOO_EASY, UNDECIDED, UNLEARNED
+from suffice.measure.verdict import Verdict, hopeless, is_improving, judge
 from suffice.papers.atlas.grid import NAMES, atlas_table, label, table_of, twins
 from suffice.papers.results import published
 from suffice.papers.tables import BASELINE, SEEDS

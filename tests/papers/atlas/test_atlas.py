@@ -8,7 +8,7 @@ import pytest
 
 from suffice.measure.published import path_of
 from suffice.measure.statistics import Summary
-from suffice.measure.verdict import FAILS, SUFFICES, UNDECIDED, UNLEARNED
+from suffice.measure.sufficiency import FAILS, SUFFICES, UNDECIDED, UNLEARNED
 from suffice.papers.atlas.averages import averages
 from suffice.papers.atlas.grid import NAMES, atlas_table, reaching, settings, twins
 from suffice.papers.atlas.nulls import null_of

@@ -1,0 +1,202 @@
+"""The metric of every model of a comparison by seed and row, and differences to the baseline."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from suffice.measure.answers import Answers, joined, spread
+from suffice.measure.metrics import Metric, metric_of, own_metric, share_metric, value_in
+from suffice.measure.results import Results
+from suffice.measure.statistics import Pairing, Summary, pair
+from suffice.measure.sufficiency import LEVEL
+from suffice.measure.two_way_interval import (
+    EXACT,
+    Estimate,
+    estimate,
+    estimate_folds,
+    estimate_rows,
+    estimate_unpaired,
+    widen_for_folds,
+)
+
+MIN_SEEDS = 3  # fewer give no interval: two accuracies of a small test set often agree by chance
+MIN_ROWS = 30  # of one seed; fewer give no interval
+
+
+def metric_in(results: Results, name: str | None) -> Metric:
+    """Return the metric that a comparison is judged by: the one named, else its own."""
+    if name is None and results.better is not None:
+        return own_metric(results.metric, results.better, relative=results.relative)
+    if name is None and results.external is not None:
+        return share_metric(results.metric)
+    return metric_of(results.metric if name is None else name)
+
+
+class Scores:
+    """The metric of every model of a comparison, by row where its answers were kept.
+
+    Args:
+        results: the comparison.
+        metric: metric that is scored.
+    """
+
+    def __init__(self, results: Results, metric: Metric) -> None:
+        self.results, self.metric = results, metric
+        self._rows: dict[tuple[str, int, int], np.ndarray] = {}
+
+    def values(self, mechanism: str, num_heads: int) -> dict[int, float]:
+        """Return the metric of every seed, oriented."""
+        return {
+            cell.seed: self._value(cell.key, cell)
+            for cell in self.results.select(mechanism, num_heads)
+        }
+
+    def table(self, mechanism: str, num_heads: int, seeds: Sequence[int]) -> np.ndarray:
+        """Return scores [S, R] of seeds and rows; [S, 1] where the answers were not all kept.
+
+        A row that a seed did not test, as it is in another fold, is NaN.
+        """
+        keys = [(mechanism, num_heads, seed) for seed in seeds]
+        rows = [self.rows(key) for key in keys]
+        if self.results.folds is not None and keys and all(one is not None for one in rows):
+            return spread(rows, [self.results.rows[key] for key in keys])
+        if all(one is not None for one in rows) and len({len(one) for one in rows}) == 1:
+            return np.stack(rows)
+        values = self.values(mechanism, num_heads)
+        return np.array([[values[seed]] for seed in seeds])
+
+    def summary(self, mechanism: str, num_heads: int) -> Summary:
+        """Return the metric over seeds, with the 95% interval of seeds and rows from 3 seeds on."""
+        values = self.values(mechanism, num_heads)
+        table = self.table(mechanism, num_heads, list(values))
+        bounds = (0.0, 1.0) if self.metric.kind == "share" else (-math.inf, math.inf)
+        found = estimate_of(table, self.results.folds)
+        return summary_of(list(values.values()), found, 1.0 - LEVEL, bounds)
+
+    @property
+    def asked(self) -> float | None:
+        """Test answers of which the metric is the share that is right; None where unknown."""
+        if (
+            self.results.data is None
+            or self.metric.kind != "share"
+            or self.metric.needs == "ngrams"
+        ):
+            return None
+        data = self.results.data
+        return (data.tested or data.rows["test"]) * self.results.answers
+
+    def noise(self, mechanism: str, num_heads: int) -> float:
+        """Return the standard error of one seed by the test rows; 0 where it is not known."""
+        values = self.values(mechanism, num_heads)
+        table = self.table(mechanism, num_heads, list(values))
+        table = table[~np.isinf(table).any(axis=1) & ~np.isnan(table).all(axis=1)]
+        if table.shape[1] > 1 and len(table):
+            tested = (~np.isnan(table)).sum(axis=1)
+            return float((np.nanstd(table, axis=1) / np.sqrt(tested)).mean())
+        if self.asked is None or not len(table):
+            return 0.0
+        return math.sqrt(float(table.mean()) * (1.0 - float(table.mean())) / self.asked)
+
+    def rows(self, key: tuple[str, int, int]) -> np.ndarray | None:
+        """Return the share of each test row in the metric of one model; None if not kept."""
+        answers = self.results.rows.get(key)
+        if answers is None or self.metric.rows is None or not self.metric.known(answers):
+            return None
+        if key not in self._rows:
+            self.metric.check(answers)
+            self._rows[key] = self.metric.rows(answers)
+        return self._rows[key]
+
+    def answers(self, mechanism: str, num_heads: int) -> Answers | None:
+        """Return the answers of any seed, in folds those of all; None if none were kept."""
+        keys = [cell.key for cell in self.results.select(mechanism, num_heads)]
+        answers = [self.results.rows[key] for key in keys if key in self.results.rows]
+        return joined(answers) if answers else None
+
+    def _value(self, key: tuple[str, int, int], cell: object) -> float:
+        rows = self.rows(key)
+        if rows is None or self.metric.name == "accuracy":
+            return value_in(cell, self.metric)
+        return float(rows.mean())
+
+
+def difference_table(scores: Scores, mechanism: str, num_heads: int) -> tuple[Pairing, np.ndarray]:
+    """Return the pairing of a mechanism with the baseline, and differences [S, R] or [S, 1]."""
+    baseline = scores.results.baseline
+    pairing = pair(scores.values(mechanism, num_heads), scores.values(baseline, num_heads))
+    seeds, empty = pairing.seeds, np.empty((0, 1))
+    table = scores.table(mechanism, num_heads, seeds) if seeds else empty
+    base = scores.table(baseline, num_heads, seeds) if seeds else empty
+    if table.shape != base.shape:
+        return pairing, np.array(pairing.differences)[:, None]
+    with np.errstate(invalid="ignore"):
+        return pairing, np.where(np.isinf(table) | np.isinf(base), np.inf, table - base)
+
+
+def estimate_of(table: np.ndarray, folds: int | None) -> Estimate | None:
+    """Return the estimate of scores [S, R]; None below two seeds or for scores not finite."""
+    if len(table) < 2 or np.isinf(table).any():  # noqa: PLR2004
+        return None
+    if folds is not None and table.shape[1] > 1:
+        return estimate_folds(table, folds)
+    if np.isnan(table).any():
+        return None
+    return estimate(table) if folds is None else widen_for_folds(estimate(table), folds)
+
+
+def difference_of(
+    scores: Scores, mechanism: str, num_heads: int
+) -> tuple[Pairing, Estimate | None]:
+    """Return the pairing of a mechanism with the baseline, and the estimate of its difference.
+
+    Where no seed is paired, a difference is that of one seed and the baseline's mean.
+    """
+    results, external = scores.results, scores.results.external
+    if external is None or external.pairs_seeds:
+        pairing, table = difference_table(scores, mechanism, num_heads)
+        if external is None or len(table) != 1:
+            return pairing, estimate_of(table, results.folds)
+        enough = table.shape[1] >= MIN_ROWS and np.isfinite(table).all()
+        shares = scores.metric.kind == "share"
+        return pairing, estimate_rows(table, shares=shares) if enough else None
+    values, base = (scores.values(name, num_heads) for name in (mechanism, results.baseline))
+    tables = [
+        scores.table(name, num_heads, list(of_seeds))
+        for name, of_seeds in ((mechanism, values), (results.baseline, base))
+    ]
+    fewest = min(len(values), len(base))
+    mean = np.mean(list(base.values()))
+    differences = [value - mean for value in values.values()]
+    pairing = Pairing(
+        seeds=tuple(values)[:fewest],
+        differences=tuple(map(float, differences)),
+        left_out=(),
+    )
+    finite = all(np.isfinite(table).all() for table in tables)
+    if not finite or fewest < 2 or tables[0].shape[1] != tables[1].shape[1]:  # noqa: PLR2004
+        return pairing, None
+    return pairing, estimate_unpaired(*tables)
+
+
+def summary_of(
+    values: Sequence[float],
+    found: Estimate | None,
+    alpha: float,
+    bounds: tuple[float, float] = (-math.inf, math.inf),
+) -> Summary:
+    """Summarise values of seeds, with the interval of an estimate from `MIN_SEEDS` on."""
+    n = len(values)
+    mean = float(np.mean(values)) if len(set(values)) > 1 else values[0]
+    if found is None:
+        return Summary(n=n, mean=mean, sd=None, low=None, high=None)
+    sd = None
+    if n > 1:
+        sd = float(np.std(values, ddof=1)) if max(values) - min(values) > EXACT else 0.0
+    if found.seeds != 1 and min(n, found.seeds) < MIN_SEEDS:
+        return Summary(n=n, mean=mean, sd=sd, low=None, high=None)
+    half = float(found.half_width(alpha))
+    low, high = max(bounds[0], mean - half), min(bounds[1], mean + half)
+    return Summary(n=n, mean=mean, sd=sd, low=low, high=high)

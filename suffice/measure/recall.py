@@ -12,10 +12,11 @@ from dataclasses import dataclass
 from suffice.measure.results import Cell
 from suffice.measure.sequential import FIRST, level
 from suffice.measure.statistics import upper_rate
-from suffice.measure.sufficiency import FAILS, SUFFICES, UNDECIDED, UNLEARNED
+from suffice.measure.sufficiency import FAILS, SUFFICES, UNDECIDED
 
 ENOUGH = 5  # seeds that all solve a task, from which on it counts as solved
 MAX_SEEDS = 10
+UNSOLVED = "the baseline never solves it"
 ALPHA = 0.05  # over all looks, of both sides
 
 
@@ -77,14 +78,15 @@ def recalls(solved: Solved, baseline: Solved) -> str:
     """Return what the seeds say of a mechanism, compared with those of the baseline.
 
     Returns:
-        "suffices" if all of at least `ENOUGH` seeds solve the task, "does not suffice" if they do
-        so less often than the baseline's, by Fisher's exact test at the level of the look, "nothing
-        was learned" if no seed of the baseline does, else "undecided".
+        "suffices" if all of at least `ENOUGH` seeds solve the task, whatever the baseline's do;
+        "does not suffice" if they do so less often than the baseline's, by Fisher's exact test at
+        the level of the look; "the baseline never solves it" if no seed of either may be expected
+        to; else "undecided".
     """
+    if solved.count == solved.seeds:
+        return SUFFICES if solved.seeds >= ENOUGH else UNDECIDED
     if baseline.seeds >= FIRST and not baseline.count:
-        return UNLEARNED
-    if solved.count == solved.seeds >= ENOUGH:
-        return SUFFICES
+        return UNSOLVED
     looks = max(MAX_SEEDS, solved.seeds)
     if solved.seeds >= FIRST and _rarer(solved, baseline) < level(ALPHA, solved.seeds, looks) / 2:
         return FAILS

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from scipy.stats import binomtest
 
-from suffice.measure.recall import Solved, is_open, recalls
-from suffice.measure.sufficiency import FAILS, SUFFICES, UNDECIDED, UNLEARNED
+from suffice.measure.recall import UNSOLVED, Solved, is_open, recalls
+from suffice.measure.sufficiency import FAILS, SUFFICES, UNDECIDED
 from tests.measure.synthetic import make_cell, solving
 
 
@@ -48,7 +48,11 @@ def test_words_are_of_counts_and_stop_where_they_stand(count, of, word, goes_on)
     assert is_open(seeds(count, of), baseline) is goes_on
 
 
-def test_what_standard_never_solves_says_nothing():
-    assert recalls(seeds(0, 5), seeds(0, 5)) == UNLEARNED
-    assert recalls(seeds(5, 5), seeds(0, 5)) == UNLEARNED
-    assert not is_open(seeds(0, 5), seeds(0, 5))
+def test_what_standard_never_solves_says_something_of_who_always_does():
+    baseline = seeds(0, 15)
+    assert recalls(seeds(0, 5), baseline) == UNSOLVED == recalls(seeds(4, 5), baseline)
+    assert not is_open(seeds(0, 3), baseline)
+    assert not is_open(seeds(2, 3), baseline)
+    assert recalls(seeds(3, 3), baseline) == UNDECIDED
+    assert is_open(seeds(3, 3), baseline)
+    assert recalls(seeds(5, 5), baseline) == SUFFICES

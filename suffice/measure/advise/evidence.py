@@ -14,11 +14,11 @@ from suffice.measure.advise.request import KINDS
 from suffice.measure.plan import FILE as PLAN
 from suffice.measure.plan import MARGIN, read_plan
 from suffice.measure.published import published_names, read_published
-from suffice.measure.recall import Solved, recalls
+from suffice.measure.recall import UNSOLVED, Solved, recalls
 from suffice.measure.results import read_results
 from suffice.measure.sentence import count_heads, decision, interval, margin_points
 from suffice.measure.sequential import FIRST
-from suffice.measure.sufficiency import FAILS, SUFFICES, UNDECIDED, UNLEARNED
+from suffice.measure.sufficiency import FAILS, SUFFICES, UNDECIDED
 from suffice.models import LMConfig
 from suffice.models.composition import Composition
 from suffice.recipes import ATLAS, SCALES, Recipe, recipe
@@ -296,7 +296,7 @@ def _recalled(results: Results, enough: float) -> _Said:
         solved = Solved.of(results.select(mechanism, heads), enough)
         few = min(solved.seeds, baseline.seeds) < FIRST
         word = recalls(solved, baseline)
-        if mechanism != results.baseline and not few and word != UNLEARNED:
+        if mechanism != results.baseline and not few and word != UNSOLVED:
             text = f"solved by {solved}, by Standard in {baseline.count} of {baseline.seeds}"
             said[mechanism, heads] = solved.seeds, text, word
     return said

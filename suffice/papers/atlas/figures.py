@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
+from suffice.measure.recall import UNSOLVED
 from suffice.measure.report.canvas import FAINT, INK, blank, style
 from suffice.measure.report.plots import place_labels
 from suffice.measure.sufficiency import FAILS, SUFFICES, TOO_EASY, UNDECIDED, UNLEARNED
@@ -26,7 +27,7 @@ def tasks_shown() -> list[str]:
 
 
 COLOURS = {SUFFICES: "#00855f", FAILS: "#b23a12", UNDECIDED: "#7a6a00"}
-COLOURS |= {TOO_EASY: "#4b6a88", UNLEARNED: FAINT[0]}
+COLOURS |= {TOO_EASY: "#4b6a88", UNLEARNED: FAINT[0], UNSOLVED: FAINT[0]}
 COSTS = {
     "state": "KV cache or state of a layer after the input, bytes",
     "seconds": "CPU seconds to Standard's validation loss",

@@ -9,7 +9,7 @@ from typing import Any
 
 from suffice.measure.cost_to_target import effort_of
 from suffice.measure.probe.mechanisms import state_bytes
-from suffice.measure.recall import Solved, is_open, recalls
+from suffice.measure.recall import UNSOLVED, Solved, is_open, recalls
 from suffice.measure.results import Results
 from suffice.measure.sequential import FIRST
 from suffice.measure.statistics import Summary, summarise
@@ -21,7 +21,7 @@ from suffice.papers.tables import BASELINE, SEEDS
 from suffice.recipes import recipe
 from suffice.recipes.atlas import HEADS, RECALL, SOLVED
 
-MARKS = {SUFFICES: "✓", FAILS: "✗", UNDECIDED: "·", UNLEARNED: "○", TOO_EASY: "↑"}
+MARKS = {SUFFICES: "✓", FAILS: "✗", UNDECIDED: "·", UNLEARNED: "○", UNSOLVED: "○", TOO_EASY: "↑"}
 SHARE = 0.02  # of Standard's gain over learning nothing, that may be lost on real data
 FEW = "few seeds"
 
@@ -75,11 +75,11 @@ class Standing:
         """A cell of the figure: what is said, and the seeds or the difference in its unit."""
         if self.same_as:
             return f"= {self.same_as}"
-        if self.verdict == UNLEARNED:
-            return MARKS[UNLEARNED]
         if self.solved is not None:
             word = MARKS[self.verdict] if self.known else "…"
             return f"{word} {self.solved.count}/{self.solved.seeds}"
+        if self.verdict == UNLEARNED:
+            return MARKS[UNLEARNED]
         if not self.known:
             return "…"
         scale, digits = (1, 2) if self.task in NATS else (100, 1)
@@ -88,14 +88,14 @@ class Standing:
     @property
     def words(self) -> str:
         """A cell of the matrix: the verdict with its interval."""
-        if self.same_as or self.verdict == UNLEARNED:
-            return self.mark if self.same_as else UNLEARNED
+        if self.same_as:
+            return self.mark
         if self.solved is not None:
             word = RECALLED[self.verdict] if self.known else FEW
             right = f", {100 * self.quality.mean:.0f}% of the answers right"
             return f"{word}: {self.solved}{right if self.solved.count < self.solved.seeds else ''}"
-        if not self.known:
-            return FEW
+        if self.verdict == UNLEARNED or not self.known:
+            return UNLEARNED if self.verdict == UNLEARNED else FEW
         scale, digits = (1, 3) if self.task in NATS else (100, 1)
         d = self.difference
         low, mean, high = (f"{scale * end:+.{digits}f}" for end in (d.low, d.mean, d.high))
@@ -105,6 +105,7 @@ class Standing:
 NATS = ("shakespeare",)
 """Tasks that are judged by the loss."""
 RECALLED = {SUFFICES: "solves it", FAILS: "rarely solves it", UNDECIDED: "undecided"}
+RECALLED[UNSOLVED] = "Standard never solves it; here"
 
 
 @cache

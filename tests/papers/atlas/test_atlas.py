@@ -90,9 +90,15 @@ def test_where_standard_learned_nothing_nothing_suffices():
     guess = [0.1, 0.1002, 0.0998]
     content = results(standard=guess, mqa=guess, gla=[0.99] * 3)
     rows = [*standings_of(content), *standings_of(replace(content, majority=0.1, chance=None))]
-    rows += standings_of(recall_results({"standard": 0, "mqa": 5}, seeds=5))
     assert {row.verdict for row in rows if row.mechanism != "standard"} == {UNLEARNED}
     assert averages(rows * 3) == []
+
+
+def test_where_standard_solves_nothing_only_who_always_does_suffices():
+    content = recall_results({"standard": 0, "linear": 5, "mqa": 4}, seeds=5)
+    words = {row.mechanism: row.words for row in standings_of(content)}
+    assert words["linear"] == "solves it: 5 of 5 seeds [48, 100]%"
+    assert words["mqa"].startswith("Standard never solves it; here: 4 of 5 seeds")
 
 
 def test_seeds_of_standard_show_what_chance_decides():

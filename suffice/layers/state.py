@@ -10,10 +10,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from suffice.errors import ConfigError, ShapeError
@@ -83,6 +82,13 @@ class Step(Inputs):
     def recall(self, past: nn.Module, unrotated: tuple[Tensor, ...], local: Tensor) -> Tensor:
         """Return the outputs with what earlier segments add to them."""
         return self.state.segments.recall(past, unrotated, local, self.at.valid)
+
+
+class Entries(NamedTuple):
+    """Entries of a row of a cache: how to index them, and how many they are."""
+
+    index: slice | Tensor
+    count: int
 
 
 class LayerState:
@@ -423,40 +429,44 @@ class LayerState:
         kept = type(self.store) is GrowingStore and self.unmixed is None
         return kept and "past" not in self.spec.beyond_pairs
 
-    def join(self, rows: list[tuple[LayerState, int]], entries: list[Tensor]) -> None:
+    def join(self, rows: list[tuple[LayerState, int]], entries: list[Entries]) -> None:
         """Read rows of other states into this empty one, padded on the left.
 
         Args:
             rows: a state and the number of a row in it.
-            entries: int [n] of each, those of its real tokens.
+            entries: real tokens of each.
         """
-        lengths = [len(each) for each in entries]
+        lengths = [each.count for each in entries]
         longest = max(lengths)
-        pieces = []
-        for (state, row), real in zip(rows, entries, strict=True):
-            held = state.latest()
-            pieces.append([F.pad(x[row, :, real], (0, 0, longest - len(real), 0)) for x in held])
         if self.store is None:
             self.followed = longest
         else:
-            self.store.append(*(torch.stack(column) for column in zip(*pieces, strict=True)))
+            blank = (
+                x.new_zeros(1, 1, 1, 1).expand(len(rows), x.shape[1], longest, x.shape[3])
+                for x in rows[0][0].latest()
+            )
+            self.store.append(*blank)  # what is masked must be finite
+            for number, ((state, row), real) in enumerate(zip(rows, entries, strict=True)):
+                for new, held in zip(self.latest(), state.latest(), strict=True):
+                    new[number, :, longest - real.count :] = held[row, :, real.index]
         self.batch, self.device, self.dtype = len(rows), rows[0][0].device, rows[0][0].dtype
         if min(lengths) < longest:
             starts = longest - torch.tensor(lengths, device=self.device)[:, None]
             at = torch.arange(longest, device=self.device) - starts
             self.places = at.clamp(min=-1)
 
-    def put(self, row: int, other: LayerState, entries: Tensor) -> None:
+    def put(self, row: int, other: LayerState, entries: Entries) -> None:
         """Replace a row by the only row of another state, padded on the left.
 
         Args:
             row: number of the row.
             other: a state that has read no more tokens.
-            entries: int [n], those of its real tokens.
+            entries: its real tokens.
         """
+        start = self.length - entries.count
         for mine, theirs in zip(self.latest(), other.latest(), strict=True):
-            mine[row].zero_()  # what is masked must be finite
-            mine[row, :, self.length - len(entries) :] = theirs[0, :, entries]
+            mine[row, :, :start] = 0.0  # what is masked must be finite
+            mine[row, :, start:] = theirs[0, :, entries.index]
         self.offered = None
 
     def reset(self) -> None:

@@ -11,7 +11,7 @@ from torch import Tensor
 from suffice.errors import ConfigError, ShapeError, StateError
 from suffice.layers.attention import Attention
 from suffice.layers.positions import StepPositions
-from suffice.layers.state import LayerState
+from suffice.layers.state import Entries, LayerState
 from suffice.memory import Dynamic, Memory
 from suffice.spec import AttentionSpec
 from suffice.utils.records import is_whole
@@ -173,11 +173,11 @@ class ModelState:
                 "join takes rows of states that keep all keys and values and nothing else; step "
                 "others one by one."
             )
-        places = [_places_of(state.layers[0], row) for state, row in rows]
+        entries = [_entries_of(state.layers[0], row) for state, row in rows]
         layers = []
         for number, layer in enumerate(rows[0][0].layers):
             joined = LayerState(layer.spec, layer.memory)
-            joined.join([(state.layers[number], row) for state, row in rows], places)
+            joined.join([(state.layers[number], row) for state, row in rows], entries)
             layers.append(joined)
         for layer in layers[1:]:
             layer.places = layers[0].places
@@ -199,11 +199,11 @@ class ModelState:
                 f"a row that has read {other.length} tokens does not fit into a state of "
                 f"{self.length}; join them."
             )
-        first, entries = self.layers[0], _places_of(other.layers[0], 0)
+        first, entries = self.layers[0], _entries_of(other.layers[0], 0)
         if first.places is None:
             first.places = torch.arange(self.length, device=first.device).expand(self._batch(), -1)
         places = first.places.clone()
-        places[row] = torch.arange(self.length, device=first.device) - self.length + len(entries)
+        places[row] = torch.arange(self.length, device=first.device) - self.length + entries.count
         places[row].clamp_(min=-1)
         for layer, source in zip(self.layers, other.layers, strict=True):
             layer.put(row, source, entries)
@@ -226,11 +226,14 @@ def check_state(state: object, layers: int) -> None:
         )
 
 
-def _places_of(layer: LayerState, row: int) -> Tensor:
+def _entries_of(layer: LayerState, row: int) -> Entries:
     """Return which entries of a row are real tokens, in order."""
     if layer.places is None:
-        return torch.arange(layer.length, device=layer.device)
-    return (layer.places[row] >= 0).nonzero()[:, 0]
+        return Entries(slice(layer.length), layer.length)
+    real = (layer.places[row] >= 0).nonzero()[:, 0]
+    start, count = layer.length - len(real), len(real)
+    after_padding = not count or int(real[0]) == start
+    return Entries(slice(start, layer.length) if after_padding else real, count)
 
 
 def _check_indices(rows: object) -> None:

@@ -156,6 +156,13 @@ BUGS = (
         "selected rows keep the stabilizers of other rows' sums",
     ),
     Bug(
+        "suffice/models/state.py",
+        "slice(start, layer.length) if after_padding else real",
+        "slice(start, layer.length)",
+        "tests/serve/test_engine.py",
+        "padding between the tokens of a row is joined as if it were a token",
+    ),
+    Bug(
         "suffice/layers/sinusoidal.py",
         "return _cached_table(length, d_model, device, dtype).clone()",
         "return _cached_table(length, d_model, device, dtype)",

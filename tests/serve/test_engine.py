@@ -396,6 +396,19 @@ def test_joined_and_put_rows_go_on_as_alone():
                 assert_close(got[row], lm(torch.tensor([text]))[0, -1])
 
 
+def test_padding_between_the_tokens_of_a_row_is_left_out_by_join_and_put():
+    lm = model(positions="none")
+    tokens, valid = torch.tensor([[5, 9, 9, 7]]), torch.tensor([[True, False, False, True]])
+    gapped, longer = lm.state(), _state(lm, [1, 2, 3, 4])
+    with torch.no_grad():
+        lm.features(tokens, valid=valid, state=gapped)
+        expected = lm(torch.tensor([[5, 7, 3]]))[0, -1]
+    joined = ModelState.join([(gapped, 0), (longer, 0)])
+    longer.put(0, gapped)
+    assert_close(_next(lm, joined, [3, 3])[0], expected)
+    assert_close(_next(lm, longer, [3])[0], expected)
+
+
 def test_a_fork_goes_on_by_itself():
     lm = model(positions="none")
     state = _state(lm, [1, 2, 3])

@@ -1,8 +1,8 @@
-"""One thread that owns a model and writes many texts at once, token by token.
+"""One thread that writes many texts at once with a model, and one that reads their prompts.
 
-Prompts are read in pieces between the steps of the texts that are being written. Those texts are
-the rows of one state where the model's attention allows it, and take their steps one after another
-where it does not.
+Prompts are read in pieces beside the steps of the texts that are being written, which wait for no
+prompt. Those texts are the rows of one state where the model's attention allows it, and take their
+steps one after another where it does not.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import time
 from array import array
 from collections import OrderedDict, deque
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from hashlib import sha256
 from typing import Any
@@ -29,7 +30,7 @@ from suffice.models.state import ModelState
 from suffice.serve.job import Job, Listener, TokenScore, TooMany
 
 GREEDY = Greedy()
-CHUNK = 128  # prompt tokens read between two steps
+CHUNK = 128  # prompt tokens read at a time
 SPARE = 64  # positions of room in every buffer of a state
 MOST_TOKENS = 1 << 23  # of all prompts that are read or wait; their ids take up to 300 MB
 GROWTH = 1.25  # of a state's buffers
@@ -273,6 +274,9 @@ class Engine:
         self._lanes: list[Lane] = []
         self._open: list[Ticket] = []  # texts that were not over when it was last looked
         self._turn = 0
+        self._reader = ThreadPoolExecutor(1, "suffice-reader")
+        self._piece: tuple[Ticket, Future[Tensor]] | None = None  # read now: its logits
+        self._threads = torch.get_num_threads()
         self._closing = self._stopped = False
         self._thread = threading.Thread(target=self._run, name="suffice-engine", daemon=True)
         self._thread.start()
@@ -382,6 +386,8 @@ class Engine:
                 except BaseException as error:  # noqa: BLE001 - the texts that wait go on
                     self._give_up(error)
                 self.after()
+            self._reader.shutdown()
+            torch.set_num_threads(self._threads)
             for ticket in (*self._active(), *self._waiting):
                 self._fail(ticket, "the server is stopping")
             self.after()
@@ -420,7 +426,7 @@ class Engine:
     def _give_up(self, error: BaseException) -> None:
         """End all texts that have begun."""
         active = self._active()
-        self._reading, self._lanes = [], []
+        self._reading, self._lanes, self._piece = [], [], None
         self._catch(active, error)
         for ticket in active:
             self._ended(ticket)
@@ -474,13 +480,23 @@ class Engine:
             self.counters.cached_tokens += state.length
 
     def _read(self) -> None:
-        """Read a piece of a prompt."""
-        if not self._reading:
-            return
-        ticket = self._next_to_read()
-        finished = ticket.over
+        """Take the piece of a prompt that has been read, and let the reader begin the next one.
+
+        Steps and a piece that is read beside them have half of the threads each.
+        """
+        if self._piece is not None and (not self._lanes or self._piece[1].done()):
+            (ticket, logits), self._piece = self._piece, None
+            self._finish_piece(ticket, logits)
+        half = self._threads // 2
+        if self._piece is None and self._reading:
+            ticket = self._next_to_read()
+            threads = max(half, 1) if self._lanes else self._threads
+            self._piece = ticket, self._reader.submit(self._read_piece, ticket, threads)
+        torch.set_num_threads(self._threads if self._piece is None else self._threads - half)
+
+    def _finish_piece(self, ticket: Ticket, logits: Future[Tensor]) -> None:
         try:
-            finished = finished or self._read_piece(ticket)
+            finished = ticket.over or self._take_piece(ticket, logits.result())
         except BaseException as error:  # noqa: BLE001 - one text must not end the others
             self._catch([ticket], error)
             finished = True
@@ -498,25 +514,38 @@ class Engine:
             return self._reading[0]
         return min(self._reading, key=lambda ticket: len(ticket.job.prompt) - ticket.read)
 
-    def _read_piece(self, ticket: Ticket) -> bool:
-        """Read a piece of a prompt; return whether it was the last."""
+    def _read_piece(self, ticket: Ticket, threads: int) -> Tensor:
+        """Read a piece of a prompt, in the reader's thread; return the logits that are needed.
+
+        They are [1, T, V] of all tokens, or of the last one; of a piece that needs none, empty.
+        """
+        torch.set_num_threads(threads)
+        job = ticket.job
+        piece = job.prompt[ticket.read : ticket.read + CHUNK]
+        with torch.inference_mode():
+            tokens = torch.tensor([piece], device=self.lm.device)
+            features = self.lm.features(tokens, state=ticket.state)
+            if job.echo and job.logprobs is not None:
+                return self.lm.logits(features)
+            last = ticket.read + len(piece) == len(job.prompt)
+            return self.lm.logits(features[:, -1:]) if last and job.max_tokens else features[:, :0]
+
+    def _take_piece(self, ticket: Ticket, logits: Tensor) -> bool:
+        """Count a piece that was read, given its logits; return whether it was the last."""
         job, prompt = ticket.job, ticket.job.prompt
         start, end = ticket.read, min(ticket.read + CHUNK, len(prompt))
-        tokens = torch.tensor([prompt[start:end]], device=self.lm.device)
-        features = self.lm.features(tokens, state=ticket.state)
         ticket.read = end
         self.counters.prompt_tokens += end - start
         if job.echo and job.logprobs is not None:
             targets = prompt[start + 1 : end + 1]
-            logits = self.lm.logits(features[:, : len(targets)])[0].float()
-            ticket.listener.prompt(scores(logits, targets, job.logprobs))
+            own = logits[0, : len(targets)].float()
+            ticket.listener.prompt(scores(own, targets, job.logprobs))
         if end < len(prompt):
             if (len(prompt) - 1) // CHUNK * CHUNK == end:
                 self.prefixes.keep(prompt[:end], ticket.state)
             return False
         if job.max_tokens:
-            logits = self.lm.logits(features[:, -1])
-            ticket.take(ticket.choose(logits), logits)
+            ticket.take(ticket.choose(logits[:, -1]), logits[:, -1])
             self.counters.new_tokens += 1
             self.counters.first_tokens += 1
             self.counters.first_token_seconds += time.perf_counter() - ticket.arrived

@@ -163,6 +163,13 @@ BUGS = (
         "padding between the tokens of a row is joined as if it were a token",
     ),
     Bug(
+        "suffice/serve/engine.py",
+        "(not self._lanes or self._piece[1].done())",
+        "True",
+        "tests/serve/test_engine.py",
+        "texts that are being written wait for the prompt that is read",
+    ),
+    Bug(
         "suffice/layers/sinusoidal.py",
         "return _cached_table(length, d_model, device, dtype).clone()",
         "return _cached_table(length, d_model, device, dtype)",

@@ -15,7 +15,7 @@ from suffice.models.state import ModelState
 from suffice.patterns import Causal
 from suffice.positions import Rope
 from suffice.serve import Engine, Job, Limits, TooMany
-from suffice.serve.engine import Prefixes
+from suffice.serve.engine import CHUNK, Prefixes
 from suffice.testing import assert_close
 from tests.generate.models import PROMPTS, V, model
 from tests.serve.listeners import Kept
@@ -90,6 +90,33 @@ def test_long_prompts_are_read_in_pieces(length, engines):
     engine = engines(lm)
     job = (prompt, Greedy(), 5)
     assert written(engine, [job, *JOBS, job])[-1] == alone(lm, *job)
+
+
+def test_a_text_is_written_on_while_a_long_prompt_is_read(engines, monkeypatch):
+    lm = model(positions="none")
+    features, begun, ahead = type(lm).features, threading.Event(), threading.Event()
+
+    class Running(Kept):
+        def token(self, score):
+            begun.set()
+            if len(self.tokens) == 30:
+                ahead.set()
+            return super().token(score)
+
+    def held(self, tokens, **options):
+        if tokens.shape[1] == CHUNK:  # of the long prompt, which waits for 30 steps of the other
+            assert ahead.wait(10)
+        return features(self, tokens, **options)
+
+    monkeypatch.setattr(type(lm), "features", held)
+    running, long = Running(), Kept()
+    engine = engines(lm)
+    engine.submit(Job(prompt=(1, 2, 3), max_tokens=60), running)
+    assert begun.wait(60)
+    prompt = tuple(n * n % V for n in range(2 * CHUNK + 5))
+    engine.submit(Job(prompt=prompt, max_tokens=5), long)
+    assert running.wait().tokens == alone(lm, [1, 2, 3], Greedy(), 60)
+    assert long.wait().tokens == alone(lm, list(prompt), Greedy(), 5)
 
 
 @pytest.mark.parametrize(

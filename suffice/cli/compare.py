@@ -310,7 +310,10 @@ class RunOptions:
     ] = None
     jobs: Annotated[
         int | None,
-        Option(help="Cells to train at a time: 1 by default, and all that fit into a cluster."),
+        Option(
+            help="Cells to train at a time: measured by default, 1 with --threads, and all that "
+            "fit into a cluster."
+        ),
     ] = None
     threads: Annotated[
         int | None,
@@ -350,6 +353,11 @@ class RunOptions:
 
         names = ("jobs", "threads", "engine", "address", "quiet")
         return Execution.of(**{name: getattr(self, name) for name in names})
+
+    @property
+    def measured(self) -> bool:
+        """Whether a measurement chooses how many cells are trained at a time."""
+        return self.jobs is None and self.threads is None and self.engine == "local"
 
 
 @options_from_fields
@@ -483,6 +491,7 @@ def _compare_one(
                 command=command,
                 share=share,
                 execution=execution,
+                measured=how.measured,
             )
             if group.is_main and results is not None:
                 return _reported(results, folder, how.cost)

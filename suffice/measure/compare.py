@@ -38,6 +38,7 @@ from suffice.measure.results import (
     write_results,
 )
 from suffice.measure.sequential import FIRST
+from suffice.measure.side_by_side import choose
 from suffice.measure.sufficiency import UNDECIDED
 from suffice.measure.timing import interleave, peak_bytes
 from suffice.measure.training import CellFiles, check_scores, train_cell
@@ -62,6 +63,7 @@ def compare(
     command: str = "compare()",
     share: tuple[int, int] | None = None,
     execution: Execution | None = None,
+    measured: bool = False,
 ) -> Results | None:
     """Run a plan and return the results, which are also written to the folder.
 
@@ -78,7 +80,8 @@ def compare(
     returns the results.
 
     With an `execution` the cells are trained side by side, in processes of this machine or on a Ray
-    cluster; with `plan.auto` all open mechanisms of a seed.
+    cluster; with `plan.auto` all open mechanisms of a seed. `measured` leaves to a measurement
+    whether they are; see `suffice.measure.side_by_side`.
 
     Raises:
         ConfigError: if the folder holds another comparison, or settings exclude each other.
@@ -101,6 +104,10 @@ def compare(
         keys = plan.cells if share is None else plan.cells[share[0] - 1 :: share[1]]
         tuned = tune(plan, dataset, folder, group, console=console, quiet=quiet)
         rates = {(one.mechanism, one.num_heads): one.rate for one in tuned}
+        if measured and share is None and plan.tune is None and group.world_size == 1:
+            waiting = sum(not cell_path(folder, *key).exists() for key in keys)
+            tell = partial(_print, console=Console(quiet=True) if quiet else console)
+            execution = choose(plan, dataset, folder, waiting, tell)
         if execution is None:
             arguments = (plan, dataset, folder, group, console, rates)
             trainer = partial(_one_after_other, *arguments, quiet=quiet)

@@ -297,3 +297,9 @@ def test_cells_side_by_side_are_asked_for_by_any_option():
     assert RunOptions(jobs=1).execution is None
     assert RunOptions(threads=2).execution == Execution(threads=2)
     assert RunOptions(engine="ray", jobs=3).execution == Execution(engine="ray", jobs=3)
+
+
+def test_a_measurement_chooses_the_jobs_only_where_no_option_does():
+    assert RunOptions().measured
+    for given in ({"jobs": 1}, {"jobs": 2}, {"threads": 1}, {"engine": "ray"}):
+        assert not RunOptions(**given).measured

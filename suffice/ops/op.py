@@ -81,7 +81,7 @@ class Op:
             )
         if not self.masks_nonfinite or call.compiling:
             k, v = masks.clean(k, v)
-        if call.unrestricted or self.masks_nonfinite or finite(k, v):
+        if self.masks_nonfinite or call.unrestricted or finite(k, v):
             return self.run(q, k, v, masks, call, parts)
         return run_nonfinite(self, q, k, v, masks, call, parts)
 

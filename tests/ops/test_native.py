@@ -174,8 +174,8 @@ def test_a_query_without_keys_gives_0(isa):
     assert out[:, :, 50:].all()
     (gradient,) = torch.autograd.grad(out.square().sum(), q)
     assert not gradient[:, :, :50].any()
-    band = sparsity_of(Causal(), 70, 20, 2)
-    _, logs, _ = kernels.forward(q.detach(), k, v, None, None, band, 1.0, 0.0, logs=True)
+    structure = kernels.structure_of(q, k, v, Causal(), 1.0, 0.0)
+    _, logs, _ = kernels.forward(q.detach(), k, v, None, None, structure, logs=True)
     assert (logs[:, :, :50] == -torch.inf).all()
     assert logs[:, :, 50:].isfinite().all()
 
@@ -424,3 +424,18 @@ def test_a_compiled_window_is_in_the_kernels_and_a_dense_band_is_not():
     )  # fmt: skip
     assert choose(window).name == "native"
     assert choose(replace(window, pattern=Causal())).name == "fused"
+
+
+def test_a_gradient_with_other_strides_and_padding(isa):
+    q, k, v = (heads(2, 3, 40, 16).requires_grad_() for _ in range(3))
+    valid = padding(2, 40)
+    out = attend(q, k, v, pattern=Causal(), valid=valid, impl="native")
+    exact = attend(q, k, v, pattern=Causal(), valid=valid, impl="reference")
+    rows_first = torch.randn(out.shape)
+    assert rows_first.stride() != out.stride()
+    for slope in (rows_first, torch.empty_like(out).copy_(rows_first)):
+        gradients = [
+            torch.autograd.grad(x, (q, k, v), slope, retain_graph=True) for x in (out, exact)
+        ]
+        for got, want in zip(*gradients, strict=True):
+            assert_close(got, want, n=40)

@@ -68,8 +68,8 @@ def attend(
         out, all_finite = _attend_directly(q, k, v, masks.valid, parts.sinks, call)
         if not all_finite and not call.unrestricted and not finite(k, v):
             return run_nonfinite(NATIVE, q, k, v, masks, call, parts)
-    if torch.is_autocast_enabled(q.device.type):  # what torch's kernels would return
-        out = out.to(torch.get_autocast_dtype(q.device.type))
+    if torch.is_autocast_enabled("cpu"):  # what torch's kernels would return
+        out = out.to(torch.get_autocast_dtype("cpu"))
     return out
 
 
@@ -235,23 +235,20 @@ def forward(
     v: Tensor,
     valid: Tensor | None,
     sinks: Tensor | None,
-    sparsity: SparsityPattern,
-    scale: float,
-    cap: float,
+    structure: native.SequenceAttention,
     *,
     logs: bool,
 ) -> tuple[Tensor, Tensor | None, bool]:
     """Return the outputs, the logarithms of the rows' total weights, and whether all was finite.
 
     The last axis of q [B, H, T, D], k [B, G, S, D] and v [B, G, S, E] is dense, as is all of
-    `valid`, bool [B, S] or None. With a cap above 0 products s become cap tanh(s / cap). Without
-    `logs` and sinks [H] the logarithms [B, H, T] are None.
+    `valid`, bool [B, S] or None. Without `logs` and sinks [H] the logarithms [B, H, T] are None.
     """
-    logs = logs or sinks is not None
     out = empty_rows_first(q, v.shape[3])
+    logs = logs or sinks is not None
     total = q.new_empty(q.shape[:3], dtype=torch.float32) if logs else None
     nonfinite = library().suffice_attend(
-        _structure((q, k, v, out), None, valid, sparsity, scale, cap),
+        ctypes.byref(structure if valid is None else _masked(structure, valid)),
         q.data_ptr(),
         k.data_ptr(),
         v.data_ptr(),
@@ -272,63 +269,55 @@ def backward(
     out: Tensor,
     logs: Tensor,
     valid: Tensor | None,
-    sparsity: SparsityPattern,
-    scale: float,
-    cap: float,
+    structure: native.SequenceAttention,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Return the gradients of q, k and v from that of the outputs; arguments as of `forward`.
 
     A sink is a key whose value is 0: it is in the outputs and logarithms, and asks for no more.
     """
     grads = tuple(empty_rows_first(x, x.shape[3]) for x in (q, k, v))
-    structure = _structure((q, k, v, out), grad.stride(), valid, sparsity, scale, cap)
+    if valid is not None or grad.stride() != out.stride():
+        structure = _masked(structure, valid)
+        structure.out_grad = native.Strides(*grad.stride()[:3])
     tensors = (q, k, v, out, logs, grad, *grads)
-    threads = torch.get_num_threads()
-    library().suffice_attend_back(structure, *(x.data_ptr() for x in tensors), threads)
+    library().suffice_attend_back(
+        ctypes.byref(structure), *[x.data_ptr() for x in tensors], torch.get_num_threads()
+    )
     return grads
 
 
-Layout = tuple[torch.Size, tuple[int, ...]]
+def structure_of(
+    q: Tensor, k: Tensor, v: Tensor, pattern: Pattern, scale: float, cap: float
+) -> native.SequenceAttention:
+    """Return what the kernels read of a call, from a cache: it is not to be changed.
+
+    With a cap above 0 products s become cap tanh(s / cap).
+    """
+    strides = q.stride(), k.stride(), v.stride()
+    return _structure(q.shape, k.shape, v.shape, strides, q.dtype, pattern, scale, cap)
 
 
+@lru_cache(maxsize=256)
 def _structure(
-    tensors: tuple[Tensor, ...],
-    grad: tuple[int, ...] | None,
-    valid: Tensor | None,
-    sparsity: SparsityPattern,
-    scale: float,
-    cap: float,
-) -> ctypes._CArgObject:
-    """Return the structure the kernels read; without padding it lives as long as it is cached."""
-    layouts = ((x.shape, x.stride()) for x in tensors)
-    fields = *layouts, KINDS[tensors[0].dtype], grad, sparsity, scale, cap
-    if valid is None:
-        return ctypes.byref(_cached_fields(*fields))
-    structure = _fields(*fields)
-    structure.valid = valid.data_ptr()
-    return ctypes.byref(structure)
-
-
-def _fields(
-    q: Layout,
-    k: Layout,
-    v: Layout,
-    out: Layout,
-    kind: int,
-    grad: tuple[int, ...] | None,
-    sparsity: SparsityPattern,
+    q: tuple[int, ...],
+    k: tuple[int, ...],
+    v: tuple[int, ...],
+    strides: tuple[tuple[int, ...], ...],
+    dtype: torch.dtype,
+    pattern: Pattern,
     scale: float,
     cap: float,
 ) -> native.SequenceAttention:
-    (batch, heads, queries, width), (_, kv_heads, keys, value_width) = q[0], v[0]
+    (batch, heads, queries, width), (_, kv_heads, keys, value_width) = q, v
     sizes = batch, heads, kv_heads, queries, keys, width, value_width
-    structure = native.SequenceAttention(*sizes, scale, kind, cap=cap)
-    strides = {"q": q[1], "k": k[1], "v": v[1], "out": out[1]}
-    if grad is not None:
-        strides["out_grad"] = grad
-        for name, (_, number, length, features) in {"q": q[0], "k": k[0], "v": v[0]}.items():
-            strides[f"grad_{name}"] = (length * number * features, features, number * features, 1)
-    for name, numbers in strides.items():
+    structure = native.SequenceAttention(*sizes, scale, KINDS[dtype], cap=cap)
+    sparsity = structure.sparsity = sparsity_of(pattern, queries, keys, heads)  # kept alive
+    rows_first = {"out": (*q[:3], value_width), "grad_q": q, "grad_k": k, "grad_v": v}
+    for name, (_, number, length, features) in rows_first.items():
+        lengths = length * number * features, features, number * features
+        setattr(structure, name, native.Strides(*lengths))
+    structure.out_grad = structure.out
+    for name, numbers in zip("qkv", strides, strict=True):
         setattr(structure, name, native.Strides(*numbers[:3]))
     if isinstance(sparsity, KeyRange):
         structure.low, structure.high = sparsity.low, sparsity.high
@@ -339,7 +328,11 @@ def _fields(
     return structure
 
 
-_cached_fields = lru_cache(maxsize=256)(_fields)
+def _masked(structure: native.SequenceAttention, valid: Tensor | None) -> native.SequenceAttention:
+    """Return a copy of a structure for keys that are `valid`."""
+    structure = native.SequenceAttention.from_buffer_copy(structure)
+    structure.valid = None if valid is None else valid.data_ptr()
+    return structure
 
 
 def _attend_directly(
@@ -351,14 +344,13 @@ def _attend_directly(
     call: AttentionCall,
 ) -> tuple[Tensor, bool]:
     """Return the outputs and whether all was finite."""
-    q, k, v = map(dense_rows, (q, k, v))
+    q, k, v = dense_rows(q), dense_rows(k), dense_rows(v)
     valid = None if valid is None else valid.contiguous()
-    sparsity = sparsity_of(call.pattern, call.queries, call.keys, call.num_heads)
-    settings = call.scale, cap_of(call)
-    if needs_gradient(q, k, v, *([] if sinks is None else [sinks])):
+    structure = structure_of(q, k, v, call.pattern, call.scale, cap_of(call))
+    if needs_gradient(q, k, v) or (sinks is not None and needs_gradient(sinks)):
         flags: list[bool] = []
-        return _Attend.apply(q, k, v, valid, sinks, flags, sparsity, *settings), flags[0]
-    out, _, all_finite = forward(q, k, v, valid, sinks, sparsity, *settings, logs=False)
+        return _Attend.apply(q, k, v, valid, sinks, flags, structure), flags[0]
+    out, _, all_finite = forward(q, k, v, valid, sinks, structure, logs=False)
     return out, all_finite
 
 
@@ -366,19 +358,24 @@ class _Attend(torch.autograd.Function):
     """The kernels with their gradients; whether all was finite is appended to `flags`."""
 
     @staticmethod
-    def forward(ctx, q, k, v, valid, sinks, flags, *settings):
-        out, logs, all_finite = forward(q, k, v, valid, sinks, *settings, logs=True)
+    def forward(ctx, q, k, v, valid, sinks, flags, structure):
+        out, logs, all_finite = forward(q, k, v, valid, sinks, structure, logs=True)
         flags.append(all_finite)
         ctx.save_for_backward(q, k, v, out, logs, valid, sinks)
-        ctx.settings = settings
+        ctx.structure = structure
         return out
 
     @staticmethod
-    @once_differentiable
     def backward(ctx, grad: Tensor):
-        *saved, sinks = ctx.saved_tensors
-        of_tensors = backward(dense_rows(grad), *saved, *ctx.settings)
-        return *of_tensors, *_slopes(grad, *saved[3:], sinks), None, None, None, None
+        once = once_differentiable(_gradients) if torch.is_grad_enabled() else _gradients
+        return once(ctx, grad)
+
+
+def _gradients(ctx, grad: Tensor) -> tuple[Tensor | None, ...]:
+    """Return the gradients of what `_Attend` was given."""
+    *saved, sinks = ctx.saved_tensors
+    of_tensors = backward(dense_rows(grad), *saved, ctx.structure)
+    return *of_tensors, *_slopes(grad, *saved[3:], sinks), None, None
 
 
 def _slopes(
@@ -401,11 +398,13 @@ def _attend(
 ) -> tuple[Tensor, Tensor]:
     """Return the outputs [B, H, T, E] and the logarithms [B, H, T] of the rows' total weights.
 
-    Arguments as of `forward`, the pattern as JSON.
+    Arguments as of `forward`, the pattern as JSON. With a cap above 0 products s become
+    cap tanh(s / cap).
     """
     q, k, v = map(dense_rows, (q, k, v))
     valid = None if valid is None else valid.contiguous()
-    return forward(q, k, v, valid, sinks, _sparsity(q, k, pattern), scale, cap, logs=True)[:2]
+    structure = structure_of(q, k, v, value_of(Pattern, pattern), scale, cap)
+    return forward(q, k, v, valid, sinks, structure, logs=True)[:2]
 
 
 @torch.library.custom_op("suffice::native_backward", mutates_args=())
@@ -425,12 +424,8 @@ def _attend_backward(
     """Return the gradients of q, k and v; arguments as of `suffice::native`."""
     grad, q, k, v, out = map(dense_rows, (grad, q, k, v, out))
     valid = None if valid is None else valid.contiguous()
-    sparsity = _sparsity(q, k, pattern)
-    return backward(grad, q, k, v, out, logs.contiguous(), valid, sparsity, scale, cap)
+    structure = structure_of(q, k, v, value_of(Pattern, pattern), scale, cap)
+    return backward(grad, q, k, v, out, logs.contiguous(), valid, structure)
 
 
 register_attention(_attend, _attend_backward, _slopes)
-
-
-def _sparsity(q: Tensor, k: Tensor, pattern: str) -> SparsityPattern:
-    return sparsity_of(value_of(Pattern, pattern), q.shape[2], k.shape[2], q.shape[1])

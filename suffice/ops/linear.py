@@ -1,6 +1,6 @@
 """The matrix product of a linear map, through the faster of the two libraries torch carries.
 
-Few rows are multiplied by our kernel, where it reads weights faster than torch, as measured once.
+Few rows are multiplied by our kernel, where it is faster than torch, as measured once.
 
 On CPUs with AVX-512 torch sends fp32 products to MKL, which on processors of some vendors runs at
 half of what the machine can do; oneDNN, also inside torch, does not. There it is the faster one
@@ -24,7 +24,9 @@ from torch.autograd import forward_ad
 from suffice.ops.native.matrix import multiply, structure_of, supports
 from suffice.ops.op import is_traced
 
-FEW_ROWS = 4  # from there on a product is bound by arithmetic
+FEW_ROWS = 4  # beyond, a product is bound by arithmetic
+MAX_FEW_ROWS = 24  # beyond, torch's packing of the matrix pays
+RACED_ROWS = 16  # in the race for more than FEW_ROWS
 FEW_ROWS_GAIN = 0.85  # of the time of torch's product, at most
 FEWEST_WEIGHTS = 1 << 16  # smaller matrices stay in the cache, and the call is what costs
 MIN_WORK = 1 << 24  # multiply-adds, below which the call of oneDNN is what costs
@@ -61,9 +63,10 @@ def multiplier(module: nn.Module, rows: int, *, device: str, learning: bool) -> 
         return module.kernel  # a packed layer names its own kernel
     plain = module.weight.dtype is torch.float32 and device == "cpu"
     sizes = (rows, module.in_features, module.out_features)
-    few = plain and 0 < rows <= FEW_ROWS and not learning
-    if few and module.weight.numel() >= FEWEST_WEIGHTS and supports(module.weight, module.bias):
-        return "native" if threads_of_few_rows(torch.get_num_threads()) else "F.linear"
+    few = plain and 0 < rows <= MAX_FEW_ROWS and not learning
+    few = few and module.weight.numel() >= FEWEST_WEIGHTS
+    if few and supports(module.weight, module.bias) and threads_of(rows):
+        return "native"
     return "oneDNN" if plain and fast(*sizes) else "F.linear"
 
 
@@ -73,8 +76,8 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
     Shapes:
         x: [..., inputs]; weight: [outputs, inputs]; bias: [outputs] -> [..., outputs]
     """
-    few = not torch.compiler.is_compiling() and 0 < x.numel() <= FEW_ROWS * weight.shape[1]
-    if few and (threads := _threads_of(x, weight, bias)):
+    few = not torch.compiler.is_compiling() and 0 < x.numel() <= MAX_FEW_ROWS * weight.shape[1]
+    if few and (threads := _native_threads(x, weight, bias)):
         return multiply(structure_of(weight, bias), x, threads)
     if not WINS or torch.compiler.is_compiling() or x.numel() * weight.shape[0] < MIN_WORK:
         return F.linear(x, weight, bias)
@@ -90,24 +93,30 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
     return _product(x, weight, bias)
 
 
-def _threads_of(x: Tensor, weight: Tensor, bias: Tensor | None) -> int:
+def _native_threads(x: Tensor, weight: Tensor, bias: Tensor | None) -> int:
     """Return the threads of our product of few rows, 0 where torch's is taken."""
     if weight.numel() < FEWEST_WEIGHTS or torch.is_grad_enabled() or not weight.is_contiguous():
         return 0
     if not (_plain(x, weight) and supports(weight, bias)) or is_traced():
         return 0
-    return threads_of_few_rows(torch.get_num_threads())
+    return threads_of(x.numel() // x.shape[-1])
+
+
+def threads_of(rows: int) -> int:
+    """Return with how many threads our product of 1 to MAX_FEW_ROWS rows wins, 0 if it does not."""
+    return threads_of_few_rows(torch.get_num_threads(), 1 if rows <= FEW_ROWS else RACED_ROWS)
 
 
 @lru_cache(maxsize=8)
-def threads_of_few_rows(most: int) -> int:
-    """Return with how many threads our product of one row is faster than torch's, 0 if it is not.
+def threads_of_few_rows(most: int, rows: int = 1) -> int:
+    """Return with how many threads our product of rows is faster than torch's, 0 if it is not.
 
-    Weights are read from memory once for each token: what counts is who reads faster here.
+    Weights are read from memory once for each product: what counts is who reads faster here, and
+    who multiplies without copying the weights first.
     """
     numbers = partial(torch.ones, dtype=torch.float32, device="cpu")
     weights = numbers(24, 1536, 1024).unbind()  # more than a cache holds
-    x = numbers(1, 1024)
+    x = numbers(rows, 1024)
     runs = {
         number: partial(lambda weight, n: multiply(structure_of(weight, None), x, n), n=number)
         for number in {1, most}

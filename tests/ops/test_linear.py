@@ -381,7 +381,7 @@ def ours_wins(monkeypatch):
         rows.append(x.numel() // matrix.columns)
         return multiply(matrix, x, threads)
 
-    monkeypatch.setattr(module, "threads_of_few_rows", lambda _: 1)
+    monkeypatch.setattr(module, "threads_of_few_rows", lambda *_: 1)
     monkeypatch.setattr(module, "multiply", multiplied)
     return rows
 
@@ -389,15 +389,15 @@ def ours_wins(monkeypatch):
 @torch.no_grad()
 @pytest.mark.parametrize("biased", [True, False])
 def test_few_rows_are_multiplied_by_our_kernel(ours_wins, biased):
-    x, weight, bias = operands(module.FEW_ROWS, *FEW[1:])
+    x, weight, bias = operands(module.MAX_FEW_ROWS, *FEW[1:])
     bias = bias if biased else None
-    for rows in range(1, module.FEW_ROWS + 1):
+    for rows in range(1, module.MAX_FEW_ROWS + 1):
         some = x[:rows, None]
         with torch.device("meta"):  # results lie where their inputs do
             got = linear(some, weight, bias)
         exact = None if bias is None else bias.double()
         assert_close(got, F.linear(some.double(), weight.double(), exact), n=FEW[1])
-    assert ours_wins == [1, 2, 3, 4]
+    assert ours_wins == list(range(1, module.MAX_FEW_ROWS + 1))
 
 
 def test_few_rows_are_torchs_where_the_kernel_does_not_serve(ours_wins):
@@ -408,7 +408,7 @@ def test_few_rows_are_torchs_where_the_kernel_does_not_serve(ours_wins):
         linear(x, weight.t(), bias)
         linear(x.double(), weight.double(), bias.double())
         linear(x[:0], weight, bias)
-        linear(operands(module.FEW_ROWS + 1, *FEW[1:])[0], weight, bias)
+        linear(operands(module.MAX_FEW_ROWS + 1, *FEW[1:])[0], weight, bias)
         vmap(lambda row: linear(row, weight, bias))(x)
         with torch.autocast("cpu"):
             linear(x, weight, bias)
@@ -421,4 +421,11 @@ def test_few_rows_are_torchs_where_the_kernel_does_not_serve(ours_wins):
 def test_the_threads_of_few_rows_are_those_of_this_process():
     if not available():
         pytest.skip("no native kernels were built")
-    assert module.threads_of_few_rows(torch.get_num_threads()) in (0, 1, torch.get_num_threads())
+    for rows in (1, module.MAX_FEW_ROWS):
+        assert module.threads_of(rows) in (0, 1, torch.get_num_threads())
+
+
+@pytest.mark.parametrize(("rows", "raced"), [(1, 1), (module.FEW_ROWS, 1), (5, module.RACED_ROWS)])
+def test_rows_are_raced_with_their_like(monkeypatch, rows, raced):
+    monkeypatch.setattr(module, "threads_of_few_rows", lambda _, rows: rows)
+    assert module.threads_of(rows) == raced

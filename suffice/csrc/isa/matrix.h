@@ -12,6 +12,8 @@ constexpr int ROW_STREAMS = 4;           // weight rows streamed at once, far ap
 constexpr int64_t PANEL = 16;   // rows of a packed panel; work is split at multiples of it
 #if defined(__AVX512F__) || defined(__ARM_NEON)
 constexpr int MAX_ACCUMULATORS = 16;  // vector accumulators
+#elif defined(__AVX2__)
+constexpr int MAX_ACCUMULATORS = 12;
 #else
 constexpr int MAX_ACCUMULATORS = 8;
 #endif
@@ -108,6 +110,9 @@ NOINLINE void rows_of_numbers(const Matrix &matrix, const Inputs &in, int64_t fi
   if constexpr (R * 4 <= MAX_ACCUMULATORS)
     for (; m + 4 <= in.rows; next(4))
       rows_at<E, R, 4>(rows, matrix.columns, x, to, apart, matrix.rows);
+  if constexpr (R * 3 <= MAX_ACCUMULATORS && R * 4 > MAX_ACCUMULATORS)
+    for (; m + 3 <= in.rows; next(3))
+      rows_at<E, R, 3>(rows, matrix.columns, x, to, apart, matrix.rows);
   for (; m + 2 <= in.rows; next(2))
     rows_at<E, R, 2>(rows, matrix.columns, x, to, apart, matrix.rows);
   if (m < in.rows) rows_at<E, R, 1>(rows, matrix.columns, x, to, apart, matrix.rows);

@@ -25,7 +25,7 @@ class Estimate:
         row_variance: variance of the mean that only more test rows lower, [...].
         seeds: S; 1 where the variance is that over rows alone.
         rows: R; None if only one number of each seed is known, and the rows are taken as they are.
-        least_variance: minimum variance of the mean by the number of rows, see `bounded`.
+        least_variance: minimum of the seed variance, known from the rows.
         freedom: degrees of freedom of the variance over seeds; None for seeds - 1.
     """
 
@@ -34,7 +34,7 @@ class Estimate:
     row_variance: Values
     seeds: int
     rows: int | None
-    least_variance: float = 0.0
+    least_variance: float | Values = 0.0
     freedom: float | None = None
 
     @property
@@ -109,7 +109,8 @@ def estimate(scores: Any) -> Estimate:
     B is what no further seed removes: rows on which one mechanism is better whatever the seed.
     Without it the interval would hold for these rows alone. The interval of 1 - alpha is
 
-        mean -+ sqrt(q^2 A + z^2 B),   q^2 = t^2 - (t^2 - z^2) (B / (A + B))^3,
+        mean -+ sqrt(max(q^2 A, z^2 C) + z^2 B),
+        q^2 = t^2 - (t^2 - z^2) (B / (A + B))^3,   C = MS_rest / (S R),
 
     where t is Student's quantile with S - 1 degrees of freedom and z that with R - 1: the t
     interval over seeds where rows do not matter, that over rows where seeds do not. Between them
@@ -145,6 +146,7 @@ def estimate(scores: Any) -> Estimate:
         row_variance=row_part / (seeds * rows),
         seeds=seeds,
         rows=rows if rows > 1 else None,
+        least_variance=parts.rest / (seeds * rows),
     )
 
 
@@ -191,7 +193,8 @@ def estimate_unpaired(candidate: Values, baseline: Values) -> Estimate:
     The seeds of each side vary by themselves, with Welch's degrees of freedom. Both sides answer
     the same rows, of which B is what no further seed of either removes:
 
-        A = A_candidate + A_baseline,   B = max(Var(rows) - rest_c / S_c - rest_b / S_b, 0) / R,
+        A = A_candidate + A_baseline,   B = max(Var(rows) / R - C, 0),
+        C = (rest_c / S_c + rest_b / S_b) / R,
 
     where Var(rows) is the variance of the difference of each row's means over seeds.
 
@@ -214,9 +217,9 @@ def estimate_unpaired(candidate: Values, baseline: Values) -> Estimate:
     squares = sum(v**2 / (seeds - 1) for v, (_, seeds, _) in zip(variances, sides, strict=True))
     (ours, _, rows), (theirs, _, _) = sides
     fewest = min(seeds for _, seeds, _ in sides)
+    rest = sum(float(part.rest) / seeds for part, seeds, _ in sides)
     row_variance = 0.0
     if rows > 1:
-        rest = sum(float(part.rest) / seeds for part, seeds, _ in sides)
         row_variance = max(float((ours.by_row - theirs.by_row).var(ddof=1)) - rest, 0.0) / rows
     return Estimate(
         mean=ours.mean - theirs.mean,
@@ -224,6 +227,7 @@ def estimate_unpaired(candidate: Values, baseline: Values) -> Estimate:
         row_variance=np.float64(row_variance),
         seeds=fewest,
         rows=rows if rows > 1 else None,
+        least_variance=rest / rows,
         freedom=sum(variances) ** 2 / squares if squares else fewest - 1.0,
     )
 

@@ -600,7 +600,7 @@ def _note_failures(verdict: Verdict) -> list[str]:
         if not c.failed and not c.of_rows_alone
     }
     each = ", ".join(f"{n} of {n} up to {rate:.0%}" for n, rate in sorted(rates.items()))
-    if each:
+    if each and verdict.outcome != "unlearned":
         sentences.append(
             f"Learning in all seeds leaves a failure rate open, with 95% confidence: {each}."
         )
@@ -609,7 +609,7 @@ def _note_failures(verdict: Verdict) -> list[str]:
 
 def _note_improving(verdict: Verdict, results: Results) -> list[str]:
     """Name what was still improving when its training ended, and what trains longer."""
-    if not verdict.improving:
+    if not verdict.improving or verdict.outcome == "unlearned":  # `remedies` say what to do
         return []
     whole = len(verdict.improving) == len(results.pairs())
     who = "All" if whole else ", ".join(label(*key) for key in verdict.improving)

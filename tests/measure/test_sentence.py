@@ -244,6 +244,21 @@ def test_a_task_that_is_too_easy_is_said_with_what_differs():
     assert text.endswith("a smaller margin or a harder task would tell.")
 
 
+def test_where_nothing_was_learned_no_note_speaks_of_learning():
+    noise = [0.541, 0.545, 0.538, 0.543, 0.540]
+    results = from_accuracies({"standard": noise, "a": noise}, majority=0.541)
+    longer = [
+        replace(make_cell(c.mechanism, seed=c.seed, epochs=3), test_accuracy=c.test_accuracy)
+        for c in results.cells
+    ]
+    results = replace(results, cells=tuple(longer))
+    verdict = judge(results)
+    assert (verdict.outcome, bool(verdict.improving)) == ("unlearned", True)
+    text = " ".join(notes(verdict, results))
+    assert text.count("train longer") == 1
+    assert "Learning in all seeds" not in text
+
+
 def test_what_was_still_improving_is_said_with_the_command_that_trains_longer():
     command = "suffice compare --recipe digits_vit --epochs 3 --out=runs/x --seeds 5 --resume"
     cells = [make_cell("standard", 4, s, epochs=3) for s in range(3)]

@@ -10,7 +10,7 @@ from typing import Any
 from suffice.errors import DataError
 from suffice.measure.advise.evidence import MARGINS, NONE_NAMED, backtests
 from suffice.measure.published import path_of
-from suffice.measure.recall import Solved
+from suffice.measure.recall import UNSOLVED, Solved
 from suffice.measure.report.canvas import svg
 from suffice.measure.report.sheet import Column, Sheet, markdown, sheet_of
 from suffice.measure.sufficiency import FAILS, SUFFICES, UNDECIDED
@@ -149,6 +149,7 @@ nearest. A table with one rate for all says so.
 def _chances(rows: Sequence[Standing]) -> str:
     """State how many cells may be decided falsely, and what is said of Standard against itself."""
     judged = [row for row in rows if row.known and not row.same_as and row.mechanism != BASELINE]
+    judged = [row for row in judged if row.verdict != UNSOLVED]
     text = (
         f"{len(judged)} cells have the seeds for a verdict. If all were exactly at the margin in "
         f"truth, {ALPHA * len(judged):.1f} would be decided by chance alone, half of them as "
@@ -161,6 +162,20 @@ def _chances(rows: Sequence[Standing]) -> str:
             f"margin, they falsely suffice in {100 * null.suffices:.1f}%."
         )
     return text
+
+
+def _unsolved(rows: Sequence[Standing]) -> str:
+    """Name who always solves the tasks that Standard never does."""
+    sentences = []
+    for standard in rows:
+        if standard.mechanism == BASELINE and standard.verdict == UNSOLVED:
+            same_task = [row for row in rows if row.task == standard.task]
+            names = [row.mechanism for row in same_task if row.verdict == SUFFICES]
+            sentences.append(
+                f"On {standard.task} Standard solves it in {standard.solved}; "
+                f"{', '.join(names) or 'no mechanism'} in every seed."
+            )
+    return " ".join(sentences)
 
 
 def windows() -> Sheet:
@@ -192,6 +207,8 @@ def page() -> str:
     shown = matrix()
     lines += ["## What suffices where", "", *(f"![{n}](atlas/{n}.svg)" for n in figures()), ""]
     lines += [*markdown(shown), "", shown.caption, ""]
+    if sentences := _unsolved(rows):
+        lines += [sentences, ""]
     for sheet in (staircase(), windows()):
         caption = ["", sheet.caption] if sheet.caption != LEGEND else []
         lines += [f"## {sheet.title}", "", *markdown(sheet), *caption, ""]

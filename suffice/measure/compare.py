@@ -38,18 +38,23 @@ from suffice.measure.results import (
     write_results,
 )
 from suffice.measure.sequential import FIRST
-from suffice.measure.side_by_side import choose
 from suffice.measure.sufficiency import UNDECIDED
-from suffice.measure.timing import interleave, peak_bytes
+from suffice.measure.timing import Call, interleave, peak_bytes
 from suffice.measure.training import CellFiles, check_scores, train_cell
 from suffice.measure.tuning import tune
 from suffice.measure.verdict import hopeless, judge
-from suffice.train import Processes, processes, resolve_device, show
-from suffice.train.evaluate import ModelInputs
+from suffice.train import Processes, current, processes, resolve_device, show
+from suffice.train.evaluate import ModelInputs, cross_entropy, flatten_answers
+from suffice.train.loop import Batches
+from suffice.utils.files import read_record, write_json
 
 ROUNDS = 15
 WARM_UP = 3  # calls
 SAMPLE_SECONDS = 0.02
+EXECUTION = "execution.json"  # how the cells of a folder are trained, where it was measured
+START = 5.0  # seconds until a process has imported torch and loaded the data
+MAX_JOBS = 8  # each holds a copy of the data
+MAX_NUMBERS = 1 << 14  # inputs of a batch that is timed
 PATIENCE = 60.0  # seconds, in which every job of a cluster has written the same plan
 
 
@@ -81,7 +86,7 @@ def compare(
 
     With an `execution` the cells are trained side by side, in processes of this machine or on a Ray
     cluster; with `plan.auto` all open mechanisms of a seed. `measured` leaves to a measurement
-    whether they are; see `suffice.measure.side_by_side`.
+    whether they are; see `choose_execution`.
 
     Raises:
         ConfigError: if the folder holds another comparison, or settings exclude each other.
@@ -107,7 +112,7 @@ def compare(
         if measured and share is None and plan.tune is None and group.world_size == 1:
             waiting = sum(not cell_path(folder, *key).exists() for key in keys)
             tell = partial(_print, console=Console(quiet=True) if quiet else console)
-            execution = choose(plan, dataset, folder, waiting, tell)
+            execution = choose_execution(plan, dataset, folder, waiting, tell)
         if execution is None:
             arguments = (plan, dataset, folder, group, console, rates)
             trainer = partial(_one_after_other, *arguments, quiet=quiet)
@@ -260,6 +265,61 @@ def _side_by_side(
             workers.train(jobs, finish_job)
 
         yield train
+
+
+def choose_execution(
+    plan: Plan, dataset: Dataset, folder: Path, cells: int, tell: Callable[[str], None]
+) -> Execution | None:
+    """Return how cells are trained side by side; None for one after the other in this process.
+
+    A training step of the baseline is timed with all threads and with a share of them. `cells` are
+    not trained yet; what a comparison began with stays in its folder, for when it is resumed.
+    """
+    threads, training = torch.get_num_threads(), plan.recipe.training
+    together = len(plan.pairs) if plan.auto else cells  # cells that may be trained at a time
+    jobs = min(threads, together, MAX_JOBS)
+    if (folder / EXECUTION).exists():
+        chosen = read_record(Execution, folder / EXECUTION, advice="Delete it to choose again.")
+    elif jobs < 2 or plan.device != "cpu" or cells < len(plan.cells):
+        return None  # what an earlier call trained had all threads
+    else:
+        shared, whole = _step_seconds(plan, dataset, threads // jobs, threads)
+        steps = cells * training.epochs * -(-len(dataset.train) // training.batch_size)
+        beside = START + steps * shared * -(-together // jobs) / together
+        chosen = Execution(jobs=jobs, threads=threads // jobs)
+        if beside >= steps * whole:
+            chosen = Execution(jobs=1, threads=threads)
+        tell(
+            f"cells at a time: {chosen.jobs}, threads of each: {chosen.threads}; a step takes "
+            f"{1e3 * shared:.1f} ms with {threads // jobs}, {1e3 * whole:.1f} with {threads} "
+            "(--jobs sets another number)"
+        )
+        write_json(folder / EXECUTION, {"jobs": chosen.jobs, "threads": chosen.threads})
+    return None if chosen.jobs == 1 else chosen
+
+
+def _step_seconds(plan: Plan, dataset: Dataset, *threads: int) -> list[float]:
+    """Return the least seconds of a forward and backward of the baseline with numbers of threads.
+
+    Where a batch is large, fewer of its rows are timed.
+    """
+    before, options = torch.get_num_threads(), {"processes": current(), "seed": 0}
+    with torch.random.fork_rng(devices=[]):
+        model = plan.recipe.build(plan.baseline, plan.heads[0])
+        batches = Batches(dataset, plan.recipe.training, device=torch.device("cpu"), **options)
+        inputs, labels = next(batches.epoch(1)).data
+        rows = min(len(labels), MAX_NUMBERS // inputs.inputs[0].numel() or 1)
+        inputs, answers = inputs.map(lambda tensor: tensor[:rows]), labels[:rows]
+
+        def step(count: int) -> None:
+            torch.set_num_threads(count)
+            logits, flat = flatten_answers(inputs.logits(model), answers)
+            cross_entropy(logits, flat, reduction="mean").backward()
+
+        calls: dict[str, Call] = {str(count): partial(step, count) for count in threads}
+        times = interleave(calls, rounds=3, warmup=1, min_seconds_per_sample=0.03)
+    torch.set_num_threads(before)
+    return [min(times[str(count)]) * len(labels) / rows for count in threads]
 
 
 def _closed(plan: Plan, folder: Path, cells: list[Cell], group: Processes) -> set[tuple[str, int]]:

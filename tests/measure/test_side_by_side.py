@@ -10,11 +10,10 @@ import torch
 from rich.console import Console
 
 from suffice.data import load
-from suffice.measure import side_by_side
-from suffice.measure.compare import compare
+from suffice.measure import compare as module
+from suffice.measure.compare import EXECUTION, choose_execution, compare
 from suffice.measure.jobs import Execution
 from suffice.measure.plan import run_folder
-from suffice.measure.side_by_side import choose
 from tests.measure.test_compare import TINY, plan, timeless
 
 
@@ -32,32 +31,29 @@ def digits():
 
 
 def chosen(folder, dataset, given=None, **options):
-    lines = []
-    given = given or plan()
+    given, lines = given or plan(), []
     cells = options.get("cells", len(given.cells))
-    return choose(given, dataset, folder, cells, lines.append), lines
+    return choose_execution(given, dataset, folder, cells, lines.append), lines
 
 
 @pytest.mark.parametrize(
     ("shared", "whole", "jobs"),
-    [(1.9, 1.0, 2), (2.1, 1.0, None), (0.9, 1.0, 2), (1e-3, 1e-3, None)],
+    [(1.9, 1.0, 2), (2.1, 1.0, 1), (0.9, 1.0, 2), (1e-3, 2e-3, 1)],
     ids=["two are faster", "threads help more", "threads harm", "too short to start processes"],
 )
 def test_the_faster_way_is_chosen_and_kept(tmp_path, monkeypatch, digits, shared, whole, jobs):
-    monkeypatch.setattr(side_by_side, "_step_seconds", lambda *_: [shared, whole])
+    monkeypatch.setattr(module, "_step_seconds", lambda *_: [shared, whole])
     long = plan(recipe=replace(TINY, training=replace(TINY.training, epochs=50)))
-    given = plan() if whole < 1 and jobs is None else long
-    expected = jobs and Execution(jobs=jobs, threads=1)
-    execution, lines = chosen(tmp_path, digits, given)
+    expected = Execution(jobs=2, threads=1) if jobs == 2 else None
+    execution, (line,) = chosen(tmp_path, digits, long)
     assert execution == expected
-    assert all(f"{1e3 * whole:.1f}" in line for line in lines)
-    assert len(lines) == (tmp_path / side_by_side.FILE).exists() == (given is long)
-    monkeypatch.setattr(side_by_side, "_step_seconds", lambda *_: [whole, shared])
-    assert chosen(tmp_path, digits, given, cells=1) == (expected, [])  # resumed: as it began
+    assert f"time: {jobs}, threads of each: {2 // jobs};" in line
+    monkeypatch.setattr(module, "_step_seconds", lambda *_: [whole, shared])
+    assert chosen(tmp_path, digits, long, cells=1) == (expected, [])  # resumed: as it began
 
 
 def test_nothing_is_measured_where_there_is_no_choice(tmp_path, monkeypatch, digits):
-    monkeypatch.setattr(side_by_side, "_step_seconds", None)
+    monkeypatch.setattr(module, "_step_seconds", None)
     assert chosen(tmp_path, digits, cells=3) == (None, [])  # one was trained before
     assert chosen(tmp_path, digits, replace(plan(), seeds=1, mechanisms=("standard",)))[0] is None
     torch.set_num_threads(1)
@@ -68,14 +64,14 @@ def test_a_measurement_is_short_and_leaves_no_trace(digits):
     torch.manual_seed(3)
     expected = torch.rand(1)
     torch.manual_seed(3)
-    seconds = side_by_side._step_seconds(plan(), digits, (1, 2), 1e9)
+    seconds = module._step_seconds(plan(), digits, 1, 2)
     assert min(seconds) > 0
     assert torch.get_num_threads() == 2
     assert torch.equal(torch.rand(1), expected)
 
 
 def test_cells_of_the_choice_are_those_of_one_process(tmp_path, monkeypatch):
-    monkeypatch.setattr(side_by_side, "_step_seconds", lambda *_: [1e3, 1e3])
+    monkeypatch.setattr(module, "_step_seconds", lambda *_: [1e3, 1e3])
     cells = {}
     for measured in (True, False):
         console, folder = Console(file=io.StringIO(), width=200), tmp_path / str(measured)
@@ -84,4 +80,4 @@ def test_cells_of_the_choice_are_those_of_one_process(tmp_path, monkeypatch):
         assert ("cells at a time: 2" in console.file.getvalue()) == measured
         cells[measured] = timeless(results.cells)
     assert cells[True] == cells[False]
-    assert run_folder(tmp_path / "True").path.joinpath(side_by_side.FILE).exists()
+    assert run_folder(tmp_path / "True").path.joinpath(EXECUTION).exists()

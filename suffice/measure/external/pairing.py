@@ -103,6 +103,8 @@ def comparisons(
         of_task = {s.name: [run for run in s.runs if run.task == task] for s in ordered}
         for metric in _metrics(of_task, question.metrics, task):
             better = _direction(metric, ordered, of_task, question.better)
+            if better == HIGHER:
+                _refuse_percent_next_to_shares(metric, of_task)
             table = _Table(of_task, metric, any(s.folds for s in ordered), row_names)
             empty.append(table.empty())
             compared.append(_results(table, task, better, question, notes, ordered))
@@ -141,7 +143,26 @@ def _direction(
     values = [run.scores[metric] for of_name in runs.values() for run in of_name]
     if all(_is_share(value) for value in values):
         return HIGHER
+    _refuse_percent_next_to_shares(metric, runs)
     raise ConfigError(f"{metric} is not a share from 0 to 1; say --higher or --lower is better.")
+
+
+PERCENT_OVER_SHARE = (50.0, 200.0)  # ratio of two means in which one is likely in percent
+
+
+def _refuse_percent_next_to_shares(metric: str, runs: dict[str, list[Run]]) -> None:
+    """Refuse scores that are shares from 0 to 1 under one name and look like percent elsewhere."""
+    scores = {name: np.concatenate([r.scores[metric] for r in runs[name]]) for name in runs}
+    shares = {name: float(v.mean()) for name, v in scores.items() if _is_share(v)}
+    others = {n: float(v.mean()) for n, v in scores.items() if 1.0 < v.min() <= v.max() <= 100.0}
+    least, most = PERCENT_OVER_SHARE
+    for name, mean in others.items():
+        for of_shares, share in shares.items():
+            if least * share < mean < most * share:
+                raise DataError(
+                    f"the mean {metric} is {share:.3g} in {of_shares} and {mean:.3g} in {name}; "
+                    "write both as shares from 0 to 1, or both in percent."
+                )
 
 
 def _is_share(values: Values) -> bool:

@@ -222,7 +222,11 @@ def _read_samples(
         if of_metric.keys() == rows.keys()
     }
     if not complete:
-        raise DataError(f"{file} has no metric with a number for every row.")
+        lists = "" if skipped or scores else ", as no sample lists its metrics"
+        raise DataError(
+            f"{file} has no metric with a number for every row{lists}; run a recent "
+            "lm-evaluation-harness with --log_samples."
+        )
     return complete, np.array(list(rows))
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
@@ -89,6 +89,11 @@ class Source:
         return text + (f", {len(self.tasks)} tasks" if len(self.tasks) > 1 else "")
 
 
+def all_under(name: str, sources: list[Source]) -> Source:
+    """Return one source of this name with the runs of all, whatever names the file gives."""
+    return replace(sources[0], name=name, runs=[run for source in sources for run in source.runs])
+
+
 TRUE, FALSE = ("true", "yes", "correct", "right"), ("false", "no", "incorrect", "wrong")
 
 
@@ -107,7 +112,7 @@ def number_of(value: object, where: str) -> float:
         number = math.nan
     if not math.isfinite(number):
         raise DataError(
-            f"{where} has the score {value!r:.40}, which is not a finite number; leave out the "
+            f"{where} has the score {word!r:.40}, which is not a finite number; leave out the "
             "whole run, or score it."
         )
     return number

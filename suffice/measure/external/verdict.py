@@ -19,7 +19,7 @@ from suffice.measure.external.looks import Look, check_looks, keep, opened
 from suffice.measure.external.null import judge_reruns
 from suffice.measure.external.pairing import Question, comparisons, mean_over_tasks
 from suffice.measure.external.readers import COMPARISON, KINDS, RESULTS, kind_of, read
-from suffice.measure.external.runs import RowNames, Run, Source, names_apart
+from suffice.measure.external.runs import RowNames, Run, Source, all_under, names_apart
 from suffice.measure.external.tables import TABLE, parse_columns, read_records
 from suffice.measure.report.notebook import notebook_html
 from suffice.measure.report.sheet import DIM, Column, Sheet, rich_table, sheet_of
@@ -350,16 +350,18 @@ def judge_all(
     sources = []
     for (name, value), short, of_value in zip(items, short_names, kinds, strict=True):
         if of_value is None:
-            sources += sources_of_array(name or short, value, columns, question, row_names)
-            continue
-        sources += read(
-            Path(value),
-            name or short,
-            of_value,
-            columns=columns,
-            metrics=question.metrics if of_value == TABLE else (),
-            row_names=row_names,
-        )
+            of_item = sources_of_array(name or short, value, columns, question, row_names)
+        else:
+            of_item = read(
+                Path(value),
+                name or short,
+                of_value,
+                columns=columns,
+                metrics=question.metrics if of_value == TABLE else (),
+                row_names=row_names,
+            )
+        alone = name is None or len(items) == 1
+        sources += of_item if alone else [all_under(str(name), of_item)]
     return judge_sources(sources, question, row_names, state)
 
 

@@ -25,7 +25,7 @@ from suffice.measure.report.sheet import (
     rich_table,
     sheet_of,
 )
-from suffice.measure.results import Cell, Results, Tuned
+from suffice.measure.results import ROWS_ALONE, Cell, Results, Tuned
 from suffice.measure.scores import Scores
 from suffice.measure.sentence import decision, label, notes, percentage, sentence
 from suffice.measure.statistics import Summary, summarise
@@ -419,11 +419,12 @@ class Tables:
         external = self.results.external
         title = f"{metric.title[0].upper()}{metric.title[1:]} against {self.results.baseline}"
         title += " at equal heads" if external is None else ""
-        paired = "Paired by seed" if external is None else f"Paired by: {external.pairing}"
-        covered = "seeds"
+        covered, pairing = "seeds", "" if external is None else external.pairing
         if any(comparison.rows is not None for comparison in compared.values()):
             alone = any(comparison.of_rows_alone for comparison in compared.values())
             covered = "test rows alone" if alone else "seeds and test rows"
+            pairing = ROWS_ALONE if alone else pairing
+        paired = "Paired by seed" if external is None else f"Paired by: {pairing}"
         listed = "; ".join(f"{level} of {', '.join(names)}" for level, names in levels.items())
         return self._sheet(
             title,

@@ -194,3 +194,10 @@ def test_results_without_samples_ask_for_them(tmp_path):
     (tmp_path / written.name).write_text(written.read_text())
     with pytest.raises(DataError, match="--log_samples"):
         suffice.verdict([DATA / "lm_eval" / "two_layers", tmp_path])
+
+
+def test_samples_that_list_no_metrics_are_refused_with_the_reason(tmp_path):
+    sample = {"doc_id": 0, "target": "1", "resps": [], "acc": 1.0}
+    (tmp_path / "samples_arc_2024-01-01T00-00-00.0.jsonl").write_text(json.dumps(sample))
+    with pytest.raises(DataError, match="metrics"):
+        suffice.verdict([DATA / "lm_eval" / "two_layers", tmp_path])

@@ -107,6 +107,7 @@ def test_one_seed_is_judged_by_rows_and_says_so():
         stats.ttest_1samp(row, 0.0).confidence_interval(0.95), abs=5e-4
     )
     assert "nothing can be said about other trainings" in judged.sentence
+    assert "Paired by: rows;" in " ".join(str(judged).split())
 
 
 def test_one_seed_that_agrees_on_a_few_rows_is_not_sure_of_others():
@@ -198,6 +199,8 @@ def test_a_declared_look_widens_the_interval_and_another_is_refused(tmp_path):
         (OLD, NEW, {"metrics": ["loss"], "better": "higher", "margin": 1.0}, "--higher"),
         (OLD, NEW, {"metrics": ["acc"], "better": "lower", "margin": 1.0}, "--lower"),
         ([5.0, 6.0, 7.0], [5.0, 6.0, 8.0], {"margin": 1.0}, "--higher or --lower"),
+        (OLD, [100.0 * v for v in NEW], {}, "percent"),
+        (OLD, [100.0 * v for v in NEW], {"better": "higher", "margin": 1.0}, "percent"),
         (OLD, ["a", "b"], {}, "new"),
         (OLD, np.zeros((2, 2, 2)), {}, r"\(2, 2, 2\)"),
         (OLD, NEW, {"baseline": "older"}, "older"),
@@ -249,3 +252,14 @@ def test_a_notebook_shows_the_sentence_the_table_and_the_picture():
     html = done._repr_html_()
     assert "data:image/png;base64," in html
     assert "<td>b&lt;c</td>" in html
+
+
+def test_a_name_given_to_a_file_holds_for_all_its_lines(tmp_path):
+    for name, scores in (("a", OLD), ("b", NEW)):  # as wandb exports runs, each with a name
+        lines = [f'"run-{seed}",{seed},{score}' for seed, score in enumerate(scores)]
+        (tmp_path / f"{name}.csv").write_text("\n".join(['"Name","seed","acc"', *lines]))
+    with pytest.raises(ConfigError, match="run-0"):
+        suffice.verdict([tmp_path / "a.csv", tmp_path / "b.csv"])
+    judged = suffice.verdict({"old": tmp_path / "a.csv", "new": tmp_path / "b.csv"})
+    paired = stats.ttest_rel(NEW, OLD[:5])
+    assert only(judged).p_value == pytest.approx(paired.pvalue, rel=1e-6)

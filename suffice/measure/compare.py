@@ -285,9 +285,9 @@ def choose_execution(
     else:
         shared, whole = _step_seconds(plan, dataset, threads // jobs, threads)
         steps = cells * training.epochs * -(-len(dataset.train) // training.batch_size)
-        beside = START + steps * shared * -(-together // jobs) / together
+        parallel = START + steps * shared * -(-together // jobs) / together
         chosen = Execution(jobs=jobs, threads=threads // jobs)
-        if beside >= steps * whole:
+        if parallel >= steps * whole:
             chosen = Execution(jobs=1, threads=threads)
         tell(
             f"cells at a time: {chosen.jobs}, threads of each: {chosen.threads}; a step takes "

@@ -1,8 +1,8 @@
 """One thread that writes many texts at once with a model, and one that reads their prompts.
 
-Prompts are read in pieces beside the steps of the texts that are being written, which wait for no
-prompt. Those texts are the rows of one state where the model's attention allows it, and take their
-steps one after another where it does not.
+Prompts are read in pieces while other texts are being written, whose steps wait for no prompt.
+Those texts are the rows of one state where the model's attention allows it, and take their steps
+one after another where it does not.
 """
 
 from __future__ import annotations
@@ -482,7 +482,7 @@ class Engine:
     def _read(self) -> None:
         """Take the piece of a prompt that has been read, and let the reader begin the next one.
 
-        Steps and a piece that is read beside them have half of the threads each.
+        Steps, and a piece that is read meanwhile, have half of the threads each.
         """
         if self._piece is not None and (not self._lanes or self._piece[1].done()):
             (ticket, logits), self._piece = self._piece, None

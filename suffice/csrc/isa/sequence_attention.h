@@ -7,6 +7,7 @@
 
 #include <math.h>
 
+#include <initializer_list>
 #include <type_traits>
 
 #include "../threads.h"
@@ -15,7 +16,7 @@
 namespace SUFFICE_ISA {
 
 constexpr float NO_SCORE = -3e38f;  // running maximum before any key; finite, as -inf - -inf is NaN
-constexpr int64_t MAX_BLOCKS = 8;         // query blocks per chunk, at most
+constexpr int64_t MAX_BLOCKS = 256 / MAX_LANES;  // query blocks per chunk, at most
 constexpr int64_t CACHED_NUMBERS = 1 << 16;  // floats of keys and values that stay in L2
 
 struct SequenceCall {
@@ -188,6 +189,33 @@ NOINLINE Rows pack_rows(const Stored<E> &rows, int64_t begin, int64_t end, int64
   return {to - begin * width, width};
 }
 
+// Prefetches rows begin to end - 1 into L2: they lie too far apart for the processor to.
+template <class E>
+INLINE void prefetch_rows(const Stored<E> &rows, int64_t begin, int64_t end, int64_t width) {
+  constexpr int64_t STEP = 64 / sizeof(typename E::Element);
+  for (; begin < end; ++begin)
+    for (int64_t d = 0; d < width; d += STEP)
+      __builtin_prefetch(rows.data + begin * rows.row + d, 0, 2);
+}
+
+// Where few keys are seen, prefetches what the next chunk of `count` blocks needs in the place of a
+// block: its share of the keys from `key` on, and its queries.
+template <class E>
+INLINE void prefetch_next(const SequenceAttention &attention, const QueryBlock &block,
+                          int64_t count, int64_t key, std::initializer_list<const Stored<E> *> keys,
+                          std::initializer_list<const Stored<E> *> queries) {
+  if (attention.high - attention.low > attention.keys) return;
+  const int64_t query = block.first + count * MAX_LANES;
+  const auto until = [](int64_t begin, int64_t end) {
+    return begin + MAX_LANES < end ? begin + MAX_LANES : end;
+  };
+  if (!attention.starts)
+    for (const Stored<E> *rows : keys)
+      prefetch_rows(*rows, key, until(key, attention.keys), attention.width);
+  for (const Stored<E> *rows : queries)
+    prefetch_rows(*rows, query, until(query, attention.queries), attention.width);
+}
+
 INLINE int64_t stretch_of(const SequenceAttention &attention) {
   int64_t keys = CACHED_NUMBERS / (attention.width + attention.value_width) / TILE * TILE;
   return keys < TILE ? TILE : keys;
@@ -195,7 +223,8 @@ INLINE int64_t stretch_of(const SequenceAttention &attention) {
 
 // Attends query blocks to all their keys, one cache-sized range of keys at a time.
 template <class E>
-NOINLINE void attend_keys(const SequenceAttention &attention, const Stored<E> &stored_keys,
+NOINLINE void attend_keys(const SequenceAttention &attention, const Stored<E> &q,
+                          const Stored<E> &out, const Stored<E> &stored_keys,
                           const Stored<E> &stored_values, int64_t count, SequenceScratch &scratch,
                           Wide &nonfinite) {
   Rows keys, values;
@@ -217,6 +246,8 @@ NOINLINE void attend_keys(const SequenceAttention &attention, const Stored<E> &s
     }
     for (int64_t g = 0; g < count; ++g) {
       QueryBlock &block = scratch.blocks[g];
+      prefetch_next<E>(attention, block, count, until + g * MAX_LANES,
+                       {&stored_keys, &stored_values}, {&q, &out});
       while (fill_tile(attention, keys, values, until, TILE, block, scratch.tile)) {
         if (block.lanes <= WIDE)
           attend_tile<1>(attention, scratch.tile, block, scratch.scores, nonfinite);
@@ -249,7 +280,7 @@ NOINLINE bool attend_chunk(const SequenceCall &a, int64_t chunk, SequenceScratch
     if (block.lanes <= WIDE) begin_block<1, E>(w, these, block);
     else begin_block<COLUMNS, E>(w, these, block);
   }
-  attend_keys<E>(w, rows_of<E>(a.k, w.k, batch, shared), rows_of<E>(a.v, w.v, batch, shared), count,
+  attend_keys<E>(w, q, rows_of<E>(a.out, w.out, batch, head), rows_of<E>(a.k, w.k, batch, shared), rows_of<E>(a.v, w.v, batch, shared), count,
               scratch, nonfinite);
   for (int64_t g = 0; g < count; ++g) {
     const QueryBlock &block = scratch.blocks[g];

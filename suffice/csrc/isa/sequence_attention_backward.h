@@ -14,7 +14,7 @@
 
 namespace SUFFICE_ISA {
 
-constexpr int64_t MAX_BACKWARD_BLOCKS = 4;  // query blocks per chunk
+constexpr int64_t MAX_BACKWARD_BLOCKS = 128 / MAX_LANES;  // query blocks per chunk
 
 struct AttentionBackward {
   const SequenceAttention &attention;
@@ -78,8 +78,14 @@ static void begin_gradient(const AttentionBackward &b, int64_t batch, int64_t he
   block.fresh = true;
 }
 
+// Where a task, or a range of its keys, accumulates the gradients of keys and values.
+struct Shares {
+  float *keys, *values;
+  int64_t key_row, value_row;
+};
+
 template <int C>
-static void gradient_tile(const AttentionBackward &b, BlockGradient &gradient, int64_t begin,
+static void gradient_tile(const AttentionBackward &b, BlockGradient &gradient, const Shares &sums,
                           BackwardScratch &scratch) {
   const SequenceAttention &w = b.attention;
   const Tile &tile = scratch.tile;
@@ -96,9 +102,9 @@ static void gradient_tile(const AttentionBackward &b, BlockGradient &gradient, i
     recompute_tile<C, true, true>(tile, tile.values, w.value_width, gradient.grads, gradient.means,
                                   scratch.weights, scratch.grads);
   }
-  add_to_key_grads(tile, scratch.weights, C * WIDE, gradient.out_grad_rows, value_width, begin,
-                   scratch.grad_values, scratch.unused);
-  add_to_key_grads(tile, scratch.grads, C * WIDE, gradient.queries, width, begin, scratch.grad_keys,
+  add_to_key_grads(tile, scratch.weights, C * WIDE, gradient.out_grad_rows, value_width,
+                   sums.values, sums.value_row, scratch.unused);
+  add_to_key_grads(tile, scratch.grads, C * WIDE, gradient.queries, width, sums.keys, sums.key_row,
                    scratch.unused);
   Wide same[C];
   for (int c = 0; c < C; ++c) same[c] = wide(1.0f);
@@ -128,12 +134,6 @@ static void scatter_add(const float *stretch, int64_t count, int64_t width, floa
     for (int64_t d = 0; d < width; ++d) to[j * stride + d] += stretch[j * padded + d];
 }
 
-// Where a task accumulates the gradients of its keys and values.
-struct Shares {
-  float *keys, *values;
-  int64_t key_row, value_row;
-};
-
 template <class E>
 static void gradient_chunk(const AttentionBackward &b, int64_t batch, int64_t head, int64_t chunk,
                         const Shares &into, BackwardScratch &scratch) {
@@ -144,6 +144,9 @@ static void gradient_chunk(const AttentionBackward &b, int64_t batch, int64_t he
   int64_t count = b.blocks - first < MAX_BACKWARD_BLOCKS ? b.blocks - first : MAX_BACKWARD_BLOCKS;
   const Stored<E> stored_keys = rows_of<E>(b.k, w.k, batch, shared);
   const Stored<E> stored_values = rows_of<E>(b.v, w.v, batch, shared);
+  const Stored<E> q = rows_of<E>(b.q, w.q, batch, head), out = rows_of<E>(b.out, w.out, batch, head);
+  const Stored<E> out_grad = rows_of<E>(b.out_grad, w.out_grad, batch, head);
+  const Rows key_sums{into.keys, into.key_row}, value_sums{into.values, into.value_row};
   for (int64_t g = 0; g < count; ++g) {
     QueryBlock &block = scratch.gradients[g].block;
     block.first = (first + g) * MAX_LANES;
@@ -154,6 +157,8 @@ static void gradient_chunk(const AttentionBackward &b, int64_t batch, int64_t he
       begin_gradient<1, E>(b, batch, head, scratch.weights, scratch.gradients[g]);
     else begin_gradient<COLUMNS, E>(b, batch, head, scratch.weights, scratch.gradients[g]);
   }
+  constexpr bool packs = !std::is_same<E, Full>::value;
+  const bool whole = width == w.width && value_width == w.value_width;  // no tail to drop
   for (;;) {
     int64_t begin = w.keys;
     for (int64_t g = 0; g < count; ++g) {
@@ -162,17 +167,32 @@ static void gradient_chunk(const AttentionBackward &b, int64_t batch, int64_t he
     }
     if (begin == w.keys) break;
     int64_t until = w.keys - begin < stretch_of(w) / 2 ? w.keys : begin + stretch_of(w) / 2;
-    Rows keys = pack_rows<E>(stored_keys, begin, until, w.width, scratch.keys);
-    Rows values = pack_rows<E>(stored_values, begin, until, w.value_width, scratch.values);
-    for (int64_t i = 0; i < (until - begin) * width; ++i) scratch.grad_keys[i] = 0.0f;
-    for (int64_t i = 0; i < (until - begin) * value_width; ++i) scratch.grad_values[i] = 0.0f;
+    Rows keys, values;
+    Shares sums = into;
+    if constexpr (!packs) {
+      keys = stored_keys, values = stored_values;
+    } else {
+      keys = pack_rows<E>(stored_keys, begin, until, w.width, scratch.keys);
+      values = pack_rows<E>(stored_values, begin, until, w.value_width, scratch.values);
+    }
+    if (!whole) {
+      sums = {scratch.grad_keys - begin * width, scratch.grad_values - begin * value_width, width,
+              value_width};
+      for (int64_t i = 0; i < (until - begin) * width; ++i) scratch.grad_keys[i] = 0.0f;
+      for (int64_t i = 0; i < (until - begin) * value_width; ++i) scratch.grad_values[i] = 0.0f;
+    }
     for (int64_t g = 0; g < count; ++g) {
       BlockGradient &gradient = scratch.gradients[g];
+      prefetch_next<E>(w, gradient.block, count, until + g * MAX_LANES,
+                       {&stored_keys, &stored_values}, {&q, &out, &out_grad});
+      prefetch_next<Full>(w, gradient.block, count, until + g * MAX_LANES, {&key_sums, &value_sums},
+                          {});
       while (fill_tile(w, keys, values, until, TILE, gradient.block, scratch.tile)) {
-        if (gradient.block.lanes <= WIDE) gradient_tile<1>(b, gradient, begin, scratch);
-        else gradient_tile<COLUMNS>(b, gradient, begin, scratch);
+        if (gradient.block.lanes <= WIDE) gradient_tile<1>(b, gradient, sums, scratch);
+        else gradient_tile<COLUMNS>(b, gradient, sums, scratch);
       }
     }
+    if (whole) continue;
     scatter_add(scratch.grad_keys, until - begin, w.width, into.keys + begin * into.key_row,
               into.key_row);
     scatter_add(scratch.grad_values, until - begin, w.value_width,

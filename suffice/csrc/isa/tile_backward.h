@@ -103,14 +103,14 @@ NOINLINE void add_rows(const float *weights, int64_t lanes, const float *rows, i
     for (int v = 0; v < V; ++v) write(into[r] + at + v * WIDE, sums[r][v]);
 }
 
-// Scatters gradients to the rows of a tile's keys, in a packed range that begins with key `begin`.
+// Adds gradients to those of a tile's keys; key j has its at sums + j * sums_row.
 static void add_to_key_grads(const Tile &tile, const float *weights, int64_t lanes,
-                             const float *rows, int64_t padded, int64_t begin, float *stretch,
+                             const float *rows, int64_t padded, float *sums, int64_t sums_row,
                              float *unused) {
   for (int64_t j = 0; j < tile.count; j += ROWS) {
     float *into[ROWS];
     for (int r = 0; r < ROWS; ++r)
-      into[r] = j + r < tile.count ? stretch + (tile.numbers[j + r] - begin) * padded : unused;
+      into[r] = j + r < tile.count ? sums + tile.numbers[j + r] * sums_row : unused;
     int64_t at = 0;
     for (; at + 2 * WIDE <= padded; at += 2 * WIDE)
       add_rows<2>(weights + j * lanes, lanes, rows, padded, into, at);

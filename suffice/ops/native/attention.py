@@ -32,7 +32,6 @@ from suffice.ops.op import (
     dense_rows,
     empty_rows_first,
     is_traced,
-    needs_gradient,
     refuses_kernel,
     refuses_transforms,
     register_attention,
@@ -347,7 +346,9 @@ def _attend_directly(
     q, k, v = dense_rows(q), dense_rows(k), dense_rows(v)
     valid = None if valid is None else valid.contiguous()
     structure = structure_of(q, k, v, call.pattern, call.scale, cap_of(call))
-    if needs_gradient(q, k, v) or (sinks is not None and needs_gradient(sinks)):
+    learns_sinks = sinks is not None and sinks.requires_grad
+    learns = q.requires_grad or k.requires_grad or v.requires_grad or learns_sinks
+    if learns and torch.is_grad_enabled():  # `needs_gradient`, without its calls of functions
         flags: list[bool] = []
         return _Attend.apply(q, k, v, valid, sinks, flags, structure), flags[0]
     out, _, all_finite = forward(q, k, v, valid, sinks, structure, logs=False)
@@ -375,7 +376,8 @@ def _gradients(ctx, grad: Tensor) -> tuple[Tensor | None, ...]:
     """Return the gradients of what `_Attend` was given."""
     *saved, sinks = ctx.saved_tensors
     of_tensors = backward(dense_rows(grad), *saved, ctx.structure)
-    return *of_tensors, *_slopes(grad, *saved[3:], sinks), None, None
+    slope = None if sinks is None else slope_of_sinks(grad, saved[3], saved[4], sinks)
+    return *of_tensors, None, slope, None, None
 
 
 def _slopes(

@@ -252,7 +252,7 @@ def choose_backend(lm: CausalModel, memory: Memory, impl: str) -> tuple[CausalMo
         return (lm.lm, "torch (asked for)") if impl == "torch" else (lm, native)
     reason = "asked for" if impl == "torch" else unsupported(lm, memory)
     if not reason:
-        return NativeDecoder(lm, memory), native  # type: ignore[arg-type]
+        return NativeDecoder(lm, memory, checked=True), native  # type: ignore[arg-type]
     if impl == "native":
         raise ConfigError(f"impl='native' is not possible: {reason}; give 'auto' or 'torch'.")
     products = packed_products(lm, lm.device.type)

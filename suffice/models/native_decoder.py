@@ -66,11 +66,12 @@ class NativeDecoder:
 
     It reads the model's own weights, which must not move meanwhile, and its states; prefill goes
     through the model itself. Arithmetic is float32, whatever the weights are stored in. A model or
-    memory that native code cannot decode is refused; see `unsupported`.
+    memory that native code cannot decode is refused; see `unsupported`, which `checked` says has
+    been asked.
     """
 
-    def __init__(self, lm: LM, memory: Memory) -> None:
-        if reason := unsupported(lm, memory):
+    def __init__(self, lm: LM, memory: Memory, *, checked: bool = False) -> None:
+        if reason := None if checked else unsupported(lm, memory):
             raise ConfigError(f"no native decoding: {reason}.")
         self.lm, self.config, self.specs, self.device = lm, lm.config, lm.specs, lm.device
         self.state, self.features, self.logits = lm.state, lm.features, lm.logits
@@ -408,7 +409,8 @@ def _changed_modules(lm: LM) -> Iterator[str]:
             yield f"{name} {change}"
         if module._forward_hooks or module._forward_pre_hooks or "forward" in vars(module):
             yield f"{name} has hooks, which would not be called"
-        for tensor in (*module.parameters(recurse=False), *(module.buffers() if packed else ())):
+        tensors = (*module._parameters.values(), *(module._buffers.values() if packed else ()))
+        for tensor in filter(lambda tensor: tensor is not None, tensors):
             if tensor.device.type != "cpu":
                 yield f"{name} is on {tensor.device}"
             if not packed and tensor.dtype not in KINDS and not isinstance(module, ValueMap):

@@ -173,6 +173,19 @@ def test_swiglu(bias):
     assert sum(p.numel() for p in layer.parameters()) == 3 * 4 * 6 + bias * (6 + 6 + 4)
 
 
+@pytest.mark.parametrize("activation", ["swiglu", "geglu", "geglu_tanh"])
+def test_gated_maps_are_the_same_with_and_without_gradients(activation):
+    mlp, x = SwiGLU(24, 40, activation=activation), 3 * normal(2, 5, 24, seed=3).float()
+    with torch.no_grad():
+        assert_close(mlp(x), mlp.double()(x.double()), n=40)
+    leaf = x[:1, :2].double().requires_grad_()
+    assert torch.autograd.gradgradcheck(mlp, leaf)
+    learning = mlp.float()(x)  # float32, where the kernel would take it
+    (first,) = torch.autograd.grad(learning.square().sum(), mlp.up.weight, create_graph=True)
+    first.square().sum().backward()
+    assert mlp.gate.weight.grad.abs().sum() > 0
+
+
 def test_swiglu_starts_as_the_mlp():
     layer = SwiGLU(40, 60)
     for linear in (layer.gate, layer.up, layer.down):

@@ -507,6 +507,20 @@ BUGS = (
         "panels that are read far apart take the scales of adjacent ones",
     ),
     Bug(
+        "suffice/ops/linear.py",
+        "1 if rows <= FEW_ROWS else RACED_ROWS",
+        "1",
+        "tests/ops/test_linear.py",
+        "products of many rows go where one row is fast",
+    ),
+    Bug(
+        "suffice/layers/block.py",
+        "if stock.keeps_no_gradient(gate, up) and stock.suits(gate, up):",
+        "if stock.suits(gate, up):",
+        "tests/layers/test_block.py",
+        "gated maps are computed by a kernel whose gradients have no gradients",
+    ),
+    Bug(
         "suffice/layers/experts.py",
         "weights = scores.gather(1, chosen)",
         "weights = ranks.gather(1, chosen)",

@@ -52,11 +52,14 @@ struct Codes8 {
   template <int M, int P>
   INLINE void add(Ints (&sums)[M][P], const uint8_t *codes, int64_t apart, int64_t pieces,
                   const int8_t *x, int64_t row) {
-    for (int64_t i = 0; i < pieces; ++i, codes += PIECE, x += COLUMNS)
-      UNROLL for (int p = 0; p < P; ++p) {
-        const __m512i piece = _mm512_loadu_si512(codes + p * apart);
-        UNROLL for (int m = 0; m < M; ++m) add_products(sums[m][p], piece, four_of(x + m * row));
+    for (int64_t i = 0; i < pieces; ++i, codes += PIECE, x += COLUMNS) {
+      __m512i piece[P];
+      UNROLL for (int p = 0; p < P; ++p) piece[p] = _mm512_loadu_si512(codes + p * apart);
+      UNROLL for (int m = 0; m < M; ++m) {
+        const __m512i four = four_of(x + m * row);
+        UNROLL for (int p = 0; p < P; ++p) add_products(sums[m][p], piece[p], four);
       }
+    }
   }
 };
 
@@ -130,7 +133,7 @@ struct Codes4 {
 
 #elif defined(__AVX2__)
 
-constexpr int MAX_TILE_PANELS = 4, TOKEN_PANELS = 4, BATCH_PANELS = 2;
+constexpr int MAX_TILE_PANELS = 4, TOKEN_PANELS = 4, BATCH_PANELS = 1;
 
 // vpmaddubsw saturates sums of two products at 16 bits: 8-bit codes are read as signed, and their
 // magnitude (at most 128) is multiplied with an activation (at most 127) that carries the sign.

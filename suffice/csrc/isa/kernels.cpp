@@ -43,7 +43,8 @@ void multiply_worker(suffice::Team &team, int thread, void *context) {
   } else {
     quantise_inputs(in, m);
   }
-  int64_t grain = (m.rows / (4 * team.threads) / PANEL + 1) * PANEL;
+  const int64_t panels = BATCH_PANELS * PANEL;
+  const int64_t grain = (m.rows / (4 * team.threads) / panels + 1) * panels;
   while (team.take(m.rows, grain, range)) product(m, in, range, p.y);
 }
 

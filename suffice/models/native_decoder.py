@@ -409,8 +409,9 @@ def _changed_modules(lm: LM) -> Iterator[str]:
             yield f"{name} {change}"
         if module._forward_hooks or module._forward_pre_hooks or "forward" in vars(module):
             yield f"{name} has hooks, which would not be called"
-        tensors = (*module._parameters.values(), *(module._buffers.values() if packed else ()))
-        for tensor in filter(lambda tensor: tensor is not None, tensors):
+        for tensor in (*module._parameters.values(), *(module._buffers.values() if packed else ())):
+            if tensor is None:
+                continue
             if tensor.device.type != "cpu":
                 yield f"{name} is on {tensor.device}"
             if not packed and tensor.dtype not in KINDS and not isinstance(module, ValueMap):

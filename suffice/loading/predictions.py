@@ -170,8 +170,11 @@ def _texts(model: TextClassifier, request: PredictionRequest, write: Write) -> N
     trained = model.facts.get("columns") or [None, None]
     tally = Tally(label=trained[1], classes=frozenset(model.classes))
     for rows, texts in _tables(request, trained[0]):
-        for row, prediction in zip(rows, model.stream(texts, batch_size=request.size), strict=True):
+        texts, read = tee(texts)
+        answers = model.stream(read, batch_size=request.size)
+        for row, text, prediction in zip(rows, texts, answers, strict=True):
             tally.add(row, prediction)
+            tally.empty += not text.strip()
             write(row, _columns(prediction))
     tally.print()
 
@@ -260,6 +263,7 @@ class Tally:
     rows: int = 0
     right: int = 0
     unknown: int = 0  # rows of a class that the model was not trained on
+    empty: int = 0  # rows without a text
 
     def add(self, row: Row, prediction: Prediction) -> None:
         """Count a row whose column of classes is filled."""
@@ -280,3 +284,5 @@ class Tally:
             )
         if self.unknown:
             sys.stderr.write(f"not counted: {self.unknown:,} rows of classes the model lacks\n")
+        if self.empty:
+            sys.stderr.write(f"without a text: {self.empty:,} rows, predicted all the same\n")

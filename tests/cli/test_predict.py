@@ -102,11 +102,12 @@ def test_only_standard_input_has_a_format():
 
 def test_rows_of_other_classes_are_named_and_not_counted(suffice, model, tmp_path):
     path = tmp_path / "new.csv"
-    path.write_text("review,liked\ngood,perhaps\nbad,\ngood,yes\ngood,no\n")
+    path.write_text("review,liked\ngood,perhaps\nbad,\ngood,yes\ngood,no\n ,\n")
     result = suffice("predict", model, path)
     assert "accuracy: 50.0% of 2 rows with a class in 'liked'" in result.stderr
     assert "may include rows the model was trained on" in result.stderr
     assert "not counted: 1 rows" in result.stderr
+    assert "without a text: 1 rows" in result.stderr
 
 
 @pytest.mark.parametrize("count", [12, 13])

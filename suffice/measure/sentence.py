@@ -13,6 +13,7 @@ from typing import Any
 
 from suffice.measure.cost_to_target import effort_ratio, effort_record
 from suffice.measure.metrics import LOGARITHMS, METRICS, Metric
+from suffice.measure.plan import MARGIN
 from suffice.measure.results import Results
 from suffice.measure.scores import MIN_SEEDS, Scores, difference_table, estimate_of
 from suffice.measure.sequential import looks_of, most_seeds
@@ -153,6 +154,7 @@ def notes(verdict: Verdict, results: Results) -> list[str]:
     if results.most_seeds is None:  # else mechanisms have the seeds that they needed
         sentences += [_note_left_out(verdict, c) for c in verdict.comparisons if c.pairing.left_out]
     sentences += _note_interval(verdict, results)
+    sentences += _note_margin(verdict, results)
     sentences += _note_folds(results)
     sentences += _note_log_loss(verdict, results)
     sentences += _note_floors(verdict, results)
@@ -399,6 +401,22 @@ def _smallest_margin(verdict: Verdict, comparison: Comparison) -> str:
     if baseline is None or baseline.mean + smallest >= ceiling:
         return ""
     return f" (it would suffice at a margin of {metric.margin(smallest)})"
+
+
+def _note_margin(verdict: Verdict, results: Results) -> list[str]:
+    """State that the margin is not that of the first command."""
+    first_command = results.command.partition("\n")[0]
+    if not first_command.startswith("suffice compare"):
+        return []
+    asked = re.search(r"--margin[ =]([\d.]+)", first_command)
+    first = float(asked[1]) / 100.0 if asked else MARGIN
+    if math.isclose(first, results.margin):
+        return []
+    write, unit = verdict.metric.margin, verdict.metric.unit
+    return [
+        f"The margin was {write(first)} {unit} in the first command and is {write(results.margin)} "
+        "now; one that is chosen after results are seen proves less."
+    ]
 
 
 def _note_folds(results: Results) -> list[str]:

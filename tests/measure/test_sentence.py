@@ -271,6 +271,14 @@ def test_what_was_still_improving_is_said_with_the_command_that_trains_longer():
     ) in notes(judge(results), results)
 
 
+def test_a_margin_other_than_that_of_the_first_command_is_said():
+    near = {"standard": [0.97, 0.971, 0.969], "a": [0.969, 0.971, 0.968]}
+    for command, said in (("", True), (" --margin 3", True), (" --margin=2", False)):
+        resumed = f"suffice compare --out x{command}\nsuffice compare --resume --margin 2"
+        results = from_accuracies(near, command=resumed, margin=0.02)
+        assert ("The margin was" in " ".join(notes(judge(results), results))) is said
+
+
 @pytest.mark.parametrize(
     ("command", "longer_command"),
     [

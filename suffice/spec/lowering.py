@@ -65,6 +65,9 @@ KNOWN: dict[str, tuple[type[Axis], ...]] = {
 }
 """The values that the records below can express; a subclass of one is another value."""
 
+UNWRITTEN = (NoMixing, Softmax, NoNorm, NoPosition, NoPast, Concat)
+"""The values that no field of a record holds; `_record` writes all others into one."""
+
 KNOWN_OF_RECURRENCES = KNOWN | {"combine": (Concat, Gated)}
 
 
@@ -163,6 +166,17 @@ Lowered = (
 
 def lower(spec: SpecLike) -> Lowered | None:
     """Return the record that describes a layer's computation; None if no record fits."""
+    record = _record(spec)
+    if record is None:
+        return None
+    fields = vars(record).values()
+    values = [getattr(spec, axis) for axis in KNOWN if axis != "encoder"]
+    values = [value for value in values if type(value) not in UNWRITTEN]
+    written = all(any(value is field for field in fields) for value in values)
+    return record if written else None
+
+
+def _record(spec: SpecLike) -> Lowered | None:
     plain = type(spec.kernel) is not Softmax or spec.kernel.plain
     if any(_unknown(spec)) or not (plain or _bounds_alone(spec)):
         return None

@@ -8,13 +8,14 @@ from dataclasses import FrozenInstanceError, replace
 import pytest
 
 from suffice import AttentionSpec
+from suffice.combine import Concat, Exclusive
 from suffice.encoders import Efficient, Optimised, Standard
 from suffice.errors import ConfigError
 from suffice.kernels import Softmax
 from suffice.mixing import Alignment, NoMixing
 from suffice.patterns import Causal, Full, PerHead, Random
 from suffice.positions import NoPosition, Rope
-from suffice.spec import conflicts
+from suffice.spec import conflicts, lowering
 
 
 def spec_of(**changes) -> AttentionSpec:
@@ -189,3 +190,11 @@ def test_legal_edges():
 
 def test_a_legal_spec_has_no_conflicts():
     assert conflicts(spec_of()) == []
+
+
+def test_a_value_that_no_record_holds_is_not_lowered(monkeypatch):
+    spec = AttentionSpec(d_model=16, num_heads=2, pattern=Causal(), combine=Exclusive())
+    known = lowering.KNOWN | {"combine": (*lowering.KNOWN["combine"], Exclusive)}
+    monkeypatch.setattr(lowering, "KNOWN", known)
+    assert spec.lower() is None
+    assert replace(spec, combine=Concat()).lower() is not None

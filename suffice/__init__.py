@@ -5,11 +5,14 @@ A name is imported when it is first used, so that `suffice --help` need not wait
 
 from __future__ import annotations
 
+import gc
 from importlib import import_module
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from types import ModuleType
+
     from suffice import masks
     from suffice.layers import Attention, extend, from_torch, interpolate
     from suffice.loading import load
@@ -62,12 +65,23 @@ __all__ = [
 def __getattr__(name: str) -> object:
     """Import a public name, or a module of the package, when it is first used."""
     if name in _MODULES:
-        value = getattr(import_module(_MODULES[name]), name)
+        value = getattr(_import(_MODULES[name]), name)
         globals()[name] = value
         return value
     if not name.startswith("_") and find_spec(f"{__name__}.{name}"):
-        return import_module(f"{__name__}.{name}")
+        return _import(f"{__name__}.{name}")
     raise AttributeError(f"module 'suffice' has no attribute {name!r}")
+
+
+def _import(name: str) -> ModuleType:
+    """Import a module with the garbage collector off: it would search all of torch for garbage."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        return import_module(name)
+    finally:
+        if was_enabled:
+            gc.enable()
 
 
 def __dir__() -> list[str]:

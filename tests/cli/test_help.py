@@ -110,3 +110,20 @@ def test_one_set_of_option_names(verb):
         assert parameters["--quiet"].is_flag
     for name in ("--seeds", "--seed", "--tokens"):
         assert name not in parameters or not parameters[name].is_flag
+
+
+@pytest.mark.parametrize("enabled", [True, False])
+def test_the_garbage_collector_rests_while_a_name_is_imported(enabled):
+    code = (
+        "import gc, sys, suffice\n"
+        f"gc.{'enable' if enabled else 'disable'}()\n"
+        "states = set()\n"
+        "def note(event, args):\n"
+        "    if event == 'import' and args[0] == 'suffice.errors':\n"
+        "        states.add(gc.isenabled())\n"
+        "sys.addaudithook(note)\n"
+        "suffice.AttentionSpec\n"
+        "print(states, gc.isenabled())\n"
+    )
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert result.stdout.strip() == f"{{False}} {enabled}", result.stderr

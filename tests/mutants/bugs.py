@@ -163,6 +163,20 @@ BUGS = (
         "padding between the tokens of a row is joined as if it were a token",
     ),
     Bug(
+        "suffice/__init__.py",
+        "if was_enabled:",
+        "if not was_enabled:",
+        "tests/cli/test_help.py",
+        "the garbage collector stays off once a name of the package is imported",
+    ),
+    Bug(
+        "suffice/measure/compare.py",
+        "if beside >= steps * whole:",
+        "if shared >= whole:",
+        "tests/measure/test_side_by_side.py",
+        "two cells at a time are chosen only where threads harm a step",
+    ),
+    Bug(
         "suffice/serve/engine.py",
         "(not self._lanes or self._piece[1].done())",
         "True",

@@ -66,6 +66,7 @@ def export(
     pickled, and no path of this machine is in it. It appears complete or not at all.
     """
     from suffice.export import export as export_model
+    from suffice.loading import locate
     from suffice.utils.hub import check_name, upload
 
     if card != (licence is not None) or (base_model is not None and not card):
@@ -82,6 +83,8 @@ def export(
         return
     if kind is not None:
         raise ConfigError(f"--type {kind} is for --format {GGUF}; leave it out.")
+    if checkpoint.is_dir():  # a comparison's folder stands for its best model
+        checkpoint = locate(checkpoint)
     out = out or folder_next_to(checkpoint, form)
     check_out(out, checkpoint=checkpoint)
     with Console(stderr=True, quiet=quiet).status("") as status:

@@ -68,6 +68,14 @@ def test_a_cold_draw_is_the_likeliest_token(suffice, made):
         assert suffice(*words, "--temperature", cold).stdout == suffice(*words).stdout
 
 
+def test_a_comparison_is_exported_as_its_best_model(suffice, tmp_path):
+    lm = language(replace(TURNING, pattern=NEAR), **ROTARY, depth=1, vocabulary_size=15, seed=7)
+    saved(tmp_path / "mine" / "models" / "a", lm)
+    (tmp_path / "mine" / "winner.json").write_text('{"model": "models/a"}')
+    result = suffice("export", tmp_path / "mine", "--format", "hf", "--out", tmp_path / "out")
+    assert (result.exit_code, (tmp_path / "out" / "config.json").is_file()) == (0, True)
+
+
 def test_hf_command_is_printed_and_runs(suffice, made, tmp_path):
     result = suffice("export", made / "run", "--format", "hf", "--out", "out")
     assert (result.exit_code, result.stderr) == (0, "")

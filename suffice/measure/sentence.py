@@ -488,10 +488,11 @@ def percentage(confidence: float) -> str:
     """Write a confidence.
 
     Example:
-        >>> percentage(0.95), percentage(0.98333)
-        ('95%', '98.3%')
+        >>> percentage(0.95), percentage(0.98333), percentage(0.999874)
+        ('95%', '98.3%', '99.987%')
     """
-    return f"{100 * confidence:.3g}%"
+    digits = 3 if round(confidence, 3) < 1.0 else 5
+    return f"{100 * confidence:.{digits}g}%"
 
 
 def _needs(results: Results, comparison: Comparison) -> str:

@@ -171,7 +171,7 @@ BUGS = (
     ),
     Bug(
         "suffice/measure/compare.py",
-        "if beside >= steps * whole:",
+        "if parallel >= steps * whole:",
         "if shared >= whole:",
         "tests/measure/test_side_by_side.py",
         "two cells at a time are chosen only where threads harm a step",

@@ -7,7 +7,6 @@ from functools import partial
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from suffice.errors import unknown
@@ -17,9 +16,8 @@ from suffice.layers.basic import normalisation as normaliser
 from suffice.layers.cross_attention import EncodedSource
 from suffice.layers.inputs import SharedKV
 from suffice.layers.state import LayerState
+from suffice.ops.gated import GATES, gated
 from suffice.ops.linear import Linear
-from suffice.ops.native import library as native
-from suffice.ops.native import stock
 from suffice.spec import AttentionSpec
 
 ACTIVATIONS: dict[str, Callable[[], nn.Module]] = {
@@ -28,12 +26,6 @@ ACTIVATIONS: dict[str, Callable[[], nn.Module]] = {
     "relu": nn.ReLU,
     "tanh": nn.Tanh,
 }
-GATES: dict[str, tuple[Callable[[Tensor], Tensor], int]] = {
-    "swiglu": (F.silu, native.SWIGLU),
-    "geglu": (F.gelu, native.GEGLU),
-    "geglu_tanh": (partial(F.gelu, approximate="tanh"), native.GEGLU_TANH),
-}
-"""Activations of the gates of `SwiGLU` and its relatives, and their numbers in the kernels."""
 NORMS = ("pre", "post", "both", "out", "parallel")
 CROSS_NORMS = NORMS[:-1]  # of blocks that also attend to a source
 
@@ -344,7 +336,7 @@ class SwiGLU(nn.Module):
         super().__init__()
         if activation not in GATES:
             raise unknown("activation", activation, GATES)
-        self.activation, self.kernel = GATES[activation]
+        self.activation = activation
         self.gate = Linear(d_model, width, bias=bias, device=device, dtype=dtype)
         self.up = Linear(d_model, width, bias=bias, device=device, dtype=dtype)
         self.down = Linear(width, d_model, bias=bias, device=device, dtype=dtype)
@@ -353,9 +345,4 @@ class SwiGLU(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Return the map of each position."""
-        gate, up = self.gate(x), self.up(x)
-        if stock.keeps_no_gradient(gate, up) and stock.suits(gate, up):
-            inner = stock.glu(gate, up, self.kernel)
-        else:
-            inner = self.activation(gate) * up
-        return self.dropout(self.down(inner))
+        return self.dropout(self.down(gated(self.gate(x), self.up(x), self.activation)))

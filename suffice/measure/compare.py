@@ -317,8 +317,10 @@ def _step_seconds(plan: Plan, dataset: Dataset, *threads: int) -> list[float]:
             cross_entropy(logits, flat, reduction="mean").backward()
 
         calls: dict[str, Call] = {str(count): partial(step, count) for count in threads}
-        times = interleave(calls, rounds=3, warmup=1, min_seconds_per_sample=0.03)
-    torch.set_num_threads(before)
+        try:
+            times = interleave(calls, rounds=3, warmup=1, min_seconds_per_sample=0.03)
+        finally:
+            torch.set_num_threads(before)
     return [min(times[str(count)]) * len(labels) / rows for count in threads]
 
 

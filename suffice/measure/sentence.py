@@ -408,8 +408,8 @@ def _note_margin(verdict: Verdict, results: Results) -> list[str]:
     first_command = results.command.partition("\n")[0]
     if not first_command.startswith("suffice compare"):
         return []
-    asked = re.search(r"--margin[ =]([\d.]+)", first_command)
-    first = float(asked[1]) / 100.0 if asked else MARGIN
+    option = re.search(r"--margin[ =]([\d.]+)", first_command)
+    first = float(option[1]) / 100.0 if option else MARGIN
     if math.isclose(first, results.margin):
         return []
     write, unit = verdict.metric.margin, verdict.metric.unit

@@ -538,8 +538,8 @@ class Engine:
         self.counters.prompt_tokens += end - start
         if job.echo and job.logprobs is not None:
             targets = prompt[start + 1 : end + 1]
-            own = logits[0, : len(targets)].float()
-            ticket.listener.prompt(scores(own, targets, job.logprobs))
+            of_targets = logits[0, : len(targets)].float()
+            ticket.listener.prompt(scores(of_targets, targets, job.logprobs))
         if end < len(prompt):
             if (len(prompt) - 1) // CHUNK * CHUNK == end:
                 self.prefixes.keep(prompt[:end], ticket.state)

@@ -535,7 +535,7 @@ BUGS = (
         "products of many rows go where one row is fast",
     ),
     Bug(
-        "suffice/layers/block.py",
+        "suffice/ops/gated.py",
         "if stock.keeps_no_gradient(gate, up) and stock.suits(gate, up):",
         "if stock.suits(gate, up):",
         "tests/layers/test_block.py",

@@ -16,14 +16,13 @@ from typing import Any, NamedTuple, cast
 import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_map
-from transformers import AttentionInterface, AttentionMaskInterface
+from transformers import AttentionInterface, AttentionMaskInterface, masking_utils
 from transformers.masking_utils import (
     and_masks,
     bidirectional_mask_function,
     causal_mask_function,
     packed_sequence_mask_function,
     prepare_padding_mask,
-    remap_positions_for_packed_sequence,
     sdpa_mask,
     sliding_window_bidirectional_overlay,
     sliding_window_overlay,
@@ -58,7 +57,9 @@ _AND = and_masks(causal_mask_function).__code__
 _BEFORE = sliding_window_overlay(1).__code__
 _AROUND = sliding_window_bidirectional_overlay(1).__code__
 _PACKED = packed_sequence_mask_function(torch.zeros(1, 1)).__code__
-_REMAPPED = remap_positions_for_packed_sequence(causal_mask_function, torch.zeros(1, 1)).__code__
+_REMAP = getattr(masking_utils, "remap_positions_for_packed_sequence", None)  # new in 5.23
+_REMAPPED = _REMAP and _REMAP(causal_mask_function, torch.zeros(1, 1)).__code__
+_KNOWN = {_AND, _BEFORE, _AROUND, _PACKED, _REMAPPED} - {None}
 
 
 def restriction_of(function: MaskFunction) -> Restriction | None:
@@ -68,7 +69,7 @@ def restriction_of(function: MaskFunction) -> Restriction | None:
     if function is bidirectional_mask_function:
         return Restriction(FULL)
     code = getattr(function, "__code__", None)
-    if code not in (_AND, _BEFORE, _AROUND, _PACKED, _REMAPPED):
+    if code not in _KNOWN:
         return None
     cells = (cell.cell_contents for cell in function.__closure__ or ())
     values = dict(zip(code.co_freevars, cells, strict=True))

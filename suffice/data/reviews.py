@@ -163,7 +163,7 @@ def rows_of_tokens(
     """
     ids = torch.full((len(texts), length), PAD, dtype=torch.int64)
     valid, lengths = torch.zeros(len(texts), length, dtype=torch.bool), []
-    start = next((i for i in (tokenizer.begin, tokenizer.end) if i is not None), START)
+    start = start_of(tokenizer)
     before, after = tokenizer.around if reads == "start" else ([], [])
     if (room := length - len(before) - len(after)) < 1:
         raise ConfigError(f"length={length}: special tokens leave no room for a text; give more.")
@@ -174,6 +174,11 @@ def rows_of_tokens(
         valid[row, length - len(tokens) :] = True
         lengths.append(len(encoded))
     return ids, valid, lengths
+
+
+def start_of(tokenizer: Any) -> int:
+    """Return the id that a row begins with: that which begins a document, else ends one."""
+    return next((i for i in (tokenizer.begin, tokenizer.end) if i is not None), START)
 
 
 PARTS = {0: "test", 1: "validation"}  # by sha1 of the text, modulo 10; the others train

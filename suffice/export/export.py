@@ -44,7 +44,7 @@ from suffice.models.packed import schemes_of, unpack
 from suffice.models.vit import ViT
 from suffice.runtime.manifest import CONTENT, FORMATS, MANIFEST, VERSION, digest, read
 from suffice.text import Tokenizer
-from suffice.text.tokenizer import DESCRIPTION, build
+from suffice.text.tokenizer import DESCRIPTION, build, template
 from suffice.text.tokenizer import read as read_tokenizer
 from suffice.utils import hub
 from suffice.utils.files import replacing_folder, write_json
@@ -122,16 +122,8 @@ def _begin_texts(folder: Path, tokenizer: Tokenizer) -> None:
     library = build(json.dumps(description), folder)
     if library.encode("").ids[:1] == [tokenizer.begin]:
         return
-    token = {"SpecialToken": {"id": begin, "type_id": 0}}
-    text, other = ({"Sequence": {"id": one, "type_id": n}} for n, one in enumerate("AB"))
-    template = {
-        "type": "TemplateProcessing",
-        "single": [token, text],
-        "pair": [token, text, other],
-        "special_tokens": {begin: {"id": begin, "ids": [tokenizer.begin], "tokens": [begin]}},
-    }
     former = description.get("post_processor")
-    parts = [template] if former is None else [former, template]
+    parts = [*filter(None, [former]), template(tokenizer.begin, begin)]
     description["post_processor"] = {"type": "Sequence", "processors": parts}
     write_json(folder / DESCRIPTION, description)
 
@@ -212,7 +204,12 @@ def _check_replaceable(out: Path) -> None:
 
 RULE = "begin stands before a text and end behind it; the file adds neither by itself"
 RULE_HF = "begin stands before a text, where the file puts it, and end behind it"
+RULE_ROWS = (
+    "encode a text with the special tokens of the file; where it neither pads nor cuts rows, give "
+    "rows of at most `length` tokens"
+)
 COUNTED = "positions count the real tokens of a row from 0, whatever padding stands among them"
+WHOLE = "rows have `length` tokens, whose padding in front is read as any other token"
 POSITIONS = {
     "image classifier": "patches are read row by row, behind a class token where the model has one",
     "text classifier": COUNTED,
@@ -239,6 +236,8 @@ def _manifest(
     if not isinstance(model, LM):
         kind = "image classifier" if isinstance(model, ViT) else "text classifier"
     stock = form == "hf" and kind != "image classifier"
+    whole = kind == "text classifier" and model.config.reads_padding
+    rule = RULE_HF if form == "hf" else RULE
     manifest: dict[str, Any] = {
         "content": CONTENT,
         "version": VERSION,
@@ -246,7 +245,7 @@ def _manifest(
         "model": kind,
         "source": source.kind,
         "weights": "float32" + (", unpacked from fewer bits" if packed else ""),
-        "positions": HF_POSITIONS if stock else POSITIONS[kind],
+        "positions": HF_POSITIONS if stock else WHOLE if whole else POSITIONS[kind],
         "layers": [block.attention.spec.to_json() for block in model.blocks],
         "tokenizer": None,
         "checked": parity.to_json(),
@@ -257,7 +256,7 @@ def _manifest(
             "tokens": source.tokenizer.vocabulary_size,
             "begin": source.tokenizer.begin,
             "end": source.tokenizer.end,
-            "rule": RULE_HF if form == "hf" else RULE,
+            "rule": RULE_ROWS if kind == "text classifier" else rule,
         }
     for name in ("classes", "preparation"):
         if name in source.facts:
@@ -269,6 +268,8 @@ def _manifest(
     inputs, outputs = _stock_ports(model) if module is None else (module.inputs(), module.outputs())
     manifest["inputs"] = [port.to_json() for port in inputs]
     manifest["outputs"] = [port.to_json() for port in outputs]
+    if kind == "text classifier":
+        manifest["length"] = model.config.length
     if isinstance(model, LM):
         table = architecture == GPT2.class_name  # has a table of positions, whatever the model has
         manifest["length"] = model.config.length if table else max_length(model)

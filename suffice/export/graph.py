@@ -160,6 +160,8 @@ class ClassifierGraph(nn.Module):
     """A Classifier or ViT.
 
     tokens: int [B, T] and valid: bool [B, T], or images: [B, C, S, S] -> logits [B, N]
+
+    Rows of tokens may begin with a token that is not read, see `Classifier.last_of_row`.
     """
 
     def __init__(self, model: Classifier | ViT) -> None:
@@ -171,6 +173,8 @@ class ClassifierGraph(nn.Module):
 
     def forward(self, x: Tensor, valid: Tensor | None = None) -> Tensor:
         """Return the logits."""
+        if not self.images:
+            x, valid = self.model.last_of_row(x), self.model.last_of_row(valid)
         return self.model(x, valid)
 
     def inputs(self) -> list[Port]:

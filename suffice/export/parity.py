@@ -131,13 +131,16 @@ def _left_padded(batch: int, length: int) -> Tensor:
 
 def _classifier_cases(call: Callable, module: ClassifierGraph, model: nn.Module) -> Iterator[Case]:
     draws, length = torch.Generator().manual_seed(0), model.config.length
-    lengths = (1,) if module.images else (1, min(7, length), length)
+    longest = length + (getattr(model.config, "pooling", "") == "mean" and not module.images)
+    lengths = (1,) if module.images else (1, min(7, length), longest)
     for batch, tokens in ((batch, n) for batch in BATCHES for n in lengths):
         x = _inputs(model, batch, tokens, draws)
         feeds, valid = {module.inputs()[0].name: x.numpy()}, None
         if module.masks:
             valid = _left_padded(batch, tokens).flip(1)
             feeds[VALID] = valid.numpy()
+        if not module.images:
+            x, valid = model.last_of_row(x), model.last_of_row(valid)
         yield torch.from_numpy(np.array(call(feeds)[LOGITS])), model(x, valid)
 
 

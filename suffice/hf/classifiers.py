@@ -98,12 +98,17 @@ class SufficeTextClassifier(_Classifier):
         """Return logits [B, num_labels], and a loss if labels are given.
 
         Args:
-            input_ids: [B, T].
+            input_ids: [B, T], see `suffice.models.Classifier.last_of_row`.
             attention_mask: [B, T], 1 = a real token; None takes all for real.
             labels: int [B].
         """
+        sizes = self.base_model.config
+        if sizes.reads_padding:  # rows of training are padded in front, and read whole
+            input_ids = nn.functional.pad(input_ids, (max(0, sizes.length - input_ids.shape[1]), 0))
+            attention_mask = None
         valid = None if attention_mask is None else attention_mask != 0
-        logits = self.base_model(input_ids, valid)
+        network = self.base_model
+        logits = network(network.last_of_row(input_ids), network.last_of_row(valid))
         return SequenceClassifierOutput(loss=_loss(logits, labels), logits=logits)
 
 

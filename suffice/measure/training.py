@@ -17,7 +17,8 @@ from torch import Tensor, nn
 
 from suffice.data import Dataset, Split
 from suffice.data.dataset import ImagePreparation
-from suffice.data.reviews import PAD, SPECIAL, START, UNKNOWN
+from suffice.data.reviews import PAD, SPECIAL, START, UNKNOWN, start_of
+from suffice.data.table import READS
 from suffice.data.translation import END
 from suffice.errors import ConfigError, DataError, install_line, unknown
 from suffice.generate.translate import translate
@@ -31,7 +32,7 @@ from suffice.measure.results import Cell, cell_path, write_cell
 from suffice.measure.tuning import at_rate
 from suffice.models import folder as model_folder
 from suffice.models.composition import Composition
-from suffice.text import Words
+from suffice.text import BPE, Words
 from suffice.train import (
     EvaluationScore,
     Processes,
@@ -322,7 +323,11 @@ def write_model(folder: Path, model: nn.Module, dataset: Dataset, **facts: Any) 
     if dataset.train.inputs.dim() == 4:
         side = model.config.image_size
         write_json(folder / PREPROCESSOR, _preprocessor(dataset.preparation, side))
-    model_folder.save(folder, model, dataset.tokenizer or words, source_tokenizer=source, **about)
+    tokenizer = dataset.tokenizer
+    if isinstance(tokenizer, BPE) and about.get(READS) == "end":
+        length = dataset.train.inputs.shape[1]
+        tokenizer = tokenizer.for_rows(length, start_of(tokenizer))
+    model_folder.save(folder, model, tokenizer or words, source_tokenizer=source, **about)
 
 
 def _tokenizer(vocabulary: tuple[str, ...] | None, length: int, rule: str) -> Words | None:

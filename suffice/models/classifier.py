@@ -171,6 +171,16 @@ class Classifier(nn.Module):
         """Whether a text gives the same however much it is padded."""
         return not self.config.reads_padding
 
+    def last_of_row(self, row: Tensor | None) -> Tensor | None:
+        """Return tokens or a mask [B, T] without the first column where T is config.length + 1.
+
+        Tokenizers put a start before the last tokens of a text, and a text that fills a row of
+        training loses it. Models that read another place than the mean take rows as they are.
+        """
+        if row is None or self.config.pooling != "mean":
+            return row
+        return row[:, row.shape[1] // (self.config.length + 1) :]
+
     def forward(self, tokens: Tensor, valid: Tensor | None = None) -> Tensor:
         """Return logits [B, num_classes] of tokens [B, T]; see `pooling` for other shapes.
 

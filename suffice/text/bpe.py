@@ -8,7 +8,7 @@ import math
 import struct
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from suffice.data.files import DataFile
 from suffice.data.files import read as read_data
@@ -24,6 +24,8 @@ from suffice.text.tokenizer import (
     library_errors,
     parse_object,
     read_object,
+    row_options,
+    rows_of,
     special_token,
 )
 from suffice.utils.progress import bar
@@ -70,7 +72,7 @@ class BPE:
         self._name = name
         self._library = build(description, name)
         self.description = description
-        self._around = {"begin": begin, "end": end}
+        self._config: dict[str, Any] = {"begin": begin, "end": end}
         self.vocabulary_size: int = max(self._library.get_vocab().values(), default=-1) + 1
         self.begin, self.end = self._id(begin), self._id(end)
         facts = json.dumps([description, begin, end])
@@ -158,9 +160,27 @@ class BPE:
         with library_errors(self._name):
             return self._library.decode(list(ids), skip_special_tokens=False)
 
+    def for_rows(self, length: int, start: int) -> BPE:
+        """Return the same tokenizer, whose files give transformers a classifier's rows.
+
+        See `suffice.text.tokenizer.rows_of`; padding is the start token, too.
+        """
+        token = self._library.id_to_token(start)
+        described = rows_of(
+            parse_object(self.description, self._name),
+            length,
+            start=start,
+            token=token,
+            pad=start,
+            pad_token=token,
+        )
+        rows = BPE(json.dumps(described), **self._config, name=self._name)
+        rows._config |= row_options(length, token)
+        return rows
+
     def save(self, folder: Path | str) -> None:
         """Write tokenizer.json and tokenizer_config.json, which transformers reads too."""
-        saved.write(folder, self.description, **self._around)
+        saved.write(folder, self.description, **self._config)
 
 
 def learn(

@@ -225,6 +225,50 @@ def description_of(
     }
 
 
+def template(id_: int, token: str) -> dict[str, Any]:
+    """Return the post-processor of the tokenizers library that puts a token before a text."""
+    special = {"SpecialToken": {"id": token, "type_id": 0}}
+    text, other = ({"Sequence": {"id": one, "type_id": n}} for n, one in enumerate("AB"))
+    return {
+        "type": "TemplateProcessing",
+        "single": [special, text],
+        "pair": [special, text, other],
+        "special_tokens": {token: {"id": token, "ids": [id_], "tokens": [token]}},
+    }
+
+
+def rows_of(
+    description: dict[str, Any], length: int, *, start: int, token: str, pad: int, pad_token: str
+) -> dict[str, Any]:
+    """Return a description that gives a start and the last tokens of a text, padded in front.
+
+    Rows have a token more than the model reads, which is the last `length` of them: the start
+    stands before every text, an empty one too, and only a text that fills the row loses it.
+    """
+    cut = {"direction": "Left", "max_length": length + 1, "strategy": "LongestFirst", "stride": 0}
+    padding = {
+        "strategy": {"Fixed": length + 1},
+        "direction": "Left",
+        "pad_to_multiple_of": None,
+        "pad_id": pad,
+        "pad_type_id": 0,
+        "pad_token": pad_token,
+    }
+    before = template(start, token)
+    return {**description, "truncation": cut, "padding": padding, "post_processor": before}
+
+
+def row_options(length: int, pad_token: str) -> dict[str, Any]:
+    """Return what transformers needs to know of such rows, for tokenizer_config.json."""
+    return {
+        "pad_token": pad_token,
+        "padding_side": "left",
+        "truncation_side": "left",
+        "model_max_length": length + 1,
+        "model_input_names": ["input_ids", "attention_mask"],
+    }
+
+
 def special_token(id_: int | None, content: str) -> dict[str, Any]:
     """Return a special token in the format of the tokenizers library."""
     flags = dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized"), False)

@@ -92,21 +92,10 @@ class Words:
     def save(self, folder: Path | str) -> None:
         """Write tokenizer.json and tokenizer_config.json, which transformers reads too.
 
-        The tokenizer of transformers gives the same rows, padded and cut on the left.
+        The tokenizer of transformers gives the same rows, see `suffice.text.tokenizer.rows_of`.
         """
-        pad, _, rare = SPECIAL
-        tokenizer.write(
-            folder,
-            self._description,
-            begin=None,
-            end=None,
-            pad_token=pad,
-            unk_token=rare,
-            padding_side="left",
-            truncation_side="left",
-            model_max_length=self.length,
-            model_input_names=["input_ids", "attention_mask"],
-        )
+        options = tokenizer.row_options(self.length, SPECIAL[PAD]) | {"unk_token": SPECIAL[UNKNOWN]}
+        tokenizer.write(folder, self._description, begin=None, end=None, **options)
 
 
 def words_in(description: dict[str, Any]) -> tuple[tuple[str, ...], int, str] | None:
@@ -114,56 +103,75 @@ def words_in(description: dict[str, Any]) -> tuple[tuple[str, ...], int, str] | 
     model, cut = description.get("model"), description.get("truncation")
     if not isinstance(model, dict) or model.get("unk_token") != SPECIAL[UNKNOWN]:
         return None
-    ids, length = model.get("vocab"), cut.get("max_length") if isinstance(cut, dict) else None
-    if not isinstance(ids, dict) or type(length) is not int:
+    ids, most = model.get("vocab"), cut.get("max_length") if isinstance(cut, dict) else None
+    if not isinstance(ids, dict) or type(most) is not int:
         return None
-    rule = next((name for name in RULES if description == _description(ids, length, name)), None)
-    if rule is None:
-        return None
-    if list(ids.values()) != list(range(len(ids))):
-        return (), length, rule  # which is not a vocabulary
-    return tuple(ids), length, rule
+    for rule in RULES:
+        for length, describe in ((most - 1, _description), (most, _earlier)):
+            if description == describe(ids, length, rule):
+                # other numbers are not a vocabulary
+                plain = list(ids.values()) == list(range(len(ids)))
+                return tuple(ids) if plain else (), length, rule
+    return None
+
+
+SEPARATORS = "\x1c\x1d\x1e\x1f"  # white space to Python, not to the tokenizers library
+# as Python's lower() writes a sigma at the end of a word; marks and points do not end a word
+FINAL_SIGMA = r"(?<=[\p{L}\p{M}])Σ(?![\p{M}'’.:·]*\p{L})"  # noqa: RUF001
 
 
 def _description(ids: dict[str, int], length: int, rule: str) -> dict[str, Any]:
-    """Return what the tokenizers library needs to do the same.
-
-    The start is part of the normalised text, so that a text that fills the row loses it.
-    """
+    """Return what the tokenizers library needs to give the same rows."""
     marks, single = RULES[rule]
-    cut = {"type": "Replace", "pattern": {"Regex": _class_of(marks)}, "content": " "}
+    steps: list[dict[str, Any]] = [
+        _replace(FINAL_SIGMA, "ς"),
+        {"type": "Lowercase"},
+        _replace(_class_of(marks + SEPARATORS), " "),
+    ]
+    split: dict[str, Any] = {"type": "WhitespaceSplit"}
+    if single is not None:
+        each = {"type": "Split", "pattern": {"Regex": single}, "behavior": "Isolated"}
+        split = {"type": "Sequence", "pretokenizers": [split, {**each, "invert": False}]}
+    return tokenizer.rows_of(
+        _of_steps(ids, steps, split),
+        length,
+        start=START,
+        token=SPECIAL[START],
+        pad=PAD,
+        pad_token=SPECIAL[PAD],
+    )
+
+
+def _earlier(ids: dict[str, int], length: int, rule: str) -> dict[str, Any]:
+    """Return the description of an earlier version, which read nothing of an empty text."""
+    marks, single = RULES[rule]
     steps = [
         {"type": "Lowercase"},
-        *([cut] if marks else []),
+        _replace(_class_of(marks), " "),
         {"type": "Prepend", "prepend": f"{SPECIAL[START]} "},
     ]
     split: dict[str, Any] = {"type": "WhitespaceSplit"}
     if single is not None:
-        # the start of the text is the one word of several characters that stays whole
         pattern = {"Regex": f"^{SPECIAL[START]}$|{single}"}
         isolated = {"type": "Split", "pattern": pattern, "behavior": "Isolated", "invert": False}
         split = {"type": "Sequence", "pretokenizers": [split, isolated]}
-    described = tokenizer.description_of(
+    whole = _description(ids, length - 1, rule)
+    return _of_steps(ids, steps, split) | {n: whole[n] for n in ("truncation", "padding")}
+
+
+def _of_steps(
+    ids: dict[str, int], steps: list[dict[str, Any]], split: dict[str, Any]
+) -> dict[str, Any]:
+    return tokenizer.description_of(
         normalizer={"type": "Sequence", "normalizers": steps},
         pre_tokenizer=split,
         decoder={"type": "Fuse"},
         model={"type": "WordLevel", "vocab": ids, "unk_token": SPECIAL[UNKNOWN]},
     )
-    described["truncation"] = {
-        "direction": "Left",
-        "max_length": length,
-        "strategy": "LongestFirst",
-        "stride": 0,
-    }
-    described["padding"] = {
-        "strategy": {"Fixed": length},
-        "direction": "Left",
-        "pad_to_multiple_of": None,
-        "pad_id": PAD,
-        "pad_type_id": 0,
-        "pad_token": SPECIAL[PAD],
-    }
-    return described
+
+
+def _replace(pattern: str, content: str) -> dict[str, Any]:
+    return {"type": "Replace", "pattern": {"Regex": pattern}, "content": content}
 
 
 def _class_of(characters: str) -> str:

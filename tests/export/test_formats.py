@@ -11,6 +11,7 @@ import zipfile
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
@@ -23,9 +24,12 @@ from suffice.errors import CheckpointError, ConfigError
 from suffice.export import export, graph, parity
 from suffice.export.export import open_model
 from suffice.export.graph import ClassifierGraph, DecoderGraph
+from suffice.models import folder
 from suffice.patterns import Causal, Pattern
 from suffice.positions import Alibi
 from suffice.quantise import quantise
+from suffice.testing import assert_close
+from suffice.text import Words
 
 from .models import (
     NEAR,
@@ -170,6 +174,22 @@ def test_models_of_whole_inputs(model, tmp_path):
     assert manifest["checked"]["difference"] < 1e-4
     assert manifest["tokenizer"] is None
     assert all("becomes" not in port for port in manifest["inputs"])
+
+
+def test_a_graph_answers_texts_as_the_model(tmp_path):
+    tokenizers = pytest.importorskip("tokenizers")
+    words = Words(("<pad>", "<start>", "<unknown>", "good", "bad"), 8)
+    folder.save(tmp_path / "run", classifier(length=8, vocabulary_size=5), words)
+    export(tmp_path / "run", "onnx", tmp_path / "out")
+    read = tokenizers.Tokenizer.from_file(str(tmp_path / "out" / "tokenizer.json"))
+    model, call = suffice.load(tmp_path / "run"), graph.call_onnx(tmp_path / "out" / "model.onnx")
+    texts = ["", "Good!", "good bad " * 3, "good " * 8, "bad " * 9]
+    rows = read.encode_batch(texts)
+    feeds = {"tokens": np.array([row.ids for row in rows])}
+    feeds["valid"] = np.array([row.attention_mask for row in rows], dtype=bool)
+    shares = torch.from_numpy(np.array(call(feeds)[0])).softmax(dim=-1)
+    wanted = [list(answer.probabilities.values()) for answer in model.predict(texts)]
+    assert_close(shares, torch.tensor(wanted), "same_math")
 
 
 def test_a_refused_export_leaves_nothing(tmp_path):

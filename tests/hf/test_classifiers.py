@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import pytest
 import torch
 from PIL import Image
@@ -19,15 +21,20 @@ from suffice.measure.training import write_model
 from suffice.models import ClassifierConfig, folder
 from suffice.presets import PRESETS, preset, takes_length
 from suffice.recipes import recipe
-from suffice.text import Words
+from suffice.text import BPE, Words
 
 WORDS = ("<pad>", "<start>", "<unknown>", "good", "bad", "dress", "fits")
-TEXTS = ["Good dress!", "bad, bad dress; never fits", "fits " * 20]
+TEXTS = ["Good dress!", "bad, bad dress; never fits", "fits " * 20, ""]
 
 
-@pytest.mark.parametrize("mechanism", ["standard", "super_attention", "performer", "linformer"])
-def test_a_text_classifier_answers_the_same(tmp_path, mechanism):
+@pytest.mark.parametrize(
+    ("mechanism", "whole"),
+    [(n, False) for n in ("standard", "super_attention", "performer", "linformer")]
+    + [("standard", True)],
+)
+def test_a_text_classifier_answers_the_same(tmp_path, mechanism, whole):
     sizes = {"vocabulary_size": 7, "length": 8, "num_classes": 3, "d_model": 16, "depth": 2}
+    sizes["reads_padding"] = whole
     length = {"length": 8} if takes_length(mechanism) else {}
     network = ClassifierConfig(**sizes, mlp_width=16).build(preset(mechanism, 16, 4, **length))
     assert mechanism in PRESETS
@@ -39,13 +46,30 @@ def test_a_text_classifier_answers_the_same(tmp_path, mechanism):
     with torch.no_grad():
         logits = model(**rows).logits
         assert torch.allclose(logits, ours.network(**ours.prepare(TEXTS)), atol=1e-5)
-        loss = model(**rows, labels=torch.tensor([0, 1, 2])).loss
-    assert torch.allclose(loss, torch.nn.functional.cross_entropy(logits, torch.tensor([0, 1, 2])))
-    ask = pipeline("text-classification", model=str(tmp_path), truncation=True)
-    for text, prediction in zip(TEXTS, ours.predict(TEXTS), strict=True):
+        loss = model(**rows, labels=torch.tensor([0, 1, 2, 0])).loss
+    wanted = torch.nn.functional.cross_entropy(logits, torch.tensor([0, 1, 2, 0]))
+    assert torch.allclose(loss, wanted)
+    check_pipeline(tmp_path, TEXTS)
+
+
+def check_pipeline(folder, texts):
+    ask = pipeline("text-classification", model=str(folder), truncation=True)
+    for text, prediction in zip(texts, suffice.load(folder).predict(texts), strict=True):
         (answer,) = ask(text)
         assert answer["label"] == prediction.label
         assert answer["score"] == pytest.approx(prediction.probability, abs=1e-5)
+
+
+def test_a_classifier_of_byte_pairs_answers_the_same(tmp_path):
+    texts = [f"{'good' if n % 2 else 'bad'} film {n}" for n in range(60)]
+    table = "text,label\n" + "".join(f"{text},{n % 2}\n" for n, text in enumerate(texts))
+    (tmp_path / "a.csv").write_text(table)
+    learn = partial(BPE.train, vocabulary_size=270, at_most=True)
+    dataset = load_data("table", path=str(tmp_path / "a.csv"), words=learn, length=8)
+    sizes = {"vocabulary_size": 270, "length": 8, "num_classes": 2, "d_model": 16, "depth": 1}
+    network = ClassifierConfig(**sizes, mlp_width=16).build(preset("standard", 16, 4))
+    write_model(tmp_path / "m", network.eval(), dataset, recipe={})
+    check_pipeline(tmp_path / "m", ["good film", "", "a text of more tokens than the model reads"])
 
 
 def test_an_image_classifier_answers_the_same(tmp_path):

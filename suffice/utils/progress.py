@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from rich.progress import Progress as RichProgress
 
 WIDE_TERMINAL = 120  # columns of a terminal that has room for a long bar
+BASIS_SHARE, BASIS_SECONDS = 0.01, 60.0  # of the work, or of time, before the rest is estimated
 
 
 class Progress(Protocol):
@@ -142,11 +143,12 @@ class Display:
 
     @property
     def left(self) -> str:
-        """The time left at the average pace of this session; question marks before there is one."""
-        finished_here = self.finished - self._done_before
-        if finished_here <= 0.0:
-            return "?:?? left"
-        pace = (self._clock() - self._start) / finished_here
+        """The time left at the average pace of this session; empty before that says anything."""
+        finished_here, elapsed = self.finished - self._done_before, self._clock() - self._start
+        share = finished_here / (self._cells - self._done_before or 1)
+        if finished_here <= 0.0 or (share < BASIS_SHARE and elapsed < BASIS_SECONDS):
+            return ""
+        pace = elapsed / finished_here
         seconds = round(pace * max(self._cells - self.finished, 0.0))
         hours, minutes = divmod(seconds // 60, 60)
         clock = f"{hours}:{minutes:02}" if hours else f"{minutes}"

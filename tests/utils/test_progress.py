@@ -74,11 +74,21 @@ def test_cells_done_before_count_as_done_but_not_as_pace():
     clock, out = Clock(), console(terminal=False)
     with show(out, cells=10, done=8, clock=clock) as shown:
         assert shown.finished == 8.0
-        assert shown.left == "?:?? left"
+        assert shown.left == ""
         shown.cell("ninth")
         clock.now += 10.0
         shown.step(1, 2)
     assert out.file.getvalue() == "cell 9/10 ninth, 85%, 0:30 left\n"
+
+
+def test_the_first_steps_are_no_basis_for_the_time_left():
+    clock, out = Clock(), console(terminal=False)
+    with show(out, clock=clock) as shown:
+        clock.now += 10.0
+        shown.step(1, 1000)
+        clock.now += 50.0
+        shown.step(6, 1000)
+    assert out.file.getvalue() == "training, 0%\ntraining, 1%, 2:45:40 left\n"
 
 
 def test_one_unnamed_training_is_called_so():

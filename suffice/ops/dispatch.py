@@ -53,6 +53,9 @@ LANES = 16  # queries of a vector of the native kernels
 FULL_LANES = 0.5  # share of the computed pairs that is allowed, from which lists of keys pay
 SPARSE_PAIRS = 512 * 512  # from which a pattern pays on sets that were not measured
 LISTED_KEYS = 1 << 22  # of all blocks together; longer lists cost more than they save
+# Pairs from which torch's products of bfloat16 by AMX outweigh kernels without it: every key seen,
+# forward and with gradients; earlier keys; and lists of keys, which pay again from more pairs on.
+AMX_DENSE, AMX_TRAINED, AMX_CAUSAL, AMX_LISTED = 1 << 14, 1 << 18, 1 << 20, 1 << 18
 
 
 # Sets on which the native kernels were measured, and the pairs of queries and keys from which they
@@ -155,8 +158,8 @@ def _prefers_decode(call: AttentionCall) -> bool:
     # a graph must not depend on lengths, or each length would need another graph
     if call.grad or (call.compiling and call.queries > 1) or DECODE.refuses(call):
         return False
-    if call.dtype is torch.bfloat16 and "amx_bf16" in capabilities():
-        return False  # products of bfloat16 are torch's there
+    if multiplies_by_amx(call):
+        return False
     if call.queries > 1 or call.position.biases or not call.unrestricted:
         return True
     return not call.compiling and fewest_pairs(call) is not None
@@ -174,9 +177,28 @@ def _prefers_folded(call: AttentionCall) -> bool:
 
 @lru_cache(maxsize=1)
 def capabilities() -> frozenset[str]:
-    """Return the names of the CPU's instruction sets; empty with older versions of torch."""
+    """Return the CPU's instruction sets; none with older versions of torch, or without AVX-512."""
+    if torch.backends.cpu.get_cpu_capability() != "AVX512":
+        return frozenset()  # torch was told to use less than the CPU has, or there is no more
     get_capabilities = getattr(torch.cpu, "get_capabilities", dict)
     return frozenset(name for name, present in get_capabilities().items() if present is True)
+
+
+def multiplies_by_amx(call: AttentionCall) -> bool:
+    """Return whether torch's kernels compute a call by AMX."""
+    return call.dtype is torch.bfloat16 and call.device == "cpu" and "amx_bf16" in capabilities()
+
+
+def _outweighs_amx(call: AttentionCall) -> bool:
+    """Return whether kernels without AMX, which compute fewer pairs, are ahead of torch's."""
+    pairs = call.queries * call.keys
+    if type(call.pattern) is Full:
+        return pairs < (AMX_TRAINED if call.grad else AMX_DENSE)
+    if call.grad or band_of(call.pattern) not in (None, (None, 0)):
+        return True  # windows are few pairs
+    if type(call.pattern) is Causal:
+        return pairs * (4 if call.group > 1 else 1) < AMX_CAUSAL
+    return pairs > AMX_LISTED
 
 
 def _prefers_native(call: AttentionCall) -> bool:
@@ -184,6 +206,8 @@ def _prefers_native(call: AttentionCall) -> bool:
     if call.queries < LANES or NATIVE.refuses(call):
         return False
     fewest = fewest_pairs(call)
+    if multiplies_by_amx(call) and not (call.compiling or _outweighs_amx(call)):
+        return False
     if fewest is None or (not call.compiling and call.queries * call.keys < fewest):
         return False
     if band_of(call.pattern) is not None:

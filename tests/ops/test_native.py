@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from dataclasses import replace
 from itertools import product
 
@@ -23,6 +24,7 @@ from tests.ops.native.codings import ISAS, isa, needs_kernels
 
 pytestmark = needs_kernels
 __all__ = ["isa"]
+CHOICES = importlib.import_module("suffice.ops.dispatch")  # the name is also a function's
 LENGTHS = (1, 3, 15, 16, 17, 65, 130, 513)
 WIDTHS = (1, 8, 40, 64, 100, 128)
 BANDS = [
@@ -329,6 +331,25 @@ def test_where_it_is_chosen(instructions):
     assert choose(spaced).name != "native"
     huge = replace(PLAIN, queries=20_000, keys=20_000, pattern=Window(15_000) | Global(9))
     assert choose(huge).name != "native"
+
+
+@pytest.mark.parametrize("instructions", ["avx512"], indirect=True)
+def test_products_of_bfloat16_by_amx_are_left_to_torch(instructions, monkeypatch):
+    monkeypatch.setattr(CHOICES, "capabilities", lambda: frozenset({"amx_bf16"}))
+    half = replace(PLAIN, dtype=torch.bfloat16, grad=False, queries=1024, keys=1024)
+    window, listed = Window(30) & Causal(), Window(200) | Global(2)
+    few = {"queries": 64, "keys": 64}
+    trained, small = {"grad": True}, {"queries": 300, "keys": 300}
+    for change, chosen in (
+        ({}, "fused"), (few, "native"), (trained, "fused"), (trained | small, "native"),
+        ({"pattern": Causal()}, "fused"), ({"pattern": Causal()} | small, "native"),
+        ({"pattern": Causal()} | trained, "native"), ({"pattern": window}, "native"),
+        ({"pattern": listed}, "native"), ({"pattern": listed} | small, "fused"),
+        ({"dtype": torch.float16}, "native"), ({"dtype": torch.float32}, "native"),
+    ):  # fmt: skip
+        assert choose(replace(half, **change)).name == chosen, change
+    monkeypatch.setattr(CHOICES, "capabilities", frozenset)
+    assert choose(half).name == "native"
 
 
 @pytest.mark.parametrize("instructions", ["portable", "neon"], indirect=True)

@@ -141,12 +141,12 @@ def _decidable(expected: Estimate, plan: Plan) -> str:
     def half(seeds: int) -> float:
         return float(expected.half_width_of(seeds, _alpha(plan, seeds)))
 
-    asked = f"{metric.margin(plan.margin)} {metric.unit}"
+    asked = metric.in_unit(metric.margin(plan.margin))
     what = f"{seeds} seeds" if rows is None else f"{seeds} seeds and {rows:,} test rows"
     smallest = f"{math.ceil(1000 * half(seeds) + EXACT) / 10:g}"
     if half(seeds) < plan.margin:
         return f"{what} decide the margin of {asked}: they tell {smallest} apart"
-    decided = f"{what} decide a margin of about {smallest} {metric.unit} (--margin {smallest})"
+    decided = f"{what} decide a margin of about {metric.in_unit(smallest)} (--margin {smallest})"
     enough = next((n for n in range(seeds, most + 1) if half(n) < plan.margin), None)
     if enough is not None:
         return f"{decided}; for {asked} it takes about {enough:,} seeds"

@@ -51,9 +51,13 @@ class Metric:
 
     @property
     def unit(self) -> str:
-        """Of differences and of the margin."""
-        units = {"share": "points", "loss": "hundredths of a nat", "value": f"of {self.name}"}
+        """Of differences and of the margin; a value of somebody's own loop has none."""
+        units = {"share": "points", "loss": "hundredths of a nat", "value": ""}
         return units.get(self.kind, "percent")
+
+    def in_unit(self, number: str) -> str:
+        """Write a difference or a margin with its unit, if it has one."""
+        return f"{number} {self.unit}".rstrip()
 
     @property
     def scale(self) -> float:
@@ -257,7 +261,8 @@ def own_metric(name: str, better: str, *, relative: bool = False) -> Metric:
         return sign * (math.log(mean) + (answers.right - mean) / mean)
 
     kind, rows = ("ratio", ratios) if relative else ("value", values)
-    return Metric(name, f"test {name}", kind, rows, better=better)
+    says_part = "/" in name or name.startswith(("test", "eval", "val"))
+    return Metric(name, name if says_part else f"test {name}", kind, rows, better=better)
 
 
 def value_in(cell: Cell, metric: Metric) -> float:

@@ -6,7 +6,7 @@ import dataclasses
 import math
 import re
 import shlex
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from statistics import median
 from typing import Any
@@ -22,6 +22,8 @@ from suffice.measure.sufficiency import FAILS, LEVEL, TOO_EASY, UNDECIDED, UNLEA
 from suffice.measure.verdict import ALPHA, CEILINGS, ORDER, Comparison, Verdict
 from suffice.recipes import SCALES, SMALL
 from suffice.utils.records import encode
+
+MOST_NAMES = 5  # that a sentence lists
 
 
 def count_heads(num_heads: int) -> str:
@@ -42,6 +44,18 @@ def label(mechanism: str, num_heads: int) -> str:
         ('efficient (1 head)', 'mine')
     """
     return f"{mechanism} ({count_heads(num_heads)})" if num_heads else mechanism
+
+
+def several(names: Sequence[str]) -> str:
+    """Write names; of many the first, and the number of the others.
+
+    Example:
+        >>> several(["a", "b"]), several([*"abcdefg"])
+        ('a, b', 'a, b, c and 4 more')
+    """
+    if len(names) <= MOST_NAMES:
+        return ", ".join(names)
+    return f"{', '.join(names[:3])} and {len(names) - 3:,} more"
 
 
 def margin_points(margin: float) -> str:
@@ -146,16 +160,16 @@ def notes(verdict: Verdict, results: Results) -> list[str]:
         sentences += [_note_claim(verdict, results), *_note_other_heads(verdict)]
     if not verdict.metric.rising:
         sentences.append(
-            f"Less {verdict.metric.title} is better; differences are signed so that plus is better."
+            f"Lower {verdict.metric.title} is better; a difference above zero is an improvement."
         )
     sentences += _note_failures(verdict)
     sentences += _note_improving(verdict, results)
-    sentences += [_note_undecided(c) for c in _open_cheaper(verdict)]
+    sentences += _note_undecided(verdict)
     if results.most_seeds is None:  # else mechanisms have the seeds that they needed
         sentences += [_note_left_out(verdict, c) for c in verdict.comparisons if c.pairing.left_out]
     sentences += _note_interval(verdict, results)
     sentences += _note_margin(verdict, results)
-    sentences += _note_folds(results)
+    sentences += _note_folds(verdict, results)
     sentences += _note_log_loss(verdict, results)
     sentences += _note_floors(verdict, results)
     sentences += _note_answers(results)
@@ -412,20 +426,21 @@ def _note_margin(verdict: Verdict, results: Results) -> list[str]:
     first = float(option[1]) / 100.0 if option else MARGIN
     if math.isclose(first, results.margin):
         return []
-    write, unit = verdict.metric.margin, verdict.metric.unit
+    write, now = verdict.metric.margin, verdict.metric.margin(results.margin)
     return [
-        f"The margin was {write(first)} {unit} in the first command and is {write(results.margin)} "
+        f"The margin was {verdict.metric.in_unit(write(first))} in the first command and is {now} "
         "now; one that is chosen after results are seen proves less."
     ]
 
 
-def _note_folds(results: Results) -> list[str]:
+def _note_folds(verdict: Verdict, results: Results) -> list[str]:
     """State what the seeds of a cross-validation trained on."""
     if results.folds is None:
         return []
+    covered = ", so the intervals cover other training rows of this table, too"
     return [
         f"Each seed is tested on one of {results.folds} folds of the rows and trained on the "
-        "others, so the intervals cover other training rows of this table, too."
+        f"others{covered if verdict.has_intervals else ''}."
     ]
 
 
@@ -452,8 +467,8 @@ def _note_log_loss(verdict: Verdict, results: Results) -> list[str]:
     return [
         f"Accuracy does not decide about {label(winner.mechanism, winner.num_heads)} at this "
         f"margin. A separate claim, by {metric.title}, where rows count by degree: it differs from "
-        f"{verdict.baseline} by {interval(difference, winner.confidence, metric)} (plus is "
-        f"better), so it loses at most {max(0.0, 100 * (half - mean)):.1f}."
+        f"{verdict.baseline} by {interval(difference, winner.confidence, metric)}, so it loses "
+        f"at most {max(0.0, 100 * (half - mean)):.1f}."
     ]
 
 
@@ -477,7 +492,9 @@ def interval(
         >>> interval(Summary(n=2, mean=-0.002, sd=0.1, low=None, high=None))
         '-0.20 points, no interval from 2 seeds'
     """
-    text = f"{metric.difference(difference.mean)} {metric.unit}"
+    text = metric.in_unit(metric.difference(difference.mean))
+    if not metric.rising:
+        text += " (plus is better)"
     if difference.low is None:
         return f"{text}, no interval from {difference.n} seed{'s' * (difference.n != 1)}"
     ends = f"[{metric.difference(difference.low)}, {metric.difference(difference.high)}]"
@@ -544,8 +561,8 @@ def _sentence_too_easy(verdict: Verdict, results: Results) -> str:
     return (
         f"{TOO_EASY}: {label(verdict.baseline, heads)} has {metric.title} "
         f"{_quality(metric, verdict.qualities[heads])}, and misses no more than the margin of "
-        f"{metric.margin(verdict.margin)} {metric.unit}; {each}; a smaller margin or a harder task "
-        "would tell."
+        f"{metric.in_unit(metric.margin(verdict.margin))}; {each}; a smaller margin or a harder "
+        "task would tell."
     )
 
 
@@ -694,8 +711,11 @@ def _note_other_heads(verdict: Verdict) -> list[str]:
     ]
 
 
-def _note_undecided(comparison: Comparison) -> str:
-    return f"{label(comparison.mechanism, comparison.num_heads)} is {decision(comparison)}."
+def _note_undecided(verdict: Verdict) -> list[str]:
+    others = {label(c.mechanism, c.num_heads): decision(c) for c in _open_cheaper(verdict)}
+    if len(others) > MOST_NAMES:
+        return [f"{several(list(others))} are undecided; the table says what would decide each."]
+    return [f"{name} is {text}." for name, text in others.items()]
 
 
 def _note_left_out(verdict: Verdict, comparison: Comparison) -> str:

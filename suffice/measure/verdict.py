@@ -201,6 +201,11 @@ class Verdict:
     failed: dict[int, tuple[int, ...]] = field(default_factory=dict)
     improving: tuple[tuple[str, int], ...] = ()
 
+    @property
+    def has_intervals(self) -> bool:
+        """Whether any difference has one."""
+        return any(c.difference and c.difference.low is not None for c in self.comparisons)
+
     def find(self, mechanism: str, num_heads: int) -> Comparison | None:
         """Return one comparison, None for the baseline itself."""
         key = (mechanism, num_heads)

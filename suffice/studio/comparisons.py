@@ -157,7 +157,7 @@ def describe(results: Results, cost: str = "flops", margin: float | None = None)
         "scale": results.scale,
         "baseline": results.baseline,
         "margin": verdict.margin,
-        "margin_text": f"{verdict.metric.margin(verdict.margin)} {verdict.metric.unit}",
+        "margin_text": verdict.metric.in_unit(verdict.metric.margin(verdict.margin)),
         "quality": {
             "name": verdict.metric.axis,
             "percent": verdict.metric.kind == "share",

@@ -44,7 +44,7 @@ def judge_reruns(results: Results, verdict: Verdict) -> tuple[int, str]:
     apart = sum(p < alpha for p in p_values)
     p_value, metric = float(estimated.p_value()), verdict.metric
     mean, half = float(estimated.mean), float(estimated.half_width(alpha))
-    smallest = metric.margin(half)
+    smallest = metric.in_unit(metric.margin(half))
     chance = (
         f"of {len(p_values):,} splits of all {len(runs)} reruns into two groups, {apart:,} "
         f"({apart / len(p_values):.0%}) are told apart at 5%"
@@ -59,8 +59,8 @@ def judge_reruns(results: Results, verdict: Verdict) -> tuple[int, str]:
         )
     return 0, (
         f"the reruns of {names[0]} and {names[1]} are not told apart: {difference}, p = "
-        f"{p_value:.2g} without pairing; {chance}. These runs tell a margin of about {smallest} "
-        f"{metric.unit}, no smaller one."
+        f"{p_value:.2g} without pairing; {chance}. These runs tell a margin of about "
+        f"{smallest}, no smaller one."
     )
 
 

@@ -25,6 +25,7 @@ from suffice.measure.results import (
     Results,
 )
 from suffice.measure.scores import MIN_ROWS, MIN_SEEDS
+from suffice.measure.sentence import several
 
 FALLING = {
     *("loss", "nll", "perplexity", "ppl", "bpb", "bpc", "bits", "error", "err", "rmse", "mae"),
@@ -94,7 +95,7 @@ def comparisons(
             + "; ".join(f"{s.name} has {', '.join(s.tasks)}" for s in ordered)
         )
     lost = sorted({task for source in ordered for task in source.tasks} - set(tasks))
-    notes = [f"{s.name}: {s.path}, {s.described()}." for s in ordered]
+    notes = _notes_on_sources(ordered)
     notes += dict.fromkeys(note for source in ordered for note in source.notes)
     if lost:
         notes.append(f"Tasks that not all have were left out: {', '.join(lost)}.")
@@ -111,6 +112,14 @@ def comparisons(
     if None not in empty:  # tasks on which all agree may stand beside others
         raise DataError(str(empty[0]))
     return compared
+
+
+def _notes_on_sources(sources: Sequence[Source]) -> list[str]:
+    """Return what was read under each name; names of which the same was read share a sentence."""
+    names: dict[str, list[str]] = {}
+    for source in sources:
+        names.setdefault(f"{source.path}, {source.described()}", []).append(source.name)
+    return [f"{several(of)}: {text}." for text, of in names.items()]
 
 
 def _metrics(runs: dict[str, list[Run]], wanted: tuple[str, ...], task: str) -> tuple[str, ...]:

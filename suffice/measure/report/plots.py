@@ -293,7 +293,8 @@ def difference_plot(results: Results, verdict: Verdict) -> Figure:
         axes.set_ylim(len(shown) - 0.4, -0.6)
         lines = (
             f"{verdict.metric.title}:",
-            f"difference to {verdict.baseline}, {verdict.metric.unit}",
+            f"difference to {verdict.baseline}"
+            + (f", {verdict.metric.unit}" if verdict.metric.unit else ""),
             f"(right is better; dashed: margin, -{verdict.metric.margin(verdict.margin)})",
             *floors,
         )
@@ -617,10 +618,10 @@ class Plot:
 FIGURES = {
     "differences": Plot(
         title="Difference to the baseline",
-        caption="Mean difference, paired by seed, with the interval that decides: it covers seeds "
-        "and test rows, and is widened where several could be named. A mechanism suffices when all "
-        "of it lies in the shaded part. Dotted: what learning nothing scores. Below three seeds "
-        "there is no interval; the strokes are single seeds.",
+        caption="Mean difference, paired by seed, with the interval that decides, widened where "
+        "several could be named. A mechanism suffices when all of it lies in the shaded part. "
+        "Dotted: what learning nothing scores. Below three seeds there is no interval; the strokes "
+        "are single seeds.",
         draw=difference_plot,
         shown=lambda _results, verdict: any(c.difference for c in verdict.comparisons),
     ),

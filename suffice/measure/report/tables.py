@@ -26,7 +26,7 @@ from suffice.measure.report.sheet import (
     sheet_of,
 )
 from suffice.measure.results import ROWS_ALONE, Cell, Results, Tuned
-from suffice.measure.scores import Scores
+from suffice.measure.scores import MIN_SEEDS, Scores
 from suffice.measure.sentence import decision, label, notes, percentage, sentence
 from suffice.measure.statistics import Summary, summarise
 from suffice.measure.timing import summarise_times
@@ -417,7 +417,7 @@ class Tables:
 
         one = len(levels) == 1
         external = self.results.external
-        title = f"{metric.title[0].upper()}{metric.title[1:]} against {self.results.baseline}"
+        title = f"{metric.title.replace('test ', 'Test ', 1)} against {self.results.baseline}"
         title += " at equal heads" if external is None else ""
         covered, pairing = "seeds", "" if external is None else external.pairing
         if any(comparison.rows is not None for comparison in compared.values()):
@@ -426,19 +426,24 @@ class Tables:
             pairing = ROWS_ALONE if alone else pairing
         paired = "Paired by seed" if external is None else f"Paired by: {pairing}"
         listed = "; ".join(f"{level} of {', '.join(names)}" for level, names in levels.items())
+        explained = f"Below {MIN_SEEDS} seeds there is no interval and no test."
+        if self.verdict.has_intervals:
+            margin = metric.in_unit(metric.margin(self.verdict.margin))
+            explained = (
+                f"The interval covers {covered}. Suffices: all of it lies above -{margin}. Better "
+                f"or worse: Holm-corrected p < {ALPHA}."
+            )
         return self._sheet(
             title,
             (
                 *([] if external is None else [column(metric.title, quality)]),
-                column(metric.unit, mean),
+                column(metric.unit or "difference", mean),
                 column(f"{next(iter(levels))} CI" if one else "CI", ends),
                 column("p (Holm)", p_value),
                 column("claim", lambda c: c.claim, words=True),
                 column("verdict", lambda c: c.sufficiency if brief else decision(c), words=True),
             ),
-            f"{paired}; plus is better. The interval covers {covered}. Suffices: all of it lies "
-            f"above -{metric.margin(self.verdict.margin)} {metric.unit}. Better or worse: "
-            f"Holm-corrected p < {ALPHA}."
+            f"{paired}; plus is better. {explained}"
             + (f" Intervals: {listed}." if brief and not one else ""),
             rows=list(compared),
         )
@@ -553,7 +558,8 @@ class Tables:
                 return ""
             return _with_ends(comparison.difference, metric.difference)
 
-        equal = f"At equal epochs: {metric.title} against the baseline's, {metric.unit}, as above. "
+        unit = f", {metric.unit}" if metric.unit else ""
+        equal = f"At equal epochs: {metric.title} against the baseline's{unit}, as above. "
         metered = any(cell.joules is not None for cell in results.cells)
         return self._sheet(
             "Cost to the baseline's loss",

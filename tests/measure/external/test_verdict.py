@@ -10,7 +10,7 @@ from scipy import stats
 
 import suffice
 from suffice.errors import ConfigError, DataError
-from suffice.measure import sentence
+from suffice.measure import sentence, verdict_record
 
 RNG = np.random.default_rng(5)
 OLD = RNG.normal(0.80, 0.004, 6).tolist()
@@ -263,3 +263,23 @@ def test_a_name_given_to_a_file_holds_for_all_its_lines(tmp_path):
     judged = suffice.verdict({"old": tmp_path / "a.csv", "new": tmp_path / "b.csv"})
     paired = stats.ttest_rel(NEW, OLD[:5])
     assert only(judged).p_value == pytest.approx(paired.pvalue, rel=1e-6)
+
+
+def test_many_names_and_two_seeds_are_described_shortly():
+    several = {f"run-{n}": [3.0 + n / 100, 3.1, 3.2 - n / 100] for n in range(30)}
+    (results, verdict) = suffice.verdict(several, better="lower", margin=0.05).judged[0]
+    notes = verdict_record(verdict, results)["notes"]
+    assert len(notes) < 12
+    assert any("run-0, run-1, run-2 and 27 more" in note for note in notes)
+    text = str(suffice.verdict({"a": [0.8, 0.81], "b": [0.82, 0.8]}))
+    assert "The interval covers" not in text
+
+
+def test_a_metric_of_ones_own_is_named_as_its_column(tmp_path):
+    scores = {"a": (3.2, 3.21, 3.22), "b": (3.19, 3.19, 3.2)}
+    rows = [f"{name},{n},{x}" for name, of in scores.items() for n, x in enumerate(of)]
+    (tmp_path / "a.csv").write_text("\n".join(["name,seed,eval/loss", *rows]))
+    judged = suffice.verdict(tmp_path / "a.csv", margin=0.1)
+    assert "b suffices: eval/loss 3.1933" in judged.sentence
+    assert "+0.0167 (plus is better), 95% CI" in judged.sentence
+    assert "of eval/loss" not in str(judged)

@@ -93,6 +93,13 @@ class CompareOptions:
             "commas."
         ),
     ] = None
+    groups: Annotated[
+        str | None,
+        Option(
+            help="Column of a table whose value says which rows belong together, such as a "
+            "customer: they are in one part, or in one fold."
+        ),
+    ] = None
     test: Annotated[
         str | None,
         Option(
@@ -269,8 +276,8 @@ class CompareOptions:
         """Return a recipe that reads the files given, or as before those it reads already."""
         from suffice.recipes.own_data import TABLE, of_user
 
-        names = ("test", "validation", "stratify", "drop_missing", "encoding", "tokenizer", "start")
-        parts = {name: getattr(self, name) for name in names}
+        names = ("groups", "test", "validation", "stratify", "drop_missing", "encoding")
+        parts = {name: getattr(self, name) for name in (*names, "tokenizer", "start")}
         chosen = [
             name for name, value in {"columns": self.columns, **parts}.items() if value is not None
         ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -41,6 +42,7 @@ def table(
     *,
     path: str | None = None,
     columns: str = COLUMNS,
+    groups: str | None = None,
     test: str | float = HELD_OUT,
     validation: str | float = HELD_OUT,
     stratify: bool = True,
@@ -65,6 +67,8 @@ def table(
         path: a .csv or .tsv whose first line names the columns, a .jsonl of objects, a .parquet,
             or a data set of the library datasets; see `suffice.data.rows.read_rows`.
         columns: the names of the column of texts and of that of classes, with a comma between.
+        groups: column of what rows belong to, such as a customer: rows of one group are in one
+            part, where otherwise equal texts are. A group may have several classes.
         test: share of the rows for the test, or another such file with the same columns.
         validation: share or file of the validation split.
         stratify: True gives every part the same share of each class; False cuts by the text alone,
@@ -97,6 +101,7 @@ def table(
     files = read_files(
         path,
         columns,
+        groups=groups,
         test=test,
         validation=validation,
         drop_missing=drop_missing,
@@ -109,8 +114,12 @@ def table(
         parts = _parts(files, stratify=stratify)
     else:
         check_folds(folds, test, validation)
-        keys = [text for text, _ in files.pairs]
-        if isinstance(words, str):
+        keys = files.keys
+        if groups is not None and len(set(keys)) < folds:
+            raise ConfigError(
+                f"folds={folds}: column {groups!r} holds {len(set(keys))} groups; give fewer folds."
+            )
+        if isinstance(words, str) and groups is None:
             keys = [" ".join(words_of(text, rule)[-length:]) for text in keys]
         parts, test_rows = _parts_of_fold(files, keys, folds, fold, stratify=stratify)
         options = {
@@ -149,6 +158,8 @@ class Files:
         columns: columns of texts and classes.
         classes: their names, in the order of their numbers.
         pairs: text and class of each row of the first file.
+        keys: text or group of each of these rows; rows with equal keys stay in one part.
+        groups: column of the groups; None: keys are texts.
         held_out: the rows of "test" and "validation", or their share of the first file's.
         notes: sentences about rows that were left out.
     """
@@ -156,6 +167,8 @@ class Files:
     columns: tuple[str, str]
     classes: tuple[str, ...]
     pairs: list[Row]
+    keys: list[str]
+    groups: str | None
     held_out: dict[str, list[Row] | float]
     notes: tuple[str, ...] = ()
 
@@ -164,6 +177,7 @@ def read_files(
     path: str | None,
     columns: str = COLUMNS,
     *,
+    groups: str | None = None,
     test: str | float = HELD_OUT,
     validation: str | float = HELD_OUT,
     drop_missing: bool = False,
@@ -175,21 +189,26 @@ def read_files(
             "table: no file is given; name a .csv, .tsv, .jsonl or .parquet, on the command line "
             "by --data."
         )
-    read = partial(_read, columns=columns, drop_missing=drop_missing, encoding=encoding)
-    pairs, named, notes = read(path)
+    options = {"columns": columns, "groups": groups}
+    read = partial(_read, **options, drop_missing=drop_missing, encoding=encoding)
+    pairs, keys, named, notes = read(path)
     held_out: dict[str, list[Row] | float] = {}
+    taken: set[str] = set()
     for part, value in (("test", test), ("validation", validation)):
         share = share_of(value)
         if share is not None:
             held_out[part] = check_share(part, share)
             continue
-        held_out[part], _, more = read(str(value))
+        held_out[part], its_keys, _, more = read(str(value))
+        taken.update(its_keys)
         notes += more
     shares = sum(value for value in held_out.values() if isinstance(value, float))
     if shares >= 1.0:
         raise ConfigError(
             f"test and validation take {shares:.0%} of the rows; leave some to learn."
         )
+    if groups is not None:
+        notes.append(_check_groups(groups, keys, path, held_out))
     names = _classes(pairs, path, named[1])
     for part, rows in held_out.items():
         if isinstance(rows, list) and (strange := {label for _, label in rows} - set(names)):
@@ -198,15 +217,40 @@ def read_files(
                 "give rows of each class to learn from, or leave it out."
             )
     notes += _suspicious(Counter(label for _, label in pairs))
-    taken = {text for rows in held_out.values() if isinstance(rows, list) for text, _ in rows}
-    kept = [row for row in pairs if row[0] not in taken]
+    kept = [(row, key) for row, key in zip(pairs, keys, strict=True) if key not in taken]
     if len(kept) < len(pairs):
         notes.append(
-            f"{len(pairs) - len(kept):,} rows whose text is in the file for test or validation "
-            "were left out of the training"
+            f"{len(pairs) - len(kept):,} rows whose {groups or 'text'} is in the file for test or "
+            "validation were left out of the training"
         )
     return Files(
-        columns=named, classes=tuple(names), pairs=kept, held_out=held_out, notes=tuple(notes)
+        columns=named,
+        classes=tuple(names),
+        pairs=[row for row, _ in kept],
+        keys=[key for _, key in kept],
+        groups=groups,
+        held_out=held_out,
+        notes=tuple(notes),
+    )
+
+
+def _check_groups(
+    groups: str, keys: list[str], path: str, held_out: dict[str, list[Row] | float]
+) -> str:
+    """Return a note on the groups; refuse a column that groups nothing, or too few groups."""
+    count = len(set(keys))
+    if count == len(keys):
+        raise ConfigError(f"{path}: no two rows share a value of {groups!r}; leave --groups out.")
+    for part, share in held_out.items():
+        if isinstance(share, float) and share * count < 1:
+            raise ConfigError(
+                f"{path}: {count} groups of {groups!r} are too few for a {part} part of {share:g}; "
+                f"give a larger share, such as --{part} {math.ceil(100 / count) / 100:g}."
+            )
+    return (
+        f"rows that share a value of {groups!r} are in one part ({count:,} groups in {len(keys):,} "
+        "rows); intervals take rows for independent, and are too narrow where the rows of a group "
+        "are answered alike"
     )
 
 
@@ -231,23 +275,32 @@ def check_share(part: str, share: float) -> float:
 
 
 def _read(
-    path: str, columns: str, *, drop_missing: bool, encoding: str
-) -> tuple[list[Row], tuple[str, str], list[str]]:
-    """Return text and class of each row that has both, the columns, and what was left out."""
+    path: str, columns: str, *, groups: str | None, drop_missing: bool, encoding: str
+) -> tuple[list[Row], list[str], tuple[str, str], list[str]]:
+    """Return text and class of each row that has both, keys, columns, and what was left out."""
     there, rows = read_rows(path, encoding)
     text, label = named = _columns(path, columns, there, rows)
+    if groups in named:
+        raise ConfigError(f"--groups {groups}: this column holds texts or classes; name another.")
+    needed = [text, label, *([] if groups is None else [groups])]
+    if groups is not None and groups not in there:
+        refuse_columns(path, there, [groups], hint="name that of the groups with --groups.")
     pairs: list[Row] = []
-    missing: dict[str, list[int]] = {text: [], label: []}  # numbers of the rows without
+    keys: list[str] = []
+    missing: dict[str, list[int]] = {name: [] for name in needed}  # numbers of the rows without
     for number, row in rows:
-        if not {text, label} <= set(row):
-            refuse_columns(f"{path}, row {number},", row, named, hint="give every row both.")
+        if not set(needed) <= set(row):
+            refuse_columns(f"{path}, row {number},", row, needed, hint="give every row all.")
         if isinstance(row[label], (list, dict)):
             _refuse_lists(path, label, as_text(row[label]))
         content, name = as_text(row[text]), as_text(row[label]).strip()
-        if content.strip() and name:
-            pairs.append((content, name))
+        key = content if groups is None else as_text(row[groups]).strip()
+        lacking = [c for c, of in zip(needed, (content.strip(), name, key), strict=False) if not of]
+        if lacking:
+            missing[lacking[0]].append(number)
         else:
-            missing[label if content.strip() else text].append(number)
+            pairs.append((content, name))
+            keys.append(key)
     total = len(pairs) + sum(map(len, missing.values()))
     notes = [_missing_note(name, numbers, total) for name, numbers in missing.items() if numbers]
     if notes and not drop_missing:
@@ -256,7 +309,7 @@ def _read(
             f"{path}: {' and '.join(notes)}; fill them in, or leave these rows out with "
             f"--drop-missing.{also}"
         )
-    return pairs, named, [f"{note} of {path}; they were left out" for note in notes]
+    return pairs, keys, named, [f"{note} of {path}; they were left out" for note in notes]
 
 
 def _missing_note(column: str, numbers: list[int], rows: int) -> str:
@@ -426,12 +479,15 @@ def _refuse_lists(where: str, column: str, example: str) -> None:
 
 
 def _parts(files: Files, *, stratify: bool) -> dict[str, list[Row]]:
-    """Return the rows of each part; texts that are equal are in the same one."""
+    """Return the rows of each part; rows with equal keys are in the same one."""
     shares = {part: rows for part, rows in files.held_out.items() if isinstance(rows, float)}
-    place = parts_of_keys(files.pairs, shares) if stratify else _hashed(files.pairs, shares)
+    # groups may be too few for shares of each class
+    classes = [label if files.groups is None else "" for _, label in files.pairs]
+    keyed = list(zip(files.keys, classes, strict=True))
+    place = parts_of_keys(keyed, shares) if stratify else _hashed(files.keys, shares)
     parts: dict[str, list[Row]] = {"train": [], "validation": [], "test": []}
-    for text, label in files.pairs:
-        parts[place.get(text, "train")].append((text, label))
+    for key, row in zip(files.keys, files.pairs, strict=True):
+        parts[place.get(key, "train")].append(row)
     return parts | {part: r for part, r in files.held_out.items() if isinstance(r, list)}
 
 
@@ -462,7 +518,7 @@ def _parts_of_fold(
     fold_of = folds_of_keys(list(zip(keys, classes, strict=True)), folds, turn=turn)
     # salted, so that the validation rows are others in each fold
     salted = [
-        (f"{fold} {key}", label)
+        (f"{fold} {key}", label if files.groups is None else "")
         for key, label in zip(keys, classes, strict=True)
         if fold_of[key] != tested
     ]
@@ -478,13 +534,13 @@ def _parts_of_fold(
     return parts, [number for number, key in enumerate(keys) if fold_of[key] == tested]
 
 
-def _hashed(pairs: list[Row], shares: dict[str, float]) -> dict[str, str]:
-    """Return the part of each text that is not for training, by its sha1 alone."""
+def _hashed(keys: list[str], shares: dict[str, float]) -> dict[str, str]:
+    """Return the part of each key that is not for training, by its sha1 alone."""
     place: dict[str, str] = {}
-    for text, _ in pairs:
-        at = sha1_of(text) / (1 << 160)
+    for key in keys:
+        at = sha1_of(key) / (1 << 160)
         for part, share in shares.items():
             if 0.0 <= at < share:
-                place[text] = part
+                place[key] = part
             at -= share
     return place

@@ -30,6 +30,7 @@ def compare_data(
     mechanisms: Sequence[str],
     *,
     columns: str = COLUMNS,
+    groups: str | None = None,
     seeds: int = 5,
     folds: int | None = None,
     margin: float = MARGIN,
@@ -54,6 +55,8 @@ def compare_data(
         mechanisms: names such as "standard" and "efficient", see `suffice list`.
         columns: the names of the column of texts and of that of classes, with a comma between; a
             pair has text and label.
+        groups: column of what rows belong to, such as a customer: rows of one group are in one
+            part, or in one fold.
         seeds: trainings of each mechanism, 0 .. seeds - 1.
         folds: parts of the rows, each tested by a seed that trains on the others; None takes as
             many as seeds for tables below 20,000 rows, 0 tests all seeds on one part.
@@ -72,8 +75,8 @@ def compare_data(
         DataError: if rows lack a text or a class, or there are too few.
     """
     folder, named = Path(out), tuple(mechanisms)
-    path = _path_of(data, columns, folder)
-    parts = {"drop_missing": drop_missing or None, "tokenizer": tokenizer}
+    path = _path_of(data, columns, groups, folder)
+    parts = {"groups": groups, "drop_missing": drop_missing or None, "tokenizer": tokenizer}
     chosen = with_settings(of_user(recipe(TABLE), path, columns, **parts), settings or {})
     plan = Plan(
         recipe=chosen,
@@ -102,7 +105,7 @@ def compare_data(
     return OwnComparison(results=results, verdict=verdict, folder=folder, page=page)
 
 
-def _path_of(data: Any, columns: str, folder: Path) -> str:
+def _path_of(data: Any, columns: str, groups: str | None, folder: Path) -> str:
     """Return the path of a table; rows in memory are written to the folder first."""
     if isinstance(data, str | Path):
         if not kind_of_file(data):
@@ -110,7 +113,7 @@ def _path_of(data: Any, columns: str, folder: Path) -> str:
         return str(data)
     path = folder / DATA
     content = "".join(
-        json.dumps(row, ensure_ascii=False) + "\n" for row in _rows_in_memory(data, columns)
+        json.dumps(row, ensure_ascii=False) + "\n" for row in _rows_in_memory(data, columns, groups)
     )
     if path.exists() and path.read_text("utf-8") != content:
         raise ConfigError(
@@ -121,8 +124,8 @@ def _path_of(data: Any, columns: str, folder: Path) -> str:
     return str(path)
 
 
-def _rows_in_memory(data: Any, columns: str) -> Iterator[dict[str, str]]:
-    """Yield text and class of each row; what is missing is ""."""
+def _rows_in_memory(data: Any, columns: str, groups: str | None) -> Iterator[dict[str, str]]:
+    """Yield text, class and group of each row; what is missing is ""."""
     if isinstance(data, tuple):
         if len(data) != 2:  # noqa: PLR2004
             raise ConfigError(f"a tuple of {len(data)}; give texts and classes, two of one length.")
@@ -134,10 +137,13 @@ def _rows_in_memory(data: Any, columns: str) -> Iterator[dict[str, str]]:
             f"the data have the columns {', '.join(map(str, there))}; name that of the texts and "
             'that of the classes, such as columns="review,stars".'
         )
+    if groups is not None and groups not in there:
+        raise DataError(f"the data have no column {groups!r} of groups; name one of {there}.")
     texts, labels = (list(data[name]) for name in named)
     names = getattr(getattr(data, "features", {}).get(named[1]), "names", None)  # of datasets
     if len(texts) != len(labels):
         raise DataError(f"{len(texts):,} texts and {len(labels):,} classes; give one for each.")
-    for text, label in zip(texts, labels, strict=True):
+    of = [{}] * len(texts) if groups is None else [{groups: plain_text(g)} for g in data[groups]]
+    for text, label, group in zip(texts, labels, of, strict=True):
         label_name = names[label] if names and label >= 0 else None if names else label
-        yield {named[0]: plain_text(text), named[1]: plain_text(label_name)}
+        yield {named[0]: plain_text(text), named[1]: plain_text(label_name), **group}

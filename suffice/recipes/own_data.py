@@ -53,7 +53,7 @@ def table(scale: str = "paper") -> Recipe:
 
 FIXED = {
     *("num_classes", "console", "path", "columns", "test", "validation", "stratify"),
-    *("drop_missing", "encoding", "words", "reads"),
+    *("groups", "drop_missing", "encoding", "words", "reads"),
 }
 """Settings that the data decide, or that have options of their own."""
 OF_ANY_FOLDER = "A folder of images"
@@ -123,8 +123,8 @@ def of_user(recipe: Recipe, path: str, columns: str | None = None, **parts: Any)
         recipe: recipe on a task that reads files.
         path: path of the files.
         columns: columns of a table; None: text,label.
-        **parts: options of `suffice.data.table.table`: test, validation, stratify, drop_missing,
-            encoding; tokenizer, see `TOKENIZERS`; and start, see `_started`.
+        **parts: options of `suffice.data.table.table`: groups, test, validation, stratify,
+            drop_missing, encoding; tokenizer, see `TOKENIZERS`; and start, see `_started`.
 
     Example:
         >>> from suffice.recipes.text import amazon
@@ -144,7 +144,7 @@ def of_user(recipe: Recipe, path: str, columns: str | None = None, **parts: Any)
         options["columns"] = columns or options.get("columns", COLUMNS)
         tokenizer = parts.pop("tokenizer", None)
         options |= parts
-        names = ("test", "validation", "drop_missing", "encoding")
+        names = ("groups", "test", "validation", "drop_missing", "encoding")
         chosen = {name: options[name] for name in names if name in options}
         files = read_files(path, options["columns"], **chosen)
         if tokenizer is not None:
@@ -209,7 +209,7 @@ def usual_folds(recipe: Recipe, seeds: int | None) -> int | None:
     options = dict(recipe.task_options)
     if recipe.task != TABLE or "test" in options or OPTION not in options:
         return None
-    names = ("columns", "validation", "drop_missing", "encoding")
+    names = ("columns", "groups", "validation", "drop_missing", "encoding")
     chosen = {name: options[name] for name in names if name in options}
     if len(read_files(options[OPTION], **chosen).pairs) >= FOLDS_BELOW:
         return None

@@ -413,3 +413,58 @@ def test_options_are_refused(tmp_path, table):
         load("table", path=table, length=0)
     with pytest.raises(DataError, match="cannot read .*absent.csv"):
         load("table", path=str(tmp_path / "absent.csv"))
+
+
+def grouped(path, count=60):
+    """Return a table of three rows of two classes for each of 20 customers, whom texts name."""
+    rows = [f"{n // 3},{n // 3}:{n},{'yes' if n % 3 else 'no'}" for n in range(count)]
+    path.write_text("\n".join(["customer,text,label", *rows]))
+    return str(path)
+
+
+def customers(texts):
+    return {"".join(text.split()).partition(":")[0] for text in texts}
+
+
+def test_rows_of_a_group_are_in_one_part_and_in_one_fold(tmp_path):
+    options = {"path": grouped(tmp_path / "a.csv"), "groups": "customer", "words": "characters"}
+    dataset = load("table", **options, test=0.2)
+    parts = [customers(text for text, _ in rows) for rows in read(dataset).values()]
+    assert sorted(map(len, parts)) == [2, 4, 14]
+    assert len(set().union(*parts)) == 20
+    assert "20 groups in 60 rows" in " ".join(dataset.notes)
+    tested = []
+    for fold in range(5):
+        part = load("table", **options, folds=5, fold=fold)
+        tested.append(customers(part.test_texts[row] for row in part.test_rows.tolist()))
+        assert not tested[-1] & customers(text for text, _ in read(part)["train"])
+    assert [len(names) for names in tested] == [4] * 5
+    assert len(set().union(*tested)) == 20
+
+
+def test_rows_of_a_group_in_the_test_file_are_left_out_of_the_training(tmp_path):
+    path = grouped(tmp_path / "a.csv")
+    test = tmp_path / "t.csv"
+    test.write_text("customer,text,label\n7,new,yes\n7,other,no\n")
+    dataset = load("table", path=path, groups="customer", test=str(test), validation=0.1)
+    assert "3 rows whose customer is in the file" in " ".join(dataset.notes)
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "named"),
+    [
+        ({"groups": "label"}, ConfigError, "label"),
+        ({"groups": "text"}, ConfigError, "text"),
+        ({"groups": "buyer"}, DataError, "buyer"),
+        ({"groups": "number"}, ConfigError, "no two rows"),
+        ({"groups": "customer", "validation": 0.01}, ConfigError, "20 groups"),
+        ({"groups": "half", "folds": 5}, ConfigError, "2 groups"),
+        ({"groups": "empty"}, DataError, "row 2"),
+    ],
+)
+def test_groups_that_make_no_sense_are_refused(tmp_path, options, error, named):
+    lines = ["customer,text,label,number,half,empty"]
+    lines += [f"c{n // 3},t {n},{n % 2},{n},{n % 2},{'' if n == 1 else n // 3}" for n in range(60)]
+    (tmp_path / "a.csv").write_text("\n".join(lines))
+    with pytest.raises(error, match=named):
+        load("table", **{"path": str(tmp_path / "a.csv"), "validation": 0.5, **options})

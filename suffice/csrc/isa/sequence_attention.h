@@ -18,6 +18,7 @@ namespace SUFFICE_ISA {
 constexpr float NO_SCORE = -3e38f;  // running maximum before any key; finite, as -inf - -inf is NaN
 constexpr int64_t MAX_BLOCKS = 256 / MAX_LANES;  // query blocks per chunk, at most
 constexpr int64_t CACHED_NUMBERS = 1 << 16;  // floats of keys and values that stay in L2
+constexpr int64_t KEPT_NUMBERS = 1 << 18;  // of a head, that stay there from chunk to chunk
 
 struct SequenceCall {
   const SequenceAttention &attention;
@@ -298,7 +299,8 @@ static void attend_worker(suffice::Team &team, int, void *context) {
   const SequenceAttention &w = a.attention;
   int64_t width = w.width + w.value_width, chunks = w.batch * w.heads * a.chunks;
   bool strided = w.k.row != w.width || w.v.row != w.value_width;
-  bool packs = !std::is_same<E, Full>::value || (a.blocks_per_chunk > 4 && strided);
+  bool packs = !std::is_same<E, Full>::value || (a.blocks_per_chunk > 4 && strided) ||
+               (a.blocks_per_chunk > 2 && w.keys * width > KEPT_NUMBERS);
   int64_t packed = packs ? stretch_of(w) * width : 0;
   int64_t numbers = (a.blocks_per_chunk * width + TILE + ROWS) * MAX_LANES + packed;
   float *place = (float *)suffice::thread_scratch(numbers * sizeof(float));

@@ -47,7 +47,7 @@ def data_summary(survey: Survey, plan: Plan) -> list[str]:
     skewed = survey.majority is not None and survey.majority >= SKEWED
     if survey.classes and skewed and plan.metric == "accuracy":
         lines.append(
-            f'accuracy mostly counts the class "{survey.majority_class}"; --metric balanced '
+            f'accuracy mostly reflects the class "{survey.majority_class}"; --metric balanced '
             "counts every class alike"
         )
     return lines + _resolution(survey, plan)
@@ -79,13 +79,13 @@ def _class_lines(survey: Survey) -> list[str]:
         lines.append(f"{name[:24]:{first}} " + "".join(f"{count:>12,}" for count in shares))
     lines.append(f"{'rows':{first}} " + "".join(f"{survey.rows[part]:>12,}" for part in parts))
     absent = [
-        f"{name} in {part}"
+        f"{name} has none in {part}"
         for part in parts
         for name, count in zip(survey.classes, survey.counts[part], strict=True)
         if count == 0
     ]
     if absent:
-        lines.append(f"no row of class {', '.join(absent[:4])}")
+        lines.append(f"classes without rows: {', '.join(absent[:4])}")
     return lines
 
 
@@ -145,15 +145,18 @@ def _decidable(expected: Estimate, plan: Plan) -> str:
     what = f"{seeds} seeds" if rows is None else f"{seeds} seeds and {rows:,} test rows"
     smallest = f"{math.ceil(1000 * half(seeds) + EXACT) / 10:g}"
     if half(seeds) < plan.margin:
-        return f"{what} decide the margin of {asked}: they tell {smallest} apart"
-    decided = f"{what} decide a margin of about {metric.in_unit(smallest)} (--margin {smallest})"
+        return f"{what} can decide the margin of {asked}, and margins down to about {smallest}"
+    least = metric.in_unit(smallest)
+    decided = f"{what} can decide a margin of about {least} (--margin {smallest})"
     enough = next((n for n in range(seeds, most + 1) if half(n) < plan.margin), None)
     if enough is not None:
         return f"{decided}; for {asked} it takes about {enough:,} seeds"
     if rows is None or not plan.margin:
         return f"{decided}; for {asked} it takes more than {most:,} seeds"
     needed = _rounded(rows * (half(seeds) / plan.margin) ** 2)
-    return f"{decided}; no number of seeds decides {asked}, about {needed:,} test rows do"
+    return (
+        f"{decided}; no number of seeds is enough for {asked}, it takes about {needed:,} test rows"
+    )
 
 
 def _rounded(rows: float) -> int:

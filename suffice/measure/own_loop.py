@@ -127,18 +127,18 @@ class AttentionMaker:
         if isinstance(layer, Attention) and layer.spec.shares is not None:
             raise ConfigError(
                 f"mechanism {self.name!r}: layer {len(self.layers)} reads the keys and values of "
-                f"layer {layer.spec.shares}, which a loop of your own would have to hand over; "
-                "compare it on a recipe's model, or leave it out."
+                f"layer {layer.spec.shares}, which your model would have to pass on; compare it "
+                "with `suffice compare`, or leave it out."
             )
         if not isinstance(layer, nn.Module):
             raise ConfigError(
                 f"mechanism {self.name!r} made a {type(made).__name__}; return an AttentionSpec or "
-                "a module of torch."
+                "an nn.Module."
             )
         return layer
 
     def _count_first_forward(self, module: nn.Module) -> None:
-        """Count the FLOPs of a module when it first runs, as no spec tells them."""
+        """Count the FLOPs of a module during its first call; it has no spec that gives them."""
         from torch.utils.flop_counter import FlopCounterMode  # loads triton where there is one
 
         running: list[FlopCounterMode] = []

@@ -259,6 +259,7 @@ class Results:
             own; None where all seeds were tested on the same rows.
         tuned: learning rates that were chosen before, one for each (mechanism, heads); empty where
             all have the recipe's.
+        dropped: mechanisms with cells in the folder that are not compared any more.
         external: reading of another program's results; None for comparisons made here.
         rows: answers of the models on each test row, by mechanism, heads and seed; kept in separate
             files next to the results. Older cells have none.
@@ -293,6 +294,7 @@ class Results:
     most_seeds: int | None = None
     folds: int | None = None
     tuned: tuple[Tuned, ...] = ()
+    dropped: tuple[str, ...] = ()
     external: External | None = None
     rows: Mapping[Key, Answers] = field(default_factory=dict, compare=False, repr=False)
 

@@ -169,6 +169,11 @@ def notes(verdict: Verdict, results: Results) -> list[str]:
         sentences += [_note_left_out(verdict, c) for c in verdict.comparisons if c.pairing.left_out]
     sentences += _note_interval(verdict, results)
     sentences += _note_margin(verdict, results)
+    if results.dropped:
+        sentences.append(
+            f"Trained before and not compared any more: {several(results.dropped)}. No correction "
+            "counts what is left out, so choosing after results are seen proves less."
+        )
     sentences += _note_folds(verdict, results)
     sentences += _note_log_loss(verdict, results)
     sentences += _note_floors(verdict, results)

@@ -13,6 +13,7 @@ from rich.console import Console
 from suffice.data import Dataset, Split, load
 from suffice.errors import CheckpointError, ConfigError, DataError, StateError
 from suffice.measure import compare as module
+from suffice.measure import judge, notes
 from suffice.measure import training as trainer
 from suffice.measure.compare import claim, compare, time_all
 from suffice.measure.jobs import Execution
@@ -421,6 +422,9 @@ def test_resuming_adds_seeds_mechanisms_and_heads(whole, tmp_path, monkeypatch):
     assert calls == [0, 1, 1, 0, 0]
     assert [cell.key for cell in more.cells] == plan(heads=(2, 4), seeds=1).cells
     assert len(list(tmp_path.glob("cells/*.json"))) == 6, "no cell is lost by asking for fewer"
+    fewer, _ = run(tmp_path, given, resume=True)
+    assert fewer.dropped == ("efficient",)
+    assert any("efficient. No correction" in note for note in notes(judge(fewer), fewer))
 
 
 def test_a_mechanism_without_further_seeds_gets_none_on_resuming(tmp_path, monkeypatch):

@@ -99,7 +99,7 @@ def test_a_class_that_is_most_of_the_rows_suggests_another_metric(dataset):
     assert {'always "no": 88.0% of the test rows', "a blind guess: 50.0%"} <= set(lines)
     advice = [line for line in lines if "--metric balanced" in line]
     assert advice == [
-        'accuracy mostly counts the class "no"; --metric balanced counts every class alike'
+        'accuracy mostly reflects the class "no"; --metric balanced counts every class alike'
     ]
     balanced = "\n".join(data_summary(facts, replace(plan(), metric="balanced")))
     assert "--metric balanced" not in balanced
@@ -109,7 +109,7 @@ def decidable(facts, **changes):
     """Return the line on what can be decided, and the figures in it."""
     asked = replace(plan(), **changes)
     line = next(one for one in data_summary(facts, asked) if " seeds and " in one)
-    apart = re.search(r"(?:margin of about|they tell) ([0-9.]+)", line)
+    apart = re.search(r"(?:margin of about|down to about) ([0-9.]+)", line)
     seeds, rows = (re.search(f"about ([0-9,]+) {what}", line) for what in ("seeds", "test rows"))
     return (
         line,
@@ -125,10 +125,10 @@ def of_rows(dataset, rows):
 def test_the_line_names_the_margin_that_the_rows_decide(dataset):
     # of a variance of 0.2 / 80 a tenth stays, 1.96 * 0.0158 = 3.1 points, at any number of seeds
     line, apart, seeds, rows = decidable(of_rows(dataset, 80))
-    assert "no number of seeds decides 1.0 points" in line
+    assert "no number of seeds is enough for 1.0 points" in line
     assert (seeds, apart > 3.1) == (None, True)
     assert f"(--margin {apart:g})" in line
-    assert "decide the margin of" in decidable(of_rows(dataset, 80), margin=apart / 100)[0]
+    assert "can decide the margin of" in decidable(of_rows(dataset, 80), margin=apart / 100)[0]
     assert decidable(of_rows(dataset, rows))[1] <= 1.0
     assert decidable(of_rows(dataset, rows // 2))[1] > 1.0
 
@@ -182,7 +182,8 @@ def test_two_seeds_give_a_rough_number():
     ]
     # differences of 0 and 1 point: sd 0.71 points; t(4) 2.78 * 0.71 / sqrt(5) = 0.88 < 1 <= 1.13
     assert seeds_needed(make_results(cells), plan()).startswith(
-        "after two seeds: 5 seeds decide the margin of 1.0 points: they tell 0.9 apart"
+        "after two seeds: 5 seeds can decide the margin of 1.0 points, and margins down to about "
+        "0.9"
     )
     assert seeds_needed(make_results(cells[:3]), plan()) is None
     third = make_cell("efficient", seed=2, test_accuracy=0.9)
@@ -214,8 +215,9 @@ def test_rows_that_differ_whatever_the_seed_are_not_outweighed_by_seeds():
     line = seeds_needed(make_results(cells, rows=rows), plan())
     # half of the rows differ by 1: 1.98 * sqrt(0.5 / 100) = 14 points, at any number of seeds
     assert line.startswith(
-        "after two seeds: 5 seeds and 100 test rows decide a margin of about 14.2 points (--margin "
-        "14.2); no number of seeds decides 1.0 points, about 20,000 test rows do"
+        "after two seeds: 5 seeds and 100 test rows can decide a margin of about 14.2 points "
+        "(--margin 14.2); no number of seeds is enough for 1.0 points, it takes about "
+        "20,000 test rows"
     )
 
 

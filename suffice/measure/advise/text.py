@@ -85,26 +85,26 @@ def _standard(study: Study, measured: int) -> str:
             f"Nothing faster is known to suffice near {study.asked}: stay with standard, the safest"
         )
     lost = any(name in study.losses for name in study.ranks())
-    those = ", and what is faster is known to lose too much" if lost else ""
+    those = "; what is faster is known to lose too much" if lost else ""
     packed = (
         ""
         if study.untried(packed=True) is None
         else " unless a trained model is packed or its cache cut"
     )
-    return f"Stay with standard, nothing measured is faster beyond noise{packed}{those}"
+    return f"Stay with standard: nothing measured is faster by more than noise{packed}{those}"
 
 
 def _beside(study: Study, winner: str) -> str:
-    """Return the fastest that is not known to suffice, with the comparison that would decide."""
+    """Return the fastest mechanism whose quality is not known, and how to find out."""
     name = study.untried()
     if name is None:
         return ""
-    place, words = study.place(name), "A comparison would tell"
+    place, words = study.place(name), "A comparison would show whether it is good enough"
     if name != winner:
-        words = f"{name} is the fastest that training can tell about"
+        words = f"{name} is the fastest whose quality a comparison can show"
         if place.ratio is not None:
             times = f"{place.ratio.median:.2f}x Standard's time {quartiles(place.ratio)}"
-            words = f"{name} takes {times}, if it turns out to be good enough"
+            words = f"{name} takes {times}; whether it is good enough is not known"
     return (
         f" {words}; quality: {place.evidence_told}."
         if study.trial is None

@@ -102,13 +102,13 @@ def test_what_is_not_known_to_suffice_is_named_beside_standard(monkeypatch):
     assert advice.winner == "standard"
     assert advice.sentence.startswith("Nothing faster is known to suffice near 64 tokens, 0.8M")
     assert "mqa takes 0.50x Standard's time" in advice.sentence
-    assert "if it turns out to be good enough: run `suffice compare --recipe" in advice.sentence
+    assert "good enough is not known: run `suffice compare --recipe" in advice.sentence
     assert "standard,mqa` (10 trainings, about " in advice.sentence
     assert (advice.known, advice.trial.trainings) == (False, 10)
     advice = advise_in(World(world), memory=advice.find("mqa").needs.total)
     assert advice.winner == "standard+kv:1"
     assert "within the limits, and standard is too much. Take standard+kv:1, " in advice.sentence
-    assert "A comparison would tell: run `suffice compare" in advice.sentence
+    assert "show whether it is good enough: run `suffice compare" in advice.sentence
 
 
 def request(**fields):

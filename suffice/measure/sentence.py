@@ -471,9 +471,9 @@ def _note_log_loss(verdict: Verdict, results: Results) -> list[str]:
     difference = Summary(n=found.seeds, mean=mean, sd=None, low=mean - half, high=mean + half)
     return [
         f"Accuracy does not decide about {label(winner.mechanism, winner.num_heads)} at this "
-        f"margin. A separate claim, by {metric.title}, where rows count by degree: it differs from "
-        f"{verdict.baseline} by {interval(difference, winner.confidence, metric)}, so it loses "
-        f"at most {max(0.0, 100 * (half - mean)):.1f}."
+        f"margin. Its {metric.title} grades every answer and is a separate claim: difference to "
+        f"{verdict.baseline} {interval(difference, winner.confidence, metric)}, so it loses at "
+        f"most {max(0.0, 100 * (half - mean)):.1f}."
     ]
 
 
@@ -640,10 +640,11 @@ def _note_failures(verdict: Verdict) -> list[str]:
         for c in verdict.comparisons
         if not c.failed and not c.of_rows_alone
     }
-    each = ", ".join(f"{n} of {n} up to {rate:.0%}" for n, rate in sorted(rates.items()))
+    each = ", ".join(f"{rate:.0%} after {n} seeds" for n, rate in sorted(rates.items()))
     if each and verdict.outcome != "unlearned":
         sentences.append(
-            f"Learning in all seeds leaves a failure rate open, with 95% confidence: {each}."
+            f"Where every seed learned, the failure rate may still be up to {each} "
+            "(95% confidence)."
         )
     return sentences
 
@@ -694,6 +695,8 @@ def _note_claim(verdict: Verdict, results: Results) -> str:
         return f"Whether {name} differs from {verdict.baseline} was not tested; it takes 3 seeds."
     paired = results.external is None or results.external.pairs_seeds or winner.of_rows_alone
     test = "paired t test" if paired else "Welch's t test"
+    if winner.rows is not None and not winner.of_rows_alone:
+        test = "test over seeds and rows"
     p_value = f"{test}, Holm-corrected p = {winner.p_value:.2g}"
     if winner.claim == "not shown":
         return (

@@ -212,8 +212,8 @@ def test_failed_seeds_are_counted_and_named():
     assert "the nearest, b (1 head), has" in text
     assert "a (1 head) learned in 4 of 5 seeds (not in 2)." in found
     assert any(note.startswith("A seed has not learned if it is far below") for note in found)
-    open_rate = "Learning in all seeds leaves a failure rate open, with 95% confidence: "
-    assert f"{open_rate}5 of 5 up to 45%." in found
+    open_rate = "Where every seed learned, the failure rate may still be up to 45% after 5 seeds"
+    assert f"{open_rate} (95% confidence)." in found
 
 
 def test_an_unknown_floor_is_said():
@@ -256,7 +256,7 @@ def test_where_nothing_was_learned_no_note_speaks_of_learning():
     assert (verdict.outcome, bool(verdict.improving)) == ("unlearned", True)
     text = " ".join(notes(verdict, results))
     assert text.count("train longer") == 1
-    assert "Learning in all seeds" not in text
+    assert "Where every seed learned" not in text
 
 
 def test_what_was_still_improving_is_said_with_the_command_that_trains_longer():

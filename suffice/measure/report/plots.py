@@ -646,7 +646,8 @@ FIGURES = {
         title="Latency",
         caption="Forward of one batch as a multiple of the baseline's at equal heads in the same "
         "round: median over rounds and quartiles; in brackets the median time. Whiskers that reach "
-        "past 1 on both sides: the rounds disagree which is faster, often as the machine was busy.",
+        "past 1 on both sides: the rounds disagree on which is faster, often because the machine "
+        "was busy.",
         draw=latency_bars,
         shown=lambda results, _verdict: bool(results.speeds),
     ),

@@ -160,7 +160,7 @@ def test_slower_candidates_are_never_recommended():
     slow = dict.fromkeys(NAMES, 1.3)
     advice = advise_in(World(slow))
     assert advice.winner == "standard"
-    assert advice.sentence.startswith("Stay with standard, nothing measured is faster")
+    assert advice.sentence.startswith("Stay with standard: nothing measured is faster")
     assert advice.find("mqa").reason.startswith(
         "1.3 s a token, 1.30x Standard's (quartiles 1.30 to"
     )

@@ -166,14 +166,8 @@ class BPE:
         See `suffice.text.tokenizer.rows_of`; padding is the start token, too.
         """
         token = self._library.id_to_token(start)
-        described = rows_of(
-            parse_object(self.description, self._name),
-            length,
-            start=start,
-            token=token,
-            pad=start,
-            pad_token=token,
-        )
+        marks = {"start": start, "token": token, "pad": start, "pad_token": token}
+        described = rows_of(parse_object(self.description, self._name), length, **marks)
         rows = BPE(json.dumps(described), **self._config, name=self._name)
         rows._config |= row_options(length, token)
         return rows

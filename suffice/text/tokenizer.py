@@ -245,17 +245,15 @@ def rows_of(
     Rows have a token more than the model reads, which is the last `length` of them: the start
     stands before every text, an empty one too, and only a text that fills the row loses it.
     """
-    cut = {"direction": "Left", "max_length": length + 1, "strategy": "LongestFirst", "stride": 0}
-    padding = {
-        "strategy": {"Fixed": length + 1},
-        "direction": "Left",
-        "pad_to_multiple_of": None,
-        "pad_id": pad,
-        "pad_type_id": 0,
-        "pad_token": pad_token,
+    left = {"direction": "Left"}
+    cut = {"max_length": length + 1, "strategy": "LongestFirst", "stride": 0}
+    padding = {"strategy": {"Fixed": length + 1}, "pad_to_multiple_of": None, "pad_type_id": 0}
+    return {
+        **description,
+        "truncation": left | cut,
+        "padding": left | padding | {"pad_id": pad, "pad_token": pad_token},
+        "post_processor": template(start, token),
     }
-    before = template(start, token)
-    return {**description, "truncation": cut, "padding": padding, "post_processor": before}
 
 
 def row_options(length: int, pad_token: str) -> dict[str, Any]:

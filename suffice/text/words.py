@@ -123,51 +123,39 @@ FINAL_SIGMA = r"(?<=[\p{L}\p{M}])Σ(?![\p{M}'’.:·]*\p{L})"  # noqa: RUF001
 def _description(ids: dict[str, int], length: int, rule: str) -> dict[str, Any]:
     """Return what the tokenizers library needs to give the same rows."""
     marks, single = RULES[rule]
-    steps: list[dict[str, Any]] = [
-        _replace(FINAL_SIGMA, "ς"),
-        {"type": "Lowercase"},
-        _replace(_class_of(marks + SEPARATORS), " "),
-    ]
-    split: dict[str, Any] = {"type": "WhitespaceSplit"}
-    if single is not None:
-        each = {"type": "Split", "pattern": {"Regex": single}, "behavior": "Isolated"}
-        split = {"type": "Sequence", "pretokenizers": [split, {**each, "invert": False}]}
-    return tokenizer.rows_of(
-        _of_steps(ids, steps, split),
-        length,
-        start=START,
-        token=SPECIAL[START],
-        pad=PAD,
-        pad_token=SPECIAL[PAD],
+    cut = _replace(_class_of(marks + SEPARATORS), " ")
+    described = tokenizer.description_of(
+        normalizer=_in_turn(_replace(FINAL_SIGMA, "ς"), {"type": "Lowercase"}, cut),
+        pre_tokenizer=_split(single),
+        decoder={"type": "Fuse"},
+        model={"type": "WordLevel", "vocab": ids, "unk_token": SPECIAL[UNKNOWN]},
     )
+    marked = {"start": START, "token": SPECIAL[START], "pad": PAD, "pad_token": SPECIAL[PAD]}
+    return tokenizer.rows_of(described, length, **marked)
 
 
 def _earlier(ids: dict[str, int], length: int, rule: str) -> dict[str, Any]:
     """Return the description of an earlier version, which read nothing of an empty text."""
     marks, single = RULES[rule]
-    steps = [
-        {"type": "Lowercase"},
-        _replace(_class_of(marks), " "),
-        {"type": "Prepend", "prepend": f"{SPECIAL[START]} "},
-    ]
-    split: dict[str, Any] = {"type": "WhitespaceSplit"}
-    if single is not None:
-        pattern = {"Regex": f"^{SPECIAL[START]}$|{single}"}
-        isolated = {"type": "Split", "pattern": pattern, "behavior": "Isolated", "invert": False}
-        split = {"type": "Sequence", "pretokenizers": [split, isolated]}
-    whole = _description(ids, length - 1, rule)
-    return _of_steps(ids, steps, split) | {n: whole[n] for n in ("truncation", "padding")}
+    start = {"type": "Prepend", "prepend": f"{SPECIAL[START]} "}
+    return {
+        **_description(ids, length - 1, rule),
+        "normalizer": _in_turn({"type": "Lowercase"}, _replace(_class_of(marks), " "), start),
+        "pre_tokenizer": _split(single and f"^{SPECIAL[START]}$|{single}"),
+        "post_processor": None,
+    }
 
 
-def _of_steps(
-    ids: dict[str, int], steps: list[dict[str, Any]], split: dict[str, Any]
-) -> dict[str, Any]:
-    return tokenizer.description_of(
-        normalizer={"type": "Sequence", "normalizers": steps},
-        pre_tokenizer=split,
-        decoder={"type": "Fuse"},
-        model={"type": "WordLevel", "vocab": ids, "unk_token": SPECIAL[UNKNOWN]},
-    )
+def _in_turn(*steps: dict[str, Any]) -> dict[str, Any]:
+    return {"type": "Sequence", "normalizers": list(steps)}
+
+
+def _split(single: str | None) -> dict[str, Any]:
+    words: dict[str, Any] = {"type": "WhitespaceSplit"}
+    if single is None:
+        return words
+    each = {"type": "Split", "pattern": {"Regex": single}, "behavior": "Isolated", "invert": False}
+    return {"type": "Sequence", "pretokenizers": [words, each]}
 
 
 def _replace(pattern: str, content: str) -> dict[str, Any]:

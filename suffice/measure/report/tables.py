@@ -644,8 +644,8 @@ def _metrics_table(by_pair: dict[tuple[str, int], list[Answers]]) -> Sheet:
         list(by_pair),
         group=lambda pair: pair[1],
         caption="Mean ± sd over seeds; in percent but for the loss. Calibration error (ECE): mean "
-        "gap between confidence and accuracy, 15 bins; lower is better. --metric asks for a verdict "
-        "about another of them.",
+        "gap between confidence and accuracy, 15 bins; lower is better. --metric asks for a "
+        "verdict about another of them.",
     )
 
 

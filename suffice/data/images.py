@@ -162,8 +162,10 @@ def decode(content: bytes, side: int, name: str) -> np.ndarray:
             f"{name} has more than {MAX_PIXELS:,} pixels ({error}); leave it out."
         ) from error
     except (UnidentifiedImageError, OSError, SyntaxError, ValueError) as error:
+        # the message of an unidentified one names a buffer
+        reason = "" if isinstance(error, UnidentifiedImageError) else f" ({error})"
         raise DataError(
-            f"{name} is not a complete JPEG or PNG ({error}); replace it or leave it out."
+            f"{name} is not a complete JPEG or PNG{reason}; replace it or leave it out."
         ) from error
     return np.ascontiguousarray(np.asarray(colours).transpose(2, 0, 1))
 

@@ -287,10 +287,9 @@ def refuse_columns(
     """Raise DataError for columns that a table does not have."""
     names = [str(name) for name in there]
     more = ", ..." if len(names) > MAX_NAMED_COLUMNS else ""
-    raise DataError(
-        f"{path} has no columns {' and '.join(map(repr, wanted))} but "
-        f"{', '.join(names[:MAX_NAMED_COLUMNS]) or 'none'}{more}; {hint}"
-    )
+    lacking = " or ".join(repr(name) for name in wanted if name not in names)
+    only = f"only {', '.join(names[:MAX_NAMED_COLUMNS])}{more}" if names else "nor any other"
+    raise DataError(f"{path} has no column {lacking}, {only}; {hint}")
 
 
 def read_stream(

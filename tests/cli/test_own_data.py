@@ -44,7 +44,7 @@ def test_a_table_needs_a_file_and_columns_a_table(mine):
         CompareOptions(columns="a,b").plan()
     with pytest.raises(ConfigError, match="--columns a,b: task amazon has its own; leave it out"):
         CompareOptions(task="amazon", data=mine, columns="a,b").plan()
-    with pytest.raises(DataError, match="has no columns 'text' and 'label' but review, stars"):
+    with pytest.raises(DataError, match="has no column 'text' or 'label', only review, stars"):
         CompareOptions(data=mine).plan()
 
 

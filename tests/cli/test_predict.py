@@ -179,7 +179,7 @@ def test_what_cannot_be_answered_is_refused(suffice, model, table, tmp_path):
     for words, match in (
         ((model,), "give files, - for standard input, or --text"),
         ((model, table, "--text", "a"), "give files, - for standard input, or --text"),
-        ((model, table, "--column", "text"), "has no columns 'text' but id, review, liked"),
+        ((model, table, "--column", "text"), "has no column 'text', only id, review, liked"),
         ((model, tmp_path / "a.png"), "the model reads texts"),
         ((model, "-", "--as", "xml"), "--as xml: give csv, jsonl or text"),
         ((tmp_path / "absent", table), "does not exist"),

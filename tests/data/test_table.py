@@ -208,12 +208,12 @@ def test_rows_limits_the_training_rows(table):
 @pytest.mark.parametrize(
     ("name", "content", "said"),
     [
-        ("a.csv", "id,review\n1,good\n", "has no columns 'text' and 'label' but id, review; name"),
-        ("a.csv", "", "has no columns 'text' and 'label' but none; name that"),
+        ("a.csv", "id,review\n1,good\n", "has no column 'text' or 'label', only id, review; name"),
+        ("a.csv", "", "has no column 'text' or 'label', nor any other; name that"),
         (
             "a.csv",
             ",".join("abcdefghijklmn") + "\n",
-            "but a, b, c, d, e, f, g, h, i, j, k, l, ...;",
+            "only a, b, c, d, e, f, g, h, i, j, k, l, ...;",
         ),
         ("a.csv", "text,label\ngood,\n", "1 of 1 rows have no label .row 1."),
         ("a.csv", 'text,label\n"' + "a" * 140_000 + '",b\n', "cannot be read .field larger than"),
@@ -227,11 +227,11 @@ def test_rows_limits_the_training_rows(table):
         ("a.jsonl", '{"text": "a", "label": NaN}', "1 of 1 rows have no label"),
         ("a.jsonl", '{"text": "a"', "line 1, is not JSON"),
         ("a.jsonl", "[1]", "line 1, is not a JSON object"),
-        ("a.jsonl", '{"text": "a"}', "has no columns 'text' and 'label' but text;"),
+        ("a.jsonl", '{"text": "a"}', "has no column 'label', only text;"),
         ("a.csv", "text,label\na,1\nb,2\n", "'label' holds 2 different values in 2 rows"),
         ("a.csv", "text,label\na,1\nb,1\n", "'label' holds 1 different values in 2 rows"),
         ("a.csv", "text,label\n" + "good,1\nfine,0\n" * 5, "holds no row for validation; give a f"),
-        ("a.jsonl", '{"text": "a", "label": 1}\n{"text": "a"}', "row 2, has no columns"),
+        ("a.jsonl", '{"text": "a", "label": 1}\n{"text": "a"}', "row 2, has no column 'label'"),
     ],
 )
 def test_a_table_that_is_none_is_refused(tmp_path, name, content, said):

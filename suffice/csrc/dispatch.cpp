@@ -12,6 +12,14 @@ namespace avx2 { extern const suffice::Kernels kernels; }
 #if defined(SUFFICE_HAS_AVXVNNI)
 namespace avxvnni { extern const suffice::Kernels kernels; }
 #endif
+#if defined(SUFFICE_HAS_AMX)
+#include <sys/syscall.h>
+#include <unistd.h>
+namespace amx {
+int attend(const SequenceAttention *, const void *, const void *, const void *, void *, float *,
+           int64_t);
+}
+#endif
 namespace portable { extern const suffice::Kernels kernels; }
 #elif defined(__aarch64__)
 #if defined(__linux__)
@@ -35,7 +43,17 @@ using suffice::Kernels;
 // CPU features that the operating system also saves on context switches. Read by cpuid here:
 // __builtin_cpu_supports needs a runtime library that not every linker provides.
 struct X86 {
-  bool avx2 = false, avxvnni = false, avx512 = false;
+  // Linux saves tiles only for processes that ask to use them.
+  static bool may_use_tiles() {
+#if defined(SUFFICE_HAS_AMX)
+    constexpr long REQUEST = 0x1023, TILE_DATA = 18;  // ARCH_REQ_XCOMP_PERM
+    return syscall(SYS_arch_prctl, REQUEST, TILE_DATA) == 0;
+#else
+    return false;
+#endif
+  }
+
+  bool avx2 = false, avxvnni = false, avx512 = false, amx = false;
 
   X86() {
     unsigned a, b, c, d;
@@ -47,7 +65,11 @@ struct X86 {
     const unsigned f_dq_bw_vl = 1u << 16 | 1u << 17 | 1u << 30 | 1u << 31;
     avx2 = (low & 0x06) == 0x06 && (b & 1u << 5) && fma && f16c;
     avx512 = avx2 && (low & 0xe6) == 0xe6 && (b & f_dq_bw_vl) == f_dq_bw_vl && (c & 1u << 11);
-    avxvnni = avx2 && __get_cpuid_count(7, 1, &a, &b, &c, &d) && (a & 1u << 4);
+    const unsigned bf16_tile = 1u << 22 | 1u << 24;
+    const bool tiles = avx512 && (low & 0x60000) == 0x60000 && (d & bf16_tile) == bf16_tile;
+    const bool more = avx2 && __get_cpuid_count(7, 1, &a, &b, &c, &d);
+    avxvnni = more && (a & 1u << 4);
+    amx = tiles && more && (a & 1u << 5) && may_use_tiles();
   }
 };
 
@@ -85,13 +107,18 @@ bool has_i8mm() { return false; }
 #endif
 
 struct Choices {
-  const Kernels *best_first[4] = {};
+  const Kernels *best_first[5] = {};
   int count = 0;
   char names[64] = "";
 
   Choices() {
 #if defined(__x86_64__) || defined(_M_X64)
     const X86 processor;
+#if defined(SUFFICE_HAS_AMX)
+    static Kernels tiled = avx512::kernels;
+    tiled.name = "amx", tiled.attend = amx::attend;
+    if (processor.amx) add(tiled);
+#endif
     if (processor.avx512) add(avx512::kernels);
 #if defined(SUFFICE_HAS_AVXVNNI)
     if (processor.avxvnni) add(avxvnni::kernels);

@@ -61,8 +61,8 @@ AMX_DENSE, AMX_TRAINED, AMX_CAUSAL, AMX_LISTED = 1 << 14, 1 << 18, 1 << 20, 1 <<
 # Sets on which the native kernels were measured, and the pairs of queries and keys from which they
 # train heads of WIDE_TRAINING features faster where every key is seen: AVX2 has half the registers.
 # All else is faster at all sizes. AVX-VNNI multiplies codes by instructions that AVX2 lacks; it
-# shares AVX2's kernels of numbers.
-MEASURED = {"avx512": 1, "avxvnni": 64 * 64, "avx2": 64 * 64}
+# shares AVX2's kernels of numbers, and AMX those of AVX-512 but for the attention of bfloat16.
+MEASURED = {"amx": 1, "avx512": 1, "avxvnni": 64 * 64, "avx2": 64 * 64}
 
 
 def fewest_pairs(call: AttentionCall) -> int | None:
@@ -189,16 +189,18 @@ def multiplies_by_amx(call: AttentionCall) -> bool:
     return call.dtype is torch.bfloat16 and call.device == "cpu" and "amx_bf16" in capabilities()
 
 
-def _outweighs_amx(call: AttentionCall) -> bool:
-    """Return whether kernels without AMX, which compute fewer pairs, are ahead of torch's."""
+def _left_to_amx(call: AttentionCall) -> bool:
+    """Return whether torch's kernels have AMX, ours do not, and that outweighs what they skip."""
+    if not multiplies_by_amx(call) or library.instructions() == "amx" or call.compiling:
+        return False
     pairs = call.queries * call.keys
     if type(call.pattern) is Full:
-        return pairs < (AMX_TRAINED if call.grad else AMX_DENSE)
+        return pairs >= (AMX_TRAINED if call.grad else AMX_DENSE)
     if call.grad or band_of(call.pattern) not in (None, (None, 0)):
-        return True  # windows are few pairs
+        return False  # windows are few pairs
     if type(call.pattern) is Causal:
-        return pairs * (4 if call.group > 1 else 1) < AMX_CAUSAL
-    return pairs > AMX_LISTED
+        return pairs * (4 if call.group > 1 else 1) >= AMX_CAUSAL
+    return pairs <= AMX_LISTED
 
 
 def _prefers_native(call: AttentionCall) -> bool:
@@ -206,7 +208,7 @@ def _prefers_native(call: AttentionCall) -> bool:
     if call.queries < LANES or NATIVE.refuses(call):
         return False
     fewest = fewest_pairs(call)
-    if multiplies_by_amx(call) and not (call.compiling or _outweighs_amx(call)):
+    if _left_to_amx(call):
         return False
     if fewest is None or (not call.compiling and call.queries * call.keys < fewest):
         return False

@@ -348,6 +348,9 @@ def test_products_of_bfloat16_by_amx_are_left_to_torch(instructions, monkeypatch
         ({"dtype": torch.float16}, "native"), ({"dtype": torch.float32}, "native"),
     ):  # fmt: skip
         assert choose(replace(half, **change)).name == chosen, change
+    monkeypatch.setattr(library, "instructions", lambda: "amx")
+    assert choose(half).name == "native"
+    monkeypatch.setattr(library, "instructions", lambda: instructions)
     monkeypatch.setattr(CHOICES, "capabilities", frozenset)
     assert choose(half).name == "native"
 

@@ -133,10 +133,16 @@ static void attend_tile(const SequenceAttention &attention, const Tile &tile, Qu
 }
 
 template <int C, class E>
-NOINLINE void begin_block(const SequenceAttention &attention, const typename E::Element *q,
-                          QueryBlock &block) {
+INLINE void load_queries(E, const SequenceAttention &attention, const typename E::Element *q,
+                         const QueryBlock &block) {
   rows_to_lanes<C, E>(q, attention.q.row, block.lanes, attention.width, factor_of(attention),
                       block.columns);
+}
+
+template <int C, class E>
+NOINLINE void begin_block(const SequenceAttention &attention, const typename E::Element *q,
+                          QueryBlock &block) {
+  load_queries<C>(E{}, attention, q, block);
   block.fresh = true;
   for (int i = 0; i < C * WIDE; ++i) block.row_max[i] = NO_SCORE, block.total[i] = 0.0f;
 }
@@ -222,6 +228,19 @@ INLINE int64_t stretch_of(const SequenceAttention &attention) {
   return keys < TILE ? TILE : keys;
 }
 
+// The keys that query blocks have still to visit; false if there are none.
+INLINE bool range_of(const SequenceAttention &attention, const QueryBlock *blocks, int64_t count,
+                     int64_t &begin, int64_t &until) {
+  begin = attention.keys, until = 0;
+  for (int64_t g = 0; g < count; ++g) {
+    int64_t next = next_key(attention, blocks[g]);
+    if (next < begin) begin = next;
+    int64_t end = attention.starts ? attention.keys : blocks[g].end;
+    if (end > until) until = end;
+  }
+  return begin < attention.keys;
+}
+
 // Attends query blocks to all their keys, one cache-sized range of keys at a time.
 template <class E>
 NOINLINE void attend_keys(const SequenceAttention &attention, const Stored<E> &q,
@@ -230,15 +249,8 @@ NOINLINE void attend_keys(const SequenceAttention &attention, const Stored<E> &q
                           Wide &nonfinite) {
   Rows keys, values;
   if constexpr (std::is_same<E, Full>::value) keys = stored_keys, values = stored_values;
-  for (;;) {
-    int64_t begin = attention.keys, until = 0;
-    for (int64_t g = 0; g < count; ++g) {
-      int64_t next = next_key(attention, scratch.blocks[g]);
-      if (next < begin) begin = next;
-      int64_t end = attention.starts ? attention.keys : scratch.blocks[g].end;
-      if (end > until) until = end;
-    }
-    if (begin == attention.keys) return;
+  int64_t begin, until;
+  while (range_of(attention, scratch.blocks, count, begin, until)) {
     if (scratch.packed) {
       if (begin + stretch_of(attention) < until) until = begin + stretch_of(attention);
       keys = pack_rows(stored_keys, begin, until, attention.width, scratch.packed);
@@ -259,8 +271,8 @@ NOINLINE void attend_keys(const SequenceAttention &attention, const Stored<E> &q
 }
 
 // Returns whether all scores and outputs are finite.
-template <class E>
-NOINLINE bool attend_chunk(const SequenceCall &a, int64_t chunk, SequenceScratch &scratch) {
+template <class E, class Scratch>
+NOINLINE bool attend_chunk(const SequenceCall &a, int64_t chunk, Scratch &scratch) {
   const SequenceAttention &w = a.attention;
   int64_t row = chunk / a.chunks, batch = row / w.heads, head = row % w.heads;
   int64_t shared = head / (w.heads / w.kv_heads);
@@ -281,8 +293,8 @@ NOINLINE bool attend_chunk(const SequenceCall &a, int64_t chunk, SequenceScratch
     if (block.lanes <= WIDE) begin_block<1, E>(w, these, block);
     else begin_block<COLUMNS, E>(w, these, block);
   }
-  attend_keys<E>(w, q, rows_of<E>(a.out, w.out, batch, head), rows_of<E>(a.k, w.k, batch, shared), rows_of<E>(a.v, w.v, batch, shared), count,
-              scratch, nonfinite);
+  attend_keys(w, q, rows_of<E>(a.out, w.out, batch, head), rows_of<E>(a.k, w.k, batch, shared),
+              rows_of<E>(a.v, w.v, batch, shared), count, scratch, nonfinite);
   for (int64_t g = 0; g < count; ++g) {
     const QueryBlock &block = scratch.blocks[g];
     typename E::Element *out = head_of<E>(a.out, w.out, batch, head) + block.first * w.out.row;
@@ -293,11 +305,23 @@ NOINLINE bool attend_chunk(const SequenceCall &a, int64_t chunk, SequenceScratch
   return sum_of(nonfinite) == 0.0f;
 }
 
+template <class E, class Scratch>
+static void attend_chunks(suffice::Team &team, SequenceCall &a, Scratch &scratch) {
+  const SequenceAttention &w = a.attention;
+  const int64_t chunks = w.batch * w.heads * a.chunks;
+  suffice::Range range;
+  // local windows: neighbouring chunks share keys, so a thread takes a run of them
+  int64_t grain = w.high - w.low > w.keys ? 1 : chunks / (8 * team.threads) + 1;
+  while (team.take(chunks, grain, range))
+    for (int64_t chunk = range.begin; chunk < range.end; ++chunk)
+      if (!attend_chunk<E>(a, chunk, scratch)) __atomic_store_n(&a.nonfinite, 1, __ATOMIC_RELAXED);
+}
+
 template <class E>
 static void attend_worker(suffice::Team &team, int, void *context) {
   SequenceCall &a = *(SequenceCall *)context;
   const SequenceAttention &w = a.attention;
-  int64_t width = w.width + w.value_width, chunks = w.batch * w.heads * a.chunks;
+  int64_t width = w.width + w.value_width;
   bool strided = w.k.row != w.width || w.v.row != w.value_width;
   bool packs = !std::is_same<E, Full>::value || (a.blocks_per_chunk > 4 && strided) ||
                (a.blocks_per_chunk > 2 && w.keys * width > KEPT_NUMBERS);
@@ -312,12 +336,7 @@ static void attend_worker(suffice::Team &team, int, void *context) {
   }
   scratch.scores = place;
   scratch.packed = packs ? place + (TILE + ROWS) * MAX_LANES : nullptr;
-  suffice::Range range;
-  // local windows: neighbouring chunks share keys, so a thread takes a run of them
-  int64_t grain = w.high - w.low > w.keys ? 1 : chunks / (8 * team.threads) + 1;
-  while (team.take(chunks, grain, range))
-    for (int64_t chunk = range.begin; chunk < range.end; ++chunk)
-      if (!attend_chunk<E>(a, chunk, scratch)) __atomic_store_n(&a.nonfinite, 1, __ATOMIC_RELAXED);
+  attend_chunks<E>(team, a, scratch);
 }
 
 // Sizes chunks: fewer query blocks each where there would be too few chunks for all threads.
@@ -344,18 +363,22 @@ INLINE int64_t threads_for(const SequenceAttention &attention, int64_t threads) 
   return worth < 1 ? 1 : worth < threads ? worth : threads;
 }
 
+static int run_attention(SequenceCall call, suffice::Job worker, int64_t threads) {
+  const SequenceAttention &w = call.attention;
+  if (w.batch * w.heads * w.queries == 0) return 0;
+  threads = threads_for(w, threads);
+  size_chunks(call, threads);
+  int64_t chunks = w.batch * w.heads * call.chunks;
+  suffice::run_team((int)(chunks < threads ? chunks : threads), worker, &call);
+  return call.nonfinite;
+}
+
 static int attend_sequence(const SequenceAttention *attention, const void *q, const void *k,
                            const void *v, void *out, float *logs, int64_t threads) {
-  SequenceCall call{*attention, q, k, v, out, logs, 0, 0, 0, 0};
-  if (attention->batch * attention->heads * attention->queries == 0) return 0;
-  threads = threads_for(*attention, threads);
-  size_chunks(call, threads);
-  int64_t chunks = attention->batch * attention->heads * call.chunks;
   auto *worker = attention->kind == F16    ? attend_worker<Half>
                  : attention->kind == BF16 ? attend_worker<Brain>
                                        : attend_worker<Full>;
-  suffice::run_team((int)(chunks < threads ? chunks : threads), worker, &call);
-  return call.nonfinite;
+  return run_attention({*attention, q, k, v, out, logs, 0, 0, 0, 0}, worker, threads);
 }
 
 }  // namespace SUFFICE_ISA

@@ -281,8 +281,9 @@ struct RecurrentTensors {
 };
 
 // The instruction set in use; those this processor supports, best first, separated by spaces; and a
-// choice among them, which returns 0 on success. On x86-64 "avx512" (with VNNI), "avxvnni", "avx2"
-// and "portable"; on ARM "i8mm", "dotprod" and "neon"; elsewhere "portable".
+// choice among them, which returns 0 on success. On x86-64 "amx" (on Linux: attention of bfloat16,
+// all else as "avx512"), "avx512" (with VNNI), "avxvnni", "avx2" and "portable"; on ARM "i8mm",
+// "dotprod" and "neon"; elsewhere "portable".
 EXPORTED const char *suffice_isa(void);
 EXPORTED const char *suffice_isas(void);
 EXPORTED int suffice_use_isa(const char *name);

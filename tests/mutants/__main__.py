@@ -171,14 +171,14 @@ def _compile(copy: Path) -> Path:
 def _leave_out_sets(copy: Path) -> None:
     """Leave all sets of instructions out of the build but the best one here and the portable one.
 
-    Each is a compilation of all kernels.
+    Each is a compilation of all kernels, but for AMX's, which are AVX-512's with another attention.
     """
     sets = library.library().suffice_isas().decode().split()
     for path, line in (
         (copy / "CMakeLists.txt", r"^ *add_kernels\((\w+)[^)]*\)"),
         (copy / "suffice/csrc/dispatch.cpp", r"^ *if \(processor\.\w+\) add\((\w+)::kernels\);"),
     ):
-        keep = partial(_keep, {sets[0], "portable"})
+        keep = partial(_keep, {sets[0], "portable", *(["avx512"] if sets[0] == "amx" else [])})
         path.write_text(re.sub(line, keep, path.read_text(), flags=re.MULTILINE))
 
 

@@ -10,11 +10,14 @@
 namespace SUFFICE_ISA {
 
 constexpr int64_t GROUP = 32;                // keys of a group: a row of a tile of values
-constexpr int64_t GROUPS = TILE / GROUP;     // of one online-softmax step
+constexpr int64_t GROUPS = 2;                // of one online-softmax step: all of it stays in L1
+constexpr int64_t STEP = GROUPS * GROUP;     // keys
 constexpr int64_t HALVES = 32;               // bfloat16 numbers in a row of a tile
 constexpr int64_t CACHED_HALVES = 1 << 17;   // packed keys and values that stay in L2
 constexpr int64_t MAX_PACKED = CACHED_HALVES / (HALVES + 16) / GROUP + 1;  // groups
 constexpr int64_t DENSE_KEYS = 16;           // listed keys of a group, from which it is not gathered
+
+static_assert(MAX_LANES == 32, "lists have a bit for each query of a block");
 
 // bfloat16 that is multiplied by AMX.
 struct Tiled : Brain {};
@@ -23,7 +26,7 @@ struct Tiled : Brain {};
 struct KeyTile {
   const uint16_t *keys[GROUPS], *values[GROUPS];  // [32, width], [value width, 32], padded
   bool all_seen[GROUPS];
-  uint32_t seen[TILE];
+  uint32_t seen[STEP];
   int64_t count;  // groups
 };
 
@@ -31,7 +34,7 @@ struct TiledScratch {
   QueryBlock blocks[MAX_BLOCKS];
   KeyTile tile;
   int64_t width, value_width;  // padded to whole tiles
-  float *scores;               // [TILE, N], then weights in bfloat16
+  float *scores;               // [32, N] of each group, then weights in bfloat16
   uint16_t *packed, *gathered;
   bool ready[MAX_PACKED];      // packed groups of the current range of keys
   int32_t numbers[GROUPS][GROUP];  // of gathered keys, -1: none
@@ -199,7 +202,8 @@ INLINE Wide weight_of(Wide x) {
 }
 
 // Turns scores into weights 2^(score * factor - reference) in bfloat16, [16 pairs of keys, N, 2] of
-// each group, in place.
+// each group, in place. Meanwhile values, and keys `next` numbers further on, come into L1: as many
+// as heads of 64 features have.
 template <int C>
 NOINLINE void weigh_tile(const KeyTile &tile, int64_t next, float factor, QueryBlock &block,
                          float *scores) {
@@ -435,7 +439,7 @@ static void tiled_worker(suffice::Team &team, int, void *context) {
   scratch.value_width = padded(w.value_width, 16);
   const int64_t columns = scratch.width / 2 * MAX_LANES, sums = scratch.value_width * MAX_LANES;
   const int64_t groups = GROUPS + keys_of_range(scratch) / GROUP;
-  const int64_t numbers = a.blocks_per_chunk * (columns + sums) + TILE * MAX_LANES;
+  const int64_t numbers = a.blocks_per_chunk * (columns + sums) + STEP * MAX_LANES;
   float *place = (float *)suffice::thread_scratch(numbers * sizeof(float) +
                                                   groups * scratch.group_size() * sizeof(uint16_t));
   for (int64_t g = 0; g < a.blocks_per_chunk; ++g) {
@@ -444,7 +448,7 @@ static void tiled_worker(suffice::Team &team, int, void *context) {
     place += columns + sums;
   }
   scratch.scores = place;
-  scratch.gathered = (uint16_t *)(place + TILE * MAX_LANES);
+  scratch.gathered = (uint16_t *)(place + STEP * MAX_LANES);
   scratch.packed = scratch.gathered + GROUPS * scratch.group_size();
   struct alignas(64) {
     uint8_t palette = 1, start_row = 0, unused[14] = {};

@@ -202,9 +202,10 @@ int64_t suffice_step_room(const Model *model, int64_t rows, int64_t longest, int
 
 void suffice_step(const Model *model, const KVCache *cache, const Mixing *mixes,
                   const int64_t *tokens, const int64_t *places, const int64_t *padding,
-                  int64_t rows, int64_t longest, float *logits, void *room, int64_t threads) {
-  used->step(model, cache, mixes, tokens, places, padding, rows, longest, logits, room,
-             bounded(threads));
+                  int64_t rows, int64_t queries, int64_t longest, float *features, float *logits,
+                  void *room, int64_t threads) {
+  used->step(model, cache, mixes, tokens, places, padding, rows, queries, longest, features, logits,
+             room, bounded(threads));
 }
 
 int suffice_attend(const SequenceAttention *attention, const void *q, const void *k, const void *v,

@@ -81,6 +81,7 @@ struct Layer {
   float cap;            // soft cap: cap * tanh(score / cap); 0: none
   int64_t head_norm;      // enum HeadNorm
   int64_t reads_another;  // 1: reads the KV cache of an earlier layer; k and v are ABSENT
+  int64_t before;         // positions before its own that a query sees, attention sinks apart
 };
 
 // A part of a KV cache: keys and values [M, G, room, D], of one storage type or both codes; codes
@@ -103,7 +104,7 @@ struct Span {
 };
 
 // The KV cache of a layer in three spans: attention sinks, quantised positions, recent positions.
-// The last position of `near` is the new one.
+// The last positions of `near` are the new ones.
 struct KVCache {
   Span sinks, coded, near;
   int64_t block;   // positions per quantisation block
@@ -301,16 +302,19 @@ EXPORTED void suffice_multiply(const Matrix *matrix, const float *x, int64_t row
 EXPORTED int suffice_decode_attention(const DecodeAttention *attention, const KVCache *cache,
                                       int64_t rows, int64_t threads);
 
-// Bytes of scratch memory that a step needs with at most `longest` positions in the cache.
+// Bytes of scratch memory that a step of M T = `rows` tokens needs with at most `longest` positions
+// in the cache.
 EXPORTED int64_t suffice_step_room(const Model *model, int64_t rows, int64_t longest,
                                    int64_t threads);
 
-// One decode step: a token of each row through the model, to logits [M, V]. `mixes` has one entry
-// per layer. The first `padding` positions of a row are masked; its token is at position `places`.
+// One decode step: `queries` tokens [M, T] through the model, to the input of the head [M, T,
+// d_model] or to logits [M T, V]; the other is null. `mixes` has one entry per layer; several tokens
+// are neither mixed nor have attention sinks in the cache. The first `padding` positions of a row
+// are masked; its first token is at position `places`, below 0 if it is padding.
 EXPORTED void suffice_step(const Model *model, const KVCache *cache, const Mixing *mixes,
                            const int64_t *tokens, const int64_t *places, const int64_t *padding,
-                           int64_t rows, int64_t longest, float *logits, void *room,
-                           int64_t threads);
+                           int64_t rows, int64_t queries, int64_t longest, float *features,
+                           float *logits, void *room, int64_t threads);
 
 // Softmax attention: outputs and, unless `logs` is null, log-sum-exps [B, H, T]. A query without a
 // visible key has output 0 and log-sum-exp -inf. Returns 1 if a score or output is not finite: then

@@ -272,9 +272,13 @@ class LayerState:
         self._advance(at)
         return stored
 
-    def reserve(self, at: StepPositions) -> Slot:
-        """Append one position whose keys and values the caller writes."""
-        slot = self.store.reserve()
+    def reserve(self, at: StepPositions, dtype: torch.dtype) -> Slot:
+        """Append positions whose keys and values the caller writes, in `dtype` if they begin."""
+        if not self.length:
+            sizes = ((at.batch, heads, 0, width) for heads, width in self.spec.cached_widths)
+            self.store.append(*(torch.empty(*size, dtype=dtype) for size in sizes))
+            self.dtype = dtype
+        slot = self.store.reserve(at.length)
         if "mixing" in self.spec.beyond_pairs:
             unmixed = slot.recent if self.unmixed is None else self.unmixed.reserve().recent
             slot = slot._replace(unmixed=unmixed)

@@ -55,10 +55,10 @@ class BufferView(NamedTuple):
 
 
 class Slot(NamedTuple):
-    """A reserved position, with views of the cache before it.
+    """Reserved positions, with views of the cache before them.
 
     Args:
-        recent: the latest positions in plain numbers; the caller writes the last one.
+        recent: the latest positions in plain numbers; the caller writes the last ones.
         encoded: blocks of quantised positions before them, if there are any.
         unmixed: values before the mixing, whose last one the caller writes, too.
     """
@@ -141,8 +141,8 @@ class Store(ABC):
     def check_room(self, positions: int) -> None:  # noqa: B027 - unlimited by default
         """Raise ConfigError unless `positions` more positions fit."""
 
-    def reserve(self) -> Slot:
-        """Append one position that the caller writes.
+    def reserve(self, positions: int = 1) -> Slot:  # noqa: ARG002 - refused by default
+        """Append positions that the caller writes.
 
         Raises:
             ConfigError: if there is no room, or sizes are unknown before the first append.

@@ -97,14 +97,14 @@ class GrowingStore(Store):
         self.length = end
         return CachedTensors(self._contents(), 0)
 
-    def reserve(self) -> Slot:
-        """Append one position that the caller writes."""
+    def reserve(self, positions: int = 1) -> Slot:
+        """Append positions that the caller writes."""
         check_sizes_known(self.buffers)
-        self.check_room(1)
-        if self.length == self.room:
-            nothing = tuple(b[:, :, :0] for b in self.buffers)
-            self._concatenate(nothing, self._room_for(self.length + 1))
-        self.length += 1
+        self.check_room(positions)
+        end = self.length + positions
+        if end > self.room:
+            self._concatenate(tuple(b[:, :, :0] for b in self.buffers), self._room_for(end))
+        self.length = end
         return Slot(self.view())
 
     def view(self) -> BufferView:

@@ -136,12 +136,12 @@ class QuantisedStore(Store):
         self.tail.append(*tensors)
         return self._slot(tensors[0].shape[2])
 
-    def reserve(self) -> Slot:
-        """Append one position that the caller writes."""
-        self.check_room(1)
-        self.encode_tail()  # the position reserved last is written by now
-        self.tail.reserve()
-        return self._slot(1)
+    def reserve(self, positions: int = 1) -> Slot:
+        """Append positions that the caller writes."""
+        self.check_room(positions)
+        self.encode_tail()  # the positions reserved last are written by now
+        self.tail.reserve(positions)
+        return self._slot(positions)
 
     def _slot(self, positions: int) -> Slot:
         self.length += positions

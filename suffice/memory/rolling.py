@@ -128,19 +128,19 @@ class RollingStore(Store):
         self.length += new
         return cached
 
-    def reserve(self) -> Slot:
-        """Append one position that the caller writes; the sinks must be there already."""
+    def reserve(self, positions: int = 1) -> Slot:
+        """Append at most `slack` positions that the caller writes; sinks must be there already."""
         check_sizes_known(self.buffers)
         if self.length < self.num_sinks:
             raise ConfigError(
                 f"{self.length} positions of {self.num_sinks} sinks are there; append the others."
             )
-        if self.end == self.buffers[0].shape[2]:
+        if self.end + positions > self.buffers[0].shape[2]:
             self.buffers = usable(self.buffers)
             self._move_to_start(self.past)
         before = self.view()
-        self.end += 1
-        self.length += 1
+        self.end += positions
+        self.length += positions
         return Slot(before._replace(end=self.end))
 
     def view(self) -> BufferView:

@@ -1,6 +1,6 @@
-"""One-token decoding of a language model in one call of native code.
+"""Decoding of a language model, one token or a short piece of text in one call of native code.
 
-Letters: B rows, V vocabulary.
+Letters: B rows, T tokens of each, M d_model, V vocabulary.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from suffice.encoders import HeadLayerNorm, HeadRMS, ProjectionRMS
 from suffice.errors import ConfigError
 from suffice.layers import Dropout
+from suffice.layers.inputs import check_rows
 from suffice.layers.packed import Packed, PackedEmbedding, PackedLinear
 from suffice.layers.positions import StepPositions
 from suffice.memory import Memory, Slot
@@ -27,6 +28,7 @@ from suffice.ops.linear import Linear
 from suffice.ops.native import cache
 from suffice.ops.native import library as native
 from suffice.ops.native.cache import MixingDescriptor
+from suffice.ops.native.decode import EVERYTHING
 from suffice.ops.native.matrix import KINDS, structure_of, structure_of_parts
 from suffice.patterns import Band
 from suffice.spec import AttentionSpec
@@ -58,23 +60,25 @@ HEAD_NORMS = {
 }
 DECODED = (DenseSoftmax, BoundedSoftmax, SharedSoftmax, DifferentialSoftmax)
 LAYOUTS = {"half": native.HALVES, "interleaved": native.PAIRS}
+IDS = (torch.int64, torch.int32)
 SPAN = 1024  # positions for which buffers and tables are allocated at once
+MAX_TOKENS = 64  # of a piece that is read in one native call; torch reads longer ones faster
 
 
 class NativeDecoder:
-    """A language model that decodes one token of each row in one native call.
+    """A language model that decodes one token of each row, or a short piece, in one native call.
 
-    It reads the model's own weights, which must not move meanwhile, and its states; prefill goes
-    through the model itself. Arithmetic is float32, whatever the weights are stored in. A model or
-    memory that native code cannot decode is refused; see `unsupported`, which `checked` says has
-    been asked.
+    It reads the model's own weights, which must not move meanwhile, and its states; what
+    `unsupported` says of several tokens goes through the model itself. Arithmetic is float32,
+    whatever the weights are stored in. A model or memory that native code cannot decode is refused;
+    see `unsupported`, which `checked` says has been asked.
     """
 
     def __init__(self, lm: LM, memory: Memory, *, checked: bool = False) -> None:
         if reason := None if checked else unsupported(lm, memory):
             raise ConfigError(f"no native decoding: {reason}.")
         self.lm, self.config, self.specs, self.device = lm, lm.config, lm.specs, lm.device
-        self.state, self.features, self.logits = lm.state, lm.features, lm.logits
+        self.state, self.logits = lm.state, lm.logits
         self.train = lm.train
         self.library = native.library()
         self.memory = memory
@@ -83,6 +87,7 @@ class NativeDecoder:
         self.tensors: list[Tensor] = []  # that the structures point at
         self.layers = (native.Layer * self.depth)(*map(self._layer, lm.blocks))
         self.model = self._model()
+        self.dtype = lm.norm.weight.dtype
         bands = [layer.band for layer in self.lowered]
         self.has_sinks = any(band.sinks for band in bands)
         self.kv_caches = (native.KVCache * self.depth)()
@@ -90,6 +95,8 @@ class NativeDecoder:
             cache.CacheDescriptor(kv_cache, memory, _window(band), layer.value_width, band.sinks)
             for kv_cache, layer, band in zip(self.kv_caches, self.lowered, bands, strict=True)
         ]
+        for layer, descriptor in zip(self.layers, self.caches, strict=True):
+            layer.before = EVERYTHING if descriptor.window is None else descriptor.window - 1
         self.mixes = (native.Mixing * self.depth)()
         self.mixings = [
             self._mixing(mix, block.attention.mixing) if layer.mixing else None
@@ -97,6 +104,9 @@ class NativeDecoder:
         ]
         self.last_state: weakref.ref[ModelState] | None = None  # which needs no check again
         self.prefill = max(memory.sinks, 1)  # positions that the model itself has to read
+        self.piece = 0  # tokens of a row that may be read in one call
+        if not any(_unsupported_piece(spec, memory) for spec in lm.specs):
+            self.piece = min(MAX_TOKENS, memory.window or MAX_TOKENS)
         self.table_length = 0  # positions of the tables of rotations and embeddings
         self.buffer = torch.empty(0, dtype=torch.uint8)
         self.buffer_sizes: tuple[int, int, int] | None = None
@@ -120,40 +130,72 @@ class NativeDecoder:
                 "torch.inference_mode() or torch.no_grad()."
             )
         ids = self._check(tokens, state)
-        rows = len(ids)
         step = state.next(tokens[:, None])
-        if step.places is None:
-            positions, padding = [step.start] * rows, [0] * rows
-        elif self.has_sinks:
-            return self.lm.step(tokens, state)
-        else:
-            _check_padding(step)
-            positions = step.rows.positions.flatten().tolist()
-            padding = [step.start - position for position in positions]
-        self._extend_tables(max(positions) + 1)
+        if step.places is not None:
+            if self.has_sinks:
+                return self.lm.step(tokens, state)
+            if not _padded_on_the_left(step):
+                raise ConfigError(
+                    "padding follows a real token of a row: native decoding takes it on the left "
+                    "alone; pad on the left, or step with the model itself."
+                )
+        logits = torch.empty(len(ids), self.config.vocabulary_size)
+        self._run(ids, step, state, logits=logits)
+        return logits
+
+    def features(self, tokens: Tensor, *, valid: Tensor | None = None, state: ModelState) -> Tensor:
+        """Return the input of the head, [B, T, M], of tokens that continue a state; see `LM`."""
+        short = tokens.dim() == 2 and tokens.shape[1] <= self.piece  # noqa: PLR2004 - [B, T]
+        readable = short and 0 < tokens.numel() <= MAX_TOKENS and tokens.dtype in IDS
+        if not readable or self.training or torch.is_grad_enabled():
+            return self.lm.features(tokens, valid=valid, state=state)
+        check_rows("tokens", tokens, valid)
+        ids = self._check(tokens, state)
+        step = state.next(tokens, valid)
+        if step.places is not None and not _padded_on_the_left(step):
+            return self.lm.features(tokens, valid=valid, state=state)
+        features = torch.empty(*tokens.shape, self.config.d_model)
+        self._run(ids, step, state, features=features)
+        return features.to(self.dtype)
+
+    def _run(
+        self,
+        ids: list[int],
+        step: StepPositions,
+        state: ModelState,
+        *,
+        features: Tensor | None = None,
+        logits: Tensor | None = None,
+    ) -> None:
+        """Read the ids of B T tokens, and write what is asked for."""
+        rows, padding = step.batch, [0] * step.batch
+        if step.places is not None:
+            padding = (step.start + step.length - 1 - step.rows.positions[:, -1]).tolist()
+        positions = [step.start - padded for padded in padding]  # of the first tokens
+        self._extend_tables(max(positions) + step.length)
         longest = self._append(state, step, positions)
         threads = torch.get_num_threads()
-        self._allocate(rows, longest, threads)
-        logits = torch.empty(rows, self.config.vocabulary_size)
+        self._allocate(len(ids), longest, threads)
         numbers = native.INT * rows
         self.library.suffice_step(
             self.model,
             self.kv_caches,
             self.mixes,
-            numbers(*ids),
+            (native.INT * len(ids))(*ids),
             numbers(*positions),
             numbers(*padding),
             rows,
+            step.length,
             longest,
-            logits.data_ptr(),
+            None if features is None else features.data_ptr(),
+            None if logits is None else logits.data_ptr(),
             self.buffer.data_ptr(),
             threads,
         )
-        return logits
 
     def _check(self, tokens: Tensor, state: ModelState) -> list[int]:
         """Return the ids; raise for ids and states that native code would read out of bounds."""
-        ids = tokens.tolist()
+        ids = tokens.flatten().tolist()
         low, high = min(ids), max(ids)
         if low < 0 or high >= self.config.vocabulary_size:
             raise ConfigError(
@@ -173,7 +215,7 @@ class NativeDecoder:
         return ids
 
     def _append(self, state: ModelState, step: StepPositions, positions: list[int]) -> int:
-        """Reserve a position in every cache; return the most positions that a layer reads."""
+        """Reserve positions in every cache; return the most positions that a layer reads."""
         longest = 0
         for mixing in self.mixings:
             if mixing is not None:
@@ -182,12 +224,12 @@ class NativeDecoder:
         slots: list[Slot] = []
         for layer, descriptor, mixing in zip(state.layers, self.caches, self.mixings, strict=True):
             if layer.spec.shares is None:
-                slots.append(layer.reserve(step))
+                slots.append(layer.reserve(step, self.dtype))
             else:
                 layer.follow(step)
                 slots.append(slots[layer.spec.shares])
             slot = slots[-1]
-            longest = max(longest, descriptor.update(slot))
+            longest = max(longest, descriptor.update(slot, step.length))
             if mixing is not None:
                 mixing.update(slot.unmixed)
         return longest
@@ -318,18 +360,17 @@ def _window(band: Band) -> int | None:
     return None if band.before is None else band.before + 1
 
 
-def _check_padding(step: StepPositions) -> None:
-    """Raise if padding follows a real token: native code only skips padding before a row."""
-    cached = step.before
-    if cached is not None and bool((cached[:, 1:] < cached[:, :-1]).any()):
-        raise ConfigError(
-            "padding follows a real token of a row: native decoding takes it on the left alone; "
-            "pad on the left, or step with the model itself."
-        )
+def _padded_on_the_left(step: StepPositions) -> bool:
+    """Return whether no padding follows a real token, and rows end with one."""
+    places = torch.cat([step.before, step.places], dim=1)
+    return bool((places[:, 1:] >= places[:, :-1]).all() and (places[:, -1] >= 0).all())
 
 
-def unsupported(lm: object, memory: Memory) -> str | None:
-    """Return why native code cannot decode with a model and a memory, or None if it can."""
+def unsupported(lm: object, memory: Memory, *, pieces: bool = False) -> str | None:
+    """Return why native code cannot decode with a model and a memory, or None if it can.
+
+    `pieces`: several tokens of a row in one call, not one.
+    """
     if type(lm) is not LM:
         return f"{type(lm).__name__} is not an LM"
     if lm.config.experts is not None:
@@ -344,6 +385,8 @@ def unsupported(lm: object, memory: Memory) -> str | None:
         reason = _unsupported_layer(spec, memory) or cache.why_not(
             memory, spec.head_width, spec.value_width
         )
+        if pieces and not reason:
+            reason = _unsupported_piece(spec, memory)
         if reason:
             return f"layer {number}: {reason}"
     return next(_changed_modules(lm), None)
@@ -371,6 +414,15 @@ def _unsupported_layer(spec: AttentionSpec, memory: Memory) -> str | None:
     if band is None or band.after != 0:
         return f"{spec.pattern!r} is neither causal nor a causal window"
     return cache.why_not_sinks(memory, _window(band), band.sinks) or None
+
+
+def _unsupported_piece(spec: AttentionSpec, memory: Memory) -> str | None:
+    lowered: Any = spec.lower()
+    if lowered.mixing:
+        return f"{type(spec.mixing).__name__} mixes the values of a piece"
+    if memory.sinks or lowered.band.sinks:
+        return "sinks behind a window differ from token to token of a piece"
+    return None
 
 
 @dataclass(frozen=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import random
 from dataclasses import replace
+from unittest.mock import patch
 
 import torch
 
@@ -134,3 +135,24 @@ def coded_both(lm, memory, tokens, begin, *, valid=None):
         want = lm.step(column, settled(state))
         pairs.append((decoder.step(column, state), want))
     return tuple(map(torch.stack, zip(*pairs, strict=True)))
+
+
+@torch.no_grad()
+def pieces_both(lm, memory, tokens, sizes, *, valid=None):
+    """Return native logits [B, T, V] of pieces of these sizes, and the float64 model's.
+
+    Of a lossy memory they are torch's of the same codes. Padding, whose logits mean nothing, is 0.
+    """
+    decoder = NativeDecoder(lm, memory)
+    oracle = lm if memory.lossy else exactly(lm)
+    state, other = decoder.state(memory), oracle.state(memory)
+    pairs, masks = [], [None] * len(sizes) if valid is None else valid.split(sizes, dim=1)
+    for piece, real in zip(tokens.split(sizes, dim=1), masks, strict=True):
+        if memory.lossy:
+            other = settled(state)
+        want = oracle(piece, valid=real, state=other)
+        with patch.object(lm, "features", side_effect=AssertionError("torch has read it")):
+            got = lm.logits(decoder.features(piece, valid=real, state=state))
+        hidden = torch.zeros(piece.shape).bool() if real is None else ~real
+        pairs.append([x.masked_fill(hidden[..., None], 0.0) for x in (got, want)])
+    return tuple(torch.cat(x, dim=1) for x in zip(*pairs, strict=True))

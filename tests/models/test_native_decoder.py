@@ -17,7 +17,7 @@ from suffice.kernels import Softmax
 from suffice.memory import Dynamic, Quantised, Rolling, Static
 from suffice.mixing import Alignment, BandedAlignment, BlockAlignment, ToeplitzAlignment
 from suffice.models import LMConfig
-from suffice.models.native_decoder import SPAN, NativeDecoder
+from suffice.models.native_decoder import MAX_TOKENS, SPAN, NativeDecoder, unsupported
 from suffice.patterns import Causal, Global, Window
 from suffice.positions import Alibi, Rope
 from suffice.quantise import quantise
@@ -38,6 +38,7 @@ from tests.models.native_cases import (
     composition,
     drawn_tokens,
     exactly,
+    pieces_both,
 )
 from tests.ops.native.codings import isa, needs_kernels, some_isa
 
@@ -100,6 +101,99 @@ def test_every_memory(some_isa, name, memory):
     close(both(lm, memory, drawn_tokens(3, 15), 5), lm)
     if not memory.sinks:
         close(both(lm, memory, drawn_tokens(3, 18), 6, valid=LEFT), lm)
+
+
+PIECES = (7, 1, 12, 5)
+
+
+def left_padded(rows, lengths):
+    """Return a mask [rows, PIECES] of texts that are padded on the left to the first piece."""
+    padding = PIECES[0] - torch.tensor(lengths)
+    return torch.arange(sum(PIECES)).expand(rows, -1) >= padding[:, None]
+
+
+@pytest.mark.parametrize("seed", range(DRAWS))
+def test_pieces_of_every_composition(some_isa, seed):
+    spec, sizes = composition(seed)
+    lm = built(spec, **sizes)
+    close(pieces_both(lm, Dynamic(), drawn_tokens(1, sum(PIECES)), PIECES), lm)
+    valid = left_padded(3, (4, 7, 1))
+    close(pieces_both(lm, Dynamic(), drawn_tokens(3, sum(PIECES)), PIECES, valid=valid), lm)
+
+
+WHOLE = [memory for memory in (*EXACT, *CODED) if not memory.sinks]
+
+
+@pytest.mark.parametrize(("memory", "name"), two_mechanisms_each(WHOLE), ids=repr)
+def test_pieces_in_every_memory(some_isa, name, memory):
+    options = {"window": 6} if name == "mistral" else {}
+    lm = built(preset(name, 72, 4, causal=True, **options), positions="none")
+    sizes = (5, 1, 4, 5, 2, 5)  # no more than a rolling memory keeps
+    close(pieces_both(lm, memory, drawn_tokens(2, sum(sizes)), sizes), lm)
+    valid = torch.arange(sum(sizes)) >= torch.tensor([[0], [3]])
+    close(pieces_both(lm, memory, drawn_tokens(2, sum(sizes)), sizes, valid=valid), lm)
+
+
+SINKS = Softmax(sink=True, cap=0.7)
+MANY_HEADS = preset("mqa", 96, 48, causal=True)  # of which few positions go together
+PAIRS = AttentionSpec(d_model=24, num_heads=2, pattern=Causal(), combine=Differential())
+UNUSUAL = (
+    (replace(preset("gqa", 72, 4, causal=True), kernel=SINKS), Quantised(block=4, recent=2)),
+    (replace(preset("gqa", 72, 4, causal=True), kernel=SINKS), Dynamic()),
+    (MANY_HEADS, Dynamic()),
+    (PAIRS, Dynamic()),
+)
+
+
+@pytest.mark.parametrize(("spec", "memory"), UNUSUAL, ids=("codes", "sinks", "heads", "pairs"))
+def test_pieces_with_sinks_many_heads_and_pairs(some_isa, spec, memory):
+    lm = built(spec, norm="rms", residual="both")
+    close(pieces_both(lm, memory, drawn_tokens(2, sum(PIECES)), PIECES), lm)
+
+
+@pytest.mark.parametrize("memory", [Dynamic(), Rolling(520)], ids=repr)
+def test_a_piece_across_two_parts_of_the_cache(memory):
+    spec = AttentionSpec(d_model=16, num_heads=2, pattern=Causal(), position=Rope())
+    lm = built(spec, positions="none", depth=1, length=600)
+    sizes = (*[MAX_TOKENS // 2] * (500 // (MAX_TOKENS // 2)), 30, 3)
+    assert_close(*pieces_both(lm, memory, drawn_tokens(2, sum(sizes)), sizes), n=600)
+
+
+@pytest.mark.parametrize(
+    "spec", [preset("mistral", 24, 4, causal=True, window=3), preset("gqa", 24, 4, causal=True)]
+)
+def test_nan_of_a_token_reaches_those_alone_that_see_it(spec):
+    lm = built(spec, positions="none", depth=1, tied=False)
+    tokens = torch.tensor([[3, 5, 7, 9, 2, 4, 6, 8, 1, 3]])
+    lm.embedding.tokens.weight.data[2] = torch.nan
+    got, want = pieces_both(lm, Dynamic(), tokens, (1, 9))
+    assert torch.equal(got.isnan(), want.isnan())
+    assert 0 < int(got.isnan().any(dim=-1).sum()) < 7
+    assert_close(got.nan_to_num(), want.nan_to_num(), n=64)
+
+
+REFUSED = (
+    (preset("standard", 24, 4, causal=True), Rolling(4, sinks=2), "sinks"),
+    (preset("toeplitz_super", 24, 4, causal=True, width=4), Dynamic(), "mixes"),
+)
+
+
+@pytest.mark.parametrize(("spec", "memory", "reason"), REFUSED, ids=repr)
+def test_pieces_that_go_through_the_model(spec, memory, reason):
+    lm = built(spec)
+    assert reason in unsupported(lm, memory, pieces=True)
+    assert unsupported(lm, memory) is None
+    with torch.no_grad(), pytest.raises(AssertionError, match="torch has read it"):
+        pieces_both(lm, memory, drawn_tokens(1, 3), (3,))
+
+
+@torch.no_grad()
+def test_long_pieces_and_padding_on_the_right_go_through_the_model():
+    lm = built(preset("gqa", 24, 4, causal=True), length=2 * MAX_TOKENS)
+    decoder, right = NativeDecoder(lm, Dynamic()), torch.tensor([[True, True, False]])
+    for tokens, valid in ((drawn_tokens(1, MAX_TOKENS + 1), None), (drawn_tokens(1, 3), right)):
+        got = decoder.features(tokens, valid=valid, state=decoder.state(Dynamic()))
+        assert torch.equal(got, lm.features(tokens, valid=valid, state=lm.state()))
 
 
 GEMMA = {

@@ -70,7 +70,7 @@ static ThreadScratch thread_scratch_of(Arena &arena, const Sizes &s) {
   ThreadScratch own;
   own.normed = arena.take<float>(s.rows * s.widest);
   own.padded = arena.take<float>(s.rows * s.widest);
-  own.rotated = arena.take<float>(s.queries);
+  own.rotated = arena.take<float>(QUERY_TILE * s.queries);
   own.coded.codes = arena.take<int8_t>(s.rows * s.widest);
   own.coded.steps = arena.take<float>(s.rows * s.widest);
   own.coded.sums = arena.take<int32_t>(s.rows * s.widest);

@@ -88,9 +88,10 @@ static void attend_split(Queries queries, const KVCache &cache, int64_t row, int
       continue;
     }
     int64_t split = split_size(cache, *span), start = (span->first / split + split_index) * split;
-    int64_t first = span->first > padding - span->shift ? span->first : padding - span->shift;
-    Range range = {start > first ? start : first,
-                   start + split < span->end ? start + split : span->end};
+    const int64_t seen = queries.oldest > padding ? queries.oldest : padding;
+    const int64_t first = span->first > seen - span->shift ? span->first : seen - span->shift;
+    const int64_t last = queries.end - span->shift, end = span->end < last ? span->end : last;
+    Range range = {start > first ? start : first, start + split < end ? start + split : end};
     queries.place -= span->shift - padding;
     queries.row = row;
     queries.head = head;

@@ -1,7 +1,8 @@
-// Decode step: one token of each row through the whole decoder.
+// Decode step: one token of each text, or several in a row, through the whole decoder.
 //
-// Threads share every matrix product; a barrier ends each of the five phases of a layer. Cheap work
-// is repeated by every thread, which saves barriers: norms, quantising activations, merging splits.
+// A row is a token. Threads share every matrix product; a barrier ends each phase of a layer. Cheap
+// work is repeated by every thread, which saves barriers: norms, quantising activations, merging
+// splits.
 
 #pragma once
 
@@ -16,10 +17,11 @@ struct Step {
   const KVCache *cache;
   const Mixing *mixes;
   const int64_t *tokens, *places, *padding;
-  Sizes sizes;
+  int64_t queries;  // tokens of each text
+  Sizes sizes;      // of all rows
   SharedScratch shared;
   ThreadScratch own[suffice::MAX_THREADS];
-  float *logits;
+  float *features, *logits;
 };
 
 // One thread's view of a step.
@@ -66,10 +68,16 @@ struct Worker {
       for (int64_t r = span.begin; r < span.end; ++r) {
         float *x = shared.x + r * width;
         row_of(model.embedding, step.tokens[r], own.padded);
-        const float *p = model.positions ? model.positions + step.places[r] * width : nullptr;
+        const float *p = model.positions ? model.positions + place_of(r) * width : nullptr;
         for (int64_t c = 0; c < width; ++c) x[c] = own.padded[c] + (p ? p[c] : 0.0f);
       }
     });
+  }
+
+  // Position of a row in its text; padding is at 0.
+  int64_t place_of(int64_t row) const {
+    const int64_t place = step.places[row / step.queries] + row % step.queries;
+    return place > 0 ? place : 0;
   }
 
   // Projects queries, keys and values of the new positions, before rotary embedding.
@@ -153,42 +161,72 @@ struct Worker {
     }
   }
 
-  // Attends each head to each split of the cache. The thread that reads the last split writes the
-  // new key and value first, so no barrier is needed.
+  // Attends each head to each split of the cache. Of several tokens all keys and values are written
+  // first; that of one is written by the thread that reads the last split: no barrier is needed.
   void attend_heads(const Layer &layer, const KVCache &cache, const Mixing &mix) {
     const int64_t groups = layer.kv_heads / layer.maps, splits = num_splits(cache);
-    share(sizes.rows * groups * splits, 1, [&](Range span) {
+    const int64_t shared_by = layer.heads / layer.kv_heads, most = MAX_SHARED_QUERIES / shared_by;
+    const int64_t each = most < QUERY_TILE ? most : QUERY_TILE;  // queries of a head and task
+    const int64_t blocks = (step.queries + each - 1) / each;
+    const bool several = step.queries > 1, writes = !layer.reads_another;
+    if (several && writes)
+      share(sizes.rows * layer.kv_heads, 1, [&](Range span) {
+        for (int64_t i = span.begin; i < span.end; ++i)
+          store_key_value(layer, cache.near, mix, i / layer.kv_heads, i % layer.kv_heads);
+      });
+    share(sizes.rows / step.queries * blocks * groups * splits, 1, [&](Range span) {
       for (int64_t i = span.begin; i < span.end; ++i)
-        for (int64_t map = 0; map < layer.maps;
-             ++map)  // sequentially: the maps of a pair share values
-          attend_head_split(layer, cache, mix, i / (groups * splits),
-                            i / splits % groups * layer.maps + map, i % splits, splits);
+        for (int64_t map = 0; map < layer.maps; ++map) {  // sequentially: a pair shares values
+          const int64_t split = i % splits, group = i / splits % groups * layer.maps + map;
+          const int64_t block = i / (groups * splits), first = block % blocks * each;
+          const int64_t text = block / blocks, left = step.queries - first;
+          if (!several && writes && split == splits - 1)
+            store_key_value(layer, cache.near, mix, text, group);
+          attend_split_of(layer, cache, text, group, split, first, left < each ? left : each);
+        }
     });
   }
 
-  void attend_head_split(const Layer &layer, const KVCache &cache, const Mixing &mix, int64_t row,
-                    int64_t group, int64_t split, int64_t splits) {
+  // Attends the queries `first` to `first + positions` of a text to a split of what they see.
+  void attend_split_of(const Layer &layer, const KVCache &cache, int64_t text, int64_t group,
+                       int64_t split, int64_t first, int64_t positions) {
     const int64_t width = layer.head_dim, count = layer.heads / layer.kv_heads;
-    const int64_t first = row * layer.heads + group * count, place = step.places[row];
-    if (split == splits - 1 && !layer.reads_another)
-      store_key_value(layer, cache.near, mix, row, group);
+    const int64_t row = text * step.queries + first;
     SoftmaxState local[MAX_SHARED_QUERIES];
     float *q = own.rotated;
-    for (int64_t r = 0; r < count; ++r) {
+    for (int64_t r = 0; r < count * positions; ++r) {
       // q is interleaved by pair, the outputs are ordered by map
-      const int64_t from = (group / layer.maps * count + r) * layer.maps + group % layer.maps;
-      norm_and_rotate(layer, layer.q_gains, from, place,
-                      shared.q + (row * layer.heads + from) * width, q + r * width);
+      const int64_t from =
+          (group / layer.maps * count + r / positions) * layer.maps + group % layer.maps;
+      const int64_t at = row + r % positions;
+      norm_and_rotate(layer, layer.q_gains, from, place_of(at),
+                      shared.q + (at * layer.heads + from) * width, q + r * width);
       for (int64_t c = 0; c < width; ++c) q[r * width + c] *= layer.scale;
-      local[r] = empty(first + r, split, layer.value_dim);
+      local[r] = empty(at * layer.heads + group * count + r / positions, split, layer.value_dim);
     }
     const float *slopes = layer.slopes ? layer.slopes + group * count : nullptr;
-    Queries queries{q, count, width, layer.value_dim, slopes, place};
+    Queries queries{q,      count * positions,          width, layer.value_dim,
+                    slopes, step.places[text] + first};
     queries.maps = layer.maps;
     queries.cap = layer.cap;
-    attend_split(queries, cache, row, group, step.padding[row], split, local);
-    for (int64_t r = 0; r < count; ++r)
-      shared.states[(first + r) * sizes.splits + split] = local[r];
+    int nonfinite = 0;
+    DecodeAttention mask{};
+    if (step.queries > 1) {
+      queries.end = cache.near.end + cache.near.shift - (step.queries - first - positions);
+      queries.oldest = queries.end - positions - layer.before;
+    }
+    if (positions > 1) {
+      mask.before = layer.before;
+      queries.num_positions = positions;
+      queries.attention = &mask;
+      queries.nonfinite = &nonfinite;
+    }
+    attend_split(queries, cache, text, group, step.padding[text], split, local);
+    for (int64_t p = 0; nonfinite && p < positions; ++p)  // a mask keeps no NaN from the others
+      attend_split_of(layer, cache, text, group, split, first + p, 1);
+    for (int64_t r = 0; r < count * positions && !nonfinite; ++r)
+      shared.states[((row + r % positions) * layer.heads + group * count + r / positions) *
+                        sizes.splits + split] = local[r];
   }
 
   // Softmax state before any key.
@@ -201,18 +239,20 @@ struct Worker {
 
   void store_key_value(const Layer &layer, const Span &near, const Mixing &mix, int64_t row,
             int64_t group) const {
-    const int64_t width = layer.head_dim, at = (near.end - 1) * width;
+    const int64_t width = layer.head_dim, text = row / step.queries;
+    const int64_t at = near.end - step.queries + row % step.queries;
     float rotated[MAX_HEAD_DIM];
     const float *key = columns[1] + row * strides[1] + group * width;
-    norm_and_rotate(layer, layer.k_gains, group, step.places[row], key, rotated);
-    store(near, near.keys, row * near.key_row + group * near.key_head + at, rotated, width);
+    norm_and_rotate(layer, layer.k_gains, group, place_of(row), key, rotated);
+    store(near, near.keys, text * near.key_row + group * near.key_head + at * width, rotated,
+          width);
     if (near.values == near.keys || group % layer.maps) return;
     group /= layer.maps;
     const int64_t wide = layer.value_dim;
     const float *value = columns[2] + row * strides[2] + group * wide;
     if (mix.weights) value = mixed(mix, near, row, group, value, wide, rotated);
-    store(near, near.values, row * near.value_row + group * near.value_head + (near.end - 1) * wide,
-          value, wide);
+    store(near, near.values, text * near.value_row + group * near.value_head + at * wide, value,
+          wide);
   }
 
   // Stores the raw value, and returns the mixture of it and earlier ones.
@@ -345,6 +385,13 @@ struct Worker {
       if (!parallel) expand(layer);
       add(layer.down, layer.mlp_out_norm, {shared.hidden, sizes.rows, layer.up.rows, own.coded});
     }
+    if (step.features)
+      return share(sizes.rows, 1, [&](Range span) {
+        for (int64_t at = span.begin * model.d_model; at < span.end * model.d_model;
+             at += model.d_model)
+          normalise(model.norm, model.root_mean_square, model.eps, shared.x + at, model.d_model,
+                    step.features + at);
+      });
     Inputs in = normed(model.norm, model.d_model);
     const Matrix &head = model.head;
     share(padded(head.rows), grain(head.rows), [&](Range span) {
@@ -365,11 +412,12 @@ static void step_worker(suffice::Team &team, int thread, void *context) {
 
 static void run_step(const Model &model, const KVCache *cache, const Mixing *mixes,
                      const int64_t *tokens, const int64_t *places, const int64_t *padding,
-                     int64_t rows, int64_t longest, float *logits, void *scratch, int64_t threads) {
-  Sizes sizes = sizes_of(model, rows, longest);
+                     int64_t rows, int64_t queries, int64_t longest, float *features, float *logits,
+                     void *scratch, int64_t threads) {
+  Sizes sizes = sizes_of(model, rows * queries, longest);
   Arena arena{(char *)(((uintptr_t)scratch + 63) / 64 * 64), 0};
-  Step step{model, cache, mixes, tokens, places, padding, sizes, shared_scratch_of(arena, sizes),
-            {},    logits};
+  Step step{model, cache,    mixes, tokens, places, padding, queries, sizes,
+            shared_scratch_of(arena, sizes), {},    features, logits};
   for (int64_t t = 0; t < threads; ++t) step.own[t] = thread_scratch_of(arena, sizes);
   suffice::run_team((int)threads, step_worker, &step);
 }

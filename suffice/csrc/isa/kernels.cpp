@@ -77,9 +77,10 @@ int64_t step_scratch_bytes(const Model *model, int64_t rows, int64_t longest, in
 }
 
 void step(const Model *model, const KVCache *cache, const Mixing *mixes, const int64_t *tokens,
-          const int64_t *places, const int64_t *padding, int64_t rows, int64_t longest,
-          float *logits, void *scratch, int64_t threads) {
-  run_step(*model, cache, mixes, tokens, places, padding, rows, longest, logits, scratch, threads);
+          const int64_t *places, const int64_t *padding, int64_t rows, int64_t queries,
+          int64_t longest, float *features, float *logits, void *scratch, int64_t threads) {
+  run_step(*model, cache, mixes, tokens, places, padding, rows, queries, longest, features, logits,
+           scratch, threads);
 }
 
 }  // namespace

@@ -18,6 +18,7 @@ struct Queries {
   int64_t count, width, value_width;
   const float *slopes;  // ALiBi slopes of the heads, or null
   int64_t place;        // position of the first query
+  int64_t oldest = 0, end = int64_t(1) << 40;  // positions that any of them sees, padding included
   int64_t num_positions = 1;  // positions
   int64_t first_index = 0;   // index of the first query of this row block
   const DecodeAttention *attention = nullptr;  // masks, windows and explicit positions, or null

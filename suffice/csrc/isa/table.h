@@ -12,7 +12,7 @@ struct Kernels {
   int (*decode_attention)(const DecodeAttention *, const KVCache *, int64_t, int64_t);
   int64_t (*step_room)(const Model *, int64_t, int64_t, int64_t);
   void (*step)(const Model *, const KVCache *, const Mixing *, const int64_t *, const int64_t *,
-               const int64_t *, int64_t, int64_t, float *, void *, int64_t);
+               const int64_t *, int64_t, int64_t, int64_t, float *, float *, void *, int64_t);
   int (*attend)(const SequenceAttention *, const void *, const void *, const void *, void *,
                 float *, int64_t);
   void (*attend_back)(const SequenceAttention *, const void *, const void *, const void *,

@@ -54,7 +54,7 @@ class Layer(ctypes.Structure):
         ("turning", INT),
         *_fields(POINTER, "cosines sines slopes q_gains k_gains logits difference_gains"),
         *_fields(FLOAT, "gain_eps difference_eps lambda cap"),
-        *_fields(INT, "head_norm reads_another"),
+        *_fields(INT, "head_norm reads_another before"),
     )
 
 
@@ -247,10 +247,8 @@ FUNCTIONS = {
         None,
         *map(ctypes.POINTER, (Model, KVCache, Mixing)),
         *[POINTER] * 3,
-        INT,
-        INT,
-        POINTER,
-        POINTER,
+        *[INT] * 3,
+        *[POINTER] * 3,
         INT,
     ),  # fmt: skip
     "suffice_attend": (ctypes.c_int, *[POINTER] * 6, INT),

@@ -160,3 +160,15 @@ def test_missing_values_of_pandas_and_numpy_are_counted(tmp_path):
 def test_data_of_another_form_are_refused(tmp_path, data, named):
     with pytest.raises((ConfigError, DataError), match=named):
         compare(data, tmp_path / "run")
+
+
+def test_groups_of_columns_in_memory_reach_the_table(tmp_path):
+    data = {"text": TEXTS, "label": LABELS, "buyer": [n // 3 for n in range(120)]}
+    options = {"seeds": 0, "out": tmp_path / "plan"}
+    with pytest.raises(ConfigError, match="seeds=0"):
+        compare_data(data, ["standard"], **options, groups="buyer")
+    plan = of_user(recipe("table"), str(tmp_path / "plan" / DATA), groups="buyer")
+    dataset = load("table", **loadable(dict(plan.task_options)))
+    assert "40 groups in 120 rows" in " ".join(dataset.notes)
+    with pytest.raises(DataError, match="'customer'"):
+        compare_data(data, ["standard"], **options, groups="customer")

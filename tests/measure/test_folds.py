@@ -299,7 +299,7 @@ def test_log_loss_is_a_claim_of_its_own():
     results = with_losses(compared(0.0, rows=200))
     verdict = judge(results)
     (claim,) = (note for note in notes(verdict, results) if "separate claim" in note)
-    assert (verdict.outcome, "by test loss" in claim) == ("undecided", True)
+    assert (verdict.outcome, "Its test loss grades" in claim) == ("undecided", True)
     by_loss = judge(results, metric="log-loss").comparisons[0].difference
     assert f"{100 * by_loss.mean:+.2f} hundredths of a nat" in claim
     assert f"it loses at most {-100 * by_loss.low:.1f}." in claim

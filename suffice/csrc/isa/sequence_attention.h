@@ -19,6 +19,7 @@ constexpr float NO_SCORE = -3e38f;  // running maximum before any key; finite, a
 constexpr int64_t MAX_BLOCKS = 256 / MAX_LANES;  // query blocks per chunk, at most
 constexpr int64_t CACHED_NUMBERS = 1 << 16;  // floats of keys and values that stay in L2
 constexpr int64_t KEPT_NUMBERS = 1 << 18;  // of a head, that stay there from chunk to chunk
+constexpr int64_t FAR = 512;  // floats between rows, from which a tile's share two sets of L1
 
 struct SequenceCall {
   const SequenceAttention &attention;
@@ -241,6 +242,15 @@ INLINE bool range_of(const SequenceAttention &attention, const QueryBlock *block
   return begin < attention.keys;
 }
 
+// Whether a copy of each range of keys and values pays for a chunk of `blocks` query blocks: half
+// types are converted, far rows evict each other, and rows that left L2 are fetched in order.
+template <class E>
+INLINE bool packs_rows(const SequenceAttention &w, int64_t blocks) {
+  const bool far = w.k.row >= FAR || w.v.row >= FAR;
+  const bool leave = w.keys * (w.width + w.value_width) >= KEPT_NUMBERS;
+  return !std::is_same<E, Full>::value || (blocks > 2 && (far || leave));
+}
+
 // Attends query blocks to all their keys, one cache-sized range of keys at a time.
 template <class E>
 NOINLINE void attend_keys(const SequenceAttention &attention, const Stored<E> &q,
@@ -322,9 +332,7 @@ static void attend_worker(suffice::Team &team, int, void *context) {
   SequenceCall &a = *(SequenceCall *)context;
   const SequenceAttention &w = a.attention;
   int64_t width = w.width + w.value_width;
-  bool strided = w.k.row != w.width || w.v.row != w.value_width;
-  bool packs = !std::is_same<E, Full>::value || (a.blocks_per_chunk > 4 && strided) ||
-               (a.blocks_per_chunk > 2 && w.keys * width > KEPT_NUMBERS);
+  bool packs = packs_rows<E>(w, a.blocks_per_chunk);
   int64_t packed = packs ? stretch_of(w) * width : 0;
   int64_t numbers = (a.blocks_per_chunk * width + TILE + ROWS) * MAX_LANES + packed;
   float *place = (float *)suffice::thread_scratch(numbers * sizeof(float));

@@ -157,21 +157,22 @@ static void gradient_chunk(const AttentionBackward &b, int64_t batch, int64_t he
       begin_gradient<1, E>(b, batch, head, scratch.weights, scratch.gradients[g]);
     else begin_gradient<COLUMNS, E>(b, batch, head, scratch.weights, scratch.gradients[g]);
   }
-  constexpr bool packs = !std::is_same<E, Full>::value;
+  const bool packs = packs_rows<E>(w, w.starts ? 0 : count);  // of a list few rows are read
   const bool whole = width == w.width && value_width == w.value_width;  // no tail to drop
   for (;;) {
-    int64_t begin = w.keys;
+    int64_t begin = w.keys, until = 0;
     for (int64_t g = 0; g < count; ++g) {
-      int64_t next = next_key(w, scratch.gradients[g].block);
+      const QueryBlock &block = scratch.gradients[g].block;
+      int64_t next = next_key(w, block), end = w.starts ? w.keys : block.end;
       if (next < begin) begin = next;
+      if (end > until) until = end;
     }
     if (begin == w.keys) break;
-    int64_t until = w.keys - begin < stretch_of(w) / 2 ? w.keys : begin + stretch_of(w) / 2;
+    if (begin + stretch_of(w) / 2 < until) until = begin + stretch_of(w) / 2;
     Rows keys, values;
     Shares sums = into;
-    if constexpr (!packs) {
-      keys = stored_keys, values = stored_values;
-    } else {
+    if constexpr (std::is_same<E, Full>::value) keys = stored_keys, values = stored_values;
+    if (packs) {
       keys = pack_rows<E>(stored_keys, begin, until, w.width, scratch.keys);
       values = pack_rows<E>(stored_values, begin, until, w.value_width, scratch.values);
     }

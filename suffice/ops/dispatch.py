@@ -1,9 +1,9 @@
 """The choice of an op for a call, and its explanation.
 
 Crossovers of torch's own ops were measured on a two-core AVX-512 CPU, fp32: of matmul and folded by
-benchmarks/crossover.py, of blocked by the sparse cases of benchmarks/mechanisms.py. Those of the
-native kernels differ between sets of instructions: `MEASURED` has each set on which they were
-measured. benchmarks/grid.py lists the sizes at which a choice is wrong.
+benchmarks/crossover.py, of blocked by the sparse cases of benchmarks/mechanisms.py. `MEASURED` has
+each set of instructions on which the native kernels were measured. benchmarks/grid.py lists the
+sizes at which a choice is wrong.
 """
 
 from __future__ import annotations
@@ -58,11 +58,13 @@ LISTED_KEYS = 1 << 22  # of all blocks together; longer lists cost more than the
 AMX_DENSE, AMX_TRAINED, AMX_CAUSAL, AMX_LISTED = 1 << 14, 1 << 18, 1 << 20, 1 << 18
 
 
-# Sets on which the native kernels were measured, and the pairs of queries and keys from which they
-# train heads of WIDE_TRAINING features faster where every key is seen: AVX2 has half the registers.
-# All else is faster at all sizes. AVX-VNNI multiplies codes by instructions that AVX2 lacks; it
-# shares AVX2's kernels of numbers, and AMX those of AVX-512 but for the attention of bfloat16.
-MEASURED = {"amx": 1, "avx512": 1, "avxvnni": 64 * 64, "avx2": 64 * 64}
+# Sets on which the native kernels were measured. AVX-VNNI multiplies codes by instructions that
+# AVX2 lacks; it shares AVX2's kernels of numbers, and AMX those of AVX-512 but for the attention of
+# bfloat16.
+MEASURED = ("amx", "avx512", "avxvnni", "avx2")
+# Pairs of queries and keys from which they train heads of WIDE_TRAINING features faster where every
+# key is seen: there torch's products do well, and a call from Python costs more than few pairs.
+WIDE_PAIRS = 64 * 64
 
 
 def fewest_pairs(call: AttentionCall) -> int | None:
@@ -72,7 +74,7 @@ def fewest_pairs(call: AttentionCall) -> int | None:
     if instructions not in MEASURED:
         return None if dense else SPARSE_PAIRS  # what they skip outweighs the set of instructions
     wide = type(call.pattern) is Full and call.head_dim >= WIDE_TRAINING
-    return MEASURED[instructions] if call.grad and wide else 1
+    return WIDE_PAIRS if call.grad and wide else 1
 
 
 def choose(call: AttentionCall, impl: str = "auto") -> Op:
@@ -247,13 +249,15 @@ def _computed_share(call: AttentionCall) -> float:
 
 
 def _prefers_matmul(call: AttentionCall) -> bool:
-    """One wide head at moderate lengths runs at the speed of the matrix product."""
-    return (
-        call.device == "cpu"
-        and call.head_dim >= WIDE_HEAD
-        and WIDE_KEYS.start <= call.keys < WIDE_KEYS.stop
-        and call.queries > FEW_QUERIES
-    )
+    """One wide head at moderate lengths runs at the speed of the matrix product.
+
+    So does training in float16 under a mask: torch's fused backward pass is slower there.
+    """
+    if call.device != "cpu" or call.queries <= FEW_QUERIES:
+        return False
+    if call.grad and call.dtype is torch.float16 and type(call.pattern) not in (Full, Causal):
+        return call.keys < SPARSE_KEYS
+    return call.head_dim >= WIDE_HEAD and WIDE_KEYS.start <= call.keys < WIDE_KEYS.stop
 
 
 def _why_slower(op: Op, call: AttentionCall) -> str:

@@ -13,7 +13,7 @@ from suffice.kernels import Favor, Kernel, Softmax
 from suffice.ops import OPS, AttentionCall, choose, explain
 from suffice.ops.dispatch import FEW_QUERIES, SPARSE_KEYS, WIDE_HEAD, WIDE_KEYS, ranking
 from suffice.ops.matmul import MATMUL
-from suffice.patterns import Causal, Full, Global, Window
+from suffice.patterns import Causal, Full, Global, Strided, Window
 
 pytestmark = pytest.mark.usefixtures("no_kernels")
 
@@ -21,6 +21,7 @@ PLAIN = AttentionCall(
     queries=64, keys=64, num_heads=4, num_kv_heads=4, head_dim=8, value_dim=8, scale=1.0
 )
 SHARED = replace(PLAIN, num_kv_heads=2)
+SPACED = replace(PLAIN, pattern=Strided(8) & Causal())
 
 
 class Recurrent(Kernel, base=True):
@@ -49,6 +50,9 @@ CHOICES = [
     (replace(PLAIN, value_dim=5), "fused"),
     (replace(PLAIN, keys=0), "matmul"),
     (replace(PLAIN, queries=0), "matmul"),
+    (SPACED, "fused"),
+    (replace(SPACED, dtype=torch.float16, grad=True), "matmul"),
+    (replace(SPACED, dtype=torch.float16, grad=False), "fused"),
 ]
 
 

@@ -13,7 +13,14 @@ from suffice import Attention, AttentionSpec, attend
 from suffice.errors import UnsupportedError
 from suffice.kernels import Softmax
 from suffice.ops import OPS, AttentionCall, choose, explain, register_flops
-from suffice.ops.dispatch import FULL_LANES, LANES, MEASURED, SPARSE_PAIRS, WIDE_TRAINING
+from suffice.ops.dispatch import (
+    FULL_LANES,
+    LANES,
+    MEASURED,
+    SPARSE_PAIRS,
+    WIDE_PAIRS,
+    WIDE_TRAINING,
+)
 from suffice.ops.native import attention as kernels
 from suffice.ops.native import library
 from suffice.ops.native.attention import band_of, share_of_lanes, sparsity_of
@@ -315,12 +322,10 @@ def test_where_it_is_chosen(instructions):
     explanation = explain(replace(inferring, queries=9, keys=9))
     assert f"pays from {LANES} queries and 1 pairs on; here 9 and 81" in explanation
     assert choose(replace(PLAIN, queries=LANES, keys=1)).name == "native"
-    fewest = MEASURED[instructions]
-    wide = replace(PLAIN, queries=64, keys=fewest // 64, head_dim=WIDE_TRAINING)
-    assert choose(replace(wide, keys=max(fewest // 64, 1))).name == "native"
-    if fewest > 1:
-        assert choose(replace(wide, keys=fewest // 64 - 1)).name == "fused"
-        assert f"{fewest} pairs" in explain(replace(wide, keys=fewest // 64 - 1))
+    wide = replace(PLAIN, queries=64, keys=WIDE_PAIRS // 64, head_dim=WIDE_TRAINING)
+    assert choose(wide).name == "native"
+    assert choose(replace(wide, keys=WIDE_PAIRS // 64 - 1)).name == "fused"
+    assert f"{WIDE_PAIRS} pairs" in explain(replace(wide, keys=WIDE_PAIRS // 64 - 1))
     for pattern in (Causal(), Window(30) & Causal(), Window(30) | Global(2)):
         assert choose(replace(PLAIN, pattern=pattern)).name == "native"
     alone = Window(8) | Random(1, seed=2) & Causal()

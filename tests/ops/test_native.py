@@ -360,6 +360,26 @@ def test_products_of_bfloat16_by_amx_are_left_to_torch(instructions, monkeypatch
     assert choose(half).name == "native"
 
 
+@pytest.mark.skipif("amx" not in ISAS, reason="this processor, or the build, has no AMX")
+@pytest.mark.parametrize("pattern", [*BANDS, *LISTED], ids=str)
+@pytest.mark.parametrize(("queries", "keys", "width"), [(1, 77, 64), (33, 300, 80), (513, 513, 32)])
+def test_the_error_of_amx_is_that_of_torch(queries, keys, width, pattern):
+    before = library.instructions()
+    q, k, v = (
+        heads(2, number, length, width).bfloat16()
+        for number, length in ((4, queries), (2, keys), (2, keys))
+    )
+    library.library().suffice_use_isa(b"amx")
+    try:
+        got = attend(q, k, v, pattern=pattern, impl="native")
+    finally:
+        library.library().suffice_use_isa(before.encode())
+    exact = attend(*(x.double() for x in (q, k, v)), pattern=pattern, impl="reference")
+    torchs = attend(q, k, v, pattern=pattern, impl="fused")
+    errors = [(out.double() - exact).square().mean().sqrt() for out in (got, torchs)]
+    assert errors[0] <= 1.05 * errors[1] + 1e-6
+
+
 @pytest.mark.parametrize("instructions", ["portable", "neon"], indirect=True)
 def test_an_instruction_set_without_measurement_leaves_dense_calls_to_torch(instructions):
     for grad, pattern in product((False, True), (Full(), Causal())):

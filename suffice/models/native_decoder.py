@@ -62,7 +62,9 @@ DECODED = (DenseSoftmax, BoundedSoftmax, SharedSoftmax, DifferentialSoftmax)
 LAYOUTS = {"half": native.HALVES, "interleaved": native.PAIRS}
 IDS = (torch.int64, torch.int32)
 SPAN = 1024  # positions for which buffers and tables are allocated at once
-MAX_TOKENS = 64  # of a piece that is read in one native call; torch reads longer ones faster
+# of a piece that is read in one native call: its tokens, and pairs of a token and a position of the
+# text; torch's products, and the kernels of whole sequences, are faster beyond
+MAX_TOKENS, MAX_PAIRS = 128, 1 << 17
 
 
 class NativeDecoder:
@@ -147,6 +149,7 @@ class NativeDecoder:
         """Return the input of the head, [B, T, M], of tokens that continue a state; see `LM`."""
         short = tokens.dim() == 2 and tokens.shape[1] <= self.piece  # noqa: PLR2004 - [B, T]
         readable = short and 0 < tokens.numel() <= MAX_TOKENS and tokens.dtype in IDS
+        readable = readable and tokens.numel() * (state.length + tokens.shape[1]) <= MAX_PAIRS
         if not readable or self.training or torch.is_grad_enabled():
             return self.lm.features(tokens, valid=valid, state=state)
         check_rows("tokens", tokens, valid)

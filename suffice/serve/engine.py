@@ -262,6 +262,7 @@ class Engine:
         self.lm, self.limits, self.log, self.after = lm, limits or Limits(), log, after
         self.memory = Dynamic()
         self.model, self.steps = choose_backend(lm, self.memory, impl)
+        self.prompts = choose_backend(lm, self.memory, impl)[0]  # the reader's: it has own buffers
         self.vocabulary_size = lm.config.vocabulary_size
         self.room = max_length(lm)
         self.counters = Counters()
@@ -524,7 +525,7 @@ class Engine:
         piece = job.prompt[ticket.read : ticket.read + CHUNK]
         with torch.inference_mode():
             tokens = torch.tensor([piece], device=self.lm.device)
-            features = self.lm.features(tokens, state=ticket.state)
+            features = self.prompts.features(tokens, state=ticket.state)
             if job.echo and job.logprobs is not None:
                 return self.lm.logits(features)
             last = ticket.read + len(piece) == len(job.prompt)

@@ -155,7 +155,7 @@ def test_pieces_with_sinks_many_heads_and_pairs(some_isa, spec, memory):
 def test_a_piece_across_two_parts_of_the_cache(memory):
     spec = AttentionSpec(d_model=16, num_heads=2, pattern=Causal(), position=Rope())
     lm = built(spec, positions="none", depth=1, length=600)
-    sizes = (*[MAX_TOKENS // 2] * (500 // (MAX_TOKENS // 2)), 30, 3)
+    sizes = (*[60] * 8, 40, 3)  # parts have 512 positions
     assert_close(*pieces_both(lm, memory, drawn_tokens(2, sum(sizes)), sizes), n=600)
 
 

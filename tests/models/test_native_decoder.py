@@ -134,6 +134,24 @@ def test_pieces_in_every_memory(some_isa, name, memory):
     close(pieces_both(lm, memory, drawn_tokens(2, sum(sizes)), sizes, valid=valid), lm)
 
 
+@torch.no_grad()
+@pytest.mark.parametrize("residual", ["pre", "out", "parallel"])
+def test_what_padding_holds_does_not_reach_the_ranges_of_codes(residual):
+    lm = built(preset("gqa", 24, 4, causal=True), positions="none", residual=residual)
+    memory, tokens = Quantised(block=4, recent=0), drawn_tokens(1, 9)
+    valid = torch.arange(9)[None] >= 3  # the first block has padding and a real position
+    outputs = []
+    for token in (0, 5):
+        decoder = NativeDecoder(lm, memory)
+        state, padded = decoder.state(memory), tokens.masked_fill(~valid, token)
+        decoder.features(padded, valid=valid, state=state)
+        outputs.append(decoder.step(tokens[:, 0], state))
+    state = lm.state(memory)
+    lm.features(tokens, valid=valid, state=state)
+    assert torch.equal(*outputs)
+    assert_close(outputs[0], lm.step(tokens[:, 0], state), n=24)
+
+
 SINKS = Softmax(sink=True, cap=0.7)
 MANY_HEADS = preset("mqa", 96, 48, causal=True)  # of which few positions go together
 PAIRS = AttentionSpec(d_model=24, num_heads=2, pattern=Causal(), combine=Differential())

@@ -6,6 +6,8 @@
 
 #pragma once
 
+#include <algorithm>
+
 #include "../threads.h"
 #include "matrix.h"
 #include "arena.h"
@@ -74,15 +76,29 @@ struct Worker {
     });
   }
 
-  // Position of a row in its text; padding is at 0.
-  int64_t place_of(int64_t row) const {
-    const int64_t place = step.places[row / step.queries] + row % step.queries;
-    return place > 0 ? place : 0;
+  // Position of a row in its text, below 0: padding.
+  int64_t index_of(int64_t row) const {
+    return step.places[row / step.queries] + row % step.queries;
+  }
+
+  // The same, where padding is at 0.
+  int64_t place_of(int64_t row) const { return index_of(row) > 0 ? index_of(row) : 0; }
+
+  // The input of an attention; 0 at padding, whose keys share the ranges of quantised blocks.
+  Inputs read_by_attention(const Norm &norm) {
+    Inputs in = read_by_branch(norm);
+    for (int64_t r = 0; r < sizes.rows; ++r) {
+      if (index_of(r) >= 0) continue;
+      if (in.x != own.normed)
+        std::copy(in.x, in.x + sizes.rows * in.columns, own.normed), in.x = own.normed;
+      std::fill(own.normed + r * in.columns, own.normed + (r + 1) * in.columns, 0.0f);
+    }
+    return in;
   }
 
   // Projects queries, keys and values of the new positions, before rotary embedding.
   void project(const Layer &layer) {
-    Inputs in = read_by_branch(layer.attention_norm);
+    Inputs in = read_by_attention(layer.attention_norm);
     const Matrix *maps[] = {&layer.q, &layer.k, &layer.v};
     float *outs[] = {shared.q, shared.k, shared.v};
     int64_t total = 0;

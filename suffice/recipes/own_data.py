@@ -116,6 +116,14 @@ def tokenizer_folder(options: Mapping[str, Any]) -> str | None:
 LINKED = {"image_size": "side"}  # sizes of a model that are options of its data, too
 
 
+def _refuse_stratified_groups(options: dict[str, Any], parts: dict[str, Any]) -> None:
+    if "groups" in options and parts.get("stratify"):
+        raise ConfigError(
+            "--stratify with --groups: whole groups are in one part, whatever their classes; leave "
+            "--stratify out."
+        )
+
+
 def of_user(recipe: Recipe, path: str, columns: str | None = None, **parts: Any) -> Recipe:
     """Return a recipe that reads the user's files instead of the task's own.
 
@@ -144,6 +152,7 @@ def of_user(recipe: Recipe, path: str, columns: str | None = None, **parts: Any)
         options["columns"] = columns or options.get("columns", COLUMNS)
         tokenizer = parts.pop("tokenizer", None)
         options |= parts
+        _refuse_stratified_groups(options, parts)
         names = ("groups", "test", "validation", "drop_missing", "encoding")
         chosen = {name: options[name] for name in names if name in options}
         files = read_files(path, options["columns"], **chosen)

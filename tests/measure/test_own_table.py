@@ -170,5 +170,7 @@ def test_groups_of_columns_in_memory_reach_the_table(tmp_path):
     plan = of_user(recipe("table"), str(tmp_path / "plan" / DATA), groups="buyer")
     dataset = load("table", **loadable(dict(plan.task_options)))
     assert "40 groups in 120 rows" in " ".join(dataset.notes)
+    with pytest.raises(ConfigError, match="--stratify"):
+        of_user(recipe("table"), str(tmp_path / "plan" / DATA), groups="buyer", stratify=True)
     with pytest.raises(DataError, match="'customer'"):
         compare_data(data, ["standard"], **options, groups="customer")

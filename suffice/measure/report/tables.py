@@ -417,7 +417,9 @@ class Tables:
 
         one = len(levels) == 1
         external = self.results.external
-        title = f"{metric.title.replace('test ', 'Test ', 1)} against {self.results.baseline}"
+        name = metric.title  # names of users' own metrics are written as they are
+        name = f"Test {name.removeprefix('test ')}" if name.startswith("test ") else name
+        title = f"{name} against {self.results.baseline}"
         title += " at equal heads" if external is None else ""
         covered, pairing = "seeds", "" if external is None else external.pairing
         if any(comparison.rows is not None for comparison in compared.values()):

@@ -6,7 +6,8 @@ interleaved rounds; all run through the same interface. The outputs are compared
 whose choice is slower than the best of torch's by more than 5% is timed again with twice the
 rounds, and listed if it is so both times.
 
-Run: python -m benchmarks.grid [--quick] [--json FILE] [--only TEXT]
+Run: python -m benchmarks.grid [--quick] [--threads N] [--json FILE] [--only TEXT]
+A run that was stopped goes on where the file of --json ends.
 SUFFICE_ISA=avx2 ATEN_CPU_CAPABILITY=avx2 ONEDNN_MAX_CPU_ISA=AVX2 MKL_ENABLE_INSTRUCTIONS=AVX2
 before it measure an AVX2 machine on one with AVX-512.
 """
@@ -39,8 +40,8 @@ from suffice.ops.dispatch import choose
 from suffice.ops.native import library
 from suffice.ops.op import Op
 from suffice.patterns import Causal, Full, Global, Pattern, Random, Strided, Window
+from suffice.utils.files import write_atomic
 
-THREADS = 2
 SLOWER = 1.05
 TORCHS = ("fused", "folded", "matmul")
 WEIGHTS = 1 << 26  # that the products around a softmax may form
@@ -230,16 +231,33 @@ def print_slower(results: list[dict], title: str) -> None:
     CONSOLE.print(f"Geometric means of op / best of torch's: {', '.join(means)}.", soft_wrap=True)
 
 
+def _read(path: Path | None, machine: dict[str, object]) -> dict[str, dict]:
+    """Return the cells that the file holds, by name; refuse those of another machine."""
+    if path is None or not path.exists():
+        return {}
+    kept = json.loads(path.read_text())
+    if changed := [fact for fact in machine if kept["machine"].get(fact) != machine[fact]]:
+        raise SystemExit(f"{path} was measured with another {', '.join(changed)}: name a new file")
+    return {cell["cell"]: cell for cell in kept["cells"]}
+
+
+def _write(path: Path | None, machine: dict[str, object], found: dict[str, dict]) -> None:
+    if path is not None:
+        whole = json.dumps({"machine": machine, "cells": list(found.values())}, indent=1)
+        write_atomic(path, whole)
+
+
 def main(words: Sequence[str] | None = None) -> int:
     """Print the cells whose choice is wrong; return 1 if there are any."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--quick", action="store_true", help="a part of the grid: two minutes")
-    parser.add_argument("--json", type=Path, help="where to write all cells")
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--json", type=Path, help="where to write all cells, each when it is timed")
     parser.add_argument("--only", default="", help="cells whose line contains this text")
     options = parser.parse_args(words)
-    torch.set_num_threads(THREADS)
+    torch.set_num_threads(options.threads)
     CONSOLE.print(keep_large_temporaries())
     print_machine()
     instructions = library.instructions() if library.available() else "none"
@@ -248,12 +266,15 @@ def main(words: Sequence[str] | None = None) -> int:
     grid = [cell for cell in cells() if options.only in str(cell)]
     grid = grid[::QUICK_STEP] if options.quick else grid
     rounds = 5 if options.quick else 15
-    results = [measure(cell, rounds) for cell in track(grid, console=CONSOLE, transient=True)]
+    machine = {**software_versions(), **machine_facts(), "instructions": instructions}
+    machine["capability"] = capability
+    found = _read(options.json, machine)
+    for cell in track(grid, console=CONSOLE, transient=True):
+        if str(cell) not in found:
+            found[str(cell)] = measure(cell, rounds)
+            _write(options.json, machine, found)
+    results = [found[str(cell)] for cell in grid]
     print_slower(results, f"Slower than the best of torch's, {instructions}")
-    if options.json:
-        machine = {**software_versions(), **machine_facts(), "instructions": instructions}
-        machine["capability"] = capability
-        options.json.write_text(json.dumps({"machine": machine, "cells": results}, indent=1))
     return int(any(r["ratio"] > SLOWER for r in results))
 
 

@@ -31,6 +31,9 @@ def test_a_slower_choice_is_listed(monkeypatch, tmp_path, capsys):
     assert (result["op"], result["best"], result["cell"]) == ("matmul", "fused", str(cell))
     seconds["matmul"] = (1.04, 1.04)
     assert grid.main([]) == 0
+    assert grid.main(["--json", str(file)]) == 1  # a cell of the file is not timed again
+    with pytest.raises(SystemExit, match="measured with another threads"):
+        grid.main(["--json", str(file), "--threads", "3"])
 
 
 def test_a_wrong_result_is_not_timed(monkeypatch):

@@ -108,7 +108,7 @@ FACTS = ("answers", "chance", "majority", "data", "rows", "most_seeds", "command
 def _results(shown: CellTable) -> Results:
     """Return the cells shown as the results that figures of comparisons are drawn from."""
     plan, published = shown.request.plan, shown.request.published
-    order = {key: place for place, key in enumerate(plan.cells)}
+    order = {key: place for place, key in enumerate(shown.request.wanted)}
     known = {} if published is None else {n: getattr(published.results, n) for n in FACTS}
     cells = sorted(shown.request.row_cells, key=lambda cell: order[cell.key])
     return Results.of(plan, cells, **known)

@@ -20,11 +20,12 @@ from suffice.measure.report.sheet import rich_table
 from suffice.measure.results import cell_path
 from suffice.measure.verdict import judge
 from suffice.papers import request as twice_module
+from suffice.papers.atlas.grid import atlas_table
 from suffice.papers.figures import _results, curves, heads, scaling, write_report
 from suffice.papers.request import request_cells, retrain
 from suffice.papers.results import published
 from suffice.papers.rows import cell_table, differs, machine_line, rows, to_csv
-from suffice.papers.tables import EPOCH, MODEL, TEST, table
+from suffice.papers.tables import BASELINE, EPOCH, MODEL, TEST, table
 from suffice.recipes import SMALL
 from tests.measure.synthetic import make_cell
 from tests.papers.tiny import TINY, cells, fill
@@ -318,3 +319,11 @@ def test_figures_rest_on_what_the_published_verdict_rests_on(tmp_path):
     by_key = {(c.mechanism, c.num_heads): c.difference for c in judge(drawn).comparisons}
     for comparison in judge(results).comparisons:
         assert by_key[comparison.mechanism, comparison.num_heads] == comparison.difference
+
+
+def test_figures_hold_the_further_seeds_of_standard(tmp_path):
+    """A table of the atlas with fewer seeds asked for than Standard has is drawn all the same."""
+    asked = request_cells(atlas_table("atlas-imdb-300k"), seeds=2, out=tmp_path / "run")
+    cells = _results(cell_table(asked)).cells
+    standard = [cell.seed for cell in cells if cell.mechanism == BASELINE]
+    assert standard == list(range(2 + asked.table.further))

@@ -134,6 +134,13 @@ def _shakespeare(size: Size) -> tuple[str, dict[str, Any], Sizes, dict[str, Any]
     return "Shakespeare by characters, 64 tokens", {"length": 64, **options}, model, {}
 
 
+def _stdlib(size: Size) -> tuple[str, dict[str, Any], Sizes, dict[str, Any]]:
+    words = {"tokenizer": "bpe", "vocabulary_size": size.vocabulary_size}
+    model = replace(_lm(size, size.vocabulary_size, 64), depth=size.text_depth)
+    options = {"length": 64, "corpus": "stdlib", **words, "rows": 6_000}
+    return "Python's library by byte pairs, 64 tokens", options, model, {}
+
+
 def _mqar(pairs: int) -> Task:
     symbols = 2 * pairs
     sizes = {"pairs": pairs, "keys": symbols, "values": symbols}
@@ -185,6 +192,7 @@ TASKS: dict[str, tuple[str, str, Task]] = {
     ),
     "two_hop": ("two_hop", "70k", _recall("Two hops", 24, 21, chains=3, symbols=6, rows=4_096)),
     "shakespeare": ("text", "300k", _shakespeare),
+    "stdlib": ("text", "300k", _stdlib),
     "imdb": ("imdb", "300k", _reviews("IMDB reviews", 2, 32, 64)),
     "mnist": ("mnist", "300k", _mnist),
     "womens_clothing": (

@@ -271,7 +271,7 @@ def _unfit(results: Results, chosen: Recipe | None, task: str) -> str:
 def _rank(packaged: tuple[str, Results]) -> tuple[bool, int, int]:
     """Return the order of a comparison: the paper's size first, then most seeds and trainings."""
     _, results = packaged
-    seeds = {cell.seed for cell in results.cells}
+    seeds = {cell.seed for cell in results.cells if cell.mechanism != results.baseline}
     return results.scale != SCALES[0], -len(seeds), -len(results.cells)
 
 

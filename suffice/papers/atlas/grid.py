@@ -36,7 +36,7 @@ def table_name(task: str, size: str) -> str:
 NAMES = {table_name(task, size): task for task, (_, size, _) in TASKS.items()}
 """The tables in the order of their training, with their tasks."""
 TUNED_ON = dict.fromkeys(("imdb", "mnist", "womens_clothing", "translation_es"), "mnist")
-TUNED_ON["shakespeare"] = "shakespeare"
+TUNED_ON |= dict.fromkeys(("shakespeare", "stdlib"), "shakespeare")
 """Tasks whose learning rates a task takes; all others take those of the first."""
 FURTHER = 12  # seeds of Standard alone, for what chance says
 

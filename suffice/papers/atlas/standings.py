@@ -102,7 +102,7 @@ class Standing:
         return f"{self.verdict}: {mean} [{low}, {high}]"
 
 
-NATS = ("shakespeare",)
+NATS = ("shakespeare", "stdlib")
 """Tasks that are judged by the loss."""
 RECALLED = {SUFFICES: "solves it", FAILS: "rarely solves it", UNDECIDED: "undecided"}
 RECALLED[UNSOLVED] = "Standard never solves it; here"

@@ -33,7 +33,7 @@ def test_models_have_the_size_of_their_name(name):
 
 
 def test_tables_have_every_mechanism_that_is_legal():
-    assert len(NAMES) == len(TASKS) == 11
+    assert len(NAMES) == len(TASKS) == 12
     assert set(PRESETS) <= set(atlas_table("atlas-mnist-300k").mechanisms)
     chosen = recipe("atlas_shakespeare_300k")
     words = atlas_table("atlas-shakespeare-300k").mechanisms

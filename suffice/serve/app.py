@@ -47,6 +47,8 @@ BODY_SECONDS = 30.0  # in which a body must have come
 RETRY_SECONDS = 1  # after which a client that was refused may try again
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
+SERVED = "/v1/completions, /v1/chat/completions, /v1/models, /health and /metrics"
+
 Read = Callable[[Any, ServedModel], TextRequest]
 
 
@@ -248,6 +250,8 @@ class Handlers:
         kind = http.headers.get("content-type", "").partition(";")[0].strip().lower()
         if kind != "application/json":
             raise RequestError("send Content-Type: application/json.", status=415)
+        if (coding := http.headers.get("content-encoding", "identity")) != "identity":
+            raise RequestError(f"Content-Encoding {coding!r:.60}: send it plain.", status=415)
         body = bytearray()
         try:
             async with asyncio.timeout(BODY_SECONDS):
@@ -281,7 +285,10 @@ class Handlers:
         try:
             content = parse_json(bytes(body))
         except (ValueError, RecursionError):
-            raise RequestError("the body is not JSON, or has too many values.") from None
+            reason = (
+                "the body is not JSON in Unicode, is nested too deeply, or has too many values."
+            )
+            raise RequestError(reason) from None
         request = read(content, self.served)
         served, inbox = self.served, Inbox(len(request.jobs))
         jobs = []
@@ -454,8 +461,14 @@ def build_app(
 
 
 def _handlers() -> Iterator[tuple[Any, Any]]:
-    async def refuse(_: HTTPRequest, error: Exception) -> Response:
-        return refusal(_as_request_error(error))
+    async def refuse(request: HTTPRequest, error: Exception) -> Response:
+        if not isinstance(error, HTTPException):
+            return refusal(_as_request_error(error))
+        what, allowed = f"{request.method} {request.url.path}"[:60], error.headers or {}
+        reason = f"send {allowed['Allow']}" if "Allow" in allowed else f"there are {SERVED}"
+        answer = refusal(RequestError(f"{what}: {reason}.", status=error.status_code))
+        answer.headers.update(allowed)
+        return answer
 
     for kind in (RequestError, TooMany, SufficeError, HTTPException, Exception):
         yield kind, refuse
@@ -468,6 +481,4 @@ def _as_request_error(error: Exception) -> RequestError:
         return RequestError(str(error), status=429, code="queue_full")
     if isinstance(error, SufficeError):
         return RequestError(str(error))
-    if isinstance(error, HTTPException):
-        return RequestError(f"{error.detail}.", status=error.status_code)
     return RequestError(f"the server failed with {type(error).__name__}.", status=500)

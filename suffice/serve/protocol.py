@@ -272,7 +272,7 @@ def _sampling(fields: dict[str, Any]) -> Sampling:
     seed = _whole(fields, "seed", None, -(1 << 63), 1 << 64)
     filters = {
         "top_k": _whole(fields, "top_k", None, 1),
-        "top_p": _number(fields, "top_p", 1.0, 0.0, 1.0),
+        "top_p": _number(fields, "top_p", 1.0, 1e-6, 1.0),
         "min_p": _number(fields, "min_p", 0.0, 0.0, 1.0),
     }
     sample = Sample(
@@ -303,7 +303,9 @@ def _prompts(fields: dict[str, Any], served: ServedModel) -> list[tuple[list[int
             check_ids(one, tokenizer.vocabulary_size)
             prompts.append((one, tokenizer.decode(one)))
         else:
-            raise RequestError(f"prompt holds {one!r:.60}; give texts or ids.", field="prompt")
+            raise RequestError(
+                f"prompt holds {one!r:.60}; give texts alone, or ids alone.", field="prompt"
+            )
     return prompts
 
 

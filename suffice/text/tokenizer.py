@@ -80,7 +80,7 @@ def check_ids(ids: Sequence[int], vocabulary_size: int) -> None:
     wrong = next((id_ for id_ in ids if not 0 <= id_ < vocabulary_size), None)
     if wrong is not None:
         raise ConfigError(
-            f"id {wrong} is not in the vocabulary; give ids of 0 to {vocabulary_size - 1:,}."
+            f"id {wrong!r:.60} is not in the vocabulary; give ids of 0 to {vocabulary_size - 1:,}."
         )
 
 

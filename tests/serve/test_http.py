@@ -362,6 +362,7 @@ def test_a_model_without_a_template_answers_no_chat(start):
         ("/v1/completions", "POST", b"\xff\xfe", {}, 400),
         ("/v1/completions", "POST", b"[" * 100_000, {}, 400),
         ("/v1/completions", "POST", b"{}", {"Content-Type": "text/plain"}, 415),
+        ("/v1/completions", "POST", b"{}", {"Content-Encoding": "gzip"}, 415),
         ("/v1/completions", "POST", b" " * (5 << 20), {}, 413),
         ("/v1/models", "GET", None, {"Host": "evil.example"}, 403),
     ],
@@ -370,6 +371,14 @@ def test_requests_that_are_none_are_refused(server, path, method, raw, headers, 
     got, _, text = call(server, path, method=method, raw=raw, headers=headers)
     assert got == status
     assert json.loads(text)["error"]["message"]
+
+
+def test_another_path_or_method_is_told_what_is_there(server):
+    _, _, text = call(server, "/completions", {"prompt": "a"})  # a base URL without /v1
+    assert "there are /v1/completions" in json.loads(text)["error"]["message"]
+    _, headers, text = call(server, "/v1/completions")
+    assert headers["allow"] == "POST"
+    assert "send POST" in json.loads(text)["error"]["message"]
 
 
 ORIGINS = [

@@ -188,6 +188,8 @@ class Dataset:
             are given, that of each row they can name.
         test_rows: numbers of the test rows in the table that folds were cut from, int64 [N]; None
             where every training is tested on the same rows.
+        test_groups: number of the group that each test row belongs to, the same in all folds, int64
+            [N]; None where rows belong to none.
         lengths: tokens of each training row before it was cut, int64 [N]; None where unknown.
         notes: sentences about rows that were left out of the data.
         facts: facts about the data in plain values, such as the names of columns; it goes into the
@@ -221,6 +223,7 @@ class Dataset:
     chance: float | None = None
     test_texts: tuple[str, ...] | None = None
     test_rows: Tensor | None = None
+    test_groups: Tensor | None = None
     lengths: Tensor | None = None
     notes: tuple[str, ...] = ()
     facts: dict[str, Any] = field(default_factory=dict)

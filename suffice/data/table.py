@@ -28,6 +28,7 @@ HELD_OUT = 0.1  # share of the rows for the test split, and for validation
 LISTED_ROWS = 5  # rows with a missing value that are named
 SNIFFED_ROWS = 200  # rows that columns, and whether texts have words, are guessed by
 FEWEST_FOLDS, MOST_FOLDS = 2, 20
+FEWEST_GROUPS = 2  # of test rows: one has no spread
 ONE_WORD = 20  # characters of a text that is more than a word, where it has no spaces
 MISSING = {"nan", "none", "null", "na", "n/a", "nil", "?", "-", "unknown", "missing"}
 """Names of classes that look like a missing value."""
@@ -111,7 +112,7 @@ def table(
     numbers = {name: number for number, name in enumerate(files.classes)}
     options: dict[str, Any] = {}
     if folds is None:
-        parts = _parts(files, stratify=stratify)
+        parts, tested = _parts(files, stratify=stratify)
     else:
         check_folds(folds, test, validation)
         keys = files.keys
@@ -122,10 +123,19 @@ def table(
         if isinstance(words, str) and groups is None:
             keys = [" ".join(words_of(text, rule)[-length:]) for text in keys]
         parts, test_rows = _parts_of_fold(files, keys, folds, fold, stratify=stratify)
+        tested = [files.keys[row] for row in test_rows]
         options = {
             "test_rows": torch.tensor(test_rows),
             "test_texts": tuple(text for text, _ in files.pairs),
         }
+    if groups is not None:
+        number = {key: place for place, key in enumerate(dict.fromkeys([*files.keys, *tested]))}
+        options["test_groups"] = torch.tensor([number[key] for key in tested])
+        if folds is None and len(set(tested)) < FEWEST_GROUPS:
+            raise ConfigError(
+                f"{path}: {len(set(tested))} group of {groups!r} is in the test part, which tells "
+                f"nothing of other groups; give {FEWEST_GROUPS} or more by a larger --test."
+            )
     return dataset_of_texts(
         {
             part: ([text for text, _ in pairs], [numbers[label] for _, label in pairs])
@@ -161,6 +171,7 @@ class Files:
         keys: text or group of each of these rows; rows with equal keys stay in one part.
         groups: column of the groups; None: keys are texts.
         held_out: the rows of "test" and "validation", or their share of the first file's.
+        test_keys: keys of the rows of a file for the test; empty without one.
         notes: sentences about rows that were left out.
     """
 
@@ -170,6 +181,7 @@ class Files:
     keys: list[str]
     groups: str | None
     held_out: dict[str, list[Row] | float]
+    test_keys: list[str]
     notes: tuple[str, ...] = ()
 
 
@@ -194,6 +206,7 @@ def read_files(
     pairs, keys, named, notes = read(path)
     held_out: dict[str, list[Row] | float] = {}
     taken: set[str] = set()
+    test_keys: list[str] = []
     for part, value in (("test", test), ("validation", validation)):
         share = share_of(value)
         if share is not None:
@@ -201,6 +214,8 @@ def read_files(
             continue
         held_out[part], its_keys, _, more = read(str(value))
         taken.update(its_keys)
+        if part == "test":
+            test_keys = its_keys
         notes += more
     shares = sum(value for value in held_out.values() if isinstance(value, float))
     if shares >= 1.0:
@@ -230,6 +245,7 @@ def read_files(
         keys=[key for _, key in kept],
         groups=groups,
         held_out=held_out,
+        test_keys=test_keys,
         notes=tuple(notes),
     )
 
@@ -249,8 +265,7 @@ def _check_groups(
             )
     return (
         f"rows that share a value of {groups!r} are in one part ({count:,} groups in {len(keys):,} "
-        "rows); intervals take rows for independent, and are too narrow where the rows of a group "
-        "are answered alike"
+        "rows); intervals are those of groups, of which few tell less than their rows would alone"
     )
 
 
@@ -478,8 +493,8 @@ def _refuse_lists(where: str, column: str, example: str) -> None:
     )
 
 
-def _parts(files: Files, *, stratify: bool) -> dict[str, list[Row]]:
-    """Return the rows of each part; rows with equal keys are in the same one."""
+def _parts(files: Files, *, stratify: bool) -> tuple[dict[str, list[Row]], list[str]]:
+    """Return the rows of each part, those with equal keys in the same one, and the test's keys."""
     shares = {part: rows for part, rows in files.held_out.items() if isinstance(rows, float)}
     # groups may be too few for shares of each class
     classes = [label if files.groups is None else "" for _, label in files.pairs]
@@ -488,7 +503,8 @@ def _parts(files: Files, *, stratify: bool) -> dict[str, list[Row]]:
     parts: dict[str, list[Row]] = {"train": [], "validation": [], "test": []}
     for key, row in zip(files.keys, files.pairs, strict=True):
         parts[place.get(key, "train")].append(row)
-    return parts | {part: r for part, r in files.held_out.items() if isinstance(r, list)}
+    parts |= {part: r for part, r in files.held_out.items() if isinstance(r, list)}
+    return parts, files.test_keys or [key for key in files.keys if place.get(key) == "test"]
 
 
 def check_folds(folds: int, test: str | float, validation: str | float) -> None:

@@ -33,6 +33,8 @@ class Answers:
         confidence: float64 [R], probability of the predicted class; NaN where tokens have labels.
         row: int64 [R], numbers of the rows in the whole table, where every seed tests other rows;
             None where all test the same.
+        group: int64 [R], number of the group that each row belongs to; None where rows are the
+            samples.
         ngrams: float64 [R, 10], what BLEU counts of a translation: matching and all n-grams of one
             to four words, words of the translation and of the reference; None elsewhere.
 
@@ -47,6 +49,7 @@ class Answers:
     loss: NDArray[np.float64]
     confidence: NDArray[np.float64]
     row: NDArray[np.int64] | None = None
+    group: NDArray[np.int64] | None = None
     ngrams: NDArray[np.float64] | None = None
 
     def __post_init__(self) -> None:
@@ -186,6 +189,7 @@ SMALL = {
     "loss": np.float32,
     "confidence": np.float32,
     "row": np.int32,
+    "group": np.int32,
     "ngrams": np.int32,
 }
 """How the arrays are kept in a file."""
@@ -202,7 +206,7 @@ def read_answers(path: Path) -> Answers | None:
     try:
         tensors, _ = checkpoint.load(path)
         arrays = {name: tensor.numpy() for name, tensor in tensors.items()}
-        integers = {"label", "predicted", "row"}
+        integers = {"label", "predicted", "row", "group"}
         return Answers(
             **{n: a.astype(np.int64 if n in integers else np.float64) for n, a in arrays.items()}
         )

@@ -17,7 +17,7 @@ from suffice.measure.plan import Plan
 from suffice.measure.report.page import data_facts
 from suffice.measure.report.tables import accuracy_floors
 from suffice.measure.results import Cell, Results
-from suffice.measure.scores import MIN_SEEDS, Scores, difference_table, estimate_of
+from suffice.measure.scores import MIN_SEEDS, Scores, difference_table
 from suffice.measure.sentence import margin_points
 from suffice.measure.sequential import USUAL, level
 from suffice.measure.sufficiency import LEVEL
@@ -142,7 +142,7 @@ def _decidable(expected: Estimate, plan: Plan) -> str:
         return float(expected.half_width_of(seeds, _alpha(plan, seeds)))
 
     asked = metric.in_unit(metric.margin(plan.margin))
-    what = f"{seeds} seeds" if rows is None else f"{seeds} seeds and {rows:,} test rows"
+    what = f"{seeds} seeds" if rows is None else f"{seeds} seeds and {rows:,} {expected.unit}"
     smallest = f"{math.ceil(1000 * half(seeds) + EXACT) / 10:g}"
     if half(seeds) < plan.margin:
         return f"{what} can decide the margin of {asked}, and margins down to about {smallest}"
@@ -155,7 +155,8 @@ def _decidable(expected: Estimate, plan: Plan) -> str:
         return f"{decided}; for {asked} it takes more than {most:,} seeds"
     needed = _rounded(rows * (half(seeds) / plan.margin) ** 2)
     return (
-        f"{decided}; no number of seeds is enough for {asked}, it takes about {needed:,} test rows"
+        f"{decided}; no number of seeds is enough for {asked}, it takes about {needed:,} "
+        f"{expected.unit}"
     )
 
 
@@ -189,7 +190,7 @@ def seeds_needed(results: Results, plan: Plan) -> str | None:
             continue
         pairing, table = difference_table(scores, mechanism, heads)
         first = [place for place, seed in enumerate(pairing.seeds) if seed < FIRST_SEEDS]
-        found_here = estimate_of(table[first], plan.folds) if len(first) == FIRST_SEEDS else None
+        found_here = scores.estimate(table[first]) if len(first) == FIRST_SEEDS else None
         if found_here is not None:
             found.append(found_here)
     rows = {one.rows for one in found}
@@ -201,6 +202,7 @@ def seeds_needed(results: Results, plan: Plan) -> str | None:
         row_variance=np.mean([one.row_variance for one in found]),
         seeds=FIRST_SEEDS,
         rows=rows.pop(),
+        unit=found[0].unit,
     )
     return f"after two seeds: {_decidable(pooled, plan)}; a rough estimate"
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
+from functools import cached_property
 
 import numpy as np
 
@@ -15,6 +17,7 @@ from suffice.measure.sufficiency import LEVEL
 from suffice.measure.two_way_interval import (
     EXACT,
     Estimate,
+    by_group,
     estimate,
     estimate_folds,
     estimate_rows,
@@ -73,7 +76,7 @@ class Scores:
         values = self.values(mechanism, num_heads)
         table = self.table(mechanism, num_heads, list(values))
         bounds = (0.0, 1.0) if self.metric.kind == "share" else (-math.inf, math.inf)
-        found = estimate_of(table, self.results.folds)
+        found = self.estimate(table)
         return summary_of(list(values.values()), found, 1.0 - LEVEL, bounds)
 
     @property
@@ -92,13 +95,39 @@ class Scores:
         """Return the standard error of one seed by the test rows; 0 where it is not known."""
         values = self.values(mechanism, num_heads)
         table = self.table(mechanism, num_heads, list(values))
-        table = table[~np.isinf(table).any(axis=1) & ~np.isnan(table).all(axis=1)]
+        table = self.by_sample(table[~np.isinf(table).any(axis=1) & ~np.isnan(table).all(axis=1)])
         if table.shape[1] > 1 and len(table):
             tested = (~np.isnan(table)).sum(axis=1)
             return float((np.nanstd(table, axis=1) / np.sqrt(tested)).mean())
         if self.asked is None or not len(table):
             return 0.0
         return math.sqrt(float(table.mean()) * (1.0 - float(table.mean())) / self.asked)
+
+    @cached_property
+    def groups(self) -> np.ndarray | None:
+        """Group of each test row, [R], NaN where no seed tested it; None: rows are the samples."""
+        answers = list(self.results.rows.values())
+        if not answers or any(one.group is None for one in answers):
+            return None
+        return np.fmax.reduce(spread([one.group for one in answers], answers), axis=0)
+
+    def by_sample(self, table: np.ndarray) -> np.ndarray:
+        """Return a table of scores [S, R] by groups, [S, G], where rows belong to groups."""
+        whole = self.groups is not None and table.shape[1] == len(self.groups)
+        return by_group(table, self.groups) if whole and len(table) else table
+
+    def estimate(self, table: np.ndarray) -> Estimate | None:
+        """Return the estimate of scores [S, R]; None below two seeds or for scores not finite."""
+        if len(table) < 2 or np.isinf(table).any():  # noqa: PLR2004
+            return None
+        samples, folds = self.by_sample(table), self.results.folds
+        unit = "test rows" if samples is table else "groups of test rows"
+        if folds is not None and table.shape[1] > 1:
+            return replace(estimate_folds(samples, folds), unit=unit)
+        if np.isnan(samples).any():
+            return None
+        found = replace(estimate(samples), unit=unit)
+        return found if folds is None else widen_for_folds(found, folds)
 
     def rows(self, key: tuple[str, int, int]) -> np.ndarray | None:
         """Return the share of each test row in the metric of one model; None if not kept."""
@@ -136,17 +165,6 @@ def difference_table(scores: Scores, mechanism: str, num_heads: int) -> tuple[Pa
         return pairing, np.where(np.isinf(table) | np.isinf(base), np.inf, table - base)
 
 
-def estimate_of(table: np.ndarray, folds: int | None) -> Estimate | None:
-    """Return the estimate of scores [S, R]; None below two seeds or for scores not finite."""
-    if len(table) < 2 or np.isinf(table).any():  # noqa: PLR2004
-        return None
-    if folds is not None and table.shape[1] > 1:
-        return estimate_folds(table, folds)
-    if np.isnan(table).any():
-        return None
-    return estimate(table) if folds is None else widen_for_folds(estimate(table), folds)
-
-
 def difference_of(
     scores: Scores, mechanism: str, num_heads: int
 ) -> tuple[Pairing, Estimate | None]:
@@ -158,7 +176,7 @@ def difference_of(
     if external is None or external.pairs_seeds:
         pairing, table = difference_table(scores, mechanism, num_heads)
         if external is None or len(table) != 1:
-            return pairing, estimate_of(table, results.folds)
+            return pairing, scores.estimate(table)
         enough = table.shape[1] >= MIN_ROWS and np.isfinite(table).all()
         shares = scores.metric.kind == "share"
         return pairing, estimate_rows(table, shares=shares) if enough else None

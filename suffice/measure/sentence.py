@@ -15,7 +15,7 @@ from suffice.measure.cost_to_target import effort_ratio, effort_record
 from suffice.measure.metrics import LOGARITHMS, METRICS, Metric
 from suffice.measure.plan import MARGIN
 from suffice.measure.results import Results
-from suffice.measure.scores import MIN_SEEDS, Scores, difference_table, estimate_of
+from suffice.measure.scores import MIN_SEEDS, Scores, difference_table
 from suffice.measure.sequential import looks_of, most_seeds
 from suffice.measure.statistics import Summary
 from suffice.measure.sufficiency import FAILS, LEVEL, TOO_EASY, UNDECIDED, UNLEARNED
@@ -211,10 +211,12 @@ def _note_interval(verdict: Verdict, results: Results) -> list[str]:
             "differ by more."
         ]
     elif rows:
+        unit = next(c.estimate.unit for c in judged if c.rows is not None)
         one = verdict.metric.kind == "share" and verdict.metric.name == "accuracy"
+        one &= unit == "test rows"
         point = f"; one percentage point is {rows[0] / 100:.3g} test rows" if one else ""
         sentences = [
-            f"The intervals cover other seeds and other test rows like these {rows[0]:,}{point}."
+            f"The intervals cover other seeds and other {unit} like these {rows[0]:,}{point}."
         ]
     elif any(c.estimate is not None and c.estimate.least_variance for c in judged):
         sentences = [
@@ -384,7 +386,8 @@ def _missing(comparison: Comparison) -> str:
         return f"{n} seed{'s' * (n > 1)} cannot give a verdict, 5 can"
     if comparison.rows_short:
         rows = "" if comparison.rows is None else f"{comparison.rows:,} "  # not kept
-        return f"no number of seeds will decide it at this margin, the {rows}test rows are too few"
+        unit = comparison.estimate.unit
+        return f"no number of seeds will decide it at this margin, the {rows}{unit} are too few"
     if comparison.more_seeds is None:
         return "more seeds will hardly decide it at this margin"
     several = "s" * (comparison.more_seeds != 1)
@@ -464,7 +467,7 @@ def _note_log_loss(verdict: Verdict, results: Results) -> list[str]:
         return []
     scores = Scores(results, metric)
     _, table = difference_table(scores, winner.mechanism, winner.num_heads)
-    found = estimate_of(table, results.folds)
+    found = scores.estimate(table)
     if found is None or found.seeds < MIN_SEEDS:
         return []
     mean, half = float(found.mean), float(found.half_width(1.0 - winner.confidence))

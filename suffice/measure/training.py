@@ -422,7 +422,8 @@ def collect(model: nn.Module, dataset: Dataset, split: Split, *, device: str = "
             columns[rows] = _columns(batch.logits(model), split.labels[rows].to(place)).cpu()
     loss, right, predicted, confidence = processes.sum(columns).numpy().T
     none = np.full(len(split), NONE, dtype=np.int64)
-    in_folds = dataset.test_rows is not None and split is dataset.test
+    numbers = (dataset.test_rows, dataset.test_groups) if split is dataset.test else (None, None)
+    row, group = (None if given is None else given.numpy().astype(np.int64) for given in numbers)
     return Answers(
         label=split.labels.numpy().astype(np.int64) if by_row else none,
         predicted=predicted.astype(np.int64) if by_row else none,
@@ -430,7 +431,8 @@ def collect(model: nn.Module, dataset: Dataset, split: Split, *, device: str = "
         asked=split.answers.numpy().astype(np.float64),
         loss=loss.copy(),
         confidence=confidence.copy() if by_row else np.full(len(split), np.nan),
-        row=dataset.test_rows.numpy().astype(np.int64) if in_folds else None,
+        row=row,
+        group=group,
     )
 
 

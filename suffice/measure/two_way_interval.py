@@ -27,6 +27,7 @@ class Estimate:
         rows: R; None if only one number of each seed is known, and the rows are taken as they are.
         least_variance: minimum of the seed variance, known from the rows.
         freedom: degrees of freedom of the variance over seeds; None for seeds - 1.
+        unit: name of the samples that R counts.
     """
 
     mean: Values
@@ -36,6 +37,7 @@ class Estimate:
     rows: int | None
     least_variance: float | Values = 0.0
     freedom: float | None = None
+    unit: str = "test rows"
 
     @property
     def standard_error(self) -> Values:
@@ -342,6 +344,32 @@ def estimate_folds(scores: Any, folds: int) -> Estimate:
         seeds=seeds,
         rows=rows,
     )
+
+
+def by_group(scores: Values, groups: Values) -> Values:
+    """Return scores [S, G] of groups of rows, whose mean over groups is that over the rows.
+
+    Rows of a group are answered alike, so that groups are the samples. A group of a seed with mean
+    m over R rows in G groups has m + (G / R) sum_r (score[r] - m) over its own rows: the variance
+    of the mean of these is right for groups of unequal sizes, too.
+
+    Args:
+        scores: [S, R], NaN where a seed did not test a row.
+        groups: group of each row, [R].
+
+    Example:
+        >>> by_group(np.array([[0.0, 0.0, 1.0, 1.0]]), np.array([7, 7, 9, 9])).tolist()
+        [[0.0, 1.0]]
+
+    Source: Liang and Zeger 1986, the robust variance, here of a mean of clusters.
+    """
+    names, place = np.unique(groups, return_inverse=True)
+    tested, means = ~np.isnan(scores), np.nanmean(scores, axis=1, keepdims=True)
+    sums, counts = np.zeros((2, len(scores), len(names)))
+    np.add.at(sums, (slice(None), place), np.where(tested, scores - means, 0.0))
+    np.add.at(counts, (slice(None), place), tested)
+    share = (counts > 0).sum(axis=1, keepdims=True) / tested.sum(axis=1, keepdims=True)
+    return np.where(counts > 0, means + share * sums, np.nan)
 
 
 def widen_for_folds(found: Estimate, folds: int) -> Estimate:

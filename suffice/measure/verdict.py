@@ -23,7 +23,6 @@ from suffice.measure.scores import (
     MIN_SEEDS,
     Scores,
     difference_of,
-    estimate_of,
     metric_in,
     summary_of,
 )
@@ -566,8 +565,8 @@ def _floor(scores: Scores, num_heads: int, margin: float) -> Floor | None:
     by_seed = np.nanmean(above, axis=1).tolist()
     if not all(map(math.isfinite, by_seed)):
         return None
-    summary = summary_of(by_seed, estimate_of(above, results.folds), 1.0 - LEVEL)
-    learned = _learned(summary, above, scores.noise(results.baseline, num_heads))
+    summary = summary_of(by_seed, scores.estimate(above), 1.0 - LEVEL)
+    learned = _learned(summary, scores.by_sample(above), scores.noise(results.baseline, num_heads))
     if learned and summary.mean <= margin + EXACT:  # who learned nothing would suffice
         learned = False
     return Floor(

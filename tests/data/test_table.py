@@ -433,21 +433,28 @@ def test_rows_of_a_group_are_in_one_part_and_in_one_fold(tmp_path):
     assert sorted(map(len, parts)) == [2, 4, 14]
     assert len(set().union(*parts)) == 20
     assert "20 groups in 60 rows" in " ".join(dataset.notes)
-    tested = []
+    tested, groups = [], {}
     for fold in range(5):
         part = load("table", **options, folds=5, fold=fold)
         tested.append(customers(part.test_texts[row] for row in part.test_rows.tolist()))
         assert not tested[-1] & customers(text for text, _ in read(part)["train"])
+        groups |= dict(zip(part.test_rows.tolist(), part.test_groups.tolist(), strict=True))
     assert [len(names) for names in tested] == [4] * 5
     assert len(set().union(*tested)) == 20
+    assert [groups[row] for row in range(60)] == [row // 3 for row in range(60)]
 
 
 def test_rows_of_a_group_in_the_test_file_are_left_out_of_the_training(tmp_path):
     path = grouped(tmp_path / "a.csv")
     test = tmp_path / "t.csv"
-    test.write_text("customer,text,label\n7,new,yes\n7,other,no\n")
+    test.write_text("customer,text,label\n7,new,yes\n8,old,yes\n7,other,no\n")
     dataset = load("table", path=path, groups="customer", test=str(test), validation=0.1)
-    assert "3 rows whose customer is in the file" in " ".join(dataset.notes)
+    assert "6 rows whose customer is in the file" in " ".join(dataset.notes)
+    first, second, third = dataset.test_groups.tolist()
+    assert first == third != second
+    test.write_text("customer,text,label\n7,new,yes\n7,other,no\n")
+    with pytest.raises(ConfigError, match="1 group of 'customer'"):
+        load("table", path=path, groups="customer", test=str(test), validation=0.1)
 
 
 @pytest.mark.parametrize(

@@ -274,6 +274,33 @@ def test_a_verdict_covers_every_row_of_the_folds(metric, folds):
     assert verdict.floors == {} or verdict.floors[4].learned
 
 
+@pytest.mark.parametrize("folds", [5, None])
+def test_rows_of_a_group_count_as_one(tmp_path, folds):
+    results = compared(0.3)
+    whole = {key: replace(answers, row=None) for key, answers in results.rows.items()}
+    alone = results if folds else replace(results, rows=whole, folds=None)
+    rows = {}
+    for key, answers in alone.rows.items():  # blocks of ten rows with one answer
+        block = (np.arange(len(answers)) if answers.row is None else answers.row) // 50
+        right = np.array([float((block[n] + key[2]) % 3 > 0) for n in range(len(block))])
+        right = right if key[0] == "standard" else np.where(block % 7 == 0, 1.0, right)
+        rows[key] = replace(answers, right=right, loss=1.0 - right)
+    alone = replace(alone, rows=rows, metric="log-loss")
+    groups = {key: (np.arange(len(a)) if a.row is None else a.row) // 50 for key, a in rows.items()}
+    grouped = {key: replace(answers, group=groups[key]) for key, answers in rows.items()}
+    write_answers(tmp_path / "a.safetensors", next(iter(grouped.values())))
+    assert (
+        read_answers(tmp_path / "a.safetensors").group.tolist() == groups["standard", 4, 0].tolist()
+    )
+    together = replace(alone, rows=grouped)
+    (of_rows,), (of_groups,) = (judge(each).comparisons for each in (alone, together))
+    assert of_groups.rows == len(set(np.concatenate(list(groups.values()))))
+    assert of_groups.difference.mean == pytest.approx(of_rows.difference.mean)
+    assert of_groups.estimate.row_variance > 3 * of_rows.estimate.row_variance
+    said = " ".join(notes(judge(together), together))
+    assert f"other groups of test rows like these {of_groups.rows}." in said
+
+
 def test_the_smallest_margin_is_one_at_which_it_suffices():
     results = compared(0.0, rows=200)
     said = sentence(judge(results), results)

@@ -5,7 +5,14 @@ import pytest
 from scipy import stats
 
 from suffice.errors import ConfigError
-from suffice.measure.two_way_interval import ALIKE, bounded, estimate, estimate_unpaired
+from suffice.measure.two_way_interval import (
+    ALIKE,
+    bounded,
+    by_group,
+    estimate,
+    estimate_folds,
+    estimate_unpaired,
+)
 
 
 def table(seeds: int, rows: int, *, row: float = 0.0, seed: float = 0.0, draw: int = 0):
@@ -104,3 +111,47 @@ def test_what_the_rows_imply_falls_with_further_seeds_but_for_what_is_alike():
         variance = by_row * ((1 - ALIKE) / seeds + ALIKE)
         expected = stats.norm.isf(0.025) * np.sqrt(variance)
         assert float(found.half_width_of(seeds, 0.05)) == pytest.approx(expected, rel=1e-9)
+
+
+def grouped_draws(rng, *, seeds=5, sizes=(1, 2, 3, 4, 10, 20, 2, 5, 8, 5) * 3):
+    """Differences [S, R] around 0 whose rows share the effect of their group, and the groups."""
+    groups = np.repeat(np.arange(len(sizes)), sizes)
+    of_groups = rng.normal(0, 1.0, len(sizes))[groups]
+    of_seeds = rng.normal(0, 0.1, (seeds, 1))
+    return of_groups + of_seeds + rng.normal(0, 1.0, (seeds, len(groups))), groups
+
+
+def test_intervals_of_groups_cover_where_those_of_rows_do_not():
+    rng, covered = np.random.default_rng(0), np.zeros(2)
+    for _ in range(1000):
+        scores, groups = grouped_draws(rng)
+        for place, table in enumerate((scores, by_group(scores, groups))):
+            found = estimate(table)
+            covered[place] += abs(float(found.mean)) <= float(found.half_width(0.05))
+    of_rows, of_groups = covered / 1000
+    assert of_rows < 0.75
+    assert 0.91 < of_groups < 0.98
+
+
+def test_intervals_of_groups_in_folds_cover():
+    rng, covered = np.random.default_rng(0), np.zeros(2)
+    for _ in range(1000):
+        scores, groups = grouped_draws(rng)
+        scores[groups % 5 != np.arange(5)[:, None]] = np.nan  # a group is in one fold
+        for place, table in enumerate((scores, by_group(scores, groups))):
+            found = estimate_folds(table, 5)
+            covered[place] += abs(float(found.mean)) <= float(found.half_width(0.05))
+    of_rows, of_groups = covered / 1000
+    assert of_rows < of_groups
+    assert 0.91 < of_groups < 0.99
+
+
+def test_a_group_of_one_row_each_is_a_row_and_means_stay():
+    rng = np.random.default_rng(1)
+    scores, groups = grouped_draws(rng)
+    assert by_group(scores, np.arange(len(groups))) == pytest.approx(scores)
+    assert by_group(scores, groups).mean(axis=1) == pytest.approx(scores.mean(axis=1))
+    scores[:, groups < 12] = np.nan  # rows of another fold
+    table = by_group(scores, groups)
+    assert np.isnan(table).all(axis=0).sum() == 12
+    assert np.nanmean(table, axis=1) == pytest.approx(np.nanmean(scores, axis=1))

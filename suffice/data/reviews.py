@@ -218,7 +218,9 @@ def dataset_of_texts(
     """
     for part, (texts, _) in parts.items():
         if not texts:
-            raise DataError(f"{where} holds no {unit} for {part}; give a file of more {unit}s.")
+            raise DataError(
+                f"{where} holds no {unit} for {part}; give a file of more, and different, {unit}s."
+            )
     chosen = draw_rows(len(parts["train"][0]), rows).tolist()
     texts, labels = ([column[row] for row in chosen] for column in parts["train"])
     fields = {

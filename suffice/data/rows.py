@@ -288,7 +288,8 @@ def refuse_columns(
     names = [str(name) for name in there]
     more = ", ..." if len(names) > MAX_NAMED_COLUMNS else ""
     lacking = " or ".join(repr(name) for name in wanted if name not in names)
-    only = f"only {', '.join(names[:MAX_NAMED_COLUMNS])}{more}" if names else "nor any other"
+    shown = [name if name and name == name.strip() else repr(name) for name in names]
+    only = f"only {', '.join(shown[:MAX_NAMED_COLUMNS])}{more}" if names else "nor any other"
     raise DataError(f"{path} has no column {lacking}, {only}; {hint}")
 
 

@@ -304,12 +304,11 @@ def _read(
     keys: list[str] = []
     missing: dict[str, list[int]] = {name: [] for name in needed}  # numbers of the rows without
     for number, row in rows:
-        if not set(needed) <= set(row):
-            refuse_columns(f"{path}, row {number},", row, needed, hint="give every row all.")
-        if isinstance(row[label], (list, dict)):
-            _refuse_lists(path, label, as_text(row[label]))
-        content, name = as_text(row[text]), as_text(row[label]).strip()
-        key = content if groups is None else as_text(row[groups]).strip()
+        content, value = as_text(row.get(text)), row.get(label)  # absent, in JSON, is missing
+        if isinstance(value, (list, dict)):
+            _refuse_lists(path, label, as_text(value))
+        name = as_text(value).strip()
+        key = content if groups is None else as_text(row.get(groups)).strip()
         lacking = [c for c, of in zip(needed, (content.strip(), name, key), strict=False) if not of]
         if lacking:
             missing[lacking[0]].append(number)

@@ -231,7 +231,12 @@ def test_rows_limits_the_training_rows(table):
         ("a.csv", "text,label\na,1\nb,2\n", "'label' holds 2 different values in 2 rows"),
         ("a.csv", "text,label\na,1\nb,1\n", "'label' holds 1 different values in 2 rows"),
         ("a.csv", "text,label\n" + "good,1\nfine,0\n" * 5, "holds no row for validation; give a f"),
-        ("a.jsonl", '{"text": "a", "label": 1}\n{"text": "a"}', "row 2, has no column 'label'"),
+        (
+            "a.jsonl",
+            '{"text": "a", "label": 1}\n{"text": "a"}',
+            "1 of 2 rows have no label .row 2.",
+        ),
+        ("a.csv", "text ,label\na,1\n", "has no column 'text', only 'text ', label;"),
     ],
 )
 def test_a_table_that_is_none_is_refused(tmp_path, name, content, said):

@@ -176,6 +176,17 @@ def test_links_within_a_folder_and_the_hub_s_cache_are_read(tmp_path):
     assert folder.load(snapshot)[0].config.d_model == 16
 
 
+def test_a_link_to_nothing_is_no_absent_tokenizer(tmp_path):
+    _inputs(tmp_path)
+    place = tmp_path / "hf"
+    export(tmp_path / "m", "hf", place)
+    (place / "tokenizer.json").unlink()
+    assert open_source(place).tokenizer is None
+    (place / "tokenizer.json").symlink_to("absent.json")  # as a hub's cache without its blob
+    with pytest.raises(SufficeError, match="tokenizer.json"):
+        open_source(place)
+
+
 @pytest.mark.parametrize("location", ["../secret", "link", "/etc/hostname"])
 def test_numbers_of_a_graph_outside_its_folder_are_refused(location, tmp_path):
     """External data of ONNX: the runtime checks the place, also behind a link."""

@@ -233,7 +233,7 @@ def _facts_beside(folder: Path) -> dict[str, Any]:
 def _tokenizer_json(folder: Path, config: dict[str, Any]) -> Tokenizer | None:
     """Return the tokenizer.json of a folder, with the begin and end that its config.json names."""
     path = folder / TOKENIZER
-    if not path.is_file():
+    if not path.exists() and not path.is_symlink():  # a broken link is not read as none
         return None
     text, description = read_object(path)
     if alphabet := alphabet_of(description):

@@ -666,17 +666,26 @@ def _note_improving(verdict: Verdict, results: Results) -> list[str]:
 
 def longer(results: Results, times: int) -> str:
     """Return what trains `times` times the epochs, in a separate folder."""
-    command, epochs = results.command.partition("\n")[0], max(len(c.epochs) for c in results.cells)
+    command, _, resumed = results.command.partition("\n")
+    epochs = max(len(c.epochs) for c in results.cells)
+    names = shlex.quote(",".join(dict.fromkeys(name for name, _ in results.pairs())))
     if command.startswith("suffice.compare_data"):
         return f'settings={{"epochs": {times * epochs}}}, and another folder with out='
     if not command.startswith("suffice compare"):
-        names = shlex.quote(",".join(dict.fromkeys(name for name, _ in results.pairs())))
         scale = "" if results.scale == SCALES[0] else f" --scale {results.scale}"
         command = f"suffice compare --recipe {results.recipe}{scale} --mechanisms {names}"
+    elif resumed:  # with other cells, perhaps
+        heads = ",".join(map(str, sorted({cell.num_heads for cell in results.cells})))
+        command = f"{OF_CELLS.sub('', command)} --mechanisms {names} --heads {heads}"
+        if results.most_seeds is None:
+            seeds = len({cell.seed for cell in results.cells})
+            command = f"{OF_SEEDS.sub('', command)} --seeds {seeds}"
     return f"{OF_THIS_RUN.sub('', command)} --epochs {times * epochs}"
 
 
 OF_THIS_RUN = re.compile(r" --(?:(?:epochs|out|cells)[ =](?:'[^']*'|\S+)|resume|open)(?!\S)")
+OF_CELLS = re.compile(r" --(?:mechanisms|heads)[ =](?:'[^']*'|\S+)(?!\S)")
+OF_SEEDS = re.compile(r" --seeds[ =](?:'[^']*'|\S+)(?!\S)")
 
 
 def _note_answers(results: Results) -> list[str]:

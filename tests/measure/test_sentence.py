@@ -271,6 +271,21 @@ def test_what_was_still_improving_is_said_with_the_command_that_trains_longer():
     ) in notes(judge(results), results)
 
 
+def test_the_command_that_trains_longer_trains_the_cells_of_a_resumed_run():
+    first = "suffice compare --data a.csv --mechanisms a,c --heads=2 --seeds 2 --margin 2"
+    command = f"{first} --out x\nsuffice compare --resume --out x --mechanisms a,b --seeds 3"
+    cells = [make_cell(name, h, s, epochs=1) for name in "ab" for h in (4, 2) for s in range(3)]
+    results = make_results(cells, command=command, baseline="a")
+    shared = "suffice compare --data a.csv"
+    assert (
+        longer(results, 2)
+        == f"{shared} --margin 2 --mechanisms a,b --heads 2,4 --seeds 3 --epochs 2"
+    )
+    auto = replace(results, command=command.replace("--seeds 2", "--seeds auto"), most_seeds=9)
+    told = f"{shared} --seeds auto --margin 2 --mechanisms a,b --heads 2,4 --epochs 2"
+    assert longer(auto, 2) == told
+
+
 def test_a_margin_other_than_that_of_the_first_command_is_said():
     near = {"standard": [0.97, 0.971, 0.969], "a": [0.969, 0.971, 0.968]}
     for command, said in (("", True), (" --margin 3", True), (" --margin=2", False)):

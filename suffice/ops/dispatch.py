@@ -19,7 +19,7 @@ from suffice.ops.flex import FLEX
 from suffice.ops.fused import FOLDED, FUSED
 from suffice.ops.matmul import MATMUL
 from suffice.ops.native import library
-from suffice.ops.native.attention import NATIVE, KeyRange, band_of, share_of_lanes, sparsity_of
+from suffice.ops.native.attention import NATIVE, band_of
 from suffice.ops.native.decode import DECODE
 from suffice.ops.native.features import NATIVE_SCAN
 from suffice.ops.native.recurrence import NATIVE_RECURRENCE, TOKEN
@@ -42,6 +42,8 @@ RECURRENCES: dict[str, Op] = {
 PLANS = 256  # choices that are cached
 
 FEW_QUERIES = 4
+FEW_KEYS = 256  # of one query: up to here torch's one call by AMX is the cheapest
+AMX_ROWS = 8  # heads that share keys, from which AMX reads them for one query the fastest
 WIDE_HEAD = 256  # features
 WIDE_TRAINING = 128
 WIDE_KEYS = range(64, 513)
@@ -50,21 +52,25 @@ SPARSE_SHARE = 0.35  # of the pairs, computed
 LONG_PAIRS = 1 << 22  # pairs from which the mask itself is what costs
 LONG_SHARE = 0.6
 LANES = 16  # queries of a vector of the native kernels
-FULL_LANES = 0.5  # share of the computed pairs that is allowed, from which lists of keys pay
+APART = 4  # times the pairs that `blocked` gathers may be those of lists of keys
+HALF_KEYS = 2048  # below which lists always pay in half types, for which torch gathers slowly
 SPARSE_PAIRS = 512 * 512  # from which a pattern pays on sets that were not measured
 LISTED_KEYS = 1 << 22  # of all blocks together; longer lists cost more than they save
 # Pairs from which torch's products of bfloat16 by AMX outweigh kernels without it: every key seen,
 # forward and with gradients; earlier keys; and lists of keys, which pay again from more pairs on.
 AMX_DENSE, AMX_TRAINED, AMX_CAUSAL, AMX_LISTED = 1 << 14, 1 << 18, 1 << 20, 1 << 18
+# Pairs and features from which torch trains faster where ours have it, in the forward pass alone.
+AMX_BACKWARD, AMX_WIDTH = 1 << 20, 64
 
 
 # Sets on which the native kernels were measured. AVX-VNNI multiplies codes by instructions that
 # AVX2 lacks; it shares AVX2's kernels of numbers, and AMX those of AVX-512 but for the attention of
 # bfloat16.
 MEASURED = ("amx", "avx512", "avxvnni", "avx2")
-# Pairs of queries and keys from which they train heads of WIDE_TRAINING features faster where every
-# key is seen: there torch's products do well, and a call from Python costs more than few pairs.
-WIDE_PAIRS = 64 * 64
+# Heads of WIDE_TRAINING features that see every key: few pairs train faster by torch's fused op, as
+# a call from Python costs more than they do. From these pairs on products around kept weights are
+# faster than kernels that form the weights twice, up to so many keys and weights of all heads.
+WIDE_PAIRS, KEPT_KEYS, KEPT_WEIGHTS = 128 * 128, 512, 1 << 22
 
 
 def fewest_pairs(call: AttentionCall) -> int | None:
@@ -147,6 +153,8 @@ def ranking(call: AttentionCall) -> tuple[Op, ...]:
         return (DECODE, FUSED, MATMUL)
     if _prefers_folded(call):
         return (FOLDED, FUSED, MATMUL)
+    if _prefers_kept_weights(call):
+        return (MATMUL, FUSED)
     sparse = {NATIVE: _prefers_native, FLEX: _prefers_flex, BLOCKED: _prefers_blocked}
     if (op := next((op for op, prefers in sparse.items() if prefers(call)), None)) is not None:
         return (op, FUSED, MATMUL)
@@ -160,8 +168,8 @@ def _prefers_decode(call: AttentionCall) -> bool:
     # a graph must not depend on lengths, or each length would need another graph
     if call.grad or (call.compiling and call.queries > 1) or DECODE.refuses(call):
         return False
-    if multiplies_by_amx(call):
-        return False
+    if call.queries == 1 and multiplies_by_amx(call):
+        return not call.compiling and call.keys > FEW_KEYS and 1 < call.group < AMX_ROWS
     if call.queries > 1 or call.position.biases or not call.unrestricted:
         return True
     return not call.compiling and fewest_pairs(call) is not None
@@ -174,6 +182,8 @@ def _prefers_folded(call: AttentionCall) -> bool:
     a mask torch leaves them.
     """
     reads_once = call.device == "cuda" and call.unrestricted and not call.position.biases
+    if not call.compiling and call.keys <= FEW_KEYS and multiplies_by_amx(call):
+        return False
     return call.group > 1 and call.queries <= FEW_QUERIES and not reads_once
 
 
@@ -191,11 +201,26 @@ def multiplies_by_amx(call: AttentionCall) -> bool:
     return call.dtype is torch.bfloat16 and call.device == "cpu" and "amx_bf16" in capabilities()
 
 
-def _left_to_amx(call: AttentionCall) -> bool:
-    """Return whether torch's kernels have AMX, ours do not, and that outweighs what they skip."""
-    if not multiplies_by_amx(call) or library.instructions() == "amx" or call.compiling:
+def _prefers_kept_weights(call: AttentionCall) -> bool:
+    """Wide heads train by six products where the weights are kept, instead of seven."""
+    plain = call.unrestricted and not call.position.biases and call.device == "cpu"
+    if not (plain and call.grad and call.dtype is torch.float32) or call.compiling:
+        return False
+    if call.head_dim < WIDE_TRAINING:
         return False
     pairs = call.queries * call.keys
+    few = call.head_dim >= WIDE_HEAD or call.keys <= KEPT_KEYS
+    return pairs >= WIDE_PAIRS and few and call.num_heads * pairs <= KEPT_WEIGHTS
+
+
+def _left_to_amx(call: AttentionCall) -> bool:
+    """Return whether torch's kernels have AMX, ours do not, and that outweighs what they skip."""
+    if not multiplies_by_amx(call) or call.compiling:
+        return False
+    pairs = call.queries * call.keys
+    if library.instructions() == "amx":
+        wide = type(call.pattern) is Full and call.head_dim >= AMX_WIDTH
+        return call.grad and wide and pairs >= AMX_BACKWARD
     if type(call.pattern) is Full:
         return pairs >= (AMX_TRAINED if call.grad else AMX_DENSE)
     if call.grad or band_of(call.pattern) not in (None, (None, 0)):
@@ -206,7 +231,9 @@ def _left_to_amx(call: AttentionCall) -> bool:
 
 
 def _prefers_native(call: AttentionCall) -> bool:
-    """The kernels pay from a vector of queries on, where most pairs they compute are allowed."""
+    """The kernels pay from a vector of queries on, unless keys lie so far apart that lists of
+    those that 32 queries see are long.
+    """
     if call.queries < LANES or NATIVE.refuses(call):
         return False
     fewest = fewest_pairs(call)
@@ -216,13 +243,14 @@ def _prefers_native(call: AttentionCall) -> bool:
         return False
     if band_of(call.pattern) is not None:
         return not call.compiling or not call.pattern.dense
-    if call.compiling or call.pattern.spacing > 1:
+    if call.compiling:
         return False
-    blocks = call.pattern.layout(call.queries, call.keys, 32).touched
-    if 32 * int((blocks > 0).sum()) > LISTED_KEYS:
+    listed = 32 * int((call.pattern.layout(call.queries, call.keys, 32).touched > 0).sum())
+    if listed > LISTED_KEYS:
         return False
-    sparsity = sparsity_of(call.pattern, call.queries, call.keys, call.num_heads)
-    return isinstance(sparsity, KeyRange) or share_of_lanes(sparsity) >= FULL_LANES
+    short = SPARSE_KEYS if call.dtype is torch.float32 else HALF_KEYS
+    gathered = computed_pairs(call.pattern, call.queries, call.keys)
+    return call.keys < short or 32 * listed <= APART * gathered
 
 
 def _prefers_flex(call: AttentionCall) -> bool:
@@ -302,6 +330,6 @@ def _why_not_native(call: AttentionCall) -> str:
     if call.queries < LANES or pairs < fewest:
         return f"pays from {LANES} queries and {fewest} pairs on; here {call.queries} and {pairs}"
     return (
-        f"pays where {FULL_LANES:.0%} of the pairs it computes are seen, 32 neighbouring queries "
-        "with each key that one of them sees"
+        "pays unless keys lie far apart, as it computes 32 neighbouring queries with each key that "
+        "one of them sees"
     )

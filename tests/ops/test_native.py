@@ -14,16 +14,19 @@ from suffice.errors import UnsupportedError
 from suffice.kernels import Softmax
 from suffice.ops import OPS, AttentionCall, choose, explain, register_flops
 from suffice.ops.dispatch import (
-    FULL_LANES,
+    AMX_WIDTH,
+    KEPT_KEYS,
+    KEPT_WEIGHTS,
     LANES,
     MEASURED,
+    SPARSE_KEYS,
     SPARSE_PAIRS,
     WIDE_PAIRS,
     WIDE_TRAINING,
 )
 from suffice.ops.native import attention as kernels
 from suffice.ops.native import library
-from suffice.ops.native.attention import band_of, share_of_lanes, sparsity_of
+from suffice.ops.native.attention import band_of, sparsity_of
 from suffice.patterns import Block, Causal, Full, Global, PerHead, Random, Strided, Window
 from suffice.positions import Alibi
 from suffice.testing import assert_close, drawn
@@ -322,20 +325,30 @@ def test_where_it_is_chosen(instructions):
     explanation = explain(replace(inferring, queries=9, keys=9))
     assert f"pays from {LANES} queries and 1 pairs on; here 9 and 81" in explanation
     assert choose(replace(PLAIN, queries=LANES, keys=1)).name == "native"
-    wide = replace(PLAIN, queries=64, keys=WIDE_PAIRS // 64, head_dim=WIDE_TRAINING)
-    assert choose(wide).name == "native"
-    assert choose(replace(wide, keys=WIDE_PAIRS // 64 - 1)).name == "fused"
-    assert f"{WIDE_PAIRS} pairs" in explain(replace(wide, keys=WIDE_PAIRS // 64 - 1))
-    for pattern in (Causal(), Window(30) & Causal(), Window(30) | Global(2)):
-        assert choose(replace(PLAIN, pattern=pattern)).name == "native"
     alone = Window(8) | Random(1, seed=2) & Causal()
-    assert share_of_lanes(sparsity_of(alone, 200, 200, 4)) < FULL_LANES
-    assert choose(replace(PLAIN, pattern=alone)).name == "fused"
-    assert "not native: pays where 50% of the pairs" in explain(replace(PLAIN, pattern=alone))
-    spaced = replace(PLAIN, pattern=(Window(8) | Strided(8)) & Causal())
-    assert choose(spaced).name != "native"
+    for pattern in (Causal(), Window(30) & Causal(), Window(30) | Global(2), alone, Strided(8)):
+        assert choose(replace(PLAIN, pattern=pattern)).name == "native"
+    long = {"queries": SPARSE_KEYS, "keys": SPARSE_KEYS, "pattern": Strided(64) & Causal()}
+    assert choose(replace(PLAIN, **long)).name == "blocked"
+    assert "not native: pays unless keys lie far apart" in explain(replace(PLAIN, **long))
+    assert choose(replace(PLAIN, **long, dtype=torch.float16)).name == "native"
     huge = replace(PLAIN, queries=20_000, keys=20_000, pattern=Window(15_000) | Global(9))
     assert choose(huge).name != "native"
+
+
+@pytest.mark.parametrize("instructions", MEASURED, indirect=True)
+def test_wide_heads_train_by_kept_weights_while_they_are_few(instructions):
+    wide = replace(PLAIN, queries=128, keys=WIDE_PAIRS // 128, head_dim=WIDE_TRAINING)
+    for change, chosen in (
+        ({}, "matmul"), ({"keys": wide.keys - 1}, "fused"), ({"grad": False}, "native"),
+        ({"keys": KEPT_KEYS}, "matmul"), ({"keys": KEPT_KEYS + 1}, "native"),
+        ({"keys": KEPT_KEYS + 1, "head_dim": 256}, "matmul"),
+        ({"keys": KEPT_WEIGHTS // 512 + 1, "head_dim": 256}, "native"),
+        ({"plain": False, "padding": True}, "native"),
+        ({"dtype": torch.float16}, "native"), ({"pattern": Causal()}, "native"),
+    ):  # fmt: skip
+        assert choose(replace(wide, **change)).name == chosen, change
+    assert f"{WIDE_PAIRS} pairs" in explain(replace(wide, keys=wide.keys - 1))
 
 
 @pytest.mark.parametrize("instructions", ["avx512"], indirect=True)
@@ -355,6 +368,8 @@ def test_products_of_bfloat16_by_amx_are_left_to_torch(instructions, monkeypatch
         assert choose(replace(half, **change)).name == chosen, change
     monkeypatch.setattr(library, "instructions", lambda: "amx")
     assert choose(half).name == "native"
+    assert choose(replace(half, grad=True, head_dim=AMX_WIDTH)).name == "fused"
+    assert choose(replace(half, grad=True, head_dim=AMX_WIDTH - 1)).name == "native"
     monkeypatch.setattr(library, "instructions", lambda: instructions)
     monkeypatch.setattr(CHOICES, "capabilities", frozenset)
     assert choose(half).name == "native"
@@ -424,8 +439,6 @@ def test_bands_and_lists():
     assert band_of(Causal() & (Window(5) | Global(1))) is None
     assert sparsity_of(Full(), 3, 5, 2) == kernels.KeyRange(-8, 8)
     assert sparsity_of(Window(2) & Causal(), 3, 5, 2) == kernels.KeyRange(1, 2)
-    assert share_of_lanes(sparsity_of(Block(32), 64, 64, 2)) == 1.0
-    assert share_of_lanes(sparsity_of(Block(4), 0, 0, 2)) == 1.0
 
 
 def test_a_layer_runs_it():

@@ -15,9 +15,9 @@ from suffice import Attention, attend, preset
 from suffice.errors import UnsupportedError
 from suffice.kernels import Elu
 from suffice.ops import AttentionCall, choose, explain
-from suffice.ops.dispatch import capabilities
+from suffice.ops.dispatch import AMX_ROWS, FEW_KEYS, capabilities
 from suffice.ops.flops import register_flops
-from suffice.ops.fused import FUSED
+from suffice.ops.fused import FOLDED, FUSED
 from suffice.ops.native import library
 from suffice.ops.native.decode import DECODE, MAX_QUERIES, slopes_of
 from suffice.patterns import Causal, Full, Global, PerHead, Strided, Window
@@ -229,6 +229,15 @@ def test_where_it_is_chosen(monkeypatch):
         monkeypatch.setattr(CHOICES, "capabilities", lambda present=present: present)
         assert choose(half) is chosen
     assert "not native_decode: slower" in explain(half)
+    assert choose(replace(half, queries=2)) is DECODE
+    for shared, keys, chosen in (
+        (2, FEW_KEYS + 1, DECODE),
+        (2, FEW_KEYS, FUSED),
+        (AMX_ROWS, FEW_KEYS + 1, FOLDED),
+        (AMX_ROWS, FEW_KEYS, FUSED),
+    ):
+        grouped = replace(half, keys=keys, num_heads=AMX_ROWS, num_kv_heads=AMX_ROWS // shared)
+        assert choose(grouped) is chosen
     assert choose(replace(PLAIN, dtype=torch.float16, keys=1024)) is DECODE
     monkeypatch.setattr(library, "instructions", lambda: "neon")
     assert choose(long) is not DECODE

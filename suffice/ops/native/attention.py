@@ -178,16 +178,6 @@ def sparsity_of(pattern: Pattern, queries: int, keys: int, heads: int) -> Sparsi
     )
 
 
-def share_of_lanes(lists: Lists) -> float:
-    """Return the share of the computed pairs that the pattern allows."""
-    if not len(lists.keys):
-        return 1.0
-    bits = torch.arange(BLOCK, dtype=torch.int32)
-    pieces = lists.seen_by.split(BLOCKS_AT_ONCE * BLOCK)
-    seen = sum(int(((piece[:, None] >> bits) & 1).sum()) for piece in pieces)
-    return seen / (BLOCK * len(lists.keys))
-
-
 @lru_cache(maxsize=64)
 def _lists(pattern: Pattern, queries: int, keys: int, heads: int) -> Lists:
     with torch.inference_mode(False), torch.device("cpu"):

@@ -67,9 +67,11 @@ AMX_BACKWARD, AMX_WIDTH = 1 << 20, 64
 # AVX2 lacks; it shares AVX2's kernels of numbers, and AMX those of AVX-512 but for the attention of
 # bfloat16.
 MEASURED = ("amx", "avx512", "avxvnni", "avx2")
-# Heads of WIDE_TRAINING features that see every key: few pairs train faster by torch's fused op, as
-# a call from Python costs more than they do. From these pairs on products around kept weights are
-# faster than kernels that form the weights twice, up to so many keys and weights of all heads.
+# Pairs of float32 from which they train heads of 64 features that see every key: a call from Python
+# costs more than fewer do. Heads of WIDE_TRAINING features leave more to torch: from WIDE_PAIRS on
+# products around kept weights are faster than kernels that form the weights twice, up to so many
+# keys (WIDE_HEAD features: any number) and weights of all heads.
+TRAINED_PAIRS, TRAINED_WIDTH = 48 * 48, 64
 WIDE_PAIRS, KEPT_KEYS, KEPT_WEIGHTS = 128 * 128, 512, 1 << 22
 
 
@@ -79,8 +81,10 @@ def fewest_pairs(call: AttentionCall) -> int | None:
     dense = type(call.pattern) in (Full, Causal)
     if instructions not in MEASURED:
         return None if dense else SPARSE_PAIRS  # what they skip outweighs the set of instructions
-    wide = type(call.pattern) is Full and call.head_dim >= WIDE_TRAINING
-    return WIDE_PAIRS if call.grad and wide else 1
+    trained = call.grad and call.dtype is torch.float32 and type(call.pattern) is Full
+    if not trained or call.head_dim < TRAINED_WIDTH:
+        return 1
+    return WIDE_PAIRS if call.head_dim >= WIDE_TRAINING else TRAINED_PAIRS
 
 
 def choose(call: AttentionCall, impl: str = "auto") -> Op:

@@ -21,6 +21,8 @@ from suffice.ops.dispatch import (
     MEASURED,
     SPARSE_KEYS,
     SPARSE_PAIRS,
+    TRAINED_PAIRS,
+    TRAINED_WIDTH,
     WIDE_PAIRS,
     WIDE_TRAINING,
 )
@@ -349,6 +351,10 @@ def test_wide_heads_train_by_kept_weights_while_they_are_few(instructions):
     ):  # fmt: skip
         assert choose(replace(wide, **change)).name == chosen, change
     assert f"{WIDE_PAIRS} pairs" in explain(replace(wide, keys=wide.keys - 1))
+    few = replace(wide, head_dim=TRAINED_WIDTH, queries=48, keys=TRAINED_PAIRS // 48 - 1)
+    for change in ({"head_dim": TRAINED_WIDTH - 1}, {"keys": 48}, {"dtype": torch.bfloat16}):
+        assert choose(replace(few, **change)).name == "native"
+    assert choose(few).name == "fused"
 
 
 @pytest.mark.parametrize("instructions", ["avx512"], indirect=True)

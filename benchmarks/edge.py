@@ -29,6 +29,7 @@ import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, replace
 from functools import lru_cache, partial
+from itertools import product
 from pathlib import Path
 from statistics import median
 from time import perf_counter, process_time
@@ -77,7 +78,7 @@ MECHANISM, STATE = 1.12, 0.5
 TRAINING = {"standard": 1.15, "efficient": 1.3}
 # 16 rows and few new tokens of a large model: a round should take seconds at most
 PROMPT, NEW = 16, {"15m": 32, "110m": 16, "0.6b": 4}
-BATCHES, PROMPTS = (4, 16), (512, 4096)
+BATCHES, PROMPTS = (4, 16), (16, 32, 64, 128, 512, 4096)
 LENGTH = max(PROMPTS) + 64  # tokens of a text at most
 BITS = (32, 16, 8, 4)
 MEBIBYTE = 1 << 20
@@ -315,14 +316,13 @@ def batches(asked: Asked) -> Rows:
 
 
 def prefill(asked: Asked) -> Rows:
-    """A long prompt and the token behind it."""
-    for length in PROMPTS:
-        for bits in (32, 8):
-            if asked.wants("110m", bits):
-                ids = prompt_of(model("110m"), length // asked.shrink)
-                rows = duel(asked, "prefill", "110m", bits, ids, 2)
-                named = (replace(row, case=f"{row.case}, {length}") for row in rows)
-                yield from asked.remembered(f"prefill 110m {bits} {length}", named)
+    """A prompt and the token behind it."""
+    for shape, length, bits in product(("15m", "110m"), PROMPTS, (32, 8)):
+        if asked.wants(shape, bits):
+            ids = prompt_of(model(shape), length // asked.shrink)
+            rows = duel(asked, "prefill", shape, bits, ids, 2)
+            named = (replace(row, case=f"{row.case}, {length}") for row in rows)
+            yield from asked.remembered(f"prefill {shape} {bits} {length}", named)
 
 
 def training(asked: Asked) -> Rows:

@@ -87,7 +87,7 @@ class NativeDecoder:
         self.depth = len(lm.blocks)
         self.lowered: list[Any] = [spec.lower() for spec in lm.specs]
         self.tensors: list[Tensor] = []  # that the structures point at
-        self.layers = (native.Layer * self.depth)(*map(self._layer, lm.blocks))
+        self.layers = (native.Layer * self.depth)(*map(self._layer, lm.blocks, self.lowered))
         self.model = self._model()
         self.dtype = lm.norm.weight.dtype
         bands = [layer.band for layer in self.lowered]
@@ -248,12 +248,15 @@ class NativeDecoder:
             return
         self.lm.embedding.check_length(positions)
         self.table_length = max(1 << (positions - 1).bit_length(), SPAN)
-        at = torch.arange(self.table_length)
+        at, tables = torch.arange(self.table_length), {}
         for lowered, layer in zip(self.lowered, self.layers, strict=True):
             if lowered.rotary:
-                known = at[: lowered.rotary.max_length]  # a longer text has been refused
-                tables = lowered.rotary.cos_sin(known, lowered.key_width, torch.float32)
-                layer.cosines, layer.sines = (self._pointer(t.flatten(0, -3)) for t in tables)
+                key = lowered.rotary, lowered.key_width
+                if key not in tables:  # layers that turn alike share them
+                    known = at[: lowered.rotary.max_length]  # a longer text has been refused
+                    pair = lowered.rotary.cos_sin(known, lowered.key_width, torch.float32)
+                    tables[key] = [self._pointer(t.flatten(0, -3)) for t in pair]
+                layer.cosines, layer.sines = tables[key]
         if self.config.positions == "learned":
             self.table_length = self.config.length
         if self.config.positions != "none":
@@ -284,6 +287,8 @@ class NativeDecoder:
         if isinstance(linear, Packed):
             codes, scales = linear.stored()
             self.tensors += linear.buffers()
+            if (known := linear.native_matrix()) is not None:
+                return known
             return structure_of_parts(codes, scales, bias, linear.scheme.bits, linear.outputs)
         if weight is None:
             return native.Matrix(kind=native.ABSENT)
@@ -295,9 +300,8 @@ class NativeDecoder:
         bias = None if mixing.bias is None else self._float32(mixing.bias)
         return MixingDescriptor(mix, mixing, self._float32(mixing.weight), bias)
 
-    def _layer(self, block: nn.Module) -> native.Layer:
+    def _layer(self, block: nn.Module, lowered: Any) -> native.Layer:
         attention, mlp = block.attention, block.mlp
-        lowered: Any = attention.spec.lower()
         rotary, slopes = lowered.rotary, None
         maps = {name: getattr(attention, f"{name}_proj", None) for name in "qkvo"}
         maps |= {"up": mlp.up, "down": mlp.down, "gate": getattr(mlp, "gate", None)}
@@ -384,14 +388,14 @@ def unsupported(lm: object, memory: Memory, *, pieces: bool = False) -> str | No
         return f"activation {lm.config.activation!r} is not supported by native decoding"
     if lm.device.type != "cpu":
         return f"the model is on {lm.device}"
-    for number, spec in enumerate(lm.specs):
+    for spec in dict.fromkeys(lm.specs):
         reason = _unsupported_layer(spec, memory) or cache.why_not(
             memory, spec.head_width, spec.value_width
         )
         if pieces and not reason:
             reason = _unsupported_piece(spec, memory)
         if reason:
-            return f"layer {number}: {reason}"
+            return f"layer {lm.specs.index(spec)}: {reason}"
     return next(_changed_modules(lm), None)
 
 

@@ -368,6 +368,48 @@ struct Decoder {
   }
 };
 
+// The last positions once more, in one call, beside a call for each of them.
+static void piece_case(Decoder &decoder, int64_t longest) {
+  Case &c = decoder.c;
+  const int64_t rows = decoder.rows, width = decoder.model.d_model;
+  int64_t queries = c.random.between(2, 20);
+  for (size_t i = 0; i < decoder.caches.size(); ++i) {
+    const KVCache &cache = decoder.caches[i];
+    if (decoder.mixes[i].weights || cache.sinks.end > cache.sinks.first) return;
+    queries = std::min(queries, cache.near.end - cache.near.first);
+    decoder.layers[i].before = int64_t{1} << 40;
+  }
+  if (queries < 2) return;
+  Buffer<int64_t> tokens = c.buffer<int64_t>(rows * queries), token = c.buffer<int64_t>(rows),
+                  places = c.buffer<int64_t>(rows);
+  for (int64_t &id : tokens) id = c.random.up_to(decoder.model.vocabulary - 1);
+  Buffer<char> room = c.buffer<char>(
+      suffice_step_room(&decoder.model, rows * queries, longest, c.threads));
+  Buffer<float> piece = c.unwritten(rows * queries * width), features = c.unwritten(rows * width);
+  const auto step = [&](const std::vector<KVCache> &caches, int64_t *ids, int64_t count, float *to) {
+    for (char &byte : room) byte = (char)0xff;
+    suffice_step(&decoder.model, caches.data(), decoder.mixes.data(), ids, places.data(),
+                 decoder.padding.data(), rows, count, longest, to, nullptr, room.data(), c.threads);
+  };
+  for (int64_t r = 0; r < rows; ++r) places[r] = decoder.places[r] + 1 - queries;
+  step(decoder.caches, tokens.data(), queries, piece.data());
+  c.intact(piece);
+  c.intact(room);
+  for (int64_t t = 0; t < queries; ++t) {
+    std::vector<KVCache> caches = decoder.caches;
+    for (KVCache &cache : caches) cache.near.end -= queries - 1 - t;
+    for (int64_t r = 0; r < rows; ++r)
+      token[r] = tokens[r * queries + t], places[r] = decoder.places[r] + 1 - queries + t;
+    step(caches, token.data(), 1, features.data());
+    for (int64_t r = 0; r < rows; ++r) {
+      if (places[r] < 0) continue;  // padding
+      const Row expected(&features[r * width], &features[(r + 1) * width]);
+      c.close("piece", &piece[(r * queries + t) * width], expected,
+              decoder.bound() * (1.0 + largest(expected)));
+    }
+  }
+}
+
 void step_case(Case &c) {
   Decoder decoder(c);
   decoder.draw();
@@ -379,8 +421,8 @@ void step_case(Case &c) {
   Buffer<float> logits = c.unwritten(rows * vocabulary);
   for (char &byte : room) byte = (char)0xff;  // what is read before it is written is no number
   suffice_step(&decoder.model, decoder.caches.data(), decoder.mixes.data(), decoder.tokens.data(),
-               decoder.places.data(), decoder.padding.data(), rows, longest, logits.data(), room.data(),
-               c.threads);
+               decoder.places.data(), decoder.padding.data(), rows, 1, longest, nullptr, logits.data(),
+               room.data(), c.threads);
   c.intact(logits);
   c.intact(room);
   for (size_t i = 0; i < decoder.data.size(); ++i) {
@@ -390,6 +432,7 @@ void step_case(Case &c) {
   }
   const Row expected = decoder.run();
   c.close("logits", logits.data(), expected, decoder.bound() * (1.0 + largest(expected)));
+  piece_case(decoder, longest);
 }
 
 }  // namespace check

@@ -107,7 +107,7 @@ class NativeDecoder:
         self.last_state: weakref.ref[ModelState] | None = None  # which needs no check again
         self.prefill = max(memory.sinks, 1)  # positions that the model itself has to read
         self.piece = 0  # tokens of a row that may be read in one call
-        if not any(_unsupported_piece(spec, memory) for spec in lm.specs):
+        if all(_reads_pieces(spec, memory) for spec in lm.specs):
             self.piece = min(MAX_TOKENS, memory.window or MAX_TOKENS)
         self.table_length = 0  # positions of the tables of rotations and embeddings
         self.buffer = torch.empty(0, dtype=torch.uint8)
@@ -373,11 +373,8 @@ def _padded_on_the_left(step: StepPositions) -> bool:
     return bool((places[:, 1:] >= places[:, :-1]).all() and (places[:, -1] >= 0).all())
 
 
-def unsupported(lm: object, memory: Memory, *, pieces: bool = False) -> str | None:
-    """Return why native code cannot decode with a model and a memory, or None if it can.
-
-    `pieces`: several tokens of a row in one call, not one.
-    """
+def unsupported(lm: object, memory: Memory) -> str | None:
+    """Return why native code cannot decode with a model and a memory, or None if it can."""
     if type(lm) is not LM:
         return f"{type(lm).__name__} is not an LM"
     if lm.config.experts is not None:
@@ -392,8 +389,6 @@ def unsupported(lm: object, memory: Memory, *, pieces: bool = False) -> str | No
         reason = _unsupported_layer(spec, memory) or cache.why_not(
             memory, spec.head_width, spec.value_width
         )
-        if pieces and not reason:
-            reason = _unsupported_piece(spec, memory)
         if reason:
             return f"layer {lm.specs.index(spec)}: {reason}"
     return next(_changed_modules(lm), None)
@@ -423,13 +418,11 @@ def _unsupported_layer(spec: AttentionSpec, memory: Memory) -> str | None:
     return cache.why_not_sinks(memory, _window(band), band.sinks) or None
 
 
-def _unsupported_piece(spec: AttentionSpec, memory: Memory) -> str | None:
+def _reads_pieces(spec: AttentionSpec, memory: Memory) -> bool:
+    """Return whether native code reads several tokens of a row in one call."""
     lowered: Any = spec.lower()
-    if lowered.mixing:
-        return f"{type(spec.mixing).__name__} mixes the values of a piece"
-    if memory.sinks or lowered.band.sinks:
-        return "sinks behind a window differ from token to token of a piece"
-    return None
+    # mixing reads the values of the piece, and sinks differ from token to token of it
+    return not (lowered.mixing or memory.sinks or lowered.band.sinks)
 
 
 @dataclass(frozen=True)

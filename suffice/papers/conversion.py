@@ -23,10 +23,9 @@ from suffice.convert.sources import Source, open_source
 from suffice.data.files import cache, locate
 from suffice.errors import ConfigError, DataError
 from suffice.measure.machine import machine_facts, software_versions, source_commit
-from suffice.measure.published import path_of
 from suffice.measure.report.sheet import Column, Sheet, csv_text, markdown, sheet_of
 from suffice.models import LM
-from suffice.papers.results import write_published
+from suffice.papers.results import read_stored, write_published
 from suffice.papers.rows import machine_line
 from suffice.quantise.report import rows_of
 from suffice.text import Documents, corpus
@@ -92,7 +91,7 @@ class ConversionRow:
 class Conversions:
     """Finished rows."""
 
-    rows: tuple[ConversionRow, ...]
+    rows: tuple[ConversionRow, ...] = ()
 
 
 def place(folder: Path, subject: str, target: str) -> Path:
@@ -102,21 +101,17 @@ def place(folder: Path, subject: str, target: str) -> Path:
 
 def finished(folder: Path, keys: Sequence[tuple[str, str]]) -> Conversions:
     """Read the rows of a working folder, and of the published file where the folder has none."""
-    published_rows = {row.key: row for row in published().rows}
-    rows = []
-    for key in keys:
-        path = place(folder, *key)
+    rows = {row.key: row for row in published().rows}
+    paths = {key: place(folder, *key) for key in keys}
+    for key, path in paths.items():
         if path.exists():
-            rows.append(read_record(ConversionRow, path, advice=AGAIN))
-        elif key in published_rows:
-            rows.append(published_rows[key])
-    return Conversions(rows=tuple(rows))
+            rows[key] = read_record(ConversionRow, path, advice=AGAIN)
+    return Conversions(rows=tuple(rows[key] for key in keys if key in rows))
 
 
 def published() -> Conversions:
     """Return the rows that come with the package; none if there are none."""
-    path = path_of(STORE)
-    return read_record(Conversions, path, advice=AGAIN) if path.exists() else Conversions(rows=())
+    return read_stored(Conversions, STORE)
 
 
 def publish(conversions: Conversions) -> Path:

@@ -18,12 +18,11 @@ from rich.console import Console
 from torch import Tensor, nn
 
 from suffice.measure.machine import EnergyMeter, machine_facts, software_versions, source_commit
-from suffice.measure.published import path_of
 from suffice.measure.report.canvas import INK, blank, line_styles, style
 from suffice.measure.report.sheet import Column, Sheet, csv_text, rank_text, ranks_apart, sheet_of
 from suffice.measure.timing import interleave, ratio, summarise_times
 from suffice.models import ViTConfig
-from suffice.papers.results import write_published
+from suffice.papers.results import read_stored, write_published
 from suffice.papers.rows import machine_line
 from suffice.papers.tables import BASELINE, Table
 from suffice.recipes import Recipe, recipe
@@ -93,7 +92,7 @@ class TimedGroup:
 class Edge:
     """Every group of an edge table."""
 
-    groups: tuple[TimedGroup, ...]
+    groups: tuple[TimedGroup, ...] = ()
 
 
 def wanted(table: Table, heads: tuple[int, ...] | None = None) -> list[tuple[str, int]]:
@@ -175,21 +174,17 @@ def run_edge(
 
 def finished(table: Table, folder: Path, keys: list[tuple[str, int]]) -> Edge:
     """Read the groups of a working folder, and of the published file where the folder has none."""
-    published_groups = {_key(group): group for group in published_edge(table).groups}
-    groups = []
-    for key in keys:
-        path = _path(folder, *key)
+    groups = {_key(group): group for group in published_edge(table).groups}
+    paths = {key: _path(folder, *key) for key in keys}
+    for key, path in paths.items():
         if path.exists():
-            groups.append(read_record(TimedGroup, path, advice=AGAIN))
-        elif key in published_groups:
-            groups.append(published_groups[key])
-    return Edge(groups=tuple(groups))
+            groups[key] = read_record(TimedGroup, path, advice=AGAIN)
+    return Edge(groups=tuple(groups[key] for key in keys if key in groups))
 
 
 def published_edge(table: Table) -> Edge:
     """Return the times that come with the package; no groups if there are none."""
-    path = path_of(table.store)
-    return read_record(Edge, path, advice=AGAIN) if path.exists() else Edge(groups=())
+    return read_stored(Edge, table.store)
 
 
 def publish_edge(table: Table, edge: Edge) -> Path:

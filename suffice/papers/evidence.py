@@ -12,12 +12,11 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from suffice.errors import DataError
-from suffice.measure.published import Published, path_of
+from suffice.measure.published import Published
 from suffice.papers import conversion, counted_claims, trained_claims
 from suffice.papers.edge import published_edge
 from suffice.papers.finding import CONFIRMED, CONTRADICTED, NOT_TESTED, UNDECIDED, ClaimFinding
-from suffice.papers.results import published
+from suffice.papers.results import document, published
 from suffice.papers.rows import machine_line
 from suffice.papers.tables import TABLES, Table, table
 from suffice.utils.files import write_atomic
@@ -140,10 +139,7 @@ def _cards(findings: Sequence[tuple[Claim, ClaimFinding]]) -> list[str]:
 
 def write_page() -> Path:
     """Write docs/evidence.md and return its file."""
-    root = path_of("x").parents[2]
-    if not (root / "docs").is_dir():
-        raise DataError("docs/evidence.md belongs to a checkout of the source; write it there.")
-    path = root / "docs" / "evidence.md"
+    path = document("evidence.md")
     write_atomic(path, page())
     return path
 

@@ -8,10 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from suffice.measure.published import path_of
 from suffice.measure.report.sheet import Column, Sheet, csv_text, sheet_of
 from suffice.measure.report.tables import count, loss
-from suffice.papers.results import write_published
+from suffice.papers.results import read_stored, write_published
 from suffice.papers.rows import machine_line
 from suffice.recipes import SMALL, lm_recipe
 from suffice.runtime.manifest import digest
@@ -94,8 +93,7 @@ class PublishedScores:
 
 def published_scores() -> tuple[Scored, ...]:
     """Return what comes with the package."""
-    path = path_of(NAME)
-    return read_record(PublishedScores, path, advice=AGAIN).scored if path.exists() else ()
+    return read_stored(PublishedScores, NAME).scored
 
 
 def publish_scores(scored: list[Scored]) -> Path:

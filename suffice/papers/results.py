@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from suffice.data import Dataset
 from suffice.data.survey import survey
@@ -28,9 +28,10 @@ from suffice.measure.results import (
 )
 from suffice.papers.tables import Table
 from suffice.recipes import SCALES, Recipe
-from suffice.utils.files import write_json
+from suffice.utils.files import read_record, write_json
 from suffice.utils.records import encode
 
+R = TypeVar("R")
 FOLDERS = re.compile(r"(?<![^\s='\"])/(?:[^\s/]+/)*")  # of an absolute path
 
 
@@ -83,6 +84,26 @@ def write_published(store: str, content: dict[str, Any]) -> Path:
         )
     write_json(path, encode(content))
     return path
+
+
+def read_stored(kind: type[R], store: str) -> R:
+    """Return the record that comes with the package by a name; an empty one if there is none."""
+    path = path_of(store)
+    return (
+        read_record(kind, path, advice="Delete it to make it again.") if path.exists() else kind()
+    )
+
+
+def document(name: str) -> Path:
+    """Return a page of docs, there or not.
+
+    Raises:
+        DataError: without a checkout of the source.
+    """
+    docs = path_of("x").parents[2] / "docs"
+    if not docs.is_dir():
+        raise DataError(f"docs/{name} belongs to a checkout of the source; write it there.")
+    return docs / name
 
 
 def cells_of(content: Published | None, recipe: Recipe) -> list[Cell]:

@@ -122,7 +122,7 @@ def test_the_page_is_written_into_a_checkout_alone(monkeypatch, tmp_path):
     def path(store):
         return tmp_path / "suffice" / "results" / f"{store}.json"
 
-    monkeypatch.setattr(page_module, "path_of", path)
+    monkeypatch.setattr("suffice.papers.results.path_of", path)
     monkeypatch.setattr(page_module, "page", lambda: "told\n")
     with pytest.raises(DataError, match="docs/evidence.md belongs to a checkout of the source"):
         write_page()

@@ -7,9 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from suffice.errors import DataError
 from suffice.measure.advise.evidence import MARGINS, NONE_NAMED, backtests
-from suffice.measure.published import path_of
 from suffice.measure.recall import UNSOLVED, Solved
 from suffice.measure.report.canvas import svg
 from suffice.measure.report.sheet import Column, Sheet, markdown, sheet_of
@@ -20,7 +18,7 @@ from suffice.papers.atlas.grid import NAME, NAMES, atlas_table, label, recipe_na
 from suffice.papers.atlas.literature import LITERATURE
 from suffice.papers.atlas.nulls import nulls
 from suffice.papers.atlas.standings import ALPHA, MARKS, Standing, standings, standings_of
-from suffice.papers.results import published
+from suffice.papers.results import document, published
 from suffice.papers.tables import BASELINE
 from suffice.recipes import recipe
 from suffice.recipes.atlas import HEADS, TASKS
@@ -222,7 +220,8 @@ def progress_sheet() -> Sheet:
     """Return what is published of every table, and what it cost."""
 
     def cells(name: str) -> list[str]:
-        content = published(atlas_table(name))
+        table = atlas_table(name)
+        content = published(table)
         if content is None:
             return [name, "not trained", *[""] * 5]
         results, rows = content.results, standings_of(content.results)
@@ -237,7 +236,11 @@ def progress_sheet() -> Sheet:
         rates = f"tuned, {edges} at an edge" if results.tuned else "one for all"
         open_rows, late = (sum(getattr(r, n) for r in rows) for n in ("is_open", "improving"))
         hours = sum(cell.cost_seconds for cell in results.cells)
-        hours += sum({one.seconds for one in results.tuned}) if _tunes(name) else 0.0
+        hours += (
+            sum({one.seconds for one in results.tuned})
+            if atlas_table(name).tuned_on == name
+            else 0.0
+        )
         return [
             name,
             f"{len(results.cells)} trainings: {counts}",
@@ -260,18 +263,12 @@ def progress_sheet() -> Sheet:
     return sheet_of("The atlas", tuple(columns), [cells(name) for name in NAMES], caption=caption)
 
 
-def _tunes(name: str) -> bool:
-    return atlas_table(name).tuned_on == name
-
-
 def write_page() -> Path:
     """Write docs/atlas.md and its figures, and return the page's file."""
-    docs = path_of("x").parents[2] / "docs"
-    if not docs.is_dir():
-        raise DataError("docs/atlas.md belongs to a checkout of the source; write it there.")
+    path = document(f"{NAME}.md")
     standings.cache_clear()
     nulls.cache_clear()
     for stem, draw in figures().items():
-        write_atomic(docs / NAME / f"{stem}.svg", svg(draw(), stem))
-    write_atomic(docs / f"{NAME}.md", page())
-    return docs / f"{NAME}.md"
+        write_atomic(path.with_suffix("") / f"{stem}.svg", svg(draw(), stem))
+    write_atomic(path, page())
+    return path

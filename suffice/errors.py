@@ -9,7 +9,7 @@ from __future__ import annotations
 import difflib
 import json
 import shlex
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import Any
 
 MAX_MESSAGE_LENGTH = 2000  # characters of a message
@@ -79,6 +79,12 @@ def unknown(what: str, name: object, legal: Iterable[str]) -> ConfigError:
     names = sorted(legal)
     hint = did_you_mean(name, names)
     return ConfigError(f"unknown {what} {name!r}{hint} Legal: {', '.join(names) or 'none'}.")
+
+
+def check_known(what: str, name: object, legal: Collection[str]) -> None:
+    """Refuse a name that is not in a table; see `unknown`."""
+    if name not in legal:
+        raise unknown(what, name, legal)
 
 
 def install_line(extra: str) -> str:

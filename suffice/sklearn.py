@@ -11,7 +11,7 @@ import torch
 
 from suffice.data.dataset import parts_of_keys
 from suffice.data.reviews import dataset_of_texts
-from suffice.errors import ConfigError, DataError, install_line, unknown
+from suffice.errors import ConfigError, DataError, check_known, install_line
 from suffice.loading import TextClassifier
 from suffice.recipes import recipe
 from suffice.recipes.own_data import TABLE, TOKENIZERS, with_settings
@@ -131,8 +131,7 @@ class AttentionClassifier(ClassifierMixin, BaseEstimator):
 
     def _dataset(self, texts: list[str], numbers: list[int]) -> Any:
         """Return the rows to learn from and those to choose the epoch by."""
-        if self.tokenizer not in RULES:
-            raise unknown("tokenizer", self.tokenizer, RULES)
+        check_known("tokenizer", self.tokenizer, RULES)
         if not 0.0 < self.validation < 1.0:
             raise ConfigError(f"validation={self.validation}; give a share between 0 and 1.")
         place = parts_of_keys(

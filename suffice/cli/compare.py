@@ -35,7 +35,7 @@ from suffice.cli.terminal import (
     resumable,
     wide_console,
 )
-from suffice.errors import ConfigError, unknown
+from suffice.errors import ConfigError, check_known
 from suffice.utils.grammar import split_list
 
 if TYPE_CHECKING:
@@ -343,8 +343,7 @@ class RunOptions:
     def __post_init__(self) -> None:
         from suffice.measure.verdict import COSTS
 
-        if self.cost not in COSTS:
-            raise unknown("cost", self.cost, COSTS)
+        check_known("cost", self.cost, COSTS)
 
     @property
     def share(self) -> tuple[int, int] | None:

@@ -10,7 +10,7 @@ from typer import Argument, Exit, Option
 
 from suffice.cli.options import JsonFlag
 from suffice.cli.terminal import print_json, print_text
-from suffice.errors import CheckpointError, ConfigError, unknown
+from suffice.errors import CheckpointError, ConfigError, check_known, unknown
 from suffice.utils.grammar import parse_bytes
 
 if TYPE_CHECKING:
@@ -79,8 +79,7 @@ def fits(
     """
     from suffice.studio.calculator import ENGINES
 
-    if engine not in ENGINES:
-        raise unknown("engine", engine, ENGINES)
+    check_known("engine", engine, ENGINES)
     available = None if memory is None else parse_bytes(memory)
     settings = {"batch": batch, "state_bits": _legal("--cache-bits", cache_bits)}
     if bits is not None:
@@ -151,8 +150,7 @@ def _gguf(path: Path) -> Model:
 
     file = open_gguf(path)
     architecture = str(file.metadata.get("general.architecture"))
-    if architecture not in FORMS:
-        raise unknown(f"architecture of {path}", architecture, FORMS)
+    check_known(f"architecture of {path}", architecture, FORMS)
     entries: dict[str, Any] = {"model_type": FORMS[architecture][1].model_type}
     for theirs, name in table("families")["gguf"].items():
         entries[name] = file.metadata.get(f"{architecture}.{theirs}")

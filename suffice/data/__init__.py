@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from suffice.data import images, reviews, synthetic, table, translation, vision
 from suffice.data.dataset import IGNORE_INDEX, Dataset, Split
-from suffice.errors import unknown
+from suffice.errors import check_known, unknown
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -50,8 +50,7 @@ def load(name: str, *, console: Console | None = None, **options: object) -> Dat
         ConfigError: if the name, an option's name or an option's value is not legal.
         DataError: if the files are absent and cannot be downloaded, or are truncated or altered.
     """
-    if name not in TASKS:
-        raise unknown("task", name, TASKS)
+    check_known("task", name, TASKS)
     legal = inspect.signature(TASKS[name]).parameters
     for option in options:
         if option not in legal:

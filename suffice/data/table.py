@@ -18,7 +18,7 @@ from suffice.data.dataset import Dataset, check_counts, folds_of_keys, parts_of_
 from suffice.data.reviews import RULES, UNSPACED, check_vocabulary_size, dataset_of_texts
 from suffice.data.reviews import words as words_of
 from suffice.data.rows import UTF_8, as_text, read_rows, refuse_columns, split_columns
-from suffice.errors import ConfigError, DataError, unknown
+from suffice.errors import ConfigError, DataError, check_known
 
 COLUMNS = "text,label"
 MIN_CLASS_ROWS = 3  # rows of a class on average: a price or a name is none
@@ -97,8 +97,7 @@ def table(
     check_counts("table", length=length, rows=rows)
     check_vocabulary_size(vocabulary_size)
     rule = words if isinstance(words, str) else "unicode"
-    if rule not in RULES:
-        raise unknown("rule of words", rule, RULES)
+    check_known("rule of words", rule, RULES)
     files = read_files(
         path,
         columns,

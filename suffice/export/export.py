@@ -16,7 +16,7 @@ from torch import nn
 
 from suffice.convert.folder import CERTIFICATE, SOURCE
 from suffice.convert.sources import Source, open_source, tensors_for
-from suffice.errors import CheckpointError, ConfigError, DataError, unknown
+from suffice.errors import CheckpointError, ConfigError, DataError, check_known
 from suffice.export.architecture import config_of, stock_model
 from suffice.export.card import card
 from suffice.export.graph import (
@@ -86,8 +86,7 @@ def export(
             do not compute the same as the model.
         DataError: if a tokenizer is absent or damaged.
     """
-    if form not in FORMATS:
-        raise unknown("format", form, FORMATS)
+    check_known("format", form, FORMATS)
     if form == "onnx":
         check_packages()
     step(f"reading {source}")

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from suffice.convert.sources import open_source
-from suffice.errors import CheckpointError, ConfigError, unknown
+from suffice.errors import CheckpointError, ConfigError, check_known
 from suffice.export.architecture import config_of, stock_model
 from suffice.layers.packed import Packed
 from suffice.models import LM
@@ -79,8 +79,7 @@ def write_model(
             llama.cpp does the same as its.
         DataError: if the file cannot be written.
     """
-    if kind not in TYPES:
-        raise unknown("type", kind, TYPES)
+    check_known("type", kind, TYPES)
     if model.config.experts is not None:
         raise ConfigError("mixtures of experts are not written to GGUF; export to hf.")
     config = config_of(model, begin=tokenizer.begin, end=tokenizer.end)

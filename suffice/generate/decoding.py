@@ -13,7 +13,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from suffice.errors import ConfigError, unknown
+from suffice.errors import ConfigError, check_known
 from suffice.generate.sampling import Sampler
 from suffice.layers.inputs import check_rows
 from suffice.memory import Memory
@@ -245,8 +245,7 @@ def decode(
 
 def choose_backend(lm: CausalModel, memory: Memory, impl: str) -> tuple[CausalModel, str]:
     """Return the model to decode with, native or torch, and a description of the choice."""
-    if impl not in IMPLS:
-        raise unknown("impl", impl, IMPLS)
+    check_known("impl", impl, IMPLS)
     native = f"native ({library.instructions()})" if library.available() else ""
     if isinstance(lm, NativeDecoder):
         return (lm.lm, "torch (asked for)") if impl == "torch" else (lm, native)

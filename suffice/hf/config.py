@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from huggingface_hub.dataclasses import strict
 from transformers import PreTrainedConfig
 
-from suffice.errors import ConfigError, unknown
+from suffice.errors import ConfigError, check_known
 from suffice.memory import Memory
 from suffice.models import LMConfig, ViT, ViTConfig
 from suffice.models.architectures.layer_types import sliding_window
@@ -266,8 +266,7 @@ def _stored_specs(
             )
         return config.specs
     mechanism = mechanism or "standard"
-    if mechanism not in PRESETS:
-        raise unknown("mechanism", mechanism, PRESETS)
+    check_known("mechanism", mechanism, PRESETS)
     specs = schedule(
         mechanism,
         config.hidden_size,

@@ -12,7 +12,7 @@ from transformers.modeling_layers import GenericForSequenceClassification
 from transformers.modeling_outputs import CausalLMOutputWithPast
 from transformers.utils.generic import can_return_tuple
 
-from suffice.errors import ConfigError, unknown
+from suffice.errors import ConfigError, check_known
 from suffice.hf.cache import SufficeCache
 from suffice.hf.config import SufficeConfig
 from suffice.hf.model import SufficeModel, SufficePreTrainedModel
@@ -162,12 +162,10 @@ def _memory(generation_config: Any, length: int) -> Memory | None:
     options = dict(generation_config.cache_config or {})
     if name is None:
         return None
-    if name not in MEMORIES:
-        raise unknown("cache_implementation", name, MEMORIES)
+    check_known("cache_implementation", name, MEMORIES)
     if name == "quantized":
         for option in options:
-            if option not in (*QUANTISED, *LIBRARIES):
-                raise unknown("option of cache_config", option, (*QUANTISED, *LIBRARIES))
+            check_known("option of cache_config", option, (*QUANTISED, *LIBRARIES))
         if unused := [option for option in LIBRARIES if option in options]:
             warnings.warn(
                 f"cache_config's {', '.join(unused)} is not used: a suffice model quantises its "

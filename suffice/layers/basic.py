@@ -7,7 +7,7 @@ import math
 import torch
 from torch import Tensor, nn
 
-from suffice.errors import ConfigError, unknown
+from suffice.errors import ConfigError, check_known
 from suffice.ops.rms_norm import rms_norm
 
 
@@ -112,8 +112,7 @@ def normalisation(
     dtype: torch.dtype | None = None,
 ) -> nn.Module:
     """Return a norm over d_model features: "layer", with or without a bias, or "rms"."""
-    if name not in NORMALISATIONS:
-        raise unknown("normalisation", name, NORMALISATIONS)
+    check_known("normalisation", name, NORMALISATIONS)
     if name == "rms":
         return RMSNorm(d_model, eps=eps, device=device, dtype=dtype)
     return nn.LayerNorm(d_model, eps=eps, bias=bias, device=device, dtype=dtype)

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from suffice.errors import unknown
+from suffice.errors import check_known
 from suffice.layers.attention import Attention
 from suffice.layers.basic import Dropout, init_glorot
 from suffice.layers.basic import normalisation as normaliser
@@ -48,8 +48,7 @@ class _ResidualBlock(nn.Module):
         **options: Any,
     ) -> None:
         super().__init__()
-        if norm not in norms:
-            raise unknown("norm", norm, norms)
+        check_known("norm", norm, norms)
         d_model = attentions["attention"].d_model
         factory = {name: options[name] for name in ("device", "dtype")}
         for name, spec in attentions.items():
@@ -282,8 +281,7 @@ class MLP(nn.Module):
         dtype: torch.dtype | None = None,
     ) -> None:
         super().__init__()
-        if activation not in ACTIVATIONS:
-            raise unknown("activation", activation, ACTIVATIONS)
+        check_known("activation", activation, ACTIVATIONS)
         self.up = Linear(d_model, width, bias=bias, device=device, dtype=dtype)
         self.activation = ACTIVATIONS[activation]()
         self.down = Linear(width, d_model, bias=bias, device=device, dtype=dtype)
@@ -334,8 +332,7 @@ class SwiGLU(nn.Module):
         dtype: torch.dtype | None = None,
     ) -> None:
         super().__init__()
-        if activation not in GATES:
-            raise unknown("activation", activation, GATES)
+        check_known("activation", activation, GATES)
         self.activation = activation
         self.gate = Linear(d_model, width, bias=bias, device=device, dtype=dtype)
         self.up = Linear(d_model, width, bias=bias, device=device, dtype=dtype)

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from suffice.errors import ConfigError, unknown
+from suffice.errors import ConfigError, check_known
 from suffice.layers.basic import Dropout
 from suffice.layers.block import SwiGLU
 from suffice.ops.linear import Linear
@@ -76,8 +76,7 @@ class Experts:
 
     def __post_init__(self) -> None:
         check_fields(self)
-        if self.scores not in SCORES:
-            raise unknown("scores", self.scores, SCORES)
+        check_known("scores", self.scores, SCORES)
         names = ("num_experts", "top_k", "width", "groups", "top_groups", "shared_width")
         sizes = {name: getattr(self, name) for name in names}
         if wrong := [n for n, size in sizes.items() if size is not None and size < 1]:

@@ -15,7 +15,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from suffice.errors import ConfigError, unknown
+from suffice.errors import ConfigError, check_known
 from suffice.layers.attention import Attention
 from suffice.mixing import Alignment, BandedAlignment, LowRank, Mixing
 
@@ -97,8 +97,7 @@ def interpolate(
             "interpolate blends neighbouring positions, so a causal map would look ahead; "
             "use extend."
         )
-    if mode not in MODES:
-        raise unknown("mode of interpolate", mode, MODES)
+    check_known("mode of interpolate", mode, MODES)
     if length < 1:
         raise ConfigError(f"interpolate to length={length}: give the new longest input, >= 1.")
     up = _line(mixing.length, length, mode)

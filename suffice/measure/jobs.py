@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any, Protocol, Self, TypeVar
 
 from suffice.data import Dataset, load
-from suffice.errors import ConfigError, DataError, StateError, SufficeError, unknown
+from suffice.errors import ConfigError, DataError, StateError, SufficeError, check_known
 from suffice.measure.answers import Key
 from suffice.measure.machine import machine_facts, software_versions, source_commit
 from suffice.measure.plan import (
@@ -153,8 +153,7 @@ class Execution:
             raise ConfigError(f"--threads {self.threads}: give at most {MAX_THREADS:,}.")
         if self.minutes is not None and not self.minutes > 0:
             raise ConfigError(f"--max-minutes {self.minutes:g}: give a time above 0.")
-        if self.engine not in ENGINES:
-            raise unknown("engine", self.engine, ENGINES)
+        check_known("engine", self.engine, ENGINES)
         if self.address is not None and self.engine != "ray":
             raise ConfigError("--address names a cluster; give it with --engine ray.")
         if self.address is not None and self.address.startswith("ray://"):

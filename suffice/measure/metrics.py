@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from suffice.errors import ConfigError, unknown
+from suffice.errors import ConfigError, check_known
 from suffice.measure.answers import Answers
 
 if TYPE_CHECKING:
@@ -227,8 +227,7 @@ METRICS = {
 
 def check_metric(name: str) -> None:
     """Refuse the name of no metric."""
-    if name not in METRICS:
-        raise unknown("metric", name, METRICS)
+    check_known("metric", name, METRICS)
 
 
 def metric_of(name: str) -> Metric:
@@ -249,8 +248,7 @@ def own_metric(name: str, better: str, *, relative: bool = False) -> Metric:
         better: "higher" or "lower".
         relative: whether differences and the margin are in percent of the value, which is above 0.
     """
-    if better not in (HIGHER, LOWER):
-        raise unknown("direction", better, (HIGHER, LOWER))
+    check_known("direction", better, (HIGHER, LOWER))
     sign = 1.0 if better == HIGHER else -1.0
 
     def values(answers: Answers) -> Values:

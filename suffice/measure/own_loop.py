@@ -26,7 +26,7 @@ from rich.console import Console
 from torch import Tensor, nn
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
-from suffice.errors import ConfigError, unknown
+from suffice.errors import ConfigError, check_known, unknown
 from suffice.layers import Attention
 from suffice.measure import report
 from suffice.measure.answers import Answers, from_scores, path_of, write_answers
@@ -289,8 +289,7 @@ def compare(
     """
     name, named = _name_of(train), _named(mechanisms)
     baseline = baseline or next(iter(named))
-    if baseline not in named:
-        raise unknown("baseline", baseline, named)
+    check_known("baseline", baseline, named)
     if seeds < 1:
         raise ConfigError(f"seeds={seeds}; give at least 1, and 5 for a verdict.")
     better = better or (LOWER if metric in LOSSES else None)

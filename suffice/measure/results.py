@@ -19,7 +19,7 @@ from urllib.parse import quote, unquote
 
 from suffice.data.dataset import Dataset
 from suffice.data.survey import Survey
-from suffice.errors import ConfigError, DataError, unknown
+from suffice.errors import ConfigError, DataError, check_known
 from suffice.measure.answers import Answers, Key, path_of, read_answers
 from suffice.recipes import SCALES
 from suffice.utils.files import read_json, read_record, write_json
@@ -304,8 +304,7 @@ class Results:
             raise ConfigError(f"answers={self.answers} of a row must be at least 1.")
         if self.chance is not None and not 0.0 <= self.chance <= 1.0:
             raise ConfigError(f"chance={self.chance} is not a fraction from 0 to 1.")
-        if self.scale not in SCALES:
-            raise unknown("scale", self.scale, SCALES)
+        check_known("scale", self.scale, SCALES)
         refuse_twice("cell", (cell.key for cell in self.cells))
         refuse_twice("speed", (speed.key for speed in self.speeds))
 

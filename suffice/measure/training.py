@@ -20,7 +20,7 @@ from suffice.data.dataset import ImagePreparation
 from suffice.data.reviews import PAD, SPECIAL, START, UNKNOWN, start_of
 from suffice.data.table import READS
 from suffice.data.translation import END
-from suffice.errors import ConfigError, DataError, install_line, unknown
+from suffice.errors import ConfigError, DataError, check_known, install_line
 from suffice.generate.translate import translate
 from suffice.layers import Attention
 from suffice.measure.answers import NONE, Answers, path_of, write_answers
@@ -106,8 +106,7 @@ def check_scores(dataset: Dataset) -> None:
 
 def _refuse_unknown(dataset: Dataset) -> None:
     for name in dataset.scores:
-        if name not in SCORES:
-            raise unknown("score", name, SCORES)
+        check_known("score", name, SCORES)
 
 
 def _balanced_accuracy(trained: Trained) -> Scored:

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from suffice.errors import ConfigError, unknown
+from suffice.errors import ConfigError, check_known
 from suffice.measure.answers import majority_baseline, spread
 from suffice.measure.metrics import METRICS, Metric
 from suffice.measure.results import Cell, Results, check_margin
@@ -261,8 +261,7 @@ def judge_together(
         cost: meaning of "cheapest", see `judge`.
         metric: metric of all, see `judge`.
     """
-    if cost not in COSTS:
-        raise unknown("cost", cost, COSTS)
+    check_known("cost", cost, COSTS)
     drafts = [_draft(results, margin, cost, metric) for results in several]
     alpha = 1.0 - LEVEL
     suffices = [

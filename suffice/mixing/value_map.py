@@ -12,7 +12,7 @@ from typing import ClassVar, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from suffice.errors import ShapeError, unknown
+from suffice.errors import ShapeError, check_known
 from suffice.mixing.base import Mixing, RowLayout
 from suffice.utils.torch_compat import finite
 
@@ -163,8 +163,7 @@ class LearnedMixing(Mixing, base=True):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.init not in self.starts:
-            raise unknown(f"init of {type(self).__name__}", self.init, self.starts)
+        check_known(f"init of {type(self).__name__}", self.init, self.starts)
 
     @abstractmethod
     def shapes(self, *, causal: bool) -> Shapes:

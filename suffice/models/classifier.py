@@ -5,7 +5,7 @@ Letters: B batch, T tokens, M d_model.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, ClassVar
@@ -91,7 +91,7 @@ class ClassifierConfig(ModelConfig):
     first_norm: bool = True
     final_norm: bool = False
 
-    choices: ClassVar[dict[str, Iterable[str]]] = {
+    choices: ClassVar[dict[str, Collection[str]]] = {
         "norm": NORMS,
         "activation": (*ACTIVATIONS, *GATES),
         "positions": POSITIONS,

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
 
-from suffice.errors import ConfigError, unknown
+from suffice.errors import ConfigError, check_known
 from suffice.models.config import check_crosses, check_unshared
 from suffice.models.configurations import layers
 from suffice.models.kinds import Sizes
@@ -65,8 +65,7 @@ class Composition:
     draw: int | None = None
 
     def __post_init__(self) -> None:
-        if self.mechanism not in PRESETS:
-            raise unknown("mechanism", self.mechanism, PRESETS)
+        check_known("mechanism", self.mechanism, PRESETS)
         for name, number in self.changes.items():
             if name in BITS and number not in BITS[name]:
                 legal = " or ".join(map(str, BITS[name]))

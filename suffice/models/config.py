@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, TypeVar
 
-from suffice.errors import ConfigError, unknown
+from suffice.errors import ConfigError, check_known
 from suffice.spec import AttentionSpec, check_shares
 from suffice.utils.records import check_fields, decode, encode, type_hints
 
@@ -29,7 +29,7 @@ class ModelConfig:
         ConfigError: naming the fields that are not legal.
     """
 
-    choices: ClassVar[dict[str, Iterable[str]]] = {}
+    choices: ClassVar[dict[str, Collection[str]]] = {}
 
     def __post_init__(self) -> None:
         check_fields(self)
@@ -40,8 +40,7 @@ class ModelConfig:
         dropouts = ("dropout", "head_dropout")
         self._check(dropouts, lambda x: 0.0 <= x < 1.0, "give at least 0 and below 1")
         for name, legal in self.choices.items():
-            if getattr(self, name) not in legal:
-                raise unknown(name, getattr(self, name), legal)
+            check_known(name, getattr(self, name), legal)
 
     def _check(self, names: Iterable[str], legal: Callable[[Any], bool], advice: str) -> None:
         values = {name: getattr(self, name) for name in names if hasattr(self, name)}

@@ -9,7 +9,7 @@ from functools import cached_property, partial
 from importlib import resources
 from typing import Any
 
-from suffice.errors import ConfigError, unknown
+from suffice.errors import ConfigError, check_known
 from suffice.models.lm import LMConfig
 from suffice.patterns import Causal, Window
 from suffice.positions import NoPosition, Position
@@ -125,8 +125,7 @@ def configuration(
         >>> sum(p.numel() for p in config.build(specs, device="meta").parameters())
         110217984
     """
-    if name not in CONFIGURATIONS:
-        raise unknown("configuration", name, CONFIGURATIONS)
+    check_known("configuration", name, CONFIGURATIONS)
     row = CONFIGURATIONS[name]
     sizes = {option: options.pop(option) for option in row.options if option in options}
     config = replace(row.made[0], **sizes)
@@ -209,8 +208,7 @@ def layers(
         >>> [str(s.pattern) for s in specs][1:]
         ['And(parts=(Window(size=4), Causal()))', 'Causal()']
     """
-    if mechanism not in PRESETS:
-        raise unknown("mechanism", mechanism, PRESETS)
+    check_known("mechanism", mechanism, PRESETS)
     legal = _options_of(mechanism)
     defaults = {"bias": config.bias, "dropout": config.dropout, "length": config.length}
     optional = {"window": window, "full_every": full_every, "num_kv_heads": num_kv_heads}

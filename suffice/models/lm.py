@@ -6,7 +6,7 @@ Letters: B batch, T tokens, M d_model, V vocabulary.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -86,7 +86,7 @@ class LMConfig(ModelConfig):
     start: float = 0.02
     experts: Experts | None = None
 
-    choices: ClassVar[dict[str, Iterable[str]]] = {
+    choices: ClassVar[dict[str, Collection[str]]] = {
         "activation": (*ACTIVATIONS, *GATES),
         "norm": NORMALISATIONS,
         "residual": tuple(norm for norm in NORMS if norm != "post"),

@@ -5,7 +5,7 @@ Letters: B batch, S tokens of the source, T tokens of the target, M d_model, V t
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -76,7 +76,7 @@ class TranslatorConfig(ModelConfig):
     dropout: float = 0.0
     head_dropout: float = 0.0
 
-    choices: ClassVar[dict[str, Iterable[str]]] = {
+    choices: ClassVar[dict[str, Collection[str]]] = {
         "activation": ACTIVATIONS,
         "norm": CROSS_NORMS,
         "positions": POSITIONS,

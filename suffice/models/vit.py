@@ -5,7 +5,7 @@ Letters: B batch, C channels, S image side in pixels, T tokens, M d_model.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -74,7 +74,7 @@ class ViTConfig(ModelConfig):
     eps: float = 1e-6
     positions: str = "learned"
 
-    choices: ClassVar[dict[str, Iterable[str]]] = {
+    choices: ClassVar[dict[str, Collection[str]]] = {
         "pooling": POOLINGS,
         "norm": NORMS,
         "positions": POSITIONS,

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from suffice.errors import unknown
+from suffice.errors import check_known
 from suffice.measure.cost_to_target import geometric
 from suffice.measure.report.sheet import ranks, ranks_apart
 from suffice.measure.report.tables import count, loss, percent, seconds
@@ -395,6 +395,5 @@ def table(name: str) -> Table:
         >>> table("v2-imdb").source
         'v2 table 8'
     """
-    if name not in TABLES:
-        raise unknown("table", name, TABLES)
+    check_known("table", name, TABLES)
     return TABLES[name]

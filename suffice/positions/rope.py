@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from suffice.errors import ConfigError, unknown
+from suffice.errors import ConfigError, check_known
 from suffice.positions.base import Position
 from suffice.utils.records import Axis, derived, is_whole
 from suffice.utils.torch_compat import readable
@@ -450,8 +450,7 @@ class Rope(_Rotary):
         super().__post_init__()
         if not self.theta > 1.0:
             raise ConfigError(f"Rope(theta={self.theta}): give a base above 1, such as 10000.")
-        if self.layout not in LAYOUTS:
-            raise unknown("layout of Rope", self.layout, LAYOUTS)
+        check_known("layout of Rope", self.layout, LAYOUTS)
         if self.features is not None and (self.features < 2 or self.features % 2):
             raise ConfigError(
                 f"Rope(features={self.features}): features rotate in pairs; give an even number "

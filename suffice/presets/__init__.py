@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from suffice.errors import ConfigError, unknown
+from suffice.errors import ConfigError, check_known
 from suffice.mixing import NoMixing
 from suffice.presets.features import infini, linear, linformer, performer, rfa
 from suffice.presets.grouped import cla, differential, forgetting, gqa, mla, mqa, qk_norm, xsa
@@ -145,12 +145,10 @@ def preset(name: str, /, d_model: int, num_heads: int, **options: Any) -> Attent
         >>> preset("efficient", 128, 4).cost(length=64).parameters
         33024
     """
-    if name not in PRESETS:
-        raise unknown("mechanism", name, PRESETS)
+    check_known("mechanism", name, PRESETS)
     legal = inspect.signature(PRESETS[name]).parameters
     for option in options:
-        if option not in legal:
-            raise unknown(f"option of {name}", option, legal)
+        check_known(f"option of {name}", option, legal)
     if needs_length(name) and name not in UNLESS_CAUSAL and "length" not in options:
         raise ConfigError(f"{name} fixes the length of its input; give length=, in tokens.")
     causal = options.get("causal", False)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from suffice.errors import unknown
+from suffice.errors import check_known, unknown
 from suffice.recipes import language, own_data, probes, text, vision
 from suffice.recipes.atlas import RECIPES as ATLAS
 from suffice.recipes.language import LMRecipe
@@ -92,8 +92,7 @@ def recipe_of_task(task: str, *, scale: str = "paper") -> Recipe:
     Raises:
         ConfigError: for an unknown task or scale, or a scale that the recipe does not have.
     """
-    if task not in TASK_RECIPES:
-        raise unknown("task", task, TASK_RECIPES)
+    check_known("task", task, TASK_RECIPES)
     return recipe(TASK_RECIPES[task], scale=scale)
 
 
@@ -107,6 +106,5 @@ def lm_recipe(name: str, *, scale: str = "paper") -> LMRecipe:
     Raises:
         ConfigError: for an unknown name or scale, or a scale that the recipe does not have.
     """
-    if name not in LM_RECIPES:
-        raise unknown("recipe", name, LM_RECIPES)
+    check_known("recipe", name, LM_RECIPES)
     return LM_RECIPES[name](scale)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
-from suffice.errors import unknown
+from suffice.errors import check_known
 from suffice.models import CONFIGURATIONS, LMConfig, configuration
 from suffice.models.configurations import Configured, attention_of
 from suffice.recipes.recipe import Scaled
@@ -80,8 +80,7 @@ class LMRecipe(Scaled):
         Raises:
             ConfigError: for an unknown configuration, mechanism or option, or sizes out of range.
         """
-        if self.configuration not in CONFIGURATIONS:
-            raise unknown("configuration", self.configuration, CONFIGURATIONS)
+        check_known("configuration", self.configuration, CONFIGURATIONS)
         options = {n: v for n, v in self.options if n not in NOT_SET}
         sizes = {name: options.pop(name) for name in SIZES if name in options}
         sizes_of_run = {

@@ -14,7 +14,7 @@ from suffice.data import TASKS
 from suffice.data.images import image_classes
 from suffice.data.reviews import RULES
 from suffice.data.table import COLUMNS, one_word_length, read_files, share_of
-from suffice.errors import ConfigError, DataError, unknown
+from suffice.errors import ConfigError, DataError, check_known, unknown
 from suffice.models import ViTConfig
 from suffice.models.pretrained import classifier_of
 from suffice.recipes.recipe import Recipe
@@ -252,8 +252,7 @@ def with_settings(recipe: Recipe, values: Mapping[str, Any]) -> Recipe:
     fixed = FIXED if recipe.start is None else FIXED | (model - {"length", "dropout"})
     legal = (model | training | set(options)) - fixed
     for name in values:
-        if name not in legal:
-            raise unknown("setting", name, legal)
+        check_known("setting", name, legal)
     linked = {LINKED[n]: v for n, v in values.items() if n in LINKED and LINKED[n] in options}
     values = {**values, **linked}
     values = {n: tuple(v) if isinstance(v, list) else v for n, v in values.items()}

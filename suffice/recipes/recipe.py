@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
-from suffice.errors import ConfigError, unknown
+from suffice.errors import ConfigError, check_known
 from suffice.models import (
     LM,
     Classifier,
@@ -32,8 +32,7 @@ class Scaled:
 
     def at(self: R, scale: str, **fields: Any) -> R:
         """Return this recipe, which is at the paper's scale, or its small twin."""
-        if scale not in SCALES:
-            raise unknown("scale", scale, SCALES)
+        check_known("scale", scale, SCALES)
         if scale == "paper":
             return self
         if not fields:

@@ -13,7 +13,7 @@ from functools import cache
 from importlib import resources
 from typing import Any, ClassVar
 
-from suffice.errors import unknown
+from suffice.errors import check_known
 
 ARTICLE = "arXiv:2403.01643"
 TABLE_OF_TASK = {"translation_es": "translation"}  # where the names differ
@@ -78,8 +78,7 @@ def reference(table: str, mechanism: str, heads: int) -> Reference | None:
         >>> reference("mnist", "super_attention", 4).parameters_layer
         37184
     """
-    if table not in reference_tables():
-        raise unknown("published table", table, reference_tables())
+    check_known("published table", table, reference_tables())
     return _rows().get((table, mechanism, heads))
 
 

@@ -15,7 +15,7 @@ from operator import or_
 from typing import TYPE_CHECKING
 
 from suffice.encoders.base import KEYS, QUERIES
-from suffice.errors import unknown
+from suffice.errors import check_known
 from suffice.kernels import Recurrent, Softmax, base, recurrent
 from suffice.patterns import Pattern
 from suffice.patterns.base import count_blocks, residues
@@ -176,6 +176,5 @@ def paper_flops(mechanism: str, *, length: int, d_model: int, num_heads: int) ->
         >>> paper_flops("standard", length=64, d_model=128, num_heads=4)
         368640
     """
-    if mechanism not in PAPER_CONSTANTS:
-        raise unknown("mechanism of equation 24", mechanism, PAPER_CONSTANTS)
+    check_known("mechanism of equation 24", mechanism, PAPER_CONSTANTS)
     return PAPER_CONSTANTS[mechanism] * length * d_model + 15 * num_heads * length * length

@@ -11,7 +11,7 @@ import math
 import torch
 from torch import Tensor
 
-from suffice.errors import ConfigError, unknown
+from suffice.errors import ConfigError, check_known
 
 ROUNDINGS = 8  # what a few dozen operations of one layer add up to, in units of eps * sqrt(n)
 HALF_ROUNDINGS = 2  # sums are fp32 inside: only a result and its few intermediates are rounded
@@ -79,8 +79,7 @@ def assert_close(
 
 
 def _check(got: Tensor, want: Tensor, kind: str, n: int, step: Tensor | float | None) -> None:
-    if kind not in KINDS:
-        raise unknown("kind of closeness", kind, KINDS)
+    check_known("kind of closeness", kind, KINDS)
     if (step is not None) != (kind == "quantised") or (n != 1 and kind != "same_math"):
         raise ConfigError(
             f"kind={kind!r} with n={n}, step={step}: n belongs to same_math and step to "

@@ -10,7 +10,7 @@ from functools import partial
 import torch
 from torch import Tensor, nn
 
-from suffice.errors import ConfigError, SufficeError, unknown
+from suffice.errors import ConfigError, SufficeError, check_known
 from suffice.kernels import Softmax
 from suffice.layers import Attention
 from suffice.mixing import RowLayout
@@ -439,8 +439,7 @@ def conform(
 
 
 def _check_of(name: str) -> Callable[[Case], None]:
-    if name not in CHECKS:
-        raise unknown("check", name, CHECKS)
+    check_known("check", name, CHECKS)
     return CHECKS[name]
 
 
@@ -453,8 +452,7 @@ def _check_formula(formula: Formula, spec: AttentionSpec) -> None:
     learned = spec.kernel.learned(spec.query_heads, spec.head_width)
     legal = [*("q", "k", "v", "allowed", "scale", "bias"), *learned]
     for name in inspect.signature(formula).parameters:
-        if name not in legal:
-            raise unknown("argument of the formula", name, legal)
+        check_known("argument of the formula", name, legal)
 
 
 def is_the_formula(case: Case, formula: Formula) -> None:

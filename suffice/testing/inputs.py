@@ -12,7 +12,7 @@ from functools import cached_property
 import torch
 from torch import Tensor, nn
 
-from suffice.errors import ConfigError, unknown
+from suffice.errors import ConfigError, check_known
 from suffice.kernels import Recurrent
 from suffice.layers import Attention
 from suffice.memory.past import Past
@@ -66,8 +66,7 @@ def padded(batch: int, length: int, side: str, *, seed: int = 0) -> Tensor:
         >>> padded(3, 4, "left").int().tolist()
         [[1, 1, 1, 1], [0, 1, 1, 1], [0, 0, 1, 1]]
     """
-    if side not in SIDES:
-        raise unknown("side", side, SIDES)
+    check_known("side", side, SIDES)
     if length < 1:
         raise ConfigError(f"length={length}: a row needs at least one position.")
     valid = torch.zeros(batch, length, dtype=torch.bool)

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor, nn
 
-from suffice.errors import ConfigError, unknown
+from suffice.errors import ConfigError, check_known
 from suffice.layers import Block, CrossBlock
 
 ADAMW, MUON = "adamw", "muon"
@@ -29,8 +29,7 @@ class OptimiserSettings(Protocol):
 
 def check_optimiser(name: str) -> None:
     """Refuse the name of no optimiser, and one that this torch lacks."""
-    if name not in OPTIMISERS:
-        raise unknown("optimiser", name, OPTIMISERS)
+    check_known("optimiser", name, OPTIMISERS)
     if name == MUON and not hasattr(torch.optim, "Muon"):
         raise ConfigError(
             f"optimiser={MUON}: torch {torch.__version__} has no Muon; install torch 2.9 or later, "

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from suffice.errors import ConfigError, unknown
+from suffice.errors import ConfigError, check_known, unknown
 from suffice.train.augment import AUGMENTATIONS
 from suffice.train.optimiser import ADAMW, SCHEDULES, check_optimiser
 from suffice.utils.records import check_fields
@@ -61,8 +61,7 @@ class Training:
 
     def __post_init__(self) -> None:
         check_fields(self)
-        if self.schedule not in SCHEDULES:
-            raise unknown("schedule", self.schedule, SCHEDULES)
+        check_known("schedule", self.schedule, SCHEDULES)
         if self.augment is not None and self.augment not in AUGMENTATIONS:
             raise unknown("augmentation", self.augment, AUGMENTATIONS)
         check_optimiser(self.optimiser)

@@ -13,7 +13,7 @@ import numpy as np
 from suffice.convert.search.options import Option, contains, memory_of, parameters, state_bytes
 from suffice.convert.search.scoring import Key, RowScores
 from suffice.convert.search.timing import BACKENDS, NATIVE, TORCH
-from suffice.errors import ConfigError, unknown
+from suffice.errors import ConfigError, check_known
 from suffice.memory import Dynamic
 from suffice.utils.grammar import BYTES, COUNTS, SECONDS, SHARES, format_quantity, split_quantity
 
@@ -97,8 +97,7 @@ def _limit(word: str, text: str) -> Limit:
     if not sign or quantity is None:
         raise ConfigError(f"budget {text!r:.80} is not understood at {word!r:.40}; {GRAMMAR}.")
     number, unit = quantity
-    if name not in UNITS:
-        raise unknown("budget", name, UNITS)
+    check_known("budget", name, UNITS)
     if not 0.0 < number < float("inf"):
         raise ConfigError(f"budget {word!r}: give a number above 0.")
     shares = {} if name == "divergence" else SHARES

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from suffice.errors import unknown
+from suffice.errors import check_known
 from suffice.measure.advise.advise import Advice
 from suffice.measure.advise.request import Request, base_of
 from suffice.measure.timing import interleave, ratio
@@ -198,6 +198,5 @@ def recipe_named(name: str) -> AdviceRecipe:
     Raises:
         ConfigError: for an unknown name.
     """
-    if name not in RECIPES:
-        raise unknown("recipe of the adviser", name, RECIPES)
+    check_known("recipe of the adviser", name, RECIPES)
     return RECIPES[name]

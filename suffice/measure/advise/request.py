@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from suffice.errors import ConfigError, unknown
+from suffice.errors import ConfigError, check_known, unknown
 from suffice.layers.block import GATES
 from suffice.layers.inputs import check_memory
 from suffice.layers.packed import DEFAULT
@@ -93,8 +93,7 @@ class Request:
     recall: bool = False
 
     def __post_init__(self) -> None:
-        if self.task not in TASKS:
-            raise unknown("task", self.task, TASKS)
+        check_known("task", self.task, TASKS)
         wrong = [
             f"{name}={value!r}; give {legal}."
             for name, (is_legal, legal) in LIMITS.items()

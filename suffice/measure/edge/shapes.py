@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from suffice.errors import ConfigError, unknown
+from suffice.errors import ConfigError, check_known
 from suffice.memory import Memory
 from suffice.models import LM, configuration
 
@@ -19,8 +19,7 @@ def shaped(shape: str, mechanism: str = "standard") -> LM:
     Weights have the standard deviation inputs^-1/2, so that every part changes the logits.
 
     """
-    if shape not in SHAPES:
-        raise unknown("shape", shape, SHAPES)
+    check_known("shape", shape, SHAPES)
     config, specs = configuration(SHAPES[shape], mechanism)
     return randomise(config.build(specs))
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from suffice.errors import ConfigError, DataError, unknown
+from suffice.errors import ConfigError, DataError, check_known
 from suffice.measure.answers import Answers, from_scores
 from suffice.measure.external.runs import RowNames, Run, Source, Values
 from suffice.measure.metrics import HIGHER, LOWER
@@ -85,8 +85,7 @@ def comparisons(
     if len(names) < 2:  # noqa: PLR2004
         raise ConfigError(f"{', '.join(names) or 'nothing'} alone; give two at least, to compare.")
     baseline = question.baseline or names[0]
-    if baseline not in names:
-        raise unknown("baseline", baseline, names)
+    check_known("baseline", baseline, names)
     ordered = sorted(sources, key=lambda source: source.name != baseline)
     tasks = [task for task in ordered[0].tasks if all(task in s.tasks for s in ordered)]
     if not tasks:
@@ -127,8 +126,7 @@ def _metrics(runs: dict[str, list[Run]], wanted: tuple[str, ...], task: str) -> 
     shared = [m for m in every[0].scores if all(m in run.scores for run in every)]
     where = f" of {task}" if task else ""
     for name in wanted:
-        if name not in shared:
-            raise unknown(f"metric{where}", name, shared)
+        check_known(f"metric{where}", name, shared)
     if not shared:
         raise DataError(f"no metric{where} is in all runs; name files of the same one.")
     return wanted or (shared[0],)

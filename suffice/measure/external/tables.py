@@ -19,7 +19,7 @@ from suffice.data.rows import (
     read_rows,
     refuse_columns,
 )
-from suffice.errors import ConfigError, DataError, unknown
+from suffice.errors import ConfigError, DataError, check_known
 from suffice.measure.external.runs import RowNames, Run, Source, number_of
 from suffice.utils.grammar import split_list
 
@@ -49,8 +49,7 @@ def parse_columns(text: str | None) -> dict[str, str]:
         role, equals, column = word.partition("=")
         if not (equals and column):
             raise ConfigError(f"--columns {word}: write ROLE=NAME, such as seed=run,score=acc.")
-        if role not in ROLES:
-            raise unknown("role of a column", role, ROLES)
+        check_known("role of a column", role, ROLES)
         named[role] = column
     return named
 

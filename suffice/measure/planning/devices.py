@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass, replace
 from typing import Any
 
-from suffice.errors import ConfigError, unknown
+from suffice.errors import ConfigError, check_known
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -116,8 +116,7 @@ def device(name: str) -> Device:
     Raises:
         ConfigError: for an unknown name.
     """
-    if name not in DEVICES:
-        raise unknown("gpu", name, DEVICES)
+    check_known("gpu", name, DEVICES)
     return DEVICES[name]
 
 

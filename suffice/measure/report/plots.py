@@ -9,7 +9,7 @@ from pathlib import Path
 from textwrap import wrap
 from typing import TYPE_CHECKING
 
-from suffice.errors import unknown
+from suffice.errors import check_known
 from suffice.measure.metrics import LARGEST, METRICS, Metric
 from suffice.measure.report.canvas import (
     BAND,
@@ -514,8 +514,7 @@ def tradeoff(results: Results, verdict: Verdict) -> Figure:
     95% intervals of each mean by itself; the verdict rests on paired differences, whose intervals
     are narrower when seeds move together.
     """
-    if verdict.by not in AXES:
-        raise unknown("cost", verdict.by, AXES)
+    check_known("cost", verdict.by, AXES)
     title, unit = AXES[verdict.by]
     by_heads: dict[int, list[Point]] = {}
     for point in points(results, verdict):

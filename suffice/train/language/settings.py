@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import torch
 
-from suffice.errors import ConfigError, unknown
+from suffice.errors import ConfigError, check_known
 from suffice.train.optimiser import ADAMW, MUON, check_optimiser, schedule_factor
 from suffice.train.settings import out_of_range
 from suffice.utils.records import check_fields
@@ -79,10 +79,8 @@ class LMTraining:
 
     def __post_init__(self) -> None:
         check_fields(self)
-        if self.dtype not in DTYPES:
-            raise unknown("dtype", self.dtype, DTYPES)
-        if self.documents not in ("joined", "separate"):
-            raise unknown("documents", self.documents, ("joined", "separate"))
+        check_known("dtype", self.dtype, DTYPES)
+        check_known("documents", self.documents, ("joined", "separate"))
         check_optimiser(self.optimiser)
         wrong = out_of_range(
             self,

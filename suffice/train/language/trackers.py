@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
-from suffice.errors import ConfigError, install_line, unknown
+from suffice.errors import ConfigError, check_known, install_line
 
 PROJECT = "suffice"
 
@@ -130,8 +130,7 @@ TRACKERS: dict[str, Callable[..., Tracker]] = {
 def check_trackers(names: tuple[str, ...]) -> None:
     """Refuse the name of no tracker."""
     for name in names:
-        if name not in TRACKERS:
-            raise unknown("tracker", name, TRACKERS)
+        check_known("tracker", name, TRACKERS)
 
 
 def tracker(name: str, folder: Path, *, step: int, written: int) -> Tracker:

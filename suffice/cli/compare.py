@@ -329,15 +329,8 @@ class RunOptions:
             "1. Results with as many threads are the same."
         ),
     ] = None
-    engine: Annotated[
-        str, Option(help="local, or ray for a cluster of many machines (install that extra).")
-    ] = "local"
-    address: Annotated[
-        str | None,
-        Option(
-            help="HOST:PORT of the cluster; auto (default) for this machine's, local for a new one."
-        ),
-    ] = None
+    engine: options.EngineOption = "local"
+    address: options.AddressOption = None
     quiet: Quiet = False
 
     def __post_init__(self) -> None:

@@ -64,6 +64,15 @@ MemoryBits = Annotated[
 FiguresQuiet = Annotated[
     bool, Option("--quiet", help="Print the text alone, without figures below it.")
 ]
+EngineOption = Annotated[
+    str, Option(help="local, or ray for a cluster of many machines (install that extra).")
+]
+AddressOption = Annotated[
+    str | None,
+    Option(
+        help="HOST:PORT of the cluster; auto (default) for this machine's, local for a new one."
+    ),
+]
 Prompt = Annotated[str, Option(help="Text to continue.")]
 TokenizerOption = Annotated[
     Path | None, Option(help="Tokenizer of the model, if its folder has none.")

@@ -17,7 +17,14 @@ from rich.text import Text
 from typer import Argument, Option
 
 from suffice.cli import train
-from suffice.cli.options import Quiet, check_at_least, options_from_fields, scale_suffix
+from suffice.cli.options import (
+    AddressOption,
+    EngineOption,
+    Quiet,
+    check_at_least,
+    options_from_fields,
+    scale_suffix,
+)
 from suffice.cli.terminal import (
     INTERRUPTED,
     RULED,
@@ -110,15 +117,8 @@ class ReproduceOptions:
         float | None,
         Option(help="Minutes of healing for each row of the table conversion; 5 by default."),
     ] = None
-    engine: Annotated[
-        str, Option(help="local, or ray for a cluster of many machines (install that extra).")
-    ] = "local"
-    address: Annotated[
-        str | None,
-        Option(
-            help="HOST:PORT of the cluster; auto (default) for this machine's, local for a new one."
-        ),
-    ] = None
+    engine: EngineOption = "local"
+    address: AddressOption = None
     out: Annotated[
         Path | None,
         Option(
@@ -422,7 +422,7 @@ def _print_cells(wanted: Table, shown: list[CellTable], options: ReproduceOption
     records = [part.to_json() for part in shown]
     sheets = [part.sheet() for part in shown]
     if _print_result(options, records, lambda: to_csv(shown), sheets):
-        if any(part.missing for part in shown):
+        if any(part.request.missing for part in shown):
             data = f" --data {shlex.quote(options.data)}" if options.data else ""
             print_text(f"Blank values were not run: suffice reproduce {wanted.name}{data} --run")
         if options.report:

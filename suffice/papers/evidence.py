@@ -17,7 +17,7 @@ from suffice.papers import conversion, counted_claims, trained_claims
 from suffice.papers.edge import published_edge
 from suffice.papers.finding import CONFIRMED, CONTRADICTED, NOT_TESTED, UNDECIDED, ClaimFinding
 from suffice.papers.results import document, published
-from suffice.papers.rows import machine_line
+from suffice.papers.rows import machine_line, minutes_text
 from suffice.papers.tables import TABLES, Table, table
 from suffice.utils.files import write_atomic
 
@@ -184,7 +184,7 @@ def _with_minutes(finding: ClaimFinding) -> str:
         return finding.ours
     stores = {table(name).store: table(name) for name in used}
     minutes = sum(_minutes(one) or 0.0 for one in stores.values())
-    return f"{finding.ours} ({_written(minutes)} minutes)"
+    return f"{finding.ours} ({minutes_text(minutes)} minutes)"
 
 
 def _minutes(shown: Table) -> float | None:
@@ -219,7 +219,7 @@ def _cells_row(shown: Table, content: Published | None) -> list[str] | None:
         content.scale,
         str(len(content.results.cells)),
         machine_line(content.results.machine),
-        _written(content.results.seconds / 60),
+        minutes_text(content.results.seconds / 60),
         (content.results.commit or "")[:12],
     ]
 
@@ -233,13 +233,9 @@ def _edge_row(shown: Table) -> list[str] | None:
         "paper",
         f"{sum(len(group.timed) for group in groups)} times",
         machine_line(groups[0].machine),
-        _written(sum(group.minutes for group in groups)),
+        minutes_text(sum(group.minutes for group in groups)),
         (groups[0].commit or "")[:12],
     ]
-
-
-def _written(minutes: float) -> str:
-    return f"{minutes:.0f}" if minutes >= 10 else f"{minutes:.1f}"
 
 
 __all__ = ["Claim", "ClaimFinding", "claims", "page", "write_page"]

@@ -6,7 +6,6 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from suffice.measure.answers import Key
 from suffice.measure.report.sheet import Column as SheetColumn
 from suffice.measure.report.sheet import Sheet, csv_text, mark_different, rank_text, sheet_of
 from suffice.measure.results import Cell
@@ -152,11 +151,6 @@ class CellTable:
     machine: dict[str, Any] | None
     minutes: float
 
-    @property
-    def missing(self) -> list[Key]:
-        """Cells of these rows that were not run."""
-        return self.request.missing
-
     def sheet(self) -> Sheet:
         """Lay the table out as the paper does."""
         table = self.request.table
@@ -189,7 +183,7 @@ class CellTable:
                 }
                 for row in self.rows
             ],
-            "missing": [list(key) for key in self.missing],
+            "missing": [list(key) for key in self.request.missing],
         }
 
     def _notes(self) -> list[str]:
@@ -204,14 +198,13 @@ class CellTable:
         }
         notes += [f"{name}: {line}." for name, line in signed.items()]
         if self.machine is not None:
-            minutes = f"{self.minutes:.0f}" if self.minutes >= 10 else f"{self.minutes:.1f}"
             notes.append(
-                f"Ours: scale {self.request.recipe.scale}, {minutes} minutes of training on "
-                f"{machine_line(self.machine)}."
+                f"Ours: scale {self.request.recipe.scale}, {minutes_text(self.minutes)} minutes of "
+                f"training on {machine_line(self.machine)}."
             )
-        if self.missing:
+        if missing := self.request.missing:
             wanted = len(self.request.plan.cells)
-            notes.append(f"{len(self.missing)} of {wanted} cells were not run.")
+            notes.append(f"{len(missing)} of {wanted} cells were not run.")
         return notes
 
 
@@ -262,6 +255,11 @@ def machine_line(machine: dict[str, Any]) -> str:
     parts = f"{cores} cores, {threads} thread{'s' * (threads != 1)} each"
     gpu = machine.get("gpu")
     return f"{machine.get('cpu') or 'an unknown processor'} ({parts}){f', {gpu}' if gpu else ''}"
+
+
+def minutes_text(minutes: float) -> str:
+    """Write minutes, tenths of them below ten."""
+    return f"{minutes:.0f}" if minutes >= 10 else f"{minutes:.1f}"
 
 
 def to_csv(shown: list[CellTable]) -> str:

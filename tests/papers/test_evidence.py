@@ -337,7 +337,7 @@ def test_the_page_lists_what_it_rests_on(monkeypatch):
     assert rows[3].startswith("| v2-edge | paper | 4 times | Some CPU (2 cores, 2 threads each) |")
     finding = ClaimFinding(ours="seen", holds=(True,), tables=("v2-imdb", "v1-table3", "v2-edge"))
     assert page_module._with_minutes(finding) == "seen (2.1 minutes)"
-    assert page_module._written(12.3) == "12"
+    assert page_module.minutes_text(12.3) == "12"
 
 
 def test_nothing_published_is_stated(monkeypatch):

@@ -103,13 +103,10 @@ def holm(p_values: Sequence[float]) -> tuple[float, ...]:
 
     Source: Holm 1979, "A simple sequentially rejective multiple test procedure".
     """
-    order = sorted(range(len(p_values)), key=lambda i: p_values[i])
-    adjusted = [0.0] * len(p_values)
-    floor = 0.0
-    for rank, i in enumerate(order):
-        floor = max(floor, min(1.0, (len(p_values) - rank) * p_values[i]))
-        adjusted[i] = floor
-    return tuple(adjusted)
+    order = np.argsort(p_values)
+    steps = np.arange(len(order), 0, -1) * np.take(p_values, order)
+    rising = np.maximum.accumulate(np.minimum(1.0, steps))
+    return tuple(rising[np.argsort(order)].tolist())
 
 
 def _mean(values: Sequence[float]) -> float:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
@@ -77,11 +78,7 @@ def more_seeds(found: Estimate, distance: float, alpha: float, cap: int) -> int 
 
     if cap < 1 or not enough(cap):
         return None
-    low, high = 0, cap
-    while low < high:
-        middle = (low + high) // 2
-        low, high = (low, middle) if enough(middle) else (middle + 1, high)
-    return low
+    return bisect_left(range(cap), True, key=enough)
 
 
 def more_rows(found: Estimate, distance: float, alpha: float) -> int | None:

@@ -225,11 +225,6 @@ METRICS = {
 }
 
 
-def check_metric(name: str) -> None:
-    """Refuse the name of no metric."""
-    check_known("metric", name, METRICS)
-
-
 def metric_of(name: str) -> Metric:
     """Return a metric by its name; one of somebody's own loop is the mean of its rows."""
     return METRICS.get(name) or share_metric(name)

@@ -12,8 +12,8 @@ from typing import Any
 
 from suffice.data.files import digest, resolve
 from suffice.data.table import HELD_OUT, check_folds
-from suffice.errors import ConfigError
-from suffice.measure.metrics import check_metric
+from suffice.errors import ConfigError, check_known
+from suffice.measure.metrics import METRICS
 from suffice.measure.results import check_margin
 from suffice.measure.sequential import FIRST
 from suffice.recipes import Recipe
@@ -78,7 +78,7 @@ class Plan:
         if self.auto and self.seeds < FIRST:
             raise ConfigError(f"seeds=auto:{self.seeds}; give at least auto:{FIRST}.")
         check_margin(self.margin)
-        check_metric(self.metric)
+        check_known("metric", self.metric, METRICS)
         if self.tune is not None:
             check_rates(self.tune)
         if self.folds is not None:

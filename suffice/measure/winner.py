@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from suffice.measure.results import Cell, Results, cell_path
+from suffice.measure.results import Results
 from suffice.measure.sentence import label
-from suffice.measure.training import MODELS
+from suffice.measure.training import CellFiles
 from suffice.measure.verdict import Verdict
 from suffice.models.folder import CONFIG
 from suffice.utils.files import read_json, write_json
@@ -55,17 +55,17 @@ def write_winner(folder: Path, results: Results, verdict: Verdict) -> Path | Non
             for cell in results.cells
             if cell.mechanism == results.baseline and cell.num_heads not in useless
         ]
-    cells = [cell for cell in cells if (model_of(folder, cell) / CONFIG).is_file()]
+    cells = [cell for cell in cells if (CellFiles.of(folder, *cell.key).model / CONFIG).is_file()]
     if not cells:
         (folder / FILE).unlink(missing_ok=True)  # of an earlier verdict
         return None
-    best = min(cells, key=validation_loss)
+    best = min(cells, key=lambda cell: cell.epochs[cell.best_epoch - 1]["validation_loss"])
     role = (
         "the cheapest that suffices"
         if suffices
         else "the baseline: no cheaper one is shown to suffice"
     )
-    place = model_of(folder, best)
+    place = CellFiles.of(folder, *best.key).model
     record = {
         "model": place.relative_to(folder).as_posix(),
         "mechanism": best.mechanism,
@@ -76,16 +76,6 @@ def write_winner(folder: Path, results: Results, verdict: Verdict) -> Path | Non
     }
     write_json(folder / FILE, record)
     return place
-
-
-def model_of(folder: Path, cell: Cell) -> Path:
-    """Return the folder of a cell's trained model."""
-    return folder / MODELS / cell_path(folder, *cell.key).stem
-
-
-def validation_loss(cell: Cell) -> float:
-    """Return the validation loss of the epoch whose weights a cell kept."""
-    return cell.epochs[cell.best_epoch - 1]["validation_loss"]
 
 
 def why(folder: Path) -> str:

@@ -7,13 +7,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from suffice.errors import ConfigError, check_known
-from suffice.models import (
-    LM,
-    Classifier,
-    Translator,
-    ViT,
-    ViTConfig,
-)
+from suffice.models import LM, Classifier, Translator, ViT, ViTConfig
 from suffice.models.composition import STANDARD, Composition
 from suffice.models.kinds import Sizes, build_model
 from suffice.models.pretrained import changed_specs, load_encoder

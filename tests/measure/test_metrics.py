@@ -18,7 +18,6 @@ from suffice.measure.answers import (
 from suffice.measure.metrics import (
     METRICS,
     calibration_error,
-    check_metric,
     confusion,
     metric_of,
     own_metric,
@@ -209,8 +208,3 @@ def test_answers_come_back_from_their_file(tmp_path):
         assert np.array_equal(getattr(again, name), getattr(one, name)), name
     assert again.loss == pytest.approx(one.loss, abs=1e-6)
     assert read_answers(tmp_path / "none.safetensors") is None
-
-
-def test_an_unknown_metric_is_refused():
-    with pytest.raises(ConfigError, match="macro-f1"):
-        check_metric("macro-f2")

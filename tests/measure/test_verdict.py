@@ -11,9 +11,10 @@ from suffice.measure.results import Speed
 from suffice.measure.sequential import level
 from suffice.measure.statistics import half_width, upper_rate
 from suffice.measure.sufficiency import CAP, decide, more_seeds
+from suffice.measure.training import CellFiles
 from suffice.measure.two_way_interval import estimate
 from suffice.measure.verdict import ALPHA, _decided, hopeless, judge
-from suffice.measure.winner import model_of, snippets, write_winner
+from suffice.measure.winner import snippets, write_winner
 
 from .synthetic import from_accuracies, make_cell, make_results, make_survey
 
@@ -495,7 +496,7 @@ def test_no_model_is_for_use_where_nothing_was_learned(tmp_path):
     noise = {"standard": [0.541] * 5, "a": [0.541] * 5}
     results = from_accuracies(noise, majority=0.541)
     for cell in results.cells:
-        model = model_of(tmp_path, cell)
+        model = CellFiles.of(tmp_path, *cell.key).model
         model.mkdir(parents=True)
         (model / "config.json").write_text("{}")
     learned = replace(results, majority=0.1)

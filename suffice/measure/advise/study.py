@@ -20,10 +20,7 @@ from suffice.measure.advise.request import (
     format_bytes,
     format_seconds,
 )
-from suffice.measure.advise.timing import (
-    DecidingComparison,
-    Race,
-)
+from suffice.measure.advise.timing import DecidingComparison, Race
 from suffice.measure.timing import Times
 from suffice.models.composition import STANDARD, Composition
 

@@ -190,6 +190,13 @@ def race_lengths(
                 by_length.setdefault(name, {})[length] = ratio
 
 
+def now(device: torch.device) -> float:
+    """Return the seconds of a clock once a device has done all its work."""
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+    return perf_counter()
+
+
 NEW_TOKENS = 9  # written after an input; the first one ends the prefill
 MIN_SECONDS = 5e-3  # of a sample; shorter calls are repeated
 
@@ -230,35 +237,30 @@ class CandidateTimer:
         config = model.config
         source = self._ids(config.source_vocabulary_size, length)[None]
         target = self._ids(config.target_vocabulary_size, length)[None]
-        ticks = [self._now()]
+        ticks = [now(self.device)]
         state = model.state(model.encode(source), memory=memory)
         features = model.features(target, state=state)
         for _ in range(NEW_TOKENS):
             token = model.logits(features[:, -1]).argmax(dim=-1)
-            ticks.append(self._now())
+            ticks.append(now(self.device))
             features = model.features(token[:, None], state=state)
         first, *each = (after - before for before, after in pairwise(ticks))
         return TimedSample(each=statistics.median(each), first=first)
 
     def _seconds(self, call: Callable[[], object]) -> float:
-        start = self._now()
+        start = now(self.device)
         call()
-        seconds = self._now() - start
+        seconds = now(self.device) - start
         repeats = ceil(MIN_SECONDS / max(seconds, 1e-9)) - 1
         if repeats < 1:
             return seconds
-        start = self._now()
+        start = now(self.device)
         for _ in range(repeats):
             call()
-        return (self._now() - start) / repeats
+        return (now(self.device) - start) / repeats
 
     def _ids(self, vocabulary: int, length: int) -> Tensor:
         return torch.randint(vocabulary, (length,), generator=self.generator).to(self.device)
-
-    def _now(self) -> float:
-        if self.device.type == "cuda":
-            torch.cuda.synchronize(self.device)
-        return perf_counter()
 
     def model(self, candidate: Candidate, length: int) -> Any:
         """Return the model of a candidate for inputs of a length, with random weights, cached.
@@ -448,18 +450,13 @@ class TrainingStepTimer:
         self, model: Any, inputs: ModelInputs, labels: torch.Tensor, optimiser: Any
     ) -> tuple[float, float]:
         """Return the seconds of the gradients, and those of the update."""
-        start = self._now()
+        start = now(self.device)
         optimiser.zero_grad()
         logits, labels = flatten_answers(inputs.logits(model), labels)
         cross_entropy(logits, labels, reduction="mean").backward()
-        middle = self._now()
+        middle = now(self.device)
         optimiser.step()
-        return middle - start, self._now() - middle
-
-    def _now(self) -> float:
-        if self.device.type == "cuda":
-            torch.cuda.synchronize(self.device)
-        return perf_counter()
+        return middle - start, now(self.device) - middle
 
 
 def _batch(recipe: Recipe, rows: int) -> tuple[ModelInputs, torch.Tensor]:

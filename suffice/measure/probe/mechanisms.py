@@ -14,7 +14,7 @@ from suffice.measure.compare import claim, compare
 from suffice.measure.plan import Plan
 from suffice.measure.probe.report import Finding, Report
 from suffice.measure.probe.tasks import SOLVED, Task, View, suite, views
-from suffice.measure.results import Cell, Results, cell_path
+from suffice.measure.results import Cell, Results
 from suffice.measure.statistics import summarise
 from suffice.measure.training import CellFiles
 from suffice.memory import Rolling
@@ -141,7 +141,7 @@ def _findings(task: Task, plan: Plan, results: Results, folder: Path) -> Iterato
     questions = views(dataset)
     for mechanism, heads in plan.pairs:
         specs = recipe.specs(mechanism, heads)
-        cells = [c for c in results.cells if (c.mechanism, c.num_heads) == (mechanism, heads)]
+        cells = results.select(mechanism, heads)
         models = [_trained(folder, cell) for cell in cells]
         for view in questions:
             if view.cache_tokens is not None and not _rolls(specs):
@@ -176,8 +176,7 @@ def _rolls(specs: Sequence[AttentionSpec]) -> bool:
 
 
 def _trained(folder: Path, cell: Cell) -> LM:
-    key = (cell.mechanism, cell.num_heads, cell.seed)
-    return model_folder.read(CellFiles(folder, cell_path(folder, *key).stem).model).model
+    return model_folder.read(CellFiles.of(folder, *cell.key).model).model
 
 
 def _accuracy(model: LM, dataset: Dataset, view: View, device: str) -> float:

@@ -23,12 +23,7 @@ from suffice.measure.report.canvas import (
     png,
     style,
 )
-from suffice.measure.report.tables import (
-    drawn_ends,
-    quality_floors,
-    seconds,
-    validation_floors,
-)
+from suffice.measure.report.tables import drawn_ends, quality_floors, seconds, validation_floors
 from suffice.measure.results import Cell, Results
 from suffice.measure.scores import MIN_SEEDS
 from suffice.measure.sentence import count_heads, label

@@ -15,7 +15,7 @@ from suffice.generate.decoding import choose_backend
 from suffice.measure.advise import Composition, Request, advise, base_of
 from suffice.measure.advise.evidence import Library
 from suffice.measure.advise.request import Candidate
-from suffice.measure.advise.timing import CandidateTimer
+from suffice.measure.advise.timing import CandidateTimer, now
 from suffice.ops.native import library
 
 from .worlds import World, evidence, lm_base, translator_base
@@ -485,7 +485,7 @@ def test_gpu_is_synchronised_and_has_its_own_memory(monkeypatch):
         torch.cuda, "get_device_properties", lambda _: SimpleNamespace(total_memory=7)
     )
     device = torch.device("cuda")
-    assert CandidateTimer(lm_base(), device)._now() > 0.0
+    assert now(device) > 0.0
     assert waited == [device]
     module = sys.modules["suffice.measure.advise.advise"]
     assert module._memory(device) == 7

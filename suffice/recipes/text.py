@@ -140,9 +140,9 @@ def _small(vocabulary_size: int, *, rows: int, epochs: int, **model: int) -> dic
 
 
 WIDTHS = {5: 120, 10: 224, 15: 328, 20: 424, 25: 512}
+"""Features of a model by its parameters with Standard attention, in millions."""
 SMALL_SIZES = {5: "0.11M", 10: "0.19M", 15: "0.34M", 20: "0.44M", 25: "0.56M"}
 """Parameters of their small twins with Standard attention."""
-"""Features of a model by its parameters with Standard attention, in millions."""
 
 
 def _scaling(millions: int) -> Callable[..., Recipe]:

@@ -47,6 +47,7 @@ def averages(rows: Iterable[Standing]) -> list[Average]:
         the interval.
     """
     by_mechanism: dict[str, dict[str, Summary]] = {}
+    spreads: dict[str, list[float]] = {}
     standard: dict[str, float] = {}
     for row in rows:
         if not row.gain or row.same_as:
@@ -54,18 +55,15 @@ def averages(rows: Iterable[Standing]) -> list[Average]:
         if row.mechanism == BASELINE and row.quality.sd is not None:
             standard[row.task] = (row.quality.sd / row.gain) ** 2 / row.quality.n
         elif row.difference is not None and row.difference.sd is not None:
-            share = {n: getattr(row.difference, n) / row.gain for n in ("mean", "sd")}
-            of_gain = replace(row.difference, **share)
-            by_mechanism.setdefault(row.mechanism, {})[row.task] = of_gain
-    spreads: dict[str, list[float]] = {}
-    for found in by_mechanism.values():
-        for task, summary in found.items():
-            spreads.setdefault(task, []).append(summary.sd**2)
+            mean, sd = row.difference.mean / row.gain, row.difference.sd / row.gain
+            shares = by_mechanism.setdefault(row.mechanism, {})
+            shares[row.task] = replace(row.difference, mean=mean, sd=sd)
+            spreads.setdefault(row.task, []).append(sd**2)
     pooled = {task: median(values) for task, values in spreads.items()}
     means = [
-        _average(name, found, pooled)
-        for name, found in by_mechanism.items()
-        if len(found) >= MIN_TASKS
+        _average(mechanism, shares, pooled)
+        for mechanism, shares in by_mechanism.items()
+        if len(shares) >= MIN_TASKS
     ]
     means.sort(key=lambda one: -one[0].difference.mean)
     return _ranked(means, standard)
@@ -75,11 +73,11 @@ _Pooled = tuple[Average, dict[str, float]]
 """An average, and the weights of its tasks."""
 
 
-def _average(mechanism: str, found: Mapping[str, Summary], pooled: Mapping[str, float]) -> _Pooled:
-    effects = np.array([summary.mean for summary in found.values()])
+def _average(mechanism: str, shares: Mapping[str, Summary], pooled: Mapping[str, float]) -> _Pooled:
+    effects = np.array([summary.mean for summary in shares.values()])
     # a difference of exactly nothing is measured as well as one of a thousandth of a point
-    variances = np.array([max(_shrunk(s, pooled[task]) / s.n, 1e-10) for task, s in found.items()])
-    weights, count = 1 / variances, len(found)
+    variances = np.array([max(_shrunk(s, pooled[task]) / s.n, 1e-10) for task, s in shares.items()])
+    weights, count = 1 / variances, len(shares)
     mean = float(np.average(effects, weights=weights))
     excess = float(weights @ (effects - mean) ** 2) - (count - 1)
     between = max(0.0, excess / (weights.sum() - (weights**2).sum() / weights.sum()))
@@ -90,7 +88,7 @@ def _average(mechanism: str, found: Mapping[str, Summary], pooled: Mapping[str, 
     half = t_quantile(0.95, count - 1) * error
     summary = Summary(n=count, mean=mean, sd=error, low=mean - half, high=mean + half)
     average = Average(mechanism=mechanism, tasks=count, difference=summary, between=between**0.5)
-    return average, dict(zip(found, weights / weights.sum(), strict=True))
+    return average, dict(zip(shares, weights / weights.sum(), strict=True))
 
 
 def _shrunk(summary: Summary, pooled: float) -> float:

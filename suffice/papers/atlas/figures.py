@@ -18,7 +18,6 @@ from suffice.recipes.atlas import RECALL, TASKS
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
-    from matplotlib.patches import Rectangle
 
 
 def tasks_shown() -> list[str]:
@@ -43,9 +42,9 @@ def quality_figure(cost: str) -> Figure:
     rows = [row for row in standings() if getattr(row, cost) and not row.same_as]
     tasks = [task for task in tasks_shown() if any(row.task == task for row in rows)]
     columns = min(2, len(tasks))
+    lines = -(-len(tasks) // columns)
     with style():
-        height = 3.6 * -(-len(tasks) // columns)
-        figure, grid = blank(-(-len(tasks) // columns), columns, width=4.8 * columns, height=height)
+        figure, grid = blank(lines, columns, width=4.8 * columns, height=3.6 * lines)
         panels = [axes for line in grid for axes in line]
         for axes in panels[len(tasks) :]:
             axes.set_visible(False)
@@ -91,6 +90,8 @@ def _colour(row: Standing) -> str:
 
 def matrix_figure(tasks: Sequence[str]) -> Figure:
     """Draw the marks of some tasks."""
+    from matplotlib.patches import Rectangle
+
     rows = [row for row in standings() if row.task in tasks and row.mechanism != BASELINE]
     names = list(dict.fromkeys(row.mechanism for row in rows))
     with style():
@@ -100,7 +101,8 @@ def matrix_figure(tasks: Sequence[str]) -> Figure:
             x, y = tasks.index(row.task), names.index(row.mechanism)
             colour = COLOURS[row.verdict] if row.known else FAINT[0]
             faint = {SUFFICES: 0.25, FAILS: 0.25}.get(row.verdict, 0.12) if row.known else 0.04
-            axes.add_patch(_square(x, y, colour, faint))
+            square = {"color": colour, "alpha": faint, "linewidth": 0}
+            axes.add_patch(Rectangle((x - 0.48, y - 0.45), 0.96, 0.9, **square))
             axes.text(x, y, row.mark, ha="center", va="center", fontsize=7.5, color=INK[0])
         axes.set_xlim(-0.5, len(tasks) - 0.5)
         axes.set_ylim(len(names) - 0.5, -0.5)
@@ -114,18 +116,11 @@ def matrix_figure(tasks: Sequence[str]) -> Figure:
     return figure
 
 
-def _square(x: float, y: float, colour: str, alpha: float) -> Rectangle:
-    from matplotlib.patches import Rectangle
-
-    return Rectangle((x - 0.48, y - 0.45), 0.96, 0.9, color=colour, alpha=alpha, linewidth=0)
-
-
 def figures() -> dict[str, Callable[[], Figure]]:
     """Return what draws the figures of the page, by the names of their files."""
-    of = {"recall": True, "real": False}
-    drawn: dict[str, Callable[[], Figure]] = {}
-    for name, is_recall in of.items():
-        if tasks := [task for task in tasks_shown() if (TASKS[task][0] in RECALL) is is_recall]:
-            drawn[f"matrix-{name}"] = partial(matrix_figure, tasks)
+    kinds: dict[str, list[str]] = {"recall": [], "real": []}
+    for task in tasks_shown():
+        kinds["recall" if TASKS[task][0] in RECALL else "real"].append(task)
     costs = [c for c in COSTS if any(getattr(row, c) for row in standings())]
+    drawn = {f"matrix-{n}": partial(matrix_figure, tasks) for n, tasks in kinds.items() if tasks}
     return drawn | {f"quality-{cost}": partial(quality_figure, cost) for cost in costs}

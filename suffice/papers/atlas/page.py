@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from suffice.measure.advise.evidence import MARGINS, NONE_NAMED, backtests
-from suffice.measure.recall import UNSOLVED, Solved
+from suffice.measure.recall import UNSOLVED
 from suffice.measure.report.canvas import svg
 from suffice.measure.report.sheet import Column, Sheet, markdown, sheet_of
 from suffice.measure.sufficiency import FAILS, SUFFICES, UNDECIDED
@@ -57,29 +57,28 @@ def staircase() -> Sheet:
     """Return what is solved of the recall of 8, 16 and 32 pairs, the most first."""
     names = [task for task in TASKS if TASKS[task][0] == "mqar"]
     rows = [row for row in standings() if row.task in names and not row.same_as]
-    by_name: dict[str, dict[str, Solved]] = {}
-    for row in rows:
-        by_name.setdefault(row.mechanism, {})[row.task] = row.solved
+    solved_by = {(row.mechanism, row.task): row.solved for row in rows}
 
     def rate(name: str, task: str) -> float:
-        solved = by_name[name].get(task)
+        solved = solved_by.get((name, task))
         return -1.0 if solved is None else solved.count / solved.seeds
 
-    def epochs(name: str, task: str) -> str:
-        solved = by_name[name].get(task)
-        if solved is None:
-            return ""
-        middle = solved.median_epochs
-        after = "" if middle is None else f", after {middle:g}"
-        return f"{solved.count}/{solved.seeds}{after}"
+    def column(task: str) -> Column:
+        def cell(name: str) -> str:
+            solved = solved_by.get((name, task))
+            if solved is None:
+                return ""
+            middle = solved.median_epochs
+            after = "" if middle is None else f", after {middle:g}"
+            return f"{solved.count}/{solved.seeds}{after}"
 
-    order = sorted(by_name, key=lambda name: ([-rate(name, t) for t in reversed(names)], name))
-    columns = [
-        Column(title=task, cell=lambda name, task=task: epochs(name, task)) for task in names
-    ]
+        return Column(title=task, cell=cell)
+
+    mechanisms = {row.mechanism for row in rows}
+    order = sorted(mechanisms, key=lambda name: ([-rate(name, t) for t in reversed(names)], name))
     caption = "Seeds that solve it, and the median of the epochs to do so where most do."
-    first = Column(title="mechanism", cell=str)
-    return sheet_of("Staircase of recall", (first, *columns), order, caption=caption)
+    columns = (Column(title="mechanism", cell=str), *map(column, names))
+    return sheet_of("Staircase of recall", columns, order, caption=caption)
 
 
 def average_sheet(rows: Sequence[Standing], title: str) -> Sheet:
@@ -107,21 +106,19 @@ def trials_sheet() -> Sheet:
     found = backtests()
     counts = Counter(one.outcome for one in found)
     named = len(found) - counts[NONE_NAMED]
-    by_table = {one.source: {} for one in found}
-    for one in found:
-        by_table[one.source][one.margin] = one
+    by_key = {(one.source, one.margin): one for one in found}
 
     def column(margin: float) -> Column:
         def cell(source: str) -> str:
-            one = by_table[source][margin]
-            return one.named and f"{MARKS[one.outcome]} {one.named}"
+            one = by_key[source, margin]
+            return f"{MARKS[one.outcome]} {one.named}" if one.named else "none"
 
-        return Column(title=f"{100 * margin:g} points", cell=lambda source: cell(source) or "none")
+        return Column(title=f"{100 * margin:g} points", cell=cell)
 
     return sheet_of(
         "What advise names on a task that is left out",
         (Column(title="table", cell=str), *map(column, MARGINS)),
-        list(by_table),
+        list(dict.fromkeys(one.source for one in found)),
         caption=f"{len(found)} trials on {len({one.data for one in found})} data sets: {named} "
         f"named, of which {counts[SUFFICES]} suffice there (✓), {counts[FAILS]} do not (✗) and "
         f"{counts[UNDECIDED]} are open (·); {counts[NONE_NAMED]} times it names none.",
@@ -146,8 +143,8 @@ nearest. A table with one rate for all says so.
 
 def _chances(rows: Sequence[Standing]) -> str:
     """State how many cells may be decided falsely, and what is said of Standard against itself."""
-    judged = [row for row in rows if row.known and not row.same_as and row.mechanism != BASELINE]
-    judged = [row for row in judged if row.verdict != UNSOLVED]
+    cells = [row for row in rows if not row.same_as and row.mechanism != BASELINE]
+    judged = [row for row in cells if row.known and row.verdict != UNSOLVED]
     text = (
         f"{len(judged)} cells have the seeds for a verdict. If all were exactly at the margin in "
         f"truth, {ALPHA * len(judged):.1f} would be decided by chance alone, half of them as "
@@ -226,7 +223,7 @@ def progress_sheet() -> Sheet:
             return [name, "not trained", *[""] * 5]
         results, rows = content.results, standings_of(content.results)
         seeds = Counter(cell.mechanism for cell in results.cells)
-        others = [seeds[m] for m in seeds if m != BASELINE]
+        others = [count for mechanism, count in seeds.items() if mechanism != BASELINE]
         counts = f"{min(others)} to {max(others)}; Standard {seeds[BASELINE]}"
         standard = next(row for row in rows if row.mechanism == BASELINE)
         floor = "" if standard.gain is None else f"{standard.quality.mean - standard.gain:.3f}"
@@ -234,7 +231,6 @@ def progress_sheet() -> Sheet:
             floor = f"{results.chance:.3f}" if results.chance is not None else ""
         edges = sum(one.at_edge for one in results.tuned)
         rates = f"tuned, {edges} at an edge" if results.tuned else "one for all"
-        open_rows, late = (sum(getattr(r, n) for r in rows) for n in ("is_open", "improving"))
         hours = sum(cell.cost_seconds for cell in results.cells)
         hours += (
             sum({one.seconds for one in results.tuned})
@@ -246,8 +242,8 @@ def progress_sheet() -> Sheet:
             f"{len(results.cells)} trainings: {counts}",
             rates,
             f"{floor} to {standard.quality.mean:.3f}",
-            f"{late} of {len(rows)}",
-            str(open_rows),
+            f"{sum(row.improving for row in rows)} of {len(rows)}",
+            str(sum(row.is_open for row in rows)),
             f"{hours / 3600:.2f}",
         ]
 

@@ -643,7 +643,9 @@ def _note_failures(verdict: Verdict) -> list[str]:
         for c in verdict.comparisons
         if not c.failed and not c.of_rows_alone
     }
-    each = ", ".join(f"{rate:.0%} after {n} seeds" for n, rate in sorted(rates.items()))
+    each = ", ".join(
+        f"{rate:.0%} after {n} seed{'s' * (n > 1)}" for n, rate in sorted(rates.items())
+    )
     if each and verdict.outcome != "unlearned":
         sentences.append(
             f"Where every seed learned, the failure rate may still be up to {each} "

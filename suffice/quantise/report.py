@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import statistics
+import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -166,7 +167,8 @@ def _set_modules(lm: LM, modules: Mapping[str, nn.Module]) -> None:
         replace_module(lm, name, module)
 
 
-WARM_UP, ROUNDS = 4, 3  # tokens written before anything is timed; texts
+WARM_UP, ROUNDS = 4, 3  # tokens written before anything is timed; texts, at least
+SECONDS = 0.5  # of timing, at least: texts of small models take less than a pause of the machine
 
 
 def tokens_per_second(lm: LM, tokens: int = 32) -> float:
@@ -176,8 +178,9 @@ def tokens_per_second(lm: LM, tokens: int = 32) -> float:
         raise ConfigError(f"a model of length={lm.config.length} writes too little to time it.")
     lm_or_native, _ = choose_backend(lm, Dynamic(), "auto")
     generate(lm_or_native, [[0]], max_new_tokens=min(tokens, WARM_UP))
-    rates = []
-    for _ in range(ROUNDS):
+    rates: list[float] = []
+    end = time.monotonic() + SECONDS
+    while len(rates) < ROUNDS or time.monotonic() < end:
         watch = Stopwatch()
         generate(lm_or_native, [[0]], max_new_tokens=tokens, on_token=watch)
         rates.append(watch.rates(prompt=1).decode)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import copy
 import json
 import sys
-from itertools import product
+from itertools import chain, product, repeat
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -296,6 +297,13 @@ def test_speeds(monkeypatch):
     with pytest.raises(ConfigError, match="length=2"):
         tokens_per_second(small(length=2))
     assert speeds.WARM_UP < 9
+    # three rounds in which another program ran
+    rates = chain([1.0] * 3, repeat(100.0))
+    watch = SimpleNamespace(rates=lambda prompt: SimpleNamespace(decode=next(rates)))
+    with monkeypatch.context() as patch:
+        patch.setattr(speeds, "Stopwatch", lambda: watch)
+        patch.setattr(speeds, "generate", lambda *_, **__: None)
+        assert tokens_per_second(small(), 9) == 100.0
     slow, fast = (
         DecodingSpeed(before=100.0, after=50.0, threads=1),
         DecodingSpeed(before=1.0, after=3.0, threads=1),

@@ -49,7 +49,7 @@ class Documents:
                 empty = False
                 yield text
         if empty:
-            raise DataError(f"{self.name} holds no text; give a corpus of more documents.")
+            raise DataError(f"{self.name} holds no text; give more, and different, documents.")
 
     def __length_hint__(self) -> int:
         return self.count

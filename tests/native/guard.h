@@ -20,6 +20,11 @@ char *map_pages(size_t bytes);
 void allow(char *pages, size_t bytes, Access access);
 void unmap_pages(char *pages, size_t bytes);
 
+#if defined(SUFFICE_GUARD_SLACK)
+constexpr size_t SLACK = SUFFICE_GUARD_SLACK;  // bytes behind a buffer that may be read
+#else
+constexpr size_t SLACK = 0;
+#endif
 constexpr unsigned char FILL = 0xA5;  // of what is left of the pages
 
 template <class T>
@@ -30,12 +35,12 @@ class Buffer {
   // `at_end`: the buffer ends where the second page begins, otherwise it begins behind the first.
   Buffer(int64_t count, bool at_end) : count_(count), bytes_(count * sizeof(T)) {
     const size_t page = page_size();
-    inner_ = (bytes_ + page - 1) / page * page;
+    inner_ = (bytes_ + SLACK + page - 1) / page * page;
     pages_ = map_pages(inner_ + 2 * page);
     memset(pages_ + page, FILL, inner_);
     allow(pages_, page, NONE);
     allow(pages_ + page + inner_, page, NONE);
-    before_ = at_end ? inner_ - bytes_ : 0;
+    before_ = at_end ? inner_ - bytes_ - SLACK : 0;
     data_ = (T *)(pages_ + page + before_);
   }
 

@@ -49,10 +49,12 @@ static void quantise_inputs(Inputs &in, const Matrix &m) {
   in.group = m.group;
 }
 
-// Dot products of R weight rows with M inputs; results lie `stride` and `outputs` apart.
-template <class E, int R, int M>
+// Dot products of R weight rows with M inputs; results lie `stride` and `outputs` apart. Of several
+// inputs the FIRST call prefetches the next weight rows, which come when all inputs are through.
+template <class E, int R, int M, bool FIRST = false>
 INLINE void rows_at(const typename E::Element *const *rows, int64_t columns, const float *x,
                     float *y, int64_t stride, int64_t outputs) {
+  const int64_t ahead = M == 1 ? PREFETCH_BYTES : columns * (int64_t)sizeof(*rows[0]);
   // unroll factor along a row, to have enough independent accumulators
   constexpr int N = R * M >= MIN_ACCUMULATORS ? 1 : MIN_ACCUMULATORS / (R * M), STEP = N * WIDE;
   Wide sums[R][M][N];
@@ -63,9 +65,8 @@ INLINE void rows_at(const typename E::Element *const *rows, int64_t columns, con
   for (; at + STEP <= columns; at += STEP)
     UNROLL for (int r = 0; r < R; ++r) {
       const typename E::Element *w = rows[r] + at;
-      if (M == 1) UNROLL for (int i = 0; i < STEP * (int)sizeof(*w); i += LINE)
-          __builtin_prefetch((const char *)w + PREFETCH_BYTES + i, 0,
-                             2);  // into L2: L1 is left to x
+      if (M == 1 || FIRST) UNROLL for (int i = 0; i < STEP * (int)sizeof(*w); i += LINE)
+          __builtin_prefetch((const char *)w + ahead + i, 0, 2);  // into L2: L1 is left to x
       UNROLL for (int n = 0; n < N; ++n) {
         const Wide weights = E::part(w + n * WIDE);
         UNROLL for (int m = 0; m < M; ++m)
@@ -84,12 +85,17 @@ INLINE void rows_at(const typename E::Element *const *rows, int64_t columns, con
         totals[r][m] += folded(weights * get_some<Full>(x + m * columns + at, have));
     }
   }
-  UNROLL for (int r = 0; r < R; ++r)
-    UNROLL for (int m = 0; m < M; ++m) {
-      Wide total = totals[r][m];
-      UNROLL for (int n = 1; n < N; ++n) total += sums[r][m][n];
-      y[m * outputs + r * stride] = sum_of(total);
+  UNROLL for (int m = 0; m < M; ++m) {
+    UNROLL for (int r = 0; r < R; ++r)
+      UNROLL for (int n = 1; n < N; ++n) totals[r][m] += sums[r][m][n];
+    if constexpr (R == 4) {
+      float four[4];
+      sums_of({totals[0][m], totals[1][m], totals[2][m], totals[3][m]}, four);
+      UNROLL for (int r = 0; r < R; ++r) y[m * outputs + r * stride] = four[r];
+    } else {
+      UNROLL for (int r = 0; r < R; ++r) y[m * outputs + r * stride] = sum_of(totals[r][m]);
     }
+  }
 }
 
 // R weight rows, `apart` from one to the next, against all inputs in row blocks of 4, 2 and 1.
@@ -107,9 +113,14 @@ NOINLINE void rows_of_numbers(const Matrix &matrix, const Inputs &in, int64_t fi
     x += count * matrix.columns;
     to += count * matrix.rows;
   };
-  if constexpr (R * 4 <= MAX_ACCUMULATORS)
+  if constexpr (R * 4 <= MAX_ACCUMULATORS) {
+    if (in.rows >= 4) {
+      rows_at<E, R, 4, true>(rows, matrix.columns, x, to, apart, matrix.rows);
+      next(4);
+    }
     for (; m + 4 <= in.rows; next(4))
       rows_at<E, R, 4>(rows, matrix.columns, x, to, apart, matrix.rows);
+  }
   if constexpr (R * 3 <= MAX_ACCUMULATORS && R * 4 > MAX_ACCUMULATORS)
     for (; m + 3 <= in.rows; next(3))
       rows_at<E, R, 3>(rows, matrix.columns, x, to, apart, matrix.rows);

@@ -188,6 +188,24 @@ INLINE float sum_of(Wide v) {
 #endif
 }
 
+// The sums of four vectors, with half the shuffles of four times one.
+INLINE void sums_of(const Wide (&v)[4], float (&sums)[4]) {
+#if defined(__AVX512F__)
+  const __m512 a = (__m512)v[0], b = (__m512)v[1], c = (__m512)v[2], d = (__m512)v[3];
+  const __m512d ab = (__m512d)(_mm512_unpacklo_ps(a, b) + _mm512_unpackhi_ps(a, b));
+  const __m512d cd = (__m512d)(_mm512_unpacklo_ps(c, d) + _mm512_unpackhi_ps(c, d));
+  const Wide all = (Wide)_mm512_unpacklo_pd(ab, cd) + (Wide)_mm512_unpackhi_pd(ab, cd);
+  _mm_storeu_ps(sums, halves_folded(all, [](__m128 x, __m128 y) { return _mm_add_ps(x, y); }));
+#elif defined(__AVX2__)
+  const __m256 ab = _mm256_hadd_ps((__m256)v[0], (__m256)v[1]);
+  const __m256 cd = _mm256_hadd_ps((__m256)v[2], (__m256)v[3]);
+  const Wide all = (Wide)_mm256_hadd_ps(ab, cd);
+  _mm_storeu_ps(sums, halves_folded(all, [](__m128 x, __m128 y) { return _mm_add_ps(x, y); }));
+#else
+  for (int i = 0; i < 4; ++i) sums[i] = sum_of(v[i]);
+#endif
+}
+
 INLINE float sum(const Floats &v) { return sum_of(folded(v)); }
 
 INLINE float largest_of(Wide top) {

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from suffice.errors import ConfigError
 from suffice.generate import Generated, Rates, generate
+from suffice.generate.decoding import choose_backend
 from suffice.generate.rates import rates_of
 from suffice.memory import Dynamic, Memory
 from suffice.models import LM
@@ -60,6 +61,7 @@ class Writer:
         clock: Callable[[], float] | None = None,
     ) -> None:
         self.lm, self.memory, self.name = lm, memory or Dynamic(), name
+        self.decoder, _ = choose_backend(lm, self.memory, "auto")  # rates are without its set-up
         self.clock = clock or perf_counter
 
     def write(self, prompt: Tensor, new: int) -> Run:
@@ -74,7 +76,7 @@ class Writer:
             ticks.append(self.clock())
             tokens.append(token[0])
 
-        generate(self.lm, rows, max_new_tokens=new, memory=self.memory, on_token=on_token)
+        generate(self.decoder, rows, max_new_tokens=new, memory=self.memory, on_token=on_token)
         return run_of(tokens, rows.shape[1], ticks)
 
     def logits(self, prompt: Tensor, following: Tensor) -> Tensor:

@@ -69,8 +69,8 @@ AMX_BACKWARD, AMX_WIDTH = 1 << 20, 64
 MEASURED = ("amx", "avx512", "avxvnni", "avx2")
 # Pairs of float32 from which they train heads of 64 features that see every key: a call from Python
 # costs more than fewer do. Heads of WIDE_TRAINING features leave more to torch: from WIDE_PAIRS on
-# products around kept weights are faster than kernels that form the weights twice, up to so many
-# keys (WIDE_HEAD features: any number) and weights of all heads.
+# products around kept weights are faster than kernels that form the weights twice, up to KEPT_KEYS
+# keys (WIDE_HEAD features: any number) and KEPT_WEIGHTS weights of all heads.
 TRAINED_PAIRS, TRAINED_WIDTH = 48 * 48, 64
 WIDE_PAIRS, KEPT_KEYS, KEPT_WEIGHTS = 128 * 128, 512, 1 << 22
 

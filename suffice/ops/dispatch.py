@@ -42,8 +42,8 @@ RECURRENCES: dict[str, Op] = {
 PLANS = 256  # choices that are cached
 
 FEW_QUERIES = 4
-FEW_KEYS = 256  # of one query: up to here torch's one call by AMX is the cheapest
-AMX_ROWS = 8  # heads that share keys, from which AMX reads them for one query the fastest
+FEW_PAIRS = 1024  # of one query's heads and their keys: up to here torch's call by AMX is cheapest
+AMX_ROWS = 8  # heads that share keys, from which AMX reads many keys for them the fastest
 WIDE_HEAD = 256  # features
 WIDE_TRAINING = 128
 WIDE_KEYS = range(64, 513)
@@ -73,6 +73,7 @@ MEASURED = ("amx", "avx512", "avxvnni", "avx2")
 # keys (WIDE_HEAD features: any number) and KEPT_WEIGHTS weights of all heads.
 TRAINED_PAIRS, TRAINED_WIDTH = 48 * 48, 64
 WIDE_PAIRS, KEPT_KEYS, KEPT_WEIGHTS = 128 * 128, 512, 1 << 22
+LONG_WIDE = 1024  # keys from which AVX2 is faster in torch's products, for WIDE_TRAINING features
 
 
 def fewest_pairs(call: AttentionCall) -> int | None:
@@ -172,8 +173,11 @@ def _prefers_decode(call: AttentionCall) -> bool:
     # a graph must not depend on lengths, or each length would need another graph
     if call.grad or (call.compiling and call.queries > 1) or DECODE.refuses(call):
         return False
-    if call.queries == 1 and multiplies_by_amx(call):
-        return not call.compiling and call.keys > FEW_KEYS and 1 < call.group < AMX_ROWS
+    if multiplies_by_amx(call):
+        many = call.group > 1 and call.keys * call.num_heads > FEW_PAIRS
+        if call.compiling or (many and call.group >= AMX_ROWS and call.queries <= FEW_QUERIES):
+            return False
+        return call.queries > 1 or many
     if call.queries > 1 or call.position.biases or not call.unrestricted:
         return True
     return not call.compiling and fewest_pairs(call) is not None
@@ -186,7 +190,7 @@ def _prefers_folded(call: AttentionCall) -> bool:
     a mask torch leaves them.
     """
     reads_once = call.device == "cuda" and call.unrestricted and not call.position.biases
-    if not call.compiling and call.keys <= FEW_KEYS and multiplies_by_amx(call):
+    if not call.compiling and multiplies_by_amx(call) and call.keys * call.num_heads <= FEW_PAIRS:
         return False
     return call.group > 1 and call.queries <= FEW_QUERIES and not reads_once
 
@@ -234,6 +238,12 @@ def _left_to_amx(call: AttentionCall) -> bool:
     return pairs <= AMX_LISTED
 
 
+def _left_to_avx2(call: AttentionCall) -> bool:
+    exact = call.dtype is torch.float32 and type(call.pattern) is Full and not call.compiling
+    wide = exact and call.head_dim >= WIDE_TRAINING and call.keys >= LONG_WIDE
+    return wide and library.instructions() in ("avx2", "avxvnni")
+
+
 def _prefers_native(call: AttentionCall) -> bool:
     """The kernels pay from a vector of queries on, unless keys lie so far apart that lists of
     those that 32 queries see are long.
@@ -241,7 +251,7 @@ def _prefers_native(call: AttentionCall) -> bool:
     if call.queries < LANES or NATIVE.refuses(call):
         return False
     fewest = fewest_pairs(call)
-    if _left_to_amx(call):
+    if _left_to_amx(call) or _left_to_avx2(call):
         return False
     if fewest is None or (not call.compiling and call.queries * call.keys < fewest):
         return False
@@ -289,6 +299,8 @@ def _prefers_matmul(call: AttentionCall) -> bool:
         return False
     if call.grad and call.dtype is torch.float16 and type(call.pattern) not in (Full, Causal):
         return call.keys < SPARSE_KEYS
+    if call.grad and not call.compiling and call.queries * call.keys < WIDE_PAIRS:
+        return False
     return call.head_dim >= WIDE_HEAD and WIDE_KEYS.start <= call.keys < WIDE_KEYS.stop
 
 

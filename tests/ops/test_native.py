@@ -18,6 +18,7 @@ from suffice.ops.dispatch import (
     KEPT_KEYS,
     KEPT_WEIGHTS,
     LANES,
+    LONG_WIDE,
     MEASURED,
     SPARSE_KEYS,
     SPARSE_PAIRS,
@@ -341,11 +342,14 @@ def test_where_it_is_chosen(instructions):
 @pytest.mark.parametrize("instructions", MEASURED, indirect=True)
 def test_wide_heads_train_by_kept_weights_while_they_are_few(instructions):
     wide = replace(PLAIN, queries=128, keys=WIDE_PAIRS // 128, head_dim=WIDE_TRAINING)
+    inferring = {"grad": False, "keys": LONG_WIDE}
+    long = "fused" if instructions in ("avx2", "avxvnni") else "native"
     for change, chosen in (
         ({}, "matmul"), ({"keys": wide.keys - 1}, "fused"), ({"grad": False}, "native"),
         ({"keys": KEPT_KEYS}, "matmul"), ({"keys": KEPT_KEYS + 1}, "native"),
         ({"keys": KEPT_KEYS + 1, "head_dim": 256}, "matmul"),
-        ({"keys": KEPT_WEIGHTS // 512 + 1, "head_dim": 256}, "native"),
+        ({"keys": KEPT_WEIGHTS // 512 + 1, "head_dim": 256}, long), (inferring, long),
+        (inferring | {"keys": LONG_WIDE - 1}, "native"),
         ({"plain": False, "padding": True}, "native"),
         ({"dtype": torch.float16}, "native"), ({"pattern": Causal()}, "native"),
     ):  # fmt: skip
@@ -354,7 +358,8 @@ def test_wide_heads_train_by_kept_weights_while_they_are_few(instructions):
     few = replace(wide, head_dim=TRAINED_WIDTH, queries=48, keys=TRAINED_PAIRS // 48 - 1)
     for change in ({"head_dim": TRAINED_WIDTH - 1}, {"keys": 48}, {"dtype": torch.bfloat16}):
         assert choose(replace(few, **change)).name == "native"
-    assert choose(few).name == "fused"
+    for change in ({}, {"head_dim": 256, "queries": 64, "keys": 64}):
+        assert choose(replace(few, **change)).name == "fused"
 
 
 @pytest.mark.parametrize("instructions", ["avx512"], indirect=True)

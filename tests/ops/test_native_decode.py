@@ -15,7 +15,7 @@ from suffice import Attention, attend, preset
 from suffice.errors import UnsupportedError
 from suffice.kernels import Elu
 from suffice.ops import AttentionCall, choose, explain
-from suffice.ops.dispatch import AMX_ROWS, FEW_KEYS, capabilities
+from suffice.ops.dispatch import AMX_ROWS, FEW_PAIRS, capabilities
 from suffice.ops.flops import register_flops
 from suffice.ops.fused import FOLDED, FUSED
 from suffice.ops.native import library
@@ -230,12 +230,11 @@ def test_where_it_is_chosen(monkeypatch):
         assert choose(half) is chosen
     assert "not native_decode: slower" in explain(half)
     assert choose(replace(half, queries=2)) is DECODE
+    few = FEW_PAIRS // AMX_ROWS
     for shared, keys, chosen in (
-        (2, FEW_KEYS + 1, DECODE),
-        (2, FEW_KEYS, FUSED),
-        (AMX_ROWS, FEW_KEYS + 1, FOLDED),
-        (AMX_ROWS, FEW_KEYS, FUSED),
-    ):
+        (2, few + 1, DECODE), (2, few, FUSED), (1, few + 1, FUSED), (AMX_ROWS, few + 1, FOLDED),
+        (AMX_ROWS, few, FUSED),
+    ):  # fmt: skip
         grouped = replace(half, keys=keys, num_heads=AMX_ROWS, num_kv_heads=AMX_ROWS // shared)
         assert choose(grouped) is chosen
     assert choose(replace(PLAIN, dtype=torch.float16, keys=1024)) is DECODE

@@ -19,7 +19,7 @@ import json
 import math
 import statistics
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import partial
 from itertools import product
 from pathlib import Path
@@ -189,10 +189,7 @@ def measure(cell: Cell, rounds: int) -> dict[str, object]:
         if found <= SLOWER:
             break
     medians = {name: _median(samples) for name, samples in times.items()}
-    return {
-        **asdict(cell), "dtype": str(cell.dtype).removeprefix("torch."), "cell": str(cell),
-        "op": chosen, "best": best, "ratio": found, "seconds": medians,
-    }  # fmt: skip
+    return {"cell": str(cell), "op": chosen, "best": best, "ratio": found, "seconds": medians}
 
 
 def _times(calls: dict[str, Call], rounds: int) -> dict[str, tuple[float, ...]]:
@@ -243,8 +240,15 @@ def _read(path: Path | None, machine: dict[str, object]) -> dict[str, dict]:
 
 def _write(path: Path | None, machine: dict[str, object], found: dict[str, dict]) -> None:
     if path is not None:
-        whole = json.dumps({"machine": machine, "cells": list(found.values())}, indent=1)
-        write_atomic(path, whole)
+        lines = ",\n".join(json.dumps(_rounded(cell)) for cell in found.values())
+        write_atomic(path, f'{{"machine": {json.dumps(machine)},\n"cells": [\n{lines}\n]}}\n')
+
+
+def _rounded(value: object) -> object:
+    """Return figures with four digits, which is more than a time is good for."""
+    if isinstance(value, dict):
+        return {name: _rounded(one) for name, one in value.items()}
+    return float(f"{value:.4g}") if isinstance(value, float) else value
 
 
 def main(words: Sequence[str] | None = None) -> int:

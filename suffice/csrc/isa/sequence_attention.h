@@ -247,7 +247,7 @@ INLINE bool range_of(const SequenceAttention &attention, const QueryBlock *block
 template <class E>
 INLINE bool packs_rows(const SequenceAttention &w, int64_t blocks) {
   const bool far = w.k.row >= FAR || w.v.row >= FAR;
-  const bool leave = w.keys * (w.width + w.value_width) >= KEPT_NUMBERS;
+  const bool leave = w.keys * (w.k.row + w.v.row) >= KEPT_NUMBERS;  // gaps cost sets of L2, too
   return !std::is_same<E, Full>::value || (blocks > 2 && (far || leave));
 }
 

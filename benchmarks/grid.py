@@ -229,7 +229,7 @@ def print_slower(results: list[dict], title: str) -> None:
 
 
 def _read(path: Path | None, machine: dict[str, object]) -> dict[str, dict]:
-    """Return the cells that the file holds, by name; refuse those of another machine."""
+    """Return the cells that the file holds, by name; refuse those of other facts."""
     if path is None or not path.exists():
         return {}
     kept = json.loads(path.read_text())
@@ -271,7 +271,7 @@ def main(words: Sequence[str] | None = None) -> int:
     grid = grid[::QUICK_STEP] if options.quick else grid
     rounds = 5 if options.quick else 15
     machine = {**software_versions(), **machine_facts(), "instructions": instructions}
-    machine["capability"] = capability
+    machine |= {"capability": capability, "rounds": rounds}
     found = _read(options.json, machine)
     for cell in track(grid, console=CONSOLE, transient=True):
         if str(cell) not in found:

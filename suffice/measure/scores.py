@@ -113,8 +113,8 @@ class Scores:
 
     def by_sample(self, table: np.ndarray) -> np.ndarray:
         """Return a table of scores [S, R] by groups, [S, G], where rows belong to groups."""
-        whole = self.groups is not None and table.shape[1] == len(self.groups)
-        return by_group(table, self.groups) if whole and len(table) else table
+        by_row = self.groups is not None and table.shape[1] == len(self.groups)
+        return by_group(table, self.groups) if by_row and len(table) else table
 
     def estimate(self, table: np.ndarray) -> Estimate | None:
         """Return the estimate of scores [S, R]; None below two seeds or for scores not finite."""
@@ -126,8 +126,8 @@ class Scores:
             return replace(estimate_folds(samples, folds), unit=unit)
         if np.isnan(samples).any():
             return None
-        found = replace(estimate(samples), unit=unit)
-        return found if folds is None else widen_for_folds(found, folds)
+        estimated = replace(estimate(samples), unit=unit)
+        return estimated if folds is None else widen_for_folds(estimated, folds)
 
     def rows(self, key: tuple[str, int, int]) -> np.ndarray | None:
         """Return the share of each test row in the metric of one model; None if not kept."""

@@ -110,8 +110,8 @@ def trials_sheet() -> Sheet:
 
     def column(margin: float) -> Column:
         def cell(source: str) -> str:
-            one = by_key[source, margin]
-            return f"{MARKS[one.outcome]} {one.named}" if one.named else "none"
+            trial = by_key[source, margin]
+            return f"{MARKS[trial.outcome]} {trial.named}" if trial.named else "none"
 
         return Column(title=f"{100 * margin:g} points", cell=cell)
 
@@ -232,11 +232,7 @@ def progress_sheet() -> Sheet:
         edges = sum(one.at_edge for one in results.tuned)
         rates = f"tuned, {edges} at an edge" if results.tuned else "one for all"
         hours = sum(cell.cost_seconds for cell in results.cells)
-        hours += (
-            sum({one.seconds for one in results.tuned})
-            if atlas_table(name).tuned_on == name
-            else 0.0
-        )
+        hours += sum({one.seconds for one in results.tuned}) if table.tuned_on == name else 0.0
         return [
             name,
             f"{len(results.cells)} trainings: {counts}",

@@ -1,7 +1,7 @@
 """The command line: one file per verb, imported when the verb is called.
 
-An error raised on purpose becomes one sentence on stderr and exit code 2 (3 of `verdict`), as does
-what a library raises about an input; Ctrl-C, SIGTERM and SIGHUP end with 130.
+An error raised on purpose becomes one sentence on stderr and exit code 2, as does what a library
+raises about an input; Ctrl-C, SIGTERM and SIGHUP end with 130.
 """
 
 from __future__ import annotations
@@ -24,7 +24,6 @@ from suffice import __version__
 from suffice.cli.terminal import (
     INTERRUPTED,
     WRONG,
-    WRONG_VERDICT,
     Stopped,
     ending_as_interrupt,
     is_first,
@@ -121,7 +120,7 @@ def main() -> None:
         with ending_as_interrupt():
             _run()
     except SufficeError as error:
-        _exit(f"error: {error}", _wrong())
+        _exit(f"error: {error}", WRONG)
     except Stopped as stopped:
         _exit(str(stopped), stopped.code)
     except BaseException as error:
@@ -159,12 +158,7 @@ def _exit_of_library(error: BaseException) -> None:
         return
     with contextlib.suppress(OSError):  # what a full disk refused is refused again at the end
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    _exit(f"error: {reason}", _wrong())
-
-
-def _wrong() -> int:
-    """Return the exit code of a wrong input, that of the verb."""
-    return WRONG_VERDICT if sys.argv[1:2] == ["verdict"] else WRONG
+    _exit(f"error: {reason}", WRONG)
 
 
 def _exit(message: str, code: int) -> None:

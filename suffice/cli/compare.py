@@ -6,13 +6,14 @@ import re
 import shlex
 import textwrap
 import webbrowser
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from rich.console import Console
 from rich.text import Text
-from typer import Option
+from typer import Exit, Option
 
 from suffice.cli import options
 from suffice.cli.options import (
@@ -29,6 +30,7 @@ from suffice.cli.options import (
 )
 from suffice.cli.terminal import (
     command_line,
+    is_torchrun,
     print_json,
     print_paragraph,
     print_text,
@@ -178,16 +180,18 @@ class CompareOptions:
         str | None,
         Option(
             help="What the verdict is about: accuracy (default), balanced, macro-f1, log-loss, "
-            "perplexity or bleu. The margin is in points, in hundredths of a nat for log-loss, in "
-            "percent for perplexity."
+            "perplexity or bleu."
         ),
     ] = None
     epochs: Annotated[
         int | None, Option(help="Epochs of each training; the recipe's by default.")
     ] = None
     margin: Annotated[
-        float | None,
-        Option(help=f"Points of test accuracy that may be lost; {MARGIN_POINTS:g} by default."),
+        str | None,
+        Option(
+            help=f"Largest acceptable loss: points ({MARGIN_POINTS:g} by default), hundredths of a "
+            "nat for log-loss, percent for perplexity; or with a unit: 1%, '0.02 nats'."
+        ),
     ] = None
     baseline: Annotated[
         str | None,
@@ -232,7 +236,7 @@ class CompareOptions:
             "tune": None if self.tune is None else parse_tune(self.tune),
             "metric": self.metric,
             "baseline": self.baseline,
-            "margin": None if self.margin is None else parse_margin(self.margin),
+            "margin": None if self.margin is None else self._margin(saved),
             "device": self.device,
         }
         plan |= {name: value for name, value in overrides.items() if value is not None}
@@ -243,6 +247,14 @@ class CompareOptions:
         elif saved is None and plan["tune"] is None:
             plan["folds"] = usual_folds(recipe, None if plan["auto"] else plan["seeds"])
         return Plan(recipe=recipe, **plan)
+
+    def _margin(self, saved: SavedPlan | None) -> float:
+        from suffice.measure.margin import Margin
+        from suffice.measure.metrics import METRICS
+
+        name = self.metric or ("accuracy" if saved is None else saved.metric)
+        check_known("metric", name, METRICS)
+        return Margin.of(str(self.margin), typed=True).for_metric(name, METRICS[name].kind)[0]
 
     def _recipe(self, saved: SavedPlan | None) -> Recipe:
         from suffice.data.saved_datasets import is_saved_dataset
@@ -391,7 +403,8 @@ def compare(
     """Train mechanisms side by side on one task and say which cheaper one suffices.
 
     Every mechanism is trained with every number of heads from every seed, on the same data in the
-    same order. The verdict is a non-inferiority test over paired seeds.
+    same order. The verdict is a non-inferiority test over paired seeds. Exit code: 0 if a cheaper
+    mechanism suffices, 10 if none does, 11 if that is open, 12 if there is nothing to compare.
     """
     choices = replace(
         choices, settings=parse_settings(settings or [], {"optimiser": "--optimiser"})
@@ -407,6 +420,17 @@ def compare(
     done = {name: run for name, run in runs.items() if run is not None}
     if done:
         _print_runs(done, as_json=as_json, open_report=open_report)
+        raise Exit(_exit_code(run.verdict for run in done.values()))
+
+
+def _exit_code(verdicts: Iterable[Verdict]) -> int:
+    """Return the code of all verdicts, or that of an open one where they differ."""
+    from suffice.measure.verdict import OPEN
+
+    codes = {verdict.code for verdict in verdicts}
+    if is_torchrun():  # which takes any other code for a crash
+        return 0
+    return codes.pop() if len(codes) == 1 else OPEN
 
 
 @dataclass(frozen=True)
@@ -636,16 +660,6 @@ def parse_heads(text: str) -> tuple[int, ...]:
                 f"--heads {word!r} is not a list of head counts; give numbers such as 1,2,4."
             )
     return tuple(map(int, split_list(text)))
-
-
-def parse_margin(points: float) -> float:
-    """Return a margin in points as a fraction."""
-    if not 0.0 <= points < 100.0:  # noqa: PLR2004
-        raise ConfigError(
-            f"--margin {points:g} is not a number of accuracy points; give at least 0 and below "
-            f"100, such as {MARGIN_POINTS:g}."
-        )
-    return points / 100
 
 
 def new_folder(recipe: Recipe) -> Path:

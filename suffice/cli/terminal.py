@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from suffice.utils.progress import Progress
 
 WRONG = 2  # exit code: an option, a file or a machine that will not do
-WRONG_VERDICT = 3  # exit code of `suffice verdict`, whose 2 says that the verdict is open
 INTERRUPTED = 130  # exit code: 128 + SIGINT
 
 PLAIN: dict[str, Any] = {"box": None, "pad_edge": False}
@@ -125,7 +124,7 @@ def ending_as_interrupt() -> Iterator[None]:
     A signal that is ignored stays ignored (`nohup`), and torchrun ends its processes itself.
     """
     before = {}
-    if threading.current_thread() is threading.main_thread() and not _is_torchrun():
+    if threading.current_thread() is threading.main_thread() and not is_torchrun():
         for name in ("SIGTERM", "SIGHUP"):
             number = getattr(signal, name, None)  # Windows has one of them
             if number is not None and signal.getsignal(number) is signal.SIG_DFL:
@@ -151,7 +150,7 @@ def resumable(folder: Path) -> Iterator[None]:
     try:
         yield
     except KeyboardInterrupt as interrupt:
-        if _is_torchrun() and threading.current_thread() is threading.main_thread():
+        if is_torchrun() and threading.current_thread() is threading.main_thread():
             signal.signal(signal.SIGINT, signal.SIG_IGN)  # it is sent again before this is told
         raise Stopped(f"\ninterrupted. {advice}", code=INTERRUPTED) from interrupt
     except SufficeError as error:
@@ -160,14 +159,14 @@ def resumable(folder: Path) -> Iterator[None]:
         raise Stopped(f"error: {error}\n{advice}", code=WRONG) from error
 
 
-def _is_torchrun() -> bool:
+def is_torchrun() -> bool:
     """Return whether torchrun started this process, without importing torch."""
     return "TORCHELASTIC_RUN_ID" in os.environ
 
 
 def is_first() -> bool:
     """Return whether this process is the first that torchrun started, or the only one."""
-    return not _is_torchrun() or os.environ.get("RANK", "0") == "0"
+    return not is_torchrun() or os.environ.get("RANK", "0") == "0"
 
 
 def command_line() -> str:
@@ -185,7 +184,7 @@ def resume_command(folder: Path) -> str:
 
 def _program() -> list[str]:
     """Return the words that started this program, ready to be typed again."""
-    if _is_torchrun():
+    if is_torchrun():
         torchrun = [sys.executable, "-m", "torch.distributed.run"]
         if shutil.which("torchrun"):
             torchrun = ["torchrun"]

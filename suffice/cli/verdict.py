@@ -5,45 +5,23 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
-from typer import Argument, BadParameter, Option
-from typer.core import TyperCommand
+from typer import Argument, Option
 
 from suffice.cli.options import MARGIN_POINTS, JsonFlag, options_from_fields
-from suffice.cli.terminal import (
-    WRONG_VERDICT,
-    Stopped,
-    command_line,
-    print_json,
-    print_text,
-    wide_console,
-)
+from suffice.cli.terminal import Stopped, command_line, print_json, print_text, wide_console
 from suffice.errors import ConfigError
 from suffice.utils.grammar import split_list
 
 if TYPE_CHECKING:
     from suffice.measure.external.pairing import Question
+    from suffice.measure.margin import Margin
 
 WIDTH = 100  # columns of a verdict that goes to a file or a pipe
 KINDS = ("table", "column of scores", "comparison", "trainer", "lm-eval", "inspect")
 """Written out, so that help need not import the readers; a test compares them."""
-
-
-USAGE_ERROR: Any = BadParameter.__base__  # of the click that this typer has
-
-
-class Command(TyperCommand):
-    """Ends with the code of bad input where an option is wrong."""
-
-    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Read the words of a command line."""
-        try:
-            return super().parse_args(ctx, args)
-        except USAGE_ERROR as error:
-            error.exit_code = WRONG_VERDICT
-            raise
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,9 +31,9 @@ class VerdictOptions:
     margin: Annotated[
         str | None,
         Option(
-            help="What may be lost and still suffice: points of a share "
+            help="Largest acceptable loss: points of a share "
             f"({MARGIN_POINTS:g} by default), else the unit of the metric, or 2% of its value; "
-            "acc=1,loss=0.02 for several."
+            "acc=1,loss=0.02 for several. Units may be written: '0.5 points', '0.02 nats'."
         ),
     ] = None
     baseline: Annotated[
@@ -68,6 +46,16 @@ class VerdictOptions:
         bool, Option("--higher", help="More of the metric is better, where its name does not tell.")
     ] = False
     lower: Annotated[bool, Option("--lower", help="Less of it is better.")] = False
+    percent: Annotated[
+        bool, Option("--percent", help="Scores are percentages: 91.2 is a share of 0.912.")
+    ] = False
+    failures: Annotated[
+        float | None,
+        Option(
+            help="Largest acceptable rate of failed trainings, such as 0.2: suffices only with as "
+            "many seeds as rule out a higher one (14 without a failure)."
+        ),
+    ] = None
     chance: Annotated[
         float | None, Option(help="Share that a guess gets, such as 0.25, to see what was learned.")
     ] = None
@@ -97,13 +85,12 @@ class VerdictOptions:
 
         if self.higher and self.lower:
             raise ConfigError("--higher and --lower: give one of the two.")
-        margins, relative = parse_margins(self.margin)
         return Question(
             metrics=split_list(self.metric or ""),
             better="higher" if self.higher else "lower" if self.lower else None,
-            margins=margins,
-            points=True,
-            relative=relative,
+            percent=self.percent,
+            failures=self.failures,
+            margins=parse_margins(self.margin),
             baseline=self.baseline,
             chance=self.chance,
             paired=self.paired,
@@ -145,12 +132,14 @@ def verdict(
 ) -> None:
     """Say whether results suffice compared with a baseline's, whatever program wrote them.
 
-    The interval covers other seeds and other rows as far as the results have both. Ends with 0 if
-    something suffices, 1 if nothing does, 2 if that is open, 3 for bad input.
+    The interval covers other seeds and other rows as far as the results have both. Exit code: 0 if
+    something suffices, 10 if nothing does, 11 if that is open, 12 if there is nothing to compare
+    (nothing was learned, or the task is too easy), 2 for bad input.
     """
     from suffice.measure.external.looks import NotYetError
     from suffice.measure.external.tables import parse_columns
-    from suffice.measure.external.verdict import UNKNOWN, judge_all
+    from suffice.measure.external.verdict import judge_all
+    from suffice.measure.verdict import OPEN
 
     try:
         judged = judge_all(
@@ -162,9 +151,9 @@ def verdict(
         )
     except NotYetError as error:
         if as_json:
-            print_json({"code": UNKNOWN, "sentence": str(error)})
-            raise typer.Exit(UNKNOWN) from error
-        raise Stopped(str(error), code=UNKNOWN) from error
+            print_json({"code": OPEN, "sentence": str(error)})
+            raise typer.Exit(OPEN) from error
+        raise Stopped(str(error), code=OPEN) from error
     pages = [] if out is None else judged.write(out)
     if as_json:
         print_json(judged.to_json())
@@ -203,22 +192,14 @@ def parse_looks(text: str | None) -> tuple[int, ...]:
     return tuple(map(int, words))
 
 
-def parse_margins(text: str | None) -> tuple[dict[str, float], bool]:
-    """Return margins by metric, and whether they are in percent.
+def parse_margins(text: str | None) -> dict[str, Margin]:
+    """Return margins by metric; one for all is under "".
 
     Example:
-        >>> parse_margins("1"), parse_margins("2%")
-        (({'': 1.0}, False), ({'': 0.02}, True))
+        >>> parse_margins("acc=2%")
+        {'acc': Margin(size=2.0, unit='%', typed=True)}
     """
-    margins = {}
-    words = split_list(text or "")
-    for word in words:
-        metric, _, size = word.rpartition("=")
-        match = re.fullmatch(r"([0-9]*\.?[0-9]+(?:[eE][-+]?[0-9]+)?)(%?)", size.strip())
-        if match is None:
-            raise ConfigError(f"--margin {word}: give a size such as 1, 2%, or acc=1,loss=0.02.")
-        margins[metric] = float(match[1]) / (100 if match[2] else 1)
-    relative = [word.endswith("%") for word in words]
-    if len(set(relative)) > 1:
-        raise ConfigError(f"--margin {text}: give all margins in percent, or none.")
-    return margins, any(relative)
+    from suffice.measure.margin import Margin
+
+    named = (word.rpartition("=") for word in split_list(text or ""))
+    return {metric: Margin.of(size, typed=True) for metric, _, size in named}

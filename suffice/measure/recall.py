@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from suffice.measure.results import Cell
 from suffice.measure.sequential import FIRST, level
-from suffice.measure.statistics import upper_rate
+from suffice.measure.statistics import fisher, upper_rate
 from suffice.measure.sufficiency import FAILS, SUFFICES, UNDECIDED
 
 ENOUGH = 5  # seeds that all solve a task, from which on it counts as solved
@@ -108,10 +108,4 @@ def is_open(solved: Solved, baseline: Solved) -> bool:
 
 def _rarer(solved: Solved, baseline: Solved) -> float:
     """Return the p value that a mechanism solves the task as often as the baseline or more."""
-    from scipy.stats import fisher_exact
-
-    table = [
-        [solved.count, solved.seeds - solved.count],
-        [baseline.count, baseline.seeds - baseline.count],
-    ]
-    return float(fisher_exact(table, alternative="less").pvalue)
+    return fisher(*((s.seeds - s.count, s.seeds) for s in (solved, baseline)))

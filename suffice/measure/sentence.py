@@ -119,9 +119,10 @@ def sentence(verdict: Verdict, results: Results) -> str:
         return f"undecided: {name} may suffice: {evidence}; {_missing(verdict.winner)}{needs}."
     if verdict.winner.of_rows_alone:
         return f"{name} suffices: {evidence}; {ONE_SEED}{needs}."
-    rate = f"which leaves a failure rate of up to {verdict.winner.failure_rate:.0%} open"
-    seeds = learned(verdict.winner.quality.n, verdict.winner.failed)
-    return f"{name} suffices: {evidence}; it {seeds}, {rate}{needs}."
+    failed, seeds = len(verdict.winner.failed), verdict.winner.quality.n
+    rate = f"a failure rate of up to {verdict.winner.failure_rate:.0%} cannot be ruled out"
+    failures = f"{failed or 'none'} of its {seeds} seeds failed ({rate})"
+    return f"{name} suffices: {evidence}; {failures}{needs}."
 
 
 ONE_SEED = "with one seed each, nothing can be said about other trainings"
@@ -225,8 +226,8 @@ def _note_interval(verdict: Verdict, results: Results) -> list[str]:
         ]
     else:
         sentences = [
-            "The intervals cover seeds alone, as neither the answers to single test rows nor their "
-            "number were kept: they hold for this test split, and are too narrow for others."
+            "Intervals cover seed variance only, on this test split: answers to single test rows "
+            "were not kept, nor their number."
         ]
     cheaper = [
         c for c in judged if c.cheaper and (len(c.pairing.seeds) >= MIN_SEEDS or c.of_rows_alone)
@@ -384,6 +385,18 @@ def _missing(comparison: Comparison) -> str:
         return "the baseline has no seed in common with it at this number of heads"
     if n < MIN_SEEDS:
         return f"{n} seed{'s' * (n > 1)} cannot give a verdict, 5 can"
+    if comparison.sound_seeds is not None:
+        return (
+            f"a failure rate of up to {comparison.failure_rate:.0%} cannot be ruled out; "
+            f"{comparison.sound_seeds} more seeds without a failure would bound it as was asked"
+        )
+    if comparison.fails_more_often:
+        ours = f"{len(comparison.failed)} of {comparison.quality.n} seeds"
+        theirs = "{} of {}".format(*comparison.failed_of_baseline)
+        return (
+            f"it failed in {ours} and the baseline in {theirs}, which does not show a higher rate "
+            f"(p = {comparison.failure_p:.2g})"
+        )
     if comparison.rows_short:
         rows = "" if comparison.rows is None else f"{comparison.rows:,} "  # not kept
         unit = comparison.estimate.unit

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import count
 
 import numpy as np
 
@@ -136,6 +137,48 @@ def upper_rate(events: int, trials: int, level: float = 0.95) -> float:
     from scipy.stats import beta
 
     return 1.0 if events >= trials else float(beta.ppf(level, events + 1, trials - events))
+
+
+def sound_seeds(events: int, trials: int, rate: float) -> int:
+    """Return how many further trials without an event bring the upper bound down to a rate.
+
+    Example:
+        >>> sound_seeds(0, 5, 0.2), sound_seeds(1, 5, 0.2)
+        (9, 17)
+    """
+    return next(more for more in count() if upper_rate(events, trials + more) <= rate)
+
+
+def fisher(ours: tuple[int, int], theirs: tuple[int, int]) -> float:
+    """Return the p value that events are as rare in our trials as in theirs, or rarer.
+
+    Args:
+        ours: events and trials.
+        theirs: events and trials of the other side.
+
+    Example:
+        >>> [round(fisher((events, 5), (0, 5)), 4) for events in (1, 4)]
+        [0.5, 0.0238]
+
+    Source: Fisher's exact test, one-sided.
+    """
+    from scipy.stats import hypergeom
+
+    events = ours[0] + theirs[0]
+    return float(hypergeom.sf(ours[0] - 1, ours[1] + theirs[1], events, ours[1]))
+
+
+def failure_p_value(ours: tuple[int, int], theirs: tuple[int, int]) -> float:
+    """Return the p value that failures are as rare in our trials as in theirs, or rarer.
+
+    It is Fisher's, or for all against none the largest chance of that at any common rate, which is
+    smaller: all of three against none of three has 1/64 and not 1/20.
+    """
+    (failed, n), (of_theirs, m) = ours, theirs
+    p_value = fisher(ours, theirs)
+    if failed == n and not of_theirs:
+        p_value = min(p_value, (n / (n + m)) ** n * (m / (n + m)) ** m)
+    return p_value
 
 
 def failed_seeds(

@@ -27,7 +27,16 @@ from suffice.measure.scores import (
     summary_of,
 )
 from suffice.measure.sequential import HOPELESS, level, looks_of
-from suffice.measure.statistics import ABOVE, Pairing, Summary, failed_seeds, holm, upper_rate
+from suffice.measure.statistics import (
+    ABOVE,
+    Pairing,
+    Summary,
+    failed_seeds,
+    failure_p_value,
+    holm,
+    sound_seeds,
+    upper_rate,
+)
 from suffice.measure.sufficiency import (
     CAP,
     FAILS,
@@ -46,6 +55,8 @@ from suffice.measure.sufficiency import (
 from suffice.measure.timing import summarise_times
 from suffice.measure.two_way_interval import EXACT, Estimate, bounded
 
+SUFFICIENT, INSUFFICIENT, OPEN, NOTHING = 0, 10, 11, 12
+"""Exit codes of `suffice compare` and `suffice verdict`; 1 and 2 are those of errors."""
 COSTS = ("flops", "latency", "parameters")
 ORDER = "order"  # of results of another program, which tell no cost: as they were named
 
@@ -108,6 +119,10 @@ class Comparison:
             that the margin is larger than what they miss.
         failed: seeds of the mechanism that did not learn, see `suffice.measure.statistics`.
         failure_rate: the largest rate of such seeds that its seeds leave open, with 95% confidence.
+        failed_of_baseline: number of the baseline's seeds that failed, and of all its seeds.
+        failure_p: p value that the mechanism fails as rarely as the baseline.
+        sound_seeds: further seeds, none of which fails, that bound the rate as was asked; None
+            where the rate is not what is missing.
         more_seeds: number of further seeds that would decide, if mean and spread stay; None if
             decided already, unknown, or more than CAP.
         more_rows: number of further test rows that would decide where no number of seeds does.
@@ -129,6 +144,9 @@ class Comparison:
     sufficiency: str = UNDECIDED
     failed: tuple[int, ...] = ()
     failure_rate: float = 1.0
+    failed_of_baseline: tuple[int, int] = (0, 0)
+    failure_p: float = 1.0
+    sound_seeds: int | None = None
     more_seeds: int | None = None
     more_rows: int | None = None
     rows_short: bool = False
@@ -146,6 +164,12 @@ class Comparison:
     def of_rows_alone(self) -> bool:
         """Whether the interval is of other rows alone, as there is one seed."""
         return self.estimate is not None and self.estimate.seeds == 1
+
+    @property
+    def fails_more_often(self) -> bool:
+        """Whether a larger share of its seeds failed than of the baseline's."""
+        failed, seeds = self.failed_of_baseline
+        return len(self.failed) * seeds > failed * self.quality.n
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -201,6 +225,14 @@ class Verdict:
     improving: tuple[tuple[str, int], ...] = ()
 
     @property
+    def code(self) -> int:
+        """Exit code: 0 suffices, 10 nothing cheaper does, 11 open, 12 nothing to compare."""
+        if self.outcome == "baseline" and not any(c.cheaper for c in self.comparisons):
+            return NOTHING
+        codes = {SUFFICES: SUFFICIENT, "baseline": INSUFFICIENT, UNDECIDED: OPEN}
+        return codes.get(self.outcome, NOTHING)
+
+    @property
     def has_intervals(self) -> bool:
         """Whether any difference has one."""
         return any(c.difference and c.difference.low is not None for c in self.comparisons)
@@ -222,6 +254,7 @@ def judge(
     margin: float | None = None,
     cost: str = "flops",
     metric: str | None = None,
+    failures: float | None = None,
 ) -> Verdict:
     """Compare every mechanism with the baseline and name the cheapest that suffices.
 
@@ -235,12 +268,15 @@ def judge(
         cost: meaning of "cheapest": "flops", "latency" (median) or "parameters"; ties are broken by
             parameters, then name, then fewer heads.
         metric: another metric than the one in results, see `suffice.measure.metrics`.
+        failures: largest acceptable rate of failed seeds; a mechanism suffices only if its seeds
+            rule out a higher one with 95% confidence. None asks nothing of the rate.
 
     Raises:
         ConfigError: if the margin, the cost or the metric is not legal, the baseline was not
             trained, or the latency decides and one was not measured.
     """
-    return judge_together([results], margin=margin, cost=cost, metric=metric)[0]
+    options = {"margin": margin, "cost": cost, "metric": metric, "failures": failures}
+    return judge_together([results], **options)[0]
 
 
 def judge_together(
@@ -249,6 +285,7 @@ def judge_together(
     margin: float | None = None,
     cost: str = "flops",
     metric: str | None = None,
+    failures: float | None = None,
 ) -> list[Verdict]:
     """Return the verdict of each of several comparisons, corrected for all of them together.
 
@@ -260,8 +297,11 @@ def judge_together(
         margin: margin of all, see `judge`; by default each has its own.
         cost: meaning of "cheapest", see `judge`.
         metric: metric of all, see `judge`.
+        failures: largest acceptable rate of failed seeds, see `judge`.
     """
     check_known("cost", cost, COSTS)
+    if failures is not None and not 0.0 < failures < 1.0:
+        raise ConfigError(f"failures={failures:g} is not a rate; use a fraction such as 0.2.")
     drafts = [_draft(results, margin, cost, metric) for results in several]
     alpha = 1.0 - LEVEL
     suffices = [
@@ -279,7 +319,7 @@ def judge_together(
             for c in draft.compared
         ]
     _claim(drafts)
-    return [_verdict(draft) for draft in drafts]
+    return [_verdict(draft, failures) for draft in drafts]
 
 
 @dataclass
@@ -330,10 +370,19 @@ def _draft(results: Results, margin: float | None, cost: str, metric: str | None
     easy = {h for h, values in learned.items() if values and np.mean(values) >= enough}
     compared = []
     for key in others:
-        comparison = replace(_compare(results, scores, *key, by), failed=failures(*key))
-        rate = upper_rate(len(comparison.failed), comparison.quality.n)
-        word = UNLEARNED if key[1] in unlearned else UNDECIDED
-        compared.append(replace(comparison, failure_rate=rate, sufficiency=word))
+        comparison = _compare(results, scores, *key, by)
+        counts = len(failures(*key)), comparison.quality.n
+        of_baseline = len(failed.get(key[1], ())), len(scores.values(results.baseline, key[1]))
+        compared.append(
+            replace(
+                comparison,
+                failed=failures(*key),
+                failure_rate=upper_rate(*counts),
+                failed_of_baseline=of_baseline,
+                failure_p=failure_p_value(counts, of_baseline),
+                sufficiency=UNLEARNED if key[1] in unlearned else UNDECIDED,
+            )
+        )
     return _Draft(
         results=results,
         scores=scores,
@@ -348,12 +397,11 @@ def _draft(results: Results, margin: float | None, cost: str, metric: str | None
     )
 
 
-def _verdict(draft: _Draft) -> Verdict:
+def _verdict(draft: _Draft, failures: float | None) -> Verdict:
     """Return the verdict of a comparison whose intervals have decided."""
     results, scores = draft.results, draft.scores
     comparisons = tuple(
-        _take_back(c, draft.failed.get(c.num_heads, ()), draft.ceilings.get(c.num_heads, math.inf))
-        for c in draft.compared
+        _take_back(c, draft.ceilings.get(c.num_heads, math.inf), failures) for c in draft.compared
     )
     outcome, winner = _choose(comparisons)
     if draft.unlearned and draft.unlearned.issuperset(draft.heads):
@@ -457,25 +505,40 @@ def _decided(
     )
 
 
-def _take_back(comparison: Comparison, of_baseline: tuple[int, ...], enough: float) -> Comparison:
+def _take_back(comparison: Comparison, enough: float, failures: float | None) -> Comparison:
     """Take back what an interval of means cannot say, for failed seeds and at a ceiling.
+
+    A mechanism whose seeds fail more often than the baseline's does not suffice, and is undecided
+    while Fisher's exact test at the level of the interval does not show that they do.
 
     Args:
         comparison: decided by its interval.
-        of_baseline: the baseline's seeds that failed.
         enough: value that misses no more than the margin, if the baseline does not; else infinity.
+        failures: largest acceptable rate of failed seeds.
     """
     word, near = comparison.sufficiency, comparison.quality.mean >= enough
     few = len(comparison.pairing.seeds) < MIN_SEEDS and not comparison.of_rows_alone
-    if few or word == UNLEARNED:
+    sound = None
+    if few or word in (UNLEARNED, FAILS):
         return comparison
-    if comparison.failed and not of_baseline:
+    if comparison.failure_p < (1.0 - comparison.confidence) / 2:
         word = FAILS
+    elif comparison.fails_more_often:
+        word = UNDECIDED
     elif (word == SUFFICES and enough < math.inf) or (word == UNDECIDED and near):
         word = TOO_EASY
+    elif word == SUFFICES and failures is not None and comparison.failure_rate > failures:
+        word, sound = UNDECIDED, sound_seeds(len(comparison.failed), comparison.quality.n, failures)
     else:
         return comparison
-    return replace(comparison, sufficiency=word, more_seeds=None, more_rows=None, rows_short=False)
+    return replace(
+        comparison,
+        sufficiency=word,
+        sound_seeds=sound,
+        more_seeds=None,
+        more_rows=None,
+        rows_short=False,
+    )
 
 
 def hopeless(comparison: Comparison, margin: float, most: int) -> bool:

@@ -216,7 +216,7 @@ def _wrong(suffice, place: Path, parameter: Parameter, value: str) -> str | None
         return f"{changed[0]} changed"
     if result.exit_code == 0:
         return "accepted"
-    if result.exit_code != (3 if parameter.verb == "verdict" else 2):
+    if result.exit_code != 2:
         return f"exit code {result.exit_code}: {result.message:.200}"
     if "rror: " not in result.stderr or len(result.stderr) > 3000:
         return f"no sentence: {result.message:.200}"

@@ -23,6 +23,7 @@ from suffice.measure import Results
 from suffice.measure import compare as measuring
 from suffice.measure import training as trainer
 from suffice.measure.results import read_results
+from suffice.measure.verdict import OPEN
 from suffice.presets import PRESETS
 
 SHORT = ("compare", "--mechanisms", "standard,efficient", "--seeds", "1", "--epochs", "1")
@@ -61,7 +62,7 @@ def whole(tmp_path_factory):
         patch.setattr(import_module("suffice.measure.report.page"), "draw_figures", lambda *_: {})
         with pytest.raises(SystemExit) as end:
             main()
-    assert not end.value.code
+    assert end.value.code == OPEN
     return folder
 
 
@@ -70,7 +71,7 @@ def whole(tmp_path_factory):
 
 def test_the_report_is_printed_and_written(suffice):
     result = suffice(*SHORT, "--out", "run")
-    assert result.exit_code == 0
+    assert result.exit_code == OPEN
     lines = result.stderr.splitlines()
     assert lines[0].startswith("data: Digits 8x8"), "plain lines"
     assert lines[-1] == "timing the forward passes side by side"
@@ -88,7 +89,7 @@ def test_the_report_is_printed_and_written(suffice):
 
 def test_json_is_all_of_standard_output(suffice, whole, brief):
     result = suffice(*SHORT, "--out", whole, "--resume", "--json")
-    assert result.exit_code == 0
+    assert result.exit_code == OPEN
     content = json.loads(result.stdout)
     verdict = content.pop("verdict")
     assert {"row", "truth"} <= set(content.pop("disagreements")[0])
@@ -101,7 +102,7 @@ def test_json_is_all_of_standard_output(suffice, whole, brief):
 
 def test_quiet_says_nothing_on_standard_error(suffice, whole, brief):
     result = suffice(*SHORT, "--out", whole, "--resume", "--quiet", "--json")
-    assert (result.exit_code, result.stderr) == (0, "")
+    assert (result.exit_code, result.stderr) == (OPEN, "")
     json.loads(result.stdout)
 
 
@@ -110,7 +111,7 @@ def test_progress_has_plain_lines_where_there_is_no_terminal(suffice, monkeypatc
     shown = functools.partial(measuring.show, clock=lambda: next(clock))
     monkeypatch.setattr(measuring, "show", shown)
     result = suffice(*SHORT, "--out", "run")
-    assert result.exit_code == 0
+    assert result.exit_code == OPEN
     lines = [line for line in result.stderr.splitlines() if line.startswith("cell ")]
     assert lines[0].startswith("cell 1/2 standard heads 4 seed 0, epoch 1/1, ")
     assert any(line.startswith("cell 2/2 efficient heads 4 seed 0, ") for line in lines)
@@ -128,14 +129,14 @@ def test_the_cost_may_be_chosen(suffice, whole, brief):
 
 def test_a_run_without_a_folder_makes_one_and_resume_finds_it(suffice, brief):
     result = suffice(*SHORT, "--quiet")
-    assert result.exit_code == 0
+    assert result.exit_code == OPEN
     (folder,) = Path("runs").iterdir()
     assert folder.name.startswith("digits_vit-2")
     assert result.stdout.endswith(f"report: {folder}/report.html\n")
     before = timeless(folder)
     assert set(before) == set(CELLS)
     result = suffice("compare", "--resume", "--quiet", "--seeds", "2", "--json")
-    assert result.exit_code == 0
+    assert result.exit_code == OPEN
     assert list(Path("runs").iterdir()) == [folder]
     keys = [(c["mechanism"], c["seed"]) for c in json.loads(result.stdout)["cells"]]
     assert keys == [("standard", 0), ("efficient", 0), ("standard", 1), ("efficient", 1)]
@@ -175,8 +176,9 @@ MECHANISMS = f"Legal: {', '.join(sorted(PRESETS))}."
         (["--seeds", "0"], "seeds=0; give at least 1, and 5 for a verdict."),
         (["--seeds", "-1"], "seeds=-1; give at least 1"),
         (["--epochs", "0"], "epochs=0; give an integer >= 1."),
-        (["--margin", "-1"], "--margin -1 is not a number of accuracy points; give at least 0 and"),
-        (["--margin", "nan"], "--margin nan is not a number of accuracy points"),
+        (["--margin", "-1"], "--margin -1 is not a size; use a number of at least 0, with a unit"),
+        (["--margin", "nan"], "--margin nan is not a size"),
+        (["--margin", "0.01"], "use '1 points' if the fraction 0.01 is meant, or '0.01 points'"),
         (["--resume"], "there is no run under runs/ to resume; name its folder with --out"),
         (
             ["--resume", "--out", "rum"],
@@ -291,7 +293,7 @@ def test_a_tampered_cell_is_reported_and_the_advice_works(suffice, whole, brief)
     )
     assert "Delete this file; its model will be trained again." in result.stderr
     cell.unlink()
-    assert suffice(*again(result)).exit_code == 0
+    assert suffice(*again(result)).exit_code == OPEN
     assert timeless("run") == timeless(whole)
 
 
@@ -306,7 +308,7 @@ def test_a_checkpoint_that_is_not_safetensors_is_reported(suffice, whole, brief)
         f"error: {checkpoint} is not a safetensors file, or is cut short"
     )
     checkpoint.unlink()
-    assert suffice(*again(result)).exit_code == 0
+    assert suffice(*again(result)).exit_code == OPEN
     assert timeless("run") == timeless(whole)
 
 
@@ -335,7 +337,7 @@ def test_a_full_disk_loses_nothing(suffice, whole, brief):
     assert "File too large" in result.stderr
     assert list(Path("run").rglob(".*.part")) == []
     assert (Path("run/cells") / f"{CELLS[0]}.json").exists()
-    assert suffice(*again(result)).exit_code == 0
+    assert suffice(*again(result)).exit_code == OPEN
     assert timeless("run") == timeless(whole)
 
 
@@ -363,7 +365,7 @@ def test_two_optimisers_are_compared_side_by_side(suffice, brief):
     small = ("--set", "d_model=16", "--set", "depth=1")
     options = (*SHORT, *small, "--optimiser", "adamw,muon", "--quiet")
     result = suffice(*options, "--out", "run")
-    assert result.exit_code == 0, result.stderr
+    assert result.exit_code == OPEN, result.stderr
     last = result.stdout.splitlines()[-1]
     assert "with the optimiser" in last
     cells = {}
@@ -407,7 +409,7 @@ def test_ctrl_c_anywhere_tells_how_to_go_on(suffice, monkeypatch, whole, brief, 
         "\ninterrupted. Finished work is kept. Resume with:\n"
         f"  suffice {shlex.join(SHORT)} --out run --quiet --resume\n"
     )
-    assert suffice(*again(result)).exit_code == 0
+    assert suffice(*again(result)).exit_code == OPEN
     assert timeless("run") == timeless(whole)
 
 
@@ -435,9 +437,9 @@ def test_the_printed_command_gives_the_cells_of_an_uninterrupted_run(suffice, br
     assert [path.stem for path in folder.glob("cells/*")] == ["standard-h4-s0"]
     assert [path.stem for path in folder.glob("checkpoints/*")] == ["super_attention-h4-s0"]
     result = suffice(*shlex.split(command)[1:])
-    assert result.exit_code == 0
+    assert result.exit_code == OPEN
     assert "report: a folder/report.html" in result.stdout
     assert list(folder.glob("checkpoints/*")) == []
-    assert suffice(*words, "--out", "uninterrupted", "--json").exit_code == 0
+    assert suffice(*words, "--out", "uninterrupted", "--json").exit_code == OPEN
     assert len(timeless(folder)) == 2
     assert timeless(folder) == timeless("uninterrupted")

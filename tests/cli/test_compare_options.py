@@ -13,7 +13,6 @@ from suffice.cli.compare import (
     latest_folder,
     new_folder,
     parse_heads,
-    parse_margin,
     parse_optimisers,
 )
 from suffice.errors import ConfigError, DataError
@@ -121,14 +120,37 @@ def test_a_number_of_heads_that_is_none_is_refused(word):
         CompareOptions(heads=f"4,{word}").plan()
 
 
-@pytest.mark.parametrize("points", [-1.0, -1e-9, 100.0, float("nan"), float("inf")])
-def test_a_margin_that_is_none_is_refused(points):
-    with pytest.raises(ConfigError, match="--margin .* is not a number of accuracy points"):
-        parse_margin(points)
+@pytest.mark.parametrize(
+    ("margin", "metric", "fraction"),
+    [
+        ("0.5", "accuracy", 0.005),
+        ("0", "bleu", 0.0),
+        ("1%", "balanced", 0.01),
+        ("0.01 points", "accuracy", 0.0001),
+        ("2", "log-loss", 0.02),
+        ("0.03 nats", "log-loss", 0.03),
+        ("1.5%", "perplexity", 0.015),
+    ],
+)
+def test_a_margin_is_in_points_unless_a_unit_says_otherwise(margin, metric, fraction):
+    assert CompareOptions(margin=margin, metric=metric).plan().margin == pytest.approx(fraction)
 
 
-def test_points_become_a_fraction():
-    assert (parse_margin(0), parse_margin(0.5), parse_margin(99)) == (0.0, 0.005, 0.99)
+@pytest.mark.parametrize(
+    ("margin", "metric", "value"),
+    [
+        ("-1", "accuracy", "-1"),
+        ("inf", "accuracy", "inf"),
+        ("100", "accuracy", "margin=1"),
+        ("0.01", "accuracy", "'1 points' .* or '0.01 points'"),
+        ("0.01", "log-loss", "'0.01 nats' .* or '0.0001 nats'"),
+        ("1 nat", "accuracy", "nat"),
+        ("1%", "log-loss", "%"),
+    ],
+)
+def test_a_margin_that_is_none_or_may_be_meant_otherwise_is_refused(margin, metric, value):
+    with pytest.raises(ConfigError, match=value):
+        CompareOptions(margin=margin, metric=metric).plan()
 
 
 # going on

@@ -95,7 +95,7 @@ def test_settings_that_are_none_are_refused(mine):
 def test_a_table_is_compared(suffice, mine, brief):
     words = ("--columns", "review,stars", "--mechanisms", "standard", "--seeds", 1)
     result = suffice("compare", "--data", mine, *words, "--epochs", 1, "--quiet", "--out", "run")
-    assert (result.exit_code, result.stderr) == (0, "")
+    assert (result.exit_code, result.stderr) == (12, "")  # nothing cheaper was compared
     assert "balanced" in result.stdout
 
 
@@ -160,7 +160,7 @@ def test_a_table_is_compared_in_folds(suffice, brief, tmp_path):
     path.write_text("text,label\n" + "".join(f"{text},{label}\n" for text, label in rows))
     options = ("--mechanisms", "standard,efficient", "--seeds", 3, "--epochs", 1)
     done = suffice("compare", "--data", path, *options, "--out", tmp_path / "run")
-    assert done.exit_code == 0, done.stderr
+    assert done.exit_code in (0, 10, 11, 12), done.stderr
     assert "3 seeds and 200 test rows" in " ".join(done.stderr.split())
     results = read_results(tmp_path / "run" / "results.json")
     assert (results.folds, results.data.tested) == (3, 200)
@@ -173,7 +173,7 @@ def test_a_table_is_compared_in_folds(suffice, brief, tmp_path):
     for one in shown:
         assert (one["text"], one["truth"]) == rows[one["row"]]
     again = suffice("compare", "--resume", "--seeds", 4, "--quiet", "--out", tmp_path / "run")
-    assert again.exit_code == 0, again.stderr
+    assert again.exit_code in (0, 10, 11, 12), again.stderr
     more = read_results(tmp_path / "run" / "results.json")
     assert len(more.cells) == 8
     assert sorted(more.rows["standard", 4, 3].row.tolist()) != sorted(

@@ -30,7 +30,7 @@ def twin(monkeypatch):
 
 def test_a_small_comparison_runs_the_same_code_and_says_so(suffice, brief):
     result = suffice("compare", "--scale", "small", *SHORT)
-    assert result.exit_code == 0
+    assert result.exit_code == 11
     (folder,) = Path("runs").iterdir()
     assert folder.name.startswith("digits_vit-small-")
     results = read_results(folder / "results.json")
@@ -42,12 +42,12 @@ def test_a_small_comparison_runs_the_same_code_and_says_so(suffice, brief):
 
 
 def test_it_goes_on_at_its_scale_and_at_no_other(suffice, brief):
-    assert suffice("compare", "--scale", "small", *SHORT, "--out", "run").exit_code == 0
+    assert suffice("compare", "--scale", "small", *SHORT, "--out", "run").exit_code == 11
     result = suffice("compare", "--resume", "--out", "run", "--quiet", "--json")
-    assert (result.exit_code, json.loads(result.stdout)["scale"]) == (0, "small")
+    assert (result.exit_code, json.loads(result.stdout)["scale"]) == (11, "small")
     before = (Path("run") / "plan.json").read_bytes()
     result = suffice("compare", "--resume", "--out", "run", "--scale", "paper", "--quiet")
-    assert result.exit_code != 0
+    assert result.exit_code == 2
     assert "scale was 'small' and is 'paper'" in " ".join(result.stderr.split())
     assert (Path("run") / "plan.json").read_bytes() == before
     assert read_plan(Path("run")).recipe["scale"] == "small"
@@ -55,7 +55,7 @@ def test_it_goes_on_at_its_scale_and_at_no_other(suffice, brief):
 
 def test_an_unknown_scale_is_refused(suffice):
     result = suffice("compare", "--scale", "smal", *SHORT)
-    assert result.exit_code != 0
+    assert result.exit_code == 2
     assert "unknown scale 'smal'; did you mean 'small'?" in result.stderr
 
 

@@ -205,7 +205,7 @@ def test_reviews_are_compared_and_classified_from_a_start(suffice, brief, tmp_pa
         *("--mechanisms", "standard,standard+window:2,linear", "--set", "length=32"),
         *("--set", "learning_rate=1e-3", "--epochs", 1, "--seeds", 1, "--folds", 0, "--out", "run"),
     )
-    assert result.exit_code == 0, result.stderr
+    assert result.exit_code in (11, 12), result.stderr
     results = read_results(tmp_path / "run" / "results.json")
     assert {cell.parameters_model for cell in results.cells} == {results.cells[0].parameters_model}
     assert len({cell.test_loss for cell in results.cells}) == 3

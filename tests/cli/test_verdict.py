@@ -34,11 +34,11 @@ def table(name: str, accuracy: float, *, seeds: int = 5, rows: int = 400) -> str
 def test_exit_codes_are_those_of_a_gate(suffice):
     base, same, worse = table("a", 0.8), table("b", 0.8), table("c", 0.6)
     assert suffice("verdict", base, same, "--margin", 5).exit_code == 0
-    assert suffice("verdict", base, worse).exit_code == 1
-    assert suffice("verdict", base, same, "--margin", 0).exit_code == 2
-    assert suffice("verdict", base, "absent.csv").exit_code == 3
-    assert suffice("verdict", base, same, "--nonsense").exit_code == 3
-    assert suffice("verdict", base, "").exit_code == 3
+    assert suffice("verdict", base, worse).exit_code == 10
+    assert suffice("verdict", base, same, "--margin", 0).exit_code == 11
+    assert suffice("verdict", base, same, "--chance", 0.9).exit_code == 12
+    for words in ((base, "absent.csv"), (base, same, "--nonsense"), (base, "")):
+        assert suffice("verdict", *words).exit_code == 2
 
 
 def test_names_baseline_and_json(suffice):
@@ -80,7 +80,7 @@ def test_bad_tables_are_one_sentence_and_write_nothing(suffice, tmp_path, lines,
     Path("b.csv").write_text(lines)
     before = sorted(tmp_path.rglob("*"))
     result = suffice("verdict", base, "b.csv", "--out", "page")
-    assert result.exit_code == 3
+    assert result.exit_code == 2
     assert value in result.message
     assert result.message.startswith("error: ")
     assert sorted(tmp_path.rglob("*")) == before
@@ -89,7 +89,7 @@ def test_bad_tables_are_one_sentence_and_write_nothing(suffice, tmp_path, lines,
 def test_mixed_kinds_are_refused(suffice):
     Path("column.txt").write_text("0.5\n0.6\n0.7\n")
     result = suffice("verdict", table("a", 0.8), "column.txt")
-    assert (result.exit_code, "mixed kinds" in result.message) == (3, True)
+    assert (result.exit_code, "mixed kinds" in result.message) == (2, True)
 
 
 def test_several_metrics_and_tasks_have_a_line_each(suffice):
@@ -127,4 +127,4 @@ def test_a_margin_of_an_own_comparison_is_in_points(tmp_path, suffice):
     accuracies = {"standard": [0.9, 0.901, 0.899], "efficient": [0.88, 0.881, 0.879]}
     write_results(tmp_path / "results.json", from_accuracies(accuracies))
     codes = [suffice("verdict", tmp_path, "--margin", m).exit_code for m in ("1", "3", "3%")]
-    assert codes == [1, 0, 0]
+    assert codes == [10, 0, 0]

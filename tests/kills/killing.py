@@ -180,7 +180,7 @@ def _command(words: tuple[str, ...], place: Path, die_at: int, log: Path | None)
     try:
         main()
     except SystemExit as end:
-        return int(end.code or 0)
+        return 0 if end.code in (10, 11, 12) else int(end.code or 0)
     return 0
 
 

@@ -15,6 +15,7 @@ from suffice.measure.sentence import (
     under_optimisers,
     verdict_record,
 )
+from suffice.measure.sufficiency import FAILS
 from suffice.measure.verdict import judge
 
 from .synthetic import from_accuracies, make_cell, make_results, make_survey
@@ -41,7 +42,7 @@ def test_the_winner_is_named_with_all_its_numbers():
     assert say(make_results(cells, speeds)) == (
         "efficient (4 heads) suffices: test accuracy 96.8% (sd 0.1, 5 seeds) against standard's "
         "97.0% (sd 0.1, 5 seeds), difference -0.20 points, 95% CI [-0.29, -0.11], margin 1.0; "
-        "it learned in 5 of 5 seeds, which leaves a failure rate of up to 45% open; "
+        "none of its 5 seeds failed (a failure rate of up to 45% cannot be ruled out); "
         "it needs 0.52x the FLOPs and 0.61x the time."
     )
 
@@ -188,7 +189,7 @@ def test_scope_and_correction_are_always_stated():
 
 def test_intervals_without_rows_are_said_to_cover_seeds_alone():
     results = from_accuracies({"standard": SURE, "a": NEAR})
-    assert any("cover seeds alone" in note for note in notes(judge(results), results))
+    assert any("cover seed variance only" in note for note in notes(judge(results), results))
     results = from_accuracies({"standard": SURE, "a": NEAR}, data=make_survey(750))
     assert (
         "The answers to single test rows were not kept: the intervals are of seeds, and no "
@@ -207,9 +208,12 @@ def test_rows_that_are_too_few_are_said_though_their_answers_were_not_kept():
 def test_failed_seeds_are_counted_and_named():
     results = from_accuracies({"standard": SURE, "a": [*SURE[:2], 0.5, *SURE[3:]], "b": LOST})
     verdict = judge(results)
-    assert decision(verdict.find("a", 1)) == "does not suffice: learned in 4 of 5 seeds (not in 2)"
-    text, found = sentence(verdict, results), notes(verdict, results)
-    assert "the nearest, b (1 head), has" in text
+    assert (verdict.winner.mechanism, verdict.find("b", 1).sufficiency) == ("a", FAILS)
+    assert decision(verdict.find("a", 1)) == (
+        "undecided: it failed in 1 of 5 seeds and the baseline in 0 of 5, which does not show a "
+        "higher rate (p = 0.5)"
+    )
+    found = notes(verdict, results)
     assert "a (1 head) learned in 4 of 5 seeds (not in 2)." in found
     assert any(note.startswith("A seed has not learned if it is far below") for note in found)
     open_rate = "Where every seed learned, the failure rate may still be up to 45% after 5 seeds"

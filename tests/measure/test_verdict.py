@@ -1,9 +1,11 @@
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 import numpy as np
 import pytest
+from scipy.stats import fisher_exact
 
 from suffice.errors import ConfigError
 from suffice.measure.answers import Answers
@@ -395,13 +397,54 @@ def test_a_gain_within_the_margin_is_nothing_learned():
 
 
 @pytest.mark.parametrize("failed", [0.60, float("nan")])
-def test_a_mechanism_that_failed_in_a_seed_does_not_suffice(failed):
+def test_one_failed_seed_neither_suffices_nor_shows_that_more_fail(failed):
     values = [0.97, 0.972, failed, 0.971, 0.97]
     verdict = judge(with_losses({"standard": SURE, "a": values}), metric="log-loss")
     found = verdict.comparisons[0]
-    assert (verdict.outcome, found.sufficiency) == ("baseline", "does not suffice")
-    assert (found.failed, found.more_seeds) == ((2,), None)
+    assert (verdict.outcome, found.sufficiency, verdict.code) == ("undecided", "undecided", 11)
+    assert (found.failed, found.failed_of_baseline, found.more_seeds) == ((2,), (0, 5), None)
     assert found.failure_rate == pytest.approx(upper_rate(1, 5))
+    assert found.failure_p == pytest.approx(fisher_exact([[1, 4], [0, 5]], "greater").pvalue)
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs", "word"),
+    [
+        (3, (0, 5), "undecided"),  # Fisher's p = 0.083
+        (4, (0, 5), "does not suffice"),  # 0.024
+        (5, (1, 5), "does not suffice"),
+        (4, (1, 7), "undecided"),  # 0.072
+        (4, (0, 7), "does not suffice"),
+    ],
+)
+def test_rates_of_failure_are_tested_against_the_baselines(ours, theirs, word):
+    """With values that are not numbers, so that no interval of means can decide."""
+    candidate = [math.nan] * ours + [0.97] * (5 - ours)
+    baseline = [math.nan] * theirs[0] + [0.97] * (theirs[1] - theirs[0])
+    values = {"standard": baseline, "a": candidate}
+    verdict = judge(with_losses(values), metric="log-loss")
+    found = verdict.comparisons[0]
+    assert (found.sufficiency, found.failed_of_baseline) == (word, theirs)
+    assert verdict.code == (10 if word == "does not suffice" else 11)
+
+
+def test_all_of_three_that_fail_beside_none_do_not_suffice():
+    values = {"standard": [0.97, 0.971, 0.969], "a": [math.nan] * 3}
+    found = judge(with_losses(values), metric="log-loss").comparisons[0]
+    assert (found.failure_p, found.sufficiency) == (1 / 64, "does not suffice")
+
+
+def test_a_rate_of_failure_that_was_asked_for_takes_as_many_seeds_as_bound_it():
+    near = spread_around(0.9695, 0.0005, 14)
+    for seeds, more in ((5, 9), (13, 1), (14, None)):
+        results = from_accuracies({"standard": [0.97] * seeds, "a": near[:seeds]})
+        found = judge(results, failures=0.2).comparisons[0]
+        assert found.sound_seeds == more
+        assert found.sufficiency == ("suffices" if more is None else "undecided")
+        assert judge(results).code == 0
+    assert 0.8**13 > 0.05 > 0.8**14
+    with pytest.raises(ConfigError, match="failures=1.5"):
+        judge(results, failures=1.5)
 
 
 def with_losses(values: dict[str, list[float]]):
@@ -435,7 +478,7 @@ def test_seeds_that_all_learned_leave_a_rate_open():
         ([0.9895] * 5, [0.9895] * 5, "suffices"),
         ([0.995] * 5, [0.999, 0.998, 0.97, 0.999, 0.998], "too easy to tell"),
         ([0.995] * 5, [0.95, 0.951, 0.949, 0.95, 0.95], "does not suffice"),
-        ([0.995] * 5, [0.997, 0.995, 0.60, 0.996, 0.998], "does not suffice"),
+        ([0.995] * 5, [0.997, 0.995, 0.60, 0.996, 0.998], "undecided"),
         ([0.996, 0.60, 0.995, 0.995, 0.996], [0.995] * 5, "too easy to tell"),
     ],
 )
@@ -445,6 +488,7 @@ def test_where_the_margin_is_more_than_is_missed_nothing_suffices(baseline, cand
     outcomes = {"does not suffice": "baseline", "too easy to tell": "too easy"}
     assert verdict.outcome == outcomes.get(word, word)
     assert (verdict.winner is None) == (word in outcomes)
+    assert verdict.code == {"too easy": 12, "suffices": 0, "undecided": 11}.get(verdict.outcome, 10)
 
 
 def test_heads_that_are_too_easy_hide_no_others_that_suffice():

@@ -15,7 +15,7 @@ from suffice.measure.sentence import interval
 from suffice.measure.statistics import Summary
 from suffice.measure.sufficiency import LEVEL
 from suffice.measure.two_way_interval import estimate_unpaired
-from suffice.measure.verdict import Verdict
+from suffice.measure.verdict import INSUFFICIENT, SUFFICIENT, Verdict
 
 SPLITS = 1000  # of the reruns into two groups, at most
 SCORES = 10**8  # of all splits together, at most
@@ -28,7 +28,7 @@ def judge_reruns(results: Results, verdict: Verdict) -> tuple[int, str]:
     tested at 5%. Where nothing but chance differs, about 5% of the splits are told apart.
 
     Returns:
-        0 if the groups that were given are not told apart, 1 if they are, and why that matters.
+        0 if the groups that were given are not told apart, 10 if they are, and why that matters.
     """
     names = [name for name, _ in results.pairs()]
     scores = Scores(results, verdict.metric)
@@ -52,12 +52,12 @@ def judge_reruns(results: Results, verdict: Verdict) -> tuple[int, str]:
     summary = Summary(n=estimated.seeds, mean=mean, sd=None, low=mean - half, high=mean + half)
     difference = interval(summary, LEVEL, metric)
     if p_value < alpha:
-        return 1, (
+        return INSUFFICIENT, (
             f"the reruns of {names[0]} and {names[1]} differ by more than chance: {difference}, "
             f"p = {p_value:.2g} without pairing; {chance}. Something else than the seed changed "
             "between them, so a verdict on such runs is not to be trusted."
         )
-    return 0, (
+    return SUFFICIENT, (
         f"the reruns of {names[0]} and {names[1]} are not told apart: {difference}, p = "
         f"{p_value:.2g} without pairing; {chance}. These runs tell a margin of about "
         f"{smallest}, no smaller one."

@@ -13,6 +13,7 @@ import numpy as np
 from suffice.errors import ConfigError, DataError, check_known
 from suffice.measure.answers import Answers, from_scores
 from suffice.measure.external.runs import RowNames, Run, Source, Values
+from suffice.measure.margin import Margin
 from suffice.measure.metrics import HIGHER, LOWER
 from suffice.measure.plan import MARGIN
 from suffice.measure.results import (
@@ -45,10 +46,11 @@ class Question:
     Args:
         metrics: metrics to judge by; empty takes the first that all sources have.
         better: "higher" or "lower", of every metric; None where names or sources tell.
-        margins: margin by metric, or under "" for all: a fraction of a share, else in its own unit.
-        points: whether margins of shares are in points instead.
+        percent: whether scores are in percent, which are shares once divided by 100.
+        margins: margin by metric, or under "" for all.
         relative: whether margins of metrics that are not shares are fractions of their values.
         baseline: name that the others are compared with; None takes the first.
+        failures: largest acceptable rate of failed trainings; None does not ask.
         chance: the share that a guess gets; None where it is not known.
         paired: whether runs without labels of seeds are paired in their order.
         looks: numbers of seeds at which the verdict is looked at, declared before.
@@ -58,10 +60,11 @@ class Question:
 
     metrics: tuple[str, ...] = ()
     better: str | None = None
-    margins: dict[str, float]
-    points: bool = False
+    percent: bool = False
+    margins: dict[str, Margin]
     relative: bool = False
     baseline: str | None = None
+    failures: float | None = None
     chance: float | None = None
     paired: bool = False
     looks: tuple[int, ...] = ()
@@ -80,10 +83,12 @@ def comparisons(
     """
     twice = [name for name, count in Counter(s.name for s in sources).items() if count > 1]
     if twice:
-        raise ConfigError(f"{twice[0]!r} names two things; write NAME=PATH.")
+        raise ConfigError(f"two inputs are called {twice[0]!r}; rename one, as NAME=PATH.")
     names = [source.name for source in sources]
     if len(names) < 2:  # noqa: PLR2004
-        raise ConfigError(f"{', '.join(names) or 'nothing'} alone; give two at least, to compare.")
+        raise ConfigError(
+            f"pass at least two results to compare, not {', '.join(names) or 'none'}."
+        )
     baseline = question.baseline or names[0]
     check_known("baseline", baseline, names)
     ordered = sorted(sources, key=lambda source: source.name != baseline)
@@ -102,6 +107,8 @@ def comparisons(
     for task in tasks:
         of_task = {s.name: [run for run in s.runs if run.task == task] for s in ordered}
         for metric in _metrics(of_task, question.metrics, task):
+            if question.percent:
+                of_task = _from_percent(of_task, metric)
             better = _direction(metric, ordered, of_task, question.better)
             if better == HIGHER:
                 _refuse_percent_next_to_shares(metric, of_task)
@@ -151,7 +158,19 @@ def _direction(
     if all(_is_share(value) for value in values):
         return HIGHER
     _refuse_percent_next_to_shares(metric, runs)
-    raise ConfigError(f"{metric} is not a share from 0 to 1; say --higher or --lower is better.")
+    largest = max(float(value.max()) for value in values)
+    percent = f"{largest:g} looks like percent: --percent; else " if largest <= 100.0 else ""  # noqa: PLR2004
+    raise ConfigError(f"{metric} is not a share from 0 to 1; {percent}use --higher or --lower.")
+
+
+def _from_percent(runs: dict[str, list[Run]], metric: str) -> dict[str, list[Run]]:
+    """Return runs whose percentages of a metric are shares."""
+    if not all(_is_share(run.scores[metric] / 100) for of in runs.values() for run in of):
+        raise ConfigError(f"--percent: {metric} is not from 0 to 100 in all runs.")
+    return {
+        name: [replace(run, scores=run.scores | {metric: run.scores[metric] / 100}) for run in of]
+        for name, of in runs.items()
+    }
 
 
 PERCENT_OVER_SHARE = (50.0, 200.0)  # ratio of two means in which one is likely in percent
@@ -363,10 +382,9 @@ def _results(
     if folds is not None and (folds < 2 or not seeds_paired):  # noqa: PLR2004
         raise DataError("folds cannot be paired; give the same folds, two at least, to all.")
     share = better == HIGHER and all(_is_share(table.scores[n][place]) for n, place in table.each())
-    margin = _margin(table.metric, question, share=share)
+    margin, relative = _margin(table.metric, question, share=share)
     if question.chance is not None and not share:
         raise ConfigError(f"--chance is of shares from 0 to 1, and {table.metric} is not one.")
-    relative = question.relative and not share
     cells, answers = [], {}
     for name, place in table.each():
         values = table.scores[name][place]
@@ -421,17 +439,18 @@ def _refuse_one_seed(table: _Table, has_rows: bool) -> None:
         )
 
 
-def _margin(metric: str, question: Question, *, share: bool) -> float:
+def _margin(metric: str, question: Question, *, share: bool) -> tuple[float, bool]:
+    """Return the margin of a metric, and whether it is a fraction of the value."""
     margin = question.margins.get(metric, question.margins.get(""))
-    if share:
-        in_points = question.points and not question.relative
-        return MARGIN if margin is None else margin / (100.0 if in_points else 1.0)
+    if margin is None and share:
+        return MARGIN, False
     if margin is None:
         raise ConfigError(
-            f"{metric} is not a share; give the loss of it that suffices by --margin, such as "
-            "0.01, or 1% of its value."
+            f"{metric} is not a share from 0 to 1; set --margin in its unit (0.01) or relative to "
+            "its value (1%), or --percent if it is one."
         )
-    return margin
+    size, relative = margin.for_metric(metric, "share" if share else "value")
+    return size, relative or (question.relative and not share)
 
 
 def _cell(name: str, seed: int, metric: str, value: float, share: bool) -> Cell:

@@ -38,7 +38,7 @@ def kind_of(path: Path) -> str:
         DataError: if there is nothing, nothing known, or several kinds.
     """
     if not path.exists():
-        raise DataError(f"{path}: there is no file or folder there; give the path of one.")
+        raise DataError(f"no such file or folder: {path}")
     kinds = _kinds_in(path) if path.is_dir() else {_kind_of_file(path)}
     kinds.discard(None)
     if len(kinds) > 1:

@@ -21,13 +21,23 @@ from suffice.measure.external.pairing import Question, comparisons, mean_over_ta
 from suffice.measure.external.readers import COMPARISON, KINDS, RESULTS, kind_of, read
 from suffice.measure.external.runs import RowNames, Run, Source, all_under, names_apart
 from suffice.measure.external.tables import TABLE, parse_columns, read_records
+from suffice.measure.margin import Margin
 from suffice.measure.report.notebook import notebook_html
 from suffice.measure.report.sheet import DIM, Column, Sheet, rich_table, sheet_of
 from suffice.measure.results import Results, read_results
 from suffice.measure.scores import metric_in
 from suffice.measure.sentence import decision, interval, notes, sentence, verdict_record
-from suffice.measure.sufficiency import FAILS, SUFFICES
-from suffice.measure.verdict import Comparison, Verdict, judge, judge_together
+from suffice.measure.sufficiency import FAILS, SUFFICES, TOO_EASY, UNLEARNED
+from suffice.measure.verdict import (
+    INSUFFICIENT,
+    NOTHING,
+    OPEN,
+    SUFFICIENT,
+    Comparison,
+    Verdict,
+    judge,
+    judge_together,
+)
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -36,8 +46,6 @@ MEAN_OF_TASKS = (
     "The mean over tasks counts each task alike and takes these tasks as they are: it says nothing "
     "of other tasks. It decides, unless a single task is shown not to suffice."
 )
-CODES = {"suffices": 0, "baseline": 1}  # exit codes of outcomes; of all others, UNKNOWN
-UNKNOWN = 2
 WIDTH = 100  # columns of a printed verdict
 
 
@@ -78,16 +86,17 @@ class ExternalVerdict:
 
     @property
     def code(self) -> int:
-        """0 if something suffices, 1 if nothing does, 2 if that is not known.
-
-        Of reruns, 0 if they are not told apart, 1 if they are.
-        """
+        """Exit code, as `Verdict.code`; of reruns, 0 if they are not told apart, 10 if they are."""
         if self.reruns is not None:
             return self.reruns[0]
         if len(self.judged) == 1:
-            return CODES.get(self.judged[0][1].outcome, UNKNOWN)
+            return self.judged[0][1].code
         words = set(self.words.values())
-        return 0 if SUFFICES in words else 1 if words == {FAILS} else UNKNOWN
+        if SUFFICES in words:
+            return SUFFICIENT
+        if words <= {UNLEARNED, TOO_EASY}:
+            return NOTHING
+        return INSUFFICIENT if words == {FAILS} else OPEN
 
     @property
     def sentence(self) -> str:
@@ -120,7 +129,6 @@ class ExternalVerdict:
         console.print()
         console.print(rich_table(self.sheet()))
         console.print()
-        console.print(said)
         every = [note for pair in self.judged for note in notes(pair[1], pair[0])]
         for note in [*([MEAN_OF_TASKS] if self.over_tasks else []), *dict.fromkeys(every)]:
             console.print(Text(f"- {note}", style=DIM))
@@ -225,18 +233,18 @@ def judge_sources(
     if question.null:
         if len(every) > 1:
             raise ConfigError("--null: name one metric and give one task.")
-        judged = _judged(every)
+        judged = _judged(every, question.failures)
         return replace(judged, reruns=judge_reruns(*judged.judged[0]))
     if state is None:
-        return _judged(every)
+        return _judged(every, question.failures)
     plan, seeds, scores = opened(Path(state), every)
-    judged = _judged(every)
+    judged = _judged(every, question.failures)
     look = Look(seeds=seeds, scores=scores, code=judged.code, sentence=judged.sentence)
     keep(Path(state), plan, look)
     return judged
 
 
-def _judged(every: Sequence[Results]) -> ExternalVerdict:
+def _judged(every: Sequence[Results], failures: float | None) -> ExternalVerdict:
     by_metric: dict[str, list[Results]] = {}
     for results in every:
         by_metric.setdefault(results.metric, []).append(results)
@@ -245,19 +253,21 @@ def _judged(every: Sequence[Results]) -> ExternalVerdict:
     if len(known) < len(by_metric):
         known = []
     return ExternalVerdict(
-        judged=tuple(zip(every, judge_together(every), strict=True)),
-        over_tasks=tuple(zip(known, judge_together(known), strict=True)),
+        judged=tuple(zip(every, judge_together(every, failures=failures), strict=True)),
+        over_tasks=tuple(zip(known, judge_together(known, failures=failures), strict=True)),
     )
 
 
 def verdict(
     results: Mapping[str, Any] | str | Path | Sequence[str | Path],
     *,
-    margin: float | Mapping[str, float] | None = None,
+    margin: float | str | Mapping[str, float | str] | None = None,
     baseline: str | None = None,
     better: str | None = None,
     relative: bool = False,
     metrics: Sequence[str] = (),
+    percent: bool = False,
+    failures: float | None = None,
     chance: float | None = None,
     paired: bool = False,
     kind: str | None = None,
@@ -277,11 +287,15 @@ def verdict(
             alone. An array of [seeds, rows] is paired by its places; a list of [seeds] is not,
             unless `paired` says so; a DataFrame has columns seed, row and score, see `columns`.
         margin: loss of a metric that still suffices, for all or by metric: a fraction of a share,
-            0.01 by default; of other metrics in their unit, without a default.
+            0.01 by default; of other metrics in their unit, without a default. As a string, with a
+            unit: "1 point", "0.02 nats", "2%".
         baseline: name that all others are compared with; None takes the first.
         better: "higher" or "lower" where neither the source nor the metric's name tells.
         relative: whether the margin of a metric that is not a share is a fraction of its value.
         metrics: metrics to judge by; the first that all have by default.
+        percent: whether scores are in percent.
+        failures: largest acceptable rate of failed trainings; only seeds that rule out a higher
+            one suffice.
         chance: share that a guess gets.
         paired: whether runs without labels of seeds are paired in their order.
         kind: kind of the files, see `suffice.measure.external.readers.KINDS`; found by default.
@@ -301,11 +315,13 @@ def verdict(
         >>> found.code, found.words
         (0, {'new': 'suffices'})
     """
-    by_metric = dict(margin) if isinstance(margin, Mapping) else {}
+    by_metric = margin if isinstance(margin, Mapping) else {} if margin is None else {"": margin}
     question = Question(
         metrics=tuple(metrics),
         better=better,
-        margins=by_metric if margin is None or by_metric else {"": float(margin)},  # type: ignore[arg-type]
+        percent=percent,
+        failures=failures,
+        margins={name: Margin.of(size) for name, size in by_metric.items()},
         relative=relative,
         baseline=baseline,
         chance=chance,
@@ -384,6 +400,7 @@ def _judge_comparison(
     unused = {
         "columns": columns,
         "better": question.better,
+        "percent": question.percent,
         "chance": question.chance,
         "paired": question.paired,
         "null": question.null,
@@ -407,12 +424,14 @@ def _judge_comparison(
         )
     metric = question.metrics[0] if question.metrics else None
     measured = metric_in(results, metric)
-    margin = question.margins.get(measured.name, question.margins.get(""))
-    if question.relative and measured.kind == "value":
-        raise ConfigError(f"{measured.name} has a margin in its own unit; give it without %.")
-    if margin is not None and question.points and not question.relative:
-        margin /= 1.0 if measured.kind == "value" else 100.0
-    return ExternalVerdict(judged=((results, judge(results, margin=margin, metric=metric)),))
+    given = question.margins.get(measured.name, question.margins.get(""))
+    margin, relative = (
+        (None, False) if given is None else given.for_metric(measured.name, measured.kind)
+    )
+    if relative or (question.relative and measured.kind == "value"):
+        raise ConfigError(f"{measured.name} has a margin in its own unit; leave out %.")
+    verdict = judge(results, margin=margin, metric=metric, failures=question.failures)
+    return ExternalVerdict(judged=((results, verdict),))
 
 
 def sources_of_array(

@@ -75,7 +75,7 @@ def test_an_own_comparison_has_the_words_of_compare(tmp_path):
     assert judged.code == 0
     with pytest.raises(ConfigError, match="alone"):
         suffice.verdict([tmp_path, tmp_path])
-    assert suffice.verdict(tmp_path, margin=0.001).code == 1
+    assert suffice.verdict(tmp_path, margin=0.001).code == 10
     for option in ({"chance": 0.5}, {"paired": True}, {"better": "higher"}, {"null": True}):
         with pytest.raises(ConfigError, match=next(iter(option))):
             suffice.verdict(tmp_path, **option)

@@ -25,6 +25,7 @@ from transformers import (
 
 from benchmarks.report import Row, gate, print_machine, print_rows
 from suffice.hf import accelerate
+from suffice.hf.cache import CACHE_NAME
 from suffice.measure.timing import interleave
 
 TRAINED = 512  # positions of a training step
@@ -89,7 +90,8 @@ def prefill(model, tokens):  # noqa: ANN001, ANN201
 
 def decoding(model, tokens):  # noqa: ANN001, ANN201
     """Return what decodes one more token each time it is called."""
-    key = "cache_params" if model.config.model_type == "mamba2" else "past_key_values"
+    before = model.config.model_type == "mamba2" and CACHE_NAME != "cache"  # transformers < 5.24
+    key = "cache_params" if before else CACHE_NAME
     with torch.inference_mode():
         cache = getattr(model(tokens, use_cache=True, logits_to_keep=1), key)
 

@@ -100,7 +100,9 @@ class Transformers:
     clock = staticmethod(perf_counter)
 
     def __init__(self, model: nn.Module) -> None:
-        self.model = model
+        from suffice.hf.cache import CACHE_NAME
+
+        self.model, self.cache_name = model, CACHE_NAME
 
     def write(self, prompt: Tensor, new: int) -> Run:
         """Write the likeliest tokens after a prompt."""
@@ -115,8 +117,8 @@ class Transformers:
         tokens, cache, ids, ticks = [], None, prompts, [self.clock()]
         with torch.inference_mode():
             for _ in range(new):
-                out = self.model(ids, past_key_values=cache, use_cache=True, logits_to_keep=1)
-                cache = out.past_key_values
+                out = self.model(ids, **{self.cache_name: cache}, use_cache=True, logits_to_keep=1)
+                cache = out[self.cache_name]
                 ids = out.logits[:, -1].argmax(-1, keepdim=True)
                 tokens.append(int(ids[0]))
                 ticks.append(self.clock())
@@ -127,7 +129,7 @@ class Transformers:
         logits, cache = [], None
         with torch.inference_mode():
             for piece in (prompt, *following.split(1)):
-                out = self.model(piece[None], past_key_values=cache, use_cache=True)
-                cache = out.past_key_values
+                out = self.model(piece[None], **{self.cache_name: cache}, use_cache=True)
+                cache = out[self.cache_name]
                 logits.append(out.logits[0, -1])
         return torch.stack(logits)

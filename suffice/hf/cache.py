@@ -2,18 +2,32 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
 from typing import Any
 
 import torch
 from torch import Tensor
 from transformers.cache_utils import Cache
+from transformers.modeling_outputs import BaseModelOutputWithPast
 
 from suffice.errors import ConfigError, StateError
 from suffice.models.state import ModelState
 
+CACHE_NAMES = ("cache", "past_key_values")  # since transformers 5.24, and before
+CACHE_NAME = fields(BaseModelOutputWithPast)[1].name
+"""The name that the installed transformers gives a cache, in arguments and in results."""
+
+
+def pop_cache(arguments: dict[str, Any]) -> Any:
+    """Remove the cache from arguments, under either name, and return it; None if there is none."""
+    caches = [arguments.pop(name, None) for name in CACHE_NAMES]
+    if None not in caches:
+        raise ConfigError(f"{' and '.join(CACHE_NAMES)} are two names of one argument; set one.")
+    return next((cache for cache in caches if cache is not None), None)
+
 
 class SufficeCache(Cache):
-    """A model's state, to give as `past_key_values`.
+    """A model's state, to give as `cache`, which transformers before 5.24 calls `past_key_values`.
 
     Args:
         state: state of the model that will fill it, such as `model.state(Rolling(256))`.
@@ -115,4 +129,9 @@ class SufficeCache(Cache):
     @property
     def is_sliding(self) -> list[bool]:
         """False for every layer: positions count from the first token."""
+        return [False] * len(self)
+
+    @property
+    def is_linear(self) -> list[bool]:
+        """False for every layer: `generate` passes only the tokens that the cache has not read."""
         return [False] * len(self)

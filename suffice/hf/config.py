@@ -11,6 +11,7 @@ from huggingface_hub.dataclasses import strict
 from transformers import PreTrainedConfig
 
 from suffice.errors import ConfigError, check_known
+from suffice.hf.cache import CACHE_NAMES
 from suffice.memory import Memory
 from suffice.models import LMConfig, ViT, ViTConfig
 from suffice.models.architectures.layer_types import sliding_window
@@ -96,7 +97,7 @@ class SufficeConfig(PreTrainedConfig):
     """
 
     model_type: ClassVar[str] = "suffice"
-    keys_to_ignore_at_inference: ClassVar[list[str]] = ["past_key_values"]
+    keys_to_ignore_at_inference: ClassVar[list[str]] = [*CACHE_NAMES]
 
     vocab_size: int = 256
     max_position_embeddings: int = 256

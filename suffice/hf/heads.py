@@ -13,7 +13,7 @@ from transformers.modeling_outputs import CausalLMOutputWithPast
 from transformers.utils.generic import can_return_tuple
 
 from suffice.errors import ConfigError, check_known
-from suffice.hf.cache import SufficeCache
+from suffice.hf.cache import CACHE_NAME, SufficeCache, pop_cache
 from suffice.hf.config import SufficeConfig
 from suffice.hf.model import SufficeModel, SufficePreTrainedModel
 from suffice.memory import Dynamic, Memory, Quantised, Static
@@ -51,7 +51,7 @@ class SufficeForCausalLM(SufficePreTrainedModel, GenerationMixin):
         input_ids: Tensor | None = None,
         attention_mask: Tensor | None = None,
         position_ids: Tensor | None = None,
-        past_key_values: SufficeCache | None = None,
+        cache: SufficeCache | None = None,
         inputs_embeds: Tensor | None = None,
         labels: Tensor | None = None,
         use_cache: bool | None = None,
@@ -72,7 +72,7 @@ class SufficeForCausalLM(SufficePreTrainedModel, GenerationMixin):
             input_ids=input_ids,
             attention_mask=attention_mask,
             position_ids=position_ids,
-            past_key_values=past_key_values,
+            cache=cache,
             inputs_embeds=inputs_embeds,
             use_cache=use_cache,
             **(others | {"return_dict": True}),
@@ -94,10 +94,15 @@ class SufficeForCausalLM(SufficePreTrainedModel, GenerationMixin):
         return CausalLMOutputWithPast(
             loss=loss,
             logits=logits,
-            past_key_values=out.past_key_values,
+            **{CACHE_NAME: out.get(CACHE_NAME)},
             hidden_states=out.hidden_states,
             attentions=out.attentions,
         )
+
+    def generate(self, *args: Any, **kwargs: Any) -> Any:
+        """Return a continuation, as `GenerationMixin.generate`, with either name of a cache."""
+        cache = pop_cache(kwargs)
+        return super().generate(*args, **kwargs, **({} if cache is None else {CACHE_NAME: cache}))
 
     def _prepare_cache_for_generation(
         self,
@@ -107,9 +112,9 @@ class SufficeForCausalLM(SufficePreTrainedModel, GenerationMixin):
         batch_size: int,
         max_cache_length: int,
     ) -> None:
-        if model_kwargs.get("past_key_values") is None and generation_config.use_cache:
+        if model_kwargs.get(CACHE_NAME) is None and generation_config.use_cache:
             memory = _memory(generation_config, max_cache_length)
-            model_kwargs["past_key_values"] = cache = SufficeCache(self.state(memory))
+            model_kwargs[CACHE_NAME] = cache = SufficeCache(self.state(memory))
             if generation_config.is_assistant:
                 cache.activate_past_recording()
             return

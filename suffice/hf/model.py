@@ -15,7 +15,7 @@ from transformers.utils.generic import can_return_tuple
 
 from suffice.errors import ConfigError, MaskError, ShapeError
 from suffice.hf.attention import OWN, SufficeAttention, SufficeBlock, check_servable
-from suffice.hf.cache import SufficeCache
+from suffice.hf.cache import CACHE_NAME, CACHE_NAMES, SufficeCache, pop_cache
 from suffice.hf.config import SufficeConfig
 from suffice.layers.block import shared_kv
 from suffice.layers.inputs import SharedKV
@@ -55,8 +55,7 @@ def _check_arguments(
             )
     if cache is not None and not isinstance(cache, SufficeCache):
         raise ConfigError(
-            f"past_key_values is a {type(cache).__name__}; give a SufficeCache(model.state()), or "
-            "leave it out."
+            f"cache is a {type(cache).__name__}; use a SufficeCache(model.state()), or none."
         )
 
 
@@ -207,7 +206,7 @@ class SufficePreTrainedModel(Weights, PreTrainedModel):
     base_model_prefix = "model"
     supports_gradient_checkpointing = True
     _no_split_modules = ["SufficeBlock"]
-    _skip_keys_device_placement = ["past_key_values"]
+    _skip_keys_device_placement = [*CACHE_NAMES]
     _supports_attention_backend = True
 
     def _check_and_adjust_attn_implementation(
@@ -274,7 +273,7 @@ class SufficeModel(SufficePreTrainedModel):
         input_ids: Tensor | None = None,
         attention_mask: Tensor | None = None,
         position_ids: Tensor | None = None,
-        past_key_values: SufficeCache | None = None,
+        cache: SufficeCache | None = None,
         inputs_embeds: Tensor | None = None,
         use_cache: bool | None = None,
         output_hidden_states: bool | None = None,
@@ -289,7 +288,8 @@ class SufficeModel(SufficePreTrainedModel):
             attention_mask: [B, all tokens so far], 1 = a real token; padding may be anywhere.
             position_ids: [B, T]; None counts from the mask. Without a mask and a cache, each 0
                 begins another document.
-            past_key_values: cache that an earlier call returned; the tokens continue it.
+            cache: cache that an earlier call returned; the tokens continue it. `past_key_values`,
+                its name before transformers 5.24, does the same.
             inputs_embeds: [B, T, hidden_size] instead of input_ids.
             use_cache: whether to return a cache; None: as configured, and not if gradients are
                 recorded.
@@ -303,13 +303,15 @@ class SufficeModel(SufficePreTrainedModel):
             ConfigError: for arguments that the model cannot honour.
             ShapeError, MaskError: if the mask does not fit the tokens.
         """
+        others["cache"] = cache
+        cache = pop_cache(others)
         if self.config._attn_implementation != OWN:
             return self._engine(input_ids, inputs_embeds, position_ids, use_cache, others)
-        _check_arguments(past_key_values, position_ids, is_causal, others)
+        _check_arguments(cache, position_ids, is_causal, others)
         inputs = _only_input(input_ids, inputs_embeds)
-        past = 0 if past_key_values is None else past_key_values.get_seq_length()
+        past = 0 if cache is None else cache.get_seq_length()
         valid = _valid_tokens(attention_mask, inputs, past)
-        segments = _segments_of(position_ids, inputs, valid) if past_key_values is None else None
+        segments = _segments_of(position_ids, inputs, valid) if cache is None else None
         if output_hidden_states is None:
             output_hidden_states = self.config.output_hidden_states
         if output_attentions is None:
@@ -318,9 +320,9 @@ class SufficeModel(SufficePreTrainedModel):
             recording = self.training or torch.is_grad_enabled()
             use_cache = self.config.use_cache and not recording
             use_cache = use_cache and segments is None and not output_attentions
-        if use_cache and past_key_values is None:
-            past_key_values = SufficeCache(self.state())
-        state = None if past_key_values is None else past_key_values.state
+        if use_cache and cache is None:
+            cache = SufficeCache(self.state())
+        state = None if cache is None else cache.state
         restrictions = {"valid": valid, "segments": segments}
         positions = None if state is None else state.positions(inputs, valid)
         if positions is not None and past:
@@ -340,7 +342,7 @@ class SufficeModel(SufficePreTrainedModel):
         x = self.norm(x)
         return BaseModelOutputWithPast(
             last_hidden_state=x,
-            past_key_values=past_key_values,
+            **{CACHE_NAME: cache},
             hidden_states=(*hidden_states, x) if output_hidden_states else None,
             attentions=tuple(attentions) if output_attentions else None,
         )

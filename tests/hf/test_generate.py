@@ -10,6 +10,7 @@ from transformers import AutoModelForCausalLM, DynamicCache, pipeline
 
 from suffice.errors import ConfigError, MaskError, ShapeError, StateError
 from suffice.hf import SufficeCache, SufficeForCausalLM, hf_tokenizer
+from suffice.hf.cache import CACHE_NAME, CACHE_NAMES
 from suffice.hf.model import REDUNDANT
 from suffice.memory import Dynamic, Quantised, Rolling, Static
 from suffice.testing import assert_close
@@ -75,12 +76,16 @@ def test_any_pieces_give_the_whole(mechanism):
     made, ids = model(mechanism), tokens(length=12)
     want, cache, parts = made(ids).logits, None, []
     for a, b in ((0, 5), (5, 6), (6, 6 + 4), (10, 12)):
-        out = made(ids[:, a:b], past_key_values=cache, use_cache=True)
-        cache = out.past_key_values
+        out = made(ids[:, a:b], **{CACHE_NAMES[b % 2]: cache}, use_cache=True)
+        cache = out[CACHE_NAME]
         parts.append(out.logits)
     assert_close(torch.cat(parts, dim=1), want)
     assert cache.get_seq_length() == 12
     assert "length=12" in repr(cache)
+    longer = torch.cat([ids, ids[:, :3]], dim=1)
+    whole = {"attention_mask": torch.ones_like(longer), "do_sample": False}
+    continued = written(made, longer, cache=cache, **whole)
+    assert torch.equal(continued, written(made, longer, use_cache=False, **whole))
 
 
 @pytest.mark.parametrize(
@@ -91,7 +96,7 @@ def test_a_memory_of_choice(memory):
     made, ids = model("sliding_window" if isinstance(memory, Rolling) else "standard"), tokens()
     cache = SufficeCache(made.state(memory))
     assert (cache.batch_size, cache.is_initialized) == (-1, False)
-    got = written(made, ids, do_sample=False, past_key_values=cache)
+    got = written(made, ids, do_sample=False, **{CACHE_NAMES[memory.lossy]: cache})
     if not memory.lossy:
         state = made.to_suffice().state(memory)
         lm, want, step = made.to_suffice(), ids, ids
@@ -109,7 +114,7 @@ def test_a_memory_of_choice(memory):
 @torch.no_grad()
 def test_the_configured_memory_is_the_default():
     made = model("sliding_window", memory=Rolling(8).to_json())
-    cache = made(tokens(), use_cache=True).past_key_values
+    cache = made(tokens(), use_cache=True)[CACHE_NAME]
     assert cache.state.layers[0].memory == Rolling(8)
     assert SufficeCache(made.state(Dynamic())).state.layers[0].memory == Dynamic()
 
@@ -123,7 +128,7 @@ def test_names_of_transformers_caches():
         made, ids, do_sample=False, cache_implementation="quantized", cache_config={"nbits": 4},
         return_dict_in_generate=True,
     )  # fmt: skip
-    assert out.past_key_values.state.layers[0].memory == Quantised(bits=4)
+    assert out[CACHE_NAME].state.layers[0].memory == Quantised(bits=4)
     with pytest.raises(ConfigError, match="unknown cache_implementation 'offloaded'"):
         written(made, ids, cache_implementation="offloaded")
     options = {"cache_implementation": "quantized", "cache_config": {"bits": 4}}
@@ -138,7 +143,7 @@ def test_the_options_of_other_libraries_caches_choose_our_own():
             model(), tokens(), cache_implementation="quantized", cache_config=stock,
             return_dict_in_generate=True,
         )  # fmt: skip
-    memory = out.past_key_values.state.layers[0].memory
+    memory = out[CACHE_NAME].state.layers[0].memory
     assert memory == Quantised(bits=4, group=8, recent=6)
 
 
@@ -160,24 +165,24 @@ def test_the_interface_of_a_cache():
     cache = SufficeCache(made.state())
     cache.reorder_cache(torch.tensor([1, 0]))
     cache.crop(0)
-    made(ids[:, :8], past_key_values=cache)
+    made(ids[:, :8], cache=cache)
     kept = copy.deepcopy(cache)
     assert cache.is_croppable
     assert not cache.is_compileable
-    assert cache.is_sliding == [False, False]
-    made(ids[:, 8:], past_key_values=cache)
+    assert cache.is_sliding == cache.is_linear == [False, False]
+    made(ids[:, 8:], cache=cache)
     cache.crop(-1)
     last = ids[:, 8:]
-    want = made(last, past_key_values=copy.deepcopy(kept)).logits
-    assert_close(made(last, past_key_values=cache).logits, want)
+    want = made(last, cache=copy.deepcopy(kept)).logits
+    assert_close(made(last, cache=cache).logits, want)
     cache.crop(8)
     order = torch.tensor([2, 0, 0])
     cache.reorder_cache(order)
-    assert_close(made(last[order], past_key_values=copy.deepcopy(cache)).logits, want[order])
+    assert_close(made(last[order], cache=copy.deepcopy(cache)).logits, want[order])
     cache.batch_select_indices(torch.tensor([True, False, True]))
     cache.batch_repeat_interleave(2)
     rows = torch.tensor([2, 2, 0, 0])
-    assert_close(made(last[rows], past_key_values=cache).logits, want[rows])
+    assert_close(made(last[rows], cache=cache).logits, want[rows])
     cache.reset()
     assert cache.get_seq_length() == 0
     with pytest.raises(StateError, match="is filled by its own model"):
@@ -227,9 +232,9 @@ def test_documents_by_their_positions():
     assert_close(got, want)
     with pytest.raises(ConfigError, match="position_ids do not count the real tokens"):
         made(ids, position_ids=places + 1)
-    cache = made(ids, use_cache=True).past_key_values
+    cache = made(ids, use_cache=True)[CACHE_NAME]
     with pytest.raises(ConfigError, match="position_ids do not count the real tokens"):
-        made(ids[:, :1], position_ids=torch.tensor([[3]]), past_key_values=cache)
+        made(ids[:, :1], position_ids=torch.tensor([[3]]), cache=cache)
 
 
 @pytest.mark.parametrize("mechanism", ["standard", "super_attention", "linear"])
@@ -258,14 +263,14 @@ def test_hidden_states_and_attentions_are_returned():
     assert_close(made.lm_head(out.hidden_states[-1]), out.logits, "exact")
     assert [tuple(one.shape) for one in out.attentions] == [(2, 4, 9, 9)] * 2
     assert_close(out.attentions[0].sum(-1), torch.ones(2, 4, 9))
-    assert out.past_key_values is None
+    assert out.get(CACHE_NAME) is None
     assert made(ids, logits_to_keep=2).logits.shape == (2, 2, 50)
     chosen = made(ids, logits_to_keep=torch.tensor([0, 5])).logits
     assert_close(chosen, out.logits[:, [0, 5]], "exact")
     assert isinstance(made(ids, return_dict=False), tuple)
     with pytest.raises(ConfigError, match="output_attentions with a cache"):
         made(ids, output_attentions=True, use_cache=True)
-    assert made(ids, output_attentions=True).past_key_values is None
+    assert made(ids, output_attentions=True).get(CACHE_NAME) is None
 
 
 def test_unsupported_arguments_are_refused():
@@ -276,8 +281,12 @@ def test_unsupported_arguments_are_refused():
         made(ids, is_causal=False)
     with pytest.raises(ConfigError, match="cu_seq_lens_q without position_ids"):
         made(ids, cu_seq_lens_q=torch.tensor([0, 9, 18]))
-    with pytest.raises(ConfigError, match="past_key_values is a DynamicCache"):
-        made(ids, past_key_values=DynamicCache())
+    with pytest.raises(ConfigError, match="cache is a DynamicCache"):
+        made(ids, cache=DynamicCache())
+    both = dict.fromkeys(CACHE_NAMES, SufficeCache(made.state()))
+    for call in (made, made.generate):
+        with pytest.raises(ConfigError, match="cache and past_key_values"):
+            call(ids, **both)
     with pytest.raises(MaskError, match=r"attention_mask is \(2, 1, 9, 9\)"):
         made(ids, attention_mask=torch.ones(2, 1, 9, 9))
     with pytest.raises(ShapeError, match=r"attention_mask has shape \(2, 8\) for 2 rows of 0"):

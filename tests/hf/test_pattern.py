@@ -84,7 +84,7 @@ def test_generating_with_and_without_a_cache(name):
 def test_room_made_in_advance():
     made, ids = stock("suffice_window_5"), torch.randint(40, (2, 9))
     cache = StaticCache(config=made.config, max_cache_len=16)
-    got = made(ids, past_key_values=cache).logits
+    got = made(ids, cache=cache).logits
     assert_close(got, made(ids, use_cache=False).logits)
 
 

@@ -14,6 +14,7 @@ from suffice.hf import (
     SufficeViTConfig,
     lora_targets,
 )
+from suffice.hf.cache import CACHE_NAME
 from suffice.testing import assert_close
 from tests.hf.small import MECHANISMS, config, left_padded, model, tokens
 
@@ -57,7 +58,7 @@ def test_checkpointing_changes_no_gradient(mechanism):
     assert want.keys() == got.keys()
     for name, gradient in want.items():
         assert_close(got[name], gradient)
-    assert made(tokens()).past_key_values is None
+    assert made(tokens()).get(CACHE_NAME) is None
     with pytest.raises(ConfigError, match="use_cache with gradient checkpointing"):
         made(tokens(), use_cache=True)
 
@@ -234,7 +235,7 @@ def test_dropout_is_part_of_the_configuration():
 
 def test_a_cache_while_training_is_returned_on_request():
     made = model().train()
-    assert made(tokens()).past_key_values is None
-    assert made(tokens(), use_cache=True).past_key_values.get_seq_length() == 9
+    assert made(tokens()).get(CACHE_NAME) is None
+    assert made(tokens(), use_cache=True)[CACHE_NAME].get_seq_length() == 9
     with pytest.raises(ConfigError, match="does not accept surprise"):
         made(tokens(), surprise=1)

@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from suffice.errors import ConfigError
+from suffice.hf.cache import CACHE_NAME
 from suffice.studio.configs import read_config
 
 from .decoder import EMPTY, PUBLISHED
@@ -137,7 +138,7 @@ def test_a_recurrent_layer_keeps_what_transformers_caches(studio_page):
     )  # fmt: skip
     built = transformers.AutoModelForCausalLM.from_config(config).eval()
     with torch.no_grad():
-        cache = built(torch.zeros(1, 9, dtype=torch.long), use_cache=True).past_key_values
+        cache = built(torch.zeros(1, 9, dtype=torch.long), use_cache=True)[CACHE_NAME]
     held = [value for layer in cache.layers for value in vars(layer).values()]
     held += [inner for value in held if isinstance(value, dict) for inner in value.values()]
     cached = sum(t.numel() for t in held if isinstance(t, torch.Tensor) and t.dim() > 2)

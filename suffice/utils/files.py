@@ -5,11 +5,15 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import errno
+import hashlib
 import json
 import os
+import platform
 import re
+import secrets
 import shutil
 import sys
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,13 +30,14 @@ def replacing(path: Path) -> Iterator[Path]:
     """Yield a temporary name to write to; it becomes `path` when the block ends well.
 
     An error in the block leaves `path` as it was; an OSError of the disk is for the caller. Both
-    the content and the name are synced. What a killed writer of the same file left is removed.
+    the content and the name are synced. What a killed writer of the same file left is removed: at
+    once if it ran here, else after an hour.
     A device or a pipe is refused by an OSError: a file would take its place.
     """
     if os.path.lexists(path) and not path.is_file():
         raise OSError(errno.EINVAL, "it is not a regular file", str(path))
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.part")
     _remove_leftovers(path)
+    temporary = _temporary_name(path)
     try:
         yield temporary
         with temporary.open("rb+") as file:
@@ -50,7 +55,7 @@ def replacing_folder(path: Path) -> Iterator[Path]:
 
     An error in the block leaves `path` as it was; an OSError of the disk is for the caller. Where
     the system can exchange two names (Linux), a program that is killed leaves the old folder or the
-    new one, whole. Elsewhere there is a moment between two renames with neither; the next call
+    new one, whole. Elsewhere there is a moment between two renames with neither; a later call
     restores the old one. Of several programs that replace one folder, each writes its own and the
     last one stays.
     """
@@ -60,7 +65,7 @@ def replacing_folder(path: Path) -> Iterator[Path]:
         raise NotADirectoryError(errno.ENOTDIR, "it is not a folder", str(path))
     path.parent.mkdir(parents=True, exist_ok=True)
     _remove_leftovers(path)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.part")
+    temporary = _temporary_name(path)
     try:
         temporary.mkdir()
         yield temporary
@@ -89,8 +94,9 @@ def _put(new: Path, path: Path) -> None:
             return
     if _exchange(new, path):
         return
-    old = path.with_name(f".{path.name}.{os.getpid()}.old")
-    shutil.rmtree(old, ignore_errors=True)
+    old = new.with_suffix(".old")
+    with contextlib.suppress(OSError):
+        os.utime(path)  # it is a leftover an hour from now
     os.rename(path, old)
     try:
         os.rename(new, path)
@@ -114,24 +120,54 @@ def _exchange(one: Path, other: Path) -> bool:
     return rename(AT_FDCWD, names[0], AT_FDCWD, names[1], RENAME_EXCHANGE) == 0
 
 
+LEFTOVER_AGE = 3600.0  # seconds without a change until an unknown writer counts as dead
+
+
+def _process_table() -> str:
+    """Return an id of the processes that this one can see by their numbers.
+
+    A number means nothing on another machine, in another container or after a restart.
+    """
+    names = [platform.node(), secrets.token_hex()]  # matches none where the system gives no id
+    with contextlib.suppress(OSError):
+        start = Path("/proc/sys/kernel/random/boot_id").read_text()
+        names[1] = start + os.readlink("/proc/self/ns/pid")
+    return hashlib.sha256(" ".join(names).encode()).hexdigest()[:12]
+
+
+def _temporary_name(path: Path) -> Path:
+    """Return a hidden name beside a path that no other call on any machine returns."""
+    writer = f"{_process_table()}.{os.getpid()}.{secrets.token_hex(6)}"
+    return path.with_name(f".{path.name}.{writer}.part")
+
+
 def _remove_leftovers(path: Path) -> None:
     """Remove what killed writers of a file or folder left, and restore what they had set aside."""
-    leftover = re.compile(rf"\.{re.escape(path.name)}\.(\d+)\.(part|old)")
+    writer = r"(?:([0-9a-f]{12})\.(\d+)\.[0-9a-f]+|\d+)"
+    leftover = re.compile(rf"\.{re.escape(path.name)}\.{writer}\.(part|old)")
     for neighbour in path.parent.iterdir():
         match = leftover.fullmatch(neighbour.name)
-        if match and not _runs(int(match[1])):
-            if match[2] == "old" and not path.exists():
+        with contextlib.suppress(FileNotFoundError):  # its writer or another cleaner was faster
+            if match is None or _may_be_written(neighbour, match):
+                continue
+            if match[3] == "old" and not path.exists():
                 os.rename(neighbour, path)
             elif neighbour.is_dir():
                 shutil.rmtree(neighbour, ignore_errors=True)
             else:
-                neighbour.unlink(missing_ok=True)
+                neighbour.unlink()
+
+
+def _may_be_written(temporary: Path, name: re.Match[str]) -> bool:
+    """Return whether the process that made a temporary file or folder may still write it."""
+    if name[1] == _process_table():
+        return _runs(int(name[2]))
+    last_change = max(one.lstat().st_mtime for one in (temporary, *temporary.rglob("*")))
+    return time.time() - last_change < LEFTOVER_AGE
 
 
 def _runs(process: int) -> bool:
-    """Return whether a process of this machine is alive; False if unknown."""
-    if os.name != "posix" or process == os.getpid():
-        return False
+    """Return whether a process of this machine is alive."""
     try:
         os.kill(process, 0)
     except (ProcessLookupError, OverflowError):
@@ -164,11 +200,16 @@ def sync_folder(folder: Path) -> None:
 
 
 def write_atomic(path: Path, content: str | bytes) -> None:
-    """Write a file whole, or raise DataError and leave it; missing folders are made."""
+    """Write a file whole, or raise DataError and leave it; missing folders are made.
+
+    A file of equal content is left alone: jobs that share a folder all write its plan.
+    """
     # half a surrogate, as in a path that is not UTF-8, becomes JSON's own escape
     data = content.encode(errors="backslashreplace") if isinstance(content, str) else content
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
+        if path.is_file() and path.stat().st_size == len(data) and path.read_bytes() == data:
+            return
         with replacing(path) as temporary:
             temporary.write_bytes(data)
     except OSError as error:

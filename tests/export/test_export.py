@@ -11,10 +11,11 @@ from suffice.errors import CheckpointError, ConfigError, DataError
 from suffice.export import export
 from suffice.export.export import _replacing
 from suffice.runtime.manifest import MANIFEST
+from suffice.utils.files import _process_table
 
 from .models import saved
 
-NO_PROCESS = 10**15  # a number no process has
+DEAD = f"{_process_table()}.{10**15}.0"  # a number that no process of this machine has
 
 
 def listed(folder):
@@ -44,16 +45,16 @@ def test_a_full_disk_is_named(error, tmp_path):
 
 
 def test_what_a_killed_export_left_is_removed(tmp_path):
-    (tmp_path / f".out.{NO_PROCESS}.part" / "x").mkdir(parents=True)
-    (tmp_path / f".other.{NO_PROCESS}.part").mkdir()
+    (tmp_path / f".out.{DEAD}.part" / "x").mkdir(parents=True)
+    (tmp_path / f".other.{DEAD}.part").mkdir()
     with _replacing(tmp_path / "out") as folder:
         (folder / "x").write_text("x")
-    assert listed(tmp_path) == [f".other.{NO_PROCESS}.part", "out"]
+    assert listed(tmp_path) == [f".other.{DEAD}.part", "out"]
 
 
 def test_what_a_killed_export_had_set_aside_is_restored(tmp_path):
-    (tmp_path / f".out.{NO_PROCESS}.old").mkdir()
-    (tmp_path / f".out.{NO_PROCESS}.old" / MANIFEST).write_text("{}")
+    (tmp_path / f".out.{DEAD}.old").mkdir()
+    (tmp_path / f".out.{DEAD}.old" / MANIFEST).write_text("{}")
     with pytest.raises(KeyError), _replacing(tmp_path / "out"):
         raise KeyError
     assert listed(tmp_path) == ["out"]

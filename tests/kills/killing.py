@@ -8,6 +8,7 @@ itself with SIGKILL before the n-th.
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import signal
 import sys
@@ -226,5 +227,5 @@ def _changed(event: str, arguments: tuple, place: Path) -> Path | None:
 
 
 def _plain(name: str) -> str:
-    """Return the name without the number of the process."""
-    return name.replace(f".{os.getpid()}.", ".N.")
+    """Return the name without the process that writes it."""
+    return re.sub(r"\.[0-9a-f]{12}\.\d+\.[0-9a-f]+\.", ".N.", name)

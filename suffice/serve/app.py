@@ -292,12 +292,13 @@ class Handlers:
         request = read(content, self.served)
         served, inbox = self.served, Inbox(len(request.jobs))
         jobs = []
-        for number, (job, text) in enumerate(zip(request.jobs, request.texts, strict=True)):
+        for number, (job, prompt) in enumerate(zip(request.jobs, request.prompts, strict=True)):
             writer = Writer(
                 served.spelling,
                 job.prompt,
                 stop=request.stop,
-                offset=len(text) if job.echo else 0,
+                unspelled=prompt.unspelled,
+                offset=len(prompt.text) if job.echo else 0,
                 scored=job.logprobs is not None,
                 deliver=lambda piece, number=number: self.hub.put(inbox, number, piece),
             )

@@ -9,7 +9,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from suffice.errors import SufficeError, did_you_mean
 from suffice.generate.sampling import Greedy, Sample, Sampling
@@ -57,7 +57,9 @@ class RequestError(SufficeError):
         self, message: str, *, field: str | None = None, status: int = 400, code: str | None = None
     ) -> None:
         super().__init__(message)
-        self.field, self.status, self.code = field, status, code
+        self.status, self.code = status, code
+        # half a surrogate in a name cannot be sent back
+        self.field = field and field.encode(errors="backslashreplace").decode()
 
     def to_json(self) -> dict[str, Any]:
         """Return the body of the answer."""
@@ -90,13 +92,21 @@ class ServedModel:
         object.__setattr__(self, "spelling", Spelling(self.tokenizer))
 
 
+class Prompt(NamedTuple):
+    """A prompt as ids and as text, which may lack some of the first ids."""
+
+    ids: Sequence[int]
+    text: str
+    unspelled: int = 0
+
+
 @dataclass(frozen=True, kw_only=True)
 class TextRequest:
     """A request that was read.
 
     Args:
         jobs: a text each, those of a prompt one after another.
-        texts: text of the prompt of each job.
+        prompts: prompt of each job.
         stop: texts that end an answer.
         stream: whether pieces are sent as they come.
         usage: whether a stream ends with the numbers of tokens.
@@ -105,7 +115,7 @@ class TextRequest:
     """
 
     jobs: tuple[Job, ...]
-    texts: tuple[str, ...]
+    prompts: tuple[Prompt, ...]
     stop: tuple[str, ...]
     stream: bool
     usage: bool
@@ -152,15 +162,14 @@ def read_chat(body: Any, served: ServedModel) -> TextRequest:
         raise RequestError("top_logprobs needs logprobs: true.", field="top_logprobs")
     else:
         logprobs = None
-    name = "max_completion_tokens" if "max_completion_tokens" in fields else "max_tokens"
     room = served.engine.room
     default = ANSWER_TOKENS if room is None else min(ANSWER_TOKENS, max(room - len(ids) + 1, 1))
-    options = {
-        "max_tokens": _whole(fields, name, default, 1),
-        "logprobs": logprobs,
-        "stop": template.stop,
-    }
-    return _request(fields, [(ids, "")], options, served, chat=True)
+    names = [name for name in ("max_tokens", "max_completion_tokens") if name in fields]
+    limits = {_whole(fields, name, default, 1) for name in names} or {default}
+    if len(limits) > 1:
+        raise RequestError(f"{' and '.join(names)} differ; send one of them.", field=names[0])
+    options = {"max_tokens": limits.pop(), "logprobs": logprobs, "stop": template.stop}
+    return _request(fields, [Prompt(ids, "")], options, served, chat=True)
 
 
 def read_messages(value: Any) -> list[dict[str, str]]:
@@ -227,7 +236,7 @@ def _fields(body: Any, known: Sequence[str], served: ServedModel) -> dict[str, A
 
 def _request(
     fields: dict[str, Any],
-    prompts: Sequence[tuple[Sequence[int], str]],
+    prompts: Sequence[Prompt],
     options: dict[str, Any],
     served: ServedModel,
     *,
@@ -241,15 +250,13 @@ def _request(
         "frequency_penalty": _number(fields, "frequency_penalty", 0.0, -100.0, 100.0),
         "bias": _bias(fields),
     }
-    jobs, texts = [], []
-    for ids, text in prompts:
-        prompt = tuple(ids)  # one for all choices
-        for _ in range(choices):
-            jobs.append(Job(prompt=prompt, row=len(jobs), **options))
-            texts.append(text)
+    jobs = []
+    for prompt in prompts:
+        ids = tuple(prompt.ids)  # one for all choices
+        jobs += [Job(prompt=ids, row=len(jobs) + n, **options) for n in range(choices)]
     return TextRequest(
         jobs=tuple(jobs),
-        texts=tuple(texts),
+        prompts=tuple(prompt for prompt in prompts for _ in range(choices)),
         stop=_stops(fields),
         stream=stream,
         usage=_usage(fields, stream),
@@ -284,8 +291,8 @@ def _sampling(fields: dict[str, Any]) -> Sampling:
     return sample if temperature else Greedy(repetition_penalty=penalty)
 
 
-def _prompts(fields: dict[str, Any], served: ServedModel) -> list[tuple[list[int], str]]:
-    """Return the ids and the text of each prompt: a text, texts, ids, or lists of ids."""
+def _prompts(fields: dict[str, Any], served: ServedModel) -> list[Prompt]:
+    """Return each prompt: a text, texts, ids, or lists of ids."""
     tokenizer, value = served.tokenizer, fields.get("prompt")
     several: list[Any]
     several = value if isinstance(value, list) and not _is_ids(value) else [value]
@@ -298,10 +305,11 @@ def _prompts(fields: dict[str, Any], served: ServedModel) -> list[tuple[list[int
     prompts = []
     for one in several:
         if isinstance(one, str):
-            prompts.append((prompt_ids(tokenizer, one), one))
+            added = int(tokenizer.begin is not None or not one)
+            prompts.append(Prompt(prompt_ids(tokenizer, one), one, added))
         elif _is_ids(one):
             check_ids(one, tokenizer.vocabulary_size)
-            prompts.append((one, tokenizer.decode(one)))
+            prompts.append(Prompt(one, tokenizer.decode(one)))
         else:
             raise RequestError(
                 f"prompt holds {one!r:.60}; give texts alone, or ids alone.", field="prompt"
@@ -435,7 +443,7 @@ class Answer:
             choice["delta" if stream else "message"] = {**role, "content": piece.text}
             scored = _chat_logprobs
         else:
-            before = self.request.texts[number] if job.echo and first else ""
+            before = self.request.prompts[number].text if job.echo and first else ""
             choice["text"] = before + piece.text
             scored = _logprobs
         choice["logprobs"] = None if job.logprobs is None else scored(piece.entries, job.logprobs)

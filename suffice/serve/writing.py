@@ -106,6 +106,7 @@ class Writer:
     Args:
         spelling: texts of the tokens.
         prompt: ids before the text.
+        unspelled: number of first ids of the prompt that its text does not spell.
         stop: texts that end it and are not part of it.
         offset: number of characters before the text, for the entries.
         scored: whether entries are wanted.
@@ -117,6 +118,7 @@ class Writer:
         spelling: Spelling,
         prompt: Sequence[int],
         *,
+        unspelled: int = 0,
         stop: Sequence[str] = (),
         offset: int = 0,
         scored: bool = False,
@@ -128,8 +130,9 @@ class Writer:
         self.entries: list[Entry] = []  # not sent
         self.tokens = 0  # not sent
         self.stopped = False
-        self.first = prompt[0]
-        self.at = 0  # characters of the prompt whose scores were received
+        self.echoed = 0  # characters of the prompt whose scores were received
+        self.first = prompt[:1]
+        self._echo = TextStream(spelling.tokenizer, list(prompt[:unspelled]), self._count)
         self._stream = TextStream(
             spelling.tokenizer, list(prompt[-MAX_CHARACTER_BYTES:]), self._hold
         )
@@ -137,17 +140,21 @@ class Writer:
     def _hold(self, text: str) -> None:
         self.held += text
 
+    def _count(self, text: str) -> None:
+        self.echoed += len(text)
+
     def prompt(self, scores: Sequence[TokenScore]) -> None:
         """Receive the scores of the prompt's next tokens; its first one has none."""
         piece = Piece()
-        if not self.at:
-            first = self.spelling[self.first]
-            piece.entries.append(Entry(first, None, None, 0))
-            self.at = len(first)
+        for token in self.first:
+            piece.entries.append(Entry(self.spelling[token], None, None, 0))
+            if not self._echo.pending:
+                self._echo.add(token)
+        self.first = ()
         for score in scores:
-            entry = self.spelling.entry(score, self.at)
-            piece.entries.append(entry)
-            self.at += len(entry.text)
+            # a tokenizer that normalises may spell more than was sent
+            piece.entries.append(self.spelling.entry(score, min(self.echoed, self.offset)))
+            self._echo.add(score.token)
         self.deliver(piece)
 
     def token(self, score: TokenScore) -> bool:

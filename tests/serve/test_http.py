@@ -22,6 +22,7 @@ from suffice.serve.chat import PRIVATE
 from suffice.serve.protocol import ServedModel, read_completion
 from suffice.serve.writing import Writer
 from suffice.testing import assert_close
+from suffice.text.tokenizer import REPLACEMENT
 from tests.serve.conftest import CHATML, alone
 
 PROMPT = "once upon a time"
@@ -118,6 +119,8 @@ def test_echo_scores_the_prompt_as_the_model_does(server, lm, tokenizer):
         assert scores["token_logprobs"][0] is None
         assert scores["top_logprobs"][0] is None
         assert len(scores["tokens"]) == len(scores["token_logprobs"]) == len(ids) + 1
+        before = [tokenizer.decode(ids[:k]).rstrip(REPLACEMENT) for k in range(len(ids) + 1)]
+        assert scores["text_offset"] == [*map(len, before)]
         with torch.no_grad():
             expected = lm(torch.tensor([ids]))[0].log_softmax(-1)
         wanted = expected[torch.arange(len(ids) - 1), ids[1:]]
@@ -142,7 +145,6 @@ def test_a_prompt_is_scored_without_new_tokens(server, tokenizer):
     choice = answer["choices"][0]
     assert choice["text"] == PROMPT
     assert "".join(choice["logprobs"]["tokens"]) == PROMPT
-    assert choice["logprobs"]["text_offset"][1] == len(choice["logprobs"]["tokens"][0])
     assert answer["usage"]["completion_tokens"] == 0
 
 
@@ -284,14 +286,15 @@ def figures(server):
         ("logit_bias", {"x": 1}), ("logit_bias", {"99999": 1}), ("prompt", None), ("prompt", []),
         ("prompt", [[]]), ("prompt", [1, "a"]), ("prompt", [-1]),
         ("prompt", [10**30]), ("prompt", "\ud800"), ("prompt", {"a": 1}), ("messages", []),
-        ("frequency_penalty", float("nan")), ("presence_penalty", 10**400),
+        ("frequency_penalty", float("nan")), ("presence_penalty", 10**400), ("\ud800", 1),
+        ("logit_bias", {"\ud800": 1}), ("stream_options", {"\ud800": True}), ("model", "\ud800"),
     ],
 )  # fmt: skip
 def test_what_is_not_honoured_is_refused(server, field, value):
     body = {"prompt": PROMPT, "max_tokens": 1, field: value}
-    if field == "stream_options":
+    if value == {}:
         body[field] = {"include_usage": True}
-    error = refused(server, **body)
+    error = refused(server, status=404 if field == "model" else 400, **body)
     assert error["type"] == "invalid_request_error"
     assert error["message"]
 
@@ -334,6 +337,7 @@ def test_another_model_is_not_found(server):
         None, [], "hi", [1], [{"role": "user"}], [{"content": "a"}], [{"role": 1, "content": "a"}],
         [{"role": "user", "content": [{"type": "image_url"}]}],
         [{"role": "user", "content": "a", "tool_calls": [{}]}],
+        [{"role": "user", "content": "a", "\ud800": 1}],
         [{"role": "user", "content": "a", "name": 1}], [{"role": "user", "content": "\ud800"}],
         [{"role": "user", "content": [{"type": "text"}]}],
         [{"role": "user", "content": [{"type": "text", "text": 1}]}],
@@ -343,6 +347,14 @@ def test_another_model_is_not_found(server):
 )  # fmt: skip
 def test_messages_that_are_none_are_refused(server, messages):
     assert refused(server, "/v1/chat/completions", messages=messages)["message"]
+
+
+def test_two_names_of_one_limit_agree_or_are_refused(server):
+    body = {"messages": [{"role": "user", "content": "a"}], "max_tokens": 2}
+    wrong = refused(server, "/v1/chat/completions", **body, max_completion_tokens=3)
+    assert wrong["message"].startswith("max_tokens and max_completion_tokens")
+    status, _, text = call(server, "/v1/chat/completions", {**body, "max_completion_tokens": 2})
+    assert (status, json.loads(text)["usage"]["completion_tokens"]) == (200, 2)
 
 
 def test_a_model_without_a_template_answers_no_chat(start):

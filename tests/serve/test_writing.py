@@ -80,18 +80,30 @@ def test_scores_come_with_their_text():
     assert last[0].entries[0].top == {"b": -0.5, "a": -9.0}
 
 
-def test_scores_of_a_prompt_in_several_pieces():
-    told = []
-    writer = Writer(Spelling(TOKENIZER), TOKENIZER.encode("cab"), deliver=told.append)
-    ids = TOKENIZER.encode("ab")
-    for id_ in ids:
-        writer.prompt([TokenScore(id_, -1.0, ())])
+class Bytes:
+    """A token for each byte of UTF-8, and one that begins a text."""
+
+    begin, vocabulary_size, special = 256, 257, {"<s>": 256}
+
+    def decode(self, ids):
+        names = [b"<s>" if id_ == self.begin else bytes([id_]) for id_ in ids]
+        return b"".join(names).decode(errors="replace")
+
+
+@pytest.mark.parametrize("in_text", [False, True])
+@pytest.mark.parametrize("at_once", [1, 5])
+def test_offsets_of_a_prompt_count_the_characters_of_its_text(in_text, at_once):
+    told, ids = [], [256, *"zürich 東京 x".encode()]
+    shift = len("<s>") * in_text
+    where = {"offset": shift + 11, "unspelled": 1 - in_text}
+    writer = Writer(Spelling(Bytes()), ids, deliver=told.append, **where)
+    for k in range(1, len(ids), at_once):
+        writer.prompt([TokenScore(id_, -1.0, ()) for id_ in ids[k : k + at_once]])
     entries = [entry for piece in told for entry in piece.entries]
-    assert [(entry.text, entry.logprob, entry.offset) for entry in entries] == [
-        ("c", None, 0),
-        ("a", -1.0, 1),
-        ("b", -1.0, 2),
-    ]
+    assert [entry.logprob for entry in entries] == [None] + [-1.0] * 16
+    #      z ü....  r  i  c  h  _  東.....  京.....  _  x
+    want = [0, 1, 1, 2, 3, 4, 5, 6, 7, 7, 7, 8, 8, 8, 9, 10]
+    assert [entry.offset for entry in entries] == [0, *(shift + offset for offset in want)]
 
 
 @pytest.mark.parametrize("alternatives", [0, 1, 3, 9])

@@ -204,7 +204,8 @@ class Exclusive(Combine):
     def output(self, layer: LayerLike, out: Tensor, x: Tensor, own: tuple[Tensor, ...]) -> Tensor:
         """Return the output of the heads without their parts along the own values."""
         _, v = layer.spec.encoder.expand(layer, own)
-        along = torch.nn.functional.normalize(v, dim=-1)
+        exact = torch.promote_types(v.dtype, torch.float32)  # the least norm is 0 in float16
+        along = torch.nn.functional.normalize(v.to(exact), dim=-1).to(v.dtype)
         grouped = out.unflatten(1, (v.shape[1], -1))  # the heads that share a value side by side
         part = (grouped * along[:, :, None]).sum(-1, keepdim=True) * along[:, :, None]
         return super().output(layer, (grouped - part).flatten(1, 2), x, own)

@@ -86,6 +86,11 @@ class Kernel(Axis, family="kernel"):
         """True if the scores depend on products of queries and keys alone."""
         return type(self).scores is Kernel.scores
 
+    @property
+    def shift_invariant(self) -> bool:
+        """True if a number added to all scores of a query changes no weight."""
+        return False
+
     def learned(self, heads: int, head_dim: int) -> dict[str, Tensor]:  # noqa: ARG002
         """Return the initial value of each tensor that a layer learns, by name.
 
@@ -300,6 +305,11 @@ class Softmax(Kernel):
     def plain(self) -> bool:
         """True without a sink and a cap."""
         return not self.sink and self.cap is None
+
+    @property
+    def shift_invariant(self) -> bool:
+        """True without a sink, which is not shifted, and a cap."""
+        return self.plain
 
     def to_json(self) -> dict[str, Any]:
         """Leave out what is not there: specs without them are those of before."""

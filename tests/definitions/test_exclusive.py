@@ -33,7 +33,7 @@ def layer_of(encoder=None, groups=2):
 
 
 def plain_of(layer):
-    plain = Attention(replace(layer.spec, combine=Concat()), dtype=torch.float64)
+    plain = Attention(replace(layer.spec, combine=Concat()), dtype=layer.o_proj.weight.dtype)
     plain.load_state_dict(layer.state_dict())
     return plain.eval()
 
@@ -64,8 +64,9 @@ def test_it_is_the_formula(encoder, groups):
     assert_close(found[0], layer.o_proj.bias)  # a first token attends to itself alone
 
 
-def test_a_value_of_zeros_takes_nothing_away():
-    layer, x = layer_of(Efficient(), HEADS), tokens()
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float16])
+def test_a_value_of_zeros_takes_nothing_away(dtype):
+    layer, x = layer_of(Efficient(), HEADS).to(dtype), tokens().to(dtype)
     x[0, 3] = 0.0
     x.requires_grad_()
     found = layer(x)

@@ -11,12 +11,13 @@ from suffice import Attention, AttentionSpec, preset
 from suffice.combine import Differential
 from suffice.encoders import Forgetting, HeadRMS
 from suffice.errors import ConfigError
-from suffice.kernels import Elu
+from suffice.kernels import Elu, Softmax
 from suffice.memory import Dynamic, Quantised, Rolling
 from suffice.mixing import ToeplitzAlignment
 from suffice.patterns import Causal, Full, Window
 from suffice.positions import Rope
 from suffice.testing import assert_close, conform, drawn
+from tests.kernels.own import Entmax15, ReluSquared
 
 WIDTH, HEADS, GROUPS, LENGTH = 12, 4, 2, 7
 
@@ -79,6 +80,15 @@ def test_gates_learn_from_every_later_query():
 
 
 @torch.no_grad()
+@pytest.mark.parametrize("kernel", [Softmax(), Entmax15()], ids=repr)
+def test_the_gate_of_the_first_token_is_in_no_output(kernel):
+    layer, x = layer_of(kernel=kernel), tokens()
+    before = layer(x)
+    layer.f_proj.register_forward_hook(lambda _, __, out: torch.cat([out[:, :1] - 5, out[:, 1:]], 1))
+    assert_close(layer(x), before)
+
+
+@torch.no_grad()
 @pytest.mark.parametrize("memory", [Dynamic(), Rolling(4)], ids=repr)
 def test_chunks_read_the_gates_of_what_is_cached(memory):
     layer, x = layer_of(), tokens(2, 13)
@@ -138,6 +148,9 @@ def test_it_keeps_every_promise(axes):
         {"pattern": Full()},
         {"pattern": Window(3) & Causal()},
         {"kernel": Elu()},
+        {"kernel": Softmax(sink=True)},
+        {"kernel": Softmax(cap=2.0)},
+        {"kernel": ReluSquared()},
         {"mixing": ToeplitzAlignment(3)},
         {"combine": Differential()},
         {"shares": 0},

@@ -51,7 +51,8 @@ def forward_of(module: Any) -> MethodType | None:
             fits = stock.suits_weights(module.weight, module.bias) and module.weight.is_contiguous()
             return MethodType(_linear(threads), module) if threads and fits else None
         if kind_of(module) == MLP:
-            x = torch.linspace(-4.0, 4.0, 64, dtype=torch.float32)
+            ends = 4.0, 256.0  # some activations are clipped far from 0
+            x = torch.cat([torch.linspace(-e, e, 64, dtype=torch.float32) for e in ends])
             for number in (native.SWIGLU, native.GEGLU, native.GEGLU_TANH):
                 if _agree(module.act_fn(x), stock.glu(x, torch.ones_like(x), number)):
                     return MethodType(_mlp(number), module)

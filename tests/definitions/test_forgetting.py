@@ -84,7 +84,9 @@ def test_gates_learn_from_every_later_query():
 def test_the_gate_of_the_first_token_is_in_no_output(kernel):
     layer, x = layer_of(kernel=kernel), tokens()
     before = layer(x)
-    layer.f_proj.register_forward_hook(lambda _, __, out: torch.cat([out[:, :1] - 5, out[:, 1:]], 1))
+    layer.f_proj.register_forward_hook(
+        lambda _, __, out: torch.cat([out[:, :1] - 5, out[:, 1:]], 1)
+    )
     assert_close(layer(x), before)
 
 

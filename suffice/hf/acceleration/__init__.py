@@ -26,6 +26,7 @@ from suffice.hf.acceleration.rebind import (
 from suffice.layers.stock import implementations
 from suffice.ops.native.library import why_not
 
+CONVOLUTION = "causal_conv1d_fn"  # of every layer that takes the documents of a row
 BEFORE = "_attention_before_suffice"
 """Attribute of a model: what `set_attn_implementation` takes to undo ours."""
 
@@ -73,6 +74,13 @@ class Acceleration:
                 + (f", {of.reason}" if of.reason else "")
                 for of, number in layers.items()
             ]
+        names = {piece.module for piece in self.replaced if piece.function == CONVOLUTION}
+        layers = {type(m) for name, m in self.model.named_modules() if name in names}
+        for kind in sorted(k.__name__ for k in layers if "seq_idx" in inspect.getsource(k)):
+            lines.append(f"documents of a packed row: {kind}, by seq_idx and cu_seq_lens_q")
+            if not _passes_documents(stock := _stock(self.model)):
+                called = f"{type(stock).__name__} does not pass them on: call model."
+                lines[-1] += f"; {called}{stock.base_model_prefix}(...)"
         return "\n".join(lines)
 
     def undo(self) -> None:
@@ -133,6 +141,16 @@ def _why_layer_left(module: nn.Module) -> str:
         return "no kernel of ours gives its numbers in its data type, or none is faster here"
     module.__dict__["forward"] = forward
     return ""
+
+
+def _passes_documents(stock: PreTrainedModel) -> bool:
+    """Return whether a model hands further arguments to the backbone that has its layers."""
+    name = stock.base_model_prefix
+    if not hasattr(stock, name):
+        return True
+    source = inspect.getsource(inspect.unwrap(type(stock).forward))
+    call = re.search(rf"self\.{name}\((.*?)\n        \)", source, re.DOTALL)
+    return call is not None and "**kwargs" in call[1]
 
 
 def _stock(model: nn.Module) -> PreTrainedModel:

@@ -26,7 +26,8 @@ from suffice.hf.acceleration.rebind import (
 from suffice.layers.stock import implementations
 from suffice.ops.native.library import why_not
 
-CONVOLUTION = "causal_conv1d_fn"  # of every layer that takes the documents of a row
+SCANS = ("torch_chunk_gated_delta_rule", "mamba2_chunk_scan")
+"""Functions of ours that keep the documents of a row apart."""
 BEFORE = "_attention_before_suffice"
 """Attribute of a model: what `set_attn_implementation` takes to undo ours."""
 
@@ -74,9 +75,7 @@ class Acceleration:
                 + (f", {of.reason}" if of.reason else "")
                 for of, number in layers.items()
             ]
-        names = {piece.module for piece in self.replaced if piece.function == CONVOLUTION}
-        layers = {type(m) for name, m in self.model.named_modules() if name in names}
-        for kind in sorted(k.__name__ for k in layers if "seq_idx" in inspect.getsource(k)):
+        for kind in sorted({piece.kind for piece in self.replaced if piece.function in SCANS}):
             lines.append(f"documents of a packed row: {kind}, by seq_idx and cu_seq_lens_q")
             if not _passes_documents(stock := _stock(self.model)):
                 called = f"{type(stock).__name__} does not pass them on: call model."

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import base64
 import contextlib
 import json
+import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from types import ModuleType
@@ -196,6 +198,7 @@ def build(text: str, name: object) -> Any:
     tokenizers = library()
     description = parse_object(text, name)
     _refuse(description, name)
+    _refuse_bombs(description, name)
     untruncated = json.dumps({**description, "truncation": None, "padding": None})
     with library_errors(name):
         tokenizer = tokenizers.Tokenizer.from_str(untruncated)
@@ -302,6 +305,84 @@ def _refuse(description: dict[str, Any], name: object) -> None:
     ids = model.get("vocab")
     if not isinstance(ids, dict) or len(set(map(str, ids.values()))) < len(ids):
         raise DataError(f"{name} has no vocabulary, or one that gives two tokens the same id.")
+
+
+MAX_ADDED_TOKENS = 1 << 17  # the library takes 3 s for them
+MAX_TOKEN_CHARACTERS = 4096
+MAX_GROWTH, MAX_STEPS = 64, 64  # a file of 1 KB could else make terabytes of a letter
+
+
+def _refuse_bombs(description: dict[str, Any], name: object) -> None:
+    """Refuse what makes a short text long, or the library slow."""
+    model, added = description["model"], description.get("added_tokens")
+    affixes = (model.get(one) for one in ("continuing_subword_prefix", "end_of_word_suffix"))
+    sizes = {
+        "tokens are added to its model's": (
+            len(added) if isinstance(added, list) else 0,
+            MAX_ADDED_TOKENS,
+        ),
+        "characters are in a token": (
+            max(len(str(one)) for one in (*model["vocab"], *affixes)),
+            MAX_TOKEN_CHARACTERS,
+        ),
+    }
+    for parts in (("normalizer", "pre_tokenizer"), ("decoder",)):
+        steps = [step for part in parts for step in _steps(description.get(part), name)]
+        place = " and ".join(parts)
+        sizes |= {
+            f"steps are in its {place}": (len(steps), MAX_STEPS),
+            f"characters are made of one by its {place}": (
+                math.prod(map(_growth, steps)),
+                MAX_GROWTH,
+            ),
+        }
+    for what, (size, most) in sizes.items():
+        if size > most:
+            raise DataError(f"{name}: {min(size, 10**18):,} {what}; at most {most:,} are allowed.")
+
+
+def _steps(part: Any, name: object) -> list[dict[str, Any]]:
+    """Return a part of a description and the parts that it runs in turn."""
+    steps, waiting = [], [] if part is None else [part]
+    while waiting:
+        step = waiting.pop()
+        if not isinstance(step, dict) or not isinstance(step.get("type"), str):
+            raise DataError(f"{name} has a part without a type, {step!r:.60}; give one with it.")
+        steps.append(step)
+        if step["type"] == "Sequence":
+            for parts in ("normalizers", "pretokenizers", "decoders"):
+                nested = step.get(parts)
+                waiting += nested if isinstance(nested, list) else []
+    return steps
+
+
+def _growth(step: dict[str, Any]) -> int:
+    """Return how many characters a step may make of one."""
+    match step["type"]:
+        case "Replace":
+            made, pattern = len(str(step.get("content", ""))), step.get("pattern")
+            needs = len(str(pattern.get("String", ""))) if isinstance(pattern, dict) else 0
+            # what matches nothing stands between any two characters
+            return max(1, -(-made // needs)) if needs else 1 + made
+        case "Prepend":  # also to the text between two added tokens
+            return 1 + len(str(step.get("prepend", "")))
+        case "Precompiled":
+            return _longest_replacement(str(step.get("precompiled_charsmap", "")))
+        case "ByteLevel":  # a character for each byte of UTF-8
+            return MAX_CHARACTER_BYTES
+        case "BPEDecoder" | "CTC" | "WordPiece":  # a space at most
+            return 2
+    return 1
+
+
+def _longest_replacement(characters_map: str) -> int:
+    """Return the characters of SentencePiece's longest replacement, behind its trie."""
+    try:
+        content = base64.b64decode(characters_map)
+    except ValueError:
+        return 1  # refused by the library
+    replacements = content[4 + int.from_bytes(content[:4], "little") :].split(b"\0")
+    return max(1, *(len(one.decode(errors="replace")) for one in replacements))
 
 
 REPLACEMENT = "\N{REPLACEMENT CHARACTER}"  # what a decoder gives for bytes of half a character

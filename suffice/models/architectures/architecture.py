@@ -53,6 +53,10 @@ class ConfigReader:
                 f"{self.where}: {name}={depth!r:.40} layers are more than the {MAX_DEPTH:,} that "
                 "are read."
             )
+        for name in ("layer_types", "mlp_layer_types"):
+            types = self._value(name, [None] * depth)
+            if not isinstance(types, list) or len(types) != depth:
+                raise ConfigError(f"{self.where}: {name}={types!r:.80} is not for {depth} layers.")
         return depth
 
     def number(self, name: str, default: float | None = None) -> float:

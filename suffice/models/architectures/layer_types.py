@@ -68,14 +68,12 @@ def read_layer_types(
     reader: ConfigReader, legal: tuple[str, str], second: Sequence[bool]
 ) -> list[str]:
     """Return layer_types, or where it is absent the second of two legal types in some layers."""
-    types, depth = reader.entries.get("layer_types"), len(second)
+    types = reader.entries.get("layer_types")
     if types is None:
         return [legal[one] for one in second]
-    listed = isinstance(types, list) and all(one in legal for one in types)
-    if not listed or len(types) != depth:
+    if not all(one in legal for one in types):
         raise ConfigError(
-            f"{reader.where}: layer_types={types!r:.80} are not {' or '.join(legal)} for each of "
-            f"{depth} layers."
+            f"{reader.where}: layer_types={types!r:.80} are not {' or '.join(legal)}."
         )
     return types
 

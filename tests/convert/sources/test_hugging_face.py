@@ -181,7 +181,7 @@ BAD = {
     "kinds": (
         "qwen2-windows",
         {"layer_types": ["full_attention", "chunked"]},
-        "layer_types=.* are not full_attention or sliding_attention for each of 2 layers",
+        "layer_types=.*chunked.* are not full_attention or sliding_attention",
     ),
     "unused-windows": (
         "smollm3",
@@ -261,8 +261,10 @@ BAD = {
     "layers": (
         "qwen3_5",
         {"layer_types": ["linear_attention"]},
-        "layer_types=.*are not linear_attention or full_attention for each of 4 layers",
+        "layer_types=.* is not for 4 layers",
     ),
+    "layers-unread": ("llama", {"layer_types": ["x"] * 3}, "layer_types=.*x.* is not for 2 layers"),
+    "layers-odd": ("qwen3_moe", {"mlp_layer_types": 7}, "mlp_layer_types=7 is not for 2 layers"),
     "mixture": (
         "qwen3_next-dense",
         {"mlp_only_layers": [0, 2]},

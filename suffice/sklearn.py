@@ -11,6 +11,7 @@ import torch
 
 from suffice.data.dataset import parts_of_keys
 from suffice.data.reviews import dataset_of_texts
+from suffice.data.rows import plain_text
 from suffice.errors import ConfigError, DataError, check_known, install_line
 from suffice.loading import TextClassifier
 from suffice.recipes import recipe
@@ -109,6 +110,9 @@ class AttentionClassifier(ClassifierMixin, BaseEstimator):
         texts, labels = _texts(X), np.asarray(y)
         if labels.shape != (len(texts),):
             raise DataError(f"{len(texts)} texts and classes of {labels.shape}; give one for each.")
+        for row, label in enumerate(labels.tolist()):
+            if not isinstance(label, str) and plain_text(label) == "":
+                raise DataError(f"y[{row}] is {label!r}, not a class; leave that row out.")
         check_classification_targets(labels)
         self.classes_, numbers = np.unique(labels, return_inverse=True)
         if len(self.classes_) < 2:  # noqa: PLR2004

@@ -6,6 +6,7 @@ import subprocess
 import sys
 
 import numpy as np
+import pandas as pd
 import pytest
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
@@ -92,6 +93,12 @@ def test_an_estimator_is_cloned_without_what_it_learned(fitted):
         ({}, TEXTS, LABELS[1:], "79"),
         ({}, [*TEXTS[1:], 3], LABELS, "79. is 3"),
         ({}, "good", LABELS, "one text"),
+        *(
+            ({}, TEXTS, pd.Series([False, True] * 20 + [pd.NA] * 40, dtype=dtype), r"y\[40\]")
+            for dtype in ("string", "object", "boolean", "category", "Int64")
+        ),
+        ({}, TEXTS, [0, 1, None, 1] * 20, r"y\[2\] is None"),
+        ({}, TEXTS, [0.0, 1.0, 1.0, float("nan")] * 20, r"y\[3\] is nan"),
     ],
 )
 def test_what_cannot_be_fitted_is_refused(changes, texts, labels, named):

@@ -6,10 +6,11 @@ sentence and exits with code 2.
 
 from __future__ import annotations
 
+import contextlib
 import difflib
 import json
 import shlex
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Iterator
 from typing import Any
 
 MAX_MESSAGE_LENGTH = 2000  # characters of a message
@@ -85,6 +86,24 @@ def check_known(what: str, name: object, legal: Collection[str]) -> None:
     """Refuse a name that is not in a table; see `unknown`."""
     if name not in legal:
         raise unknown(what, name, legal)
+
+
+@contextlib.contextmanager
+def installed_for(purpose: str, extra: str, otherwise: str = "") -> Iterator[None]:
+    """Raise ConfigError for a library that is imported in the block and absent, or lacks a part.
+
+    Args:
+        purpose: what needs it.
+        extra: extra of this package that brings it.
+        otherwise: what else a user can do, behind the command that installs it.
+    """
+    try:
+        yield
+    except ImportError as error:
+        what = f"{purpose}: {error}"  # a version that lacks a name
+        if isinstance(error, ModuleNotFoundError):
+            what = f"{purpose} needs {error.name}, which is not installed"
+        raise ConfigError(f"{what}: {install_line(extra)}{otherwise}.") from error
 
 
 def install_line(extra: str) -> str:

@@ -12,21 +12,17 @@ import torch
 from suffice.data.dataset import parts_of_keys
 from suffice.data.reviews import dataset_of_texts
 from suffice.data.rows import plain_text
-from suffice.errors import ConfigError, DataError, check_known, install_line
+from suffice.errors import ConfigError, DataError, check_known, installed_for
 from suffice.loading import TextClassifier
 from suffice.recipes import recipe
 from suffice.recipes.own_data import TABLE, TOKENIZERS, with_settings
 from suffice.text import Words
 from suffice.train import fit, resolve_device
 
-try:
+with installed_for("suffice.sklearn", "sklearn"):
     from sklearn.base import BaseEstimator, ClassifierMixin
     from sklearn.utils.multiclass import check_classification_targets
     from sklearn.utils.validation import check_is_fitted
-except ImportError as error:
-    raise ConfigError(
-        f"suffice.sklearn needs scikit-learn, which is not installed: {install_line('sklearn')}."
-    ) from error
 
 RULES = {name: TOKENIZERS[name] for name in ("words", "characters")}
 PARTS = ("train", "validation", "test")

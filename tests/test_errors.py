@@ -63,3 +63,20 @@ def test_no_message_assumes_where_the_package_came_from():
     sources = Path(errors.__file__).parent.rglob("*.py")
     assumed = [path for path in sources if "pip install 'suffice[" in path.read_text()]
     assert assumed == []
+
+
+@pytest.mark.parametrize(
+    ("raised", "sentence"),
+    [
+        (ModuleNotFoundError("No module named 'ray'", name="ray"), "x needs ray, which is not ins"),
+        (ModuleNotFoundError("a part", name="jsonschema"), "x needs jsonschema, which is not inst"),
+        (ImportError("no name 'Api' in 'hub'", name="hub"), "x: no name 'Api' in 'hub': pip"),
+    ],
+    ids=["the library", "a part of it", "another version"],
+)
+def test_what_is_absent_is_named(raised, sentence):
+    with (
+        pytest.raises(errors.ConfigError, match=rf"^{sentence}.*\[serve\].*, or not\.$"),
+        errors.installed_for("x", "serve", ", or not"),
+    ):
+        raise raised

@@ -12,7 +12,7 @@ from typer import Argument, Option
 
 from suffice.cli.options import Device, check_at_least
 from suffice.cli.terminal import print_text
-from suffice.errors import ConfigError, install_line
+from suffice.errors import ConfigError, installed_for
 
 if TYPE_CHECKING:
     from suffice.models import LM
@@ -121,11 +121,6 @@ def load_model(model: Path, device: str) -> tuple[LM, Tokenizer, dict[str, Any]]
 
 
 def _check_installed() -> None:
-    try:
+    with installed_for("suffice serve", "serve"):
         import starlette  # noqa: F401
         import uvicorn  # noqa: F401
-    except ImportError as error:
-        raise ConfigError(
-            "suffice serve needs starlette and uvicorn, which are not installed; run "
-            f"{install_line('serve')}."
-        ) from error

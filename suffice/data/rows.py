@@ -16,7 +16,7 @@ from typing import Any, NoReturn
 
 from suffice.data.files import OPENERS, lines
 from suffice.data.saved_datasets import FORM, is_saved_dataset, rows_of_dataset
-from suffice.errors import ConfigError, DataError, install_line
+from suffice.errors import ConfigError, DataError, installed_for
 
 TABLE_SUFFIXES = (".csv", ".tsv", ".txt")
 JSON_LINES = (".jsonl", ".json", ".ndjson")
@@ -159,13 +159,8 @@ def read_separated(
 
 def read_parquet(path: str) -> tuple[list[str], Iterator[tuple[int, Row]]]:
     """Return the columns and the rows of a Parquet file, by pyarrow; NaN is a missing value."""
-    try:
+    with installed_for(f"{path}: reading Parquet", "parquet"):
         parquet = import_module("pyarrow.parquet")
-    except ImportError as error:
-        raise ConfigError(
-            f"{path}: reading Parquet needs pyarrow, which is not installed: "
-            f"{install_line('parquet')}."
-        ) from error
     try:
         file = parquet.ParquetFile(path)
     except (OSError, ValueError) as error:

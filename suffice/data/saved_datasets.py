@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from suffice.errors import ConfigError, DataError, install_line
+from suffice.errors import ConfigError, DataError, installed_for
 
 REFERENCE = re.compile(
     r"hf:(?P<name>[\w.-]+/[\w.-]+)(?:/(?P<subset>[\w.-]+))?"
@@ -72,13 +72,9 @@ def _opened(path: str) -> Any:
     reference = REFERENCE.fullmatch(path)
     if path.startswith("hf:") and reference is None:
         raise ConfigError(f"{path!r:.80} is not a data set of the hub; give {FORM}.")
-    try:
+    with installed_for(path, "hub"):
         import datasets
         from datasets.exceptions import DatasetsError
-    except ImportError as error:
-        raise ConfigError(
-            f"{path} needs the library datasets, which is not installed: {install_line('hub')}."
-        ) from error
     try:
         if reference is None:
             opened = datasets.load_from_disk(path)

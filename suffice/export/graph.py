@@ -26,7 +26,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from suffice.errors import CheckpointError, ConfigError, install_line
+from suffice.errors import CheckpointError, ConfigError, installed_for
 from suffice.export.layers import CallPositions, GraphAttention, state_shapes
 from suffice.export.recurrence import is_recurrent, with_linear_attention
 from suffice.models import LM
@@ -320,12 +320,8 @@ def write_onnx(module: DecoderGraph | ClassifierGraph, path: Path) -> None:
 
 
 def _package(name: str) -> ModuleType:
-    try:
+    with installed_for("exporting to onnx", "export"):
         return import_module(name)
-    except ImportError as error:
-        raise ConfigError(
-            f"exporting to onnx needs the package {name}; install it with {install_line('export')}."
-        ) from error
 
 
 def _strip_metadata(model: Any) -> None:

@@ -18,7 +18,7 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
-from suffice.errors import ConfigError, install_line
+from suffice.errors import ConfigError, installed_for
 from suffice.measure.jobs import INTERRUPTED, Execution, Job, Outcome, WorkerLostError, train_one
 from suffice.measure.machine import software_versions
 from suffice.measure.plan import CELLS
@@ -249,11 +249,7 @@ def _write(folder: Path, files: Files) -> None:
 
 
 def _import_ray() -> Any:
-    try:
+    otherwise = "; or leave --engine out to train on this machine alone"
+    with installed_for("--engine ray", "ray", otherwise):
         import ray
-    except ImportError as error:
-        raise ConfigError(
-            f"--engine ray needs Ray, which is not installed: {install_line('ray')}; or leave "
-            "--engine out to train on this machine alone."
-        ) from error
     return ray

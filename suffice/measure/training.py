@@ -20,7 +20,7 @@ from suffice.data.dataset import ImagePreparation
 from suffice.data.reviews import PAD, SPECIAL, START, UNKNOWN, start_of
 from suffice.data.table import READS
 from suffice.data.translation import END
-from suffice.errors import ConfigError, DataError, check_known, install_line
+from suffice.errors import DataError, check_known, installed_for
 from suffice.generate.translate import translate
 from suffice.layers import Attention
 from suffice.measure.answers import NONE, Answers, path_of, write_answers
@@ -180,13 +180,8 @@ def _reading(split: Split, rows: slice, device: str) -> ModelInputs:
 
 def _sacrebleu() -> Any:
     """Return the class that computes BLEU."""
-    try:
+    with installed_for("a task that is scored by BLEU", "translation"):
         from sacrebleu.metrics import BLEU
-    except ModuleNotFoundError as error:
-        raise ConfigError(
-            "the task is scored by BLEU, for which sacrebleu is not installed; "
-            f"{install_line('translation')}."
-        ) from error
     return BLEU
 
 

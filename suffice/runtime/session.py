@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from suffice.errors import CheckpointError, ConfigError, DataError, install_line
+from suffice.errors import CheckpointError, ConfigError, DataError, installed_for
 from suffice.runtime.manifest import MANIFEST, TYPES
 
 EXTRA = "export"
@@ -70,12 +70,8 @@ def open_graph(path: Path) -> Any:
         ConfigError: if onnxruntime is not installed.
         CheckpointError: if it does not accept the graph; names the operator that it lacks.
     """
-    try:
+    with installed_for("running an ONNX export", EXTRA):
         import onnxruntime
-    except ImportError as error:
-        raise ConfigError(
-            f"running an ONNX export needs onnxruntime; install it with {install_line(EXTRA)}."
-        ) from error
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 3
     try:
@@ -106,12 +102,8 @@ class Tokenizer:
             raise ConfigError(
                 f"{folder} has no tokenizer, so no text can be read; call its graph with ids."
             )
-        try:
+        with installed_for("reading text", EXTRA):
             import tokenizers
-        except ImportError as error:
-            raise ConfigError(
-                f"reading text needs the tokenizers library; install it with {install_line(EXTRA)}."
-            ) from error
         path = folder / entry["file"]
         try:
             self._library = tokenizers.Tokenizer.from_file(str(path))

@@ -12,7 +12,7 @@ from types import ModuleType
 from typing import Any, Protocol
 
 from suffice.data.files import atomically
-from suffice.errors import ConfigError, DataError, install_line
+from suffice.errors import ConfigError, DataError, installed_for
 from suffice.text.documents import read_text
 from suffice.utils.files import check_links, parse_json
 
@@ -179,13 +179,8 @@ def _name(facts: dict[str, Any], key: str, path: Path) -> str | None:
 
 def library() -> ModuleType:
     """Return the module `tokenizers`, or raise ConfigError if it is not installed."""
-    try:
+    with installed_for("a byte-pair tokenizer", "text", ", or use Characters"):
         import tokenizers
-    except ImportError as error:
-        raise ConfigError(
-            "byte-pair tokenizers need the library tokenizers, which is not installed; run "
-            f"{install_line('text')}, or use Characters."
-        ) from error
     return tokenizers
 
 

@@ -6,7 +6,7 @@ import re
 from importlib import import_module
 from pathlib import Path
 
-from suffice.errors import CheckpointError, ConfigError, install_line
+from suffice.errors import CheckpointError, ConfigError, installed_for
 
 PREFIX = "hf:"
 REFERENCE = re.compile(r"hf:(?P<name>[\w.-]+/[\w.-]+)(?:@(?P<revision>[\w./-]+))?")
@@ -39,13 +39,9 @@ def local(path: Path | str, files: tuple[str, ...] = DOWNLOAD_PATTERNS) -> Path:
     parts = REFERENCE.fullmatch(str(path))
     if parts is None:
         raise ConfigError(f"{str(path)!r:.80} is not on the hub; give hf:ORG/NAME[@REVISION].")
-    try:
+    with installed_for(str(path), "hub"):
         from huggingface_hub import snapshot_download
         from huggingface_hub.errors import LocalEntryNotFoundError
-    except ImportError as error:
-        raise ConfigError(
-            f"{path} needs huggingface_hub, which is not installed: {install_line('hub')}."
-        ) from error
     try:
         folder = snapshot_download(
             parts["name"],
@@ -95,12 +91,8 @@ def upload(folder: Path | str, name: str, *, private: bool = True) -> str:
         ConfigError: if the name is malformed, or huggingface_hub is not installed.
     """
     check_name(name)
-    try:
+    with installed_for(name, "hub"):
         from huggingface_hub import HfApi
-    except ImportError as error:
-        raise ConfigError(
-            f"{name} needs huggingface_hub, which is not installed: {install_line('hub')}."
-        ) from error
     api = HfApi()
     try:
         address = api.create_repo(name, private=private, exist_ok=True)

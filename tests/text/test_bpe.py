@@ -4,7 +4,6 @@ import hashlib
 import io
 import itertools
 import json
-import sys
 from collections import Counter
 from dataclasses import replace
 from importlib import import_module
@@ -214,16 +213,6 @@ def test_ctrl_c_within_the_library_is_not_taken_for_a_damaged_file(
     monkeypatch.setattr(tokenizer, "_library", Interrupted())
     with pytest.raises(KeyboardInterrupt):
         tokenizer.decode([1])
-
-
-def test_without_the_library_the_install_command_is_named(
-    trained: BPE, monkeypatch: pytest.MonkeyPatch
-):
-    monkeypatch.setitem(sys.modules, "tokenizers", None)
-    with pytest.raises(ConfigError, match="not installed"):
-        BPE(trained.description)
-    with pytest.raises(ConfigError, match="byte-pair tokenizers need the library tokenizers"):
-        BPE.train(TEXTS, SIZE)
 
 
 # learning

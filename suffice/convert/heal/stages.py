@@ -19,7 +19,7 @@ from suffice.convert.heal.pairing import Pair
 from suffice.convert.heal.settings import Healing
 from suffice.convert.heal.text import Texts
 from suffice.data.dataset import IGNORE_INDEX
-from suffice.errors import ConfigError, install_line
+from suffice.errors import installed_for
 from suffice.layers.lora import lora_targets
 from suffice.models import LM
 from suffice.train import Progress
@@ -202,13 +202,8 @@ class Stages:
 
 def check_peft() -> None:
     """Check that adapters can be trained."""
-    try:
+    with installed_for("--lora", "lora", ", or leave --lora out and train all weights"):
         import peft  # noqa: F401
-    except ImportError as error:
-        raise ConfigError(
-            f"low-rank adapters need peft, which is not installed: {install_line('lora')}, or "
-            "leave --lora out and train all weights."
-        ) from error
 
 
 def _digest(model: nn.Module) -> str:

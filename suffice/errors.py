@@ -93,9 +93,9 @@ def installed_for(purpose: str, extra: str, otherwise: str = "") -> Iterator[Non
     """Raise ConfigError for a library that is imported in the block and absent, or lacks a part.
 
     Args:
-        purpose: what needs it.
-        extra: extra of this package that brings it.
-        otherwise: what else a user can do, behind the command that installs it.
+        purpose: use of the library, as a noun.
+        extra: extra of this package that installs it.
+        otherwise: another way out, to follow the command that installs it.
     """
     try:
         yield

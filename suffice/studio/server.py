@@ -6,9 +6,10 @@ import json
 import select
 import socket
 import threading
+import time
 import traceback
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, fields
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
@@ -26,6 +27,7 @@ Answer = Callable[[Any, "Waiting | None"], dict[str, Any]]  # to a request that 
 ADDRESS = "127.0.0.1"
 MAX_REQUEST = 32 << 20  # bytes of a request
 MOST_DIGITS = 20  # of its length
+SKIP_SECONDS = 10.0  # for which a refused body is read
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -186,6 +188,7 @@ class Handler(BaseHTTPRequestHandler):
     server_version = "suffice-studio"
     sys_version = ""
     timeout = 60  # seconds
+    unread = 0  # bytes of the request's body
 
     def do_GET(self) -> None:
         """Send the page."""
@@ -199,6 +202,8 @@ class Handler(BaseHTTPRequestHandler):
 
     def do_POST(self) -> None:
         """Answer a request of the page."""
+        length = self.headers.get("Content-Length", "")
+        self.unread = int(length) if _is_length(length) else 0
         if not self._is_local():
             return
         name = self.path.removeprefix("/api/")
@@ -227,13 +232,14 @@ class Handler(BaseHTTPRequestHandler):
         if self.headers.get_content_type() != "application/json" or not _is_length(length):
             self._refuse(415, "a request is JSON with its length.")
             return None
-        if int(length) > MAX_REQUEST:
+        if self.unread > MAX_REQUEST:
             self._refuse(
                 413, f"a request of more than {MAX_REQUEST >> 20} MiB; send a smaller file."
             )
             return None
         try:
-            body = parse_json(self.rfile.read(int(length)))
+            content, self.unread = self.rfile.read(self.unread), 0
+            body = parse_json(content)
         except (ValueError, RecursionError):
             self._refuse(400, "the request is not JSON.")
             return None
@@ -265,7 +271,17 @@ class Handler(BaseHTTPRequestHandler):
 
     def _refuse(self, code: int, reason: str) -> None:
         self.close_connection = True
+        self._skip_body()
         self._send(code, json.dumps({"error": reason}).encode(), "application/json")
+
+    def _skip_body(self) -> None:
+        """Read what a client still sends: it would see a reset in place of the answer."""
+        end = time.monotonic() + SKIP_SECONDS
+        self.connection.settimeout(SKIP_SECONDS)
+        with suppress(OSError):
+            while self.unread and time.monotonic() < end:
+                part = self.rfile.read1(min(self.unread, 1 << 16))
+                self.unread = self.unread - len(part) if part else 0
 
     def _send(
         self, code: int, content: bytes, kind: str, policy: str = "default-src 'none'"

@@ -99,7 +99,9 @@ def test_unknown_requests_are_refused(studio):
         ("null", JSON, 400, "empty"),
         ("[" * 100_000, JSON, 400, "JSON"),
         ("[]", JSON, 400, "folder and its name"),
-        ("", JSON | {"Content-Length": str(MAX_REQUEST + 1)}, 413, "smaller file"),
+        (" " * (MAX_REQUEST + (1 << 20)), JSON, 413, "smaller file"),
+        (" " * (1 << 23), {"Content-Type": "text/plain"}, 415, "with its length"),
+        (" " * (1 << 23), JSON | {"Origin": "http://evil.example"}, 403, "another page"),
         ("", JSON | {"Content-Length": "-1"}, 415, "with its length"),
     ],
 )

@@ -197,12 +197,14 @@ def _started(recipe: Recipe, start: str | None) -> Recipe:
     sizes, specs = classifier_of(folder)
     if load_tokenizer(folder).vocabulary_size > sizes.vocabulary_size:
         raise ConfigError(f"--start {start}: its tokenizer has more tokens than it; give its own.")
+    length = min(recipe.model.length, sizes.length)
+    options = dict(recipe.task_options) | {"length": length, "words": str(folder), "reads": "start"}
     return replace(
         recipe,
-        model=replace(sizes, length=min(recipe.model.length, sizes.length)),
+        model=replace(sizes, length=length),
         training=replace(recipe.training, learning_rate=START_RATE),
         num_heads=specs[0].num_heads,
-        task_options=(*recipe.task_options, ("words", str(folder)), ("reads", "start")),
+        task_options=tuple(options.items()),
     )
 
 

@@ -134,9 +134,10 @@ def test_a_mechanism_changes_the_layers_of_the_encoder(mine, encoder):
     own = recipe.specs("standard", 2)
     assert [spec.pattern for spec in own] == [Full(), Window(4), Window(4)]
     assert {spec.position.theta for spec in own} == {10_000.0, 160_000.0}
-    narrow = recipe.specs("standard+window:2", 2)
-    assert [spec.pattern.band().before for spec in narrow] == [1, 1, 1]
-    assert [spec.position for spec in narrow] == [spec.position for spec in own]
+    for window, before in ((2, [1, 1, 1]), (9, [8, 3, 3])):  # a window of the encoder stays
+        changed = recipe.specs(f"standard+window:{window}", 2)
+        assert [spec.pattern.band().before for spec in changed] == before
+        assert [spec.position for spec in changed] == [spec.position for spec in own]
     linear = recipe.specs("linear", 2)
     assert linear == [replace(own[0], kernel=Elu()), *own[1:]]
     torch.manual_seed(0)
@@ -144,6 +145,18 @@ def test_a_mechanism_changes_the_layers_of_the_encoder(mine, encoder):
     torch.manual_seed(0)
     second = recipe.build("linear", 2).state_dict()
     assert all(torch.equal(tensor, second[name]) for name, tensor in first.items())
+
+
+def test_an_encoder_shorter_and_narrower_than_the_default_is_read_as_it_is(mine, tmp_path):
+    sizes = {"hidden_size": 12, "num_hidden_layers": 2, "max_position_embeddings": 20}
+    save_encoder(tmp_path / "short", TEXTS, **sizes)
+    options = {"data": mine, "start": str(tmp_path / "short"), "mechanisms": "standard,linear"}
+    recipe = CompareOptions(**options).plan().recipe
+    assert (recipe.model.length, recipe.model.d_model, recipe.model.depth) == (20, 12, 2)
+    dataset = load(recipe.task, **loadable(dict(recipe.task_options)))
+    assert dataset.test.inputs.shape[1] == 20
+    logits = recipe.build("standard", 2)(dataset.test.inputs, dataset.test.valid)
+    assert logits.shape == (len(dataset.test), 3)
 
 
 def test_what_cannot_start_there_is_refused(mine, encoder, tmp_path):

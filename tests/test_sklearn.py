@@ -76,6 +76,35 @@ def test_the_checks_of_scikit_learn_hold():
         assert getattr(checks, name)("AttentionClassifier", AttentionClassifier()) is None
 
 
+@pytest.mark.parametrize(
+    ("tokenizer", "names"),
+    [("characters", {"good": "qz", "bad": "wx"}), ("words", {"good": "schön", "bad": "übel"})],
+)
+def test_new_texts_are_cut_as_those_of_the_training(tokenizer, names):
+    """Words that are new to the vocabulary, of characters that are not; letters beyond ASCII."""
+    joint = "" if tokenizer == "characters" else " "
+    texts = [f"k{n}{joint}{names['good' if n % 2 else 'bad']}" for n in range(80)]
+    model = AttentionClassifier(tokenizer=tokenizer, **TINY).fit(texts, LABELS)
+    new = [f"k{n}9{joint}{names[name]}" for n in range(80, 90) for name in ("good", "bad")]
+    assert model.predict(new).tolist() == ["yes", "no"] * 10
+
+
+def test_sizes_seed_and_share_held_out_are_those_that_were_given():
+    sizes = {"num_heads": 2, "length": 5, "d_model": 12, "depth": 3, "vocabulary_size": 8}
+    options = {**sizes, "epochs": 1, "batch_size": 7, "learning_rate": 1e-2, "validation": 0.4}
+    first, second = (
+        AttentionClassifier(**options, random_state=seed).fit(TEXTS, LABELS) for seed in (3, 4)
+    )
+    network, read = first.model_.network, first.model_.tokenizer
+    assert (len(read.words), read.length, len(network.blocks)) == (8, 5, 3)
+    assert {(b.attention.spec.num_heads, b.attention.spec.d_model) for b in network.blocks} == {
+        (2, 12)
+    }
+    assert not np.allclose(first.predict_proba(TEXTS), second.predict_proba(TEXTS))
+    held = first._dataset([f"{text} {n}" for n, text in enumerate(TEXTS)], [0, 1] * 40)
+    assert (len(held.train), len(held.validation)) == (48, 32)
+
+
 def test_an_estimator_is_cloned_without_what_it_learned(fitted):
     copy = clone(fitted).set_params(mechanism="standard")
     assert copy.get_params()["mechanism"] == "standard"

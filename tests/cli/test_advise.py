@@ -227,17 +227,6 @@ def test_the_commands_convert_a_checkpoint(suffice, world, tmp_path, name, steps
     assert suffice(*write, "--prompt", "to be", "--tokens", 5).exit_code == 0
 
 
-@pytest.mark.parametrize("name", ["linear", "standard+window:8+full:2"])
-def test_what_no_conversion_reaches_has_no_command(suffice, world, tmp_path, name):
-    world.each = {name: 0.2}
-    tokenizer = Characters.of([TEXT])
-    sizes = {"d_model": 16, "depth": 2, "mlp_width": 16, "length": 32}
-    config = LMConfig(vocabulary_size=tokenizer.vocabulary_size, **sizes)
-    folder.save(tmp_path / "own", config.build(preset("mqa", 16, 4, causal=True)), tokenizer)
-    asked = ("--task", "lm", "--checkpoint", "own", "--mechanisms", name, "--quiet")
-    assert "no command reaches this composition" in suffice("advise", *asked).stdout
-
-
 def test_the_comparison_that_is_offered_changes_the_advice(suffice, brief, world, monkeypatch):  # noqa: ARG001 - patches
     monkeypatch.setattr(Library, "find", FIND)
     monkeypatch.setattr(evidence_module, "packaged", dict)

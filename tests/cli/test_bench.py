@@ -94,23 +94,6 @@ def test_what_bench_refuses_by_itself(tmp_path):
         _model(tmp_path, None, "gqa", None)
 
 
-def test_unknown_values_are_named():
-    from dataclasses import replace
-    from io import StringIO
-
-    from rich.console import Console
-
-    from suffice.measure.edge.bench import bench as measure
-    from suffice.memory import Dynamic
-
-    told = measure(tiny.llama(), Dynamic(), prompt=4, new=2, rounds=1)
-    out = StringIO()
-    told = replace(told, peak_bytes=None, parts=())
-    print_bench(Console(file=out, width=80), told, "x", None, "dynamic")
-    assert "peak memory unknown here more than" in " ".join(out.getvalue().split())
-    assert "part of a token" not in out.getvalue()
-
-
 @pytest.mark.parametrize(("seconds", "there"), [(-1e-6, True), (1e-6, False)])
 def test_parts_below_nothing_are_explained(seconds, there):
     from dataclasses import replace

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import json
 import re
-from pathlib import Path
 
 import pytest
 
 from suffice import AttentionSpec, preset
-from suffice.cli.convert import convert
 from suffice.convert.certificate import Certificate
 from suffice.convert.folder import save
 from suffice.convert.sources import Source
-from suffice.errors import CheckpointError, ConfigError, DataError
+from suffice.errors import CheckpointError, ConfigError
 from suffice.models import LMConfig, ViTConfig, folder
 from suffice.patterns import Causal
 from suffice.testing import drawn
@@ -122,21 +120,6 @@ def test_the_source_is_checked(suffice, run, tmp_path):
     result = suffice("convert", "run", "--to", "mqa", "--quiet")
     assert result.exit_code == 2
     assert not (tmp_path / "run-mqa").exists()
-
-
-def test_the_refusals_are_errors_of_ours(run, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "short.txt").write_text("to be or not " * 8)
-    words = {"to": "mqa", "quiet": True}
-    with pytest.raises(ConfigError, match="--tokens 0: give at least 1"):
-        convert(Path("run"), **words, tokens=0)
-    with pytest.raises(ConfigError, match="--out run is the source itself"):
-        convert(Path("run"), **words, out=Path("run"))
-    with pytest.raises(DataError, match="tokens in rows, less than one batch of 8 rows of 12"):
-        convert(Path("run"), **words, calibration="short.txt")
-    picture(tmp_path)
-    with pytest.raises(ConfigError, match="--calibration stdlib: a vit model reads no text here"):
-        convert(Path("vit"), **words, calibration="stdlib")
 
 
 def picture(tmp_path):

@@ -5,13 +5,12 @@ from dataclasses import replace
 import pytest
 import torch
 
-from suffice.cli.doctor import facts, summary
+from suffice.cli.doctor import facts
 from suffice.ops import OPS
 from suffice.ops.fused import FOLDED
 from suffice.ops.native import library
 from suffice.ops.reference import REFERENCE
 from suffice.testing import oracle
-from suffice.testing.oracle import Check
 
 
 @pytest.fixture
@@ -42,15 +41,6 @@ def test_a_sound_machine_ends_with_0(suffice, monkeypatch):
     assert found == [
         ["ok" if dtype in wanted[op] else "--", op, dtype] for dtype in dtypes for op in OPS
     ]
-
-
-def test_a_line_tells_the_worst_error_and_the_refusals(suffice, small):
-    result = suffice("doctor")
-    said = " ".join(result.stdout.split())
-    assert "ok reference float32 error " in said
-    assert "rounding is below 2e-05, 30 cases ok folded float32 error " in said
-    assert "12 cases; 18 refused: every query head has its own keys: nothing to fold;" in said
-    assert max(map(len, result.stdout.splitlines())) <= 80
 
 
 def test_a_wrong_op_ends_with_1(suffice, monkeypatch, small):
@@ -92,27 +82,6 @@ def test_unknown_facts_are_named_as_unknown(monkeypatch):
     assert told["gpu"].startswith("none: torch")
     found |= {"memory_bytes": 3 * 2**30, "gpu": "H1"}
     assert (facts()["memory"], facts()["gpu"]) == ("3.0 GiB", "H1")
-
-
-def test_the_path_of_linear_maps_is_printed(monkeypatch):
-    monkeypatch.setattr("suffice.ops.linear.PRESENT", True)
-    monkeypatch.setattr("suffice.ops.linear.WINS", True)
-    assert facts()["linear maps"] == "oneDNN for large fp32 products"
-    monkeypatch.setattr("suffice.ops.linear.WINS", False)
-    assert facts()["linear maps"] == "F.linear: MKL is as fast on Intel's processors"
-    monkeypatch.setattr("suffice.ops.linear.PRESENT", False)
-    monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda: "AVX2")
-    told = "F.linear: the oneDNN path needs AVX-512, this CPU has AVX2"
-    assert facts()["linear maps"] == told
-
-
-def test_an_op_that_refuses_everything_is_summed_up():
-    check = Check(op="o", dtype="d", case="c", error=None, tolerance=1.0, refusal="why")
-    assert summary([check, replace(check, refusal="also"), check]) == "3 refused: why; also"
-    right = replace(check, error=0.25, refusal="")
-    assert summary([right, replace(right, error=0.5)]) == (
-        "error 5.0e-01, rounding is below 1e+00, 2 cases"
-    )
 
 
 def test_the_native_kernels_are_printed(monkeypatch):

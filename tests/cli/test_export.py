@@ -16,14 +16,10 @@ import torch
 import suffice as library
 from suffice.cli.export import export
 from suffice.cli.run import run
-from suffice.convert.certificate import Certificate
-from suffice.convert.folder import save
-from suffice.convert.sources import Source
 from suffice.errors import CheckpointError, ConfigError, DataError
-from suffice.export.parity import EagerSession
 from suffice.models import folder
 from suffice.runtime import Session, Tokenizer, generate, read
-from tests.export.models import NEAR, ROTARY, TURNING, bert, language, saved
+from tests.export.models import NEAR, ROTARY, TURNING, language, saved
 
 PROMPT = "to be"
 DATA = os.environ.get("SUFFICE_DATA", "")  # the fixture takes it away
@@ -306,21 +302,6 @@ def test_a_torch_export_is_not_opened_here(made, tmp_path, suffice):
     assert "torch.export.load('model.onnx')" in result.message
     with pytest.raises(ConfigError, match="x is for torch"):
         run(path)
-
-
-def test_classifiers_generate_no_text(made, suffice, tmp_path):
-    model = bert(depth=1)
-    save(tmp_path / "run", model, Source(model=model, kind="x"), Certificate(layers=()))
-    result = suffice("export", "run", "--format", "hf")
-    assert "the checkpoint has no tokenizer" in result.stdout
-    with pytest.raises(ConfigError, match="holds a classifier"):
-        EagerSession(tmp_path / "run-hf")
-    manifest = read(made / "run-onnx")
-    inputs = [port for port in manifest["inputs"] if "becomes" not in port]
-    with pytest.raises(
-        ConfigError, match="x holds a text classifier, which generates no text; call"
-    ):
-        Session(Path("x"), manifest | {"inputs": inputs, "model": "text classifier"})
 
 
 def test_bad_input_is_a_sentence(suffice, tmp_path):

@@ -73,6 +73,47 @@ def test_a_change_shows_what_it_saves(suffice):
     assert models["difference"] == totals[1] - totals[0] < 0
 
 
+def test_the_exit_code_is_that_of_the_first_and_each_is_counted_by_itself(suffice):
+    words = ("--memory", "9GiB", "--json")
+    codes, models = [], []
+    for pair in (("Qwen3 8B", "Qwen3 4B"), ("Qwen3 4B", "Qwen3 8B")):
+        result = suffice("fits", pair[0], "--against", pair[1], *words)
+        codes.append(result.exit_code)
+        models.append(json.loads(result.stdout)["models"])
+    assert codes == [1, 0]
+    assert models[0] == models[1][::-1]
+    assert [(one["fits"], one["longest"] > 4096) for one in models[1]] == [
+        (True,) * 2,
+        (False,) * 2,
+    ]
+    assert "less" in suffice("fits", "Qwen3 8B", "--against", "Qwen3 4B").stdout
+    assert "more" in suffice("fits", "Qwen3 4B", "--against", "Qwen3 8B").stdout
+
+
+EXPERTS = {
+    "model_type": "qwen3_moe", "hidden_size": 32, "num_hidden_layers": 3,
+    "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 8, "num_experts": 5,
+    "num_experts_per_tok": 2, "moe_intermediate_size": 12, "vocab_size": 11,
+    "tie_word_embeddings": False, "quantization_config": {"quant_method": "mxfp4"},
+}  # fmt: skip
+LAYER = 2 * 32 * 32 + 2 * 32 * 16 + 2 * 8 + 5 * (3 * 32 * 12 + 32) + 2 * 32
+
+
+@pytest.mark.parametrize(
+    ("bits", "each"), [(4, 4 + 16 / 32), (8, 8 + 16 / 128), (16, 16), (32, 32)]
+)
+def test_bits_hold_for_every_part_and_the_batch_for_every_text(suffice, tmp_path, bits, each):
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps(EXPERTS))
+    words = ("--bits", bits, "--batch", 3, "--cache-bits", 32, "--length", 70, "--json")
+    shown = json.loads(suffice("fits", path, *words).stdout)
+    assert shown["parameters"] == 3 * LAYER + 2 * 11 * 32 + 32
+    assert shown["active_parameters"] == shown["parameters"] - 3 * 3 * 3 * 32 * 12
+    assert shown["bytes"]["weights"] == math.ceil(shown["parameters"] * each / 8)
+    assert shown["bytes"]["kv_cache"] == 3 * 70 * 3 * 2 * 16 * 4
+    assert shown["bytes"]["total"] == sum(shown["bytes"][k] for k in shown["bytes"] if k != "total")
+
+
 def test_an_engine_allocates_whole_cells_and_pages(suffice):
     words = ("fits", "Mistral 7B", "--length", 8000, "--json", "--engine")
     token = 32 * 2 * 8 * 128 * 2
@@ -91,6 +132,12 @@ def test_a_file_is_measured_rather_than_counted(suffice, tmp_path):
     tensors = open_gguf(tmp_path / "model.gguf").tensors.values()
     assert shown["bytes"]["weights"] == sum(tensor.nbytes for tensor in tensors)
     assert shown["parameters"] == sum(math.prod(tensor.shape) for tensor in tensors)
+    memory = f"{(shown['bytes']['total'] + 5000) / 1000}kB"
+    words = ("fits", tmp_path / "model.gguf", "--memory", memory, "--json")
+    longest = json.loads(suffice(*words).stdout)["longest"]
+    assert longest > 9
+    assert suffice(*words, "--length", longest).exit_code == 0
+    assert suffice(*words, "--length", longest + 1).exit_code == 1
     words = (tmp_path / "model.gguf", "--length", 9, "--against", "gqa:1", "--json")
     _, less = json.loads(suffice("fits", *words).stdout)["models"]
     assert less["basis"]["weights"] == "estimated"

@@ -211,22 +211,6 @@ def test_the_end_of_a_document_ends_the_text_and_is_not_shown(suffice, run, monk
     assert result.stdout == "to be" + tokenizer.decode(free[: free.index(end)]) + "\n"
 
 
-def test_what_generate_refuses_by_itself(run, tmp_path):
-    """Called as a function, so that the sentences are those of the errors."""
-    from suffice.cli.generate import generate as command
-
-    saved(tmp_path / "other", text="another alphabet")
-    given = {
-        "prompt": "to be", "tokens": 3, "temperature": 0.0, "top_k": None, "top_p": 1.0,
-        "min_p": 0.0, "seed": 0, "memory": "dynamic", "quantise_memory": None, "beams": 1,
-        "draft": None, "device": "cpu", "impl": "auto",
-    }  # fmt: skip
-    with pytest.raises(ConfigError, match="has another tokenizer than"):
-        command(checkpoint=tmp_path / "run", **{**given, "draft": tmp_path / "other"})
-    with pytest.raises(ConfigError, match=r"--top-k with --temperature 0, which does not sample"):
-        command(checkpoint=tmp_path / "run", **{**given, "top_k": 5})
-
-
 def test_the_backend_of_single_tokens_is_printed(suffice, run, request):
     words = ("generate", "run", "--prompt", "to be", "--tokens", 9, "--temperature", 0)
     texts = set()

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from suffice.cli.heal import HealingTask, HealOptions, claim, heal, unclaimed_if_refused
+from suffice.cli.heal import HealingTask, HealOptions, claim, unclaimed_if_refused
 from suffice.cli.terminal import Stopped
 from suffice.errors import ConfigError, DataError
 from suffice.models import checkpoint, folder
@@ -59,14 +59,6 @@ def test_a_model_is_healed_written_and_reported(suffice, run, tmp_path):
     assert "cheap-healed already holds a healing; continue it with --resume" in again.message
     result = suffice(*run, "--resume", "--quiet", "--json")
     assert json.loads(result.stdout) == report
-
-
-def test_stages_that_were_no_better_are_named(suffice, run):
-    words = [*run, "--set", "kl=0.0", "--set", "regression=0.0", "--quiet"]
-    words[words.index("learning_rate=0.003")] = "learning_rate=5.0"
-    result = suffice(*words, "--out", "x")
-    assert "no better on the validation text, so left out: distillation, control" in result.stdout
-    assert "regressed" not in result.stdout
 
 
 KILL = """
@@ -158,27 +150,6 @@ OPTIONS = {
     "minutes": None,
 }
 OPTIONS |= {"steps": 3, "settings": {}, "seed": 0, "device": "cpu"}
-
-
-def test_refusals_are_config_errors(run, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    with pytest.raises(ConfigError, match="--out cheap is the checkpoint itself"):
-        heal(checkpoint=Path("cheap"), teacher=Path("whole"), out=Path("cheap"))
-    with pytest.raises(ConfigError, match="--teacher: cheap does not record the model"):
-        heal(checkpoint=Path("cheap"))
-    with pytest.raises(ConfigError, match="--set rate: unknown healing setting; choose from"):
-        _ = HealOptions(checkpoint=Path("cheap"), **OPTIONS | {"settings": {"rate": 1}}).healing
-    folder.save(Path("bare"), student("mqa"), LETTERS)
-    folder.save(Path("parent"), teacher(), LETTERS)
-    with pytest.raises(ConfigError, match="bare does not record its corpus"):
-        HealingTask.open(
-            HealOptions(checkpoint=Path("bare"), **OPTIONS | {"teacher": Path("parent")})
-        )
-    folder.save(Path("other"), teacher(), Characters("abcdefghi"))
-    with pytest.raises(ConfigError, match="the tokenizers of cheap and other differ"):
-        HealingTask.open(
-            HealOptions(checkpoint=Path("cheap"), **OPTIONS | {"teacher": Path("other")})
-        )
 
 
 def test_other_kinds_of_models_are_refused(run, tmp_path, monkeypatch):

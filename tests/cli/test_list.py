@@ -60,25 +60,6 @@ def test_mechanisms_stand_in_groups(suffice):
     assert under["linear"] == "Linear attention (no pairwise scores)"
 
 
-def test_80_columns_have_room_for_what_sets_a_mechanism_apart(suffice):
-    found = lines_of(suffice("list"))
-    assert "Efficient, Alignment" in found["super_attention"]
-    assert "Block(Window | Random | Global)" in found["bigbird"]
-    assert "2 KV heads" in found["gqa"]
-    assert "1 KV head " in found["mqa"]
-    assert found["mqa"].split()[-1] == "128"
-
-
-def test_120_columns_have_room_for_counts_and_the_source(suffice, monkeypatch):
-    monkeypatch.setenv("COLUMNS", "120")
-    found = lines_of(suffice("list"))
-    assert "263,168 (1.00x)" in found["standard"]
-    assert found["mqa"].rstrip().endswith("arXiv:1911.02150")
-    monkeypatch.setenv("COLUMNS", "160")
-    found = lines_of(suffice("list"))
-    assert found["mqa"].rstrip().endswith("Shazeer 2019, arXiv:1911.02150")
-
-
 def test_axes_that_differ_are_named():
     assert axes(spec_of("standard")) == "Standard"
     assert axes(spec_of("standard", causal=True)) == "Causal"

@@ -5,14 +5,6 @@ from __future__ import annotations
 import json
 
 
-def test_a_plan_is_printed(suffice):
-    result = suffice("plan", "digits_vit", "--gpu", "l4", "--memory", "1GB", "--examples", 1500)
-    assert result.exit_code == 0
-    assert "It fits" in result.stdout
-    assert "1.00 GB each" in result.stdout
-    assert "480 steps take" in result.stdout
-
-
 def test_data_alone_are_printed(suffice):
     words = ("--heads", 2, "--gpus", 2, "--network", 10, "--reached", 40)
     result = suffice("plan", "mqar", *words, "--mechanism", "efficient", "--json")
@@ -29,10 +21,3 @@ def test_figures_of_the_users_own_are_counted_with(suffice):
     assert data["gpu"]["bandwidth"] == 200e9
     assert data["gpu"]["source"].startswith("flops and bandwidth of your own")
     assert "flops=0; give a number above 0" in suffice("plan", "mqar", "--flops", 0).message
-
-
-def test_mistakes_are_one_sentence(suffice):
-    result = suffice("plan", "imbd")
-    assert result.exit_code == 2
-    assert result.message.startswith("error: unknown recipe 'imbd'; did you mean 'imdb'?")
-    assert "memory '80 apples'" in suffice("plan", "imdb", "--memory", "80 apples").message

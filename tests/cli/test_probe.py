@@ -4,18 +4,12 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
-from torch import nn
 
 from suffice import preset
-from suffice.cli.probe import finish, print_report, probe
-from suffice.cli.terminal import Stopped
-from suffice.convert.sources import Source
-from suffice.errors import ConfigError
-from suffice.measure.probe import Ablation, Finding, Recall, Report, mechanisms
-from suffice.measure.statistics import Summary, summarise
+from suffice.measure.probe import Finding, Report, mechanisms
+from suffice.measure.statistics import summarise
 from suffice.models import LMConfig, folder
 from suffice.patterns import Causal, Global, Window
 from suffice.text import Characters
@@ -146,30 +140,6 @@ def test_invalid_input_is_refused_in_one_sentence(case, suffice, run, tmp_path):
     assert not (tmp_path / "runs").exists()
 
 
-def test_the_refusals_are_errors_of_ours(run, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    given = {"seeds": 1, "quiet": True, "device": "cpu"}
-    with pytest.raises(ConfigError, match="give either a checkpoint or --mechanisms"):
-        probe()
-    with pytest.raises(ConfigError, match="--tokenizer is for a checkpoint; leave it out"):
-        probe(mechanisms="standard", tokenizer=Path("t"), **given)
-    with pytest.raises(ConfigError, match="--resume needs the folder"):
-        probe(mechanisms="standard", resume=True, **given)
-    with pytest.raises(ConfigError, match="run is not empty; resume it with --res"):
-        probe(mechanisms="standard", out=Path("run"), **given)
-
-
-def test_models_of_pictures_and_without_tokenizers_are_refused(run, tmp_path, monkeypatch):
-    lm, _, _ = folder.load(tmp_path / "run")
-    for source, told in (
-        (Source(model=nn.Identity(), kind="vit"), "run is a vit model"),
-        (Source(model=lm, kind="llama"), r"x\.txt cannot be read without a tokenizer"),
-    ):
-        monkeypatch.setattr("suffice.convert.sources.open_source", lambda *_, s=source, **__: s)
-        with pytest.raises(ConfigError, match=told):
-            probe(Path("run"), data="x.txt", quiet=True, device="cpu")
-
-
 def finding(**changes):
     given = {
         "task": "t",
@@ -193,38 +163,3 @@ def test_an_alarm_is_loud(suffice, run, monkeypatch):
     assert "ALARM: 1 of 1 controls succeeded" in result.message
     assert "90.0 ALARM" in result.stdout
     assert "ALARM: control succeeded: t, standard, far (nobody can)" in result.stdout
-
-
-def test_tasks_not_given_to_a_mechanism_is_left_blank(capsys):
-    one = finding(control="", view="near")
-    others = (finding(control=""), finding(control="", view="near", mechanism="linear"))
-    print_report(Report(kind="mechanisms", facts={}, findings=(one, *others)), None)
-    lines = [" ".join(line.split()) for line in capsys.readouterr().out.splitlines()]
-    assert "near 90.0 90.0" in lines
-    assert "far 90.0 -" in lines
-    assert "KV cache or state of a layer 64 B 64 B" in lines
-
-
-def test_alarms_of_a_checkpoint_and_one_row(capsys):
-    one = Recall(
-        name="x", back=3, accuracy=summarise([0.9]), gain=summarise([1.0]), chance=0.1, control="no"
-    )
-    two = replace(one, control="", gain=Summary(n=2, mean=1.0, sd=1.0, low=0.5, high=1.5))
-    off = Ablation(
-        branch="sinks", layers="layer 0", on="text", before=2.0, change=summarise([0.25])
-    )
-    report = Report(
-        kind="checkpoint", facts={"reach": 6, "rows": 1}, recalls=(one, two), ablations=(off,)
-    )
-    print_report(report, None)
-    out = capsys.readouterr().out
-    assert "the model can attend to 6 tokens back" in out
-    assert "  text: 2.000 +0.2500, needed" in out
-    assert "ALARM: control succeeded: x (no)" in out
-    assert "+1.00 ±0.50" in out
-
-
-def test_an_alarm_is_an_error_of_the_command():
-    report = Report(kind="mechanisms", facts={}, findings=(finding(),))
-    with pytest.raises(Stopped, match="ALARM: 1 of 1 controls succeeded"):
-        finish(report, None, as_json=True)

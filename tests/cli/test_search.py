@@ -13,7 +13,7 @@ from suffice.cli.search import folder_of, search, sentences
 from suffice.cli.terminal import Stopped
 from suffice.convert.search import Combination, Quantity, SearchResult, timing
 from suffice.convert.search.scoring import score
-from suffice.errors import ConfigError, DataError
+from suffice.errors import ConfigError
 from suffice.measure.statistics import summarise
 from suffice.models import LMConfig, folder
 from suffice.patterns import Causal
@@ -123,27 +123,6 @@ def test_invalid_input_is_refused_in_one_sentence(case, suffice, run, tmp_path):
     assert (result.exit_code, result.stdout) == (2, "")
     assert said in result.message
     assert {path.name for path in tmp_path.iterdir()} - before <= {"cache"}
-
-
-def test_the_refusals_are_errors_of_ours(run, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "short.txt").write_text("to be or not")
-    words = {"budget": "state<=50%", "quiet": True}
-    for given, said in [
-        ({"out": Path("plan")}, "--out plan: a plan is a file that ends in .json"),
-        ({"tokens": 0}, "--tokens 0: give at least 1"),
-        ({"length": 1}, "--length 1: give at least 2"),
-        ({"length": 13}, "--length 13: the model reads at most 12 tokens"),
-    ]:
-        with pytest.raises(ConfigError, match=said):
-            search(Path("run"), **words, **given)
-    with pytest.raises(DataError, match=r"tokens in rows, less than \d rows of 12; give more text"):
-        search(Path("run"), **words, calibration="short.txt")
-    config = json.loads((tmp_path / "run" / "config.json").read_text())
-    config.pop("corpus")
-    (tmp_path / "run" / "config.json").write_text(json.dumps(config))
-    with pytest.raises(ConfigError, match="the checkpoint does not record its corpus"):
-        search(Path("run"), **words)
 
 
 def test_a_model_of_transformers_needs_a_tokenizer_and_text(tmp_path):

@@ -2,13 +2,11 @@ from __future__ import annotations
 
 import json
 import re
-from types import SimpleNamespace
 
 import pytest
 
 from suffice import Attention, AttentionSpec, preset
 from suffice.cli.options import mechanism_settings
-from suffice.cli.show import _knows_blocks, _layer, write_pictures
 from suffice.errors import ConfigError
 from suffice.presets import PRESETS, takes_length
 from suffice.view import expression, text
@@ -91,25 +89,12 @@ def test_who_sees_whom_is_drawn(suffice, monkeypatch, name, width):
     assert "\n".join(f"  {line}".rstrip() for line in drawn.splitlines()) in result
 
 
-def test_heads_that_differ_are_drawn_side_by_side(suffice):
-    result = suffice("show", "sparse_strided", "--set", "per_head=true", "--causal").stdout
-    assert "  heads 1-2                          heads 3-4\n" in result
-    assert "heads 3-4: 288 of 4,096 pairs visible (7.0%)" in result
-
-
 def test_a_terminal_of_ascii_gets_letters(suffice, monkeypatch):
     monkeypatch.setattr("suffice.cli.show._knows", lambda console, words: words.isascii())
     result = suffice("show", "longformer").stdout
     assert result.isascii()
     assert "\n  G  Global(tokens=1): " in result
     assert "softmax(q k^T / sqrt d) v over Window | Global" in " ".join(result.split())
-
-
-@pytest.mark.parametrize(
-    ("encoding", "knows"), [("utf-8", True), ("cp437", True), ("latin-1", False), ("ascii", False)]
-)
-def test_blocks_need_an_encoding_that_has_them(encoding, knows):
-    assert _knows_blocks(SimpleNamespace(encoding=encoding)) is knows
 
 
 def test_a_terminal_gets_colours(suffice, monkeypatch):
@@ -121,26 +106,6 @@ def test_a_terminal_gets_colours(suffice, monkeypatch):
     plain = re.sub("\x1b\\[[0-9;]*m", "", result)
     monkeypatch.delenv("FORCE_COLOR")
     assert words(plain) == words(suffice("show", "longformer").stdout)
-
-
-@pytest.mark.parametrize(
-    ("name", "wanted"),
-    [
-        ("linear", "Elu computes no pairs: it sums features over the keys that a query may see"),
-        ("linformer", "LowRank reads "),
-        ("super_attention", "Alignment mixes values along the sequence first"),
-    ],
-)
-def test_a_note_says_what_a_drawing_omits(suffice, name, wanted):
-    printed = words(suffice("show", name).stdout)
-    assert wanted in printed
-    assert ("none computed" in printed) is (name == "linear")
-
-
-def test_a_long_sequence_is_drawn_in_part(suffice):
-    printed = words(suffice("show", "standard", "--length", 100_000).stdout)
-    assert "Drawn are the first 2,048 of 100,000 tokens." in printed
-    assert "4,194,304 of 4,194,304 pairs visible" in printed
 
 
 def test_pictures_are_written_and_named(suffice, tmp_path):
@@ -172,15 +137,6 @@ def test_json_stays_json_beside_a_picture(suffice, tmp_path):
     assert AttentionSpec.from_json(json.loads(result.stdout)) == spec_of("longformer")
     assert result.stderr == "picture: l.svg\n"
     assert (tmp_path / "l.svg").exists()
-
-
-def test_paragraphs_fill_the_width(suffice):
-    lines = suffice("show", "super_attention").stdout.splitlines()
-    at = next(i for i, line in enumerate(lines) if line.startswith("Choose it"))
-    for line, following in zip(lines[at:], lines[at + 1 :], strict=False):
-        if not following:
-            break
-        assert len(line) + 1 + len(following.split()[0]) > 80, "the next word would have fitted"
 
 
 def test_sizes_are_options(suffice):
@@ -261,10 +217,3 @@ def test_wrong_options_are_refused(suffice, options, wanted, tmp_path):
     assert wanted in result.message
     assert len(result.stderr.splitlines()) == 1
     assert list(tmp_path.iterdir()) == []
-
-
-def test_a_layer_and_a_file_are_refused_by_themselves(tmp_path):
-    with pytest.raises(ConfigError, match="every layer of mqa is the same; leave it out"):
-        _layer("mqa", 1)
-    with pytest.raises(ConfigError, match=r"name a file that ends in \.png"):
-        write_pictures(spec_of("mqa"), 8, "mqa", {"--png": tmp_path / "p.svg"})

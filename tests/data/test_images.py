@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
-from rich.console import Console
 
 from suffice.data import images, load
 from suffice.data.dataset import Split, check_counts, held_out
@@ -271,13 +270,6 @@ def test_a_cache_that_cannot_be_written_is_refused(home: Path):
     home.write_text("in the way")
     with pytest.raises(DataError, match=r"cannot write .*/decoded/it-\w+\.npy .*"):
         cached_images("it", ["key"], 2, encode())
-
-
-def test_progress_is_shown_where_there_is_a_console(home: Path):
-    console = Console(file=io.StringIO(), force_terminal=True, width=80)
-    cached_images("it", ["key"], 2, encode(), console=console)
-    assert "decoding it" in console.file.getvalue()
-    assert "3/3" in console.file.getvalue()
 
 
 # image folder

@@ -89,10 +89,6 @@ def test_files_of_their_own_are_the_test_and_the_validation(tmp_path, table):
     dataset = load("table", path=table, test=test, validation=0.2)
     assert dataset.test.labels.tolist() == [1, 0]
     assert len(dataset.validation) == 12
-    assert TEXTS[0] not in [text for text, _ in read(dataset)["train"]]
-    assert dataset.notes == (
-        "1 rows whose text is in the file for test or validation were left out of the training",
-    )
     strange = csv_of(tmp_path / "s.csv", rows=[("quite good", "maybe")])
     with pytest.raises(DataError, match="'maybe'"):
         load("table", path=table, test=strange)
@@ -449,17 +445,32 @@ def test_rows_of_a_group_are_in_one_part_and_in_one_fold(tmp_path):
     assert [groups[row] for row in range(60)] == [row // 3 for row in range(60)]
 
 
-def test_rows_of_a_group_in_the_test_file_are_left_out_of_the_training(tmp_path):
-    path = grouped(tmp_path / "a.csv")
-    test = tmp_path / "t.csv"
+@pytest.mark.parametrize("groups", [None, "customer"])
+def test_what_files_for_test_and_validation_hold_is_not_trained_on(tmp_path, groups):
+    path, held = grouped(tmp_path / "a.csv"), {"test": [7], "validation": [3, 12]}
+    files, gone = {}, set()
+    for part, of_part in held.items():
+        files[part] = tmp_path / f"{part}.csv"
+        lines = [f"{n},{n}:{3 * n if groups is None else 'new'},no" for n in of_part]
+        files[part].write_text("\n".join(["customer,text,label", *lines, "99,99:new,yes"]))
+        gone |= {r for n in of_part for r in range(3 * n, 3 * n + (1 if groups is None else 3))}
+    options = {part: str(file) for part, file in files.items()}
+    dataset = load("table", path=path, groups=groups, words="characters", **options)
+    parts = {p: ["".join(t.split()) for t, _ in rows] for p, rows in read(dataset).items()}
+    assert sorted(parts["train"]) == sorted(f"{n // 3}:{n}" for n in range(60) if n not in gone)
+    assert (len(parts["test"]), len(parts["validation"])) == (2, 3)
+    assert f"{len(gone)} rows whose {groups or 'text'} is in" in " ".join(dataset.notes)
+
+
+def test_the_groups_of_a_file_for_test_are_numbered(tmp_path):
+    path, test = grouped(tmp_path / "a.csv"), tmp_path / "t.csv"
+    options = {"path": path, "groups": "customer", "test": str(test), "validation": 0.1}
     test.write_text("customer,text,label\n7,new,yes\n8,old,yes\n7,other,no\n")
-    dataset = load("table", path=path, groups="customer", test=str(test), validation=0.1)
-    assert "6 rows whose customer is in the file" in " ".join(dataset.notes)
-    first, second, third = dataset.test_groups.tolist()
+    first, second, third = load("table", **options).test_groups.tolist()
     assert first == third != second
     test.write_text("customer,text,label\n7,new,yes\n7,other,no\n")
     with pytest.raises(ConfigError, match="1 group of 'customer'"):
-        load("table", path=path, groups="customer", test=str(test), validation=0.1)
+        load("table", **options)
 
 
 @pytest.mark.parametrize(

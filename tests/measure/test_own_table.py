@@ -75,13 +75,58 @@ def test_data_in_any_form_are_the_same_rows(tmp_path):
             assert torch.equal(ours.labels, theirs.labels)
 
 
-def test_a_frame_gets_a_verdict_in_a_notebook(tmp_path):
-    done = compare(frame(tmp_path), tmp_path / "run", columns="review,stars")
-    assert len(done.results.cells) == 4
+def test_every_argument_reaches_the_comparison_its_verdict_and_its_page(tmp_path):
+    """Unlabelled rows, groups of unequal size, folds other than by default, another metric."""
+    datasets = pytest.importorskip("datasets")
+    unlabelled, groups = {5, 40, 77}, [int(n**0.5) for n in range(120)]
+    features = datasets.Features(
+        {
+            "review": datasets.Value("string"),
+            "stars": datasets.ClassLabel(names=["no", "yes"]),
+            "buyer": datasets.Value("int64"),
+        }
+    )
+    stars = [-1 if n in unlabelled else n % 2 for n in range(120)]
+    columns = {"review": TEXTS, "stars": stars, "buyer": groups}
+    data = datasets.Dataset.from_dict(columns, features=features)
+    options = {"columns": "review,stars", "groups": "buyer", "quiet": True, "out": tmp_path}
+    with pytest.raises(DataError, match="3 of 120 rows have no stars .rows 6, 41, 78"):
+        compare_data(data, ["standard", "efficient"], **options)
+    done = compare_data(
+        data,
+        ["standard", "efficient"],
+        **options,
+        seeds=2,
+        folds=4,
+        margin=0.5,
+        metric="log-loss",
+        baseline="efficient",
+        settings=TINY | {"epochs": 1},
+        tokenizer="characters",
+        drop_missing=True,
+    )
+    found = done.verdict
+    assert (found.baseline, found.margin, found.metric.name) == ("efficient", 0.5, "log-loss")
+    kept = [n for n in range(120) if n not in unlabelled]
+    for mechanism in ("standard", "efficient"):
+        folds = [done.results.rows[mechanism, 4, seed] for seed in range(2)]
+        numbers = np.concatenate([fold.row for fold in folds])
+        assert len(set(numbers.tolist())) == len(numbers)
+        for fold in folds:
+            assert fold.label.tolist() == [kept[row] % 2 for row in fold.row]
+            buyers = [{groups[kept[row]] for row in one.row} for one in folds]
+        assert not buyers[0] & buyers[1]
+    losses = {
+        m: [done.results.rows[m, 4, seed].loss.mean() for seed in range(2)]
+        for m in ("standard", "efficient")
+    }
+    (comparison,) = found.comparisons
+    expected = np.mean(losses["efficient"]) - np.mean(losses["standard"])
+    assert comparison.difference.mean == pytest.approx(expected, rel=1e-5)
+    assert set(suffice.load(tmp_path / "standard-h4-s0").tokenizer.words[3:]) <= set("".join(TEXTS))
     html = done._repr_html_()
     assert "<table>" in html
     assert "data:image/png;base64," in html
-    assert "efficient" in html
 
 
 def test_chinese_texts_get_a_verdict(tmp_path):

@@ -48,6 +48,11 @@ def test_words_are_of_counts_and_stop_where_they_stand(count, of, word, goes_on)
     assert is_open(seeds(count, of), baseline) is goes_on
 
 
+@pytest.mark.parametrize(("of", "word"), [(1, UNDECIDED), (2, UNDECIDED), (3, UNSOLVED)])
+def test_three_seeds_show_that_the_baseline_never_solves_a_task(of, word):
+    assert recalls(seeds(1, 4), seeds(0, of)) == word
+
+
 def test_what_standard_never_solves_says_something_of_who_always_does():
     baseline = seeds(0, 15)
     assert recalls(seeds(0, 5), baseline) == UNSOLVED == recalls(seeds(4, 5), baseline)

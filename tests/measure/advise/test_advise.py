@@ -11,12 +11,10 @@ import pytest
 import torch
 
 from suffice.errors import ConfigError
-from suffice.generate.decoding import choose_backend
 from suffice.measure.advise import Composition, Request, advise, base_of
 from suffice.measure.advise.evidence import Library
 from suffice.measure.advise.request import Candidate
 from suffice.measure.advise.timing import CandidateTimer, now
-from suffice.ops.native import library
 
 from .worlds import World, evidence, lm_base, translator_base
 
@@ -458,15 +456,6 @@ def test_readers_are_timed():
         assert len(sampler.models) == 1 + (request_.task == "image")
 
 
-def test_native_kernels_decode():
-    if not library.available():
-        pytest.skip(library.why_not())
-    base = lm_base()
-    one = Candidate.of(Composition.parse("standard"), base)
-    model = CandidateTimer(base, torch.device("cpu")).model(one, 64)
-    assert choose_backend(model, one.memory, "auto")[1].startswith("native")
-
-
 def test_long_calls_are_timed_once(monkeypatch):
     monkeypatch.setattr("suffice.measure.advise.timing.MIN_SECONDS", 0.0)
     calls = []
@@ -500,9 +489,3 @@ def test_device_here_prefers_the_gpu(monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
     assert module._device("here").type == "cuda"
-
-
-def test_long_lists_of_ties_are_shortened():
-    advice = advise_in(World({}), mechanisms=("efficient", "mqa", "gqa", "optimised"))
-    assert "ties with " in advice.find("mqa").reason
-    assert " and 2 more: their quartiles overlap" in advice.find("mqa").reason

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 
@@ -104,6 +105,22 @@ def test_recall_counts_for_language_models_alone_and_is_not_enough():
     assert Library("classify", asked=near).find(linear) == ()
     shown = tuple(evidence("suffices", own=False, recalls=True, data=d) for d in ("mqar", "copy"))
     assert not suffices(shown, recall=True)
+
+
+@pytest.mark.parametrize(("of_baseline", "of_other", "said"), [(1, 5, 0), (5, 2, 0), (3, 4, 1)])
+def test_both_sides_have_the_seeds_of_a_first_look(
+    monkeypatch, tmp_path, of_baseline, of_other, said
+):
+    monkeypatch.setattr("suffice.measure.published.FOLDER", tmp_path)
+    results = recall_results({"standard": 5, "linear": 0}, seeds=5, parameters=75_000)
+    seeds = {"standard": of_baseline, "linear": of_other}
+    cells = tuple(cell for cell in results.cells if cell.seed < seeds[cell.mechanism])
+    content = {"scale": "paper", "threads": 1, "recipe": {}}
+    content["results"] = replace(results, cells=cells).to_json()
+    (tmp_path / "atlas-mqar8-70k.json").write_text(json.dumps(content))
+    found = Library("lm").find(Composition.parse("linear"))
+    assert len(found) == said
+    assert all("Standard in 3 of 3" in one.difference for one in found)
 
 
 @pytest.mark.usefixtures("recalled")

@@ -68,13 +68,6 @@ def test_a_small_budget_measures_those_it_has_rounds_for():
     assert budget.used <= 25.0
 
 
-def test_share_limits_the_first_part_of_the_budget():
-    names = ["standard", *"abcdefgh"]
-    track = Track(dict.fromkeys(names, 1.0))
-    _, budget = race_of(track, 100.0, names, share=0.5)
-    assert 40.0 < budget.used <= 50.0
-
-
 def test_two_candidates_may_have_fewer_rounds():
     track = Track({"standard": 1.0, "a": 1.0, "b": 1.0})
     race, budget = race_of(track, 10.5, ["standard", "a", "b"])
@@ -139,21 +132,6 @@ def test_an_interruption_leaves_complete_rounds():
         run(race, ["standard", "a"], take, Budget(1e6, track.clock), report=ignore)
     assert race.rounds == 2
     assert race.ratio("a").median == 0.5
-
-
-def test_an_interruption_before_a_round_leaves_the_warm_up():
-    track = Track({"standard": 1.0, "a": 0.5})
-    original = track.take
-
-    def take(name):
-        if len(track.taken) == 5:
-            raise KeyboardInterrupt
-        return original(name)
-
-    race = Race(baseline="standard")
-    with pytest.raises(KeyboardInterrupt):
-        run(race, ["standard", "a"], take, Budget(1e6, track.clock), report=ignore)
-    assert race.rounds == 1
 
 
 def test_reading_is_compared_where_there_is_any():

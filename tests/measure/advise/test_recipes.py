@@ -63,25 +63,6 @@ def test_hybrids_fit_the_heads_of_the_model():
     assert base.mechanisms[0] == "linear+kv:1+softmax:4"
 
 
-def test_an_illegal_composition_is_reported():
-    one = recipe_named("local-global")
-    request = one.request({"model": "nanogpt_char_cpu", "length": 64, "minutes": 10.0})
-    world = World({})
-    advice = advise(request, clock=world.clock, measure=world.measure, step=lambda *_: 0.06)
-    sentences = list(one.report(advice))
-    assert sentences[1].startswith(
-        "Here: standard+kv:1+window:8+full:6 is not available: full:6: none"
-    )
-
-
-def test_kernels_are_measured_for_recipes_about_kernels():
-    one = recipe_named("cloud-api")
-    request = one.request({"model": "nanogpt_char_cpu", "length": 32, "device": "cpu"})
-    world = World({})
-    advice = advise(request, clock=world.clock, measure=world.measure, step=lambda *_: 0.06)
-    assert "x the time of plain products" in list(one.report(advice))[-1]
-
-
 def test_an_unknown_recipe_is_refused():
     with pytest.raises(ConfigError, match="'tiny'"):
         recipe_named("tiny")

@@ -6,7 +6,7 @@ import pytest
 from torch import nn
 
 from suffice.errors import ConfigError
-from suffice.measure.advise import Request, base_of, models_of
+from suffice.measure.advise import Request, base_of
 from suffice.measure.advise.request import NEW_TOKENS_ROOM, _packed_bytes, shorter
 from suffice.models import LMConfig, TranslatorConfig, folder
 from suffice.positions import Rope
@@ -94,17 +94,6 @@ def test_class_token_is_added_to_the_square():
     assert base_of(Request(task="image", model="imagenet_v2", length=50)).length == 50
     with pytest.raises(ConfigError, match="squares? of patches and a class token"):
         base_of(Request(task="image", model="imagenet_v2", length=51))
-
-
-def test_models_are_named_by_task():
-    assert "digits_vit" in models_of("image")
-    assert "translation_es" in models_of("translate")
-    assert "nanogpt_char_cpu" in models_of("lm")
-    assert "imdb" not in models_of("image")
-    with pytest.raises(ConfigError, match="'imdb'"):
-        base_of(Request(task="lm", model="imdb"))
-    with pytest.raises(ConfigError, match="'15m'"):
-        base_of(Request(task="classify", model="15m"))
 
 
 def test_a_checkpoint_gives_its_sizes(tmp_path):

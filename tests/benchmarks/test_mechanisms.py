@@ -9,7 +9,6 @@ import torch
 
 from benchmarks import cases, mechanisms
 from benchmarks.contest import FULL, QUICK, Absent, Effort
-from benchmarks.malloc import keep_large_temporaries
 from benchmarks.peers import installed
 from benchmarks.report import Outcome
 
@@ -91,19 +90,3 @@ def test_an_absent_package_says_how_to_install_it(monkeypatch):
     monkeypatch.setitem(sys.modules, "local_attention", None)
     with pytest.raises(Absent, match=r"local-attention \(.*\)"):
         installed.package("local-attention", "local_attention")
-
-
-def test_large_temporaries_are_kept_or_said_not_to_be(monkeypatch):
-    import ctypes
-
-    class Library:
-        def __init__(self, name):
-            self.mallopt = lambda which, size: answer
-
-    monkeypatch.setattr(ctypes, "CDLL", Library)
-    answer = 1
-    assert keep_large_temporaries().startswith("mallopt: temporaries up to 1 GiB are kept")
-    answer = 0
-    assert keep_large_temporaries().startswith("glibc refused mallopt")
-    monkeypatch.setattr(ctypes, "CDLL", lambda name: object())
-    assert keep_large_temporaries().endswith("this is no glibc")

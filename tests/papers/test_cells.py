@@ -287,14 +287,6 @@ def test_cells_of_other_threads_are_not_mixed(tmp_path):
         claim(tmp_path, request.plan, command="", started="", threads=2)
 
 
-def test_every_processor_that_trained_is_named(tmp_path, monkeypatch):
-    request = fill(tmp_path, cells())
-    for cpu in ("one", "another", "one"):
-        monkeypatch.setattr("suffice.measure.jobs.machine_facts", lambda cpu=cpu: {"cpu": cpu})
-        claim(tmp_path, request.plan, command="", started="", threads=1)
-    assert read_provenance(tmp_path).machine["cpu"].endswith(", one, another")
-
-
 def test_an_altered_note_of_what_ran_is_reported(tmp_path):
     fill(tmp_path, cells())
     (tmp_path / RAN).write_text("{")

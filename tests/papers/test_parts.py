@@ -104,23 +104,10 @@ def drawn(figure):
     return [line for axes in figure.axes for line in axes.lines]
 
 
-def test_a_table_without_papers_figures_names_no_lines_of_theirs(tmp_path):
-    request = replace(fill(tmp_path, cells()), table=replace(TINY, paper=""))
-    sheet = cell_table(replace(request, recipe=replace(request.recipe, scale="small"))).sheet()
-    assert sheet.title.endswith("; small scale: not the paper's size")
-    assert "Lines named" not in sheet.caption
-    assert "larger" not in sheet.caption
-
-
 def test_machines_and_minutes_are_written_short():
     machine = {"cpu": None, "cores": 8, "threads": 2, "gpu": "Some GPU"}
     assert machine_line(machine) == ("an unknown processor (8 cores, 2 threads each), Some GPU")
     assert machine_line({}) == "an unknown machine"
-
-
-def test_many_minutes_are_whole(tmp_path):
-    request = fill(tmp_path, cells())
-    assert "12 minutes of training" in replace(cell_table(request), minutes=12.3).sheet().caption
 
 
 def test_a_loss_that_ran_away_is_a_word_in_json(tmp_path):

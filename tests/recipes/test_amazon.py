@@ -53,15 +53,6 @@ def test_small_models_grow_as_the_large_ones_do():
     assert small == [24, 40, 64, 80, 96]
 
 
-@pytest.mark.parametrize("millions", WIDTHS)
-def test_small_models_are_named_by_their_own_size(millions):
-    scaled = recipe(f"amazon_scaling_{millions}m", scale="small")
-    with torch.device("meta"):
-        model = scaled.build("standard", 4)
-    assert f", {count(model) / 1e6:.2f}M parameters," in scaled.title
-    assert f"{millions}M parameters" not in scaled.title
-
-
 def test_the_clothing_is_read_by_the_model_of_amazon():
     experiment, amazon = recipe("womens_clothing"), recipe("amazon")
     assert (experiment.task, experiment.training) == ("womens_clothing", amazon.training)

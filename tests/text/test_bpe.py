@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import hashlib
-import io
 import itertools
 import json
 from collections import Counter
@@ -10,7 +9,6 @@ from importlib import import_module
 from pathlib import Path
 
 import pytest
-from rich.console import Console
 from tokenizers import pre_tokenizers
 
 from suffice.errors import ConfigError, DataError
@@ -262,13 +260,6 @@ def test_ctrl_c_between_texts_ends_the_learning():
 
     with pytest.raises(KeyboardInterrupt):
         BPE.train(interrupted(), 260)
-
-
-def test_the_console_shows_the_progress_of_learning():
-    screen = io.StringIO()
-    BPE.train(LEARNED, 260, Console(file=screen, width=100))
-    assert "reading" in screen.getvalue()
-    assert "108 characters" in screen.getvalue()
 
 
 # gpt2

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import io
 import json
 from collections import Counter
 from pathlib import Path
@@ -8,11 +7,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from rich.console import Console
 
 from suffice.errors import ConfigError, DataError
 from suffice.text import BPE, Characters, TokenFile, token_file
-from suffice.text.documents import Documents
 from suffice.text.token_file import dtype_for, header_at, starts_at
 
 TEXTS = ["the lowest", "and", "", "the slower of the three"]
@@ -378,11 +375,3 @@ def test_a_header_that_is_no_json_is_refused(alphabet: TokenFile, at: Path, cont
     header_at(at).write_bytes(content)
     with pytest.raises(DataError, match=r"t\.bin\.json is (truncated or not JSON|7)"):
         TokenFile(at)
-
-
-def test_the_console_shows_how_far_it_is(at: Path):
-    screen = io.StringIO()
-    documents = Documents(name="mine", read=lambda: ["abc", "de"], count=2)
-    TokenFile.write(at, documents, ABC, Console(file=screen, width=100))
-    assert "encoding t.bin" in screen.getvalue()
-    assert "5 tokens" in screen.getvalue()

@@ -127,28 +127,6 @@ def test_the_bar_goes_away_when_the_block_is_interrupted():
     assert not shown[0].live.is_started
 
 
-def test_a_narrow_terminal_has_the_remark_in_a_line_of_its_own():
-    clock, out = Clock(), console(terminal=True, width=80)
-    with show(out, cells=20, clock=clock) as shown:
-        shown.cell("super_attention heads 4 seed 1")
-        shown.say("epoch 1/3 loss 0.5")
-        clock.now += 60.0
-        shown.step(5, 10)
-    text = out.file.getvalue()
-    assert "cell 1/20 super_attention heads 4 seed 1" in text
-    assert "39:00 left" in text
-    assert "\n  epoch 1/3 loss 0.5" in text
-
-
-def test_counted_items_are_shown_with_their_unit_and_remark():
-    out = console(terminal=True)
-    with bar(out, "tokenising [text]", 3, unit="documents") as advance:
-        advance(2, "10 tokens")
-    text = out.file.getvalue()
-    assert "tokenising [text]" in text
-    assert "2/2 documents, 10 tokens" in text, "skipped items are not waited for"
-
-
 def test_a_bar_without_a_console_shows_nothing(capsys):
     with bar(None, "downloading", unit="bytes") as advance:
         advance()

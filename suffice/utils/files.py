@@ -136,7 +136,7 @@ def _process_table() -> str:
 
 
 def _temporary_name(path: Path) -> Path:
-    """Return a hidden name beside a path that no other call on any machine returns."""
+    """Return a hidden name next to a path that no other call on any machine returns."""
     writer = f"{_process_table()}.{os.getpid()}.{secrets.token_hex(6)}"
     return path.with_name(f".{path.name}.{writer}.part")
 

@@ -237,7 +237,7 @@ def test_the_comparison_that_is_offered_changes_the_advice(suffice, brief, world
     before = json.loads(suffice("advise", *wide).stdout)
     assert (before["winner"], before["known"]) == ("standard", False)
     offered = shlex.split(before["trial"]["command"])[1:]
-    words = ("--seeds", 4, "--epochs", 1, "--out", "run", "--quiet")
+    words = ("--seeds", 4, "--epochs", 1, "--margin", 8, "--out", "run", "--quiet")
     assert suffice(*offered, *words).exit_code == 0
     after = json.loads(suffice("advise", *wide, "--results", "run").stdout)
     assert (after["winner"], after["known"], after["trial"]) == (name, True, None)

@@ -6,7 +6,7 @@ or less difficult for all; the answers of a mechanism correlate over seeds (rows
 over rows (seeds that turn out well) by as much as the case says.
 
     python -m benchmarks.verdict            # 2,000 comparisons of each case, some minutes
-    python -m benchmarks.verdict --tables 200
+    python -m benchmarks.verdict --tables 200 --part samples
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from suffice.measure.scores import MIN_SEEDS
 from suffice.measure.sequential import FIRST
 from suffice.measure.statistics import upper_rate
 from suffice.measure.sufficiency import FAILS, SUFFICES, UNDECIDED
-from suffice.measure.two_way_interval import estimate
+from suffice.measure.two_way_interval import Sampling, estimate
 from suffice.measure.verdict import hopeless
 
 TABLES = 2000
@@ -97,7 +97,7 @@ def coverage(truth: Truth, seeds: int, rows: int, tables: int, rng: np.random.Ge
     covered = 0
     for _ in range(tables):
         right = truth.answers((ACCURACY - MARGIN, ACCURACY), seeds, rows, rng).astype(np.float64)
-        found = estimate(right[0] - right[1])
+        found = estimate(right[0] - right[1], Sampling(largest=1.0))
         covered += bool(abs(found.mean + MARGIN) <= found.half_width(0.05))
     return covered / tables
 
@@ -545,6 +545,133 @@ def _print_external(tables: int, rng: np.random.Generator) -> bool:
     return good
 
 
+def both_fail(rate: float, seeds: int, rng: np.random.Generator) -> str:
+    """Return what is said of a mechanism that fails as often as the baseline."""
+    accuracies = ACCURACY + SPREAD * rng.standard_normal((2, seeds))
+    return said(of_accuracies(accuracies - FAILURE * (rng.random((2, seeds)) < rate), MANY))
+
+
+def bounded_failures(rate: float, seeds: int, failures: float, rng: np.random.Generator) -> str:
+    """Return what is said where a rate of failures is asked for."""
+    accuracies = ACCURACY + SPREAD * rng.standard_normal((2, seeds))
+    accuracies[1] -= FAILURE * (rng.random(seeds) < rate)
+    results = of_accuracies(accuracies, MANY)
+    return judge(results, failures=failures).comparisons[0].sufficiency
+
+
+def alike(seeds: int, rows: int, margin: float, same: float, rng: np.random.Generator) -> str:
+    """Return what is said where a share `margin` of rows is lost, most of them by every seed."""
+    right = rng.random(rows) < ACCURACY
+    lost, own = (rng.random((n, rows)) < margin / ACCURACY for n in (1, seeds))
+    lost = np.where(rng.random((seeds, rows)) < same, lost, own)
+    results = comparison(np.stack([np.broadcast_to(right, lost.shape), right & ~lost]))
+    return said(replace(results, margin=margin))
+
+
+def two_digits(spread: float, rng: np.random.Generator) -> str:
+    """Return what is said of three seeds that lose 1.5 points at a margin of 1.2, in percent."""
+    truth = rng.uniform(0.8, 0.9)
+    old, new = truth - np.array([[0.0], [0.015]]) + spread * rng.standard_normal((2, 3))
+    scores = {"old": old.round(2), "new": new.round(2)}
+    try:
+        return suffice.verdict(scores, margin=0.012).words["new"]
+    except DataError:  # the same scores
+        return UNDECIDED
+
+
+def tailed(spread: float, seeds: int, rows: int, rng: np.random.Generator) -> str:
+    """Return what is said of losses that are lognormal over rows and at the margin in the mean."""
+    margin = float(np.exp(spread**2 / 2))
+    base = 10.0 + margin * rng.standard_normal((seeds, rows)) / 10
+    lost = rng.lognormal(0.0, spread, rows) + margin * rng.standard_normal((seeds, rows)) / 10
+    scores = {"old": base, "new": base + lost}
+    return suffice.verdict(scores, metrics=["loss"], margin=margin).words["new"]
+
+
+def of_groups(groups: int, spread: float, rng: np.random.Generator) -> tuple[bool, str]:
+    """Return whether the interval of groups whose sizes fall as 1 / n holds a loss of 1 point."""
+    sizes = np.maximum(1, np.round(100 / np.arange(1, groups + 1))).astype(int)
+    of_row = np.repeat(np.arange(groups), sizes)
+    latent = spread * rng.standard_normal((2, 1, groups))[..., of_row]
+    latent = latent + rng.standard_normal((1, 1, len(of_row)))
+    latent = latent + 0.5 * rng.standard_normal((2, 5, len(of_row)))
+    scale = np.sqrt(spread**2 + 1.25)
+    limits = scale * ndtri(np.array([ACCURACY, ACCURACY - MARGIN]))[:, None, None]
+    results = comparison(latent < limits)
+    rows = {key: replace(kept, group=of_row) for key, kept in results.rows.items()}
+    found = judge(replace(results, rows=rows)).comparisons[0]
+    return found.difference.low <= -MARGIN <= found.difference.high, found.sufficiency
+
+
+def of_tasks(rng: np.random.Generator) -> tuple[bool, str]:
+    """Return whether the interval of a mean over tasks of unequal rows holds a loss of 1."""
+    frames = []
+    for number, rows in enumerate((30, 200, 800)):
+        lost = np.stack([np.zeros(rows), 1.0 + rng.standard_normal(rows)])
+        columns = {"row": np.arange(rows), "task": f"t{number}"}
+        frames.append([pandas.DataFrame({**columns, "loss": of + 9.0}) for of in lost])
+    sources = dict(zip(("old", "new"), map(pandas.concat, zip(*frames, strict=True)), strict=True))
+    found = suffice.verdict(sources, margin=1.0).over_tasks[0][1].comparisons[0]
+    return found.difference.low <= -1.0 <= found.difference.high, found.sufficiency
+
+
+def samples(tables: int, rng: np.random.Generator) -> Iterator[tuple[str, float, float, bool]]:
+    """Yield name, rate and limit of each case of few, unequal or rounded samples.
+
+    The rate is that of what is said falsely, at most the limit; or of coverage, at least the limit.
+    """
+
+    def rate(name: str, draw: Callable[[], str], false: str = SUFFICES, limit: float = LIMIT):
+        share = sum(draw() == false for _ in range(tables)) / tables
+        return name, share, limit, rare(share, tables, limit)
+
+    for seeds in (5, 10):
+        draw = partial(both_fail, 0.1, seeds, rng)
+        yield rate(f'both fail in 10% of {seeds} seeds: "{FAILS}"', draw, FAILS)
+    for seeds in (5, 14):
+        draw = partial(bounded_failures, 0.25, seeds, 0.2, rng)
+        yield rate(f'fails in 25% of {seeds} seeds, failures=0.2: "suffices"', draw)
+    for seeds, rows, margin in ((5, 100, 0.01), (5, 200, 0.01), (3, 300, 0.01), (3, 100, 0.02)):
+        for same in (0.9, 0.5):
+            draw = partial(alike, seeds, rows, margin, same, rng)
+            yield rate(f"{seeds} x {rows} rows, {same:.0%} of what is lost is shared", draw)
+    for spread in (0.001, 0.003):
+        draw = partial(two_digits, spread, rng)
+        yield rate(f"two digits, seeds spread by {100 * spread:g} points", draw)
+    for spread, (seeds, rows) in product((1.0, 1.5, 2.0), ((1, 50), (1, 200), (1, 1000), (3, 200))):
+        draw = partial(tailed, spread, seeds, rows, rng)
+        name = f"lognormal losses, sd-log {spread:g}, {seeds} x {rows:,} rows"
+        yield rate(name, draw, limit=TAILED)
+    cases: dict[str, Callable[[], tuple[bool, str]]] = {
+        f"{groups} groups of 100 / n rows, sd of groups {spread:g}": partial(
+            of_groups, groups, spread, rng
+        )
+        for groups, spread in product((20, 60), (0.3, 1.0))
+    }
+    for name, draw in {
+        **cases,
+        "mean over tasks of 30, 200, 800 rows": partial(of_tasks, rng),
+    }.items():
+        found = [draw() for _ in range(tables)]
+        covered = sum(covers for covers, _ in found) / tables
+        yield f"{name}: covers", covered, COVERS, rare(1 - covered, tables, 1 - COVERS)
+        false = sum(word == SUFFICES for _, word in found) / tables
+        yield f"{name}: falsely suffices", false, LIMIT, rare(false, tables)
+
+
+TAILED, COVERS = 0.05, 0.94
+
+
+def _print_samples(tables: int, rng: np.random.Generator) -> bool:
+    print(f"\nfew, unequal or rounded samples, a loss of the margin, {tables:,} comparisons each")
+    good = True
+    for name, share, limit, fine in samples(tables, rng):
+        good &= fine
+        mark = "" if fine else "  <-- not as it should be"
+        print(f"  {name:<68} {share:7.2%} {limit:>5.0%}{mark}", flush=True)
+    return good
+
+
 FIXED, MOST = 10, 12
 LOSSES = (0.0, 1.0, 3.0)
 SEQUENTIAL = Truth(own=0.05, seeds=0.012, rest=0.5)
@@ -555,17 +682,21 @@ def main() -> int:
     """Print the tables, and return 1 if a rate is not as it should be."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--tables", type=int, default=TABLES, help="simulated for each figure")
-    tables = parser.parse_args().tables
+    parser.add_argument("--part", choices=PARTS, help="one part alone")
+    asked = parser.parse_args()
     rng = np.random.default_rng(0)
-    good = _print_coverage(tables, rng)
+    parts = PARTS if asked.part is None else (asked.part,)
+    good = [PARTS[name](asked.tables, rng) for name in parts]  # prints them all
+    return 0 if all(good) else 1
+
+
+def _print_claims(tables: int, rng: np.random.Generator) -> bool:
+    good = True
     print(f"\nfalse claims in {tables:,} comparisons of 5 seeds and 500 rows (simulation)")
     for what, rate, right in rates(tables, rng):
         good &= right
         print(f"  {what:<72} {rate:7.2%}{'' if right else '  <-- too often'}")
-    good &= _print_hard(tables, rng)
-    good &= _print_sequential(tables, rng)
-    good &= _print_external(tables, rng)
-    return 0 if good else 1
+    return good
 
 
 def _print_coverage(tables: int, rng: np.random.Generator) -> bool:
@@ -605,6 +736,16 @@ def _print_sequential(tables: int, rng: np.random.Generator) -> bool:
             flush=True,
         )
     return good
+
+
+PARTS = {
+    "coverage": _print_coverage,
+    "claims": _print_claims,
+    "hard": _print_hard,
+    "sequential": _print_sequential,
+    "external": _print_external,
+    "samples": _print_samples,
+}
 
 
 if __name__ == "__main__":

@@ -119,7 +119,16 @@ def verdict(
         str | None,
         Option(
             metavar="ROLE=NAME,...",
-            help="Columns of tables by role: model, task, seed, fold, row, score, answer, label.",
+            help="Columns of tables by role: model, task, seed, fold, row, group, score, answer, "
+            "label.",
+        ),
+    ] = None,
+    groups: Annotated[
+        str | None,
+        Option(
+            metavar="COLUMN",
+            help="Column of tables whose value says which rows belong together, such as a "
+            "customer: groups, not rows, are the samples.",
         ),
     ] = None,
     state: Annotated[
@@ -146,7 +155,7 @@ def verdict(
             [parse_name(word) for word in results],
             asked.question(),
             kind=kind,
-            columns=parse_columns(columns),
+            columns=parse_columns(columns) | ({} if groups is None else {"group": groups}),
             state=state,
         )
     except NotYetError as error:

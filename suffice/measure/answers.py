@@ -139,13 +139,14 @@ def joined(answers: Sequence[Answers]) -> Answers:
     )
 
 
-def from_scores(scores: Any, loss: Any = None, row: Any = None) -> Answers:
+def from_scores(scores: Any, loss: Any = None, row: Any = None, group: Any = None) -> Answers:
     """Return the answers of somebody's own loop, of which only a score of each row is known.
 
     Args:
         scores: [R], fractions.
         loss: [R], nats; None where it is not known.
         row: [R], numbers of the rows where every seed tests others; None where all test the same.
+        group: [R], numbers of the groups of rows; None where rows are the samples.
     """
     right = np.asarray(scores, dtype=np.float64)
     none = np.broadcast_to(np.int64(NONE), len(right))
@@ -158,6 +159,7 @@ def from_scores(scores: Any, loss: Any = None, row: Any = None) -> Answers:
         loss=unknown if loss is None else np.asarray(loss, dtype=np.float64),
         confidence=unknown,
         row=row,
+        group=group,
     )
 
 

@@ -208,12 +208,17 @@ class External:
         notes: sentences about parts that were left out or are not known.
         looks: numbers of seeds at which a verdict is looked at, declared before; empty where there
             is one look.
+        last_digit: unit of the last digit to which the numbers of seeds were rounded, where rows
+            are not known.
+        rows_of_tasks: number of rows of each task, of a mean over tasks.
     """
 
     sources: dict[str, str]
     pairing: str
     notes: tuple[str, ...] = ()
     looks: tuple[int, ...] = ()
+    last_digit: float = 0.0
+    rows_of_tasks: tuple[int, ...] = ()
 
     @property
     def pairs_seeds(self) -> bool:

@@ -17,11 +17,13 @@ from suffice.measure.sufficiency import LEVEL
 from suffice.measure.two_way_interval import (
     EXACT,
     Estimate,
+    Sampling,
     by_group,
     estimate,
     estimate_folds,
     estimate_rows,
     estimate_unpaired,
+    rounded,
     widen_for_folds,
 )
 
@@ -116,17 +118,32 @@ class Scores:
         by_row = self.groups is not None and table.shape[1] == len(self.groups)
         return by_group(table, self.groups) if by_row and len(table) else table
 
-    def estimate(self, table: np.ndarray) -> Estimate | None:
+    def sampling(self, rows: int, *, differences: bool) -> Sampling:
+        """Describe the samples of a table with this number of rows."""
+        external, groups = self.results.external, self.groups
+        largest = 1.0 if differences and self.metric.kind == "share" else 0.0
+        sizes = () if external is None or rows == 1 else external.rows_of_tasks
+        if groups is None or rows != len(groups):
+            return Sampling(largest=largest, sizes=sizes)
+        weights = np.unique(groups, return_counts=True)[1]
+        parts = np.split(groups, np.cumsum(sizes)[:-1]) if sizes else ()
+        return Sampling(
+            largest=largest * len(weights) / rows,
+            sizes=tuple(len(np.unique(part)) for part in parts),
+            weights=weights,
+        )
+
+    def estimate(self, table: np.ndarray, *, differences: bool = False) -> Estimate | None:
         """Return the estimate of scores [S, R]; None below two seeds or for scores not finite."""
         if len(table) < 2 or np.isinf(table).any():  # noqa: PLR2004
             return None
         samples, folds = self.by_sample(table), self.results.folds
-        unit = "test rows" if samples is table else "groups of test rows"
+        sampling = self.sampling(table.shape[1], differences=differences)
         if folds is not None and table.shape[1] > 1:
-            return replace(estimate_folds(samples, folds), unit=unit)
+            return replace(estimate_folds(samples, folds, sampling), unit=sampling.unit)
         if np.isnan(samples).any():
             return None
-        estimated = replace(estimate(samples), unit=unit)
+        estimated = replace(estimate(samples, sampling), unit=sampling.unit)
         return estimated if folds is None else widen_for_folds(estimated, folds)
 
     def rows(self, key: tuple[str, int, int]) -> np.ndarray | None:
@@ -172,14 +189,29 @@ def difference_of(
 
     Where no seed is paired, a difference is that of one seed and the baseline's mean.
     """
-    results, external = scores.results, scores.results.external
-    if external is None or external.pairs_seeds:
+    external = scores.results.external
+    if external is None:
         pairing, table = difference_table(scores, mechanism, num_heads)
-        if external is None or len(table) != 1:
-            return pairing, scores.estimate(table)
-        enough = table.shape[1] >= MIN_ROWS and np.isfinite(table).all()
-        shares = scores.metric.kind == "share"
-        return pairing, estimate_rows(table, shares=shares) if enough else None
+        return pairing, scores.estimate(table, differences=True)
+    pairing, found = _difference_of_external(scores, mechanism, num_heads)
+    if found is not None and found.rows is None:
+        found = rounded(found, external.last_digit)
+    return pairing, found
+
+
+def _difference_of_external(
+    scores: Scores, mechanism: str, num_heads: int
+) -> tuple[Pairing, Estimate | None]:
+    results = scores.results
+    if results.external.pairs_seeds:
+        pairing, table = difference_table(scores, mechanism, num_heads)
+        if len(table) != 1:
+            return pairing, scores.estimate(table, differences=True)
+        if table.shape[1] < MIN_ROWS or not np.isfinite(table).all():
+            return pairing, None
+        sampling = scores.sampling(table.shape[1], differences=True)
+        found = estimate_rows(scores.by_sample(table), sampling)
+        return pairing, replace(found, unit=sampling.unit)
     values, base = (scores.values(name, num_heads) for name in (mechanism, results.baseline))
     tables = [
         scores.table(name, num_heads, list(of_seeds))
@@ -196,7 +228,9 @@ def difference_of(
     finite = all(np.isfinite(table).all() for table in tables)
     if not finite or fewest < 2 or tables[0].shape[1] != tables[1].shape[1]:  # noqa: PLR2004
         return pairing, None
-    return pairing, estimate_unpaired(*tables)
+    sampling = scores.sampling(tables[0].shape[1], differences=True)
+    found = estimate_unpaired(*map(scores.by_sample, tables), sampling)
+    return pairing, replace(found, unit=sampling.unit)
 
 
 def summary_of(

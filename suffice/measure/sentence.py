@@ -375,8 +375,29 @@ def verdict_record(verdict: Verdict, results: Results) -> dict[str, Any]:
     return {**said, **record, "effort": effort_record(results)}
 
 
+def _missing_of_failures(comparison: Comparison) -> str | None:
+    """Write what the seeds that failed, or may fail, leave open; None where they do not."""
+    if comparison.sound_seeds is not None:
+        return (
+            f"a failure rate of up to {comparison.failure_rate:.0%} cannot be ruled out; "
+            f"{comparison.sound_seeds} more seeds without a failure would bound it as was asked"
+        )
+    if comparison.fails_more_often and len(comparison.pairing.seeds) >= MIN_SEEDS:
+        ours = f"{len(comparison.failed)} of {comparison.quality.n} seeds"
+        theirs = "{} of {}".format(*comparison.failed_of_baseline)
+        return (
+            f"it failed in {ours} and the baseline in {theirs}, which does not show a higher rate "
+            f"(p = {comparison.failure_p:.2g})"
+        )
+    return None
+
+
 def _missing(comparison: Comparison) -> str:
     n = len(comparison.pairing.seeds)
+    if comparison.tail:
+        return "a few rows hold most of what it loses, and other rows may hold far more"
+    if (failures := _missing_of_failures(comparison)) is not None:
+        return failures
     if comparison.of_rows_alone:
         if comparison.more_rows is None:
             return f"more rows will hardly decide it at this margin; {ONE_SEED}"
@@ -385,24 +406,14 @@ def _missing(comparison: Comparison) -> str:
         return "the baseline has no seed in common with it at this number of heads"
     if n < MIN_SEEDS:
         return f"{n} seed{'s' * (n > 1)} cannot give a verdict, 5 can"
-    if comparison.sound_seeds is not None:
-        return (
-            f"a failure rate of up to {comparison.failure_rate:.0%} cannot be ruled out; "
-            f"{comparison.sound_seeds} more seeds without a failure would bound it as was asked"
-        )
-    if comparison.fails_more_often:
-        ours = f"{len(comparison.failed)} of {comparison.quality.n} seeds"
-        theirs = "{} of {}".format(*comparison.failed_of_baseline)
-        return (
-            f"it failed in {ours} and the baseline in {theirs}, which does not show a higher rate "
-            f"(p = {comparison.failure_p:.2g})"
-        )
     if comparison.rows_short:
         rows = "" if comparison.rows is None else f"{comparison.rows:,} "  # not kept
         unit = comparison.estimate.unit
         return f"no number of seeds will decide it at this margin, the {rows}{unit} are too few"
     if comparison.more_seeds is None:
-        return "more seeds will hardly decide it at this margin"
+        rounded = comparison.estimate is not None and comparison.estimate.resolution > 0.0
+        hint = "; use scores with more digits, or of each row" if rounded else ""
+        return f"more seeds will hardly decide it at this margin{hint}"
     several = "s" * (comparison.more_seeds != 1)
     return f"about {comparison.more_seeds} more seed{several} would decide it"
 
@@ -431,7 +442,7 @@ def _smallest_margin(verdict: Verdict, comparison: Comparison) -> str:
     # from there on nothing would be learned, or the task be too easy
     floor, baseline = (of.get(comparison.num_heads) for of in (verdict.floors, verdict.qualities))
     ceiling = CEILINGS.get(metric.kind, math.inf)
-    if comparison.failed or (floor is not None and floor.above.mean <= smallest):
+    if comparison.failed or comparison.tail or (floor is not None and floor.above.mean <= smallest):
         return ""
     if baseline is None or baseline.mean + smallest >= ceiling:
         return ""

@@ -27,6 +27,10 @@ class Estimate:
         rows: R; None if only one number of each seed is known, and the rows are taken as they are.
         least_variance: minimum of the seed variance, known from the rows.
         freedom: degrees of freedom of the variance over seeds; None for seeds - 1.
+        row_freedom: degrees of freedom of the variance over rows; None for rows - 1.
+        resolution: half width that no interval is below, as numbers were rounded.
+        skewness: skewness of the mean over rows, far below 0 where a few rows hold most of a loss; 0 of
+            shares, whose rows are bounded.
         unit: name of the samples that R counts.
     """
 
@@ -37,6 +41,9 @@ class Estimate:
     rows: int | None
     least_variance: float | Values = 0.0
     freedom: float | None = None
+    row_freedom: float | None = None
+    resolution: float = 0.0
+    skewness: float | Values = 0.0
     unit: str = "test rows"
 
     @property
@@ -57,7 +64,7 @@ class Estimate:
         """Return the half width to expect of another number of seeds on the same rows."""
         by_seed, by_row = self.seed_variance * self.seeds / seeds, self.row_variance
         rows = math.inf if self.rows is None else self.rows - 1
-        narrow = _quantile(alpha, rows)
+        narrow = _quantile(alpha, rows if self.row_freedom is None else self.row_freedom)
         freedom = seeds - 1.0
         if self.freedom is not None:
             freedom *= self.freedom / (self.seeds - 1)
@@ -65,7 +72,8 @@ class Estimate:
         share = by_row / np.maximum(by_seed + by_row, np.finfo(float).tiny)
         squared = wide**2 - (wide**2 - narrow**2) * share**3
         least = narrow**2 * self.least_variance * self.seeds / seeds
-        return np.sqrt(np.maximum(squared * by_seed, least) + narrow**2 * by_row)
+        half = np.sqrt(np.maximum(squared * by_seed, least) + narrow**2 * by_row)
+        return np.maximum(half, self.resolution)
 
     def p_value(self, at: float = 0.0) -> Values:
         """Return the two-sided p value of the hypothesis that the mean is `at`.
@@ -79,7 +87,7 @@ class Estimate:
             middle = (low + high) / 2
             inside = self.half_width(np.exp(middle)) >= distance
             low, high = np.where(inside, middle, low), np.where(inside, high, middle)
-        exact = np.where(distance > EXACT, 0.0, 1.0)
+        exact = np.where(distance > max(EXACT, self.resolution), 0.0, 1.0)
         return np.where(self.standard_error > 0.0, np.exp(high), exact)
 
 
@@ -94,7 +102,74 @@ def _quantile(alpha: float | Values, freedom: float) -> Values:
     return -ndtri(half) if math.isinf(freedom) else -stdtrit(freedom, half)
 
 
-def estimate(scores: Any) -> Estimate:
+UNSEEN = 4  # rows of a kind that none of those tested was of, at most, with 97.5% confidence
+
+
+@dataclass(frozen=True)
+class Sampling:
+    """What is known of the samples behind the columns of a table of scores.
+
+    Args:
+        largest: largest difference of a row that was not asked; 0 where it has no bound.
+        sizes: number of rows of each task, in order, if the mean counts each task alike.
+        weights: number of rows of each column, if columns are groups of rows.
+    """
+
+    largest: float = 0.0
+    sizes: tuple[int, ...] = ()
+    weights: Values | None = None
+
+    def variance(self, found: Values, rest: Values, rows: int) -> Values:
+        """Return the variance of a mean over rows with the variance `found` whatever the seed.
+
+        Few rows may agree by chance and would have no spread. So of shares `UNSEEN` further rows
+        differ, as far as a disagreement is the same whatever the seed: by `found` against `rest`,
+        the variance of the other part in one seed, with one row more in `found`.
+        """
+        squares = rows * found + self.largest**2
+        alike = squares / np.maximum(squares + rows * rest, np.finfo(float).tiny)
+        return found / rows + UNSEEN * alike * (self.largest / rows) ** 2
+
+    def tasks(self, scores: Values) -> list[tuple[Values, float]]:
+        """Return the columns of each task, and the share of their variance in that of the mean."""
+        if not self.sizes:
+            return [(scores, 1.0)]
+        count, tasks = len(self.sizes), []
+        for columns in np.split(scores, np.cumsum(self.sizes)[:-1], axis=-1):
+            mean, weight = columns.mean(axis=-1, keepdims=True), sum(self.sizes) / count
+            tasks.append((mean + (columns - mean) * columns.shape[-1] / weight, count**-2.0))
+        return tasks
+
+    def skewness(self, by_row: Values) -> float | Values:
+        """Return the skewness of the mean of rows [..., R]; 0 where a row is bounded or equal."""
+        centred = by_row - by_row.mean(axis=-1, keepdims=True)
+        second = np.maximum((centred**2).sum(axis=-1), EXACT**2)
+        return 0.0 if self.largest else (centred**3).sum(axis=-1) / second**1.5
+
+    @property
+    def unit(self) -> str:
+        """Name of the samples."""
+        return "test rows" if self.weights is None else "groups of test rows"
+
+    @property
+    def freedom(self) -> float | None:
+        """Degrees of freedom of groups of unequal sizes: their effective number, less 1."""
+        if self.weights is None:
+            return None
+        return max(1.0, float(self.weights.sum() ** 2 / (self.weights**2).sum()) - 1.0)
+
+
+ROWS = Sampling()
+
+
+def _satterthwaite(parts: list[tuple[Values, int]]) -> float | None:
+    """Return the degrees of freedom of a sum of variances, each with its own."""
+    total = sum(float(np.mean(variance)) for variance, _ in parts)
+    squares = sum(float(np.mean(variance)) ** 2 / freedom for variance, freedom in parts)
+    return total**2 / squares if len(parts) > 1 and squares else None
+
+
+def estimate(scores: Any, sampling: Sampling = ROWS) -> Estimate:
     """Return the mean of scores and its variance over seeds and test rows.
 
     The scores are, for a comparison, differences between two mechanisms: one for each seed, whose
@@ -123,8 +198,12 @@ def estimate(scores: Any) -> Estimate:
     benchmarks.verdict` prints the coverage of this interval. It is a formula, so that a table of 20
     seeds and 10,000 rows takes milliseconds.
 
+    Of shares, B counts rows that were not asked (`Sampling.variance`). Where tasks count alike, B
+    and C are sums over tasks, with Satterthwaite's degrees of freedom.
+
     Args:
         scores: [..., S, R]; or [..., S, 1] if only the mean over the rows of each seed is known.
+        sampling: the rows as samples.
 
     Raises:
         ConfigError: if there are fewer than 2 seeds.
@@ -141,14 +220,23 @@ def estimate(scores: Any) -> Estimate:
     scores = np.asarray(scores, dtype=np.float64)
     seeds, rows = scores.shape[-2:]
     parts = _mean_squares(scores)
-    row_part = np.maximum(_exact(parts.rows - parts.rest), 0.0)
+    by_row, rest, freedoms = np.zeros_like(parts.mean), np.zeros_like(parts.mean), []
+    for columns, share in sampling.tasks(scores) if rows > 1 else ():
+        size, of_task = columns.shape[-1], _mean_squares(columns)
+        found = np.maximum(_exact(of_task.rows - of_task.rest), 0.0) / seeds
+        variance = share * sampling.variance(found, of_task.rest, size)
+        least = share * of_task.rest / (seeds * size)
+        by_row, rest = by_row + variance, rest + least
+        freedoms.append((variance + least, size - 1))
     return Estimate(
         mean=parts.mean,
         seed_variance=parts.seeds / (seeds * rows),
-        row_variance=row_part / (seeds * rows),
+        row_variance=by_row,
         seeds=seeds,
         rows=rows if rows > 1 else None,
-        least_variance=parts.rest / (seeds * rows),
+        least_variance=rest,
+        row_freedom=_satterthwaite(freedoms) or sampling.freedom,
+        skewness=sampling.skewness(parts.by_row),
     )
 
 
@@ -189,7 +277,7 @@ def _mean_squares(scores: Values) -> _MeanSquares:
     )
 
 
-def estimate_unpaired(candidate: Values, baseline: Values) -> Estimate:
+def estimate_unpaired(candidate: Values, baseline: Values, sampling: Sampling = ROWS) -> Estimate:
     """Return the difference of two means whose seeds are not paired, and its variance.
 
     The seeds of each side vary by themselves, with Welch's degrees of freedom. Both sides answer
@@ -203,6 +291,7 @@ def estimate_unpaired(candidate: Values, baseline: Values) -> Estimate:
     Args:
         candidate: scores [S_c, R]; [S_c, 1] if only one number of each seed is known.
         baseline: scores [S_b, R].
+        sampling: the rows as samples.
 
     Raises:
         ConfigError: if a side has fewer than 2 seeds.
@@ -219,51 +308,57 @@ def estimate_unpaired(candidate: Values, baseline: Values) -> Estimate:
     squares = sum(v**2 / (seeds - 1) for v, (_, seeds, _) in zip(variances, sides, strict=True))
     (ours, _, rows), (theirs, _, _) = sides
     fewest = min(seeds for _, seeds, _ in sides)
-    rest = sum(float(part.rest) / seeds for part, seeds, _ in sides)
-    row_variance = 0.0
-    if rows > 1:
-        row_variance = max(float((ours.by_row - theirs.by_row).var(ddof=1)) - rest, 0.0) / rows
+    row_variance, least, freedoms = 0.0, 0.0, []
+    tables = (sampling.tasks(table) if rows > 1 else () for table in (candidate, baseline))
+    for (our_columns, share), (their_columns, _) in zip(*tables, strict=True):
+        size = our_columns.shape[-1]
+        squares_of = [_mean_squares(columns) for columns in (our_columns, their_columns)]
+        rest = sum(float(p.rest) / n for p, (_, n, _) in zip(squares_of, sides, strict=True))
+        by_row = squares_of[0].by_row - squares_of[1].by_row
+        found = max(float(by_row.var(ddof=1)) - rest, 0.0)
+        single = sum(float(part.rest) for part in squares_of)
+        variance = share * float(sampling.variance(found, single, size))
+        row_variance, least = row_variance + variance, least + share * rest / size
+        freedoms.append((np.float64(variance + share * rest / size), size - 1))
     return Estimate(
         mean=ours.mean - theirs.mean,
         seed_variance=np.float64(sum(variances)),
         row_variance=np.float64(row_variance),
         seeds=fewest,
         rows=rows if rows > 1 else None,
-        least_variance=rest / rows,
+        least_variance=least,
         freedom=sum(variances) ** 2 / squares if squares else fewest - 1.0,
+        row_freedom=_satterthwaite(freedoms) or sampling.freedom,
+        skewness=sampling.skewness(ours.by_row - theirs.by_row),
     )
 
 
-def estimate_rows(scores: Values, *, shares: bool) -> Estimate:
+def estimate_rows(scores: Values, sampling: Sampling = ROWS) -> Estimate:
     """Return the mean of the differences of one seed, and its variance over rows alone.
-
-    Of shares, two rows that were not asked count in the variance, one of which differs: a few
-    hundred rows may agree by chance, and would have no spread.
 
     Args:
         scores: [1, R].
-        shares: whether they are differences of shares from 0 to 1.
+        sampling: the rows as samples.
 
     Raises:
         ConfigError: if there are fewer than two rows.
-
-    Source: Agresti and Min 2005, "Simple improved confidence intervals for comparing matched
-    proportions", around the mean of the rows that were asked.
     """
     row = np.asarray(scores, dtype=np.float64)[0]
     if len(row) < 2:  # noqa: PLR2004
         raise ConfigError(f"rows={len(row)} of one seed give no spread.")
-    shifted = row - row[0]
-    variance, rows = _exact(shifted.var(ddof=1)), len(row)
-    if shares:
-        rows += 2
-        variance = (row @ row + 1.0) / rows - (row.sum() / rows) ** 2
+    parts = []
+    for columns, share in sampling.tasks(row):
+        shifted, size = columns - columns[0], len(columns)
+        found = _exact(shifted.var(ddof=1))
+        parts.append((share * sampling.variance(found, 0.0, size), size - 1))
     return Estimate(
-        mean=row[0] + shifted.mean(),
+        mean=row[0] + (row - row[0]).mean(),
         seed_variance=np.float64(0.0),
-        row_variance=variance / rows,
+        row_variance=sum(variance for variance, _ in parts),
         seeds=1,
         rows=len(row),
+        row_freedom=_satterthwaite(parts) or sampling.freedom,
+        skewness=sampling.skewness(row),
     )
 
 
@@ -294,7 +389,7 @@ def bounded(found: Estimate, share: float, rows: float) -> Estimate:
 ROWS_OVERLAP = 0.25  # share of the correction for overlapping training sets that rows take
 
 
-def estimate_folds(scores: Any, folds: int) -> Estimate:
+def estimate_folds(scores: Any, folds: int, sampling: Sampling = ROWS) -> Estimate:
     """Return the mean of scores of a cross-validation, where rows are nested in folds.
 
     Seed s trains on all rows but those of a fold and is tested on these: score[s, r] = mean +
@@ -314,6 +409,7 @@ def estimate_folds(scores: Any, folds: int) -> Estimate:
     Args:
         scores: [S, R], NaN where a seed did not test a row.
         folds: folds of one partition; of fewer seeds, rows not tested yet count as seeds.
+        sampling: the rows as samples.
 
     Raises:
         ConfigError: if there are fewer than 2 seeds.
@@ -343,6 +439,8 @@ def estimate_folds(scores: Any, folds: int) -> Estimate:
         row_variance=complete * by_row,
         seeds=seeds,
         rows=rows,
+        row_freedom=sampling.freedom,
+        skewness=sampling.skewness(rest.sum(axis=0)),
     )
 
 
@@ -350,8 +448,10 @@ def by_group(scores: Values, groups: Values) -> Values:
     """Return scores [S, G] of groups of rows, whose mean over groups is that over the rows.
 
     Rows of a group are answered alike, so that groups are the samples. A group of a seed with mean
-    m over R rows in G groups has m + (G / R) sum_r (score[r] - m) over its own rows: the variance
-    of the mean of these is right for groups of unequal sizes, too.
+    m over R rows in G groups has m + (G / R) sum_r (score[r] - m) over its own rows. A large group
+    draws the mean to itself, so its sum is that to the mean of the others: it is divided by 1 less
+    the share of its rows, relative to 1 - 1 / G. The variance of the mean over groups is then the
+    jackknife's, right for groups of unequal sizes, too.
 
     Args:
         scores: [S, R], NaN where a seed did not test a row.
@@ -361,15 +461,28 @@ def by_group(scores: Values, groups: Values) -> Values:
         >>> by_group(np.array([[0.0, 0.0, 1.0, 1.0]]), np.array([7, 7, 9, 9])).tolist()
         [[0.0, 1.0]]
 
-    Source: Liang and Zeger 1986, the robust variance, here of a mean of clusters.
+    Source: Liang and Zeger 1986, the robust variance, here of a mean of clusters; Bell and
+    McCaffrey 2002 for the bias of large ones.
     """
     names, place = np.unique(groups, return_inverse=True)
     tested, means = ~np.isnan(scores), np.nanmean(scores, axis=1, keepdims=True)
     sums, counts = np.zeros((2, len(scores), len(names)))
     np.add.at(sums, (slice(None), place), np.where(tested, scores - means, 0.0))
     np.add.at(counts, (slice(None), place), tested)
-    share = (counts > 0).sum(axis=1, keepdims=True) / tested.sum(axis=1, keepdims=True)
-    return np.where(counts > 0, means + share * sums, np.nan)
+    rows, of = tested.sum(axis=1, keepdims=True), (counts > 0).sum(axis=1, keepdims=True)
+    left_out = np.where(counts < rows, (of - 1) / of / np.maximum(1.0 - counts / rows, 1e-9), 1.0)
+    spread = np.where(counts > 0, of / rows * sums * left_out, np.nan)
+    return means + spread - np.nanmean(spread, axis=1, keepdims=True)
+
+
+def rounded(found: Estimate, last_digit: float) -> Estimate:
+    """Return an estimate of numbers that were rounded, no surer than their last digit allows.
+
+    Rounding moves a difference by up to one unit of the last digit, in every seed alike where the
+    seeds spread by less; it gives each seed at least the variance of two rounding errors.
+    """
+    least = np.maximum(found.seed_variance, last_digit**2 / 6 / found.seeds)
+    return replace(found, seed_variance=least, resolution=last_digit)
 
 
 def widen_for_folds(found: Estimate, folds: int) -> Estimate:

@@ -126,6 +126,8 @@ class Comparison:
             decided already, unknown, or more than CAP.
         more_rows: number of further test rows that would decide where no number of seeds does.
         rows_short: whether no number of seeds would decide, because there are too few test rows.
+        tail: whether the interval is within the margin and too narrow, as a few rows hold most of
+            the loss.
         claim: "better", "worse", "not shown", or "not tested" below three shared seeds.
         p_value: p value of no difference, two-sided, Holm-corrected; None if not tested.
         cost: cost of the mechanism.
@@ -149,6 +151,7 @@ class Comparison:
     more_seeds: int | None = None
     more_rows: int | None = None
     rows_short: bool = False
+    tail: bool = False
     claim: str = "not tested"
     p_value: float | None = None
     cost: Cost
@@ -468,7 +471,8 @@ def _decided(
     mean = comparison.difference.mean
     difference = replace(comparison.difference, low=mean - half, high=mean + half)
     more, more_of_rows, rows_short = None, None, False
-    if sufficiency == UNDECIDED:
+    tail = sufficiency == UNDECIDED and mean - half > EXACT - margin
+    if sufficiency == UNDECIDED and not tail:
         limit = looks[-1] - found.seeds if looks else CAP
         more = more_seeds(found, abs(mean + margin), alpha, limit)
         rows_short = more is None and too_few_rows(found, abs(mean + margin), alpha)
@@ -483,6 +487,7 @@ def _decided(
         more_seeds=more,
         more_rows=more_of_rows,
         rows_short=rows_short,
+        tail=tail,
     )
 
 

@@ -7,11 +7,15 @@ from scipy import stats
 from suffice.errors import ConfigError
 from suffice.measure.two_way_interval import (
     ALIKE,
+    UNSEEN,
+    Sampling,
     bounded,
     by_group,
     estimate,
     estimate_folds,
+    estimate_rows,
     estimate_unpaired,
+    rounded,
 )
 
 
@@ -111,6 +115,85 @@ def test_what_the_rows_imply_falls_with_further_seeds_but_for_what_is_alike():
         variance = by_row * ((1 - ALIKE) / seeds + ALIKE)
         expected = stats.norm.isf(0.025) * np.sqrt(variance)
         assert float(found.half_width_of(seeds, 0.05)) == pytest.approx(expected, rel=1e-9)
+
+
+SHARES = Sampling(largest=1.0)
+
+
+def test_shares_count_rows_that_were_not_asked_as_far_as_seeds_answer_alike():
+    rng = np.random.default_rng(4)
+    scores = (rng.random(70) < 0.1) - (rng.random((3, 70)) < 0.05).astype(float)
+    by_row, by_seed = scores.mean(axis=0), scores.mean(axis=1)
+    rest = sum(
+        (scores[s, r] - by_row[r] - by_seed[s] + scores.mean()) ** 2
+        for s in range(3)
+        for r in range(70)
+    ) / (2 * 69)
+    alone = by_row.var(ddof=1) - rest / 3
+    same = (70 * alone + 1) / (70 * alone + 1 + 70 * rest)
+    expected = alone / 70 + UNSEEN * same / 70**2
+    assert alone > 0.0
+    assert float(estimate(scores, SHARES).row_variance) == pytest.approx(expected, rel=1e-12)
+    baseline = np.zeros((2, 70))
+    unpaired = estimate_unpaired(scores, baseline, SHARES).row_variance
+    assert float(unpaired) == pytest.approx(expected, rel=1e-12)
+
+
+@pytest.mark.parametrize("seeds", [2, 5])
+def test_seeds_that_answer_alike_are_as_sure_as_one(seeds):
+    one = -(np.arange(90) < 3).astype(float)[None]
+    single, several = estimate_rows(one, SHARES), estimate(np.repeat(one, seeds, axis=0), SHARES)
+    assert single.row_variance == pytest.approx(one.var(ddof=1) / 90 + 4 / 90**2, rel=1e-12)
+    assert several.half_width(0.05) == pytest.approx(single.half_width(0.05), rel=1e-12)
+    none = estimate(np.zeros((seeds, 90)), SHARES)
+    assert none.half_width(0.05) == pytest.approx(stats.t.isf(0.025, 89) * 2 / 90, rel=1e-12)
+
+
+def test_no_interval_is_narrower_than_the_digits():
+    equal = rounded(estimate(np.full((3, 1), -0.01)), 0.01)
+    by_digit = stats.t.isf(0.025, 2) * 0.01 * np.sqrt(2 / 12 / 3)  # of two rounding errors
+    assert equal.half_width(0.05) == pytest.approx(max(0.01, by_digit), rel=1e-9)
+    many = rounded(estimate(np.full((20, 1), -0.01)), 0.01)
+    assert (many.half_width(0.05), float(many.p_value(-0.001))) == (0.01, 1.0)
+    spread = estimate(np.array([[0.0], [-0.5], [0.7], [0.2]]))
+    assert rounded(spread, 0.01).half_width(0.05) == spread.half_width(0.05)
+
+
+def test_tasks_count_alike_with_a_variance_and_degrees_of_freedom_of_their_own():
+    rng, sizes = np.random.default_rng(6), (30, 7, 200)
+    rows = [rng.normal(0, scale, (4, size)) for scale, size in zip((1, 3, 2), sizes, strict=True)]
+    mean = np.mean([task.mean(axis=1) for task in rows], axis=0)
+    table = np.concatenate(
+        [
+            mean[:, None] + (task - task.mean(axis=1, keepdims=True)) * 237 / (3 * task.shape[1])
+            for task in rows
+        ],
+        axis=1,
+    )
+    parts = [estimate(task) for task in rows]
+    found = estimate(table, Sampling(sizes=sizes))
+    variances = [float(part.row_variance + part.least_variance) / 9 for part in parts]
+    assert float(found.mean) == pytest.approx(mean.mean(), abs=1e-12)
+    assert float(found.row_variance + found.least_variance) == pytest.approx(sum(variances))
+    squares = sum(v**2 / (size - 1) for v, size in zip(variances, sizes, strict=True))
+    assert found.row_freedom == pytest.approx(sum(variances) ** 2 / squares)
+    assert float(found.seed_variance) == pytest.approx(mean.var(ddof=1) / 4)
+    single = estimate_rows(table[:1], Sampling(sizes=sizes))
+    expected = sum(task[0].var(ddof=1) / size / 9 for task, size in zip(rows, sizes, strict=True))
+    assert single.row_variance == pytest.approx(expected)
+
+
+def test_the_variance_of_unequal_groups_is_that_of_leaving_each_out():
+    scores, groups = grouped_draws(np.random.default_rng(2), seeds=1)
+    left_out = np.array([scores[0, groups != g].mean() for g in range(30)])
+    jackknife = 29 / 30 * ((left_out - left_out.mean()) ** 2).sum()
+    sampling = Sampling(weights=np.bincount(groups))
+    found = estimate_rows(by_group(scores, groups), sampling)
+    assert found.row_variance == pytest.approx(jackknife, rel=1e-12)
+    assert float(found.mean) == pytest.approx(scores.mean(), abs=1e-12)
+    assert found.row_freedom == pytest.approx(180**2 / (3 * 648) - 1)
+    expected = stats.t.isf(0.025, found.row_freedom) * np.sqrt(jackknife)
+    assert found.half_width(0.05) == pytest.approx(expected, rel=1e-12)
 
 
 def grouped_draws(rng, *, seeds=5, sizes=(1, 2, 3, 4, 10, 20, 2, 5, 8, 5) * 3):

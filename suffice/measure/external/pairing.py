@@ -115,7 +115,7 @@ def comparisons(
             table = _Table(of_task, metric, any(s.folds for s in ordered), row_names)
             empty.append(table.empty())
             compared.append(_results(table, task, better, question, notes, ordered))
-    if None not in empty:  # tasks on which all agree may stand beside others
+    if None not in empty:  # tasks on which all agree may stand next to others
         raise DataError(str(empty[0]))
     return compared
 
@@ -310,6 +310,15 @@ class _Table:
                 )
         return None
 
+    def equal(self) -> list[str]:
+        """Return a sentence about each name whose scores are equal in all runs and rows."""
+        firsts = {name: of_name[0][0] for name, of_name in self.scores.items() if self.has_rows}
+        return [
+            f"Every {self.metric} of {name} is {first:g}, in all rows: was it scored?"
+            for name, first in firsts.items()
+            if all((of_run == first).all() for of_run in self.scores[name])
+        ]
+
     def pair_seeds(self, in_order: bool) -> bool:
         """Number the seeds, and return whether they are paired.
 
@@ -393,7 +402,9 @@ def _results(
             raise ConfigError(f"a margin in percent is for values above 0; {name} has others.")
         cells.append(cell)
         if has_rows:
-            answers[cell.key] = from_scores(values, row=table.rows[name][place] if folds else None)
+            rows = table.rows[name][place]
+            groups = table.row_names.groups(task, rows)
+            answers[cell.key] = from_scores(values, row=rows if folds else None, group=groups)
     said = ONE_PAIR if single else PAIRED[pairing]
     return Results(
         task=task,
@@ -417,11 +428,25 @@ def _results(
         external=External(
             sources={source.name: source.described() for source in sources},
             pairing=pairing,
-            notes=(*notes, said, *table.notes),
+            notes=(*table.equal(), *notes, said, *table.notes),
             looks=question.looks,
+            last_digit=_last_digit(table, relative),
         ),
         rows=answers,
     )
+
+
+def _last_digit(table: _Table, relative: bool) -> float:
+    """Return the unit of the last digit of numbers that were rounded; 0 of rows and long ones."""
+    values = np.concatenate([table.scores[name][place] for name, place in table.each()])
+    if table.has_rows:
+        return 0.0
+    digits = (10.0**-d for d in range(MOST_DIGITS))
+    unit = next((u for u in digits if np.allclose(np.round(values / u), values / u, 0, 1e-6)), 0.0)
+    return unit / float(values.min()) if relative else unit
+
+
+MOST_DIGITS = 9  # behind the point, of numbers that were rounded by a person or a program
 
 
 def _refuse_one_seed(table: _Table, has_rows: bool) -> None:
@@ -500,19 +525,29 @@ def mean_over_tasks(several: Sequence[Results]) -> Results | None:
         mean = float(np.mean(values))
         cells.append(_cell(key[0], key[2], first.metric, mean, None not in shares))
         if first.rows:
-            rows[key] = from_scores(_weighted([r.rows[key] for r in several], mean))
+            rows[key] = _weighted([r.rows[key] for r in several], mean)
     return replace(
         first,
         task=f"mean over {len(several)} tasks",
         title=f"{first.title.partition(' on ')[0]}, mean over {len(several)} tasks",
         cells=tuple(cells),
         rows=rows,
+        external=replace(
+            first.external,
+            last_digit=float(np.mean([r.external.last_digit for r in several])),
+            rows_of_tasks=tuple(len(r.rows[keys[0]]) for r in several)
+            if rows and first.folds is None
+            else (),
+        ),
     )
 
 
-def _weighted(answers: Sequence[Answers], mean: float) -> Values:
+def _weighted(answers: Sequence[Answers], mean: float) -> Answers:
     total = sum(map(len, answers))
     parts = [
         mean + (one.right - one.right.mean()) * total / (len(answers) * len(one)) for one in answers
     ]
-    return np.concatenate(parts)
+    groups = [one.group for one in answers if one.group is not None]
+    ends = np.cumsum([0, *(int(of.max()) + 1 for of in groups)])  # no group is in two tasks
+    renamed = [of + first for of, first in zip(groups, ends[:-1], strict=True)]
+    return from_scores(np.concatenate(parts), group=np.concatenate(renamed) if renamed else None)

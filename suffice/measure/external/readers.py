@@ -186,8 +186,11 @@ def _read_lm_eval(path: Path, name: str, row_names: RowNames) -> Source:
         task, date = _stamp(file)
         scores, rows = _read_samples(file, row_names, skipped)
         source.runs.append(Run(scores=scores, task=task, seed=seed_in(file), rows=rows))
-        if date is not None:
-            source.better |= _directions(file.with_name(f"results_{date}.json"), task)
+        results = file.with_name(f"results_{date}.json")
+        if date is not None and results.exists():
+            content = read_json(results)
+            source.better |= _directions(content, task)
+            source.notes += _contradictions(content, task, scores, results)
     if skipped:
         source.notes.append(f"Metrics without a number for each row: {', '.join(sorted(skipped))}.")
     return source
@@ -230,11 +233,33 @@ def _read_samples(
     return complete, np.array(list(rows))
 
 
-def _directions(file: Path, task: str) -> dict[str, str]:
-    if not file.exists():
-        return {}
-    higher_is_better = read_json(file).get("higher_is_better", {}).get(task, {})
+def _directions(content: Mapping[str, Any], task: str) -> dict[str, str]:
+    higher_is_better = content.get("higher_is_better", {}).get(task, {})
     return {name: HIGHER if higher else LOWER for name, higher in higher_is_better.items()}
+
+
+def _contradictions(
+    content: Mapping[str, Any], task: str, scores: Mapping[str, np.ndarray], file: Path
+) -> list[str]:
+    """Return a sentence for each mean of samples that the results of their run contradict.
+
+    Shares alone: the harness computes other metrics, such as a perplexity, not as a mean of rows.
+    """
+    notes = []
+    for metric, of_rows in scores.items():
+        written = (
+            content["results"].get(task, {}).get(metric if "," in metric else f"{metric},none")
+        )
+        share = _is_number(written) and 0.0 <= of_rows.min() <= of_rows.max() <= 1.0
+        if share and abs(of_rows.mean() - written) > CONTRADICTION:
+            notes.append(
+                f"{file} has {metric} {written:.4g} for {task}, and the mean of its samples, which "
+                f"is judged, is {of_rows.mean():.4g}: one of the two is wrong."
+            )
+    return notes
+
+
+CONTRADICTION = 1e-3  # difference of a mean from that of its samples; the harness rounds less
 
 
 # inspect

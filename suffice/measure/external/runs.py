@@ -21,6 +21,7 @@ class RowNames:
 
     def __init__(self) -> None:
         self._numbers: dict[str, int] = {}
+        self._groups: dict[tuple[str, int], str] = {}  # by task and number of a row
 
     def number(self, name: object) -> int:
         """Return the number of a row's name."""
@@ -29,6 +30,32 @@ class RowNames:
     def name(self, number: int) -> str:
         """Return the name of a row's number."""
         return list(self._numbers)[number]
+
+    def put_into_group(self, task: str, row: int, group: object) -> None:
+        """Keep the group of a row, the same in every run.
+
+        Raises:
+            DataError: if it was in another group before.
+        """
+        before = self._groups.setdefault((task, row), str(group))
+        if before != str(group):
+            raise DataError(
+                f"row {self.name(row)!r} is in group {before!r} and in group {str(group)!r}; a row "
+                "has one group in all runs."
+            )
+
+    def groups(self, task: str, rows: Values) -> NDArray[np.int64] | None:
+        """Return numbers of the groups of rows; None where rows are the samples.
+
+        Raises:
+            DataError: if some rows have a group and others none.
+        """
+        if not self._groups:
+            return None
+        names = [self._groups.get((task, int(row))) for row in rows]
+        if None in names:
+            raise DataError("not all results name the groups of their rows; name them in all.")
+        return np.unique(names, return_inverse=True)[1]
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

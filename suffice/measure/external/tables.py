@@ -30,11 +30,12 @@ ROLES = {
     "seed": ("seed", "run", "replicate", "repeat", "trial"),
     "fold": ("fold",),
     "row": ("row", "id", "doc_id", "sample_id", "example", "example_id", "idx", "index"),
+    "group": (),
     "score": ("score", "accuracy", "acc", "correct", "value", "loss", "test_score", "metric"),
     "answer": ("answer", "prediction", "predicted", "response"),
     "label": ("label", "target", "gold", "truth", "expected"),
 }
-"""Names of columns by what they hold, the likeliest first."""
+"""Names of columns by what they hold, the likeliest first; groups of rows are always named."""
 
 
 def parse_columns(text: str | None) -> dict[str, str]:
@@ -135,6 +136,8 @@ def read_records(
         row_names: names of the rows of all sources.
     """
     roles, metric_names = _roles(path, names, columns, metrics)
+    if "group" in roles and "row" not in roles:
+        raise DataError(f"{path} has groups and no column that names rows; use --columns row=NAME.")
     groups: dict[tuple[str, str, str | None], _Group] = {}
     seed_column = roles.get("fold", roles.get("seed"))
     by_line = "row" not in roles and seed_column is None
@@ -144,6 +147,8 @@ def read_records(
         group = groups.setdefault(key, _Group())
         if "row" in roles:
             group.rows.append(row_names.number(row[roles["row"]]))
+        if "group" in roles:
+            row_names.put_into_group(key[1], group.rows[-1], row[roles["group"]])
         where = f"{path}, row {number},"
         for metric, value in _scores(row, roles, metric_names, where):
             group.scores.setdefault(metric, array("d")).append(value)

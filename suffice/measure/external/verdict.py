@@ -272,6 +272,7 @@ def verdict(
     paired: bool = False,
     kind: str | None = None,
     columns: str | Mapping[str, str] | None = None,
+    groups: str | None = None,
     looks: Sequence[int] = (),
     state: str | Path | None = None,
     null: bool = False,
@@ -300,6 +301,7 @@ def verdict(
         paired: whether runs without labels of seeds are paired in their order.
         kind: kind of the files, see `suffice.measure.external.readers.KINDS`; found by default.
         columns: column of each role, such as {"seed": "run", "score": "acc"}.
+        groups: column whose value says which rows belong together; they are the samples then.
         looks: numbers of seeds at which the verdict is looked at, declared before the first.
         state: file that keeps the looks; it is written.
         null: whether both names are reruns of one thing, on which the verdict itself is judged.
@@ -330,7 +332,8 @@ def verdict(
         null=null,
         command="suffice.verdict(...)",
     )
-    named = columns if isinstance(columns, Mapping) else parse_columns(columns)
+    named = dict(columns) if isinstance(columns, Mapping) else parse_columns(columns)
+    named |= {} if groups is None else {"group": groups}
     return judge_all(_items(results), question, kind=kind, columns=named, state=state)
 
 
@@ -442,6 +445,8 @@ def sources_of_array(
         names = [str(column) for column in value.columns]
         rows = enumerate(value.to_dict("records"), 1)
         return read_records(name, name, names, rows, columns, question.metrics, row_names)
+    if columns:
+        raise ConfigError(f"{', '.join(columns)}: columns are of tables, and {name} is an array.")
     try:
         scores = np.asarray(value, dtype=np.float64)
     except (TypeError, ValueError) as error:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import zipfile
 from pathlib import Path
 
@@ -187,6 +188,24 @@ def test_samples_of_lm_evaluation_harness_are_paired_by_document_and_averaged_ov
     assert verdict.comparisons[0].difference.mean == pytest.approx(np.mean(each))
     assert verdict.comparisons[0].rows == 80
     assert "nothing can be said about other trainings" in judged.sentence
+
+
+def test_samples_that_contradict_their_results_and_rows_that_are_all_equal_are_told(tmp_path):
+    copies = [tmp_path / name for name in ("two_layers", "one_layer")]
+    for copy in copies:
+        shutil.copytree(DATA / "lm_eval" / copy.name, copy)
+    assert "is wrong" not in str(suffice.verdict(copies, margin=0.3))
+    (written,) = copies[1].glob("results_*.json")
+    content = json.loads(written.read_text())
+    content["results"]["sums"]["acc,none"] += 0.2
+    written.write_text(json.dumps(content))
+    (samples,) = copies[0].glob("samples_greater_*.jsonl")
+    samples.write_text(samples.read_text().replace('"acc": 1.0', '"acc": 0.0'))
+    text = " ".join(str(suffice.verdict(copies, margin=0.3)).split())
+    means = [content["results"]["sums"]["acc,none"] - less for less in (0.0, 0.2)]
+    told = "acc {:.4g} for sums, and the mean of its samples, which is judged, is {:.4g}"
+    assert told.format(*means) in text
+    assert "Every acc of two_layers is 0, in all rows" in text
 
 
 def test_results_without_samples_ask_for_them(tmp_path):

@@ -110,11 +110,88 @@ def test_one_seed_is_judged_by_rows_and_says_so():
     assert "Paired by: rows;" in " ".join(str(judged).split())
 
 
-def test_one_seed_that_agrees_on_a_few_rows_is_not_sure_of_others():
-    old, new = np.zeros((1, 100)), np.zeros((1, 100))
-    old[0, :50] = new[0, :50] = 1.0
+@pytest.mark.parametrize("seeds", [1, 3, 5])
+def test_seeds_that_agree_on_a_few_rows_are_not_sure_of_others(seeds):
+    old, new = np.zeros((seeds, 100)), np.zeros((seeds, 100))
+    old[:, :50] = new[:, :50] = 1.0
     new[0, 0], new[0, 99] = 0.0, 1.0
     assert only(suffice.verdict({"old": old, "new": new})).sufficiency == "undecided"
+
+
+def test_equal_numbers_of_few_digits_have_an_interval():
+    scores = {"old": [0.86] * 3, "new": [0.85] * 3}
+    assert only(suffice.verdict(scores, margin=0.012)).sufficiency == "undecided"
+    assert "more digits" in suffice.verdict(scores, margin=0.012).sentence
+    assert only(suffice.verdict(scores, margin=0.021)).sufficiency == "suffices"
+    half = stats.t.isf(0.025, 2) * 0.001 / np.sqrt(18)
+    finer = only(suffice.verdict({"old": [0.86] * 3, "new": [0.855] * 3}))
+    assert ends(finer) == pytest.approx((-0.005 - half, -0.005 + half))
+
+
+@pytest.mark.parametrize("sign", [1.0, -1.0])
+def test_a_loss_that_a_few_rows_hold_does_not_suffice_by_its_interval_alone(sign):
+    row = sign * np.r_[np.full(57, 0.1), [3.0, 9.0, 20.0]]
+    old = np.full((1, 60), 30.0)
+    mean, half = row.mean(), stats.t.isf(0.025, 59) * stats.sem(row)
+    factor = 1 + 8 * max(0.0, stats.skew(row) / np.sqrt(60) - 0.05)
+    assert (factor > 2) == (sign > 0)
+    for spare, word in ((1.001, "suffices"), (0.999, "undecided")):
+        margin = mean + spare * factor * half
+        found = suffice.verdict({"old": old, "new": old + row}, metrics=["loss"], margin=margin)
+        assert only(found).sufficiency == word
+    assert ends(only(found)) == pytest.approx((-mean - half, -mean + half))
+    assert ("a few rows hold most" in found.sentence) == (sign > 0)
+
+
+def test_groups_of_rows_are_the_samples(tmp_path):
+    rng = np.random.default_rng(8)
+    groups = np.repeat(np.arange(35), 1 + np.arange(35) % 4)
+    lost = rng.normal(0, 1, 35)[groups] + rng.normal(0, 0.3, len(groups))
+    for name, loss in (("old", np.zeros(len(groups))), ("new", lost)):
+        rows = [f"q{r},{groups[r]},{9 + x}" for r, x in enumerate(loss)]
+        (tmp_path / f"{name}.csv").write_text("\n".join(["row,customer,loss", *rows]))
+    files = [tmp_path / "old.csv", tmp_path / "new.csv"]
+    judged = suffice.verdict(files, margin=1.0, groups="customer")
+    left_out = np.array([lost[groups != g].mean() for g in range(35)])
+    error = np.sqrt(34 / 35 * ((left_out - left_out.mean()) ** 2).sum())
+    sizes = np.bincount(groups)
+    half = error * stats.t.isf(0.025, sizes.sum() ** 2 / (sizes**2).sum() - 1)
+    assert ends(only(judged)) == pytest.approx((-lost.mean() - half, -lost.mean() + half))
+    assert (only(judged).rows, only(judged).estimate.unit) == (35, "groups of test rows")
+    assert ends(only(suffice.verdict(files, margin=1.0)))[0] > -lost.mean() - half
+    files[1].write_text(files[1].read_text().replace("q0,0,", "q0,1,"))
+    with pytest.raises(DataError, match="'q0' is in group '0' and in group '1'"):
+        suffice.verdict(files, margin=1.0, groups="customer")
+    with pytest.raises(ConfigError, match="group"):
+        suffice.verdict({"old": OLD, "new": NEW}, groups="customer")
+
+
+def test_tasks_of_unequal_rows_count_alike_also_by_groups():
+    rng, frames = np.random.default_rng(9), {"old": [], "new": []}
+    pandas = pytest.importorskip("pandas")
+    variances, freedoms, means = [], [], []
+    for task, rows in (("a", 40), ("b", 300)):
+        lost = rng.normal(0.1, 1.0 + (task == "a"), rows)
+        for name, scores in (("old", np.full(rows, 9.0)), ("new", 9.0 + lost)):
+            columns = {"task": task, "row": range(rows), "pair": np.arange(rows) // 2}
+            frames[name].append(pandas.DataFrame({**columns, "loss": scores}))
+        pairs = lost.reshape(-1, 2).mean(axis=1)
+        variances.append(pairs.var(ddof=1) / len(pairs) / 4)
+        freedoms.append(len(pairs) - 1)
+        means.append(lost.mean())
+    sources = {name: pandas.concat(parts) for name, parts in frames.items()}
+    judged = suffice.verdict(sources, margin=1.0, groups="pair")
+    found = judged.over_tasks[0][1].comparisons[0]
+    squares = sum(v**2 / f for v, f in zip(variances, freedoms, strict=True))
+    half = np.sqrt(sum(variances)) * stats.t.isf(0.025, sum(variances) ** 2 / squares)
+    assert ends(found) == pytest.approx((-np.mean(means) - half, -np.mean(means) + half))
+    assert found.rows == 170
+
+
+def test_percentages_are_shares_where_that_is_said():
+    scores = {"old": [100 * v for v in OLD], "new": [100 * v for v in NEW]}
+    found = only(suffice.verdict(scores, percent=True))
+    assert ends(found) == pytest.approx(ends(only(suffice.verdict({"old": OLD, "new": NEW}))))
 
 
 def test_the_rows_that_are_named_decide():

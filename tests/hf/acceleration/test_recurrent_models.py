@@ -124,11 +124,12 @@ class TestTokenSteps:
         k[1, 0, 0] = 0.0  # its length is 0
         gates = {"g": -drawn(2, 1, 6).abs(), "beta": drawn(2, 1, 6).sigmoid()}
         options = gates | {"use_qk_l2norm_in_kernel": True, "output_final_state": True}
+        repeated = [x.repeat_interleave(3, dim=2) for x in (q, k)]
         results = [
-            function(q, k, v, initial_state=drawn(2, 6, 12, width, seed=3), **options)
-            for function in (
-                sequences.gated_delta_step,
-                modeling_qwen3_5.torch_recurrent_gated_delta_rule,
+            function(*heads, v, initial_state=drawn(2, 6, 12, width, seed=3), **options)
+            for function, heads in (
+                (sequences.gated_delta_step, (q, k)),
+                (modeling_qwen3_5.torch_recurrent_gated_delta_rule, repeated),
             )
         ]
         for got, want in zip(*results, strict=True):

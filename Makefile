@@ -7,7 +7,7 @@ export PIP_BUILD_CONSTRAINT := $(PIP_CONSTRAINT)
 # keep compiled modules and tests, which each process of the tests would otherwise compile anew
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: native compare studio test lint quick test-avx2 test-settings test-sanitized test-kernels test-hf mutants bench bench-layers bench-mechanisms bench-edge check-cuda docs types wheels format fuzz
+.PHONY: native compare studio test lint quick test-avx2 test-settings test-sanitized test-kernels test-hf test-newest mutants bench bench-layers bench-mechanisms bench-edge check-cuda docs types wheels format fuzz
 
 compare: .venv/.ready
 	$(BIN)/suffice compare $(ARGS) || case $$? in 10|11|12) ;; *) exit 1 ;; esac
@@ -54,6 +54,20 @@ fuzz: .venv/.tests
 test-hf: .venv/.tests
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check parameterized
 	$(BIN)/python -m tests.hf.upstream "$(TRANSFORMERS_SRC)" $(ARGS)
+
+# the numeric half and what stands on other libraries, against their newest versions: also those above
+# the bounds of pyproject.toml, so that a bound is raised only to a version that was run
+NEWEST := transformers numpy pandas onnxruntime torch
+test-newest: export PIP_CONSTRAINT :=
+test-newest: export PIP_BUILD_CONSTRAINT :=
+test-newest:
+	test -x build/newest/bin/python || $(PYTHON) -m venv build/newest
+	build/newest/bin/python -m pip install --quiet --upgrade "pip>=25.1"
+	build/newest/bin/python -m pip install --quiet --upgrade --upgrade-strategy eager -e . --group test
+	build/newest/bin/python -m pip install --quiet --upgrade $(NEWEST)
+	build/newest/bin/python -m pip list
+	build/newest/bin/python -m pytest -n auto --dist worksteal --ignore tests/layers/test_compile.py \
+		$(NUMERIC) $(addprefix tests/,hf data text export convert/sources) $(ARGS)
 
 # the kernels of the source tree, after a change of suffice/csrc
 native:

@@ -278,7 +278,6 @@ def _print_unranked(console: Console, advice: Advice) -> None:
 
 
 def _print_usage(console: Console, advice: Advice) -> None:
-    """Print the lines that use the winner."""
     if advice.winner is None:
         return
     for title, lines in (("Python", advice.python), ("Command line", advice.cli)):

@@ -585,7 +585,6 @@ def _print_run(run: Run, *, title: str | None) -> None:
 
 
 def _print_use(folder: Path, console: Console) -> None:
-    """Print the lines that use the model of a comparison."""
     from suffice.measure.winner import snippets, why
 
     usage = snippets(folder)

@@ -411,7 +411,6 @@ def parse_cell(text: str) -> Key:
 
 
 def _print_cells(wanted: Table, shown: list[CellTable], options: ReproduceOptions) -> None:
-    """Print tables of cells and write the report."""
     from suffice.papers.figures import write_report
     from suffice.papers.request import FOLDER
     from suffice.papers.rows import to_csv
@@ -537,7 +536,6 @@ def _print_maps(
 
 
 def _flops(options: ReproduceOptions, console: Console) -> None:  # noqa: ARG001 - called by name
-    """Print the counts of FLOPs and draw their figures."""
     from suffice.papers.flops import flops
     from suffice.papers.request import FOLDER
 

@@ -1,13 +1,9 @@
 """Models for Hugging Face Transformers; importing this registers them with its Auto classes."""
 
-from importlib.util import find_spec
+from suffice.errors import installed_for
 
-from suffice.errors import ConfigError, install_line
-
-if find_spec("transformers") is None:
-    raise ConfigError(
-        f"suffice.hf needs transformers, which is not installed: {install_line('hf')}."
-    )
+with installed_for("suffice.hf", "hf"):
+    import transformers  # noqa: F401
 
 from suffice.hf.acceleration import Acceleration, accelerate
 from suffice.hf.attention import check_servable, register_pattern
@@ -20,10 +16,7 @@ from suffice.hf.classifiers import (
     SufficeTextClassifier,
 )
 from suffice.hf.config import SufficeConfig, SufficeViTConfig
-from suffice.hf.heads import (
-    SufficeForCausalLM,
-    SufficeForSequenceClassification,
-)
+from suffice.hf.heads import SufficeForCausalLM, SufficeForSequenceClassification
 from suffice.hf.model import SufficeModel
 from suffice.layers.lora import lora_targets
 

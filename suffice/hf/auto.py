@@ -23,10 +23,7 @@ from suffice.hf.classifiers import (
     SufficeTextClassifier,
 )
 from suffice.hf.config import SufficeConfig, SufficeViTConfig
-from suffice.hf.heads import (
-    SufficeForCausalLM,
-    SufficeForSequenceClassification,
-)
+from suffice.hf.heads import SufficeForCausalLM, SufficeForSequenceClassification
 from suffice.hf.model import SufficeModel
 from suffice.models.architectures.weights import read_json
 from suffice.text import Tokenizer
@@ -49,23 +46,17 @@ __all__ = {listed}
 
 def register() -> None:
     """Register this library's models with the Auto classes of transformers; idempotent."""
-    AutoConfig.register("suffice", SufficeConfig, exist_ok=True)
-    AutoConfig.register("suffice_vit", SufficeViTConfig, exist_ok=True)
-    AutoConfig.register("suffice_classifier", SufficeClassifierConfig, exist_ok=True)
-    AutoModelForSequenceClassification.register(
-        SufficeClassifierConfig, SufficeTextClassifier, exist_ok=True
-    )
-    AutoModelForImageClassification.register(
-        SufficeClassifierConfig, SufficeImageClassifier, exist_ok=True
-    )
-    AutoModel.register(SufficeConfig, SufficeModel, exist_ok=True)
-    AutoModelForCausalLM.register(SufficeConfig, SufficeForCausalLM, exist_ok=True)
-    AutoModelForSequenceClassification.register(
-        SufficeConfig, SufficeForSequenceClassification, exist_ok=True
-    )
-    AutoModelForImageClassification.register(
-        SufficeViTConfig, SufficeForImageClassification, exist_ok=True
-    )
+    for config in (SufficeConfig, SufficeViTConfig, SufficeClassifierConfig):
+        AutoConfig.register(config.model_type, config, exist_ok=True)
+    for auto, config, model in (
+        (AutoModel, SufficeConfig, SufficeModel),
+        (AutoModelForCausalLM, SufficeConfig, SufficeForCausalLM),
+        (AutoModelForSequenceClassification, SufficeConfig, SufficeForSequenceClassification),
+        (AutoModelForSequenceClassification, SufficeClassifierConfig, SufficeTextClassifier),
+        (AutoModelForImageClassification, SufficeViTConfig, SufficeForImageClassification),
+        (AutoModelForImageClassification, SufficeClassifierConfig, SufficeImageClassifier),
+    ):
+        auto.register(config, model, exist_ok=True)
 
 
 def write_auto_map(folder: Path | str) -> None:

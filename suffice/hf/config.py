@@ -285,7 +285,6 @@ def _stored_specs(
 
 
 def _specs_to_json(specs: Sequence[AttentionSpec]) -> list[dict[str, Any]]:
-    """Return specs as plain data: one if all are equal, else one for each layer."""
     equal = all(spec == specs[0] for spec in specs)
     return [spec.to_json() for spec in (specs[:1] if equal else specs)]
 

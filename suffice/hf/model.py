@@ -362,7 +362,6 @@ class SufficeModel(SufficePreTrainedModel):
             )
 
     def _shared_kv(self) -> list[SharedKV | None]:
-        """Return where the layers of a call put and find shared keys and values."""
         shared = shared_kv(self.specs)
         if self.training and any(kv is not None for kv in shared):
             for block in filter(lambda block: block.gradient_checkpointing, self.blocks):

@@ -198,7 +198,6 @@ def _images(model: ImageClassifier, request: PredictionRequest, write: Write) ->
 
 
 def _image_files(path: Path) -> list[Path]:
-    """Return the images at a path: the file itself, or all below a folder."""
     if not path.is_dir():
         if path.suffix.lower() not in ENDINGS:
             raise ConfigError(
@@ -222,7 +221,6 @@ def _columns(prediction: Prediction) -> Row:
 def _tables(
     request: PredictionRequest, trained: str | None
 ) -> Iterator[tuple[Iterable[Row], Iterable[str]]]:
-    """Yield the rows of each input, and the text of each row."""
     if request.text is not None:
         yield [{"text": request.text}], [request.text]
         return

@@ -161,7 +161,6 @@ def _decidable(expected: Estimate, plan: Plan) -> str:
 
 
 def _rounded(rows: float) -> int:
-    """Round a number of rows up to two digits."""
     step = 10 ** max(0, math.floor(math.log10(rows)) - 1)
     return math.ceil(rows / step) * step
 

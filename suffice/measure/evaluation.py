@@ -174,7 +174,6 @@ def perplexity(
 def _window_losses(
     lm: LM, file: TokenFile, limit: int, step: Step
 ) -> tuple[list[float], list[int]]:
-    """Return the summed loss and the number of targets of each of the first windows."""
     losses: list[float] = []
     counts: list[int] = []
     windows = file.windows(lm.config.length, WINDOWS)

@@ -451,7 +451,6 @@ class _Task:
         return [cell for key in keys if (cell := finished[key]) is not None]
 
     def _read(self, keys: list[tuple[str, int]]) -> dict[tuple[str, int], Cell | None]:
-        """Return those of these cells that are written."""
         there = {(name, seed): heads for name, heads, seed in find_cells(self.folder)}
         return {
             key: read_cell(self.folder, key[0], there[key], key[1]) for key in keys if key in there
@@ -541,7 +540,6 @@ class _Task:
         return cell, answers
 
     def _check(self, score: float) -> None:
-        """Refuse a value that the metric cannot have."""
         said = f"{self.name} returned {self.plan.metric} = {score:g}"
         if self.plan.better is None and not 0.0 <= score <= 1.0:
             raise ConfigError(

@@ -432,7 +432,6 @@ def _evidence(verdict: Verdict, comparison: Comparison) -> str:
 
 
 def _smallest_margin(verdict: Verdict, comparison: Comparison) -> str:
-    """Name the smallest margin at which a mechanism that does not suffice would."""
     difference, metric = comparison.difference, verdict.metric
     if comparison.sufficiency not in (UNDECIDED, FAILS) or not difference or difference.low is None:
         return ""

@@ -179,7 +179,6 @@ def _reading(split: Split, rows: slice, device: str) -> ModelInputs:
 
 
 def _sacrebleu() -> Any:
-    """Return the class that computes BLEU."""
     with installed_for("a task that is scored by BLEU", "translation"):
         from sacrebleu.metrics import BLEU
     return BLEU
@@ -332,8 +331,6 @@ def _tokenizer(vocabulary: tuple[str, ...] | None, length: int, rule: str) -> Wo
 
 
 def _preprocessor(preparation: ImagePreparation, side: int) -> dict[str, Any]:
-    """Return the preparation of images in the words of transformers."""
-
     def channels(values: float | tuple[float, ...]) -> list[float]:
         each = values if isinstance(values, tuple) else (values,)
         return list(each) * (3 // len(each))

@@ -382,7 +382,6 @@ def _draft(results: Results, margin: float | None, cost: str, metric: str | None
 
 
 def _verdict(draft: _Draft, failures: float | None) -> Verdict:
-    """Return the verdict of a comparison whose intervals have decided."""
     results, scores = draft.results, draft.scores
     comparisons = tuple(
         _take_back(c, draft.ceilings.get(c.num_heads, math.inf), failures) for c in draft.compared

@@ -279,7 +279,6 @@ def capped(logits: Tensor, cap: float | None) -> Tensor:
 
 
 def _mlp(config: LMConfig, number: int, **factory: Any) -> nn.Module:
-    """Return the feed-forward map of a block."""
     sizes = (config.d_model, config.mlp_width)
     options = {"dropout": config.dropout, "bias": config.bias, **factory}
     if config.experts is not None and number not in config.experts.dense:

@@ -148,7 +148,6 @@ def _describe(
     mask: Tensor | None,
     scale: float | None,
 ) -> tuple[AttentionCall, MaskInputs]:
-    """Check the arguments and describe the call."""
     refuse_fork()
     _check_shapes(q, k, v)
     batch, heads, queries, width = q.shape

@@ -305,7 +305,6 @@ def _prefers_matmul(call: AttentionCall) -> bool:
 
 
 def _why_slower(op: Op, call: AttentionCall) -> str:
-    """Return why an op that could compute the call was not preferred."""
     if op is REFERENCE:
         return "it is the float64 specification, for tests"
     if op is MATMUL and call.kernel.lane != "pairs":

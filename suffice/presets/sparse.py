@@ -37,7 +37,6 @@ def _stride(stride: int | None, length: int | None) -> int:
 def _sparse(
     d_model: int, num_heads: int, pattern: Pattern, *, causal: bool, bias: bool, dropout: float
 ) -> AttentionSpec:
-    """Return multi-head attention with a pattern."""
     return AttentionSpec(
         d_model=d_model,
         num_heads=num_heads,

@@ -364,7 +364,6 @@ def _stand_in(
 
 
 def _with_equal_parameters(recipe: Recipe) -> Recipe:
-    """Give each mechanism the sizes that make the models' parameters equal."""
     sizes = EQUAL if recipe.scale == SCALES[0] else SMALL_EQUAL
     models = tuple(
         (mechanism, replace(recipe.model, d_model=d_model, depth=depth))

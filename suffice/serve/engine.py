@@ -405,7 +405,6 @@ class Engine:
         return [*self._reading, *(ticket for lane in self._lanes for ticket in lane.live)]
 
     def _ended(self, ticket: Ticket) -> None:
-        """Count a text that is over."""
         ticket.state = None
         self.counters.cancelled += ticket.cancelled and not ticket.done
         with self._wake:
@@ -425,7 +424,6 @@ class Engine:
             self._fail(ticket, str(error) or type(error).__name__)
 
     def _give_up(self, error: BaseException) -> None:
-        """End all texts that have begun."""
         active = self._active()
         self._reading, self._lanes, self._piece = [], [], None
         self._catch(active, error)
@@ -555,7 +553,6 @@ class Engine:
         return True
 
     def _enter(self, ticket: Ticket) -> None:
-        """Put a text whose prompt is read into a lane."""
         if not self.joins or not self._lanes:
             self._lanes.append(Lane(ticket.state, [ticket]))
             return
@@ -575,7 +572,6 @@ class Engine:
         lane.state = ModelState.join([*rows, *((state, 0) for state, _ in more)])
 
     def _step_all(self) -> None:
-        """Write the next token of every text."""
         for lane in list(self._lanes):
             self._sweep(lane)
             if not lane.live:

@@ -292,7 +292,6 @@ def _sampling(fields: dict[str, Any]) -> Sampling:
 
 
 def _prompts(fields: dict[str, Any], served: ServedModel) -> list[Prompt]:
-    """Return each prompt: a text, texts, ids, or lists of ids."""
     tokenizer, value = served.tokenizer, fields.get("prompt")
     several: list[Any]
     several = value if isinstance(value, list) and not _is_ids(value) else [value]

@@ -160,7 +160,6 @@ def run(app: ASGIApp, listener: socket.socket, ready: Callable[[], None] = lambd
 
 
 def _allow_connections() -> None:
-    """Raise this process's limit of open files, as connections are files."""
     try:
         import resource
     except ImportError:  # Windows has no such limit

@@ -177,7 +177,6 @@ class Writer:
         return self.stopped
 
     def _beginning_of_stop(self) -> int:
-        """Return how many last characters may be the beginning of a stop text."""
         longest = max(map(len, self.stop), default=0)
         for count in range(min(longest - 1, len(self.held)), 0, -1):
             if any(text.startswith(self.held[-count:]) for text in self.stop):

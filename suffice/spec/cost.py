@@ -149,7 +149,6 @@ def computed_pairs(pattern: Pattern, queries: int, keys: int) -> int:
 
 
 def _in_blocks(pattern: Pattern, queries: int, keys: int) -> int:
-    """Count the pairs of the blocks that a pattern touches."""
     return min(queries * keys, count_blocks(pattern, queries, keys, BLOCK) * BLOCK * BLOCK)
 
 

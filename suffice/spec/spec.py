@@ -380,7 +380,6 @@ def _type_errors(spec: AttentionSpec) -> Iterator[str]:
 
 
 def _head_conflicts(spec: AttentionSpec) -> Iterator[str]:
-    """Yield what is wrong with the number and the width of the heads."""
     maps = spec.combine.maps
     if spec.head_dim is None and spec.d_model % (spec.num_heads * maps):
         each = "" if maps == 1 else f" of {maps} maps each"
@@ -406,7 +405,6 @@ def _head_conflicts(spec: AttentionSpec) -> Iterator[str]:
 
 
 def _axis_conflicts(spec: AttentionSpec) -> Iterator[str]:
-    """Yield which values of the axes do not go together."""
     mixing, kernel = type(spec.mixing).__name__, type(spec.kernel).__name__
     if spec.position.biases and not spec.mixing.keeps_keys:
         yield (

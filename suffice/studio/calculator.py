@@ -295,7 +295,6 @@ def weights_of(sizes: Sizes) -> dict[str, int]:
 
 
 def _attention_of(sizes: Sizes, kind: Kind) -> int:
-    """Return the parameters of the attention of all layers of a kind."""
     if sizes["recurrent_parameters"] and not kind.full:
         return kind.count * sizes["recurrent_parameters"]
     spec = spec_of(sizes, kind.full)

@@ -384,7 +384,6 @@ def _llama2_c_description(file: Path) -> str:
 
 
 def _pieces(content: bytes, file: Path) -> Iterator[tuple[str, float]]:
-    """Yield the piece and the score of each id."""
     at = 4
     while at < len(content) or at == 4:
         head = content[at : at + 8]

@@ -246,7 +246,6 @@ def _pieces(
     pairs: list[tuple[str, str]],
     description: dict[str, Any],
 ) -> dict[str, Any]:
-    """Give the pieces scores that merge them in the order of the merges."""
     tokens, types = entries["tokens"], entries["token_type"]
     ranks: dict[str, float] = {}
     for rank, pair in enumerate(pairs):

@@ -261,7 +261,6 @@ def text(
 
 
 def _split(documents: Iterable[str], tokenizer: Tokenizer, length: int, corpus: str) -> Split:
-    """Return the rows of some documents."""
     end = [] if tokenizer.end is None else [tokenizer.end]
     joined = chain.from_iterable([*ids, *end] for ids in tokenizer.encode_many(documents))
     ids: Tensor = torch.tensor(list(joined))

@@ -246,7 +246,6 @@ class TokenFile:
             yield self.take(torch.tensor([count * length]), left)
 
     def _room(self, length: int) -> int:
-        """Return how many windows of a length the file has."""
         _at_least(1, length=length)
         if len(self) <= length:
             raise ConfigError(
@@ -282,7 +281,6 @@ def _write(
     path: Path,
     console: Console | None,
 ) -> TokenHeader:
-    """Write each text's tokens and where they start; return the facts."""
     before = [] if tokenizer.begin is None else [tokenizer.begin]
     after = [] if tokenizer.end is None else [tokenizer.end]
     dtype = dtype_for(tokenizer.vocabulary_size)
@@ -341,7 +339,6 @@ def _map(path: Path, header: TokenHeader, dtype: np.dtype[Any], count: int) -> n
 
 
 def _check_starts(starts: np.ndarray[Any, Any], tokens: int, path: Path) -> None:
-    """Refuse starts that do not rise from 0 to below the number of tokens."""
     rising = starts[0] == 0 and starts[-1] < tokens
     for first in range(0, len(starts) - 1, STARTS_CHECKED):
         part = starts[first : first + STARTS_CHECKED + 1]

@@ -121,7 +121,6 @@ FINAL_SIGMA = r"(?<=[\p{L}\p{M}])Σ(?![\p{M}'’.:·]*\p{L})"  # noqa: RUF001
 
 
 def _description(ids: dict[str, int], length: int, rule: str) -> dict[str, Any]:
-    """Return what the tokenizers library needs to give the same rows."""
     marks, single = RULES[rule]
     cut = _replace(_class_of(marks + SEPARATORS), " ")
     described = tokenizer.description_of(

@@ -59,16 +59,22 @@ def translate_exception(error: BaseException) -> SufficeError | None:
 def _reason(error: BaseException) -> str | None:
     text = str(error).partition("\n")[0]
     words = shortened(text)
+    number = error.errno if isinstance(error, OSError) else None
+    told = getattr(error, "strerror", None) or words
+    torn = isinstance(error, EOFError) and ENDED.match(text) is not None
+    torn = torn or isinstance(error, zlib.error | lzma.LZMAError)
+    null = isinstance(error, ValueError) and NULL.search(text) is not None
+    panic = type(error).__name__ == "PanicException"  # of a library in Rust; it is not an Exception
     for fits, reason in (
-        (_is_full(error), f"the disk refuses more ({words}); make room, or choose another place."),
-        (_is_of_path(error), f"this cannot be used ({_strerror(error)}); {PATH_ADVICE}"),
-        (_is_of_machine(error), f"this machine refuses ({_strerror(error)}); free what is held."),
-        (_is_panic(error), f"the tokenizers library failed on it ({words}); give it complete."),
-        (_is_memory(error), "this needs more memory than there is; give something smaller."),
+        (number in FULL, f"the disk refuses more ({words}); make room, or choose another place."),
+        (_is_of_path(error), f"this cannot be used ({told}); {PATH_ADVICE}"),
+        (number in MACHINE_ERRORS, f"this machine refuses ({told}); free what is held."),
+        (panic, f"the tokenizers library failed on it ({words}); give it complete."),
+        (isinstance(error, MemoryError), f"this needs more memory than there is; {SMALLER}"),
         (_is_utf8(error), f"this is not text in UTF-8 ({words}); save it as UTF-8."),
         (_is_large(error), f"a number is too large here ({words}); give a smaller one."),
-        (_is_null(error), "a name holds the character NUL; give one without."),
-        (_is_torn(error), f"this is truncated or damaged ({words}); give a complete copy."),
+        (null, "a name holds the character NUL; give one without."),
+        (torn, f"this is truncated or damaged ({words}); give a complete copy."),
     ):
         if fits:
             return reason
@@ -76,14 +82,7 @@ def _reason(error: BaseException) -> str | None:
 
 
 PATH_ADVICE = "give a path that exists and may be read and written."
-
-
-def _strerror(error: BaseException) -> str:
-    return getattr(error, "strerror", None) or shortened(str(error))
-
-
-def _is_full(error: BaseException) -> bool:
-    return isinstance(error, OSError) and error.errno in FULL
+SMALLER = "give something smaller."
 
 
 def _is_of_path(error: BaseException) -> bool:
@@ -99,18 +98,6 @@ def _is_of_path(error: BaseException) -> bool:
     return not os.path.realpath(os.fsdecode(name)).startswith(package)
 
 
-def _is_of_machine(error: BaseException) -> bool:
-    return isinstance(error, OSError) and error.errno in MACHINE_ERRORS
-
-
-def _is_panic(error: BaseException) -> bool:
-    return type(error).__name__ == "PanicException"  # of a library in Rust; it is not an Exception
-
-
-def _is_memory(error: BaseException) -> bool:
-    return isinstance(error, MemoryError)
-
-
 def _is_utf8(error: BaseException) -> bool:
     """Return whether a text of the user is not UTF-8; other encodings are of our own files."""
     return isinstance(error, UnicodeError) and getattr(error, "encoding", "").startswith("utf")
@@ -121,15 +108,6 @@ def _is_large(error: BaseException) -> bool:
     if isinstance(error, OverflowError):
         return LARGE.search(text) is not None
     return isinstance(error, TypeError | RuntimeError) and TORCH.search(text) is not None
-
-
-def _is_null(error: BaseException) -> bool:
-    return isinstance(error, ValueError) and NULL.search(str(error)) is not None
-
-
-def _is_torn(error: BaseException) -> bool:
-    torn = isinstance(error, EOFError) and ENDED.match(str(error)) is not None
-    return torn or isinstance(error, zlib.error | lzma.LZMAError)
 
 
 def _place(error: BaseException) -> str:

@@ -122,7 +122,6 @@ class Display:
             _print(self.console, text)
 
     def _drawing(self) -> RenderableType:
-        """Return the table, the bar, and the remark on a separate line, cut to the width."""
         from rich.console import Group
         from rich.text import Text
 

@@ -161,7 +161,6 @@ def flow(spec: AttentionSpec, length: int | None = None) -> Flow:
 
 
 def _add_recurrence(kernel: Any, queries: list[Box], keys: list[Box], values: list[Box]) -> None:
-    """Add what a recurrence does to each lane."""
     if kernel.convolution is not None:
         along = Box(kind="along", title="convolve", note=f"{kernel.convolution} tokens, SiLU")
         for lane in (queries, keys, values):

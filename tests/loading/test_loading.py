@@ -191,10 +191,3 @@ def test_one_input_or_a_table_is_no_list_of_inputs(tmp_path):
         else:
             with pytest.raises(DataError):
                 answer(["a", "b"])
-
-
-def test_a_model_is_shown_in_one_line(tmp_path):
-    for model, _ in _models(tmp_path)[:3]:
-        assert "\n" not in repr(model)
-        assert len(repr(model)) < 100
-        assert type(model).__name__ in repr(model)

@@ -6,7 +6,6 @@ import gc
 import io
 import json
 import re
-import subprocess
 import sys
 import time
 from pathlib import Path
@@ -338,25 +337,3 @@ def test_what_is_beyond_the_positions_is_forgotten(talk, tmp_path):
     assert "64 positions" in printed.err
     with pytest.raises(ConfigError, match="64"):
         talk("a" * 80 + "\n", model=tmp_path / "small")
-
-
-def test_the_verb_answers_a_pipe(saved):
-    done = subprocess.run(
-        [
-            sys.executable,
-            "-m",
-            "suffice",
-            "chat",
-            str(saved),
-            "--tokens",
-            "4",
-            "--temperature",
-            "0",
-        ],
-        input="who ran\n",
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    assert done.stdout.endswith("\n")
-    assert "tokens/s" in done.stderr

@@ -6,7 +6,6 @@ import asyncio
 import json
 import os
 import re
-import shutil
 import signal
 import subprocess
 import sys
@@ -63,15 +62,6 @@ def test_openais_asynchronous_client_reads_many_streams(server):
 
     together, apart = asyncio.run(read_all())
     assert together == apart
-
-
-@pytest.mark.skipif(shutil.which("curl") is None, reason="curl is not installed")
-def test_curl_streams(server):
-    body = {"prompt": PROMPT, "max_tokens": 4, "stream": True, "temperature": 0}
-    url = f"{server.url}/v1/completions"
-    command = ["curl", "-sSN", url, "--json", json.dumps(body)]
-    done = subprocess.run(command, capture_output=True, text=True, check=True)
-    assert done.stdout.endswith("data: [DONE]\n\n")
 
 
 TASK = """

@@ -212,23 +212,6 @@ def test_scores_are_the_log_probabilities_of_the_model(engines):
     assert [[id_ for id_, _ in score.top] for score in scores] == best
 
 
-def test_penalties_and_biases_change_the_choice(engines):
-    lm = model(positions="none")
-    engine, texts = engines(lm), {}
-    for name, options in {
-        "plain": {},
-        "present": {"presence_penalty": 50.0},
-        "frequent": {"frequency_penalty": 50.0},
-        "bias": {"bias": {7: 1000.0}},
-    }.items():
-        kept = Kept()
-        engine.submit(Job(prompt=(1, 2), max_tokens=12, **options), kept)
-        texts[name] = kept.wait().tokens
-    assert len(set(texts["plain"])) < 12
-    assert len(set(texts["present"])) == len(set(texts["frequent"])) == 12
-    assert texts["bias"] == [7] * 12
-
-
 @pytest.mark.parametrize("place", [0, 1, 2])
 def test_any_stop_id_ends_a_text_and_is_no_part_of_it(place, engines):
     lm = model(positions="none")

@@ -219,10 +219,6 @@ def test_ctrl_c_within_the_library_is_not_taken_for_a_damaged_file(
 LEARNED = ["the lowest, the slower and the lower"] * 3
 
 
-def test_the_same_texts_give_the_same_tokenizer():
-    assert bpe.learn(LEARNED, 265, None) == bpe.learn(iter(LEARNED), 265, None)
-
-
 def test_the_smallest_vocabulary_is_bytes_and_the_end():
     description = json.loads(bpe.learn([], 257, None))
     assert description["model"]["merges"] == []

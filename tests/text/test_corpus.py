@@ -50,16 +50,6 @@ def article(title: str) -> bytes:
     return f" \n = {title} = \n \n text \n \n = = Part = = \n \n = x = \n more \n".encode()
 
 
-def test_the_names():
-    assert list(CORPORA) == [
-        "stdlib",
-        "tinyshakespeare",
-        "wikitext2",
-        "openwebtext_sample",
-        "c4_sample",
-    ]
-
-
 @pytest.mark.parametrize("name", sorted(CORPORA))
 def test_every_corpus_has_its_parts_and_can_be_read_again(mine: Path, name: str):
     put(mine, "lm/wikitext2/wiki.train.txt", article("Four"))

@@ -12,7 +12,6 @@ from suffice.errors import DataError
 from suffice.text import corpus, documents
 from suffice.text import documents as plain
 from suffice.text.documents import (
-    Documents,
     files_below,
     held_out,
     is_jsonl,
@@ -132,12 +131,6 @@ def test_a_part_without_a_document_is_refused_at_the_end_of_the_pass(tmp_path: P
         list(result.validation)
 
 
-def test_documents_show_their_name_and_pass_over_empty_texts():
-    documents = Documents(name="mine", read=lambda: iter(["", "a", ""]), count=3)
-    assert list(documents) == list(documents) == ["a"]
-    assert repr(documents) == "Documents(name='mine', count=3)"
-
-
 def test_an_empty_folder_is_refused(tmp_path: Path):
     put(tmp_path, {".hidden": "x"})
     with pytest.raises(DataError, match="is a folder without a file"):
@@ -225,11 +218,6 @@ def test_an_archive_cut_short_is_refused_after_its_complete_part(tmp_path: Path)
     assert next(documents) == "0"
     with pytest.raises(DataError, match=r"a\.jsonl\.xz"):
         list(documents)
-
-
-def test_other_names_are_not_lines_of_json():
-    assert not is_jsonl(Path("a.json"))
-    assert not is_jsonl(Path("jsonl.txt"))
 
 
 # plain

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import json
 import random
 from pathlib import Path
 
@@ -8,7 +7,6 @@ import numpy as np
 import pytest
 import torch
 
-from suffice.data import load
 from suffice.errors import ConfigError, DataError
 from suffice.layers.positions import positions
 from suffice.recipes import recipe
@@ -68,15 +66,6 @@ def test_each_piece_goes_where_the_least_room_holds_it():
 def test_the_order_of_equals_is_kept():
     tokens, _ = pack([[1, 1], [2, 2], [3, 3]], 4)
     assert tokens.tolist() == [[1, 1, 2, 2], [3, 3, 0, 0]]
-
-
-def test_rows_are_few():
-    """Best fit, longest first, needs at most 11/9 of the fewest rows, and one more."""
-    for seed in range(20):
-        packed_documents = documents(seed, 20)
-        tokens, _ = pack(packed_documents, 24)
-        fewest = -(-sum(map(len, packed_documents)) // 24)
-        assert len(tokens) <= 11 / 9 * fewest + 1
 
 
 def test_positions_restart_with_each_document():
@@ -144,24 +133,6 @@ def test_kept_rows_are_drawn(plays: str):
     drawn = [row.tolist() for row in few.train.inputs]
     assert drawn != full.train.inputs[:20].tolist()
     assert all(row in full.train.inputs.tolist() for row in drawn)
-
-
-def test_documents_are_joined_by_the_tokenizers_end(tmp_path: Path):
-    pytest.importorskip("tokenizers")
-    path = tmp_path / "documents.jsonl"
-    texts = [f"document {i} of some words" for i in range(200)]
-    path.write_text("".join(json.dumps({"text": sentence}) + "\n" for sentence in texts))
-    data = text(corpus=str(path), tokenizer="bpe", vocabulary_size=280, length=8)
-    assert data.num_classes == 280
-    joined = data.train.inputs.flatten().tolist()
-    ends = joined.count(max(joined, key=joined.count))
-    assert ends >= 10
-
-
-def test_the_task_is_known_by_name(plays: str):
-    data = load("text", corpus=plays, length=16)
-    assert data.name == "text"
-    assert torch.equal(data.test.inputs, text(corpus=plays, length=16).test.inputs)
 
 
 def test_options_that_are_not_legal_are_refused(plays: str):

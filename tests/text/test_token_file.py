@@ -215,11 +215,6 @@ def test_documents_without_text_are_refused_and_the_old_file_stays(alphabet: Tok
     assert TokenFile(at).tokens.tolist() == list(range(26))
 
 
-def test_one_text_is_not_taken_for_many(at: Path):
-    with pytest.raises(ConfigError, match="the documents are one text"):
-        TokenFile.write(at, "abc", ABC)
-
-
 @pytest.mark.parametrize(
     ("texts", "error", "sentence"),
     [

@@ -7,13 +7,11 @@ from suffice.utils.grammar import (
     BYTES,
     COUNTS,
     SECONDS,
-    Term,
     format_quantity,
     parse_bytes,
     parse_seconds,
     parse_share,
     parse_term,
-    split_list,
     split_quantity,
 )
 
@@ -23,12 +21,6 @@ MEMORIES = ("dynamic", "static:N", "rolling:W", "rolling:W:SINKS")
 @pytest.mark.parametrize("text", ["dynamic", "static:64", "rolling:256", "rolling:256:4"])
 def test_terms_are_read_and_written(text):
     assert str(parse_term(f" {text} ", MEMORIES, kind="memory")) == text
-
-
-def test_a_term_names_its_first_number():
-    assert parse_term("rolling:8:2", MEMORIES, kind="memory") == Term("rolling", (8, 2))
-    assert Term("rolling", (8, 2)).number == 8
-    assert Term("dynamic").number is None
 
 
 def test_an_unknown_name_gets_the_nearest_legal_one():
@@ -54,11 +46,6 @@ def test_an_unknown_name_gets_the_nearest_legal_one():
 def test_numbers_that_no_form_has_are_refused_with_the_forms(text):
     with pytest.raises(ConfigError, match="write rolling:W or rolling:W:SINKS"):
         parse_term(text, MEMORIES, kind="memory")
-
-
-def test_lists_leave_empty_items_out():
-    assert split_list(" a,, b ,") == ("a", "b")
-    assert split_list("") == ()
 
 
 def test_quantities_are_split():
@@ -98,11 +85,6 @@ def test_times_are_read():
 def test_other_times_are_refused(text):
     with pytest.raises(ConfigError, match="latency .* for each token.*30ms"):
         parse_seconds(text, "token")
-
-
-def test_percentages_are_read():
-    assert parse_share("1%") == 0.01
-    assert parse_share(" 0 % ") == 0.0
 
 
 @pytest.mark.parametrize("text", ["1", "100%", "-1%", "a%", "%"])

@@ -59,17 +59,6 @@ def test_a_terminal_gets_a_bar_with_the_cell_the_text_and_the_time_left():
     assert "cell 2/2 efficient" in text
 
 
-def test_steps_between_two_drawings_draw_nothing():
-    clock = Clock()
-    with show(console(terminal=False), clock=clock) as shown:
-        drawn = []
-        shown.draw = lambda: drawn.append(clock.now)
-        for tenth in range(300):
-            clock.now = 100.0 + tenth / 10
-            shown.step(tenth, 300)
-    assert drawn == pytest.approx([110.0, 120.0])
-
-
 def test_cells_done_before_count_as_done_but_not_as_pace():
     clock, out = Clock(), console(terminal=False)
     with show(out, cells=10, done=8, clock=clock) as shown:
@@ -89,14 +78,6 @@ def test_the_first_steps_are_no_basis_for_the_time_left():
         clock.now += 50.0
         shown.step(6, 1000)
     assert out.file.getvalue() == "training, 0%\ntraining, 1%, 2:45:40 left\n"
-
-
-def test_one_unnamed_training_is_called_so():
-    clock, out = Clock(), console(terminal=False)
-    with show(out, clock=clock) as shown:
-        clock.now += 10.0
-        shown.step(1, 4)
-    assert out.file.getvalue() == "training, 25%, 0:30 left\n"
 
 
 @pytest.mark.parametrize("why", ["quiet", "another process"])

@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING, Any, Literal, TypedDict
 import numpy as np
 import pytest
 
-from suffice.encoders import Efficient, Encoder
+from suffice.encoders import Efficient
 from suffice.errors import CheckpointError, ConfigError, DataError
-from suffice.kernels import Kernel
 from suffice.mixing import Alignment, Mixing, NoMixing
 from suffice.patterns import And, Causal, Full, Or, Pattern
 from suffice.positions import NoPosition, Position, Rope
@@ -54,15 +53,6 @@ def test_defining_a_value_registers_it(family):
     assert family.from_json({"name": "Red", "shade": 0.2}) == Red(0.2)
     assert family.from_json({"name": "Red"}) == Red()
     assert Red.samples() == (Red(),)
-
-
-def test_families_have_tables_of_their_own(family):
-    assert family.table == {}
-    assert set(Pattern.table) >= {"And", "Causal", "Full", "Or"}
-    assert set(Encoder.table) >= {"Efficient", "Latent", "Optimised", "Standard"}
-    assert set(Mixing.table) >= {"Alignment", "NoMixing"}
-    assert set(Position.table) >= {"NoPosition", "Rope"}
-    assert set(Kernel.table) >= {"Softmax"}
 
 
 def test_bases_are_not_in_the_table(family):
@@ -320,11 +310,6 @@ def test_data_that_does_not_fit_a_record(change, named):
         decode(Run, RUN | change, where="run.json")
     with pytest.raises(CheckpointError, match=named):
         decode(Run, RUN | change, where="run.json", error=CheckpointError)
-
-
-def test_missing_keys_are_named_in_order():
-    with pytest.raises(DataError, match="run.json"):
-        decode(Run, {}, where="run.json")
 
 
 def test_a_value_that_the_record_refuses():

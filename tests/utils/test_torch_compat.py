@@ -13,7 +13,7 @@ from suffice import Attention, preset
 from suffice.errors import ConfigError, MaskError, ShapeError
 from suffice.ops.native import matrix
 from suffice.testing import assert_close, normal
-from suffice.utils.torch_compat import check, check_mask, finite, readable, spell, usable
+from suffice.utils.torch_compat import check, check_mask, finite, readable, usable
 
 NAN = torch.tensor([1.0, torch.nan])
 
@@ -74,16 +74,6 @@ def test_legal_shapes_pass():
 def test_other_shapes_are_refused(legal):
     with pytest.raises(ShapeError, match=r"x has shape \[2, 3\]"):
         check("x", torch.zeros(2, 3), legal)
-
-
-def test_the_message_lists_every_legal_shape_and_the_hint():
-    with pytest.raises(ShapeError, match=r"\[2, \*\].*\[\*, 9, 1\]"):
-        check("x", torch.zeros(3, 3), (2, None), (None, 9, 1), hint="Give words.")
-
-
-def test_spell():
-    assert spell(()) == "[]"
-    assert spell((1, None)) == "[1, *]"
 
 
 def test_masks_are_boolean():

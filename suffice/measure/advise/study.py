@@ -319,7 +319,6 @@ class Study:
             yield Place(name=name, rank=None, status=status, reason=why, **fields)
 
     def _unmeasured_fields(self, name: str) -> dict[str, Any]:
-        """Return the fields of a place that need no measurement."""
         return {
             "needs": self.needs[name],
             "predicted": self.needs[name].work / self.needs[STANDARD].work,

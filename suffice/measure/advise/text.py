@@ -77,7 +77,6 @@ def _known(study: Study, winner: str) -> str:
 
 
 def _standard(study: Study, measured: int) -> str:
-    """Return why Standard wins."""
     if measured == 1:
         return f"Stay with standard, which needs no evidence, until more is measured; {MORE_TIME}"
     if study.untried() is not None:

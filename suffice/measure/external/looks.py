@@ -128,7 +128,6 @@ def _listed(looks: Sequence[int]) -> str:
 
 
 def _digests(every: Sequence[Results]) -> dict[str, str]:
-    """Return a digest of the scores of each run."""
     hashes: dict[str, hashlib._Hash] = {}
     for results in every:
         for cell in results.cells:

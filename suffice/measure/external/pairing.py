@@ -164,7 +164,6 @@ def _direction(
 
 
 def _from_percent(runs: dict[str, list[Run]], metric: str) -> dict[str, list[Run]]:
-    """Return runs whose percentages of a metric are shares."""
     if not all(_is_share(run.scores[metric] / 100) for of in runs.values() for run in of):
         raise ConfigError(f"--percent: {metric} is not from 0 to 100 in all runs.")
     return {

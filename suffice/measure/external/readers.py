@@ -131,7 +131,6 @@ def read(
 
 
 def _read_trainer(path: Path, name: str, _: RowNames) -> Source:
-    """Read the last evaluation of every training below a folder."""
     states = _files_below(path, STATE) if path.is_dir() else [path]
     latest: dict[Path, tuple[int, Path]] = {}
     for state in states:

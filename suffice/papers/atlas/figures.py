@@ -55,7 +55,6 @@ def quality_figure(cost: str) -> Figure:
 
 
 def _panel(axes: Axes, rows: Sequence[Standing], cost: str) -> None:
-    """Draw the mechanisms of one task."""
     scale = 1 if rows[0].task in NATS else 100
     for row in rows:
         low, mean, high = (

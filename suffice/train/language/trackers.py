@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
-from suffice.errors import ConfigError, check_known, install_line
+from suffice.errors import check_known, installed_for
 
 PROJECT = "suffice"
 
@@ -146,13 +146,9 @@ def tracker(name: str, folder: Path, *, step: int, written: int) -> Tracker:
         ConfigError: if it is unknown or not installed.
     """
     check_trackers((name,))
-    try:
+    otherwise = ", or leave it out: the log has the same numbers"
+    with installed_for(f"the tracker {name}", name, otherwise):
         return TRACKERS[name](folder, step=step, written=written)
-    except ImportError as error:
-        raise ConfigError(
-            f"{name} is not installed; run {install_line(name)}, or leave it out: the log "
-            "has the same numbers."
-        ) from error
 
 
 def numbers(record: Mapping[str, Any]) -> dict[str, float]:

@@ -210,7 +210,7 @@ def test_trackers_that_begin_again_skip_what_they_have(tmp_path, monkeypatch):
 @pytest.mark.parametrize("name", ["trackio", "wandb"])
 def test_a_tracker_that_is_absent_is_refused(tmp_path, monkeypatch, name):
     monkeypatch.setitem(sys.modules, name, None)
-    with pytest.raises(ConfigError, match=rf"run pip install .*\[{name}\]"):
+    with pytest.raises(ConfigError, match=rf"{name} needs .*: pip install .*\[{name}\]"):
         Log(None, {name: tmp_path}, step=0)
 
 

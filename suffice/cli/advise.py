@@ -264,7 +264,6 @@ def _from(crossover: Crossover | None) -> str:
 
 
 def _print_unranked(console: Console, advice: Advice) -> None:
-    """Print some of each kind without a rank, and why."""
     rest = [place for place in advice.places if place.rank is None]
     counts = Counter(place.status for place in rest)
     for status, count in counts.items():

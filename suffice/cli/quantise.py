@@ -97,7 +97,6 @@ def quantise(
 def _texts(
     lm: LM, tokenizer: Tokenizer, name: str | None, facts: dict[str, Any], checkpoint: Path
 ) -> dict[str, Tensor]:
-    """Return the rows that guide the rounding and those that measure the change."""
     from suffice.quantise.report import rows_of
     from suffice.text import corpus
 

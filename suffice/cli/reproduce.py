@@ -269,7 +269,6 @@ def narrowed(sheet: Sheet, width: int) -> Sheet:
 def _print_result(
     options: ReproduceOptions, records: Any, csv: Callable[[], str], sheets: Sequence[Sheet]
 ) -> bool:
-    """Print a result in the requested form; return whether that form is tables."""
     from suffice.measure.report.sheet import rich_table
 
     if options.as_json:

@@ -180,7 +180,6 @@ def _texts(source: Source, name: str | None, tokens: int, length: int | None) ->
 
 
 def _write(out: Path, result: SearchResult) -> None:
-    """Write the plan, all results, and the figure."""
     from suffice.convert import plan_to_json
     from suffice.convert.search.result import draw
     from suffice.measure.machine import machine_facts, software_versions

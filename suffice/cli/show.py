@@ -157,7 +157,6 @@ def _counts(spec: AttentionSpec, base: AttentionSpec, length: int) -> dict[str, 
 
 
 def _fields(spec: AttentionSpec) -> dict[str, str]:
-    """Return every field of a spec, with defaults filled in."""
     from suffice.view import expression
 
     values = {

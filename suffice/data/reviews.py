@@ -472,7 +472,6 @@ def imdb(
 
 
 def _read_part(file: DataFile, console: Console | None) -> tuple[list[str], list[int]]:
-    """Return the texts and labels of the official training or test part."""
     if locate(file.path) is None:
         _convert_archive(console)
     texts, labels = [], []

@@ -114,7 +114,6 @@ def export(
 
 
 def _begin_texts(folder: Path, tokenizer: Tokenizer) -> None:
-    """Let transformers begin a text with the token that texts began with in training."""
     if tokenizer.begin is None:
         return
     _, description, begin, _ = read_tokenizer(folder)

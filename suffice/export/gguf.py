@@ -126,7 +126,6 @@ def _architecture(config: dict[str, Any], kv_heads: Sequence[int]) -> str:
 
 
 def _check_form(config: dict[str, Any], architecture: str) -> None:
-    """Refuse what an architecture of llama.cpp lacks of its class in transformers."""
     kind = config["model_type"]
     if config.get("use_parallel_residual"):
         raise ConfigError(

@@ -136,7 +136,6 @@ def _opened(out: Path | None) -> Iterator[Any]:
 
 
 def _writer(stream: Any, *, as_json: bool) -> Write:
-    """Return what writes one row and its answer, at once; nothing of either is lost."""
     table: list[Any] = []
 
     def write_csv(row: Row) -> None:

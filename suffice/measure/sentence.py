@@ -250,7 +250,6 @@ def _note_interval(verdict: Verdict, results: Results) -> list[str]:
 
 
 def _note_looks(results: Results, candidates: int) -> list[str]:
-    """State what intervals of results of another program are corrected for."""
     sentences = []
     if candidates > 1:
         sentences.append(
@@ -318,7 +317,6 @@ CUT = 0.2  # share of texts longer than what is read from which on that is worth
 
 
 def _note_signatures(results: Results) -> list[str]:
-    """Name how scores that have variants were computed."""
     named: dict[tuple[str, str], list[str]] = {}
     for cell in results.cells:
         for item in cell.signatures.items():
@@ -465,7 +463,6 @@ def _note_margin(verdict: Verdict, results: Results) -> list[str]:
 
 
 def _note_folds(verdict: Verdict, results: Results) -> list[str]:
-    """State what the seeds of a cross-validation trained on."""
     if results.folds is None:
         return []
     covered = ", so the intervals cover other training rows of this table, too"

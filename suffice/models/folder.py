@@ -314,7 +314,6 @@ def _refuse_tokenizer(folder: Path, reason: object) -> NoReturn:
 
 
 def _check_finite(folder: Path, weights: dict[str, torch.Tensor]) -> None:
-    """Refuse weights of which everything computed would be NaN."""
     for name, weight in weights.items():
         if weight.is_floating_point() and not torch.isfinite(weight).all():
             _refuse(

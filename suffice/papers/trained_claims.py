@@ -167,7 +167,6 @@ def _first(measure: Measure, values: dict[str, float | None] | None) -> list[str
 
 
 def _printed(name: str, heads: int, measure: Measure) -> dict[str, float | None]:
-    """Return the paper's own values by mechanism."""
     shown = table(name)
     return {m: measure.theirs(reference(shown.paper, m, heads)) for m in shown.mechanisms}
 
@@ -282,7 +281,6 @@ def _reaches(savings: list[float], most: float, *, complete: bool) -> bool | Non
 
 
 def _printed_ratios(version: str, mechanisms: list[str]) -> list[float]:
-    """Return the paper's ratios to Standard at equal heads."""
     ratios = []
     for task in ("mnist", "cifar100", "imagenet", "imdb", "amazon"):
         for heads in (1, 2, 4, 6, 8):
@@ -422,7 +420,6 @@ def trains_faster(mechanisms: list[str], tables: list[str]) -> ClaimFinding:
 
 
 def _log_ratio(cells: list[Cell], others: list[Cell]) -> Summary:
-    """Summarise logarithms of ratios of typical epochs by seed."""
     ours, theirs = (
         {cell.seed: math.log(cell.seconds_per_epoch) for cell in of} for of in (cells, others)
     )

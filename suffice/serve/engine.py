@@ -431,7 +431,6 @@ class Engine:
             self._ended(ticket)
 
     def _admit(self) -> None:
-        """Begin the texts that fit, in the order they came."""
         active = self._active()
         while self._waiting:
             ticket = self._waiting[0]

@@ -266,7 +266,6 @@ def _request(
 
 
 def _choices(fields: dict[str, Any], prompts: int, served: ServedModel) -> int:
-    """Return the answers to each prompt; RequestError, before one is made, if they are too many."""
     choices = _whole(fields, "n", 1, 1, MOST_CHOICES)
     if (texts := prompts * choices) > (most := served.engine.limits.texts):
         raise RequestError(f"{texts:,} texts at once; ask for at most {most}.", field="n")

@@ -206,7 +206,6 @@ def _tensors(sizes: Sizes) -> int | None:
 
 
 def _width(sizes: Sizes, full: bool) -> int:
-    """Return the numbers that a layer caches of a token in one tensor."""
     if sizes["projections"] == "MLA":
         return sizes["rank"] + sizes["rotary_dim"]
     spec = spec_of(sizes, full)

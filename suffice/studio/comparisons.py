@@ -225,7 +225,6 @@ def front(points: Sequence[tuple[float, float]]) -> list[bool]:
 
 
 def _curves(results: Results, name: str) -> list[dict[str, Any]]:
-    """Return the mean over seeds for each epoch that all seeds reached."""
     curves = []
     for mechanism, heads in results.pairs():
         by_seed = [[e[name] for e in cell.epochs] for cell in results.select(mechanism, heads)]

@@ -302,26 +302,18 @@ def _refuse_bombs(description: dict[str, Any], name: object) -> None:
     """Refuse what makes a short text long, or the library slow."""
     model, added = description["model"], description.get("added_tokens")
     affixes = (model.get(one) for one in ("continuing_subword_prefix", "end_of_word_suffix"))
+    longest = max(len(str(one)) for one in (*model["vocab"], *affixes))
+    count = len(added) if isinstance(added, list) else 0
     sizes = {
-        "tokens are added to its model's": (
-            len(added) if isinstance(added, list) else 0,
-            MAX_ADDED_TOKENS,
-        ),
-        "characters are in a token": (
-            max(len(str(one)) for one in (*model["vocab"], *affixes)),
-            MAX_TOKEN_CHARACTERS,
-        ),
+        "tokens are added to its model's": (count, MAX_ADDED_TOKENS),
+        "characters are in a token": (longest, MAX_TOKEN_CHARACTERS),
     }
     for parts in (("normalizer", "pre_tokenizer"), ("decoder",)):
         steps = [step for part in parts for step in _steps(description.get(part), name)]
         place = " and ".join(parts)
-        sizes |= {
-            f"steps are in its {place}": (len(steps), MAX_STEPS),
-            f"characters are made of one by its {place}": (
-                math.prod(map(_growth, steps)),
-                MAX_GROWTH,
-            ),
-        }
+        growth = math.prod(map(_growth, steps[:MAX_STEPS]))
+        sizes[f"steps are in its {place}"] = len(steps), MAX_STEPS
+        sizes[f"characters are made of one by its {place}"] = growth, MAX_GROWTH
     for what, (size, most) in sizes.items():
         if size > most:
             raise DataError(f"{name}: {min(size, 10**18):,} {what}; at most {most:,} are allowed.")

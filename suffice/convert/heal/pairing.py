@@ -116,7 +116,6 @@ def _checked(role: str, model: nn.Module) -> LM:
 
 
 def _different_layers(student: LM, teacher: LM) -> tuple[str, ...]:
-    """Return the names of the attention layers whose composition or weights differ."""
 
     def same(name: str) -> bool:
         ours, theirs = students[name], teachers[name]

@@ -231,7 +231,6 @@ class Program:
         return tuple(int(part.argmax()) for part in parts)
 
     def _exchanged(self, choice: Choice, layers: tuple[int, ...], count: int) -> list[Choice]:
-        """Return the best choices with other options in some layers."""
         grid = np.meshgrid(*(range(len(self.scores[at])) for at in layers), indexing="ij")
 
         def sums(values: Sequence[Sequence[float]]) -> np.ndarray:

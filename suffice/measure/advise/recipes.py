@@ -85,7 +85,6 @@ class AdviceRecipe:
 
 
 def _compare_kernels(advice: Advice) -> str:
-    """Compare the op that is chosen for standard attention with one that stores every weight."""
     base = base_of(advice.request)
     shape = (1, base.num_heads, base.length, base.config.d_model // base.num_heads)
     generator = torch.Generator().manual_seed(0)

@@ -166,7 +166,6 @@ def notes(study: Study, winner: str | None, *, interrupted: bool) -> Iterator[st
 
 
 def _of_winner(study: Study, winner: str) -> Iterator[str]:
-    """Yield sentences about the recommended composition and what is faster."""
     place = study.place(winner)
     if winner != STANDARD:
         yield f"Quality of {winner}: {place.evidence_told}."

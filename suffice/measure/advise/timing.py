@@ -460,7 +460,6 @@ class TrainingStepTimer:
 
 
 def _batch(recipe: Recipe, rows: int) -> tuple[ModelInputs, torch.Tensor]:
-    """Return random inputs and labels of some rows of a recipe's data."""
     model = recipe.model
     if isinstance(model, ViTConfig):
         shape = rows, model.channels, model.image_size, model.image_size

@@ -282,7 +282,6 @@ class _Table:
         return repr(self.row_names.name(int(rows[0])))
 
     def _refuse_other_rows(self) -> None:
-        """Refuse folds that do not test the same rows under each name."""
         first = next(iter(self.scores))
         for name, place in self.each():
             label = self.seeds[name][place]

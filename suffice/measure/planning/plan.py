@@ -188,7 +188,6 @@ class LayoutEstimator:
 
     @cached_property
     def _gathered(self) -> int:
-        """Bytes of weights and gradients while they are gathered."""
         shard = -(-self._own.state // max(self.gpus, 2))
         return max(self._sharded.peak - (self._own.peak - self._own.state + shard), 0)
 

@@ -195,7 +195,6 @@ def average(cells: list[Cell], name: str) -> dict[int, Summary]:
 def _panel(
     axes: Axes, results: Results, styles: dict[str, LineStyle], num_heads: int, curve: Curve
 ) -> None:
-    """Draw the lines and bands of one measure at one number of heads."""
     for mechanism, line_style in styles.items():
         cells = results.select(mechanism, num_heads)
         means = average(cells, curve.name)
@@ -565,7 +564,6 @@ NEAR = 0.02  # widths of the axis between points that would cover each other
 def _panel_tradeoff(
     axes: Axes, shown: list[Point], styles: dict[str, LineStyle], verdict: Verdict
 ) -> None:
-    """Draw the points of one number of heads and the baseline's band."""
     if (base := verdict.qualities.get(shown[0].num_heads)) is not None:
         top, bottom = map(verdict.metric.drawn, (base.mean, base.mean - verdict.margin))
         axes.axhspan(bottom, top, color=BAND[0], linewidth=0, zorder=0.5)

@@ -303,7 +303,6 @@ class Tables:
         )
 
     def _seeds(self) -> str:
-        """Write how many seeds the means are over."""
         numbers = [len(cells) for cells in self.cells.values()]
         fewest, most = min(numbers), max(numbers)
         return f"{fewest} seed{'s' * (most > 1)}" if fewest == most else f"{fewest} to {most} seeds"
@@ -703,7 +702,6 @@ def _confusion_table(answers: list[Answers], names: tuple[str, ...], of: str) ->
 
 
 def _disagreement_table(by_pair: dict[tuple[str, int], list[Answers]], baseline: str) -> Sheet:
-    """Return on how many test rows each mechanism and the baseline differ."""
     gap_of = gaps(by_pair, baseline)
 
     return sheet_of(

@@ -29,8 +29,8 @@ class Estimate:
         freedom: degrees of freedom of the variance over seeds; None for seeds - 1.
         row_freedom: degrees of freedom of the variance over rows; None for rows - 1.
         resolution: half width that no interval is below, as numbers were rounded.
-        skewness: skewness of the mean over rows, far below 0 where a few rows hold most of a loss; 0 of
-            shares, whose rows are bounded.
+        skewness: skewness of the mean over rows, far below 0 where a few rows hold most of a loss;
+            0 of shares, whose rows are bounded.
         unit: name of the samples that R counts.
     """
 

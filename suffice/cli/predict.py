@@ -58,8 +58,10 @@ def predict(
     the column of classes that the model was trained on, the accuracy is printed at the end.
     """
     from suffice.loading import load, locate
+    from suffice.loading.loading import WINNER
     from suffice.loading.predictions import PredictionRequest, answer
     from suffice.train import resolve_device
+    from suffice.utils.files import read_json
 
     request = PredictionRequest(
         names=tuple(inputs or ()),
@@ -74,4 +76,6 @@ def predict(
     loaded = load(place, device=resolve_device(device))
     if place != model:
         sys.stderr.write(f"model: {place}\n")
+    if (model / WINNER).is_file() and (warning := read_json(model / WINNER).get("warning")):
+        sys.stderr.write(f"warning: {warning}\n")
     answer(loaded, request, as_json=as_json)

@@ -143,7 +143,7 @@ def verdict(
 
     The interval covers other seeds and other rows as far as the results have both. Exit code: 0 if
     something suffices, 10 if nothing does, 11 if that is open, 12 if there is nothing to compare
-    (nothing was learned, or the task is too easy), 2 for bad input.
+    (the baseline is not shown to have learned, or the task is too easy), 2 for bad input.
     """
     from suffice.measure.external.looks import NotYetError
     from suffice.measure.external.tables import parse_columns

@@ -347,9 +347,8 @@ def locate(path: Path | str) -> Path:
     if (path / MODELS).is_dir() and not (path / CONFIG).is_file():
         names = ", ".join(sorted(each.name for each in (path / MODELS).iterdir())[:4])
         raise CheckpointError(
-            f"the comparison in {path} has no best model: it is not finished, or nothing was "
-            f"learned; finish it with --resume, or name one of its models: "
-            f"{names or 'there is none so far'}."
+            f"the comparison in {path} is not finished, so it has no best model; finish it with "
+            f"--resume, or name one of its models: {names or 'there is none so far'}."
         )
     return path
 

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from suffice.measure.answers import majority_baseline, spread
 from suffice.measure.metrics import METRICS
+from suffice.measure.results import OWN_LOOP
 from suffice.measure.scores import Scores, summary_of
 from suffice.measure.statistics import ABOVE, Summary
 from suffice.measure.sufficiency import LEVEL
 from suffice.measure.two_way_interval import EXACT
+
+TELLING = ("log-loss", "balanced", "accuracy")  # scores of classes, the one that tells most first
+GUESS, NO_READER = "a blind guess", "a model that learned nothing"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -21,57 +25,111 @@ class Floor:
 
     Args:
         name: name of such a model, such as 'always "5"'.
+        metric: name of the metric.
         value: the metric of it, oriented.
-        above: the baseline minus that, with a 95% interval where there is one.
-        learned: whether the baseline is clearly above, and by more than the margin; None where it
-            cannot be said.
+        above: the baseline minus that, with an interval of `confidence` where there is one.
+        confidence: 0.95, or more where several scores are looked at.
+        learned: whether the baseline is shown to be above, by the score that tells most, and its
+            mean by more than the margin; None where it cannot be tested. An interval that holds 0
+            shows nothing either way.
+        shown_by: the same in the metric that shows it, where that is another; None elsewhere.
     """
 
     name: str
+    metric: str
     value: float
     above: Summary
+    confidence: float = LEVEL
     learned: bool | None
+    shown_by: Floor | None = None
 
 
 def floor_of(scores: Scores, num_heads: int, margin: float) -> Floor | None:
-    """Hold the baseline against the best model that learned nothing."""
+    """Return the score of learning nothing, and whether the baseline is above it.
+
+    Where the answers to rows with classes were kept, log-loss against the frequencies of the
+    classes, balanced accuracy and accuracy are looked at in this order, and share the error rate:
+    accuracy alone shows little on few rows. A verdict needs a score above by more than the margin.
+
+    Args:
+        scores: scores of the metric of the verdict.
+        num_heads: heads of the baseline.
+        margin: margin of the verdict.
+    """
     results = scores.results
+    classes = results.data is not None and bool(results.data.classes)
+    others = [name for name in TELLING if classes and name != scores.metric.name]
+    shown = {
+        name: floor
+        for name in others
+        if _by_row(of_name := Scores(results, METRICS[name]), num_heads)
+        and (floor := _above(of_name, num_heads, 1 + len(others)))
+    }
+    own = _above(scores, num_heads, 1 + len(shown))
+    if own is None:
+        return None
+    if not own.learned:
+        shown_by = next((floor for floor in shown.values() if floor.learned), None)
+        own = own if shown_by is None else replace(own, learned=True, shown_by=shown_by)
+    if own.learned and own.above.mean <= margin + EXACT:  # who learned nothing would suffice
+        return replace(own, learned=False)
+    return own
+
+
+def _above(scores: Scores, num_heads: int, looks: int) -> Floor | None:
+    """Hold the baseline against the best model that learned nothing, in one of several metrics."""
+    results, metric = scores.results, scores.metric
     seeds = list(scores.values(results.baseline, num_heads))
-    table = scores.table(results.baseline, num_heads, seeds)
-    answers = scores.answers(results.baseline, num_heads)
-    survey, metric = results.data, scores.metric
-    guess = None if answers is None or survey is None else majority_baseline(answers, survey)
-    candidates: list[tuple[str, np.ndarray]] = []
-    if guess is not None and metric.rows is not None and table.shape[1] > 1:
-        of_rows = spread([metric.rows(guess)], [guess])
-        candidates.append((f'always "{survey.majority_class}"', of_rows))
-    elif metric.name == "accuracy" and results.majority is not None:
-        known = survey is not None and survey.majority_class is not None
-        name = f'always "{survey.majority_class}"' if known else "always the most frequent class"
-        candidates.append((name, np.array([results.majority])))
-    if metric.rows is METRICS["accuracy"].rows and results.chance is not None:
-        candidates.append(("a blind guess", np.array([results.chance])))
-    frequency_loss = None if survey is None else survey.frequency_loss
-    if metric.name in ("log-loss", "perplexity") and frequency_loss is not None and not candidates:
-        name = "answering with the training frequencies"
-        candidates.append((name, -np.array([frequency_loss])))
+    candidates = _candidates(scores, num_heads)
     if not candidates:
         return None
+    table = scores.table(results.baseline, num_heads, seeds)
     name, of_rows = max(candidates, key=lambda candidate: float(np.nanmean(candidate[1])))
     above = table - of_rows
     by_seed = np.nanmean(above, axis=1).tolist()
     if not all(map(math.isfinite, by_seed)):
         return None
-    summary = summary_of(by_seed, scores.estimate(above), 1.0 - LEVEL)
-    learned = _learned(summary, scores.by_sample(above), scores.noise(results.baseline, num_heads))
-    if learned and summary.mean <= margin + EXACT:  # who learned nothing would suffice
-        learned = False
+    alpha = (1.0 - LEVEL) / looks
+    summary = summary_of(by_seed, scores.estimate(above), alpha)
+    noise = scores.noise(results.baseline, num_heads)
     return Floor(
         name=name,
+        metric=metric.name,
         value=float(np.nanmean(of_rows)),
         above=summary,
-        learned=learned,
+        confidence=1.0 - alpha,
+        learned=_learned(summary, scores.by_sample(above), noise),
     )
+
+
+def _by_row(scores: Scores, num_heads: int) -> bool:
+    """Return whether all answers of the baseline were kept."""
+    cells = scores.results.select(scores.results.baseline, num_heads)
+    return all(scores.rows(cell.key) is not None for cell in cells)
+
+
+def _candidates(scores: Scores, num_heads: int) -> list[tuple[str, np.ndarray]]:
+    """List models that learned nothing, with their scores of rows or their mean."""
+    results, survey, metric = scores.results, scores.results.data, scores.metric
+    answers = scores.answers(results.baseline, num_heads)
+    guess = None if answers is None or survey is None else majority_baseline(answers, survey)
+    known = survey is not None and survey.majority_class is not None
+    constant = f'always "{survey.majority_class}"' if known else "always the most frequent class"
+    frequencies = "answering with the training frequencies"
+    loss = metric.name in ("log-loss", "perplexity")
+    candidates: list[tuple[str, np.ndarray]] = []
+    if guess is not None and _by_row(scores, num_heads):
+        of_rows = spread([metric.rows(guess)], [guess])
+        candidates.append((frequencies if loss else constant, of_rows))
+    elif metric.name == "accuracy" and results.majority is not None:
+        candidates.append((constant, np.array([results.majority])))
+    if metric.rows is METRICS["accuracy"].rows and results.chance is not None:
+        name = NO_READER if results.task == OWN_LOOP else GUESS
+        candidates.append((name, np.array([results.chance])))
+    frequency_loss = None if survey is None else survey.frequency_loss
+    if loss and frequency_loss is not None and not candidates:
+        candidates.append((frequencies, -np.array([frequency_loss])))
+    return candidates
 
 
 def _learned(summary: Summary, above: np.ndarray, noise: float) -> bool | None:

@@ -39,6 +39,7 @@ from suffice.measure.report.notebook import notebook_html
 from suffice.measure.report.sheet import rich_table
 from suffice.measure.report.tables import Tables
 from suffice.measure.results import (
+    OWN_LOOP,
     Cell,
     Results,
     cell_path,
@@ -58,7 +59,6 @@ from suffice.spec import AttentionSpec
 from suffice.utils.progress import Progress, show
 from suffice.utils.records import Axis, is_whole
 
-TASK = "your own loop"
 ACCURACY, LOSS, PERPLEXITY = "accuracy", "loss", "perplexity"
 LOSSES = (LOSS, "log-loss", PERPLEXITY)  # metrics that are known to be better the lower they are
 WIDTH = 100  # columns of a printed comparison
@@ -307,7 +307,7 @@ def compare(
     execution = Execution.of(**options, quiet=quiet)
     recipe = {
         "name": name,
-        "task": TASK,
+        "task": OWN_LOOP,
         "title": title or (inspect.getdoc(_code_of(train)) or name).partition("\n")[0],
         "scale": SCALES[0],
         "metric": metric,

@@ -41,6 +41,9 @@ class EpochRecord(_CpuTime):
     seconds: float
 
 
+OWN_LOOP = "your own loop"  # task of `suffice.compare`
+
+
 @dataclass(frozen=True, kw_only=True)
 class Cell:
     """One trained model: a mechanism with a number of heads from one seed.

@@ -12,9 +12,10 @@ from statistics import median
 from typing import Any
 
 from suffice.measure.cost_to_target import effort_ratio, effort_record
-from suffice.measure.metrics import LOGARITHMS, METRICS, Metric
+from suffice.measure.floors import GUESS, NO_READER
+from suffice.measure.metrics import LOGARITHMS, METRICS, Metric, metric_of
 from suffice.measure.plan import MARGIN
-from suffice.measure.results import Results
+from suffice.measure.results import OWN_LOOP, Results
 from suffice.measure.scores import MIN_SEEDS, Scores, difference_table
 from suffice.measure.sequential import looks_of, most_seeds
 from suffice.measure.statistics import Summary
@@ -72,8 +73,8 @@ def decision(comparison: Comparison) -> str:
     """Write whether one mechanism suffices, and what would decide it.
 
     Returns:
-        "suffices", "nothing was learned", "too easy to tell", "does not suffice", with the seeds
-        that failed where there are any, or "undecided: ..." with the seeds that are missing.
+        "suffices", "baseline not shown to have learned", "too easy to tell", "does not suffice",
+        with the seeds that failed where there are any, or "undecided: ..." with those missing.
     """
     if comparison.sufficiency == FAILS and comparison.failed:
         return f"{FAILS}: {learned(comparison.quality.n, comparison.failed)}"
@@ -106,9 +107,9 @@ def claim(comparison: Comparison) -> str:
 
 def sentence(verdict: Verdict, results: Results) -> str:
     """Return one sentence that names the mechanism that suffices and its numbers."""
-    if verdict.outcome == "unlearned":
+    if verdict.outcome == UNLEARNED:
         return _sentence_unlearned(verdict)
-    if verdict.outcome == "too easy":
+    if verdict.outcome == TOO_EASY:
         return _sentence_too_easy(verdict, results)
     if verdict.winner is None:
         return _sentence_baseline(verdict)
@@ -144,8 +145,8 @@ def under_optimisers(verdicts: Mapping[str, Verdict]) -> str:
 
 
 def _outcome(verdict: Verdict) -> str:
-    if verdict.outcome in ("unlearned", "too easy"):
-        return UNLEARNED if verdict.outcome == "unlearned" else TOO_EASY
+    if verdict.outcome in (UNLEARNED, TOO_EASY):
+        return verdict.outcome
     if verdict.winner is None:
         return f"{verdict.baseline} stays"
     name = label(verdict.winner.mechanism, verdict.winner.num_heads)
@@ -155,7 +156,7 @@ def _outcome(verdict: Verdict) -> str:
 def notes(verdict: Verdict, results: Results) -> list[str]:
     """List what else the comparison did and did not establish, one sentence each."""
     sentences = [] if results.scale == SCALES[0] else [f"{SMALL.capitalize()}."]
-    if verdict.outcome == "unlearned":
+    if verdict.outcome == UNLEARNED:
         sentences += [f"Change: {change}." for change in remedies(results)]
     if verdict.winner is not None:
         sentences += [_note_claim(verdict, results), *_note_other_heads(verdict)]
@@ -178,26 +179,25 @@ def notes(verdict: Verdict, results: Results) -> list[str]:
     sentences += _note_folds(verdict, results)
     sentences += _note_log_loss(verdict, results)
     sentences += _note_floors(verdict, results)
-    sentences += _note_answers(results)
+    sentences += _note_answers(verdict, results)
     sentences += _note_signatures(results)
     sentences += _note_tuning(results)
     if results.external is None:
         others = "other hyperparameters" if results.tuned else "hyperparameters"
         sentences.append(
-            f"The seeds vary weights and data order on {_data_name(results)}; other data, sizes, "
-            f"training lengths and {others} were not tried."
+            f"The seeds vary weights and data order {_where(results)}; other data, sizes, training "
+            f"lengths and {others} were not tried."
         )
         return sentences
     return sentences + list(results.external.notes)
 
 
-def _data_name(results: Results) -> str:
+def _where(results: Results) -> str:
     """Name the data: own files by their name, which begins the title."""
-    return (
-        results.title.partition(",")[0]
-        if results.task in ("table", "image_folder")
-        else results.task
-    )
+    if results.task == OWN_LOOP:
+        return f"in {OWN_LOOP}"
+    own_files = results.task in ("table", "image_folder")
+    return f"on {results.title.partition(',')[0] if own_files else results.task}"
 
 
 def _note_interval(verdict: Verdict, results: Results) -> list[str]:
@@ -279,37 +279,37 @@ def _note_floors(verdict: Verdict, results: Results) -> list[str]:
     for heads, floor in verdict.floors.items():
         text = f"{floor.name} has {verdict.metric.title} {verdict.metric.write(floor.value)}"
         name = label(verdict.baseline, heads)
-        if floor.learned is False and verdict.outcome != "unlearned":
-            text += f"; {name} is not clearly above it, so nothing is said of {count_heads(heads)}"
+        if floor.learned is False and verdict.outcome != UNLEARNED:
+            text += f"; {name} is not shown to be above it, so {count_heads(heads)} give no verdict"
         elif floor.learned is None:
             text += f"; whether {name} is above it was not tested"
+        if (shown := floor.shown_by) is not None:
+            other = metric_of(shown.metric)
+            text += (
+                f"; {name} is shown to have learned by its {other.title}: difference to "
+                f"{shown.name} ({other.write(shown.value)}) "
+                f"{interval(shown.above, shown.confidence, other)}"
+            )
         sentences.append(f"{text[0].upper()}{text[1:]}.")
     return list(dict.fromkeys(sentences))
 
 
 def remedies(results: Results) -> list[str]:
-    """List what to change where a baseline learned nothing, most likely help first."""
+    """List what to change where a baseline is not shown to have learned, most likely help first."""
     cells = [cell for cell in results.cells if cell.mechanism == results.baseline and cell.epochs]
     if results.external is not None:
         return ["compare with a baseline that does better than that"]
     changes = []
+    if results.metric == "accuracy" and results.majority is not None:
+        changes.append("judge by --metric log-loss, which shows more on few rows and rare classes")
+    if 2 * sum(cell.best_epoch >= len(cell.epochs) - 1 for cell in cells) >= max(1, len(cells)):
+        changes.append(f"train longer ({longer(results, 3)}): the last epochs are the best")
+    changes.append("add seeds or rows: an interval that holds 0 shows nothing either way")
     if results.data is not None and results.data.cut is not None and results.data.cut > CUT:
         changes.append(
-            f"read more of each text (--set length={2 * (results.data.read or 1)}): "
-            f"{results.data.cut:.0%} are longer than what is read"
+            f"try --set length={2 * (results.data.read or 1)} by itself, as {results.data.cut:.0%} "
+            "of the texts are longer than what is read"
         )
-    if cells:
-        late = sum(cell.best_epoch >= len(cell.epochs) - 1 for cell in cells)
-        if 2 * late >= len(cells):
-            changes.append(f"train longer ({longer(results, 3)}): the last epochs are the best")
-        else:
-            changes.append(
-                "train more gently (--set learning_rate=1e-4) or a smaller model (--set "
-                "d_model=32): the first epochs are the best, later ones only memorise"
-            )
-    changes.append("give more rows, or a task whose classes can be told from what is read")
-    if results.metric == "accuracy" and results.majority is not None:
-        changes.append("with rare classes judge by --metric balanced or macro-f1")
     return changes
 
 
@@ -556,17 +556,20 @@ def _needs(results: Results, comparison: Comparison) -> str:
 
 
 def _sentence_unlearned(verdict: Verdict) -> str:
-    """State that the baseline is not clearly above a model that learned nothing."""
+    """State that the baseline is not shown to be above a model that learned nothing."""
     heads, floor = max(verdict.floors.items(), key=lambda item: item[1].above.mean)
     metric = verdict.metric
     better = [label(c.mechanism, c.num_heads) for c in verdict.comparisons if c.claim == "better"]
-    rest = "what is compared here is noise"
+    rest = "no verdict can be given against it"
     if better:
         rest = f"{verdict.baseline} is not a baseline here; {', '.join(better)} did better"
+    elif floor.shown_by is not None or (floor.above.low or 0.0) > 0.0:
+        rest = "it learned, but so little that a model that reads nothing would suffice"
     return (
         f"{UNLEARNED}: {label(verdict.baseline, heads)} has {metric.title} "
         f"{_quality(metric, verdict.qualities[heads])}, {floor.name} has "
-        f"{metric.write(floor.value)}, difference {interval(floor.above, metric=metric)}, margin "
+        f"{metric.write(floor.value)}, difference "
+        f"{interval(floor.above, floor.confidence, metric)}, margin "
         f"{metric.margin(verdict.margin)}; {rest}."
     )
 
@@ -589,8 +592,8 @@ def _sentence_too_easy(verdict: Verdict, results: Results) -> str:
     return (
         f"{TOO_EASY}: {label(verdict.baseline, heads)} has {metric.title} "
         f"{_quality(metric, verdict.qualities[heads])}, and misses no more than the margin of "
-        f"{metric.in_unit(metric.margin(verdict.margin))}; {each}; a smaller margin or a harder "
-        "task would tell."
+        f"{metric.in_unit(metric.margin(verdict.margin))}; {each}; use a smaller margin or a "
+        "harder task."
     )
 
 
@@ -666,7 +669,7 @@ def _note_failures(verdict: Verdict) -> list[str]:
     each = ", ".join(
         f"{rate:.0%} after {n} seed{'s' * (n > 1)}" for n, rate in sorted(rates.items())
     )
-    if each and verdict.outcome != "unlearned":
+    if each and verdict.outcome != UNLEARNED:
         sentences.append(
             f"Where every seed learned, the failure rate may still be up to {each} "
             "(95% confidence)."
@@ -676,7 +679,7 @@ def _note_failures(verdict: Verdict) -> list[str]:
 
 def _note_improving(verdict: Verdict, results: Results) -> list[str]:
     """Name what was still improving when its training ended, and what trains longer."""
-    if not verdict.improving or verdict.outcome == "unlearned":  # `remedies` say what to do
+    if not verdict.improving or verdict.outcome == UNLEARNED:  # `remedies` say what to do
         return []
     whole = len(verdict.improving) == len(results.pairs())
     who = "All" if whole else ", ".join(label(*key) for key in verdict.improving)
@@ -710,14 +713,15 @@ OF_CELLS = re.compile(r" --(?:mechanisms|heads)[ =](?:'[^']*'|\S+)(?!\S)")
 OF_SEEDS = re.compile(r" --seeds[ =](?:'[^']*'|\S+)(?!\S)")
 
 
-def _note_answers(results: Results) -> list[str]:
+def _note_answers(verdict: Verdict, results: Results) -> list[str]:
     """State what an accuracy counts, where that is not rows, and what a guess would have."""
     sentences = []
     if results.answers != 1.0:
         sentences.append(
             f"A row asks for {results.answers:.3g} answers; accuracies and losses are over answers."
         )
-    if results.chance is not None:
+    guess = {floor.name for floor in verdict.floors.values()} & {GUESS, NO_READER}
+    if results.chance is not None and not guess:
         sentences.append(f"A blind guess has an accuracy of {results.chance:.1%}.")
     return sentences
 
@@ -734,8 +738,8 @@ def _note_claim(verdict: Verdict, results: Results) -> str:
     p_value = f"{test}, Holm-corrected p = {winner.p_value:.2g}"
     if winner.claim == "not shown":
         return (
-            f"Not shown that {name} is better or worse than {verdict.baseline} ({p_value}, "
-            f"p < {ALPHA} would show it); that does not prove equality."
+            f"No significant difference between {name} and {verdict.baseline} ({p_value}, "
+            f"threshold {ALPHA}), which does not mean that they are equal."
         )
     return f"{name} is {winner.claim} than {verdict.baseline} ({p_value}), whatever the margin."
 

@@ -14,7 +14,7 @@ LEVEL = 0.95  # confidence behind "suffices", over all mechanisms that could be 
 TAIL, TAIL_WEIGHT = 0.05, 8.0  # skewness of a mean to allow for, and what each unit beyond widens
 CAP = 1000  # more additional seeds than this are not worth naming
 SUFFICES, FAILS, UNDECIDED = "suffices", "does not suffice", "undecided"
-UNLEARNED, TOO_EASY = "nothing was learned", "too easy to tell"
+UNLEARNED, TOO_EASY = "baseline not shown to have learned", "too easy to tell"
 
 
 def decide(found: Estimate, margin: float, alpha: float) -> str:

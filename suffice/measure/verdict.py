@@ -113,8 +113,8 @@ class Comparison:
         estimate: the difference with its variance over seeds and over rows; None below 2 seeds.
         alpha: chance of a wrong decision over all looks, corrected for several candidates.
         confidence: confidence of the interval, above 1 - alpha where one looked after each seed.
-        sufficiency: "suffices", "does not suffice" or "undecided"; "nothing was learned" if the
-            baseline learned nothing, "too easy to tell" if both are so near the best possible value
+        sufficiency: "suffices", "does not suffice" or "undecided"; "baseline not
+            shown to have learned", "too easy to tell" if both are so near the best possible value
             that the margin is larger than what they miss.
         failed: seeds of the mechanism that did not learn, see `suffice.measure.statistics`.
         failure_rate: the largest rate of such seeds that its seeds leave open, with 95% confidence.
@@ -184,8 +184,8 @@ class Verdict:
         margin: the margin used: a fraction, or nats of a loss.
         by: the cost mechanisms are ordered by.
         outcome: "suffices" (a cheaper mechanism does), "baseline" (no cheaper one does),
-            "undecided", "unlearned" (the baseline is not clearly above a model that learned
-            nothing) or "too easy" (a cheaper one is as near the best possible value).
+            "undecided", "baseline not shown to have learned" (see `Floor`) or "too easy to tell" (a
+            cheaper one is as near the best possible value).
         winner: the comparison that is named: the cheapest that suffices, or when undecided
             the cheapest that might; None for all other outcomes.
         comparisons: every (mechanism, heads) except the baseline's, in the order trained.
@@ -388,7 +388,7 @@ def _verdict(draft: _Draft, failures: float | None) -> Verdict:
     )
     outcome, winner = _choose(comparisons)
     if draft.unlearned and draft.unlearned.issuperset(draft.heads):
-        outcome, winner = "unlearned", None
+        outcome, winner = UNLEARNED, None
     return Verdict(
         baseline=results.baseline,
         metric=scores.metric,
@@ -575,7 +575,7 @@ def _choose(comparisons: tuple[Comparison, ...]) -> tuple[str, Comparison | None
     cheaper = sorted((c for c in comparisons if c.cheaper), key=lambda c: c.cost.order)
     words = {c.sufficiency for c in cheaper}
     if TOO_EASY in words and SUFFICES not in words:
-        return "too easy", None
+        return TOO_EASY, None
     for word in (SUFFICES, UNDECIDED):
         for comparison in cheaper:
             if comparison.sufficiency == word:

@@ -9,6 +9,7 @@ from typing import Any
 
 from suffice.measure.results import Results
 from suffice.measure.sentence import label
+from suffice.measure.sufficiency import UNLEARNED
 from suffice.measure.training import CellFiles
 from suffice.measure.verdict import Verdict
 from suffice.models.folder import CONFIG
@@ -43,17 +44,18 @@ def write_winner(folder: Path, results: Results, verdict: Verdict) -> Path | Non
 
     This is the mechanism that the verdict names, or the baseline unless a cheaper one suffices. Of
     its seeds it is the one of the lowest validation loss: the test rows choose nothing. Where the
-    baseline learned nothing no model is worth using, and there is none.
+    baseline is not shown to have learned it is the one of all trainings, with a warning.
     """
     suffices = verdict.outcome == "suffices" and verdict.winner is not None
     if suffices:
         cells = results.select(verdict.winner.mechanism, verdict.winner.num_heads)
     else:
-        useless = {heads for heads, floor in verdict.floors.items() if floor.learned is False}
+        unshown = {heads for heads, floor in verdict.floors.items() if floor.learned is False}
         cells = [
             cell
             for cell in results.cells
-            if cell.mechanism == results.baseline and cell.num_heads not in useless
+            if verdict.outcome == UNLEARNED
+            or (cell.mechanism == results.baseline and cell.num_heads not in unshown)
         ]
     cells = [cell for cell in cells if (CellFiles.of(folder, *cell.key).model / CONFIG).is_file()]
     if not cells:
@@ -65,6 +67,10 @@ def write_winner(folder: Path, results: Results, verdict: Verdict) -> Path | Non
         if suffices
         else "the baseline: no cheaper one is shown to suffice"
     )
+    warning = ""
+    if verdict.outcome == UNLEARNED:
+        role = "of all trainings"
+        warning = f"{UNLEARNED}: check this model on new rows before use"
     place = CellFiles.of(folder, *best.key).model
     record = {
         "model": place.relative_to(folder).as_posix(),
@@ -72,7 +78,8 @@ def write_winner(folder: Path, results: Results, verdict: Verdict) -> Path | Non
         "num_heads": best.num_heads,
         "seed": best.seed,
         "why": f"{label(best.mechanism, best.num_heads)}, {role}; seed {best.seed} has the lowest "
-        f"validation loss of {len(cells)}",
+        f"validation loss of {len(cells)}{warning and '; '}{warning}",
+        "warning": warning,
     }
     write_json(folder / FILE, record)
     return place

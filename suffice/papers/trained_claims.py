@@ -12,7 +12,7 @@ from suffice.measure import judge
 from suffice.measure.plan import MARGIN
 from suffice.measure.results import Cell
 from suffice.measure.statistics import Summary, pair, summarise
-from suffice.measure.sufficiency import FAILS, LEVEL, SUFFICES
+from suffice.measure.sufficiency import FAILS, LEVEL, SUFFICES, UNLEARNED
 from suffice.papers.edge import paper_seconds, published_edge, records, wanted
 from suffice.papers.finding import ClaimFinding, at_least, below_zero, percent
 from suffice.papers.hellaswag import published_scores
@@ -352,7 +352,7 @@ def on_par(
         about = [c for c in verdict.comparisons if c.mechanism in mechanisms and c.difference]
         words = [c.sufficiency for c in about]
         worst = min(about, key=lambda c: c.difference.mean)
-        decides = name in tables and content.scale == "paper" and verdict.outcome != "unlearned"
+        decides = name in tables and content.scale == "paper" and verdict.outcome != UNLEARNED
         if decides:
             holds += [{SUFFICES: True, FAILS: False}.get(word) for word in words]
         heads = f"{worst.mechanism}, {worst.num_heads} head{'s' * (worst.num_heads != 1)}"

@@ -54,6 +54,13 @@ def test_a_table_is_printed_with_its_predictions(suffice, model, table):
     right = sum(row["prediction"] == row["liked"] for row in rows)
     assert f"accuracy: {right / 3:.1%} of 3 rows with a class in 'liked'" in result.stderr
     assert "model: " in result.stderr
+    assert "warning" not in result.stderr
+    winner = model / "winner.json"
+    winner.write_text(json.dumps({**json.loads(winner.read_text()), "warning": "not shown"}))
+    warned = suffice("predict", model, table)
+    assert (warned.stdout, warned.exit_code) == (result.stdout, 0)
+    assert "warning: not shown\n" in warned.stderr
+    assert "warning" not in suffice("predict", model / "models/standard-h2-s0", table).stderr
 
 
 def test_a_row_with_more_cells_than_columns_is_not_answered(suffice, model, tmp_path):

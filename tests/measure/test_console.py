@@ -17,6 +17,7 @@ from suffice.measure.answers import Answers
 from suffice.measure.console import MAX_CLASSES, LiveTable, data_summary, seeds_needed
 from suffice.measure.plan import Plan
 from suffice.measure.results import DataFacts, Results
+from suffice.measure.sufficiency import UNLEARNED
 from suffice.recipes import recipe
 from tests.measure.synthetic import make_cell, make_results
 
@@ -252,9 +253,9 @@ def test_a_baseline_no_better_than_the_majority_has_learned_nothing():
         results = make_results(cells, majority=0.548, data=data)
         return sentence(judge(results), results)
 
-    assert said(0.576, rows=500).startswith("nothing was learned: standard (4 heads) has te")
+    assert said(0.576, rows=500).startswith(f"{UNLEARNED}: standard (4 heads) has te")
     assert 'always "5" has 54.8%' in said(0.50, rows=5000)
-    assert not said(0.576, rows=5000).startswith("nothing")  # 0.7 points: four standard errors
+    assert not said(0.576, rows=5000).startswith(UNLEARNED)  # 0.7 points: four standard errors
 
 
 def test_notes_of_the_data_are_lines(dataset):

@@ -15,7 +15,7 @@ from suffice.measure.sentence import (
     under_optimisers,
     verdict_record,
 )
-from suffice.measure.sufficiency import FAILS
+from suffice.measure.sufficiency import FAILS, UNLEARNED
 from suffice.measure.verdict import judge
 
 from .synthetic import from_accuracies, make_cell, make_results, make_survey
@@ -131,8 +131,8 @@ def test_no_difference_is_not_sold_as_equality():
     shaken = [v + e for v, e in zip(SURE, (0.001, -0.002, 0.002, 0, -0.001), strict=True)]
     results = from_accuracies({"standard": SURE, "a": shaken})
     first, *_ = notes(judge(results), results)
-    assert first.startswith("Not shown that a (1 head) is better or worse than standard (paired t")
-    assert first.endswith("p = 1, p < 0.005 would show it); that does not prove equality.")
+    assert first.startswith("No significant difference between a (1 head) and standard (paired t")
+    assert first.endswith("p = 1, threshold 0.005), which does not mean that they are equal.")
 
 
 @pytest.mark.parametrize(("sign", "word"), [(1, "better"), (-1, "worse")])
@@ -232,7 +232,7 @@ def test_a_better_one_than_a_baseline_that_learned_nothing_is_named():
     results = from_accuracies({"standard": [0.1] * 5, "a": SURE}, majority=0.1)
     assert say(results).endswith("standard is not a baseline here; a (1 head) did better.")
     results = from_accuracies({"standard": [0.1] * 5, "a": [0.1] * 5}, majority=0.1)
-    assert say(results).endswith("margin 1.0; what is compared here is noise.")
+    assert say(results).endswith("margin 1.0; no verdict can be given against it.")
 
 
 def test_a_task_that_is_too_easy_is_said_with_what_differs():
@@ -245,7 +245,7 @@ def test_a_task_that_is_too_easy_is_said_with_what_differs():
         "misses no more than the margin of 1.0 points; a (1 head) has 99.5% and needs 0.60x "
     )
     assert "x the epochs and" in text or "never reaches" in text
-    assert text.endswith("a smaller margin or a harder task would tell.")
+    assert text.endswith("use a smaller margin or a harder task.")
 
 
 def test_where_nothing_was_learned_no_note_speaks_of_learning():
@@ -257,7 +257,7 @@ def test_where_nothing_was_learned_no_note_speaks_of_learning():
     ]
     results = replace(results, cells=tuple(longer))
     verdict = judge(results)
-    assert (verdict.outcome, bool(verdict.improving)) == ("unlearned", True)
+    assert (verdict.outcome, bool(verdict.improving)) == (UNLEARNED, True)
     text = " ".join(notes(verdict, results))
     assert text.count("train longer") == 1
     assert "Where every seed learned" not in text
@@ -324,8 +324,8 @@ def test_what_is_counted_and_what_a_guess_has_are_reported():
     values = {"standard": SURE, "a": NEAR}
     found = notes(judge(one := from_accuracies(values, answers=8.0, chance=0.125)), one)
     assert found[-3:-1] == [
+        "A blind guess has test accuracy 12.5%.",
         "A row asks for 8 answers; accuracies and losses are over answers.",
-        "A blind guess has an accuracy of 12.5%.",
     ]
     plain = from_accuracies(values)
     assert not any("asks for" in note for note in notes(judge(plain), plain))

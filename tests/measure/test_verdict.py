@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 import math
 from dataclasses import replace
 
@@ -8,15 +9,15 @@ import pytest
 from scipy.stats import fisher_exact
 
 from suffice.errors import ConfigError
-from suffice.measure.answers import Answers
+from suffice.measure.answers import Answers, from_scores
 from suffice.measure.results import Speed
 from suffice.measure.sequential import level
 from suffice.measure.statistics import half_width, upper_rate
-from suffice.measure.sufficiency import CAP, decide, more_seeds
+from suffice.measure.sufficiency import CAP, UNLEARNED, decide, more_seeds
 from suffice.measure.training import CellFiles
 from suffice.measure.two_way_interval import estimate
 from suffice.measure.verdict import ALPHA, _decided, hopeless, judge
-from suffice.measure.winner import snippets, write_winner
+from suffice.measure.winner import why, write_winner
 
 from .synthetic import from_accuracies, make_cell, make_results, make_survey
 
@@ -338,7 +339,7 @@ def test_another_metric_is_judged_from_the_same_answers():
 def test_a_baseline_at_the_majority_has_learned_nothing():
     noise = [0.541, 0.545, 0.538, 0.543, 0.540]
     verdict = judge(from_accuracies({"standard": noise, "a": noise}, majority=0.541))
-    assert (verdict.outcome, verdict.winner) == ("unlearned", None)
+    assert (verdict.outcome, verdict.winner) == (UNLEARNED, None)
     assert verdict.floors[1].learned is False
     clear = judge(from_accuracies({"standard": SURE, "a": SURE}, majority=0.541))
     assert (clear.outcome, clear.floors[1].learned) == ("suffices", True)
@@ -349,7 +350,7 @@ def test_a_baseline_that_learned_with_other_heads_alone_gives_no_winner():
     accuracies = {"standard@1": noise, "standard@4": SURE, "a@1": noise, "a@4": LOST}
     verdict = judge(from_accuracies(accuracies, majority=0.541))
     assert (verdict.outcome, verdict.winner) == ("baseline", None)
-    assert verdict.find("a", 1).sufficiency == "nothing was learned"
+    assert verdict.find("a", 1).sufficiency == UNLEARNED
     assert verdict.find("a", 4).sufficiency == "does not suffice"
     both = judge(from_accuracies(accuracies | {"a@4": SURE}, majority=0.541))
     assert (both.outcome, both.winner.num_heads) == ("suffices", 4)
@@ -361,14 +362,14 @@ def test_all_at_chance_never_suffices_whether_rows_were_kept_or_not():
     kept = answered(right, chance=0.0625, data=make_survey(512))
     for results in (kept, replace(kept, rows={}), replace(kept, rows={}, data=None)):
         verdict = judge(results)
-        assert verdict.outcome == "unlearned"
-        assert {c.sufficiency for c in verdict.comparisons} == {"nothing was learned"}
+        assert verdict.outcome == UNLEARNED
+        assert {c.sufficiency for c in verdict.comparisons} == {UNLEARNED}
 
 
 @pytest.mark.parametrize(("metric", "margin"), [("log-loss", 0.01), ("perplexity", 0.01)])
 def test_a_loss_is_held_against_that_of_the_training_frequencies(metric, margin):
     data = replace(make_survey(512), frequency_loss=0.5)
-    for value, outcome in ((0.503, "unlearned"), (0.505, "unlearned"), (0.6, "suffices")):
+    for value, outcome in ((0.503, UNLEARNED), (0.505, UNLEARNED), (0.6, "suffices")):
         results = replace(with_losses({"standard": [value] * 5, "a": [value] * 5}), data=data)
         assert judge(results, metric=metric, margin=margin).outcome == outcome
 
@@ -382,9 +383,79 @@ def test_the_floor_is_the_better_of_the_majority_and_a_guess():
     assert (floor.name, floor.value) == ("always the most frequent class", 0.2)
 
 
+def graded(confidence: float, *, rows: int = 400, seed: int = 0):
+    """Answers to five classes of which "4" is half of the rows, as often right as always "4".
+
+    A tenth of the other classes is right, and as many of "4" wrong; the probability of the label is
+    its frequency to the power 1 - confidence.
+    """
+    rng, kept, cells = np.random.default_rng(seed), {}, []
+    counts = np.array([1, 2, 3, 4, 10]) * rows // 20
+    label = np.repeat(np.arange(5), counts)
+    for name in ("standard", "a"):
+        for number in range(4):
+            predicted = np.full(rows, 4)
+            changed = rng.choice(rows // 2, rows // 20, replace=False)
+            predicted[changed] = label[changed]
+            predicted[rows // 2 + rng.choice(rows // 2, rows // 20, replace=False)] = 0
+            right = (predicted == label).astype(float)
+            loss = -np.log(counts[label] / rows) * (1.0 - confidence) + rng.normal(0, 0.02, rows)
+            of = replace(from_scores(right, loss), label=label, predicted=predicted)
+            kept[name, 1, number] = of
+            cells.append(make_cell(name, num_heads=1, seed=number, test_accuracy=right.mean()))
+    frequencies = tuple(map(int, counts))
+    data = replace(
+        make_survey(rows),
+        classes=("0", "1", "2", "3", "4"),
+        counts=dict.fromkeys(("train", "validation", "test"), frequencies),
+        majority=0.5,
+        majority_class="4",
+    )
+    return replace(make_results(cells, majority=0.5, data=data, rows=kept), chance=0.2)
+
+
+def test_the_score_that_tells_most_shows_what_was_learned():
+    """Accuracy is exactly that of the majority; log-loss and balanced accuracy are not."""
+    results = graded(0.2)
+    floor = judge(results).floors[1]
+    assert (floor.value, floor.above.mean, floor.learned) == (0.5, 0.0, False)  # within the margin
+    assert floor.shown_by.metric == "log-loss"
+    answers = results.rows["standard", 1, 0]
+    counts = np.array(results.data.counts["train"]) + 1.0
+    frequencies = -np.log(counts / counts.sum())[answers.label]
+    assert floor.shown_by.value == pytest.approx(-frequencies.mean(), abs=1e-12)
+    gain = np.mean([frequencies - results.rows["standard", 1, s].loss for s in range(4)])
+    assert floor.shown_by.above.mean == pytest.approx(gain, abs=1e-12)
+    assert floor.shown_by.confidence == pytest.approx(1 - 0.05 / 3)
+    # a loss above that of the frequencies leaves balanced accuracy: 1/5 + 4/5 of a tenth - a tenth
+    worse = judge(graded(-0.2)).floors[1].shown_by
+    assert (worse.metric, worse.value) == ("balanced", pytest.approx(0.2))
+    assert worse.above.mean > 0.0
+
+
+def test_an_interval_that_holds_0_takes_no_verdict_from_a_baseline_that_learned():
+    """Accuracy 3 points above the majority on seeds that differ by 3 points, log-loss far above."""
+    results = graded(0.2)
+    for seed, gain in enumerate((0.07, 0.0, 0.06, -0.01)):
+        for name in ("standard", "a"):
+            key, of = (name, 1, seed), results.rows[name, 1, seed]
+            predicted, count = np.full(len(of), 4), round(abs(gain) * len(of))
+            changed = slice(0, count) if gain > 0 else slice(len(of) - count, None)
+            predicted[changed] = of.label[changed] if gain > 0 else 0
+            right = (predicted == of.label).astype(float)
+            results.rows[key] = replace(of, predicted=predicted, right=right)
+    cells = [replace(c, test_accuracy=results.rows[c.key].right.mean()) for c in results.cells]
+    verdict = judge(replace(results, cells=tuple(cells)))
+    floor = verdict.floors[1]
+    assert floor.above.mean == pytest.approx(0.03)
+    assert floor.above.low < 0.0 < floor.above.high
+    assert (floor.learned, floor.shown_by.metric) == (True, "log-loss")
+    assert verdict.comparisons[0].sufficiency == "suffices"  # the same answers
+
+
 def test_seeds_that_agree_are_not_above_a_floor_that_few_rows_could_explain():
     values = {"standard": [0.560, 0.561, 0.559], "a": [0.56] * 3}
-    for rows, outcome in ((400, "unlearned"), (40_000, "suffices")):
+    for rows, outcome in ((400, UNLEARNED), (40_000, "suffices")):
         results = from_accuracies(values, majority=0.541, data=make_survey(rows))
         assert judge(results).outcome == outcome
 
@@ -392,7 +463,7 @@ def test_seeds_that_agree_are_not_above_a_floor_that_few_rows_could_explain():
 def test_a_gain_within_the_margin_is_nothing_learned():
     values = [0.548] * 5
     results = from_accuracies({"standard": values, "a": values}, majority=0.541)
-    assert judge(results).outcome == "unlearned"
+    assert judge(results).outcome == UNLEARNED
     assert judge(results, margin=0.005).outcome == "suffices"
 
 
@@ -485,10 +556,12 @@ def test_seeds_that_all_learned_leave_a_rate_open():
 def test_where_the_margin_is_more_than_is_missed_nothing_suffices(baseline, candidate, word):
     verdict = judge(from_accuracies({"standard": baseline, "a": candidate}))
     assert verdict.comparisons[0].sufficiency == word
-    outcomes = {"does not suffice": "baseline", "too easy to tell": "too easy"}
+    outcomes = {"does not suffice": "baseline", "too easy to tell": "too easy to tell"}
     assert verdict.outcome == outcomes.get(word, word)
     assert (verdict.winner is None) == (word in outcomes)
-    assert verdict.code == {"too easy": 12, "suffices": 0, "undecided": 11}.get(verdict.outcome, 10)
+    assert verdict.code == {"too easy to tell": 12, "suffices": 0, "undecided": 11}.get(
+        verdict.outcome, 10
+    )
 
 
 def test_heads_that_are_too_easy_hide_no_others_that_suffice():
@@ -501,7 +574,7 @@ def test_heads_that_are_too_easy_hide_no_others_that_suffice():
 
 def test_a_loss_near_0_is_too_easy_as_well():
     easy = with_losses({"standard": [0.995] * 3, "a": [0.994] * 3})
-    assert judge(easy, metric="log-loss").outcome == "too easy"
+    assert judge(easy, metric="log-loss").outcome == "too easy to tell"
     hard = with_losses({"standard": [0.5] * 3, "a": [0.5] * 3})
     assert judge(hard, metric="log-loss").outcome == "suffices"
 
@@ -536,7 +609,7 @@ def test_most_seeds_that_end_with_their_best_epoch_are_still_improving():
     assert judge(make_results(cells)).improving == (("standard", 4),)
 
 
-def test_no_model_is_for_use_where_nothing_was_learned(tmp_path):
+def test_a_model_is_left_for_use_with_a_warning_where_nothing_is_shown_to_be_learned(tmp_path):
     noise = {"standard": [0.541] * 5, "a": [0.541] * 5}
     results = from_accuracies(noise, majority=0.541)
     for cell in results.cells:
@@ -544,9 +617,16 @@ def test_no_model_is_for_use_where_nothing_was_learned(tmp_path):
         model.mkdir(parents=True)
         (model / "config.json").write_text("{}")
     learned = replace(results, majority=0.1)
-    assert write_winner(tmp_path, learned, judge(learned)) is not None
-    assert write_winner(tmp_path, results, judge(results)) is None
-    assert snippets(tmp_path) == ()
+    assert write_winner(tmp_path, learned, judge(learned)).name.startswith("a-h1")
+    assert "warning" not in why(tmp_path)
+    cells = [  # the model of the lowest validation loss is not the baseline's
+        replace(c, epochs=({**c.epochs[0], "validation_loss": 1.0 - 0.1 * (c.key == ("a", 1, 3))},))
+        for c in results.cells
+    ]
+    unknown = replace(results, cells=tuple(replace(cell, best_epoch=1) for cell in cells))
+    assert write_winner(tmp_path, unknown, judge(unknown)).name == "a-h1-s3"
+    assert UNLEARNED in json.loads((tmp_path / "winner.json").read_text())["warning"]
+    assert UNLEARNED in why(tmp_path)
 
 
 def test_the_cheapest_of_several_needs_a_wider_interval():

@@ -42,8 +42,8 @@ LEGEND = (
     "Recall: seeds that solve the task, with the interval of Clopper and Pearson. Real data: "
     "points of accuracy, or nats of language, above Standard, with the interval that decides. In "
     "the figure ✓ suffices or solves it; ✗ does not suffice or rarely solves it; · undecided; … "
-    "fewer than three seeds; ○ Standard learned nothing, or never solves it; ↑ too easy to tell; "
-    "= computes what the named row does; blank: not trained."
+    "fewer than three seeds; ○ Standard is not shown to have learned, or never solves it; ↑ too "
+    "easy to tell; = computes what the named row does; blank: not trained."
 )
 
 

@@ -177,7 +177,7 @@ def _judge(results: Results, mechanism: str, margin: float | None) -> Verdict:
 def _against(results: Results, mechanism: str, margin: float | None) -> dict[str, Any]:
     """Return the fields of a row of real data."""
     verdict = _judge(results, mechanism, margin)
-    compared, unlearned = verdict.find(mechanism, HEADS), verdict.outcome == "unlearned"
+    compared, unlearned = verdict.find(mechanism, HEADS), verdict.outcome == UNLEARNED
     if compared is None:  # Standard itself
         return {"quality": verdict.qualities[HEADS], "difference": None, "verdict": UNDECIDED}
     word = UNLEARNED if unlearned else compared.sufficiency

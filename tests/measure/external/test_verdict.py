@@ -11,6 +11,7 @@ from scipy import stats
 import suffice
 from suffice.errors import ConfigError, DataError
 from suffice.measure import sentence, verdict_record
+from suffice.measure.sufficiency import UNLEARNED
 
 RNG = np.random.default_rng(5)
 OLD = RNG.normal(0.80, 0.004, 6).tolist()
@@ -219,7 +220,7 @@ def test_a_ceiling_is_too_easy_and_chance_is_a_floor():
     judged = suffice.verdict({"old": [0.999, 0.998, 0.9985], "new": [0.998, 0.999, 0.9992]})
     assert (judged.code, only(judged).sufficiency) == (12, "too easy to tell")
     blind = suffice.verdict({"old": [0.251, 0.249, 0.25], "new": [0.249, 0.25, 0.252]}, chance=0.25)
-    assert (blind.code, blind.judged[0][1].outcome) == (12, "unlearned")
+    assert (blind.code, blind.judged[0][1].outcome) == (12, UNLEARNED)
 
 
 def test_losses_are_better_the_lower_and_have_a_margin_of_their_own():

@@ -84,7 +84,7 @@ function comparison(results, changed) {
   return [
     element("p", { class: "kicker" }, `${results.recipe}${results.scale === "small" ? ", small scale" : ""} · margin ${results.margin_text} · against ${results.baseline}`),
     element("h2", {}, results.title),
-    element("p", { class: `verdict ${results.outcome}` }, results.sentence),
+    element("p", { class: `verdict ${results.outcome.replaceAll(" ", "-")}` }, results.sentence),
     element("details", { class: "group" }, element("summary", {}, "What is and is not established"),
       element("ul", {}, results.notes.map((note) => element("li", {}, note)))),
     element("div", { class: "heading" }, element("h3", {}, "Cost against quality"),

@@ -110,7 +110,7 @@ class CompareOptions:
         ),
     ] = None
     validation: Annotated[
-        str | None, Option(help="Likewise, for the choice of weights; 0.1 by default.")
+        str | None, Option(help="Table or share for the choice of weights; 0.1 by default.")
     ] = None
     stratify: Annotated[
         bool | None,
@@ -211,7 +211,7 @@ class CompareOptions:
 
     def plan(self, saved: SavedPlan | None = None) -> Plan:
         """Return the plan."""
-        from suffice.measure.plan import MARGIN, Plan
+        from suffice.measure.plan import MARGIN, Plan, check_several
         from suffice.recipes.own_data import usual_folds
 
         recipe = self._recipe(saved)
@@ -246,7 +246,10 @@ class CompareOptions:
             plan["folds"] = self.folds or None
         elif saved is None and plan["tune"] is None:
             plan["folds"] = usual_folds(recipe, None if plan["auto"] else plan["seeds"])
-        return Plan(recipe=recipe, **plan)
+        made = Plan(recipe=recipe, **plan)
+        if saved is None or self.mechanisms is not None:
+            check_several(made.mechanisms)
+        return made
 
     def _margin(self, saved: SavedPlan | None) -> float:
         from suffice.measure.margin import Margin
@@ -330,8 +333,8 @@ class RunOptions:
     jobs: Annotated[
         int | None,
         Option(
-            help="Cells to train at a time: measured by default, 1 with --threads, and all that "
-            "fit into a cluster."
+            help="Parallel trainings; by default chosen by a short benchmark, 1 with --threads, "
+            "all that fit into a cluster."
         ),
     ] = None
     threads: Annotated[

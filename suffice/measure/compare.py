@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager
+from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
 from itertools import groupby
@@ -114,6 +115,7 @@ def compare(
             waiting = sum(not cell_path(folder, *key).exists() for key in keys)
             tell = partial(_print, console=Console(quiet=True) if quiet else console)
             execution = choose_execution(plan, dataset, folder, waiting, tell)
+            execution = execution and replace(execution, quiet=quiet)
         if execution is None:
             arguments = (plan, dataset, folder, group, console, rates)
             trainer = partial(_one_after_other, *arguments, quiet=quiet)
@@ -292,12 +294,16 @@ def choose_execution(
         if parallel >= steps * whole:
             chosen = Execution(jobs=1, threads=threads)
         tell(
-            f"cells at a time: {chosen.jobs}, threads of each: {chosen.threads}; a step takes "
-            f"{1e3 * shared:.1f} ms with {threads // jobs}, {1e3 * whole:.1f} with {threads} "
-            "(--jobs sets another number)"
+            f"trainings in parallel: {chosen.jobs}, on {_threads(chosen.threads)} each; a step "
+            f"takes {1e3 * shared:.1f} ms on {_threads(threads // jobs)}, {1e3 * whole:.1f} ms on "
+            f"{_threads(threads)} (--jobs sets another number)"
         )
         write_json(folder / EXECUTION, {"jobs": chosen.jobs, "threads": chosen.threads})
     return None if chosen.jobs == 1 else chosen
+
+
+def _threads(count: int) -> str:
+    return f"{count} thread{'s' * (count != 1)}"
 
 
 def _step_seconds(plan: Plan, dataset: Dataset, *threads: int) -> list[float]:

@@ -8,6 +8,7 @@ depend on how many run at the same time.
 from __future__ import annotations
 
 import contextlib
+import math
 import multiprocessing
 import os
 import signal
@@ -323,12 +324,16 @@ class Pool:
         display: display of the progress.
         alone: whether there is one, on this machine.
         seconds: duration of all trainings together.
+        elapsed: time from the start of the first training to the end of the last, so without that
+            in which processes or a cluster start.
     """
 
     engine: Engine
     display: Workers
     alone: bool = False
     seconds: float = field(default=0.0, init=False)
+    elapsed: float = field(default=0.0, init=False)
+    _began: float = field(default=math.inf, init=False)
 
     def train(
         self,
@@ -388,7 +393,10 @@ class Pool:
             outcome = self.engine.result(worker, future)
         except Exception as error:  # noqa: BLE001 - raised when the other cells are done
             return error
+        now = time.monotonic()
         self.seconds += outcome.seconds
+        self._began = min(self._began, now - outcome.seconds)
+        self.elapsed = now - self._began
         return None if outcome.failure is None else DataError(outcome.failure)
 
     def _interrupt(self, running: dict[Future[Any], tuple[int, Any]]) -> None:

@@ -33,7 +33,7 @@ from suffice.measure.answers import Answers, from_scores, path_of, write_answers
 from suffice.measure.jobs import Execution
 from suffice.measure.machine import machine_facts, software_versions, source_commit
 from suffice.measure.metrics import LOWER, own_metric
-from suffice.measure.plan import MARGIN, SavedPlan, parse_cells, run_folder
+from suffice.measure.plan import MARGIN, SavedPlan, check_several, parse_cells, run_folder
 from suffice.measure.pool import pool
 from suffice.measure.report.notebook import notebook_html
 from suffice.measure.report.sheet import rich_table
@@ -371,8 +371,7 @@ def _named(mechanisms: Iterable[str] | Mapping[str, str | Make]) -> dict[str, st
     named = (
         dict(mechanisms) if isinstance(mechanisms, Mapping) else {name: name for name in mechanisms}
     )
-    if len(named) < 2:
-        raise ConfigError(f"{len(named)} mechanisms; give two at least, to compare.")
+    check_several(named)
     for name, mechanism in named.items():
         if isinstance(mechanism, str) and mechanism not in PRESETS:
             raise unknown("mechanism", mechanism, PRESETS)

@@ -15,7 +15,7 @@ from suffice.errors import ConfigError, DataError
 from suffice.measure import report
 from suffice.measure.compare import compare
 from suffice.measure.own_loop import OwnComparison
-from suffice.measure.plan import MARGIN, Plan
+from suffice.measure.plan import MARGIN, Plan, check_several
 from suffice.measure.verdict import judge
 from suffice.measure.winner import write_winner
 from suffice.recipes import recipe
@@ -89,6 +89,7 @@ def compare_data(
         device=device,
         folds=usual_folds(chosen, seeds) if folds is None else folds or None,
     )
+    check_several(named)
     results = compare(
         plan,
         folder,

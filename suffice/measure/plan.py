@@ -6,6 +6,7 @@ import dataclasses
 import json
 import os
 import re
+from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -188,6 +189,15 @@ class SavedPlan:
     better: str | None = None
     relative: bool = False
     commands: tuple[str, ...] = ()
+
+
+def check_several(mechanisms: Collection[str]) -> None:
+    """Refuse fewer than two mechanisms: there is nothing to compare."""
+    if len(mechanisms) < 2:  # noqa: PLR2004
+        raise ConfigError(
+            f"mechanisms: {', '.join(mechanisms) or 'none'}; name at least two to compare, such as "
+            "standard,efficient."
+        )
 
 
 def check_rates(count: int) -> None:

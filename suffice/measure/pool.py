@@ -75,7 +75,6 @@ def pool(folder: Path, options: Execution, *, console: Console, **shown: Any) ->
         console: console that shows progress.
         **shown: cells, done and table, as of `suffice.utils.progress.show`.
     """
-    start = time.monotonic()
     make = RayTasks if options.engine == "ray" else LocalProcesses
     with workers(console, quiet=options.quiet, **shown) as display:
         engine: Engine = make(folder, options)
@@ -90,9 +89,8 @@ def pool(folder: Path, options: Execution, *, console: Console, **shown: Any) ->
             yield (working := Pool(engine, display, alone))
         finally:
             engine.close()
-    seconds = time.monotonic() - start
-    if engine.jobs > 1 and 0.0 < working.seconds < seconds:
+    if engine.jobs > 1 and 0.0 < working.seconds < working.elapsed:
         display.tell(
-            f"{engine.jobs} at a time took {seconds:.0f} s, and the trainings themselves "
-            f"{working.seconds:.0f} s: one after the other is faster"
+            f"{engine.jobs} at a time took {working.elapsed:.0f} s after their start, and the "
+            f"trainings themselves {working.seconds:.0f} s: one after the other is faster"
         )

@@ -197,5 +197,10 @@ def gradients(layer: nn.Module, x: Tensor, **where: Tensor) -> list[Tensor]:
     """Return the output and the gradients of its squares with respect to x and the parameters."""
     x = x.clone().requires_grad_()
     out = layer(x, **where)
-    sources = [x, *layer.parameters()]
-    return [out.detach(), *torch.autograd.grad(out.square().sum(), sources)]
+    sources = {"x": x, **dict(layer.named_parameters())}
+    found = torch.autograd.grad(out.square().sum(), [*sources.values()], allow_unused=True)
+    unused = [name for name, one in zip(sources, found, strict=True) if one is None]
+    if unused:
+        names = ", ".join(name.removeprefix("layer.") for name in unused)
+        raise AssertionError(f"the output does not use {names}.")
+    return [out.detach(), *found]

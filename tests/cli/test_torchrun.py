@@ -20,7 +20,7 @@ from suffice.models import folder as models
 from .test_train import TEXT, looks
 from .test_train import WORDS as SIZES
 
-WORDS = ("compare", "--mechanisms", "super_attention", "--seeds", "1", "--epochs", "2")
+WORDS = ("compare", "--mechanisms", "standard,super_attention", "--seeds", "1", "--epochs", "2")
 TEST_ROWS = 539
 TORCHRUN = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2")
 PROGRAM = """
@@ -92,7 +92,7 @@ def test_two_processes_give_the_result_of_one(suffice, brief, tmp_path):
     out = run_two(*WORDS, "--out", "both", "--resume", *options, folder=tmp_path)
     both = json.loads(out)["cells"]  # one document
     alone = json.loads(suffice(*WORDS, "--out", "single", *options).stdout)["cells"]
-    assert len(both) == len(alone) == 1
+    assert len(both) == len(alone) == 2
     for ours, theirs in zip(both, alone, strict=True):
         for name in ("mechanism", "seed", "parameters_model", "flops", "best_epoch"):
             assert ours[name] == theirs[name]

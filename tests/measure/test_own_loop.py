@@ -227,7 +227,7 @@ def test_layers_that_share_need_a_model_of_ours():
 
 
 def test_what_cannot_be_compared_is_refused(tmp_path):
-    with pytest.raises(ConfigError, match="1 mechanisms; give two at least"):
+    with pytest.raises(ConfigError, match="mechanisms: standard; name at least two"):
         run(counted()[0], tmp_path, ["standard"])
     with pytest.raises(ConfigError, match="unknown mechanism 'eficient'; did you mean"):
         run(counted()[0], tmp_path, ["standard", "eficient"])

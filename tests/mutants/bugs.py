@@ -174,7 +174,7 @@ BUGS = (
         "if parallel >= steps * whole:",
         "if shared >= whole:",
         "tests/measure/test_side_by_side.py",
-        "two cells at a time are chosen only where threads harm a step",
+        "two trainings at a time are chosen only where threads harm a step",
     ),
     Bug(
         "suffice/serve/engine.py",

@@ -14,6 +14,7 @@ import time
 from concurrent.futures import Future
 from contextlib import closing
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 from rich.console import Console
@@ -95,6 +96,15 @@ def scripted(*results, keys=(ONE, TWO), jobs=1, deadline=None):
     return [job.key for job in finished], engine, display
 
 
+def test_the_start_of_a_cluster_is_no_time_of_trainings(monkeypatch):
+    """30 s pass until a worker has begun; then a training takes one second."""
+    clock = iter([130.0, 130.5])
+    pool = Pool(ScriptedEngine(jobs=2), RecordingDisplay())
+    monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: next(clock)))
+    pool.train([CellJob(None, ONE), CellJob(None, TWO)])
+    assert (pool.seconds, pool.elapsed) == (2.0, 1.5)
+
+
 def test_every_cell_is_submitted_once():
     finished, engine, display = scripted(jobs=2)
     assert sorted(finished) == sorted([ONE, TWO])
@@ -164,6 +174,7 @@ def printed(tmp_path, monkeypatch, *, jobs, cores, seconds):
     console = Console(file=io.StringIO(), width=200)
     with pool(tmp_path, Execution(jobs=jobs), console=console, cells=4) as workers:
         workers.seconds = seconds
+        workers.elapsed = 1.0
     return console.file.getvalue()
 
 

@@ -12,7 +12,7 @@ from suffice import Attention, AttentionSpec
 from suffice.combine import Differential
 from suffice.encoders import Encoder, Latent, LinearEncoder
 from suffice.errors import ConfigError, SufficeError
-from suffice.kernels import Decayed
+from suffice.kernels import Decayed, Softmax
 from suffice.mixing import Alignment, Mixing
 from suffice.ops import OPS
 from suffice.ops.dispatch import forget_plans
@@ -482,6 +482,12 @@ def test_another_formula_is_found():
     for formula in (hardened, of_any_key):
         with pytest.raises(ConformanceError, match=r"^formula failed: .*Found: not same_math"):
             conform(spec_around(Causal()), formula=formula)
+
+
+def test_a_learned_tensor_that_the_formula_leaves_out_is_named():
+    spec = AttentionSpec(d_model=6, num_heads=2, kernel=Softmax(sink=True))
+    with pytest.raises(ConformanceError, match=r"^formula failed: .* does not use sinks\.\n"):
+        conform(spec, formula=softmax, checks=[])
 
 
 def test_formulas_of_something_else_are_refused():

@@ -29,8 +29,8 @@ class Estimate:
         freedom: degrees of freedom of the variance over seeds; None for seeds - 1.
         row_freedom: degrees of freedom of the variance over rows; None for rows - 1.
         resolution: half width that no interval is below, as numbers were rounded.
-        skewness: skewness of the mean over rows, far below 0 where a few rows hold most of a loss;
-            0 of shares, whose rows are bounded.
+        skewness: skewness of the mean over rows, far below 0 where a few rows hold most of a
+            loss; 0 of shares, whose rows are bounded.
         unit: name of the samples that R counts.
     """
 
@@ -119,16 +119,20 @@ class Sampling:
     sizes: tuple[int, ...] = ()
     weights: Values | None = None
 
-    def variance(self, found: Values, rest: Values, rows: int) -> Values:
-        """Return the variance of a mean over rows with the variance `found` whatever the seed.
+    def variance(self, by_row: Values, found: Values, rest: Values) -> Values:
+        """Return the variance of the mean of rows [..., R] whose own variance is `found`.
 
         Few rows may agree by chance and would have no spread. So of shares `UNSEEN` further rows
-        differ, as far as a disagreement is the same whatever the seed: by `found` against `rest`,
-        the variance of the other part in one seed, with one row more in `found`.
+        differ, as far as disagreements are the same whatever the seed (`found` against `rest`, the
+        variance of the other part in one seed) and are of one sign, each with one row more: rows
+        that are as often won as lost leave out neither.
         """
-        squares = rows * found + self.largest**2
+        rows, row = by_row.shape[-1], self.largest**2
+        squares = rows * found + row
         alike = squares / np.maximum(squares + rows * rest, np.finfo(float).tiny)
-        return found / rows + UNSEEN * alike * (self.largest / rows) ** 2
+        signed, every = (by_row * np.abs(by_row)).sum(axis=-1), (by_row**2).sum(axis=-1)
+        one_sided = (np.abs(signed) + row) / np.maximum(every + row, np.finfo(float).tiny)
+        return found / rows + UNSEEN * alike * one_sided * row / rows**2
 
     def tasks(self, scores: Values) -> list[tuple[Values, float]]:
         """Return the columns of each task, and the share of their variance in that of the mean."""
@@ -224,7 +228,7 @@ def estimate(scores: Any, sampling: Sampling = ROWS) -> Estimate:
     for columns, share in sampling.tasks(scores) if rows > 1 else ():
         size, of_task = columns.shape[-1], _mean_squares(columns)
         found = np.maximum(_exact(of_task.rows - of_task.rest), 0.0) / seeds
-        variance = share * sampling.variance(found, of_task.rest, size)
+        variance = share * sampling.variance(of_task.by_row, found, of_task.rest)
         least = share * of_task.rest / (seeds * size)
         by_row, rest = by_row + variance, rest + least
         freedoms.append((variance + least, size - 1))
@@ -317,7 +321,7 @@ def estimate_unpaired(candidate: Values, baseline: Values, sampling: Sampling = 
         by_row = squares_of[0].by_row - squares_of[1].by_row
         found = max(float(by_row.var(ddof=1)) - rest, 0.0)
         single = sum(float(part.rest) for part in squares_of)
-        variance = share * float(sampling.variance(found, single, size))
+        variance = share * float(sampling.variance(by_row, found, single))
         row_variance, least = row_variance + variance, least + share * rest / size
         freedoms.append((np.float64(variance + share * rest / size), size - 1))
     return Estimate(
@@ -350,7 +354,7 @@ def estimate_rows(scores: Values, sampling: Sampling = ROWS) -> Estimate:
     for columns, share in sampling.tasks(row):
         shifted, size = columns - columns[0], len(columns)
         found = _exact(shifted.var(ddof=1))
-        parts.append((share * sampling.variance(found, 0.0, size), size - 1))
+        parts.append((share * sampling.variance(columns, found, 0.0), size - 1))
     return Estimate(
         mean=row[0] + (row - row[0]).mean(),
         seed_variance=np.float64(0.0),
@@ -432,7 +436,10 @@ def estimate_folds(scores: Any, folds: int, sampling: Sampling = ROWS) -> Estima
     scale = (counts / np.maximum(counts - 1, 1)).mean()
     by_row = _exact(scale * ((rest / counts[:, None]).sum(axis=0) ** 2).sum() / seeds**2)
     overlap, complete = 1.0 / (folds - 1), min(1.0, seeds / folds)
-    by_row *= 1.0 + ROWS_OVERLAP * overlap
+    by_row = by_row * (1.0 + ROWS_OVERLAP * overlap)
+    # each row is tested by one seed, or few
+    tested_rows = np.nanmean(scores[:, tested.any(axis=0)], axis=0)
+    by_row = by_row + sampling.variance(tested_rows, 0.0, 0.0)
     return Estimate(
         mean=means.mean(),
         seed_variance=(1.0 + 2.0 * overlap) * between / seeds + (1.0 - complete) * by_row,

@@ -19,7 +19,7 @@ from suffice.measure import judge
 from suffice.measure.answers import Answers, joined, read_answers, spread, write_answers
 from suffice.measure.plan import read_plan
 from suffice.measure.sentence import notes, sentence
-from suffice.measure.two_way_interval import estimate, estimate_folds
+from suffice.measure.two_way_interval import Sampling, estimate, estimate_folds
 from tests.measure.synthetic import make_cell, make_results
 
 DESIGNS = pytest.mark.parametrize(("folds", "classes"), [(2, 2), (3, 5), (5, 3), (7, 2)])
@@ -188,6 +188,10 @@ def test_one_partition_has_the_variance_of_its_rows_and_of_its_folds():
     assert found.seed_variance == pytest.approx(1.5 * (np.var(means, ddof=1) - spread_of) / 5)
     assert found.row_variance == pytest.approx((1 + 1 / 16) * spread_of / 5, rel=0.02)
     assert (found.seeds, found.rows) == (5, 103)
+    of_shares = estimate_folds(table, 5, Sampling(largest=1.0)).row_variance
+    rows = np.nansum(table, axis=0)
+    one_sided = (abs((rows * abs(rows)).sum()) + 1) / ((rows**2).sum() + 1)
+    assert of_shares - found.row_variance == pytest.approx(4 * one_sided / 103**2)
     assert estimate_folds(table[::-1], 5).half_width(0.05) == pytest.approx(found.half_width(0.05))
 
 

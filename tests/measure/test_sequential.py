@@ -24,10 +24,6 @@ def test_looking_after_each_seed_misses_as_often_as_alpha_says():
     assert missed.mean() == pytest.approx(0.05, abs=0.003)
 
 
-def test_more_looks_leave_less_for_each():
-    assert level(0.05, 5, 20) < level(0.05, 5, 10) < level(0.05, 5, 5) < 0.05
-
-
 @pytest.mark.parametrize(("alpha", "seeds", "most"), [(0.05, 2, 5), (0.05, 6, 5), (1.0, 3, 5)])
 def test_impossible_looks_are_refused(alpha, seeds, most):
     with pytest.raises(ConfigError, match=f"seeds={seeds}, most={most}"):

@@ -39,7 +39,12 @@ def test_tasks_of_unequal_rows_weigh_alike_in_the_mean_and_in_its_error(tmp_path
         for task in ("small", "large")
     ]
     found = judged.over_tasks[0][1].comparisons[0]
-    error = np.sqrt(sum(one.var(ddof=1) / len(one) for one in moved)) / 2
+    variances = [
+        # of the rows, and of four that were not asked as far as the others differ to one side
+        one.var(ddof=1) / len(one) + 4 * (abs(one.sum()) + 1) / (abs(one).sum() + 1) / len(one) ** 2
+        for one in moved
+    ]
+    error = np.sqrt(sum(variances)) / 2
     assert found.difference.mean == pytest.approx(np.mean([one.mean() for one in moved]))
     assert float(found.estimate.standard_error) == pytest.approx(error, rel=0.03)
 

@@ -66,38 +66,6 @@ def rows_of(accuracy: float, seeds: int, rows: int, rng) -> np.ndarray:
     return (score + rng.normal(0.0, 0.1, (seeds, rows)) > threshold).astype(float)
 
 
-def bootstrap(table: np.ndarray, rng, rounds: int = 4000) -> float:
-    """Standard error of the mean of a table [S, R], resampling its seeds and its rows."""
-    seeds, rows = table.shape
-    means = []
-    for _ in range(rounds):
-        by_row = table[rng.integers(seeds, size=seeds)].mean(axis=0)
-        means.append(by_row[rng.integers(rows, size=rows)].mean())
-    return float(np.std(means))
-
-
-def test_the_interval_over_seeds_and_rows_is_that_of_a_bootstrap_over_both():
-    rng = np.random.default_rng(2)
-    old, new = rows_of(0.8, 20, 400, rng), rows_of(0.8, 20, 400, rng)
-    found = only(suffice.verdict({"old": old, "new": new})).estimate
-    assert float(found.standard_error) == pytest.approx(bootstrap(new - old, rng), rel=0.1)
-
-
-def test_seeds_that_are_not_paired_keep_the_variance_of_shared_rows():
-    rng = np.random.default_rng(3)
-    old, new = rows_of(0.8, 30, 300, rng), rows_of(0.8, 20, 300, rng)
-    from suffice.measure.two_way_interval import estimate_unpaired
-
-    found = estimate_unpaired(new, old)
-    means = []
-    for _ in range(4000):
-        columns = rng.integers(300, size=300)
-        of_new = new[rng.integers(20, size=20)].mean(axis=0)[columns]
-        of_old = old[rng.integers(30, size=30)].mean(axis=0)[columns]
-        means.append((of_new - of_old).mean())
-    assert float(found.standard_error) == pytest.approx(np.std(means), rel=0.1)
-
-
 def test_one_seed_is_judged_by_rows_and_says_so():
     rng = np.random.default_rng(4)
     old, new = rows_of(0.8, 1, 2000, rng), rows_of(0.8, 1, 2000, rng)

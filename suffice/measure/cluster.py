@@ -243,7 +243,6 @@ def _read(folder: Path, paths: list[Path]) -> Files:
 
 
 def _write(folder: Path, files: Files) -> None:
-    """Write files below a folder; the record that says that a cell is finished comes last."""
     for name in sorted(files, key=lambda name: name.startswith(f"{CELLS}/")):
         write_atomic(folder / name, files[name])
 

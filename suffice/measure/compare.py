@@ -196,7 +196,6 @@ def _train_all(
     console: Console,
     quiet: bool,
 ) -> list[Cell]:
-    """Train every one of these cells that is not on disk yet; return all in their order."""
     exists = [group.is_main and cell_path(folder, *key).exists() for key in keys]
     exists = group.broadcast(torch.tensor(exists)).tolist()
     finished = [key for key, is_there in zip(keys, exists, strict=True) if is_there]
@@ -236,7 +235,6 @@ def _one_after_other(
     rates: Mapping[tuple[str, int], float],
     **shown: Any,
 ) -> Iterator[Train]:
-    """Yield what trains cells in this process, and in those of its group."""
     with show(console, **shown) as progress:
 
         def train(keys: list[Key], finish: Finish) -> None:
@@ -256,7 +254,6 @@ def _one_after_other(
 def _side_by_side(
     plan: Plan, folder: Path, execution: Execution, console: Console, **shown: Any
 ) -> Iterator[Train]:
-    """Yield what trains cells by the engine of the execution."""
     with pool(folder, execution, console=console, **shown) as workers:
 
         def train(keys: list[Key], finish: Finish) -> None:

@@ -78,7 +78,6 @@ def disagreements(results: Results, dataset: Dataset) -> tuple[Disagreement, ...
 
 
 def _of_row(answers: list[Answers], row: int, field: str) -> list[int]:
-    """Return a number of each answer to a row."""
     places = ((one, one.find(row)) for one in answers)
     return [int(getattr(one, field)[place]) for one, place in places if place is not None]
 

@@ -230,7 +230,6 @@ def _score_choices(
 
 
 def _hits(values: Sequence[float], items: Sequence[Item]) -> list[float]:
-    """Return 1 for each item whose right ending has the lowest value, else 0."""
     remaining, hits = iter(values), []
     for item in items:
         of_item = list(islice(remaining, len(item.endings)))

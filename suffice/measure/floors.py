@@ -133,7 +133,6 @@ def _candidates(scores: Scores, num_heads: int) -> list[tuple[str, np.ndarray]]:
 
 
 def _learned(summary: Summary, above: np.ndarray, noise: float) -> bool | None:
-    """Return whether a mean is clearly above 0, by seeds and by rows, kept or counted."""
     if summary.mean <= 0.0:
         return False
     rows = above.shape[1]

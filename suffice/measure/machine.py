@@ -67,7 +67,6 @@ def _git(folder: Path, *arguments: str) -> str | None:
 
 
 def _version(package: str) -> str | None:
-    """Return the installed version of a package, None if it is not installed."""
     try:
         return metadata.version(package)
     except metadata.PackageNotFoundError:

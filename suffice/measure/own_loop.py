@@ -205,7 +205,6 @@ class OwnComparison:
         return "\n".join([*lines, f"report: {self.page}"])
 
     def _repr_html_(self) -> str:
-        """Show the verdict, its table and its picture in a notebook."""
         return notebook_html(self.results, self.verdict)
 
 
@@ -456,7 +455,6 @@ class _Task:
         }
 
     def _line(self, key: tuple[str, int]) -> str:
-        """Return a finished cell as one line."""
         cell = self._read([key])[key]
         return (
             f"{key[0]} seed {key[1]}: {self.plan.metric} {self._value(cell)}, "
@@ -598,7 +596,6 @@ class OwnJob:
 
 
 def _numbers(scores: Scores, metric: str) -> tuple[dict[str, float], Answers | None]:
-    """Return the scores of a training as numbers by name, and those told for each row."""
     named = dict(scores) if isinstance(scores, Mapping) else {metric: scores}
     if metric not in named:
         raise ConfigError(
@@ -645,7 +642,6 @@ def _warm_up() -> None:
 
 
 def _bound(train: Any) -> list[Any]:
-    """Return the arguments of a partial, or the attributes of an object that is called."""
     if isinstance(train, functools.partial):
         return [*_bound(train.func), *train.args, *sorted(train.keywords.items())]
     return [] if hasattr(train, "__name__") else sorted(vars(train).items())
@@ -700,7 +696,6 @@ def _digest_of(texts: Iterable[str]) -> str:
 
 
 def _digest(train: Callable[..., Any]) -> str | None:
-    """Return what identifies a function and what is bound to it; None without a source."""
     try:
         source = inspect.getsource(_code_of(train))
     except (OSError, TypeError):

@@ -107,7 +107,6 @@ def compare_data(
 
 
 def _path_of(data: Any, columns: str, groups: str | None, folder: Path) -> str:
-    """Return the path of a table; rows in memory are written to the folder first."""
     if isinstance(data, str | Path):
         if not kind_of_file(data):
             raise ConfigError(f"{str(data)!r:.80} is not a table; give its path, or a DataFrame.")

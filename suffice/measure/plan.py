@@ -276,7 +276,6 @@ def describe_for_others(recipe: Recipe) -> dict[str, Any]:
 
 
 def _defaults(recipe: Recipe) -> dict[str, Any]:
-    """Return the settings of a recipe that have a default, with keys as `flatten` joins them."""
     parts = (("", recipe), ("model.", recipe.model), ("training.", recipe.training))
     defaults = {
         prefix + field.name: field.default

@@ -81,7 +81,6 @@ def losing(group: Processes) -> Iterator[None]:
 
 
 def _failures(group: Processes, reason: str | None) -> str:
-    """Return the reason of the first process that failed; empty when none did."""
     failed = torch.zeros(group.world_size, dtype=torch.int64)
     failed[group.rank] = reason is not None
     ranks = group.sum(failed).nonzero().flatten().tolist()

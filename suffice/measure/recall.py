@@ -107,5 +107,4 @@ def is_open(solved: Solved, baseline: Solved) -> bool:
 
 
 def _rarer(solved: Solved, baseline: Solved) -> float:
-    """Return the p value that a mechanism solves the task as often as the baseline or more."""
     return fisher(*((s.seeds - s.count, s.seeds) for s in (solved, baseline)))

@@ -201,7 +201,6 @@ def _where(results: Results) -> str:
 
 
 def _note_interval(verdict: Verdict, results: Results) -> list[str]:
-    """State what the intervals cover, and what they are corrected for."""
     judged = [c for c in verdict.comparisons if c.difference and c.difference.low is not None]
     if not judged:
         return []
@@ -265,7 +264,6 @@ def _note_looks(results: Results, candidates: int) -> list[str]:
 
 
 def _note_floors(verdict: Verdict, results: Results) -> list[str]:
-    """State what a model that learned nothing scores, and whether the baseline is above it."""
     sentences = []
     unknown = [count_heads(heads) for heads in verdict.qualities if heads not in verdict.floors]
     if unknown and results.external is not None:
@@ -330,7 +328,6 @@ def _note_signatures(results: Results) -> list[str]:
 
 
 def _note_tuning(results: Results) -> list[str]:
-    """State which learning rates were chosen, what that cost, and where the grid was too narrow."""
     if not results.tuned:
         return []
     first = results.tuned[0]
@@ -447,7 +444,6 @@ def _smallest_margin(verdict: Verdict, comparison: Comparison) -> str:
 
 
 def _note_margin(verdict: Verdict, results: Results) -> list[str]:
-    """State that the margin is not that of the first command."""
     first_command = results.command.partition("\n")[0]
     if not first_command.startswith("suffice compare"):
         return []
@@ -501,7 +497,6 @@ def _note_log_loss(verdict: Verdict, results: Results) -> list[str]:
 
 
 def _quality(metric: Metric, summary: Summary) -> str:
-    """Write the metric of one (mechanism, heads) and its spread over seeds."""
     seeds = f"{summary.n} seed{'s' * (summary.n != 1)}"
     if summary.sd is None or metric.kind in LOGARITHMS:
         return f"{metric.write(summary.mean)} ({seeds})"
@@ -541,7 +536,6 @@ def percentage(confidence: float) -> str:
 
 
 def _needs(results: Results, comparison: Comparison) -> str:
-    """Write the costs of the mechanism as shares of the baseline's with the same heads."""
     key = (comparison.mechanism, comparison.num_heads)
     cell, base = results.select(*key)[0], results.select(results.baseline, key[1])[0]
     parts = []
@@ -556,7 +550,6 @@ def _needs(results: Results, comparison: Comparison) -> str:
 
 
 def _sentence_unlearned(verdict: Verdict) -> str:
-    """State that the baseline is not shown to be above a model that learned nothing."""
     heads, floor = max(verdict.floors.items(), key=lambda item: item[1].above.mean)
     metric = verdict.metric
     better = [label(c.mechanism, c.num_heads) for c in verdict.comparisons if c.claim == "better"]
@@ -575,7 +568,6 @@ def _sentence_unlearned(verdict: Verdict) -> str:
 
 
 def _sentence_too_easy(verdict: Verdict, results: Results) -> str:
-    """State that the margin is larger than what is missed, and what differs instead."""
     metric = verdict.metric
     easy = [c for c in verdict.comparisons if c.sufficiency == TOO_EASY and c.cheaper]
 
@@ -610,7 +602,6 @@ def _pace(results: Results, comparison: Comparison) -> str:
 
 
 def _sentence_baseline(verdict: Verdict) -> str:
-    """State that nothing cheaper suffices, and how far off the nearest is."""
     best = max(verdict.qualities.items(), key=lambda item: item[1].mean)
     metric = verdict.metric
     quality = f"{label(verdict.baseline, best[0])} has {metric.title} {_quality(metric, best[1])}"
@@ -650,7 +641,6 @@ def _open_cheaper(verdict: Verdict) -> list[Comparison]:
 
 
 def _note_failures(verdict: Verdict) -> list[str]:
-    """State who failed in which seeds, and which rate of failure the seeds leave open."""
     seeds = [(verdict.baseline, h, verdict.qualities[h].n, f) for h, f in verdict.failed.items()]
     seeds += [(c.mechanism, c.num_heads, c.quality.n, c.failed) for c in verdict.comparisons]
     sentences = [
@@ -678,7 +668,6 @@ def _note_failures(verdict: Verdict) -> list[str]:
 
 
 def _note_improving(verdict: Verdict, results: Results) -> list[str]:
-    """Name what was still improving when its training ended, and what trains longer."""
     if not verdict.improving or verdict.outcome == UNLEARNED:  # `remedies` say what to do
         return []
     whole = len(verdict.improving) == len(results.pairs())
@@ -714,7 +703,6 @@ OF_SEEDS = re.compile(r" --seeds[ =](?:'[^']*'|\S+)(?!\S)")
 
 
 def _note_answers(verdict: Verdict, results: Results) -> list[str]:
-    """State what an accuracy counts, where that is not rows, and what a guess would have."""
     sentences = []
     if results.answers != 1.0:
         sentences.append(
@@ -745,7 +733,6 @@ def _note_claim(verdict: Verdict, results: Results) -> str:
 
 
 def _note_other_heads(verdict: Verdict) -> list[str]:
-    """Warn where the baseline does better with another number of heads."""
     heads = verdict.winner.num_heads
     best = max(verdict.qualities, key=lambda h: verdict.qualities[h].mean)
     if best == heads or heads not in verdict.qualities:

@@ -144,7 +144,6 @@ def _sample(call: Call, repeats: int, device: str, clock: Clock) -> float:
 
 
 def _synchronise(device: str) -> None:
-    """Wait for a cuda device; a cpu has finished when its call returns."""
     if torch.device(device).type == "cuda":
         torch.cuda.synchronize(device)
 

@@ -110,7 +110,6 @@ def _refuse_unknown(dataset: Dataset) -> None:
 
 
 def _balanced_accuracy(trained: Trained) -> Scored:
-    """Return the recall of each class of the test split, averaged over the classes."""
     return float(METRICS["balanced"].rows(trained.answers).mean()), None
 
 
@@ -133,7 +132,6 @@ def _bleu(trained: Trained) -> Scored:
 
 
 def _ngrams(trained: Trained) -> np.ndarray:
-    """Return what BLEU counts of each translation, see `Answers.ngrams`."""
     # the order is of the sentence's score, which is not used, not of the counts
     metric = _sacrebleu()(tokenize="none", force=True, effective_order=True)
     counts = []
@@ -324,7 +322,6 @@ def write_model(folder: Path, model: nn.Module, dataset: Dataset, **facts: Any) 
 
 
 def _tokenizer(vocabulary: tuple[str, ...] | None, length: int, rule: str) -> Words | None:
-    """Return the tokenizer of a vocabulary of words; the symbols of drawn tasks have none."""
     if vocabulary is None or vocabulary[: len(SPECIAL)] != SPECIAL:
         return None
     return Words(vocabulary, length, rule)
@@ -428,7 +425,6 @@ def collect(model: nn.Module, dataset: Dataset, split: Split, *, device: str = "
 
 
 def _columns(logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
-    """Return loss, right labels, predicted class and its probability of each row, [B, 4]."""
     shape = labels.shape
     flat, flat_labels = flatten_answers(logits, labels)
     losses = cross_entropy(flat, flat_labels, reduction="none").double().view(shape)

@@ -138,7 +138,6 @@ def _tuned(plan: Plan, trials: Mapping[TrialKey, Trial]) -> tuple[Tuned, ...]:
 def _chosen(
     mechanism: str, num_heads: int, rates: tuple[float, ...], trials: list[list[Trial]]
 ) -> Tuned:
-    """Return the rate of the lowest mean loss over the seeds, the smaller of equals."""
     losses = tuple(tuple(trial.loss for trial in of_rate) for of_rate in trials)
     means = [statistics.fmean(of_rate) for of_rate in losses]
     if min(means) == math.inf:

@@ -308,8 +308,6 @@ def judge_together(
 
 @dataclass
 class _Draft:
-    """One comparison while it is judged."""
-
     results: Results
     scores: Scores
     margin: float
@@ -416,7 +414,6 @@ def is_improving(cells: Sequence[Cell]) -> bool:
 def _compare(
     results: Results, scores: Scores, mechanism: str, num_heads: int, by: str
 ) -> Comparison:
-    """Compare one (mechanism, heads) with the baseline with the same heads."""
     cost = cost_of(results, mechanism, num_heads, by)
     pairing, found = difference_of(scores, mechanism, num_heads)
     quality = scores.summary(mechanism, num_heads)
@@ -438,7 +435,6 @@ def _compare(
 
 
 def _suffices(found: Estimate, draft: _Draft) -> Callable[[float], bool]:
-    """Return whether a difference is within the margin at a level."""
     looks = looks_of(draft.results)
     return lambda at: decide(found, draft.margin, level_over_looks(found, at, looks)) == SUFFICES
 

@@ -226,7 +226,6 @@ def _device(name: str) -> torch.device:
 
 
 def _memory(device: torch.device) -> int | None:
-    """Return the bytes of a device, None where they are unknown."""
     if device.type == "cuda":
         return torch.cuda.get_device_properties(device).total_memory
     total: Any = machine_facts()["memory_bytes"]

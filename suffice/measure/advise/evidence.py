@@ -452,7 +452,6 @@ def _backtests(
 
 
 def _named(library: Library, compared: list[Comparison]) -> Comparison | None:
-    """Return the cheapest composition that is known to suffice."""
     cheapest = sorted((one for one in compared if one.cheaper), key=lambda one: one.cost.order)
     known = (c for c in cheapest if suffices(library.find(Composition.parse(c.mechanism))))
     return next(known, None)

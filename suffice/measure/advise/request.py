@@ -393,7 +393,6 @@ def candidates(
 
 
 def _all_compositions(base: Base) -> Iterator[Composition]:
-    """Yield every composition; some are illegal, some equal others under another name."""
     unpacked = [Composition(mechanism=name) for name in PRESETS] + list(_combinations(base))
     yield from unpacked
     if base.writes:
@@ -423,7 +422,6 @@ def _combinations(base: Base) -> Iterator[Composition]:
 
 
 def _windows(length: int) -> list[int]:
-    """Return windows of a quarter and a sixteenth of the input, the wider first."""
     sizes = {max(length // part, MIN_WINDOW) for part in (4, 16)}
     return sorted((size for size in sizes if size < length), reverse=True)
 
@@ -479,7 +477,6 @@ def _cost(spec: AttentionSpec, base: Base) -> Cost:
 
 @cache
 def _fixed_parameters(base: Base) -> tuple[int, int]:
-    """Return the parameters of everything but the attention, and those of the MLPs alone."""
     specs = base.specs(Composition(mechanism=STANDARD))
     with torch.device("meta"), SkipInit():
         model = build_model(base.config, specs)

@@ -213,7 +213,6 @@ class Study:
         return first if first == STANDARD or self._faster(first) else STANDARD
 
     def _standard_fits(self) -> bool:
-        """Return whether Standard keeps to the limits, as far as these were asked for."""
         samples = STANDARD in self.measured.samples
         slow = not samples or self.latency_excess(self.measured.times(STANDARD)) is not None
         return STANDARD not in self.oversized and not (self.request.latency and slow)
@@ -223,7 +222,6 @@ class Study:
         return mechanism != STANDARD, self._num_changes(name)
 
     def _faster(self, name: str) -> bool:
-        """Return whether a candidate is faster than a Standard that keeps to the limits."""
         race = self.measured
         standard = STANDARD in race.samples and self._qualifies(STANDARD, race)
         ratio = race.ratio(name)

@@ -60,7 +60,6 @@ def recommendation(study: Study, winner: str | None) -> str:
 
 
 def _known(study: Study, winner: str) -> str:
-    """Return what is known of a winner other than Standard."""
     if not study.suffices(winner):
         return (
             f"Nothing is known to suffice near {study.asked} within the limits, and standard is "
@@ -240,7 +239,6 @@ def cli_lines(candidate: Candidate, base: Base, request: Request) -> tuple[str, 
 
 
 def _train(candidate: Candidate, base: Base) -> tuple[str, list[str]]:
-    """Return the folder of the trained model, and the command."""
     composition = candidate.composition
     settings = {
         "configuration": SHAPES.get(base.name, base.name),
@@ -256,7 +254,6 @@ def _train(candidate: Candidate, base: Base) -> tuple[str, list[str]]:
 
 
 def _convert(candidate: Candidate, request: Request) -> tuple[str, list[str]] | None:
-    """Return the folder of the converted model, and the command; None where it must be trained."""
     composition = candidate.composition
     if composition.softmax is not None or composition.full is not None:
         return None

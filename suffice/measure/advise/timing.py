@@ -286,7 +286,6 @@ class CandidateTimer:
         return model
 
     def _tensor(self, name: str, like: Tensor) -> Tensor:
-        """Return the tensor of a name and shape; random maps preserve the scale of inputs."""
         key = name, like.shape
         if key not in self.tensors:
             tensor = torch.zeros(like.shape, dtype=like.dtype, device="cpu")
@@ -449,7 +448,6 @@ class TrainingStepTimer:
     def _step(
         self, model: Any, inputs: ModelInputs, labels: torch.Tensor, optimiser: Any
     ) -> tuple[float, float]:
-        """Return the seconds of the gradients, and those of the update."""
         start = now(self.device)
         optimiser.zero_grad()
         logits, labels = flatten_answers(inputs.logits(model), labels)

@@ -338,7 +338,6 @@ class _Products:
 
 
 def _matrices(decoder: NativeDecoder) -> Iterator[tuple[str, library.Matrix]]:
-    """Yield every matrix of a step in its order, with the name of its part."""
     for layer in decoder.layers:
         for part, names in MAPS.items():
             for matrix in (getattr(layer, name) for name in names):

@@ -347,7 +347,6 @@ class _Table:
 
 
 def _numbered(labels: set[str]) -> dict[str, int]:
-    """Return the numbers of seeds: the labels themselves where all are whole numbers."""
     if all(re.fullmatch(r"\d{1,9}", label) for label in labels):
         by_number = {label: int(label) for label in labels}
         if len(set(by_number.values())) == len(labels):
@@ -372,7 +371,6 @@ def _results(
     notes: list[str],
     sources: Sequence[Source],
 ) -> Results:
-    """Return one task and metric as a comparison."""
     seeds_paired = table.pair_seeds(question.paired)
     first = next(iter(table.scores))
     has_rows = table.has_rows
@@ -463,7 +461,6 @@ def _refuse_one_seed(table: _Table, has_rows: bool) -> None:
 
 
 def _margin(metric: str, question: Question, *, share: bool) -> tuple[float, bool]:
-    """Return the margin of a metric, and whether it is a fraction of the value."""
     margin = question.margins.get(metric, question.margins.get(""))
     if margin is None and share:
         return MARGIN, False

@@ -305,7 +305,6 @@ def _read_inspect(path: Path, name: str, row_names: RowNames) -> Source:
 
 
 def _log(file: Path) -> tuple[dict[str, Any], list[dict[str, Any]]]:
-    """Return the header and the samples of a log."""
     if not zipfile.is_zipfile(file):
         content = read_json(file)
         return content, content.get("samples") or []

@@ -58,7 +58,6 @@ def parse_columns(text: str | None) -> dict[str, str]:
 def _roles(
     path: str, names: list[str], columns: Mapping[str, str], metrics: tuple[str, ...]
 ) -> tuple[dict[str, str], list[str]]:
-    """Return the column of each role but the scores, and the columns of scores."""
     lacking = [column for column in (*columns.values(), *metrics) if column not in names]
     if lacking:
         refuse_columns(path, names, lacking, hint="name others with --columns or --metric.")
@@ -97,8 +96,6 @@ def _roles(
 
 @dataclass
 class _Group:
-    """The lines of one run while a table is read."""
-
     rows: array[int] = field(default_factory=lambda: array("q"))
     scores: dict[str, array[float]] = field(default_factory=dict)
 

@@ -179,7 +179,6 @@ class ExternalVerdict:
         return console.file.getvalue().rstrip()  # type: ignore[attr-defined]
 
     def _repr_html_(self) -> str:
-        """Show every verdict, its table and its picture in a notebook."""
         every = (*self.over_tasks, *self.judged)
         return "\n".join(notebook_html(results, verdict) for results, verdict in every)
 
@@ -338,7 +337,6 @@ def verdict(
 
 
 def _items(results: Any) -> list[tuple[str | None, Any]]:
-    """Return what is to be read, with the names that were given."""
     if isinstance(results, Mapping):
         return [(str(name), value) for name, value in results.items()]
     return [(None, one) for one in ([results] if isinstance(results, str | Path) else results)]

@@ -236,7 +236,6 @@ def best_layouts(
 
 
 def _rank(estimate: LayoutEstimate) -> tuple[bool, float]:
-    """Order layouts that fit by time, then the others by memory."""
     time = sum(estimate.time.bounds)
     return not estimate.fits, time if estimate.fits else float(estimate.memory)
 

@@ -154,8 +154,6 @@ def _named(part: Pattern) -> str:
 
 
 def _with(**changes: object) -> Callable[[Attention], nn.Module]:
-    """Return what makes a layer of another spec with the same weights."""
-
     def made(layer: Attention) -> Attention:
         spec = replace(layer.spec, **changes)  # type: ignore[arg-type]
         other = Attention(spec, impl=layer.impl, device="meta")
@@ -283,7 +281,6 @@ def probe_checkpoint(
 def _questions(
     lm: LM, symbols: Tensor, begin: int | None, rows: int, quick: bool
 ) -> Iterator[Questions]:
-    """Yield every set of questions, short before long, each with its control."""
     room = lm.config.length - (begin is not None)
     sizes: dict[str, Any] = {"rows": rows, "begin": begin}
     for length in _doubled(SHORTEST, min(room // 2, len(symbols)), quick):

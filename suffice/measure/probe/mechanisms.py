@@ -134,7 +134,6 @@ def _plan(task: Task, mechanisms: tuple[str, ...], seeds: int, device: str) -> P
 
 
 def _findings(task: Task, plan: Plan, results: Results, folder: Path) -> Iterator[Finding]:
-    """Yield the answers of each mechanism to each kind of question of a task."""
     recipe = task.recipe
     dataset = load(recipe.task, **dict(recipe.task_options))
     steps = -(-len(dataset.train) // recipe.training.batch_size)
@@ -187,7 +186,6 @@ def _accuracy(model: LM, dataset: Dataset, view: View, device: str) -> float:
 
 @torch.inference_mode()
 def _streamed(model: LM, split: Split, cache_tokens: int) -> float:
-    """Return the accuracy of a model that forgets all but the last tokens."""
     rows, labels = split.inputs.to(model.device), split.labels.to(model.device)
     predictions = model(rows, state=model.state(Rolling(cache_tokens))).argmax(dim=-1)
     answered = labels != IGNORE_INDEX

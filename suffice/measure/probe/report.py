@@ -216,7 +216,6 @@ def _panel(axes: Axes, findings: Sequence[Finding], styles: dict[str, LineStyle]
 
 
 def _ends(finding: Finding) -> tuple[float, float, float]:
-    """Return the mean and the ends of its interval in percent, within what can be."""
     accuracy = finding.accuracy
     low, high = (accuracy.mean if end is None else end for end in (accuracy.low, accuracy.high))
     return 100 * max(low, 0.0), 100 * accuracy.mean, 100 * min(high, 1.0)

@@ -98,7 +98,6 @@ def page(
 
 
 def _title(results: Results) -> tuple[str, str]:
-    """Return the heading and the line below it: of own files the name, then their sizes."""
     if results.task not in OWN:
         return results.title, ""
     name, _, sizes = results.title.partition(", ")
@@ -109,7 +108,6 @@ OWN = ("table", "image_folder")  # tasks whose title begins with the name of own
 
 
 def _data_facts(data: Survey) -> list[tuple[str, str]]:
-    """Return what is to be known of the data, as names and values."""
     facts = [("rows", ", ".join(f"{count:,} {part}" for part, count in data.rows.items()))]
     if data.classes:
         counts = zip(data.classes, data.counts["test"], strict=True)

@@ -166,7 +166,6 @@ def draw_floors(axes: Axes, floors: dict[str, float]) -> None:
 
 
 def _near(floors: dict[str, float], low: float, high: float) -> dict[str, float]:
-    """Return the lines that are drawn near the range from low to high."""
     room = FAR * (high - low)
     return {name: value for name, value in floors.items() if low - room <= value <= high + room}
 
@@ -224,7 +223,6 @@ def _panel(
 
 
 def _single_seeds(axes: Axes, cells: list[Cell], curve: Curve, line_style: LineStyle) -> None:
-    """Draw the line of each of a few seeds, thinner than their mean."""
     for cell in cells if len(cells) > 1 else ():
         finite = [record for record in cell.epochs if math.isfinite(record[curve.name])]
         axes.plot(

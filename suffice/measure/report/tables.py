@@ -252,7 +252,6 @@ class Tables:
         return [name for name in names if any(self._over(pair, name) for pair in self.pairs)]
 
     def _over(self, pair: Pair, name: str) -> Summary | None:
-        """Summarise a figure over seeds; None if a seed lacks it."""
         values = [cell.figure(name) for cell in self.cells[pair]]
         return None if None in values else summarise(values)
 
@@ -266,17 +265,6 @@ class Tables:
         text: Callable[[Summary], str] | None = None,
         published: str | None = None,
     ) -> Column:
-        """Return the ranked column of a figure of cells.
-
-        Args:
-            title: head of the column.
-            name: name of the field or score.
-            write: function from a value to text.
-            rising: whether more is better.
-            text: function from a mean with its spread to text; the mean alone by default.
-            published: field of a published row; `name` by default.
-        """
-
         def value(pair: Pair) -> float | None:
             summary = self._over(pair, name)
             return None if summary is None else summary.mean
@@ -582,7 +570,6 @@ class Tables:
 
 
 def _with_ends(summary: Summary, write: Callable[[float], str], *, unit: str = "") -> str:
-    """Write a mean with the ends of its interval, if it has one."""
     text = f"{write(summary.mean)}{unit}"
     if summary.low is None:
         return text
@@ -614,7 +601,6 @@ def answer_tables(results: Results, verdict: Verdict) -> list[Sheet]:
 
 
 def _shown_pair(results: Results, verdict: Verdict) -> tuple[str, int]:
-    """Return the mechanism that a verdict names, else the best baseline."""
     if verdict.winner is not None:
         return verdict.winner.mechanism, verdict.winner.num_heads
     return results.baseline, max(verdict.qualities, key=lambda h: verdict.qualities[h].mean)
@@ -651,7 +637,6 @@ def _metrics_table(by_pair: dict[tuple[str, int], list[Answers]]) -> Sheet:
 
 
 def _classes_table(by_pair: dict[tuple[str, int], list[Answers]], names: tuple[str, ...]) -> Sheet:
-    """Return precision, recall and F1 of each class, means over seeds."""
     rows = [(pair, number) for number in range(len(names)) for pair in by_pair]
     counts = {
         pair: np.mean([confusion(one, len(names)) for one in answers], axis=0)

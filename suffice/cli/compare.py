@@ -563,7 +563,6 @@ def _print_runs(runs: dict[str | None, Run], *, as_json: bool, open_report: bool
 
 
 def _record(run: Run) -> dict[str, Any]:
-    """Return what --json prints of one comparison."""
     from suffice.measure import verdict_record
     from suffice.measure.disagreements import read_disagreements
     from suffice.utils.records import encode

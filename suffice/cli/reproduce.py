@@ -374,7 +374,6 @@ def _parts(wanted: Table, options: ReproduceOptions, console: Console) -> None:
 def _train_missing(
     request: TableRequest, options: ReproduceOptions, console: Console
 ) -> TableRequest:
-    """Train missing cells if requested, and return the request with all results."""
     if not request.missing or not (options.run or options.head_counts or options.seeds):
         return request
     if request.table.tuned_on:

@@ -155,7 +155,6 @@ def folder_of(out: Path) -> Path:
 
 
 def _texts(source: Source, name: str | None, tokens: int, length: int | None) -> SearchTexts:
-    """Return rows to fit to, to choose by and to test on."""
     from suffice.convert.search import SearchTexts
     from suffice.convert.search.search import rows_for
     from suffice.models import LM

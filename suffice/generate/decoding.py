@@ -37,29 +37,37 @@ class CausalModel(Protocol):
     @property
     def config(self) -> LMConfig:
         """The sizes of the model."""
+        ...
 
     @property
     def specs(self) -> Sequence[AttentionSpec]:
         """The attention of each layer."""
+        ...
 
     @property
     def device(self) -> torch.device:
         """The device that tokens are read on."""
+        ...
 
     def state(self, memory: Memory, /) -> ModelState:
         """Return an empty state."""
+        ...
 
     def features(self, tokens: Tensor, *, valid: Tensor | None = None, state: ModelState) -> Tensor:
         """Return the input of the head, [B, T, M], of tokens that continue a state."""
+        ...
 
     def logits(self, features: Tensor, /) -> Tensor:
         """Return the head's logits."""
+        ...
 
     def step(self, tokens: Tensor, state: ModelState, /) -> Tensor:
         """Return the logits [B, V] after one more token [B] of each row."""
+        ...
 
     def train(self, mode: bool = True) -> object:
         """Turn dropout on or off."""
+        ...
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

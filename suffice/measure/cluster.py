@@ -86,7 +86,6 @@ class RayTasks:
             ) from error
 
     def _here(self) -> dict[str, Any]:
-        """Return the options that place an actor on this machine."""
         from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
         node = self._ray.get_runtime_context().get_node_id()

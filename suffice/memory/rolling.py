@@ -149,7 +149,6 @@ class RollingStore(Store):
         return BufferView(self.buffers, sinks=self.sinks, **span)
 
     def _append_few(self, tensors: tuple[Tensor, ...], past: int, first: int) -> CachedTensors:
-        """Append what the buffer has room for."""
         new, sinks = tensors[0].shape[2], min(self.num_sinks, first)
         if self.end + new > self.buffers[0].shape[2]:
             self._move_to_start(past)

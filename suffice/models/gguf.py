@@ -337,7 +337,6 @@ def _check_finite(lm: LM, path: Path) -> None:
 
 
 def _in_full(tensor: Stored, name: str) -> bool:
-    """Return whether a tensor is held in float32."""
     return len(tensor.shape) == 1 or tensor.kind.name in ("F32", "BF16") or "position" in name
 
 
@@ -352,7 +351,6 @@ def _check(file: GGUF, name: str, shapes: Mapping[str, torch.Size]) -> None:
 
 
 def _decoded(file: GGUF, name: str) -> Tensor:
-    """Return the numbers of a tensor in float32."""
     one = file.tensors[name]
     return torch.from_numpy(np.array(decode(one.kind, file.blocks(name)))).view(one.shape)
 

@@ -367,7 +367,6 @@ def on_par(
 
 
 def _points(summary: Summary) -> str:
-    """Write a difference of shares in points, with its interval."""
     if summary.low is None or summary.high is None:
         return f"{100 * summary.mean:+.2f} points"
     return f"{100 * summary.mean:+.2f} points [{100 * summary.low:+.2f}, {100 * summary.high:+.2f}]"

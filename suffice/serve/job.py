@@ -72,15 +72,19 @@ class Listener(Protocol):
 
     def prompt(self, scores: Sequence[TokenScore]) -> None:
         """Receive the scores of the prompt's next tokens; its first one has none."""
+        ...
 
     def token(self, score: TokenScore) -> bool:
         """Receive a new token; return whether the text goes on."""
+        ...
 
     def finish(self, reason: str) -> None:
         """Learn that the text is complete: "stop" or "length"."""
+        ...
 
     def fail(self, reason: str) -> None:
         """Learn that the text will not be completed."""
+        ...
 
 
 class TooMany(SufficeError):

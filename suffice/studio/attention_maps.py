@@ -168,7 +168,6 @@ class MapServer:
 
 
 def _version_of(path: Path) -> Version:
-    """Return the path, and what changes when the files of a checkpoint do."""
     files = sorted(path.iterdir()) if path.is_dir() else [path]
     stats = ((file.name, file.stat()) for file in files if file.is_file())
     return str(path), tuple((name, s.st_mtime_ns, s.st_size, s.st_ino) for name, s in stats)

@@ -28,34 +28,43 @@ class Tokenizer(Protocol):
     @property
     def vocabulary_size(self) -> int:
         """Ids are 0 .. vocabulary_size - 1."""
+        ...
 
     @property
     def begin(self) -> int | None:
         """Id before each document, None where there is none."""
+        ...
 
     @property
     def end(self) -> int | None:
         """Id after each document, None where there is none."""
+        ...
 
     @property
     def fingerprint(self) -> str:
         """The sha256 of all that decides an encoding; files of tokens keep it."""
+        ...
 
     @property
     def special(self) -> dict[str, int]:
         """The ids of special tokens by name; a chat template spells them."""
+        ...
 
     def encode(self, text: str) -> list[int]:
         """Return the ids of a text, without `begin` and `end`."""
+        ...
 
     def encode_many(self, texts: Iterable[str]) -> Iterator[list[int]]:
         """Yield the ids of each text in turn; several may be encoded at once."""
+        ...
 
     def decode(self, ids: Sequence[int]) -> str:
         """Return the text of some ids."""
+        ...
 
     def save(self, folder: Path | str) -> None:
         """Write the files that `load_tokenizer(folder)` reads."""
+        ...
 
 
 def check_text(text: str) -> None:

@@ -167,7 +167,6 @@ def _may_be_written(temporary: Path, name: re.Match[str]) -> bool:
 
 
 def _runs(process: int) -> bool:
-    """Return whether a process of this machine is alive."""
     try:
         os.kill(process, 0)
     except (ProcessLookupError, OverflowError):

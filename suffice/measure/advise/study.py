@@ -325,7 +325,6 @@ class Study:
         }
 
     def _told(self, name: str) -> str:
-        """Return what is known of a candidate's quality."""
         composition, evidence = self.candidates[name].composition, self.evidence[name]
         said = [one.sentence for one in evidence[:MAX_EVIDENCE]]
         if len(evidence) > MAX_EVIDENCE:

@@ -156,7 +156,6 @@ def _map_bert(
 def _bert(
     model_type: str, name: str, variant: _BertVariant, **others: Any
 ) -> tuple[Architecture, Architecture]:
-    """Return the classifier, and the model without a head."""
     bare = replace(variant, head=None)
 
     def made(class_name: str, variant: _BertVariant, unread: tuple[str, ...]) -> Architecture:

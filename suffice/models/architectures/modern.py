@@ -48,7 +48,6 @@ HEADS = {
 def _read_outputs(
     reader: ConfigReader, name: str, vocabulary_size: int, poolings: dict[str, str]
 ) -> dict[str, Any]:
-    """Return the fields of the outputs of a class of this name."""
     if name == "Model":
         return {"num_classes": None, "pooling": reader.one_of("pooling", "mean", "first")}
     if name == "ForMaskedLM":

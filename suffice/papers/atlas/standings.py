@@ -175,7 +175,6 @@ def _judge(results: Results, mechanism: str, margin: float | None) -> Verdict:
 
 
 def _against(results: Results, mechanism: str, margin: float | None) -> dict[str, Any]:
-    """Return the fields of a row of real data."""
     verdict = _judge(results, mechanism, margin)
     compared, unlearned = verdict.find(mechanism, HEADS), verdict.outcome == UNLEARNED
     if compared is None:  # Standard itself

@@ -59,6 +59,7 @@ class ObjectiveSource(Protocol):
 
     def rows(self, step: int, start: int, stop: int) -> Batch:
         """Return rows start..stop - 1 of a step's batch: a pure function of the arguments."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -110,6 +111,7 @@ class Objective(Protocol):
 
     def summed_loss(self, model: nn.Module, batch: Batch, *, dtype: str) -> Tensor:
         """Return the sum over a batch's targets, fp32, for which gradients are computed."""
+        ...
 
 
 def autocast(device: torch.device, dtype: str) -> contextlib.AbstractContextManager[object]:

@@ -97,12 +97,6 @@ def test_the_training_part_of_wikitext_is_read_where_it_is(mine: Path, name: str
     assert list(train) == [article("Four").decode()]
 
 
-def test_an_altered_file_is_refused(mine: Path):
-    put(mine, SHAKESPEARE.path, b"To be, and not to be.")
-    with pytest.raises(DataError, match=r"input\.txt"):
-        corpus("tinyshakespeare")
-
-
 @pytest.mark.parametrize("name", sorted(set(CORPORA) - {"stdlib"}))
 def test_an_absent_set_says_what_to_put_where(home: Path, name: str):
     with pytest.raises(DataError, match=rf"lm/{name}/.* was found neither below SUFFICE_DATA"):

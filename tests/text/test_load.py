@@ -93,11 +93,6 @@ def test_characters_are_those_of_both_parts():
     assert choose_tokenizer("characters", corpus("ba", "ca")).characters == "abc"
 
 
-def test_byte_pairs_are_learned():
-    result = choose_tokenizer("bpe", corpus("low lower low lower", "x"), vocabulary_size=258)
-    assert result.vocabulary_size == 258
-
-
 def test_a_saved_tokenizer_is_loaded(tmp_path):
     Characters("xyz").save(tmp_path)
     assert choose_tokenizer(str(tmp_path), corpus("a", "b")).characters == "xyz"

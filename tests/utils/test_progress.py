@@ -134,16 +134,6 @@ def test_a_log_of_workers_gets_a_line_per_ten_seconds():
     ]
 
 
-def test_quiet_workers_print_nothing():
-    out = console(terminal=True)
-    with workers(out, cells=1, quiet=True) as shown:
-        shown.begin(0, "a")
-        shown.update(0, 1.0)
-        shown.tell("slow")
-        shown.end(0, finished=True)
-    assert out.file.getvalue() == ""
-
-
 def test_workers_have_a_bar_each_on_a_terminal():
     out = console(terminal=True)
     with workers(out, cells=3) as shown:

@@ -95,7 +95,6 @@ def bench(
 def _model(
     checkpoint: Path | None, shape: str | None, mechanism: str, bits: int | None
 ) -> tuple[LM, dict[str, Any]]:
-    """Return the model to measure, without bits as it is stored, and its facts."""
     import torch
 
     from suffice.measure.edge.shapes import SHAPES, in_bits, shaped

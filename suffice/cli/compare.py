@@ -427,7 +427,6 @@ def compare(
 
 
 def _exit_code(verdicts: Iterable[Verdict]) -> int:
-    """Return the code of all verdicts, or that of an open one where they differ."""
     from suffice.measure.verdict import OPEN
 
     codes = {verdict.code for verdict in verdicts}
@@ -530,7 +529,6 @@ def _compare_one(
 
 
 def _reported(results: Results, folder: Path, cost: str) -> Run:
-    """Judge a comparison, and write its report and the folder's winner."""
     from suffice.measure import judge, report
     from suffice.measure.winner import write_winner
 

@@ -158,7 +158,6 @@ def _print(certificate: Certificate, out: Path) -> None:
 def _following(
     source: Source, exact: bool, out: str, calibration: str | None, tokenizer: Path | None
 ) -> list[str]:
-    """Return the commands that usually follow: healing and measuring, or predictions."""
     from suffice.models import LM
     from suffice.text import Words
 

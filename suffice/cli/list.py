@@ -71,7 +71,6 @@ def _layouts(rows: list[dict[str, Any]]) -> list[Columns]:
 
 
 def _table(columns: Columns, visible: list[bool] | None = None) -> Table:
-    """Return a table of the rows shown, with columns as wide as all rows need."""
     table = Table(**RULED, padding=(0, 1, 0, 0))
     for name, cells in columns.items():
         table.add_column(

@@ -148,7 +148,6 @@ def _folder(out: Path | None, *, resume: bool) -> Path:
 
 
 def _symbols(source: Source) -> list[int]:
-    """Return the tokens to draw from: all but those that begin and end documents."""
     if source.tokenizer is None:
         return list(range(source.model.config.vocabulary_size))
     special = (source.tokenizer.begin, source.tokenizer.end)
@@ -204,7 +203,6 @@ def print_report(report: Report, folder: Path | None) -> None:
 
 
 def _task(console: Console, findings: Sequence[Finding]) -> None:
-    """Print one task: a row for each question, a column for each mechanism."""
     from suffice.measure.report.tables import size
 
     names = list(dict.fromkeys(result.mechanism for result in findings))

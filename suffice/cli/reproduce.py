@@ -314,7 +314,6 @@ def _finished_share(known: Table) -> str:
 
 
 def _cells(wanted: Table, options: ReproduceOptions, console: Console) -> None:
-    """Show one table of cells."""
     from suffice.measure.report.sheet import rich_table
     from suffice.papers.atlas.training import with_rates
     from suffice.papers.request import retrain
@@ -356,7 +355,6 @@ def _data_of(request: TableRequest, options: ReproduceOptions, console: Console)
 
 
 def _parts(wanted: Table, options: ReproduceOptions, console: Console) -> None:
-    """Show the tables that a summary or a figure is made of."""
     from suffice.papers.rows import cell_table
 
     options.refuse(f"is made of {', '.join(wanted.parts)}", "rerun", "publish", "out")
@@ -427,7 +425,6 @@ def _print_cells(wanted: Table, shown: list[CellTable], options: ReproduceOption
 
 
 def _edge(wanted: Table, options: ReproduceOptions, console: Console) -> None:
-    """Show a table of edge timings, after measuring missing ones if requested."""
     from suffice.papers import edge
     from suffice.papers.figures import save
     from suffice.papers.request import FOLDER
@@ -457,7 +454,6 @@ def _edge(wanted: Table, options: ReproduceOptions, console: Console) -> None:
 
 
 def _maps(wanted: Table, options: ReproduceOptions, console: Console) -> None:
-    """Show the attention maps of trained models, after training them if requested."""
     from suffice.papers import maps
 
     options.refuse("shows one model of each mechanism, of seed 0", *("seeds", "rerun", "publish"))
@@ -543,7 +539,6 @@ def _flops(options: ReproduceOptions, console: Console) -> None:  # noqa: ARG001
 
 
 def _evidence(options: ReproduceOptions, console: Console) -> None:
-    """Print the outcome of each claim of the papers; --publish writes docs/evidence.md."""
     from suffice.papers.evidence import page, write_page
 
     if options.publish:
@@ -553,7 +548,6 @@ def _evidence(options: ReproduceOptions, console: Console) -> None:
 
 
 def _atlas(options: ReproduceOptions, console: Console) -> None:
-    """Print what is finished of the atlas and its matrix; --publish writes docs/atlas.md."""
     from suffice.papers.atlas import page
     from suffice.papers.atlas.standings import standings
 
@@ -570,7 +564,6 @@ def _atlas(options: ReproduceOptions, console: Console) -> None:
 
 
 def _conversion(options: ReproduceOptions, console: Console) -> None:
-    """Show converted and healed models, after making missing ones if requested."""
     from suffice.papers import conversion
     from suffice.papers.request import FOLDER
     from suffice.utils.torch_compat import threads as use_threads
@@ -603,7 +596,6 @@ def _conversion(options: ReproduceOptions, console: Console) -> None:
 
 
 def _hellaswag(options: ReproduceOptions, console: Console) -> None:
-    """Show the scores of the language models, after training them if requested."""
     from suffice.data.files import digest, resolve
     from suffice.papers import hellaswag
     from suffice.papers.request import FOLDER
@@ -646,7 +638,6 @@ def _hellaswag(options: ReproduceOptions, console: Console) -> None:
 
 
 def _score_of(folder: Path, training: train.TrainOptions) -> hellaswag.Scored | None:
-    """Return the finished scores in the folder of a training, None if there are none."""
     from suffice.papers import hellaswag
 
     if not train.run_folder(folder).exists():
@@ -664,7 +655,6 @@ def _train_and_score(
     options: ReproduceOptions,
     console: Console,
 ) -> None:
-    """Train and score what is missing, until the minutes are over; stopped trainings resume."""
     from suffice.papers import hellaswag
 
     start, minutes, quiet = time.monotonic(), options.execution.minutes, options.execution.quiet

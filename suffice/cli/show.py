@@ -75,7 +75,6 @@ def _print(
     length: int,
     batch: int,
 ) -> None:
-    """Print everything about a mechanism, next to standard attention of the same sizes."""
     from suffice.layers import Attention
     from suffice.presets import PRESETS
     from suffice.view.catalogue import axes, describe
@@ -113,7 +112,6 @@ def _print(
 
 
 def _drawn_length(spec: AttentionSpec, length: int) -> int:
-    """Return how many tokens to draw: at least three segments, where there are any."""
     return max(length, 3 * spec.past.segment) if "past" in spec.beyond_pairs else length
 
 

@@ -67,18 +67,11 @@ class Margin:
 
     def _ask(self, name: str, kind: str) -> None:
         """Refuse a number that is probably meant in the unit of the other door."""
-        size = self.size
-        if self.typed and 0.0 < size < SMALL_POINTS:
-            units = {"share": ("points", "points"), "perplexity": ("%", "%")}
-            unit, other = units.get(kind, ("hundredths of a nat", "nats"))
-            small = f"{size / 100:g} nats" if kind == "loss" else f"{size:g} {other}"
-            large = f"{size:g} nats" if kind == "loss" else f"{100 * size:g} {other}"
+        size, unit = self.size, {"share": "points", "perplexity": "%"}.get(kind, "nats")
+        small = self.typed and 0.0 < size < SMALL_POINTS
+        if small or (not self.typed and LARGE_FRACTION <= size < 1.0 and kind == "share"):
+            fraction, other = (size, size / 100) if kind == "loss" else (100 * size, size)
             raise ConfigError(
-                f"--margin {size:g} of {name} is in {unit}: use '{large}' if the fraction "
-                f"{size:g} is meant, or '{small}' if it is not."
-            )
-        if not self.typed and LARGE_FRACTION <= size < 1.0 and kind == "share":
-            raise ConfigError(
-                f"margin={size:g} of {name} is a fraction, {100 * size:g} points: use "
-                f"'{size:g} points' or '{100 * size:g} points', as you mean it."
+                f"margin {size:g} of {name}: use '{fraction:g} {unit}' if the fraction {size:g} is "
+                f"meant, else '{other:g} {unit}'."
             )

@@ -264,8 +264,6 @@ def _run(
 
 
 class _Texts:
-    """A subject with its texts as tokens."""
-
     def __init__(self, name: str, subject: Subject, folder: Path) -> None:
         self.name, self.subject, self.folder = name, subject, folder
         source = subject.source

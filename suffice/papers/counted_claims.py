@@ -330,7 +330,6 @@ def _llama_layer(kv_heads: int) -> AttentionSpec:
 
 
 def _cache(kv_heads: int, tokens: int, memory: Memory | None = None) -> int:
-    """Return the bytes of the KV cache of all layers, in 16 bits."""
     layer = _llama_layer(kv_heads)
     return LLAMA_7B_LAYERS * layer.state_bytes(tokens, memory or Dynamic(), torch.float16)
 

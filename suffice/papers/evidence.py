@@ -123,7 +123,6 @@ def page() -> str:
 
 
 def _part(findings: Sequence[tuple[Claim, ClaimFinding]]) -> list[str]:
-    """Return the claims of one part by verdict, below their counts."""
     by_verdict = {name: [pair for pair in findings if pair[1].verdict == name] for name in VERDICTS}
     summary = ", ".join(f"{len(pairs)} {name}" for name, pairs in by_verdict.items())
     lines = [f"{len(findings)} claims: {summary}."]
@@ -188,7 +187,6 @@ def _with_minutes(finding: ClaimFinding) -> str:
 
 
 def _minutes(shown: Table) -> float | None:
-    """Return the minutes behind a table's published results, None if there are none."""
     if shown.shows == "edge":
         groups = published_edge(shown).groups
         return sum(group.minutes for group in groups) if groups else None

@@ -87,7 +87,6 @@ def _heads_panel(axes: Axes, shown: CellTable, column: Measure) -> None:
 def _line(
     axes: Axes, points: list[tuple[float, Summary | None]], scale: float, line_style: LineStyle
 ) -> None:
-    """Draw means with their 95% intervals; what was not measured is left out."""
     known = [(x, summary) for x, summary in points if summary is not None]
     axes.errorbar(
         [x for x, _ in known],
@@ -106,7 +105,6 @@ FACTS = ("answers", "chance", "majority", "data", "rows", "most_seeds", "command
 
 
 def _results(shown: CellTable) -> Results:
-    """Return the cells shown as the results that figures of comparisons are drawn from."""
     plan, published = shown.request.plan, shown.request.published
     order = {key: place for place, key in enumerate(shown.request.wanted)}
     known = {} if published is None else {n: getattr(published.results, n) for n in FACTS}

@@ -185,7 +185,6 @@ def _kind_label(kind: str) -> str:
 
 
 def _end(one: ModelMaps, kind: str) -> float:
-    """Return the largest number of all maps of a kind, whatever its sign."""
     of_layers = [getattr(layer, kind) for layer in one.layers if kind in _kinds(layer)]
     return max((float(maps.abs().max()) for maps in of_layers), default=1.0)
 
@@ -274,7 +273,6 @@ def maps_sheet(maps: list[ModelMaps]) -> Sheet:
 
 
 def _over_heads(layer: AttentionMap) -> dict[str, float | None]:
-    """Return the mean of each number over the heads of a layer, and the row sum farthest from 1."""
     heads = [_numbers(layer, head) for head in range(layer.weights.shape[1])]
     means = {
         name: None if heads[0][name] is None else sum(head[name] for head in heads) / len(heads)

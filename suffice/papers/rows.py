@@ -119,8 +119,6 @@ def _has_figures(measure: Measure, rows: list[Row]) -> bool:
 
 
 def _column(measure: Measure) -> SheetColumn:
-    """Return a column of our figures and the paper's, blank where there is none."""
-
     def cell(row: Row) -> str:
         figure = row.figures[measure.name]
         if figure.ours is None:

@@ -59,7 +59,6 @@ def gains(
 
 
 def _gain(name: str, metric: str) -> Summary | None:
-    """Return the relative gain at the highest heads, paired by seed; None if it was not trained."""
     heads = table(name).heads[-1]
     both = [_cells(name, mechanism, heads) for mechanism in (SUPER, BASELINE)]
     if None in both:
@@ -81,7 +80,6 @@ def _gain_text(gain: Summary) -> str:
 
 
 def _printed_gains(name: str) -> str:
-    """Write the relative gains of the paper's own rows, on train and on test."""
     train, test = (_printed_gain(name, measure) for measure in ("train_accuracy", "test_accuracy"))
     return f"{percent(train, digits=2)} train, {percent(test, digits=2)} test"
 
@@ -196,7 +194,6 @@ def ahead(name: str, metric: str, stated: dict[str, float]) -> ClaimFinding:
 
 
 def _lead(values: dict[str, float], other: str) -> float:
-    """Return the lead of Super Attention over one other, or over the best other."""
     if other == "least":
         return values[SUPER] - max(v for name, v in values.items() if name != SUPER)
     return values[SUPER] - values[other]

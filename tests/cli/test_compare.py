@@ -178,7 +178,7 @@ MECHANISMS = f"Legal: {', '.join(sorted(PRESETS))}."
         (["--epochs", "0"], "epochs=0; give an integer >= 1."),
         (["--margin", "-1"], "--margin -1 is not a size; use a number of at least 0, with a unit"),
         (["--margin", "nan"], "--margin nan is not a size"),
-        (["--margin", "0.01"], "use '1 points' if the fraction 0.01 is meant, or '0.01 points'"),
+        (["--margin", "0.01"], "use '1 points' if the fraction 0.01 is meant, else '0.01 points'"),
         (["--resume"], "there is no run under runs/ to resume; name its folder with --out"),
         (
             ["--resume", "--out", "rum"],

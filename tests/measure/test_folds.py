@@ -19,7 +19,7 @@ from suffice.measure import judge
 from suffice.measure.answers import Answers, joined, read_answers, spread, write_answers
 from suffice.measure.plan import read_plan
 from suffice.measure.sentence import notes, sentence
-from suffice.measure.two_way_interval import Sampling, estimate, estimate_folds
+from suffice.measure.two_way_interval import Sampling, estimate_folds
 from tests.measure.synthetic import make_cell, make_results
 
 DESIGNS = pytest.mark.parametrize(("folds", "classes"), [(2, 2), (3, 5), (5, 3), (7, 2)])
@@ -206,15 +206,6 @@ def test_further_partitions_remove_seeds_and_not_rows():
     variance = estimate_folds(folds_of(np.zeros(40), 2000, 5, rng, turns=8), 5).row_variance
     # own effects of variance 1 stay, rest of .25 falls by 8
     assert variance == pytest.approx((1 + 1 / 16) * (1 + 0.25 / 8) / 2000, rel=0.1)
-
-
-def test_rows_of_other_folds_are_not_taken_for_the_same_rows():
-    """The crossed layout would see one row where two folds have one each."""
-    rng = np.random.default_rng(2)
-    table = folds_of(np.zeros(5), 100, 5, rng)
-    packed = np.stack([line[~np.isnan(line)] for line in table])
-    assert estimate(packed).rows == 20
-    assert estimate_folds(table, 5).rows == 100
 
 
 def test_one_seed_is_refused():

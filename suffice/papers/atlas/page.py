@@ -26,7 +26,6 @@ from suffice.utils.files import write_atomic
 
 
 def _by_task(title: str, cell: Callable[[Standing], str], *more: Column) -> Sheet:
-    """Return a sheet with a line for each mechanism and a column for each task."""
     rows = [row for row in standings() if row.mechanism != BASELINE]
     cells = {(row.mechanism, row.task): cell(row) for row in rows}
 
@@ -160,7 +159,6 @@ def _chances(rows: Sequence[Standing]) -> str:
 
 
 def _unsolved(rows: Sequence[Standing]) -> str:
-    """Name who always solves the tasks that Standard never does."""
     sentences = []
     for standard in rows:
         if standard.mechanism == BASELINE and standard.verdict == UNSOLVED:

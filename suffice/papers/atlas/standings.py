@@ -189,7 +189,6 @@ def _against(results: Results, mechanism: str, margin: float | None) -> dict[str
 
 
 def _recall(results: Results, mechanism: str, margin: float | None) -> dict[str, Any]:  # noqa: ARG001
-    """Return the fields of a row of a task of recall."""
     cells = results.select(mechanism, HEADS)
     solved, baseline = (
         Solved.of(some, SOLVED) for some in (cells, results.select(BASELINE, HEADS))

@@ -54,7 +54,7 @@ class Margin:
             name: metric, for messages.
             kind: see `suffice.measure.metrics.Metric`.
         """
-        legal = {"share": ("%", "point"), "loss": ("nat",), "perplexity": ("%",)}
+        legal = {"share": ("%", "point"), "loss": ("nat",), "perplexity": ("%",), "ratio": ("%",)}
         if self.unit and self.unit not in legal.get(kind, ("%", "nat")):
             wanted = " or ".join(legal.get(kind, ("%", "nat")))
             raise ConfigError(f"margin of {name}: the unit is {self.unit}; use {wanted}.")

@@ -32,6 +32,7 @@ from suffice.measure import report
 from suffice.measure.answers import Answers, from_scores, path_of, write_answers
 from suffice.measure.jobs import Execution
 from suffice.measure.machine import machine_facts, software_versions, source_commit
+from suffice.measure.margin import Margin
 from suffice.measure.metrics import LOWER, own_metric
 from suffice.measure.plan import MARGIN, SavedPlan, check_several, parse_cells, run_folder
 from suffice.measure.pool import pool
@@ -217,7 +218,7 @@ def compare(
     better: str | None = None,
     relative: bool | None = None,
     baseline: str | None = None,
-    margin: float = MARGIN,
+    margin: float | str = MARGIN,
     chance: float | None = None,
     out: Path | str | None = None,
     title: str | None = None,
@@ -252,8 +253,8 @@ def compare(
         relative: whether the margin is a fraction of such a metric, which is above 0 then, and not
             in its own unit; so by default for "perplexity" alone.
         baseline: name of the mechanism that all others are compared with; None: the first.
-        margin: loss of the metric that still suffices: a fraction, or an amount of a metric that is
-            any number.
+        margin: loss of the metric that still suffices: a fraction, an amount of a metric that is
+            any number, or a string with a unit, see `suffice.verdict`.
         chance: score of a model that learned nothing, such as the share of the largest class.
         out: folder of the results; runs/NAME for a function of that name by default.
         title: one line for the report; the first line of the function's docstring by default.
@@ -300,6 +301,9 @@ def compare(
             f"relative=True with metric={metric!r}: a share has its margin in points; give "
             'better="higher" or better="lower" for a metric that is any number.'
         )
+    kind = "share" if better is None else "ratio" if relative else "value"
+    margin, in_percent = Margin.of(margin).for_metric(metric, kind)
+    relative = relative or in_percent
     check_margin(margin, own_unit=better is not None and not relative)
     share = cells or os.environ.get(CELLS)
     options = {"jobs": jobs, "threads": threads, "engine": engine, "address": address}

@@ -11,9 +11,11 @@ from rich.console import Console
 
 from suffice.data.rows import kind_of_file, plain_text, split_columns
 from suffice.data.table import COLUMNS
-from suffice.errors import ConfigError, DataError
+from suffice.errors import ConfigError, DataError, check_known
 from suffice.measure import report
 from suffice.measure.compare import compare
+from suffice.measure.margin import Margin
+from suffice.measure.metrics import METRICS
 from suffice.measure.own_loop import OwnComparison
 from suffice.measure.plan import MARGIN, Plan, check_several
 from suffice.measure.verdict import judge
@@ -33,7 +35,7 @@ def compare_data(
     groups: str | None = None,
     seeds: int = 5,
     folds: int | None = None,
-    margin: float = MARGIN,
+    margin: float | str = MARGIN,
     metric: str = "accuracy",
     baseline: str | None = None,
     settings: Mapping[str, Any] | None = None,
@@ -60,7 +62,7 @@ def compare_data(
         seeds: trainings of each mechanism, 0 .. seeds - 1.
         folds: parts of the rows, each tested by a seed that trains on the others; None takes as
             many as seeds for tables below 20,000 rows, 0 tests all seeds on one part.
-        margin: loss of the metric with which a mechanism still suffices, a fraction.
+        margin: loss of the metric with which a mechanism still suffices: a fraction, or "1 point".
         metric: score that the verdict is about, as in `suffice compare --metric`.
         baseline: mechanism that the others are compared with; the first by default.
         settings: other sizes and hyper-parameters, such as {"length": 128, "epochs": 3}.
@@ -75,6 +77,8 @@ def compare_data(
         DataError: if rows lack a text or a class, or there are too few.
     """
     folder, named = Path(out), tuple(mechanisms)
+    check_known("metric", metric, METRICS)
+    margin, _ = Margin.of(margin).for_metric(metric, METRICS[metric].kind)
     path = _path_of(data, columns, groups, folder)
     parts = {"groups": groups, "drop_missing": drop_missing or None, "tokenizer": tokenizer}
     chosen = with_settings(of_user(recipe(TABLE), path, columns, **parts), settings or {})

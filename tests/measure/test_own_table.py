@@ -179,6 +179,8 @@ def test_rows_in_memory_are_kept_with_the_comparison(tmp_path):
     expected = list(zip(TEXTS, LABELS, strict=True))
     assert rows(pair_of_arrays(tmp_path), "arrays") == expected
     assert rows({"text": TEXTS, "label": LABELS}, "dictionary") == expected
+    with pytest.raises(ConfigError, match="'50 points' .* '0.5 points'"):
+        compare_data(None, ["standard"], margin=0.5, out=tmp_path)
     with pytest.raises(ConfigError, match="other data"):
         compare_data((TEXTS[1:], LABELS[1:]), ["standard"], out=tmp_path / "arrays")
 

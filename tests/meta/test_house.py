@@ -21,7 +21,6 @@ from suffice.patterns import Pattern
 from suffice.positions import Position
 from tests.mutants.__main__ import stale
 from tests.mutants.bugs import BUGS
-from tests.mutants.meetings import MEETINGS
 
 ROOT = Path(__file__).resolve().parents[2]
 FILES = sorted((ROOT / "suffice").rglob("*.py"))
@@ -154,7 +153,7 @@ def test_vacuous_tests_are_recognised(source, can_fail):
     assert Function.of(ast.parse(source), "test").can_fail({"check"}) is can_fail
 
 
-@pytest.mark.parametrize("bug", [*BUGS, *MEETINGS], ids=lambda bug: bug.effect)
+@pytest.mark.parametrize("bug", BUGS, ids=lambda bug: bug.effect)
 def test_seeded_bug_matches_its_file(bug):
     assert stale(bug) == []
 

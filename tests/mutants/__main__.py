@@ -1,6 +1,6 @@
 """Seed a copy of the project with one bug at a time, and report which of them the tests catch.
 
-`python -m tests.mutants --list` shows the bugs of `bugs.py` and `meetings.py`; without it each one
+`python -m tests.mutants --list` shows the bugs of the lists beside this file; without it each one
 is put into a copy, and the tests that should fail run there. First all these tests run in a copy
 without a bug; those that fail there are deselected. A bug in the C++ sources is compiled, which
 needs a compiler and CMake. The working tree is never changed. `--systematic` makes bugs by rule
@@ -29,7 +29,6 @@ from queue import SimpleQueue
 
 from suffice.ops.native import library
 from tests.mutants.bugs import BUGS, Bug
-from tests.mutants.meetings import MEETINGS
 
 ROOT = Path(__file__).resolve().parents[2]
 NOT_COPIED = shutil.ignore_patterns(".*", "__pycache__", "*.egg-info", "build", "dist", "runs")
@@ -49,7 +48,7 @@ def main() -> int:
     if "--systematic" in sys.argv:  # a process of its own: it must not have imported suffice
         os.execv(sys.executable, (sys.executable, "-m", "tests.mutants.systematic", *sys.argv[1:]))
     args = _parse_args()
-    bugs = [bug for bug in (*BUGS, *MEETINGS) if args.only in f"{bug.file}: {bug.effect}"]
+    bugs = [bug for bug in BUGS if args.only in f"{bug.file}: {bug.effect}"]
     if problems := [line for bug in bugs for line in stale(bug)]:
         _print("\n".join(problems))
         return 2

@@ -436,7 +436,9 @@ def _smallest_margin(verdict: Verdict, comparison: Comparison) -> str:
     # from there on nothing would be learned, or the task be too easy
     floor, baseline = (of.get(comparison.num_heads) for of in (verdict.floors, verdict.qualities))
     ceiling = CEILINGS.get(metric.kind, math.inf)
-    if comparison.failed or comparison.tail or (floor is not None and floor.above.mean <= smallest):
+    if comparison.failed or comparison.tail or comparison.sound_seeds:
+        return ""
+    if floor is not None and floor.above.mean <= smallest:
         return ""
     if baseline is None or baseline.mean + smallest >= ceiling:
         return ""

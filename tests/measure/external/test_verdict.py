@@ -182,6 +182,7 @@ def test_failed_seeds_of_both_sides_are_counted():
     assert "it failed in 1 of 5 seeds and the baseline in 0 of 6" in judged.sentence
     sound = suffice.verdict({"old": OLD, "new": NEW}, failures=0.2)
     assert (only(sound).sound_seeds, sound.code) == (9, 11)
+    assert "would suffice at" not in sound.sentence
 
 
 def test_a_ceiling_is_too_easy_and_chance_is_a_floor():

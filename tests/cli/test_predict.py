@@ -6,12 +6,14 @@ import csv
 import io
 import json
 import sys
+from types import SimpleNamespace
 
 import pytest
 import torch
 from PIL import Image
 
-from suffice.loading.predictions import PredictionRequest, _writer
+from suffice import load
+from suffice.loading.predictions import PredictionRequest, _writer, answer
 from suffice.models import ClassifierConfig, ViTConfig, folder
 from suffice.presets import preset
 from suffice.text import Words
@@ -93,6 +95,28 @@ def test_standard_input_is_answered_line_by_line(suffice, model, monkeypatch):
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b'a,b\n"good, good",1\n')))
     result = suffice("predict", model, "-", "--as", "csv", "--column", "a", "--json")
     assert json.loads(result.stdout)["b"] == "1"
+
+
+@pytest.mark.parametrize(
+    ("form", "lines"),
+    [
+        ("text", (b"good\n", b"bad\n", b"dress\n")),
+        ("csv", (b"n,review\n1,good\n", b"2,bad\n", b"3,dress\n")),
+        ("jsonl", (b'{"review": "good"}\n', b'{"review": "bad"}\n', b'{"review": "dress"}\n')),
+    ],
+)
+def test_each_line_is_answered_before_the_next_one_comes(model, monkeypatch, form, lines):
+    out, written = io.StringIO(), []
+
+    def stream():
+        for line in lines:
+            written.append(len(out.getvalue().splitlines()) - (form != "jsonl" and bool(written)))
+            yield from line.splitlines(keepends=True)
+
+    monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=stream()))
+    monkeypatch.setattr(sys, "stdout", out)
+    answer(load(model), PredictionRequest(names=("-",), form=form))
+    assert written == [0, 1, 2]
 
 
 @pytest.mark.parametrize("as_json", [False, True])

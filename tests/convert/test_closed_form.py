@@ -6,9 +6,10 @@ from dataclasses import replace
 
 import pytest
 import torch
+from torch.nn.functional import pad
 
 from suffice.convert import convert
-from suffice.convert.calibration import collect_moments
+from suffice.convert.calibration import attention_layers, collect_moments
 from suffice.convert.closed_form import (
     averaged,
     latent,
@@ -214,31 +215,42 @@ def test_a_refit_is_the_least_squares_and_never_loses():
     assert sums.error(found) < sums.error(maps)
 
 
-@pytest.mark.parametrize("words", ["mqa", "latent:6"])
+@pytest.mark.parametrize("words", ["mqa", "latent:6", "linear", "gla"])
 def test_padding_is_not_learnt_from(words):
-    layer = layer_of(pattern=Full())
+    """Outputs at padding are the bias: neither its content nor how much there is matters."""
+    layer = layer_of(**({} if words == "gla" else {"pattern": Full()}))
     batch = inputs(batches=1)[0]
     valid = torch.ones(4, 12, dtype=torch.bool)
-    valid[:, 9:] = False
+    valid[0, 9:], valid[2, :5] = False, False
 
     class Padded(torch.nn.Module):
-        def __init__(self, fill):
+        def __init__(self, fill, more):
             super().__init__()
-            self.layer, self.fill = layer, fill
+            self.layer, self.fill, self.more = layer, fill, (0, more)
 
         def forward(self, x):
-            return self.layer(x.masked_fill(~valid[..., None], self.fill), valid=valid)
+            real = pad(valid, self.more)
+            x = pad(x, (0, 0, *self.more)).masked_fill(~real[..., None], self.fill)
+            return self.layer(x, valid=real)
 
-    zeros, large = (
-        convert(Padded(fill), words, calibration=[batch], held_out=[batch]) for fill in (0.0, 1e3)
-    )
-    assert zeros.certificate == large.certificate
-    assert zeros.certificate.calibration_tokens == 48
-    assert 0 < zeros.certificate.layers[0].measured < 1
-    own = collect_moments(
-        Padded(0.0), {"layer": layer}, [batch]
-    )  # a layer outside of the model: no call
-    assert own["layer"].count == 36
+    converted = []
+    for fill, more in ((0.0, 0), (1e3, 7)):
+        torch.manual_seed(0)  # gates are drawn
+        model = Padded(fill, more)
+        converted.append(convert(model, words, calibration=[batch], held_out=[batch]))
+    few, much = converted
+    made = (attention_layers(one.model)["layer"] for one in (few, much))
+    for first, second in zip(*(one.parameters() for one in made), strict=True):
+        assert_close(first, second, n=1 << 10)
+    with torch.no_grad():
+        want = Padded(0.0, 0)(batch)[valid]
+        lost = few.model(batch)[valid] - want
+    for one in (few, much):
+        assert one.certificate.calibration_tokens == 48
+        measured = one.certificate.layers[0].measured
+        assert measured == pytest.approx(float(lost.norm() / want.norm()), rel=1e-4)
+    own = collect_moments(Padded(0.0, 2), {"layer": layer}, [batch])  # outside of the model
+    assert own["layer"].count == 40
 
 
 def test_layers_that_mix_values_are_refused():

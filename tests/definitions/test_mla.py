@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 import torch
+from torch import nn
 
 from suffice import Attention, AttentionSpec
 from suffice.encoders import MLA, HeadRMS
@@ -109,6 +110,36 @@ def test_absorbed_decoding_equals_one_call(spec, memory):
                 dim=1,
             )
             assert_close(got, want)
+
+
+class Adapted(nn.Module):
+    """A map with an adapter, whose `weight` is that of the map alone, as peft has it."""
+
+    def __init__(self, base):
+        super().__init__()
+        self.base = base
+        self.down = nn.Parameter(normal(2, base.in_features, seed=8))
+        self.up = nn.Parameter(normal(base.out_features, 2, seed=9))
+
+    @property
+    def weight(self):
+        return self.base.weight
+
+    def forward(self, x):
+        return self.base(x) + x @ self.down.T @ self.up.T
+
+
+def test_an_adapted_map_is_read_in_steps_too():
+    layer, x = built(ROTARY), normal(2, 7, D_MODEL, seed=2)
+    layer.kv_b_proj = Adapted(layer.kv_b_proj)
+    with torch.no_grad():
+        merged = layer.kv_b_proj.up @ layer.kv_b_proj.down + layer.kv_b_proj.weight
+        plain = built(ROTARY)
+        plain.kv_b_proj.weight.copy_(merged)
+        state = layer.state()
+        got = torch.cat([layer(part, state=state) for part in x.split((3, 1, 1, 2), dim=1)], 1)
+        for out in (got, layer(x)):
+            assert_close(out, plain(x))
 
 
 def test_a_long_window_rolls_and_codes_are_near():

@@ -78,6 +78,24 @@ def test_documents(some_isa, kernel, pattern):
             assert_as_specified(*inputs(length, length), kernel, pattern, where=where)
 
 
+@pytest.mark.parametrize("kernel", [Elu(), Favor(9)], ids=str)
+@pytest.mark.parametrize("place", [1, 20, 68, 70, 100])
+def test_sums_that_overflow_end_with_their_document(some_isa, kernel, place):
+    """The state behind a document is emptied: infinity times 0 would be NaN."""
+    q, k, v = inputs(140, 140)
+    runs = (torch.arange(140) >= 70).long().expand(2, -1)
+    places = torch.arange(140).expand(2, -1)
+    where = MaskInputs(q_segments=runs, k_segments=runs, q_positions=places, k_positions=places)
+    problem, parts = posed(q, k, v, kernel, Causal())
+    huge = v.clone()
+    huge[:, :, place : place + 2] = 3e38
+    got, want = (OPS["native_scan"].run(q, k, x, where, problem, parts) for x in (huge, v))
+    at = torch.arange(140)
+    sound = (at < place) | (runs[0] != runs[0, place])
+    assert_close(got[:, :, sound], want[:, :, sound], "exact")
+    assert not got[:, :, ~sound].isfinite().all()
+
+
 @pytest.mark.parametrize("pattern", PATTERNS, ids=str)
 @pytest.mark.parametrize("groups", [4, 2])
 def test_references_that_move(some_isa, pattern, groups):

@@ -319,19 +319,20 @@ def _until(condition):
         time.sleep(0.005)
 
 
-def test_texts_wait_until_there_is_room_for_all_their_positions(engines):
+@pytest.mark.parametrize("beside", [True, False])
+def test_texts_wait_until_there_is_room_for_all_their_positions(engines, beside):
+    """Joined texts are as long as the longest: room for twice the long one, not for both."""
     lm = model(positions="none")
-    room = engines(lm).nbytes_of(40)
-    engine = engines(lm, Limits(cache=2 * room))
-    gates = [Gate() for _ in range(3)]
-    for gate in gates:
-        engine.submit(Job(prompt=(1,), max_tokens=40), gate)
-        gate.open.set()
-    for gate in gates:
-        gate.wait()
+    jobs = [Job(prompt=(1,), max_tokens=tokens) for tokens in (39, 10)]
+    engine = engines(lm, Limits(cache=2 * engines(lm).nbytes_of(jobs[0].positions) - (not beside)))
+    kept = [Kept() for _ in jobs]
+    engine.submit_all([*zip(jobs, kept, strict=True)])
+    for job, each in zip(jobs, kept, strict=True):
+        assert each.wait().tokens == alone(lm, [1], Greedy(), job.max_tokens)
+    steps = [job.max_tokens - 1 for job in jobs]  # the first token is of the prompt
+    assert engine.counters.steps == (max(steps) if beside else sum(steps))
     with pytest.raises(ConfigError, match="positions|state"):
         engine.submit(Job(prompt=(1,), max_tokens=400), Kept())
-    assert engine.counters.steps > 39  # two beside each other, and one more
 
 
 def test_requests_that_cannot_be_done_are_refused_at_once(engines):

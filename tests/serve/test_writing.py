@@ -12,19 +12,38 @@ from suffice.serve.job import TokenScore
 from suffice.serve.writing import Entry, Spelling, Writer
 from suffice.text import Characters
 
-TOKENIZER = Characters("abc")
+
+class Several:
+    """A token for every text of up to so many letters."""
+
+    begin, special = None, {}
+
+    def __init__(self, letters):
+        self.letters = letters
+        sizes = range(1, letters + 1)
+        self.names = ["".join(name) for n in sizes for name in product("abc", repeat=n)]
+        self.vocabulary_size = len(self.names)
+
+    def encode(self, text):
+        places = range(0, len(text), self.letters)
+        return [self.names.index(text[at : at + self.letters]) for at in places]
+
+    def decode(self, ids):
+        return "".join(self.names[id_] for id_ in ids)
+
+
 TEXTS = ["".join(letters) for letters in product("ab", repeat=6)]
-STOPS = [(), ("ab",), ("bb", "aab"), ("aab", "b"), ("abab", "ba", "bb"), ("a", "aa")]
+STOPS = [(), ("ab",), ("bb", "aab"), ("aab", "b"), ("b", "a"), ("abab", "ba", "bb"), ("a", "aa")]
 
 
-def pieces(text, stop, **options):
+def pieces(text, stop, letters=1, **options):
     """Write a text token by token; return the pieces after each, and those of the end."""
-    told = []
+    told, tokenizer = [], Several(letters)
     writer = Writer(
-        Spelling(TOKENIZER), TOKENIZER.encode("c"), stop=stop, deliver=told.append, **options
+        Spelling(tokenizer), tokenizer.encode("c"), stop=stop, deliver=told.append, **options
     )
     steps = []
-    for id_ in TOKENIZER.encode(text):
+    for id_ in tokenizer.encode(text):
         goes_on = writer.token(TokenScore(id_, -0.5, ((id_, -0.5), (0, -9.0))))
         steps.append([*told])
         told.clear()
@@ -34,33 +53,34 @@ def pieces(text, stop, **options):
     return steps, told
 
 
-def ended(text, stop):
+def ended(text, stop, letters):
     """Where a text ends by definition: before the first stop text there is, and after what."""
-    for read in range(1, len(text) + 1):
+    for read in range(letters, len(text) + 1, letters):
         ends = [at for at in (text[:read].find(one) for one in stop) if at >= 0]
         if ends:
             return min(ends), read
     return len(text), len(text)
 
 
+@pytest.mark.parametrize("letters", [1, 2, 3])
 @pytest.mark.parametrize("stop", STOPS, ids=str)
-def test_a_text_ends_before_the_first_of_its_stop_texts(stop):
+def test_a_text_ends_before_the_first_of_its_stop_texts(stop, letters):
     for text in TEXTS:
-        end, read = ended(text, stop)
-        steps, last = pieces(text, stop)
-        assert len(steps) == read
+        end, read = ended(text, stop, letters)
+        steps, last = pieces(text, stop, letters)
+        assert len(steps) == read // letters
         told = [piece for step in (*steps, last) for piece in step]
         assert "".join(piece.text for piece in told) == text[:end]
         assert [piece.reason for piece in told if piece.reason] == [
             "stop" if any(one in text for one in stop) else "length"
         ]
-        assert sum(piece.tokens for piece in told) == read
+        assert sum(piece.tokens for piece in told) == read // letters
 
 
 @pytest.mark.parametrize("stop", STOPS, ids=str)
 def test_no_more_is_held_back_than_may_become_a_stop_text(stop):
     for text in TEXTS:
-        _, read = ended(text, stop)
+        _, read = ended(text, stop, 1)
         sent = ""
         for n, step in enumerate(pieces(text, stop)[0][: read - 1], start=1):
             sent += "".join(piece.text for piece in step)

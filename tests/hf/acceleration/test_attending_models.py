@@ -37,21 +37,27 @@ def test_logits_and_gradients_are_those_of_stock(name):
     assert_close(got / want.abs().max(), want / want.abs().max(), **CLOSE)
 
 
+@pytest.mark.parametrize("places", [0, 13])
 @pytest.mark.parametrize(
     ("name", "how"),
     [
+        ("llama", {"cache_implementation": "static"}),
         ("gemma2", {}),
         ("gemma3", {"cache_implementation": "static"}),
         ("gpt_oss", {"num_beams": 2}),
         ("qwen3_5", {}),
     ],
 )
-def test_text_is_that_of_stock(name, how):
+def test_text_and_logits_are_those_of_stock(name, how, places):
     made, x = model(name), tokens(length=20)
-    settings = {"attention_mask": padded(x), "max_new_tokens": 8, "do_sample": False} | how
+    settings = {"attention_mask": padded(x, places), "max_new_tokens": 8, "do_sample": False} | how
+    settings |= {"output_logits": True, "return_dict_in_generate": True}
     want = made.generate(x, **settings)
     accelerate(made)
-    assert torch.equal(made.generate(x, **settings), want)
+    got = made.generate(x, **settings)
+    assert torch.equal(got.sequences, want.sequences)
+    for ours, theirs in zip(got.logits, want.logits, strict=True):
+        assert_close(ours, theirs, **CLOSE)
 
 
 @pytest.mark.parametrize("name", ["gemma3", "mistral"])

@@ -7,8 +7,7 @@ import json
 import pytest
 import torch
 
-from suffice.cli.bench import _model, bench, print_bench
-from suffice.errors import ConfigError
+from suffice.cli.bench import print_bench
 from suffice.models import folder
 from suffice.text import Characters
 from tests.measure.edge import tiny
@@ -82,16 +81,6 @@ def test_refusals(suffice, words, said):
     result = suffice("bench", *words)
     assert result.exit_code == 2
     assert said in result.message
-
-
-def test_what_bench_refuses_by_itself(tmp_path):
-    """Called as functions, so that the sentences are those of the errors."""
-    with pytest.raises(ConfigError, match="--prompt 1: give at least 2"):
-        bench(tokens=4, prompt=1)
-    with pytest.raises(ConfigError, match="--shape 15m or 110m, not both"):
-        _model(None, None, "standard", None)
-    with pytest.raises(ConfigError, match="--mechanism gqa: .* has its own; leave it out"):
-        _model(tmp_path, None, "gqa", None)
 
 
 @pytest.mark.parametrize(("seconds", "there"), [(-1e-6, True), (1e-6, False)])

@@ -12,12 +12,11 @@ from pathlib import Path
 import pytest
 import torch
 
-from suffice.cli.heal import HealingTask, HealOptions, claim, unclaimed_if_refused
+from suffice.cli.heal import HealOptions, claim, unclaimed_if_refused
 from suffice.cli.terminal import Stopped
 from suffice.errors import ConfigError, DataError
 from suffice.models import checkpoint, folder
 from suffice.text import Characters
-from tests.cli.test_convert import picture
 from tests.convert.heal.small import LETTERS, documents, student, teacher
 
 SETS = {"batch_size": 4, "length": 16, "evaluate_every": 3, "evaluation_batches": 4, "warmup": 1}
@@ -150,22 +149,6 @@ OPTIONS = {
     "minutes": None,
 }
 OPTIONS |= {"steps": 3, "settings": {}, "seed": 0, "device": "cpu"}
-
-
-def test_other_kinds_of_models_are_refused(run, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    picture(tmp_path)
-    with pytest.raises(ConfigError, match="vit is a vit model"):
-        HealingTask.open(
-            HealOptions(checkpoint=Path("cheap"), **OPTIONS | {"teacher": Path("vit")})
-        )
-    transformers = pytest.importorskip("transformers")
-    sizes = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
-    sizes |= {"intermediate_size": 8, "vocab_size": 9}
-    model = transformers.LlamaForCausalLM(transformers.LlamaConfig(**sizes))
-    model.save_pretrained(tmp_path / "llama")
-    with pytest.raises(ConfigError, match="llama is a llama model; give the folder that `suffice"):
-        HealingTask.open(HealOptions(checkpoint=Path("llama"), **OPTIONS))
 
 
 def test_a_healing_is_resumed_with_the_same_options(tmp_path):

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import io
 import json
 from importlib import import_module
 from pathlib import Path
 
 import pytest
-from rich.console import Console
 
-from suffice.errors import ConfigError
 from suffice.papers.maps import request_maps
-from tests.cli.test_reproduce import asked
 from tests.papers.looked import ONE, keep, kept, register
 
 reproduce = import_module("suffice.cli.reproduce")
@@ -85,13 +81,3 @@ def test_what_maps_do_not_have_is_refused(suffice, words, message):
     said = suffice("reproduce", *words)
     assert said.exit_code == 2
     assert message in said.message
-
-
-def test_refusals_are_errors(tmp_path):
-    for changes, told in (
-        ({"table": "maps", "rerun": "a:1:0"}, "maps shows one model of each"),
-        ({"table": "both", "out": tmp_path}, "--out is the working folder of one table"),
-        ({"table": "maps"}, "there are no trained weights in"),
-    ):
-        with pytest.raises(ConfigError, match=told):
-            reproduce.answer(asked(**changes), Console(file=io.StringIO()))

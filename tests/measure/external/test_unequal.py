@@ -12,6 +12,7 @@ from scipy import stats
 import suffice
 from suffice.errors import ConfigError
 from tests.measure.external.test_readers import log, only
+from tests.measure.external.test_verdict import ends
 
 
 def table(path, scores: dict[tuple, float], columns: str = "task,seed,row,score"):
@@ -21,32 +22,21 @@ def table(path, scores: dict[tuple, float], columns: str = "task,seed,row,score"
     return path
 
 
-def answers(rng, **rows_of_tasks: int) -> dict[tuple, float]:
-    """Scores of one run on the rows of each task, better on the smaller ones."""
-    return {
-        (task, 0, row): float(rng.random() < 1 - rows / 1000)
-        for task, rows in rows_of_tasks.items()
-        for row in range(rows)
-    }
-
-
-def test_tasks_of_unequal_rows_weigh_alike_in_the_mean_and_in_its_error(tmp_path):
-    rng = np.random.default_rng(0)
-    old, new = (answers(rng, small=40, large=400) for _ in range(2))
-    judged = suffice.verdict([table(tmp_path / "a.csv", old), table(tmp_path / "b.csv", new)])
-    moved = [
-        np.array([new[key] - old[key] for key in old if key[0] == task])
-        for task in ("small", "large")
-    ]
-    found = judged.over_tasks[0][1].comparisons[0]
-    variances = [
-        # of the rows, and of four that were not asked as far as the others differ to one side
-        one.var(ddof=1) / len(one) + 4 * (abs(one.sum()) + 1) / (abs(one).sum() + 1) / len(one) ** 2
-        for one in moved
-    ]
-    error = np.sqrt(sum(variances)) / 2
-    assert found.difference.mean == pytest.approx(np.mean([one.mean() for one in moved]))
-    assert float(found.estimate.standard_error) == pytest.approx(error, rel=0.03)
+def test_tasks_of_unequal_rows_weigh_alike_in_the_mean_and_in_its_interval(tmp_path):
+    """A variance for each task, with the degrees of freedom of their sum by Satterthwaite."""
+    rng, sizes = np.random.default_rng(0), {"small": 40, "large": 400, "middle": 90}
+    keys = [(task, 0, row) for task, rows in sizes.items() for row in range(rows)]
+    old, new = ({key: rng.normal(sizes[key[0]], 20) for key in keys} for _ in range(2))
+    paths = (table(tmp_path / f"{n}.csv", x) for n, x in (("a", old), ("b", new)))
+    judged = suffice.verdict([*paths], better="higher", margin=1.0)
+    moved = [np.array([new[k] - old[k] for k in keys if k[0] == task]) for task in sizes]
+    shares = np.array([one.var(ddof=1) / len(one) for one in moved]) / 3**2
+    freedom = shares.sum() ** 2 / sum(
+        v**2 / (rows - 1) for v, rows in zip(shares, sizes.values(), strict=True)
+    )
+    half = stats.t.ppf(0.975, freedom) * np.sqrt(shares.sum())
+    mean = np.mean([one.mean() for one in moved])
+    assert ends(judged.over_tasks[0][1].comparisons[0]) == pytest.approx((mean - half, mean + half))
 
 
 def test_a_metric_without_a_mean_over_tasks_decides_beside_one_that_has_it(tmp_path):

@@ -21,7 +21,6 @@ from suffice.measure.planning.plan import (
     USABLE,
     LayoutEstimator,
     ParallelLayout,
-    StepTime,
     exchange_time,
     time_of,
 )
@@ -185,22 +184,6 @@ def test_a_roofline_is_the_higher_of_two_times():
     assert H100.rate("float64") == H100.rate("float32")
 
 
-def test_times_add_up():
-    one = StepTime(products=1.0, traffic=2.0, exchange=4.0, flops=8.0)
-    assert (one + one * 2) == StepTime(products=3.0, traffic=6.0, exchange=12.0, flops=24.0)
-    assert one.bounds == (4.0, 7.0)
-    assert one.computing == 3.0
-
-
-def test_devices_say_where_their_numbers_are_from():
-    for name, one in DEVICES.items():
-        assert one.name == name
-        assert "NVIDIA" in one.source
-        assert one.rate("bfloat16") > one.rate("float32")
-        assert one.bandwidth < one.rate("float32")
-        assert (one.network is None) == ("PCIe" in one.source)
-
-
 def test_rates_are_those_of_dense_matrices():
     published = {  # TFLOP/s in half precision, GB/s
         "h100": (989.4, 3350),
@@ -260,24 +243,10 @@ def test_gpus_that_do_not_fit_the_recipe_are_refused(words, message):
         plan(TINY, L4, **words)
 
 
-def test_a_network_makes_many_gpus_known():
-    assert PlanOptions(gpus=12, network=1e9).check(TINY, L4) is None
-    assert PlanOptions(gpus=12).check(TINY, H100) is None
-
-
 def test_settings_that_a_training_lacks_are_refused():
     with pytest.raises(ConfigError, match="shard, checkpointing, accumulate: the training of dig"):
         plan(workload("digits_vit"), L4, gpus=2, shard=True, checkpointing=True, accumulate=2)
     plan(workload("digits_vit"), L4, shard=False, checkpointing=False, accumulate=1)
-
-
-def test_names_are_refused_with_the_nearest():
-    with pytest.raises(ConfigError, match="unknown gpu 'h1000'"):
-        device("h1000")
-    with pytest.raises(ConfigError, match="unknown recipe 'imbd'"):
-        workload("imbd")
-    with pytest.raises(ConfigError, match="scale='small'"):
-        workload("stdlib_bpe", scale="small")
 
 
 def test_steps_come_from_the_data_or_from_the_recipe():
@@ -306,27 +275,6 @@ def printed(found) -> str:
     console = Console(width=80, record=True, file=StringIO())
     print_plan(console, found)
     return console.export_text()
-
-
-def test_a_plan_is_printed(alone):
-    text = printed(alone)
-    for words in ("1 x NVIDIA L4", "peak", "kept", "recomputed", "It fits", "The limit is"):
-        assert words in text
-    assert "at 2 for a GPU's hour" in text
-    assert "tokens takes 0.0" in text
-    assert "…" not in text
-
-
-def test_a_plan_without_data_or_price_says_so(alone):
-    found = plan(workload("digits_vit"), L4)
-    assert found.days() is None
-    assert found.cost() is None
-    assert "depends on the data: give --examples ROWS" in printed(found)
-    assert "KV cache" not in printed(found)
-    assert "--set" not in sentences(found)[0]
-    assert "give --price for the cost" in " ".join(
-        sentences(plan(workload("digits_vit"), L4, examples=99))
-    )
 
 
 def test_data_hold_what_is_printed(alone):

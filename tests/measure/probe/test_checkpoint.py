@@ -8,8 +8,7 @@ import torch
 from torch import nn
 
 from suffice import preset
-from suffice.errors import ConfigError
-from suffice.measure.probe import Ablation, Recall, probe_checkpoint
+from suffice.measure.probe import Ablation, probe_checkpoint
 from suffice.measure.probe.recall import ask, passkey, repeated
 from suffice.measure.probe.report import ALARM, FAILED
 from suffice.measure.statistics import Summary, summarise
@@ -136,23 +135,6 @@ def test_a_model_is_probed_at_every_length_and_its_branches_judged():
     assert (data["kind"], len(data["recalls"]), len(data["ablations"])) == ("checkpoint", 14, 4)
 
 
-def test_quick_asks_the_shortest_and_the_longest():
-    lm = model(preset("sliding_window", 16, 2, window=4, causal=True))
-    report = probe_checkpoint(lm, range(40), quick=True, seeds=1)
-    assert sorted({one.back for one in report.recalls if "again" in one.name}) == [15, 31]
-    assert report.facts["rows"] == 16
-    assert report.facts["reach"] == 6
-    assert report.ablations == ()
-    assert len(report.controls) == 4 + 2 * 3
-
-
-def test_a_branch_that_does_nothing_is_called_so():
-    lm = model(replace(FULL, mixing=SINKS.mixing, pattern=(Window(64) | Global(2)) & Causal()))
-    report = probe_checkpoint(lm, range(40), quick=True, seeds=1)
-    (one,) = (one for one in report.ablations if one.branch.startswith("sinks"))
-    assert one.verdict == "its removal changes nothing"
-
-
 def change(low, mean, high):
     found = Summary(n=3, mean=mean, sd=0.1, low=low, high=high)
     return Ablation(branch="b", layers="layer 0", on="text", before=1.0, change=found).verdict
@@ -165,16 +147,3 @@ def test_verdicts_of_branches():
     assert change(-0.3, -0.2, -0.1) == "better without"
     one = Ablation(branch="b", layers="", on="text", before=1.0, change=summarise([0.2]))
     assert one.verdict == "needed"
-
-
-def test_recall_is_reported_against_chance():
-    given = {"name": "x", "back": 3, "gain": None, "chance": 0.5}
-    assert Recall(accuracy=summarise([0.54]), **given).verdict == "at chance"
-    assert Recall(accuracy=summarise([0.56]), **given).verdict == "recalled"
-
-
-def test_what_is_too_small_is_refused():
-    with pytest.raises(ConfigError, match="64 tokens and 15 symbols is too small to be probed"):
-        probe_checkpoint(model(), range(15))
-    with pytest.raises(ConfigError, match="seeds=0; give at least 1"):
-        probe_checkpoint(model(), range(40), seeds=0)

@@ -51,16 +51,6 @@ def test_names_baseline_and_json(suffice):
     assert (comparison["baseline"], comparison["pairing"]) == ("new", "seeds and rows")
 
 
-def test_rows_and_seeds_that_not_all_have_are_counted(suffice):
-    base, fewer = Path(table("a", 0.8)), Path(table("b", 0.8, seeds=4))
-    fewer.write_text(
-        "\n".join(line for line in fewer.read_text().splitlines() if ",q7," not in line)
-    )
-    result = suffice("verdict", base, fewer, "--margin", 5)
-    assert "1 of 400 rows are not in all runs" in result.stdout
-    assert "Seeds that not all have were left out: 4" in " ".join(result.stdout.split())
-
-
 @pytest.mark.parametrize(
     ("lines", "value"),
     [

@@ -282,11 +282,11 @@ class _Table:
         return repr(self.row_names.name(int(rows[0])))
 
     def _refuse_other_rows(self) -> None:
-        first = next(iter(self.scores))
+        of_fold: dict[Any, tuple[str, np.ndarray]] = {}
         for name, place in self.each():
-            label = self.seeds[name][place]
-            of_first = self.rows[first][self.seeds[first].index(label)] if label else None
-            if of_first is None or not np.array_equal(self.rows[name][place], of_first):
+            label, rows = self.seeds[name][place], self.rows[name][place]
+            first, of_first = of_fold.setdefault(label, (name, rows))
+            if label is None or not np.array_equal(rows, of_first):
                 raise DataError(
                     f"fold {label} of {name} has other rows than that of {first}; give the same "
                     "partition of the rows to all."
@@ -446,8 +446,7 @@ MOST_DIGITS = 9  # behind the point, of numbers that were rounded by a person or
 
 
 def _refuse_one_seed(table: _Table, has_rows: bool) -> None:
-    first = next(iter(table.scores))
-    rows = len(table.scores[first][0])
+    rows = len(next(iter(table.scores.values()))[0])
     if not has_rows:
         raise DataError(
             "one number under each name says nothing about reruns or rows; give at least "

@@ -6,7 +6,7 @@ import fnmatch
 import os
 import re
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -188,7 +188,7 @@ def _read_lm_eval(path: Path, name: str, row_names: RowNames) -> Source:
         results = file.with_name(f"results_{date}.json")
         if date is not None and results.exists():
             content = read_json(results)
-            source.better |= _directions(content, task)
+            source.better |= _directions(content, task, scores)
             source.notes += _contradictions(content, task, scores, results)
     if skipped:
         source.notes.append(f"Metrics without a number for each row: {', '.join(sorted(skipped))}.")
@@ -232,9 +232,10 @@ def _read_samples(
     return complete, np.array(list(rows))
 
 
-def _directions(content: Mapping[str, Any], task: str) -> dict[str, str]:
+def _directions(content: Mapping[str, Any], task: str, metrics: Iterable[str]) -> dict[str, str]:
     higher_is_better = content.get("higher_is_better", {}).get(task, {})
-    return {name: HIGHER if higher else LOWER for name, higher in higher_is_better.items()}
+    by_metric = {name: higher_is_better.get(name.partition(",")[0]) for name in metrics}
+    return {n: HIGHER if higher else LOWER for n, higher in by_metric.items() if higher is not None}
 
 
 def _contradictions(

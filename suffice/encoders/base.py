@@ -176,6 +176,19 @@ class Encoder(Axis, ABC, family="encoder"):
         """Return keys [B, G, S, D] and values [B, G or fewer, S, E] of cached tensors."""
         return cached[0], cached[-1]
 
+    def products(
+        self, layer: LayerLike, q: Tensor, cached: tuple[Tensor, ...]
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Return queries, keys and values whose products, scaled, are the scores.
+
+        The queries [B, H, T, D] are the last T of the cached positions.
+        """
+        return (q, *self.expand(layer, cached))
+
+    def runs(self, length: int, cached: tuple[Tensor, ...]) -> list[int]:  # noqa: ARG002
+        """Return the lengths of runs of queries, one after another, that are computed apart."""
+        return [length]
+
     def absorb(
         self,
         layer: LayerLike,  # noqa: ARG002

@@ -6,6 +6,7 @@ Letters: B batch, H query heads, G key/value heads, S keys, D head width, E valu
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import torch
@@ -13,13 +14,18 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from suffice.encoders.base import KEYS, QUERIES, Encoder, Factory, LinearMap
+from suffice.utils.torch_compat import readable
 
 if TYPE_CHECKING:
     from suffice.memory import Memory
-    from suffice.positions import Position
     from suffice.utils.protocols import LayerLike, SpecLike
 
-PARTS = 3  # columns of a key that hold the sum of its gates: together they have 24 bits in bfloat16
+PARTS = 3  # features that hold a sum of gates: together they have 24 bits in bfloat16
+UNIT = 256.0  # factor of those features, or long sums would overflow in float16
+# How much the queries of a run may forget: products are float32, and steps of 256 are 2^-15 there.
+# Runs of fewer queries cost more than they give: what forgets so fast hardly sees its neighbours.
+MOST_FORGOTTEN = {torch.float32: 256.0, torch.float16: 2048.0, torch.bfloat16: 2048.0}
+SHORTEST_RUN = 32
 
 
 @dataclass(frozen=True)
@@ -31,13 +37,14 @@ class Forgetting(Encoder):
     gates tell near from far by what stands between, and are learned from the text. Not where a
     cache of few bits or with sinks must do: the gates of all keys have to be kept.
 
-    The sum is that of the query minus that of the key. The former shifts all scores of a query, so
-    it is left out, and kernels that are not `shift_invariant` (a sink, a cap) are refused. Each key
-    has three more features, which hold minus its sum, and each query ones: every op, mask and KV
-    cache serves it as it is. Cached are keys, log f and values. The sums are float32 from the first
-    key on: scores beside a sum of 24,000 are right to 2e-3.
+    The sum is that of the query minus that of the key. Three more features of each hold it, three
+    its factor: every op, mask, sink, kernel of plain products and KV cache serves it as it is. A
+    cap, which would bound the sum, is refused. Sums begin at the first query of a call, on a CPU at
+    that of a run of queries that forget little, so that long texts lose no digits; elsewhere (GPU,
+    compiled graph, `torch.func`) scores beside a sum of 24,000 are right to 2e-3. Cached are keys,
+    log f and values.
 
-    Cost: more than Standard: d G + G parameters, 2 T d G FLOPs and 6 a pair and head, and G cached
+    Cost: more than Standard: d G + G parameters, 2 T d G FLOPs and 12 a pair and head, and G cached
         numbers a token.
     Source: Lin et al. 2025, arXiv:2503.02130, equations 3 to 5. Differs: grouped heads share the
     gates of their keys.
@@ -45,15 +52,16 @@ class Forgetting(Encoder):
 
     mixes_values = False
     sums_tokens = True
-    products_only = True
 
     def conflicts(self, spec: SpecLike) -> list[str]:
         """Gates are summed towards later tokens, of each key by itself."""
         refused = dict(spec.beyond_pairs)
         if spec.combine.maps > 1:
             refused["combine"] = spec.combine
-        if not spec.kernel.shift_invariant:  # the query's own sum is left out of its scores
+        if not spec.kernel.plain_scores:
             refused["kernel"] = spec.kernel
+        if spec.scale == 0:
+            refused["scale"] = spec.scale
         band = spec.pattern.band()
         if not spec.pattern.causal or band is None or band.before is not None:
             refused["pattern"] = spec.pattern
@@ -70,7 +78,7 @@ class Forgetting(Encoder):
 
     def key_width(self, spec: SpecLike) -> int:
         """Return D, and the features of the gates."""
-        return self._width(spec) + PARTS
+        return self._width(spec) + 2 * PARTS
 
     def value_width(self, spec: SpecLike) -> int:
         """Return E."""
@@ -116,9 +124,9 @@ class Forgetting(Encoder):
         return modules | {"v_norm": spec.norm.build_values()}
 
     def queries(self, layer: LayerLike, x: Tensor) -> Tensor:
-        """Return the queries [B, H, T, D + 3], ones last."""
+        """Return the queries [B, H, T, D]."""
         q_BTHD = layer.q_proj(x).unflatten(-1, (layer.spec.num_heads, -1))
-        return F.pad(layer.q_norm(q_BTHD).transpose(1, 2), (0, PARTS), value=1.0)
+        return layer.q_norm(q_BTHD).transpose(1, 2)
 
     def cached(self, layer: LayerLike, source: Tensor) -> tuple[Tensor, ...]:
         """Return keys [B, G, S, D], logarithms of gates [B, G, S, 1] and values [B, G, S, E]."""
@@ -135,33 +143,41 @@ class Forgetting(Encoder):
         k, log_f, v = cached
         return k, log_f.masked_fill(~valid[:, None, :, None], 0.0), v
 
-    def rotate(
-        self,
-        layer: LayerLike,
-        position: Position,
-        q: Tensor,
-        cached: tuple[Tensor, ...],
-        cos_sin: tuple[Tensor, ...],
-    ) -> tuple[Tensor, tuple[Tensor, ...]]:
-        """Rotate the first D features."""
-        q, ones = q.split((q.shape[-1] - PARTS, PARTS), dim=-1)
-        q, cached = super().rotate(layer, position, q, cached, cos_sin)
-        return torch.cat([q, ones], dim=-1), cached
+    def runs(self, length: int, cached: tuple[Tensor, ...]) -> list[int]:
+        """Return the lengths of runs of queries that each forget little."""
+        log_f = cached[1].detach()
+        most = MOST_FORGOTTEN.get(log_f.dtype)
+        if most is None or not readable(log_f) or length * log_f.numel() == 0:
+            return [length]
+        sums = -log_f[:, :, -length:, 0].flatten(0, 1).double().cumsum(dim=-1)
+        starts = [0]
+        while starts[-1] < length:
+            first = starts[-1]
+            near = torch.searchsorted(sums, sums[:, first, None] + most, right=True)
+            starts.append(min(max(int(near.min()), first + SHORTEST_RUN), length))
+        return [end - first for first, end in pairwise(starts)]
 
-    def expand(self, layer: LayerLike, cached: tuple[Tensor, ...]) -> tuple[Tensor, Tensor]:
-        """Return keys [B, G, S, D + 3], the sums of their gates last, and values.
+    def products(
+        self, layer: LayerLike, q: Tensor, cached: tuple[Tensor, ...]
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Return queries [B, H, T, D + 6] and keys [B, G, S, D + 6] with sums of gates, and values.
 
-        Only differences of sums count, so they begin at the first cached key: sums that end at the
-        last one would carry the future into every score.
+        A score is scale (q . k + c_t - c_s), with c_t the sum up to t over the scale.
         """
         k, log_f, v = cached
-        exact = torch.promote_types(k.dtype, torch.float32)
-        rest = log_f.to(exact).cumsum(dim=2) / -layer.spec.score_scale
+        first = k.shape[2] - q.shape[2]
+        sums = log_f.double().cumsum(dim=2)
+        rest = (sums - sums[:, :, first : first + 1]) / (layer.spec.score_scale * UNIT)
         parts = []
         for _ in range(PARTS):
-            parts.append(rest.to(k.dtype))
-            rest = rest - parts[-1].to(exact)
-        return torch.cat([k, *parts], dim=-1), v
+            most = torch.finfo(k.dtype).max
+            parts.append(rest.clamp(-most, most).to(k.dtype))
+            rest = rest - parts[-1].double()
+        c = torch.cat(parts, dim=-1)
+        of_queries = c[:, :, first:].repeat_interleave(q.shape[1] // k.shape[1], dim=1)
+        units = (torch.full_like(x, UNIT) for x in (of_queries, c))
+        q = torch.cat([q, of_queries, next(units)], dim=-1)
+        return q, torch.cat([k, next(units), -c], dim=-1), v
 
     def refuses_memory(self, memory: Memory) -> str | None:
         """Refuse a cache with a gap behind its sinks, or of rounded gates."""

@@ -87,9 +87,9 @@ class Kernel(Axis, family="kernel"):
         return type(self).scores is Kernel.scores
 
     @property
-    def shift_invariant(self) -> bool:
-        """True if a number added to all scores of a query changes no weight."""
-        return False
+    def plain_scores(self) -> bool:
+        """True if the scores are the scaled products as they are."""
+        return type(self).scores is Kernel.scores
 
     def learned(self, heads: int, head_dim: int) -> dict[str, Tensor]:  # noqa: ARG002
         """Return the initial value of each tensor that a layer learns, by name.
@@ -306,11 +306,6 @@ class Softmax(Kernel):
         """True without a sink and a cap."""
         return not self.sink and self.cap is None
 
-    @property
-    def shift_invariant(self) -> bool:
-        """True without a sink, which is not shifted, and a cap."""
-        return self.plain
-
     def to_json(self) -> dict[str, Any]:
         """Leave out what is not there: specs without them are those of before."""
         data = super().to_json()
@@ -320,6 +315,11 @@ class Softmax(Kernel):
     def by_products(self) -> bool:
         """True: a cap bounds the products."""
         return True
+
+    @property
+    def plain_scores(self) -> bool:
+        """True without a cap."""
+        return self.cap is None
 
     def learned(self, heads: int, head_dim: int) -> dict[str, Tensor]:  # noqa: ARG002
         """Return a logit of each head, 0 at first: as one key with a product of 0."""

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
 
 from suffice.encoders import Factory
 from suffice.errors import ConfigError
@@ -241,10 +242,24 @@ class Attention(nn.Module):
 
     def attend(self, q: Tensor, view: KVView) -> Tensor:
         """Return the attention of queries [B, H, T, D] to keys and values: [B, H, T, E]."""
+        runs = self.spec.encoder.runs(q.shape[2], view.cached)
+        if len(runs) == 1:
+            return self._attend(q, view)
+        outs, end = [], view.cached[0].shape[2] - q.shape[2]
+        for part in q.split(runs, dim=2):
+            end += part.shape[2]
+            near = view.cut(part.shape[2], end)
+            if torch.is_grad_enabled():  # or the keys of every run would be kept
+                outs.append(checkpoint(self._attend, part, near, use_reentrant=False))
+            else:
+                outs.append(self._attend(part, near))
+        return torch.cat(outs, dim=2)
+
+    def _attend(self, q: Tensor, view: KVView) -> Tensor:
         encoder = self.spec.encoder
         continues = view.step is not None and view.step.start > 0
         absorbed = encoder.absorb(self, q, view.cached) if continues else None
-        q, k, v = absorbed or (q, *encoder.expand(self, view.cached))
+        q, k, v = absorbed or encoder.products(self, q, view.cached)
         if v.shape[1] != k.shape[1]:  # several maps of a head read the same values
             v = v.repeat_interleave(k.shape[1] // v.shape[1], dim=1)
         call, op = self._planned(q, k, v, view)
@@ -281,7 +296,7 @@ class Attention(nn.Module):
             return planned()
         key = view.kind, self.impl, view.masks.plain, view.pairwise, q.dtype, k.shape[1], v.shape[3]
         if q.shape[2] != 1 or not q.is_cpu or torch.is_grad_enabled() or is_transformed():
-            return view.step.once(key, planned, k.shape[2])
+            return view.step.once(key, planned, q.shape[2], k.shape[2])
         if key in view.plans:
             return view.plans[key].grown(k.shape[2]), DECODE
         call, op = planned()
@@ -343,7 +358,7 @@ class Attention(nn.Module):
             found = self.recurrence.weights(q, k, v, inputs.x, inputs.rows)
             return inputs.masks.zero_padded(found).to(q.dtype)
         view = inputs.view(self, cached, shared)
-        k, v = self.spec.encoder.expand(self, view.cached)
+        q, k, v = self.spec.encoder.products(self, q, view.cached)
         call = replace(self.call(q, k, v, view), dropping=False)
         weights = reference.weights_of_rows(q, k, view.masks, call, self.parts())
         return view.masks.zero_padded(weights).to(q.dtype)

@@ -48,6 +48,12 @@ class KVView(NamedTuple):
     kind: int = 0
     plans: dict[Hashable, AttentionCall] = {}  # noqa: RUF012 - a default, never filled
 
+    def cut(self, queries: int, keys: int) -> KVView:
+        """Return the first `keys` keys and values, for the `queries` that end there."""
+        masks = self.masks.cut(queries, keys, self.cached[0].shape[2])
+        cached = tuple(x[:, :, :keys] for x in self.cached)
+        return self._replace(cached=cached, masks=masks, pairwise=not masks.plain)
+
 
 @dataclass(eq=False)
 class SharedKV:

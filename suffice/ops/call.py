@@ -280,6 +280,21 @@ class MaskInputs:
             q, k = self.q_positions, self.k_positions
         return call.position.bias(call.num_heads, q[:, None, :, None], k[:, None, None, :])
 
+    def cut(self, queries: int, keys: int, of: int) -> MaskInputs:
+        """Return the data of the first `keys` of all keys, and of the `queries` that end there."""
+        if self.plain and self.q_valid is None:
+            return self
+        rows, columns = slice(keys - of - queries, keys - of or None), slice(keys)
+        parts = {"q": rows, "k": columns, "valid": columns}
+        data = {f.name: getattr(self, f.name) for f in fields(self)}
+        return MaskInputs(
+            **{
+                name: x[..., rows, columns] if name == "mask" else x[:, parts[name.split("_")[0]]]
+                for name, x in data.items()
+                if x is not None
+            }
+        )
+
     def zero_padded(self, out: Tensor) -> Tensor:
         """Return outputs [B, H, T, E] with those of padded queries set to 0."""
         if self.q_valid is None:

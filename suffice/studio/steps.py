@@ -137,7 +137,7 @@ class Recorder(Attention):
     def attend(self, q: Tensor, view: KVView) -> Tensor:
         """Return the heads [B, H, T, E], and keep what they are made of."""
         heads = super().attend(q, view)
-        k, v = self.spec.encoder.expand(self, view.cached)
+        q, k, v = self.spec.encoder.products(self, q, view.cached)
         call, parts = self.call(q, k, v, view), self.parts()
         allowed = view.masks.allowed(call.pattern, call.queries, call.keys, q.device)
         weights = reference.weights_of_rows(q, k, view.masks, call, parts)

@@ -476,7 +476,7 @@ class _ByFormula(nn.Module):
         inputs = layer.inputs(x, **where)
         q, own, _ = layer.encode(inputs)
         view = inputs.view(layer, own)
-        k, v = layer.spec.encoder.expand(layer, view.cached)
+        q, k, v = layer.spec.encoder.products(layer, q, view.cached)
         call = layer.call(q, k, v, view)
         allowed = view.masks.allowed(call.pattern, call.queries, call.keys, x.device)
         allowed = allowed.expand(*q.shape[:3], call.keys)

@@ -3,23 +3,27 @@
 from __future__ import annotations
 
 import math
+from copy import deepcopy
+from itertools import pairwise
 
 import pytest
 import torch
+import torch.nn.functional as F
 
 from suffice import Attention, AttentionSpec, preset
 from suffice.combine import Differential
-from suffice.encoders import Forgetting, HeadRMS
+from suffice.encoders import Forgetting, HeadRMS, forgetting
 from suffice.errors import ConfigError
 from suffice.kernels import Elu, Softmax
 from suffice.memory import Dynamic, Quantised, Rolling
 from suffice.mixing import ToeplitzAlignment
 from suffice.patterns import Causal, Full, Window
 from suffice.positions import Rope
-from suffice.testing import assert_close, conform, drawn
-from tests.kernels.own import Entmax15, ReluSquared
+from suffice.testing import assert_close, bits, conform, drawn
+from tests.kernels.own import Cosine, ReluSquared
 
 WIDTH, HEADS, GROUPS, LENGTH = 12, 4, 2, 7
+CHUNKS = ((0, 3), (3, 4), (4, 7))
 
 
 def layer_of(**axes):
@@ -35,7 +39,7 @@ def tokens(batch=1, length=LENGTH):
 
 def by_formula(layer, x):
     """Return the layer's output for one text x [T, M]."""
-    width = WIDTH // HEADS
+    width, kernel = WIDTH // HEADS, layer.spec.kernel
     q, k, v, f = (getattr(layer, f"{name}_proj")(x) for name in "qkvf")
     heads = torch.zeros(len(x), WIDTH, dtype=torch.float64)
     for head in range(HEADS):
@@ -50,16 +54,28 @@ def by_formula(layer, x):
                 )
                 gates = [1 / (1 + math.exp(-float(f[i, group]))) for i in range(s + 1, t + 1)]
                 scores.append(product / math.sqrt(width) + sum(map(math.log, gates)))
-            weights = [math.exp(score) for score in scores]
+            if isinstance(kernel, Softmax):
+                powers = [math.exp(score) for score in scores]
+                sink = math.exp(float(layer.sinks[head])) if kernel.sink else 0.0
+                weights = [power / (sum(powers) + sink) for power in powers]
+            else:
+                weights = [max(score, 0.0) ** 2 / (t + 1) for score in scores]
             for s, weight in enumerate(weights):
-                heads[t, mine] += weight / sum(weights) * v[s, theirs]
+                heads[t, mine] += weight * v[s, theirs]
     return layer.o_proj(heads)
 
 
+KERNELS = (Softmax(), Softmax(sink=True), ReluSquared())
+
+
 @torch.no_grad()
-def test_it_is_the_formula():
-    layer, x = layer_of(), tokens()
-    assert_close(layer(x)[0], by_formula(layer, x[0]))
+@pytest.mark.parametrize("kernel", KERNELS, ids=repr)
+def test_it_is_the_formula_beside_every_kernel_of_plain_products(kernel):
+    layer, x = layer_of(kernel=kernel), tokens()
+    want = by_formula(layer, x[0])
+    assert_close(layer(x)[0], want)
+    state = layer.state()
+    assert_close(torch.cat([layer(x[:, a:b], state=state) for a, b in CHUNKS], dim=1)[0], want)
 
 
 def test_gates_learn_from_every_later_query():
@@ -80,17 +96,6 @@ def test_gates_learn_from_every_later_query():
 
 
 @torch.no_grad()
-@pytest.mark.parametrize("kernel", [Softmax(), Entmax15()], ids=repr)
-def test_the_gate_of_the_first_token_is_in_no_output(kernel):
-    layer, x = layer_of(kernel=kernel), tokens()
-    before = layer(x)
-    layer.f_proj.register_forward_hook(
-        lambda _, __, out: torch.cat([out[:, :1] - 5, out[:, 1:]], 1)
-    )
-    assert_close(layer(x), before)
-
-
-@torch.no_grad()
 @pytest.mark.parametrize("memory", [Dynamic(), Rolling(4)], ids=repr)
 def test_chunks_read_the_gates_of_what_is_cached(memory):
     layer, x = layer_of(), tokens(2, 13)
@@ -100,6 +105,24 @@ def test_chunks_read_the_gates_of_what_is_cached(memory):
         memory.window and torch.ones(13, 13, dtype=torch.bool).triu(1 - memory.window)[None, None]
     )
     assert_close(torch.cat(parts, dim=1), layer(x, mask=near))
+
+
+def test_runs_of_queries_change_nothing(monkeypatch):
+    monkeypatch.setattr(forgetting, "MOST_FORGOTTEN", {torch.float64: 0.3})
+    monkeypatch.setattr(forgetting, "SHORTEST_RUN", 2)
+    layer, x, mask = (
+        layer_of(kernel=Softmax(sink=True)),
+        tokens(2, 13),
+        bits(2, HEADS, 13, 13, seed=1),
+    )
+    assert len(layer.spec.encoder.runs(13, layer.spec.encoder.cached(layer, x))) > 2
+    got, masked = layer(x), layer(x, mask=mask)
+    conform(layer.spec, length=9)
+    for memory in (Dynamic(), Rolling(4)):
+        test_chunks_read_the_gates_of_what_is_cached(memory)
+    monkeypatch.undo()
+    assert_close(got, layer(x))
+    assert_close(masked, layer(x, mask=mask))
 
 
 @torch.no_grad()
@@ -119,16 +142,43 @@ def test_documents_are_refused_as_they_would_meet_in_the_sums():
         layer_of()(tokens(), segments=segments)
 
 
-@torch.no_grad()
-def test_long_sums_keep_their_bits_in_half_precision():
-    exact = layer_of()
-    exact.f_proj.bias.fill_(-3.0)  # sums beyond -1,000, where neighbours in bfloat16 are 8 apart
-    half = layer_of().to(torch.bfloat16)
-    half.load_state_dict({name: x.bfloat16() for name, x in exact.state_dict().items()})
-    exact.load_state_dict({name: x.double() for name, x in half.state_dict().items()})
-    x = tokens(1, 400).bfloat16()
-    error = (half(x).double() - exact(x.double())).abs().max()
-    assert float(error) < 0.05
+def long_text(layer, x):
+    """Return the outputs for one text x [T, M] of float64 from differences of sums."""
+    q, k, v, f = (getattr(layer, f"{name}_proj")(x) for name in "qkvf")
+    sums, heads = F.logsigmoid(f).cumsum(dim=0), []
+    later = torch.ones(len(x), len(x), dtype=torch.bool).triu(1)
+    for head in range(HEADS):
+        group = head * GROUPS // HEADS
+        q_h, k_h, v_h = (
+            y.unflatten(1, (-1, WIDTH // HEADS))[:, i]
+            for y, i in ((q, head), (k, group), (v, group))
+        )
+        scores = q_h @ k_h.T / math.sqrt(WIDTH // HEADS) + sums[:, group, None] - sums[:, group]
+        heads.append(scores.masked_fill(later, -torch.inf).softmax(dim=-1) @ v_h)
+    return layer.o_proj(torch.cat(heads, dim=1))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16], ids=str)
+def test_long_texts_that_forget_fast_keep_their_digits(dtype):
+    layer, x = layer_of().to(dtype), tokens(2, 900).to(dtype)
+    with torch.no_grad():
+        layer.f_proj.weight *= 0.1
+        layer.f_proj.bias.copy_(torch.tensor([-45.0, -1.5]))  # to sums of -40,500 and -1,500
+    exact, valid, state = deepcopy(layer).double(), bits(2, 900, seed=3), layer.state()
+    want = torch.stack([long_text(exact, row) for row in x.double()])
+    with torch.no_grad():
+        ends = (0, 400, 860, *range(861, 901))
+        chunks = torch.cat([layer(x[:, a:b], state=state) for a, b in pairwise(ends)], dim=1)
+        padded = layer(x, valid=valid)
+        of_real = [long_text(exact, row[real]) for row, real in zip(x.double(), valid, strict=True)]
+    rounding = {"n": 100} if dtype is torch.float32 else {}
+    for got, right in ((chunks, want), (padded[valid], torch.cat(of_real)), (layer(x), want)):
+        assert_close(got, right, **rounding)
+    if dtype is torch.float32:
+        got.square().sum().backward()
+        want.square().sum().backward()
+        grads = [torch.cat([p.grad.flatten() for p in m.parameters()]) for m in (layer, exact)]
+        assert_close(*grads, n=100)
 
 
 @pytest.mark.parametrize(
@@ -150,9 +200,9 @@ def test_it_keeps_every_promise(axes):
         {"pattern": Full()},
         {"pattern": Window(3) & Causal()},
         {"kernel": Elu()},
-        {"kernel": Softmax(sink=True)},
         {"kernel": Softmax(cap=2.0)},
-        {"kernel": ReluSquared()},
+        {"kernel": Cosine()},
+        {"scale": 0.0},
         {"mixing": ToeplitzAlignment(3)},
         {"combine": Differential()},
         {"shares": 0},

@@ -36,8 +36,6 @@ class Sigmoid(Kernel):
 class Entmax15(Kernel):
     """w_ts = relu(s_ts / 2 - tau_t)^2, tau_t such that a row sums to 1; arXiv:1905.05702."""
 
-    shift_invariant = True
-
     def weights(self, scores, allowed):
         halves = (scores / 2).masked_fill(~allowed, -torch.inf)
         ordered = halves.sort(dim=-1, descending=True).values

@@ -172,9 +172,9 @@ def test_a_row_is_the_query_of_a_generated_token_against_the_cache(maps, name, m
     rows, attend = [], Attention.attend
 
     def recording(layer, q, view):
-        k, _ = layer.spec.encoder.expand(layer, view.cached)
-        call = layer.call(q, k, k, view)
-        rows.append(reference.weights_of_rows(q, k, view.masks, call, layer.parts()))
+        rows_q, k, _ = layer.spec.encoder.products(layer, q, view.cached)
+        call = layer.call(rows_q, k, k, view)
+        rows.append(reference.weights_of_rows(rows_q, k, view.masks, call, layer.parts()))
         return attend(layer, q, view)
 
     monkeypatch.setattr(Attention, "attend", recording)

@@ -77,7 +77,7 @@ class TrainOptions:
         str | None, Option(help="characters, bpe, gpt2, llama or a path; the recipe's by default.")
     ] = None
     minutes: Annotated[
-        float | None, Option(help="Most minutes to train, without the evaluations.")
+        float | None, Option(help="Training time limit in minutes, excluding evaluation.")
     ] = None
     shard: Annotated[
         bool | None,

@@ -19,13 +19,14 @@ from suffice.data import Dataset, load
 from suffice.data.survey import survey
 from suffice.errors import ConfigError
 from suffice.measure.answers import Key
-from suffice.measure.console import FIRST_SEEDS, LiveTable, print_data_summary, seeds_needed
+from suffice.measure.console import LiveTable, print_data_summary, seeds_needed
 from suffice.measure.disagreements import disagreements, write_disagreements
 from suffice.measure.jobs import CellJob, Execution
 from suffice.measure.machine import machine_facts, software_versions, source_commit
 from suffice.measure.plan import Plan, read_plan, run_folder
 from suffice.measure.pool import pool
 from suffice.measure.processes import first, losing, together
+from suffice.measure.resolution import FIRST_SEEDS
 from suffice.measure.results import (
     Cell,
     DataFacts,

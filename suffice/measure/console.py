@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
-import numpy as np
 from rich import box
 from rich.console import Console
 from rich.table import Table
@@ -16,18 +15,14 @@ from suffice.measure.metrics import metric_of
 from suffice.measure.plan import Plan
 from suffice.measure.report.page import data_facts
 from suffice.measure.report.tables import accuracy_floors
+from suffice.measure.resolution import Range, after_two_seeds, before_training, seeds_of
 from suffice.measure.results import Cell, Results
-from suffice.measure.scores import MIN_SEEDS, Scores, difference_table
+from suffice.measure.scores import MIN_SEEDS
 from suffice.measure.sentence import margin_points
-from suffice.measure.sequential import USUAL, level
-from suffice.measure.sufficiency import LEVEL
+from suffice.measure.sequential import USUAL
 from suffice.measure.training import typical
-from suffice.measure.two_way_interval import ALIKE, EXACT, ROWS_OVERLAP, Estimate
 
-DISAGREEMENT = 0.2  # share of the rows that two trainings answer differently, until it is known
 SKEWED = 2 / 3  # share of the most frequent class from which on accuracy says little of the others
-MAX_SEEDS = 1000  # that are worth naming
-FIRST_SEEDS = 2  # after which the spread is known roughly
 MAX_CLASSES = 12  # in a table; of more the most and the least frequent are named
 MANY_CUT = 0.2  # share of cut texts from which on a longer input is proposed
 MAX_ACCURACIES = 4  # of single seeds that are spelt out
@@ -109,101 +104,47 @@ def _resolution(survey: Survey, plan: Plan) -> list[str]:
         f"one point of accuracy is {survey.rows_of_a_point:.3g} test rows; the margin of "
         f"{margin_points(plan.margin)} is {plan.margin * rows:.3g}",
     )
-    by_row, overlap = DISAGREEMENT / rows, 1.0  # variance of a difference of one seed on these rows
-    if plan.folds is not None:
-        overlap += ROWS_OVERLAP / (plan.folds - 1)
-    expected = Estimate(
-        mean=np.float64(0.0),
-        seed_variance=np.float64(0.0 if plan.folds else (1.0 - ALIKE) * by_row / 2),
-        row_variance=np.float64(by_row * overlap if plan.folds else ALIKE * by_row),
-        seeds=2,
-        rows=rows,
-    )
-    alike = "" if plan.folds else f", {ALIKE:.0%} of that whatever the seed"
-    return [
-        *lines,
-        f"{_decidable(expected, plan)}, if two trainings disagree on {DISAGREEMENT:.0%} of the "
-        f"rows{alike}",
-    ]
+    found, source = before_training(survey, plan)
+    unit = f"{rows:,} test rows"
+    return [*lines, f"{_resolved(found, plan, unit)} ({source}); two seeds will tell more"]
 
 
-def _decidable(expected: Estimate, plan: Plan) -> str:
-    """Return which margin the planned seeds and rows decide, and what the asked one takes.
-
-    The interval is that of the first step of the choice among several, so the widest that the
-    verdict takes. A mechanism whose quality is the baseline's is decided when half of it is below
-    the margin.
-    """
-    metric, rows = metric_of(plan.metric), expected.rows
-    seeds = plan.seeds if plan.seeds >= MIN_SEEDS else USUAL
-    most = plan.seeds if plan.auto else MAX_SEEDS
-
-    def half(seeds: int) -> float:
-        return float(expected.half_width_of(seeds, _alpha(plan, seeds)))
-
-    asked = metric.in_unit(metric.margin(plan.margin))
-    what = f"{seeds} seeds" if rows is None else f"{seeds} seeds and {rows:,} {expected.unit}"
-    smallest = f"{math.ceil(1000 * half(seeds) + EXACT) / 10:g}"
-    if half(seeds) < plan.margin:
-        return f"{what} can decide the margin of {asked}, and margins down to about {smallest}"
-    least = metric.in_unit(smallest)
-    decided = f"{what} can decide a margin of about {least} (--margin {smallest})"
-    enough = next((n for n in range(seeds, most + 1) if half(n) < plan.margin), None)
-    if enough is not None:
-        return f"{decided}; for {asked} it takes about {enough:,} seeds"
-    if rows is None or not plan.margin:
-        return f"{decided}; for {asked} it takes more than {most:,} seeds"
-    needed = _rounded(rows * (half(seeds) / plan.margin) ** 2)
-    return (
-        f"{decided}; no number of seeds is enough for {asked}, it takes about {needed:,} "
-        f"{expected.unit}"
-    )
+def _resolved(found: Range, plan: Plan, rows: str) -> str:
+    """Write which margins are resolved, and where the one that is asked for lies."""
+    metric, wanted = metric_of(plan.metric), plan.margin
+    low, high = (metric.margin(float(f"{end:.2g}")) for end in found)
+    asked = metric.margin(wanted)
+    what = f"{seeds_of(plan)} seeds" + (f" and {rows}" if rows else "")
+    ends = f"{low} to {metric.in_unit(high)}"
+    text = f"{what} resolve a margin of {ends} between equal mechanisms: {asked}"
+    if wanted >= found[1]:
+        return f"{text} is enough"
+    if wanted >= found[0]:
+        return f"{text} is within that range"
+    if not wanted:
+        return f"{text} cannot be shown of equal ones"
+    least, most = (_rounded((end / wanted) ** 2) for end in found)
+    return f"{text} takes about {least:,} to {most:,} times as many {'rows' if rows else 'seeds'}"
 
 
-def _rounded(rows: float) -> int:
-    step = 10 ** max(0, math.floor(math.log10(rows)) - 1)
-    return math.ceil(rows / step) * step
-
-
-def _alpha(plan: Plan, seeds: int) -> float:
-    """Return the level of the first step over all mechanisms that could be named, at one look."""
-    candidates = sum(mechanism != plan.baseline for mechanism, _ in plan.pairs)
-    alpha = (1.0 - LEVEL) / max(1, candidates)
-    return level(alpha, seeds, plan.seeds) if plan.auto and seeds <= plan.seeds else alpha
+def _rounded(factor: float) -> int:
+    """Round a factor up to two digits."""
+    step = 10 ** max(0, math.floor(math.log10(factor)) - 1)
+    return math.ceil(factor / step) * step
 
 
 def seeds_needed(results: Results, plan: Plan) -> str | None:
-    """Return how many seeds can decide, from the first two of every mechanism.
+    """Return what the planned seeds resolve, from the first two of every mechanism.
 
-    The variances of the differences to the baseline, over seeds and over rows, are averaged over
-    the mechanisms. None if there is nothing to compare, or no spread.
-
-    Args:
-        results: results so far, with the answers where they were kept.
-        plan: plan of the comparison.
+    None if there is nothing to compare, or no spread.
     """
-    scores = Scores(results, metric_of(plan.metric))
-    found = []
-    for mechanism, heads in results.pairs():
-        if mechanism == plan.baseline:
-            continue
-        pairing, table = difference_table(scores, mechanism, heads)
-        first = [place for place, seed in enumerate(pairing.seeds) if seed < FIRST_SEEDS]
-        found_here = scores.estimate(table[first]) if len(first) == FIRST_SEEDS else None
-        if found_here is not None:
-            found.append(found_here)
-    rows = {one.rows for one in found}
-    if not found or len(rows) > 1 or not sum(float(one.standard_error) for one in found):
+    found = after_two_seeds(results, plan)
+    if found is None:
         return None
-    pooled = Estimate(
-        mean=np.float64(0.0),
-        seed_variance=np.mean([one.seed_variance for one in found]),
-        row_variance=np.mean([one.row_variance for one in found]),
-        seeds=FIRST_SEEDS,
-        rows=rows.pop(),
-        unit=found[0].unit,
-    )
-    return f"after two seeds: {_decidable(pooled, plan)}; a rough estimate"
+    data = results.data
+    kept = results.rows and data is not None
+    rows = f"{data.tested or data.rows['test']:,} test rows" if kept else ""
+    return f"after two seeds: {_resolved(found, plan, rows)}"
 
 
 class LiveTable:

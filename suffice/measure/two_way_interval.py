@@ -64,11 +64,11 @@ class Estimate:
         """Return the half width to expect of another number of seeds on the same rows."""
         by_seed, by_row = self.seed_variance * self.seeds / seeds, self.row_variance
         rows = math.inf if self.rows is None else self.rows - 1
-        narrow = _quantile(alpha, rows if self.row_freedom is None else self.row_freedom)
+        narrow = quantile(alpha, rows if self.row_freedom is None else self.row_freedom)
         freedom = seeds - 1.0
         if self.freedom is not None:
             freedom *= self.freedom / (self.seeds - 1)
-        wide = narrow if self.seeds == 1 else _quantile(alpha, freedom)
+        wide = narrow if self.seeds == 1 else quantile(alpha, freedom)
         share = by_row / np.maximum(by_seed + by_row, np.finfo(float).tiny)
         squared = wide**2 - (wide**2 - narrow**2) * share**3
         least = narrow**2 * self.least_variance * self.seeds / seeds
@@ -94,7 +94,7 @@ class Estimate:
 BISECTIONS = 40
 
 
-def _quantile(alpha: float | Values, freedom: float) -> Values:
+def quantile(alpha: float | Values, freedom: float) -> Values:
     """Return what the absolute value of Student's t exceeds with a chance of alpha."""
     from scipy.special import ndtri, stdtrit
 

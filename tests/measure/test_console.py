@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
 from rich.console import Console
+from scipy.stats import f, norm, t
 
 from suffice.data import Dataset, Split, load
 from suffice.data.survey import survey
@@ -16,7 +16,10 @@ from suffice.measure import judge, sentence
 from suffice.measure.answers import Answers
 from suffice.measure.console import MAX_CLASSES, LiveTable, data_summary, seeds_needed
 from suffice.measure.plan import Plan
+from suffice.measure.published import read_published
+from suffice.measure.resolution import after_two_seeds, before_training
 from suffice.measure.results import DataFacts, Results
+from suffice.measure.sequential import level
 from suffice.measure.sufficiency import UNLEARNED
 from suffice.recipes import recipe
 from tests.measure.synthetic import make_cell, make_results
@@ -87,8 +90,7 @@ def test_a_few_seeds_are_told_to_be_too_few_before_training():
     facts = survey(load("digits"))
     lines = "\n".join(data_summary(facts, plan(seeds=2)))
     assert "2 seeds give no verdict; 5 can" in lines
-    assert 'always "3": 10.2% of the test rows' in lines
-    assert "a blind guess: 10.0%" in lines
+    assert 'baselines: majority class "3" 10.2%, random 10.0%' in lines
     assert "--metric balanced" not in lines
     assert "one point of accuracy is 5.39 test rows; the margin of 1.0 is 5.39" in lines
     assert "no verdict" not in "\n".join(data_summary(facts, plan(seeds=5)))
@@ -97,7 +99,7 @@ def test_a_few_seeds_are_told_to_be_too_few_before_training():
 def test_a_class_that_is_most_of_the_rows_suggests_another_metric(dataset):
     facts = replace(survey(dataset), majority=0.88, majority_class="no", chance=0.5)
     lines = data_summary(facts, plan())
-    assert {'always "no": 88.0% of the test rows', "a blind guess: 50.0%"} <= set(lines)
+    assert 'baselines: majority class "no" 88.0%, random 50.0%' in lines
     advice = [line for line in lines if "--metric balanced" in line]
     assert advice == [
         'accuracy mostly reflects the class "no"; --metric balanced counts every class alike'
@@ -106,61 +108,73 @@ def test_a_class_that_is_most_of_the_rows_suggests_another_metric(dataset):
     assert "--metric balanced" not in balanced
 
 
-def decidable(facts, **changes):
-    """Return the line on what can be decided, and the figures in it."""
-    asked = replace(plan(), **changes)
-    line = next(one for one in data_summary(facts, asked) if " seeds and " in one)
-    apart = re.search(r"(?:margin of about|down to about) ([0-9.]+)", line)
-    seeds, rows = (re.search(f"about ([0-9,]+) {what}", line) for what in ("seeds", "test rows"))
-    return (
-        line,
-        float(apart[1]),
-        *(int(n[1].replace(",", "")) if n else None for n in (seeds, rows)),
-    )
-
-
 def of_rows(dataset, rows):
     return survey(replace(dataset, test=split([0, 1, 2, 2] * (rows // 4))))
 
 
-def test_the_line_names_the_margin_that_the_rows_decide(dataset):
-    # of a variance of 0.2 / 80 a tenth stays, 1.96 * 0.0158 = 3.1 points, at any number of seeds
-    line, apart, seeds, rows = decidable(of_rows(dataset, 80))
-    assert "no number of seeds is enough for 1.0 points" in line
-    assert (seeds, apart > 3.1) == (None, True)
-    assert f"(--margin {apart:g})" in line
-    assert "can decide the margin of" in decidable(of_rows(dataset, 80), margin=apart / 100)[0]
-    assert decidable(of_rows(dataset, rows))[1] <= 1.0
-    assert decidable(of_rows(dataset, rows // 2))[1] > 1.0
+OWN = replace(recipe("digits_vit"), name="of nobody")  # nothing was published of it
 
 
-def test_more_rows_need_fewer_seeds(dataset):
-    few, more = (decidable(of_rows(dataset, rows), seeds=5)[2] for rows in (1000, 1500))
-    assert 5 < more < few
-    assert decidable(of_rows(dataset, 1000), seeds=few)[1] <= 1.0
-    assert decidable(of_rows(dataset, 1000), seeds=few - 1)[1] > 1.0
+def test_the_range_is_of_models_that_are_nearly_perfect_and_of_models_that_guess(dataset):
+    """99% right: .99 * .01 of the rows differ; half right: a quarter, and seeds by twice that."""
+    facts = replace(of_rows(dataset, 400), majority=0.25)
+    seeds, rows, by = 7, 400, ("standard", "efficient", "mqa")
+    (low, high), _ = before_training(facts, replace(plan(seeds, mechanisms=by), recipe=OWN))
+    assert low == pytest.approx(t.isf(0.025, rows - 1) * np.sqrt(0.0099 / rows / seeds))
+    last = t.isf(0.05 / 2 / 2, seeds - 1)  # of the first of two candidates
+    assert high == pytest.approx(2 * last * np.sqrt(0.25 / rows / seeds))
+    folds = replace(facts, tested=4000)  # all seeds together test each row once
+    asked = replace(plan(seeds), recipe=replace(recipe("table"), name="mine"), folds=seeds)
+    (low, high), _ = before_training(folds, asked)
+    overlap = 1 + 1 / 4 / (seeds - 1)
+    assert low == pytest.approx(t.isf(0.025, 3999) * np.sqrt(0.0099 * overlap / 4000))
+    assert high == pytest.approx(2 * t.isf(0.025, seeds - 1) * np.sqrt(0.25 * overlap / 4000))
 
 
-@pytest.mark.parametrize("seeds", [1, 2, 5])
-def test_no_line_contradicts_the_next(dataset, seeds):
-    line = decidable(of_rows(dataset, 400), seeds=seeds)[0]
-    assert line == decidable(of_rows(dataset, 400), seeds=5)[0]
+def test_a_published_recipe_has_the_range_of_its_own_seeds():
+    stored = read_published("v2-imdb").results
+    variances = []
+    for mechanism, heads in stored.pairs():
+        if mechanism != "standard":
+            ours, base = (stored.select(name, heads) for name in (mechanism, "standard"))
+            gaps = [a.test_accuracy - b.test_accuracy for a, b in zip(ours, base, strict=True)]
+            variances.append((np.var(gaps, ddof=1), len(gaps) - 1))
+    free = sum(count for _, count in variances)
+    pooled = sum(variance * count for variance, count in variances) / free
+    asked = replace(plan(seeds=4), recipe=recipe("imdb"))
+    (low, high), source = before_training(stored.data, asked)
+    quantile = t.isf(0.025, 3)
+    assert low == pytest.approx(quantile * np.sqrt(pooled * f.ppf(0.05, 3, free) / 4))
+    assert high == pytest.approx(quantile * np.sqrt(pooled * f.ppf(0.95, 3, free) / 4))
+    assert "published" in source
 
 
-def test_several_candidates_and_looks_need_more_seeds(dataset):
-    facts = of_rows(dataset, 2000)
-    alone = decidable(facts, margin=0.008)[2]
-    assert alone < decidable(facts, margin=0.008, mechanisms=("standard", "efficient", "mqa"))[2]
-    apart = decidable(facts, seeds=30)[1]
-    assert apart < decidable(facts, seeds=30, auto=True)[1]
+def test_no_number_of_seeds_is_ever_said_to_be_too_few_and_the_margin_is_placed(dataset):
+    facts = of_rows(dataset, 400)
+    (low, high), _ = before_training(facts, replace(plan(), recipe=OWN))
+
+    def line(margin):
+        return data_summary(facts, replace(plan(margin=margin), recipe=OWN))[-1]
+
+    begin = "5 seeds and 400 test rows resolve a margin of 0.44 to 6.2 points"
+    assert line(0.01).startswith(f"{begin} between equal mechanisms: 1.0 is within that range")
+    assert "10.0 is enough" in line(0.1)
+    assert low < 0.01 < high < 0.1
+    least, most = ((end / 0.001) ** 2 for end in (low, high))
+    ends = f"{np.ceil(least):.0f} to {100 * np.ceil(most / 100):,.0f}"
+    assert f"0.1 takes about {ends} times as many rows" in line(0.001)
+    for seeds in (1, 2):  # as with the number that gives a verdict
+        assert data_summary(facts, replace(plan(seeds), recipe=OWN))[-1] == line(0.01)
 
 
-def test_folds_test_all_rows(dataset):
-    whole = replace(of_rows(dataset, 400), tested=4000)
-    line, apart, *_ = decidable(whole, recipe=recipe("table"), folds=5)
-    assert "5 seeds and 4,000 test rows" in line
-    # 1.96 * sqrt(0.2 * (1 + 1 / 16) / 4000) = 1.43
-    assert apart == 1.5
+def test_looks_and_candidates_widen_the_range(dataset):
+    facts, asked = of_rows(dataset, 2000), replace(plan(seeds=30), recipe=OWN)
+    alone = before_training(facts, asked)[0]
+    looked = before_training(facts, replace(asked, auto=True))[0]
+    assert looked[0] > alone[0]
+    assert looked[1] / alone[1] == pytest.approx(
+        t.isf(level(0.05, 30, 30) / 2, 29) / t.isf(0.025, 29)
+    )
 
 
 def test_another_metric_has_no_rows_of_a_point(dataset):
@@ -175,21 +189,28 @@ def test_languages_have_no_majority():
     assert not any("point of accuracy" in line for line in data_summary(facts, plan()))
 
 
-def test_two_seeds_give_a_rough_number():
-    values = {("standard", 0): 0.5, ("standard", 1): 0.5, ("efficient", 0): 0.5}
+def test_two_seeds_give_a_range_by_the_quantiles_of_f():
+    values = {
+        "standard": (0.5, 0.5),
+        "efficient": (0.5, 0.51),  # differences 0 and 1 point: variance 0.5
+        "mqa": (0.53, 0.5),  # 3 and 0: 4.5
+    }
     cells = [
-        make_cell(mechanism, seed=seed, test_accuracy=accuracy)
-        for (mechanism, seed), accuracy in {**values, ("efficient", 1): 0.51}.items()
+        make_cell(mechanism, seed=seed, test_accuracy=of[seed])
+        for seed in range(2)
+        for mechanism, of in values.items()
     ]
-    # differences of 0 and 1 point: sd 0.71 points; t(4) 2.78 * 0.71 / sqrt(5) = 0.88 < 1 <= 1.13
-    assert seeds_needed(make_results(cells), plan()).startswith(
-        "after two seeds: 5 seeds can decide the margin of 1.0 points, and margins down to about "
-        "0.9"
-    )
-    assert seeds_needed(make_results(cells[:3]), plan()) is None
-    third = make_cell("efficient", seed=2, test_accuracy=0.9)
-    again = make_results([*cells, third, make_cell("standard", seed=2, test_accuracy=0.5)])
-    assert seeds_needed(again, plan()) == seeds_needed(make_results(cells), plan())
+    asked = plan(mechanisms=tuple(values))
+    low, high = after_two_seeds(make_results(cells), asked)
+    pooled = 2.5e-4
+    first, last = t.isf(0.05 / 2 / 2, 4), t.isf(0.025, 4)
+    assert low == pytest.approx(last * np.sqrt(pooled * f.ppf(0.05, 4, 2) / 5))
+    assert high == pytest.approx(first * np.sqrt(pooled * f.ppf(0.95, 4, 2) / 5))
+    line = seeds_needed(make_results(cells), asked)
+    assert line.startswith("after two seeds: 5 seeds resolve a margin of 0.75 to 11.0 points")
+    assert seeds_needed(make_results(cells[:3]), asked) is None
+    third = [make_cell(name, seed=2, test_accuracy=0.1 * n) for n, name in enumerate(values)]
+    assert seeds_needed(make_results([*cells, *third]), asked) == line
 
 
 def answered(right):
@@ -213,13 +234,11 @@ def test_rows_that_differ_whatever_the_seed_are_not_outweighed_by_seeds():
         for name, right in (("standard", theirs), ("efficient", ours)):
             cells.append(make_cell(name, seed=seed, test_accuracy=0.75))
             rows[name, 4, seed] = answered(right)
-    line = seeds_needed(make_results(cells, rows=rows), plan())
-    # half of the rows differ by 1: 1.98 * sqrt(0.5 / 100) = 14 points, at any number of seeds
-    assert line.startswith(
-        "after two seeds: 5 seeds and 100 test rows can decide a margin of about 14.2 points "
-        "(--margin 14.2); no number of seeds is enough for 1.0 points, it takes about "
-        "20,000 test rows"
-    )
+    low, high = after_two_seeds(make_results(cells, rows=rows), plan())
+    # half of the rows differ by 1: 1.96 * sqrt(0.5 / 99) = 14 points, at any number of seeds
+    assert high == pytest.approx(norm.isf(0.025) * np.sqrt(0.5 / 99))
+    # less two standard errors of that variance, each 2 / sqrt(100) of it
+    assert low == pytest.approx(np.sqrt(1 - 0.4) * high)
 
 
 def test_the_live_table_fills_up_at_80_columns():

@@ -122,14 +122,8 @@ def data_facts(survey: Survey) -> list[tuple[str, str]]:
     facts = []
     if survey.repeated is not None and survey.overlap is not None:
         repeated, overlap = sum(survey.repeated.values()), sum(survey.overlap.values())
-        read = ", as the model reads them" if survey.read is not None else ""
-        facts.append(
-            (
-                "repeated rows",
-                f"{repeated:,} within a part; {overlap:,} of validation or test are also in an "
-                f"earlier part{read}",
-            )
-        )
+        read = " after tokenisation" if survey.read is not None else ""
+        facts.append((f"duplicates{read}", f"{repeated:,} within parts, {overlap:,} across"))
     if survey.cut is not None:
         facts.append(
             (
@@ -139,12 +133,9 @@ def data_facts(survey: Survey) -> list[tuple[str, str]]:
             )
         )
     facts += [("note", note) for note in survey.notes]
-    if survey.majority is not None:
-        share = f"{survey.majority:.1%} of the test rows"
-        facts.append((f'always "{survey.majority_class}"', share))
-    if survey.chance is not None:
-        facts.append(("a blind guess", f"{survey.chance:.1%}"))
-    return facts
+    shares = {f'majority class "{survey.majority_class}"': survey.majority, "random": survey.chance}
+    known = [f"{name} {share:.1%}" for name, share in shares.items() if share is not None]
+    return facts + ([("baselines", ", ".join(known))] if known else [])
 
 
 def _figure(name: str, figure: Figure) -> dict[str, str]:

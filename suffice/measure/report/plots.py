@@ -608,9 +608,9 @@ class Plot:
 FIGURES = {
     "differences": Plot(
         title="Difference to the baseline",
-        caption="Mean difference, paired by seed, with the interval that decides, widened where "
-        "several could be named. A mechanism suffices when all of it lies in the shaded part. "
-        "Dotted: what learning nothing scores. Below three seeds there is no interval; the strokes "
+        caption="Mean paired difference. The interval is the one used for the verdict, adjusted "
+        "for multiple candidates. A mechanism suffices when all of it is in the shaded part. "
+        "Dotted: a model that reads nothing. Below three seeds there is no interval; the strokes "
         "are single seeds.",
         draw=difference_plot,
         shown=lambda _results, verdict: any(c.difference for c in verdict.comparisons),
@@ -619,7 +619,7 @@ FIGURES = {
         title="Cost against quality",
         caption="Mean over seeds of what the verdict is about; the bars are 95% intervals of each "
         "mean by itself. The line is the baseline, the band on its worse side the margin; dotted: "
-        "what learning nothing scores. Points of equal cost stand side by side. The verdict rests "
+        "a model that reads nothing. Points of equal cost stand side by side. The verdict rests "
         "on the paired differences above, not on whether bars reach the band.",
         draw=tradeoff,
         shown=lambda results, _verdict: results.external is None,
@@ -627,8 +627,8 @@ FIGURES = {
     "curves": Plot(
         title="Learning curves",
         caption="Mean over seeds and its 95% interval, as far as at least half of the seeds "
-        "trained; below three seeds each seed is a thin line. Dotted: what learning nothing "
-        "scores on the validation rows. Other metrics are computed on the test rows, once.",
+        "trained; below three seeds each seed is a thin line. Dotted: a model that "
+        "reads nothing, on the validation rows. Other metrics are computed on the test rows, once.",
         draw=lambda results, verdict: learning_curves(results, verdict.metric),
         shown=lambda results, _verdict: any(cell.epochs for cell in results.cells),
     ),

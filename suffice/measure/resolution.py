@@ -1,0 +1,160 @@
+"""Which margins seeds and test rows resolve, as a range: before training, and after two seeds."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from suffice.data.survey import Survey
+from suffice.measure.metrics import metric_of
+from suffice.measure.plan import Plan, same_training
+from suffice.measure.published import path_of, published_names, read_published
+from suffice.measure.results import Results
+from suffice.measure.scores import MIN_SEEDS, Scores, difference_table
+from suffice.measure.sequential import USUAL, level
+from suffice.measure.sufficiency import LEVEL
+from suffice.measure.two_way_interval import ROWS_OVERLAP, quantile
+from suffice.utils.files import read_json
+
+FIRST_SEEDS = 2  # after which the spread is known roughly
+BEST = 0.99  # accuracy that is seldom exceeded
+USUAL_SPREAD = 2.0  # that seeds differ by, as a multiple of what the test rows alone explain
+MOST_SPREAD = 7.0  # likewise, of the recipes that are shipped
+PREDICTED = 0.05  # of each side of the range
+
+Range = tuple[float, float]
+
+
+def before_training(survey: Survey, plan: Plan) -> tuple[Range, str]:
+    """Return the least and the largest margin that the planned seeds probably resolve, and why.
+
+    A mechanism as good as the baseline is decided if half of its interval is below the margin; a
+    better one sooner. Where the recipe has published trainings, the range is that of their spread,
+    which few seeds may underestimate: its upper end is at least that of rows alone.
+    Else two models of accuracy a differ on about a (1 - a) of the rows, half as many as if they
+    answered independently, which is the variance of a difference on one row. The lower end is that
+    of models that are right on `BEST` of the rows, whose seeds differ by no more than these rows
+    explain; the upper end that of models that guess half of them, or the most frequent class, and
+    whose seeds differ by `USUAL_SPREAD` times as much.
+    """
+    published = _published(plan)
+    if published is not None:
+        variance, by_rows, free = published
+        low, high = (_range(plan, of, free) for of in (variance, max(variance, by_rows)))
+        return (low[0], high[1]), "as in the published trainings of this recipe"
+    seeds, rows = seeds_of(plan), survey.tested or survey.rows["test"]
+    answers = rows * seeds if plan.folds is None else rows / (1 + ROWS_OVERLAP / (plan.folds - 1))
+    worst = min(BEST, max(0.5, survey.majority or 0.0))
+    low, high = (math.sqrt(share * (1.0 - share) / answers) for share in (BEST, worst))
+    first, last = _alphas(plan, seeds)
+    ends = quantile(last, rows - 1) * low, quantile(first, seeds - 1) * USUAL_SPREAD * high
+    return (float(ends[0]), float(ends[1])), f"the less, the nearer models come to {BEST:.0%}"
+
+
+def after_two_seeds(results: Results, plan: Plan) -> Range | None:
+    """Return the same range from two seeds of every mechanism; None where none or none differ.
+
+    Variances of the differences to the baseline are averaged over the mechanisms.
+
+    Args:
+        results: results so far, with the answers where they were kept.
+        plan: plan of the comparison.
+    """
+    scores, found = Scores(results, metric_of(plan.metric)), []
+    for mechanism, heads in results.pairs():
+        if mechanism == plan.baseline:
+            continue
+        pairing, table = difference_table(scores, mechanism, heads)
+        first = [place for place, seed in enumerate(pairing.seeds) if seed < FIRST_SEEDS]
+        estimate = scores.estimate(table[first]) if len(first) == FIRST_SEEDS else None
+        if estimate is not None:
+            found.append(estimate)
+    if not found or not sum(float(one.standard_error) for one in found):
+        return None
+    of_seeds, of_rest, of_rows = (
+        float(np.mean([getattr(one, name) for one in found]))
+        for name in ("seed_variance", "least_variance", "row_variance")
+    )
+    if plan.folds is not None:  # further seeds test other rows
+        of_rest, of_rows = of_rows, 0.0
+    unsure = 4.0 / math.sqrt(found[0].rows or 1) * (of_rows + of_rest)  # two errors of `of_rows`
+    by_rows = max(0.0, of_rows - unsure), of_rows
+    return _range(plan, FIRST_SEEDS * of_seeds, len(found), FIRST_SEEDS * of_rest, by_rows)
+
+
+def _range(
+    plan: Plan, of_seed: float, free: int, of_rest: float = 0.0, of_rows: Range = (0.0, 0.0)
+) -> Range:
+    """Return the half widths to expect of intervals over the planned seeds.
+
+    The variance of these seeds is by chance not that of the seeds that are known: their ratio is
+    between quantiles of F. Test rows bound it from below, and `MOST_SPREAD` times what they explain
+    from above.
+
+    Args:
+        plan: the comparison.
+        of_seed: variance of the difference of one seed.
+        free: degrees of freedom of that variance.
+        of_rest: its part that the test rows explain; 0 where it is not known.
+        of_rows: least and largest variance by rows, which no further seed removes.
+    """
+    from scipy.special import fdtri
+
+    seeds = seeds_of(plan)
+    first, last = _alphas(plan, seeds)
+    least, most = (
+        of_seed * float(fdtri(seeds - 1, free, share)) for share in (PREDICTED, 1 - PREDICTED)
+    )
+    normal = quantile(last, math.inf)
+    if of_rest:
+        least, most = 0.0, max(of_rest, min(most, MOST_SPREAD**2 * of_rest))
+    low = max(quantile(last, seeds - 1) ** 2 * least, normal**2 * of_rest) / seeds
+    high = quantile(first, seeds - 1) ** 2 * most / seeds
+    return tuple(
+        float(math.sqrt(end + normal**2 * by_rows))
+        for end, by_rows in zip((low, high), of_rows, strict=True)
+    )
+
+
+def _published(plan: Plan) -> tuple[float, float, int] | None:
+    """Return `spread_of` the published trainings of a recipe; None where there are none."""
+    for name in published_names():
+        stored = read_json(path_of(name))
+        if stored["recipe"].get("name") != plan.recipe.name or plan.folds is not None:
+            continue
+        published = read_published(name)
+        if published is not None and same_training(published.recipe, plan.recipe):
+            return None if published.results.data is None else spread_of(published.results)
+    return None
+
+
+def spread_of(results: Results) -> tuple[float, float, int] | None:
+    """Return the variance of a seed's difference to the baseline, and that by rows alone.
+
+    The third number are the degrees of freedom of the first, of all mechanisms together.
+    """
+    scores = Scores(results, metric_of("accuracy"))
+    pairs = [pair for pair in results.pairs() if pair[0] != results.baseline]
+    tables = [difference_table(scores, *pair)[1].mean(axis=1) for pair in pairs]
+    known = [values for values in tables if len(values) >= FIRST_SEEDS]
+    free = sum(len(values) - 1 for values in known)
+    if not free:
+        return None
+    variance = sum(float(np.var(values)) * len(values) for values in known) / free
+    accuracy = float(np.mean([cell.test_accuracy for cell in results.cells]))
+    return variance, accuracy * (1.0 - accuracy) / results.data.rows["test"], free
+
+
+def seeds_of(plan: Plan) -> int:
+    """Return the seeds that give a verdict: the planned ones, or the usual number."""
+    return plan.seeds if plan.seeds >= MIN_SEEDS else USUAL
+
+
+def _alphas(plan: Plan, seeds: int) -> Range:
+    """Return the levels of the first and the last step over all mechanisms that may be named."""
+    candidates = sum(mechanism != plan.baseline for mechanism, _ in plan.pairs)
+    steps = (1.0 - LEVEL) / max(1, candidates), 1.0 - LEVEL
+    if plan.auto and seeds <= plan.seeds:
+        return level(steps[0], seeds, plan.seeds), level(steps[1], seeds, plan.seeds)
+    return steps

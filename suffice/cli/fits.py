@@ -146,7 +146,8 @@ def _model(text: str) -> Model:
 def _gguf(path: Path) -> Model:
     from suffice.models.gguf import FORMS
     from suffice.models.gguf_format import open_gguf
-    from suffice.studio.configs import read_config, table
+    from suffice.studio.configs import read_config
+    from suffice.studio.tables import table
 
     file = open_gguf(path)
     architecture = str(file.metadata.get("general.architecture"))
@@ -206,7 +207,7 @@ def _facts(model: Model, length: int, engine: str, memory: int | None) -> dict[s
 
 def _sentence(facts: dict[str, Any], engine: str) -> str:
     from suffice.studio.calculator import LONGEST_TEXT
-    from suffice.studio.configs import table
+    from suffice.studio.tables import table
 
     size, basis = facts["bytes"], facts["basis"]
     version = table("families")["engines"].get(engine, {}).get("version")

@@ -25,9 +25,9 @@ from suffice.presets import PRESETS, TITLES, preset, takes_length
 from suffice.spec import AttentionSpec
 from suffice.studio.calculator import ENCODERS, KERNELS, MIXINGS
 from suffice.studio.comparisons import PACKAGE, describe, list_comparisons, read
-from suffice.studio.configs import table
 from suffice.studio.folders import Folders
 from suffice.studio.steps import MAX_TOKENS, MIN_TOKENS, TEXT, prepared
+from suffice.studio.tables import table
 from suffice.utils.files import replacing
 from suffice.view import expression, flow, flow_svg, instead
 from suffice.view.catalogue import SEGMENTS_DRAWN, WITH_SEGMENTS, drawn_spec

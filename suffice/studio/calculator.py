@@ -19,7 +19,8 @@ from suffice.mixing import Alignment, Mixing, NoMixing, ToeplitzAlignment
 from suffice.patterns import Causal, Window
 from suffice.positions import NoPosition, Rope
 from suffice.spec import AttentionSpec
-from suffice.studio.configs import Sizes, table
+from suffice.studio.configs import Sizes
+from suffice.studio.tables import table
 from suffice.utils.grammar import parse_term
 
 ENCODERS: tuple[Encoder, ...] = (Standard(), Optimised(), Efficient(), Latent())
@@ -76,7 +77,7 @@ def count(sizes: Sizes, length: int) -> Answer:
     """Return what a decoder of the sizes takes for texts of a length; ConfigError for wrong ones.
 
     Example:
-        >>> from suffice.studio.configs import table
+        >>> from suffice.studio.tables import table
         >>> answer = count(table("calculator")["defaults"], 2048)
         >>> answer.state["suffice"], answer.weights["attention"]
         (536870912, 536870912)
@@ -110,7 +111,7 @@ def changed(sizes: Sizes, text: str) -> Sizes:
     """Return the sizes after changes such as "gqa:2+window:512"; ConfigError for illegal ones.
 
     Example:
-        >>> from suffice.studio.configs import table
+        >>> from suffice.studio.tables import table
         >>> sizes = changed(table("calculator")["defaults"], "gqa:2+window:512+full:6")
         >>> sizes["num_kv_heads"], sizes["window"], sizes["full_every"]
         (2, 512, 6)

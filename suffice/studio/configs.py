@@ -7,13 +7,11 @@ of a checkpoint is run.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import cache
-from importlib import resources
 from math import prod
 from typing import Any
 
 from suffice.errors import ConfigError
-from suffice.utils.files import parse_json
+from suffice.studio.tables import table
 
 Sizes = dict[str, Any]
 """What the calculator counts from: the fields of "defaults" in `calculator.json`."""
@@ -23,12 +21,6 @@ Sum = list[list[int | str]]
 LARGEST_SIZE = 1 << 32
 HALF = {"float32": 32, "bfloat16": 16, "float16": 16}
 MXFP4 = 4.25  # bits of a number with its share of a block's scale
-
-
-@cache
-def table(name: str) -> dict[str, Any]:
-    """Return a table of the package."""
-    return parse_json(resources.files("suffice.studio").joinpath(f"{name}.json").read_text("utf-8"))
 
 
 class _Config:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from suffice.models.configurations import published
-from suffice.studio.configs import table
+from suffice.studio.tables import table
 
 CALCULATOR = table("calculator")
 EMPTY: dict[str, Any] = CALCULATOR["defaults"]

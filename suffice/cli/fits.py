@@ -85,7 +85,7 @@ def fits(
     if bits is not None:
         settings |= {"weight_bits": _legal("--bits", bits), "scale_group": GROUPS.get(bits, 0)}
         settings |= dict.fromkeys(("attention_bits", "expert_bits", "embedding_bits"), 0)
-    first = _with_settings(_model(model), settings)
+    first = _with_settings(_model(model, bits), settings)
     models = [first]
     if against is not None:
         models.append(_other(first, against, settings))
@@ -116,10 +116,10 @@ def _other(model: Model, text: str, settings: dict[str, Any]) -> Model:
 
     if text.partition(":")[0] in CHANGES:
         return replace(model, name=text, sizes=changed(model.sizes, text), before=model.sizes)
-    return _with_settings(_model(text), settings)
+    return _with_settings(_model(text, settings.get("weight_bits")), settings)
 
 
-def _model(text: str) -> Model:
+def _model(text: str, bits: int | None) -> Model:
     from suffice.models.configurations import published
     from suffice.studio.configs import read_config
     from suffice.utils import hub
@@ -138,7 +138,7 @@ def _model(text: str) -> Model:
     if not path.is_file():
         titles = [str(row["title"]) for row in published() if "title" in row]
         raise unknown("model, folder or file", text, titles)
-    sizes, warning = read_config(read_json(path))
+    sizes, warning = read_config(read_json(path), quantised=bits is None)
     stored = sum(file.stat().st_size for file in folder.glob("*.safetensors"))
     return Model(name=text, sizes=sizes, warning=warning, file_bytes=stored or None)
 
@@ -215,6 +215,9 @@ def _sentence(facts: dict[str, Any], engine: str) -> str:
     parts = ", ".join(f"{name} {_bytes(size[key])} {basis[key]}" for key, name in PARTS.items())
     need = f"{_bytes(size['total'])} at {facts['length']:,} tokens{allocated}"
     warning = f" {facts['warning']}" if facts["warning"] else ""
+    trained = facts["trained"] or LONGEST_TEXT
+    if max(facts["length"], facts["longest"] or 0) > trained:
+        warning = f" It was trained on texts of {trained:,} tokens.{warning}"
     if facts["memory"] is None:
         return f"{facts['model']} needs {need} ({parts}).{warning}"
     verdict = "fits" if facts["fits"] else "does not fit"

@@ -38,7 +38,8 @@ STYLES = ("colours", "page", "fields", "results", "chart")
 STYLES += ("patterns", "steps", "compare", "attention")  # of the tabs
 SHARED = ("element", "numbers", "address", "tabs", "fields", "chart", "save", "latest")
 CALCULATOR = tuple(
-    f"calculator/{n}" for n in ("formula", "state", "config", "form", "results", "article", "tab")
+    f"calculator/{n}"
+    for n in ("formula", "state", "bits", "config", "form", "results", "article", "tab")
 )
 PATTERNS = tuple(
     f"patterns/{n}"

@@ -11,6 +11,7 @@ from math import prod
 from typing import Any
 
 from suffice.errors import ConfigError
+from suffice.studio.checkpoint_bits import checkpoint_bits
 from suffice.studio.tables import table
 
 Sizes = dict[str, Any]
@@ -19,8 +20,6 @@ Sum = list[list[int | str]]
 """A sum of products of numbers and of names of sizes."""
 
 LARGEST_SIZE = 1 << 32
-HALF = {"float32": 32, "bfloat16": 16, "float16": 16}
-MXFP4 = 4.25  # bits of a number with its share of a block's scale
 
 
 class _Config:
@@ -77,11 +76,15 @@ class _Config:
         return value if isinstance(value, list) else []
 
 
-def read_config(content: object) -> tuple[Sizes, str]:
-    """Return the sizes of a config.json, and a warning if its family is not known.
+def read_config(content: object, *, quantised: bool = True) -> tuple[Sizes, str]:
+    """Return the sizes of a config.json, and a warning about what is not known of it.
+
+    Args:
+        content: the parsed file.
+        quantised: whether to read in how many bits the weights are stored.
 
     Raises:
-        ConfigError: for what is not a decoder, or has layers that are not counted.
+        ConfigError: for what is not a decoder, or has layers or bits that are not counted.
 
     Example:
         >>> config = {"model_type": "qwen3", "hidden_size": 64, "num_hidden_layers": 2,
@@ -127,11 +130,9 @@ def read_config(content: object) -> tuple[Sizes, str]:
         "extra_parameters": _conditional(config, "parameters", sizes),
         "extra_embeddings": _conditional(config, "embeddings", sizes),
     }
-    sizes["weight_bits"] = HALF.get(str(config.get("torch_dtype") or config.get("dtype")), 16)
-    quantised = config.get("quantization_config")
-    if isinstance(quantised, dict) and quantised.get("quant_method") == "mxfp4":
-        sizes["expert_bits"] = MXFP4
-    return sizes, _warning(config)
+    stored = config.entries if quantised else config.entries | {"quantization_config": None}
+    bits, warning = checkpoint_bits(stored, layers)
+    return sizes | bits, " ".join(filter(None, (_warning(config), warning)))
 
 
 def _warning(config: _Config) -> str:

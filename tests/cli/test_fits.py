@@ -51,6 +51,42 @@ def test_the_exit_code_says_whether_it_fits(suffice):
     assert "12.82 GiB counted" in no.stdout
 
 
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--length", 4096, "--memory", "24GiB"), True),  # room for 23,366
+        (("--length", 4096, "--memory", "14.59GiB"), False),
+        (("--length", 4096), False),
+        (("--length", 4097), True),
+    ],
+)
+def test_a_text_beyond_the_trained_length_is_said(suffice, words, said):
+    shown = suffice("fits", "Llama 2 7B", *words).stdout
+    assert ("trained on texts of 4,096 tokens" in shown) is said
+
+
+def test_a_quantised_checkpoint_is_counted_in_its_bits(suffice, tmp_path):
+    from suffice.models.configurations import published
+
+    [config] = (row["config"] for row in published() if row.get("title") == "Qwen3 8B")
+    path = tmp_path / "config.json"
+
+    def fits(*words, **quantised):
+        path.write_text(json.dumps(config | {"quantization_config": quantised}))
+        return suffice("fits", path, "--length", 8192, "--memory", "12GiB", *words)
+
+    awq = {"quant_method": "awq", "bits": 4, "group_size": 128}
+    head, maps = 2 * 151936 * 4096, 8190735360 - 2 * 151936 * 4096
+    size = math.ceil((head * 16 + maps * (4 + 20 / 128)) / 8)
+    shown = json.loads(fits("--json", **awq).stdout)
+    assert (shown["bytes"]["weights"], shown["fits"]) == (size, True)
+    more = json.loads(fits("--json", "--against", "weights:8", **awq).stdout)["difference"]
+    assert more == head * 2 + maps - size
+    assert fits(quant_method="aqlm").exit_code == 2
+    given = json.loads(fits("--bits", 4, "--json", quant_method="aqlm").stdout)
+    assert given["bytes"]["weights"] == math.ceil(8190735360 * 4.5 / 8)
+
+
 def test_the_longest_text_fits_and_one_more_token_does_not(suffice, hybrid):
     words = ("fits", hybrid, "--memory", "80kB", "--cache-bits", 8)
     longest = json.loads(suffice(*words, "--json").stdout)["longest"]

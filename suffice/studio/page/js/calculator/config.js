@@ -2,7 +2,6 @@
 // suffice/studio/configs.py reads the same table, and tests compare both.
 
 const LONGEST_CONFIG = 200000; // characters
-const MXFP4 = 4.25; // bits of a number with its share of a block's scale
 
 const configTable = () => FACTS.calculator.families;
 
@@ -102,9 +101,7 @@ function modelOfConfig(text) {
   Object.assign(model, configLayers(config, model));
   model.extra_parameters = conditionalSum(config, "parameters", model);
   model.extra_embeddings = conditionalSum(config, "embeddings", model);
-  model.weight_bits = { float32: 32, bfloat16: 16, float16: 16 }[get("torch_dtype") || get("dtype")] || 16;
-  if ((get("quantization_config") || {}).quant_method === "mxfp4") model.expert_bits = MXFP4;
-  return model;
+  return Object.assign(model, checkpointBits(config, layers).bits);
 }
 
 function refuseConfig({ entries, type, known, family }) {
@@ -121,12 +118,14 @@ function refuseConfig({ entries, type, known, family }) {
   }
 }
 
-// A line about a model whose family is not known; empty for others.
+// What is not known of a model; empty if nothing is.
 function configWarning(text) {
-  const { type, known, entries } = configOf(parsedConfig(text));
-  if (known) return "";
+  const config = configOf(parsedConfig(text));
+  const { type, known, entries } = config;
   const code = Object.hasOwn(entries, "auto_map") ? " Its classes come with the checkpoint and are not run." : "";
-  return `${type ? `The family ${type} is` : "A config.json without model_type is"} not known here and was counted as a plain decoder: check the layers, norms and biases.${code}`;
+  const family = `${type ? `The family ${type} is` : "A config.json without model_type is"} not known here and was counted as a plain decoder: check the layers, norms and biases.${code}`;
+  const layers = config.number("num_hidden_layers", "n_layer", "n_layers", "num_layers");
+  return [known ? "" : family, checkpointBits(config, layers).warning].filter(Boolean).join(" ");
 }
 
 function configName(outer, config) {

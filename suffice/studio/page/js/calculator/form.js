@@ -89,7 +89,8 @@ function compositionField(model, [name, label, about], changed) {
   };
   if (about === null) return switchField(label, model[name], set, { id });
   if (about === BIT_LABELS || about === PART_BIT_LABELS) {
-    return choiceField(label, about, model[name], (value) => set(Number(value)), { id });
+    const labels = { ...about, [model[name]]: about[model[name]] ?? `${Number(model[name].toFixed(2))} (of its files)` };
+    return choiceField(label, labels, model[name], (value) => set(Number(value)), { id });
   }
   if (about.or) {
     // 0 stands for a number that follows from others: show that number as what is taken

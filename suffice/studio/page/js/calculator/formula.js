@@ -8,7 +8,7 @@ const PROJECTIONS = {
   MLA: { keys: true, values: true },
 };
 const QUANTISED = { block: 64, recent: 64, group: 64, range: 8 }; // as suffice.memory.Quantised
-const FRACTIONS = ["attention_bits", "expert_bits", "embedding_bits"];
+const FRACTIONS = ["weight_bits", "attention_bits", "expert_bits", "embedding_bits"];
 const LARGEST_SIZE = 2 ** 32;
 const LONGEST_TEXT = 2 ** 30;
 
@@ -328,7 +328,11 @@ function refuseModel(m, length) {
   const q = numKvHeads(m);
   const broken = [];
   for (const [name, value] of Object.entries(m)) {
-    if (typeof FACTS.calculator.empty[name] !== "number" || FRACTIONS.includes(name)) continue;
+    if (typeof FACTS.calculator.empty[name] !== "number") continue;
+    if (FRACTIONS.includes(name)) {
+      if (!(value >= 0 && value <= 32)) throw new Error(`${name}=${value}: give 0 to 32.`);
+      continue;
+    }
     const least = ["d_model", "layers", "num_heads", "batch"].includes(name) ? 1 : name === "extra_parameters" ? -LARGEST_SIZE : 0;
     if (!Number.isInteger(value) || value < least || value > LARGEST_SIZE) {
       throw new Error(`${name}=${value}: give ${least} to ${whole(LARGEST_SIZE)}.`);

@@ -17,6 +17,7 @@ from sklearn.utils import estimator_checks as checks
 
 from suffice.errors import ConfigError, DataError
 from suffice.sklearn import AttentionClassifier
+from suffice.train import fit
 
 TEXTS = [f"word{n % 7} {'good' if n % 2 else 'bad'} film" for n in range(80)]
 LABELS = ["yes" if n % 2 else "no" for n in range(80)]
@@ -89,7 +90,14 @@ def test_new_texts_are_cut_as_those_of_the_training(tokenizer, names):
     assert model.predict(new).tolist() == ["yes", "no"] * 10
 
 
-def test_sizes_seed_and_share_held_out_are_those_that_were_given():
+def test_sizes_seed_and_share_held_out_are_those_that_were_given(monkeypatch):
+    asked = []
+
+    def recorded(network, dataset, training, **options):
+        asked.append((options["seed"], training.batch_size, training.learning_rate))
+        return fit(network, dataset, training, **options)
+
+    monkeypatch.setattr("suffice.sklearn.fit", recorded)
     sizes = {"num_heads": 2, "length": 5, "d_model": 12, "depth": 3, "vocabulary_size": 8}
     options = {**sizes, "epochs": 1, "batch_size": 7, "learning_rate": 1e-2, "validation": 0.4}
     first, second = (
@@ -100,6 +108,7 @@ def test_sizes_seed_and_share_held_out_are_those_that_were_given():
     assert {(b.attention.spec.num_heads, b.attention.spec.d_model) for b in network.blocks} == {
         (2, 12)
     }
+    assert asked == [(3, 7, 1e-2), (4, 7, 1e-2)]
     assert not np.allclose(first.predict_proba(TEXTS), second.predict_proba(TEXTS))
     held = first._dataset([f"{text} {n}" for n, text in enumerate(TEXTS)], [0, 1] * 40)
     assert (len(held.train), len(held.validation)) == (48, 32)
@@ -122,6 +131,7 @@ def test_an_estimator_is_cloned_without_what_it_learned(fitted):
         ({}, TEXTS, LABELS[1:], "79"),
         ({}, [*TEXTS[1:], 3], LABELS, "79. is 3"),
         ({}, "good", LABELS, "one text"),
+        ({}, pd.DataFrame({"a": TEXTS, "b": TEXTS}), LABELS, r"\(80, 2\)"),
         *(
             ({}, TEXTS, pd.Series([False, True] * 20 + [pd.NA] * 40, dtype=dtype), r"y\[40\]")
             for dtype in ("string", "object", "boolean", "category", "Int64")

@@ -34,20 +34,15 @@ def hybrid(tmp_path):
 def test_a_hybrid_is_counted_by_its_layers(suffice, hybrid):
     shown = json.loads(suffice("fits", hybrid, "--length", 1000, "--json").stdout)
     assert shown["bytes"]["kv_cache"] == STATE + 1000 * TOKEN
-    assert shown["basis"] == {
-        "weights": "counted",
-        "kv_cache": "counted",
-        "activations": "estimated",
-    }
     assert (shown["fits"], shown["longest"]) == (None, None)
 
 
-def test_the_exit_code_says_whether_it_fits(suffice):
-    yes = suffice("fits", "Qwen3 8B", "--length", 8192, "--memory", "24GiB")
+def test_what_a_configuration_leaves_out_is_counted_as_published(suffice):
+    """DeepSeek-V3's weights have 8 bits, of which its paper tells and its config.json does not."""
+    shown = json.loads(suffice("fits", "DeepSeek-V3", "--json").stdout)
+    assert shown["bytes"]["weights"] == shown["parameters"]
     no = suffice("fits", "gpt-oss-20b", "--memory", "12 GiB")
-    assert (yes.exit_code, no.exit_code) == (0, 1)
-    assert len(yes.stdout.splitlines()) == len(no.stdout.splitlines()) == 1
-    assert "does not fit" in no.stdout
+    assert (no.exit_code, len(no.stdout.splitlines())) == (1, 1)
     assert "12.82 GiB counted" in no.stdout
 
 
@@ -88,11 +83,13 @@ def test_a_quantised_checkpoint_is_counted_in_its_bits(suffice, tmp_path):
 
 
 def test_the_longest_text_fits_and_one_more_token_does_not(suffice, hybrid):
-    words = ("fits", hybrid, "--memory", "80kB", "--cache-bits", 8)
-    longest = json.loads(suffice(*words, "--json").stdout)["longest"]
-    assert longest > 0
-    assert suffice(*words, "--length", longest).exit_code == 0
-    assert suffice(*words, "--length", longest + 1).exit_code == 1
+    words = ("fits", hybrid, "--cache-bits", 8, "--length")
+    total = json.loads(suffice(*words, 700, "--json").stdout)["bytes"]["total"]
+    for memory, longest in ((total, 700), (total - 1, 699)):
+        words = ("fits", hybrid, "--cache-bits", 8, "--memory", f"{memory / 1000}kB", "--length")
+        assert json.loads(suffice(*words, 9, "--json").stdout)["longest"] == longest
+        codes = [suffice(*words, length).exit_code for length in (longest, longest + 1)]
+        assert codes == [0, 1]
 
 
 def test_a_change_shows_what_it_saves(suffice):
@@ -110,7 +107,7 @@ def test_a_change_shows_what_it_saves(suffice):
 
 
 def test_the_exit_code_is_that_of_the_first_and_each_is_counted_by_itself(suffice):
-    words = ("--memory", "9GiB", "--json")
+    words = ("--memory", "7GiB", "--batch", 2, "--bits", 8, "--cache-bits", 8, "--json")
     codes, models = [], []
     for pair in (("Qwen3 8B", "Qwen3 4B"), ("Qwen3 4B", "Qwen3 8B")):
         result = suffice("fits", pair[0], "--against", pair[1], *words)
@@ -118,6 +115,10 @@ def test_the_exit_code_is_that_of_the_first_and_each_is_counted_by_itself(suffic
         models.append(json.loads(result.stdout)["models"])
     assert codes == [1, 0]
     assert models[0] == models[1][::-1]
+    assert models[1][0] == json.loads(suffice("fits", "Qwen3 4B", *words).stdout)
+    each = models[0][0]["parameters"] * (8 + 16 / 128) / 8
+    assert models[0][0]["bytes"]["weights"] == math.ceil(each)
+    assert models[0][0]["bytes"]["kv_cache"] == 2 * 36 * 2 * 8 * 128 * 4096
     assert [(one["fits"], one["longest"] > 4096) for one in models[1]] == [
         (True,) * 2,
         (False,) * 2,
@@ -174,6 +175,13 @@ def test_a_file_is_measured_rather_than_counted(suffice, tmp_path):
     assert longest > 9
     assert suffice(*words, "--length", longest).exit_code == 0
     assert suffice(*words, "--length", longest + 1).exit_code == 1
+    counted = json.loads(suffice("fits", tmp_path / "model.gguf", "--bits", 16, "--json").stdout)
+    assert counted["bytes"]["weights"] == 2 * shown["parameters"]
+    for name, size in (("a", 700), ("b", 4000)):
+        (tmp_path / f"{name}.safetensors").write_bytes(bytes(size))
+    (tmp_path / "config.json").write_text(json.dumps(EXPERTS))
+    stored = json.loads(suffice("fits", tmp_path, "--json").stdout)
+    assert (stored["bytes"]["weights"], stored["basis"]["weights"]) == (4700, "measured here")
     words = (tmp_path / "model.gguf", "--length", 9, "--against", "gqa:1", "--json")
     _, less = json.loads(suffice("fits", *words).stdout)["models"]
     assert less["basis"]["weights"] == "estimated"

@@ -65,11 +65,18 @@ def test_a_table_is_printed_with_its_predictions(suffice, model, table):
     assert "warning" not in suffice("predict", model / "models/standard-h2-s0", table).stderr
 
 
-def test_a_row_with_more_cells_than_columns_is_not_answered(suffice, model, tmp_path):
-    (tmp_path / "new.csv").write_text("review\na good dress\nhello, world\n")
-    result = suffice("predict", model, tmp_path / "new.csv")
-    assert result.exit_code != 0
-    assert "line 3, has 2 cells for 1 columns" in " ".join(result.stderr.split())
+@pytest.mark.parametrize("encoding", ["latin-1", "utf-16"])
+def test_a_table_and_standard_input_are_read_in_the_encoding_that_is_named(
+    suffice, model, tmp_path, monkeypatch, encoding
+):
+    content = "review\nnaïve, good\n".encode(encoding)
+    (tmp_path / "new.tsv").write_bytes(content.replace(b",", b";"))
+    options = ("--encoding", encoding)
+    of_file = suffice("predict", model, tmp_path / "new.tsv", *options)
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO("naïve".encode(encoding))))
+    of_lines = suffice("predict", model, "-", *options)
+    assert rows_of(of_file.stdout)[0]["review"] == "naïve; good"
+    assert rows_of(of_lines.stdout)[0]["text"] == "naïve"
 
 
 def test_batches_change_nothing(suffice, model, table):
@@ -193,13 +200,13 @@ def test_images_are_answered_one_by_one_and_by_folder(suffice, tmp_path):
     size = {"channels": 3, "height": 4, "width": 4}
     preparation = {**size, "mean": 0.0, "std": 255.0, "side": None, "white": 255.0}
     folder.save(tmp_path / "m", network, classes=["cat", "dog"], preparation=preparation)
-    (tmp_path / "more").mkdir()
-    for name in ("a.png", "more/b.png", "more/c.jpg"):
+    (tmp_path / "more" / "deep").mkdir(parents=True)
+    for name in ("a.PNG", "more/b.png", "more/deep/c.JPG"):
         Image.new("RGB", (6, 5), (200, 10, 30)).save(tmp_path / name)
     (tmp_path / "more" / "notes.txt").write_text("none")
-    result = suffice("predict", tmp_path / "m", tmp_path / "a.png", tmp_path / "more")
+    result = suffice("predict", tmp_path / "m", tmp_path / "a.PNG", tmp_path / "more")
     rows = rows_of(result.stdout)
-    assert [row["file"].rpartition("/")[2] for row in rows] == ["a.png", "b.png", "c.jpg"]
+    assert [row["file"].rpartition("/")[2] for row in rows] == ["a.PNG", "b.png", "c.JPG"]
     assert len({row["p(cat)"] for row in rows[:2]}) == 1
     refused = suffice("predict", tmp_path / "m", tmp_path / "more" / "notes.txt")
     assert (refused.exit_code, refused.stdout) == (2, "")
@@ -207,10 +214,12 @@ def test_images_are_answered_one_by_one_and_by_folder(suffice, tmp_path):
 
 
 def test_what_cannot_be_answered_is_refused(suffice, model, table, tmp_path):
+    (tmp_path / "one.csv").write_text("review\ngood\n")
     for words, match in (
         ((model,), "give files, - for standard input, or --text"),
         ((model, table, "--text", "a"), "give files, - for standard input, or --text"),
         ((model, table, "--column", "text"), "has no column 'text', only id, review, liked"),
+        ((model, tmp_path / "one.csv", "--column", "text"), "has no column 'text', only review"),
         ((model, tmp_path / "a.png"), "the model reads texts"),
         ((model, "-", "--as", "xml"), "--as xml: give csv, jsonl or text"),
         ((tmp_path / "absent", table), "does not exist"),

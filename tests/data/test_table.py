@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import hashlib
 import json
 import sys
 from pathlib import Path
@@ -72,6 +73,9 @@ def test_further_rows_move_no_other_without_strata(tmp_path):
     longer = csv_of(tmp_path / "more.csv", rows=more)
     few, many = (load("table", path=path, stratify=False, test=0.3) for path in (short, longer))
     place = {text: part for part, rows in read(few).items() for text, _ in rows}
+    for text, part in place.items():
+        at = int(hashlib.sha1(text.encode()).hexdigest(), 16) / 2**160
+        assert part == ("test" if at < 0.3 else "validation" if at < 0.4 else "train")
     again = {text: part for part, rows in read(many).items() for text, _ in rows}
     assert set(place) == set(RICH)
     assert all(again[text] == part for text, part in place.items())
@@ -89,6 +93,13 @@ def test_files_of_their_own_are_the_test_and_the_validation(tmp_path, table):
     dataset = load("table", path=table, test=test, validation=0.2)
     assert dataset.test.labels.tolist() == [1, 0]
     assert len(dataset.validation) == 12
+    folded = load("table", path=table, validation=test, folds=3, fold=1, length=4)
+    assert folded.validation.labels.tolist() == [1, 0]
+    assert len(folded.train) + len(folded.test) == 59
+    lacking = csv_of(tmp_path / "l.csv", rows=[("quite good", "yes"), ("bad", ""), ("", "no")])
+    notes = " ".join(load("table", path=table, test=lacking, drop_missing=True).notes)
+    assert f"1 of 3 rows have no label (row 2) of {lacking}" in notes
+    assert f"1 of 3 rows have no text (row 3) of {lacking}" in notes
     strange = csv_of(tmp_path / "s.csv", rows=[("quite good", "maybe")])
     with pytest.raises(DataError, match="'maybe'"):
         load("table", path=table, test=strange)
@@ -153,16 +164,6 @@ def test_all_forms_give_the_same(tmp_path, table):
     )
     for name in ("a.tsv", "a.jsonl", "a.csv.gz"):
         assert read(load("table", path=str(tmp_path / name), columns="review, stars")) == same
-
-
-def test_a_text_in_quotes_may_have_lines(tmp_path):
-    rows = [
-        (f'"{text.replace(" ", chr(10))}"', label)
-        for text, label in zip(TEXTS, LABELS, strict=True)
-    ]
-    dataset = load("table", path=csv_of(tmp_path / "lines.csv", rows=rows))
-    assert {"good", "bad"} <= set(dataset.vocabulary)
-    assert len(dataset.train) + len(dataset.validation) + len(dataset.test) == len(TEXTS)
 
 
 def test_classes_are_in_order(tmp_path):
@@ -418,7 +419,9 @@ def test_options_are_refused(tmp_path, table):
 
 def grouped(path, count=60):
     """Return a table of three rows of two classes for each of 20 customers, whom texts name."""
-    rows = [f"{n // 3},{n // 3}:{n},{'yes' if n % 3 else 'no'}" for n in range(count)]
+    rows = [
+        f"{n // 3}{' ' * (n % 2)},{n // 3}:{n},{'yes' if n % 3 else 'no'}" for n in range(count)
+    ]
     path.write_text("\n".join(["customer,text,label", *rows]))
     return str(path)
 

@@ -129,9 +129,16 @@ def test_every_argument_reaches_the_comparison_its_verdict_and_its_page(tmp_path
     assert "data:image/png;base64," in html
 
 
-def test_chinese_texts_get_a_verdict(tmp_path):
+def test_chinese_texts_get_a_verdict(tmp_path, capsys):
     texts = [f"{chr(0x4E00 + n)}\u5f88" + "\u597d\u5dee"[n % 2] for n in range(120)]
     done = compare((texts, np.arange(120) % 2), tmp_path / "run")
+    assert capsys.readouterr() == ("", "")
+    assert done.results.folds is None
+    best = suffice.load(tmp_path / "run").network.blocks[0].attention.spec
+    assert best in [
+        suffice.load(tmp_path / "run" / f"{name}-h4-s0").network.blocks[0].attention.spec
+        for name in ("standard", "efficient")
+    ]
     assert "without spaces" in " ".join(done.results.data.notes)
     assert len(done.verdict.comparisons) == 1
     model = suffice.load(tmp_path / "run" / "standard-h4-s0")
@@ -181,8 +188,9 @@ def test_rows_in_memory_are_kept_with_the_comparison(tmp_path):
     assert rows({"text": TEXTS, "label": LABELS}, "dictionary") == expected
     with pytest.raises(ConfigError, match="'50 points' .* '0.5 points'"):
         compare_data(None, ["standard"], margin=0.5, out=tmp_path)
-    with pytest.raises(ConfigError, match="other data"):
-        compare_data((TEXTS[1:], LABELS[1:]), ["standard"], out=tmp_path / "arrays")
+    for other in ((TEXTS[1:], LABELS[1:]), (TEXTS, LABELS[1:] + LABELS[:1])):
+        with pytest.raises(ConfigError, match="other data"):
+            compare_data(other, ["standard"], out=tmp_path / "arrays")
 
 
 def test_missing_values_of_pandas_and_numpy_are_counted(tmp_path):

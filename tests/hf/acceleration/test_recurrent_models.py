@@ -106,14 +106,18 @@ def drawn(*shape, seed=0):
 class TestTokenSteps:
     """One token in place, with shared heads and widths that fill no register."""
 
-    def test_mamba2(self):
+    @pytest.mark.parametrize("whole", [True, False])
+    def test_mamba2(self, whole):
+        """States of strides of their own are none for the kernel."""
         sizes = {"A": -drawn(6, 1, 1).exp().expand(6, 5, 20), "D": drawn(6, 1).expand(6, 5)}
         sizes |= {"B": drawn(2, 3, 20, seed=1), "C": drawn(2, 3, 20, seed=2), "dt_softplus": True}
         dt, bias = drawn(2, 6, 1, seed=3).expand(2, 6, 5), drawn(6, 1, seed=4).expand(6, 5)
         results = []
         for function in (sequences.mamba2_step, modeling_mamba2.mamba2_selective_state_update):
             state = drawn(2, 6, 5, 20, seed=5)
-            out = function(state, drawn(2, 6, 5, seed=6), dt, dt_bias=bias, **sizes)
+            state = state if whole else state.mT.contiguous().mT
+            gated = {"dt_bias": bias, "z": drawn(2, 6, 5, seed=7)}
+            out = function(state, drawn(2, 6, 5, seed=6), dt, **gated, **sizes)
             results.append((out, state))
         for got, want in zip(*results, strict=True):
             assert_close(got, want, **CLOSE)

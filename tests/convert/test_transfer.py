@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+from copy import deepcopy
+
+import numpy as np
 import pytest
 import torch
 
 from suffice.convert import convert
-from suffice.convert.calibration import Moments
+from suffice.convert.calibration import Moments, attention_layers
 from suffice.convert.maps import build, read
 from suffice.convert.target import spec_after, steps_of
-from suffice.convert.transfer import latent_keys
+from suffice.convert.transfer import latent_keys, transfer
 from suffice.encoders import MLA, HeadRMS
 from suffice.errors import ConfigError
 from suffice.kernels import Decayed, Elu
+from suffice.layers import Attention
 from suffice.models import LMConfig
 from suffice.patterns import Causal
 from suffice.positions import Rope, YarnScaling
@@ -71,21 +75,90 @@ def test_compositions():
 POSITIONS = (Rope(), Rope(layout="interleaved"), Rope(scaling=YarnScaling(4.0, length=8)))
 
 
+@torch.no_grad()
+@pytest.mark.parametrize("groups", [1, 2])
 @pytest.mark.parametrize("position", POSITIONS, ids=repr)
-def test_one_key_head_in_a_latent_that_holds_all_is_the_same_layer(position):
-    """Its rotary key is that head's, nothing is left over, and inputs of +-1 have norm 1."""
-    spec = spec_of(num_kv_heads=1, position=position)
-    layer = drawn(model(num_kv_heads=1, position=position), seed=3).blocks[0].attention
-    (step,) = steps_of("mla:16")
-    after = spec_after(step, spec, None)
-    built = build(
-        latent_keys(read(layer), spec, after, Moments.of(torch.eye(17, dtype=torch.float64))),
-        after,
-        like=layer,
-    )
+def test_keys_in_a_latent_are_turned_by_the_mean_phase_once_the_shared_key_is_taken_out(
+    position, groups
+):
+    """Inputs of +-1 are not correlated and have norm 1, and the latent holds all that is left."""
+    spec = spec_of(num_kv_heads=groups, position=position)
+    layer = drawn(model(num_kv_heads=groups, position=position), seed=3).blocks[0].attention
+    after = spec_after(*steps_of("mla:16"), spec, None)
+    moments = Moments.of(torch.eye(17, dtype=torch.float64))
+    built = build(latent_keys(read(layer), spec, after, moments), after, like=layer)
     x = torch.randint(2, (2, 24, 16), generator=torch.Generator().manual_seed(5)) * 2.0 - 1.0
+
+    pairs = ([0, 2], [1, 3]) if position.layout == "interleaved" else ([0, 1], [2, 3])
+
+    def complex_of(weight):
+        """Maps [heads, 4, 16] as [heads, pairs, 16]."""
+        heads = weight.double().unflatten(0, (-1, 4)).numpy()
+        return heads[:, pairs[0]] + 1j * heads[:, pairs[1]]
+
+    rotating = built.q_proj.weight.unflatten(0, (4, 8))[:, 4:].flatten(0, 1)
+    shared = complex_of(built.kv_a_proj.weight[16:])[0]
+    own = complex_of(layer.k_proj.weight).repeat(4 // groups, axis=0)
+    share = (own * shared.conj()).sum(-1) / (shared * shared.conj()).sum(-1)
+    left = own - share[..., None] * shared
+    near = 1 / (1 + np.arange(256))
+    turns = np.exp(1j * position.angles(torch.arange(256), 4).numpy())
+    phase = (near[:, None] * turns).sum(axis=0) / near.sum()
+    rows = x.double().numpy()
+    q, q_rotating, k = (
+        np.einsum("btm,hpm->bhtp", rows, maps)
+        for maps in (complex_of(layer.q_proj.weight), complex_of(rotating), left)
+    )
+    k_shared = (rows @ shared.T) * turns[:24]
+    scores = np.einsum("bhtp,bhsp,p->bhts", q, k.conj(), phase)
+    scores += np.einsum("bhtp,bsp->bhts", q_rotating * turns[:24], k_shared.conj())
+    scores = scores.real * position.amplitude**2 / 2
+    scores[..., np.triu(np.ones((24, 24), bool), 1)] = -np.inf
+    weights = np.exp(scores - scores.max(-1, keepdims=True))
+    weights /= weights.sum(-1, keepdims=True)
+    v = np.einsum("btm,gdm->bgtd", rows, layer.v_proj.weight.double().unflatten(0, (-1, 4)).numpy())
+    heads = np.einsum("bhts,bhsd->bthd", weights, v.repeat(4 // groups, axis=1))
+    want = heads.reshape(2, 24, 16) @ layer.o_proj.weight.double().numpy().T
+    assert np.abs(built(x).numpy() - want).max() <= 1e-3 * np.abs(want).max()
+
+
+def test_every_candidate_is_trained_by_a_step_of_adam_for_each_batch_at_a_falling_rate():
+    lm, batches, told = model(), rows(), []
+    layers = attention_layers(lm)
+    linear = spec_of(kernel=Elu())
+    students = {
+        name: [drawn(Attention(linear), seed=seed) for seed in range(count)]
+        for name, count in zip(layers, (2, 1), strict=True)
+    }
+    copies = deepcopy(students)
     with torch.no_grad():
-        assert (built(x) - layer(x)).abs().max() <= 1e-3 * layer(x).abs().max()
+        transfer(lm, students, iter(batches), told.append)
+    assert told == sorted(told)
+    assert (len(told), told[-1]) == (8 * len(batches), len(batches))
+    calls = {}
+    for name, layer in layers.items():
+        layer.register_forward_hook(
+            lambda _, args, out, name=name: calls.update({name: (*args, out)})
+        )
+    adam = torch.optim.Adam(
+        [p for each in copies.values() for one in each for p in one.parameters()]
+    )
+    for step in range(24):
+        adam.param_groups[0]["lr"] = 2e-3 * (1 - 0.95 * step / 24)
+        with torch.no_grad():
+            lm(batches[step % 3])
+        losses = [
+            (one(calls[name][0]) - calls[name][-1]).square().sum() / calls[name][-1].square().sum()
+            for name, each in copies.items()
+            for one in each
+        ]
+        adam.zero_grad()
+        sum(losses).backward()
+        adam.step()
+    for name, each in copies.items():
+        for one, other in zip(each, students[name], strict=True):
+            for want, got in zip(one.parameters(), other.parameters(), strict=True):
+                assert_close(got.detach(), want.detach())
 
 
 @pytest.mark.parametrize(

@@ -45,7 +45,6 @@ VERBS = {
     "evaluate": "Measure a trained language model.",
     "generate": "Write text with a trained language model.",
     "serve": "Answer OpenAI's clients with a language model.",
-    "chat": "Talk with a language model in the terminal.",
     "bench": "Measure how fast a language model decodes here.",
     "quantise": "Pack a trained language model into 8 or 4 bits.",
     "convert": "Replace the attention of a trained model by a cheaper one.",

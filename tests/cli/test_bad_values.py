@@ -81,7 +81,6 @@ BASE: dict[str, list[str]] = {
     "export": ["CHECKPOINT=m", "--format", "hf", "--out", "new", "--quiet"],
     "run": ["EXPORT=e", "--prompt", "a", "--tokens", "2"],
     "serve": ["MODEL=m", "--port", "0"],
-    "chat": ["MODEL=m", "--plain", "--tokens", "2"],
     "studio": ["--export", "new"],
     "list": [],
     "show": ["MECHANISM=standard"],
@@ -240,7 +239,7 @@ def test_bad_values_are_refused_in_a_sentence(verb, step, suffice, place):
 
 
 SEEDS = ("-1", "huge", "negative", "64 bits")
-LEGAL = {(f"{verb} --seed", name) for verb in ("generate", "run", "chat") for name in SEEDS} | {
+LEGAL = {(f"{verb} --seed", name) for verb in ("generate", "run") for name in SEEDS} | {
     *((f"serve --{word}", name) for word in ("name", "api-key") for name in PATHS),  # any word
     ("evaluate --limit", "huge"),  # all that there are
     ("evaluate --limit", "64 bits"),

@@ -21,7 +21,7 @@ from suffice.measure.planning import DEVICES
 from suffice.presets import PRESETS, TITLES
 from suffice.view.catalogue import FILE, catalogue
 
-WITHOUT_JSON = {"chat", "serve", "studio"}
+WITHOUT_JSON = {"serve", "studio"}
 HEAVY = ("torch", "numpy", "matplotlib", "transformers")
 
 

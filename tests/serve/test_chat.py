@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import io
 import json
 import re
 import sys
@@ -13,13 +12,11 @@ from pathlib import Path
 import pytest
 
 from suffice import preset
-from suffice.cli import chat as verb
 from suffice.errors import ConfigError, DataError
 from suffice.models import folder
 from suffice.serve.chat import PRIVATE, SECONDS, ChatTemplate, template_of
 from suffice.serve.sandbox import MEMORY
-from suffice.text import Characters
-from tests.serve.conftest import CHATML, alone
+from tests.serve.conftest import CHATML
 
 ASK = [{"role": "user", "content": "a dog"}]
 
@@ -250,90 +247,3 @@ def test_a_template_goes_with_a_model_that_is_converted(tokenizer, tmp_path):
 
 
 # The terminal.
-
-
-@pytest.fixture(scope="module")
-def saved(lm, tokenizer, tmp_path_factory):
-    path = tmp_path_factory.mktemp("chat") / "tiny"
-    folder.save(path, lm, tokenizer, chat_template=CHATML)
-    return path
-
-
-@pytest.fixture
-def talk(monkeypatch, capsys, saved):
-    """A function that pipes lines into a chat and returns what it printed, answers and remarks."""
-
-    def run(lines, model=saved, **options):
-        monkeypatch.setattr(sys, "stdin", io.StringIO(lines))
-        verb.chat(model=model, **{"temperature": 0.0, "tokens": 12, **options})
-        return capsys.readouterr()
-
-    return run
-
-
-def test_answers_follow_the_whole_conversation(talk, lm, tokenizer):
-    template = ChatTemplate(CHATML, tokenizer)
-    printed = talk("who ran\na dog\n", system="a sea")
-    messages, wanted = [{"role": "system", "content": "a sea"}], ""
-    for question in ("who ran", "a dog"):
-        messages.append({"role": "user", "content": question})
-        new = alone(lm, template.encode(messages), 12)
-        new = new[: new.index(template.stop[0])] if template.stop[0] in new else new
-        messages.append({"role": "assistant", "content": tokenizer.decode(new)})
-        wanted += tokenizer.decode(new) + "\n"
-    assert printed.out == wanted
-    assert len(re.findall(r"tokens; prompt [\d,.]+ tokens/s", printed.err)) == 2
-
-
-def test_a_conversation_is_begun_anew_and_saved(talk, tmp_path):
-    file = tmp_path / "talk.json"
-    printed = talk(f"one\n/reset\ntwo\n/save {file}\n/save {file}\n/save\n/help\n/exit\nthree\n")
-    messages = json.loads(file.read_text())
-    assert [each["role"] for each in messages] == ["user", "assistant"]
-    assert messages[0]["content"] == "two"
-    assert "exists" in printed.err
-    assert "/reset" in printed.err
-    assert talk("two\n").out == messages[1]["content"] + "\n"
-
-
-def test_other_answers_are_drawn_each_time_and_seeds_repeat(talk):
-    options = {"temperature": 3.0, "quiet": True}
-    printed = [talk("one\n/reset\none\n", seed=seed, **options) for seed in (1, 1, 2)]
-    first, again = printed[0].out[: len(printed[0].out) // 2], printed[0].out
-    assert printed[0] == printed[1]
-    assert printed[0].out != printed[2].out
-    assert first * 2 != again
-    assert printed[0].err == ""
-
-
-def test_without_a_template_a_text_is_continued_if_asked_for(talk, lm, tokenizer, tmp_path):
-    folder.save(tmp_path / "base", lm, tokenizer)
-    with pytest.raises(ConfigError, match="--plain"):
-        talk("one\n", model=tmp_path / "base")
-    printed = talk("once\nthe sea\n", model=tmp_path / "base", plain=True)
-    text, wanted = "", ""
-    for line in ("once", "the sea"):
-        text += f"\n{line}" if text else line
-        new = alone(lm, tokenizer.encode(text), 12)
-        new = new[: new.index(tokenizer.end)] if tokenizer.end in new else new
-        text += tokenizer.decode(new)
-        wanted += tokenizer.decode(new) + "\n"
-    assert printed.out == wanted
-    for options in ({"system": "x"}, {"template": tmp_path / "t"}):
-        with pytest.raises(ConfigError, match="--plain"):
-            talk("one\n", plain=True, **options)
-
-
-def test_what_is_beyond_the_positions_is_forgotten(talk, tmp_path):
-    from tests.generate.models import model
-
-    tokenizer = Characters.of("abcdefgh \nu:")
-    lm = model(vocabulary=tokenizer.vocabulary_size)  # 64 positions
-    template = "{% for m in messages %}{{ m.role[0] }}:{{ m.content }}\n{% endfor %}a:"
-    folder.save(
-        tmp_path / "small", lm, tokenizer, chat_template=template.replace("role[0]", "content[0]")
-    )
-    printed = talk("abc\nabcdef\nabc\nabc\nabc\n", model=tmp_path / "small", tokens=16)
-    assert "64 positions" in printed.err
-    with pytest.raises(ConfigError, match="64"):
-        talk("a" * 80 + "\n", model=tmp_path / "small")

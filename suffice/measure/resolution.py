@@ -20,7 +20,7 @@ from suffice.utils.files import read_json
 FIRST_SEEDS = 2  # after which the spread is known roughly
 BEST = 0.99  # accuracy that is seldom exceeded
 USUAL_SPREAD = 2.0  # that seeds differ by, as a multiple of what the test rows alone explain
-MOST_SPREAD = 7.0  # likewise, of the recipes that are shipped
+MOST_SPREAD = 7.0  # of the recipes that are shipped, too
 PREDICTED = 0.05  # of each side of the range
 
 Range = tuple[float, float]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import replace
 from pathlib import Path
 from shlex import quote
 from typing import TYPE_CHECKING, Annotated, Any
@@ -61,12 +60,8 @@ def quantise(
     The packed model is a folder as `suffice train` writes it: `suffice generate` and `suffice
     evaluate` read it, also on machines without the native kernels. The report lies in it.
     """
-    import torch
-
     from suffice.models import folder
-    from suffice.quantise import DecodingSpeed
     from suffice.quantise import quantise as quantise_model
-    from suffice.quantise.report import tokens_per_second
     from suffice.utils.progress import show
 
     out = out or folder_next_to(checkpoint, f"{bits}bit")
@@ -76,13 +71,8 @@ def quantise(
     lm.float()
     texts = _texts(lm, tokenizer, calibration, facts, checkpoint)
     with show(Console(stderr=True), cells=1 + len(texts), quiet=quiet) as progress:
-        before = tokens_per_second(lm)
         step = step_by_cells(progress)
         report = quantise_model(lm, bits, group, **texts, skip=tuple(skip or ()), step=step)
-        speed = DecodingSpeed(
-            before=before, after=tokens_per_second(lm), threads=torch.get_num_threads()
-        )
-    report = replace(report, speed=speed)
     if "measured" in facts:
         facts["measured_before_packing"] = facts.pop("measured")
     with folder.replacing_model(out) as new:
@@ -138,9 +128,6 @@ def _print(report: QuantisationReport, out: Path) -> None:
             f"{change.tokens:,} tokens of validation text; {report.calibration_tokens:,} tokens of "
             "training text for rounding"
         )
-    if report.speed is not None:
-        threads = report.speed.threads
-        print_text(f"decode on {threads} thread{'s' * (threads > 1)}: {report.speed.summary}")
     if not library.available():
         print_text(
             f"no native kernels: {library.why_not()}; torch unpacks every matrix at each call"

@@ -271,9 +271,7 @@ def resolve(data: str) -> str:
         return str(Path(data).absolute())
     place = locate(data)
     if place is None:
-        raise DataError(
-            f"--data {data}: there is no file or folder there; give the path of one that is."
-        )
+        raise DataError(f"--data {data}: no such file or folder.")
     return str(place.absolute())
 
 

@@ -406,7 +406,9 @@ def trains_faster(mechanisms: list[str], tables: list[str]) -> ClaimFinding:
                 holds.append(below_zero(longer.low, longer.high))
                 texts.append(f"{name}, {mechanism}, {heads}: {math.exp(longer.mean):.2f}x")
     faster, slower = holds.count(True), holds.count(False)
-    counted = f"shown to be faster in {faster} of {len(holds)}, slower in {slower}"
+    counted = (
+        f"shown to be faster in {faster} of {len(texts)} that were trained, slower in {slower}"
+    )
     return ClaimFinding(
         theirs=_range(printed),
         ours=f"{counted}; typical epoch over Standard's: {'; '.join(texts)}" if texts else "",

@@ -1,10 +1,8 @@
-"""Quantisation reports: schemes of layers, divergence, perplexity and decoding speed."""
+"""Quantisation reports: schemes of layers, divergence and perplexity."""
 
 from __future__ import annotations
 
 import math
-import statistics
-import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -13,10 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from suffice.errors import ConfigError, DataError
-from suffice.generate import Stopwatch, generate
-from suffice.generate.decoding import choose_backend
-from suffice.memory import Dynamic
+from suffice.errors import DataError
 from suffice.models import LM
 from suffice.models.packed import replace_module
 from suffice.text import Tokenizer
@@ -71,32 +66,6 @@ class PredictionChange:
 
 
 @dataclass(frozen=True, kw_only=True)
-class DecodingSpeed:
-    """Speed of decoding one text on this machine, median tokens/s.
-
-    Args:
-        before: tokens/s with the original weights.
-        after: tokens/s with packed weights.
-        threads: threads of torch and the kernels.
-    """
-
-    before: float
-    after: float
-    threads: int
-
-    @property
-    def summary(self) -> str:
-        """The comparison in a sentence."""
-        factor = self.after / self.before
-        if factor < 1.0:
-            return (
-                f"packed weights decode slower than the weights before here: {self.after:,.0f} "
-                f"against {self.before:,.0f} tokens/s (x{factor:.2f}); they save memory, not time"
-            )
-        return f"{self.after:,.0f} tokens/s, before {self.before:,.0f} (x{factor:.2f})"
-
-
-@dataclass(frozen=True, kw_only=True)
 class QuantisationReport:
     """The result of quantising a model.
 
@@ -107,7 +76,6 @@ class QuantisationReport:
         bytes_after: bytes of all weights of the model now.
         calibration_tokens: number of calibration tokens; 0 if only the weights were used.
         change: change of the predictions; None without text.
-        speed: None if it was not measured.
     """
 
     bits: int
@@ -116,7 +84,6 @@ class QuantisationReport:
     bytes_after: int
     calibration_tokens: int = 0
     change: PredictionChange | None = None
-    speed: DecodingSpeed | None = None
 
     def to_json(self) -> dict[str, Any]:
         """Return the report as plain data."""
@@ -165,26 +132,6 @@ def _log_probabilities(lm: LM, tokens: Tensor) -> Tensor:
 def _set_modules(lm: LM, modules: Mapping[str, nn.Module]) -> None:
     for name, module in modules.items():
         replace_module(lm, name, module)
-
-
-WARM_UP, ROUNDS = 4, 3  # tokens written before anything is timed; texts, at least
-SECONDS = 0.5  # of timing, at least: texts of small models take less than a pause of the machine
-
-
-def tokens_per_second(lm: LM, tokens: int = 32) -> float:
-    """Return the median rate at which `generate` decodes a text greedily, as `suffice bench`."""
-    tokens = min(tokens, lm.config.length - 1)
-    if tokens < 2:  # noqa: PLR2004
-        raise ConfigError(f"a model of length={lm.config.length} writes too little to time it.")
-    lm_or_native, _ = choose_backend(lm, Dynamic(), "auto")
-    generate(lm_or_native, [[0]], max_new_tokens=min(tokens, WARM_UP))
-    rates: list[float] = []
-    end = time.monotonic() + SECONDS
-    while len(rates) < ROUNDS or time.monotonic() < end:
-        watch = Stopwatch()
-        generate(lm_or_native, [[0]], max_new_tokens=tokens, on_token=watch)
-        rates.append(watch.rates(prompt=1).decode)
-    return statistics.median(rates)
 
 
 def rows_of(documents: Iterable[str], tokenizer: Tokenizer, *, length: int, tokens: int) -> Tensor:

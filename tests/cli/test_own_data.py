@@ -133,7 +133,7 @@ def test_cells_on_files_that_have_changed_are_not_mixed(mine, tmp_path):
     del content["data"]  # as a comparison begun by an older version
     (tmp_path / "run" / "plan.json").write_text(json.dumps(content))
     given.plan().claim(tmp_path / "run", resume=True)
-    with pytest.raises(DataError, match="--data gone.jsonl: there is no file or folder there"):
+    with pytest.raises(DataError, match="--data gone.jsonl: no such file"):
         CompareOptions(task="amazon", data="gone.jsonl").plan().claim(
             tmp_path / "new", resume=False
         )

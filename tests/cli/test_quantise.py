@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 
 import pytest
-import torch
 
 from suffice import AttentionSpec
 from suffice.models import LMConfig, folder
@@ -43,14 +42,13 @@ def test_a_packed_model_is_written_and_reported(suffice, run, tmp_path, bits):
     assert "not packed: embedding.positions, positions are added to tokens" in result.stdout
     assert "tokens of validation text; " in result.stdout
     assert f"model: run-{bits}bit" in result.stdout
-    assert f"decode on {torch.get_num_threads()} thread" in result.stdout
+    assert "tokens/s" not in result.stdout  # two measurements minutes apart tell nothing
     lm, _, facts = folder.load(f"run-{bits}bit")
     assert {str(one) for one in schemes_of(lm).values()} == {scheme}
     assert "measured" not in facts
     assert facts["measured_before_packing"] == {"step": 3}
     report = json.loads((tmp_path / f"run-{bits}bit" / "quantise.json").read_text())
     assert report["bits"] == bits
-    assert report["speed"]["threads"] == torch.get_num_threads()
     assert report["change"]["tokens"] > 50
     assert suffice("generate", f"run-{bits}bit", "--prompt", "to", "--tokens", 5).exit_code == 0
     judged = suffice("evaluate", f"run-{bits}bit", "--data", "text.txt", "--limit", 5, "--json")
@@ -68,15 +66,6 @@ def test_options(suffice, run, tmp_path):
     assert {one["scheme"] for one in report["layers"]} == {"int8/8", "float32"}
     result = suffice("quantise", "run", "--calibration", "none", "--out", "plain")
     assert "no text was read: rounded without calibration" in result.stdout
-
-
-def test_slower_decode_is_said(suffice, run, monkeypatch):
-    rates = iter([100.0, 80.0])
-    monkeypatch.setattr("suffice.quantise.report.tokens_per_second", lambda _lm: next(rates))
-    result = suffice("quantise", "run", "--quiet", "--calibration", "none")
-    assert (
-        "packed weights decode slower than the weights before here: 80 against 100" in result.stdout
-    )
 
 
 def test_without_kernels_it_says_so(suffice, run, no_kernels):

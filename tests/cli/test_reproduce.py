@@ -282,7 +282,7 @@ def test_files_of_the_user_have_results_of_their_own(suffice, monkeypatch, tmp_p
     assert (folder / "report" / "table.json").exists()
     result = suffice("reproduce", "own", "--data", "nowhere.jsonl")
     assert result.exit_code == 2
-    assert "--data nowhere.jsonl: there is no file or folder there" in result.message
+    assert "--data nowhere.jsonl: no such file" in result.message
 
 
 def test_the_table_of_conversions_is_made_and_shown(suffice, monkeypatch):

@@ -75,7 +75,7 @@ def test_a_path_is_whole_wherever_it_was_given(tmp_path, monkeypatch):
     write("data/vision/own/train/a/1.png")
     monkeypatch.setenv("SUFFICE_DATA", "data")
     assert resolve("vision/own") == str(tmp_path / "data" / "vision" / "own")
-    with pytest.raises(DataError, match="--data nowhere: there is no file or folder there; give"):
+    with pytest.raises(DataError, match="--data nowhere: no such file"):
         resolve("nowhere")
 
 

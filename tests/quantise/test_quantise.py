@@ -5,8 +5,7 @@ from __future__ import annotations
 import copy
 import json
 import sys
-from itertools import chain, product, repeat
-from types import SimpleNamespace
+from itertools import product
 
 import pytest
 import torch
@@ -25,10 +24,9 @@ from suffice.ops.native import library
 from suffice.ops.native.matrix import in_panels, numbers_of
 from suffice.patterns import Causal
 from suffice.positions import Rope
-from suffice.quantise import DecodingSpeed, quantise, unpack
-from suffice.quantise import report as speeds
+from suffice.quantise import quantise, unpack
 from suffice.quantise.quantise import SCALES, best_scales, codes_of, gptq, round_to_nearest
-from suffice.quantise.report import rows_of, tokens_per_second
+from suffice.quantise.report import rows_of
 from suffice.testing import assert_close, drawn
 from suffice.text import Characters
 
@@ -290,26 +288,6 @@ def test_an_interrupted_comparison_leaves_the_model_unchanged(monkeypatch):
     with pytest.raises(KeyboardInterrupt):
         quantise(lm, 4, judged=text(), step=stop)
     assert lm.state_dict().keys() == state.keys()
-
-
-def test_speeds(monkeypatch):
-    assert tokens_per_second(small(), 9) > 0.0
-    with pytest.raises(ConfigError, match="length=2"):
-        tokens_per_second(small(length=2))
-    assert speeds.WARM_UP < 9
-    # three rounds in which another program ran
-    rates = chain([1.0] * 3, repeat(100.0))
-    watch = SimpleNamespace(rates=lambda prompt: SimpleNamespace(decode=next(rates)))
-    with monkeypatch.context() as patch:
-        patch.setattr(speeds, "Stopwatch", lambda: watch)
-        patch.setattr(speeds, "generate", lambda *_, **__: None)
-        assert tokens_per_second(small(), 9) == 100.0
-    slow, fast = (
-        DecodingSpeed(before=100.0, after=50.0, threads=1),
-        DecodingSpeed(before=1.0, after=3.0, threads=1),
-    )
-    assert "decode slower than the weights before here: 50 against 100" in slow.summary
-    assert fast.summary == "3 tokens/s, before 1 (x3.00)"
 
 
 def test_rows_of_text():

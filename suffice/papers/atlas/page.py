@@ -128,7 +128,7 @@ HEAD = """# The atlas, in progress: what suffices where
 
 Written by `suffice reproduce atlas --publish`; a test fails when it is stale. Every mechanism of
 `suffice list` that a model can have, against Standard with four heads. Trainings are short and
-models are small: what stands here is about learning with little, and larger models may differ.
+models are small; larger models and longer trainings may differ.
 
 On tasks of recall a training ends when it is solved, so that what counts is how many seeds solve
 it, of up to ten, and after how many epochs. On real data the margin is 2% of what Standard gains

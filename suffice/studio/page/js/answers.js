@@ -8,6 +8,6 @@ const ANSWERS = (async () => {
 
 async function ask(name, request) {
   const answer = (await ANSWERS)[`${name} ${JSON.stringify(request)}`];
-  if (!answer) throw new Error("This page does not hold that; ask suffice studio itself.");
+  if (!answer) throw new Error("Not in the exported page; run `suffice studio`.");
   return answer;
 }

@@ -327,7 +327,7 @@ function reachView() {
   const node = element("div", { class: "reach" }, heading, strips);
   const show = (drawn, query) => {
     if (drawn.queries !== drawn.keys) {
-      replace(strips, element("p", { class: "hint" }, "Keys are sums here: everything is heard of after one layer."));
+      replace(strips, element("p", { class: "hint" }, "Keys are sums here: after one layer, every token can influence every other."));
       return;
     }
     const layers = receptive(drawn, query, 6);

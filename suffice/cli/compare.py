@@ -288,7 +288,6 @@ class CompareOptions:
         return with_settings(self._with_data(recipe), settings)
 
     def _with_data(self, recipe: Recipe) -> Recipe:
-        """Return a recipe that reads the files given, or as before those it reads already."""
         from suffice.recipes.own_data import TABLE, of_user
 
         names = ("groups", "test", "validation", "stratify", "drop_missing", "encoding")
@@ -451,7 +450,6 @@ def _compare_under(
     out: Path | None,
     how: RunOptions,
 ) -> dict[str, Run | None]:
-    """Compare under one optimiser after the other, each in the folder OUT-NAME."""
     from suffice.measure.plan import FILE, read_plan
 
     if how.resume and out is None:
@@ -476,14 +474,6 @@ def _compare_one(
     *,
     saved: SavedPlan | None = None,
 ) -> Run | None:
-    """Run one comparison and write its report; None for a share, and but for the first process.
-
-    Args:
-        choices: the options.
-        folder: folder of the results; None = a new one.
-        how: options of how it runs and is judged.
-        saved: plan whose settings are taken where the folder has none yet.
-    """
     from suffice.measure.compare import claim, refuse_together
     from suffice.measure.compare import compare as run_comparison
     from suffice.measure.plan import FILE, read_plan
@@ -538,7 +528,6 @@ def _reported(results: Results, folder: Path, cost: str) -> Run:
 
 
 def _print_runs(runs: dict[str | None, Run], *, as_json: bool, open_report: bool) -> None:
-    """Print every comparison, and with several optimisers whether the verdict changes."""
     from suffice.measure.report import write_report
     from suffice.measure.sentence import under_optimisers
 

@@ -215,7 +215,6 @@ def _train_in_task(
     board: Any,
     versions: dict[str, object],
 ) -> tuple[Outcome, Files]:
-    """Train on a machine of the cluster, and return what became of it and the files written."""
     if _versions() != versions:
         reason = f"a machine of the cluster has {_versions()}, and this one {versions}"
         return Outcome(f"{reason}; install the same versions on all.", 0.0), {}

@@ -175,7 +175,6 @@ def claim(
 
 
 def _load(plan: Plan, group: Processes, console: Console | None, seed: int = 0) -> Dataset:
-    """Load the data of a seed, on the first process first: it may have to download them."""
     task, options = plan.recipe.task, plan.data_options(seed)
     loaded = first(group, lambda: load(task, console=console, **options))
     return together(group, lambda: loaded if loaded is not None else load(task, **options))
@@ -305,10 +304,6 @@ def _threads(count: int) -> str:
 
 
 def _step_seconds(plan: Plan, dataset: Dataset, *threads: int) -> list[float]:
-    """Return the least seconds of a forward and backward of the baseline with numbers of threads.
-
-    Where a batch is large, fewer of its rows are timed.
-    """
     before, options = torch.get_num_threads(), {"processes": current(), "seed": 0}
     with torch.random.fork_rng(devices=[]):
         model = plan.recipe.build(plan.baseline, plan.heads[0])
@@ -331,10 +326,6 @@ def _step_seconds(plan: Plan, dataset: Dataset, *threads: int) -> list[float]:
 
 
 def _closed(plan: Plan, folder: Path, cells: list[Cell], group: Processes) -> set[tuple[str, int]]:
-    """Return every (mechanism, heads) that needs no further seed: decided, or hardly ever to be.
-
-    The baseline goes on as long as any mechanism with its number of heads is open.
-    """
     closed = first(group, lambda: [pair in _decided(plan, folder, cells) for pair in plan.pairs])
     flags = group.broadcast(torch.tensor(closed or [False] * len(plan.pairs)))
     return {pair for pair, flag in zip(plan.pairs, flags.tolist(), strict=True) if flag}

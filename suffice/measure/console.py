@@ -110,7 +110,6 @@ def _resolution(survey: Survey, plan: Plan) -> list[str]:
 
 
 def _resolved(found: Range, plan: Plan, rows: str) -> str:
-    """Write which margins are resolved, and where the one that is asked for lies."""
     metric, wanted = metric_of(plan.metric), plan.margin
     low, high = (metric.margin(float(f"{end:.2g}")) for end in found)
     asked = metric.margin(wanted)
@@ -128,7 +127,6 @@ def _resolved(found: Range, plan: Plan, rows: str) -> str:
 
 
 def _rounded(factor: float) -> int:
-    """Round a factor up to two digits."""
     step = 10 ** max(0, math.floor(math.log10(factor)) - 1)
     return math.ceil(factor / step) * step
 

@@ -77,7 +77,6 @@ def floor_of(scores: Scores, num_heads: int, margin: float) -> Floor | None:
 
 
 def _above(scores: Scores, num_heads: int, looks: int) -> Floor | None:
-    """Hold the baseline against the best model that learned nothing, in one of several metrics."""
     results, metric = scores.results, scores.metric
     seeds = list(scores.values(results.baseline, num_heads))
     candidates = _candidates(scores, num_heads)
@@ -103,13 +102,11 @@ def _above(scores: Scores, num_heads: int, looks: int) -> Floor | None:
 
 
 def _by_row(scores: Scores, num_heads: int) -> bool:
-    """Return whether all answers of the baseline were kept."""
     cells = scores.results.select(scores.results.baseline, num_heads)
     return all(scores.rows(cell.key) is not None for cell in cells)
 
 
 def _candidates(scores: Scores, num_heads: int) -> list[tuple[str, np.ndarray]]:
-    """List models that learned nothing, with their scores of rows or their mean."""
     results, survey, metric = scores.results, scores.results.data, scores.metric
     answers = scores.answers(results.baseline, num_heads)
     guess = None if answers is None or survey is None else majority_baseline(answers, survey)

@@ -139,7 +139,6 @@ class AttentionMaker:
         return layer
 
     def _count_first_forward(self, module: nn.Module) -> None:
-        """Count the FLOPs of a module during its first call; it has no spec that gives them."""
         from torch.utils.flop_counter import FlopCounterMode  # loads triton where there is one
 
         running: list[FlopCounterMode] = []
@@ -353,7 +352,6 @@ def compare(
 
 
 def _code_of(train: Any) -> Any:
-    """Return the function or class that a function, a partial or an object with __call__ runs."""
     while isinstance(train, functools.partial):
         train = train.func
     return train if hasattr(train, "__name__") else type(train)
@@ -388,8 +386,6 @@ def _named(mechanisms: Iterable[str] | Mapping[str, str | Make]) -> dict[str, st
 
 @dataclass(frozen=True)
 class _Task:
-    """One comparison in somebody's loop, as `compare` was asked for it."""
-
     train: Callable[[AttentionMaker, int], Scores]
     mechanisms: dict[str, str | Make]
     plan: SavedPlan
@@ -496,7 +492,6 @@ class _Task:
         return f"{cell.scores[self.plan.metric]:.4g}"
 
     def _train(self, name: str, seed: int) -> tuple[Cell, Answers | None]:
-        """Return a finished training, and its answers to each test row where it told them."""
         maker = AttentionMaker(self.mechanisms[name], name)
         for plant in (random.seed, np.random.seed, torch.manual_seed):
             plant(seed)
@@ -621,7 +616,6 @@ def _numbers(scores: Scores, metric: str) -> tuple[dict[str, float], Answers | N
 
 @contextmanager
 def _sizes_of_trained() -> Iterator[dict[int, int]]:
-    """Yield the size of every parameter that optimisers of torch update meanwhile, by its id."""
     sizes: dict[int, int] = {}
     seen: WeakSet[torch.optim.Optimizer] = WeakSet()
 
@@ -687,7 +681,6 @@ def _digest_with_named(make: str | Make) -> str | None:
 
 
 def _source_of(code: Any) -> str:
-    """Return the source of a function or class; of a lambda, whose line may hold more, its code."""
     if getattr(code, "__name__", "") != "<lambda>":
         return inspect.getsource(code)
     held = code.__code__

@@ -129,7 +129,6 @@ def _path_of(data: Any, columns: str, groups: str | None, folder: Path) -> str:
 
 
 def _rows_in_memory(data: Any, columns: str, groups: str | None) -> Iterator[dict[str, str]]:
-    """Yield text, class and group of each row; what is missing is ""."""
     if isinstance(data, tuple):
         if len(data) != 2:  # noqa: PLR2004
             raise ConfigError(f"a tuple of {len(data)}; give texts and classes, two of one length.")

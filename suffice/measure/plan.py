@@ -308,6 +308,5 @@ def _same(saved: dict[str, Any], described: dict[str, Any]) -> bool:
 
 
 def _deeper(one: dict[str, Any], other: dict[str, Any]) -> bool:
-    """Return whether what is a plain value in one is a group of settings in the other."""
     groups = {key.rpartition(".")[0] for key in other}
     return any(key in groups for key in one)

@@ -20,7 +20,7 @@ from suffice.utils.files import read_json
 FIRST_SEEDS = 2  # after which the spread is known roughly
 BEST = 0.99  # accuracy that is seldom exceeded
 USUAL_SPREAD = 2.0  # that seeds differ by, as a multiple of what the test rows alone explain
-MOST_SPREAD = 7.0  # of the recipes that are shipped, too
+MOST_SPREAD = 7.0  # the same, of the published recipes
 PREDICTED = 0.05  # of each side of the range
 
 Range = tuple[float, float]
@@ -88,16 +88,9 @@ def _range(
 ) -> Range:
     """Return the half widths to expect of intervals over the planned seeds.
 
-    The variance of these seeds is by chance not that of the seeds that are known: their ratio is
-    between quantiles of F. Test rows bound it from below, and `MOST_SPREAD` times what they explain
-    from above.
-
-    Args:
-        plan: the comparison.
-        of_seed: variance of the difference of one seed.
-        free: degrees of freedom of that variance.
-        of_rest: its part that the test rows explain; 0 where it is not known.
-        of_rows: least and largest variance by rows, which no further seed removes.
+    The variance of these seeds is by chance not `of_seed`, with `free` degrees of freedom: their
+    ratio is between quantiles of F. What rows explain, `of_rest`, bounds it from below, and
+    `MOST_SPREAD` times that from above. `of_rows` are ends of what no further seed removes.
     """
     from scipy.special import fdtri
 
@@ -118,7 +111,6 @@ def _range(
 
 
 def _published(plan: Plan) -> tuple[float, float, int] | None:
-    """Return `spread_of` the published trainings of a recipe; None where there are none."""
     for name in published_names():
         stored = read_json(path_of(name))
         if stored["recipe"].get("name") != plan.recipe.name or plan.folds is not None:
@@ -152,7 +144,6 @@ def seeds_of(plan: Plan) -> int:
 
 
 def _alphas(plan: Plan, seeds: int) -> Range:
-    """Return the levels of the first and the last step over all mechanisms that may be named."""
     candidates = sum(mechanism != plan.baseline for mechanism, _ in plan.pairs)
     steps = (1.0 - LEVEL) / max(1, candidates), 1.0 - LEVEL
     if plan.auto and seeds <= plan.seeds:

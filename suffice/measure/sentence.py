@@ -193,7 +193,6 @@ def notes(verdict: Verdict, results: Results) -> list[str]:
 
 
 def _where(results: Results) -> str:
-    """Name the data: own files by their name, which begins the title."""
     if results.task == OWN_LOOP:
         return f"in {OWN_LOOP}"
     own_files = results.task in ("table", "image_folder")
@@ -371,7 +370,6 @@ def verdict_record(verdict: Verdict, results: Results) -> dict[str, Any]:
 
 
 def _missing_of_failures(comparison: Comparison) -> str | None:
-    """Write what the seeds that failed, or may fail, leave open; None where they do not."""
     if comparison.sound_seeds is not None:
         return (
             f"a failure rate of up to {comparison.failure_rate:.0%} cannot be ruled out; "
@@ -592,7 +590,6 @@ def _sentence_too_easy(verdict: Verdict, results: Results) -> str:
 
 
 def _pace(results: Results, comparison: Comparison) -> str:
-    """Write the epochs and seconds to the baseline's validation loss, as multiples of its."""
     if not all(cell.epochs for cell in results.cells):
         return ""
     key = (comparison.mechanism, comparison.num_heads)
@@ -631,7 +628,6 @@ def _sentence_baseline(verdict: Verdict) -> str:
 
 
 def _open_cheaper(verdict: Verdict) -> list[Comparison]:
-    """List undecided comparisons other than the named one that might have been named."""
     return [
         c
         for c in verdict.comparisons

@@ -465,8 +465,6 @@ def is_the_formula(case: Case, formula: Formula) -> None:
 
 
 class _ByFormula(nn.Module):
-    """A layer whose heads are computed by a formula."""
-
     def __init__(self, layer: Attention, formula: Formula) -> None:
         super().__init__()
         self.layer, self.formula = layer, formula

@@ -147,7 +147,6 @@ def _run(
     problem: AttentionCall,
     parts: Parts,
 ) -> list[Tensor]:
-    """Return output and gradients of q, k, v, all in float64; of an op without them the output."""
     if not op.trains:
         with torch.no_grad():
             return [op.run(*inputs, where, problem, parts).double()]
@@ -159,7 +158,6 @@ def _run(
 
 
 def _error(got: list[Tensor], want: list[Tensor]) -> float:
-    """Return the largest difference; infinite where one is not a number."""
     worst = 0.0
     for ours, theirs in zip(got, want, strict=False):  # some have no gradients
         difference = (ours - theirs).abs().max() / theirs.abs().max().clamp(min=1.0)

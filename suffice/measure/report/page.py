@@ -194,10 +194,4 @@ def colour_variables(*, dark: bool) -> str:
 
 
 def _variable(colour: str) -> str:
-    """Name the variable of a colour.
-
-    Example:
-        >>> _variable("#0072b2")
-        '--c0072b2'
-    """
     return f"--c{colour[1:]}"

@@ -235,7 +235,6 @@ def _single_seeds(axes: Axes, cells: list[Cell], curve: Curve, line_style: LineS
 
 
 def _stretch(axes: Axes) -> None:
-    """Give a loss that falls by much a log scale, so that its end can be read."""
     from matplotlib.ticker import LogLocator, NullLocator, StrMethodFormatter
 
     lowest, highest = axes.dataLim.minposy, axes.dataLim.ymax
@@ -297,11 +296,6 @@ def difference_plot(results: Results, verdict: Verdict) -> Figure:
 def _floors_below(
     axes: Axes, shown: list[Comparison], results: Results, verdict: Verdict
 ) -> list[str]:
-    """Mark how far below the baseline a model is that learned nothing, for each number of heads.
-
-    Returns:
-        What the marks are, and what lies left of the axes, in lines for below them.
-    """
     floors = quality_floors(results, verdict)
     low, high = axes.get_xlim()
     near_by: dict[str, float] = {}
@@ -444,7 +438,6 @@ def place_labels(
 
 
 def _around(axes: Axes, start: tuple[float, float], end: tuple[float, float], room: float) -> Bbox:
-    """Return the pixels between two points and some room around them."""
     from matplotlib.transforms import Bbox
 
     corners = axes.transData.transform([start, end])
@@ -460,7 +453,6 @@ def _cover(box: Bbox, taken: list[Bbox]) -> float:
 
 
 def _outside(box: Bbox, axes: Axes) -> float:
-    """Return by how many pixels a box extends beyond the axes on each side."""
     from matplotlib.transforms import Bbox
 
     inside = Bbox.intersection(box, axes.get_window_extent())

@@ -333,11 +333,9 @@ class Tables:
         return replace(sheet, lines=sheet.lines + lines)
 
     def _scores_are_in_answers(self) -> bool:
-        """Return whether the table of answers has every further score, and nobody published one."""
         return set(self.score_names) <= set(FRACTIONS) and not any(map(self._printed, self.pairs))
 
     def _printed(self, pair: Pair) -> Reference | None:
-        """Return the published row of a pair, if it has one of the further scores."""
         row = self.published.get(pair)
         printed = any(getattr(row, f"test_{n}", None) is not None for n in self.score_names)
         return row if printed else None

@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 import torch
 import transformers
+from transformers.activations import ACT2FN
+from transformers.models.llama.modeling_llama import LlamaMLP
 from transformers.models.mamba2 import modeling_mamba2
 
 from suffice.errors import ConfigError
@@ -18,7 +20,7 @@ from suffice.hf.acceleration.attention import NAME
 from suffice.hf.acceleration.sequences import FUNCTIONS, LEFT
 from suffice.testing import assert_close
 
-from .stock import gradients, model, tokens
+from .stock import RECURRENT, gradients, model, tokens
 
 CLOSE = {"n": 100}
 
@@ -158,7 +160,20 @@ def test_trainer_has_the_losses_of_stock(tmp_path):
     assert_close(got, want, **CLOSE)
 
 
-@pytest.mark.parametrize("name", ["qwen3_5", "mamba2"])
+@torch.no_grad()
+@pytest.mark.parametrize("name", ACT2FN)
+def test_a_gated_mlp_keeps_its_activation_at_gates_of_any_size(name):
+    sizes = {"hidden_size": 1, "num_attention_heads": 1, "intermediate_size": 999}
+    mlp = LlamaMLP(transformers.LlamaConfig(hidden_act=name, **sizes))
+    gates = torch.linspace(-300.0, 300.0, 999)[:, None]
+    mlp.gate_proj.weight.copy_(gates)
+    mlp.up_proj.weight.fill_(1.0)
+    mlp.down_proj = torch.nn.Identity()
+    forward = layers.forward_of(mlp) or mlp.forward
+    assert_close(forward(torch.ones(1, 1)), mlp.act_fn(gates.T))
+
+
+@pytest.mark.parametrize("name", RECURRENT)
 def test_packed_rows_of_recurrences_are_kept_apart_where_explain_says_so(name):
     """transformers refuses them without packages for CUDA."""
     made, x = model(name), tokens(rows=1)

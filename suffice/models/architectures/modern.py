@@ -109,7 +109,7 @@ def _write_modernbert(model: Classifier) -> dict[str, Any]:
         "norm_bias": config.bias,
         "mlp_bias": config.bias,
         "attention_bias": any(spec.bias for spec in specs),
-        "local_attention": 2 * next(filter(None, reaches), 64),
+        "local_attention": max(1, 2 * next((r for r in reaches if r is not None), 64)),
         "layer_types": types,
         "rope_parameters": {
             kind: rope_parameters(rope, specs[0].head_width, config.length)

@@ -238,7 +238,7 @@ MODELS = {
     "modern classifier": ("modernbert", modern()),
     "modern tokens": ("modernbert tokens", modern(pooling="none", head_activation="relu")),
     "modern masked": ("modernbert masked", modern(num_classes=19, pooling="none", bias=True)),
-    "modern, alone": ("modernbert", modern(replace(TURNING, pattern=Window(1), position=Rope(9.0)))),
+    "modern, alone": ("modernbert", modern(replace(TURNING, pattern=Window(1), position=Rope()))),
     "pictures": ("vit", pictures()),
     "distilled pictures": ("deit", pictures(pooling="distilled")),
 }

@@ -220,6 +220,8 @@ def attention(
         documents = attention_mask.documents
         options["valid"] = attention_mask.valid
         options["segments"] = None if documents is None else (documents, documents)
+        if attention_mask.shape[3] < key.shape[2]:  # transformers drops nothing of a window of 1
+            key, value = (x[:, :, -attention_mask.shape[3] :] for x in (key, value))
     elif attention_mask is not None:
         options["mask"] = attention_mask
     elif causal and query.shape[2] > 1:  # more keys than queries: a static cache that was empty

@@ -60,6 +60,16 @@ def test_text_and_logits_are_those_of_stock(name, how, places):
         assert_close(ours, theirs, **CLOSE)
 
 
+def test_a_window_of_one_token_writes_what_it_reads_in_whole_texts():
+    made, x = model("mistral", sliding_window=1), tokens(length=9)
+    settings = {"do_sample": False, "output_logits": True, "return_dict_in_generate": True}
+    with torch.no_grad():
+        accelerate(made)
+        got = made.generate(x, attention_mask=torch.ones_like(x), max_new_tokens=5, **settings)
+        want = model("mistral", sliding_window=1)(got.sequences, use_cache=False).logits[:, 8:-1]
+    assert_close(torch.stack(got.logits, dim=1), want, **CLOSE)
+
+
 @pytest.mark.parametrize("name", ["gemma3", "mistral"])
 def test_packed_rows_are_those_of_stock(name):
     made, x = model(name), tokens(rows=1)

@@ -14,7 +14,6 @@ from torch import Tensor
 
 from suffice.mixing import RowLayout
 from suffice.ops.call import MaskInputs
-from suffice.patterns import Pattern
 
 A = TypeVar("A")
 UNMASKED, UNPADDED = MaskInputs(), RowLayout()
@@ -101,14 +100,15 @@ class StepPositions:
         )
 
     def masks(
-        self, pattern: Pattern, places: Tensor | None, first: int, sinks: int, keys: int
+        self, places: Tensor | None, first: int, sinks: int, keys: int, *, relative: bool = False
     ) -> tuple[MaskInputs, bool]:
         """Return the masks of the new queries among S cached keys, and whether they name pairs.
 
         The first `sinks` keys are those of the very beginning, the others start at position
         `first`; `places` are the positions of the last tokens, as `with_cached` returns them.
+        With `relative` nothing but the distances of queries and keys counts.
         """
-        if self.places is None and (first == 0 or (not sinks and pattern.relative)):
+        if self.places is None and (first == 0 or (not sinks and relative)):
             return UNMASKED, False
 
         def unpadded() -> MaskInputs:

@@ -250,7 +250,10 @@ class LayerState:
     def view(self, cached: CachedTensors, at: StepPositions) -> KVView:
         """Return keys and values with the masks of the new queries."""
         keys = cached.tensors[0].shape[2]
-        masks, pairwise = at.masks(self.pattern, self.places, cached.first, cached.sinks, keys)
+        position = self.spec.position
+        relative = self.pattern.relative and (position.relative or not position.biases)
+        where = self.places, cached.first, cached.sinks, keys
+        masks, pairwise = at.masks(*where, relative=relative)
         return KVView(cached.tensors, masks, self.pattern, pairwise, at, self.kind, self.plans)
 
     def _store(
@@ -350,7 +353,7 @@ class LayerState:
         """Return the attention to a quantised cache, by kernels that read codes."""
         store, slot = codes
         if self.memory.window is None:
-            masks = at.masks(call.pattern, self.places, 0, 0, self.length)[0]
+            masks = at.masks(self.places, 0, 0, self.length)[0]
         elif at.places is None:
             masks = UNMASKED
         else:

@@ -16,7 +16,6 @@ import os
 import sqlite3
 import sys
 import time
-from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass
 from difflib import SequenceMatcher
@@ -30,13 +29,8 @@ from coverage.numbits import num_in_numbits  # noqa: E402 - after the environmen
 
 from tests.mutants.forked import prepare, run, trace  # noqa: E402
 from tests.mutants.operators import ROOT, Mutant, mutants, rank  # noqa: E402
+from tests.mutants.sample import PACKAGES, arrival, changed, sources, weights_of  # noqa: E402
 
-PACKAGES = (
-    "measure serve convert layers ops kernels memory generate models/gguf_format quantise "
-    "loading/predictions.py"
-)
-# drawings: their constants are places on paper
-DRAWINGS = ("plots.py", "canvas.py", "sheet.py", "board.py")
 # tests that run in processes of their own, or of everything: no line of theirs is traced
 UNTRACED = (
     "tests/meta tests/docs tests/kills tests/benchmarks tests/native tests/fuzz tests/studio "
@@ -118,21 +112,13 @@ def _choice_digest(choice: Choice) -> str:
 
 
 def _sample(args: argparse.Namespace) -> list[Mutant]:
-    """Return the sample; a smaller one is the beginning of a larger one."""
+    """Return the sample; a smaller one begins a larger one while no file turns old."""
     every = [mutant for path in sources() for mutant in mutants(path)]
     words = args.only.split() or [""]
     every = [mutant for mutant in every if any(word in str(mutant) for word in words)]
     _print(f"seed {args.seed}: {min(args.sample, len(every))} of {len(every)} systematic bugs")
-    return sorted(every, key=lambda mutant: rank(mutant, args.seed))[: args.sample]
-
-
-def sources() -> Iterator[Path]:
-    """Yield the files that get bugs."""
-    for name in PACKAGES.split():
-        path = ROOT / "suffice" / name
-        for file in [path] if path.is_file() else sorted(path.rglob("*.py")):
-            if file.name not in DRAWINGS:
-                yield file
+    weights = weights_of({path: changed(path) for path in sources()})
+    return sorted(every, key=lambda m: arrival(rank(m, args.seed), weights[m.file]))[: args.sample]
 
 
 def _test_files(only: str) -> list[str]:

@@ -9,16 +9,13 @@ import pytest
 
 from suffice.errors import DataError
 from suffice.measure.advise import Composition
-from suffice.measure.advise import evidence as module
 from suffice.measure.advise.evidence import (
     Library,
     Scope,
     comparisons,
     deciding,
-    scope_of,
     suffices,
 )
-from suffice.measure.advise.evidence import recipe_of as known_recipe
 from suffice.measure.plan import Plan
 from suffice.measure.results import write_results
 from suffice.recipes import recipe
@@ -245,11 +242,15 @@ def test_the_whole_is_judged_before_its_parts(tmp_path):
     assert library.loss(packed) == library.loss(Composition.parse("mqa+window:8"))
 
 
-def test_scopes_are_those_of_the_published():
-    for results in module.packaged().values():
-        chosen = known_recipe(results)
-        heads = {heads for _, heads in results.pairs()}
-        assert {scope_of(results, chosen, one).num_heads for one in heads} == heads
+@pytest.mark.usefixtures("alone")
+def test_near_evidence_stands_first_then_the_users_and_what_is_undecided_is_no_loss():
+    library, far = Library("lm"), "9 tokens, 0.1M parameters and 4 heads"
+    order = [("", True), ("", False), (far, True), (far, False)]
+    library.evidence["efficient"] = [
+        evidence("undecided: ...", far=where, own=own) for where, own in reversed(order)
+    ]
+    assert [(one.far, one.own) for one in library.find(EFFICIENT)] == order
+    assert library.loss(EFFICIENT) is None
 
 
 def test_files_of_the_package_may_hold_something_else(tmp_path, monkeypatch):

@@ -1,9 +1,10 @@
 """The seeded bugs: each changes a line or two so that results are wrong and nothing raises.
 
-They are lines of JSON: `bugs.jsonl`, and `meetings.jsonl` of bugs where features meet, past one
-piece or chunk, in one direction or source of a figure. An entry finds its place by a short text
-that occurs in its file exactly once. After sources are renamed or moved, `python -m tests.mutants`
-lists the stale entries: update `file`, `original`, `replacement` and `tests`, and keep the bug.
+They are lines of JSON: `bugs.jsonl`; `meetings.jsonl` of bugs where features meet, past one piece
+or chunk, in one direction or source of a figure; `twelve_files.jsonl` of ten bugs each in twelve
+files that were new or of the rim, written before their tests were read. An entry finds its place by
+a short text that occurs in its file exactly once. After sources are renamed or moved,
+`python -m tests.mutants` lists the stale entries: update them, and keep the bug.
 """
 
 from __future__ import annotations

@@ -216,29 +216,40 @@ def streamed(layer, x, valid=None, pieces=PIECES):
 
 
 @torch.no_grad()
+@pytest.mark.parametrize("strength", [1.0, 40.0])
 @pytest.mark.parametrize("kernel", ONE_TOKEN, ids=repr)
-def test_single_tokens_of_a_layer_are_those_of_the_reference(isa, kernel):
-    """Whole vectors of columns and parts of one, keys of several heads, padding, rows that move."""
+def test_single_tokens_of_a_layer_are_those_of_the_reference(isa, kernel, strength):
+    """Whole vectors of columns and parts of one, keys of several heads, padding, rows that move,
+    gates in their range and at its ends.
+    """
     length = sum(PIECES)
+    terms = int(length * strength**2)  # roundings of logits grow with them
     groups, width = ((4, 16), (2, 40), (1, 3))[(ONE_TOKEN.index(kernel) + len(isa)) % 3]
     layer, exact = layers_of(kernel, groups=groups, width=width)
+    for one in (layer, exact):
+        for name, weight in one.recurrence.gates.named_parameters():
+            weight.mul_(strength if "proj" in name else 1.0)
     x = normal(3, length, 4 * width, seed=4)
     for valid in (None, padded(3, length, "inside", seed=2)):
         got, state = streamed(layer, x.float(), valid)
         want, reached = streamed(exact, x, valid)
         real = slice(None) if valid is None else valid
-        assert_close(got[real], want[real], n=length)
+        assert_close(got[real], want[real], n=terms)
         for one, other in zip(state.recurrent, reached.recurrent, strict=True):
             if one is not None:
-                assert_close(one, other, n=length)
+                assert_close(one, other, n=terms)
 
 
 @torch.no_grad()
 @pytest.mark.parametrize("kernel", [Delta(convolution=3), Decayed("token")], ids=repr)
-@pytest.mark.parametrize("bad", [torch.nan, torch.inf])
+@pytest.mark.parametrize("bad", [torch.nan, torch.inf, "values of one head"])
 def test_single_tokens_from_one_that_is_not_finite_on_are_nan(some_isa, kernel, bad):
     layer, _ = layers_of(kernel)
     x = normal(2, 6, 64, seed=3).float()
+    if isinstance(bad, str):
+        for weight in (p for p in layer.parameters() if p.dim() == 2 and p.shape[1] == 64):
+            weight[:, 5] = 0.0
+        layer.v_proj.weight[16:32, 5] = bad = 1e30
     want = streamed(layer, x, pieces=[1] * 6)[0]
     x[1, 2, 5] = bad
     got, state = streamed(layer, x, pieces=[1] * 6)
@@ -246,6 +257,7 @@ def test_single_tokens_from_one_that_is_not_finite_on_are_nan(some_isa, kernel, 
     assert torch.equal(got[1, :2], want[1, :2])
     assert got[1, 2:].isnan().all()
     assert state.recurrent.sums[1].isnan().all()
+    assert layer(x)[1, 2:].isnan().all()
 
 
 def test_single_tokens_change_no_state_that_a_gradient_needs():

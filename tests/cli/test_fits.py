@@ -92,6 +92,15 @@ def test_the_longest_text_fits_and_one_more_token_does_not(suffice, hybrid):
         assert codes == [0, 1]
 
 
+@pytest.mark.parametrize("engine", ["llama.cpp", "vllm"])
+def test_the_longest_text_is_that_of_the_engine(suffice, hybrid, engine):
+    words = ("fits", hybrid, "--memory", "800kB", "--cache-bits", 8, "--engine", engine)
+    longest = json.loads(suffice(*words, "--json").stdout)["longest"]
+    assert longest > 0
+    assert suffice(*words, "--length", longest).exit_code == 0
+    assert suffice(*words, "--length", longest + 1).exit_code == 1
+
+
 def test_a_change_shows_what_it_saves(suffice):
     words = ("fits", "Qwen3 8B", "--length", 8192, "--against", "gqa:2+window:512")
     first, other = (json.loads(suffice(*words, "--json").stdout))["models"]

@@ -89,14 +89,6 @@ def test_who_sees_whom_is_drawn(suffice, monkeypatch, name, width):
     assert "\n".join(f"  {line}".rstrip() for line in drawn.splitlines()) in result
 
 
-def test_a_terminal_of_ascii_gets_letters(suffice, monkeypatch):
-    monkeypatch.setattr("suffice.cli.show._knows", lambda console, words: words.isascii())
-    result = suffice("show", "longformer").stdout
-    assert result.isascii()
-    assert "\n  G  Global(tokens=1): " in result
-    assert "softmax(q k^T / sqrt d) v over Window | Global" in " ".join(result.split())
-
-
 def test_a_terminal_gets_colours(suffice, monkeypatch):
     monkeypatch.setenv("FORCE_COLOR", "1")
     monkeypatch.setenv("TERM", "xterm-256color")

@@ -77,13 +77,3 @@ def test_text_fills_the_width():
     assert written("one two three four [b]five[/b] six", 20, first="- ", rest="  ") == (
         "- one two three four\n  [b]five[/b] six\n"
     )
-
-
-def test_words_are_never_broken():
-    assert written("an extraordinarily-long-word here", 20) == (
-        "an\nextraordinarily-long-word\nhere\n"
-    )
-
-
-def test_an_empty_text_keeps_its_name():
-    assert written("", 20, first="cost    ") == "cost\n"

@@ -448,17 +448,20 @@ def test_rows_of_a_group_are_in_one_part_and_in_one_fold(tmp_path):
     assert [groups[row] for row in range(60)] == [row // 3 for row in range(60)]
 
 
-@pytest.mark.parametrize("groups", [None, "customer"])
-def test_what_files_for_test_and_validation_hold_is_not_trained_on(tmp_path, groups):
-    path, held = grouped(tmp_path / "a.csv"), {"test": [7], "validation": [3, 12]}
+@pytest.mark.parametrize(("groups", "encoding"), [(None, "utf-8"), ("customer", "utf-16")])
+def test_what_files_for_test_and_validation_hold_is_not_trained_on(tmp_path, groups, encoding):
+    path, held = tmp_path / "a.csv", {"test": [7], "validation": [3, 12]}
+    grouped(path)
+    path.write_text(path.read_text(), encoding)
     files, gone = {}, set()
     for part, of_part in held.items():
         files[part] = tmp_path / f"{part}.csv"
         lines = [f"{n},{n}:{3 * n if groups is None else 'new'},no" for n in of_part]
-        files[part].write_text("\n".join(["customer,text,label", *lines, "99,99:new,yes"]))
+        lines = ["customer,text,label", *lines, "99,99:new,yes"]
+        files[part].write_text("\n".join(lines), encoding)
         gone |= {r for n in of_part for r in range(3 * n, 3 * n + (1 if groups is None else 3))}
-    options = {part: str(file) for part, file in files.items()}
-    dataset = load("table", path=path, groups=groups, words="characters", **options)
+    options = {part: str(file) for part, file in files.items()} | {"encoding": encoding}
+    dataset = load("table", path=str(path), groups=groups, words="characters", **options)
     parts = {p: ["".join(t.split()) for t, _ in rows] for p, rows in read(dataset).items()}
     assert sorted(parts["train"]) == sorted(f"{n // 3}:{n}" for n in range(60) if n not in gone)
     assert (len(parts["test"]), len(parts["validation"])) == (2, 3)

@@ -292,6 +292,20 @@ def test_a_metric_has_the_right_direction_and_unit(tmp_path, metric, options, va
     assert metric in done.page.read_text()
 
 
+def test_baseline_and_title_are_those_that_are_given(tmp_path):
+    values = {"standard": 1.5, "efficient": 1.3, "mqa": 1.42}
+    options = {"metric": "loss", "margin": 0.5, "baseline": "mqa", "title": "Mine"}
+    done = run(losing(values), tmp_path, tuple(values), **options)
+    scores = {
+        name: value + 0.001 * np.arange(3) * (1 + len(name) % 2) for name, value in values.items()
+    }
+    found = {c.mechanism: c.difference.mean for c in done.verdict.comparisons}
+    assert found == pytest.approx(
+        {name: (scores["mqa"] - scores[name]).mean() for name in ("standard", "efficient")}
+    )
+    assert done.results.title == "Mine"
+
+
 def test_rows_of_a_metric_that_is_any_number_are_kept_and_counted(tmp_path):
     rng = np.random.default_rng(0)
     errors = rng.uniform(10, 12, size=200)

@@ -141,6 +141,7 @@ def test_chinese_texts_get_a_verdict(tmp_path, capsys):
     ]
     assert "without spaces" in " ".join(done.results.data.notes)
     assert len(done.verdict.comparisons) == 1
+    assert (done.results.folds, {len(rows) for rows in done.results.rows.values()}) == (None, {12})
     model = suffice.load(tmp_path / "run" / "standard-h4-s0")
     assert set("\u5f88\u597d\u5dee") < set(model.tokenizer.words[3:]) < set("".join(texts))
     assert set(model.predict([texts[0]])[0].probabilities) == {"0", "1"}

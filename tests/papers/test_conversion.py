@@ -16,7 +16,7 @@ from suffice.convert.heal import Healing
 from suffice.convert.sources import Source
 from suffice.errors import DataError
 from suffice.models import folder as models
-from suffice.papers import conversion, evidence
+from suffice.papers import conversion
 from suffice.papers import conversion as rows_module
 from suffice.papers.conversion import (
     ConversionRow,
@@ -180,13 +180,6 @@ def test_it_is_written_in_markdown_and_csv(results):
     assert len(written) == 1 + 5 + 5
     assert written[1] == "stories260K,gqa:2,700,5.0,naive,2.0,1.9,2.1,1.5,3.5,4,64"
     assert ",control,-0.125,,,1.5," in written[4]
-
-
-def test_the_page_of_evidence_has_the_table(monkeypatch):
-    monkeypatch.setattr(evidence, "claims", tuple)
-    monkeypatch.setattr(evidence.conversion, "published", lambda: FOUND)
-    assert "## What conversions cost" in evidence.page()
-    assert "| stories260K | gqa:2 | 64 -> 32 |" in evidence.page()
 
 
 def novels(tmp_path, monkeypatch, count=23):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import struct
 from dataclasses import replace
 from pathlib import Path
@@ -188,22 +187,6 @@ def test_an_unreadable_llama2c_file_is_refused(tmp_path, monkeypatch):
     monkeypatch.setattr(Path, "read_bytes", refuse)
     with pytest.raises(CheckpointError, match=r"cannot read .* \(Permission denied\); check its"):
         open_source(tmp_path / "small.bin")
-
-
-def test_the_published_llama2c_model_writes_its_story():
-    given = os.environ.get("SUFFICE_DATA")
-    file = Path(given or ".") / "models" / "stories260K" / "stories260K.bin"
-    if given is None or not file.is_file():
-        pytest.skip("SUFFICE_DATA holds no models/stories260K/stories260K.bin")
-    source = open_source(file)
-    ids = [source.tokenizer.begin, *source.tokenizer.encode("Once upon a time")]
-    with torch.no_grad():
-        for _ in range(24):
-            ids.append(int(source.model(torch.tensor([ids]))[0, -1].argmax()))
-    told = source.tokenizer.decode(ids[1:])
-    assert told.startswith(
-        "Once upon a time, there was a little girl named Lily. She loved to play"
-    )
 
 
 def test_a_folder_of_this_library(tmp_path):

@@ -41,6 +41,8 @@ def test_what_a_configuration_leaves_out_is_counted_as_published(suffice):
     """DeepSeek-V3's weights have 8 bits, of which its paper tells and its config.json does not."""
     shown = json.loads(suffice("fits", "DeepSeek-V3", "--json").stdout)
     assert shown["bytes"]["weights"] == shown["parameters"]
+    whole = json.loads(suffice("fits", "gpt-oss-20b", "--bits", 16, "--json").stdout)
+    assert whole["bytes"]["weights"] == 2 * whole["parameters"]  # experts, too, which have 4 bits
     no = suffice("fits", "gpt-oss-20b", "--memory", "12 GiB")
     assert (no.exit_code, len(no.stdout.splitlines())) == (1, 1)
     assert "12.82 GiB counted" in no.stdout

@@ -1,0 +1,82 @@
+"""The most lines, files, options, names and dependencies: numbers that only fall.
+
+A number rises only in a commit that lowers another by as much. `python -m tests.meta.test_size`
+prints the table as it is now.
+"""
+
+from __future__ import annotations
+
+import ast
+import tomllib
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+pytestmark = pytest.mark.lint
+
+ROOT = Path(__file__).resolve().parents[2]
+MOST_LINES, MOST_TEST_LINES = 0, 0
+MOST_FILES, MOST_OPTIONS, MOST_PUBLIC_NAMES, MOST_DEPENDENCIES = 0, 0, 0, 0
+MOST_DATA_BYTES = 0
+LINES: dict[str, int] = {}
+"""By package; `.` holds the modules beside the packages."""
+
+
+def lines_by_package(root: Path) -> Counter[str]:
+    """Return the lines of Python of each package directly below `root`."""
+    lines: Counter[str] = Counter()
+    for path in root.rglob("*.py"):
+        package = path.relative_to(root).parts[0] if path.parent != root else "."
+        lines[package] += path.read_text("utf-8").count("\n")
+    return lines
+
+
+def options() -> int:
+    """Return how many options the command line declares."""
+    calls = (
+        node
+        for path in (ROOT / "suffice").rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text("utf-8")))
+        if isinstance(node, ast.Call)
+    )
+    return sum(ast.unparse(call.func).rpartition(".")[2] == "Option" for call in calls)
+
+
+def public_names() -> int:
+    """Return how many names the `__all__` of the packages list."""
+    return sum(
+        len(node.value.elts)
+        for path in (ROOT / "suffice").rglob("__init__.py")
+        for node in ast.walk(ast.parse(path.read_text("utf-8")))
+        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "__all__"
+    )
+
+
+def sizes() -> dict[str, int]:
+    """Return every number that has a limit, but for those of the packages."""
+    package = ROOT / "suffice"
+    data = (p for p in package.rglob("*") if p.suffix in (".json", ".csv", ".js", ".css", ".html"))
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+    return {
+        "MOST_LINES": lines_by_package(package).total(),
+        "MOST_TEST_LINES": lines_by_package(ROOT / "tests").total(),
+        "MOST_FILES": len(list(package.rglob("*.py"))),
+        "MOST_OPTIONS": options(),
+        "MOST_PUBLIC_NAMES": public_names(),
+        "MOST_DEPENDENCIES": len(project["dependencies"]),
+        "MOST_DATA_BYTES": sum(path.stat().st_size for path in data),
+    }
+
+
+def test_no_number_rises():
+    assert {name: now for name, now in sizes().items() if now > globals()[name]} == {}
+
+
+def test_no_package_grows():
+    now = lines_by_package(ROOT / "suffice")
+    assert {p: count for p, count in now.items() if count > LINES.get(p, 0)} == {}
+
+
+if __name__ == "__main__":
+    print(sizes(), dict(sorted(lines_by_package(ROOT / "suffice").items())), sep="\n")  # noqa: T201

@@ -193,13 +193,13 @@ def test_an_absent_library_is_reported_before_the_training(monkeypatch):
 
     def without(name, *others, **named):
         if name.startswith("sacrebleu"):
-            raise ModuleNotFoundError(name)
+            raise ModuleNotFoundError(name, name=name)
         return real(name, *others, **named)
 
     monkeypatch.delitem(sys.modules, "sacrebleu.metrics", raising=False)
     monkeypatch.setattr(builtins, "__import__", without)
     check_scores(replace(data, scores=("perplexity",)))
-    with pytest.raises(ConfigError, match=r"scored by BLEU, .* pip install .*\[translation\]"):
+    with pytest.raises(ConfigError, match=r"needs sacrebleu.* pip install .*\[translation\]"):
         check_scores(data)
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from typer import Argument, Exit, Option
 
-from suffice.cli.options import JsonFlag
+from suffice.cli.options import JsonFlag, check_at_least
 from suffice.cli.terminal import print_json, print_text
 from suffice.errors import CheckpointError, ConfigError, check_known, unknown
 from suffice.utils.grammar import parse_bytes
@@ -80,6 +80,7 @@ def fits(
     from suffice.studio.calculator import ENGINES
 
     check_known("engine", engine, ENGINES)
+    check_at_least(1, batch=batch)
     available = None if memory is None else parse_bytes(memory)
     settings = {"batch": batch, "state_bits": _legal("--cache-bits", cache_bits)}
     if bits is not None:

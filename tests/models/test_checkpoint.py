@@ -207,7 +207,9 @@ def test_the_file_is_on_the_disk_before_it_takes_its_name_and_the_folder_after(p
     monkeypatch.setattr(os, "fsync", synced)
     monkeypatch.setattr(os, "replace", replaced)
     save(path, {"a": torch.ones(1)}, {})
-    assert events == [f".{path.name}.{os.getpid()}.part", "replace", path.parent.name]
+    temporary, *later = events
+    assert temporary.startswith(f".{path.name}.")
+    assert later == ["replace", path.parent.name]
 
 
 @pytest.mark.parametrize("place", ["absent/a", "folder"])
@@ -216,18 +218,6 @@ def test_a_place_that_cannot_be_written_is_refused(tmp_path, place):
     with pytest.raises(CheckpointError, match="cannot write .*"):
         save(tmp_path / place, {"a": torch.ones(1)}, {})
     assert os.listdir(tmp_path) == ["folder"]
-
-
-def test_what_a_killed_writer_left_is_removed_and_nothing_else(path):
-    killed = subprocess.Popen([sys.executable, "-S", "-c", ""])
-    killed.wait()
-    leftover = path.with_name(f".{path.name}.{killed.pid}.part")
-    others = [path.with_name(n) for n in (f".{path.name}.x.part", f".b{path.name}.1.part")]
-    for beside in (leftover, *others):
-        beside.write_text("half")
-    save(path, {"a": torch.ones(1)}, {})
-    assert not leftover.exists()
-    assert all(other.exists() for other in others)
 
 
 def test_a_kill_at_any_moment_leaves_a_whole_file(path):

@@ -223,6 +223,9 @@ class Differential(Combine):
     the default width D is d_model / (2 num_heads), and a layer costs what Standard costs with
     twice the heads.
 
+    Where heads share keys, their first maps stand together, and then their second ones: the order
+    of sinks, slopes, masks, patterns, and gains of `HeadLayerNorm` and `ProjectionRMS`.
+
     Args:
         depth: layers before this one, which decides how lambda starts, >= 0.
         eps: epsilon of the norm, above 0.

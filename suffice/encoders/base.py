@@ -316,7 +316,6 @@ class LinearEncoder(Encoder, base=True):
 
 
 def _normed(spec: SpecLike) -> dict[str, int]:
-    """Return the heads that each norm of a layer sees."""
     keys = {} if spec.shares is not None else {"k_norm": spec.key_heads}
     return {"q_norm": spec.query_heads, **keys}
 

@@ -172,7 +172,6 @@ class Kernel(Axis, family="kernel"):
 
 
 def _check_methods(cls: type[Kernel]) -> None:
-    """Refuse a class without a method that every kernel of its lane defines."""
     legal = ", ".join(map(repr, METHODS))
     if cls.lane not in METHODS:
         raise ConfigError(f"{cls.__name__} has lane={cls.lane!r}; legal: {legal}.")
@@ -190,7 +189,6 @@ def _is_absent(method: Any, name: str) -> bool:
 
 
 def _learned_arguments(cls: type[Kernel], method: str) -> tuple[str, ...]:
-    """Return the names of the learned tensors that a method takes, behind its own arguments."""
     expected = ("self", *GIVEN[method])
     names = tuple(inspect.signature(getattr(cls, method)).parameters)
     if names[: len(expected)] != expected:

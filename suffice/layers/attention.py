@@ -348,7 +348,8 @@ class Attention(nn.Module):
 
         Rows of a softmax sum to 1; those of a query that may see no key are 0. With a mixing the
         kernel reads mixed values: the effective map is these weights times W_A. A combination with
-        N maps of each head has N H heads here, a head's maps side by side.
+        N maps of each head has N H heads here: of each key/value head the first maps, then the
+        others.
         """
         self._check_shared(shared)
         inputs = self.inputs(x, source, **restrictions)

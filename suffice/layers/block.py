@@ -62,7 +62,6 @@ class _ResidualBlock(nn.Module):
     def _add_norms(
         self, name: str, norm: str, kind: str, d_model: int, options: dict[str, Any]
     ) -> None:
-        """Create the norms of a branch: of its input, or of the sum, and of its output."""
         for part, exists in (("norm", norm != "out"), ("out_norm", norm in ("both", "out"))):
             made = normaliser(kind, d_model, **options) if exists else nn.Identity()
             self.add_module(f"{name}_{part}", made)

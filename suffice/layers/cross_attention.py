@@ -80,5 +80,4 @@ class EncodedSources:
 
 
 def _view_key(x: Tensor) -> tuple[int, torch.Size, tuple[int, ...]]:
-    """Return a key that is equal for two views of the same numbers."""
     return x.data_ptr(), x.shape, x.stride()

@@ -112,7 +112,6 @@ class Recurrence(nn.Module):
         rows: RowLayout,
         before: RecurrentState | None,
     ) -> tuple[Tensor, RecurrentState]:
-        """Return what `forward` does, for one token of each row in one kernel."""
         logits, (rates, biases) = self.gates.logits(x), self.gates.constants()
         batch, width, wide = q.shape[0], q.shape[3], v.shape[3]
         if before is None:
@@ -218,7 +217,6 @@ class Recurrence(nn.Module):
         documents: Tensor | None,
         before: RecurrentState | None,
     ) -> tuple[Tensor, Tensor]:
-        """Return SiLU of each token summed with those before it, and the new history."""
         past, length = self.taps - 1, joined.shape[1]
         if before is None:
             whole = F.pad(joined, (0, 0, past, 0))
@@ -238,7 +236,6 @@ class Recurrence(nn.Module):
 
 
 def _sums(whole: Tensor, weight: Tensor, documents: Tensor | None) -> Tensor:
-    """Return the causal sums [B, T, C] of inputs [B, taps - 1 + T, C] inside each document."""
     past = weight.shape[1] - 1
     length = whole.shape[1] - past
     total = whole[:, past:] * weight[:, past]
@@ -252,7 +249,6 @@ def _sums(whole: Tensor, weight: Tensor, documents: Tensor | None) -> Tensor:
 
 
 def _unit(x: Tensor) -> Tensor:
-    """Return vectors [..., D] scaled to length 1."""
     if stock.suits(x):
         width = x.shape[-1]
         root = x.new_full((width,), width**-0.5)
@@ -261,7 +257,6 @@ def _unit(x: Tensor) -> Tensor:
 
 
 def _readable(x: Tensor | None) -> Tensor | None:
-    """Return numbers as a kernel reads them."""
     return x if x is None or _is_plain(x) else x.float().contiguous()
 
 

@@ -148,7 +148,6 @@ def _line(old: int, new: int, mode: str) -> Tensor:
 
 
 def _grid(old: int, new: int, grid: tuple[int, int], mode: str) -> Tensor:
-    """Return the map between grids of patches, with a class token apart."""
     rows, columns = grid
     tokens = old - rows * columns
     sides = 0, 0

@@ -221,7 +221,6 @@ class LayerState:
             )
 
     def _check_padding(self, at: StepPositions) -> None:
-        """Refuse padding that would push real tokens out of a rolling memory."""
         valid, begun = at.rows.valid, real_tokens(at.before)[:, None] > 0
         begun = torch.cat([begun, valid[:, :-1]], dim=1).cummax(dim=1).values
         if self.memory.sinks or bool((begun & ~valid).any()):
@@ -263,7 +262,6 @@ class LayerState:
         cached: tuple[Tensor, ...],
         at: StepPositions,
     ) -> A:
-        """Append new tokens, mixed, by a method of the store."""
         cached = promote_kv_dtype(cached, self.dtype)
         if "mixing" in self.spec.beyond_pairs:
             raw, v = self._mix(mixing, cached[0], cached[-1], at)
@@ -367,7 +365,6 @@ class LayerState:
     def _mix(
         self, mixing: nn.Module, k: Tensor, v: Tensor, at: StepPositions
     ) -> tuple[Tensor, Tensor]:
-        """Return new values [B, G, T, E] before and after the mixing."""
         raw = v if at.rows.valid is None else v.masked_fill(~at.rows.valid[:, None, :, None], 0.0)
         if not at.start:
             return raw, mixing(k, v, UNPADDED if at.rows.valid is None else at.rows)[1]

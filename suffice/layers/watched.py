@@ -119,7 +119,6 @@ def _map(
     kwargs: dict[str, Any],
     mixings: dict[SharedKV | None, Tensor],
 ) -> AttentionMap:
-    """Return the map of a call; `mixings` are those of shared values, by where they are put."""
     if kwargs.get("state") is not None:
         raise StateError(
             "a call with a state has no separate map; watch one call on the whole text, without "
@@ -140,7 +139,6 @@ def _map(
 
 
 def _along(layer: Attention, *args: Any, **kwargs: Any) -> Tensor:
-    """Return the mixing along the sequence as a matrix [B, G, R, S], float64, without its b."""
     inputs = layer.inputs(*args, **kwargs)
     batch, keys = inputs.source.shape[:2]
     identity = torch.eye(keys, dtype=torch.float64, device=inputs.source.device)

@@ -179,7 +179,6 @@ class Store(ABC):
         """Forget the last positions; `length` still counts them."""
 
     def _drop_limit(self) -> str:
-        """Return what else limits dropping, for the error message."""
         return ""
 
     @abstractmethod

@@ -105,7 +105,6 @@ def weights(
 
 
 def _is_usual(q: Tensor, k: Tensor, v: Tensor, pattern: Pattern, scale: float | None) -> bool:
-    """Return whether shapes, a dtype and settings say all of an eager call on a CPU."""
     return (
         type(q) is type(k) is type(v) is Tensor
         and q.is_cpu
@@ -124,7 +123,6 @@ _usual_calls: dict[tuple[object, ...], AttentionCall] = {}
 def _usual_call(
     q: Tensor, k: Tensor, v: Tensor, pattern: Pattern, scale: float | None
 ) -> AttentionCall:
-    """Return the call that `_describe` describes, by what it depends on."""
     refuse_fork()
     shapes = q.shape, k.shape, v.shape
     context = torch.is_grad_enabled(), carries_tangents(), transform_depth() > 0

@@ -222,7 +222,6 @@ def _prefers_kept_weights(call: AttentionCall) -> bool:
 
 
 def _left_to_amx(call: AttentionCall) -> bool:
-    """Return whether torch's kernels have AMX, ours do not, and that outweighs what they skip."""
     if not multiplies_by_amx(call) or call.compiling:
         return False
     pairs = call.queries * call.keys
@@ -285,7 +284,6 @@ def _prefers_blocked(call: AttentionCall) -> bool:
 
 
 def _computed_share(call: AttentionCall) -> float:
-    """Return the fraction of query-key pairs in blocks that the pattern touches."""
     pairs = call.queries * call.keys
     return computed_pairs(call.pattern, call.queries, call.keys) / pairs
 

@@ -93,8 +93,6 @@ def _listed(blocks: Tensor, device: torch.device) -> tuple[Tensor, Tensor]:
 
 
 def _predicate(by_head: tuple[Pattern, ...], offset: int) -> Callable[..., Tensor]:
-    """Return mask_mod, True where query q of a head may see key k."""
-
     def allowed(batch: Tensor, head: Tensor, q: Tensor, k: Tensor) -> Tensor:
         del batch
         if len(by_head) == 1:
@@ -107,8 +105,6 @@ def _predicate(by_head: tuple[Pattern, ...], offset: int) -> Callable[..., Tenso
 
 @lru_cache(maxsize=32)
 def _score(position: Position, num_heads: int, offset: int) -> Callable[..., Tensor]:
-    """Return score_mod, which adds the position's bias to a scaled product."""
-
     def biased(score: Tensor, batch: Tensor, head: Tensor, q: Tensor, k: Tensor) -> Tensor:
         del batch
         added = position.bias(num_heads, (q + offset)[..., None, None], k[..., None, None])

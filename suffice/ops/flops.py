@@ -69,7 +69,6 @@ def _native(
     *_: object,
     **__: object,
 ) -> int:
-    """Count padded keys, too."""
     return 2 * _pairs(q, k, pattern) * (q[3] + v[3])
 
 
@@ -79,13 +78,11 @@ def _native_backward(*args: Any, **_: object) -> int:
 
 
 def _decode(q: Shape, k: Shape, v: Shape, before: int, *_: object, **__: object) -> int:
-    """Count all keys that are read."""
     keys = min(k[2], before + q[2])
     return 2 * math.prod(q[:3]) * keys * (q[3] + v[3])
 
 
 def _decode_coded(*args: Any, **_: object) -> int:
-    """Count all keys of a slot, as far as a window goes."""
     q, blocks, spans, window = args[0], args[2], args[4], args[6]
     near, old = spans[1] - spans[0], 0
     if blocks:
@@ -135,7 +132,6 @@ def _native_recurrence_backward(*args: Any, **_: object) -> int:
 
 
 def _pairs(q: Shape, k: Shape, pattern: str) -> int:
-    """Return the pairs of all heads that the native kernels compute, as the patterns count them."""
     heads = value_of(Pattern, pattern).of_heads(q[1])
     return q[0] * sum(head.pairs(q[2], k[2]) for head in heads)
 
@@ -149,7 +145,6 @@ def _blocked_backward(*args: Any, **_: object) -> int:
 
 
 def _of_tiles(q: Shape, k: Shape, pattern: str, per_pair: int, speed: float) -> int:
-    """Return `per_pair` FLOPs for each pair of the tiles and each feature."""
     batch, heads, queries, width = q
     cuts = [cut(head, queries, k[2], speed) for head in value_of(Pattern, pattern).of_heads(heads)]
     return per_pair * batch * width * sum(tiles.pairs for tiles in cuts)

@@ -94,7 +94,6 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
 
 
 def _native_threads(x: Tensor, weight: Tensor, bias: Tensor | None) -> int:
-    """Return the threads of our product of few rows, 0 where torch's is taken."""
     if weight.numel() < FEWEST_WEIGHTS or torch.is_grad_enabled() or not weight.is_contiguous():
         return 0
     if not (_plain(x, weight) and supports(weight, bias)) or is_traced():
@@ -133,7 +132,6 @@ def threads_of_few_rows(most: int, rows: int = 1) -> int:
 
 
 def _plain(x: Tensor, weight: Tensor) -> bool:
-    """Return whether these are fp32 CPU tensors outside of autocast, torch.func and forward AD."""
     return (
         x.dtype is weight.dtype is torch.float32
         and x.device.type == weight.device.type == "cpu"

@@ -39,7 +39,6 @@ def rms_norm(x: Tensor, weight: Tensor, eps: float, gate: Tensor | None = None) 
 
 
 def _in_one_kernel(x: Tensor, weight: Tensor, gate: Tensor | None) -> bool:
-    """Return whether no gradient is recorded; those of the kernel cannot be differentiated."""
     if not (stock.keeps_no_gradient(x, weight, gate) and stock.suits_weights(weight)):
         return False
     return bool(x.numel()) and stock.suits(x, gate)
@@ -58,7 +57,6 @@ def _normed(x: Tensor, weight: Tensor, eps: float) -> Tensor:
 
 
 def _is_plain_cpu(x: Tensor, weight: Tensor) -> bool:
-    """Return whether this is an eager call on a CPU, outside of torch.func and forward AD."""
     return (
         not torch.compiler.is_compiling()
         and x.device.type == weight.device.type == "cpu"
@@ -74,8 +72,6 @@ def _factors(x: Tensor, eps: float) -> Tensor:
 
 
 class _RMSNorm(torch.autograd.Function):
-    """The norm with the backward of the layer norm's kernel."""
-
     @staticmethod
     def forward(ctx, x: Tensor, weight: Tensor, eps: float) -> Tensor:
         factors = _factors(x, eps)
@@ -103,7 +99,6 @@ class _RMSNorm(torch.autograd.Function):
 def _differentiable(
     gradient: Tensor, x: Tensor, weight: Tensor, eps: float
 ) -> tuple[Tensor, Tensor]:
-    """Return the gradients from differentiable operations, for double backward."""
     factors = _factors(x, eps)
     scaled = gradient * weight
     along = (scaled * x).mean(dim=-1, keepdim=True)

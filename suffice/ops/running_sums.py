@@ -245,7 +245,6 @@ def _steps(
 
 
 def _is_constant(steps: Tensor | None, start: Tensor | None) -> bool:
-    """Return True if all factors between positions are known to be 1."""
     return steps is None or (not is_transformed() and bool((steps == start).all()))
 
 
@@ -282,7 +281,6 @@ def scan(
 
 
 def _stateless(before: State | None, chunks: Chunks) -> int:
-    """Return how many products read no state: those of a first chunk."""
     return chunks.products if before is None else 0
 
 

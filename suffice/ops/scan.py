@@ -162,7 +162,6 @@ def _attend(
 
 
 def _in_cache(q: Tensor, k: Tensor, features: int) -> tuple[int, int]:
-    """Return how many rows of a batch and how many positions are computed together."""
     batch, heads, queries, _ = q.shape
     numbers = heads * features
     most, most_chunks = NUMBERS, CHUNKS
@@ -187,7 +186,6 @@ class ScanStep(NamedTuple):
 
 
 def _steps(queries: int, keys: int, positions: int, causal: bool) -> tuple[ScanStep, ...]:
-    """Return the pieces of a sequence, each of at most `positions` positions."""
     if not causal:
         return (
             *(ScanStep(None, span) for span in _spans(0, keys, positions)),
@@ -296,7 +294,6 @@ class Saved(NamedTuple):
 def _forward(
     schedule: _Schedule, q: Tensor, k: Tensor, v: Tensor, saved: list[Saved] | None = None
 ) -> Tensor:
-    """Return the outputs [B, H, T, E] in float32 or better; append to `saved`, if it is given."""
     batch, heads, queries, _ = q.shape
     exact = torch.promote_types(q.dtype, torch.float32)
     outs = q.new_empty(batch, queries, heads, v.shape[3], dtype=exact).transpose(1, 2)

@@ -143,7 +143,6 @@ def _why_layer_left(module: nn.Module) -> str:
 
 
 def _passes_documents(stock: PreTrainedModel) -> bool:
-    """Return whether a model hands further arguments to the backbone that has its layers."""
     name = stock.base_model_prefix
     if not hasattr(stock, name):
         return True
@@ -153,7 +152,6 @@ def _passes_documents(stock: PreTrainedModel) -> bool:
 
 
 def _stock(model: nn.Module) -> PreTrainedModel:
-    """Return the model of transformers that a module is or wraps."""
     stock = next((m for m in model.modules() if isinstance(m, PreTrainedModel)), None)
     if stock is None:
         raise ConfigError(
@@ -164,7 +162,6 @@ def _stock(model: nn.Module) -> PreTrainedModel:
 
 
 def _replace_attention(model: nn.Module, stock: PreTrainedModel, report: Acceleration) -> None:
-    """Choose our attention, and report each layer that calls it or has one of its own."""
     takes_any = stock._supports_attention_backend or stock._supports_sdpa
     is_ours = stock.config._attn_implementation == NAME
     if takes_any and stock._can_set_attn_implementation() and not is_ours:
@@ -184,7 +181,6 @@ def _replace_attention(model: nn.Module, stock: PreTrainedModel, report: Acceler
 
 
 def _why_nothing(model: nn.Module, stock: PreTrainedModel) -> str | None:
-    """Return why nothing of a model can be replaced, or None."""
     devices = {parameter.device.type for parameter in model.parameters()} - {"cpu"}
     if devices:
         return f"it has parameters on {', '.join(sorted(devices))}: our kernels are for the CPU"

@@ -244,7 +244,6 @@ def _of_transformers(
     causal: bool,  # noqa: FBT001
     others: dict[str, Any],
 ) -> tuple[Tensor, Tensor | None]:
-    """Return what transformers computes, by torch's attention unless it needs the scores."""
     dense = attention_mask.make() if isinstance(attention_mask, PatternMask) else attention_mask
     if not {"softcap", "s_aux"} & others.keys() and not others.get("output_attentions"):
         return ALL_ATTENTION_FUNCTIONS["sdpa"](module, query, key, value, dense, **others)

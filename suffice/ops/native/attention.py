@@ -75,7 +75,6 @@ def attend(
 def _by_document(
     q: Tensor, k: Tensor, v: Tensor, masks: MaskInputs, call: AttentionCall, parts: Parts
 ) -> Tensor:
-    """Return the outputs [B, H, T, E] of documents one by one, 0 at padding."""
     batch, heads, length, _ = q.shape
     documents = DocumentRows.of(masks.numbers())
     lengths = documents.valid.sum(dim=1).tolist()
@@ -332,7 +331,6 @@ def _attend_directly(
     sinks: Tensor | None,
     call: AttentionCall,
 ) -> tuple[Tensor, bool]:
-    """Return the outputs and whether all was finite."""
     q, k, v = dense_rows(q), dense_rows(k), dense_rows(v)
     valid = None if valid is None else valid.contiguous()
     structure = structure_of(q, k, v, call.pattern, call.scale, cap_of(call))
@@ -363,7 +361,6 @@ class _Attend(torch.autograd.Function):
 
 
 def _gradients(ctx, grad: Tensor) -> tuple[Tensor | None, ...]:
-    """Return the gradients of what `_Attend` was given."""
     *saved, sinks = ctx.saved_tensors
     of_tensors = backward(dense_rows(grad), *saved, ctx.structure)
     slope = None if sinks is None else slope_of_sinks(grad, saved[3], saved[4], sinks)
@@ -373,7 +370,6 @@ def _gradients(ctx, grad: Tensor) -> tuple[Tensor | None, ...]:
 def _slopes(
     grad: Tensor, out: Tensor, logs: Tensor, _: Tensor | None, sinks: Tensor | None
 ) -> tuple[None, Tensor | None]:
-    """Return the gradients of `valid` and the sinks."""
     return None, None if sinks is None else slope_of_sinks(grad, out, logs, sinks)
 
 
@@ -413,7 +409,6 @@ def _attend_backward(
     scale: float,
     cap: float,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Return the gradients of q, k and v; arguments as of `suffice::native`."""
     grad, q, k, v, out = map(dense_rows, (grad, q, k, v, out))
     valid = None if valid is None else valid.contiguous()
     structure = structure_of(q, k, v, value_of(Pattern, pattern), scale, cap)

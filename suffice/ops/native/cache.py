@@ -121,7 +121,6 @@ class CacheDescriptor:
         return coded.end - coded.first
 
     def _point(self, name: str, parts: tuple[Tensor, ...]) -> None:
-        """Point a span at tensors, if they are others than before."""
         before = self.tensors.get(name, ())
         if before is parts or (len(before) == len(parts) and all(map(is_, before, parts))):
             return
@@ -141,7 +140,6 @@ class CacheDescriptor:
 
 
 def _point_at(span: native.Span, name: str, tensor: Tensor) -> None:
-    """Point at one tensor [B, G, n, W], whose positions follow each other."""
     if tensor.device.type != "cpu" or tensor.stride(2) != tensor.shape[3] or tensor.stride(3) != 1:
         raise ConfigError(
             f"positions on {tensor.device} with strides {tensor.stride()}: the kernels read those "

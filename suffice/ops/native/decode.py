@@ -222,7 +222,6 @@ def _decode_cached(
 
 
 def _set_masks(attention: native.DecodeAttention, limits: ScoreTerms, q: Tensor) -> list[Tensor]:
-    """Fill in masks and positions; return the tensors that they point at."""
     batch, heads, queries, _ = q.shape
     alive = []
     if limits.allowed is not None:
@@ -262,7 +261,6 @@ def _decode(
     scale: float,
     cap: float,
 ) -> Tensor:
-    """Return the outputs [B, H, T, E], float32; see `decode_attention` and `ScoreTerms`."""
     limits = ScoreTerms(before, after, slopes, allowed, q_at, k_at, sinks)
     return decode_attention(q, dense_rows(k), dense_rows(v), limits, scale, cap)[0]
 
@@ -344,7 +342,6 @@ def _decode_coded(
     cap: float,
     padding: Tensor | None,
 ) -> Tensor:
-    """Return the outputs [B, H, T, D], float32, for the tensors and spans of a slot."""
     limits = ScoreTerms(before, after, slopes, allowed, q_at, k_at, logits)
     blocks = BufferView(tuple(coded), *spans[3:], tuple(sinks)) if coded else None
     descriptor = cache.CacheDescriptor(

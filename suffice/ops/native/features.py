@@ -147,8 +147,6 @@ def backward(
 
 
 class _Scan(torch.autograd.Function):
-    """The kernels with their gradients."""
-
     @staticmethod
     def forward(ctx, q: Tensor, k: Tensor, v: Tensor, sums: _Sums) -> Tensor:
         out, totals = forward(q, k, v, sums)
@@ -194,7 +192,6 @@ def _scan_backward(
     causal: bool,
     scale: float,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Return the gradients of q, k and v; arguments as of `suffice::native_scan`."""
     grad, q, k, v, out = map(dense_rows, (grad, q, k, v, out))
     sums = _Sums.of(omega, valid, documents, causal, scale)
     return backward(grad, q, k, v, out, totals.contiguous(), sums)

@@ -283,7 +283,6 @@ def _path() -> Path | None:
 
 @lru_cache(maxsize=1)
 def _loaded() -> tuple[ctypes.CDLL | None, str]:
-    """Return the library, or None and why there is none."""
     path = _path()
     if path is None:
         return None, "not built: no C++ compiler was found, or they were disabled at install"

@@ -262,7 +262,6 @@ def _save(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:  # noqa: A
 
 
 def _backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-    """Return the gradient of x, as if x had not been rounded."""
     numbers, scales = ctx.saved_tensors
     bits, outputs, dtype = ctx.settings
     return grad @ unpacked(numbers, scales, bits, outputs).to(dtype), *[None] * 5

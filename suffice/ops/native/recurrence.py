@@ -172,8 +172,6 @@ def backward(
 
 
 class _Recurrence(torch.autograd.Function):
-    """The kernels with their gradients."""
-
     @staticmethod
     def forward(ctx, *args: Tensor | None) -> tuple[Tensor, Tensor]:
         ctx.save_for_backward(*args)
@@ -196,7 +194,6 @@ def _recurrence(
     documents: Tensor | None,
     state: Tensor,
 ) -> tuple[Tensor, Tensor]:
-    """Return the outputs [B, H, T, E] and the state [B, H, D, E] after them."""
     return forward(*_dense(q, k, v, decay, beta, documents, state))
 
 
@@ -212,7 +209,6 @@ def _recurrence_backward(
     documents: Tensor | None,
     state: Tensor,
 ) -> list[Tensor]:
-    """Return the gradients of the tensors that are there, documents left out."""
     tensors = _dense(q, k, v, decay, beta, documents, state)
     grads = backward(dense_rows(grad), grad_end.contiguous(), *tensors)
     return [x.contiguous() for x in grads if x is not None]

@@ -144,7 +144,6 @@ def _attend_backward(
     position: str,
     scale: float,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Return the gradients of q, k and v; arguments as of `suffice::blocked`."""
     axes = value_of(Pattern, pattern), value_of(Position, position), scale
     return _differentiate(grad, q, k, v, out, total, valid, numbers, *axes)
 
@@ -247,8 +246,6 @@ class _Inputs(NamedTuple):
 
 
 class _Batch(NamedTuple):
-    """The arguments of one call, one document a row."""
-
     q: Tensor  # [N, H, T or L, D]
     k: Tensor  # [N, G, S or L, D]
     v: Tensor  # [N, G, S or L, D]

@@ -140,7 +140,6 @@ def _residues(term: Pattern, allowed: Allowed, sequence: Grid, speed: float) -> 
 
 
 def _touched(allowed: Allowed, grid: Grid) -> Tensor:
-    """Return which blocks of a grid hold an allowed pair: bool [query blocks, key blocks]."""
     k = grid.positions(torch.arange(grid.keys))
     rows = []
     for index in torch.arange(grid.queries).split(BLOCK):
@@ -200,7 +199,6 @@ class _GridCut:
             del self.columns[row]
 
     def _strips(self, row: int) -> dict[int, set[int]]:
-        """Return which block columns the strips of a row read."""
         rows = self._rows(row)
         strips = {}
         for low in range(rows.start, rows.start + rows.count, STRIP):
@@ -236,7 +234,6 @@ class _GridCut:
         self.allowed = lambda q, k: allowed(q, k) & ~torch.isin(k, positions)
 
     def _columns_of_most_rows(self) -> list[int]:
-        """Return the block columns that most rows read from the first one that does."""
         firsts: dict[int, int] = {}
         counts: Counter[int] = Counter()
         for place, row in enumerate(sorted(self.columns)):
@@ -254,7 +251,6 @@ class _GridCut:
         return sorted(steady if 2 * len(many) >= len(steady) else many)
 
     def _emit_rows(self, first: int, last: int, keys: list[Indices] | Gathered) -> None:
-        """Emit rows first to last - 1 on the same keys."""
         low, high = first * self.height, min(last * self.height, self.grid.queries)
         if isinstance(keys, Gathered):
             self._emit(_span(low, high), keys)
@@ -359,13 +355,11 @@ class _GridCut:
         return Indices(first * self.height, last - first, self.height, self.height)
 
     def _visible(self, queries: Indices, column: int) -> Tensor:
-        """Return which keys of a block column the queries may see: bool [r, keys]."""
         keys = _span(column * BLOCK, min((column + 1) * BLOCK, self.grid.keys))
         return self.grid.allowed(queries, keys, self.allowed)[0]
 
 
 def _span(first: int, last: int) -> Indices:
-    """Return one tile of the indices first to last - 1."""
     return Indices(first, 1, 0, last - first)
 
 

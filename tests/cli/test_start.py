@@ -80,7 +80,7 @@ def mine(tmp_path):
 
 
 def recipe_of(mine, encoder, **options):
-    mechanisms = options.pop("mechanisms", "standard")
+    mechanisms = options.pop("mechanisms", "standard,linear")
     settings = {"length": 16} | options.pop("settings", {})
     return CompareOptions(
         data=mine, start=str(encoder), mechanisms=mechanisms, settings=settings, **options
@@ -162,7 +162,7 @@ def test_an_encoder_shorter_and_narrower_than_the_default_is_read_as_it_is(mine,
 def test_what_cannot_start_there_is_refused(mine, encoder, tmp_path):
     for mechanism in ("efficient", "standard+kv:1", "super_attention"):
         with pytest.raises(ConfigError, match="keep its weights"):
-            recipe_of(mine, encoder, mechanisms=mechanism)
+            recipe_of(mine, encoder, mechanisms=f"standard,{mechanism}")
     for options in ({"heads": "4"}, {"settings": {"length": 65}}):
         with pytest.raises(ConfigError, match="up to 64 tokens by 2 heads"):
             recipe_of(mine, encoder, **options)

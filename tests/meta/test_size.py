@@ -16,10 +16,43 @@ import pytest
 pytestmark = pytest.mark.lint
 
 ROOT = Path(__file__).resolve().parents[2]
-MOST_LINES, MOST_TEST_LINES = 0, 0
-MOST_FILES, MOST_OPTIONS, MOST_PUBLIC_NAMES, MOST_DEPENDENCIES = 0, 0, 0, 0
-MOST_DATA_BYTES = 0
-LINES: dict[str, int] = {}
+MOST_LINES, MOST_TEST_LINES = 91_078, 82_926
+MOST_FILES, MOST_OPTIONS = 396, 221
+MOST_PUBLIC_NAMES, MOST_DEPENDENCIES = 388, 10
+MOST_DATA_BYTES = 6_482_745
+LINES = {
+    ".": 829,
+    "cli": 6227,
+    "convert": 5578,
+    "data": 3721,
+    "encoders": 1036,
+    "export": 1978,
+    "generate": 1339,
+    "hf": 2634,
+    "kernels": 1096,
+    "layers": 3416,
+    "loading": 790,
+    "measure": 18594,
+    "memory": 1163,
+    "mixing": 1057,
+    "models": 7528,
+    "ops": 6459,
+    "papers": 5187,
+    "patterns": 1494,
+    "positions": 732,
+    "presets": 1415,
+    "quantise": 578,
+    "recipes": 1943,
+    "runtime": 369,
+    "serve": 2340,
+    "spec": 968,
+    "studio": 2507,
+    "testing": 1007,
+    "text": 2573,
+    "train": 2959,
+    "utils": 1863,
+    "view": 1698,
+}
 """By package; `.` holds the modules beside the packages."""
 
 

@@ -203,6 +203,11 @@ class Recurrence(nn.Module):
         v = v.expand(-1, -1, self.heads, -1)
         if gates.step is not None:
             v = v * gates.step.to(dtype)
+            if not (readable(v) and finite(v)):  # finite numbers whose product is not
+                bad = ~v.isfinite().flatten(2).all(dim=-1)
+                v = v.masked_fill(bad[..., None, None], 0.0)
+                later = _from_first(bad, documents)
+                spoilt = later if spoilt is None else spoilt | later
         q, k, v, decay, beta = (
             None if y is None else y.to(dtype).transpose(1, 2)
             for y in (self.scale * q, k, v, gates.log_decay, gates.beta)

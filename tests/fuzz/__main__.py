@@ -35,6 +35,7 @@ class Count(NamedTuple):
     cases: int
     refused: int
     failures: tuple[tuple[int, str], ...]  # seeds, and what was raised
+    notes: tuple[str, ...] = ()
 
 
 def run(name: str, seed: int, seconds: float, cases: int | None = None) -> Count:
@@ -66,7 +67,7 @@ def run(name: str, seed: int, seconds: float, cases: int | None = None) -> Count
         finally:
             os.chdir(here)
             part.close()
-    return Count(done, refusals, tuple(failures))
+    return Count(done, refusals, tuple(failures), tuple(sorted(part.notes)))
 
 
 def run_patterns(seed: int, seconds: float, cases: int | None) -> Count:
@@ -133,6 +134,8 @@ def main() -> int:
             f"{name:13} {count.cases:8,} cases from seed {seed}, {count.refused:,} refused, "
             f"{len(count.failures)} failures, {time.monotonic() - start:.0f} s"
         )
+        for note in count.notes:
+            _print(f"  {note}")
         for number, what in count.failures:
             _print(f"  FAILED {name} {number}: {what}")
     _print(f"{total:,} cases")

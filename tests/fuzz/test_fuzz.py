@@ -20,7 +20,7 @@ from tests.fuzz.damage import data_of, places
 from tests.fuzz.parts import PARTS, refused
 
 CORPUS = json.loads((Path(__file__).parent / "corpus.json").read_text("utf-8"))
-CASES = {"requests": 20, "commands": 10, "models": 8}
+CASES = {"requests": 20, "commands": 10, "models": 8, "specs": 2}
 
 
 @pytest.mark.parametrize("name", PARTS)

@@ -222,6 +222,7 @@ class Recurrence(nn.Module):
         documents: Tensor | None,
         before: RecurrentState | None,
     ) -> tuple[Tensor, Tensor]:
+        """Return SiLU of each token summed with those before it, and the new history."""
         past, length = self.taps - 1, joined.shape[1]
         if before is None:
             whole = F.pad(joined, (0, 0, past, 0))
@@ -241,6 +242,7 @@ class Recurrence(nn.Module):
 
 
 def _sums(whole: Tensor, weight: Tensor, documents: Tensor | None) -> Tensor:
+    """Return the causal sums [B, T, C] of inputs [B, taps - 1 + T, C] inside each document."""
     past = weight.shape[1] - 1
     length = whole.shape[1] - past
     total = whole[:, past:] * weight[:, past]

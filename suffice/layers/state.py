@@ -365,6 +365,7 @@ class LayerState:
     def _mix(
         self, mixing: nn.Module, k: Tensor, v: Tensor, at: StepPositions
     ) -> tuple[Tensor, Tensor]:
+        """Return new values [B, G, T, E] before and after the mixing."""
         raw = v if at.rows.valid is None else v.masked_fill(~at.rows.valid[:, None, :, None], 0.0)
         if not at.start:
             return raw, mixing(k, v, UNPADDED if at.rows.valid is None else at.rows)[1]

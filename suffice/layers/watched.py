@@ -139,6 +139,7 @@ def _map(
 
 
 def _along(layer: Attention, *args: Any, **kwargs: Any) -> Tensor:
+    """Return the mixing along the sequence as a matrix [B, G, R, S], float64, without its b."""
     inputs = layer.inputs(*args, **kwargs)
     batch, keys = inputs.source.shape[:2]
     identity = torch.eye(keys, dtype=torch.float64, device=inputs.source.device)

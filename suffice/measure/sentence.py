@@ -373,7 +373,7 @@ def _missing_of_failures(comparison: Comparison) -> str | None:
     if comparison.sound_seeds is not None:
         return (
             f"a failure rate of up to {comparison.failure_rate:.0%} cannot be ruled out; "
-            f"{comparison.sound_seeds} more seeds without a failure would bound it as was asked"
+            f"{comparison.sound_seeds} more seeds without one would bound it at the rate asked for"
         )
     if comparison.fails_more_often and len(comparison.pairing.seeds) >= MIN_SEEDS:
         ours = f"{len(comparison.failed)} of {comparison.quality.n} seeds"
@@ -402,7 +402,7 @@ def _missing(comparison: Comparison) -> str:
     if comparison.rows_short:
         rows = "" if comparison.rows is None else f"{comparison.rows:,} "  # not kept
         unit = comparison.estimate.unit
-        return f"no number of seeds will decide it at this margin, the {rows}{unit} are too few"
+        return f"more seeds will not decide it at this margin: the {rows}{unit} are too few"
     if comparison.more_seeds is None:
         rounded = comparison.estimate is not None and comparison.estimate.resolution > 0.0
         hint = "; use scores with more digits, or of each row" if rounded else ""

@@ -425,6 +425,7 @@ def collect(model: nn.Module, dataset: Dataset, split: Split, *, device: str = "
 
 
 def _columns(logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+    """Return loss, right labels, predicted class and its probability of each row, [B, 4]."""
     shape = labels.shape
     flat, flat_labels = flatten_answers(logits, labels)
     losses = cross_entropy(flat, flat_labels, reduction="none").double().view(shape)

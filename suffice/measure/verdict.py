@@ -120,12 +120,12 @@ class Comparison:
         failure_rate: the largest rate of such seeds that its seeds leave open, with 95% confidence.
         failed_of_baseline: number of the baseline's seeds that failed, and of all its seeds.
         failure_p: p value that the mechanism fails as rarely as the baseline.
-        sound_seeds: further seeds, none of which fails, that bound the rate as was asked; None
+        sound_seeds: further seeds, none of which fails, that bound the rate as asked for; None
             where the rate is not what is missing.
         more_seeds: number of further seeds that would decide, if mean and spread stay; None if
             decided already, unknown, or more than CAP.
-        more_rows: number of further test rows that would decide where no number of seeds does.
-        rows_short: whether no number of seeds would decide, because there are too few test rows.
+        more_rows: number of further test rows that would decide where more seeds do not.
+        rows_short: whether more seeds do not decide, because there are too few test rows.
         tail: whether the interval is within the margin and too narrow, as a few rows hold most of
             the loss.
         claim: "better", "worse", "not shown", or "not tested" below three shared seeds.

@@ -200,6 +200,7 @@ class QuantisedStore(Store):
         return x.unflatten(-1, (-1, group))
 
     def _decode(self, codes: Tensor, ranges: Tensor, *, like: Tensor, tensor: int) -> Tensor:
+        """Return the numbers of some blocks, [B, G, n, W] in the width and dtype of `like`."""
         width, block = like.shape[3], self.memory.block
         codes = _unpack(codes, self.memory.bits_of(tensor)).float()
         low, step = ranges.unflatten(3, (2, -1)).unbind(3)

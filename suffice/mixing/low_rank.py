@@ -134,6 +134,7 @@ class LowRankMap(nn.Module):
 
 
 def _sums(weight: Tensor, x: Tensor) -> Tensor:
+    """Return weight [maps, R, S] times x [B, S, G, E]: [B, G, R, E]."""
     weight = weight[..., : x.shape[1]]
     if len(weight) > 1:
         return torch.matmul(weight, x.transpose(1, 2))

@@ -294,6 +294,7 @@ class Saved(NamedTuple):
 def _forward(
     schedule: _Schedule, q: Tensor, k: Tensor, v: Tensor, saved: list[Saved] | None = None
 ) -> Tensor:
+    """Return the outputs [B, H, T, E] in float32 or better; append to `saved`, if it is given."""
     batch, heads, queries, _ = q.shape
     exact = torch.promote_types(q.dtype, torch.float32)
     outs = q.new_empty(batch, queries, heads, v.shape[3], dtype=exact).transpose(1, 2)

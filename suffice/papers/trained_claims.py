@@ -59,6 +59,7 @@ def gains(
 
 
 def _gain(name: str, metric: str) -> Summary | None:
+    """Return the relative gain at the highest heads, paired by seed; None if it was not trained."""
     heads = table(name).heads[-1]
     both = [_cells(name, mechanism, heads) for mechanism in (SUPER, BASELINE)]
     if None in both:

@@ -201,7 +201,7 @@ def test_rows_that_are_too_few_are_said_though_their_answers_were_not_kept():
     lost = {"standard": [0.217] * 3, "a": [0.199, 0.2, 0.201]}
     found = judge(from_accuracies(lost, data=make_survey(750))).comparisons[0]
     assert decision(found) == (
-        "undecided: no number of seeds will decide it at this margin, the test rows are too few"
+        "undecided: more seeds will not decide it at this margin: the test rows are too few"
     )
 
 

@@ -219,6 +219,7 @@ def _scan(
     cu_seqlens: Tensor | None = None,
     seq_idx: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
+    """Return outputs [B, T, H, E] and the state [B, H, D, E] of rows [B, T, H, width]."""
     documents = _documents(cu_seqlens, seq_idx, q.shape[1])
     beta = None if beta is None else beta.transpose(1, 2)
     q, k, v, log_decay = (x.transpose(1, 2) for x in (q, k, v, log_decay))

@@ -75,6 +75,7 @@ def attend(
 def _by_document(
     q: Tensor, k: Tensor, v: Tensor, masks: MaskInputs, call: AttentionCall, parts: Parts
 ) -> Tensor:
+    """Return the outputs [B, H, T, E] of documents one by one, 0 at padding."""
     batch, heads, length, _ = q.shape
     documents = DocumentRows.of(masks.numbers())
     lengths = documents.valid.sum(dim=1).tolist()

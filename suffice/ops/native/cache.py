@@ -140,6 +140,7 @@ class CacheDescriptor:
 
 
 def _point_at(span: native.Span, name: str, tensor: Tensor) -> None:
+    """Point at one tensor [B, G, n, W], whose positions follow each other."""
     if tensor.device.type != "cpu" or tensor.stride(2) != tensor.shape[3] or tensor.stride(3) != 1:
         raise ConfigError(
             f"positions on {tensor.device} with strides {tensor.stride()}: the kernels read those "

@@ -261,6 +261,7 @@ def _decode(
     scale: float,
     cap: float,
 ) -> Tensor:
+    """Return the outputs [B, H, T, E], float32; see `decode_attention` and `ScoreTerms`."""
     limits = ScoreTerms(before, after, slopes, allowed, q_at, k_at, sinks)
     return decode_attention(q, dense_rows(k), dense_rows(v), limits, scale, cap)[0]
 
@@ -342,6 +343,7 @@ def _decode_coded(
     cap: float,
     padding: Tensor | None,
 ) -> Tensor:
+    """Return the outputs [B, H, T, D], float32, for the tensors and spans of a slot."""
     limits = ScoreTerms(before, after, slopes, allowed, q_at, k_at, logits)
     blocks = BufferView(tuple(coded), *spans[3:], tuple(sinks)) if coded else None
     descriptor = cache.CacheDescriptor(

@@ -194,6 +194,7 @@ def _recurrence(
     documents: Tensor | None,
     state: Tensor,
 ) -> tuple[Tensor, Tensor]:
+    """Return the outputs [B, H, T, E] and the state [B, H, D, E] after them."""
     return forward(*_dense(q, k, v, decay, beta, documents, state))
 
 

@@ -140,6 +140,7 @@ def _residues(term: Pattern, allowed: Allowed, sequence: Grid, speed: float) -> 
 
 
 def _touched(allowed: Allowed, grid: Grid) -> Tensor:
+    """Return which blocks of a grid hold an allowed pair: bool [query blocks, key blocks]."""
     k = grid.positions(torch.arange(grid.keys))
     rows = []
     for index in torch.arange(grid.queries).split(BLOCK):
@@ -355,6 +356,7 @@ class _GridCut:
         return Indices(first * self.height, last - first, self.height, self.height)
 
     def _visible(self, queries: Indices, column: int) -> Tensor:
+        """Return which keys of a block column the queries may see: bool [r, keys]."""
         keys = _span(column * BLOCK, min((column + 1) * BLOCK, self.grid.keys))
         return self.grid.allowed(queries, keys, self.allowed)[0]
 

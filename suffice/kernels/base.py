@@ -215,6 +215,7 @@ def why_not_weighed(kernel: Kernel, heads: int, head_dim: int, scale: float) -> 
         head_dim: features of a query and of a key, D.
         scale: factor of the products.
     """
+    heads, head_dim = min(heads, 1024), min(head_dim, 1024)  # numbers of a file may be any
     learned = _initial(kernel, heads, head_dim)
     for name, tensor in learned.items():
         if not isinstance(tensor, Tensor) or not tensor.is_floating_point():

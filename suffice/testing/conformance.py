@@ -97,7 +97,7 @@ def bounds_are_never_wrong(case: Case) -> None:
 
 def parts_make_the_pattern(case: Case) -> None:
     """A pattern equals its terms, its heads and its stride-2 subsets."""
-    pattern, length, heads = case.spec.pattern, case.length, case.spec.num_heads
+    pattern, length, heads = case.spec.pattern, case.length, case.spec.query_heads
     mask = pattern.mask(length, length)
     terms = torch.stack([_heads(term.mask(length, length)).any(dim=0) for term in pattern.terms()])
     assert_close(terms.any(dim=0), _heads(mask).any(dim=0), "exact")

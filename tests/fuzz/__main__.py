@@ -2,15 +2,14 @@
 
 `--part NAME` runs one part, `--seconds N` is the time of each, `--seed N` the first case's seed,
 `--cases N` ends a part earlier. `native` builds the kernels' test program with address and
-undefined-behaviour sanitizers and lets it draw cases between guard pages; `patterns` is drawn by
-Hypothesis. A failure prints `part seed`: `--part PART --seed SEED --cases 1` repeats it.
+undefined-behaviour sanitizers and lets it draw cases between guard pages. A failure prints `part
+seed`: `--part PART --seed SEED --cases 1` repeats it.
 Exit status: 1 if a case failed.
 """
 
 from __future__ import annotations
 
 import argparse
-import importlib.util
 import os
 import random
 import re
@@ -60,33 +59,15 @@ def run(name: str, seed: int, seconds: float, cases: int | None = None) -> Count
                         kind = (
                             f"{type(error).__name__} at {Path(where.filename).name}:{where.lineno}"
                         )
+                        kind += f" {error}".partition(":")[0]
                         if kind not in seen:  # one seed for each place
                             seen.add(kind)
-                            failures.append((seed + done, f"{kind}: {error!s:.200}"))
+                            failures.append((seed + done, f"{kind}: {error!s:.600}"))
                 done += 1
         finally:
             os.chdir(here)
             part.close()
     return Count(done, refusals, tuple(failures), tuple(sorted(part.notes)))
-
-
-def run_patterns(seed: int, seconds: float, cases: int | None) -> Count:
-    """Draw patterns and compositions by Hypothesis, which makes a failing one small."""
-    if not importlib.util.find_spec("hypothesis"):
-        raise SystemExit("the part patterns needs Hypothesis; pip install hypothesis.")
-    from tests.fuzz import patterns
-
-    done, failures, end = 0, [], time.monotonic() + seconds
-    while time.monotonic() < end and (cases is None or done < cases):
-        for check in patterns.CHECKS:
-            try:
-                done += patterns.run(check, seed)
-            except Exception as error:  # noqa: BLE001
-                failures.append((seed, f"{check.__name__}: {error!s:.400}"))
-        seed += 1
-        if failures:
-            break
-    return Count(done, 0, tuple(failures))
 
 
 def run_native(seed: int, seconds: float, cases: int | None) -> Count:
@@ -106,10 +87,7 @@ def run_native(seed: int, seconds: float, cases: int | None) -> Count:
     return Count(int(count[1]) if count else 0, 0, failures)
 
 
-OTHERS: dict[str, Callable[[int, float, int | None], Count]] = {
-    "patterns": run_patterns,
-    "native": run_native,
-}
+OTHERS: dict[str, Callable[[int, float, int | None], Count]] = {"native": run_native}
 
 
 def main() -> int:

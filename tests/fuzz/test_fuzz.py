@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import importlib.util
+import contextlib
 import json
 import random
 import struct
@@ -11,10 +11,11 @@ from pathlib import Path
 import pytest
 
 from suffice import AttentionSpec
-from suffice.errors import SufficeError
+from suffice.errors import ConfigError, SufficeError
 from suffice.studio.server import advice
 from suffice.text import Characters
 from suffice.text.token_file import TokenFile, starts_at
+from tests.fuzz import specs
 from tests.fuzz.__main__ import run
 from tests.fuzz.damage import data_of, places
 from tests.fuzz.parts import PARTS, refused
@@ -58,12 +59,21 @@ def test_what_once_failed_is_refused(found, tmp_path):
     assert refused(refusal.value)
 
 
-@pytest.mark.skipif(not importlib.util.find_spec("hypothesis"), reason="hypothesis is absent")
-def test_patterns_that_hypothesis_draws():
-    from tests.fuzz import patterns
+@pytest.mark.parametrize("first", range(0, 200, 8))
+def test_random_specs_are_the_formula(first):
+    """Eight in a row; most are legal."""
+    legal = 0
+    for seed in range(first, first + 8):
+        with contextlib.suppress(ConfigError):
+            specs.check(random.Random(seed))
+            legal += 1
+    assert legal > 3
 
-    for check in (patterns.masks, patterns.ops):
-        assert patterns.run(check, 1, 5) == 5
+
+@pytest.mark.parametrize("first", range(0, 240, 8))
+def test_random_operations_are_the_formula(first):
+    for seed in range(first, first + 8):
+        specs.check_ops(specs.Draw(seed))
 
 
 def test_an_unexpected_error_is_a_failure_with_its_seed(monkeypatch):

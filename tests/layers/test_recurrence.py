@@ -69,3 +69,11 @@ def test_a_token_that_is_not_finite_spoils_those_after_it_in_its_document(mechan
     sound = (at < place) | (numbers[0] != numbers[0, place])
     assert torch.equal(got.isfinite().all(dim=-1)[0], sound)
     assert_close(got[:, sound], want[:, sound])
+
+
+def test_a_value_that_overflows_with_its_step_stays_with_later_tokens():
+    """Mamba-2 multiplies values by steps: 1e30 by 1e30 is no float32, though both factors are."""
+    layer, x = layer_of("mamba2"), normal(1, LENGTH, D_MODEL, seed=1).float()
+    want = layer(x)[:, :7]
+    x[:, 7:] = 1e30 * layer.recurrence.gates.decay_proj.weight.detach().sign()[0]
+    assert_close(layer(x)[:, :7], want, n=SUMMED)

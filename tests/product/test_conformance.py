@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from suffice import AttentionSpec
+from suffice.combine import Combine
 from suffice.encoders import Efficient, HeadRMS, Latent, Optimised
 from suffice.kernels import Elu
 from suffice.memory.past import Infini
@@ -12,10 +13,9 @@ from suffice.mixing import LowRank, ToeplitzAlignment
 from suffice.patterns import Causal
 from suffice.positions import Rope
 from suffice.presets import PRESETS
+from suffice.spec import AXES
 from suffice.testing import conform, spec_around
 from tests.acceptance.mechanisms import PRESET_KINDS, spec_of
-
-from .cells import KERNELS, MIXINGS, NORMS, PASTS, PATTERNS, POSITIONS, PROJECTIONS
 
 
 @pytest.mark.parametrize("name", PRESETS)
@@ -24,7 +24,14 @@ def test_preset(name):
     conform(spec_of(name, causal=causal, d_model=8, num_heads=4, length=7), length=6)
 
 
-SAMPLES = PATTERNS + PROJECTIONS + MIXINGS + KERNELS + NORMS + POSITIONS + PASTS
+SAMPLES = [
+    sample
+    for family in AXES.values()
+    if family is not Combine
+    for value in family.table.values()
+    if value.__module__.startswith("suffice.")
+    for sample in value.samples()
+]
 
 
 @pytest.mark.parametrize("value", SAMPLES, ids=repr)

@@ -104,25 +104,26 @@ def _resolution(survey: Survey, plan: Plan) -> list[str]:
         f"one point of accuracy is {survey.rows_of_a_point:.3g} test rows; the margin of "
         f"{margin_points(plan.margin)} is {plan.margin * rows:.3g}",
     )
-    found, source = before_training(survey, plan)
-    unit = f"{rows:,} test rows"
-    return [*lines, f"{_resolved(found, plan, unit)} ({source}); two seeds will tell more"]
+    margins, source = before_training(survey, plan)
+    resolved = _resolved(margins, plan, f"{rows:,} test rows")
+    return [*lines, f"{resolved} ({source}); two seeds will tell more"]
 
 
-def _resolved(found: Range, plan: Plan, rows: str) -> str:
-    metric, wanted = metric_of(plan.metric), plan.margin
-    low, high = (metric.margin(float(f"{end:.2g}")) for end in found)
-    asked = metric.margin(wanted)
-    what = f"{seeds_of(plan)} seeds" + (f" and {rows}" if rows else "")
-    ends = f"{low} to {metric.in_unit(high)}"
-    text = f"{what} resolve a margin of {ends} between equal mechanisms: {asked}"
-    if wanted >= found[1]:
+def _resolved(margins: Range, plan: Plan, rows: str) -> str:
+    metric, margin = metric_of(plan.metric), plan.margin
+    low, high = (metric.margin(float(f"{end:.2g}")) for end in margins)
+    samples = f"{seeds_of(plan)} seeds" + (f" and {rows}" if rows else "")
+    text = (
+        f"{samples} resolve a margin of {low} to {metric.in_unit(high)} between equal mechanisms: "
+        f"{metric.margin(margin)}"
+    )
+    if margin >= margins[1]:
         return f"{text} is enough"
-    if wanted >= found[0]:
+    if margin >= margins[0]:
         return f"{text} is within that range"
-    if not wanted:
+    if not margin:
         return f"{text} cannot be shown of equal ones"
-    least, most = (_rounded((end / wanted) ** 2) for end in found)
+    least, most = (_rounded((end / margin) ** 2) for end in margins)
     return f"{text} takes about {least:,} to {most:,} times as many {'rows' if rows else 'seeds'}"
 
 
@@ -136,13 +137,13 @@ def seeds_needed(results: Results, plan: Plan) -> str | None:
 
     None if there is nothing to compare, or no spread.
     """
-    found = after_two_seeds(results, plan)
-    if found is None:
+    margins = after_two_seeds(results, plan)
+    if margins is None:
         return None
-    data = results.data
-    kept = results.rows and data is not None
-    rows = f"{data.tested or data.rows['test']:,} test rows" if kept else ""
-    return f"after two seeds: {_resolved(found, plan, rows)}"
+    data, rows = results.data, ""
+    if results.rows and data is not None:
+        rows = f"{data.tested or data.rows['test']:,} test rows"
+    return f"after two seeds: {_resolved(margins, plan, rows)}"
 
 
 class LiveTable:

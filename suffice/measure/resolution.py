@@ -61,7 +61,7 @@ def after_two_seeds(results: Results, plan: Plan) -> Range | None:
         results: results so far, with the answers where they were kept.
         plan: plan of the comparison.
     """
-    scores, found = Scores(results, metric_of(plan.metric)), []
+    scores, estimates = Scores(results, metric_of(plan.metric)), []
     for mechanism, heads in results.pairs():
         if mechanism == plan.baseline:
             continue
@@ -69,18 +69,18 @@ def after_two_seeds(results: Results, plan: Plan) -> Range | None:
         first = [place for place, seed in enumerate(pairing.seeds) if seed < FIRST_SEEDS]
         estimate = scores.estimate(table[first]) if len(first) == FIRST_SEEDS else None
         if estimate is not None:
-            found.append(estimate)
-    if not found or not sum(float(one.standard_error) for one in found):
+            estimates.append(estimate)
+    if not estimates or not sum(float(one.standard_error) for one in estimates):
         return None
     of_seeds, of_rest, of_rows = (
-        float(np.mean([getattr(one, name) for one in found]))
+        float(np.mean([getattr(one, name) for one in estimates]))
         for name in ("seed_variance", "least_variance", "row_variance")
     )
     if plan.folds is not None:  # further seeds test other rows
         of_rest, of_rows = of_rows, 0.0
-    unsure = 4.0 / math.sqrt(found[0].rows or 1) * (of_rows + of_rest)  # two errors of `of_rows`
+    unsure = 4.0 / math.sqrt(estimates[0].rows or 1) * (of_rows + of_rest)  # two of its errors
     by_rows = max(0.0, of_rows - unsure), of_rows
-    return _range(plan, FIRST_SEEDS * of_seeds, len(found), FIRST_SEEDS * of_rest, by_rows)
+    return _range(plan, FIRST_SEEDS * of_seeds, len(estimates), FIRST_SEEDS * of_rest, by_rows)
 
 
 def _range(

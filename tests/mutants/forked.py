@@ -31,7 +31,7 @@ from tests.mutants.operators import ROOT, Mutant, mutated
 
 IMPORTED = (
     "torch numpy scipy.stats scipy.optimize sklearn.datasets sklearn.metrics matplotlib.pyplot "
-    "PIL.Image safetensors.torch rich.console rich.table rich.live typer jinja2 hypothesis "
+    "PIL.Image safetensors.torch rich.console rich.table rich.live typer jinja2 "
     "tokenizers transformers transformers.models.llama.modeling_llama httpx starlette.testclient "
     "transformers.models.bert.modeling_bert transformers.models.gpt2.modeling_gpt2 uvicorn "
     "torch.utils.flop_counter"

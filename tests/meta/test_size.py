@@ -16,7 +16,7 @@ import pytest
 pytestmark = pytest.mark.lint
 
 ROOT = Path(__file__).resolve().parents[2]
-MOST_LINES, MOST_TEST_LINES = 91_100, 84_414
+MOST_LINES, MOST_TEST_LINES = 91_104, 82_859
 MOST_FILES, MOST_OPTIONS = 396, 221
 MOST_PUBLIC_NAMES, MOST_DEPENDENCIES = 388, 10
 MOST_DATA_BYTES = 6_482_745
@@ -29,14 +29,14 @@ LINES = {
     "export": 1978,
     "generate": 1339,
     "hf": 2635,
-    "kernels": 1096,
+    "kernels": 1097,
     "layers": 3425,
     "loading": 790,
-    "measure": 18595,
+    "measure": 18596,
     "memory": 1164,
     "mixing": 1058,
     "models": 7528,
-    "ops": 6467,
+    "ops": 6469,
     "papers": 5188,
     "patterns": 1494,
     "positions": 732,

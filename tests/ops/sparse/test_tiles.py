@@ -108,9 +108,12 @@ def computed(parts, queries: int, keys: int) -> torch.Tensor:
     return count
 
 
+@pytest.mark.parametrize("pairs", [1 << 20, 1 << 10], ids=["whole", "pieces"])
 @pytest.mark.parametrize("speed", [0.1, 100.0], ids=["low", "tall"])
 @pytest.mark.parametrize("pattern", PATTERNS, ids=repr)
-def test_every_allowed_pair_lies_in_exactly_one_tile(pattern, speed):
+def test_every_allowed_pair_lies_in_exactly_one_tile(pattern, speed, pairs, monkeypatch):
+    monkeypatch.setattr("suffice.ops.sparse.tiles.PAIRS_AT_ONCE", pairs)
+    cut.cache_clear()  # before, and what these pieces made is equal
     for queries, keys in ((1, 1), (9, 9), (64, 64), (65, 65), (130, 301), (577, 577)):
         tiles = cut(pattern, queries, keys, speed)
         want = pattern.mask(queries, keys).long()

@@ -6,6 +6,7 @@ import errno
 import fcntl
 import subprocess
 import sys
+from threading import Timer
 
 import pytest
 
@@ -52,10 +53,19 @@ def test_damaged_settings_are_refused(run, content):
 
 
 def test_a_folder_has_one_program_at_a_time(run):
-    with run.locked(), pytest.raises(ConfigError, match="another program"), run.locked():
+    held = pytest.raises(ConfigError, match="another program")
+    with run.locked(), held, run.locked(patience=0.0):
         pass
     with run.locked():
         pass
+
+
+def test_a_program_that_only_looks_refuses_nobody(run):
+    with open(run.path / ".lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        Timer(0.2, fcntl.flock, (lock, fcntl.LOCK_UN)).start()
+        with run.locked():
+            pass
 
 
 def test_a_killed_program_holds_no_lock(run):
@@ -66,7 +76,7 @@ def test_a_killed_program_holds_no_lock(run):
     command = [sys.executable, "-S", "-c", code, str(run.path / ".lock")]
     other = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     assert other.stdout.readline() == "locked\n"
-    with pytest.raises(ConfigError, match="another program"), run.locked():
+    with pytest.raises(ConfigError, match="another program"), run.locked(patience=0.0):
         pass
     other.kill()
     other.wait()

@@ -285,6 +285,14 @@ def read_record(record: type[T], path: Path, *, advice: str = "") -> T:
         raise DataError(f"{error} {advice}".rstrip()) from error
 
 
+LOCK = ".lock"
+GLANCE = 5.0  # seconds to wait for a program that reads the settings, only to be refused
+
+
+LOCK = ".lock"
+GLANCE = 5.0  # seconds to wait for a program that reads the settings, only to be refused
+
+
 @dataclass(frozen=True)
 class RunFolder:
     """The folder of one run: a file with its settings, and a lock while a program works in it.
@@ -344,7 +352,7 @@ class RunFolder:
             )
 
     @contextlib.contextmanager
-    def locked(self, *, patience: float = 0.0) -> Iterator[None]:
+    def locked(self, *, patience: float = GLANCE) -> Iterator[None]:
         """Lock the folder during the block; see `locked`.
 
         A block that fails before it has begun a run leaves no lock, and no folder that it made.
@@ -360,11 +368,8 @@ class RunFolder:
                 raise
 
 
-LOCK = ".lock"
-
-
 @contextlib.contextmanager
-def locked(folder: Path, *, patience: float = 0.0) -> Iterator[None]:
+def locked(folder: Path, *, patience: float = GLANCE) -> Iterator[None]:
     """Lock a folder during the block, against other programs that write there.
 
     Args:

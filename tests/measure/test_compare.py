@@ -598,11 +598,9 @@ def test_data_are_loaded_with_the_options_of_the_recipe(tmp_path, monkeypatch):
 def test_two_programs_do_not_share_a_folder(tmp_path):
     claim(plan(), tmp_path, resume=False)
     before = (tmp_path / "plan.json").read_text()
-    with run_folder(tmp_path).locked():
-        with pytest.raises(ConfigError, match="another program"):
-            run(tmp_path, resume=True)
-        with pytest.raises(ConfigError, match="another program"):
-            claim(plan(seeds=9), tmp_path, resume=True)
+    another = pytest.raises(ConfigError, match="another program")
+    with run_folder(tmp_path).locked(), another:
+        run(tmp_path, resume=True)
     assert (tmp_path / "plan.json").read_text() == before
     assert not (tmp_path / "cells").exists()
 

@@ -17,7 +17,7 @@ README = Path(__file__).resolve().parents[2] / "README.md"
 def test_code_blocks_print_what_they_show():
     torch.manual_seed(0)
     failed, tried = doctest.testfile(str(README), module_relative=False)
-    assert tried > 8
+    assert tried >= 8
     assert failed == 0
 
 

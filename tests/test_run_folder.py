@@ -52,14 +52,6 @@ def test_damaged_settings_are_refused(run, content):
         run.read()
 
 
-def test_a_folder_has_one_program_at_a_time(run):
-    held = pytest.raises(ConfigError, match="another program")
-    with run.locked(), held, run.locked(patience=0.0):
-        pass
-    with run.locked():
-        pass
-
-
 def test_a_program_that_only_looks_refuses_nobody(run):
     with open(run.path / ".lock", "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)

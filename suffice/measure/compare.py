@@ -49,7 +49,7 @@ from suffice.measure.verdict import hopeless, judge
 from suffice.train import Processes, current, processes, resolve_device, show
 from suffice.train.evaluate import ModelInputs, cross_entropy, flatten_answers
 from suffice.train.loop import Batches
-from suffice.utils.files import GLANCE, GLANCE, read_record, write_json
+from suffice.utils.files import GLANCE, read_record, write_json
 
 ROUNDS = 15
 WARM_UP = 3  # calls

@@ -295,19 +295,12 @@ GLANCE = 5.0  # seconds to wait for a program that reads the settings, only to b
 
 @dataclass(frozen=True)
 class RunFolder:
-    """The folder of one run: a file with its settings, and a lock while a program works in it.
-
-    Args:
-        path: path of the folder.
-        settings_file: name of the file with the settings.
-        kind: name of the work there, for messages, such as "comparison".
-        results: names of the files that the run writes; before a run the folder must hold none.
-    """
+    """The folder of one run: a file with its settings, and a lock while a program works in it."""
 
     path: Path
     settings_file: str
-    kind: str
-    results: tuple[str, ...] = ()
+    kind: str  # name of the work, for messages, such as "comparison"
+    results: tuple[str, ...] = ()  # names of files that a run writes; before it there are none
 
     @property
     def settings_path(self) -> Path:

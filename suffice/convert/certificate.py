@@ -17,61 +17,41 @@ ROWS_AT_ONCE = 8
 
 @dataclass(frozen=True, kw_only=True)
 class LayerCertificate:
-    """The change of one layer.
+    """The change of one layer."""
 
-    Args:
-        name: name of its module.
-        target: the change in words.
-        exact: whether the layer computes the same as before, up to rounding.
-        difference: largest change of an output relative to the largest output, in float64 on
-            random inputs; None where the layer is not exact.
-        predicted: root mean square of the change of its output relative to that of its output, on
-            the calibration text, by the regression; None where the layer is exact.
-        measured: `predicted` for the converted layer, on held-out text; None without such text.
-        chosen: "closed form", or the name of the usual start ("average", ...) where that lost less
-            on the calibration text after its refit; "" where the layer is exact.
-        exact_up_to: tokens up to which a window changes nothing; None: no such limit.
-        state_before: numbers that its state holds per token.
-        state_after: numbers per token after the conversion.
-        parameters_before: parameters of the layer.
-        parameters_after: parameters after the conversion.
-    """
-
-    name: str
-    target: str
-    exact: bool
+    name: str  # name of its module
+    target: str  # the change in words
+    exact: bool  # whether the layer computes the same as before, up to rounding
+    # largest change of an output relative to the largest output, in float64 on random inputs; None
+    # where the layer is not exact
     difference: float | None = None
+    # root mean square of the change of its output relative to that of its output, on the
+    # calibration text, by the regression; None where the layer is exact
     predicted: float | None = None
+    # `predicted` for the converted layer, on held-out text; None without such text
     measured: float | None = None
+    # "closed form", or the name of the usual start ("average", ...) where that lost less on the
+    # calibration text after its refit; "" where the layer is exact
     chosen: str = ""
+    # tokens up to which a window changes nothing; None: no such limit
     exact_up_to: int | None = None
-    state_before: int
-    state_after: int
-    parameters_before: int
-    parameters_after: int
+    state_before: int  # numbers that its state holds per token
+    state_after: int  # numbers per token after the conversion
+    parameters_before: int  # parameters of the layer
+    parameters_after: int  # parameters after the conversion
 
 
 @dataclass(frozen=True, kw_only=True)
 class LossChange:
-    """A change of the loss on held-out text, paired by row.
+    """A change of the loss on held-out text, paired by row."""
 
-    Args:
-        before: nats per token.
-        after: nats per token.
-        change: mean of the rows' differences.
-        low: lower end of its 95% interval; None for one row.
-        high: upper end.
-        rows: rows of text.
-        tokens: tokens that were predicted.
-    """
-
-    before: float
-    after: float
-    change: float
-    low: float | None
-    high: float | None
-    rows: int
-    tokens: int
+    before: float  # nats per token
+    after: float  # nats per token
+    change: float  # mean of the rows' differences
+    low: float | None  # lower end of its 95% interval; None for one row
+    high: float | None  # upper end
+    rows: int  # rows of text
+    tokens: int  # tokens that were predicted
 
 
 @dataclass(frozen=True, kw_only=True)

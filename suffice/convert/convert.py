@@ -47,15 +47,10 @@ Step = Callable[[str, int, int], None]
 
 @dataclass(frozen=True, kw_only=True)
 class Converted(Generic[M]):
-    """The result of `convert`.
+    """The result of `convert`."""
 
-    Args:
-        model: model with the converted layers.
-        certificate: certificate of the conversion.
-    """
-
-    model: M
-    certificate: Certificate
+    model: M  # model with the converted layers
+    certificate: Certificate  # certificate of the conversion
 
 
 def convert(

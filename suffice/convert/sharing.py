@@ -37,17 +37,11 @@ FIRST, AVERAGE = "first layer", "average"
 
 @dataclass(frozen=True, kw_only=True)
 class SharingGroup:
-    """Neighbouring layers that share.
+    """Neighbouring layers that share."""
 
-    Args:
-        maker: name of the first layer.
-        readers: names of the others.
-        free: whether the maker's maps may change.
-    """
-
-    maker: str
-    readers: tuple[str, ...]
-    free: bool
+    maker: str  # name of the first layer
+    readers: tuple[str, ...]  # names of the others
+    free: bool  # whether the maker's maps may change
 
     @property
     def names(self) -> tuple[str, ...]:

@@ -40,18 +40,14 @@ LLAMA2C_MAX_SIZE = 1 << 20
 
 @dataclass(frozen=True, kw_only=True)
 class Source:
-    """An opened model, its tokenizer and the metadata in its files.
+    """An opened model, its tokenizer and the metadata in its files."""
 
-    Args:
-        model: model in evaluation mode, with Standard attention unless a folder of ours held it.
-        kind: "suffice", "llama2.c", or the architecture that a config.json of transformers names.
-        tokenizer: None for a model that reads no text, or where none was found.
-        facts: entries for the config.json of a folder that it is written to.
-    """
-
+    # model in evaluation mode, with Standard attention unless a folder of ours held it
     model: nn.Module
-    kind: str
+    kind: str  # "suffice", "llama2.c", or the architecture that a config.json of transformers names
+    # None for a model that reads no text, or where none was found
     tokenizer: Tokenizer | None = None
+    # entries for the config.json of a folder that it is written to
     facts: dict[str, Any] = field(default_factory=dict)
 
 

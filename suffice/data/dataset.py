@@ -27,15 +27,6 @@ IGNORE_INDEX = -100
 class Split:
     """Rows of inputs with their labels.
 
-    Args:
-        inputs: images uint8 or float32 [N, C, H, W], or tokens int64 [N, T].
-        labels: int64 [N], one for each row; or, tokens only, int64 [N, T], one for each token,
-            IGNORE_INDEX where it has none.
-        valid: tokens only, bool [N, T], True at a real token; None when every token is real.
-        source: source text of a translation, int64 [N, S]; inputs are its translation so far. None
-            for other tasks.
-        source_valid: mask of the source, bool [N, S].
-
     Raises:
         ShapeError: if they do not have the same rows, or inputs are neither shape.
         MaskError: if valid or source_valid is not boolean.
@@ -43,11 +34,16 @@ class Split:
         DataError: if a row of tokens has no label, or one at padding.
     """
 
-    inputs: Tensor
+    inputs: Tensor  # images uint8 or float32 [N, C, H, W], or tokens int64 [N, T]
+    # int64 [N], one for each row; or, tokens only, int64 [N, T], one for each token, IGNORE_INDEX
+    # where it has none
     labels: Tensor
+    # tokens only, bool [N, T], True at a real token; None when every token is real
     valid: Tensor | None = None
+    # source text of a translation, int64 [N, S]; inputs are its translation so far. None for other
+    # tasks.
     source: Tensor | None = None
-    source_valid: Tensor | None = None
+    source_valid: Tensor | None = None  # mask of the source, bool [N, S]
 
     def __post_init__(self) -> None:
         shape = tuple(self.inputs.shape)
@@ -124,20 +120,14 @@ def _check_valid(name: str, valid: Tensor | None, of: str, tokens: Tensor) -> No
 
 @dataclass(frozen=True, kw_only=True)
 class ImagePreparation:
-    """The way from pixels to the numbers that a model of images reads.
+    """The way from pixels to the numbers that a model of images reads."""
 
-    Args:
-        mean: mean of the training images, in units of the inputs; one number, or one for each
-            channel.
-        std: standard deviation of the training images, in the same form as the mean.
-        side: pixels that images are resized to; None leaves them as they are.
-        white: value of a white pixel in the inputs.
-    """
-
+    # mean of the training images, in units of the inputs; one number, or one for each channel
     mean: float | tuple[float, ...] = 0.0
+    # standard deviation of the training images, in the same form as the mean
     std: float | tuple[float, ...] = 1.0
-    side: int | None = None
-    white: float = 255.0
+    side: int | None = None  # pixels that images are resized to; None leaves them as they are
+    white: float = 255.0  # value of a white pixel in the inputs
 
     def __call__(self, inputs: Tensor) -> Tensor:
         """Return images as a model reads them.
@@ -163,40 +153,6 @@ def _per_channel(values: float | tuple[float, ...], images: Tensor) -> Tensor | 
 class Dataset:
     """A task.
 
-    Args:
-        name: the task's key, such as "mnist".
-        title: one line for reports.
-        source: who made the data, and its terms.
-        train: the rows to learn from.
-        validation: the rows that weights are chosen by; none of them is in train.
-        test: the rows to report on.
-        num_classes: labels are 0 .. num_classes - 1, or IGNORE_INDEX.
-        mean: mean of the training images, in units of the inputs; one number, or one for each
-            channel. Unused by tokens.
-        std: standard deviation of the training images, in the same form as the mean.
-        side: pixels that images are resized to when they are prepared; None leaves them as they
-            are.
-        white: value of a white pixel in the inputs. Unused by tokens.
-        class_names: the name of each class, None where its number is its name.
-        vocabulary: the word of each token id, for tasks of words.
-        word_rule: rule that cuts texts into these words, of `suffice.data.reviews.RULES`.
-        source_vocabulary: vocabulary of the source's ids, for translation.
-        chance: accuracy of a guess, a fraction; None where it is not known.
-        tokenizer: tokenizer of a language model's tokens, with `save(folder)`; None if tokens are
-            not text.
-        test_texts: the text of each test row as it was given, for tasks of texts; where test_rows
-            are given, that of each row they can name.
-        test_rows: numbers of the test rows in the table that folds were cut from, int64 [N]; None
-            where every training is tested on the same rows.
-        test_groups: number of the group that each test row belongs to, the same in all folds, int64
-            [N]; None where rows belong to none.
-        lengths: tokens of each training row before it was cut, int64 [N]; None where unknown.
-        notes: sentences about rows that were left out of the data.
-        facts: facts about the data in plain values, such as the names of columns; it goes into the
-            folder of every model trained on them.
-        scores: metrics of the test split besides loss and accuracy, from
-            `suffice.measure.training.SCORES`.
-
     Raises:
         ShapeError: if the inputs of the splits differ in shape beyond their rows.
         DataError: if a label is outside 0 .. num_classes - 1, or test_texts or test_rows are not
@@ -204,29 +160,47 @@ class Dataset:
         ConfigError: if std is not positive, or chance is not a valid accuracy.
     """
 
-    name: str
-    title: str
-    source: str
-    train: Split
-    validation: Split
-    test: Split
-    num_classes: int
+    name: str  # the task's key, such as "mnist"
+    title: str  # one line for reports
+    source: str  # who made the data, and its terms
+    train: Split  # the rows to learn from
+    validation: Split  # the rows that weights are chosen by; none of them is in train
+    test: Split  # the rows to report on
+    num_classes: int  # labels are 0 .. num_classes - 1, or IGNORE_INDEX.
+    # mean of the training images, in units of the inputs; one number, or one for each channel.
+    # Unused by tokens.
     mean: float | tuple[float, ...] = 0.0
+    # standard deviation of the training images, in the same form as the mean
     std: float | tuple[float, ...] = 1.0
+    # pixels that images are resized to when they are prepared; None leaves them as they are
     side: int | None = None
-    white: float = 255.0
+    white: float = 255.0  # value of a white pixel in the inputs. Unused by tokens.
+    # the name of each class, None where its number is its name
     class_names: tuple[str, ...] | None = None
-    vocabulary: tuple[str, ...] | None = None
+    vocabulary: tuple[str, ...] | None = None  # the word of each token id, for tasks of words
+    # rule that cuts texts into these words, of `suffice.data.reviews.RULES`
     word_rule: str = "ascii"
+    # vocabulary of the source's ids, for translation
     source_vocabulary: tuple[str, ...] | None = None
+    # tokenizer of a language model's tokens, with `save(folder)`; None if tokens are not text
     tokenizer: Any = None
-    chance: float | None = None
+    chance: float | None = None  # accuracy of a guess, a fraction; None where it is not known
+    # the text of each test row as it was given, for tasks of texts; where test_rows are given, that
+    # of each row they can name
     test_texts: tuple[str, ...] | None = None
+    # numbers of the test rows in the table that folds were cut from, int64 [N]; None where every
+    # training is tested on the same rows
     test_rows: Tensor | None = None
+    # number of the group that each test row belongs to, the same in all folds, int64 [N]; None
+    # where rows belong to none
     test_groups: Tensor | None = None
+    # tokens of each training row before it was cut, int64 [N]; None where unknown
     lengths: Tensor | None = None
-    notes: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()  # sentences about rows that were left out of the data
+    # facts about the data in plain values, such as the names of columns; it goes into the folder of
+    # every model trained on them
     facts: dict[str, Any] = field(default_factory=dict)
+    # metrics of the test split besides loss and accuracy, from `suffice.measure.training.SCORES`
     scores: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:

@@ -15,43 +15,31 @@ MAX_DUPLICATE_BYTES = 2 << 30  # bytes of inputs that are searched for repeated 
 
 @dataclass(frozen=True, kw_only=True)
 class Survey:
-    """Counts of a data set.
+    """Counts of a data set."""
 
-    Args:
-        rows: rows of each part, by name.
-        classes: names of the classes; empty where tokens have labels, not rows.
-        counts: rows of each class, by part.
-        majority: test accuracy of always giving the label most frequent in training; None where
-            tokens have labels and the task states the accuracy of a guess.
-        majority_class: the name of that label.
-        chance: accuracy of a blind guess; None where it is not known.
-        frequency_loss: test loss of answering with the frequencies of the training labels, each
-            counted once more, in nats a label; None in results that are older than this.
-        repeated: rows of each part that repeat an earlier one of it, as the model reads them; None
-            where the data were too large to look.
-        overlap: test and validation rows that are also in an earlier split.
-        read: tokens or words that are read of a text; None for images.
-        median: words of a training text, median; None where lengths are not known.
-        longest: words of the longest.
-        cut: share of the training texts that are longer than what is read.
-        notes: sentences about rows that were left out of the data.
-        tested: rows that all folds test together; None where all seeds test the same rows.
-    """
-
-    rows: dict[str, int]
-    classes: tuple[str, ...] = ()
-    counts: dict[str, tuple[int, ...]]
+    rows: dict[str, int]  # rows of each part, by name
+    classes: tuple[str, ...] = ()  # names of the classes; empty where tokens have labels, not rows
+    counts: dict[str, tuple[int, ...]]  # rows of each class, by part
+    # test accuracy of always giving the label most frequent in training; None where tokens have
+    # labels and the task states the accuracy of a guess
     majority: float | None = None
-    majority_class: str | None = None
-    chance: float | None = None
+    majority_class: str | None = None  # the name of that label
+    chance: float | None = None  # accuracy of a blind guess; None where it is not known
+    # test loss of answering with the frequencies of the training labels, each counted once more, in
+    # nats a label; None in results that are older than this
     frequency_loss: float | None = None
+    # rows of each part that repeat an earlier one of it, as the model reads them; None where the
+    # data were too large to look
     repeated: dict[str, int] | None = None
+    # test and validation rows that are also in an earlier split
     overlap: dict[str, int] | None = None
-    read: int | None = None
+    read: int | None = None  # tokens or words that are read of a text; None for images
+    # words of a training text, median; None where lengths are not known
     median: float | None = None
-    longest: int | None = None
-    cut: float | None = None
-    notes: tuple[str, ...] = ()
+    longest: int | None = None  # words of the longest
+    cut: float | None = None  # share of the training texts that are longer than what is read
+    notes: tuple[str, ...] = ()  # sentences about rows that were left out of the data
+    # rows that all folds test together; None where all seeds test the same rows
     tested: int | None = None
 
     @property

@@ -161,27 +161,17 @@ def table(
 
 @dataclass(frozen=True, kw_only=True)
 class Files:
-    """The rows of a user's files.
+    """The rows of a user's files."""
 
-    Args:
-        columns: columns of texts and classes.
-        classes: their names, in the order of their numbers.
-        pairs: text and class of each row of the first file.
-        keys: text or group of each of these rows; rows with equal keys stay in one part.
-        groups: column of the groups; None: keys are texts.
-        held_out: the rows of "test" and "validation", or their share of the first file's.
-        test_keys: keys of the rows of a file for the test; empty without one.
-        notes: sentences about rows that were left out.
-    """
-
-    columns: tuple[str, str]
-    classes: tuple[str, ...]
-    pairs: list[Row]
-    keys: list[str]
-    groups: str | None
+    columns: tuple[str, str]  # columns of texts and classes
+    classes: tuple[str, ...]  # their names, in the order of their numbers
+    pairs: list[Row]  # text and class of each row of the first file
+    keys: list[str]  # text or group of each of these rows; rows with equal keys stay in one part
+    groups: str | None  # column of the groups; None: keys are texts
+    # the rows of "test" and "validation", or their share of the first file's
     held_out: dict[str, list[Row] | float]
-    test_keys: list[str]
-    notes: tuple[str, ...] = ()
+    test_keys: list[str]  # keys of the rows of a file for the test; empty without one
+    notes: tuple[str, ...] = ()  # sentences about rows that were left out
 
 
 def read_files(

@@ -32,23 +32,17 @@ GREEDY, EVERYTHING = Greedy(), Dynamic()
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Generated:
-    """Prompts and their continuations.
+    """Prompts and their continuations."""
 
-    Args:
-        tokens: int64 [B, T + N]: padding, prompt, new tokens, padding.
-        prompts: tokens of each prompt.
-        lengths: new tokens of each row, the stop id included.
-        scores: [B], sum of the log-probabilities of the new tokens over lengths^length_penalty,
-            of a beam search; else None.
-        state: state of the model after all but the last tokens, if keep_state; else None.
-        steps: backend that decoded single tokens: "native (avx512)", or "torch" and why.
-    """
-
-    tokens: Tensor
-    prompts: tuple[int, ...]
-    lengths: tuple[int, ...]
+    tokens: Tensor  # int64 [B, T + N]: padding, prompt, new tokens, padding
+    prompts: tuple[int, ...]  # tokens of each prompt
+    lengths: tuple[int, ...]  # new tokens of each row, the stop id included
+    # [B], sum of the log-probabilities of the new tokens over lengths^length_penalty, of a beam
+    # search; else None
     scores: Tensor | None = None
+    # state of the model after all but the last tokens, if keep_state; else None
     state: ModelState | None = None
+    # backend that decoded single tokens: "native (avx512)", or "torch" and why
     steps: str = "torch"
 
     @property

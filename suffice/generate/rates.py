@@ -13,17 +13,11 @@ from suffice.generate.decoding import OnToken
 
 @dataclass(frozen=True, kw_only=True)
 class Rates:
-    """The times of one text.
+    """The times of one text."""
 
-    Args:
-        prompt: tokens that were read first.
-        prompt_seconds: seconds from the start to the first new token.
-        token_seconds: seconds of each new token after the first.
-    """
-
-    prompt: int
-    prompt_seconds: float
-    token_seconds: tuple[float, ...]
+    prompt: int  # tokens that were read first
+    prompt_seconds: float  # seconds from the start to the first new token
+    token_seconds: tuple[float, ...]  # seconds of each new token after the first
 
     @property
     def prefill(self) -> float:

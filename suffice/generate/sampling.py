@@ -21,14 +21,11 @@ from suffice.utils.records import check_fields
 class Greedy:
     """The token with the highest logit; of equal ones that with the lowest id.
 
-    Args:
-        repetition_penalty: see `Sample`.
-
     Raises:
         ConfigError: if the penalty is not above 0.
     """
 
-    repetition_penalty: float = 1.0
+    repetition_penalty: float = 1.0  # see `Sample`
 
     def __post_init__(self) -> None:
         check_fields(self)
@@ -39,16 +36,6 @@ class Greedy:
 class Sample:
     """A token drawn from softmax(logits), modified as follows, in this order.
 
-    Args:
-        temperature: divisor of the logits.
-        top_k: number k: tokens below the k-th highest logit are left out; None keeps all.
-        top_p: probability that the fewest most probable tokens, which are kept, sum to at least;
-            of equal ones the lowest ids. 1 keeps all.
-        min_p: fraction of the highest probability below which tokens are left out; 0 keeps all.
-        repetition_penalty: divisor of positive logits, and factor of negative ones, of tokens that
-            are in the row already; applied first. 1 disables it.
-        seed: row i of a call has its own random numbers, which depend on seed and i alone.
-
     Raises:
         ConfigError: if a number is outside its range.
 
@@ -57,12 +44,18 @@ class Sample:
         arXiv:1909.05858, section 4.1 (penalty). Differs: the penalty of a negative logit.
     """
 
-    temperature: float = 1.0
+    temperature: float = 1.0  # divisor of the logits
+    # number k: tokens below the k-th highest logit are left out; None keeps all
     top_k: int | None = None
+    # probability that the fewest most probable tokens, which are kept, sum to at least; of equal
+    # ones the lowest ids. 1 keeps all.
     top_p: float = 1.0
+    # fraction of the highest probability below which tokens are left out; 0 keeps all
     min_p: float = 0.0
+    # divisor of positive logits, and factor of negative ones, of tokens that are in the row
+    # already; applied first. 1 disables it.
     repetition_penalty: float = 1.0
-    seed: int = 0
+    seed: int = 0  # row i of a call has its own random numbers, which depend on seed and i alone
 
     def __post_init__(self) -> None:
         check_fields(self)

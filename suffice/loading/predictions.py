@@ -48,26 +48,17 @@ Write = Callable[[Row, Row], None]  # a row of the input, and the columns of its
 class PredictionRequest:
     """What is to be answered, and where the answers go.
 
-    Args:
-        names: tables, images and folders of images; "-" is standard input.
-        text: one text, instead.
-        column: column of texts in tables; None uses that of the training.
-        form: format of standard input: "text" (one a line), "csv" or "jsonl".
-        encoding: encoding of tables and of standard input.
-        batch: rows computed at once; None: 64, or 1 where lines come one by one.
-        out: file of the answers; None writes to standard output.
-
     Raises:
         ConfigError: if there is nothing to answer, or both files and a text.
     """
 
-    names: tuple[str, ...] = ()
-    text: str | None = None
-    column: str | None = None
-    form: str = "text"
-    encoding: str = UTF_8
-    batch: int | None = None
-    out: Path | None = None
+    names: tuple[str, ...] = ()  # tables, images and folders of images; "-" is standard input
+    text: str | None = None  # one text, instead
+    column: str | None = None  # column of texts in tables; None uses that of the training
+    form: str = "text"  # format of standard input: "text" (one a line), "csv" or "jsonl"
+    encoding: str = UTF_8  # encoding of tables and of standard input
+    batch: int | None = None  # rows computed at once; None: 64, or 1 where lines come one by one
+    out: Path | None = None  # file of the answers; None writes to standard output
 
     def __post_init__(self) -> None:
         if bool(self.names) == (self.text is not None):

@@ -24,32 +24,26 @@ FORMAT = 1
 class Answers:
     """The answers of one model on R rows.
 
-    Args:
-        label: int64 [R], the class of each row; NONE where tokens have the labels.
-        predicted: int64 [R], the class of the largest logit; NONE where tokens have the labels.
-        right: float64 [R], labels of the row that have the largest logit.
-        asked: float64 [R], labels of the row, >= 1.
-        loss: float64 [R], cross-entropy summed over the labels of the row, in nats.
-        confidence: float64 [R], probability of the predicted class; NaN where tokens have labels.
-        row: int64 [R], numbers of the rows in the whole table, where every seed tests other rows;
-            None where all test the same.
-        group: int64 [R], number of the group that each row belongs to; None where rows are the
-            samples.
-        ngrams: float64 [R, 10], what BLEU counts of a translation: matching and all n-grams of one
-            to four words, words of the translation and of the reference; None elsewhere.
-
     Raises:
         ConfigError: if the arrays do not have the same rows.
     """
 
-    label: NDArray[np.int64]
+    label: NDArray[np.int64]  # int64 [R], the class of each row; NONE where tokens have the labels
+    # int64 [R], the class of the largest logit; NONE where tokens have the labels
     predicted: NDArray[np.int64]
-    right: NDArray[np.float64]
-    asked: NDArray[np.float64]
+    right: NDArray[np.float64]  # float64 [R], labels of the row that have the largest logit
+    asked: NDArray[np.float64]  # float64 [R], labels of the row, >= 1
+    # float64 [R], cross-entropy summed over the labels of the row, in nats
     loss: NDArray[np.float64]
+    # float64 [R], probability of the predicted class; NaN where tokens have labels
     confidence: NDArray[np.float64]
+    # int64 [R], numbers of the rows in the whole table, where every seed tests other rows; None
+    # where all test the same
     row: NDArray[np.int64] | None = None
+    # int64 [R], number of the group that each row belongs to; None where rows are the samples
     group: NDArray[np.int64] | None = None
+    # float64 [R, 10], what BLEU counts of a translation: matching and all n-grams of one to four
+    # words, words of the translation and of the reference; None elsewhere
     ngrams: NDArray[np.float64] | None = None
 
     def __post_init__(self) -> None:

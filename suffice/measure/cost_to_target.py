@@ -19,18 +19,13 @@ FORWARDS = 3  # a training step costs about three forwards
 
 @dataclass(frozen=True, kw_only=True)
 class Effort:
-    """The cost to reach a loss, seed by seed; None where a seed does not reach it.
+    """The cost to reach a loss, seed by seed; None where a seed does not reach it."""
 
-    Args:
-        epochs: fractions of epochs count.
-        seconds: CPU seconds of training, see `Cell.cost_seconds`; validation left out.
-        flops: FLOPs of the attention layers.
-        joules: energy of the processor; None where the machine does not report it.
-    """
-
-    epochs: tuple[float | None, ...]
+    epochs: tuple[float | None, ...]  # fractions of epochs count
+    # CPU seconds of training, see `Cell.cost_seconds`; validation left out
     seconds: tuple[float | None, ...]
-    flops: tuple[float | None, ...]
+    flops: tuple[float | None, ...]  # FLOPs of the attention layers
+    # energy of the processor; None where the machine does not report it
     joules: tuple[float | None, ...]
 
 

@@ -29,20 +29,14 @@ SIDE = 128  # pixels of a thumbnail, at most
 
 @dataclass(frozen=True, kw_only=True)
 class Disagreement:
-    """One test row on which mechanisms disagree.
+    """One test row on which mechanisms disagree."""
 
-    Args:
-        row: number of the row in the test split, from 0.
-        text: text of the row, or the end of a long one; None where there is none.
-        picture: image of the row as a data address of a PNG; None where there is none.
-        truth: name of its class.
-        answers: number of seeds that gave each class, most frequent first, by mechanism and heads.
-    """
-
-    row: int
-    text: str | None = None
+    row: int  # number of the row in the test split, from 0
+    text: str | None = None  # text of the row, or the end of a long one; None where there is none
+    # image of the row as a data address of a PNG; None where there is none
     picture: str | None = None
-    truth: str
+    truth: str  # name of its class
+    # number of seeds that gave each class, most frequent first, by mechanism and heads
     answers: dict[str, dict[str, int]]
 
 

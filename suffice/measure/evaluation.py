@@ -49,38 +49,24 @@ DESCRIPTIONS = {
 
 @dataclass(frozen=True, kw_only=True)
 class Score:
-    """One figure of an evaluation.
+    """One figure of an evaluation."""
 
-    Args:
-        name: name of the scorer.
-        value: a share from 0 to 1, or what the name says.
-        standard_error: standard error of the value over the items; None for a single item.
-        description: formula of the value, in one line.
-    """
-
-    name: str
-    value: float
+    name: str  # name of the scorer
+    value: float  # a share from 0 to 1, or what the name says
+    # standard error of the value over the items; None for a single item
     standard_error: float | None
-    description: str
+    description: str  # formula of the value, in one line
 
 
 @dataclass(frozen=True, kw_only=True)
 class Evaluation:
-    """The scores of a model on a task.
+    """The scores of a model on a task."""
 
-    Args:
-        task: name of the task.
-        items: number of evaluated items.
-        of: number of items in the source.
-        source: file or corpus of the items.
-        scores: scores of the model.
-    """
-
-    task: str
-    items: int
-    of: int
-    source: str
-    scores: tuple[Score, ...]
+    task: str  # name of the task
+    items: int  # number of evaluated items
+    of: int  # number of items in the source
+    source: str  # file or corpus of the items
+    scores: tuple[Score, ...]  # scores of the model
 
     def to_json(self) -> dict[str, Any]:
         """Return the evaluation as plain data."""
@@ -285,17 +271,11 @@ Pair = tuple[list[int], list[int]]
 
 @dataclass(frozen=True, kw_only=True)
 class ContinuationLoss:
-    """The loss of a model on a continuation.
+    """The loss of a model on a continuation."""
 
-    Args:
-        loss: loss summed over the tokens, nats.
-        tokens: number of tokens.
-        greedy: whether each token was the most likely one.
-    """
-
-    loss: float
-    tokens: int
-    greedy: bool
+    loss: float  # loss summed over the tokens, nats
+    tokens: int  # number of tokens
+    greedy: bool  # whether each token was the most likely one
 
 
 def encode_apart(tokenizer: Tokenizer, context: str, continuation: str) -> Pair:

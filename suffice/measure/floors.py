@@ -21,26 +21,18 @@ GUESS, NO_READER = "a blind guess", "a model that learned nothing"
 
 @dataclass(frozen=True, kw_only=True)
 class Floor:
-    """The score of a model that learned nothing, and the baseline above it.
+    """The score of a model that learned nothing, and the baseline above it."""
 
-    Args:
-        name: name of such a model, such as 'always "5"'.
-        metric: name of the metric.
-        value: the metric of it, oriented.
-        above: the baseline minus that, with an interval of `confidence` where there is one.
-        confidence: 0.95, or more where several scores are looked at.
-        learned: whether the baseline is shown to be above, by the score that tells most, and its
-            mean by more than the margin; None where it cannot be tested. An interval that holds 0
-            shows nothing either way.
-        shown_by: the same in the metric that shows it, where that is another; None elsewhere.
-    """
-
-    name: str
-    metric: str
-    value: float
-    above: Summary
-    confidence: float = LEVEL
+    name: str  # name of such a model, such as 'always "5"'
+    metric: str  # name of the metric
+    value: float  # the metric of it, oriented
+    above: Summary  # the baseline minus that, with an interval of `confidence` where there is one
+    confidence: float = LEVEL  # 0.95, or more where several scores are looked at
+    # whether the baseline is shown to be above, by the score that tells most, and its mean by more
+    # than the margin; None where it cannot be tested. An interval that holds 0 shows nothing either
+    # way.
     learned: bool | None
+    # the same in the metric that shows it, where that is another; None elsewhere
     shown_by: Floor | None = None
 
 

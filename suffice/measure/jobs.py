@@ -125,25 +125,18 @@ def read_provenance(folder: Path) -> Provenance | None:
 
 @dataclass(frozen=True, kw_only=True)
 class Execution:
-    """Settings of a run of cells; only the number of threads can change a result.
+    """Settings of a run of cells; only the number of threads can change a result."""
 
-    Args:
-        jobs: cells that are trained at a time; None is 1 on this machine, and as many as have room
-            on a cluster.
-        threads: threads of each.
-        minutes: time after which no cell is begun; None sets none.
-        engine: "local" for processes of this machine, or "ray".
-        address: address of the Ray cluster, HOST:PORT; "auto" (or None) is that which this machine
-            belongs to, "local" starts one.
-        quiet: whether no progress is shown.
-    """
-
+    # cells that are trained at a time; None is 1 on this machine, and as many as have room on a
+    # cluster
     jobs: int | None = None
-    threads: int = 1
-    minutes: float | None = None
-    engine: str = "local"
+    threads: int = 1  # threads of each
+    minutes: float | None = None  # time after which no cell is begun; None sets none
+    engine: str = "local"  # "local" for processes of this machine, or "ray"
+    # address of the Ray cluster, HOST:PORT; "auto" (or None) is that which this machine belongs to,
+    # "local" starts one
     address: str | None = None
-    quiet: bool = False
+    quiet: bool = False  # whether no progress is shown
 
     def __post_init__(self) -> None:
         for name in ("jobs", "threads"):
@@ -206,19 +199,12 @@ class Job(Protocol):
 
 @dataclass(frozen=True)
 class CellJob:
-    """A cell of a plan.
+    """A cell of a plan."""
 
-    Args:
-        plan: the comparison.
-        key: mechanism, number of heads, seed.
-        alone: whether no other cell is trained on the machine at the same time.
-        rate: learning rate; None for the recipe's.
-    """
-
-    plan: Plan
-    key: Key
-    alone: bool = False
-    rate: float | None = None
+    plan: Plan  # the comparison
+    key: Key  # mechanism, number of heads, seed
+    alone: bool = False  # whether no other cell is trained on the machine at the same time
+    rate: float | None = None  # learning rate; None for the recipe's
 
     @property
     def name(self) -> str:
@@ -317,21 +303,14 @@ class Engine(Protocol):
 
 @dataclass
 class Pool:
-    """Workers that train side by side.
+    """Workers that train side by side."""
 
-    Args:
-        engine: processes of the workers.
-        display: display of the progress.
-        alone: whether there is one, on this machine.
-        seconds: duration of all trainings together.
-        elapsed: time from the start of the first training to the end of the last, so without that
-            in which processes or a cluster start.
-    """
-
-    engine: Engine
-    display: Workers
-    alone: bool = False
-    seconds: float = field(default=0.0, init=False)
+    engine: Engine  # processes of the workers
+    display: Workers  # display of the progress
+    alone: bool = False  # whether there is one, on this machine
+    seconds: float = field(default=0.0, init=False)  # duration of all trainings together
+    # time from the start of the first training to the end of the last, so without that in which
+    # processes or a cluster start
     elapsed: float = field(default=0.0, init=False)
     _began: float = field(default=math.inf, init=False)
 

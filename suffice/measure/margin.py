@@ -19,16 +19,11 @@ class Margin:
     With a unit it means the same everywhere: "1 point" or "1%" of a share, "0.02 nats" of a loss,
     "2%" of the value of any other metric. Without one it is points (hundredths of a nat of
     log-loss) on the command line and a fraction in Python; other metrics have their own unit.
-
-    Args:
-        size: the number.
-        unit: "%", "point", "nat" or "".
-        typed: whether it comes from the command line.
     """
 
-    size: float
-    unit: str = ""
-    typed: bool = False
+    size: float  # the number
+    unit: str = ""  # "%", "point", "nat" or ""
+    typed: bool = False  # whether it comes from the command line
 
     @classmethod
     def of(cls, value: float | str, *, typed: bool = False) -> Margin:

@@ -24,30 +24,23 @@ LARGEST = 700.0  # exponent whose power of e is a float
 
 @dataclass(frozen=True)
 class Metric:
-    """A figure of the test split, oriented so that more is better.
+    """A figure of the test split, oriented so that more is better."""
 
-    Args:
-        name: value of `--metric`.
-        title: name in tables and sentences.
-        kind: "share" (0 to 1, written in percent, differences in points), "loss" (nats; the
-            oriented value is minus the loss), "perplexity" (as "loss", written as its power of e,
-            differences in percent of it), "value" (a figure of somebody's own loop, in its own
-            unit) or "ratio" (such a figure, above 0, whose differences are in percent of it; the
-            oriented value is its logarithm).
-        rows: function from one model's answers to the value of the metric and the share of each row
-            in it: one number a row whose mean is the value exactly, and whose spread over rows is
-            that of the value. For a mean it is the row's own score; for others the value plus the
-            row's influence on it (the infinitesimal jackknife). None for an unknown formula.
-        needs: part of the answers that it takes: "labels" (a class for each row), "ngrams" or "".
-        better: direction of "value" and "ratio": "higher" or "lower" is better.
-    """
-
-    name: str
-    title: str
+    name: str  # value of `--metric`
+    title: str  # name in tables and sentences
+    # "share" (0 to 1, written in percent, differences in points), "loss" (nats; the oriented value
+    # is minus the loss), "perplexity" (as "loss", written as its power of e, differences in percent
+    # of it), "value" (a figure of somebody's own loop, in its own unit) or "ratio" (such a figure,
+    # above 0, whose differences are in percent of it; the oriented value is its logarithm)
     kind: str
+    # function from one model's answers to the value of the metric and the share of each row in it:
+    # one number a row whose mean is the value exactly, and whose spread over rows is that of the
+    # value. For a mean it is the row's own score; for others the value plus the row's influence on
+    # it (the infinitesimal jackknife). None for an unknown formula.
     rows: Callable[[Answers], Values] | None = field(default=None, repr=False)
+    # part of the answers that it takes: "labels" (a class for each row), "ngrams" or ""
     needs: str = ""
-    better: str = HIGHER
+    better: str = HIGHER  # direction of "value" and "ratio": "higher" or "lower" is better
 
     @property
     def unit(self) -> str:

@@ -33,35 +33,25 @@ LISTED_CHANGES = 3  # that a message spells out
 class Plan:
     """One comparison: every mechanism with every number of heads from every seed.
 
-    Args:
-        recipe: shared by all cells.
-        mechanisms: names, the baseline among them.
-        heads: numbers of heads; mechanisms are compared at equal heads.
-        seeds: number of seeds, 0 .. seeds - 1.
-        baseline: the mechanism that all others are compared with.
-        margin: loss of the metric that still suffices, a fraction.
-        metric: metric of the verdict, see `suffice.measure.metrics`.
-        auto: whether seeds are added one by one where a verdict is open; `seeds` are the most.
-        device: "cpu" or "cuda".
-        tune: number of learning rates around the recipe's that every mechanism is tried with first,
-            see `suffice.measure.tuning`; None leaves all at the recipe's.
-        folds: number of parts that the rows of a table are cut into; seed s trains on all but part
-            s % folds and is tested on it. None tests all seeds on the same rows.
-
     Raises:
         ConfigError: if something is unknown, does not fit the recipe, or is named twice.
     """
 
-    recipe: Recipe
-    mechanisms: tuple[str, ...]
-    heads: tuple[int, ...]
-    seeds: int
-    baseline: str
-    margin: float = MARGIN
-    metric: str = "accuracy"
+    recipe: Recipe  # shared by all cells
+    mechanisms: tuple[str, ...]  # names, the baseline among them
+    heads: tuple[int, ...]  # numbers of heads; mechanisms are compared at equal heads
+    seeds: int  # number of seeds, 0 .. seeds - 1.
+    baseline: str  # the mechanism that all others are compared with
+    margin: float = MARGIN  # loss of the metric that still suffices, a fraction
+    metric: str = "accuracy"  # metric of the verdict, see `suffice.measure.metrics`
+    # whether seeds are added one by one where a verdict is open; `seeds` are the most
     auto: bool = False
-    device: str = "cpu"
+    device: str = "cpu"  # "cpu" or "cuda"
+    # number of learning rates around the recipe's that every mechanism is tried with first, see
+    # `suffice.measure.tuning`; None leaves all at the recipe's
     tune: int | None = None
+    # number of parts that the rows of a table are cut into; seed s trains on all but part s % folds
+    # and is tested on it. None tests all seeds on the same rows.
     folds: int | None = None
 
     def __post_init__(self) -> None:

@@ -25,20 +25,13 @@ ADVICE = "Take the file of the release, or publish it again with --publish."
 
 @dataclass(frozen=True, kw_only=True)
 class Published:
-    """The finished cells of one comparison.
+    """The finished cells of one comparison."""
 
-    Args:
-        scale: "paper" or "small", of the recipe.
-        threads: threads of each training.
-        recipe: recipe of the cells as plain data.
-        results: the comparison, without its command's folders.
-        answers: labels of the test rows that each model has right; None where not kept.
-    """
-
-    scale: str
-    threads: int
-    recipe: dict[str, Any]
-    results: Results
+    scale: str  # "paper" or "small", of the recipe
+    threads: int  # threads of each training
+    recipe: dict[str, Any]  # recipe of the cells as plain data
+    results: Results  # the comparison, without its command's folders
+    # labels of the test rows that each model has right; None where not kept
     answers: PackedAnswers | None = None
 
     def with_rows(self) -> Published:
@@ -79,17 +72,12 @@ def _read(path: Path, stamp: int) -> Published:  # noqa: ARG001 - a changed file
 
 @dataclass(frozen=True, kw_only=True)
 class PackedAnswers:
-    """How many labels of each test row each model has right, small enough to be published.
+    """How many labels of each test row each model has right, small enough to be published."""
 
-    Args:
-        rows: rows of the test split.
-        asked: labels of each row, packed; "" where each row asks for one.
-        right: those that have the largest logit, packed, by the stem of the cell's files. Packed
-            are bits where each row asks for one label, else 16-bit numbers, by zlib and base64.
-    """
-
-    rows: int
-    asked: str
+    rows: int  # rows of the test split
+    asked: str  # labels of each row, packed; "" where each row asks for one
+    # those that have the largest logit, packed, by the stem of the cell's files. Packed are bits
+    # where each row asks for one label, else 16-bit numbers, by zlib and base64.
     right: dict[str, str]
 
     @classmethod

@@ -22,17 +22,11 @@ ALPHA = 0.05  # over all looks, of both sides
 
 @dataclass(frozen=True, kw_only=True)
 class Solved:
-    """How many seeds of a mechanism solved a task of recall.
+    """How many seeds of a mechanism solved a task of recall."""
 
-    Args:
-        count: seeds that solved it.
-        seeds: all seeds.
-        epochs: epochs after which each did, None where training ended before.
-    """
-
-    count: int
-    seeds: int
-    epochs: tuple[int | None, ...]
+    count: int  # seeds that solved it
+    seeds: int  # all seeds
+    epochs: tuple[int | None, ...]  # epochs after which each did, None where training ended before
 
     @classmethod
     def of(cls, cells: Sequence[Cell], enough: float) -> Solved:

@@ -48,53 +48,37 @@ OWN_LOOP = "your own loop"  # task of `suffice.compare`
 class Cell:
     """One trained model: a mechanism with a number of heads from one seed.
 
-    Args:
-        mechanism: name of the mechanism.
-        num_heads: heads of each attention layer; 0 where results of another program have none.
-        seed: seed of weights and data order; equal seeds are paired across mechanisms.
-        parameters_layer: parameters of one attention layer.
-        parameters_model: parameters of the whole model.
-        flops: one forward of the attention layers for one sample, in FLOPs.
-        epochs: measurements of each epoch, in order.
-        best_epoch: the epoch whose weights were scored, from 1.
-        stopped_early: whether training ended before the last planned epoch.
-        seconds_per_epoch: typical (median) training time of an epoch, in seconds.
-        train_loss: loss of the scored weights on the training split; None where somebody's own
-            loop does not tell it.
-        train_accuracy: accuracy of the scored weights on the training split, None as above.
-        train_top5: top-5 accuracy there, None with 5 classes or fewer.
-        test_loss: loss on the test split, None as above.
-        test_accuracy: accuracy on the test split; None where somebody's own loop tells only
-            another metric.
-        test_top5: top-5 accuracy there, None with 5 classes or fewer.
-        scores: further figures of the test split by name, see `suffice.measure.training`.
-        signatures: how a score was computed, for those of which there are variants; and "flops"
-            where they do not follow from a spec.
-        joules: energy of the processor while it was trained; None where the machine does not tell.
-
     Raises:
         ConfigError: if a count is negative, an accuracy is outside 0 to 1, or a signature is of no
             score.
     """
 
-    mechanism: str
-    num_heads: int
-    seed: int
-    parameters_layer: int
-    parameters_model: int
-    flops: int
-    epochs: tuple[EpochRecord, ...]
-    best_epoch: int
-    stopped_early: bool
-    seconds_per_epoch: float
+    mechanism: str  # name of the mechanism
+    num_heads: int  # heads of each attention layer; 0 where results of another program have none
+    seed: int  # seed of weights and data order; equal seeds are paired across mechanisms
+    parameters_layer: int  # parameters of one attention layer
+    parameters_model: int  # parameters of the whole model
+    flops: int  # one forward of the attention layers for one sample, in FLOPs
+    epochs: tuple[EpochRecord, ...]  # measurements of each epoch, in order
+    best_epoch: int  # the epoch whose weights were scored, from 1
+    stopped_early: bool  # whether training ended before the last planned epoch
+    seconds_per_epoch: float  # typical (median) training time of an epoch, in seconds
+    # loss of the scored weights on the training split; None where somebody's own loop does not tell
+    # it
     train_loss: float | None
+    # accuracy of the scored weights on the training split, None as above
     train_accuracy: float | None
-    train_top5: float | None
-    test_loss: float | None
+    train_top5: float | None  # top-5 accuracy there, None with 5 classes or fewer
+    test_loss: float | None  # loss on the test split, None as above
+    # accuracy on the test split; None where somebody's own loop tells only another metric
     test_accuracy: float | None
-    test_top5: float | None
+    test_top5: float | None  # top-5 accuracy there, None with 5 classes or fewer
+    # further figures of the test split by name, see `suffice.measure.training`
     scores: dict[str, float] = field(default_factory=dict)
+    # how a score was computed, for those of which there are variants; and "flops" where they do not
+    # follow from a spec
     signatures: dict[str, str] = field(default_factory=dict)
+    # energy of the processor while it was trained; None where the machine does not tell
     joules: float | None = None
 
     def __post_init__(self) -> None:
@@ -136,22 +120,15 @@ class Cell:
 class Speed:
     """Speed and memory of one mechanism with a number of heads, measured interleaved.
 
-    Args:
-        mechanism: name of the mechanism.
-        num_heads: heads of each attention layer, >= 1.
-        latency: seconds per forward of one batch, one value per round.
-        batch_size: samples in that batch.
-        peak_bytes: maximum of bytes allocated at once during that forward.
-
     Raises:
         ConfigError: if there are no rounds, a time is not positive or a count is negative.
     """
 
-    mechanism: str
-    num_heads: int
-    latency: tuple[float, ...]
-    batch_size: int
-    peak_bytes: int
+    mechanism: str  # name of the mechanism
+    num_heads: int  # heads of each attention layer, >= 1
+    latency: tuple[float, ...]  # seconds per forward of one batch, one value per round
+    batch_size: int  # samples in that batch
+    peak_bytes: int  # maximum of bytes allocated at once during that forward
 
     def __post_init__(self) -> None:
         refuse_below(self, 1, "num_heads", "batch_size")
@@ -169,23 +146,15 @@ class Speed:
 
 @dataclass(frozen=True, kw_only=True)
 class Tuned:
-    """The learning rate chosen for one mechanism with a number of heads before the comparison.
+    """The learning rate chosen for one mechanism with a number of heads before the comparison."""
 
-    Args:
-        mechanism: name of the mechanism.
-        num_heads: heads of each attention layer, >= 1.
-        rate: the one with the lowest mean loss.
-        rates: the grid, rising.
-        losses: validation loss of each rate and tuning seed; infinity where training diverged.
-        seconds: seconds of all these trainings.
-    """
-
-    mechanism: str
-    num_heads: int
-    rate: float
-    rates: tuple[float, ...]
+    mechanism: str  # name of the mechanism
+    num_heads: int  # heads of each attention layer, >= 1
+    rate: float  # the one with the lowest mean loss
+    rates: tuple[float, ...]  # the grid, rising
+    # validation loss of each rate and tuning seed; infinity where training diverged
     losses: tuple[tuple[float, ...], ...]
-    seconds: float
+    seconds: float  # seconds of all these trainings
 
     @property
     def trainings(self) -> int:
@@ -203,25 +172,17 @@ SEEDS_AND_ROWS, ROWS_ALONE, SEEDS_ALONE, UNPAIRED = "seeds and rows", "rows", "s
 
 @dataclass(frozen=True, kw_only=True)
 class External:
-    """The reading and pairing of results that another program wrote.
+    """The reading and pairing of results that another program wrote."""
 
-    Args:
-        sources: source read under each name, in words.
-        pairing: units that two names share: "seeds and rows", "rows", "seeds" or "none".
-        notes: sentences about parts that were left out or are not known.
-        looks: numbers of seeds at which a verdict is looked at, declared before; empty where there
-            is one look.
-        last_digit: unit of the last digit to which the numbers of seeds were rounded, where rows
-            are not known.
-        rows_of_tasks: number of rows of each task, of a mean over tasks.
-    """
-
-    sources: dict[str, str]
-    pairing: str
-    notes: tuple[str, ...] = ()
+    sources: dict[str, str]  # source read under each name, in words
+    pairing: str  # units that two names share: "seeds and rows", "rows", "seeds" or "none"
+    notes: tuple[str, ...] = ()  # sentences about parts that were left out or are not known
+    # numbers of seeds at which a verdict is looked at, declared before; empty where there is one
+    # look
     looks: tuple[int, ...] = ()
+    # unit of the last digit to which the numbers of seeds were rounded, where rows are not known
     last_digit: float = 0.0
-    rows_of_tasks: tuple[int, ...] = ()
+    rows_of_tasks: tuple[int, ...] = ()  # number of rows of each task, of a mean over tasks
 
     @property
     def pairs_seeds(self) -> bool:

@@ -60,17 +60,11 @@ def trial_keys(plan: Plan, rates: Sequence[float], seeds: int = SEEDS) -> list[T
 
 @dataclass(frozen=True, kw_only=True)
 class Trial:
-    """One training of the grid.
+    """One training of the grid."""
 
-    Args:
-        rate: the learning rate.
-        loss: lowest validation loss of its epochs; infinity where the training diverged.
-        seconds: seconds of training.
-    """
-
-    rate: float
-    loss: float
-    seconds: float
+    rate: float  # the learning rate
+    loss: float  # lowest validation loss of its epochs; infinity where the training diverged
+    seconds: float  # seconds of training
 
 
 def tune(

@@ -26,17 +26,11 @@ EXAMPLES = {
 
 @dataclass(frozen=True)
 class Snippet:
-    """Lines that use a model.
+    """Lines that use a model."""
 
-    Args:
-        title: library that the lines use, such as "PyTorch".
-        language: "sh" or "python".
-        code: the lines.
-    """
-
-    title: str
-    language: str
-    code: str
+    title: str  # library that the lines use, such as "PyTorch"
+    language: str  # "sh" or "python"
+    code: str  # the lines
 
 
 def write_winner(folder: Path, results: Results, verdict: Verdict) -> Path | None:

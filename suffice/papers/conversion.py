@@ -41,45 +41,27 @@ AGAIN = "Delete it to convert again."
 
 @dataclass(frozen=True, kw_only=True)
 class ConversionRow:
-    """One conversion of one model.
+    """One conversion of one model."""
 
-    Args:
-        subject: name of the model.
-        target: attention that it was converted to.
-        refused: reason why it could not be converted, or "".
-        state: numbers in the KV cache per token and layer, before and after.
-        parameters: parameters of all attention layers, before and after.
-        naive: change from the model to the usual start; None where it was refused, as below.
-        closed: change from the model to the closed form.
-        healed: change from the model to the one after healing.
-        control: change from the model to the model after the same steps on the same rows.
-        against_control: change from the control to the healed one.
-        budget: minutes of healing that were allowed.
-        minutes: minutes of healing, and of the control.
-        steps: steps of healing, and of the control.
-        tokens: tokens that were learned from.
-        machine: facts about the machine.
-        versions: versions of the software.
-        commit: commit of the source.
-    """
-
-    subject: str
-    target: str
-    refused: str = ""
-    state: tuple[int, ...] = ()
-    parameters: tuple[int, ...] = ()
+    subject: str  # name of the model
+    target: str  # attention that it was converted to
+    refused: str = ""  # reason why it could not be converted, or ""
+    state: tuple[int, ...] = ()  # numbers in the KV cache per token and layer, before and after
+    parameters: tuple[int, ...] = ()  # parameters of all attention layers, before and after
+    # change from the model to the usual start; None where it was refused, as below
     naive: LossChange | None = None
-    closed: LossChange | None = None
-    healed: LossChange | None = None
+    closed: LossChange | None = None  # change from the model to the closed form
+    healed: LossChange | None = None  # change from the model to the one after healing
+    # change from the model to the model after the same steps on the same rows
     control: LossChange | None = None
-    against_control: LossChange | None = None
-    budget: float = 0.0
-    minutes: tuple[float, ...] = ()
-    steps: int = 0
-    tokens: int = 0
-    machine: dict[str, Any]
-    versions: dict[str, Any]
-    commit: str | None
+    against_control: LossChange | None = None  # change from the control to the healed one
+    budget: float = 0.0  # minutes of healing that were allowed
+    minutes: tuple[float, ...] = ()  # minutes of healing, and of the control
+    steps: int = 0  # steps of healing, and of the control
+    tokens: int = 0  # tokens that were learned from
+    machine: dict[str, Any]  # facts about the machine
+    versions: dict[str, Any]  # versions of the software
+    commit: str | None  # commit of the source
 
     @property
     def key(self) -> tuple[str, str]:

@@ -46,25 +46,16 @@ QUICK, REPEATS = 1.0, 10  # seconds below which 5,000 samples are timed again, a
 
 @dataclass(frozen=True, kw_only=True)
 class Timed:
-    """One mechanism on one task.
+    """One mechanism on one task."""
 
-    Args:
-        task: name of the data set.
-        recipe: name of the recipe.
-        mechanism: name of the mechanism.
-        num_heads: heads of the mechanism.
-        batch: samples of a batch.
-        seconds: seconds of a batch in each round; round i of all mechanisms stand side by side.
-        joules: energy of all rounds, None where it cannot be read.
-    """
-
-    task: str
-    recipe: str
-    mechanism: str
-    num_heads: int
-    batch: int
+    task: str  # name of the data set
+    recipe: str  # name of the recipe
+    mechanism: str  # name of the mechanism
+    num_heads: int  # heads of the mechanism
+    batch: int  # samples of a batch
+    # seconds of a batch in each round; round i of all mechanisms stand side by side
     seconds: tuple[float, ...]
-    joules: float | None
+    joules: float | None  # energy of all rounds, None where it cannot be read
 
     @property
     def samples(self) -> int:

@@ -24,23 +24,14 @@ from suffice.utils.files import write_atomic
 
 @dataclass(frozen=True, kw_only=True)
 class Claim:
-    """Something the sources say.
+    """Something the sources say."""
 
-    Args:
-        id: number of the claim.
-        about: a key of `PARTS`.
-        where: version and place.
-        claim: statement of the source, in our words.
-        check: function that examines it, of `counted_claims` or `trained_claims`.
-        args: arguments of the check.
-    """
-
-    id: int
-    about: str
-    where: str
-    claim: str
-    check: str
-    args: dict[str, Any]
+    id: int  # number of the claim
+    about: str  # a key of `PARTS`
+    where: str  # version and place
+    claim: str  # statement of the source, in our words
+    check: str  # function that examines it, of `counted_claims` or `trained_claims`
+    args: dict[str, Any]  # arguments of the check
 
     def examine(self) -> ClaimFinding:
         """Check the claim with the results that are published now."""

@@ -12,21 +12,15 @@ NOT_TESTED = "not tested here"
 
 @dataclass(frozen=True, kw_only=True)
 class ClaimFinding:
-    """One claim against what was computed or measured.
+    """One claim against what was computed or measured."""
 
-    Args:
-        theirs: result of the source's own figures; empty where they say nothing.
-        ours: result that was measured or computed here; empty where nothing was.
-        holds: whether each part of the claim held; None for a part that the evidence leaves open.
-        tables: tables whose trainings or times it rests on.
-        needs: effort of a test, where nothing here tests the claim; `ours` is then of smaller
-            models and decides nothing.
-    """
-
-    theirs: str = ""
-    ours: str = ""
+    theirs: str = ""  # result of the source's own figures; empty where they say nothing
+    ours: str = ""  # result that was measured or computed here; empty where nothing was
+    # whether each part of the claim held; None for a part that the evidence leaves open
     holds: tuple[bool | None, ...]
-    tables: tuple[str, ...] = ()
+    tables: tuple[str, ...] = ()  # tables whose trainings or times it rests on
+    # effort of a test, where nothing here tests the claim; `ours` is then of smaller models and
+    # decides nothing
     needs: str = ""
 
     @property

@@ -32,37 +32,21 @@ FIELDS = ("mechanism", "scale", "items", "of", "scorer", "value", "standard_erro
 
 @dataclass(frozen=True, kw_only=True)
 class Scored:
-    """Scores of one trained model.
+    """Scores of one trained model."""
 
-    Args:
-        mechanism: mechanism of its attention.
-        scale: scale of its recipe, "paper" or "small".
-        corpus: corpus it was trained on.
-        steps: steps of the training, up to the weights that are kept.
-        parameters: parameters of the model.
-        validation_loss: loss of these weights, nats a token.
-        weights: sha256 of their file.
-        items: number of items that were asked.
-        of: number of all items.
-        scores: share of right answers by name of the scorer.
-        errors: standard errors by the same names, None for a single item.
-        seconds: seconds that the answers took.
-        machine: facts about the machine.
-    """
-
-    mechanism: str
-    scale: str
-    corpus: str
-    steps: int
-    parameters: int
-    validation_loss: float
-    weights: str
-    items: int
-    of: int
-    scores: dict[str, float]
-    errors: dict[str, float | None]
-    seconds: float
-    machine: dict[str, Any]
+    mechanism: str  # mechanism of its attention
+    scale: str  # scale of its recipe, "paper" or "small"
+    corpus: str  # corpus it was trained on
+    steps: int  # steps of the training, up to the weights that are kept
+    parameters: int  # parameters of the model
+    validation_loss: float  # loss of these weights, nats a token
+    weights: str  # sha256 of their file
+    items: int  # number of items that were asked
+    of: int  # number of all items
+    scores: dict[str, float]  # share of right answers by name of the scorer
+    errors: dict[str, float | None]  # standard errors by the same names, None for a single item
+    seconds: float  # seconds that the answers took
+    machine: dict[str, Any]  # facts about the machine
 
 
 def limit_of(scale: str) -> int | None:

@@ -38,25 +38,15 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class ModelMaps:
-    """Attention maps of one trained model on one row of test data.
+    """Attention maps of one trained model on one row of test data."""
 
-    Args:
-        request: the table whose cell the model is.
-        key: mechanism, heads, seed.
-        layers: maps [1, H, T, S] of the layers, in order.
-        row: inputs of the row, pixels [C, H, W] or tokens [T].
-        words: texts of the tokens, where they are words.
-        label: the right answer.
-        answer: the model's.
-    """
-
-    request: TableRequest
-    key: Key
-    layers: tuple[AttentionMap, ...]
-    row: Tensor
-    words: tuple[str, ...] | None
-    label: int
-    answer: int
+    request: TableRequest  # the table whose cell the model is
+    key: Key  # mechanism, heads, seed
+    layers: tuple[AttentionMap, ...]  # maps [1, H, T, S] of the layers, in order
+    row: Tensor  # inputs of the row, pixels [C, H, W] or tokens [T]
+    words: tuple[str, ...] | None  # texts of the tokens, where they are words
+    label: int  # the right answer
+    answer: int  # the model's
 
 
 def request_maps(

@@ -26,28 +26,17 @@ FOLDER = Path("runs") / "reproduce"
 
 @dataclass(frozen=True, kw_only=True)
 class TableRequest:
-    """A table at a scale, with rows and seeds.
+    """A table at a scale, with rows and seeds."""
 
-    Args:
-        table: table that is asked for.
-        recipe: recipe of its cells, at the scale.
-        heads: heads of its rows.
-        seeds: seeds of each row.
-        folder: the working folder.
-        published: the published cells, None if there are none.
-        finished: cells that need not be trained.
-        data: path of the user's files that it reads, None for the task's own.
-        tuned: learning rates of its rows; those that it lacks have the recipe's.
-    """
-
-    table: Table
-    recipe: Recipe
-    heads: tuple[int, ...]
-    seeds: int
-    folder: Path
-    published: Published | None
-    finished: tuple[Cell, ...]
-    data: str | None = None
+    table: Table  # table that is asked for
+    recipe: Recipe  # recipe of its cells, at the scale
+    heads: tuple[int, ...]  # heads of its rows
+    seeds: int  # seeds of each row
+    folder: Path  # the working folder
+    published: Published | None  # the published cells, None if there are none
+    finished: tuple[Cell, ...]  # cells that need not be trained
+    data: str | None = None  # path of the user's files that it reads, None for the task's own
+    # learning rates of its rows; those that it lacks have the recipe's
     tuned: tuple[Tuned, ...] = ()
 
     @property

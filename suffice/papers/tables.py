@@ -19,25 +19,17 @@ from suffice.recipes.text import SMALL_SIZES
 
 @dataclass(frozen=True, kw_only=True)
 class Measure:
-    """One measure of a training, a column of a table.
+    """One measure of a training, a column of a table."""
 
-    Args:
-        name: name of the field of a cell and of the paper's row, or of one of the cell's scores.
-        title: head of the column.
-        write: function from a value to text; values that are written alike share a rank.
-        rising: whether more is better.
-        of_paper: field of the paper's row; `name` by default.
-        fixed: whether every seed gives the same value, so that there is no interval.
-        time: whether it is a time: its mean is the geometric one, its interval above 0, and only
-            intervals that overlap no other have a rank.
-    """
-
-    name: str
-    title: str
+    name: str  # name of the field of a cell and of the paper's row, or of one of the cell's scores
+    title: str  # head of the column
+    # function from a value to text; values that are written alike share a rank
     write: Callable[[float], str]
-    rising: bool = False
-    of_paper: str = ""
-    fixed: bool = False
+    rising: bool = False  # whether more is better
+    of_paper: str = ""  # field of the paper's row; `name` by default
+    fixed: bool = False  # whether every seed gives the same value, so that there is no interval
+    # whether it is a time: its mean is the geometric one, its interval above 0, and only intervals
+    # that overlap no other have a rank
     time: bool = False
 
     def ranks(self, values: Mapping[str, float | None]) -> dict[str, int | None]:
@@ -122,48 +114,31 @@ def stands_for(name: str) -> str | None:
 
 @dataclass(frozen=True, kw_only=True)
 class Table:
-    """One table or figure.
+    """One table or figure."""
 
-    Args:
-        name: name here, such as "v2-imdb".
-        title: title of one line.
-        source: version and number in the paper.
-        shows: "cells" of one recipe, "parts" of other tables, "edge" times, "maps" of the attention
-            of other tables' models.
-        recipe: name of the recipe of its cells.
-        paper: name of the paper's table, see `suffice.recipes.references`.
-        mechanisms: mechanisms of its rows.
-        heads: numbers of heads; each mechanism has a row for each.
-        seeds: seeds of each row.
-        columns: columns in the paper's order.
-        cells_of: the table that owns the cells, where two tables show the same trainings.
-        parts: the tables that a summary or figure is drawn from.
-        figures: names of the figures that are drawn.
-        more: rows that the paper has of the same data, where ours are a part of it.
-        small: name that results of the small scale are published by, where the table's own name
-            tells the paper's size.
-        tuned_on: table of the atlas on which the learning rates of its rows are chosen; "" leaves
-            them at the recipe's.
-        further: further seeds of the baseline alone, after those of all rows.
-    """
-
-    name: str
-    title: str
-    source: str
+    name: str  # name here, such as "v2-imdb"
+    title: str  # title of one line
+    source: str  # version and number in the paper
+    # "cells" of one recipe, "parts" of other tables, "edge" times, "maps" of the attention of other
+    # tables' models
     shows: str
-    recipe: str = ""
-    paper: str = ""
-    mechanisms: tuple[str, ...] = MECHANISMS
-    heads: tuple[int, ...] = ()
-    seeds: int = SEEDS
-    columns: tuple[Measure, ...] = ()
-    cells_of: str = ""
-    parts: tuple[str, ...] = ()
-    figures: tuple[str, ...] = ()
-    more: str = ""
+    recipe: str = ""  # name of the recipe of its cells
+    paper: str = ""  # name of the paper's table, see `suffice.recipes.references`
+    mechanisms: tuple[str, ...] = MECHANISMS  # mechanisms of its rows
+    heads: tuple[int, ...] = ()  # numbers of heads; each mechanism has a row for each
+    seeds: int = SEEDS  # seeds of each row
+    columns: tuple[Measure, ...] = ()  # columns in the paper's order
+    cells_of: str = ""  # the table that owns the cells, where two tables show the same trainings
+    parts: tuple[str, ...] = ()  # the tables that a summary or figure is drawn from
+    figures: tuple[str, ...] = ()  # names of the figures that are drawn
+    more: str = ""  # rows that the paper has of the same data, where ours are a part of it
+    # name that results of the small scale are published by, where the table's own name tells the
+    # paper's size
     small: str = ""
+    # table of the atlas on which the learning rates of its rows are chosen; "" leaves them at the
+    # recipe's
     tuned_on: str = ""
-    further: int = 0
+    further: int = 0  # further seeds of the baseline alone, after those of all rows
 
     @property
     def instead_of(self) -> str | None:

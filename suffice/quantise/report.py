@@ -19,45 +19,29 @@ from suffice.text import Tokenizer
 
 @dataclass(frozen=True, kw_only=True)
 class QuantisedLayer:
-    """One map of a quantised model.
+    """One map of a quantised model."""
 
-    Args:
-        name: name of its module.
-        scheme: storage format of its weights; the original dtype if skipped.
-        kernel: kernel that multiplies on this machine; "" if skipped.
-        bytes_before: bytes of its weights before.
-        bytes_after: bytes of its weights now.
-        error: root mean square of the change of its outputs over that of the outputs, from rounded
-            weights alone; for inputs of the calibration text, or without one for uncorrelated
-            inputs. None if skipped.
-        skipped: why it was left alone; "" if packed.
-    """
-
-    name: str
-    scheme: str
-    kernel: str
-    bytes_before: int
-    bytes_after: int
+    name: str  # name of its module
+    scheme: str  # storage format of its weights; the original dtype if skipped
+    kernel: str  # kernel that multiplies on this machine; "" if skipped
+    bytes_before: int  # bytes of its weights before
+    bytes_after: int  # bytes of its weights now
+    # root mean square of the change of its outputs over that of the outputs, from rounded weights
+    # alone; for inputs of the calibration text, or without one for uncorrelated inputs. None if
+    # skipped.
     error: float | None
-    skipped: str = ""
+    skipped: str = ""  # why it was left alone; "" if packed
 
 
 @dataclass(frozen=True, kw_only=True)
 class PredictionChange:
-    """Change of the model's predictions on a text.
+    """Change of the model's predictions on a text."""
 
-    Args:
-        tokens: predicted ones.
-        divergence: mean Kullback-Leibler divergence of the distribution now from the one before,
-            nats per token.
-        perplexity_before: perplexity on the text before.
-        perplexity_after: perplexity on the text after.
-    """
-
-    tokens: int
+    tokens: int  # predicted ones
+    # mean Kullback-Leibler divergence of the distribution now from the one before, nats per token
     divergence: float
-    perplexity_before: float
-    perplexity_after: float
+    perplexity_before: float  # perplexity on the text before
+    perplexity_after: float  # perplexity on the text after
 
     @property
     def increase(self) -> float:
@@ -67,23 +51,14 @@ class PredictionChange:
 
 @dataclass(frozen=True, kw_only=True)
 class QuantisationReport:
-    """The result of quantising a model.
+    """The result of quantising a model."""
 
-    Args:
-        bits: bits of packed weights.
-        layers: the maps, packed and skipped.
-        bytes_before: bytes of all weights of the model before.
-        bytes_after: bytes of all weights of the model now.
-        calibration_tokens: number of calibration tokens; 0 if only the weights were used.
-        change: change of the predictions; None without text.
-    """
-
-    bits: int
-    layers: tuple[QuantisedLayer, ...]
-    bytes_before: int
-    bytes_after: int
-    calibration_tokens: int = 0
-    change: PredictionChange | None = None
+    bits: int  # bits of packed weights
+    layers: tuple[QuantisedLayer, ...]  # the maps, packed and skipped
+    bytes_before: int  # bytes of all weights of the model before
+    bytes_after: int  # bytes of all weights of the model now
+    calibration_tokens: int = 0  # number of calibration tokens; 0 if only the weights were used
+    change: PredictionChange | None = None  # change of the predictions; None without text
 
     def to_json(self) -> dict[str, Any]:
         """Return the report as plain data."""

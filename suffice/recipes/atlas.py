@@ -22,19 +22,12 @@ HEADS = 4
 
 @dataclass(frozen=True, kw_only=True)
 class Size:
-    """The blocks of all models of one size.
+    """The blocks of all models of one size."""
 
-    Args:
-        title: the size in words.
-        d_model: features.
-        depth: blocks of a model of images or of language.
-        learning_rate: peak of the cosine.
-    """
-
-    title: str
-    d_model: int
-    depth: int
-    learning_rate: float
+    title: str  # the size in words
+    d_model: int  # features
+    depth: int  # blocks of a model of images or of language
+    learning_rate: float  # peak of the cosine
 
 
 SIZES = {

@@ -41,28 +41,17 @@ class Scaled:
 
 @dataclass(frozen=True, kw_only=True)
 class Recipe(Scaled):
-    """A task, a model's sizes and a training; the mechanism is what a comparison varies.
+    """A task, a model's sizes and a training; the mechanism is what a comparison varies."""
 
-    Args:
-        name: name of the recipe's function.
-        title: title of one line, for reports.
-        task: name of the data set, see `suffice.data.TASKS`.
-        task_options: keyword arguments of its loader.
-        model: the sizes; a language model makes every mechanism causal.
-        training: the hyper-parameters.
-        num_heads: heads of a comparison that does not say otherwise.
-        scale: "paper" for the paper's sizes, "small" for minutes on two cores.
-        models: the sizes of mechanisms that have their own, by name; of all others, `model`.
-    """
-
-    name: str
-    title: str
-    task: str
-    task_options: tuple[tuple[str, Any], ...] = ()
-    model: Sizes
-    training: Training
-    num_heads: int
-    scale: str = "paper"
+    name: str  # name of the recipe's function
+    title: str  # title of one line, for reports
+    task: str  # name of the data set, see `suffice.data.TASKS`
+    task_options: tuple[tuple[str, Any], ...] = ()  # keyword arguments of its loader
+    model: Sizes  # the sizes; a language model makes every mechanism causal
+    training: Training  # the hyper-parameters
+    num_heads: int  # heads of a comparison that does not say otherwise
+    scale: str = "paper"  # "paper" for the paper's sizes, "small" for minutes on two cores
+    # the sizes of mechanisms that have their own, by name; of all others, `model`
     models: tuple[tuple[str, ViTConfig], ...] = ()
 
     @property

@@ -21,47 +21,26 @@ TABLE_OF_TASK = {"translation_es": "translation"}  # where the names differ
 
 @dataclass(frozen=True, kw_only=True)
 class Reference:
-    """One row of a published table; accuracies are fractions, None where not printed.
+    """One row of a published table; accuracies are fractions, None where not printed."""
 
-    Args:
-        table: name of the table here, for example "mnist".
-        source: version and table of the article.
-        mechanism: name of the mechanism here.
-        num_heads: heads of each attention layer.
-        d_model: model width.
-        length: tokens of an input.
-        num_layers: number of attention layers.
-        parameters_layer: parameters of one attention layer.
-        seconds_per_epoch: training time of one epoch on the authors' machine.
-        train_accuracy: accuracy on the training split.
-        train_loss: loss on the training split.
-        train_top5: top-5 accuracy on the training split.
-        test_accuracy: accuracy on the test split.
-        test_loss: loss on the test split.
-        test_top5: top-5 accuracy on the test split.
-        train_bleu: BLEU on the training split, of a translation, 0 to 100.
-        test_bleu: BLEU on the test split.
-        parameters_model: parameters of the whole model.
-    """
-
-    table: str
-    source: str
-    mechanism: str
-    num_heads: int
-    d_model: int
-    length: int | None
-    num_layers: int
-    parameters_layer: int
-    seconds_per_epoch: float | None
-    train_accuracy: float
-    train_loss: float
-    train_top5: float | None
-    test_accuracy: float
-    test_loss: float
-    test_top5: float | None
-    train_bleu: float | None = None
-    test_bleu: float | None = None
-    parameters_model: int | None = None
+    table: str  # name of the table here, for example "mnist"
+    source: str  # version and table of the article
+    mechanism: str  # name of the mechanism here
+    num_heads: int  # heads of each attention layer
+    d_model: int  # model width
+    length: int | None  # tokens of an input
+    num_layers: int  # number of attention layers
+    parameters_layer: int  # parameters of one attention layer
+    seconds_per_epoch: float | None  # training time of one epoch on the authors' machine
+    train_accuracy: float  # accuracy on the training split
+    train_loss: float  # loss on the training split
+    train_top5: float | None  # top-5 accuracy on the training split
+    test_accuracy: float  # accuracy on the test split
+    test_loss: float  # loss on the test split
+    test_top5: float | None  # top-5 accuracy on the test split
+    train_bleu: float | None = None  # BLEU on the training split, of a translation, 0 to 100
+    test_bleu: float | None = None  # BLEU on the test split
+    parameters_model: int | None = None  # parameters of the whole model
 
     label: ClassVar[str] = "paper"  # of its line in a table
 

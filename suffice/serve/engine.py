@@ -41,20 +41,14 @@ IDLE_SHARE = 4  # one row in four of a lane may be idle, as leaving it out copie
 class Limits:
     """What an engine may use.
 
-    Args:
-        rows: number of texts written at once.
-        queue: number of texts that wait; more are refused.
-        cache: bytes of the states of all texts being written.
-        prefixes: bytes of the states of earlier prompts, kept to be continued.
-
     Raises:
         ConfigError: for numbers out of range.
     """
 
-    rows: int = 16
-    queue: int = 64
-    cache: int = 1 << 30
-    prefixes: int = 1 << 28
+    rows: int = 16  # number of texts written at once
+    queue: int = 64  # number of texts that wait; more are refused
+    cache: int = 1 << 30  # bytes of the states of all texts being written
+    prefixes: int = 1 << 28  # bytes of the states of earlier prompts, kept to be continued
 
     def __post_init__(self) -> None:
         for name, least in (("rows", 1), ("queue", 0), ("cache", 1), ("prefixes", 0)):

@@ -14,32 +14,23 @@ from suffice.generate.sampling import Greedy, Sampling
 class Job:
     """A text to be written.
 
-    Args:
-        prompt: ids, at least one.
-        max_tokens: new tokens, >= 0.
-        sampling: rule that chooses a token.
-        row: number of the row of `suffice.generate` whose random numbers are drawn.
-        presence_penalty: number subtracted from the logits of tokens that were written already.
-        frequency_penalty: number subtracted once for each time that a token was written.
-        bias: numbers added to the logits of some ids.
-        stop: ids that end the text and are not part of it.
-        logprobs: number of likeliest tokens that are scored with each token; None disables scores.
-        echo: whether the tokens of the prompt get scores, too.
-
     Raises:
         ConfigError: for an empty prompt.
     """
 
-    prompt: tuple[int, ...]
-    max_tokens: int
-    sampling: Sampling = Greedy()
-    row: int = 0
+    prompt: tuple[int, ...]  # ids, at least one
+    max_tokens: int  # new tokens, >= 0
+    sampling: Sampling = Greedy()  # rule that chooses a token
+    row: int = 0  # number of the row of `suffice.generate` whose random numbers are drawn
+    # number subtracted from the logits of tokens that were written already
     presence_penalty: float = 0.0
-    frequency_penalty: float = 0.0
+    frequency_penalty: float = 0.0  # number subtracted once for each time that a token was written
+    # numbers added to the logits of some ids
     bias: Mapping[int, float] = field(default_factory=dict)
-    stop: tuple[int, ...] = ()
+    stop: tuple[int, ...] = ()  # ids that end the text and are not part of it
+    # number of likeliest tokens that are scored with each token; None disables scores
     logprobs: int | None = None
-    echo: bool = False
+    echo: bool = False  # whether the tokens of the prompt get scores, too
 
     def __post_init__(self) -> None:
         if not self.prompt:

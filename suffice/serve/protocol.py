@@ -71,21 +71,13 @@ class RequestError(SufficeError):
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class ServedModel:
-    """The model that a server offers.
+    """The model that a server offers."""
 
-    Args:
-        name: name of the model in requests.
-        engine: engine that writes its texts.
-        tokenizer: tokenizer of the model.
-        template: template of conversations; None where the model has none.
-        created: seconds since 1970.
-    """
-
-    name: str
-    engine: Engine
-    tokenizer: Tokenizer
-    template: ChatTemplate | None = None
-    created: int = 0
+    name: str  # name of the model in requests
+    engine: Engine  # engine that writes its texts
+    tokenizer: Tokenizer  # tokenizer of the model
+    template: ChatTemplate | None = None  # template of conversations; None where the model has none
+    created: int = 0  # seconds since 1970
     spelling: Spelling = field(init=False)
 
     def __post_init__(self) -> None:
@@ -102,25 +94,15 @@ class Prompt(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class TextRequest:
-    """A request that was read.
+    """A request that was read."""
 
-    Args:
-        jobs: a text each, those of a prompt one after another.
-        prompts: prompt of each job.
-        stop: texts that end an answer.
-        stream: whether pieces are sent as they come.
-        usage: whether a stream ends with the numbers of tokens.
-        chat: whether it is a conversation.
-        choices: number of answers to each prompt.
-    """
-
-    jobs: tuple[Job, ...]
-    prompts: tuple[Prompt, ...]
-    stop: tuple[str, ...]
-    stream: bool
-    usage: bool
-    chat: bool
-    choices: int
+    jobs: tuple[Job, ...]  # a text each, those of a prompt one after another
+    prompts: tuple[Prompt, ...]  # prompt of each job
+    stop: tuple[str, ...]  # texts that end an answer
+    stream: bool  # whether pieces are sent as they come
+    usage: bool  # whether a stream ends with the numbers of tokens
+    chat: bool  # whether it is a conversation
+    choices: int  # number of answers to each prompt
 
 
 def read_completion(body: Any, served: ServedModel) -> TextRequest:

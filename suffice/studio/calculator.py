@@ -51,19 +51,14 @@ class Kind(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Answer:
-    """What a decoder takes for texts of a length.
+    """What a decoder takes for texts of a length."""
 
-    Args:
-        state: bytes of the KV cache and of recurrent states, by engine; None is not run by it.
-        weights: numbers of the parts; "total", "active" for a token, and "experts", the routed.
-        weight_bytes: bytes of all weights.
-        activations: bytes of the peak of a block during a chunk of the prompt; an estimate.
-    """
-
+    # bytes of the KV cache and of recurrent states, by engine; None is not run by it
     state: dict[str, int | None]
+    # numbers of the parts; "total", "active" for a token, and "experts", the routed
     weights: dict[str, int]
-    weight_bytes: int
-    activations: int
+    weight_bytes: int  # bytes of all weights
+    activations: int  # bytes of the peak of a block during a chunk of the prompt; an estimate
 
     def total(self, engine: str = ENGINES[0]) -> int:
         """Return the bytes of all parts; ConfigError if the engine does not run the model."""

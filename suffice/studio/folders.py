@@ -21,15 +21,12 @@ LEVELS = 4  # of folders inside each other that are searched
 class Folders:
     """The folders that the studio may open.
 
-    Args:
-        results: folders of comparisons, or folders that contain such folders.
-        checkpoints: a folder of a model, or one that contains such folders; None: no models.
-
     Raises:
         ConfigError: for a path that is not a folder.
     """
 
-    results: tuple[Path, ...] = ()
+    results: tuple[Path, ...] = ()  # folders of comparisons, or folders that contain such folders
+    # a folder of a model, or one that contains such folders; None: no models
     checkpoints: Path | None = None
 
     def __post_init__(self) -> None:

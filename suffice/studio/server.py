@@ -32,15 +32,10 @@ SKIP_SECONDS = 10.0  # for which a refused body is read
 
 @dataclass(frozen=True, kw_only=True)
 class Served:
-    """A running studio.
+    """A running studio."""
 
-    Args:
-        url: address of the page.
-        port: the port, on this machine alone.
-    """
-
-    url: str
-    port: int
+    url: str  # address of the page
+    port: int  # the port, on this machine alone
 
 
 @contextmanager

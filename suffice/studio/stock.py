@@ -22,16 +22,11 @@ LOCAL = {"local_files_only": True, "trust_remote_code": False}  # nothing is fet
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class StockModel:
-    """A model of transformers in evaluation mode, in float32.
+    """A model of transformers in evaluation mode, in float32."""
 
-    Args:
-        network: the model, whose config has the names in `SIZES`, too.
-        tokenizer: tokenizer of transformers; None where its folder holds none.
-        preparation: preparation of pixels of 0 to 1; None where the folder does not tell.
-    """
-
-    network: Any
-    tokenizer: Any
+    network: Any  # the model, whose config has the names in `SIZES`, too
+    tokenizer: Any  # tokenizer of transformers; None where its folder holds none
+    # preparation of pixels of 0 to 1; None where the folder does not tell
     preparation: ImagePreparation | None
 
     def generate(self, ids: list[int], count: int) -> list[int]:

@@ -24,11 +24,6 @@ VALIDATION = 0.1  # of the documents, or of the text where there is but one
 class Documents:
     """Texts that each pass reads again; empty ones are skipped.
 
-    Args:
-        name: name of the documents in errors, such as "stdlib, validation".
-        read: begins a pass.
-        count: number of documents, for progress; 0 if unknown.
-
     Raises:
         DataError: at the end of a pass that met no text, or where `read` does.
 
@@ -38,9 +33,9 @@ class Documents:
         (['a', 'b'], ['a', 'b'])
     """
 
-    name: str
-    read: Callable[[], Iterable[str]] = field(repr=False)
-    count: int = 0
+    name: str  # name of the documents in errors, such as "stdlib, validation"
+    read: Callable[[], Iterable[str]] = field(repr=False)  # begins a pass
+    count: int = 0  # number of documents, for progress; 0 if unknown
 
     def __iter__(self) -> Iterator[str]:
         empty = True
@@ -57,21 +52,13 @@ class Documents:
 
 @dataclass(frozen=True, kw_only=True)
 class Corpus:
-    """Text to learn a language from.
+    """Text to learn a language from."""
 
-    Args:
-        name: name or path of the corpus.
-        source: who made it, and its terms.
-        train: documents to learn from.
-        validation: documents that weights are chosen by; none of them is in train.
-        test: documents to report on, where the corpus has such a part.
-    """
-
-    name: str
-    source: str
-    train: Documents
-    validation: Documents
-    test: Documents | None = None
+    name: str  # name or path of the corpus
+    source: str  # who made it, and its terms
+    train: Documents  # documents to learn from
+    validation: Documents  # documents that weights are chosen by; none of them is in train
+    test: Documents | None = None  # documents to report on, where the corpus has such a part
 
     @classmethod
     def of(

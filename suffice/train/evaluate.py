@@ -75,20 +75,14 @@ class ModelInputs(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class EvaluationScore:
-    """Loss and metrics of a model on a split.
+    """Loss and metrics of a model on a split."""
 
-    Args:
-        loss: mean cross-entropy over the labels, in nats, without label smoothing.
-        accuracy: share of labels that have the largest logit, 0 to 1.
-        top5: share of labels that have one of the five largest logits; None when the task has
-            five classes or fewer.
-        count: labels, not counting ignored ones.
-    """
-
-    loss: float
-    accuracy: float
+    loss: float  # mean cross-entropy over the labels, in nats, without label smoothing
+    accuracy: float  # share of labels that have the largest logit, 0 to 1
+    # share of labels that have one of the five largest logits; None when the task has five classes
+    # or fewer
     top5: float | None
-    count: int
+    count: int  # labels, not counting ignored ones
 
 
 def evaluate(

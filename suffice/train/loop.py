@@ -25,41 +25,26 @@ from suffice.utils.progress import Progress, Silent
 
 @dataclass(frozen=True, kw_only=True)
 class Epoch:
-    """One pass over the training split.
+    """One pass over the training split."""
 
-    Args:
-        epoch: number of the epoch, from 1.
-        train_loss: mean loss of the labels as they were trained on, label smoothing included.
-        train_accuracy: share of those labels that had the largest logit, 0 to 1.
-        validation_loss: mean cross-entropy over the validation labels after the epoch.
-        validation_accuracy: share of the validation labels that had the largest logit, 0 to 1.
-        seconds: duration of the training part alone.
-        cpu_seconds: processor time of it, of all threads and processes; unlike `seconds` it stands
-            still while the training is paused. None on a GPU.
-    """
-
-    epoch: int
-    train_loss: float
-    train_accuracy: float
-    validation_loss: float
-    validation_accuracy: float
-    seconds: float
+    epoch: int  # number of the epoch, from 1
+    train_loss: float  # mean loss of the labels as they were trained on, label smoothing included
+    train_accuracy: float  # share of those labels that had the largest logit, 0 to 1
+    validation_loss: float  # mean cross-entropy over the validation labels after the epoch
+    validation_accuracy: float  # share of the validation labels that had the largest logit, 0 to 1
+    seconds: float  # duration of the training part alone
+    # processor time of it, of all threads and processes; unlike `seconds` it stands still while the
+    # training is paused. None on a GPU.
     cpu_seconds: float | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
 class TrainingRun:
-    """A finished training.
+    """A finished training."""
 
-    Args:
-        epochs: the record of each epoch.
-        best_epoch: number, from 1, of the epoch with the lowest validation loss.
-        stopped_early: whether `patience` or `enough` ended the run before its last epoch.
-    """
-
-    epochs: tuple[Epoch, ...]
-    best_epoch: int
-    stopped_early: bool
+    epochs: tuple[Epoch, ...]  # the record of each epoch
+    best_epoch: int  # number, from 1, of the epoch with the lowest validation loss
+    stopped_early: bool  # whether `patience` or `enough` ended the run before its last epoch
 
 
 def fit(

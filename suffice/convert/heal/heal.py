@@ -24,32 +24,21 @@ REPORT = "healing.json"
 
 @dataclass(frozen=True, kw_only=True)
 class HealingReport:
-    """Losses on held-out text that was used neither to train nor to choose; paired by row.
+    """Losses on held-out text that was used neither to train nor to choose; paired by row."""
 
-    Args:
-        converted: change from the teacher to the converted model.
-        regressed: change from the teacher to the student after the regression, if there was one.
-        healed: change from the teacher to the healed model.
-        control: change from the teacher to the teacher trained on the same rows, by cross-entropy,
-            for the same steps.
-        gained: change from the converted to the healed model.
-        against_control: change from the control to the healed model.
-        stages: the trainings, the control last.
-        layers: names of the layers that the regression trained.
-        settings: settings of the healing.
-        seed: seed of rows and dropout.
-    """
-
-    converted: LossChange
+    converted: LossChange  # change from the teacher to the converted model
+    # change from the teacher to the student after the regression, if there was one
     regressed: LossChange | None
-    healed: LossChange
+    healed: LossChange  # change from the teacher to the healed model
+    # change from the teacher to the teacher trained on the same rows, by cross-entropy, for the
+    # same steps
     control: LossChange
-    gained: LossChange
-    against_control: LossChange
-    stages: tuple[Stage, ...]
-    layers: tuple[str, ...]
-    settings: dict[str, Any]
-    seed: int
+    gained: LossChange  # change from the converted to the healed model
+    against_control: LossChange  # change from the control to the healed model
+    stages: tuple[Stage, ...]  # the trainings, the control last
+    layers: tuple[str, ...]  # names of the layers that the regression trained
+    settings: dict[str, Any]  # settings of the healing
+    seed: int  # seed of rows and dropout
 
     def to_json(self) -> dict[str, Any]:
         """Return the report as plain data."""
@@ -58,15 +47,10 @@ class HealingReport:
 
 @dataclass(frozen=True, kw_only=True)
 class Healed:
-    """The result of `heal`.
+    """The result of `heal`."""
 
-    Args:
-        model: the student with the weights that were best on the validation text.
-        report: losses of the model, the teacher and the control.
-    """
-
-    model: LM
-    report: HealingReport
+    model: LM  # the student with the weights that were best on the validation text
+    report: HealingReport  # losses of the model, the teacher and the control
 
 
 def heal(

@@ -17,26 +17,6 @@ POSITIVE = ("minutes", "regression_rate", "learning_rate", "alpha")
 class Healing:
     """The budget of a healing, and how it is spent.
 
-    Args:
-        minutes: minutes of training in both stages together, without evaluations and the control;
-            None: no limit. Where a time limit ends a stage depends on the speed of the machine.
-        steps: steps of both stages together; None: those that the time allows.
-        regression: share of the budget, from 0 to below 1, in which the converted layers alone are
-            trained on the teacher's outputs; in the rest the whole model is distilled.
-        regression_rate: AdamW's learning rate in the first stage.
-        learning_rate: AdamW's learning rate in the second stage, and of the control.
-        kl: weight of the divergence from the teacher in the second stage's loss, from 0 to 1;
-            the rest is cross-entropy.
-        batch_size: rows of a step.
-        length: tokens of a row, at most the context length of the models.
-        warmup: steps during which the learning rates rise.
-        evaluate_every: steps between evaluations on the validation text.
-        evaluation_batches: batches of an evaluation, spread over the validation text; None: all.
-        lora: whether the second stage, and the control, train low-rank adapters of the attention
-            projections alone; they are merged at the end.
-        rank: rank of the adapters.
-        alpha: numerator of their scale, alpha / rank.
-
     Raises:
         ConfigError: naming every value that is not legal.
 
@@ -46,20 +26,29 @@ class Healing:
         suffice.errors.ConfigError: minutes=0.0; give a number above 0.
     """
 
+    # minutes of training in both stages together, without evaluations and the control; None: no
+    # limit. Where a time limit ends a stage depends on the speed of the machine.
     minutes: float | None = 10.0
-    steps: int | None = None
+    steps: int | None = None  # steps of both stages together; None: those that the time allows
+    # share of the budget, from 0 to below 1, in which the converted layers alone are trained on the
+    # teacher's outputs; in the rest the whole model is distilled
     regression: float = 0.25
-    regression_rate: float = 3e-3
-    learning_rate: float = 5e-4
+    regression_rate: float = 3e-3  # AdamW's learning rate in the first stage
+    learning_rate: float = 5e-4  # AdamW's learning rate in the second stage, and of the control
+    # weight of the divergence from the teacher in the second stage's loss, from 0 to 1; the rest is
+    # cross-entropy
     kl: float = 0.5
-    batch_size: int = 16
-    length: int = 256
-    warmup: int = 20
-    evaluate_every: int = 100
+    batch_size: int = 16  # rows of a step
+    length: int = 256  # tokens of a row, at most the context length of the models
+    warmup: int = 20  # steps during which the learning rates rise
+    evaluate_every: int = 100  # steps between evaluations on the validation text
+    # batches of an evaluation, spread over the validation text; None: all
     evaluation_batches: int | None = 16
+    # whether the second stage, and the control, train low-rank adapters of the attention
+    # projections alone; they are merged at the end
     lora: bool = False
-    rank: int = 8
-    alpha: float = 16.0
+    rank: int = 8  # rank of the adapters
+    alpha: float = 16.0  # numerator of their scale, alpha / rank
 
     def __post_init__(self) -> None:
         check_fields(self)

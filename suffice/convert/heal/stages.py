@@ -39,30 +39,19 @@ from suffice.train.settings import derive
 
 @dataclass(frozen=True, kw_only=True)
 class Stage:
-    """One training of a healing.
+    """One training of a healing."""
 
-    Args:
-        name: "regression", "distillation" or "control".
-        loss: the objective in words.
-        steps: number of steps.
-        tokens: number of tokens trained on.
-        minutes: minutes of training, without evaluations.
-        best_step: step after which the validation loss was lowest; 0: before the first, so that
-            the stage changed nothing.
-        validation_before: validation loss of the weights it began with.
-        validation_after: validation loss of the weights it ended with.
-        out_of_time: whether the time limit ended it.
-    """
-
-    name: str
-    loss: str
-    steps: int
-    tokens: int
-    minutes: float
+    name: str  # "regression", "distillation" or "control"
+    loss: str  # the objective in words
+    steps: int  # number of steps
+    tokens: int  # number of tokens trained on
+    minutes: float  # minutes of training, without evaluations
+    # step after which the validation loss was lowest; 0: before the first, so that the stage
+    # changed nothing
     best_step: int
-    validation_before: float
-    validation_after: float
-    out_of_time: bool
+    validation_before: float  # validation loss of the weights it began with
+    validation_after: float  # validation loss of the weights it ended with
+    out_of_time: bool  # whether the time limit ended it
 
 
 @dataclass(frozen=True)

@@ -27,11 +27,6 @@ PARTS = ("train", "validation", "held_out")
 class Texts:
     """Three texts that share no document.
 
-    Args:
-        train: text to train on.
-        validation: text to choose weights by.
-        held_out: text to report losses on.
-
     Example:
         >>> import tempfile
         >>> from suffice.text import Characters
@@ -42,9 +37,9 @@ class Texts:
         torch.Size([5, 6])
     """
 
-    train: TokenFile
-    validation: TokenFile
-    held_out: TokenFile
+    train: TokenFile  # text to train on
+    validation: TokenFile  # text to choose weights by
+    held_out: TokenFile  # text to report losses on
 
     @classmethod
     def write(

@@ -31,17 +31,11 @@ NESTED_ENCODERS = (Standard, Optimised, Efficient)  # each can express the next
 
 @dataclass(frozen=True, kw_only=True)
 class Option:
-    """A layer and one possible conversion.
+    """A layer and one possible conversion."""
 
-    Args:
-        layer: the name of its module.
-        words: the target, as `convert` takes it.
-        change: the conversion.
-    """
-
-    layer: str
-    words: str
-    change: Change
+    layer: str  # the name of its module
+    words: str  # the target, as `convert` takes it
+    change: Change  # the conversion
 
     @property
     def key(self) -> tuple[str, str]:

@@ -42,19 +42,14 @@ Place = tuple[int, int]
 
 @dataclass(frozen=True, kw_only=True)
 class Limit:
-    """One bound of a budget.
+    """One bound of a budget."""
 
-    Args:
-        name: "state" (bytes that attention keeps of a text), "latency" (of decoding one token),
-            "parameters" (of the model), "loss" (on held-out text, nats per token) or "divergence"
-            (from the original model, nats per token).
-        value: share of the original's if relative, else bytes, seconds, a number or nats.
-        relative: whether the bound is a share of the original's.
-    """
-
+    # "state" (bytes that attention keeps of a text), "latency" (of decoding one token),
+    # "parameters" (of the model), "loss" (on held-out text, nats per token) or "divergence" (from
+    # the original model, nats per token)
     name: str
-    value: float
-    relative: bool
+    value: float  # share of the original's if relative, else bytes, seconds, a number or nats
+    relative: bool  # whether the bound is a share of the original's
 
     def of(self, source: float) -> float:
         """Return the absolute bound, given the original's value."""

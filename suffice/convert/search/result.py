@@ -24,71 +24,43 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class OptionScore:
-    """One layer with one option, all other layers unchanged.
+    """One layer with one option, all other layers unchanged."""
 
-    Args:
-        layer: the name of its module.
-        words: the option.
-        divergence: divergence from the original model, nats per token, over rows.
-        state: bytes that the layer keeps of a text.
-        parameters: parameters of the layer.
-        latency: seconds that it adds to a decoding step, by backend; None where a backend does not
-            support it.
-    """
-
-    layer: str
-    words: str
-    divergence: Summary
-    state: int
-    parameters: int
+    layer: str  # the name of its module
+    words: str  # the option
+    divergence: Summary  # divergence from the original model, nats per token, over rows
+    state: int  # bytes that the layer keeps of a text
+    parameters: int  # parameters of the layer
+    # seconds that it adds to a decoding step, by backend; None where a backend does not support it
     latency: dict[str, float | None]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Combination:
-    """Options for all layers, measured as a whole on text that nothing was chosen by.
+    """Options for all layers, measured as a whole on text that nothing was chosen by."""
 
-    Args:
-        kind: "plan", "uniform", "greedy" (one option for the layers that lose least by it) or
-            "random".
-        words: the option of each layer.
-        predicted: the sum of the layers' divergences.
-        divergence: divergence of the whole model, over rows.
-        loss: change of the loss, over rows.
-        state: bytes that attention keeps of a text.
-        rows: the divergence of each row.
-    """
-
+    # "plan", "uniform", "greedy" (one option for the layers that lose least by it) or "random"
     kind: str
-    words: tuple[str, ...]
-    predicted: float
-    divergence: Summary
-    loss: Summary
-    state: float
-    rows: tuple[float, ...]
+    words: tuple[str, ...]  # the option of each layer
+    predicted: float  # the sum of the layers' divergences
+    divergence: Summary  # divergence of the whole model, over rows
+    loss: Summary  # change of the loss, over rows
+    state: float  # bytes that attention keeps of a text
+    rows: tuple[float, ...]  # the divergence of each row
 
 
 @dataclass(frozen=True, kw_only=True)
 class Quantity:
-    """A quantity of the original model and of the plan.
+    """A quantity of the original model and of the plan."""
 
-    Args:
-        name: name of the quantity in a budget.
-        source: value of the original.
-        bound: bound from the budget; None: no bound.
-        predicted: value of the plan, from its layers alone.
-        measured: value of the plan's model as a whole.
-        low: lower end of the 95% interval of the measured one; None where it is exact or unknown.
-        high: upper end.
-    """
-
-    name: str
-    source: float
-    bound: float | None
-    predicted: float
-    measured: float
+    name: str  # name of the quantity in a budget
+    source: float  # value of the original
+    bound: float | None  # bound from the budget; None: no bound
+    predicted: float  # value of the plan, from its layers alone
+    measured: float  # value of the plan's model as a whole
+    # lower end of the 95% interval of the measured one; None where it is exact or unknown
     low: float | None = None
-    high: float | None = None
+    high: float | None = None  # upper end
 
     @property
     def met(self) -> bool | None:
@@ -104,44 +76,26 @@ class Quantity:
 
 @dataclass(frozen=True, kw_only=True)
 class SearchResult:
-    """The result of `search`.
+    """The result of `search`."""
 
-    Args:
-        budget: the bounds in words.
-        words: the plan: the target of each layer, in order.
-        layers: the scores of the chosen options.
-        length: tokens of the text behind which costs count.
-        way: decoding backend of the plan's model: "native" or "torch".
-        source_way: decoding backend of the original.
-        quantities: state, latency, parameters, loss, divergence.
-        mixes: the plan first; all measured on the same rows.
-        additive: whether the sum of the layers' divergences is that of the whole, up to noise, on
-            the rows that it was chosen by; None where the plan keeps every layer.
-        weighed: neighbours of the first plan that were measured because it was not.
-        moved: whether one of them became the plan.
-        scored: pairs of a layer and an option that were scored.
-        pairs: all such pairs.
-        held: bytes allocated for the states of the original and the plan's model.
-        certificate: certificate of the plan's conversion.
-        scores: scores of all options.
-    """
-
-    budget: str
-    words: tuple[str, ...]
-    layers: tuple[OptionScore, ...]
-    length: int
-    way: str
-    source_way: str
-    quantities: tuple[Quantity, ...]
-    mixes: tuple[Combination, ...]
+    budget: str  # the bounds in words
+    words: tuple[str, ...]  # the plan: the target of each layer, in order
+    layers: tuple[OptionScore, ...]  # the scores of the chosen options
+    length: int  # tokens of the text behind which costs count
+    way: str  # decoding backend of the plan's model: "native" or "torch"
+    source_way: str  # decoding backend of the original
+    quantities: tuple[Quantity, ...]  # state, latency, parameters, loss, divergence
+    mixes: tuple[Combination, ...]  # the plan first; all measured on the same rows
+    # whether the sum of the layers' divergences is that of the whole, up to noise, on the rows that
+    # it was chosen by; None where the plan keeps every layer
     additive: bool | None
-    weighed: int
-    moved: bool
-    scored: int
-    pairs: int
-    held: tuple[int, int]
-    certificate: Certificate
-    scores: tuple[OptionScore, ...]
+    weighed: int  # neighbours of the first plan that were measured because it was not
+    moved: bool  # whether one of them became the plan
+    scored: int  # pairs of a layer and an option that were scored
+    pairs: int  # all such pairs
+    held: tuple[int, int]  # bytes allocated for the states of the original and the plan's model
+    certificate: Certificate  # certificate of the plan's conversion
+    scores: tuple[OptionScore, ...]  # scores of all options
 
     @property
     def plan(self) -> Combination:

@@ -69,17 +69,11 @@ Step = Callable[[str, int, int], None]
 
 @dataclass(frozen=True, kw_only=True)
 class SearchTexts:
-    """Batches of rows of tokens [B, T], of which every token but a row's first is predicted.
+    """Batches of rows of tokens [B, T], of which every token but a row's first is predicted."""
 
-    Args:
-        calibration: batches to fit options on.
-        scoring: batches to choose options by.
-        judging: batches to measure the plan on.
-    """
-
-    calibration: Sequence[Tensor]
-    scoring: Sequence[Tensor]
-    judging: Sequence[Tensor]
+    calibration: Sequence[Tensor]  # batches to fit options on
+    scoring: Sequence[Tensor]  # batches to choose options by
+    judging: Sequence[Tensor]  # batches to measure the plan on
 
 
 def search(

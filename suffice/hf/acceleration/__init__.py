@@ -34,34 +34,21 @@ BEFORE = "_attention_before_suffice"
 
 @dataclass(frozen=True)
 class Piece:
-    """A function that a layer called before, or calls still.
+    """A function that a layer called before, or calls still."""
 
-    Args:
-        module: name of the layer in the model.
-        kind: its class.
-        function: name of what transformers calls.
-        reason: why it was left; "" if it was replaced.
-    """
-
-    module: str
-    kind: str
-    function: str
-    reason: str = ""
+    module: str  # name of the layer in the model
+    kind: str  # its class
+    function: str  # name of what transformers calls
+    reason: str = ""  # why it was left; "" if it was replaced
 
 
 @dataclass
 class Acceleration:
-    """What `accelerate` replaced in a model, and what it left.
+    """What `accelerate` replaced in a model, and what it left."""
 
-    Args:
-        model: the model.
-        replaced: layer by layer.
-        left: layer by layer, with reasons.
-    """
-
-    model: nn.Module
-    replaced: list[Piece] = field(default_factory=list)
-    left: list[Piece] = field(default_factory=list)
+    model: nn.Module  # the model
+    replaced: list[Piece] = field(default_factory=list)  # layer by layer
+    left: list[Piece] = field(default_factory=list)  # layer by layer, with reasons
 
     def explain(self) -> str:
         """Return both as text, layers of one kind on one line."""

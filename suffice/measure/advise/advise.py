@@ -51,47 +51,29 @@ Measure = Callable[[Candidate, int], TimedSample]
 
 @dataclass(frozen=True, kw_only=True)
 class Advice:
-    """The recommendation, and everything it is based on.
+    """The recommendation, and everything it is based on."""
 
-    Args:
-        request: the task and its limits.
-        model: name of the model whose sizes were measured.
-        length: tokens or patches of an input.
-        unit: "token" or "input", which times are for.
-        device: "cpu" or "cuda".
-        winner: name of the recommended composition; None if none is recommended.
-        known: whether comparisons near what is asked show that it suffices; of Standard, that
-            nothing untried is faster.
-        trial: the comparison that would decide whether the fastest untried composition suffices;
-            None if there is none.
-        sentence: the recommendation.
-        notes: further sentences.
-        places: every composition: ranked, ruled out, not measured, illegal.
-        python: lines that build and use the recommended model.
-        cli: commands that do the same; () if none can.
-        machine: facts about the machine.
-        versions: versions of the software.
-        seconds: total time of the advice.
-        interrupted: whether measuring was stopped early.
-    """
-
-    request: Request
-    model: str
-    length: int
-    unit: str
-    device: str
-    winner: str | None
+    request: Request  # the task and its limits
+    model: str  # name of the model whose sizes were measured
+    length: int  # tokens or patches of an input
+    unit: str  # "token" or "input", which times are for
+    device: str  # "cpu" or "cuda"
+    winner: str | None  # name of the recommended composition; None if none is recommended
+    # whether comparisons near what is asked show that it suffices; of Standard, that nothing
+    # untried is faster
     known: bool
+    # the comparison that would decide whether the fastest untried composition suffices; None if
+    # there is none
     trial: DecidingComparison | None
-    sentence: str
-    notes: tuple[str, ...]
-    places: tuple[Place, ...]
-    python: tuple[str, ...]
-    cli: tuple[str, ...]
-    machine: dict[str, Any]
-    versions: dict[str, Any]
-    seconds: float
-    interrupted: bool = False
+    sentence: str  # the recommendation
+    notes: tuple[str, ...]  # further sentences
+    places: tuple[Place, ...]  # every composition: ranked, ruled out, not measured, illegal
+    python: tuple[str, ...]  # lines that build and use the recommended model
+    cli: tuple[str, ...]  # commands that do the same; () if none can
+    machine: dict[str, Any]  # facts about the machine
+    versions: dict[str, Any]  # versions of the software
+    seconds: float  # total time of the advice
+    interrupted: bool = False  # whether measuring was stopped early
 
     def find(self, name: str) -> Place | None:
         """Return the place of a composition, None if it was not considered."""

@@ -37,11 +37,6 @@ MIN_DATA_SETS = 2  # data sets of the package on which a composition has to suff
 class Scope:
     """What a comparison was of, and what is asked for.
 
-    Args:
-        tokens: tokens per input.
-        parameters: parameters of the model with Standard.
-        num_heads: query heads of each layer.
-
     Example:
         >>> asked = Scope(tokens=64, parameters=300_000, num_heads=4)
         >>> asked.near(Scope(tokens=256, parameters=1_200_000, num_heads=4))
@@ -52,9 +47,9 @@ class Scope:
         False
     """
 
-    tokens: int
-    parameters: int
-    num_heads: int
+    tokens: int  # tokens per input
+    parameters: int  # parameters of the model with Standard
+    num_heads: int  # query heads of each layer
 
     def distance(self, other: Scope) -> float:
         """Return the doublings between two scopes, as shares of the most that are near."""
@@ -77,34 +72,20 @@ class Scope:
 
 @dataclass(frozen=True, kw_only=True)
 class Evidence:
-    """One finished comparison of a composition with Standard.
+    """One finished comparison of a composition with Standard."""
 
-    Args:
-        source: file of the results.
-        title: title of the task.
-        data: name of the data.
-        num_heads: heads of both.
-        seeds: seeds that both were trained from.
-        difference: difference in test accuracy, in points with its interval; of recall, how many
-            seeds solve it.
-        margin: loss of accuracy that is acceptable, a fraction.
-        verdict: "suffices", "does not suffice" or "undecided" and what would decide.
-        own: whether the user brought it.
-        recalls: whether its task is drawn and asks for recall.
-        far: scope of the comparison if it is far from the request; "" if it is near.
-    """
-
-    source: str
-    title: str
-    data: str
-    num_heads: int
-    seeds: int
+    source: str  # file of the results
+    title: str  # title of the task
+    data: str  # name of the data
+    num_heads: int  # heads of both
+    seeds: int  # seeds that both were trained from
+    # difference in test accuracy, in points with its interval; of recall, how many seeds solve it
     difference: str
-    margin: float
-    verdict: str
-    own: bool = False
-    recalls: bool = False
-    far: str = ""
+    margin: float  # loss of accuracy that is acceptable, a fraction
+    verdict: str  # "suffices", "does not suffice" or "undecided" and what would decide
+    own: bool = False  # whether the user brought it
+    recalls: bool = False  # whether its task is drawn and asks for recall
+    far: str = ""  # scope of the comparison if it is far from the request; "" if it is near
 
     @property
     def sentence(self) -> str:
@@ -406,21 +387,14 @@ NONE_NAMED = "none named"
 
 @dataclass(frozen=True, kw_only=True)
 class Backtest:
-    """What would have been advised for a comparison's data, by those of other data.
+    """What would have been advised for a comparison's data, by those of other data."""
 
-    Args:
-        source: file of the comparison.
-        data: data of the comparison.
-        margin: margin that was asked for.
-        named: the cheapest composition that was known to suffice; None if none was.
-        outcome: verdict of the comparison: "suffices", "does not suffice" or "undecided"; "none
-            named" where Standard stays.
-    """
-
-    source: str
-    data: str
-    margin: float
-    named: str | None
+    source: str  # file of the comparison
+    data: str  # data of the comparison
+    margin: float  # margin that was asked for
+    named: str | None  # the cheapest composition that was known to suffice; None if none was
+    # verdict of the comparison: "suffices", "does not suffice" or "undecided"; "none named" where
+    # Standard stays
     outcome: str
 
 

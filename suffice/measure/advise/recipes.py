@@ -23,33 +23,21 @@ ARTICLE = (
 
 @dataclass(frozen=True, kw_only=True)
 class AdviceRecipe:
-    """Compositions that a publication recommends for a purpose.
+    """Compositions that a publication recommends for a purpose."""
 
-    Args:
-        name: name on the command line.
-        title: one line.
-        about: the mechanisms, and what is missing here.
-        source: the publication.
-        section: section of the publication.
-        names: compositions, the recommended one first. {kv} is a quarter of the heads, {quarter}
-            and {eighth} are these parts of the length.
-        says: claim of the source.
-        model: default model.
-        length: default tokens.
-        task: see `Request`.
-        measure: measures something else in addition, and describes it.
-    """
-
-    name: str
-    title: str
-    about: str
-    source: str
-    section: str
+    name: str  # name on the command line
+    title: str  # one line
+    about: str  # the mechanisms, and what is missing here
+    source: str  # the publication
+    section: str  # section of the publication
+    # compositions, the recommended one first. {kv} is a quarter of the heads, {quarter} and
+    # {eighth} are these parts of the length.
     names: tuple[str, ...]
-    says: str
-    model: str = "15m"
-    length: int = 2048
-    task: str = "lm"
+    says: str  # claim of the source
+    model: str = "15m"  # default model
+    length: int = 2048  # default tokens
+    task: str = "lm"  # see `Request`
+    # measures something else in addition, and describes it
     measure: Callable[[Advice], str] | None = None
 
     def request(self, words: dict[str, Any]) -> Request:

@@ -159,23 +159,14 @@ DEFAULT_MODELS = {
 
 @dataclass(frozen=True, kw_only=True)
 class Base:
-    """The sizes of a model without its attention.
+    """The sizes of a model without its attention."""
 
-    Args:
-        task: see `Request`.
-        name: name of the model.
-        config: the sizes, with room for the tokens written after the input.
-        num_heads: query heads.
-        position: position encoding for language models whose mechanism has none.
-        length: tokens or patches of an input.
-    """
-
-    task: str
-    name: str
-    config: Sizes
-    num_heads: int
-    position: Position
-    length: int
+    task: str  # see `Request`
+    name: str  # name of the model
+    config: Sizes  # the sizes, with room for the tokens written after the input
+    num_heads: int  # query heads
+    position: Position  # position encoding for language models whose mechanism has none
+    length: int  # tokens or patches of an input
 
     @property
     def depth(self) -> int:
@@ -428,19 +419,12 @@ def _windows(length: int) -> list[int]:
 
 @dataclass(frozen=True, kw_only=True)
 class Needs:
-    """Bytes and work of one input of the requested length.
+    """Bytes and work of one input of the requested length."""
 
-    Args:
-        weights: bytes of the whole model.
-        state: bytes of KV caches and sums after the input.
-        activations: bytes of the widest layer while the input is read at once, scores not stored.
-        work: bytes read for each token where tokens are written, else FLOPs of an input.
-    """
-
-    weights: int
-    state: int
-    activations: int
-    work: int
+    weights: int  # bytes of the whole model
+    state: int  # bytes of KV caches and sums after the input
+    activations: int  # bytes of the widest layer while the input is read at once, scores not stored
+    work: int  # bytes read for each token where tokens are written, else FLOPs of an input
 
     @property
     def total(self) -> int:

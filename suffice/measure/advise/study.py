@@ -29,52 +29,33 @@ MAX_EVIDENCE = 3  # comparisons of one mechanism, in sentences
 
 @dataclass(frozen=True, kw_only=True)
 class Crossover:
-    """The length from which a candidate is faster than Standard.
+    """The length from which a candidate is faster than Standard."""
 
-    Args:
-        at: the shortest measured length from which it always is; None if there is none.
-        ratios: time over Standard's by length, median and quartiles over the rounds.
-    """
-
-    at: int | None
+    at: int | None  # the shortest measured length from which it always is; None if there is none
+    # time over Standard's by length, median and quartiles over the rounds
     ratios: tuple[tuple[int, Times], ...]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Place:
-    """One composition and its place.
+    """One composition and its place."""
 
-    Args:
-        name: the composition, see `Composition`.
-        rank: rank, from 1; candidates whose times overlap share one. None if not ranked.
-        status: "measured", "ruled out", "illegal" or "not measured".
-        reason: why it has this place, in a sentence.
-        needs: bytes and work in closed form; None if illegal.
-        predicted: work over Standard's; None if illegal.
-        seconds: seconds per token or input, median and quartiles over the rounds.
-        ratio: `seconds` over Standard's of the same round.
-        first_seconds: median seconds of reading the input (prefill).
-        first_ratio: prefill time over Standard's of the same round, median and quartiles.
-        rounds: number of samples.
-        crossover: comparison at shorter lengths; None if measured at the requested length only.
-        evidence: finished comparisons of quality.
-        evidence_told: sentences about its quality.
-    """
-
-    name: str
-    rank: int | None
-    status: str
-    reason: str
-    needs: Needs | None = None
-    predicted: float | None = None
-    seconds: Times | None = None
-    ratio: Times | None = None
-    first_seconds: float | None = None
+    name: str  # the composition, see `Composition`
+    rank: int | None  # rank, from 1; candidates whose times overlap share one. None if not ranked.
+    status: str  # "measured", "ruled out", "illegal" or "not measured"
+    reason: str  # why it has this place, in a sentence
+    needs: Needs | None = None  # bytes and work in closed form; None if illegal
+    predicted: float | None = None  # work over Standard's; None if illegal
+    seconds: Times | None = None  # seconds per token or input, median and quartiles over the rounds
+    ratio: Times | None = None  # `seconds` over Standard's of the same round
+    first_seconds: float | None = None  # median seconds of reading the input (prefill)
+    # prefill time over Standard's of the same round, median and quartiles
     first_ratio: Times | None = None
-    rounds: int = 0
+    rounds: int = 0  # number of samples
+    # comparison at shorter lengths; None if measured at the requested length only
     crossover: Crossover | None = None
-    evidence: tuple[Evidence, ...] = ()
-    evidence_told: str = ""
+    evidence: tuple[Evidence, ...] = ()  # finished comparisons of quality
+    evidence_told: str = ""  # sentences about its quality
 
 
 @dataclass(kw_only=True)

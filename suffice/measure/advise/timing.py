@@ -317,23 +317,15 @@ Seconds = Callable[[Recipe, str, int], float]
 
 @dataclass(frozen=True, kw_only=True)
 class DecidingComparison:
-    """A comparison with Standard that nobody has run yet, of the sizes that are asked for.
+    """A comparison with Standard that nobody has run yet, of the sizes that are asked for."""
 
-    Args:
-        name: the composition that it is about.
-        recipe: recipe with the length and the sizes.
-        num_heads: heads of both.
-        command: command that runs it.
-        trainings: number of trainings.
-        minutes: minutes of all trainings on this machine, from the measured time of a training
-            step; None if not measured, or the rows of the data are not known.
-    """
-
-    name: str
-    recipe: Recipe
-    num_heads: int
-    command: str
-    trainings: int = 2 * SEEDS
+    name: str  # the composition that it is about
+    recipe: Recipe  # recipe with the length and the sizes
+    num_heads: int  # heads of both
+    command: str  # command that runs it
+    trainings: int = 2 * SEEDS  # number of trainings
+    # minutes of all trainings on this machine, from the measured time of a training step; None if
+    # not measured, or the rows of the data are not known
     minutes: float | None = None
 
     @property

@@ -23,34 +23,21 @@ class NotYetError(ConfigError):
 
 @dataclass(frozen=True, kw_only=True)
 class Look:
-    """One look at the comparison.
+    """One look at the comparison."""
 
-    Args:
-        seeds: seeds of each name.
-        scores: digest of the scores that were seen, by name and seed.
-        code: exit code of the verdict.
-        sentence: the verdict.
-    """
-
-    seeds: int
-    scores: dict[str, str]
-    code: int
-    sentence: str
+    seeds: int  # seeds of each name
+    scores: dict[str, str]  # digest of the scores that were seen, by name and seed
+    code: int  # exit code of the verdict
+    sentence: str  # the verdict
 
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """What was declared, and what was looked at.
+    """What was declared, and what was looked at."""
 
-    Args:
-        looks: numbers of seeds, rising.
-        asked: metrics, names and margins.
-        seen: the looks so far.
-    """
-
-    looks: tuple[int, ...]
-    asked: str
-    seen: tuple[Look, ...] = ()
+    looks: tuple[int, ...]  # numbers of seeds, rising
+    asked: str  # metrics, names and margins
+    seen: tuple[Look, ...] = ()  # the looks so far
 
 
 def check_looks(looks: Sequence[int], state: str | Path | None) -> None:

@@ -41,35 +41,24 @@ RISING = {
 
 @dataclass(frozen=True, kw_only=True)
 class Question:
-    """What is asked of the runs.
+    """What is asked of the runs."""
 
-    Args:
-        metrics: metrics to judge by; empty takes the first that all sources have.
-        better: "higher" or "lower", of every metric; None where names or sources tell.
-        percent: whether scores are in percent, which are shares once divided by 100.
-        margins: margin by metric, or under "" for all.
-        relative: whether margins of metrics that are not shares are fractions of their values.
-        baseline: name that the others are compared with; None takes the first.
-        failures: largest acceptable rate of failed trainings; None does not ask.
-        chance: the share that a guess gets; None where it is not known.
-        paired: whether runs without labels of seeds are paired in their order.
-        looks: numbers of seeds at which the verdict is looked at, declared before.
-        null: whether both names are reruns of one thing.
-        command: the command as typed.
-    """
-
+    # metrics to judge by; empty takes the first that all sources have
     metrics: tuple[str, ...] = ()
+    # "higher" or "lower", of every metric; None where names or sources tell
     better: str | None = None
-    percent: bool = False
-    margins: dict[str, Margin]
+    percent: bool = False  # whether scores are in percent, which are shares once divided by 100
+    margins: dict[str, Margin]  # margin by metric, or under "" for all
+    # whether margins of metrics that are not shares are fractions of their values
     relative: bool = False
-    baseline: str | None = None
-    failures: float | None = None
-    chance: float | None = None
-    paired: bool = False
+    baseline: str | None = None  # name that the others are compared with; None takes the first
+    failures: float | None = None  # largest acceptable rate of failed trainings; None does not ask
+    chance: float | None = None  # the share that a guess gets; None where it is not known
+    paired: bool = False  # whether runs without labels of seeds are paired in their order
+    # numbers of seeds at which the verdict is looked at, declared before
     looks: tuple[int, ...] = ()
-    null: bool = False
-    command: str = ""
+    null: bool = False  # whether both names are reruns of one thing
+    command: str = ""  # the command as typed
 
 
 def comparisons(

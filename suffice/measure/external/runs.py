@@ -60,41 +60,27 @@ class RowNames:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Run:
-    """The scores of one trained model on one task.
+    """The scores of one trained model on one task."""
 
-    Args:
-        scores: scores [R] by metric, as the source wrote them.
-        task: name of the task; "" where the source has one.
-        seed: label of the training; None where it is not known.
-        rows: numbers of the rows, [R]; None where each metric has one value, R = 1.
-    """
-
-    scores: dict[str, Values]
-    task: str = ""
-    seed: str | None = None
+    scores: dict[str, Values]  # scores [R] by metric, as the source wrote them
+    task: str = ""  # name of the task; "" where the source has one
+    seed: str | None = None  # label of the training; None where it is not known
+    # numbers of the rows, [R]; None where each metric has one value, R = 1
     rows: NDArray[np.int64] | None = None
 
 
 @dataclass(kw_only=True)
 class Source:
-    """All runs under one name.
+    """All runs under one name."""
 
-    Args:
-        name: name of the mechanism, model or setting.
-        path: path that was read.
-        kind: kind of the files.
-        runs: run of each task and trained model.
-        better: "higher" or "lower" by metric, as far as the source tells.
-        notes: sentences about choices in reading.
-        folds: whether the labels of the seeds are those of the folds of a cross-validation.
-    """
-
-    name: str
-    path: str
-    kind: str
-    runs: list[Run]
+    name: str  # name of the mechanism, model or setting
+    path: str  # path that was read
+    kind: str  # kind of the files
+    runs: list[Run]  # run of each task and trained model
+    # "higher" or "lower" by metric, as far as the source tells
     better: dict[str, str] = field(default_factory=dict)
-    notes: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)  # sentences about choices in reading
+    # whether the labels of the seeds are those of the folds of a cross-validation
     folds: bool = False
 
     @property

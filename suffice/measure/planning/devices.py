@@ -15,29 +15,19 @@ class Device:
 
     Where the maker prints a rate for sparse matrices only, it is half of that: 1,979 TFLOP/s of
     an H100 and 242 of an L4.
-
-    Args:
-        name: name on the command line.
-        title: name that the maker gives it.
-        memory: bytes of memory.
-        bandwidth: memory bandwidth, bytes per second.
-        flops: FLOP/s of products by dtype; float32 is without TF32, as torch multiplies by default.
-        link: bytes per second to the other GPUs of a node, in one direction.
-        network: bytes per second to other nodes, per GPU, in the maker's servers; None if
-            the maker names none.
-        node: GPUs per server.
-        source: source of the figures.
     """
 
-    name: str
-    title: str
-    memory: int
-    bandwidth: float
+    name: str  # name on the command line
+    title: str  # name that the maker gives it
+    memory: int  # bytes of memory
+    bandwidth: float  # memory bandwidth, bytes per second
+    # FLOP/s of products by dtype; float32 is without TF32, as torch multiplies by default
     flops: tuple[tuple[str, float], ...]
-    link: float
+    link: float  # bytes per second to the other GPUs of a node, in one direction
+    # bytes per second to other nodes, per GPU, in the maker's servers; None if the maker names none
     network: float | None
-    node: int
-    source: str
+    node: int  # GPUs per server
+    source: str  # source of the figures
 
     def rate(self, dtype: str) -> float:
         """Return FLOP/s of products in a dtype; a dtype without a rate has float32's."""

@@ -248,18 +248,6 @@ HOUR, DAY = 3600.0, 86400.0
 class PlanOptions:
     """The hardware, and what is decided already.
 
-    Args:
-        gpus: number of GPUs.
-        memory: bytes of each; None uses the device's.
-        shard: split the weights between them, or not; None takes the faster one that fits.
-        checkpointing: recompute blocks in the backward pass, or not; None takes the faster one that
-            fits.
-        accumulate: micro-batches of a step; None uses the fewest that fit.
-        examples: training rows of the data, if the recipe counts epochs.
-        network: bytes a second to other nodes for each GPU; None uses the device's.
-        price: price per GPU hour; None if unknown.
-        reached: share of the roofline to count on.
-
     Raises:
         ConfigError: if a number is not legal.
 
@@ -269,15 +257,18 @@ class PlanOptions:
         suffice.errors.ConfigError: gpus=0; give an integer >= 1. price=-1.0; give a number above 0.
     """
 
-    gpus: int = 1
-    memory: int | None = None
+    gpus: int = 1  # number of GPUs
+    memory: int | None = None  # bytes of each; None uses the device's
+    # split the weights between them, or not; None takes the faster one that fits
     shard: bool | None = None
+    # recompute blocks in the backward pass, or not; None takes the faster one that fits
     checkpointing: bool | None = None
-    accumulate: int | None = None
-    examples: int | None = None
+    accumulate: int | None = None  # micro-batches of a step; None uses the fewest that fit
+    examples: int | None = None  # training rows of the data, if the recipe counts epochs
+    # bytes a second to other nodes for each GPU; None uses the device's
     network: float | None = None
-    price: float | None = None
-    reached: float = 1.0
+    price: float | None = None  # price per GPU hour; None if unknown
+    reached: float = 1.0  # share of the roofline to count on
 
     def __post_init__(self) -> None:
         wrong = [
@@ -375,33 +366,20 @@ class MemoryBreakdown:
 
 @dataclass(frozen=True, kw_only=True)
 class TrainingEstimate:
-    """The estimated requirements of a training run.
+    """The estimated requirements of a training run."""
 
-    Args:
-        workload: training to run.
-        device: GPU to run on.
-        gpus: number of GPUs.
-        memory: bytes of each.
-        parameter_count: number of parameters of the model.
-        layouts: the best of each kind, the recommended one first.
-        parts: memory of the recommended layout by part.
-        fewest_gpus: smallest number of GPUs with which some layout fits; None if none does.
-        steps: optimiser steps; None if unknown.
-        price: price per GPU hour; None if unknown.
-        reached: share of the roofline that is counted on.
-    """
-
-    workload: Workload
-    device: Device
-    gpus: int
-    memory: int
-    parameter_count: int
-    layouts: tuple[LayoutEstimate, ...]
-    parts: MemoryBreakdown
+    workload: Workload  # training to run
+    device: Device  # GPU to run on
+    gpus: int  # number of GPUs
+    memory: int  # bytes of each
+    parameter_count: int  # number of parameters of the model
+    layouts: tuple[LayoutEstimate, ...]  # the best of each kind, the recommended one first
+    parts: MemoryBreakdown  # memory of the recommended layout by part
+    # smallest number of GPUs with which some layout fits; None if none does
     fewest_gpus: int | None
-    steps: int | None
-    price: float | None
-    reached: float
+    steps: int | None  # optimiser steps; None if unknown
+    price: float | None  # price per GPU hour; None if unknown
+    reached: float  # share of the roofline that is counted on
 
     @property
     def best(self) -> LayoutEstimate:

@@ -48,45 +48,27 @@ VOCABULARIES = {"gpt2": 50_257, "llama": 32_000, "characters": 65}
 
 @dataclass(frozen=True, kw_only=True)
 class Workload:
-    """The training of one recipe with one mechanism.
+    """The training of one recipe with one mechanism."""
 
-    Args:
-        name: name of the recipe.
-        title: title in one line.
-        mechanism: attention mechanism.
-        specs: spec of every attention layer.
-        build: function that makes the model.
-        loss: function that returns the loss of the model on a number of rows of zeros.
-        rates: settings of the optimiser.
-        clip: largest norm of the gradient; None if not clipped.
-        rows: rows of a step, summed over micro-batches and processes.
-        tokens: tokens per row.
-        accumulate: micro-batches of a step, as the recipe says.
-        dtype: dtype of the products.
-        checkpointing: whether the recipe recomputes blocks in the backward pass.
-        adjustable: whether its training supports accumulation, checkpointing and sharding.
-        autoregressive: whether the model generates, with a KV cache.
-        steps: optimiser steps; None if the size of the data decides.
-        epochs: over the data, if that decides.
-    """
-
-    name: str
-    title: str
-    mechanism: str
-    specs: tuple[AttentionSpec, ...]
-    build: Callable[[], nn.Module]
+    name: str  # name of the recipe
+    title: str  # title in one line
+    mechanism: str  # attention mechanism
+    specs: tuple[AttentionSpec, ...]  # spec of every attention layer
+    build: Callable[[], nn.Module]  # function that makes the model
+    # function that returns the loss of the model on a number of rows of zeros
     loss: Callable[[nn.Module, int], Tensor]
-    rates: OptimiserSettings
-    clip: float | None
-    rows: int
-    tokens: int
-    accumulate: int = 1
-    dtype: str = "float32"
-    checkpointing: bool = False
+    rates: OptimiserSettings  # settings of the optimiser
+    clip: float | None  # largest norm of the gradient; None if not clipped
+    rows: int  # rows of a step, summed over micro-batches and processes
+    tokens: int  # tokens per row
+    accumulate: int = 1  # micro-batches of a step, as the recipe says
+    dtype: str = "float32"  # dtype of the products
+    checkpointing: bool = False  # whether the recipe recomputes blocks in the backward pass
+    # whether its training supports accumulation, checkpointing and sharding
     adjustable: bool = False
-    autoregressive: bool = False
-    steps: int | None = None
-    epochs: int | None = None
+    autoregressive: bool = False  # whether the model generates, with a KV cache
+    steps: int | None = None  # optimiser steps; None if the size of the data decides
+    epochs: int | None = None  # over the data, if that decides
 
     def all_steps(self, examples: int | None) -> int | None:
         """Return the steps of the whole training; None if the size of the data is not known.
@@ -377,29 +359,17 @@ def fake_process_group(ranks: int) -> Iterator[DeviceMesh]:
 
 @dataclass(frozen=True, kw_only=True)
 class Trace:
-    """One step as one rank sees it; bytes.
+    """One step as one rank sees it; bytes."""
 
-    Args:
-        parameter_count: parameters of the whole model.
-        parameters: this rank's.
-        gradients: bytes of the gradients, once all exist.
-        optimiser: its state.
-        activations: saved for the backward pass of a micro-batch, gathered weights included.
-        peak: the most at once during the step.
-        micro: operations of every micro-batch but the last.
-        last: operations of the last one, which reduces the gradients.
-        step: operations of the optimiser.
-    """
-
-    parameter_count: int
-    parameters: int
-    gradients: int
-    optimiser: int
-    activations: int
-    peak: int
-    micro: Recording
-    last: Recording
-    step: Recording
+    parameter_count: int  # parameters of the whole model
+    parameters: int  # this rank's
+    gradients: int  # bytes of the gradients, once all exist
+    optimiser: int  # its state
+    activations: int  # saved for the backward pass of a micro-batch, gathered weights included
+    peak: int  # the most at once during the step
+    micro: Recording  # operations of every micro-batch but the last
+    last: Recording  # operations of the last one, which reduces the gradients
+    step: Recording  # operations of the optimiser
 
     @property
     def state(self) -> int:

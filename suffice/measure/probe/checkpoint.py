@@ -36,17 +36,11 @@ NAMES = {"Global": "sinks, the first {tokens} tokens", "Window": "the window of 
 
 @dataclass(frozen=True, kw_only=True)
 class Branch:
-    """Something that attention does beside other things, and can be made to leave out.
+    """Something that attention does beside other things, and can be made to leave out."""
 
-    Args:
-        name: in words.
-        layers: numbers of the layers that have it.
-        off: from a layer to what does the same without it.
-    """
-
-    name: str
-    layers: tuple[int, ...]
-    off: Callable[[Attention], nn.Module]
+    name: str  # in words
+    layers: tuple[int, ...]  # numbers of the layers that have it
+    off: Callable[[Attention], nn.Module]  # from a layer to what does the same without it
 
 
 class Nothing(nn.Module):
@@ -204,21 +198,13 @@ Step = Callable[[str, int, int], None]
 
 @dataclass(frozen=True, kw_only=True)
 class Ablation:
-    """The accuracy lost when a branch is disabled.
+    """The accuracy lost when a branch is disabled."""
 
-    Args:
-        branch: its name.
-        layers: those that have it, in words.
-        on: what the loss is of.
-        before: the mean loss with it, nats per token.
-        change: of the loss without it, paired by row; above 0 where the branch helps.
-    """
-
-    branch: str
-    layers: str
-    on: str
-    before: float
-    change: Summary
+    branch: str  # its name
+    layers: str  # those that have it, in words
+    on: str  # what the loss is of
+    before: float  # the mean loss with it, nats per token
+    change: Summary  # of the loss without it, paired by row; above 0 where the branch helps
 
     @property
     def verdict(self) -> str:

@@ -43,17 +43,12 @@ class Questions:
 
 @dataclass(frozen=True, kw_only=True)
 class Recall(Outcome):
-    """A model's accuracy on one kind of question, over rows.
+    """A model's accuracy on one kind of question, over rows."""
 
-    Args:
-        name: name of the questions.
-        back: least number of tokens from a question back to its answer.
-        gain: loss at the first time less that at the second, over rows, nats; None where there is
-            one time only.
-    """
-
-    name: str
-    back: int
+    name: str  # name of the questions
+    back: int  # least number of tokens from a question back to its answer
+    # loss at the first time less that at the second, over rows, nats; None where there is one time
+    # only
     gain: Summary | None
 
 

@@ -37,17 +37,11 @@ ALARM = "ALARM: control succeeded"
 
 @dataclass(frozen=True, kw_only=True)
 class Outcome:
-    """The accuracy on one kind of question; a control is a question that nothing can answer.
+    """The accuracy on one kind of question; a control is a question that nothing can answer."""
 
-    Args:
-        accuracy: share of right answers, over seeds or rows.
-        chance: accuracy of a guess that has not found the answer.
-        control: reason why it must fail; "" where it may succeed.
-    """
-
-    accuracy: Summary
-    chance: float
-    control: str = ""
+    accuracy: Summary  # share of right answers, over seeds or rows
+    chance: float  # accuracy of a guess that has not found the answer
+    control: str = ""  # reason why it must fail; "" where it may succeed
 
     @property
     def above(self) -> bool:
@@ -64,25 +58,16 @@ class Outcome:
 
 @dataclass(frozen=True, kw_only=True)
 class Finding(Outcome):
-    """The accuracy of one mechanism on the test questions of one view, over seeds.
+    """The accuracy of one mechanism on the test questions of one view, over seeds."""
 
-    Args:
-        task: name of the task.
-        mechanism: name of the mechanism.
-        view: difficulty of the questions; "" for all of the task's.
-        solved: steps after which the validation answers were solved, by seed; None = never.
-        steps: maximum steps of a training.
-        state: bytes that a layer keeps of a row.
-        pairs: pairs of an associative recall; None for other tasks.
-    """
-
-    task: str
-    mechanism: str
-    view: str
+    task: str  # name of the task
+    mechanism: str  # name of the mechanism
+    view: str  # difficulty of the questions; "" for all of the task's
+    # steps after which the validation answers were solved, by seed; None = never
     solved: tuple[int | None, ...]
-    steps: int
-    state: float
-    pairs: int | None = None
+    steps: int  # maximum steps of a training
+    state: float  # bytes that a layer keeps of a row
+    pairs: int | None = None  # pairs of an associative recall; None for other tasks
 
     @property
     def verdict(self) -> str:
@@ -108,23 +93,16 @@ class Finding(Outcome):
 
 @dataclass(frozen=True, kw_only=True)
 class Report:
-    """The results of a probe, with negative controls.
+    """The results of a probe, with negative controls."""
 
-    Args:
-        kind: "mechanisms" that were trained on every task, or a "checkpoint".
-        facts: facts about the probe: seeds and whether it was quick, or rows and reach.
-        findings: accuracy of each mechanism on each view; none of a checkpoint.
-        recalls: accuracy of a checkpoint by question.
-        ablations: loss of a checkpoint without each branch.
-        seconds: seconds since the last start.
-    """
-
-    kind: str
+    kind: str  # "mechanisms" that were trained on every task, or a "checkpoint"
+    # facts about the probe: seeds and whether it was quick, or rows and reach
     facts: Mapping[str, Any]
+    # accuracy of each mechanism on each view; none of a checkpoint
     findings: tuple[Finding, ...] = ()
-    recalls: tuple[Any, ...] = ()
-    ablations: tuple[Any, ...] = ()
-    seconds: float = 0.0
+    recalls: tuple[Any, ...] = ()  # accuracy of a checkpoint by question
+    ablations: tuple[Any, ...] = ()  # loss of a checkpoint without each branch
+    seconds: float = 0.0  # seconds since the last start
 
     @classmethod
     def of(cls, kind: str, clock: float, facts: dict[str, Any], **records: Iterable[Any]) -> Report:

@@ -20,39 +20,25 @@ SOLVED = 0.99
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class View:
-    """The questions of a task that have one difficulty.
+    """The questions of a task that have one difficulty."""
 
-    Args:
-        name: name of the difficulty; "" for all questions of the test part.
-        split: rows and their questions.
-        nearest: least number of tokens from a question back to its answer.
-        cache_tokens: capacity of the rolling KV cache during evaluation; None = a plain
-            forward pass without cache.
-    """
-
-    name: str
-    split: Split
-    nearest: int = 1
+    name: str  # name of the difficulty; "" for all questions of the test part
+    split: Split  # rows and their questions
+    nearest: int = 1  # least number of tokens from a question back to its answer
+    # capacity of the rolling KV cache during evaluation; None = a plain forward pass without cache
     cache_tokens: int | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
 class Task:
-    """A recipe of a probe, and the mechanisms that train it.
+    """A recipe of a probe, and the mechanisms that train it."""
 
-    Args:
-        name: name of the task, its folder and its table.
-        recipe: the recipe.
-        must_fail: reason why no model can do this; "" for tasks that can be done.
-        only: the mechanisms to train, whatever is requested; () = the requested ones.
-        control: mechanisms that are always trained as well.
-    """
-
-    name: str
-    recipe: Recipe
-    must_fail: str = ""
+    name: str  # name of the task, its folder and its table
+    recipe: Recipe  # the recipe
+    must_fail: str = ""  # reason why no model can do this; "" for tasks that can be done
+    # the mechanisms to train, whatever is requested; () = the requested ones
     only: tuple[str, ...] = ()
-    control: tuple[str, ...] = ()
+    control: tuple[str, ...] = ()  # mechanisms that are always trained as well
 
     @property
     def pairs(self) -> int | None:

@@ -42,19 +42,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class Curve:
-    """One measure after each epoch.
+    """One measure after each epoch."""
 
-    Args:
-        name: name of the record.
-        title: title of the axis.
-        shown: function from a recorded value to the drawn one.
-        highest: largest value that may be drawn.
-    """
-
-    name: str
-    title: str
-    shown: Callable[[float], float] = float
-    highest: float = math.inf
+    name: str  # name of the record
+    title: str  # title of the axis
+    shown: Callable[[float], float] = float  # function from a recorded value to the drawn one
+    highest: float = math.inf  # largest value that may be drawn
 
 
 LOSS = Curve(name="validation_loss", title="validation loss")

@@ -24,25 +24,18 @@ STYLES = {
 
 @dataclass(frozen=True, kw_only=True)
 class Column:
-    """One column of a table.
+    """One column of a table."""
 
-    Args:
-        title: head of the column.
-        cell: text of a row.
-        reference: text of the published row that stands below a row.
-        words: whether it holds words, which are aligned left.
-        value: number by which the rows of a group are ranked; None in any of them: no ranks.
-        write: function from that number to text; numbers that are written alike share a rank.
-        rising: whether more is better.
-    """
-
-    title: str
-    cell: Callable[[Any], str]
+    title: str  # head of the column
+    cell: Callable[[Any], str]  # text of a row
+    # text of the published row that stands below a row
     reference: Callable[[Any], str] = lambda _row: ""
-    words: bool = False
+    words: bool = False  # whether it holds words, which are aligned left
+    # number by which the rows of a group are ranked; None in any of them: no ranks
     value: Callable[[Any], float | None] = lambda _row: None
+    # function from that number to text; numbers that are written alike share a rank
     write: Callable[[float], str] = str
-    rising: bool = False
+    rising: bool = False  # whether more is better
 
     def texts(self, rows: Sequence[Any], group: Callable[[Any], object]) -> list[str]:
         """Return the text of each row, with its rank in its group where there is one."""

@@ -192,17 +192,11 @@ COVERED = "sd over seeds; 95% CI of other seeds and other test rows, from 3 seed
 
 @dataclass(frozen=True)
 class Tables:
-    """The tables of one comparison; their rows are (mechanism, heads), grouped by heads.
+    """The tables of one comparison; their rows are (mechanism, heads), grouped by heads."""
 
-    Args:
-        results: the comparison.
-        verdict: verdict that `judge` returned.
-        brief: whether they are for 80 columns.
-    """
-
-    results: Results
-    verdict: Verdict
-    brief: bool = False
+    results: Results  # the comparison
+    verdict: Verdict  # verdict that `judge` returned
+    brief: bool = False  # whether they are for 80 columns
 
     def all(self) -> list[Sheet]:
         """Return every table, some of them without lines."""

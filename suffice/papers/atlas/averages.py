@@ -19,22 +19,14 @@ DRAWS = 4_000  # of the averages, for the ranks they may have
 
 @dataclass(frozen=True, kw_only=True)
 class Average:
-    """A mechanism over tasks: the mean of its differences to Standard, were they drawn again.
+    """A mechanism over tasks: the mean of its differences to Standard, were they drawn again."""
 
-    Args:
-        mechanism: see `label`.
-        tasks: tasks that it was trained on.
-        difference: the mean as a share of Standard's gain, with the 95% interval of a task like
-            these.
-        between: standard deviation of the true differences between tasks.
-        ranks: the 2.5% and 97.5% quantile of its rank among all, 1 is best.
-    """
-
-    mechanism: str
-    tasks: int
+    mechanism: str  # see `label`
+    tasks: int  # tasks that it was trained on
+    # the mean as a share of Standard's gain, with the 95% interval of a task like these
     difference: Summary
-    between: float
-    ranks: tuple[int, int] = (0, 0)
+    between: float  # standard deviation of the true differences between tasks
+    ranks: tuple[int, int] = (0, 0)  # the 2.5% and 97.5% quantile of its rank among all, 1 is best
 
 
 def averages(rows: Iterable[Standing]) -> list[Average]:

@@ -21,19 +21,12 @@ from suffice.recipes.atlas import HEADS, RECALL
 
 @dataclass(frozen=True, kw_only=True)
 class Null:
-    """What is said of Standard against itself, from seeds that share nothing.
+    """What is said of Standard against itself, from seeds that share nothing."""
 
-    Args:
-        task: task of the atlas.
-        seeds: seeds of Standard.
-        fails: share of the draws in which it does not suffice, though it is the same.
-        suffices: share in which it suffices when it is worse by exactly the margin.
-    """
-
-    task: str
-    seeds: int
-    fails: float
-    suffices: float
+    task: str  # task of the atlas
+    seeds: int  # seeds of Standard
+    fails: float  # share of the draws in which it does not suffice, though it is the same
+    suffices: float  # share in which it suffices when it is worse by exactly the margin
 
 
 NULL_DRAWS = 400

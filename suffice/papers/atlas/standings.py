@@ -28,39 +28,29 @@ FEW = "few seeds"
 
 @dataclass(frozen=True, kw_only=True)
 class Standing:
-    """One mechanism on one task.
+    """One mechanism on one task."""
 
-    Args:
-        task: task of the atlas.
-        mechanism: see `label`.
-        quality: test accuracy over the seeds, or minus the loss of language in nats.
-        difference: difference to Standard, seed by seed; None without a shared seed, or if Standard
-            learned nothing, so that there is nothing to differ from, and on tasks of recall.
-        margin: loss of quality that is acceptable; None on tasks of recall, or without a floor.
-        gain: quality of Standard above that of learning nothing; None where that is not known.
-        solved: seeds that solved a task of recall; None on real data.
-        verdict: the word of `suffice.measure.verdict` or `suffice.measure.recall`, of this pair by
-            itself: no other mechanism widens its interval.
-        is_open: whether a further seed may decide.
-        improving: whether most seeds were best in their last epoch.
-        state: bytes of a layer after the whole input, of a language model.
-        seconds: CPU seconds until the validation loss is Standard's, the median over the seeds;
-            None if half of them never reach it.
-        same_as: an earlier row that computes the same on this task, whose figures these are, or "".
-    """
-
-    task: str
-    mechanism: str
-    quality: Summary
+    task: str  # task of the atlas
+    mechanism: str  # see `label`
+    quality: Summary  # test accuracy over the seeds, or minus the loss of language in nats
+    # difference to Standard, seed by seed; None without a shared seed, or if Standard learned
+    # nothing, so that there is nothing to differ from, and on tasks of recall
     difference: Summary | None
+    # loss of quality that is acceptable; None on tasks of recall, or without a floor
     margin: float | None = None
+    # quality of Standard above that of learning nothing; None where that is not known
     gain: float | None = None
-    solved: Solved | None = None
+    solved: Solved | None = None  # seeds that solved a task of recall; None on real data
+    # the word of `suffice.measure.verdict` or `suffice.measure.recall`, of this pair by itself: no
+    # other mechanism widens its interval
     verdict: str
-    is_open: bool = False
-    improving: bool = False
-    state: float | None
+    is_open: bool = False  # whether a further seed may decide
+    improving: bool = False  # whether most seeds were best in their last epoch
+    state: float | None  # bytes of a layer after the whole input, of a language model
+    # CPU seconds until the validation loss is Standard's, the median over the seeds; None if half
+    # of them never reach it
     seconds: float | None = None
+    # an earlier row that computes the same on this task, whose figures these are, or ""
     same_as: str = ""
 
     @property

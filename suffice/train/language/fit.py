@@ -42,38 +42,23 @@ from suffice.utils.progress import Progress, Silent
 
 @dataclass(frozen=True, kw_only=True)
 class Measured:
-    """A validation.
+    """A validation."""
 
-    Args:
-        step: optimiser steps that were done.
-        tokens: targets that were learned from by then.
-        train_loss: mean over the targets since the last validation, as trained on; nats.
-        validation_loss: mean over the validation targets; nats.
-        learning_rate: learning rate of the last step.
-        seconds: seconds of training so far, without validation.
-    """
-
-    step: int
-    tokens: int
-    train_loss: float
-    validation_loss: float
-    learning_rate: float
-    seconds: float
+    step: int  # optimiser steps that were done
+    tokens: int  # targets that were learned from by then
+    train_loss: float  # mean over the targets since the last validation, as trained on; nats
+    validation_loss: float  # mean over the validation targets; nats
+    learning_rate: float  # learning rate of the last step
+    seconds: float  # seconds of training so far, without validation
 
 
 @dataclass(frozen=True, kw_only=True)
 class LMRun:
-    """A finished training.
+    """A finished training."""
 
-    Args:
-        measured: every validation.
-        best_step: steps after which the validation loss was lowest; the model has these weights.
-        out_of_time: whether `max_minutes` ended the run before its last step.
-    """
-
-    measured: tuple[Measured, ...]
-    best_step: int
-    out_of_time: bool
+    measured: tuple[Measured, ...]  # every validation
+    best_step: int  # steps after which the validation loss was lowest; the model has these weights
+    out_of_time: bool  # whether `max_minutes` ended the run before its last step
 
     @property
     def best(self) -> Measured:

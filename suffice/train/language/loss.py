@@ -223,17 +223,11 @@ def _process_spans(
 
 @dataclass(frozen=True, kw_only=True)
 class Amount:
-    """The size of a text in three units.
+    """The size of a text in three units."""
 
-    Args:
-        tokens: those between documents included.
-        characters: code points.
-        bytes: number of UTF-8 bytes.
-    """
-
-    tokens: int
-    characters: int
-    bytes: int
+    tokens: int  # those between documents included
+    characters: int  # code points
+    bytes: int  # number of UTF-8 bytes
 
     def bits(self, loss: float) -> dict[str, float]:
         """Return a mean loss of tokens, in nats, as bits for each character and each byte.

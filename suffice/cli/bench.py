@@ -155,16 +155,22 @@ def _parts(result: Bench) -> Table:
         table.add_column(column, justify="right")
     total = sum(part.seconds for part in result.parts)
     for part in result.parts:
-        bound = part.nbytes / result.bandwidth
+        share = part.share(result.bandwidth)
         table.add_row(
             part.name,
             f"{part.nbytes / MEBIBYTE:.2f}" if part.nbytes else "",
             f"{part.flops / 1e6:.1f}" if part.flops else "",
             f"{1e6 * part.seconds:.0f}",
             f"{part.seconds / total:.0%}",
-            f"{bound / part.seconds:.0%}" if part.nbytes and part.seconds > 0 else "",
+            f"{share:.0%}" if share else "",
         )
+    notes = []
     if any(part.seconds < 0 for part in result.parts):
-        table.caption = "Below 0: a difference of two measurements, smaller than their noise."
-        table.caption_justify = "left"
+        notes.append("Below 0: a difference of two measurements, smaller than their noise.")
+    if any(part.share(result.bandwidth) > 1.0 for part in result.parts):
+        notes.append(
+            "Above 100% of the bound: the part reads from a cache, or other programs slowed the "
+            "measurement of the bandwidth, which was repeated."
+        )
+    table.caption, table.caption_justify = "\n".join(notes) or None, "left"
     return table

@@ -86,6 +86,8 @@ def export(
             do not compute the same as the model.
         DataError: if a tokenizer is absent or damaged.
     """
+    if form == "gguf":
+        raise ConfigError("format 'gguf' is one file; write it with suffice.export.export_gguf.")
     check_known("format", form, FORMATS)
     if form == "onnx":
         check_packages()

@@ -66,7 +66,9 @@ words. Verdicts are computed, never entered by hand:
   and figures of smaller models, where there are any, decide nothing.
 
 Claims about training are tested by published results at the paper's sizes with three seeds at
-least, those about speed at equal heads.
+least, those about speed at equal heads. Intervals in brackets are of 95%, paired by seed. Those of
+test accuracy and of its gains are no narrower than the number of test rows allows
+([measuring](measuring.md)); those of training accuracy, losses and times cover seeds alone.
 """
 CONVERSIONS = """## What conversions cost
 

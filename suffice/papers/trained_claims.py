@@ -7,12 +7,18 @@ say about their models.
 from __future__ import annotations
 
 import math
+from dataclasses import replace
+
+import numpy as np
 
 from suffice.measure import judge
+from suffice.measure.metrics import metric_of
 from suffice.measure.plan import MARGIN
 from suffice.measure.results import Cell
+from suffice.measure.scores import Scores, summary_of
 from suffice.measure.statistics import Summary, pair, summarise
 from suffice.measure.sufficiency import FAILS, LEVEL, SUFFICES, UNLEARNED
+from suffice.measure.two_way_interval import bounded, estimate
 from suffice.papers.edge import paper_seconds, published_edge, records, wanted
 from suffice.papers.finding import ClaimFinding, at_least, below_zero, percent
 from suffice.papers.hellaswag import published_scores
@@ -22,6 +28,7 @@ from suffice.recipes.references import Reference, reference
 
 MEASURES = {measure.name: measure for measure in (*TRAIN, *TEST, BLEU)}
 SUPER = "super_attention"
+CHANCE = 25  # percent of HellaSwag's items, which have four endings
 LISTED = 2  # places that a finding spells out
 MIN_SEEDS = 3  # below, nothing is tested
 
@@ -64,9 +71,24 @@ def _gain(name: str, metric: str) -> Summary | None:
     both = [_cells(name, mechanism, heads) for mechanism in (SUPER, BASELINE)]
     if None in both:
         return None
-    ours, base = ({cell.seed: getattr(cell, metric) for cell in cells} for cells in both)
-    seeds = pair(ours, base).seeds
-    return summarise([ours[seed] / base[seed] - 1 for seed in seeds]) if seeds else None
+    gain, base = _difference(name, metric, *both), summarise([getattr(c, metric) for c in both[1]])
+    ends = {"low": gain.low, "high": gain.high}
+    relative = {end: None if value is None else value / base.mean for end, value in ends.items()}
+    return replace(gain, mean=gain.mean / base.mean, **relative)
+
+
+def _difference(
+    name: str, metric: str, ours: list[Cell], theirs: list[Cell], level: float = LEVEL
+) -> Summary:
+    """Return differences by seed, those of a test accuracy no surer than its rows allow."""
+    values, others = ({cell.seed: cell.figure(metric) for cell in of} for of in (ours, theirs))
+    differences = pair(values, others).differences
+    scores = Scores(published(table(name)).results, metric_of("accuracy"))
+    if metric != "test_accuracy" or scores.asked is None:
+        return summarise(differences, level=level)
+    found = estimate(np.array(differences)[:, None])
+    found = bounded(found, summarise(list(values.values())).mean, scores.asked)
+    return summary_of(differences, found, 1.0 - level)
 
 
 def _reaches_gain(stated: float, gain: Summary) -> bool | None:
@@ -140,17 +162,14 @@ def _leads(name: str, heads: int, measure: Measure) -> dict[str, bool | None] | 
     cells = {mechanism: _cells(name, mechanism, heads) for mechanism in table(name).mechanisms}
     if None in cells.values():
         return None
-    values = {
-        m: {cell.seed: cell.figure(measure.name) for cell in of_m} for m, of_m in cells.items()
-    }
-    ours = values.pop(SUPER)
-    level = 1.0 - (1.0 - LEVEL) / len(values)  # of all others together
-    sign = -1.0 if measure.rising else 1.0
-    behind = {
-        other: summarise([sign * d for d in pair(ours, theirs).differences], level=level)
-        for other, theirs in values.items()
-    }
-    return {other: below_zero(summary.low, summary.high) for other, summary in behind.items()}
+    ours = cells.pop(SUPER)
+    level = 1.0 - (1.0 - LEVEL) / len(cells)  # of all others together
+    leads = {}
+    for other, theirs in cells.items():
+        pair_of_cells = (theirs, ours) if measure.rising else (ours, theirs)
+        behind = _difference(name, measure.name, *pair_of_cells, level)
+        leads[other] = below_zero(behind.low, behind.high)
+    return leads
 
 
 def _all_hold(parts: list[bool | None]) -> bool | None:
@@ -171,12 +190,6 @@ def _printed(name: str, heads: int, measure: Measure) -> dict[str, float | None]
 
 
 def _tally(lost: list[str], won: int, measured: int) -> str:
-    """Write in how many places an interval shows Super Attention first, and where another leads.
-
-    Example:
-        >>> _tally(["a", "b", "c"], 0, 4), _tally([], 4, 4), _tally([], 0, 0)
-        ('shown to be first in 0 of 4; a; b; ...', 'shown to be first in 4 of 4', '')
-    """
     listed = [*lost[:LISTED], *["..."] * (len(lost) > LISTED)]
     return "; ".join([f"shown to be first in {won} of {measured}", *listed]) if measured else ""
 
@@ -291,12 +304,6 @@ def _printed_ratios(version: str, mechanisms: list[str]) -> list[float]:
 
 
 def _range(shares: list[float]) -> str:
-    """Write the range of savings.
-
-    Example:
-        >>> _range([0.05, 0.2]), _range([])
-        ('5.0% to 20.0% of the time saved at equal heads', '')
-    """
     if not shares:
         return ""
     return f"{100 * min(shares):.1f}% to {100 * max(shares):.1f}% of the time saved at equal heads"
@@ -381,10 +388,9 @@ def more_heads(tables: list[str]) -> ClaimFinding:
             if None in cells:
                 holds.append(None)
                 continue
-            ours, theirs = ({c.seed: c.test_accuracy for c in of} for of in cells)
-            better = summarise(pair(ours, theirs).differences)
-            worse = summarise(pair(theirs, ours).differences)
-            holds.append(below_zero(worse.low, worse.high))
+            better = _difference(name, "test_accuracy", *cells)
+            worse = below_zero(better.low, better.high)
+            holds.append(None if worse is None else not worse)
             texts.append(f"{name}, {mechanism}, {many} for {few}: {_points(better)}")
     return ClaimFinding(ours="; ".join(texts), holds=tuple(holds), tables=tuple(tables))
 
@@ -442,11 +448,18 @@ def growing(tables: list[str], needs: str) -> ClaimFinding:
 def hellaswag(needs: str) -> ClaimFinding:
     """Show the scores of small models on HellaSwag, and chance."""
     scored = published_scores()
-    texts = [
-        f"{one.mechanism} {100 * one.scores['acc']:.1f}% ± {196 * one.errors['acc']:.1f}"
-        for one in scored
-    ]
+    texts, above = [], 0
+    for one in scored:
+        share, half = 100 * one.scores["acc"], 196 * one.errors["acc"]
+        above += share - half > CHANCE
+        texts.append(
+            f"{one.mechanism} {share:.1f}% ± {half:.1f} ({one.steps} steps, validation loss "
+            f"{one.validation_loss:.2f} nats)"
+        )
     sizes = ", ".join(sorted({f"{one.parameters / 1e6:.1f}M" for one in scored}))
     items = max((one.items for one in scored), default=0)
-    ours = f"{items} items, models of {sizes}, chance 25%: {'; '.join(texts)}" if texts else ""
-    return ClaimFinding(ours=ours, holds=(None,), needs=needs)
+    ours = (
+        f"{items} items, models of {sizes}: {'; '.join(texts)}; {above} of {len(texts)} shown to "
+        f"be above chance, {CHANCE}%, and scores of models that guess are alike in any case"
+    )
+    return ClaimFinding(ours=ours if texts else "", holds=(None,), needs=needs)

@@ -308,7 +308,7 @@ def test_bad_input_is_a_sentence(suffice, tmp_path):
     lm = language(depth=1, vocabulary_size=15)
     saved(tmp_path / "run", lm)
     for words, told in (
-        (["export", "run", "--format", "tflite"], "unknown format 'tflite'"),
+        (["export", "run", "--format", "gguff"], "'gguff'; did you mean 'gguf'? Legal: gguf, hf"),
         (["export", "none", "--format", "hf"], "none does not exist; give a folder of suffice"),
         (["export", "run", "--format", "hf", "--out", "run"], "--out run is the checkpoint itself"),
         (["run", "none"], "none holds no manifest.json; give a folder that `suffice export` wrote"),

@@ -629,6 +629,7 @@ def test_an_export_that_computes_something_else_is_not_kept(tmp_path, monkeypatc
 
 
 def test_an_unknown_format_is_refused(tmp_path):
-    with pytest.raises(ConfigError, match="unknown format 'gguf'"):
-        export(tmp_path, "gguf", tmp_path / "out")
+    for form, legal in (("gguf", "export_gguf"), ("gguff", "hf, onnx, torch")):
+        with pytest.raises(ConfigError, match=f"format '{form}'.*{legal}"):
+            export(tmp_path, form, tmp_path / "out")
     assert Path(tmp_path / "out").exists() is False

@@ -11,7 +11,6 @@ import pytest
 from suffice.errors import DataError
 from suffice.papers.hellaswag import (
     FILE,
-    MECHANISMS,
     Scored,
     digest,
     limit_of,
@@ -85,11 +84,7 @@ def test_a_sheet_names_the_scorers_the_items_and_the_scale():
     assert efficient.cells[1:3] == ("15,000,000", "7.25")
     assert efficient.cells[3:] == ("25.00 ± 2.50", "26.00 ± 2.00", "24.50", "30.00 ± 1.00")
     assert "300 of 10,042 items, trained on own.txt for 100 steps; answers in 1.5" in sheet.caption
-    assert "other sizes, not to be held against these" in sheet.caption
-    paper = scores_sheet([], "paper")
-    assert "124M" in paper.title
-    assert "small" not in paper.title
-    assert "other sizes" not in paper.caption
+    assert "124M" in scores_sheet([], "paper").title
 
 
 def test_lines_hold_every_score():
@@ -102,4 +97,3 @@ def test_lines_hold_every_score():
 def test_all_items_are_scored_at_the_papers_size():
     assert limit_of("paper") is None
     assert limit_of("small") == 300
-    assert MECHANISMS[0] == "standard"

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from suffice.errors import ConfigError
-from suffice.measure.edge import bench as bandwidth
+from suffice.measure.edge import bench as bench_module
 from suffice.measure.edge import shapes
 from suffice.measure.edge.bench import ReadBandwidth, bench, parts, reset_peak, resident
 from suffice.measure.edge.run import Writer
@@ -22,10 +22,8 @@ def test_every_figure_of_a_model():
     assert (told.prompt, told.tokens, told.rounds) == (8, 4, 2)
     assert told.weight_bytes == 4 * told.parameters
     assert told.read_bytes == told.weight_bytes + 2 * 2 * 64 * 10 * 4
-    assert told.latency_p50 <= told.latency_p90 <= told.latency_p99
     assert told.state_bytes >= 2 * 2 * 64 * 11 * 4
     assert min(told.prefill, told.decode, told.bandwidth, told.share) > 0.0
-    assert told.bound == pytest.approx(told.bandwidth / told.read_bytes, rel=0.5)
     assert told.steps.startswith("native") == bool(told.parts)
     assert bench(lm, Dynamic(), prompt=8, new=4, rounds=1, before=0).peak_bytes > 1 << 20
 
@@ -75,6 +73,19 @@ def test_parts_make_up_a_token(mechanism):
     assert sum(found[name].nbytes for name in products) + norms == weights
 
 
+@native
+@pytest.mark.parametrize(("nbytes", "bandwidth"), [(7, 4.0), (9, 6.0)])
+def test_a_bandwidth_below_that_of_a_part_is_measured_again(monkeypatch, nbytes, bandwidth):
+    rates = iter([3.0, 5.0, 6.0, 2.0])
+    part = bench_module.Part(name="MLP", nbytes=nbytes, flops=1, seconds=2.0)
+    monkeypatch.setattr(ReadBandwidth, "measure", lambda _: next(rates))
+    monkeypatch.setattr(bench_module, "parts", lambda *_: [part])
+    result = bench(tiny.llama(), Dynamic(), prompt=8, new=4, rounds=2)
+    assert (result.bandwidth, result.bound * result.read_bytes) == (bandwidth, bandwidth)
+    if bandwidth == 6.0:  # that of both rounds
+        assert result.share == pytest.approx(result.decode / result.bound)
+
+
 def test_what_a_token_reads():
     lm = tiny.llama()
     weights = shapes.weight_bytes(lm)
@@ -121,7 +132,7 @@ def test_bits():
 def test_a_reading_is_as_large_as_requested(monkeypatch):
     reading = ReadBandwidth(3 << 20)
     assert reading.buffer.nbytes == 3 << 20
-    assert ReadBandwidth(5).buffer.nbytes == bandwidth.MIN_BYTES
+    assert ReadBandwidth(5).buffer.nbytes == bench_module.MIN_BYTES
     assert 1e6 < reading.measure(2) < 1e13
     assert reading.fastest in reading.readers
     monkeypatch.setattr(library, "available", lambda: False)
@@ -130,7 +141,7 @@ def test_a_reading_is_as_large_as_requested(monkeypatch):
 
 def test_the_fastest_way_and_the_fastest_pass_count(monkeypatch):
     now = [0.0]
-    monkeypatch.setattr(bandwidth, "perf_counter", lambda: now[0])
+    monkeypatch.setattr(bench_module, "perf_counter", lambda: now[0])
     reading = ReadBandwidth(1 << 20)
     slow, fast = iter([9.0] * 99), iter([5.0, 3.0, 4.0, 9.0, 2.0, 7.0])
 
@@ -159,7 +170,7 @@ def test_resident_memory(tmp_path):
 
 @native
 def test_each_timed_step_is_after_the_whole_text():
-    step = bandwidth._Step(tiny.llama(), Dynamic(), torch.arange(9))
+    step = bench_module._Step(tiny.llama(), Dynamic(), torch.arange(9))
     for _ in range(3):
         step.run()
     assert step.state.length == 9

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
@@ -16,35 +15,49 @@ if TYPE_CHECKING:
 
 
 def doctor(device: Device = "cpu", as_json: JsonFlag = False) -> None:
-    """Check every op on this device against the specification; exit code 1 if one is wrong."""
+    """Check every op on this device against the specification; exit code 1 if one is wrong.
+
+    The first line is the result. --json lists every case, and why an op does not compute it.
+    """
     from suffice.testing.oracle import check_ops
     from suffice.train import resolve_device
 
     place = resolve_device(device)
-    if as_json:
+    with Console(stderr=True).status(f"checking every op on {place}"):
         checks = list(check_ops(place))
-        print_json({"facts": facts(), "device": str(place), "checks": [_record(c) for c in checks]})
-        if any(not check.passed for check in checks):
-            sys.exit(1)
-        return
-    console = Console(highlight=False)
-    for name, value in facts().items():
-        print_paragraph(console, value, first=f"{name:>14}  ", rest=" " * 16)
-    console.print(f"\nops on {place}: outputs and gradients against the float64 specification")
-    checks = list(check_ops(place))
-    for op, dtype in dict.fromkeys((check.op, check.dtype) for check in checks):
-        same = [check for check in checks if (check.op, check.dtype) == (op, dtype)]
-        verdict = "ok" if all(check.passed for check in same) else "BAD"
-        if all(check.error is None for check in same):
-            verdict = "--"  # refused everything
-        first = f"{verdict:>5}  {op:<10} {dtype:<9} "
-        print_paragraph(console, summary(same), first=first, rest=" " * 7)
     wrong = [check for check in checks if not check.passed]
+    if as_json:
+        print_json({"facts": facts(), "device": str(place), "checks": [_record(c) for c in checks]})
+    else:
+        _print(Console(highlight=False), str(place), checks, wrong)
+    if wrong:
+        sys.exit(1)
+
+
+def _print(console: Console, device: str, checks: list[Check], wrong: list[Check]) -> None:
+    machine, ops = facts(), list(dict.fromkeys(check.op for check in checks))
+    result = f"all ops right on {device}"
+    if wrong:
+        names = ", ".join(dict.fromkeys(check.op for check in wrong))
+        result = f"WRONG on {device}: {names}; do not trust results of these ops here"
+    print_paragraph(console, f"{result}; native kernels: {machine['native kernels']}")
     for check in wrong:
         print_paragraph(console, str(check), first="wrong: ", rest=" " * 7)
-    if wrong:
-        console.print("Results of these ops cannot be trusted here.")
-        sys.exit(1)
+    console.print("\nlargest error of outputs and gradients, in percent of the tolerance")
+    for op in ops:
+        console.print(f"{op:>17}  {_errors([check for check in checks if check.op == op])}")
+    console.print()
+    for name, value in machine.items():
+        print_paragraph(console, value, first=f"{name:>17}  ", rest=" " * 19)
+
+
+def _errors(checks: list[Check]) -> str:
+    shares: dict[str, list[float]] = {}
+    for check in checks:
+        if check.error is not None:
+            shares.setdefault(check.dtype, []).append(check.error / check.tolerance)
+    shown = [f"{dtype} {max(of):.0%} ({len(of)} cases)" for dtype, of in shares.items()]
+    return ", ".join(shown) or "not for this device"
 
 
 def _record(check: Check) -> dict[str, Any]:
@@ -101,18 +114,3 @@ def _plans() -> str:
         return f"as measured with {library.instructions()}"
     measured = ", ".join(MEASURED)
     return f"torch's ops where all keys are seen: native ones were measured with {measured} only"
-
-
-def summary(checks: Iterable[Check]) -> str:
-    """Return the worst error of the checks of one op and dtype, and what was refused and why."""
-    checks = list(checks)
-    errors = [check.error for check in checks if check.error is not None]
-    refusals = [check.refusal for check in checks if check.error is None]
-    parts = []
-    if errors:
-        worst = f"error {max(errors):.1e}, rounding is below {checks[0].tolerance:.0e}"
-        parts.append(f"{worst}, {len(errors)} cases")
-    if refusals:
-        reasons = dict.fromkeys(reason for refusal in refusals for reason in refusal.split("; "))
-        parts.append(f"{len(refusals)} refused: {'; '.join(reasons)}")
-    return "; ".join(parts)

@@ -42,13 +42,17 @@ class Piece:
     reason: str = ""  # why it was left; "" if it was replaced
 
 
-@dataclass
+@dataclass(repr=False)
 class Acceleration:
     """What `accelerate` replaced in a model, and what it left."""
 
     model: nn.Module  # the model
     replaced: list[Piece] = field(default_factory=list)  # layer by layer
     left: list[Piece] = field(default_factory=list)  # layer by layer, with reasons
+
+    def __repr__(self) -> str:
+        counts = f"{len(self.replaced)} replaced, {len(self.left)} left"
+        return f"Acceleration({type(self.model).__name__}: {counts}; explain() lists them)"
 
     def explain(self) -> str:
         """Return both as text, layers of one kind on one line."""
@@ -123,8 +127,8 @@ def _why_layer_left(module: nn.Module) -> str:
     if is_foreign(module, "forward"):
         return "something else has replaced its forward"
     forward = forward_of(module)
-    if forward is None:
-        return "no kernel of ours gives its numbers in its data type, or none is faster here"
+    if isinstance(forward, str):
+        return forward
     module.__dict__["forward"] = forward
     return ""
 

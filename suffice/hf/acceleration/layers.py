@@ -22,7 +22,7 @@ from suffice.ops.native.matrix import multiply, structure_of
 PARTS = ("down_proj", "act_fn", "gate_proj", "up_proj")
 """What the forward of a gated MLP reads, in its order."""
 ROWS_AT_ONCE = 512  # positions of an MLP without gradients: its inner numbers stay in the cache
-NORM, MLP, LINEAR = "RMSNorm", "gated MLP", "product of few rows"
+NORM, MLP, LINEAR = "RMSNorm", "gated MLP", f"matmul of 1 to {FEW_ROWS} tokens"
 
 
 def kind_of(module: nn.Module) -> str:
@@ -43,34 +43,45 @@ def _eps(norm: nn.Module) -> float | None:
     return getattr(norm, "variance_epsilon", getattr(norm, "eps", None))
 
 
-def forward_of(module: Any) -> MethodType | None:
-    """Return a forward of ours that gives the numbers of the module's class, None without one."""
-    with torch.no_grad():
-        if kind_of(module) == LINEAR:
-            threads = threads_of_few_rows(torch.get_num_threads())
-            fits = stock.suits_weights(module.weight, module.bias) and module.weight.is_contiguous()
-            return MethodType(_linear(threads), module) if threads and fits else None
-        if kind_of(module) == MLP:
-            ends = 4.0, 256.0  # some activations are clipped far from 0
-            x = torch.cat([torch.linspace(-e, e, 64, dtype=torch.float32) for e in ends])
-            for number in (native.SWIGLU, native.GEGLU, native.GEGLU_TANH):
-                if _agree(module.act_fn(x), stock.glu(x, torch.ones_like(x), number)):
-                    return MethodType(_mlp(number), module)
-            return None
-        if not stock.suits_weights(module.weight):
-            return None
-        gated = "gate" in type(module).forward.__code__.co_varnames[:3]
-        sizes = 1 + gated, 3, module.weight.numel()
-        inputs = torch.randn(sizes, generator=torch.Generator(), dtype=torch.float32)
-        if not stock.suits(*inputs):
-            return None
-        expected = type(module).forward(module, *inputs)
-        for order in (stock.GATE_FIRST, stock.GATE_LAST) if gated else (stock.UNGATED,):
-            for offset in (0.0, 1.0):
-                forward = MethodType(_norm(order, offset), module)
-                if _agree(forward(*inputs), expected):
-                    return forward
-    return None
+def forward_of(module: Any) -> MethodType | str:
+    """Return a forward of ours with the numbers of the class of a module, or why it has none."""
+    weight, kind = getattr(module, "weight", None), kind_of(module)
+    if kind == MLP:
+        return _mlp_of(module)
+    if not stock.suits_weights(weight, getattr(module, "bias", None)):
+        return f"its weights are {str(weight.dtype).removeprefix('torch.')}, not float32"
+    if kind == NORM:
+        return _norm_of(module)
+    if not weight.is_contiguous():
+        return "its weight is not contiguous"
+    threads = threads_of_few_rows(torch.get_num_threads())
+    return MethodType(_linear(threads), module) if threads else "torch is as fast on this machine"
+
+
+@torch.no_grad()
+def _mlp_of(module: Any) -> MethodType | str:
+    ends = 4.0, 256.0  # some activations are clipped far from 0
+    x = torch.cat([torch.linspace(-e, e, 64, dtype=torch.float32) for e in ends])
+    for number in (native.SWIGLU, native.GEGLU, native.GEGLU_TANH):
+        if _agree(module.act_fn(x), stock.glu(x, torch.ones_like(x), number)):
+            return MethodType(_mlp(number), module)
+    return f"its activation, {type(module.act_fn).__name__}, is neither SiLU nor GELU"
+
+
+@torch.no_grad()
+def _norm_of(module: Any) -> MethodType | str:
+    gated = "gate" in type(module).forward.__code__.co_varnames[:3]
+    sizes = 1 + gated, 3, module.weight.numel()
+    inputs = torch.randn(sizes, generator=torch.Generator(), dtype=torch.float32)
+    if not stock.suits(*inputs):
+        return "autocast, a trace or a transform of functions is active"
+    expected = type(module).forward(module, *inputs)
+    for order in (stock.GATE_FIRST, stock.GATE_LAST) if gated else (stock.UNGATED,):
+        for offset in (0.0, 1.0):
+            forward = MethodType(_norm(order, offset), module)
+            if _agree(forward(*inputs), expected):
+                return forward
+    return "it computes something else than RMSNorm"
 
 
 def _agree(first: Tensor, second: Tensor) -> bool:

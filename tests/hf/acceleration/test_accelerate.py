@@ -10,7 +10,7 @@ import pytest
 import torch
 import transformers
 from transformers.activations import ACT2FN
-from transformers.models.llama.modeling_llama import LlamaMLP
+from transformers.models.llama.modeling_llama import LlamaMLP, LlamaRMSNorm
 from transformers.models.mamba2 import modeling_mamba2
 
 from suffice.errors import ConfigError
@@ -169,7 +169,10 @@ def test_a_gated_mlp_keeps_its_activation_at_gates_of_any_size(name):
     mlp.gate_proj.weight.copy_(gates)
     mlp.up_proj.weight.fill_(1.0)
     mlp.down_proj = torch.nn.Identity()
-    forward = layers.forward_of(mlp) or mlp.forward
+    forward = layers.forward_of(mlp)
+    if isinstance(forward, str):
+        assert type(mlp.act_fn).__name__ in forward
+        forward = mlp.forward
     assert_close(forward(torch.ones(1, 1)), mlp.act_fn(gates.T))
 
 
@@ -233,8 +236,26 @@ def test_linear_maps_of_few_rows_read_the_weights_as_they_are(monkeypatch):
             report = accelerate(made)
 
 
-def test_linear_maps_stay_where_torch_is_as_fast(monkeypatch):
-    monkeypatch.setattr(layers, "threads_of_few_rows", lambda _: 0)
-    report = accelerate(model("llama"))
-    assert "Linear" not in {piece.kind for piece in report.replaced}
-    assert "Linear" in {piece.kind for piece in report.left}
+@pytest.mark.parametrize(("kinds", "reason"), [
+    ({"Linear"}, "torch is as fast on this machine"),
+    ({"LlamaMLP"}, "its activation, ReLU, is neither SiLU nor GELU"),
+    ({"Linear", "LlamaRMSNorm"}, "its weights are bfloat16, not float32"),
+    ({"LlamaRMSNorm"}, "it computes something else than RMSNorm"),
+    ({"Linear"}, "its weight is not contiguous"),
+])  # fmt: skip
+def test_a_layer_is_left_for_one_reason(monkeypatch, kinds, reason):
+    fast = 0 if reason.startswith("torch") else 1
+    monkeypatch.setattr(layers, "threads_of_few_rows", lambda _: fast)
+    made = model("llama", hidden_act="relu" if "ReLU" in reason else "silu")
+    if "bfloat16" in reason:
+        made.bfloat16()
+    if "RMSNorm" in reason:
+        monkeypatch.setattr(LlamaRMSNorm, "forward", lambda _, hidden_states: 2 * hidden_states)
+    if "contiguous" in reason:
+        for linear in (m for m in made.modules() if isinstance(m, torch.nn.Linear)):
+            linear.weight = torch.nn.Parameter(linear.weight.t().contiguous().t())
+    report = accelerate(made)
+    assert {piece.kind: piece.reason for piece in report.left} == dict.fromkeys(kinds, reason)
+    assert all(piece.reason == reason for piece in report.left)
+    counts = f"{len(report.replaced)} replaced, {len(report.left)} left"
+    assert repr(report) == f"Acceleration(LlamaForCausalLM: {counts}; explain() lists them)"

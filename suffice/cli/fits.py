@@ -242,10 +242,4 @@ def _difference(first: dict[str, Any], other: dict[str, Any]) -> str:
 
 
 def _bytes(size: int) -> str:
-    """Return bytes in powers of 1024.
-
-    Example:
-        >>> _bytes(3 << 30), _bytes(1_500_000)
-        ('3.00 GiB', '1.43 MiB')
-    """
     return f"{size / 2**30:,.2f} GiB" if size >= SMALL else f"{size / 2**20:,.2f} MiB"

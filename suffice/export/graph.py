@@ -380,12 +380,7 @@ def check_archive(path: Path) -> None:
 
 
 def _has_pickle(entry: object) -> bool:
-    """Return whether an archive's weight metadata includes pickled weights.
-
-    Example:
-        >>> _has_pickle({"config": {"w": {"use_pickle": True}}}), _has_pickle({"config": {}})
-        (True, False)
-    """
+    """Return whether an archive's weight metadata includes pickled weights."""
     if isinstance(entry, dict):
         return bool(entry.get("use_pickle")) or any(map(_has_pickle, entry.values()))
     return isinstance(entry, list) and any(map(_has_pickle, entry))

@@ -349,12 +349,6 @@ def _change_column(name: str, title: str) -> Column:
 
 
 def _interval(change: LossChange | None) -> str:
-    """Write a change with half the width of its interval, in whose middle it stands.
-
-    Example:
-        >>> _interval(None)
-        ''
-    """
     if change is None:
         return ""
     around = "" if change.low is None else f" ± {(change.high - change.low) / 2:.4f}"
@@ -441,12 +435,6 @@ def to_csv(conversions: Conversions) -> str:
 
 
 def _range(minutes: list[float]) -> str:
-    """Write the least and the most of some minutes.
-
-    Example:
-        >>> _range([1.0, 2.04]), _range([1.01, 1.04])
-        ('1.0 to 2.0', '1.0')
-    """
     least, most = f"{min(minutes):.1f}", f"{max(minutes):.1f}"
     return least if least == most else f"{least} to {most}"
 

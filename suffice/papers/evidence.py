@@ -67,7 +67,7 @@ words. Verdicts are computed, never entered by hand:
 
 Claims about training are tested by published results at the paper's sizes with three seeds at
 least, those about speed at equal heads. Intervals in brackets are of 95%, paired by seed. Those of
-test accuracy and of its gains are no narrower than the number of test rows allows
+test accuracy and of its gains are at least as wide as the number of test rows asks for
 ([measuring](measuring.md)); those of training accuracy, losses and times cover seeds alone.
 """
 CONVERSIONS = """## What conversions cost

@@ -336,11 +336,5 @@ def _readings(highest: float, true: float) -> list[str]:
 
 
 def _named(numbers: tuple[int, ...]) -> str:
-    """Return numbers as words.
-
-    Example:
-        >>> _named((1, 2, 4))
-        '1, 2 and 4'
-    """
     *first, last = map(str, numbers)
     return f"{', '.join(first)} and {last}"

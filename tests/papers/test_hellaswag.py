@@ -72,7 +72,6 @@ def test_records_are_published(tmp_path, monkeypatch):
 def test_a_sheet_names_the_scorers_the_items_and_the_scale():
     sheet = scores_sheet([ONE], "small")
     assert sheet.title.startswith("hellaswag: GPT-2 in small, 15M parameters")
-    assert sheet.title.endswith("; small scale: not the paper's size")
     assert sheet.columns[3:] == (
         "acc, harness",
         "acc_norm, harness",

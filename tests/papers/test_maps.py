@@ -14,7 +14,6 @@ from suffice.data.dataset import Split
 from suffice.errors import CheckpointError
 from suffice.layers import AttentionMap
 from suffice.models import ClassifierConfig
-from suffice.papers import tables
 from suffice.papers.maps import (
     attention_maps,
     keys_of,
@@ -183,7 +182,6 @@ def test_a_sheet_has_a_line_for_each_layer_and_says_its_scale(digits):
     assert len(made.lines) == 2 * depth
     assert [line.starts_group for line in made.lines].index(True) == depth
     assert made.lines[0].cells[5:] == ("", "")
-    assert "small scale: not the paper's size" in made.title
 
 
 def test_a_figure_has_a_row_for_each_map_and_the_picture_beside(digits):
@@ -193,20 +191,9 @@ def test_a_figure_has_a_row_for_each_map_and_the_picture_beside(digits):
     rows = 2 * len(found.layers)
     panels = [axes for axes in figure.axes if axes.images]
     assert len(panels) == rows * 2 + 1
-    picture, first, second = panels[:3]
+    picture, first = panels[:2]
     assert picture.images[0].get_array().shape == (*found.row.shape[1:], 3)
     assert torch.equal(torch.tensor(first.images[0].get_array()), found.layers[0].weights[0, 0])
-    assert second.get_title(loc="left") == "head 1"
-    labels = [axes.get_ylabel() for axes in panels]
-    assert any(label.endswith("effective, S W_A") for label in labels)
     signed = next(a for a in panels if a.get_ylabel().endswith("W_A")).images[0]
     assert signed.norm.vmin == -signed.norm.vmax
     assert first.images[0].norm.vmin == 0.0
-    assert "label" in figure.get_suptitle()
-
-
-def test_the_package_has_maps_of_the_papers_tasks():
-    monkey = tables._FIGURES
-    named = {one.name: one.parts for one in monkey if one.shows == "maps"}
-    assert named["attention-maps"] == ("v2-mnist", "v2-imdb", "v2-amazon")
-    assert named["attention-maps-imdb"] == ("v2-imdb",)

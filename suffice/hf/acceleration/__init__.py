@@ -50,10 +50,6 @@ class Acceleration:
     replaced: list[Piece] = field(default_factory=list)  # layer by layer
     left: list[Piece] = field(default_factory=list)  # layer by layer, with reasons
 
-    def __repr__(self) -> str:
-        counts = f"{len(self.replaced)} replaced, {len(self.left)} left"
-        return f"Acceleration({type(self.model).__name__}: {counts}; explain() lists them)"
-
     def explain(self) -> str:
         """Return both as text, layers of one kind on one line."""
         device = next(self.model.parameters()).device
@@ -72,6 +68,8 @@ class Acceleration:
                 called = f"{type(stock).__name__} does not pass them on: call model."
                 lines[-1] += f"; {called}{stock.base_model_prefix}(...)"
         return "\n".join(lines)
+
+    __repr__ = explain
 
     def undo(self) -> None:
         """Give the model back everything that transformers calls."""
@@ -124,9 +122,8 @@ def accelerate(model: nn.Module) -> Acceleration:
 
 def _why_layer_left(module: nn.Module) -> str:
     """Give a layer a forward of ours; return why it keeps its own, "" if it does not."""
-    if is_foreign(module, "forward"):
-        return "something else has replaced its forward"
-    forward = forward_of(module)
+    foreign = is_foreign(module, "forward")
+    forward = "something else has replaced its forward" if foreign else forward_of(module)
     if isinstance(forward, str):
         return forward
     module.__dict__["forward"] = forward

@@ -9,7 +9,7 @@ from suffice.errors import check_known, unknown
 from suffice.recipes import language, own_data, probes, text, vision
 from suffice.recipes.atlas import RECIPES as ATLAS
 from suffice.recipes.language import LMRecipe
-from suffice.recipes.recipe import SCALES, SMALL, Recipe
+from suffice.recipes.base import SCALES, SMALL, Recipe
 
 RECIPES: dict[str, Callable[..., Recipe]] = {
     function.__name__: function

@@ -8,7 +8,7 @@ from typing import Any
 from suffice.errors import check_known
 from suffice.models import CONFIGURATIONS, LMConfig, configuration
 from suffice.models.configurations import Configured, attention_of
-from suffice.recipes.recipe import Scaled
+from suffice.recipes.base import Scaled
 from suffice.train.language import LMTraining
 
 SIZES = ("d_model", "depth", "mlp_width")  # which a configuration fixes

@@ -17,7 +17,7 @@ from suffice.data.table import COLUMNS, one_word_length, read_files, share_of
 from suffice.errors import ConfigError, DataError, check_known, unknown
 from suffice.models import ViTConfig
 from suffice.models.pretrained import classifier_of
-from suffice.recipes.recipe import Recipe
+from suffice.recipes.base import Recipe
 from suffice.recipes.text import classifier
 from suffice.text import BPE, Tokenizer, load_tokenizer
 from suffice.train.settings import Training

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from suffice.models import ClassifierConfig, TranslatorConfig
-from suffice.recipes.recipe import Recipe
+from suffice.recipes.base import Recipe
 from suffice.train.settings import Training
 
 

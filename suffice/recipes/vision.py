@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from suffice.models import ViTConfig
-from suffice.recipes.recipe import SCALES, Recipe
+from suffice.recipes.base import SCALES, Recipe
 from suffice.train.settings import Training
 
 

@@ -32,7 +32,7 @@ from suffice.models.lm import SkipInit
 from suffice.positions import NoPosition, Position
 from suffice.presets import PRESETS
 from suffice.recipes import RECIPES, recipe
-from suffice.recipes.recipe import Sizes
+from suffice.recipes.base import Sizes
 from suffice.spec import AttentionSpec
 from suffice.spec.cost import Cost
 from suffice.utils.grammar import parse_bytes, parse_seconds, parse_share

@@ -28,7 +28,7 @@ from suffice.layers import Attention, Dropout
 from suffice.models import CONFIGURATIONS, ClassifierConfig, LMConfig, ViTConfig
 from suffice.ops import scan
 from suffice.recipes import LM_RECIPES, RECIPES, Recipe, lm_recipe, recipe
-from suffice.recipes.recipe import Sizes
+from suffice.recipes.base import Sizes
 from suffice.spec import AttentionSpec
 from suffice.train import distributed, optimiser, sharded
 from suffice.train.evaluate import ModelInputs, cross_entropy, flatten_answers

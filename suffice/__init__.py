@@ -5,14 +5,11 @@ A name is imported when it is first used, so that `suffice --help` need not wait
 
 from __future__ import annotations
 
-import gc
-from importlib import import_module
-from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from types import ModuleType
+from suffice.utils import ByName, attributes
 
+if TYPE_CHECKING:
     from suffice import masks
     from suffice.layers import Attention, extend, from_torch, interpolate
     from suffice.loading import load
@@ -26,22 +23,18 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 
-_MODULES = {
-    "Attention": "suffice.layers",
-    "AttentionSpec": "suffice.spec",
-    "attend": "suffice.ops",
-    "compare": "suffice.measure.own_loop",
-    "compare_data": "suffice.measure.own_table",
-    "extend": "suffice.layers",
-    "from_torch": "suffice.layers",
-    "interpolate": "suffice.layers",
-    "load": "suffice.loading",
-    "preset": "suffice.presets",
-    "threads": "suffice.utils.torch_compat",
-    "verdict": "suffice.measure.external",
-    "weights": "suffice.ops",
+_NAMES = {
+    "layers": ("Attention", "extend", "from_torch", "interpolate"),
+    "loading": ("load",),
+    "measure.external": ("verdict",),
+    "measure.own_loop": ("compare",),
+    "measure.own_table": ("compare_data",),
+    "ops": ("attend", "weights"),
+    "presets": ("preset",),
+    "spec": ("AttentionSpec",),
+    "utils.torch_compat": ("threads",),
 }
-"""The module that defines each public name."""
+__getattr__ = attributes(__name__, ByName.of(__name__, _NAMES))
 
 __all__ = [
     "Attention",
@@ -60,28 +53,6 @@ __all__ = [
     "verdict",
     "weights",
 ]
-
-
-def __getattr__(name: str) -> object:
-    """Import a public name, or a module of the package, when it is first used."""
-    if name in _MODULES:
-        value = getattr(_import(_MODULES[name]), name)
-        globals()[name] = value
-        return value
-    if not name.startswith("_") and find_spec(f"{__name__}.{name}"):
-        return _import(f"{__name__}.{name}")
-    raise AttributeError(f"module 'suffice' has no attribute {name!r}")
-
-
-def _import(name: str) -> ModuleType:
-    """Import a module with the garbage collector off: it would search all of torch for garbage."""
-    was_enabled = gc.isenabled()
-    gc.disable()
-    try:
-        return import_module(name)
-    finally:
-        if was_enabled:
-            gc.enable()
 
 
 def __dir__() -> list[str]:

@@ -13,7 +13,7 @@ from rich.table import Table
 from typer import Option
 from typer.core import TyperCommand
 
-from suffice.cli.options import ADVICE_RECIPES, Quiet, options_from_fields
+from suffice.cli.options import ADVICE_RECIPES, Quiet, known, options_from_fields
 from suffice.cli.terminal import INTERRUPTED, RULED, Stopped, print_json, print_paragraph, to_json
 from suffice.errors import ConfigError
 from suffice.utils.files import write_atomic
@@ -103,12 +103,18 @@ class AdviceOptions:
 @options_from_fields
 def advise(
     task: Annotated[
-        str | None, Option(help="lm (writes text), classify (reads text), image or translate.")
+        str | None,
+        Option(
+            help="lm (writes text), classify (reads text), image or translate.",
+            callback=known("task", "suffice.cli.options", "ADVICE_TASKS"),
+        ),
     ] = None,
     recipe: Annotated[
         str | None,
         Option(
-            help=f"A known recipe, measured here; list describes them: {', '.join(ADVICE_RECIPES)}."
+            help="A known recipe, measured here; list describes them: "
+            f"{', '.join(ADVICE_RECIPES)}.",
+            callback=known("recipe", "suffice.cli.options", "ADVICE_RECIPES", unless=LIST),
         ),
     ] = None,
     *,

@@ -32,7 +32,11 @@ MEBIBYTE, GIGA = 1 << 20, 1e9
 
 def bench(
     checkpoint: Annotated[
-        Path | None, Argument(help="Folder written by `suffice train`, convert, heal or quantise.")
+        Path | None,
+        Argument(
+            callback=options.existing,
+            help="Folder written by `suffice train`, convert, heal or quantise.",
+        ),
     ] = None,
     shape: Annotated[
         str | None, Option(help="Random weights of this size instead: 15m or 110m.")
@@ -41,7 +45,7 @@ def bench(
         int | None, Option(help="Bits of a weight: 32, 16, 8 or 4; as stored by default.")
     ] = None,
     mechanism: Annotated[
-        str, Option(help="Attention of --shape.", autocompletion=options.complete_mechanisms)
+        str, Option(help="Attention of --shape.", **options.MECHANISM_NAME)
     ] = "standard",
     memory: MemoryOption = "dynamic",
     quantise_memory: MemoryBits = None,

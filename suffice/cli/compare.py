@@ -64,19 +64,18 @@ class CompareOptions:
 
     task: Annotated[
         str | None,
-        Option(
-            help=f"Data set: {TASKS}; {TASK} by default.", autocompletion=options.complete_tasks
-        ),
+        Option(help=f"Data set: {TASKS}; {TASK} by default.", **options.TASK_NAME),
     ] = None
     recipe: Annotated[
         str | None,
-        Option(help="Recipe, instead of the task's own.", autocompletion=options.complete_recipes),
+        Option(help="Recipe, instead of the task's own.", **options.RECIPE_NAME),
     ] = None
     scale: Annotated[
         str | None,
         Option(
             help="paper (default) for the recipe's own sizes, or small: the same code in minutes "
-            "on two cores; its results are marked as small everywhere."
+            "on two cores; its results are marked as small everywhere.",
+            callback=options.known("scale", "suffice.recipes", "SCALES"),
         ),
     ] = None
     data: Annotated[
@@ -85,7 +84,8 @@ class CompareOptions:
             help="Your own data: a table of texts and classes (.csv, .tsv, .jsonl, .parquet, "
             "hf:ORG/NAME or a folder of datasets.save_to_disk), or a folder with a folder of "
             "images for each class, unless a task is named; JSON lines for amazon, PATH.en and "
-            "PATH.es for translation_es, a folder for imagenet_v2."
+            "PATH.es for translation_es, a folder for imagenet_v2.",
+            callback=options.existing_data,
         ),
     ] = None
     columns: Annotated[
@@ -147,7 +147,7 @@ class CompareOptions:
         Option(
             help="Names, separated by commas, with changes if wanted: standard+window:16, "
             f"efficient+kv:1, linear+softmax:2; {MECHANISMS} by default.",
-            autocompletion=options.complete_mechanisms,
+            **options.MECHANISM_NAME,
         ),
     ] = None
     heads: Annotated[str | None, Option(help="Numbers such as 1,2,4; the recipe's by default.")] = (
@@ -180,7 +180,8 @@ class CompareOptions:
         str | None,
         Option(
             help="What the verdict is about: accuracy (default), balanced, macro-f1, log-loss, "
-            "perplexity or bleu."
+            "perplexity or bleu.",
+            callback=options.known("metric", "suffice.measure.metrics", "METRICS"),
         ),
     ] = None
     epochs: Annotated[
@@ -212,13 +213,10 @@ class CompareOptions:
     def plan(self, saved: SavedPlan | None = None) -> Plan:
         """Return the plan."""
         from suffice.measure.plan import MARGIN, Plan, check_several
-        from suffice.recipes.own_data import usual_folds
 
-        recipe = self._recipe(saved)
         mechanisms = split_list(MECHANISMS if self.mechanisms is None else self.mechanisms)
         plan: dict[str, Any] = {
             "mechanisms": mechanisms,
-            "heads": (recipe.num_heads,),
             "seeds": SEEDS,
             "auto": False,
             "metric": "accuracy",
@@ -229,7 +227,7 @@ class CompareOptions:
             "folds": None,
         }
         if saved is not None:
-            plan = {name: getattr(saved, name) for name in plan}
+            plan = {name: getattr(saved, name) for name in (*plan, "heads")}
         overrides = {
             "mechanisms": None if self.mechanisms is None else mechanisms,
             "heads": None if self.heads is None else parse_heads(self.heads),
@@ -242,6 +240,10 @@ class CompareOptions:
         plan |= {name: value for name, value in overrides.items() if value is not None}
         if self.seeds is not None:
             plan["seeds"], plan["auto"] = parse_seeds(self.seeds)
+        from suffice.recipes.own_data import usual_folds
+
+        recipe = self._recipe(saved)
+        plan.setdefault("heads", (recipe.num_heads,))
         if self.folds is not None:
             plan["folds"] = self.folds or None
         elif saved is None and plan["tune"] is None:
@@ -474,17 +476,19 @@ def _compare_one(
     *,
     saved: SavedPlan | None = None,
 ) -> Run | None:
-    from suffice.measure.compare import claim, refuse_together
-    from suffice.measure.compare import compare as run_comparison
     from suffice.measure.plan import FILE, read_plan
-    from suffice.measure.processes import first, losing, shared
-    from suffice.train import processes
 
-    share, execution = how.share, how.execution
+    share = how.share
     joining = share is not None and (folder / FILE).exists()  # another job began it
     if joining or (how.resume and (saved is None or (folder / FILE).exists())):
         saved = read_plan(folder)
     plan = choices.plan(saved)
+    from suffice.measure.compare import claim, refuse_together
+    from suffice.measure.compare import compare as run_comparison
+    from suffice.measure.processes import first, losing, shared
+    from suffice.train import processes
+
+    execution = how.execution
     refuse_together(plan, share=share, execution=execution)
     with processes(plan.device) as group, losing(group):
         folder = Path(shared(group, str(folder or new_folder(plan.recipe))))
@@ -607,10 +611,10 @@ def parse_optimisers(text: str | None) -> tuple[str | None, ...]:
         >>> parse_optimisers("adamw, muon"), parse_optimisers("recipe")
         (('adamw', 'muon'), (None,))
     """
-    from suffice.train.optimiser import check_optimiser
-
     if text in (None, RECIPES_OWN):
         return (None,)
+    from suffice.train.optimiser import check_optimiser
+
     names = split_list(text)
     for name in names:
         check_optimiser(name)

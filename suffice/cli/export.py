@@ -16,11 +16,13 @@ from suffice.cli.options import (
     TokenizerOption,
     check_out,
     folder_next_to,
+    known,
 )
 from suffice.cli.terminal import print_json, print_next, print_text
 from suffice.errors import ConfigError, check_known
 
 GGUF = "gguf"
+FORMS = ("hf", "onnx", "torch", GGUF)
 
 
 def export(
@@ -31,6 +33,7 @@ def export(
             "--format",
             help="hf: for transformers; onnx: for ONNX Runtime; torch: for torch.export.load; "
             "gguf: for llama.cpp, Ollama and LM Studio.",
+            callback=known("format", "suffice.cli.export", "FORMS"),
         ),
     ],
     out: Annotated[

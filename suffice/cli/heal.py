@@ -21,6 +21,7 @@ from suffice.cli.options import (
     TokenizerOption,
     check_out,
     corpus_name,
+    existing,
     folder_next_to,
     options_from_fields,
     parse_settings,
@@ -54,7 +55,9 @@ OPTIONS = {"minutes": "--minutes", "steps": "--steps", "lora": "--lora"}
 class HealOptions:
     """The options of a healing; None where one is not given."""
 
-    checkpoint: Annotated[Path, Argument(help="Folder that `suffice convert` wrote.")]
+    checkpoint: Annotated[
+        Path, Argument(callback=existing, help="Folder that `suffice convert` wrote.")
+    ]
     teacher: Annotated[
         Path | None,
         Option(help="Model it was converted from; by default the one its certificate.json names."),

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import MISSING, fields, is_dataclass
 from datetime import datetime, timedelta
 from functools import cache, wraps
+from importlib import import_module
 from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, get_args, get_type_hints
@@ -18,9 +19,9 @@ from typing import TYPE_CHECKING, Annotated, Any, get_args, get_type_hints
 from typer import Argument, Option
 from typer.models import ParameterInfo
 
-from suffice.errors import ConfigError, unknown
+from suffice.errors import ConfigError, DataError, check_known, unknown
 from suffice.utils.files import refuse_current
-from suffice.utils.grammar import parse_term
+from suffice.utils.grammar import parse_term, split_list
 from suffice.utils.hub import is_reference
 from suffice.utils.records import is_number, is_whole
 
@@ -41,16 +42,59 @@ ADVICE_RECIPES = (
     *("tiny-edge", "cloud-api", "long-context", "decision-tree", "local-global", "gqa-qk-norm"),
     "hybrid-linear",
 )
+ADVICE_TASKS = ("lm", "classify", "image", "translate")
 """Written out, so that help need not import what defines them; a test compares them with it."""
 
+
+def known(what: str, module: str, table: str, *, unless: str = "\0") -> Callable[[Any], Any]:
+    """Return a callback that refuses names that a table does not have, before torch is imported.
+
+    Args:
+        what: meaning of the name, for the message.
+        module: module of the table.
+        table: name of the table there.
+        unless: beginning of names that another table has.
+    """
+
+    def callback(text: str | None) -> str | None:
+        for name in split_list(text or ""):
+            base = name.partition("+")[0].strip()  # before the changes of a mechanism
+            if not base.startswith(unless):
+                check_known(what, base, getattr(import_module(module), table))
+        return text
+
+    return callback
+
+
+def existing(path: Path | None) -> Path | None:
+    """Refuse a path where nothing is; a reference to the hub stays."""
+    if path is not None and not (is_reference(path) or path.exists()):
+        raise DataError(f"no such file or folder: {path}")
+    return path
+
+
+def existing_data(text: str | None) -> str | None:
+    """Refuse data of the user's where nothing is."""
+    from suffice.data.files import resolve
+
+    if text:
+        resolve(text)
+    return text
+
+
 Checkpoint = Annotated[
-    Path, Argument(help="Folder written by `suffice train`, convert, heal or quantise; or a .gguf.")
+    Path,
+    Argument(
+        callback=existing,
+        help="Folder written by `suffice train`, convert, heal or quantise; or a .gguf.",
+    ),
 ]
 AnyModel = Annotated[
     Path,
     Argument(
+        callback=existing,
         help="Folder of suffice; folder of transformers (config.json and safetensors); "
-        "hf:ORG/NAME[@REVISION] of the Hugging Face hub; .gguf of llama.cpp; or .bin of llama2.c."
+        "hf:ORG/NAME[@REVISION] of the Hugging Face hub; .gguf of llama.cpp; or .bin of llama2.c.",
     ),
 ]
 Device = Annotated[str, Option(help="cpu or cuda.")]
@@ -330,3 +374,22 @@ def complete_all_recipes(incomplete: str) -> list[str]:
 
 def _starting(names: Iterable[str], start: str) -> list[str]:
     return [name for name in names if name.startswith(start)]
+
+
+MECHANISM_NAME: dict[str, Any] = {
+    "autocompletion": complete_mechanisms,
+    "callback": known("mechanism", "suffice.presets", "PRESETS"),
+}
+TASK_NAME: dict[str, Any] = {
+    "autocompletion": complete_tasks,
+    "callback": known("task", "suffice.recipes", "TASK_RECIPES"),
+}
+RECIPE_NAME: dict[str, Any] = {
+    "autocompletion": complete_recipes,
+    "callback": known("recipe", "suffice.recipes", "RECIPES", unless="atlas_"),
+}
+LM_RECIPE_NAME: dict[str, Any] = {
+    "autocompletion": complete_lm_recipes,
+    "callback": known("recipe", "suffice.recipes", "LM_RECIPES"),
+}
+"""How an option that takes a name completes it and refuses others."""

@@ -11,6 +11,7 @@ from typer import Argument, Option
 
 from suffice.cli import options
 from suffice.cli.terminal import RULED, print_json, print_paragraph
+from suffice.errors import check_known
 from suffice.utils.grammar import COUNTS, format_quantity, parse_bytes
 
 if TYPE_CHECKING:
@@ -57,9 +58,7 @@ def plan(
     ] = None,
     mechanism: Annotated[
         str | None,
-        Option(
-            help="Attention; the recipe's by default.", autocompletion=options.complete_mechanisms
-        ),
+        Option(help="Attention; the recipe's by default.", **options.MECHANISM_NAME),
     ] = None,
     heads: Annotated[int | None, Option(help="Heads; the recipe's by default.")] = None,
     scale: Annotated[str, Option(help="paper or small.")] = "paper",
@@ -96,6 +95,9 @@ def plan(
     The training's own model, loss, optimiser and sharding run on fake tensors in a fake process
     group. Nothing is downloaded and no GPU is needed.
     """
+    from suffice.recipes import LM_RECIPES, RECIPES
+
+    check_known("recipe", recipe, [*RECIPES, *LM_RECIPES])
     from suffice.measure.planning import PlanOptions, device, workload
     from suffice.measure.planning import plan as make_plan
     from suffice.measure.planning.devices import with_figures

@@ -8,7 +8,7 @@ from typing import Annotated
 
 from typer import Argument, Option
 
-from suffice.cli.options import Device
+from suffice.cli.options import Device, existing
 
 BATCH = 64  # as of `suffice.loading`, which help need not import
 
@@ -17,8 +17,9 @@ def predict(
     model: Annotated[
         Path,
         Argument(
+            callback=existing,
             help="Folder of a comparison, for its best model; or of one model, such as "
-            "runs/mine/efficient-h4-s0."
+            "runs/mine/efficient-h4-s0.",
         ),
     ],
     inputs: Annotated[

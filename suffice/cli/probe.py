@@ -45,13 +45,17 @@ MARK = "*"
 
 def probe(
     checkpoint: Annotated[
-        Path | None, Argument(help="Trained language model, anything `suffice convert` reads.")
+        Path | None,
+        Argument(
+            callback=options.existing,
+            help="Trained language model, anything `suffice convert` reads.",
+        ),
     ] = None,
     mechanisms: Annotated[
         str | None,
         Option(
             help="Instead of a checkpoint: names, separated by commas; small models are trained.",
-            autocompletion=options.complete_mechanisms,
+            **options.MECHANISM_NAME,
         ),
     ] = None,
     quick: Annotated[

@@ -8,13 +8,15 @@ from typing import Annotated
 
 from typer import Argument, Option
 
-from suffice.cli.options import FiguresQuiet, JsonFlag, Prompt
+from suffice.cli.options import FiguresQuiet, JsonFlag, Prompt, existing
 from suffice.cli.terminal import print_json, write_stdout
 from suffice.errors import ConfigError
 
 
 def run(
-    export: Annotated[Path, Argument(help="Folder that `suffice export` wrote.")],
+    export: Annotated[
+        Path, Argument(callback=existing, help="Folder that `suffice export` wrote.")
+    ],
     prompt: Prompt = "",
     tokens: Annotated[int, Option(help="Maximum tokens to generate.")] = 32,
     temperature: Annotated[

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from rich.console import Console
-from typer import Argument, Option
+from typer import Option
 
-from suffice.cli.options import Device, check_at_least
+from suffice.cli.options import Checkpoint, Device, check_at_least
 from suffice.cli.terminal import print_text
 from suffice.errors import ConfigError, installed_for
 
@@ -19,15 +19,12 @@ if TYPE_CHECKING:
     from suffice.text import Tokenizer
 
 MIB = 1 << 20
-ServedModel = Annotated[
-    Path, Argument(help="Folder written by `suffice train`, convert, heal or quantise; or a .gguf.")
-]
 Template = Annotated[Path | None, Option(help="File of a chat template, if the model has none.")]
 Impl = Annotated[str, Option(help="auto, native (CPU kernels; an error without them) or torch.")]
 
 
 def serve(
-    model: ServedModel,
+    model: Checkpoint,
     host: Annotated[str, Option(help="Address; all but this machine's own need --api-key.")] = (
         "127.0.0.1"
     ),

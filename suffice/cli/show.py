@@ -25,9 +25,7 @@ REFUSED = "not "  # begins a line of an op that is not taken
 
 
 def show(
-    mechanism: Annotated[
-        str, Argument(help="Name, see `suffice list`.", autocompletion=options.complete_mechanisms)
-    ],
+    mechanism: Annotated[str, Argument(help="Name, see `suffice list`.", **options.MECHANISM_NAME)],
     d_model: Annotated[int, Option(help="Width of the layer.")] = 256,
     heads: Annotated[int, Option(help="Query heads.")] = 4,
     length: Annotated[int, Option(help="Length of the input, tokens.")] = 64,

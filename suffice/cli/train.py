@@ -53,7 +53,7 @@ class TrainOptions:
         Option(
             help="shakespeare_char, stdlib_bpe, nanogpt_124m or llama_1b_efficient; "
             f"{RECIPE_OF_LM} by default.",
-            autocompletion=options.complete_lm_recipes,
+            **options.LM_RECIPE_NAME,
         ),
     ] = None
     scale: Annotated[
@@ -65,9 +65,7 @@ class TrainOptions:
     ] = None
     mechanism: Annotated[
         str | None,
-        Option(
-            help="Attention; the recipe's by default.", autocompletion=options.complete_mechanisms
-        ),
+        Option(help="Attention; the recipe's by default.", **options.MECHANISM_NAME),
     ] = None
     data: Annotated[
         str | None,
@@ -144,18 +142,18 @@ def train(
     The folder always holds the best weights so far; a text sampled from them is printed at the end.
     `suffice evaluate` measures the model, `suffice generate` writes with it.
     """
-    from suffice.measure.processes import first, losing, shared
-    from suffice.train import processes
-    from suffice.train.language.trackers import check_trackers
-
-    trackers = split_list(track or "")
-    check_trackers(trackers)
     choices = replace(choices, settings=parse_settings(settings or [], OPTIONS))
     folder = out
     if resume:
         folder = out or options.latest_run(choices.recipe, choices.scale, SETTINGS)
         choices = choices.over(read_options(folder))
     chosen = choices.chosen_recipe()
+    from suffice.measure.processes import first, losing, shared
+    from suffice.train import processes
+    from suffice.train.language.trackers import check_trackers
+
+    trackers = split_list(track or "")
+    check_trackers(trackers)
     name = f"{chosen.name}{options.scale_suffix(chosen.scale)}"
     with processes(choices.device or DEVICE) as group, losing(group), ExitStack() as stack:
         folder = Path(shared(group, str(folder or options.new_run(name))))

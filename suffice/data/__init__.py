@@ -3,42 +3,44 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from suffice.data import images, reviews, synthetic, table, translation, vision
-from suffice.data.dataset import IGNORE_INDEX, Dataset, Split
 from suffice.errors import check_known, unknown
+from suffice.utils import ByName, attributes
 
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from suffice.data.dataset import IGNORE_INDEX, Dataset, Split
+
 __all__ = ["IGNORE_INDEX", "TASKS", "Dataset", "Split", "load"]
 
-TASKS: dict[str, Callable[..., Dataset]] = {
-    function.__name__: function
-    for function in (
-        reviews.amazon,
-        vision.cifar100,
-        vision.cifar10_jpeg,
-        synthetic.copy,
-        vision.digits,
-        images.image_folder,
-        reviews.imdb,
-        synthetic.induction,
-        vision.mnist,
-        synthetic.mqar,
-        synthetic.passkey,
-        table.table,
-        vision.tiny_imagenet_100,
-        translation.translation_es,
-        synthetic.two_hop,
-        reviews.womens_clothing,
-    )
+_NAMES = {"dataset": ("IGNORE_INDEX", "Dataset", "Split")}
+_MODULES = {
+    "amazon": "reviews",
+    "cifar100": "vision",
+    "cifar10_jpeg": "vision",
+    "copy": "synthetic",
+    "digits": "vision",
+    "image_folder": "images",
+    "imdb": "reviews",
+    "induction": "synthetic",
+    "mnist": "vision",
+    "mqar": "synthetic",
+    "passkey": "synthetic",
+    "table": "table",
+    "tiny_imagenet_100": "vision",
+    "translation_es": "translation",
+    "two_hop": "synthetic",
+    "womens_clothing": "reviews",
 }
+TASKS = ByName({task: f"{__name__}.{module}" for task, module in _MODULES.items()})
+"""The function that loads each data set."""
+
+__getattr__ = attributes(__name__, ByName.of(__name__, _NAMES))
 
 
-def load(name: str, *, console: Console | None = None, **options: object) -> Dataset:
+def load(name: str, *, console: Console | None = None, **options: Any) -> Dataset:
     """Load a data set by name.
 
     Args:

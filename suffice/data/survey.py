@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-import torch
-from torch import Tensor
+if TYPE_CHECKING:
+    from torch import Tensor
 
-from suffice.data.dataset import Dataset, Split
+    from suffice.data.dataset import Dataset, Split
 
 MAX_DUPLICATE_BYTES = 2 << 30  # bytes of inputs that are searched for repeated rows
 
@@ -123,6 +124,8 @@ def _repetitions(
 
 
 def _key(split: Split, row: int) -> bytes:
+    import torch
+
     parts: list[Tensor | None] = [
         split.inputs[row],
         None if split.source is None else split.source[row],

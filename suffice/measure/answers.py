@@ -8,12 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 from suffice.data.survey import Survey
 from suffice.errors import CheckpointError, ConfigError, DataError
-from suffice.models import checkpoint
 
 FOLDER = "answers"
 NONE = -1  # class of a row whose tokens have the labels
@@ -164,6 +162,10 @@ def path_of(folder: Path, stem: str) -> Path:
 
 def write_answers(path: Path, answers: Answers) -> None:
     """Write the answers of one cell; its folder is made."""
+    import torch
+
+    from suffice.models import checkpoint
+
     named = {field.name: getattr(answers, field.name) for field in fields(answers)}
     tensors = {
         name: torch.from_numpy(np.ascontiguousarray(array, dtype=SMALL[name]))
@@ -199,6 +201,8 @@ def read_answers(path: Path) -> Answers | None:
     """
     if not path.exists():
         return None
+    from suffice.models import checkpoint
+
     try:
         tensors, _ = checkpoint.load(path)
         arrays = {name: tensor.numpy() for name, tensor in tensors.items()}

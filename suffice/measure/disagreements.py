@@ -8,17 +8,20 @@ from collections import Counter
 from dataclasses import dataclass
 from io import BytesIO
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
-import torch
-from torch import Tensor
 
-from suffice.data import Dataset
 from suffice.measure.answers import Answers, spread
 from suffice.measure.results import Results
 from suffice.measure.sentence import label
 from suffice.utils.files import read_json, write_json
 from suffice.utils.records import decode, encode
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from suffice.data import Dataset
 
 FILE = "disagreements.json"
 EACH = 2  # rows that a mechanism gains, and that it loses
@@ -141,6 +144,7 @@ def thumbnail(image: Tensor, white: float) -> str:
         image: [C, H, W]; of other than three channels the first is shown.
         white: value of a white pixel.
     """
+    import torch
     from PIL import Image
 
     pixels = (image.float() * (255.0 / white)).clamp(0, 255).to(torch.uint8)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from suffice.errors import ConfigError
 
+MARGIN = 0.01  # of test accuracy, a fraction: what may be lost unless the user says otherwise
 SMALL_POINTS = 0.1  # on the command line; a smaller number looks like a fraction
 LARGE_FRACTION = 0.5  # in Python; a larger number looks like points
 _MARGIN = re.compile(r"([0-9]*\.?[0-9]+(?:[eE][-+]?[0-9]+)?) ?(%|points?|nats?)?")

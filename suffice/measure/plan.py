@@ -9,21 +9,21 @@ import re
 from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from suffice.data.files import digest, resolve
-from suffice.data.table import HELD_OUT, check_folds
 from suffice.errors import ConfigError, check_known
+from suffice.measure.margin import MARGIN
 from suffice.measure.metrics import METRICS
 from suffice.measure.results import check_margin
 from suffice.measure.sequential import FIRST
-from suffice.recipes import Recipe
-from suffice.recipes.own_data import TABLE, files_of, loadable
 from suffice.utils.files import RunFolder, changed_settings, flatten, read_record
+
+if TYPE_CHECKING:
+    from suffice.recipes import Recipe
 
 FILE = "plan.json"
 RESULTS = ("results.json", "winner.json", "report.html")
-MARGIN = 0.01  # of test accuracy, a fraction: what may be lost unless the user says otherwise
 CELLS = "cells"
 MIN_RATES, MAX_RATES = 3, 9  # learning rates of a tuning
 LISTED_CHANGES = 3  # that a message spells out
@@ -78,6 +78,9 @@ class Plan:
             self.recipe.specs(mechanism, heads)
 
     def _check_folds(self) -> None:
+        from suffice.data.table import HELD_OUT, check_folds
+        from suffice.recipes.own_data import TABLE
+
         options = dict(self.recipe.task_options)
         if self.recipe.task != TABLE:
             raise ConfigError(
@@ -94,6 +97,8 @@ class Plan:
 
     def data_options(self, seed: int) -> dict[str, Any]:
         """Return the options of the data that one seed is trained and tested on."""
+        from suffice.recipes.own_data import loadable
+
         options = loadable(dict(self.recipe.task_options))
         return options if self.folds is None else options | {"folds": self.folds, "fold": seed}
 
@@ -233,12 +238,16 @@ def read_plan(folder: Path) -> SavedPlan:
 
 def data_digest(recipe: Recipe) -> str | None:
     """Return the digest of the user's own files that a recipe reads, None if it reads none."""
+    from suffice.recipes.own_data import files_of
+
     digests = [digest(resolve(path)) for path in files_of(recipe)]
     return " ".join(digests) or None
 
 
 def check_data(folder: Path, expected: str | None, recipe: Recipe) -> None:
     """Refuse a folder whose cells were trained on other files of the user's."""
+    from suffice.recipes.own_data import files_of
+
     if expected != data_digest(recipe):
         raise ConfigError(
             f"the cells in {folder} were trained on other data: {', '.join(files_of(recipe))} "
@@ -257,6 +266,8 @@ def describe_for_others(recipe: Recipe) -> dict[str, Any]:
     This is what goes into the folder of a model, which is made to be passed on: where the files lay
     is nobody else's business, and which files they were can still be checked by their digest.
     """
+    from suffice.recipes.own_data import files_of
+
     files, described = set(files_of(recipe)), describe(recipe)
     described["task_options"] = [
         [name, Path(value).name if isinstance(value, str) and value in files else value]

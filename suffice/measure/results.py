@@ -14,16 +14,18 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TypedDict
+from typing import TYPE_CHECKING, Any, TypedDict
 from urllib.parse import quote, unquote
 
-from suffice.data.dataset import Dataset
 from suffice.data.survey import Survey
 from suffice.errors import ConfigError, DataError, check_known
 from suffice.measure.answers import Answers, Key, path_of, read_answers
 from suffice.recipes import SCALES
 from suffice.utils.files import read_json, read_record, write_json
 from suffice.utils.records import decode, encode
+
+if TYPE_CHECKING:
+    from suffice.data.dataset import Dataset
 
 
 class _CpuTime(TypedDict, total=False):

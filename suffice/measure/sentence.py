@@ -13,8 +13,8 @@ from typing import Any
 
 from suffice.measure.cost_to_target import effort_ratio, effort_record
 from suffice.measure.floors import GUESS, NO_READER
+from suffice.measure.margin import MARGIN
 from suffice.measure.metrics import LOGARITHMS, METRICS, Metric, metric_of
-from suffice.measure.plan import MARGIN
 from suffice.measure.results import OWN_LOOP, Results
 from suffice.measure.scores import MIN_SEEDS, Scores, difference_table
 from suffice.measure.sequential import looks_of, most_seeds

@@ -7,6 +7,7 @@ from collections import Counter
 from functools import lru_cache
 
 import numpy as np
+from numpy.typing import NDArray
 
 from suffice.errors import ConfigError
 from suffice.measure.results import Results
@@ -59,28 +60,32 @@ def level(alpha: float, seeds: int, most: int | tuple[int, ...]) -> float:
 def _levels(alpha: float, looks: tuple[int, ...]) -> tuple[float, ...]:
     """Return the level of each look, by integrating the path of the mean between the bounds."""
     from scipy.optimize import brentq
-    from scipy.stats import norm
+    from scipy.special import ndtr, ndtri
 
     times = np.array(looks) / looks[-1]
     spent = alpha * times**POWER
-    bound = float(norm.isf(spent[0] / 2)) * np.sqrt(times[0])
+    bound = -float(ndtri(spent[0] / 2)) * np.sqrt(times[0])
     levels = [float(spent[0])]
     path = np.linspace(-bound, bound, _POINTS)
-    density = norm.pdf(path, scale=np.sqrt(times[0]))
+    density = _normal(path / np.sqrt(times[0])) / np.sqrt(times[0])
     for number in range(1, len(times)):
         step = np.sqrt(times[number] - times[number - 1])
         weight = density * _trapezoid(path)
 
         def outside(at: float, path=path, step=step, weight=weight) -> float:
-            return float(weight @ (norm.sf((at - path) / step) + norm.cdf((-at - path) / step)))
+            return float(weight @ (ndtr((path - at) / step) + ndtr((-at - path) / step)))
 
         wanted = spent[number] - spent[number - 1]
         bound = brentq(lambda at: outside(at) - wanted, 0.0, 12.0)  # noqa: B023
-        levels.append(float(2 * norm.sf(bound / np.sqrt(times[number]))))
+        levels.append(float(2 * ndtr(-bound / np.sqrt(times[number]))))
         following = np.linspace(-bound, bound, _POINTS)
-        density = norm.pdf((following[:, None] - path) / step) @ weight / step
+        density = _normal((following[:, None] - path) / step) @ weight / step
         path = following
     return tuple(levels)
+
+
+def _normal(x: NDArray[np.float64]) -> NDArray[np.float64]:
+    return np.exp(-(x**2) / 2) / np.sqrt(2 * np.pi)
 
 
 def looks_of(results: Results) -> tuple[int, ...]:

@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import count
+from math import comb
 
 import numpy as np
 
@@ -44,9 +45,9 @@ def t_quantile(level: float, freedom: int) -> float:
         >>> round(t_quantile(0.95, 4), 3)
         2.776
     """
-    from scipy.stats import t
+    from scipy.special import stdtrit
 
-    return float(t.ppf(0.5 + level / 2, freedom))
+    return float(stdtrit(freedom, 0.5 + level / 2))
 
 
 def summarise(values: Sequence[float], *, level: float = 0.95) -> Summary:
@@ -134,9 +135,9 @@ def upper_rate(events: int, trials: int, level: float = 0.95) -> float:
 
     Source: Clopper and Pearson 1934, the exact bound, one-sided.
     """
-    from scipy.stats import beta
+    from scipy.special import betaincinv
 
-    return 1.0 if events >= trials else float(beta.ppf(level, events + 1, trials - events))
+    return 1.0 if events >= trials else float(betaincinv(events + 1, trials - events, level))
 
 
 def sound_seeds(events: int, trials: int, rate: float) -> int:
@@ -162,10 +163,9 @@ def fisher(ours: tuple[int, int], theirs: tuple[int, int]) -> float:
 
     Source: Fisher's exact test, one-sided.
     """
-    from scipy.stats import hypergeom
-
     events = ours[0] + theirs[0]
-    return float(hypergeom.sf(ours[0] - 1, ours[1] + theirs[1], events, ours[1]))
+    ways = sum(comb(ours[1], k) * comb(theirs[1], events - k) for k in range(ours[0], events + 1))
+    return ways / comb(ours[1] + theirs[1], events)
 
 
 def failure_p_value(ours: tuple[int, int], theirs: tuple[int, int]) -> float:

@@ -13,9 +13,6 @@ from itertools import accumulate
 from random import Random
 from time import perf_counter
 
-import torch
-from torch.autograd.profiler import profile
-
 from suffice.errors import ConfigError
 
 Call = Callable[[], object]
@@ -144,6 +141,8 @@ def _sample(call: Call, repeats: int, device: str, clock: Clock) -> float:
 
 
 def _synchronise(device: str) -> None:
+    import torch
+
     if torch.device(device).type == "cuda":
         torch.cuda.synchronize(device)
 
@@ -170,9 +169,13 @@ def peak_bytes(function: Callable[[], object], *, device: str = "cpu") -> int:
     function once before, so that buffers it keeps for good are not counted.
 
     Example:
+        >>> import torch
         >>> peak_bytes(lambda: torch.zeros(256))
         1024
     """
+    import torch
+    from torch.autograd.profiler import profile
+
     if torch.device(device).type == "cuda":
         return _peak_cuda(function, device)
     with _silent_profiler(), profile(profile_memory=True, use_kineto=False) as recording:
@@ -204,6 +207,8 @@ def _silent_profiler() -> Iterator[None]:
 
 
 def _peak_cuda(function: Callable[[], object], device: str) -> int:
+    import torch
+
     torch.cuda.synchronize(device)
     before = torch.cuda.memory_allocated(device)
     torch.cuda.reset_peak_memory_stats(device)

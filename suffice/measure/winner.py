@@ -10,9 +10,7 @@ from typing import Any
 from suffice.measure.results import Results
 from suffice.measure.sentence import label
 from suffice.measure.sufficiency import UNLEARNED
-from suffice.measure.training import CellFiles
 from suffice.measure.verdict import Verdict
-from suffice.models.folder import CONFIG
 from suffice.utils.files import read_json, write_json
 
 FILE = "winner.json"
@@ -40,6 +38,9 @@ def write_winner(folder: Path, results: Results, verdict: Verdict) -> Path | Non
     its seeds it is the one of the lowest validation loss: the test rows choose nothing. Where the
     baseline is not shown to have learned it is the one of all trainings, with a warning.
     """
+    from suffice.measure.training import CellFiles
+    from suffice.models.folder import CONFIG
+
     suffices = verdict.outcome == "suffices" and verdict.winner is not None
     if suffices:
         cells = results.select(verdict.winner.mechanism, verdict.winner.num_heads)
@@ -88,6 +89,8 @@ def snippets(folder: Path) -> tuple[Snippet, ...]:
     """Return the lines that use the model of a comparison; none if it left no model."""
     if not (folder / FILE).is_file():
         return ()
+    from suffice.models.folder import CONFIG
+
     model = folder / read_json(folder / FILE)["model"]
     config = read_json(model / CONFIG)
     kind = config["kind"]

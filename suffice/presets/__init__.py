@@ -6,108 +6,81 @@ Arguments that a function here does not describe are those of `standard`.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from suffice.errors import ConfigError, check_known
-from suffice.mixing import NoMixing
-from suffice.presets.features import infini, linear, linformer, performer, rfa
-from suffice.presets.grouped import cla, differential, forgetting, gqa, mla, mqa, qk_norm, xsa
-from suffice.presets.paper import efficient, optimised, standard, super_attention, toeplitz_super
-from suffice.presets.recurrent import (
-    deltanet,
-    gated_deltanet,
-    gla,
-    lightning,
-    mamba2,
-    retnet,
-)
-from suffice.presets.sparse import (
-    bigbird,
-    checked,
-    etc,
-    longformer,
-    mistral,
-    sliding_window,
-    sparse_fixed,
-    sparse_strided,
-    star_transformer,
-)
-from suffice.spec import AttentionSpec, check_shares
+from suffice.utils import ByName, attributes
 
-PRESETS: dict[str, Callable[..., AttentionSpec]] = {
-    function.__name__: function
-    for function in (
-        standard,
-        optimised,
+if TYPE_CHECKING:
+    from suffice.presets.features import infini, linear, linformer, performer, rfa
+    from suffice.presets.grouped import cla, differential, forgetting, gqa, mla, mqa, qk_norm, xsa
+    from suffice.presets.paper import (
         efficient,
+        optimised,
+        standard,
         super_attention,
-        gqa,
-        mqa,
-        cla,
-        qk_norm,
-        xsa,
-        forgetting,
-        mla,
-        differential,
-        sliding_window,
-        mistral,
-        longformer,
-        etc,
-        bigbird,
-        star_transformer,
-        sparse_strided,
-        sparse_fixed,
-        infini,
-        linear,
-        performer,
-        rfa,
-        linformer,
-        retnet,
-        lightning,
-        mamba2,
-        gla,
-        deltanet,
-        gated_deltanet,
         toeplitz_super,
     )
-}
+    from suffice.presets.recurrent import (
+        deltanet,
+        gated_deltanet,
+        gla,
+        lightning,
+        mamba2,
+        retnet,
+    )
+    from suffice.presets.sparse import (
+        bigbird,
+        etc,
+        longformer,
+        mistral,
+        sliding_window,
+        sparse_fixed,
+        sparse_strided,
+        star_transformer,
+    )
+    from suffice.spec import AttentionSpec
 
-TITLES = {
-    "standard": "Multi-head attention",
-    "optimised": "Optimised attention",
-    "efficient": "Efficient attention",
-    "super_attention": "Super Attention",
-    "gqa": "GQA",
-    "mqa": "MQA",
-    "cla": "Cross-layer attention",
-    "qk_norm": "QK-norm",
-    "xsa": "Exclusive self-attention",
-    "forgetting": "Forgetting attention",
-    "mla": "MLA",
-    "differential": "Differential attention",
-    "sliding_window": "Sliding window",
-    "mistral": "Mistral",
-    "longformer": "Longformer",
-    "etc": "ETC",
-    "bigbird": "BigBird",
-    "star_transformer": "Star-Transformer",
-    "sparse_strided": "Sparse Transformer, strided",
-    "sparse_fixed": "Sparse Transformer, fixed",
-    "infini": "Infini-attention",
-    "linear": "Linear attention",
-    "performer": "Performer",
-    "rfa": "RFA",
-    "linformer": "Linformer",
-    "retnet": "RetNet",
-    "lightning": "Lightning attention",
-    "mamba2": "Mamba-2",
-    "gla": "Gated linear attention",
-    "deltanet": "DeltaNet",
-    "gated_deltanet": "Gated DeltaNet",
-    "toeplitz_super": "Toeplitz Super Attention",
+_PUBLISHED = {
+    "standard": ("paper", "Multi-head attention"),
+    "optimised": ("paper", "Optimised attention"),
+    "efficient": ("paper", "Efficient attention"),
+    "super_attention": ("paper", "Super Attention"),
+    "gqa": ("grouped", "GQA"),
+    "mqa": ("grouped", "MQA"),
+    "cla": ("grouped", "Cross-layer attention"),
+    "qk_norm": ("grouped", "QK-norm"),
+    "xsa": ("grouped", "Exclusive self-attention"),
+    "forgetting": ("grouped", "Forgetting attention"),
+    "mla": ("grouped", "MLA"),
+    "differential": ("grouped", "Differential attention"),
+    "sliding_window": ("sparse", "Sliding window"),
+    "mistral": ("sparse", "Mistral"),
+    "longformer": ("sparse", "Longformer"),
+    "etc": ("sparse", "ETC"),
+    "bigbird": ("sparse", "BigBird"),
+    "star_transformer": ("sparse", "Star-Transformer"),
+    "sparse_strided": ("sparse", "Sparse Transformer, strided"),
+    "sparse_fixed": ("sparse", "Sparse Transformer, fixed"),
+    "infini": ("features", "Infini-attention"),
+    "linear": ("features", "Linear attention"),
+    "performer": ("features", "Performer"),
+    "rfa": ("features", "RFA"),
+    "linformer": ("features", "Linformer"),
+    "retnet": ("recurrent", "RetNet"),
+    "lightning": ("recurrent", "Lightning attention"),
+    "mamba2": ("recurrent", "Mamba-2"),
+    "gla": ("recurrent", "Gated linear attention"),
+    "deltanet": ("recurrent", "DeltaNet"),
+    "gated_deltanet": ("recurrent", "Gated DeltaNet"),
+    "toeplitz_super": ("paper", "Toeplitz Super Attention"),
 }
+"""Module and title, the name under which it was published, of each mechanism."""
+PRESETS = ByName({name: f"{__name__}.{module}" for name, (module, _) in _PUBLISHED.items()})
+"""The function that returns the spec of each mechanism."""
+TITLES = {name: title for name, (_, title) in _PUBLISHED.items()}
 """The name under which each mechanism was published."""
 
 UNLESS_CAUSAL = ("bigbird",)  # only a causal layer can do without a length
@@ -127,6 +100,7 @@ __all__ = [
     "takes_length",
     *PRESETS,
 ]
+__getattr__ = attributes(__name__, PRESETS)
 
 
 def preset(name: str, /, d_model: int, num_heads: int, **options: Any) -> AttentionSpec:
@@ -185,6 +159,8 @@ def schedule(
         >>> [str(s.pattern) for s in schedule("mistral", 64, 4, depth=2, window=8, full_every=2)]
         ['Window(size=8)', 'Full()']
     """
+    from suffice.presets.sparse import checked
+
     layers = range(checked("depth", depth))
     if "layer" in options:
         raise ConfigError(
@@ -219,6 +195,10 @@ def share(specs: Sequence[AttentionSpec], shares: Shares) -> list[AttentionSpec]
         >>> [s.shares for s in specs], [s.state_bytes(100) for s in specs]
         ([None, 0, None, 2], [51200, 0, 51200, 0])
     """
+    from suffice.mixing import NoMixing
+    from suffice.presets.sparse import checked
+    from suffice.spec import check_shares
+
     if isinstance(shares, Sequence) and not isinstance(shares, str):
         sources = list(shares)
     else:

@@ -2,24 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from collections import ChainMap
+from typing import TYPE_CHECKING
 
-from suffice.errors import check_known, unknown
-from suffice.recipes import language, own_data, probes, text, vision
-from suffice.recipes.atlas import RECIPES as ATLAS
-from suffice.recipes.language import LMRecipe
-from suffice.recipes.base import SCALES, SMALL, Recipe
+from suffice.errors import check_known
+from suffice.utils import ByName, attributes
+from suffice.utils.grammar import SCALES, SMALL
 
-RECIPES: dict[str, Callable[..., Recipe]] = {
-    function.__name__: function
-    for module in (vision, text, own_data, probes)
-    for function in module.RECIPES
-}
-LM_RECIPES: dict[str, Callable[..., LMRecipe]] = {
-    function.__name__: function for function in language.RECIPES
-}
+if TYPE_CHECKING:
+    from suffice.recipes.atlas import ATLAS
+    from suffice.recipes.base import Recipe
+    from suffice.recipes.language import LMRecipe
 
+_VISION = (
+    *("digits_vit", "mnist_v2", "mnist_v1", "cifar100_v1", "cifar10_v1", "tiny_imagenet_32_v1"),
+    *("cifar100_v2", "cifar10_v2", "tiny_imagenet_32_v2", "imagenet_v2", "imagenet_equal_params"),
+    *("tiny_imagenet_112_v2", "tiny_imagenet_112_equal_params"),
+)
+_SCALING = tuple(f"amazon_scaling_{millions}m" for millions in (5, 10, 15, 20, 25))
+RECIPES = ByName.of(
+    __name__,
+    {
+        "vision": _VISION,
+        "text": ("imdb", "amazon", *_SCALING, "translation_es", "womens_clothing"),
+        "own_data": ("table", "pictures"),
+        "probes": ("lm_small", "mqar", "induction", "passkey", "copy", "two_hop"),
+    },
+)
+_LANGUAGE = ("shakespeare_char", "stdlib_bpe", "nanogpt_124m", "llama_1b_efficient")
+LM_RECIPES = ByName.of(__name__, {"language": _LANGUAGE})
 TASK_RECIPES = {
     "digits": "digits_vit",
     "mnist": "mnist_v2",
@@ -57,13 +68,8 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> Any:
-    """Return the function of a recipe by its name."""
-    if name in RECIPES:
-        return RECIPES[name]
-    if name in LM_RECIPES:
-        return LM_RECIPES[name]
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+_CLASSES = {"atlas": ("ATLAS",), "base": ("Recipe",), "language": ("LMRecipe",)}
+__getattr__ = attributes(__name__, ChainMap(RECIPES, LM_RECIPES, ByName.of(__name__, _CLASSES)))
 
 
 def recipe(name: str, *, scale: str = "paper") -> Recipe:
@@ -76,10 +82,13 @@ def recipe(name: str, *, scale: str = "paper") -> Recipe:
     Raises:
         ConfigError: for an unknown name or scale, or a scale that the recipe does not have.
     """
-    build = RECIPES.get(name) or ATLAS.get(name)
-    if build is None:
-        raise unknown("recipe", name, RECIPES)
-    return build(scale)
+    if name.startswith("atlas_"):
+        from suffice.recipes.atlas import ATLAS
+
+        check_known("recipe", name, ATLAS)
+        return ATLAS[name](scale)
+    check_known("recipe", name, RECIPES)
+    return RECIPES[name](scale)
 
 
 def recipe_of_task(task: str, *, scale: str = "paper") -> Recipe:

@@ -188,6 +188,6 @@ def _recipe_of(name: str) -> Callable[..., Recipe]:
     return build
 
 
-RECIPES: dict[str, Callable[..., Recipe]] = {
+ATLAS: dict[str, Callable[..., Recipe]] = {
     build.__name__: build for build in map(_recipe_of, TASKS)
 }

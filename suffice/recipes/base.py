@@ -13,12 +13,9 @@ from suffice.models.kinds import Sizes, build_model
 from suffice.models.pretrained import changed_specs, load_encoder
 from suffice.spec import AttentionSpec
 from suffice.train.settings import Training
+from suffice.utils.grammar import SCALES, SMALL
 
 R = TypeVar("R", bound="Scaled")
-
-SCALES = ("paper", "small")
-SMALL = "small scale: not the paper's size"
-"""Note in every output of a small recipe."""
 
 
 class Scaled:

@@ -253,6 +253,3 @@ def llama_1b_efficient(scale: str = "paper") -> LMRecipe:
         options=(("d_model", 384), ("depth", 8), ("mlp_width", 1024), ("vocabulary_size", 4096)),
         training={**MINUTES, "steps": 200, "warmup": 20, "checkpointing": False},
     )
-
-
-RECIPES = (shakespeare_char, stdlib_bpe, nanogpt_124m, llama_1b_efficient)

@@ -343,6 +343,3 @@ def files_of(recipe: Recipe) -> list[str]:
 
 def _reads(task: str) -> bool:
     return OPTION in inspect.signature(TASKS[task]).parameters
-
-
-RECIPES = (table, pictures)

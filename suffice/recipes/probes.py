@@ -152,6 +152,3 @@ def _probe(
         ),
         num_heads=2,
     ).at(scale)
-
-
-RECIPES = (lm_small, mqar, induction, passkey, copy, two_hop)

@@ -175,6 +175,10 @@ def _scaling(millions: int) -> Callable[..., Recipe]:
     return build
 
 
+amazon_scaling_5m, amazon_scaling_10m, amazon_scaling_15m = map(_scaling, (5, 10, 15))
+amazon_scaling_20m, amazon_scaling_25m = map(_scaling, (20, 25))
+
+
 def translation_es(scale: str = "paper") -> Recipe:
     """English to Spanish as in arXiv:2403.01643, table 10 of version 2: d 1024, 1 + 2 blocks.
 
@@ -234,6 +238,3 @@ def translation_es(scale: str = "paper") -> Recipe:
         },
         training={"epochs": 3, "learning_rate": 3e-3},
     )
-
-
-RECIPES = (imdb, amazon, *map(_scaling, WIDTHS), translation_es, womens_clothing)

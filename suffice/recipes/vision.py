@@ -7,8 +7,9 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from suffice.models import ViTConfig
-from suffice.recipes.base import SCALES, Recipe
+from suffice.recipes.base import Recipe
 from suffice.train.settings import Training
+from suffice.utils.grammar import SCALES
 
 
 def digits_vit(scale: str = "paper") -> Recipe:
@@ -373,18 +374,11 @@ def _with_equal_parameters(recipe: Recipe) -> Recipe:
     return replace(recipe, models=models, title=title)
 
 
-RECIPES = (
-    digits_vit,
-    mnist_v2,
-    mnist_v1,
-    cifar100_v1,
-    _stand_in(VERSION_1, JPEG_CIFAR10, "cifar10_v1", "cifar100_v1"),
-    _stand_in(VERSION_1, TINY_32, "tiny_imagenet_32_v1", "cifar100_v1"),
-    cifar100_v2,
-    _stand_in(VERSION_2, JPEG_CIFAR10, "cifar10_v2", "cifar100_v2"),
-    _stand_in(VERSION_2, TINY_32, "tiny_imagenet_32_v2", "cifar100_v2"),
-    imagenet_v2,
-    imagenet_equal_params,
-    _stand_in(IMAGENET_V2, TINY_64, "tiny_imagenet_112_v2", "imagenet_v2"),
-    _stand_in(IMAGENET_V2, TINY_64, "tiny_imagenet_112_equal_params", "imagenet_equal_params"),
+cifar10_v1 = _stand_in(VERSION_1, JPEG_CIFAR10, "cifar10_v1", "cifar100_v1")
+tiny_imagenet_32_v1 = _stand_in(VERSION_1, TINY_32, "tiny_imagenet_32_v1", "cifar100_v1")
+cifar10_v2 = _stand_in(VERSION_2, JPEG_CIFAR10, "cifar10_v2", "cifar100_v2")
+tiny_imagenet_32_v2 = _stand_in(VERSION_2, TINY_32, "tiny_imagenet_32_v2", "cifar100_v2")
+tiny_imagenet_112_v2 = _stand_in(IMAGENET_V2, TINY_64, "tiny_imagenet_112_v2", "imagenet_v2")
+tiny_imagenet_112_equal_params = _stand_in(
+    IMAGENET_V2, TINY_64, "tiny_imagenet_112_equal_params", "imagenet_equal_params"
 )

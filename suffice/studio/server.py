@@ -74,7 +74,6 @@ def served(
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.1})
     thread.daemon = True
     thread.start()
-    threading.Thread(target=_import_statistics, daemon=True).start()
     try:
         port = server.server_address[1]
         yield Served(url=f"http://{ADDRESS}:{port}/", port=port)
@@ -82,11 +81,6 @@ def served(
         server.shutdown()
         server.server_close()
         thread.join()
-
-
-def _import_statistics() -> None:
-    """Import what the first comparison needs, so that it is shown at once when it is asked for."""
-    import scipy.stats  # noqa: F401
 
 
 def answers(folders: Folders) -> dict[str, Answer]:

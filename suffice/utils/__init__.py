@@ -1,1 +1,60 @@
 """Utilities of all packages: records, files, progress, option grammar, torch compatibility."""
+
+from __future__ import annotations
+
+import gc
+from collections import UserDict
+from collections.abc import Callable, Mapping, Sequence
+from importlib import import_module
+from importlib.util import find_spec
+from typing import Any
+
+
+class ByName(UserDict[str, Any]):
+    """Objects by name, each imported from its module when it is first looked up.
+
+    The names are known without any import.
+
+    Args:
+        modules: module of each object, by the object's name.
+
+    Example:
+        >>> table = ByName({"sqrt": "math"})
+        >>> list(table), table["sqrt"](9.0)
+        (['sqrt'], 3.0)
+    """
+
+    @classmethod
+    def of(cls, package: str, names: Mapping[str, Sequence[str]]) -> ByName:
+        """Return the table of a package from the names in each of its modules."""
+        return cls({name: f"{package}.{module}" for module in names for name in names[module]})
+
+    def __getitem__(self, name: str) -> Any:
+        """Return an object, and keep it."""
+        if isinstance(value := self.data[name], str):
+            value = self.data[name] = getattr(import_without_collector(value), name)
+        return value
+
+
+def attributes(package: str, table: Mapping[str, Any]) -> Callable[[str], Any]:
+    """Return the `__getattr__` of a package: the objects of a table, else a module of it."""
+
+    def attribute(name: str) -> Any:
+        if name in table:
+            return table[name]
+        if not name.startswith("_") and find_spec(f"{package}.{name}"):
+            return import_without_collector(f"{package}.{name}")
+        raise AttributeError(f"module {package!r} has no attribute {name!r}")
+
+    return attribute
+
+
+def import_without_collector(name: str) -> Any:
+    """Import a module with the garbage collector off: it would search all of torch for garbage."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        return import_module(name)
+    finally:
+        if was_enabled:
+            gc.enable()

@@ -17,6 +17,9 @@ BYTES = {"B": 1.0, "kB": 1e3, "MB": 1e6, "GB": 1e9, "KiB": 2.0**10, "MiB": 2.0**
 SECONDS = {"s": 1.0, "ms": 1e-3, "us": 1e-6}
 COUNTS = {"": 1.0, "k": 1e3, "M": 1e6, "G": 1e9}
 SHARES = {"%": 0.01, "x": 1.0}
+SCALES = ("paper", "small")  # of a recipe
+SMALL = "small scale: not the paper's size"
+"""Note in every output of a small recipe."""
 
 _QUANTITY = re.compile(r"\s*([0-9]+(?:\.[0-9]+)?(?:e-?[0-9]+)?)\s*([%a-zA-Z]*)\s*")
 

@@ -12,8 +12,6 @@ import time
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, Protocol
 
-import torch.distributed as dist
-
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
     from rich.live import Live
@@ -269,6 +267,8 @@ def workers(console: Console, *, quiet: bool = False, **options: Any) -> Iterato
 
 def is_first_process() -> bool:
     """Return whether this process is the first of its group, or in none."""
+    import torch.distributed as dist
+
     return not (dist.is_available() and dist.is_initialized()) or dist.get_rank() == 0
 
 

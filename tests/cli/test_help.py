@@ -14,53 +14,81 @@ from typer import Argument, Option, Typer
 from typer.testing import CliRunner
 
 from suffice.cli import VERBS, _load, options
+from suffice.cli.export import FORMS, GGUF
 from suffice.cli.options import options_from_fields
+from suffice.measure.advise import TASKS
 from suffice.measure.advise.recipes import RECIPES
 from suffice.measure.plan import MARGIN
 from suffice.measure.planning import DEVICES
 from suffice.presets import PRESETS, TITLES
+from suffice.runtime.manifest import FORMATS
 from suffice.view.catalogue import FILE, catalogue
 
 WITHOUT_JSON = {"serve", "studio"}
-HEAVY = ("torch", "numpy", "matplotlib", "transformers")
+HELP = dict.fromkeys(["--help", "list", *(f"{verb} --help" for verb in VERBS)], 0)
+ANSWERS = {
+    "verdict a.csv b.csv --chance 0.5": 0,
+    "verdict a.csv b.csv --looks 3,5 --state looks.json": 0,
+    "verdict a.csv nowhere.csv": 2,
+    "verdict a.csv b.csv --margin wide": 2,
+    "verdcit a.csv b.csv": 2,
+    "compare --seedz 3": 2,
+    **{f"compare {wrong}": 2 for wrong in (
+        "--mechanisms standard,gqaa", "--task digitz", "--recipe digits", "--metric speed",
+        "--scale large", "--data nowhere.csv", "--margin wide", "--seeds many", "--heads few",
+    )},
+    "train --recipe nano": 2,
+    "train --mechanism gqaa": 2,
+    "plan nano": 2,
+    "show gqaa": 2,
+    "probe --mechanisms gqaa": 2,
+    "bench --shape 15m --mechanism gqaa": 2,
+    "advise --task write": 2,
+    "advise --recipe edge": 2,
+    **{f"{verb} nowhere": 2 for verb in ("predict", "evaluate", "generate", "serve", "bench",
+        "quantise", "convert --to mqa", "heal", "probe", "export --format hf", "run")},
+    "export . --format gguff": 2,
+}  # fmt: skip
 
 
-PROGRAM = f"""
-import sys
+def program(lines, heavy):
+    """Return a program that runs command lines and names what it has imported after each."""
+    return f"""
+import shlex, sys
 from suffice.cli import main
 
-for line in {["--help", "list", *(f"{verb} --help" for verb in VERBS)]}:
-    sys.argv = ["suffice", *line.split()]
+for line, code in {lines}.items():
+    sys.argv = ["suffice", *shlex.split(line)]
     try:
         main()
     except SystemExit as end:
-        assert not end.code, (line, end.code)
-    heavy = [name for name in {HEAVY} if name in sys.modules]
+        assert (end.code or 0) == code, (line, end.code)
+    heavy = [name for name in {heavy} if name in sys.modules]
     assert not heavy, f"{{line}} imports {{heavy}}"
 """
 
 
 def test_help_and_list_import_nothing_heavy():
     environment = {**os.environ, "COLUMNS": "80"}
-    told = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, env=environment)
+    code = program(HELP, ("torch", "numpy", "matplotlib", "transformers"))
+    told = subprocess.run([sys.executable, "-c", code], capture_output=True, env=environment)
     assert told.returncode == 0, told.stderr
     assert told.stdout.count(b"Usage:") == len(VERBS) + 1
 
 
-def test_a_mistyped_option_is_refused_before_torch_is_imported():
-    program = (
-        "import sys; sys.argv = ['suffice', 'compare', '--seedz', '3']\n"
-        "from suffice.cli import main\n"
-        "try:\n    main()\nexcept SystemExit as end:\n    print(end.code, 'torch' in sys.modules)\n"
-    )
-    told = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
-    assert told.stdout.split() == ["2", "False"]
-    assert "--seeds" in told.stderr
+def test_verdicts_fits_refusals_and_misspelt_names_import_no_torch(tmp_path):
+    for name, shift in (("a", 0), ("b", 3)):
+        rows = "".join(f"{seed},0.9{seed + shift}\n" for seed in range(5))
+        (tmp_path / f"{name}.csv").write_text(f"seed,accuracy\n{rows}")
+    code = program(ANSWERS, ("torch", "matplotlib", "scipy.stats", "transformers"))
+    told = subprocess.run([sys.executable, "-c", code], capture_output=True, cwd=tmp_path)
+    assert told.returncode == 0, told.stderr
 
 
 def test_constants_of_help_are_those_of_the_library():
     assert tuple(DEVICES) == options.GPUS
-    assert tuple(RECIPES) == options.ADVICE_RECIPES
+    assert (tuple(RECIPES), TASKS) == (options.ADVICE_RECIPES, options.ADVICE_TASKS)
+    assert (*FORMATS, GGUF) == FORMS
     assert pytest.approx(100 * MARGIN) == options.MARGIN_POINTS
 
 

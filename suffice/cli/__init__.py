@@ -131,14 +131,12 @@ LONGEST_WORD = 400  # characters of an option that a message repeats
 
 
 def _with_short_words(message: str) -> str:
-    """Cut words that only a mistake makes so long, such as a file given for a name."""
     from suffice.utils.boundary import shortened
 
     return re.sub(rf"\S{{{LONGEST_WORD},}}", lambda word: shortened(word[0]), message)
 
 
 def _run() -> None:
-    """Run the command, and write what standard output still holds while it can be told."""
     try:
         app(prog_name="suffice")
     except SystemExit:

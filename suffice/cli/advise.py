@@ -106,7 +106,7 @@ def advise(
         str | None,
         Option(
             help="lm (writes text), classify (reads text), image or translate.",
-            callback=known("task", "suffice.cli.options", "ADVICE_TASKS"),
+            **known("task", "suffice.cli.options", "ADVICE_TASKS"),
         ),
     ] = None,
     recipe: Annotated[
@@ -114,7 +114,7 @@ def advise(
         Option(
             help="A known recipe, measured here; list describes them: "
             f"{', '.join(ADVICE_RECIPES)}.",
-            callback=known("recipe", "suffice.cli.options", "ADVICE_RECIPES", unless=LIST),
+            **known("recipe of the adviser", "suffice.cli.options", "ADVICE_RECIPES", unless=LIST),
         ),
     ] = None,
     *,

@@ -45,7 +45,7 @@ def bench(
         int | None, Option(help="Bits of a weight: 32, 16, 8 or 4; as stored by default.")
     ] = None,
     mechanism: Annotated[
-        str, Option(help="Attention of --shape.", **options.MECHANISM_NAME)
+        str, Option(help="Attention of --shape.", **options.A_MECHANISM)
     ] = "standard",
     memory: MemoryOption = "dynamic",
     quantise_memory: MemoryBits = None,

@@ -64,18 +64,24 @@ class CompareOptions:
 
     task: Annotated[
         str | None,
-        Option(help=f"Data set: {TASKS}; {TASK} by default.", **options.TASK_NAME),
+        Option(
+            help=f"Data set: {TASKS}; {TASK} by default.",
+            **options.known("task", "suffice.recipes", "TASK_RECIPES"),
+        ),
     ] = None
     recipe: Annotated[
         str | None,
-        Option(help="Recipe, instead of the task's own.", **options.RECIPE_NAME),
+        Option(
+            help="Recipe, instead of the task's own.",
+            **options.known("recipe", "suffice.recipes", "RECIPES", unless="atlas_"),
+        ),
     ] = None
     scale: Annotated[
         str | None,
         Option(
             help="paper (default) for the recipe's own sizes, or small: the same code in minutes "
             "on two cores; its results are marked as small everywhere.",
-            callback=options.known("scale", "suffice.recipes", "SCALES"),
+            **options.known("scale", "suffice.recipes", "SCALES"),
         ),
     ] = None
     data: Annotated[
@@ -147,7 +153,7 @@ class CompareOptions:
         Option(
             help="Names, separated by commas, with changes if wanted: standard+window:16, "
             f"efficient+kv:1, linear+softmax:2; {MECHANISMS} by default.",
-            **options.MECHANISM_NAME,
+            **options.A_MECHANISM,
         ),
     ] = None
     heads: Annotated[str | None, Option(help="Numbers such as 1,2,4; the recipe's by default.")] = (
@@ -181,7 +187,7 @@ class CompareOptions:
         Option(
             help="What the verdict is about: accuracy (default), balanced, macro-f1, log-loss, "
             "perplexity or bleu.",
-            callback=options.known("metric", "suffice.measure.metrics", "METRICS"),
+            **options.known("metric", "suffice.measure.metrics", "METRICS"),
         ),
     ] = None
     epochs: Annotated[

@@ -94,7 +94,6 @@ def facts() -> dict[str, str]:
 
 
 def _kernels() -> str:
-    """Return the instruction set that the kernels use, of those present; or why there are none."""
     from suffice.ops.native import library
 
     if not library.available():
@@ -104,7 +103,6 @@ def _kernels() -> str:
 
 
 def _plans() -> str:
-    """Return on which sets of instructions the choice between ops was measured."""
     from suffice.ops.dispatch import MEASURED
     from suffice.ops.native import library
 

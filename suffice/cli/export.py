@@ -19,7 +19,7 @@ from suffice.cli.options import (
     known,
 )
 from suffice.cli.terminal import print_json, print_next, print_text
-from suffice.errors import ConfigError, check_known
+from suffice.errors import ConfigError
 
 GGUF = "gguf"
 FORMS = ("hf", "onnx", "torch", GGUF)
@@ -33,7 +33,7 @@ def export(
             "--format",
             help="hf: for transformers; onnx: for ONNX Runtime; torch: for torch.export.load; "
             "gguf: for llama.cpp, Ollama and LM Studio.",
-            callback=known("format", "suffice.cli.export", "FORMS"),
+            **known("--format", "suffice.cli.export", "FORMS"),
         ),
     ],
     out: Annotated[
@@ -68,12 +68,10 @@ def export(
     the state. `suffice run` writes text with an onnx or hf export. Nothing in the folder is
     pickled, and no path of this machine is in it. It appears complete or not at all.
     """
-    from suffice.export import FORMATS
     from suffice.export import export as export_model
     from suffice.loading import locate
     from suffice.utils.hub import check_name, upload
 
-    check_known("--format", form, (*FORMATS, GGUF))
     if card != (licence is not None) or (base_model is not None and not card):
         raise ConfigError(
             "a card states the licence of the weights, which only you know: give --card "

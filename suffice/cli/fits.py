@@ -168,7 +168,6 @@ def _gguf(path: Path) -> Model:
 
 
 def _facts(model: Model, length: int, engine: str, memory: int | None) -> dict[str, Any]:
-    """Return what a model takes, and how each number is known."""
     from suffice.studio.calculator import count, longest
 
     answer = count(model.sizes, length)

@@ -172,8 +172,6 @@ def generate(
 
 
 class _Output:
-    """Prints the prompt with the first token, so that nothing is printed before a refusal."""
-
     def __init__(
         self,
         prompt: str,

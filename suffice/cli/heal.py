@@ -282,7 +282,6 @@ class HealingTask:
 
 
 def _check_models(choices: HealOptions, student: Source, teacher: Source) -> None:
-    """Refuse a student that is not a folder of ours, and a teacher with another tokenizer."""
     from suffice.models import LM
 
     for path, source in ((choices.checkpoint, student), (choices.teacher, teacher)):

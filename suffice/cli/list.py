@@ -44,8 +44,6 @@ def list_mechanisms(as_json: JsonFlag = False) -> None:
 
 
 def _layouts(rows: list[dict[str, Any]]) -> list[Columns]:
-    """Return the columns of ever narrower tables: details are left out, words stay whole."""
-
     def column(form: str) -> list[str]:
         return [form.format_map(row | {"mflops": row["flops"] / 1e6}) for row in rows]
 

@@ -7,7 +7,7 @@ import json
 import os
 import re
 import shlex
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection
 from dataclasses import MISSING, fields, is_dataclass
 from datetime import datetime, timedelta
 from functools import cache, wraps
@@ -46,29 +46,45 @@ ADVICE_TASKS = ("lm", "classify", "image", "translate")
 """Written out, so that help need not import what defines them; a test compares them with it."""
 
 
-def known(what: str, module: str, table: str, *, unless: str = "\0") -> Callable[[Any], Any]:
-    """Return a callback that refuses names that a table does not have, before torch is imported.
+def known(what: str, module: str, table: str, *, unless: str = "\0") -> dict[str, Any]:
+    """Return how an option completes names of a table and refuses others before torch is there.
 
     Args:
-        what: meaning of the name, for the message.
+        what: meaning of the names, for the message.
         module: module of the table.
         table: name of the table there.
-        unless: beginning of names that another table has.
+        unless: beginning of names that are not refused.
+
+    Example:
+        >>> complete = known("mechanism", "suffice.presets", "PRESETS")["autocompletion"]
+        >>> complete("lin"), complete("standard,mq")
+        (['linear', 'linformer'], ['standard,mqa'])
     """
 
+    def names() -> Collection[str]:
+        return getattr(import_module(module), table)
+
     def callback(text: str | None) -> str | None:
-        for name in split_list(text or ""):
-            base = name.partition("+")[0].strip()  # before the changes of a mechanism
-            if not base.startswith(unless):
-                check_known(what, base, getattr(import_module(module), table))
+        for word in split_list(text or ""):
+            name = word.partition("+")[0].strip()  # before the changes of a mechanism
+            if not name.startswith(unless):
+                check_known(what, name, names())
         return text
 
-    return callback
+    def autocompletion(incomplete: str) -> list[str]:
+        before, comma, last = incomplete.rpartition(",")
+        return [f"{before}{comma}{name}" for name in names() if name.startswith(last)]
+
+    return {"callback": callback, "autocompletion": autocompletion}
+
+
+A_MECHANISM = known("mechanism", "suffice.presets", "PRESETS")
 
 
 def existing(path: Path | None) -> Path | None:
-    """Refuse a path where nothing is; a reference to the hub stays."""
-    if path is not None and not (is_reference(path) or path.exists()):
+    """Refuse a path where nothing is, nor a comparison's model of that name, nor on the hub."""
+    there = path is None or is_reference(path) or path.exists()
+    if not there and not (path.parent / "models" / path.name).exists():
         raise DataError(f"no such file or folder: {path}")
     return path
 
@@ -151,7 +167,6 @@ def options_from_fields(command: Callable[..., None]) -> Callable[..., None]:
 
 
 def _declared(record: Any) -> list[inspect.Parameter]:
-    """Return the fields of a dataclass that declare an option, as parameters."""
     hints = get_type_hints(record, include_extras=True)
     return [
         inspect.Parameter(
@@ -333,63 +348,3 @@ def latest_run(recipe: str | None, scale: str | None, file: str) -> Path:
             "start one without --resume."
         )
     return runs[max(runs)]
-
-
-def complete_mechanisms(incomplete: str) -> list[str]:
-    """Complete the last of several mechanisms with commas between them.
-
-    Example:
-        >>> complete_mechanisms("lin"), complete_mechanisms("standard,mq")
-        (['linear', 'linformer'], ['standard,mqa'])
-    """
-    before, comma, last = incomplete.rpartition(",")
-    return [f"{before}{comma}{name}" for name in _starting(catalogue()["names"], last)]
-
-
-def complete_tasks(incomplete: str) -> list[str]:
-    """Complete a task of `suffice compare`."""
-    from suffice.recipes import TASK_RECIPES
-
-    return _starting(TASK_RECIPES, incomplete)
-
-
-def complete_recipes(incomplete: str) -> list[str]:
-    """Complete a recipe of `suffice compare`."""
-    from suffice.recipes import RECIPES
-
-    return _starting(RECIPES, incomplete)
-
-
-def complete_lm_recipes(incomplete: str) -> list[str]:
-    """Complete a recipe of `suffice train`."""
-    from suffice.recipes import LM_RECIPES
-
-    return _starting(LM_RECIPES, incomplete)
-
-
-def complete_all_recipes(incomplete: str) -> list[str]:
-    """Complete a recipe of `suffice plan`, which takes those of both."""
-    return [*complete_lm_recipes(incomplete), *complete_recipes(incomplete)]
-
-
-def _starting(names: Iterable[str], start: str) -> list[str]:
-    return [name for name in names if name.startswith(start)]
-
-
-MECHANISM_NAME: dict[str, Any] = {
-    "autocompletion": complete_mechanisms,
-    "callback": known("mechanism", "suffice.presets", "PRESETS"),
-}
-TASK_NAME: dict[str, Any] = {
-    "autocompletion": complete_tasks,
-    "callback": known("task", "suffice.recipes", "TASK_RECIPES"),
-}
-RECIPE_NAME: dict[str, Any] = {
-    "autocompletion": complete_recipes,
-    "callback": known("recipe", "suffice.recipes", "RECIPES", unless="atlas_"),
-}
-LM_RECIPE_NAME: dict[str, Any] = {
-    "autocompletion": complete_lm_recipes,
-    "callback": known("recipe", "suffice.recipes", "LM_RECIPES"),
-}
-"""How an option that takes a name completes it and refuses others."""

@@ -11,7 +11,6 @@ from typer import Argument, Option
 
 from suffice.cli import options
 from suffice.cli.terminal import RULED, print_json, print_paragraph
-from suffice.errors import check_known
 from suffice.utils.grammar import COUNTS, format_quantity, parse_bytes
 
 if TYPE_CHECKING:
@@ -39,7 +38,7 @@ def plan(
         str,
         Argument(
             help="Recipe of `suffice train` or `suffice compare`.",
-            autocompletion=options.complete_all_recipes,
+            **options.known("recipe", "suffice.recipes", "ALL_RECIPES"),
         ),
     ],
     gpus: Annotated[int, Option(help="Number of GPUs.")] = 1,
@@ -58,7 +57,7 @@ def plan(
     ] = None,
     mechanism: Annotated[
         str | None,
-        Option(help="Attention; the recipe's by default.", **options.MECHANISM_NAME),
+        Option(help="Attention; the recipe's by default.", **options.A_MECHANISM),
     ] = None,
     heads: Annotated[int | None, Option(help="Heads; the recipe's by default.")] = None,
     scale: Annotated[str, Option(help="paper or small.")] = "paper",
@@ -95,9 +94,6 @@ def plan(
     The training's own model, loss, optimiser and sharding run on fake tensors in a fake process
     group. Nothing is downloaded and no GPU is needed.
     """
-    from suffice.recipes import LM_RECIPES, RECIPES
-
-    check_known("recipe", recipe, [*RECIPES, *LM_RECIPES])
     from suffice.measure.planning import PlanOptions, device, workload
     from suffice.measure.planning import plan as make_plan
     from suffice.measure.planning.devices import with_figures

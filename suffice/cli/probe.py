@@ -55,7 +55,7 @@ def probe(
         str | None,
         Option(
             help="Instead of a checkpoint: names, separated by commas; small models are trained.",
-            **options.MECHANISM_NAME,
+            **options.A_MECHANISM,
         ),
     ] = None,
     quick: Annotated[
@@ -159,7 +159,6 @@ def _symbols(source: Source) -> list[int]:
 
 
 def _text(source: Source, name: str | None) -> Tensor | None:
-    """Return rows of the text that ablations are measured on; None if no text is known."""
     from suffice.quantise.report import rows_of
     from suffice.text import corpus
 

@@ -342,7 +342,6 @@ def _cells(wanted: Table, options: ReproduceOptions, console: Console) -> None:
 
 
 def _data_of(request: TableRequest, options: ReproduceOptions, console: Console) -> Dataset | None:
-    """Return the data of a table, where it is here; its floors are published with its cells."""
     from suffice.data import load
 
     task, task_options = request.recipe.task, dict(request.recipe.task_options)
@@ -489,7 +488,6 @@ def _maps(wanted: Table, options: ReproduceOptions, console: Console) -> None:
 def _maps_of(
     request: TableRequest, options: ReproduceOptions, console: Console
 ) -> list[maps.ModelMaps]:
-    """Return the maps of one table; of models without weights only if they are to be trained."""
     from suffice.data import load
     from suffice.papers import maps
 

@@ -25,7 +25,7 @@ REFUSED = "not "  # begins a line of an op that is not taken
 
 
 def show(
-    mechanism: Annotated[str, Argument(help="Name, see `suffice list`.", **options.MECHANISM_NAME)],
+    mechanism: Annotated[str, Argument(help="Name, see `suffice list`.", **options.A_MECHANISM)],
     d_model: Annotated[int, Option(help="Width of the layer.")] = 256,
     heads: Annotated[int, Option(help="Query heads.")] = 4,
     length: Annotated[int, Option(help="Length of the input, tokens.")] = 64,
@@ -129,7 +129,6 @@ def _rows(console: Console, values: dict[str, str]) -> None:
 
 
 def _layer(mechanism: str, layer: int | None) -> dict[str, int]:
-    """Return the setting of a layer's number, for a mechanism whose layers differ."""
     from suffice.presets import PRESETS
 
     if layer is None:

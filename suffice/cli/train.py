@@ -53,7 +53,7 @@ class TrainOptions:
         Option(
             help="shakespeare_char, stdlib_bpe, nanogpt_124m or llama_1b_efficient; "
             f"{RECIPE_OF_LM} by default.",
-            **options.LM_RECIPE_NAME,
+            **options.known("recipe", "suffice.recipes", "LM_RECIPES"),
         ),
     ] = None
     scale: Annotated[
@@ -65,7 +65,7 @@ class TrainOptions:
     ] = None
     mechanism: Annotated[
         str | None,
-        Option(help="Attention; the recipe's by default.", **options.MECHANISM_NAME),
+        Option(help="Attention; the recipe's by default.", **options.A_MECHANISM),
     ] = None
     data: Annotated[
         str | None,
@@ -171,7 +171,6 @@ def train(
 def _prepare(
     group: Processes, choices: TrainOptions, folder: Path, console: Console | None
 ) -> TrainingFiles:
-    """Return the files of a training; the first process writes them, all read them."""
     from suffice.measure.processes import first, together
 
     try:
@@ -226,7 +225,6 @@ def _report(training: TrainingFiles, run: LMRun, *, as_json: bool) -> None:
 
 
 def _conversions(lm: LM) -> list[str]:
-    """Return the conversion to half of the key/value heads, if the model allows it."""
     from suffice.convert import plan_of
     from suffice.convert.exact import changes
 
@@ -239,7 +237,6 @@ def _conversions(lm: LM) -> list[str]:
 
 
 def _sample_or_reason(training: TrainingFiles, lm: LM, tokenizer: Tokenizer) -> str:
-    """Return text sampled from the best weights, or why there is none."""
     characters_per_token = max(training.amount.characters / training.amount.tokens, 0.1)
     tokens = math.ceil(SAMPLE_CHARACTERS / characters_per_token)
     try:

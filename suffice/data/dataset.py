@@ -261,7 +261,6 @@ class Dataset:
 
 
 def _widths(split: Split) -> tuple[int, ...]:
-    """Return the shape of a row, with that of its source."""
     source = () if split.source is None else split.source.shape[1:]
     return (*split.inputs.shape[1:], *source)
 

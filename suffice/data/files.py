@@ -126,7 +126,6 @@ def _content(file: DataFile, place: Path) -> bytes:
 
 
 def _download(file: DataFile, console: Console | None) -> bytes:
-    """Return the content from the first address that has it, once it is in the cache."""
     target, reasons = cache() / file.path, []
     for url in file.urls:
         try:
@@ -300,7 +299,6 @@ def digest(path: str) -> str:
 
 
 def _files_at(place: Path) -> list[Path]:
-    """Return what a path names: itself, or the files it is a prefix of."""
     sides = [place.with_name(f"{place.name}.{side}") for side in ("en", "es")]
     return [path for path in (place, *sides) if path.exists()]
 

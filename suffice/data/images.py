@@ -336,7 +336,6 @@ def _image_folder(path: str) -> Path:
 
 
 def _cut(folder: Path, names: list[str]) -> tuple[Listed, Listed, Listed]:
-    """Return the images for training, validation and test of a folder of classes."""
     listed = _list(folder, ".", names, least=3)
     pairs = [(_digest(folder / place), label) for place, label in listed]
     place_of = parts_of_keys(pairs, {"test": VALIDATION, "validation": VALIDATION})
@@ -357,7 +356,6 @@ def _digest(path: Path) -> str:
 
 
 def _list(folder: Path, part: str, names: list[str], *, least: int = 1) -> Listed:
-    """Return the images of a part, in an order that is drawn at random but always the same."""
     listed: Listed = []
     for label, name in enumerate(names):
         place = folder / part / name
@@ -376,8 +374,6 @@ def _list(folder: Path, part: str, names: list[str], *, least: int = 1) -> Liste
 def _read_listed(
     folder: Path, part: str, listed: Listed, side: int, console: Console | None
 ) -> Split:
-    """Return the listed images, decoded now or before; some are read ahead, by threads."""
-
     def image(entry: tuple[str, int]) -> np.ndarray:
         path = folder / entry[0]
         try:
@@ -399,7 +395,6 @@ def _read_listed(
 
 
 def _stamp(path: Path) -> tuple[int, int]:
-    """Return the size of a file, and when it was written."""
     try:
         status = path.stat()
     except OSError as error:

@@ -495,7 +495,6 @@ def _read_part(file: DataFile, console: Console | None) -> tuple[list[str], list
 
 
 def _convert_archive(console: Console | None) -> None:
-    """Write the two files to the cache from the official archive, downloaded when absent."""
     temporary = locate(ARCHIVE.path) is None
     archive = read(ARCHIVE, console=console)
     status = console.status("converting the IMDB reviews") if console else contextlib.nullcontext()
@@ -513,7 +512,6 @@ def _convert_archive(console: Console | None) -> None:
 
 
 def _parse_archive(archive: bytes) -> dict[str, list[dict[str, int | str]]]:
-    """Return the reviews of each part, negative ones first, then by id."""
     parts: dict[str, list[dict[str, int | str]]] = {"train": [], "test": []}
     name = "the archive of IMDB reviews"
     try:

@@ -95,7 +95,6 @@ def guess_accuracy(dataset: Dataset) -> float | None:
 
 
 def _most_frequent(dataset: Dataset) -> str:
-    """Name the label most frequent in training: a class, a word or a token."""
     most = int(dataset.frequencies("train").argmax())
     if names := dataset.class_names or dataset.vocabulary:
         return names[most]

@@ -38,7 +38,6 @@ def subsets(random: np.random.RandomState, rows: int, *, of: int, size: int) -> 
 def _random_task(
     name: str, draw: Draw, *, rows: int, seed: int, paper: str, **fields: Any
 ) -> Dataset:
-    """Return a task whose parts are drawn independently, each a pure function of (seed, part)."""
     check_counts(name, rows=rows)
     check_counts(name, least=0, seed=seed)
     parts = {}
@@ -50,7 +49,6 @@ def _random_task(
 
 
 def _refuse_shared_rows(name: str, parts: dict[str, Split]) -> None:
-    """Raise if a row is in two parts: then the task has too few different rows."""
     part_of: dict[bytes, str] = {}
     for part, split in parts.items():
         for row in split.inputs.numpy():

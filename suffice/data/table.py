@@ -242,7 +242,6 @@ def read_files(
 def _check_groups(
     groups: str, keys: list[str], path: str, held_out: dict[str, list[Row] | float]
 ) -> str:
-    """Return a note on the groups; refuse a column that groups nothing, or too few groups."""
     count = len(set(keys))
     if count == len(keys):
         raise ConfigError(f"{path}: no two rows share a value of {groups!r}; leave --groups out.")
@@ -281,7 +280,6 @@ def check_share(part: str, share: float) -> float:
 def _read(
     path: str, columns: str, *, groups: str | None, drop_missing: bool, encoding: str
 ) -> tuple[list[Row], list[str], tuple[str, str], list[str]]:
-    """Return text and class of each row that has both, keys, columns, and what was left out."""
     there, rows = read_rows(path, encoding)
     text, label = named = _columns(path, columns, there, rows)
     if groups in named:
@@ -331,7 +329,6 @@ def _missing_note(column: str, numbers: list[int], rows: int) -> str:
 def _columns(
     path: str, columns: str, there: list[str], rows: Iterator[tuple[int, dict[str, object]]]
 ) -> tuple[str, str]:
-    """Return the columns of texts and of classes; refuse what does not name two."""
     named = split_columns(columns, there)
     if named is None:
         raise ConfigError(
@@ -410,7 +407,6 @@ def _script_notes(files: Files, words: str | Tokenize, where: str) -> tuple[str,
 
 
 def _advice(rows: Iterator[tuple[int, dict[str, object]]]) -> str:
-    """Return what to give as columns, guessed by the first rows."""
     advice = "name that of the texts and that of the classes, on the command line by --columns"
     guessed = guess_columns([row for _, row in islice(rows, SNIFFED_ROWS)])
     return (
@@ -482,7 +478,6 @@ def _refuse_lists(where: str, column: str, example: str) -> None:
 
 
 def _parts(files: Files, *, stratify: bool) -> tuple[dict[str, list[Row]], list[str]]:
-    """Return the rows of each part, those with equal keys in the same one, and the test's keys."""
     shares = {part: rows for part, rows in files.held_out.items() if isinstance(rows, float)}
     # groups may be too few for shares of each class
     classes = [label if files.groups is None else "" for _, label in files.pairs]

@@ -142,7 +142,6 @@ def sentence_words(text: str) -> list[str]:
 
 
 def _fitting(pairs: Iterable[tuple[str, str]], length: int) -> list[Words]:
-    """Return the words of each pair that has some on both sides and fits."""
     cut = ((sentence_words(english), sentence_words(spanish)) for english, spanish in pairs)
     return [
         (english, [*spanish, END])
@@ -152,7 +151,6 @@ def _fitting(pairs: Iterable[tuple[str, str]], length: int) -> list[Words]:
 
 
 def _parts(pairs: list[Words], held_out: int, rows: int | None) -> dict[str, list[Words]]:
-    """Cut pairs into parts by their English sides."""
     keys = [" ".join(english) for english, _ in pairs]
     order = sorted(set(keys), key=lambda key: hashlib.sha1(key.encode()).digest())
     if len(order) <= 2 * held_out:

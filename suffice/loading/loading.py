@@ -437,7 +437,6 @@ def _build(path: Path, kind: str, sizes: dict[str, Any], specs: Any) -> Any:
 
 
 def _check_list(inputs: Any, kind: str) -> None:
-    """Refuse one text, bytes, a path or a table, whose items are letters or names of columns."""
     if isinstance(inputs, (str, bytes, bytearray, Path)):
         what = type(inputs).__name__
         raise DataError(f"this is one {kind} ({what}) and not a list of them; give [{kind}].")

@@ -232,7 +232,6 @@ def _tables(
 
 
 def _column(name: str, there: list[str], chosen: str | None, trained: str | None) -> str:
-    """Return the column of texts: the one named, else that of the training, "text" or the only."""
     if chosen is None and len(there) == 1:
         return there[0]
     for column in [chosen] if chosen is not None else [trained, "text"]:

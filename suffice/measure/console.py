@@ -89,7 +89,6 @@ def _longer(survey: Survey) -> int:
 
 
 def _resolution(survey: Survey, plan: Plan) -> list[str]:
-    """Return what one point is, and which margin can be decided by the rows alone."""
     if not survey.classes:
         return []
     lines = []

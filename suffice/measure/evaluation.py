@@ -187,7 +187,6 @@ def _check_limit(limit: int | None) -> None:
 def _score_choices(
     lm: LM, tokenizer: Tokenizer, items: Sequence[Item], step: Step
 ) -> tuple[Score, ...]:
-    """Score the choice among endings, worded as lm-evaluation-harness and as build-nanogpt do."""
     worded = [
         encode_joined(tokenizer, item.context, f" {ending}")
         for item in items

@@ -142,7 +142,6 @@ def _ngrams(trained: Trained) -> np.ndarray:
 
 
 def _translations(trained: Trained) -> Tensor:
-    """Return greedy translations of the test split, ids [N, T], PAD behind each."""
     split, end = trained.dataset.test, trained.dataset.vocabulary.index(END)
     translations = torch.full_like(split.inputs, PAD)
     for rows in _share(split):
@@ -166,7 +165,6 @@ def _text(ids: list[int], words: tuple[str, ...], *, unknown_as: str) -> str:
 
 
 def _share(split: Split) -> list[slice]:
-    """Return this process's share of a split's rows, in batches."""
     start, stop = current().share(len(split))
     return [slice(at, min(at + BATCH, stop)) for at in range(start, stop, BATCH)]
 

@@ -321,7 +321,6 @@ class _Draft:
 
 
 def _draft(results: Results, margin: float | None, cost: str, metric: str | None) -> _Draft:
-    """Return every difference of a comparison, before anything is decided."""
     measured = metric_in(results, metric)
     margin = results.margin if margin is None else margin
     check_margin(margin, own_unit=measured.kind == "value")
@@ -546,7 +545,6 @@ def hopeless(comparison: Comparison, margin: float, most: int) -> bool:
 
 
 def _claim(drafts: Sequence[_Draft]) -> None:
-    """Test every difference, corrected for how many are tested together."""
     tested = [
         (draft, place)
         for draft in drafts

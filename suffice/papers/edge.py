@@ -192,7 +192,6 @@ def _path(folder: Path, name: str, heads: int) -> Path:
 
 
 def _amount(chosen: Recipe, model: nn.Module) -> tuple[int, int]:
-    """Return samples of a batch and rounds: 5,000 samples, fewer if the time is short, or more."""
     seconds = _seconds(model, random_inputs(chosen, SMALL_BATCH))
     if seconds * BATCH / SMALL_BATCH <= SLOW_BATCH:
         whole = SAMPLES // BATCH

@@ -137,7 +137,6 @@ def write_page() -> Path:
 
 
 def _filter(counts: Counter[str]) -> list[str]:
-    """Return buttons that show the claims of one verdict alone; the style sheet does the rest."""
     options = [("all", "all", sum(counts.values()))]
     options += [(_kind(verdict), verdict, counts[verdict]) for verdict in VERDICTS]
     buttons = [
@@ -153,7 +152,6 @@ def _kind(verdict: str) -> str:
 
 
 def _card(claim: Claim, finding: ClaimFinding) -> str:
-    """Return one claim with the paper's figures, ours and the verdict, as HTML in one line."""
     here = "here, smaller" if finding.needs else "here"
     figures = {
         "in the paper": finding.theirs,

@@ -119,7 +119,6 @@ def attention_maps(request: TableRequest, key: Key, dataset: Dataset) -> ModelMa
 
 
 def _first(split: Split) -> Split:
-    """Return the first row whose tokens are all real, the first of all if none is."""
     row = 0
     if split.valid is not None:
         row = int(split.valid.all(dim=1).long().argmax())
@@ -205,7 +204,6 @@ def _axis(axes: Axes, words: tuple[str, ...] | None, *, first: bool) -> None:
 
 
 def _picture(axes: list[list[Axes]], row: Tensor) -> None:
-    """Draw the input next to the first row and leave the places below it empty."""
     for line in axes[1:]:
         line[0].set_axis_off()
     first = axes[0][0]

@@ -189,7 +189,6 @@ def machine_of(folder: Path, published: Published | None) -> dict[str, Any] | No
 
 
 def _facts(folder: Path, published: Published | None) -> Provenance | Results | None:
-    """Find who trained: this program, `suffice compare`, or whoever published."""
     ran, compared = read_provenance(folder), folder / "results.json"
     if ran is not None:
         return ran

@@ -66,7 +66,6 @@ def gains(
 
 
 def _gain(name: str, metric: str) -> Summary | None:
-    """Return the relative gain at the highest heads, paired by seed; None if it was not trained."""
     heads = table(name).heads[-1]
     both = [_cells(name, mechanism, heads) for mechanism in (SUPER, BASELINE)]
     if None in both:
@@ -158,7 +157,6 @@ def best_everywhere(
 
 
 def _leads(name: str, heads: int, measure: Measure) -> dict[str, bool | None] | None:
-    """Return whether Super Attention is shown to lead each other one; None if not all trained."""
     cells = {mechanism: _cells(name, mechanism, heads) for mechanism in table(name).mechanisms}
     if None in cells.values():
         return None
@@ -285,7 +283,6 @@ def savings(name: str, mechanisms: list[str], *, least: float | None, most: floa
 
 
 def _reaches(savings: list[float], most: float, *, complete: bool) -> bool | None:
-    """Return whether the largest saving is as large as stated, to half a percent."""
     if savings and max(savings) >= most - 0.005:
         return True
     return False if complete else None
@@ -310,7 +307,6 @@ def _range(shares: list[float]) -> str:
 
 
 def _cells(name: str, mechanism: str, heads: int) -> list[Cell] | None:
-    """Return published cells of the paper's scale; None if there are too few seeds."""
     content = published(table(name))
     if content is None or content.scale != "paper":
         return None

@@ -69,7 +69,8 @@ __all__ = [
 
 
 _CLASSES = {"atlas": ("ATLAS",), "base": ("Recipe",), "language": ("LMRecipe",)}
-__getattr__ = attributes(__name__, ChainMap(RECIPES, LM_RECIPES, ByName.of(__name__, _CLASSES)))
+ALL_RECIPES = ChainMap(RECIPES, LM_RECIPES)
+__getattr__ = attributes(__name__, ALL_RECIPES.new_child(ByName.of(__name__, _CLASSES)))
 
 
 def recipe(name: str, *, scale: str = "paper") -> Recipe:

@@ -97,7 +97,6 @@ class LMRecipe(Scaled):
 
 
 def _resized(config: LMConfig, sizes: dict[str, Any]) -> LMConfig:
-    """Return a configuration in other sizes; the MLPs keep their share of the width."""
     width = sizes.get("d_model")
     if isinstance(width, int) and "mlp_width" not in sizes:
         sizes = {**sizes, "mlp_width": max(config.mlp_width * width // config.d_model, 1)}

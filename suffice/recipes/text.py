@@ -131,7 +131,6 @@ def _star_classifier(
 
 
 def _small(vocabulary_size: int, *, rows: int, epochs: int, **model: int) -> dict[str, Any]:
-    """Return what differs at small scale: the last 32 words, fewer rows and words."""
     return {
         "task_options": (("length", 32), ("vocabulary_size", vocabulary_size), ("rows", rows)),
         "model": {"length": 32, "vocabulary_size": vocabulary_size, **model},

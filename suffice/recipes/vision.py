@@ -353,8 +353,6 @@ def imagenet_equal_params(scale: str = "paper") -> Recipe:
 def _stand_in(
     experiment: Experiment, images: ImageTask, name: str, original: str
 ) -> Callable[..., Recipe]:
-    """Return a recipe of an experiment on images that stand in for the published ones."""
-
     def build(scale: str = "paper") -> Recipe:
         made = experiment.on(images, name, scale)
         return _with_equal_parameters(made) if original == "imagenet_equal_params" else made

@@ -150,7 +150,6 @@ class MapServer:
             return self._input_of(version, fields), layers
 
     def _compute_maps(self, version: Version, reader: Version, fields: str) -> list[AttentionMap]:
-        """Return the maps of one checkpoint on what another, or the same, reads and writes."""
         model_input, loaded = self._input_of(reader, fields), self._load(version)
         _check_reads(model_input, loaded.network.config, self._load(reader).network.config)
         with torch.inference_mode(), watched(loaded.network) as maps:
@@ -208,7 +207,6 @@ def _differences(maps: list[AttentionMap], others: list[AttentionMap]) -> list[A
 
 
 def _layers(loaded: Any) -> list[str]:
-    """Return the description of each layer of attention; of a stock model, of every layer."""
     if isinstance(loaded, StockModel):
         depth = loaded.network.config.depth or 1
         return [f"{type(loaded.network).__name__} of transformers"] * depth
@@ -353,7 +351,6 @@ def _ids(text: str, loaded: Any) -> list[int]:
 
 
 def _labels(ids: list[int], tokenizer: Any) -> list[str]:
-    """Return what each token adds to the text, with its spaces; its number if that is nothing."""
     if isinstance(tokenizer, Words):
         return [tokenizer.words[token] for token in ids]
     texts = [tokenizer.decode(ids[:end]) for end in range(len(ids) + 1)]

@@ -104,7 +104,6 @@ def answers(folders: Folders) -> dict[str, Any]:
 
 
 def _question(name: str, request: dict[str, Any]) -> str:
-    """Return the key of a question, as JavaScript's JSON.stringify writes it."""
     return f"{name} {json.dumps(request, separators=(',', ':'), ensure_ascii=False)}"
 
 
@@ -144,7 +143,6 @@ def _bundle(extra: tuple[str, ...], facts: dict[str, Any], *, connects: bool) ->
 
 
 def _palette() -> str:
-    """Return the report's colours of mechanisms, and those of a drawing of the flow, as css."""
     light, dark = (
         "".join(f"--series-{n}:{pair[theme]};" for n, pair in enumerate(COLOURS_OF_SERIES, 1))
         for theme in (0, 1)
@@ -207,7 +205,6 @@ def _calculator_facts() -> dict[str, Any]:
 
 
 def _cached_tensors() -> dict[str, list[int]]:
-    """Return the numbers of mixed and unmixed tensors that a layer caches, by its composition."""
     counts = {}
     for values in product(ENCODERS, KERNELS, MIXINGS, POSITIONS):
         encoder, kernel, mixing, position = values
@@ -294,7 +291,6 @@ def _sketches_of(name: str) -> dict[str, dict[str, Any]]:
 
 
 def _fields(kind: type) -> list[list[Any]]:
-    """Return the name of each field, and its default if it has one; patterns as code."""
     fields: list[list[Any]] = []
     for field in dataclasses.fields(kind):
         default = field.default

@@ -194,7 +194,6 @@ def indexers(sizes: Sizes) -> int:
 
 
 def _tensors(sizes: Sizes) -> int | None:
-    """Return the tensors that an engine caches of a token: keys and values, or a latent."""
     plain = sizes["projections"] in ("Standard", "MLA") and not sizes["mixing_size"]
     if not plain or sizes["kernel"] != "Softmax" or sizes["sinks"]:
         return None
@@ -315,7 +314,6 @@ def _weight_bytes(sizes: Sizes, weights: dict[str, int]) -> int:
 
 
 def _bits(sizes: Sizes, part: str) -> float:
-    """Return the bits of a number of a part, with its share of a scale."""
     bits = sizes[f"{part}_bits"] or sizes["weight_bits"]
     scaled = sizes["scale_group"] and bits < HALF_BITS and bits == int(bits)
     return bits + SCALE_BITS / sizes["scale_group"] if scaled else bits

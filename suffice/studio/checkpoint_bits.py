@@ -66,7 +66,6 @@ def _wrong(name: str, value: object, legal: str) -> ConfigError:
 
 
 def _unquantised(entries: dict[str, Any], layers: int) -> tuple[set[str], list[str]]:
-    """Return the parts that are stored unquantised, and the names that are not understood."""
     rules, kept, unread = table("families")["quantised"], set[str](), []
     for name in (str(name) for key in rules["skipped"] for name in entries.get(key) or []):
         text = name.lower()
@@ -84,7 +83,6 @@ def _unquantised(entries: dict[str, Any], layers: int) -> tuple[set[str], list[s
 
 
 def _bits(entries: dict[str, Any], method: str) -> float | None:
-    """Return the bits of a quantised number; None if the files hold none."""
     rules = table("families")["quantised"]
     if method in rules["grouped"]:  # codes, and for each group a scale of 16 bits and a zero point
         bits = _whole(entries, "bits", 4)

@@ -60,7 +60,6 @@ def list_comparisons(roots: tuple[Path, ...]) -> list[ListedComparison]:
 
 
 def _below_root(number: int, root: Path) -> Iterator[ListedComparison]:
-    """List the comparisons in a folder and below; links are not followed."""
     inside = root.resolve()
     for name, folders, files in walk(inside):
         finished = RESULTS in files
@@ -188,14 +187,12 @@ def describe(results: Results, cost: str = "flops", margin: float | None = None)
 
 
 def _looks(results: Results) -> dict[str, int]:
-    """Return the place of each mechanism in the report's palette, which is the page's as well."""
     styles = line_styles(mechanism for mechanism, _ in results.pairs())
     light = [colour for colour, _ in COLOURS]
     return {name: light.index(style.colour) for name, style in styles.items()}
 
 
 def _points(results: Results, verdict: Verdict) -> list[dict[str, Any]]:
-    """Return cost and quality of each row, as drawn, and whether it is on the Pareto front."""
     drawn = points(results, verdict)
     qualities = [verdict.quality(point.mechanism, point.num_heads).mean for point in drawn]
     costs = [point.cost for point in drawn]

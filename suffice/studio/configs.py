@@ -226,7 +226,6 @@ def _experts(config: _Config, layers: int, width: int) -> Sizes:
 
 
 def _kinds(config: _Config, layers: int, window: int) -> Sequence[str]:
-    """Return full, window or recurrent of each layer."""
     if listed := _listed_kinds(config, layers):
         return listed
     family, numbers = config.family, range(1, layers + 1)

@@ -216,7 +216,6 @@ class Handler(BaseHTTPRequestHandler):
         return True
 
     def _body(self) -> Any:
-        """Return the body of a request, None if it was refused."""
         length = self.headers.get("Content-Length", "")
         if self.headers.get_content_type() != "application/json" or not _is_length(length):
             self._refuse(415, "a request is JSON with its length.")

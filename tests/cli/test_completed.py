@@ -4,21 +4,27 @@ from __future__ import annotations
 
 import pytest
 
-from suffice.cli import options
+from suffice.cli import _load
 from suffice.cli.reproduce import complete_tables
+from suffice.recipes import LM_RECIPES
+
+
+def of(verb, parameter):
+    """Return the function that completes a parameter of a verb."""
+    [found] = [one for one in _load(verb).params if one.name == parameter]
+    return lambda typed: [item.value for item in found.shell_complete(None, typed)]
 
 
 @pytest.mark.parametrize(
     ("names", "typed", "wanted"),
     [
-        (options.complete_mechanisms, "lin", ["linear", "linformer"]),
-        (options.complete_mechanisms, "gqa,mq", ["gqa,mqa"]),
-        (options.complete_mechanisms, "gqa,zz", []),
-        (options.complete_tasks, "imd", ["imdb"]),
-        (options.complete_recipes, "womens", ["womens_clothing"]),
-        (options.complete_all_recipes, "nano", ["nanogpt_124m"]),
-        (options.complete_all_recipes, "digits", ["digits_vit"]),
-        (options.complete_lm_recipes, "", sorted(options.complete_lm_recipes(""))),
+        (of("compare", "mechanisms"), "gqa,mq", ["gqa,mqa"]),
+        (of("compare", "mechanisms"), "gqa,zz", []),
+        (of("compare", "task"), "imd", ["imdb"]),
+        (of("compare", "recipe"), "womens", ["womens_clothing"]),
+        (of("plan", "recipe"), "nano", ["nanogpt_124m"]),
+        (of("plan", "recipe"), "digits", ["digits_vit"]),
+        (of("train", "recipe"), "", sorted(LM_RECIPES)),
         (complete_tables, "fl", ["flops"]),
         (complete_tables, "v2-im", ["v2-imagenet", "v2-imagenet-equal", "v2-imdb"]),
     ],

@@ -309,9 +309,9 @@ def test_bad_input_is_a_sentence(suffice, tmp_path):
     saved(tmp_path / "run", lm)
     for words, told in (
         (["export", "run", "--format", "gguff"], "'gguff'; did you mean 'gguf'? Legal: gguf, hf"),
-        (["export", "none", "--format", "hf"], "none does not exist; give a folder of suffice"),
+        (["export", "none", "--format", "hf"], "no such file or folder: none"),
         (["export", "run", "--format", "hf", "--out", "run"], "--out run is the checkpoint itself"),
-        (["run", "none"], "none holds no manifest.json; give a folder that `suffice export` wrote"),
+        (["run", "none"], "no such file or folder: none"),
     ):
         found = suffice(*words)
         assert (found.exit_code, found.stdout) == (2, "")

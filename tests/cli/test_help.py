@@ -70,7 +70,7 @@ for line, code in {lines}.items():
 
 def test_help_and_list_import_nothing_heavy():
     environment = {**os.environ, "COLUMNS": "80"}
-    code = program(HELP, ("torch", "numpy", "matplotlib", "transformers"))
+    code = program(HELP, ("torch", "numpy", "matplotlib", "scipy", "safetensors"))
     told = subprocess.run([sys.executable, "-c", code], capture_output=True, env=environment)
     assert told.returncode == 0, told.stderr
     assert told.stdout.count(b"Usage:") == len(VERBS) + 1
@@ -96,6 +96,7 @@ def test_the_catalogue_on_disk_is_what_the_presets_say():
     stored = json.loads(FILE.read_text("utf-8"))
     assert stored == json.loads(json.dumps(catalogue()))
     assert {row["name"] for row in stored["mechanisms"]} == set(PRESETS) == set(TITLES)
+    assert all(PRESETS[name].__name__ == name for name in PRESETS)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -222,7 +222,7 @@ def test_what_cannot_be_answered_is_refused(suffice, model, table, tmp_path):
         ((model, tmp_path / "one.csv", "--column", "text"), "has no column 'text', only review"),
         ((model, tmp_path / "a.png"), "the model reads texts"),
         ((model, "-", "--as", "xml"), "--as xml: give csv, jsonl or text"),
-        ((tmp_path / "absent", table), "does not exist"),
+        ((tmp_path / "absent", table), "no such file or folder"),
     ):
         result = suffice("predict", *words)
         assert result.exit_code == 2

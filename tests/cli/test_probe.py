@@ -126,7 +126,7 @@ WRONG = {
     "resume": (["run", "--resume"], "--resume is for --mechanisms; leave it out"),
     "where": (["--mechanisms", "standard", "--resume"], "--resume needs the folder"),
     "unknown": (["--mechanisms", "mqua"], "unknown mechanism 'mqua'; did you mean 'mqa'?"),
-    "absent": (["nowhere"], "nowhere does not exist; give a folder of suffice"),
+    "absent": (["nowhere"], "folder: nowhere"),
     "seeds": (["run", "--seeds", "0"], "seeds=0; give at least 1"),
 }
 

@@ -37,26 +37,6 @@ def test_the_module_is_the_program():
     assert done.stdout == ""
 
 
-def test_a_light_command_loads_no_heavy_library():
-    code = """
-import sys
-sys.argv = ["suffice", "list"]
-from suffice.cli import main
-loaded = set(sys.modules)
-try:
-    main()
-except SystemExit as end:
-    assert end.code == 0
-heavy = {"matplotlib", "sklearn", "scipy", "safetensors", "pandas"}
-print("heavy:", sorted(heavy & set(sys.modules)))
-print("early:", sorted(m for m in loaded if m.startswith(("suffice.data", "suffice.train",
-    "suffice.measure", "suffice.models", "suffice.recipes", "suffice.testing"))))
-"""
-    lines = start("-c", code).stdout.splitlines()
-    assert lines[-2:] == ["heavy: []", "early: []"]
-    assert any("super_attention" in line for line in lines)
-
-
 @pytest.mark.parametrize("words", [["--help"], ["compare", "--help"], ["show", "--help"]])
 def test_help_is_a_good_end(suffice, words):
     result = suffice(*words)

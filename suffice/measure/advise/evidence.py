@@ -197,7 +197,6 @@ class Library:
     def _read(
         self, source: str, results: Results, folder: Path | None
     ) -> Iterator[tuple[tuple[bool, bool, float], str, Evidence]]:
-        """Yield the order, the mechanism and the evidence of each comparison in results."""
         own = folder is not None
         chosen = recipe_of(results, folder)
         if chosen is None or task_of(chosen) != self.task or results.baseline != "standard":

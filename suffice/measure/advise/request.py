@@ -393,7 +393,6 @@ def _all_compositions(base: Base) -> Iterator[Composition]:
 
 
 def _combinations(base: Base) -> Iterator[Composition]:
-    """Yield projections with shared heads and windows, and hybrids of two kernels."""
     heads, alternates = base.num_heads, base.task != "translate"
     parts = {heads // part for part in (2, 4) if heads % part == 0} | {1}
     kv_heads = (None, *sorted(parts - {heads}, reverse=True))
@@ -477,7 +476,6 @@ def _packed_bytes(parameters: int, bits: int | None) -> int:
 
 
 def _state_bytes(candidate: Candidate, base: Base) -> tuple[int, int]:
-    """Return the bytes stored after an input, and those of them that the next token reads."""
     stored = read = 0
     for spec, count in Counter(base.decoder(candidate.specs)).items():
         layer_stored, layer_read = _layer_bytes(spec, candidate.memory, base.length)

@@ -233,7 +233,6 @@ class CandidateTimer:
         return TimedSample(each=self._seconds(lambda: model(inputs)))
 
     def _translate(self, model: Any, memory: Memory, length: int) -> TimedSample:
-        """Time greedy steps of a translator after a target as long as the source."""
         config = model.config
         source = self._ids(config.source_vocabulary_size, length)[None]
         target = self._ids(config.target_vocabulary_size, length)[None]
@@ -378,7 +377,6 @@ def command(base: Base, *names: str) -> str:
 
 @cache
 def _setting(base: Base) -> tuple[Recipe, str]:
-    """Return the recipe of a model with its length and sizes, and the options that make it."""
     named = recipe(LANGUAGE if base.task == "lm" else base.name)
     if isinstance(named.model, ViTConfig):
         wanted = {"image_size": base.config.image_size}

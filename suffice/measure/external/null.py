@@ -65,7 +65,6 @@ def judge_reruns(results: Results, verdict: Verdict) -> tuple[int, str]:
 
 
 def _splits(runs: np.ndarray, first: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Yield runs split into groups of `first` and of the rest, in all ways or in random ones."""
     count, most = len(runs), max(20, min(SPLITS, SCORES // runs.size))
     if comb(count, first) <= most:
         chosen = map(list, combinations(range(count), first))

@@ -109,7 +109,6 @@ def comparisons(
 
 
 def _notes_on_sources(sources: Sequence[Source]) -> list[str]:
-    """Return what was read under each name; names of which the same was read share a sentence."""
     names: dict[str, list[str]] = {}
     for source in sources:
         names.setdefault(f"{source.path}, {source.described()}", []).append(source.name)
@@ -130,7 +129,6 @@ def _metrics(runs: dict[str, list[Run]], wanted: tuple[str, ...], task: str) -> 
 def _direction(
     metric: str, sources: Sequence[Source], runs: dict[str, list[Run]], better: str | None
 ) -> str:
-    """Return which direction of a metric is better, as sources, its name and the user say it."""
     words = set(re.split(r"[^a-z0-9]+", metric.lower()))
     by_name = {LOWER: words & FALLING, HIGHER: words & RISING}
     directions = {s.better[metric] for s in sources if metric in s.better}
@@ -220,7 +218,6 @@ class _Table:
             yield from ((name, place) for place in range(len(of_name)))
 
     def _pair_rows(self) -> None:
-        """Bring the rows of all runs into one order, without those that not all have."""
         if not self.has_rows:
             if any(rows is not None for of_name in self.rows.values() for rows in of_name):
                 self.notes.append("Not all name their rows, so only the mean of each run counts.")
@@ -421,7 +418,6 @@ def _results(
 
 
 def _last_digit(table: _Table, relative: bool) -> float:
-    """Return the unit of the last digit of numbers that were rounded; 0 of rows and long ones."""
     values = np.concatenate([table.scores[name][place] for name, place in table.each()])
     if table.has_rows:
         return 0.0

@@ -172,7 +172,6 @@ STAMP = re.compile(r"(?:samples_(?P<task>.+)|results)_(?P<date>\d{4}-\d\d-\d\dT[
 
 
 def _read_lm_eval(path: Path, name: str, row_names: RowNames) -> Source:
-    """Read the samples of every run in a folder, with the direction of each metric."""
     files = _files_below(path, "samples_*.jsonl") if path.is_dir() else [path]
     if not files or path.suffix == ".json":
         raise DataError(
@@ -268,7 +267,6 @@ LETTERS = {"C": 1.0, "I": 0.0, "P": 0.5, "N": 0.0}
 
 
 def _read_inspect(path: Path, name: str, row_names: RowNames) -> Source:
-    """Read the scores of every sample in the logs of a folder; epochs of a sample are averaged."""
     files = [path]
     if path.is_dir():
         every = [*_files_below(path, "*.eval"), *_files_below(path, "*.json")]

@@ -392,7 +392,6 @@ def _judge_comparison(
     columns: Mapping[str, str],
     state: str | Path | None,
 ) -> ExternalVerdict:
-    """Judge one of our own comparisons, in the words of `suffice compare`."""
     if len(items) > 1:
         raise ConfigError(
             "a folder of `suffice compare` is judged alone, as it holds several mechanisms; name "

@@ -22,12 +22,12 @@ from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map_only
 
-from suffice.errors import ConfigError, StateError, unknown
+from suffice.errors import ConfigError, StateError, check_known
 from suffice.kernels import Softmax
 from suffice.layers import Attention, Dropout
 from suffice.models import CONFIGURATIONS, ClassifierConfig, LMConfig, ViTConfig
 from suffice.ops import scan
-from suffice.recipes import LM_RECIPES, RECIPES, Recipe, lm_recipe, recipe
+from suffice.recipes import ALL_RECIPES, LM_RECIPES, Recipe, lm_recipe, recipe
 from suffice.recipes.base import Sizes
 from suffice.spec import AttentionSpec
 from suffice.train import distributed, optimiser, sharded
@@ -110,8 +110,7 @@ def workload(
         if scale != "paper":
             raise ConfigError(f"scale={scale!r}: recipe {name} has one scale; leave it out.")
         return _lm_workload(name, mechanism, num_heads)
-    if name not in RECIPES:
-        raise unknown("recipe", name, [*RECIPES, *LM_RECIPES])
+    check_known("recipe", name, ALL_RECIPES)
     return _task_workload(recipe(name, scale=scale), mechanism or "standard", num_heads)
 
 

@@ -128,7 +128,6 @@ def _parts(spec: AttentionSpec) -> dict[str, Callable[[Attention], nn.Module]]:
 
 
 def _unions(pattern: Pattern) -> list[tuple[str, Pattern]]:
-    """Return each part of the unions in a pattern, with the pattern that is left without it."""
     if isinstance(pattern, Or):
         parts = flat(pattern)
         return [(_named(part), reduce(or_, [p for p in parts if p is not part])) for part in parts]
@@ -292,7 +291,6 @@ Measure = Callable[[LM], list[float]]
 def _measures(
     lm: LM, symbols: Tensor, begin: int | None, rows: int, text: Tensor | None
 ) -> dict[str, Measure]:
-    """Return what branches are judged by: losses of rows, by name."""
     room = (lm.config.length - (begin is not None)) // 2
     length = min(ABLATED, len(symbols), room)
     again = repeated(symbols, length=length, rows=rows, begin=begin)

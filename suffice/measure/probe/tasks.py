@@ -65,7 +65,6 @@ def views(dataset: Dataset) -> tuple[View, ...]:
 
 
 def _copies(dataset: Dataset) -> tuple[View, ...]:
-    """Return copies of the trained lengths, and longer ones as far as the rows have room."""
     counts = dataset.train.answers
     shortest, most = int(counts.min()), int(counts.max())
     room = dataset.train.inputs.shape[1] // 2
@@ -80,7 +79,6 @@ def _copies(dataset: Dataset) -> tuple[View, ...]:
 
 
 def _depths(dataset: Dataset) -> tuple[View, ...]:
-    """Return passkeys by distance, with and without a rolling KV cache."""
     back = distances(dataset.test)
     least, most = int(back.min()), int(back.max())
     edges = [least + (most + 1 - least) * part // DEPTHS for part in range(DEPTHS + 1)]
@@ -163,7 +161,6 @@ def _sized(
     options: Mapping[str, Any] = MappingProxyType({}),
     sizes: Mapping[str, int] = MappingProxyType({}),
 ) -> Recipe:
-    """Return a recipe of other sizes, whose training ends where its task is solved."""
     base = recipe_named(name)
     return replace(
         base,

@@ -37,7 +37,6 @@ def with_rates(request: TableRequest) -> TableRequest:
 
 
 def _rates(request: TableRequest) -> tuple[Tuned, ...]:
-    """Return the rates of a table's rows; () as long as those of its source are not chosen."""
     source = request_cells(atlas_table(request.table.tuned_on))
     plan = _short(source)
     chosen = tried(plan, _folder(request, source), RATES, TUNING_SEEDS)
@@ -112,7 +111,6 @@ def following(request: TableRequest) -> list[Key]:
 
 
 def _open(request: TableRequest, seed: int) -> set[str]:
-    """Return the mechanisms that need a seed, by those before it."""
     names = [name for name in request.table.mechanisms if _climbs(request, name)]
     if seed >= FIRST:
         cells = [cell for cell in request.finished if cell.seed < seed]

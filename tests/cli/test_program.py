@@ -73,24 +73,6 @@ def test_a_shell_completes_verbs_and_names(suffice, monkeypatch, words, names):
     assert suffice().stdout.split() == names
 
 
-def test_help_names_every_option_of_compare(suffice):
-    result = suffice("compare", "--help").stdout
-    for option in (
-        *("task", "recipe", "mechanisms", "heads", "seeds", "epochs", "margin", "baseline"),
-        *("cost", "device", "out", "resume", "json", "quiet"),
-    ):
-        assert f"--{option} " in result
-    for default in ("standard,optimised,efficient,super_attention", "5 by default", "digits by"):
-        assert default in " ".join(result.split())
-
-
-def test_no_words_show_the_commands(suffice):
-    result = suffice()
-    assert result.exit_code == 2
-    for name in ("compare", "list", "show", "doctor"):
-        assert f"\n  {name} " in result.stdout + result.stderr
-
-
 @pytest.mark.parametrize(
     ("words", "wanted"),
     [

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import difflib
 import json
+import re
 import shlex
 from collections.abc import Collection, Iterable, Iterator
 from typing import Any
@@ -66,7 +67,10 @@ def did_you_mean(name: object, legal: Iterable[str]) -> str:
         >>> did_you_mean("eficient", ["standard", "efficient"]), did_you_mean("x", ["standard"])
         ("; did you mean 'efficient'?", '.')
     """
-    near = difflib.get_close_matches(str(name), list(legal), n=1, cutoff=0.5)
+    names = list(legal)
+    initials = {"".join(part[:1] for part in re.split("[-_]", n)): n for n in names}
+    near = difflib.get_close_matches(str(name), names, n=1, cutoff=0.5)
+    near = [initials[str(name)]] if str(name) in initials and str(name)[1:] else near
     return f"; did you mean {near[0]!r}?" if near else "."
 
 

@@ -32,8 +32,8 @@ def test_each_error_is_ours_and_pythons(name):
 
 def test_unknown_names_the_nearest():
     error = errors.unknown("colour", "gren", ["red", "green"])
-    assert isinstance(error, errors.ConfigError)
     assert str(error) == "unknown colour 'gren'; did you mean 'green'? Legal: green, red."
+    assert errors.did_you_mean("lr", ["clip", "learning_rate"]) == "; did you mean 'learning_rate'?"
 
 
 def test_unknown_without_anything_near():

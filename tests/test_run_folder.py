@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import fcntl
+import os
 import subprocess
 import sys
 from threading import Timer
@@ -50,6 +51,27 @@ def test_damaged_settings_are_refused(run, content):
         run.settings_path.write_bytes(content)
     with pytest.raises(DataError, match=r"run\.json"):
         run.read()
+
+
+@pytest.mark.parametrize(("error", "file", "earlier", "left"), [
+    (DataError, "run.json", False, None),
+    (DataError, "run.json", True, [".lock", "run.json"]),
+    (DataError, "cell.json", False, [".lock", "cell.json", "run.json"]),
+    (KeyboardInterrupt, "run.json", False, [".lock", "run.json"]),
+])  # fmt: skip
+def test_an_error_before_any_work_leaves_no_folder(tmp_path, error, file, earlier, left):
+    run = RunFolder(tmp_path / "new", "run.json", "training")
+    if earlier:
+        run.claim({"seed": 0}, resume=False)
+
+    def fail():
+        with run.locked():
+            run.claim({"seed": 0}, resume=True)
+            (run.path / file).touch()
+            raise error
+
+    pytest.raises(error, fail)
+    assert (sorted(os.listdir(run.path)) if run.path.exists() else None) == left
 
 
 def test_a_program_that_only_looks_refuses_nobody(run):

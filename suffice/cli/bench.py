@@ -105,9 +105,8 @@ def _model(
     from suffice.models import folder
 
     if (checkpoint is None) == (shape is None):
-        raise ConfigError(
-            f"give either the folder of a model or --shape {' or '.join(SHAPES)}, not both."
-        )
+        both = "" if shape is None else f", not both {checkpoint} and --shape {shape}"
+        raise ConfigError(f"give the folder of a model or --shape {' or '.join(SHAPES)}{both}.")
     facts: dict[str, Any] = {}
     if checkpoint is None:
         lm = shaped(shape, mechanism)

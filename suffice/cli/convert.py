@@ -41,7 +41,8 @@ def convert(
         Option(
             help="New attention: standard, gqa:N, mqa, optimised, efficient, super, latent:R, "
             "input, linear, gla, mla:R, window:W+sinks:N (4 sinks unless given), several joined by "
-            "commas; share:N (N neighbouring layers read one cache); or the file of a plan."
+            "commas; share:N (N neighbouring layers read one cache); the file of a plan; or "
+            "keep, which only makes the folder."
         ),
     ],
     calibration: Annotated[

@@ -263,44 +263,20 @@ def _duration(plan: TrainingEstimate) -> str:
 
 
 def _bytes(size: int) -> str:
-    """Return bytes in words.
-
-    Example:
-        >>> _bytes(1_500_000_000), _bytes(20_000)
-        ('1.50 GB', '0.02 MB')
-    """
     return f"{size / 1e9:,.2f} GB" if size >= 10**8 else f"{size / 1e6:,.2f} MB"  # noqa: PLR2004
 
 
 def _seconds(ends: tuple[float, float]) -> str:
-    """Return both ends of a range in one unit, or the one time if they are equal.
-
-    Example:
-        >>> _seconds((0.000864, 0.000864)), _seconds((0.2281, 0.407))
-        ('864 us', '228 to 407 ms')
-    """
     units = ((1.0, "s"), (1e3, "ms"), (1e6, "us"))
     scale, unit = next((each for each in units if ends[1] * each[0] >= 1), units[-1])
     return f"{' to '.join(dict.fromkeys(f'{end * scale:.3g}' for end in ends))} {unit}"
 
 
 def _counts(ends: tuple[float, float]) -> str:
-    """Return both ends of a range with their units, or the one number if they are equal.
-
-    Example:
-        >>> _counts((950.0, 1500.0)), _counts((2_345_678.0, 2_345_900.0))
-        ('950 to 1.5k', '2.346M')
-    """
     return " to ".join(dict.fromkeys(format_quantity(end, COUNTS) for end in ends))
 
 
 def _range(ends: tuple[float, float], digits: int = 0) -> str:
-    """Return both ends of a range, or the one number if they are equal.
-
-    Example:
-        >>> _range((1.0, 2500.0)), _range((2.0, 2.0))
-        ('1 to 2,500', '2')
-    """
     low, high = (
         f"{end:,.0f}" if end >= 100 or not digits else f"{end:.{digits}g}"  # noqa: PLR2004
         for end in ends

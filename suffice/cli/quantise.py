@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from collections import defaultdict
 from collections.abc import Iterable
 from pathlib import Path
 from shlex import quote
@@ -104,16 +106,22 @@ def _texts(
 def _print(report: QuantisationReport, out: Path) -> None:
     from suffice.ops.native import library
 
-    columns = ("map", "stored as", "by", "kB before", "after", "error")
+    alike = defaultdict(list)  # the same map of every block is one row
+    for layer in report.layers:
+        name = re.sub(r"\.\d+(?=\.)", ".*", layer.name)
+        alike[name, layer.scheme, layer.kernel, layer.skipped].append(layer)
+    columns = ("maps", "name", "stored as", "by", "kB before", "after", "error, most")
     table = Table(*columns, **PLAIN)
-    for layer in report.layers:
-        if not layer.skipped:
-            sizes = (f"{size / 1e3:,.1f}" for size in (layer.bytes_before, layer.bytes_after))
-            table.add_row(layer.name, layer.scheme, layer.kernel, *sizes, f"{layer.error:.2%}")
+    for (name, scheme, kernel, skipped), maps in alike.items():
+        if not skipped:
+            bytes_ = (sum(m.bytes_before for m in maps), sum(m.bytes_after for m in maps))
+            sizes = (f"{size / 1e3:,.1f}" for size in bytes_)
+            error = max(m.error for m in maps)
+            table.add_row(str(len(maps)), name, scheme, kernel, *sizes, f"{error:.2%}")
     Console().print(table)
-    for layer in report.layers:
-        if layer.skipped:
-            print_text(f"not packed: {layer.name}, {layer.skipped}")
+    for (name, _, _, skipped), maps in alike.items():
+        if skipped:
+            print_text(f"not packed: {len(maps)} x {name}, {skipped}")
     print_text(
         f"{report.bytes_before / 1e6:,.2f} MB before, {report.bytes_after / 1e6:,.2f} MB after "
         f"({report.bytes_after / report.bytes_before:.0%})"

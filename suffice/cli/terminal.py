@@ -154,7 +154,8 @@ def resumable(folder: Path) -> Iterator[None]:
             signal.signal(signal.SIGINT, signal.SIG_IGN)  # it is sent again before this is told
         raise Stopped(f"\ninterrupted. {advice}", code=INTERRUPTED) from interrupt
     except SufficeError as error:
-        if not folder.exists():
+        # a folder with nothing but the settings holds no finished work
+        if not folder.exists() or (folder.is_dir() and len(list(folder.glob("[!.]*"))) <= 1):
             raise
         raise Stopped(f"error: {error}\n{advice}", code=WRONG) from error
 

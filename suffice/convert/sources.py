@@ -77,11 +77,12 @@ def open_source(path: Path | str, *, tokenizer: Path | str | None = None) -> Sou
         model, words, facts = stored.model, stored.tokenizer, stored.facts
         kind = facts["source"]
     elif not path.is_dir():
-        problem = "is not a checkpoint" if path.exists() else "does not exist"
+        problem = (
+            f"{path} is not a checkpoint" if path.exists() else f"no such file or folder: {path}"
+        )
         raise CheckpointError(
-            f"{path} {problem}; give a folder of suffice, a folder with config.json and "
-            "safetensors of transformers, a .gguf of llama.cpp, or a .bin of llama2.c. Other files "
-            "are never opened."
+            f"{problem}; give a folder of suffice, a folder with config.json and safetensors of "
+            "transformers, a .gguf of llama.cpp, or a .bin of llama2.c."
         )
     elif folder.is_ours(config := hugging_face.read_config(path)) or "model_type" not in config:
         stored = folder.read(path)

@@ -330,8 +330,9 @@ def read_config(folder: Path) -> dict[str, Any]:
     """Return the config.json of a folder as plain data; CheckpointError if there is none."""
     path = folder / CONFIG
     if not path.is_file():
+        problem = f"{folder} holds no model (there is no {CONFIG} in it)"
         raise CheckpointError(
-            f"{folder} holds no model (there is no {CONFIG} in it); give the folder that "
+            f"{problem if folder.exists() else f'no such folder: {folder}'}; give the folder that "
             f"`suffice train` or `suffice compare` wrote. {ADVICE}"
         )
     for place in (folder, folder / SOURCE):

@@ -18,6 +18,7 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache, reduce
+from importlib import import_module
 from operator import or_
 from typing import NamedTuple
 
@@ -35,16 +36,10 @@ SOME, EVERY = 1, 2
 
 @dataclass(frozen=True)
 class Layout:
-    """The key blocks that each query block touches.
+    """The key blocks that each query block touches."""
 
-    Args:
-        block: side of a block in positions.
-        touched: int8 [query blocks, key blocks]; 0 nothing allowed, 1 some pairs, 2 every pair.
-            Where heads differ, 0 if no head allows anything, 2 if all allow everything.
-    """
-
-    block: int
-    touched: Tensor
+    block: int  # side of a block in positions
+    touched: Tensor  # int8 [query blocks, key blocks]; 0: no pair for any head, 1: some, 2: all
 
 
 def layout_of(pattern: Pattern, queries: int, keys: int, block: int) -> Layout:
@@ -335,6 +330,12 @@ class Pattern(Axis, ABC, family="pattern"):
             return unknown
         single = (q_first == q_last) & (k_first == k_last)
         return torch.where(single, 2 * self.allowed(q_first, k_first).to(torch.int8), unknown)
+
+    def _repr_svg_(self) -> str:
+        """Draw twice the reach of the pattern in a notebook, 32 positions at least."""
+        view, picture = (import_module(f"suffice.view.{name}") for name in ("drawing", "picture"))
+        longest = min(self.max_length or view.MAX_POSITIONS, view.MAX_POSITIONS)
+        return picture.svg(view.draw(self, min(max(32, 2 * (self.reach or 0)), longest)))
 
     def refuses_source(self) -> str | None:
         """Return why keys cannot come from another sequence; None if `crosses`."""

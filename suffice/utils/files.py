@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
-from suffice.errors import CheckpointError, ConfigError, DataError
+from suffice.errors import CheckpointError, ConfigError, DataError, SufficeError
 from suffice.utils.records import decode
 
 T = TypeVar("T")
@@ -348,14 +348,19 @@ class RunFolder:
     def locked(self, *, patience: float = GLANCE) -> Iterator[None]:
         """Lock the folder during the block; see `locked`.
 
-        A block that fails before it has begun a run leaves no lock, and no folder that it made.
+        A block that fails before it has begun a run, or an error with nothing but the settings of a
+        new one, leaves no lock, and no folder that it made.
         """
         with locked(self.path, patience=patience):
+            is_new = not self.exists()
             try:
                 yield
-            except BaseException:
-                if not self.exists():
-                    with contextlib.suppress(OSError):  # it stays where somebody has files in it
+            except BaseException as error:
+                with contextlib.suppress(OSError):  # it stays where somebody has files in it
+                    claimed = {*os.listdir(self.path)} <= {LOCK, self.settings_file}
+                    if is_new and claimed and isinstance(error, SufficeError):
+                        self.settings_path.unlink(missing_ok=True)
+                    if not self.exists():
                         (self.path / LOCK).unlink(missing_ok=True)  # who waits makes another
                         self.path.rmdir()
                 raise

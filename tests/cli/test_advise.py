@@ -157,7 +157,7 @@ def test_a_recipe_is_measured_here(suffice, world):
         (("--task", "lm", "--quality", "1"), "quality '1'"),
         (("--task", "lm", "--mechanisms", "standard+x:3"), "'x:3' in 'standard+x:3'"),
         (("--task", "lm", "--results", "absent"), "cannot read absent"),
-        (("--task", "lm", "--checkpoint", "absent"), "absent holds no model"),
+        (("--task", "lm", "--checkpoint", "absent"), "no such folder: absent"),
         (("--task", "lm", "--minutes", "0"), "minutes=0.0; give a number above 0"),
     ],
 )

@@ -71,9 +71,9 @@ def test_another_mechanism_and_a_rounded_memory(suffice, mechanism, bits):
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        ((), "not both"),
-        (("run", "--shape", "15m"), "not both"),
-        (("run", "--mechanism", "efficient"), "run has its own; leave it out"),
+        ((), "give the folder of a model or --shape 15m or 110m."),
+        ((".", "--shape", "15m"), "not both . and --shape 15m"),
+        ((".", "--mechanism", "efficient"), ". has its own; leave it out"),
         (("--shape", "15m", "--tokens", 1), "--tokens 1: give at least 2"),
         (("--shape", "15m", "--threads", 0), "--threads 0: give at least 1"),
         (("--shape", "15m", "--memory", "all"), "unknown --memory 'all'"),

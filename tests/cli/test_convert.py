@@ -114,7 +114,7 @@ def test_the_source_is_checked(suffice, run, tmp_path):
     result = suffice("convert", "nothing", "--to", "mqa")
     assert (
         result.exit_code,
-        "nothing does not exist; give a folder of suffice" in result.message,
+        "no such file or folder: nothing" in result.message,
     ) == (2, True)
     (tmp_path / "run" / "model.safetensors").write_bytes(b"x" * 40)
     result = suffice("convert", "run", "--to", "mqa", "--quiet")

@@ -117,7 +117,7 @@ WRONG = {
     "corpus": (["--data", "nowhere"], "unknown corpus 'nowhere'"),
     "same": (["--teacher", "cheap"], "so there is nothing to heal"),
     "tokens": (["--teacher", "other"], "the tokenizers of cheap and other differ; give the model"),
-    "absent": (["--teacher", "none"], "none does not exist; give a folder of suffice"),
+    "absent": (["--teacher", "none"], "no such file or folder: none; give"),
     "torn": (["--teacher", "torn"], "in model.safetensors holds NaN or Inf"),
 }
 

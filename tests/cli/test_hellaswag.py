@@ -125,10 +125,6 @@ def test_scores_are_published_and_shown_without_a_folder(suffice):
     assert "26.00" not in result.stdout
 
 
-def test_it_is_listed(suffice):
-    assert "HellaSwag of GPT-2 124M" in suffice("reproduce").stdout
-
-
 @pytest.mark.parametrize(
     ("changes", "message"),
     [

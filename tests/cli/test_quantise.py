@@ -24,7 +24,7 @@ def run(tmp_path):
     (tmp_path / "text.txt").write_text(TEXT)
     tokenizer = Characters.of([TEXT])
     sizes = {"vocabulary_size": tokenizer.vocabulary_size, "length": 12, "d_model": 16}
-    lm = drawn(LMConfig(**sizes, depth=1, mlp_width=16).build(SPEC), seed=1)
+    lm = drawn(LMConfig(**sizes, depth=2, mlp_width=16).build(SPEC), seed=1)
     facts = {"corpus": str(tmp_path / "text.txt"), "measured": {"step": 3}}
     folder.save(tmp_path / "run", lm, tokenizer, **facts)
     return lm.eval()
@@ -36,18 +36,19 @@ def test_a_packed_model_is_written_and_reported(suffice, run, tmp_path, bits):
     assert (result.exit_code, result.stderr) == (0, "")
     scheme = {16: "float16", 8: "int8/16", 4: "int4/16"}[bits]
     lines = result.stdout.splitlines()
-    line = next(line for line in lines if line.startswith("blocks.0.attention.q_proj"))
-    assert line.split()[1:3] == [scheme, KERNEL]
+    report = json.loads((tmp_path / f"run-{bits}bit" / "quantise.json").read_text())
+    maps = [one for one in report["layers"] if one["name"].endswith("mlp.down")]
+    sizes = [f"{sum(m[f'bytes_{when}'] for m in maps) / 1e3:,.1f}" for when in ("before", "after")]
+    (line,) = [line.split() for line in lines if "mlp.down" in line]
+    error = f"{max(m['error'] for m in maps):.2%}"
+    assert line == ["2", "blocks.*.mlp.down", scheme, KERNEL, *sizes, error]
     assert max(map(len, lines[:9])) <= 80
-    assert "not packed: embedding.positions, positions are added to tokens" in result.stdout
-    assert "tokens of validation text; " in result.stdout
-    assert f"model: run-{bits}bit" in result.stdout
+    assert "not packed: 1 x embedding.positions, positions are added to tokens" in result.stdout
     assert "tokens/s" not in result.stdout  # two measurements minutes apart tell nothing
     lm, _, facts = folder.load(f"run-{bits}bit")
     assert {str(one) for one in schemes_of(lm).values()} == {scheme}
     assert "measured" not in facts
     assert facts["measured_before_packing"] == {"step": 3}
-    report = json.loads((tmp_path / f"run-{bits}bit" / "quantise.json").read_text())
     assert report["bits"] == bits
     assert report["change"]["tokens"] > 50
     assert suffice("generate", f"run-{bits}bit", "--prompt", "to", "--tokens", 5).exit_code == 0
@@ -62,7 +63,8 @@ def test_options(suffice, run, tmp_path):
     assert report["change"] is None
     assert report["calibration_tokens"] == 0
     skipped = [one["name"] for one in report["layers"] if one["skipped"] == "as asked"]
-    assert skipped == ["embedding.tokens", "embedding.positions", "blocks.0.mlp.up"]
+    ups = ["blocks.0.mlp.up", "blocks.1.mlp.up"]
+    assert skipped == ["embedding.tokens", "embedding.positions", *ups]
     assert {one["scheme"] for one in report["layers"]} == {"int8/8", "float32"}
     result = suffice("quantise", "run", "--calibration", "none", "--out", "plain")
     assert "no text was read: rounded without calibration" in result.stdout
@@ -86,7 +88,7 @@ def test_what_is_wrong_is_said_in_a_sentence(suffice, run, tmp_path, monkeypatch
     assert group.count("group=6 for 16 inputs in 8 bits: give a multiple of 4") == 1
     assert "(embedding.tokens: group=6 for 16" in group
     assert "there is no corpus at no/where" in refused("run", "--calibration", "no/where")
-    assert "holds no model" in refused("elsewhere")
+    assert "no such file or folder: elsewhere" in refused("elsewhere")
     suffice("quantise", "run", "--quiet", "--calibration", "none")
     assert "packed already" in refused("run-8bit", "--out", "again")
     (tmp_path / "taken" / "quantise.json").mkdir(parents=True)

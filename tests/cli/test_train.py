@@ -120,6 +120,12 @@ def test_the_printed_command_resumes_to_the_same_end(suffice, text, press_at):
     assert all(torch.equal(theirs[name], tensor) for name, tensor in ours.items())
 
 
+def test_a_text_that_is_not_there_leaves_no_folder(suffice, tmp_path):
+    result = suffice("train", "--data", "none.txt", "--out", "new")
+    assert (result.exit_code, result.message.count("Resume")) == (2, 0)
+    assert not (tmp_path / "new").exists()
+
+
 def test_a_resumed_run_keeps_what_is_not_said(suffice, text):
     words = ("--data", text, "--seed", "3", "--minutes", "5", "--tokenizer", "characters")
     assert suffice("train", *words, *WORDS, "--quiet").exit_code == 0

@@ -149,7 +149,7 @@ def test_a_translator_keeps_both_vocabularies(tmp_path):
 
 
 def test_what_is_no_model_is_refused(tmp_path):
-    with pytest.raises(CheckpointError, match="does not exist"):
+    with pytest.raises(CheckpointError, match="no such file or folder"):
         suffice.load(tmp_path / "absent")
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / "winner.json").write_text('{"model": "../../etc"}')

@@ -21,9 +21,9 @@ MOST_FILES, MOST_OPTIONS = 396, 221
 MOST_PUBLIC_NAMES, MOST_DEPENDENCIES = 388, 10
 MOST_DATA_BYTES = 6_482_745
 LINES = {
-    ".": 800,
-    "cli": 6250,
-    "convert": 5437,
+    ".": 804,
+    "cli": 6236,
+    "convert": 5438,
     "data": 3658,
     "encoders": 1036,
     "export": 1978,
@@ -35,10 +35,10 @@ LINES = {
     "measure": 18158,
     "memory": 1164,
     "mixing": 1058,
-    "models": 7528,
+    "models": 7529,
     "ops": 6469,
     "papers": 5044,
-    "patterns": 1494,
+    "patterns": 1495,
     "positions": 732,
     "presets": 1395,
     "quantise": 553,
@@ -50,7 +50,7 @@ LINES = {
     "testing": 1007,
     "text": 2560,
     "train": 2917,
-    "utils": 1923,
+    "utils": 1928,
     "view": 1698,
 }
 """By package; `.` holds the modules beside the packages."""

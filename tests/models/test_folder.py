@@ -71,8 +71,9 @@ def changed(path, **entries):
 
 
 def test_a_folder_without_a_model_is_refused(tmp_path):
-    with pytest.raises(CheckpointError, match=r"holds no model \(there is no config"):
-        folder.load(tmp_path / "absent")
+    for path, match in ((tmp_path, "holds no model"), (tmp_path / "absent", "no such folder: ")):
+        with pytest.raises(CheckpointError, match=match):
+            folder.load(path)
 
 
 def test_a_model_of_transformers_is_refused_with_the_converter(saved):

@@ -7,6 +7,9 @@ from xml.etree import ElementTree
 import pytest
 
 from suffice import preset
+from suffice.patterns import Causal, Random, Window
+from suffice.view.drawing import draw
+from suffice.view.picture import svg
 
 
 @pytest.mark.parametrize("mechanism", ["standard", "efficient", "linear", "sliding_window"])
@@ -17,3 +20,11 @@ def test_a_spec_shows_how_data_flow_through_it(mechanism):
     words = " ".join(drawing.itertext())
     assert "d_model 48, 3 heads" in words
     assert type(spec.encoder).__name__ in words or mechanism != "efficient"
+
+
+@pytest.mark.parametrize(("pattern", "length"), [
+    (Causal(), 32), (Window(40) & Causal(), 80), (Random(2, length=9), 9),
+    (Window(3000) & Causal(), 2048),
+])  # fmt: skip
+def test_a_pattern_shows_twice_its_reach(pattern, length):
+    assert pattern._repr_svg_() == svg(draw(pattern, length))

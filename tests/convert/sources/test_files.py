@@ -98,7 +98,9 @@ def test_a_config_that_is_no_object_is_refused(tmp_path):
 
 
 def test_other_paths_are_refused(tmp_path):
-    with pytest.raises(CheckpointError, match="does not exist; give a folder of suffice, a folder"):
+    with pytest.raises(
+        CheckpointError, match="no such file or folder: .*; give a folder of suffice"
+    ):
         open_source(tmp_path / "nothing")
     file = tmp_path / "pytorch_model.bin"
     file.write_bytes(b"x")

@@ -124,9 +124,9 @@ def main() -> int:
     print(f"{'unknown':>12}{'holds':>7}{'two seeds':>12}{'holds':>7}")
     for one in known():
         halves, ranges = simulate(one, tables, rng)
-        before, _ = before_training(one.results.data, one.plan)
+        before = before_training(one.results.data, one.plan)
         blank = replace(one.plan, recipe=replace(one.plan.recipe, name="another"))
-        unknown, _ = before_training(one.results.data, blank)
+        unknown = before_training(one.results.data, blank)
         after = halves >= ranges[:, :1], halves <= ranges[:, 1:]
         rates = [_held(halves, before), _held(halves, unknown), float((after[0] & after[1]).mean())]
         good &= rates[0] >= REACH and rates[2] >= REACH

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import re
 import shlex
-import textwrap
 import webbrowser
-from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from rich.console import Console
-from rich.text import Text
 from typer import Exit, Option
 
 from suffice.cli import options
@@ -32,7 +29,6 @@ from suffice.cli.terminal import (
     command_line,
     is_torchrun,
     print_json,
-    print_paragraph,
     print_text,
     resumable,
     wide_console,
@@ -54,8 +50,6 @@ TASKS = (
     "womens_clothing, translation_es or table (your own) are real; mqar, induction, copy, two_hop "
     "and passkey are synthetic"
 )
-RECIPES_OWN = "recipe"  # of --optimiser
-REPORT_WIDTH = 80  # columns of a report that goes to a file or a pipe
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -209,12 +203,6 @@ class CompareOptions:
     ] = None
     device: Annotated[str | None, Option(help=f"cpu or cuda; {DEVICE} by default.")] = None
     settings: dict[str, Any] = field(default_factory=dict, hash=False)
-
-    def under(self, optimiser: str | None) -> CompareOptions:
-        """Return the options with another optimiser; None leaves the recipe's."""
-        if optimiser is None:
-            return self
-        return replace(self, settings={**self.settings, "optimiser": optimiser})
 
     def plan(self, saved: SavedPlan | None = None) -> Plan:
         """Return the plan."""
@@ -389,14 +377,7 @@ def compare(
         list[str] | None,
         set_option(
             "Another size or hyper-parameter of the recipe, such as length=128, d_model=128, "
-            "depth=4, batch_size=32, learning_rate=3e-4; repeatable."
-        ),
-    ] = None,
-    optimiser: Annotated[
-        str | None,
-        Option(
-            help="recipe (default), adamw or muon; adamw,muon compares under both, in the "
-            "folders OUT-adamw and OUT-muon, and says whether the verdict changes."
+            "depth=4, batch_size=32, learning_rate=3e-4, optimiser=muon; repeatable."
         ),
     ] = None,
     out: Annotated[
@@ -406,9 +387,8 @@ def compare(
     open_report: Annotated[
         bool, Option("--open", help="Open the report in a browser at the end.")
     ] = False,
-    as_json: Annotated[
-        bool, Option("--json", help="Print results and verdict as JSON instead of tables.")
-    ] = False,
+    whole: options.TablesFlag = False,
+    as_json: options.JsonFlag = False,
 ) -> None:
     """Train mechanisms side by side on one task and say which cheaper one suffices.
 
@@ -416,30 +396,19 @@ def compare(
     same order. The verdict is a non-inferiority test over paired seeds. Exit code: 0 if a cheaper
     mechanism suffices, 10 if none does, 11 if that is open, 12 if there is nothing to compare.
     """
-    choices = replace(
-        choices, settings=parse_settings(settings or [], {"optimiser": "--optimiser"})
-    )
+    choices = replace(choices, settings=parse_settings(settings or [], {}))
     if how.share is not None and out is None:
         raise ConfigError(f"--cells {how.cells}: name the folder that the jobs share with --out.")
-    names = parse_optimisers(optimiser)
-    if len(names) == 1:
-        folder = latest_folder(choices) if how.resume and out is None else out
-        runs = {names[0]: _compare_one(choices.under(names[0]), folder, how)}
+    run = _compare(choices, latest_folder(choices) if how.resume and out is None else out, how)
+    if run is None:
+        return
+    if as_json:
+        print_json(_record(run))
     else:
-        runs = _compare_under(names, choices, out, how)
-    done = {name: run for name, run in runs.items() if run is not None}
-    if done:
-        _print_runs(done, as_json=as_json, open_report=open_report)
-        raise Exit(_exit_code(run.verdict for run in done.values()))
-
-
-def _exit_code(verdicts: Iterable[Verdict]) -> int:
-    from suffice.measure.verdict import OPEN
-
-    codes = {verdict.code for verdict in verdicts}
-    if is_torchrun():  # which takes any other code for a crash
-        return 0
-    return codes.pop() if len(codes) == 1 else OPEN
+        _print_run(run, whole=whole)
+    if open_report:
+        webbrowser.open(run.page.resolve().as_uri())
+    raise Exit(0 if is_torchrun() else run.verdict.code)  # torchrun takes other codes for a crash
 
 
 @dataclass(frozen=True)
@@ -452,43 +421,12 @@ class Run:
     page: Path
 
 
-def _compare_under(
-    names: tuple[str, ...],
-    choices: CompareOptions,
-    out: Path | None,
-    how: RunOptions,
-) -> dict[str, Run | None]:
-    from suffice.measure.plan import FILE, read_plan
-
-    if how.resume and out is None:
-        raise ConfigError(
-            f"--resume with --optimiser {','.join(names)}: name what the folders begin with, "
-            "without the optimiser at the end, by --out."
-        )
-    out = out or new_folder(choices.plan().recipe)
-    folders = {name: out.with_name(f"{out.name}-{name}") for name in names}
-    begun = [folder for folder in folders.values() if (folder / FILE).exists()]
-    saved = read_plan(begun[0]) if begun and how.resume else None
-    return {
-        name: _compare_one(choices.under(name), folder, how, saved=saved)
-        for name, folder in folders.items()
-    }
-
-
-def _compare_one(
-    choices: CompareOptions,
-    folder: Path | None,
-    how: RunOptions,
-    *,
-    saved: SavedPlan | None = None,
-) -> Run | None:
+def _compare(choices: CompareOptions, folder: Path | None, how: RunOptions) -> Run | None:
     from suffice.measure.plan import FILE, read_plan
 
     share = how.share
     joining = share is not None and (folder / FILE).exists()  # another job began it
-    if joining or (how.resume and (saved is None or (folder / FILE).exists())):
-        saved = read_plan(folder)
-    plan = choices.plan(saved)
+    plan = choices.plan(read_plan(folder) if joining or how.resume else None)
     from suffice.measure.compare import claim, refuse_together
     from suffice.measure.compare import compare as run_comparison
     from suffice.measure.processes import first, losing, shared
@@ -537,62 +475,28 @@ def _reported(results: Results, folder: Path, cost: str) -> Run:
     return Run(results, verdict, folder, report.write_report(results, verdict, folder))
 
 
-def _print_runs(runs: dict[str | None, Run], *, as_json: bool, open_report: bool) -> None:
-    from suffice.measure.report import write_report
-    from suffice.measure.sentence import under_optimisers
+def _print_run(run: Run, *, whole: bool) -> None:
+    from suffice.measure.console import WIDTH, WIDTH_OF_TABLES, print_report
 
-    change = None
-    if len(runs) > 1:
-        change = under_optimisers({str(name): run.verdict for name, run in runs.items()})
-        for run in runs.values():
-            write_report(run.results, run.verdict, run.folder, also=(change,))
-    if as_json:
-        records = {name: _record(run) for name, run in runs.items()}
-        whole = {"sentence": change, "optimisers": records}
-        print_json(next(iter(records.values())) if change is None else whole)
-    else:
-        for name, run in runs.items():
-            _print_run(run, title=None if change is None else f"optimiser {name}")
-        if change is not None:
-            print_text(f"\n{change}")
-    for run in runs.values() if open_report else ():
-        webbrowser.open(run.page.resolve().as_uri())
+    console = wide_console(WIDTH_OF_TABLES if whole else WIDTH)
+    print_report(run.results, run.verdict, console, folder=run.folder, whole=whole)
 
 
 def _record(run: Run) -> dict[str, Any]:
     from suffice.measure import verdict_record
+    from suffice.measure.console import document
     from suffice.measure.disagreements import read_disagreements
     from suffice.utils.records import encode
 
-    rows = encode([asdict(one) for one in read_disagreements(run.folder)])
-    record = {"verdict": verdict_record(run.verdict, run.results), "disagreements": rows}
-    return {**run.results.to_json(), **record}
-
-
-def _print_run(run: Run, *, title: str | None) -> None:
-    from suffice.measure import report
-
-    console = wide_console(REPORT_WIDTH)
-    if title is not None:
-        print_text(f"\n{title}\n", console)
-    report.print_report(run.results, run.verdict, console)
-    _print_use(run.folder, console)
-    link = run.page.resolve().as_uri()
-    print_text("", console)
-    shown = Text(str(run.page), style=f"link {link}")
-    console.print("report:", shown, highlight=False, soft_wrap=True)
-
-
-def _print_use(folder: Path, console: Console) -> None:
-    from suffice.measure.winner import snippets, why
-
-    usage = snippets(folder)
-    if not usage:
-        return
-    print_text("\nUse it", console)
-    print_paragraph(console, f"{why(folder)}.")
-    for snippet in usage:
-        print_text(f"\n{snippet.title}:\n{textwrap.indent(snippet.code, '  ')}", console)
+    record = verdict_record(run.verdict, run.results)
+    return document(
+        [record],
+        run.verdict.code,
+        record["sentence"],
+        run.folder,
+        results=run.results.to_json(),
+        disagreements=encode([asdict(one) for one in read_disagreements(run.folder)]),
+    )
 
 
 def parse_seeds(text: str) -> tuple[int, bool]:
@@ -608,25 +512,6 @@ def parse_seeds(text: str) -> tuple[int, bool]:
     if match[2] is not None:
         return int(match[2]), False
     return int(match[1] or MOST), True
-
-
-def parse_optimisers(text: str | None) -> tuple[str | None, ...]:
-    """Return the optimisers to compare under, None for the recipe's own.
-
-    Example:
-        >>> parse_optimisers("adamw, muon"), parse_optimisers("recipe")
-        (('adamw', 'muon'), (None,))
-    """
-    if text in (None, RECIPES_OWN):
-        return (None,)
-    from suffice.train.optimiser import check_optimiser
-
-    names = split_list(text)
-    for name in names:
-        check_optimiser(name)
-    if not names or len(set(names)) < len(names):
-        raise ConfigError(f"--optimiser {text!r}: name at least one of adamw and muon, each once.")
-    return names
 
 
 def parse_tune(text: str) -> int:

@@ -115,6 +115,7 @@ AnyModel = Annotated[
 ]
 Device = Annotated[str, Option(help="cpu or cuda.")]
 JsonFlag = Annotated[bool, Option("--json", help="Print the result as JSON instead.")]
+TablesFlag = Annotated[bool, Option("--tables", help="Print all tables and notes, too.")]
 Quiet = Annotated[bool, Option("--quiet", help="Show no progress.")]
 MemoryOption = Annotated[str, Option(help=f"KV cache: {', '.join(MEMORIES)}.")]
 MemoryBits = Annotated[

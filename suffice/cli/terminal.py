@@ -6,6 +6,7 @@ import contextlib
 import functools
 import json
 import os
+import re
 import shlex
 import shutil
 import signal
@@ -176,11 +177,12 @@ def command_line() -> str:
 
 
 def resume_command(folder: Path) -> str:
-    """Return the command that resumes the work in a folder."""
+    """Return the command that resumes the work in a folder; of a share, a line for an array."""
     words = [word for word in sys.argv[1:] if word != "--resume"]
     if not any(word == "--out" or word.startswith("--out=") for word in words):
         words += ["--out", str(folder)]
-    return shlex.join([*_program(), *words, "--resume"])
+    line = shlex.join([*_program(), *words, "--resume"])
+    return re.sub(r"(?<= --cells[ =])(\d+)(?=/\d+ )", r"${SLURM_ARRAY_TASK_ID:-\1}", line)
 
 
 def _program() -> list[str]:

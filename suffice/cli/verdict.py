@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from typer import Argument, Option
 
-from suffice.cli.options import MARGIN_POINTS, JsonFlag, options_from_fields
+from suffice.cli.options import MARGIN_POINTS, JsonFlag, TablesFlag, options_from_fields
 from suffice.cli.terminal import Stopped, command_line, print_json, print_text, wide_console
 from suffice.errors import ConfigError
 from suffice.utils.grammar import split_list
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from suffice.measure.external.pairing import Question
     from suffice.measure.margin import Margin
 
-WIDTH = 100  # columns of a verdict that goes to a file or a pipe
 KINDS = ("table", "column of scores", "comparison", "trainer", "lm-eval", "inspect")
 """Written out, so that help need not import the readers; a test compares them."""
 
@@ -42,10 +41,9 @@ class VerdictOptions:
     metric: Annotated[
         str | None, Option(help="Metrics, separated by commas; the first that all have by default.")
     ] = None
-    higher: Annotated[
-        bool, Option("--higher", help="More of the metric is better, where its name does not tell.")
-    ] = False
-    lower: Annotated[bool, Option("--lower", help="Less of it is better.")] = False
+    better: Annotated[
+        str | None, Option(help="higher or lower, where the metric's name does not tell.")
+    ] = None
     percent: Annotated[
         bool, Option("--percent", help="Scores are percentages: 91.2 is a share of 0.912.")
     ] = False
@@ -82,12 +80,13 @@ class VerdictOptions:
     def question(self) -> Question:
         """Return the question."""
         from suffice.measure.external.pairing import Question
+        from suffice.measure.metrics import HIGHER, LOWER
 
-        if self.higher and self.lower:
-            raise ConfigError("--higher and --lower: give one of the two.")
+        if self.better not in (None, HIGHER, LOWER):
+            raise ConfigError(f"--better {self.better}: give higher or lower.")
         return Question(
             metrics=split_list(self.metric or ""),
-            better="higher" if self.higher else "lower" if self.lower else None,
+            better=self.better,
             percent=self.percent,
             failures=self.failures,
             margins=parse_margins(self.margin),
@@ -137,6 +136,7 @@ def verdict(
     out: Annotated[Path | None, Option(help="Folder of a page with pictures; none by default.")] = (
         None
     ),
+    whole: TablesFlag = False,
     as_json: JsonFlag = False,
 ) -> None:
     """Say whether results suffice compared with a baseline's, whatever program wrote them.
@@ -145,6 +145,7 @@ def verdict(
     something suffices, 10 if nothing does, 11 if that is open, 12 if there is nothing to compare
     (the baseline is not shown to have learned, or the task is too easy), 2 for bad input.
     """
+    from suffice.measure.console import WIDTH, WIDTH_OF_TABLES, document
     from suffice.measure.external.looks import NotYetError
     from suffice.measure.external.tables import parse_columns
     from suffice.measure.external.verdict import judge_all
@@ -160,14 +161,14 @@ def verdict(
         )
     except NotYetError as error:
         if as_json:
-            print_json({"code": OPEN, "sentence": str(error)})
+            print_json(document([], OPEN, str(error), None, words={}, over_tasks=[]))
             raise typer.Exit(OPEN) from error
         raise Stopped(str(error), code=OPEN) from error
     pages = [] if out is None else judged.write(out)
     if as_json:
-        print_json(judged.to_json())
+        print_json(judged.to_json(out))
     else:
-        judged.print(wide_console(WIDTH))
+        judged.print(wide_console(WIDTH_OF_TABLES if whole else WIDTH), whole=whole)
         for page in pages:
             print_text(f"report: {page}")
     raise typer.Exit(judged.code)

@@ -19,7 +19,7 @@ from suffice.data import Dataset, load
 from suffice.data.survey import survey
 from suffice.errors import ConfigError
 from suffice.measure.answers import Key
-from suffice.measure.console import LiveTable, print_data_summary, seeds_needed
+from suffice.measure.console import cell_line, data_summary, seeds_needed
 from suffice.measure.disagreements import disagreements, write_disagreements
 from suffice.measure.jobs import CellJob, Execution
 from suffice.measure.machine import machine_facts, software_versions, source_commit
@@ -108,7 +108,7 @@ def compare(
         facts = DataFacts.of(dataset, survey(dataset))
         first(group, lambda: write_facts(folder, facts))
         if not quiet:
-            first(group, lambda: print_data_summary(facts.data, plan, console))
+            first(group, lambda: _print("\n".join(data_summary(facts.data, plan)), console))
         keys = plan.cells if share is None else plan.cells[share[0] - 1 :: share[1]]
         tuned = tune(plan, dataset, folder, group, console=console, quiet=quiet)
         rates = {(one.mechanism, one.num_heads): one.rate for one in tuned}
@@ -122,7 +122,7 @@ def compare(
             trainer = partial(_one_after_other, *arguments, quiet=quiet)
         else:
             trainer = partial(_side_by_side, plan, folder, execution, console)
-        cells = _train_all(plan, keys, trainer, facts, folder, group, console, quiet)
+        cells = _train_all(plan, keys, trainer, folder, group, console, quiet)
         if share is not None:
             return None
         speeds = first(group, lambda: time_all(plan, dataset, progress_console)) or ()
@@ -190,7 +190,6 @@ def _train_all(
     plan: Plan,
     keys: list[Key],
     trainer: Callable[..., AbstractContextManager[Train]],
-    facts: DataFacts,
     folder: Path,
     group: Processes,
     console: Console,
@@ -201,26 +200,25 @@ def _train_all(
     finished = [key for key, is_there in zip(keys, exists, strict=True) if is_there]
     cells = together(group, lambda: {key: read_cell(folder, *key) for key in finished})
     first(group, lambda: [CellFiles.of(folder, *key).discard_checkpoint() for key in finished])
-    live = LiveTable(plan, Results.of(plan, cells.values(), **facts.fields()))
     if len(cells) == len(keys):  # a cluster may be gone by now
         return [cells[key] for key in keys]
     first_seeds = {(*pair, seed) for pair in plan.pairs for seed in range(FIRST_SEEDS)}
 
     def finish(cell: Cell, tell: Callable[[str], None]) -> None:
         cells[cell.key] = cell
-        tell(live.add(cell))
+        tell(cell_line(cell))
         complete = cell.key in first_seeds and first_seeds <= cells.keys()
         if complete and not quiet and group.is_main:
             results = partial_results(plan, folder, list(cells.values()))
             _print(seeds_needed(results, plan), console)
 
-    with trainer(cells=len(keys), done=len(cells), table=live.table) as train:
+    with trainer(cells=len(keys), done=len(cells)) as train:
         # seeds between which a verdict is looked at are trained one after the other
         for seed, keys_of_seed in groupby(keys, lambda key: plan.auto and max(key[2], FIRST - 1)):
             closed: set[tuple[str, int]] = set()
             if plan.auto and seed >= FIRST:
                 finished_cells = [cell for cell in cells.values() if cell.seed < seed]
-                closed = live.closed = _closed(plan, folder, finished_cells, group)
+                closed = _closed(plan, folder, finished_cells, group)
             train([k for k in keys_of_seed if k not in cells and k[:2] not in closed], finish)
     return [cells[key] for key in keys if key in cells]
 

@@ -1,129 +1,120 @@
-"""What a comparison prints while it runs: its data, the seeds it needs, and its finished cells."""
+"""What a comparison prints: its data, what they can decide, finished cells, and the last screen."""
 
 from __future__ import annotations
 
 import math
+import textwrap
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from pathlib import Path
+from statistics import median
+from typing import Any
 
-from rich import box
 from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 
 from suffice.data.survey import Survey
 from suffice.measure.metrics import metric_of
 from suffice.measure.plan import Plan
-from suffice.measure.report.page import data_facts
-from suffice.measure.report.tables import accuracy_floors
+from suffice.measure.report.sheet import DIM, Column, Sheet, rich_table, sheet_of
+from suffice.measure.report.tables import scaled, size, tables
 from suffice.measure.resolution import Range, after_two_seeds, before_training, seeds_of
 from suffice.measure.results import Cell, Results
 from suffice.measure.scores import MIN_SEEDS
-from suffice.measure.sentence import margin_points
+from suffice.measure.sentence import label, notes, outcome_of, percentage, sentence
 from suffice.measure.sequential import USUAL
-from suffice.measure.training import typical
+from suffice.measure.sufficiency import FAILS, SUFFICES, UNDECIDED
+from suffice.measure.verdict import INSUFFICIENT, SUFFICIENT, Comparison, Verdict
+from suffice.measure.winner import Snippet, model_of, snippets, why
 
 SKEWED = 2 / 3  # share of the most frequent class from which on accuracy says little of the others
-MAX_CLASSES = 12  # in a table; of more the most and the least frequent are named
 MANY_CUT = 0.2  # share of cut texts from which on a longer input is proposed
-MAX_ACCURACIES = 4  # of single seeds that are spelt out
+MOST_FACTS = 6  # lines about the data
+WIDTH = 80  # columns of a line about the data, and of a screen that goes to a file or a pipe
+WIDTH_OF_TABLES = 100  # of the whole report
+MOST_LINES, MOST_NOTES = 24, 3  # of the screen that ends a comparison
+LEAST_ROWS = 3  # of its table, however long the sentence is
 
 
 def data_summary(survey: Survey, plan: Plan) -> list[str]:
-    """Return what is to be known before training, a line each, of at most 80 columns or so.
+    """Return what is to be known before training: at most six lines of `WIDTH` columns.
 
     Args:
         survey: counts of the data.
         plan: the comparison.
     """
-    lines = [f"data: {plan.recipe.title}", *_class_lines(survey)]
-    lines += [f"{name}: {text}" for name, text in data_facts(survey)]
-    if survey.cut is not None and survey.cut > MANY_CUT:
-        lines.append(f"--set length={_longer(survey)} reads more of each text")
-    skewed = survey.majority is not None and survey.majority >= SKEWED
-    if survey.classes and skewed and plan.metric == "accuracy":
+    lines = [f"data: {plan.recipe.title}", _rows_and_classes(survey), _baselines(survey, plan)]
+    if survey.cut is not None:
+        longer = f": --set length={_longer(survey)}" if survey.cut > MANY_CUT else ""
         lines.append(
-            f'accuracy mostly reflects the class "{survey.majority_class}"; --metric balanced '
-            "counts every class alike"
+            f"words: median {survey.median:.0f}, most {survey.longest:,}; {survey.read} are read, "
+            f"{survey.cut:.0%} of the texts are cut{longer}"
         )
-    return lines + _resolution(survey, plan)
+    lines.append("; ".join(survey.notes))
+    decides = textwrap.wrap(_resolution(survey, plan), WIDTH)
+    cut = [line if len(line) <= WIDTH else f"{line[: WIDTH - 2]} …" for line in lines if line]
+    return [*cut[: MOST_FACTS - len(decides)], *decides]
 
 
-def print_data_summary(survey: Survey, plan: Plan, console: Console) -> None:
-    """Print `data_summary`, cut at the width of a terminal."""
-    wraps = console.is_terminal
-    for line in data_summary(survey, plan):
-        console.print(line, markup=False, highlight=False, soft_wrap=not wraps)
-
-
-def _class_lines(survey: Survey) -> list[str]:
-    parts = list(survey.rows)
+def _rows_and_classes(survey: Survey) -> str:
+    text = "rows: " + ", ".join(f"{count:,} {part}" for part, count in survey.rows.items())
     if not survey.classes:
-        return ["rows: " + ", ".join(f"{count:,} {part}" for part, count in survey.rows.items())]
-    if len(survey.classes) > MAX_CLASSES:
-        train = dict(zip(survey.classes, survey.counts["train"], strict=True))
-        most, least = max(train, key=train.__getitem__), min(train, key=train.__getitem__)
-        rows = ", ".join(f"{count:,} {part}" for part, count in survey.rows.items())
-        return [
-            f"rows: {rows}; {len(survey.classes)} classes, in training from {train[least]:,} "
-            f"({least}) to {train[most]:,} ({most})"
-        ]
-    first = max(len("class"), *(min(len(name), 24) for name in survey.classes))
-    lines = [f"{'class':{first}} " + "".join(f"{part:>12}" for part in parts)]
-    for number, name in enumerate(survey.classes):
-        shares = [survey.counts[part][number] for part in parts]
-        lines.append(f"{name[:24]:{first}} " + "".join(f"{count:>12,}" for count in shares))
-    lines.append(f"{'rows':{first}} " + "".join(f"{survey.rows[part]:>12,}" for part in parts))
+        return text
     absent = [
         f"{name} has none in {part}"
-        for part in parts
+        for part in survey.rows
         for name, count in zip(survey.classes, survey.counts[part], strict=True)
         if count == 0
     ]
     if absent:
-        lines.append(f"classes without rows: {', '.join(absent[:4])}")
-    return lines
+        return f"{text}; {absent[0]}" + (f", and {len(absent) - 1} more" if absent[1:] else "")
+    counts = survey.counts["train"]
+    return f"{text}; {len(survey.classes)} classes of {min(counts):,} to {max(counts):,}"
+
+
+def _baselines(survey: Survey, plan: Plan) -> str:
+    parts = []
+    if survey.repeated is not None and survey.overlap is not None:
+        repeated, overlap = sum(survey.repeated.values()), sum(survey.overlap.values())
+        parts.append(f"duplicates: {repeated:,} within splits, {overlap:,} across")
+    shares = {f'always "{survey.majority_class}"': survey.majority, "random": survey.chance}
+    known = [f"{name} {share:.1%}" for name, share in shares.items() if share is not None]
+    skewed = survey.majority is not None and survey.majority >= SKEWED
+    if survey.classes and skewed and plan.metric == "accuracy":
+        known = [f'always "{survey.majority_class}" {survey.majority:.1%}: see --metric balanced']
+    return "; ".join([*parts, *([", ".join(known)] if known else [])])
 
 
 def _longer(survey: Survey) -> int:
     return 2 ** math.ceil(math.log2(1.5 * max(survey.median or 1, survey.read or 1)))
 
 
-def _resolution(survey: Survey, plan: Plan) -> list[str]:
-    if not survey.classes:
-        return []
-    lines = []
+def _resolution(survey: Survey, plan: Plan) -> str:
+    """Return which margin can be decided by the rows alone."""
+    few = ""
     if plan.seeds < MIN_SEEDS:
-        few = "1 seed gives" if plan.seeds == 1 else f"{plan.seeds} seeds give"
-        lines.append(f"{few} no verdict; {USUAL} can")
-    if plan.metric != "accuracy":  # what a row is worth in another metric is known from answers
-        return lines
+        one = "1 seed gives" if plan.seeds == 1 else f"{plan.seeds} seeds give"
+        few = f"{one} no verdict; {USUAL} can"
+    if not survey.classes or plan.metric != "accuracy":
+        return few  # what a row is worth in another metric is known from answers
     rows = survey.tested or survey.rows["test"]
-    lines.insert(
-        0,
-        f"one point of accuracy is {survey.rows_of_a_point:.3g} test rows; the margin of "
-        f"{margin_points(plan.margin)} is {plan.margin * rows:.3g}",
-    )
-    margins, source = before_training(survey, plan)
-    resolved = _resolved(margins, plan, f"{rows:,} test rows")
-    return [*lines, f"{resolved} ({source}); two seeds will tell more"]
+    resolved = _resolved(before_training(survey, plan), plan, f"{rows:,} test rows")
+    return f"{few}: {resolved}" if few else resolved
 
 
 def _resolved(margins: Range, plan: Plan, rows: str) -> str:
     metric, margin = metric_of(plan.metric), plan.margin
     low, high = (metric.margin(float(f"{end:.2g}")) for end in margins)
-    samples = f"{seeds_of(plan)} seeds" + (f" and {rows}" if rows else "")
-    text = (
-        f"{samples} resolve a margin of {low} to {metric.in_unit(high)} between equal mechanisms: "
-        f"{metric.margin(margin)}"
-    )
+    text = f"{seeds_of(plan)} seeds" + (f" on {rows}" if rows else "")
+    text += f" resolve {low}–{metric.in_unit(high)}; {metric.margin(margin)}"
     if margin >= margins[1]:
         return f"{text} is enough"
     if margin >= margins[0]:
-        return f"{text} is within that range"
+        return f"{text} lies in between"
     if not margin:
-        return f"{text} cannot be shown of equal ones"
+        return f"{text} cannot be shown"
     least, most = (_rounded((end / margin) ** 2) for end in margins)
-    return f"{text} takes about {least:,} to {most:,} times as many {'rows' if rows else 'seeds'}"
+    return f"{text} takes {least:,}–{most:,}x the {'rows' if rows else 'seeds'}"
 
 
 def _rounded(factor: float) -> int:
@@ -145,52 +136,195 @@ def seeds_needed(results: Results, plan: Plan) -> str | None:
     return f"after two seeds: {_resolved(margins, plan, rows)}"
 
 
-class LiveTable:
-    """Finished cells by mechanism, as a table of 80 columns at most.
+def print_report(
+    results: Results,
+    verdict: Verdict,
+    console: Console,
+    *,
+    folder: Path | None = None,
+    whole: bool = False,
+) -> None:
+    """Print the screen that ends a comparison.
 
     Args:
-        plan: the comparison.
-        results: its cells that were finished before.
+        results: the comparison.
+        verdict: verdict that `judge` returned.
+        console: where it is printed.
+        folder: folder whose best model and report are named; None names none.
+        whole: whether all tables stand above it, and all notes in it.
     """
+    for sheet in tables(results, verdict) if whole else ():
+        console.print(rich_table(sheet))
+        console.print()
+    said, points = sentence(verdict, results), notes(verdict, results)
+    ends = [] if folder is None else _use(folder, console)
+    print_screen(said, summary(results, verdict), points, console, ends=ends, whole=whole)
 
-    def __init__(self, plan: Plan, results: Results) -> None:
-        self.plan, self.results = plan, results
-        self.closed: set[tuple[str, int]] = set()  # pairs that get no further seed
 
-    def add(self, cell: Cell) -> str:
-        """Enter a finished cell, and return it as one line."""
-        self.results = replace(self.results, cells=(*self.results.cells, cell))
-        seconds = sum(epoch["seconds"] for epoch in cell.epochs)
+def print_screen(
+    said: str,
+    sheet: Sheet,
+    points: Sequence[str],
+    console: Console,
+    *,
+    ends: Sequence[str] = (),
+    whole: bool = False,
+) -> None:
+    """Print a sentence, a table, notes and last lines: `MOST_LINES` lines unless `whole`.
+
+    The first rows of the table and the first notes are shown, as many as there is room for.
+    """
+    head = _wrapped(said, "bold", console)
+    room = math.inf if whole else MOST_LINES - len(head) - 1
+    room -= len(ends) + bool(ends) + sum(len(line) // (console.width + 1) for line in ends)
+    least = 2 + sum(len(_wrapped(f"- {point}", DIM, console)) for point in points[:1])
+    shown = replace(sheet, title="", caption="")
+    while len(shown.lines) > LEAST_ROWS and _height(shown, console) > room - least:
+        left_out = len(sheet.lines) - len(shown.lines) + 1
+        caption = f"and {left_out} more in the report"
+        shown = replace(shown, lines=shown.lines[:-1], caption=caption)
+    room -= _height(shown, console) + 2
+    below: list[Text] = []
+    told = 0
+    for point in points if whole else points[:MOST_NOTES]:
+        lines = _wrapped(f"- {point}", DIM, console)
+        if len(below) + len(lines) <= room:
+            below, told = below + lines, told + 1
+    if told < len(points):
+        below.append(Text(f"- {len(points) - told} more notes with --tables", DIM))
+    for part in (head, [rich_table(shown, lines=None)], below, [Text(line) for line in ends]):
+        if part and part is not head:
+            console.print()
+        for line in part:
+            console.print(line, soft_wrap=part not in (head, below) and isinstance(line, Text))
+
+
+def _wrapped(text: str, style: str, console: Console) -> list[Text]:
+    return [Text(line, style) for line in textwrap.wrap(text, console.width)]
+
+
+def _height(sheet: Sheet, console: Console) -> int:
+    return len(console.render_lines(rich_table(sheet, lines=None)))
+
+
+def _use(folder: Path, console: Console) -> list[str]:
+    """Return the two commands that use the best model of a folder, and its report."""
+    lines = []
+    if usage := snippets(folder):
+        lines = [line.plain for line in _wrapped(f"{why(folder)}:", "", console)]
+        lines += [*(f"  {command}" for command in _commands(usage)), ""]
+    return [*lines, f"report: {folder / 'report.html'}"]
+
+
+SCHEMA, VERSION = "suffice verdict", 1  # a version adds fields; another removes or changes one
+
+
+def document(
+    records: Sequence[dict[str, Any]], code: int, said: str, folder: Path | None, **more: Any
+) -> dict[str, Any]:
+    """Return what `--json` prints, see `docs/verdict.md`; records are those of `verdict_record`."""
+    usage = () if folder is None else snippets(folder)
+    page = None if folder is None else folder / "report.html"
+    return {
+        "schema": SCHEMA,
+        "version": VERSION,
+        "outcome": {SUFFICIENT: SUFFICES, INSUFFICIENT: FAILS}.get(code, UNDECIDED),
+        "reason": records[0]["reason"] if len(records) == 1 else None,
+        "sentence": said,
+        "exit_code": code,
+        "folder": None if folder is None else str(folder),
+        "report": str(page) if page is not None and page.is_file() else None,
+        "model": None if not usage else model_of(folder),
+        "next": _commands(usage),
+        "comparisons": list(records),
+        **more,
+    }
+
+
+def _commands(usage: Sequence[Snippet]) -> list[str]:
+    return [usage[0].code.splitlines()[-1], usage[-1].code] if usage else []
+
+
+def summary(results: Results, verdict: Verdict) -> Sheet:
+    """Return the table of the last screen: what decides, and what each mechanism costs.
+
+    The baseline stands first, then what suffices, is undecided and does not, each by its cost.
+    """
+    metric, order = verdict.metric, (SUFFICES, UNDECIDED, FAILS)
+    heads = {heads for _, heads in results.pairs()}
+    levels = {percentage(c.confidence) for c in verdict.comparisons}
+
+    def place(pair: tuple[str, int]) -> tuple[Any, ...]:
+        found = verdict.find(*pair)
         return (
-            f"{cell.mechanism} heads {cell.num_heads} seed {cell.seed}: test accuracy "
-            f"{cell.test_accuracy:.1%}, loss {cell.test_loss:.3f}, best epoch {cell.best_epoch} of "
-            f"{len(cell.epochs)}, {seconds:.0f} s"
+            (-1, pair[1]) if found is None else (order.index(outcome_of(found)), found.cost.order)
         )
 
-    def table(self) -> Table:
-        """Return the table as it stands."""
-        table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, padding=(0, 1, 0, 0))
-        table.add_column("mechanism", no_wrap=True, max_width=24, overflow="ellipsis")
-        table.add_column("heads", justify="right")
-        table.add_column("seeds", justify="right")
-        table.add_column("test accuracy, seed by seed", no_wrap=True)
-        table.add_column("loss", justify="right")
-        table.add_column("s/epoch", justify="right")
-        for mechanism, heads in self.plan.pairs:
-            table.add_row(mechanism, str(heads), *self._row(mechanism, heads))
-        for name, value in accuracy_floors(self.results).items():
-            table.add_row(Text(name), "", "", f"{100 * value:.1f}", "", "", style="dim")
-        return table
+    def column(title: str, text: Callable[[Comparison], str], of_baseline: str = "") -> Column:
+        def cell(pair: tuple[str, int]) -> str:
+            found, quality = verdict.find(*pair), verdict.quality(*pair)
+            return of_baseline or metric.write(quality.mean) if found is None else text(found)
 
-    def _row(self, mechanism: str, heads: int) -> list[str]:
-        cells = self.results.select(mechanism, heads)
-        closed = (mechanism, heads) in self.closed
-        count = f"{len(cells)}" + ("" if closed else f"/{self.plan.seeds}")
-        if not cells:
-            return [count, "", "", ""]
-        each = [f"{100 * cell.test_accuracy:.1f}" for cell in cells]
-        if len(each) > MAX_ACCURACIES:
-            each = [*each[: MAX_ACCURACIES - 1], "..", each[-1]]
-        loss = sum(cell.test_loss for cell in cells) / len(cells)
-        pace = typical([cell.seconds_per_epoch for cell in cells])
-        return [count, " ".join(each), f"{loss:.3f}", f"{pace:.1f}"]
+        return Column(title=title, cell=cell, words=title == "verdict")
+
+    def mean(found: Comparison) -> str:
+        return "-" if found.difference is None else metric.difference(found.difference.mean)
+
+    def ends(found: Comparison) -> str:
+        if found.difference is None or found.difference.low is None:
+            return "-"
+        low, high = map(metric.difference, (found.difference.low, found.difference.high))
+        return f"[{low}, {high}]"
+
+    return sheet_of(
+        "",
+        (
+            Column(
+                title="mechanism" if results.external is None else "name",
+                cell=lambda pair: label(*pair) if len(heads) > 1 else pair[0],
+            ),
+            column(metric.unit if metric.kind == "share" else "difference", mean),
+            column(f"{min(levels)} CI" if len(levels) == 1 else "CI", ends, " "),
+            column("verdict", outcome_of, "baseline"),
+            *(_cost_columns(results) if results.external is None else ()),
+        ),
+        sorted(results.pairs(), key=place),
+    )
+
+
+def _cost_columns(results: Results) -> list[Column]:
+    cells = {pair: results.select(*pair) for pair in results.pairs()}
+
+    def training(pair: tuple[str, int]) -> float:
+        times = [cell.seconds_per_epoch for cell in cells[pair]]
+        return median(times[1:] or times)  # the first may warm up
+
+    def time(pair: tuple[str, int]) -> str:
+        base = results.baseline, pair[1]
+        ratios = results.latency_ratios(*pair)
+        if ratios is not None:
+            return f"{median(ratios):.2f}x"
+        own = not results.speeds and base in cells and training(base)
+        return f"{training(pair) / training(base):.2f}x" if own else "-"
+
+    columns = [
+        Column(title="parameters", cell=lambda pair: scaled(cells[pair][0].parameters_model)),
+        Column(title="time", cell=time),
+    ]
+    if any(cell.state_bytes for cell in results.cells):
+
+        def cache(pair: tuple[str, int]) -> str:
+            return "-" if (kept := cells[pair][0].state_bytes) is None else size(kept)
+
+        columns.append(Column(title="cache", cell=cache))
+    return columns
+
+
+def cell_line(cell: Cell) -> str:
+    """Write a finished cell as one line."""
+    seconds = sum(epoch["seconds"] for epoch in cell.epochs)
+    return (
+        f"{cell.mechanism} heads {cell.num_heads} seed {cell.seed}: test accuracy "
+        f"{cell.test_accuracy:.1%}, loss {cell.test_loss:.3f}, best epoch {cell.best_epoch} of "
+        f"{len(cell.epochs)}, {seconds:.0f} s"
+    )

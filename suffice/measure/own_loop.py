@@ -30,6 +30,7 @@ from suffice.errors import ConfigError, check_known, unknown
 from suffice.layers import Attention
 from suffice.measure import report
 from suffice.measure.answers import Answers, from_scores, path_of, write_answers
+from suffice.measure.console import WIDTH, print_report
 from suffice.measure.jobs import Execution
 from suffice.measure.machine import machine_facts, software_versions, source_commit
 from suffice.measure.margin import Margin
@@ -37,8 +38,6 @@ from suffice.measure.metrics import LOWER, own_metric
 from suffice.measure.plan import MARGIN, SavedPlan, check_several, parse_cells, run_folder
 from suffice.measure.pool import pool
 from suffice.measure.report.notebook import notebook_html
-from suffice.measure.report.sheet import rich_table
-from suffice.measure.report.tables import Tables
 from suffice.measure.results import (
     OWN_LOOP,
     Cell,
@@ -51,7 +50,7 @@ from suffice.measure.results import (
     write_cell,
     write_results,
 )
-from suffice.measure.sentence import notes, sentence
+from suffice.measure.training import state_bytes
 from suffice.measure.verdict import Verdict, judge
 from suffice.ops.flops import register_flops
 from suffice.presets import PRESETS, preset, takes_length
@@ -62,7 +61,6 @@ from suffice.utils.records import Axis, is_whole
 
 ACCURACY, LOSS, PERPLEXITY = "accuracy", "loss", "perplexity"
 LOSSES = (LOSS, "log-loss", PERPLEXITY)  # metrics that are known to be better the lower they are
-WIDTH = 100  # columns of a printed comparison
 CELLS = "SUFFICE_CELLS"  # of the environment: the share I/N that a job of a cluster trains
 
 Scores = float | Mapping[str, Any]
@@ -174,6 +172,14 @@ class AttentionMaker:
         return of_specs + sum(self._counted.get(id(layer), 0) for layer in self.layers)
 
     @property
+    def state_bytes(self) -> int | None:
+        """Bytes that the layers keep of one text; None unless all have a causal spec."""
+        lengths = [self._lengths.get(id(layer)) for layer in self.layers]
+        if None in lengths:
+            return None
+        return state_bytes([layer.spec for layer in self.layers], lengths)
+
+    @property
     def flops_source(self) -> dict[str, str]:
         """How FLOPs that no spec tells were counted, as a cell's signatures."""
         return {"flops": COUNTED} if self._counted else {}
@@ -196,13 +202,9 @@ class OwnComparison:
     page: Path
 
     def __str__(self) -> str:
-        tables = Tables(self.results, self.verdict, brief=True)
         console = Console(file=io.StringIO(), width=WIDTH)
-        for table in (tables.differences(), tables.costs()):
-            console.print(rich_table(table))
-        lines = [sentence(self.verdict, self.results), "", console.file.getvalue()]
-        lines += [f"- {note}" for note in notes(self.verdict, self.results)]
-        return "\n".join([*lines, f"report: {self.page}"])
+        print_report(self.results, self.verdict, console, folder=self.folder)
+        return console.file.getvalue().rstrip()  # type: ignore[attr-defined]
 
     def _repr_html_(self) -> str:
         return notebook_html(self.results, self.verdict)
@@ -532,6 +534,7 @@ class _Task:
             test_top5=None,
             scores=scores,
             signatures=maker.flops_source,
+            state_bytes=maker.state_bytes,
         )
         return cell, answers
 

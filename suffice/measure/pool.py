@@ -73,7 +73,7 @@ def pool(folder: Path, options: Execution, *, console: Console, **shown: Any) ->
         folder: folder of the comparison.
         options: engine, jobs and threads.
         console: console that shows progress.
-        **shown: cells, done and table, as of `suffice.utils.progress.show`.
+        **shown: cells and done, as of `suffice.utils.progress.show`.
     """
     make = RayTasks if options.engine == "ray" else LocalProcesses
     with workers(console, quiet=options.quiet, **shown) as display:

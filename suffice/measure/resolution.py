@@ -26,8 +26,8 @@ PREDICTED = 0.05  # of each side of the range
 Range = tuple[float, float]
 
 
-def before_training(survey: Survey, plan: Plan) -> tuple[Range, str]:
-    """Return the least and the largest margin that the planned seeds probably resolve, and why.
+def before_training(survey: Survey, plan: Plan) -> Range:
+    """Return the least and the largest margin that the planned seeds probably resolve.
 
     A mechanism as good as the baseline is decided if half of its interval is below the margin; a
     better one sooner. Where the recipe has published trainings, the range is that of their spread,
@@ -42,14 +42,14 @@ def before_training(survey: Survey, plan: Plan) -> tuple[Range, str]:
     if published is not None:
         variance, by_rows, free = published
         low, high = (_range(plan, of, free) for of in (variance, max(variance, by_rows)))
-        return (low[0], high[1]), "as in the published trainings of this recipe"
+        return low[0], high[1]
     seeds, rows = seeds_of(plan), survey.tested or survey.rows["test"]
     answers = rows * seeds if plan.folds is None else rows / (1 + ROWS_OVERLAP / (plan.folds - 1))
     worst = min(BEST, max(0.5, survey.majority or 0.0))
     low, high = (math.sqrt(share * (1.0 - share) / answers) for share in (BEST, worst))
     first, last = _alphas(plan, seeds)
     ends = quantile(last, rows - 1) * low, quantile(first, seeds - 1) * USUAL_SPREAD * high
-    return (float(ends[0]), float(ends[1])), f"the less, the nearer models come to {BEST:.0%}"
+    return float(ends[0]), float(ends[1])
 
 
 def after_two_seeds(results: Results, plan: Plan) -> Range | None:

@@ -82,6 +82,9 @@ class Cell:
     signatures: dict[str, str] = field(default_factory=dict)
     # energy of the processor while it was trained; None where the machine does not tell
     joules: float | None = None
+    # KV cache and states of all layers after a text of the trained length in float32; None where
+    # one is not causal
+    state_bytes: int | None = None
 
     def __post_init__(self) -> None:
         counts = ("num_heads", "parameters_layer", "parameters_model", "flops", "best_epoch")

@@ -6,12 +6,12 @@ import dataclasses
 import math
 import re
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from statistics import median
 from typing import Any
 
-from suffice.measure.cost_to_target import effort_ratio, effort_record
+from suffice.measure.cost_to_target import effort_record
 from suffice.measure.floors import GUESS, NO_READER
 from suffice.measure.margin import MARGIN
 from suffice.measure.metrics import LOGARITHMS, METRICS, Metric, metric_of
@@ -19,8 +19,17 @@ from suffice.measure.results import OWN_LOOP, Results
 from suffice.measure.scores import MIN_SEEDS, Scores, difference_table
 from suffice.measure.sequential import looks_of, most_seeds
 from suffice.measure.statistics import Summary
-from suffice.measure.sufficiency import FAILS, LEVEL, TOO_EASY, UNDECIDED, UNLEARNED
-from suffice.measure.verdict import ALPHA, CEILINGS, ORDER, Comparison, Verdict
+from suffice.measure.sufficiency import FAILS, LEVEL, SUFFICES, TOO_EASY, UNDECIDED, UNLEARNED
+from suffice.measure.verdict import (
+    ALPHA,
+    CEILINGS,
+    INSUFFICIENT,
+    NOTHING,
+    ORDER,
+    SUFFICIENT,
+    Comparison,
+    Verdict,
+)
 from suffice.recipes import SCALES, SMALL
 from suffice.utils.records import encode
 
@@ -69,18 +78,35 @@ def margin_points(margin: float) -> str:
     return METRICS["accuracy"].margin(margin)
 
 
+def outcome_of(judged: Comparison | Verdict) -> str:
+    """Return "suffices", "does not suffice" or "undecided", which stands for all that is open."""
+    if isinstance(judged, Verdict):
+        return {SUFFICIENT: SUFFICES, INSUFFICIENT: FAILS}.get(judged.code, UNDECIDED)
+    return judged.sufficiency if judged.sufficiency in (SUFFICES, FAILS) else UNDECIDED
+
+
+def reason_of(judged: Comparison | Verdict) -> str:
+    """Write what an undecided outcome lacks, and which seeds failed where that decided it."""
+    if isinstance(judged, Verdict):
+        if judged.outcome in (UNLEARNED, TOO_EASY):
+            return judged.outcome
+        if judged.code == NOTHING:
+            return f"nothing cheaper by {judged.by} was compared"
+        return reason_of(judged.winner) if judged.outcome == UNDECIDED else ""
+    if judged.sufficiency == FAILS and judged.failed:
+        return learned(judged.quality.n, judged.failed)
+    if judged.sufficiency == UNDECIDED:
+        return _missing(judged)
+    return "" if judged.sufficiency in (SUFFICES, FAILS) else judged.sufficiency
+
+
 def decision(comparison: Comparison) -> str:
-    """Write whether one mechanism suffices, and what would decide it.
+    """Write whether one mechanism suffices, and why not.
 
     Returns:
-        "suffices", "baseline not shown to have learned", "too easy to tell", "does not suffice",
-        with the seeds that failed where there are any, or "undecided: ..." with those missing.
+        "suffices", "does not suffice" or "undecided", and after a colon the reason, if any.
     """
-    if comparison.sufficiency == FAILS and comparison.failed:
-        return f"{FAILS}: {learned(comparison.quality.n, comparison.failed)}"
-    if comparison.sufficiency != UNDECIDED:
-        return comparison.sufficiency
-    return f"undecided: {_missing(comparison)}"
+    return ": ".join(filter(None, (outcome_of(comparison), reason_of(comparison))))
 
 
 def learned(seeds: int, failed: tuple[int, ...]) -> str:
@@ -129,67 +155,50 @@ def sentence(verdict: Verdict, results: Results) -> str:
 ONE_SEED = "with one seed each, nothing can be said about other trainings"
 
 
-def under_optimisers(verdicts: Mapping[str, Verdict]) -> str:
-    """State whether the verdict changes with the optimiser, and what it is under each.
-
-    Args:
-        verdicts: verdicts of comparisons that differ in nothing else, by optimiser.
-    """
-    said = {name: _outcome(verdict) for name, verdict in verdicts.items()}
-    each = "; ".join(f"under {name}, {outcome}" for name, outcome in said.items())
-    if any(verdict.outcome == "undecided" for verdict in verdicts.values()):
-        return f"Whether the verdict changes with the optimiser is open: {each}."
-    if len(set(said.values())) == 1:
-        return f"The verdict does not change with the optimiser: {each}."
-    return f"The verdict changes with the optimiser: {each}."
-
-
-def _outcome(verdict: Verdict) -> str:
-    if verdict.outcome in (UNLEARNED, TOO_EASY):
-        return verdict.outcome
-    if verdict.winner is None:
-        return f"{verdict.baseline} stays"
-    name = label(verdict.winner.mechanism, verdict.winner.num_heads)
-    return f"{name} {'suffices' if verdict.outcome == 'suffices' else 'may suffice (undecided)'}"
-
-
 def notes(verdict: Verdict, results: Results) -> list[str]:
-    """List what else the comparison did and did not establish, one sentence each."""
+    """List what else the comparison did and did not establish, what matters most first."""
     sentences = [] if results.scale == SCALES[0] else [f"{SMALL.capitalize()}."]
     if verdict.outcome == UNLEARNED:
         sentences += [f"Change: {change}." for change in remedies(results)]
-    if verdict.winner is not None:
-        sentences += [_note_claim(verdict, results), *_note_other_heads(verdict)]
-    if not verdict.metric.rising:
-        sentences.append(
-            f"Lower {verdict.metric.title} is better; a difference above zero is an improvement."
-        )
     sentences += _note_failures(verdict)
-    sentences += _note_improving(verdict, results)
-    sentences += _note_undecided(verdict)
-    if results.most_seeds is None:  # else mechanisms have the seeds that they needed
-        sentences += [_note_left_out(verdict, c) for c in verdict.comparisons if c.pairing.left_out]
-    sentences += _note_interval(verdict, results)
     sentences += _note_margin(verdict, results)
     if results.dropped:
         sentences.append(
             f"Trained before and not compared any more: {several(results.dropped)}. No correction "
             "counts what is left out, so choosing after results are seen proves less."
         )
-    sentences += _note_folds(verdict, results)
+    if results.most_seeds is None:  # else mechanisms have the seeds that they needed
+        sentences += [_note_left_out(verdict, c) for c in verdict.comparisons if c.pairing.left_out]
+    if results.external is not None:
+        sentences += results.external.notes
+    sentences += _note_undecided(verdict)
+    sentences += _note_improving(verdict, results)
     sentences += _note_log_loss(verdict, results)
+    if not verdict.metric.rising:
+        sentences.append(
+            f"Lower {verdict.metric.title} is better; a difference above zero is an improvement."
+        )
+    sentences += _note_interval(verdict, results)
+    if verdict.winner is not None:
+        sentences += [_note_claim(verdict, results), *_note_other_heads(verdict)]
+    sentences += _note_scope(results)
+    sentences += _note_choice(verdict, results)
+    sentences += _note_rates(verdict)
+    sentences += _note_folds(verdict, results)
     sentences += _note_floors(verdict, results)
     sentences += _note_answers(verdict, results)
     sentences += _note_signatures(results)
-    sentences += _note_tuning(results)
-    if results.external is None:
-        others = "other hyperparameters" if results.tuned else "hyperparameters"
-        sentences.append(
-            f"The seeds vary weights and data order {_where(results)}; other data, sizes, training "
-            f"lengths and {others} were not tried."
-        )
-        return sentences
-    return sentences + list(results.external.notes)
+    return sentences + _note_tuning(results)
+
+
+def _note_scope(results: Results) -> list[str]:
+    if results.external is not None:
+        return []
+    others = "other hyperparameters" if results.tuned else "hyperparameters"
+    return [
+        f"The seeds vary weights and data order {_where(results)}; other data, sizes, training "
+        f"lengths and {others} were not tried."
+    ]
 
 
 def _where(results: Results) -> str:
@@ -227,16 +236,22 @@ def _note_interval(verdict: Verdict, results: Results) -> list[str]:
             "Intervals cover seed variance only, on this test split: answers to single test rows "
             "were not kept, nor their number."
         ]
+    return sentences
+
+
+def _note_choice(verdict: Verdict, results: Results) -> list[str]:
+    """Write how intervals allow for several candidates, and for several looks."""
+    judged = [c for c in verdict.comparisons if c.difference and c.difference.low is not None]
+    sentences: list[str] = []
     cheaper = [
         c for c in judged if c.cheaper and (len(c.pairing.seeds) >= MIN_SEEDS or c.of_rows_alone)
     ]
     if results.external is not None:
-        return sentences + _note_looks(results, len(cheaper))
+        return _note_looks(results, len(cheaper)) if judged else []
     if len(cheaper) > 1:
         sentences.append(
             f"The cheapest is chosen among {len(cheaper)}: the chance that any of them is falsely "
-            f"said to suffice is at most {(1 - LEVEL) / 2:.1%} (Holm), for which the intervals are "
-            "widened; better and worse are corrected in the same way."
+            f"said to suffice is at most {(1 - LEVEL) / 2:.1%} (Holm); the intervals allow for it."
         )
     if (most := most_seeds(results)) is not None:
         sentences.append(
@@ -350,23 +365,48 @@ def _note_tuning(results: Results) -> list[str]:
     return sentences
 
 
+UNITS = {"share": "fraction", "value": "own"}  # of a metric's values by kind; else nats
+
+
 def verdict_record(verdict: Verdict, results: Results) -> dict[str, Any]:
-    """Return the verdict as plain values for JSON, with its sentence and notes."""
-    plain = replace(
-        verdict,
-        metric=verdict.metric.name,
-        winner=None if verdict.winner is None else replace(verdict.winner, estimate=None),
-        comparisons=tuple(replace(c, estimate=None) for c in verdict.comparisons),
-    )
-    record = encode(dataclasses.asdict(plain))
-    for place, comparison in zip(record["comparisons"], verdict.comparisons, strict=True):
-        place["rows"] = comparison.rows
-        del place["estimate"]
-    if record["winner"] is not None:
-        record["winner"]["rows"] = verdict.winner.rows
-        del record["winner"]["estimate"]
-    said = {"sentence": sentence(verdict, results), "notes": notes(verdict, results)}
-    return {**said, **record, "effort": effort_record(results)}
+    """Return the verdict as plain values for JSON, see `docs/verdict.md`."""
+    compared = tuple(replace(c, estimate=None) for c in verdict.comparisons)
+    plain = replace(verdict, metric=verdict.metric.name, winner=None, comparisons=compared)
+    record, external, winner = encode(dataclasses.asdict(plain)), results.external, verdict.winner
+    mechanisms = record.pop("comparisons")
+    for place, comparison in zip(mechanisms, verdict.comparisons, strict=True):
+        place |= {"rows": comparison.rows, **_words(comparison)}
+        del place["estimate"], place["sufficiency"]
+    return {
+        "task": results.task,
+        "sources": {} if external is None else external.sources,
+        "pairing": None if external is None else external.pairing,
+        "sentence": sentence(verdict, results),
+        "notes": notes(verdict, results),
+        **record,
+        **_words(verdict),
+        "winner": winner and {"mechanism": winner.mechanism, "num_heads": winner.num_heads},
+        "unit": UNITS.get(verdict.metric.kind, "nats"),
+        "mechanisms": mechanisms,
+        "costs": [] if external else [_costs(results, *pair) for pair in results.pairs()],
+        "effort": effort_record(results),
+    }
+
+
+def _words(judged: Comparison | Verdict) -> dict[str, str | None]:
+    return {"outcome": outcome_of(judged), "reason": reason_of(judged) or None}
+
+
+def _costs(results: Results, mechanism: str, num_heads: int) -> dict[str, Any]:
+    cell, speed = results.select(mechanism, num_heads)[0], results.speed(mechanism, num_heads)
+    return {
+        "mechanism": mechanism,
+        "num_heads": num_heads,
+        "parameters": cell.parameters_model,
+        "flops": cell.flops,
+        "state_bytes": cell.state_bytes,
+        "latency_seconds": None if speed is None else median(speed.latency),
+    }
 
 
 def _missing_of_failures(comparison: Comparison) -> str | None:
@@ -574,7 +614,7 @@ def _sentence_too_easy(verdict: Verdict, results: Results) -> str:
     def needs(comparison: Comparison) -> str:
         if results.external is not None:
             return ""
-        return f" and needs {_needs(results, comparison)}{_pace(results, comparison)}"
+        return f" and needs {_needs(results, comparison)}"
 
     each = "; ".join(
         f"{label(c.mechanism, c.num_heads)} has {metric.write(c.quality.mean)}{needs(c)}"
@@ -587,17 +627,6 @@ def _sentence_too_easy(verdict: Verdict, results: Results) -> str:
         f"{metric.in_unit(metric.margin(verdict.margin))}; {each}; use a smaller margin or a "
         "harder task."
     )
-
-
-def _pace(results: Results, comparison: Comparison) -> str:
-    if not all(cell.epochs for cell in results.cells):
-        return ""
-    key = (comparison.mechanism, comparison.num_heads)
-    times = [(effort_ratio(results, *key, name), name) for name in ("epochs", "seconds")]
-    if not all(of for of, _ in times):
-        return f", and never reaches the validation loss of {results.baseline}"
-    each = " and ".join(f"{of.mean:.2f}x the {name}" for of, name in times)
-    return f", and {each} to the validation loss of {results.baseline}"
 
 
 def _sentence_baseline(verdict: Verdict) -> str:
@@ -649,20 +678,24 @@ def _note_failures(verdict: Verdict) -> list[str]:
             "A seed has not learned if it is far below the mechanism's other seeds and the "
             "baseline's, or not clearly above a model that learned nothing."
         )
+    return sentences
+
+
+def _note_rates(verdict: Verdict) -> list[str]:
+    """Write which rates of failure are open, but for the one that the sentence says."""
     rates = {
         c.quality.n: c.failure_rate
         for c in verdict.comparisons
         if not c.failed and not c.of_rows_alone
     }
+    if verdict.outcome == SUFFICES and not verdict.winner.failed:
+        rates.pop(verdict.winner.quality.n, None)
     each = ", ".join(
         f"{rate:.0%} after {n} seed{'s' * (n > 1)}" for n, rate in sorted(rates.items())
     )
-    if each and verdict.outcome != UNLEARNED:
-        sentences.append(
-            f"Where every seed learned, the failure rate may still be up to {each} "
-            "(95% confidence)."
-        )
-    return sentences
+    if not each or verdict.outcome == UNLEARNED:
+        return []
+    return [f"Where all seeds trained, a failure rate of up to {each} cannot be ruled out."]
 
 
 def _note_improving(verdict: Verdict, results: Results) -> list[str]:

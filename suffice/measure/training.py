@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import statistics
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -32,6 +32,7 @@ from suffice.measure.results import Cell, cell_path, write_cell
 from suffice.measure.tuning import at_rate
 from suffice.models import folder as model_folder
 from suffice.models.composition import Composition
+from suffice.spec import AttentionSpec
 from suffice.text import BPE, Words
 from suffice.train import (
     EvaluationScore,
@@ -381,8 +382,17 @@ def _score(
         test_top5=test.top5,
         scores=scores,
         signatures=signatures,
+        state_bytes=state_bytes([layer.spec for layer in layers], [length] * len(layers)),
     )
     return cell, answers
+
+
+def state_bytes(specs: Sequence[AttentionSpec], lengths: Sequence[int]) -> int | None:
+    """Return the bytes that layers keep of one text in float32; None unless all are causal."""
+    if not all(spec.pattern.causal for spec in specs):
+        return None
+    pairs = zip(specs, lengths, strict=True)
+    return sum(spec.state_bytes(spec.attended_positions(length)) for spec, length in pairs)
 
 
 def collect(model: nn.Module, dataset: Dataset, split: Split, *, device: str = "cpu") -> Answers:

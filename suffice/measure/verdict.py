@@ -62,17 +62,13 @@ ORDER = "order"  # of results of another program, which tell no cost: as they we
 
 @dataclass(frozen=True, kw_only=True)
 class Cost:
-    """The price of one (mechanism, heads).
+    """The price of one (mechanism, heads)."""
 
-    Args:
-        by: "flops" (attention layers, one sample), "latency" (median seconds of one batch),
-            "parameters" (whole model) or "order" (the place among the names that were given).
-        value: the price in that unit.
-        order: sort key: the value, then parameters, then name, then heads.
-    """
-
+    # "flops" (attention layers, one sample), "latency" (median seconds of one batch), "parameters"
+    # (whole model) or "order" (the place among the names that were given)
     by: str
-    value: float
+    value: float  # the price in that unit
+    # sort key: the value, then parameters, then name, then heads
     order: tuple[float, int, str, int]
 
 
@@ -101,61 +97,50 @@ CEILINGS = {"share": 1.0, "loss": 0.0, "perplexity": 0.0}  # best oriented value
 
 @dataclass(frozen=True, kw_only=True)
 class Comparison:
-    """One (mechanism, heads) against the baseline with the same heads.
+    """One (mechanism, heads) against the baseline with the same heads."""
 
-    Args:
-        mechanism: name of the mechanism.
-        num_heads: heads of both.
-        quality: the metric over all its seeds, oriented so that more is better.
-        pairing: differences to the baseline, seed by seed.
-        difference: summary of these; its interval decides, at `confidence`. None if no
-            seed is shared, without an interval below `MIN_SEEDS`.
-        estimate: the difference with its variance over seeds and over rows; None below 2 seeds.
-        alpha: chance of a wrong decision over all looks, corrected for several candidates.
-        confidence: confidence of the interval, above 1 - alpha where one looked after each seed.
-        sufficiency: "suffices", "does not suffice" or "undecided"; "baseline not
-            shown to have learned", "too easy to tell" if both are so near the best possible value
-            that the margin is larger than what they miss.
-        failed: seeds of the mechanism that did not learn, see `suffice.measure.statistics`.
-        failure_rate: the largest rate of such seeds that its seeds leave open, with 95% confidence.
-        failed_of_baseline: number of the baseline's seeds that failed, and of all its seeds.
-        failure_p: p value that the mechanism fails as rarely as the baseline.
-        sound_seeds: further seeds, none of which fails, that bound the rate as asked for; None
-            where the rate is not what is missing.
-        more_seeds: number of further seeds that would decide, if mean and spread stay; None if
-            decided already, unknown, or more than CAP.
-        more_rows: number of further test rows that would decide where more seeds do not.
-        rows_short: whether more seeds do not decide, because there are too few test rows.
-        tail: whether the interval is within the margin and too narrow, as a few rows hold most of
-            the loss.
-        claim: "better", "worse", "not shown", or "not tested" below three shared seeds.
-        p_value: p value of no difference, two-sided, Holm-corrected; None if not tested.
-        cost: cost of the mechanism.
-        cheaper: whether that is less than the baseline's with the same heads.
-    """
-
-    mechanism: str
-    num_heads: int
-    quality: Summary
-    pairing: Pairing
+    mechanism: str  # name of the mechanism
+    num_heads: int  # heads of both
+    quality: Summary  # the metric over all its seeds, oriented so that more is better
+    pairing: Pairing  # differences to the baseline, seed by seed
+    # summary of these; its interval decides, at `confidence`. None if no seed is shared, without an
+    # interval below `MIN_SEEDS`
     difference: Summary | None
+    # the difference with its variance over seeds and over rows; None below 2 seeds
     estimate: Estimate | None = field(default=None, repr=False)
+    # chance of a wrong decision over all looks, corrected for several candidates
     alpha: float = 1.0 - LEVEL
+    # confidence of the interval, above 1 - alpha where one looked after each seed
     confidence: float = LEVEL
+    # "suffices", "does not suffice" or "undecided"; "baseline not shown to have learned", "too easy
+    # to tell" if both are so near the best possible value that the margin is larger than what they
+    # miss
     sufficiency: str = UNDECIDED
+    # seeds of the mechanism that did not learn, see `suffice.measure.statistics`
     failed: tuple[int, ...] = ()
+    # the largest rate of such seeds that its seeds leave open, with 95% confidence
     failure_rate: float = 1.0
+    # number of the baseline's seeds that failed, and of all its seeds
     failed_of_baseline: tuple[int, int] = (0, 0)
-    failure_p: float = 1.0
+    failure_p: float = 1.0  # p value that the mechanism fails as rarely as the baseline
+    # further seeds, none of which fails, that bound the rate as asked for; None where the rate is
+    # not what is missing
     sound_seeds: int | None = None
+    # number of further seeds that would decide, if mean and spread stay; None if decided already,
+    # unknown, or more than CAP
     more_seeds: int | None = None
+    # number of further test rows that would decide where more seeds do not
     more_rows: int | None = None
+    # whether more seeds do not decide, because there are too few test rows
     rows_short: bool = False
+    # whether the interval is within the margin and too narrow, as a few rows hold most of the loss
     tail: bool = False
+    # "better", "worse", "not shown", or "not tested" below three shared seeds
     claim: str = "not tested"
+    # p value of no difference, two-sided, Holm-corrected; None if not tested
     p_value: float | None = None
-    cost: Cost
-    cheaper: bool
+    cost: Cost  # cost of the mechanism
+    cheaper: bool  # whether that is less than the baseline's with the same heads
 
     @property
     def rows(self) -> int | None:

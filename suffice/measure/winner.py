@@ -85,20 +85,25 @@ def why(folder: Path) -> str:
     return str(read_json(folder / FILE).get("why", "")) if (folder / FILE).is_file() else ""
 
 
+def model_of(folder: Path) -> str:
+    """Return the folder of a comparison's best model."""
+    return (folder / read_json(folder / FILE)["model"]).as_posix()
+
+
 def snippets(folder: Path) -> tuple[Snippet, ...]:
     """Return the lines that use the model of a comparison; none if it left no model."""
     if not (folder / FILE).is_file():
         return ()
     from suffice.models.folder import CONFIG
 
-    model = folder / read_json(folder / FILE)["model"]
+    model = Path(model_of(folder))
     config = read_json(model / CONFIG)
     kind = config["kind"]
     return (
         Snippet("Command line", "sh", _command(folder, kind, config)),
         Snippet("PyTorch", "python", _pytorch(folder, kind)),
         *_transformers(model, kind),
-        Snippet("Other programs", "sh", f"suffice export {model.as_posix()} \\\n  --format onnx"),
+        Snippet("Other programs", "sh", f"suffice export {model.as_posix()} --format onnx"),
     )
 
 
@@ -107,7 +112,7 @@ def _command(folder: Path, kind: str, config: dict[str, Any]) -> str:
     if kind == "image classifier":
         return f"suffice predict {run} photo.jpg folder/"
     if kind == "language model":
-        return f"suffice generate {(folder / read_json(folder / FILE)['model']).as_posix()}"
+        return f"suffice generate {model_of(folder)}"
     column = config.get("columns", ["text"])[0]
     return (
         f"suffice predict {run} --text {example}\n"

@@ -34,7 +34,7 @@ class Progress(Protocol):
         """Replace the note below the cell, such as its latest loss."""
 
     def finish(self, text: str) -> None:
-        """Tell how a cell ended; where a table shows it, it is not told again."""
+        """Tell how a cell ended: below the bar on a terminal, else in a line."""
 
 
 class Silent(Progress):
@@ -49,18 +49,11 @@ class Display:
     """
 
     def __init__(
-        self,
-        console: Console,
-        *,
-        cells: int,
-        done: int,
-        clock: Callable[[], float],
-        table: Callable[[], RenderableType] | None = None,
+        self, console: Console, *, cells: int, done: int, clock: Callable[[], float]
     ) -> None:
         self.console = console
         self.rich: RichProgress | None = None
         self.live: Live | None = None
-        self._table = table
         self._cells = cells
         self._done_before = done
         self._started_cells = done
@@ -115,8 +108,10 @@ class Display:
             )
 
     def finish(self, text: str) -> None:
-        """Print how a cell ended, unless a table shows it."""
-        if not self.rich or self._table is None:
+        """Show how a cell ended."""
+        if self.rich:
+            self.say(text)
+        else:
             _print(self.console, text)
 
     def _drawing(self) -> RenderableType:
@@ -124,8 +119,7 @@ class Display:
         from rich.text import Text
 
         remark = Text(f"  {self._remark}", style="dim", no_wrap=True, overflow="ellipsis")
-        above = [] if self._table is None else [self._table(), ""]
-        return Group(*above, self.rich, *([remark] if self._remark else []))
+        return Group(self.rich, *([remark] if self._remark else []))
 
     @property
     def title(self) -> str:
@@ -160,18 +154,17 @@ def show(
     done: int = 0,
     quiet: bool = False,
     clock: Callable[[], float] = time.monotonic,
-    table: Callable[[], RenderableType] | None = None,
 ) -> Iterator[Progress]:
     """Show the progress of cells, one after another, while the block runs.
 
     A bar with the time left on a terminal, one line every ten seconds elsewhere; nothing when
     quiet and in every process of a group but the first. Of all `cells`, `done` were done in an
-    earlier session. `table` gives what a terminal shows above the bar.
+    earlier session.
     """
     if quiet or not is_first_process():
         yield Silent()
         return
-    display = Display(console, cells=cells, done=done, clock=clock, table=table)
+    display = Display(console, cells=cells, done=done, clock=clock)
     with display.live or contextlib.nullcontext():
         yield display
 
@@ -239,7 +232,7 @@ class Workers(Display):
             self.rich.remove_task(self._bars.pop(worker))
 
     def tell(self, text: str) -> None:
-        """Print a line, whatever a table shows."""
+        """Print a line."""
         _print(self.console, text)
 
     @property

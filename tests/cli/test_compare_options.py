@@ -13,7 +13,6 @@ from suffice.cli.compare import (
     latest_folder,
     new_folder,
     parse_heads,
-    parse_optimisers,
 )
 from suffice.errors import ConfigError, DataError
 from suffice.measure.jobs import Execution
@@ -286,17 +285,12 @@ def test_tuning_is_part_of_the_plan():
     assert CompareOptions().plan().tune is None
 
 
-@pytest.mark.parametrize("text", ["", "adamw,adamw", "sgd", "recipe,adamw"])
-def test_optimisers_that_are_none_are_refused(text):
-    with pytest.raises(ConfigError):
-        parse_optimisers(text)
-
-
 def test_another_optimiser_is_a_setting_of_the_recipe():
-    recipe = CompareOptions().under("adamw").plan().recipe
+    recipe = CompareOptions(settings={"optimiser": "adamw"}).plan().recipe
     assert recipe.training.optimiser == "adamw"
     assert recipe.title.endswith(", optimiser=adamw")
-    assert CompareOptions().under(None).plan() == CompareOptions().plan()
+    with pytest.raises(ConfigError, match="sgd"):
+        CompareOptions(settings={"optimiser": "sgd"}).plan()
 
 
 @pytest.mark.parametrize(

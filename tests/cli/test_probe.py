@@ -70,7 +70,7 @@ def test_mechanisms_are_trained_and_reported(suffice, small, tmp_path):
     assert again.exit_code == 0
     assert json.loads(again.stdout)["findings"] == stored["findings"]
     report = suffice("compare", "--resume", "--out", "p/copy", "--quiet", "--json")
-    cells = json.loads(report.stdout)["cells"]
+    cells = json.loads(report.stdout)["results"]["cells"]
     assert [cell["mechanism"] for cell in cells] == ["linear", "sliding_window"] * 2
 
 

@@ -36,7 +36,6 @@ def test_a_small_comparison_runs_the_same_code_and_says_so(suffice, brief):
     results = read_results(folder / "results.json")
     assert (results.scale, results.title) == ("small", f"Digits, ViT of 1 block; {SMALL}")
     assert {cell.parameters_layer for cell in results.cells} == {4 * 272, 2 * 272}
-    assert f"Quality, test ({SMALL})" in result.stdout
     assert f"- {SMALL.capitalize()}." in result.stdout
     assert json.loads((folder / "plan.json").read_text())["recipe"]["scale"] == "small"
 
@@ -44,7 +43,7 @@ def test_a_small_comparison_runs_the_same_code_and_says_so(suffice, brief):
 def test_it_goes_on_at_its_scale_and_at_no_other(suffice, brief):
     assert suffice("compare", "--scale", "small", *SHORT, "--out", "run").exit_code == 11
     result = suffice("compare", "--resume", "--out", "run", "--quiet", "--json")
-    assert (result.exit_code, json.loads(result.stdout)["scale"]) == (11, "small")
+    assert (result.exit_code, json.loads(result.stdout)["results"]["scale"]) == (11, "small")
     before = (Path("run") / "plan.json").read_bytes()
     result = suffice("compare", "--resume", "--out", "run", "--scale", "paper", "--quiet")
     assert result.exit_code == 2

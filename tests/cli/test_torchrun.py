@@ -90,8 +90,8 @@ def test_two_processes_give_the_result_of_one(suffice, brief, tmp_path):
 
     options = ("--json", "--quiet")
     out = run_two(*WORDS, "--out", "both", "--resume", *options, folder=tmp_path)
-    both = json.loads(out)["cells"]  # one document
-    alone = json.loads(suffice(*WORDS, "--out", "single", *options).stdout)["cells"]
+    both = json.loads(out)["results"]["cells"]  # one document
+    alone = json.loads(suffice(*WORDS, "--out", "single", *options).stdout)["results"]["cells"]
     assert len(both) == len(alone) == 2
     for ours, theirs in zip(both, alone, strict=True):
         for name in ("mechanism", "seed", "parameters_model", "flops", "best_epoch"):

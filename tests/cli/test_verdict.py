@@ -12,6 +12,7 @@ import pytest
 from suffice.cli.verdict import KINDS
 from suffice.measure.external import readers
 from suffice.measure.results import write_results
+from tests.cli.documented import check
 from tests.measure.synthetic import from_accuracies
 
 
@@ -45,8 +46,9 @@ def test_names_baseline_and_json(suffice):
     base, same = table("a", 0.8), table("b", 0.8)
     result = suffice("verdict", f"old={base}", f"new={same}", "--baseline", "new", "--json")
     record = json.loads(result.stdout)
-    assert record["code"] == result.exit_code
-    assert list(record["words"]) == ["old"]
+    assert record["exit_code"] == result.exit_code
+    check(record, "verdict")
+    assert record["words"] == {"old": record["outcome"]}
     (comparison,) = record["comparisons"]
     assert (comparison["baseline"], comparison["pairing"]) == ("new", "seeds and rows")
 
@@ -94,10 +96,11 @@ def test_several_metrics_and_tasks_have_a_line_each(suffice):
         "--json",
     )
     record = json.loads(result.stdout)
+    check(record, "verdict")
     assert len(record["comparisons"]) == 4
     assert len(record["over_tasks"]) == 2
-    of_tasks = [c["comparisons"][0]["difference"]["mean"] for c in record["comparisons"]]
-    over = record["over_tasks"][0]["comparisons"][0]["difference"]["mean"]
+    of_tasks = [c["mechanisms"][0]["difference"]["mean"] for c in record["comparisons"]]
+    over = record["over_tasks"][0]["mechanisms"][0]["difference"]["mean"]
     assert over == pytest.approx((of_tasks[0] + of_tasks[2]) / 2)
     assert result.exit_code == 0
     shown = suffice(

@@ -1,8 +1,9 @@
-"""What is said before training, and the table that fills up meanwhile."""
+"""What is said before training and after two seeds, and the last screen."""
 
 from __future__ import annotations
 
 from dataclasses import replace
+from io import StringIO
 
 import numpy as np
 import pytest
@@ -12,17 +13,21 @@ from scipy.stats import f, norm, t
 
 from suffice.data import Dataset, Split, load
 from suffice.data.survey import survey
-from suffice.measure import judge, sentence
+from suffice.measure import judge, notes, sentence
 from suffice.measure.answers import Answers
-from suffice.measure.console import MAX_CLASSES, LiveTable, data_summary, seeds_needed
+from suffice.measure.console import data_summary, print_report, seeds_needed
 from suffice.measure.plan import Plan
 from suffice.measure.published import read_published
+from suffice.measure.report.tables import tables
 from suffice.measure.resolution import after_two_seeds, before_training
-from suffice.measure.results import DataFacts, Results
+from suffice.measure.results import Speed
 from suffice.measure.sequential import level
 from suffice.measure.sufficiency import UNLEARNED
 from suffice.recipes import recipe
-from tests.measure.synthetic import make_cell, make_results
+from tests.measure.synthetic import from_accuracies, make_cell, make_results
+
+SURE = [0.970, 0.971, 0.969, 0.970, 0.970]
+WILD = [0.995, 0.930, 0.990, 0.940, 0.980]
 
 
 def plan(seeds=5, margin=0.01, mechanisms=("standard", "efficient")):
@@ -76,36 +81,37 @@ def test_lengths_are_held_against_what_is_read(dataset):
     facts = survey(dataset)
     assert (facts.read, facts.median, facts.longest) == (4, 6.0, 100)
     assert facts.cut == pytest.approx(6 / 9)
-    assert any(
-        "the last 4 are read, 67% are longer" in line for line in data_summary(facts, plan())
-    )
+    line = "words: median 6, most 100; 4 are read, {} of the texts are cut"
+    assert f"{line.format('67%')}: --set length=16" in data_summary(facts, plan())
+    assert line.format("20%") in data_summary(replace(facts, cut=0.2), plan())
 
 
-def test_a_longer_text_is_proposed_than_is_read(dataset):
-    facts = replace(survey(dataset), read=60, cut=0.4)
-    assert "--set length=128 reads more of each text" in data_summary(facts, plan())
+def test_what_is_said_before_training_is_six_lines_that_end_with_what_they_decide(dataset):
+    lines = data_summary(survey(load("digits")), plan())
+    assert lines[1:3] == [
+        "rows: 1,078 train, 180 validation, 539 test; 10 classes of 104 to 110",
+        'duplicates: 0 within splits, 0 across; always "3" 10.2%, random 10.0%',
+    ]
+    crowded = replace(survey(dataset), notes=("3 rows are empty", "4 rows " * 20))
+    for seeds in (2, 5):
+        lines = data_summary(crowded, plan(seeds))
+        assert len(lines) <= 6
+        assert max(map(len, lines)) <= 80
+        decides = " ".join(lines[-2:])
+        assert " resolve " in decides
+        assert ("2 seeds give no verdict; 5 can: 5 seeds" in decides) is (seeds == 2)
 
 
-def test_a_few_seeds_are_told_to_be_too_few_before_training():
-    facts = survey(load("digits"))
-    lines = "\n".join(data_summary(facts, plan(seeds=2)))
-    assert "2 seeds give no verdict; 5 can" in lines
-    assert 'baselines: majority class "3" 10.2%, random 10.0%' in lines
-    assert "--metric balanced" not in lines
-    assert "one point of accuracy is 5.39 test rows; the margin of 1.0 is 5.39" in lines
-    assert "no verdict" not in "\n".join(data_summary(facts, plan(seeds=5)))
+def test_a_class_without_rows_is_named_instead_of_the_counts(dataset):
+    lines = data_summary(survey(dataset), plan())
+    assert lines[1] == "rows: 9 train, 3 validation, 4 test; low has none in test"
 
 
 def test_a_class_that_is_most_of_the_rows_suggests_another_metric(dataset):
     facts = replace(survey(dataset), majority=0.88, majority_class="no", chance=0.5)
-    lines = data_summary(facts, plan())
-    assert 'baselines: majority class "no" 88.0%, random 50.0%' in lines
-    advice = [line for line in lines if "--metric balanced" in line]
-    assert advice == [
-        'accuracy mostly reflects the class "no"; --metric balanced counts every class alike'
-    ]
-    balanced = "\n".join(data_summary(facts, replace(plan(), metric="balanced")))
-    assert "--metric balanced" not in balanced
+    assert data_summary(facts, plan())[2].endswith('always "no" 88.0%: see --metric balanced')
+    balanced = data_summary(facts, replace(plan(), metric="balanced"))
+    assert balanced[2].endswith('always "no" 88.0%, random 50.0%')
 
 
 def of_rows(dataset, rows):
@@ -119,13 +125,13 @@ def test_the_range_is_of_models_that_are_nearly_perfect_and_of_models_that_guess
     """99% right: .99 * .01 of the rows differ; half right: a quarter, and seeds by twice that."""
     facts = replace(of_rows(dataset, 400), majority=0.25)
     seeds, rows, by = 7, 400, ("standard", "efficient", "mqa")
-    (low, high), _ = before_training(facts, replace(plan(seeds, mechanisms=by), recipe=OWN))
+    low, high = before_training(facts, replace(plan(seeds, mechanisms=by), recipe=OWN))
     assert low == pytest.approx(t.isf(0.025, rows - 1) * np.sqrt(0.0099 / rows / seeds))
     last = t.isf(0.05 / 2 / 2, seeds - 1)  # of the first of two candidates
     assert high == pytest.approx(2 * last * np.sqrt(0.25 / rows / seeds))
     folds = replace(facts, tested=4000)  # all seeds together test each row once
     asked = replace(plan(seeds), recipe=replace(recipe("table"), name="mine"), folds=seeds)
-    (low, high), _ = before_training(folds, asked)
+    low, high = before_training(folds, asked)
     overlap = 1 + 1 / 4 / (seeds - 1)
     assert low == pytest.approx(t.isf(0.025, 3999) * np.sqrt(0.0099 * overlap / 4000))
     assert high == pytest.approx(2 * t.isf(0.025, seeds - 1) * np.sqrt(0.25 * overlap / 4000))
@@ -142,51 +148,44 @@ def test_a_published_recipe_has_the_range_of_its_own_seeds():
     free = sum(count for _, count in variances)
     pooled = sum(variance * count for variance, count in variances) / free
     asked = replace(plan(seeds=4), recipe=recipe("imdb"))
-    (low, high), source = before_training(stored.data, asked)
+    low, high = before_training(stored.data, asked)
     quantile = t.isf(0.025, 3)
     assert low == pytest.approx(quantile * np.sqrt(pooled * f.ppf(0.05, 3, free) / 4))
     assert high == pytest.approx(quantile * np.sqrt(pooled * f.ppf(0.95, 3, free) / 4))
-    assert "published" in source
 
 
 def test_no_number_of_seeds_is_ever_said_to_be_too_few_and_the_margin_is_placed(dataset):
     facts = of_rows(dataset, 400)
-    (low, high), _ = before_training(facts, replace(plan(), recipe=OWN))
+    low, high = before_training(facts, replace(plan(), recipe=OWN))
 
     def line(margin):
         return data_summary(facts, replace(plan(margin=margin), recipe=OWN))[-1]
 
-    begin = "5 seeds and 400 test rows resolve a margin of 0.44 to 6.2 points"
-    assert line(0.01).startswith(f"{begin} between equal mechanisms: 1.0 is within that range")
-    assert "10.0 is enough" in line(0.1)
+    begin = "5 seeds on 400 test rows resolve 0.44–6.2 points"
+    assert line(0.01) == f"{begin}; 1.0 lies in between"
+    assert line(0.1) == f"{begin}; 10.0 is enough"
     assert low < 0.01 < high < 0.1
     least, most = ((end / 0.001) ** 2 for end in (low, high))
-    ends = f"{np.ceil(least):.0f} to {100 * np.ceil(most / 100):,.0f}"
-    assert f"0.1 takes about {ends} times as many rows" in line(0.001)
-    for seeds in (1, 2):  # as with the number that gives a verdict
-        assert data_summary(facts, replace(plan(seeds), recipe=OWN))[-1] == line(0.01)
+    ends = f"{np.ceil(least):.0f}–{100 * np.ceil(most / 100):,.0f}"
+    assert line(0.001) == f"{begin}; 0.1 takes {ends}x the rows"
 
 
 def test_looks_and_candidates_widen_the_range(dataset):
     facts, asked = of_rows(dataset, 2000), replace(plan(seeds=30), recipe=OWN)
-    alone = before_training(facts, asked)[0]
-    looked = before_training(facts, replace(asked, auto=True))[0]
+    alone = before_training(facts, asked)
+    looked = before_training(facts, replace(asked, auto=True))
     assert looked[0] > alone[0]
     assert looked[1] / alone[1] == pytest.approx(
         t.isf(level(0.05, 30, 30) / 2, 29) / t.isf(0.025, 29)
     )
 
 
-def test_another_metric_has_no_rows_of_a_point(dataset):
-    lines = "\n".join(data_summary(survey(dataset), replace(plan(seeds=2), metric="macro-f1")))
-    assert "point of accuracy" not in lines
-    assert "2 seeds give no verdict" in lines
-
-
-def test_languages_have_no_majority():
+def test_another_metric_and_languages_say_nothing_of_rows(dataset):
+    lines = data_summary(survey(dataset), replace(plan(seeds=2), metric="macro-f1"))
+    assert lines[-1] == "2 seeds give no verdict; 5 can"
     facts = survey(load("copy"))
     assert (facts.majority, facts.classes) == (None, ())
-    assert not any("point of accuracy" in line for line in data_summary(facts, plan()))
+    assert not any("resolve" in line for line in data_summary(facts, plan()))
 
 
 def test_two_seeds_give_a_range_by_the_quantiles_of_f():
@@ -207,7 +206,7 @@ def test_two_seeds_give_a_range_by_the_quantiles_of_f():
     assert low == pytest.approx(last * np.sqrt(pooled * f.ppf(0.05, 4, 2) / 5))
     assert high == pytest.approx(first * np.sqrt(pooled * f.ppf(0.95, 4, 2) / 5))
     line = seeds_needed(make_results(cells), asked)
-    assert line.startswith("after two seeds: 5 seeds resolve a margin of 0.75 to 11.0 points")
+    assert line.startswith("after two seeds: 5 seeds resolve 0.75–11.0 points; 1.0 lies")
     assert seeds_needed(make_results(cells[:3]), asked) is None
     third = [make_cell(name, seed=2, test_accuracy=0.1 * n) for n, name in enumerate(values)]
     assert seeds_needed(make_results([*cells, *third]), asked) == line
@@ -241,24 +240,6 @@ def test_rows_that_differ_whatever_the_seed_are_not_outweighed_by_seeds():
     assert low == pytest.approx(np.sqrt(1 - 0.4) * high)
 
 
-def test_the_live_table_fills_up_at_80_columns():
-    long = ("standard", "sliding_window")
-    facts = DataFacts.of(load("digits"), survey(load("digits")))
-    wanted = plan(seeds=6, mechanisms=long)
-    live = LiveTable(wanted, Results.of(wanted, [], **facts.fields()))
-    for seed in range(6):
-        line = live.add(make_cell("standard", seed=seed, test_accuracy=0.8 + seed / 100))
-    assert "standard heads 4 seed 5: test accuracy 85.0%" in line
-    console = Console(width=80)
-    with console.capture() as shown:
-        console.print(live.table())
-    lines = shown.get().splitlines()
-    assert max(map(len, lines)) <= 80
-    assert any("6/6" in one and "80.0 81.0 82.0 .. 85.0" in one for one in lines)
-    assert any("sliding_window" in one and "0/6" in one for one in lines)
-    assert any('always "' in one and "10.2" in one for one in lines)
-
-
 def test_a_baseline_no_better_than_the_majority_has_learned_nothing():
     facts = replace(survey(load("digits")), majority=0.548, majority_class="5")
 
@@ -277,20 +258,76 @@ def test_a_baseline_no_better_than_the_majority_has_learned_nothing():
     assert not said(0.576, rows=5000).startswith(UNLEARNED)  # 0.7 points: four standard errors
 
 
-def test_notes_of_the_data_are_lines(dataset):
-    facts = replace(survey(dataset), notes=("3 rows are empty",))
-    assert "note: 3 rows are empty" in data_summary(facts, plan())
+def screen(results, **options):
+    console = Console(file=StringIO(), width=80)
+    print_report(results, judge(results), console, **options)
+    return console.file.getvalue().splitlines()
 
 
-@pytest.mark.parametrize("count", [MAX_CLASSES, MAX_CLASSES + 1])
-def test_many_classes_are_named_by_the_most_and_the_least_frequent(dataset, count):
-    names = tuple(f"class{number}" for number in range(count))
-    facts = replace(
-        survey(dataset),
-        classes=names,
-        counts={part: tuple(range(1, count + 1)) for part in ("train", "validation", "test")},
-    )
-    lines = data_summary(facts, plan())
-    whole = [line for line in lines if line.startswith("class")]
-    named = [line for line in lines if f"from 1 (class0) to {count} (class{count - 1})" in line]
-    assert (len(whole), len(named)) == ((count + 1, 0) if count == MAX_CLASSES else (0, 1))
+MANY = [f"mechanism_{number}" for number in range(8)]
+
+
+@pytest.mark.parametrize(
+    "accuracies",
+    [
+        {
+            f"{name}@{heads}": [v - 0.002 * (name in MANY) for v in SURE]
+            for heads in (1, 4)
+            for name in ("standard", *MANY)
+        },
+        {f"{name}@{heads}": WILD for heads in (1, 2, 4) for name in ("standard", *MANY)},
+        {"standard": [0.1] * 5, "efficient": [0.1] * 5},
+    ],
+    ids=["suffices", "undecided", "unlearned"],
+)
+def test_the_last_screen_has_24_lines_of_80_columns(accuracies, tmp_path):
+    flops = {name: 1000 - place for place, name in enumerate(accuracies)}
+    results = from_accuracies(accuracies, flops=flops, majority=0.1)
+    verdict = judge(results)
+    lines = screen(results, folder=tmp_path)
+    assert len(lines) <= 24
+    assert max(map(len, lines[:-1])) <= 80
+    text = " ".join(" ".join(lines).split())
+    assert text.count(sentence(verdict, results)) == 1
+    for note in notes(verdict, results):
+        assert text.count(note) <= 1
+    told = [line for line in lines if line.startswith("- ") and " more notes with" not in line]
+    assert 1 <= len(told) <= 3
+    more = len(notes(verdict, results)) - len(told)
+    assert (f"- {more} more notes with --tables" in lines) is (more > 0)
+    rows = [line for line in lines if line.endswith("x") and line[0] in "sme"]
+    left_out = len(results.pairs()) - len(rows)
+    assert (f"and {left_out} more in the report" in text) is (left_out > 0)
+    assert lines[-1] == f"report: {tmp_path}/report.html"
+
+
+def test_the_table_holds_what_decides_and_what_it_costs():
+    cells = [make_cell("standard", 2, s, test_accuracy=v, flops=9) for s, v in enumerate(SURE)]
+    for name, lost, flops in (("near", 0.002, 5), ("far", 0.2, 4)):
+        values = [v - lost + s / 1000 for s, v in enumerate(SURE)]
+        cells += [
+            replace(make_cell(name, 2, s, test_accuracy=v, flops=flops), state_bytes=2048)
+            for s, v in enumerate(values)
+        ]
+    speeds = [
+        Speed(mechanism=name, num_heads=2, latency=(t, 2 * t, 9.0), batch_size=1, peak_bytes=1)
+        for name, t in (("standard", 1.0), ("near", 0.25))
+    ]
+    results = make_results(cells, speeds)
+    head, *rows = [line.split() for line in screen(results) if "  " in line]
+    found = judge(results).find("near", 2).difference
+    low, high = (f"{100 * end:+.2f}" for end in (found.low, found.high))
+    assert head == ["mechanism", "points", "95%", "CI", "verdict", "parameters", "time", "cache"]
+    assert rows == [
+        ["standard", "97.0%", "baseline", "40.3k", "1.00x", "-"],
+        ["near", "0.00", f"[{low},", f"{high}]", "suffices", "40.3k", "0.25x", "2.00", "KiB"],
+        ["far", *rows[2][1:4], "does", "not", "suffice", "40.3k", "-", "2.00", "KiB"],
+    ]
+
+
+def test_all_tables_and_notes_are_printed_where_asked():
+    results = from_accuracies({"standard": SURE, "near": [v - 0.002 for v in SURE]})
+    lines = screen(results, whole=True)
+    text = " ".join(" ".join(lines).split())
+    assert all(sheet.title in text for sheet in tables(results, judge(results)))
+    assert all(note in text for note in notes(judge(results), results))

@@ -9,7 +9,7 @@ from rich.console import Console
 
 from suffice.errors import ConfigError, DataError
 from suffice.measure import judge, verdict_record
-from suffice.measure.report import print_report
+from suffice.measure.console import print_report
 from suffice.measure.report.page import page
 from suffice.measure.report.plots import draw_figures
 from suffice.measure.report.tables import tables
@@ -37,7 +37,7 @@ def test_tables_say_it(small):
 
 def test_the_terminal_says_it(small):
     console = Console(file=io.StringIO(), width=100)
-    print_report(small, judge(small), console)
+    print_report(small, judge(small), console, whole=True)
     text = " ".join(console.file.getvalue().split())
     assert text.count(f"({SMALL})") == 5
     assert f"- {SMALL.capitalize()}." in text

@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
-from types import SimpleNamespace
 
 import pytest
 
@@ -12,7 +11,6 @@ from suffice.measure.sentence import (
     longer,
     notes,
     sentence,
-    under_optimisers,
     verdict_record,
 )
 from suffice.measure.sufficiency import FAILS, UNLEARNED
@@ -130,7 +128,7 @@ def test_the_baseline_stays_when_nothing_cheaper_was_there():
 def test_no_difference_is_not_sold_as_equality():
     shaken = [v + e for v, e in zip(SURE, (0.001, -0.002, 0.002, 0, -0.001), strict=True)]
     results = from_accuracies({"standard": SURE, "a": shaken})
-    first, *_ = notes(judge(results), results)
+    _, _, first, *_ = notes(judge(results), results)
     assert first.startswith("No significant difference between a (1 head) and standard (paired t")
     assert first.endswith("p = 1, threshold 0.005), which does not mean that they are equal.")
 
@@ -141,27 +139,22 @@ def test_a_difference_inside_the_margin_is_reported(sign, word):
     results = from_accuracies({"standard": SURE, "a": moved})
     verdict = judge(results)
     assert verdict.outcome == "suffices"
-    assert notes(verdict, results)[0].startswith(f"a (1 head) is {word} than standard (paired t ")
+    told = f"a (1 head) is {word} than standard (paired t "
+    assert sum(note.startswith(told) for note in notes(verdict, results)) == 1
 
 
 def test_an_untested_difference_is_reported():
     results = from_accuracies({"standard": [0.97], "a": [0.96]})
-    assert notes(judge(results), results)[0] == (
-        "Whether a (1 head) differs from standard was not tested; it takes 3 seeds."
-    )
+    told = "Whether a (1 head) differs from standard was not tested; it takes 3 seeds."
+    assert told in notes(judge(results), results)
 
 
 def test_a_better_baseline_with_other_heads_is_reported():
     results = from_accuracies({"standard@1": LOST, "a@1": LOST, "standard@4": SURE, "a@4": LOST})
-    assert notes(judge(results), results)[1] == (
+    assert (
         "Mechanisms are compared at equal heads: standard (4 heads) has 97.0% (sd 0.1, 5 seeds), "
         "which was not held against a (1 head)."
-    )
-
-
-def test_the_best_baseline_heads_need_no_note():
-    results = from_accuracies({"standard@1": LOST, "standard@4": SURE, "a@4": NEAR})
-    assert not any("equal heads" in note for note in notes(judge(results), results))
+    ) in notes(judge(results), results)
 
 
 def test_cheaper_undecided_ones_are_reported():
@@ -182,7 +175,8 @@ def test_scope_and_correction_are_always_stated():
     results = from_accuracies({"standard": SURE, "a": NEAR, "b": NEAR})
     found = notes(judge(results), results)
     assert any(note.startswith("The cheapest is chosen among 2: ") for note in found)
-    assert found[-1].startswith("The seeds vary weights and data order on digits; other data")
+    scope = "The seeds vary weights and data order on digits; other data"
+    assert any(note.startswith(scope) for note in found)
     alone = from_accuracies({"standard": SURE, "a": NEAR})
     assert not any("chosen among" in note for note in notes(judge(alone), alone))
 
@@ -216,8 +210,8 @@ def test_failed_seeds_are_counted_and_named():
     found = notes(verdict, results)
     assert "a (1 head) learned in 4 of 5 seeds (not in 2)." in found
     assert any(note.startswith("A seed has not learned if it is far below") for note in found)
-    open_rate = "Where every seed learned, the failure rate may still be up to 45% after 5 seeds"
-    assert f"{open_rate} (95% confidence)." in found
+    open_rate = "Where all seeds trained, a failure rate of up to 45% after 5 seeds"
+    assert f"{open_rate} cannot be ruled out." in found
 
 
 def test_an_unknown_floor_is_said():
@@ -244,7 +238,6 @@ def test_a_task_that_is_too_easy_is_said_with_what_differs():
         "too easy to tell: standard (1 head) has test accuracy 99.6% (sd 0.0, 5 seeds), and "
         "misses no more than the margin of 1.0 points; a (1 head) has 99.5% and needs 0.60x "
     )
-    assert "x the epochs and" in text or "never reaches" in text
     assert text.endswith("use a smaller margin or a harder task.")
 
 
@@ -323,7 +316,7 @@ def test_the_command_that_trains_longer_is_a_legal_one(command, longer_command):
 def test_what_is_counted_and_what_a_guess_has_are_reported():
     values = {"standard": SURE, "a": NEAR}
     found = notes(judge(one := from_accuracies(values, answers=8.0, chance=0.125)), one)
-    assert found[-3:-1] == [
+    assert found[-2:] == [
         "A blind guess has test accuracy 12.5%.",
         "A row asks for 8 answers; accuracies and losses are over answers.",
     ]
@@ -338,27 +331,5 @@ def test_the_record_is_json_with_sentence_and_notes():
     assert record["sentence"] == sentence(verdict, results)
     assert record["notes"] == notes(verdict, results)
     assert record["outcome"] == "suffices"
-    assert record["comparisons"][0]["difference"]["n"] == 5
+    assert record["mechanisms"][0]["difference"]["n"] == 5
     assert record["qualities"]["1"]["mean"] == pytest.approx(0.97, abs=1e-12)
-
-
-@pytest.mark.parametrize(
-    ("outcomes", "beginning"),
-    [
-        (("suffices", "suffices"), "The verdict does not change with the optimiser"),
-        (("suffices", "baseline"), "The verdict changes with the optimiser"),
-        (("suffices", "undecided"), "Whether the verdict changes with the optimiser is open"),
-        (("undecided", "undecided"), "Whether the verdict changes with the optimiser is open"),
-    ],
-)
-def test_what_an_optimiser_changes_is_said_no_surer_than_it_is(outcomes, beginning):
-    winner = SimpleNamespace(mechanism="efficient", num_heads=4)
-    verdicts = {
-        name: SimpleNamespace(
-            outcome=outcome, winner=None if outcome == "baseline" else winner, baseline="standard"
-        )
-        for name, outcome in zip(("adamw", "muon"), outcomes, strict=True)
-    }
-    text = under_optimisers(verdicts)
-    assert text.startswith(beginning)
-    assert "under adamw, efficient (4 heads) suffices" in text or outcomes[0] == "undecided"

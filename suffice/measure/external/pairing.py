@@ -87,8 +87,7 @@ def comparisons(
             + "; ".join(f"{s.name} has {', '.join(s.tasks)}" for s in ordered)
         )
     lost = sorted({task for source in ordered for task in source.tasks} - set(tasks))
-    notes = _notes_on_sources(ordered)
-    notes += dict.fromkeys(note for source in ordered for note in source.notes)
+    notes = list(dict.fromkeys(note for source in ordered for note in source.notes))
     if lost:
         notes.append(f"Tasks that not all have were left out: {', '.join(lost)}.")
     compared, empty = [], []
@@ -135,8 +134,8 @@ def _direction(
     directions = directions or {way for way, hits in by_name.items() if hits}
     if better is not None and directions == {HIGHER, LOWER} - {better}:
         raise ConfigError(
-            f"--{better}: of {metric} the {directions.pop()} is better; leave the option out, or "
-            "give the metric another name."
+            f"--better {better}: of {metric} the {directions.pop()} is better; leave the option "
+            "out, or give the metric another name."
         )
     if better is not None or len(directions) == 1:
         return better or directions.pop()
@@ -146,7 +145,9 @@ def _direction(
     _refuse_percent_next_to_shares(metric, runs)
     largest = max(float(value.max()) for value in values)
     percent = f"{largest:g} looks like percent: --percent; else " if largest <= 100.0 else ""  # noqa: PLR2004
-    raise ConfigError(f"{metric} is not a share from 0 to 1; {percent}use --higher or --lower.")
+    raise ConfigError(
+        f"{metric} is not a share from 0 to 1; {percent}say --better higher or --better lower."
+    )
 
 
 def _from_percent(runs: dict[str, list[Run]], metric: str) -> dict[str, list[Run]]:
@@ -409,7 +410,7 @@ def _results(
         external=External(
             sources={source.name: source.described() for source in sources},
             pairing=pairing,
-            notes=(*table.equal(), *notes, said, *table.notes),
+            notes=(*table.equal(), *notes, *table.notes, said, *_notes_on_sources(sources)),
             looks=question.looks,
             last_digit=_last_digit(table, relative),
         ),

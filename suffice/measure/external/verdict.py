@@ -15,6 +15,7 @@ from rich.text import Text
 
 from suffice.errors import ConfigError, DataError, unknown
 from suffice.measure import report
+from suffice.measure.console import WIDTH, document, print_report, print_screen
 from suffice.measure.external.looks import Look, check_looks, keep, opened
 from suffice.measure.external.null import judge_reruns
 from suffice.measure.external.pairing import Question, comparisons, mean_over_tasks
@@ -23,11 +24,11 @@ from suffice.measure.external.runs import RowNames, Run, Source, all_under, name
 from suffice.measure.external.tables import TABLE, parse_columns, read_records
 from suffice.measure.margin import Margin
 from suffice.measure.report.notebook import notebook_html
-from suffice.measure.report.sheet import DIM, Column, Sheet, rich_table, sheet_of
+from suffice.measure.report.sheet import Column, Sheet, sheet_of
 from suffice.measure.results import Results, read_results
 from suffice.measure.scores import metric_in
-from suffice.measure.sentence import decision, interval, notes, sentence, verdict_record
-from suffice.measure.sufficiency import FAILS, SUFFICES, TOO_EASY, UNLEARNED
+from suffice.measure.sentence import decision, notes, outcome_of, sentence, verdict_record
+from suffice.measure.sufficiency import FAILS, SUFFICES, TOO_EASY, UNDECIDED, UNLEARNED
 from suffice.measure.verdict import (
     INSUFFICIENT,
     NOTHING,
@@ -43,10 +44,9 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 MEAN_OF_TASKS = (
-    "The mean over tasks counts each task alike and takes these tasks as they are: it says nothing "
-    "of other tasks. It decides, unless a single task is shown not to suffice."
+    "The mean over tasks counts each alike and says nothing of other tasks. It decides, unless a "
+    "single task is shown not to suffice."
 )
-WIDTH = 100  # columns of a printed verdict
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,7 +71,8 @@ class ExternalVerdict:
     @cached_property
     def words(self) -> dict[str, str]:
         """What is said of each name over all that decides, and all tasks."""
-        return {c.mechanism: self._word(c.mechanism) for c in self.deciding[0][1].comparisons}
+        names = [c.mechanism for c in self.deciding[0][1].comparisons]
+        return {n: w if (w := self._word(n)) in (SUFFICES, FAILS) else UNDECIDED for n in names}
 
     def _word(self, name: str) -> str:
         """Return whether a name suffices in all that decides, and fails nowhere."""
@@ -91,7 +92,7 @@ class ExternalVerdict:
             return self.reruns[0]
         if len(self.judged) == 1:
             return self.judged[0][1].code
-        words = set(self.words.values())
+        words = {self._word(name) for name in self.words}
         if SUFFICES in words:
             return SUFFICIENT
         if words <= {UNLEARNED, TOO_EASY}:
@@ -116,24 +117,19 @@ class ExternalVerdict:
         ]
         return " ".join([f"{each}.", *parts, *failing])
 
-    def print(self, console: Console) -> None:
-        """Print sentence, tables and notes."""
+    def print(self, console: Console, *, whole: bool = False) -> None:
+        """Print sentence, table and notes; all of them if `whole`."""
         if self.reruns is not None:
             console.print(Text(self.sentence))
-            return
-        if len(self.judged) == 1:
-            report.print_report(*self.judged[0], console)
-            return
-        said = Text(self.sentence, style="bold")
-        console.print(said)
-        console.print()
-        console.print(rich_table(self.sheet()))
-        console.print()
-        every = [note for pair in self.judged for note in notes(pair[1], pair[0])]
-        for note in [*([MEAN_OF_TASKS] if self.over_tasks else []), *dict.fromkeys(every)]:
-            console.print(Text(f"- {note}", style=DIM))
+        elif len(self.judged) == 1:
+            print_report(*self.judged[0], console, whole=whole)
+        else:
+            every = [note for pair in self.judged for note in notes(pair[1], pair[0])]
+            points = [*([MEAN_OF_TASKS] if self.over_tasks else []), *dict.fromkeys(every)]
+            sheet = self.sheet(whole=whole)
+            print_screen(self.sentence, sheet, points, console, whole=whole)
 
-    def sheet(self) -> Sheet:
+    def sheet(self, *, whole: bool = False) -> Sheet:
         """Return a table with a line for each task, metric and name, the means first."""
         lines = [
             (results, verdict, comparison)
@@ -144,21 +140,28 @@ class ExternalVerdict:
         def column(title: str, text: Callable[..., str], *, words: bool = False) -> Column:
             return Column(title=title, cell=lambda line: text(*line), words=words)
 
-        def difference(_: Results, verdict: Verdict, comparison: Comparison) -> str:
-            if comparison.difference is None:
+        def ends(_: Results, verdict: Verdict, comparison: Comparison) -> str:
+            found = comparison.difference
+            if found is None or found.low is None:
                 return "-"
-            return interval(comparison.difference, comparison.confidence, verdict.metric)
+            return "[{}, {}]".format(*map(verdict.metric.difference, (found.low, found.high)))
+
+        def difference(_: Results, verdict: Verdict, comparison: Comparison) -> str:
+            found = comparison.difference
+            return "-" if found is None else verdict.metric.difference(found.mean)
 
         def margin(_: Results, verdict: Verdict, __: Comparison) -> str:
             return verdict.metric.margin(verdict.margin)
 
+        word = decision if whole else outcome_of
         columns = (
             column("task", lambda results, _, __: results.task or "-"),
-            column("metric", lambda results, _, __: results.metric),
-            column("name", lambda _, __, comparison: comparison.mechanism),
-            column("difference", difference, words=True),
+            column("metric", lambda results, _, __: results.metric, words=True),
+            column("name", lambda _, __, comparison: comparison.mechanism, words=True),
+            column("difference", difference),
+            column("interval", ends),
             column("margin", margin),
-            column("verdict", lambda _, __, comparison: decision(comparison), words=True),
+            column("verdict", lambda _, __, comparison: word(comparison), words=True),
         )
         baseline = self.judged[0][1].baseline
         caption = (
@@ -199,25 +202,17 @@ class ExternalVerdict:
             for results, verdict in every
         ]
 
-    def to_json(self) -> dict[str, Any]:
-        """Return the verdict as plain values."""
-        return {
-            "code": self.code,
-            "sentence": self.sentence,
-            "words": self.words,
-            "comparisons": [_record(*pair) for pair in self.judged],
-            "over_tasks": [_record(*pair) for pair in self.over_tasks],
-        }
+    def to_json(self, folder: Path | None = None) -> dict[str, Any]:
+        """Return the verdict as plain values, see `docs/verdict.md`."""
+        over_tasks = [verdict_record(verdict, results) for results, verdict in self.over_tasks]
+        records = [verdict_record(verdict, results) for results, verdict in self.judged]
+        return document(
+            records, self.code, self.sentence, folder, words=self.words, over_tasks=over_tasks
+        )
 
 
 def _named(results: Results) -> str:
     return f"{results.task} by {results.metric}" if results.task else f"by {results.metric}"
-
-
-def _record(results: Results, verdict: Verdict) -> dict[str, Any]:
-    external = results.external
-    read_as = {} if external is None else {"sources": external.sources, "pairing": external.pairing}
-    return {"task": results.task, **read_as, **verdict_record(verdict, results)}
 
 
 def judge_sources(

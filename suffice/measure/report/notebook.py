@@ -20,7 +20,7 @@ def notebook_html(results: Results, verdict: Verdict) -> str:
     points = "".join(f"<li>{escape(note)}</li>" for note in notes(verdict, results))
     return (
         f"<p><strong>{escape(sentence(verdict, results))}</strong></p>\n"
-        f"{_table(Tables(results, verdict, brief=True).differences())}\n"
+        f"{_table(Tables(results, verdict).differences())}\n"
         f'<img alt="differences to {escape(verdict.baseline)}" width="560" '
         f'src="data:image/png;base64,{picture}">\n<ul>{points}</ul>'
     )

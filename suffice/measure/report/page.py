@@ -24,20 +24,13 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-def write_report(
-    results: Results,
-    verdict: Verdict,
-    folder: Path,
-    *,
-    also: Sequence[str] = (),
-) -> Path:
+def write_report(results: Results, verdict: Verdict, folder: Path) -> Path:
     """Write report.html, and its figures as PNG files; return the page's file.
 
     Args:
         results: the comparison.
         verdict: verdict that `judge` returned.
         folder: folder of the report; created if absent.
-        also: sentences from beyond this comparison, behind its verdict.
 
     Raises:
         DataError: if a file cannot be written.
@@ -46,7 +39,7 @@ def write_report(
     save_figures(figures, folder)
     path = folder / "report.html"
     rows = read_disagreements(folder)
-    content = page(results, verdict, figures, usage=snippets(folder), disagreements=rows, also=also)
+    content = page(results, verdict, figures, usage=snippets(folder), disagreements=rows)
     write_atomic(path, content)
     return path
 
@@ -58,7 +51,6 @@ def page(
     *,
     usage: Sequence[Snippet] = (),
     disagreements: Sequence[Disagreement] = (),
-    also: Sequence[str] = (),
 ) -> str:
     """Return the whole report as HTML.
 
@@ -68,7 +60,6 @@ def page(
         figures: figures that `draw_figures` drew.
         usage: lines that use the best model; none where it was not kept.
         disagreements: test rows on which mechanisms disagree.
-        also: sentences from beyond this comparison, behind its verdict.
     """
     from jinja2 import Environment, PackageLoader
 
@@ -82,7 +73,7 @@ def page(
         verdict=verdict,
         title=_title(results),
         sentence=sentence(verdict, results),
-        notes=[*also, *notes(verdict, results)],
+        notes=notes(verdict, results),
         usage=usage,
         disagreements=disagreements,
         data=[] if results.data is None else _data_facts(results.data),
@@ -107,19 +98,13 @@ def _title(results: Results) -> tuple[str, str]:
 OWN = ("table", "image_folder")  # tasks whose title begins with the name of own files
 
 
-def _data_facts(data: Survey) -> list[tuple[str, str]]:
-    facts = [("rows", ", ".join(f"{count:,} {part}" for part, count in data.rows.items()))]
-    if data.classes:
-        counts = zip(data.classes, data.counts["test"], strict=True)
+def _data_facts(survey: Survey) -> list[tuple[str, str]]:
+    facts = [("rows", ", ".join(f"{count:,} {part}" for part, count in survey.rows.items()))]
+    if survey.classes:
+        counts = zip(survey.classes, survey.counts["test"], strict=True)
         named = ", ".join(f"{name}: {count:,}" for name, count in counts)
         facts.append(("test rows of each class", named))
-        facts.append(("one point of accuracy", f"{data.rows_of_a_point:.3g} test rows"))
-    return facts + data_facts(data)
-
-
-def data_facts(survey: Survey) -> list[tuple[str, str]]:
-    """Return what is known of a data set, as names and values, for the terminal and the page."""
-    facts = []
+        facts.append(("one point of accuracy", f"{survey.rows_of_a_point:.3g} test rows"))
     if survey.repeated is not None and survey.overlap is not None:
         repeated, overlap = sum(survey.repeated.values()), sum(survey.overlap.values())
         read = " after tokenisation" if survey.read is not None else ""

@@ -195,12 +195,12 @@ def ranks_apart(
     return {name: rank(name) for name in intervals}
 
 
-def rich_table(sheet: Sheet) -> Table:
+def rich_table(sheet: Sheet, lines: box.Box | None = box.SIMPLE_HEAD) -> Table:
     """Return a table for the terminal; texts are never read as markup."""
     table = Table(
         title=Text(sheet.title, style="bold"),
         caption=Text(sheet.caption, style=DIM),
-        box=box.SIMPLE_HEAD,
+        box=lines,
         title_justify="left",
         caption_justify="left",
         padding=(0, 1, 0, 0),

@@ -9,25 +9,21 @@ from statistics import median
 from typing import Any
 
 import numpy as np
-from rich.console import Console
-from rich.text import Text
 
 from suffice.measure.answers import Answers
 from suffice.measure.cost_to_target import effort_of, effort_ratio, energy_note, mean_cost
 from suffice.measure.disagreements import answers_by_pair, gaps
 from suffice.measure.metrics import METRICS, Metric, calibration_error, confusion
 from suffice.measure.report.sheet import (
-    DIM,
     Column,
     Line,
     Sheet,
     mark_different,
-    rich_table,
     sheet_of,
 )
 from suffice.measure.results import ROWS_ALONE, Cell, Results, Tuned
 from suffice.measure.scores import MIN_SEEDS, Scores
-from suffice.measure.sentence import decision, label, notes, percentage, sentence
+from suffice.measure.sentence import decision, label, percentage
 from suffice.measure.statistics import Summary, summarise
 from suffice.measure.timing import summarise_times
 from suffice.measure.verdict import ALPHA, Comparison, Verdict
@@ -154,28 +150,9 @@ def figure(summary: Summary) -> str:
     return f"{mean} ± " + (f"{summary.sd:.2g}" if small else f"{summary.sd:.2f}")
 
 
-def print_report(results: Results, verdict: Verdict, console: Console) -> None:
-    """Print the verdict, the tables, and the verdict again with its limits."""
-    said = Text(sentence(verdict, results), style="bold")
-    console.print(said)
-    console.print()
-    for sheet in tables(results, verdict, brief=True):
-        console.print(rich_table(sheet))
-        console.print()
-    console.print(said)
-    for note in notes(verdict, results):
-        console.print(Text(f"- {note}", style=DIM))
-
-
-def tables(results: Results, verdict: Verdict, *, brief: bool = False) -> list[Sheet]:
-    """Return every table of the report that has lines, readable at 100 columns.
-
-    Args:
-        results: the comparison.
-        verdict: verdict that `judge` returned.
-        brief: whether to fit 80 columns, without single classes, single rows and some intervals.
-    """
-    sheets = [sheet for sheet in Tables(results, verdict, brief=brief).all() if sheet.lines]
+def tables(results: Results, verdict: Verdict) -> list[Sheet]:
+    """Return every table of the report that has lines, readable at 100 columns."""
+    sheets = [sheet for sheet in Tables(results, verdict).all() if sheet.lines]
     if results.scale == SCALES[0]:
         return sheets
     return [mark_different(replace(one, title=f"{one.title} ({SMALL})"), "size") for one in sheets]
@@ -196,14 +173,13 @@ class Tables:
 
     results: Results  # the comparison
     verdict: Verdict  # verdict that `judge` returned
-    brief: bool = False  # whether they are for 80 columns
 
     def all(self) -> list[Sheet]:
         """Return every table, some of them without lines."""
         cells = self.results.cells
         if self.results.external is not None:  # nothing else is known of them
             return [self.differences()]
-        of_answers = answer_tables(self.results, self.verdict)[: 1 if self.brief else None]
+        of_answers = answer_tables(self.results, self.verdict)
         return [
             *([self.test_quality()] if self.accuracy is not None else []),
             *([] if of_answers and self._scores_are_in_answers() else [self.scores()]),
@@ -358,20 +334,14 @@ class Tables:
         )
 
     def differences(self) -> Sheet:
-        """Return the paired differences to the baseline, on which the verdict rests.
-
-        A brief table lists the levels of its intervals below, and leaves to the notes what would
-        decide the undecided.
-        """
-        metric, brief = self.verdict.metric, self.brief
+        """Return the paired differences to the baseline, on which the verdict rests."""
+        metric = self.verdict.metric
         compared = {
             pair: comparison
             for pair in self.pairs
             if (comparison := self.verdict.find(*pair)) is not None
         }
-        levels: dict[str, list[str]] = {}
-        for pair, comparison in compared.items():
-            levels.setdefault(percentage(comparison.confidence), []).append(label(*pair))
+        levels = {percentage(comparison.confidence) for comparison in compared.values()}
 
         def quality(comparison: Comparison) -> str:
             return metric.write(comparison.quality.mean)
@@ -384,7 +354,7 @@ class Tables:
             difference = comparison.difference
             if difference is None or difference.low is None:
                 return "-"
-            level = "" if one or brief else f" ({percentage(comparison.confidence)})"
+            level = "" if one else f" ({percentage(comparison.confidence)})"
             low, high = map(metric.difference, (difference.low, difference.high))
             return f"[{low}, {high}]{level}"
 
@@ -406,7 +376,6 @@ class Tables:
             covered = "test rows alone" if alone else "seeds and test rows"
             pairing = ROWS_ALONE if alone else pairing
         paired = "Paired by seed" if external is None else f"Paired by: {pairing}"
-        listed = "; ".join(f"{level} of {', '.join(names)}" for level, names in levels.items())
         explained = f"Below {MIN_SEEDS} seeds there is no interval and no test."
         if self.verdict.has_intervals:
             margin = metric.in_unit(metric.margin(self.verdict.margin))
@@ -419,13 +388,12 @@ class Tables:
             (
                 *([] if external is None else [column(metric.title, quality)]),
                 column(metric.unit or "difference", mean),
-                column(f"{next(iter(levels))} CI" if one else "CI", ends),
+                column(f"{min(levels)} CI" if one else "CI", ends),
                 column("p (Holm)", p_value),
                 column("claim", lambda c: c.claim, words=True),
-                column("verdict", lambda c: c.sufficiency if brief else decision(c), words=True),
+                column("verdict", decision, words=True),
             ),
-            f"{paired}; plus is better. {explained}"
-            + (f" Intervals: {listed}." if brief and not one else ""),
+            f"{paired}; plus is better. {explained}",
             rows=list(compared),
         )
 
@@ -502,10 +470,7 @@ class Tables:
         )
 
     def costs_to_target(self) -> Sheet:
-        """Return what training takes until the loss is the baseline's; quality at equal epochs.
-
-        A brief table leaves out the quality and the intervals of ratios.
-        """
+        """Return what training takes until the loss is the baseline's; quality at equal epochs."""
         results, metric = self.results, self.verdict.metric
         pairs = [pair for pair in self.pairs if all(cell.epochs for cell in self.cells[pair])]
         efforts = {pair: effort_of(results, *pair) for pair in pairs}
@@ -528,8 +493,7 @@ class Tables:
                 ratio = effort_ratio(results, *pair, measure)
                 if ratio is None:
                     return "-"
-                brief = replace(ratio, low=None) if self.brief else ratio
-                return _with_ends(brief, "{:.2f}".format, unit="x")
+                return _with_ends(ratio, "{:.2f}".format, unit="x")
 
             return Column(title=title, cell=cell)
 
@@ -540,19 +504,18 @@ class Tables:
             return _with_ends(comparison.difference, metric.difference)
 
         unit = f", {metric.unit}" if metric.unit else ""
-        equal = f"At equal epochs: {metric.title} against the baseline's{unit}, as above. "
         metered = any(cell.joules is not None for cell in results.cells)
         return self._sheet(
             "Cost to the baseline's loss",
             (
-                *([] if self.brief else [Column(title="at equal epochs", cell=equal_epochs)]),
+                Column(title="at equal epochs", cell=equal_epochs),
                 Column(title="epochs", cell=epochs),
                 relative("time", "seconds", seconds),
                 relative("attention FLOPs", "flops", scaled),
                 *([relative("energy", "joules", joules)] if metered else []),
             ),
-            ("" if self.brief else equal)
-            + "Costs: training until the validation loss is that of the baseline's scored weights, "
+            f"At equal epochs: {metric.title} against the baseline's{unit}, as above. "
+            "Costs: training until the validation loss is that of the baseline's scored weights, "
             "seed by seed, between epochs by a straight line; time and FLOPs as multiples of the "
             "baseline's. Geometric means, 95% CI over seeds, from 3 on, where all reach it. Time: "
             "of the processor where it was counted. FLOPs: three forwards of the attention layers "

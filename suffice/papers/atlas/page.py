@@ -133,8 +133,8 @@ models are small; larger models and longer trainings may differ.
 On tasks of recall a training ends when it is solved, so that what counts is how many seeds solve
 it, of up to ten, and after how many epochs. On real data the margin is 2% of what Standard gains
 over learning nothing, from up to five seeds. Each cell is judged by itself, at 95% over all the
-looks that adding seeds takes; no further seed is trained where a verdict stands, or will hardly
-ever. The learning rate of each mechanism is the best of three by one separate seed, on recall
+looks that adding seeds takes; no seed is added once the verdict is clear or out of reach. The
+learning rate of each mechanism is the best of three by one separate seed, on recall
 of 8 pairs, or with half of the epochs on Shakespeare or MNIST; other tasks take that of the
 nearest. A table with one rate for all says so.
 """

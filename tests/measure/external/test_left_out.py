@@ -90,7 +90,7 @@ def test_a_task_that_fails_decides_against_a_mean_that_suffices_and_is_named(tmp
     assert (judged.words, judged.code) == ({"new": "does not suffice"}, 10)
     assert judged.sentence.count("new does not suffice on") == 1
     assert "new does not suffice on loses by score." in judged.sentence
-    text = " ".join(str(judged).split())
+    text = " ".join(note for results, _ in judged.judged for note in results.external.notes)
     assert "2 of 300 rows are not in all runs" in text
     assert "left out: extra" in text
 

@@ -75,7 +75,7 @@ def test_one_seed_is_judged_by_rows_and_says_so():
         stats.ttest_1samp(row, 0.0).confidence_interval(0.95), abs=5e-4
     )
     assert "nothing can be said about other trainings" in judged.sentence
-    assert "Paired by: rows;" in " ".join(str(judged).split())
+    assert "paired by row" in str(judged).lower()
 
 
 @pytest.mark.parametrize("seeds", [1, 3, 5])
@@ -237,9 +237,9 @@ def test_a_declared_look_widens_the_interval_and_another_is_refused(tmp_path):
         (np.ones((1, 10)), np.zeros((1, 10)), {}, "10 rows"),
         ([0.5] * 3, [0.5] * 3, {}, "every score is 0.5"),
         (OLD, OLD, {}, "same scores"),
-        (OLD, NEW, {"metrics": ["loss"], "better": "higher", "margin": 1.0}, "--higher"),
-        (OLD, NEW, {"metrics": ["acc"], "better": "lower", "margin": 1.0}, "--lower"),
-        ([5.0, 6.0, 700.0], [5.0, 6.0, 8.0], {"margin": 1.0}, "--higher or --lower"),
+        (OLD, NEW, {"metrics": ["loss"], "better": "higher", "margin": 1.0}, "--better higher"),
+        (OLD, NEW, {"metrics": ["acc"], "better": "lower", "margin": 1.0}, "--better lower"),
+        ([5.0, 6.0, 700.0], [5.0, 6.0, 8.0], {"margin": 1.0}, "--better lower"),
         ([5.0, 6.0, 7.0], [5.0, 6.0, 8.0], {"margin": 1.0}, "8 looks like percent"),
         ([5.0, 6.0, 7.0], [5.0, 6.0, 100.5], {"percent": True}, "0 to 100"),
         (OLD, NEW, {"margin": 0.5}, "0.5 points"),

@@ -61,11 +61,6 @@ def test_cells_without_weights_are_listed_or_trained(suffice, monkeypatch):
     )
 
 
-def test_maps_are_listed_as_made_from_their_tables(suffice):
-    kept()
-    assert "from tiny, other" in suffice("reproduce").stdout
-
-
 @pytest.mark.parametrize(
     ("words", "message"),
     [

@@ -74,11 +74,6 @@ def test_without_a_table_they_are_listed(suffice):
     assert "computed" in lines["flops"]
 
 
-def test_a_recipe_that_is_not_there_is_listed_so(suffice, monkeypatch):
-    monkeypatch.setitem(tables.TABLES, "tiny", replace(TINY, recipe="nowhere"))
-    assert "recipe nowhere is not there yet" in suffice("reproduce").stdout
-
-
 def test_published_results_are_printed_without_training(suffice, ran, tmp_path):
     publish()
     result = suffice("reproduce", "tiny", "--no-report")

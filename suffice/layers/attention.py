@@ -30,6 +30,7 @@ from suffice.ops.linear import Linear, multiplier
 from suffice.ops.native.attention import NATIVE
 from suffice.ops.native.decode import DECODE
 from suffice.ops.op import Op, Parts, is_traced, is_transformed
+from suffice.presets import preset
 from suffice.spec import AttentionSpec
 from suffice.utils.torch_compat import refuse_fork
 
@@ -52,19 +53,23 @@ class Attention(nn.Module):
     """An attention layer, self- or cross-attention, of the given spec.
 
     Args:
-        spec: the composition.
+        spec: the composition, or the name of a preset.
+        d_model: features, with a name.
+        num_heads: query heads, with a name.
         impl: "auto", or an op by name for every call (`suffice.ops.OPS`); never replaced.
         device: device of the parameters.
         dtype: type of the parameters.
+        **options: options of the preset, such as causal=True, see `suffice.preset`.
 
     Shapes:
         x: [B, T, d_model] -> [B, T, d_model]
 
     Raises:
-        ConfigError: for an unknown impl, or a spec that is none.
+        ConfigError: for an unknown impl, name or option; sizes that a name lacks or that stand
+            beside a spec; or a spec that is none.
 
     Example:
-        >>> layer = Attention(AttentionSpec(d_model=32, num_heads=4))
+        >>> layer = Attention("gqa", d_model=32, num_heads=4, causal=True)
         >>> layer(torch.randn(2, 9, 32)).shape
         torch.Size([2, 9, 32])
     """
@@ -75,17 +80,30 @@ class Attention(nn.Module):
 
     def __init__(
         self,
-        spec: AttentionSpec,
+        spec: AttentionSpec | str,
+        d_model: int | None = None,
+        num_heads: int | None = None,
         *,
         impl: str = "auto",
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
+        **options: Any,
     ) -> None:
         super().__init__()
+        sizes = {"d_model": d_model, "num_heads": num_heads}
+        if isinstance(spec, str):
+            if None in sizes.values():
+                raise ConfigError(f"Attention({spec!r:.60}): give d_model and num_heads, too.")
+            spec = preset(spec, **sizes, **options)
+        elif given := [*(name for name, size in sizes.items() if size is not None), *options]:
+            raise ConfigError(
+                f"{', '.join(given)} with a spec, which has its own; leave them out, or give a name "
+                "in place of the spec."
+            )
         if not isinstance(spec, AttentionSpec):
             raise ConfigError(
-                f"spec={spec!r:.60} is a {type(spec).__name__}; give an AttentionSpec, such as "
-                'preset("standard", d_model=64, num_heads=4) returns.'
+                f"spec={spec!r:.60} is a {type(spec).__name__}; give the name of a preset "
+                "and its sizes, Attention('standard', 64, 4), or an AttentionSpec."
             )
         self.spec, self.impl = spec, impl
         stored = dtype or torch.get_default_dtype()

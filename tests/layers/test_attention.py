@@ -64,9 +64,24 @@ def test_an_op_plan_is_of_a_device():
         layer.explain(9, device="gpu")
 
 
+def test_a_name_and_sizes_are_a_preset():
+    layer = Attention("gqa", 32, 8, num_kv_heads=2, causal=True, impl="matmul", dtype=X.dtype)
+    assert layer.spec == preset("gqa", 32, 8, num_kv_heads=2, causal=True)
+    assert (layer.impl, layer.k_proj.weight.dtype) == ("matmul", X.dtype)
+    assert layer.k_proj.weight.shape == (8, 32)
+    for spec, sizes, options, named in (
+        ("gqaa", (32, 8), {}, "gqaa"),
+        ("gqa", (32, 8), {"kv": 2}, "kv"),
+        (layer.spec, (32,), {}, "d_model"),
+        (layer.spec, (), {"causal": None}, "causal"),
+    ):
+        with pytest.raises(ConfigError, match=named):
+            Attention(spec, *sizes, **options)
+
+
 @pytest.mark.parametrize("spec", ["standard", None, {"d_model": 8, "num_heads": 2}])
 def test_a_layer_is_of_a_spec(spec):
-    with pytest.raises(ConfigError, match=r"spec=.* is a \w+; give an AttentionSpec, such as"):
+    with pytest.raises(ConfigError, match=r"spec=.* is a \w+|'standard'.*d_model"):
         Attention(spec)
 
 

@@ -97,8 +97,8 @@ class Attention(nn.Module):
             spec = preset(spec, **sizes, **options)
         elif given := [*(name for name, size in sizes.items() if size is not None), *options]:
             raise ConfigError(
-                f"{', '.join(given)} with a spec, which has its own; leave them out, or give a name "
-                "in place of the spec."
+                f"{', '.join(given)} with a spec, which has its own; leave them out, or give the "
+                "name of a preset."
             )
         if not isinstance(spec, AttentionSpec):
             raise ConfigError(

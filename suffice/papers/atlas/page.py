@@ -10,7 +10,7 @@ from typing import Any
 from suffice.measure.advise.evidence import MARGINS, NONE_NAMED, backtests
 from suffice.measure.recall import UNSOLVED
 from suffice.measure.report.canvas import svg
-from suffice.measure.report.sheet import Column, Sheet, markdown, sheet_of
+from suffice.measure.report.sheet import Column, Sheet, csv_text, markdown, sheet_of
 from suffice.measure.sufficiency import FAILS, SUFFICES, UNDECIDED
 from suffice.papers.atlas.averages import Average, averages
 from suffice.papers.atlas.figures import figures, tasks_shown
@@ -21,7 +21,7 @@ from suffice.papers.atlas.standings import ALPHA, MARKS, Standing, standings, st
 from suffice.papers.results import document, published
 from suffice.papers.tables import BASELINE
 from suffice.recipes import recipe
-from suffice.recipes.atlas import HEADS, TASKS
+from suffice.recipes.atlas import HEADS, RECALL, TASKS
 from suffice.utils.files import write_atomic
 
 
@@ -124,20 +124,46 @@ def trials_sheet() -> Sheet:
     )
 
 
-HEAD = """# The atlas, in progress: what suffices where
+MATRIX = "matrix.csv"
+MOST_NAMES = 6  # of mechanisms in a sentence
+HEAD = """# The atlas: what suffices where
 
-Written by `suffice reproduce atlas --publish`; a test fails when it is stale. Every mechanism of
-`suffice list` that a model can have, against Standard with four heads. Trainings are short and
-models are small; larger models and longer trainings may differ.
+Every mechanism of `suffice list` that a model can have, against Standard with four heads, on six
+tasks of recall and six of real data. These are small models and short trainings: larger ones and
+longer ones may differ. The [last section](#how-it-was-trained) says how each was trained.
+"""
+
+HOW = """Written by `suffice reproduce atlas --publish`; a test fails when it is stale.
 
 On tasks of recall a training ends when it is solved, so that what counts is how many seeds solve
 it, of up to ten, and after how many epochs. On real data the margin is 2% of what Standard gains
 over learning nothing, from up to five seeds. Each cell is judged by itself, at 95% over all the
 looks that adding seeds takes; no seed is added once the verdict is clear or out of reach. The
-learning rate of each mechanism is the best of three by one separate seed, on recall
-of 8 pairs, or with half of the epochs on Shakespeare or MNIST; other tasks take that of the
-nearest. A table with one rate for all says so.
-"""
+learning rate of each mechanism is the best of three by one separate seed, on recall of 8 pairs, or
+with half of the epochs on Shakespeare or MNIST; other tasks take that of the nearest. A table with
+one rate for all says so."""
+
+
+def found(rows: Sequence[Standing]) -> list[str]:
+    """Return a line for each task: which mechanisms suffice or solve it, and how many do not."""
+    lines = []
+    for task in tasks_shown():
+        here = {r.mechanism: r for r in rows if r.task == task and not r.same_as and r.known}
+        standard = here.pop(BASELINE, None)
+        names = {word: [n for n, r in here.items() if r.verdict == word] for word in MARKS}
+        best = ", ".join(names[SUFFICES][:MOST_NAMES]) or "none"
+        more = len(names[SUFFICES]) - MOST_NAMES
+        best += f" and {more} more" if more > 0 else ""
+        if standard is not None and standard.verdict == UNSOLVED:
+            said = f"Standard solves it in {standard.solved}; in every seed: {best}."
+        else:
+            word = "solve it" if TASKS[task][0] in RECALL else "suffice"
+            said = (
+                f"{len(names[SUFFICES])} of {len(here)} are shown to {word} ({best}), "
+                f"{len(names[FAILS])} not to; {len(names[UNDECIDED])} are undecided."
+            )
+        lines.append(f"- **{recipe(recipe_name(task)).title}** (`{task}`): {said}")
+    return lines
 
 
 def _chances(rows: Sequence[Standing]) -> str:
@@ -156,19 +182,6 @@ def _chances(rows: Sequence[Standing]) -> str:
             f"margin, they falsely suffice in {100 * null.suffices:.1f}%."
         )
     return text
-
-
-def _unsolved(rows: Sequence[Standing]) -> str:
-    sentences = []
-    for standard in rows:
-        if standard.mechanism == BASELINE and standard.verdict == UNSOLVED:
-            same_task = [row for row in rows if row.task == standard.task]
-            names = [row.mechanism for row in same_task if row.verdict == SUFFICES]
-            sentences.append(
-                f"On {standard.task} Standard solves it in {standard.solved}; "
-                f"{', '.join(names) or 'no mechanism'} in every seed."
-            )
-    return " ".join(sentences)
 
 
 def windows() -> Sheet:
@@ -196,19 +209,24 @@ def _windows(pattern: Mapping[str, Any]) -> Iterator[int]:
 def page() -> str:
     """Return docs/atlas.md for what is published now."""
     rows = standings()
-    lines = [HEAD, "## What was run", "", *markdown(progress_sheet()), "", _chances(rows), ""]
-    shown = matrix()
-    lines += ["## What suffices where", "", *(f"![{n}](atlas/{n}.svg)" for n in figures()), ""]
-    lines += [*markdown(shown), "", shown.caption, ""]
-    if sentences := _unsolved(rows):
-        lines += [sentences, ""]
-    for sheet in (staircase(), windows()):
-        caption = ["", sheet.caption] if sheet.caption != LEGEND else []
-        lines += [f"## {sheet.title}", "", *markdown(sheet), *caption, ""]
+    lines = [HEAD, "## What was found", "", *found(rows), ""]
+    lines += [*(f"![{name}](atlas/{name}.svg)" for name in figures()), "", LEGEND, ""]
+    lines += [f"Every cell in words, with its interval: [atlas/{MATRIX}](atlas/{MATRIX}).", ""]
+    shown = [staircase(), windows()]
     if averages(rows):
-        title = "Over tasks of real data"
-        lines += [f"## {title}", "", *markdown(average_sheet(rows, title)), ""]
-    return "\n".join(lines)
+        shown.insert(0, average_sheet(rows, "Over tasks of real data"))
+    for sheet in shown:
+        caption = ["", sheet.caption] if sheet.caption not in (LEGEND, "") else []
+        lines += [f"## {sheet.title}", "", *markdown(sheet), *caption, ""]
+    lines += ["## How it was trained", "", HOW, "", *markdown(progress_sheet())]
+    return "\n".join([*lines, "", _chances(rows), ""])
+
+
+def matrix_csv() -> str:
+    """Return the matrix as a table for other programs."""
+    sheet = matrix()
+    records = [dict(zip(sheet.columns, line.cells, strict=True)) for line in sheet.lines]
+    return csv_text(sheet.columns, records)
 
 
 def progress_sheet() -> Sheet:
@@ -260,5 +278,6 @@ def write_page() -> Path:
     nulls.cache_clear()
     for stem, draw in figures().items():
         write_atomic(path.with_suffix("") / f"{stem}.svg", svg(draw(), stem))
+    write_atomic(path.with_suffix("") / MATRIX, matrix_csv())
     write_atomic(path, page())
     return path

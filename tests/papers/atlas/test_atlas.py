@@ -12,7 +12,7 @@ from suffice.measure.sufficiency import FAILS, SUFFICES, UNDECIDED, UNLEARNED
 from suffice.papers.atlas.averages import averages
 from suffice.papers.atlas.grid import NAMES, atlas_table, reaching, settings, twins
 from suffice.papers.atlas.nulls import null_of
-from suffice.papers.atlas.page import page
+from suffice.papers.atlas.page import MATRIX, matrix_csv, page
 from suffice.papers.atlas.standings import Standing, margin_of, standings_of
 from suffice.presets import PRESETS
 from suffice.recipes import ATLAS, recipe
@@ -180,6 +180,14 @@ def test_rows_that_compute_the_same_are_trained_and_judged_once():
     assert [(row.mechanism, row.mark) for row in rows if row.same_as] == [("etc", "= longformer")]
 
 
+def test_the_page_begins_with_what_was_found_and_has_no_wide_table():
+    first, _, last = page().partition("## How it was trained")
+    assert first.index("in every seed") < first.index(".svg") < first.index(MATRIX)
+    assert max(map(len, first.splitlines())) < 500
+    assert all(name in last for name in NAMES)
+
+
 def test_the_page_in_the_documents_is_what_the_command_writes():
     path = path_of("x").parents[2] / "docs" / "atlas.md"
     assert path.read_text() == page(), "run `suffice reproduce atlas --publish`"
+    assert (path.parent / "atlas" / MATRIX).read_text() == matrix_csv()

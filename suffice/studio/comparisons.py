@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cache
 from itertools import chain, starmap
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ from typing import Any
 from suffice.errors import ConfigError, DataError
 from suffice.measure.jobs import read_provenance
 from suffice.measure.plan import CELLS, FILE, SavedPlan, read_plan
-from suffice.measure.published import published_names, read_published
+from suffice.measure.published import path_of, published_names, read_published
 from suffice.measure.report.canvas import COLOURS, line_styles
 from suffice.measure.report.plots import points
 from suffice.measure.report.sheet import Sheet
@@ -31,13 +32,23 @@ from suffice.measure.results import (
 )
 from suffice.measure.sentence import notes, sentence
 from suffice.measure.statistics import summarise
-from suffice.measure.verdict import COSTS, Verdict, judge
+from suffice.measure.sufficiency import SUFFICES
+from suffice.measure.verdict import COSTS, Comparison, Verdict, judge
 from suffice.studio.folders import below, numbered, walk
 from suffice.utils.files import read_json
 
 RESULTS = "results.json"
 PACKAGE = -1  # instead of the number of a folder
 MAX_COMPARISONS = 200  # in one list
+MOST_DRAWN = 6  # mechanisms in a figure, until all are asked for
+GROUPS = {
+    "Reviews": ("imdb", "amazon", "womens_clothing"),
+    "Images": ("mnist", "cifar10_jpeg", "tiny_imagenet_100"),
+    "Translation": ("translation_es",),
+    "Language": ("text",),
+    "Recall": ("mqar", "induction", "copy", "two_hop"),
+}
+"""Tasks of published comparisons, in the order of the list."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,15 +59,29 @@ class ListedComparison:
     name: str  # below the folder, or of the published results
     label: str
     finished: bool
+    group: str = "Yours"
 
 
 def list_comparisons(roots: tuple[Path, ...]) -> list[ListedComparison]:
     """List the comparisons in the folders, then those in the package."""
     in_folders = list(chain.from_iterable(starmap(_below_root, enumerate(roots))))
-    return in_folders[:MAX_COMPARISONS] + [
-        ListedComparison(root=PACKAGE, name=name, label=f"published: {name}", finished=True)
-        for name in published_names()
-    ]
+    return [*in_folders[:MAX_COMPARISONS], *_published()]
+
+
+@cache
+def _published() -> tuple[ListedComparison, ...]:
+    """List what comes with the package by task, tables of the papers before those of the atlas."""
+    group_of = {task: group for group, tasks in GROUPS.items() for task in tasks}
+    places, found = list(group_of), []
+    for name in published_names():
+        content = read_json(path_of(name))["results"]
+        title, _, small = content["title"].partition("; ")
+        label = title.partition(" (arXiv")[0] + (small and " (small)")
+        place = (places.index(content["task"]), not name.startswith("v"), name)
+        group = group_of[content["task"]]
+        one = ListedComparison(root=PACKAGE, name=name, label=label, finished=True, group=group)
+        found.append((place, one))
+    return tuple(one for _, one in sorted(found, key=lambda pair: pair[0]))
 
 
 def _below_root(number: int, root: Path) -> Iterator[ListedComparison]:
@@ -169,6 +194,7 @@ def describe(results: Results, cost: str = "flops", margin: float | None = None)
         "notes": notes(verdict, results),
         "tables": [_table(sheet) for sheet in tables(results, verdict)],
         "points": _points(results, verdict),
+        "drawn": _drawn(verdict),
         "floors": [
             [name, verdict.metric.drawn(value)]
             for name, value in quality_floors(results, verdict).items()
@@ -184,6 +210,16 @@ def describe(results: Results, cost: str = "flops", margin: float | None = None)
         "command": results.command,
         "started": results.started,
     }
+
+
+def _drawn(verdict: Verdict) -> list[str]:
+    """Return the mechanisms of the first figure: the baseline, what suffices, then the best."""
+
+    def place(one: Comparison) -> tuple[bool, float]:
+        return one.sufficiency != SUFFICES, -verdict.quality(one.mechanism, one.num_heads).mean
+
+    names = [one.mechanism for one in sorted(verdict.comparisons, key=place)]
+    return list(dict.fromkeys([verdict.baseline, *names]))[:MOST_DRAWN]
 
 
 def _looks(results: Results) -> dict[str, int]:

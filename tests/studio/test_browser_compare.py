@@ -54,9 +54,18 @@ def test_cost_and_measure_are_chosen(compare, results):
 
 def test_published_results_are_opened(compare):
     page = compare
-    page.get_by_role("button", name=re.compile("^published:")).first.click()
-    page.locator("#comparison h2").filter(has_not_text="8x8 digits").wait_for()
-    assert page.locator(".point").count() >= 3
+    page.get_by_role("button", name="IMDB reviews, last 32 words").click()
+    page.locator("#comparison h2", has_text="IMDB reviews, last 32 words").wait_for()
+    assert page.locator(".point").count() == page.locator(".legend li").count() == 6
+    page.get_by_label("Draw all 36 mechanisms").check()
+    page.locator(".legend li").nth(35).wait_for()
+    assert page.locator(".point").count() == 36
+
+
+def test_the_page_opens_on_reviews_of_films_where_no_folder_was_named(page, static):
+    page.goto(static.as_uri() + "#compare")
+    page.locator("#comparison h2", has_text="IMDB reviews, 1 block").wait_for()
+    assert page.locator(".legend").first.locator("li").count() == 4
 
 
 def test_a_damaged_file_is_refused(compare):

@@ -6,6 +6,7 @@ import dataclasses
 import json
 import math
 import shutil
+from itertools import groupby
 
 import pytest
 
@@ -56,9 +57,13 @@ def test_comparisons_are_listed(root):
     assert in_folder[0].label == "deep/begun (not finished)"
     assert list_comparisons((root / "done",))[0].name == "."
     package = [one for one in list_comparisons(()) if one.root == -1]
-    assert package
-    files = [one.label.removeprefix("published: ") for one in package]
-    assert all(path_of(name).exists() for name in files)
+    assert all(path_of(one.name).exists() for one in package)
+    assert (package[0].name, package[0].group) == ("v2-imdb", "Reviews")
+    assert package[0].label == "IMDB reviews, 1 block, d_model 32, last 32 words"
+    groups = [group for group, _ in groupby(package, key=lambda one: one.group)]
+    assert len(groups) == len(set(groups)) == 5
+    drawn = describe(read((), -1, "atlas-imdb-300k"))["drawn"]
+    assert (drawn[0], len(drawn)) == ("standard", 6)
 
 
 def test_results_of_other_commands_are_no_comparison(root):

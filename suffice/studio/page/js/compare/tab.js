@@ -1,6 +1,6 @@
 // The tab of comparisons: the verdict, cost against quality, curves, tables.
 
-const COMPARE = { listed: [], chosen: null, root: 0, name: "", cost: "flops", curve: "validation_accuracy" };
+const COMPARE = { listed: [], chosen: null, root: 0, name: "", cost: "flops", curve: "validation_accuracy", all: false };
 
 const readCompare = () => ({ root: COMPARE.root, name: COMPARE.name, cost: COMPARE.cost, curve: COMPARE.curve });
 const writeCompare = (data) => Object.assign(COMPARE, known({ root: 0, name: "", cost: "", curve: "" }, data));
@@ -32,7 +32,10 @@ function buildCompare(panel) {
     ({ root: COMPARE.root, name: COMPARE.name } = COMPARE.listed[at]);
     wait();
     if (keep !== true) COMPARE.cost = "flops";
-    replace(list, COMPARE.listed.map((one, n) => comparisonItem(one, n, choose)));
+    replace(list, COMPARE.listed.map((one, n, every) => [
+      one.group !== every[n - 1]?.group && element("li", { class: "group-name" }, one.group),
+      comparisonItem(one, n, choose),
+    ]));
     changed();
   };
   const look = latest(
@@ -77,8 +80,10 @@ function comparison(results, changed) {
   const costs = Object.fromEntries(results.costs.map((name) => [name, COST_LABELS[name]]));
   const curves = partOf("curves", element("div", { class: "curves" }));
   if (!results.curve_names[COMPARE.curve]) COMPARE.curve = Object.keys(results.curve_names)[0];
-  const drawCurves = () => replace(curves, curvesOf(results, COMPARE.curve));
-  const tradeoff = tradeoffChart(results);
+  const names = [...new Set(results.points.map((one) => one.mechanism))];
+  const shown = COMPARE.all || names.length <= results.drawn.length ? results : only(results);
+  const drawCurves = () => replace(curves, curvesOf(shown, COMPARE.curve));
+  const tradeoff = tradeoffChart(shown);
   const file = fileName(results.title);
   drawCurves();
   return [
@@ -87,6 +92,10 @@ function comparison(results, changed) {
     element("p", { class: `verdict ${results.outcome.replaceAll(" ", "-")}` }, results.sentence),
     element("details", { class: "group" }, element("summary", {}, "What is and is not established"),
       element("ul", {}, results.notes.map((note) => element("li", {}, note)))),
+    names.length > results.drawn.length && switchField(`Draw all ${names.length} mechanisms`, COMPARE.all, (all) => {
+      COMPARE.all = all;
+      changed();
+    }, { id: "compare-all", hint: `Else ${results.baseline} and the five that suffice or come closest; the tables below list all.` }),
     element("div", { class: "heading" }, element("h3", {}, "Cost against quality"),
       choiceField("Cost", costs, results.cost, (cost) => {
         COMPARE.cost = cost;
@@ -106,6 +115,13 @@ function comparison(results, changed) {
     element("h3", {}, "How it was made"),
     element("div", { class: "code" }, element("pre", { tabindex: 0 }, results.command), copyButton(() => results.command)),
   ];
+}
+
+// The results with the mechanisms alone that are drawn at first.
+function only(results) {
+  const keep = (one) => results.drawn.includes(one.mechanism);
+  const curves = Object.fromEntries(Object.entries(results.curves).map(([name, lines]) => [name, lines.filter(keep)]));
+  return { ...results, points: results.points.filter(keep), curves };
 }
 
 const fileName = (title) => title.toLowerCase().replace(/[^a-z0-9]+/g, "-").replace(/^-|-$/g, "").slice(0, 60) || "comparison";

@@ -130,7 +130,6 @@ class AttentionClassifier(ClassifierMixin, BaseEstimator):
         return self
 
     def _dataset(self, texts: list[str], numbers: list[int]) -> Any:
-        """Return the rows to learn from and those to choose the epoch by."""
         check_known("tokenizer", self.tokenizer, RULES)
         if not 0.0 < self.validation < 1.0:
             raise ConfigError(f"validation={self.validation}; give a share between 0 and 1.")

@@ -141,7 +141,6 @@ def _fits(
     naive: bool,
     step: Step,
 ) -> tuple[M, dict[str, Fit]]:
-    """Return the model, its features permuted where that helps, and the fits of its layers."""
     length = getattr(getattr(model, "config", None), "length", None)
     moments: Mapping = {}
     total = len(calibration or ())
@@ -180,7 +179,6 @@ def _shared_fits(
     naive: bool,
     step: Step,
 ) -> dict[str, Fit]:
-    """Return the fits of the layers of groups that share, of the start that loses least."""
     total = len(calibration or ())
     options = fit_groups(
         model,

@@ -106,7 +106,6 @@ def _sharing(
 
 
 def _check_makers(changes: Mapping[str, Change], names: list[str]) -> None:
-    """Raise if a layer shares keys and values that the plan changes."""
     for name, change in changes.items():
         maker = changes.get(names[change.spec.shares]) if change.shares else None
         if maker is not None and not maker.unchanged and maker.steps != change.steps:
@@ -209,7 +208,6 @@ def _without_value_map(maps: Maps, kv_heads: int) -> Maps | None:
 
 
 def _without_key_map(maps: Maps, spec: AttentionSpec, kv_heads: int) -> Maps | None:
-    """Multiply the key map into the query map, too."""
     maps = _without_value_map(maps, kv_heads)
     columns = None if maps is None else _own_columns(maps.k)
     if columns is None:

@@ -201,7 +201,6 @@ def _llama2c_layout(config: LMConfig, spec: AttentionSpec) -> list[tuple[str, tu
 
 
 def _llama2c_tokenizer(checkpoint: Path) -> Tokenizer | None:
-    """Return the tokenizer in the only file tok*.bin next to a checkpoint of llama2.c."""
     files = sorted(path for path in checkpoint.parent.glob("tok*.bin") if path != checkpoint)
     if len(files) > 1:
         raise DataError(
@@ -228,7 +227,6 @@ def _facts_beside(folder: Path) -> dict[str, Any]:
 
 
 def _tokenizer_json(folder: Path, config: dict[str, Any]) -> Tokenizer | None:
-    """Return the tokenizer.json of a folder, with the begin and end that its config.json names."""
     path = folder / TOKENIZER
     if not path.exists() and not path.is_symlink():  # a broken link is not read as none
         return None

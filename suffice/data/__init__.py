@@ -16,25 +16,17 @@ if TYPE_CHECKING:
 __all__ = ["IGNORE_INDEX", "TASKS", "Dataset", "Split", "load"]
 
 _NAMES = {"dataset": ("IGNORE_INDEX", "Dataset", "Split")}
-_MODULES = {
-    "amazon": "reviews",
-    "cifar100": "vision",
-    "cifar10_jpeg": "vision",
-    "copy": "synthetic",
-    "digits": "vision",
-    "image_folder": "images",
-    "imdb": "reviews",
-    "induction": "synthetic",
-    "mnist": "vision",
-    "mqar": "synthetic",
-    "passkey": "synthetic",
-    "table": "table",
-    "tiny_imagenet_100": "vision",
-    "translation_es": "translation",
-    "two_hop": "synthetic",
-    "womens_clothing": "reviews",
-}
-TASKS = ByName({task: f"{__name__}.{module}" for task, module in _MODULES.items()})
+TASKS = ByName.of(
+    __name__,
+    {
+        "images": ("image_folder",),
+        "reviews": ("amazon", "imdb", "womens_clothing"),
+        "synthetic": ("copy", "induction", "mqar", "passkey", "two_hop"),
+        "table": ("table",),
+        "translation": ("translation_es",),
+        "vision": ("cifar100", "cifar10_jpeg", "digits", "mnist", "tiny_imagenet_100"),
+    },
+)
 """The function that loads each data set."""
 
 __getattr__ = attributes(__name__, ByName.of(__name__, _NAMES))

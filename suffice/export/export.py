@@ -278,7 +278,6 @@ def _manifest(
 
 
 def _stock_ports(model: nn.Module) -> tuple[list[Port], list[Port]]:
-    """Return the inputs and outputs of a class of transformers, without its cache."""
     if isinstance(model, ViT):
         module = graph_module(model)
         return [replace(module.inputs()[0], name="pixel_values")], module.outputs()

@@ -104,7 +104,6 @@ def write_model(
 
 
 def _architecture(config: dict[str, Any], kv_heads: Sequence[int]) -> str:
-    """Return the architecture of llama.cpp that computes what a class of transformers does."""
     kind, windows = config["model_type"], config.get("sliding_window")
     turns = config.get("no_rope_layers", [1])
     usual = [int((number + 1) % 4 != 0) for number in range(len(turns))]
@@ -307,7 +306,6 @@ def _same(packed: tuple[Tensor, Tensor, Tensor] | None, weight: Tensor) -> Codin
 
 
 def _rounded(weight: Tensor, bits: int) -> Coding:
-    """Return the codes and scales with the least squared error of each group."""
     codes, scales = round_to_nearest(weight, bits, GROUP)
     return codes.to(torch.uint8), scales
 

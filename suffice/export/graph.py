@@ -325,7 +325,6 @@ def _package(name: str) -> ModuleType:
 
 
 def _strip_metadata(model: Any) -> None:
-    """Remove the files, lines and calls of the machine that made the graph."""
     model.doc_string, model.producer_name, model.producer_version = None, "suffice", None
     model.metadata_props.clear()
     for graph in (model.graph, *model.functions.values()):
@@ -380,7 +379,6 @@ def check_archive(path: Path) -> None:
 
 
 def _has_pickle(entry: object) -> bool:
-    """Return whether an archive's weight metadata includes pickled weights."""
     if isinstance(entry, dict):
         return bool(entry.get("use_pickle")) or any(map(_has_pickle, entry.values()))
     return isinstance(entry, list) and any(map(_has_pickle, entry))

@@ -124,7 +124,6 @@ def _decoder_cases(
 
 
 def _left_padded(batch: int, length: int) -> Tensor:
-    """Return the valid tokens of rows with 0, 2, 4, ... padded tokens on the left."""
     left = 2 * torch.arange(batch)[:, None]
     return torch.arange(length)[None] >= left.clamp(max=length - 1)
 

@@ -182,7 +182,6 @@ def max_length(lm: CausalModel) -> int | None:
 
 
 def _limits(lm: CausalModel) -> Iterator[tuple[int, str]]:
-    """Yield the longest texts that parts of a model allow, and which parts."""
     if lm.config.positions == "learned":
         yield lm.config.length, f"of a model that learned {lm.config.length}"
     for number, spec in enumerate(lm.specs):
@@ -251,7 +250,6 @@ def _check_beams(
     on_token: OnToken | None,
     keep_state: bool,
 ) -> None:
-    """Raise for arguments that do not go with a search, and for a penalty without one."""
     if not 0.0 <= length_penalty < math.inf:
         raise ConfigError(f"length_penalty={length_penalty}: give a number of at least 0.")
     if beams == 1:

@@ -259,7 +259,6 @@ def _layer_type(spec: AttentionSpec) -> str:
 def _stored_specs(
     config: SufficeConfig | SufficeViTConfig, mechanism: str | None, *, length: int, causal: bool
 ) -> list[dict[str, Any]]:
-    """Return the specs of a configuration as plain data: its own, or those of a mechanism."""
     if config.specs is not None:
         if mechanism is not None:
             raise ConfigError(

@@ -177,7 +177,6 @@ def _tensors(model: nn.Module) -> dict[str, Tensor]:
 
 
 def _check_index(name_or_path: Any, kwargs: dict[str, Any]) -> None:
-    """Raise if an index names shards outside its folder, or other files than safetensors."""
     if name_or_path is None:
         return
     hub_options = {name: kwargs[name] for name in HUB if name in kwargs}

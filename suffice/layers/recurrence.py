@@ -222,7 +222,6 @@ class Recurrence(nn.Module):
         documents: Tensor | None,
         before: RecurrentState | None,
     ) -> tuple[Tensor, Tensor]:
-        """Return SiLU of each token summed with those before it, and the new history."""
         past, length = self.taps - 1, joined.shape[1]
         if before is None:
             whole = F.pad(joined, (0, 0, past, 0))

@@ -534,7 +534,6 @@ def _first_read(places: Tensor, oldest: Tensor) -> int:
 
 
 def _history_tokens(at: StepPositions, history: int | None) -> int:
-    """Return how many of the last tokens hold the values that a mixing still reads."""
     if history is None or at.before is None:
         return at.start if history is None else min(history, at.start)
 

@@ -193,7 +193,6 @@ class QuantisedStore(Store):
         return encoded
 
     def _in_groups(self, x: Tensor) -> Tensor:
-        """Split channels into groups, the last one padded with its own last channel."""
         group = min(self.memory.group, x.shape[-1])
         if missing := -x.shape[-1] % group:
             x = torch.cat([x, x[..., -1:].expand(*x.shape[:-1], missing)], dim=-1)

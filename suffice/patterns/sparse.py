@@ -302,6 +302,5 @@ def _mixed_number(seed: int) -> int:
 
 
 def _signed(word: int) -> int:
-    """Return the signed number with these low 64 bits."""
     word &= WORD
     return word - (1 << 64) if word >> 63 else word

@@ -25,7 +25,6 @@ def _recurrent(
     activation: str = "silu",
     position: Position = NOWHERE,
 ) -> AttentionSpec:
-    """Return gated heads of a recurrence, each normalised."""
     if not causal:
         raise ConfigError(
             f"{name} sums what came before from token to token, so it has no form that looks "

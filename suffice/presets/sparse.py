@@ -21,14 +21,12 @@ def checked(name: str, size: int) -> int:
 
 
 def _window(window: int | None, length: int | None, published: int) -> Window:
-    """Return a window of an eighth of the input, or of the published size, unless it is given."""
     if window is None:
         window = published if length is None else max(2, checked("length", length) // 8)
     return Window(window)
 
 
 def _stride(stride: int | None, length: int | None) -> int:
-    """Return the root of the input, or the published stride, unless one is given."""
     if stride is not None:
         return checked("stride", stride)
     return 128 if length is None else max(2, isqrt(checked("length", length)))

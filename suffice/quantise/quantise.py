@@ -132,7 +132,6 @@ def _check_text(model: nn.Module, calibration: Tensor | None, judged: Tensor | N
 def _schemes_of(
     model: nn.Module, bits: int, group: int | None, skip: Sequence[str]
 ) -> tuple[dict[str, Scheme], dict[str, str]]:
-    """Return the scheme of each module with a matrix, and why others cannot be packed."""
     # once for all modules; below, group=None depends on the module
     Scheme(bits=bits, group=DEFAULT.get(bits) if group is None else group)
     modules = {}
@@ -175,7 +174,6 @@ def _unpackable(name: str, module: nn.Module) -> str | None:
 
 
 def _in_float32(model: nn.Module) -> nn.Module:
-    """Return the model, or a copy in the precision that packed maps compute in."""
     if all(parameter.dtype is torch.float32 for parameter in model.parameters()):
         return model
     return copy.deepcopy(model).float()
@@ -209,7 +207,6 @@ def _quantised(
 
 
 def _output_error(weight: Tensor, matrix: Codes | Tensor, gram: Tensor | None) -> float:
-    """Return the root mean square of the change of outputs over that of outputs."""
     rounded = numbers_of(matrix) if isinstance(matrix, Codes) else matrix.float()
     if gram is None:
         change, total = (rounded - weight).square().sum(), weight.square().sum()

@@ -106,7 +106,6 @@ class ChatTemplate:
         return ids
 
     def _end_of_turn(self) -> tuple[int, ...]:
-        """Return the ids that end an answer: the text's, and what the template puts behind one."""
         ends = [] if self.tokenizer.end is None else [self.tokenizer.end]
         answer = "answer"
         try:

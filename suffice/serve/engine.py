@@ -445,7 +445,6 @@ class Engine:
             self._reading.append(ticket)
 
     def _fits(self, tickets: list[Ticket]) -> bool:
-        """Return whether texts fit together: rows are as long as the longest."""
         if len(tickets) == 1:
             return True
         needs = [self.nbytes_of(ticket.job.positions) for ticket in tickets]
@@ -500,7 +499,6 @@ class Engine:
                 self._enter(ticket)
 
     def _next_to_read(self) -> Ticket:
-        """Return the prompt that is nearest to its end, every other time the oldest."""
         self._turn += 1
         if self._turn % 2:
             return self._reading[0]
@@ -559,7 +557,6 @@ class Engine:
             self._rebuild(lane, [(state, ticket)])
 
     def _rebuild(self, lane: Lane, more: Sequence[tuple[ModelState, Ticket]] = ()) -> None:
-        """Copy the texts of a lane into a new state, without idle rows, and add others to them."""
         rows = [(lane.state, row) for row, each in enumerate(lane.tickets) if each is not None]
         lane.tickets = [*lane.live, *(ticket for _, ticket in more)]
         lane.state = ModelState.join([*rows, *((state, 0) for state, _ in more)])

@@ -253,7 +253,6 @@ class AttentionSpec:
         return min((n for n in longest if n is not None), default=None)
 
     def _repr_html_(self) -> str:
-        """Show how data flow through the layer in a notebook."""
         # what draws stands above what it draws, and only a notebook asks for it
         catalogue, flow = (import_module(f"suffice.view.{name}") for name in ("catalogue", "flow"))
         title = f"{catalogue.axes(self)}: d_model {self.d_model}, {self.num_heads} heads"
@@ -523,6 +522,5 @@ def check_shares(specs: Sequence[AttentionSpec]) -> None:
 
 
 def _alternatives(numbers: list[int]) -> str:
-    """Write 1, 2, 4 as '1, 2 or 4'."""
     *most, last = map(str, numbers)
     return f"{', '.join(most)} or {last}" if most else last

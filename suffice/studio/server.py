@@ -157,7 +157,6 @@ def advice(request: Any, progress: Waiting | None = None) -> dict[str, Any]:
 
 
 def _is_length(text: str) -> bool:
-    """Return whether a text is a number of bytes: digits of ASCII, and no more than int() takes."""
     return text.isascii() and text.isdigit() and len(text) < MOST_DIGITS
 
 

@@ -95,7 +95,6 @@ def embed(tokens: list[str]) -> Tensor:
 
 
 def _normal(name: str, *shape: int) -> Tensor:
-    """Return normal numbers in float64 that the name alone decides."""
     generator = torch.Generator().manual_seed(zlib.crc32(name.encode()) % SEED)
     return torch.randn(shape, generator=generator, dtype=torch.float64)
 

@@ -176,7 +176,6 @@ def _row(document: Sequence[int]) -> np.ndarray:
 
 
 def _rows(sizes: Sequence[int], length: int) -> list[list[int]]:
-    """Return the indices of the pieces in each row, best fit first."""
     rows: list[list[int]] = []
     with_room: list[list[int]] = [[] for _ in range(length + 1)]  # rows by the room they have
     rooms: list[int] = []  # the rooms there are, ascending

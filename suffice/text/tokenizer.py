@@ -343,7 +343,6 @@ def _steps(part: Any, name: object) -> list[dict[str, Any]]:
 
 
 def _growth(step: dict[str, Any]) -> int:
-    """Return how many characters a step may make of one."""
     match step["type"]:
         case "Replace":
             made, pattern = len(str(step.get("content", ""))), step.get("pattern")
@@ -362,7 +361,6 @@ def _growth(step: dict[str, Any]) -> int:
 
 
 def _longest_replacement(characters_map: str) -> int:
-    """Return the characters of SentencePiece's longest replacement, behind its trie."""
     try:
         content = base64.b64decode(characters_map)
     except ValueError:

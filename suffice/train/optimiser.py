@@ -123,7 +123,6 @@ def _adamw(learned: list[nn.Parameter], training: OptimiserSettings) -> torch.op
 
 
 def _hidden_matrices(model: nn.Module) -> list[nn.Parameter]:
-    """Return the learned matrices inside blocks, each once."""
     blocks = [module for module in model.modules() if isinstance(module, (Block, CrossBlock))]
     matrices = (p for b in blocks for p in b.parameters() if p.requires_grad and p.dim() == 2)
     return list({id(parameter): parameter for parameter in matrices}.values())
@@ -159,14 +158,12 @@ def _moments(part: torch.optim.Optimizer) -> tuple[str, ...]:
 
 
 def _counts(part: torch.optim.Optimizer) -> bool:
-    """Return whether a part counts its steps, as AdamW does for its bias correction."""
     return isinstance(part, torch.optim.AdamW)
 
 
 def _learned(
     optimiser: Optimiser, model: nn.Module
 ) -> Iterator[tuple[str, nn.Parameter, torch.optim.Optimizer]]:
-    """Yield each parameter that learns, its name and the part that steps it."""
     part_of = {
         id(p): part for part in optimiser.parts for g in part.param_groups for p in g["params"]
     }

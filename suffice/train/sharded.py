@@ -189,7 +189,6 @@ def _folder(path: Path, number: object) -> Path:
 
 
 def _headers(folder: Path, reader: Any) -> dict[str, Any]:
-    """Return shape, dtype and chunks of each tensor, from the headers of the files."""
     for file in sorted(folder.iterdir()):
         checkpoint.metadata(file)
     try:
@@ -213,7 +212,6 @@ def _misfits(stored: Mapping[str, Any], expected: Mapping[str, Tensor]) -> list[
 
 
 def _complete(chunks: list[Any], size: torch.Size) -> bool:
-    """Return whether parts cut along the first dimension follow each other without a gap."""
     at = 0
     for chunk in sorted(chunks, key=lambda chunk: (chunk.offsets[0], chunk.sizes[0])):
         if (*chunk.offsets, *chunk.sizes[1:]) != (at, *[0] * (len(size) - 1), *size[1:]):
@@ -229,7 +227,6 @@ def _damaged(folder: Path, error: BaseException) -> CheckpointError:
 
 
 def _reason(error: BaseException) -> str:
-    """Return why torch.distributed.checkpoint failed, without the traces it gathers."""
     failures = getattr(error, "failures", None)
     first = next(iter(failures.values()))[0] if failures else error
     return f"{getattr(first, 'strerror', None) or first!s:.200}"

@@ -157,7 +157,6 @@ def read(path: Path, state: TrainingState, processes: Processes | None = None) -
 def _checked(
     path: Path, facts: Mapping[str, Any], state: TrainingState
 ) -> tuple[list[Any], dict[str, Any]]:
-    """Return the history and the counters of a file, if it is of the run that `state` begins."""
     if facts.get("content") != state.CONTENT:
         raise CheckpointError(f"{path} is not a training checkpoint; give one that `fit` wrote.")
     identity = json.loads(json.dumps(state.identity))

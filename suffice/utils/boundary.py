@@ -86,7 +86,6 @@ SMALLER = "give something smaller."
 
 
 def _is_of_path(error: BaseException) -> bool:
-    """Return whether the system refused a path that is not a file of this package."""
     if isinstance(error, RuntimeError):  # of pathlib, before Python 3.13
         return str(error).startswith("Symlink loop from")
     if not isinstance(error, OSError) or error.errno not in PATH_ERRORS:

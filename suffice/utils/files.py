@@ -136,13 +136,11 @@ def _process_table() -> str:
 
 
 def _temporary_name(path: Path) -> Path:
-    """Return a hidden name next to a path that no other call on any machine returns."""
     writer = f"{_process_table()}.{os.getpid()}.{secrets.token_hex(6)}"
     return path.with_name(f".{path.name}.{writer}.part")
 
 
 def _remove_leftovers(path: Path) -> None:
-    """Remove what killed writers of a file or folder left, and restore what they had set aside."""
     writer = r"(?:([0-9a-f]{12})\.(\d+)\.[0-9a-f]+|\d+)"
     leftover = re.compile(rf"\.{re.escape(path.name)}\.{writer}\.(part|old)")
     for neighbour in path.parent.iterdir():
@@ -159,7 +157,6 @@ def _remove_leftovers(path: Path) -> None:
 
 
 def _may_be_written(temporary: Path, name: re.Match[str]) -> bool:
-    """Return whether the process that made a temporary file or folder may still write it."""
     if name[1] == _process_table():
         return _runs(int(name[2]))
     last_change = max(one.lstat().st_mtime for one in (temporary, *temporary.rglob("*")))

@@ -108,7 +108,6 @@ def upload(folder: Path | str, name: str, *, private: bool = True) -> str:
 
 
 def _errors() -> tuple[type[Exception], ...]:
-    """Return what the library raises: its own errors, and those of its HTTP client."""
     from huggingface_hub.utils import get_session
 
     client = import_module(type(get_session()).__module__.partition(".")[0])

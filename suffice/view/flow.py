@@ -175,7 +175,6 @@ def _map(name: str, inputs: int, outputs: int) -> Box:
 
 
 def _projections(spec: AttentionSpec) -> tuple[list[Box], list[Box], list[Box], int | None]:
-    """Return the maps of the lanes, and after how many steps of the keys the values leave them."""
     maps = {name: _map("", m.inputs, m.outputs).note for name, m in spec.encoder.maps(spec).items()}
     boxes = {
         key: Box(kind="map", title=NAMES[key], note=note)
@@ -213,7 +212,6 @@ def _along(spec: AttentionSpec, length: int | None) -> Box:
 
 
 def _core(spec: AttentionSpec) -> tuple[Box, Box | None]:
-    """Return the box that weighs or sums the keys, and the memory that is read as well."""
     pattern = brief(spec.pattern)
     if spec.lane == "recurrence":
         kernel: Any = spec.kernel
@@ -440,7 +438,6 @@ class _Page:
             )
 
     def _core(self, heads_end: float) -> float:
-        """Draw the core, its memory and the steps after it; return where they end."""
         core = self.drawn.core
         place = _Placed(heads_end + GAP + 10, self.middle, _width(core))
         bend = heads_end + GAP / 2 + 2
@@ -558,7 +555,6 @@ def _text(
 
 
 def _legend(kinds: Sequence[str], cached: bool, width: float, y: float) -> tuple[list[str], float]:
-    """Return what the boxes stand for, in rows of the page's width, and where it ends."""
     entries = [(KINDS[kind][0], *KINDS[kind][1:], kind == "copy") for kind in kinds]
     if cached:
         entries.append((CACHED, CACHE, CACHE, False))

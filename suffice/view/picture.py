@@ -122,7 +122,6 @@ def arrange(drawing: Drawing, title: str | None = None) -> Page:
 def _lines(
     text: str, width: int, size: int, y: int, *, bold: bool = False, colour: str = INK
 ) -> list[TextLine]:
-    """Return a paragraph that fills the page, its first baseline at y."""
     room = int((width - 2 * MARGIN) / (size * (0.66 if bold else 0.58)))
     return [
         TextLine(x=MARGIN, y=y + LINE * number, text=line, size=size, bold=bold, colour=colour)
@@ -159,7 +158,6 @@ def _axes(frame: Frame) -> list[TextLine]:
 
 
 def _step(size: int, cell: int) -> int:
-    """Return the number of cells between two labels of an axis."""
     step = 1
     while size > step * TICKS or step * cell < TICK:
         step *= 2
@@ -169,7 +167,6 @@ def _step(size: int, cell: int) -> int:
 def _legend(
     drawing: Drawing, width: int, y: int
 ) -> tuple[list[TextLine], list[tuple[int, int, int]]]:
-    """Return the names of the parts and the places of their colours, a line each."""
     words: list[TextLine] = []
     marks: list[tuple[int, int, int]] = []
     for number, name in drawing.legend:

@@ -91,7 +91,6 @@ def lines(
 
 
 def _fit(panels: tuple[Panel, ...], width: int, rows: int) -> tuple[int, int]:
-    """Return the number of panels in a row, and the positions per cell."""
     queries, keys = panels[0].cells.shape
     across = len(panels)
     while across > 1 and _columns(width, across) < min(MIN_CELLS, max(keys, HEADER // CELL)):

@@ -174,7 +174,6 @@ class Stages:
         return sum(stage.steps for stage in self.done)
 
     def _train(self, name: str, lm: LM, *stage: Any, **options: Any) -> None:
-        """Run a stage on a model, or on adapters in it that are merged afterwards."""
         if not self.healing.lora:
             self.run(name, lm, *stage, **options)
             return
@@ -196,7 +195,6 @@ def check_peft() -> None:
 
 
 def _digest(model: nn.Module) -> str:
-    """Return the sha256 of a model's weights, by which a checkpoint identifies it."""
     sha256 = hashlib.sha256()
     for name, tensor in sorted(model.state_dict().items()):
         sha256.update(f"{name}{tuple(tensor.shape)}".encode())

@@ -89,7 +89,6 @@ def _options(
 
 
 def _can_be_fitted(change: Change) -> bool:
-    """Return whether a change is exact, or has a closed form for this layer."""
     if change.maps is not None or change.unchanged:
         return True
     spec, names = change.layer.spec, {step.name for step in change.steps}

@@ -178,7 +178,6 @@ def _checked_copy(model: nn.Module, minutes: float) -> LM:
 def _permuted(
     lm: LM, options: Mapping[str, Sequence[Option]], texts: SearchTexts, folder: WorkFolder
 ) -> LM:
-    """Return the model in the feature order of the fits in the work folder."""
     stored = folder.read_tensors("ordered")
     if stored is not None:
         lm.load_state_dict(stored[0])
@@ -190,7 +189,6 @@ def _permuted(
 
 
 def _with_latency(table: CostTable, lm: LM, folder: WorkFolder, step: Step) -> CostTable:
-    """Return the table with latencies, measured now or in the search that is resumed."""
     options = [one for row in table.options for one in row]
     specs = dict.fromkeys(timed_as(one.change.spec) for one in options)
     numbers = {spec: str(number) for number, spec in enumerate(specs)}
@@ -215,7 +213,6 @@ def _with_latency(table: CostTable, lm: LM, folder: WorkFolder, step: Step) -> C
 def _measure_latency(
     options: Sequence[Option], numbers: Mapping[Any, str], lm: LM, length: int, step: Step
 ) -> dict[str, Any]:
-    """Return the seconds of steps as plain data, by backend and number of the composition."""
     timed = time_layers(lm, list(numbers), length, lambda *progress: step("timing", *progress))
     layers: dict[str, dict[str, list[dict[str, float]]]] = {}
     for (backend, spec), times in timed.items():
@@ -234,7 +231,6 @@ def _measure_latency(
 def _result(
     comparison: _Comparison, plan: _Plan, lm: LM, texts: SearchTexts, seed: int, budget: str
 ) -> SearchResult:
-    """Convert the plan, measure it and its rivals."""
     table, chosen = comparison.table, comparison.chosen(plan.choice)
     evaluator = Evaluator(lm, texts.judging)
     before = evaluator.with_layers({})
@@ -413,7 +409,6 @@ class _Comparison:
         return sorted(choices, key=lambda choice: self.cost("loss", choice))[:UNIFORM]
 
     def _uniform(self) -> list[Choice]:
-        """Return the choices of one option for all layers that meet the budget, best sums first."""
         legal = filter(self.program.meets, self._common())
         return sorted(legal, key=lambda choice: self.cost("divergence", choice))[:UNIFORM]
 
@@ -499,7 +494,6 @@ def _change_of_loss(before: RowScores, after: RowScores) -> Summary:
 
 
 def _allocated_bytes(lm: LM, length: int, backend: str) -> int:
-    """Return the bytes that the state of a text takes, room to grow included."""
     state = state_for(lm, backend)
     prefill(lm, state, length)
     return state.nbytes

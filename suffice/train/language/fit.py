@@ -196,7 +196,6 @@ def _place_model(
     place: torch.device,
     checkpoint: Path | None,
 ) -> nn.Module:
-    """Return the model on its device, or a copy of it cut between the processes."""
     if not training.shard or processes.world_size == 1:
         return model.to(place)
     if checkpoint is not None:

@@ -35,29 +35,30 @@ from suffice.errors import SufficeError
 GRACE = 5.0  # seconds that the first process has to print; torchrun ends the others when it exits
 VERBS = {
     "compare": "Train mechanisms and say which one suffices.",
-    "verdict": "Say whether a difference between results is real.",
     "predict": "Label new rows or images with a trained model.",
+    "verdict": "Say whether a difference between results is real.",
+    "convert": "Replace the attention of a trained model by a cheaper one.",
+    "generate": "Write text with a trained language model.",
+    "fits": "Say whether a decoder and a text fit into a memory.",
+    "studio": "Open a page: calculator, patterns, results, maps.",
     "advise": "Recommend attention for a task on this machine.",
     "reproduce": "Print a table of the papers, ours next to theirs.",
     "train": "Train a language model.",
     "plan": "Estimate the memory, time and GPUs of a training.",
-    "fits": "Say whether a decoder and a text fit into a memory.",
     "evaluate": "Measure a trained language model.",
-    "generate": "Write text with a trained language model.",
     "serve": "Serve a model over the OpenAI API.",
     "bench": "Measure how fast a language model decodes here.",
     "quantise": "Pack a trained language model into 8 or 4 bits.",
-    "convert": "Replace the attention of a trained model by a cheaper one.",
     "search": "Choose the attention of each layer within a budget.",
     "heal": "Train a converted model to recover its quality.",
     "probe": "Test what attention recalls, with controls that must fail.",
     "export": "Write a model for transformers, ONNX Runtime or torch.",
     "run": "Generate text from an exported model.",
-    "studio": "Open a page: calculator, patterns, results, maps.",
     "list": "List the mechanisms, their cost and source.",
     "show": "Show one mechanism: spec, counts, op plan.",
     "doctor": "Check every op on this device.",
 }
+FIRST = 7  # verbs that carry the work; help lists the others below "More"
 
 
 class _LazyVerbs(TyperGroup):
@@ -67,6 +68,13 @@ class _LazyVerbs(TyperGroup):
         """Return name, command and remaining words."""
         name, command, words = super().resolve_command(ctx, args)
         return name, command and _load(name), words
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:  # noqa: ARG002
+        """Write the verbs, those of most use first."""
+        verbs = list(VERBS.items())
+        for title, some in (("Commands", verbs[:FIRST]), ("More", verbs[FIRST:])):
+            with formatter.section(title):
+                formatter.write_dl(some)
 
 
 def _load(verb: str) -> Any:

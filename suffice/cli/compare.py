@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from rich.console import Console
 from typer import Exit, Option
+from typer.core import TyperCommand
 
 from suffice.cli import options
 from suffice.cli.options import (
@@ -50,6 +51,36 @@ TASKS = (
     "womens_clothing, translation_es or table (your own) are real; mqar, induction, copy, two_hop "
     "and passkey are synthetic"
 )
+
+
+PANELS = {
+    "Data": "task data columns groups test validation folds stratify drop_missing encoding "
+    "tokenizer recipe scale",
+    "Mechanisms": "mechanisms heads start baseline metric margin cost",
+    "Training": "seeds epochs settings optimiser tune device",
+    "Cluster": "cells jobs threads engine address",
+}
+"""Options by the section of the help that lists them; the last section has the others."""
+EXAMPLES = (
+    "--task digits",
+    "--data reviews.csv --mechanisms standard,linear",
+    "--task imdb --seeds auto --out runs/imdb",
+)
+
+
+class Command(TyperCommand):
+    """Lists its options by panel, and examples at the end."""
+
+    def format_options(self, ctx: Any, formatter: Any) -> None:
+        """Write the sections of a help."""
+        panels = {name: panel for panel, names in PANELS.items() for name in names.split()}
+        for panel in (*PANELS, "Output"):
+            shown = [p for p in self.get_params(ctx) if panels.get(p.name, "Output") == panel]
+            with formatter.section(panel):
+                formatter.write_dl([option.get_help_record(ctx) for option in shown])
+        with formatter.section("Examples"):
+            for words in EXAMPLES:
+                formatter.write(f"  suffice compare {words}\n")
 
 
 @dataclass(frozen=True, kw_only=True)

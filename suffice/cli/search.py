@@ -252,7 +252,6 @@ def _bound(quantity: Quantity) -> str:
 
 
 def _speed(result: SearchResult) -> str:
-    """Claim faster or slower only if the interval does."""
     latency = result.quantity("latency")
     low, high = latency.low or latency.measured, latency.high or latency.measured
     word = "as fast as the source within the noise"
@@ -303,7 +302,6 @@ def _other_choices(result: SearchResult) -> list[str]:
 
 
 def _against_uniform(result: SearchResult) -> str:
-    """Claim a difference only if the interval does."""
     gain, best = result.ahead, result.uniform
     if result.words == best.words:
         return "the plan is that choice"

@@ -82,7 +82,6 @@ def changes(model: nn.Module, plan: Mapping[str, Steps]) -> dict[str, Change]:
 def _sharing(
     number: int, layers: Mapping[str, Attention], steps: Steps, model: nn.Module
 ) -> Change:
-    """Return the change of a layer of a model whose N neighbours share keys and values."""
     (step,), names = steps, list(layers)
     first = number - number % step.number
     layer, alone = layers[names[number]], first + 1 == len(names) or step.number == 1

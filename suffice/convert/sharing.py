@@ -134,8 +134,6 @@ def least_error(fits: Mapping[str, Mapping[str, Fit]]) -> str:
 
 
 class _GroupTrial:
-    """One choice of shared keys and values, and the trials of all layers that read them."""
-
     def __init__(
         self,
         start: str,
@@ -194,7 +192,6 @@ def _candidates(
     layers: Mapping[str, Attention],
     joint: Mapping[str, Tensor],
 ) -> dict[str, dict[str, Maps]]:
-    """Return the maps of the layers of a group, by where its keys and values come from."""
     maker, second = maps[group.maker], joint[group.maker]
     spec = layers[group.maker].spec
     options = {FIRST: (maker.k, maker.v)}

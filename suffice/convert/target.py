@@ -162,7 +162,6 @@ def _alignment(spec: AttentionSpec, length: int | None) -> Alignment:
 
 
 def _learned(step: Step, spec: AttentionSpec) -> AttentionSpec:
-    """Return linear attention, gated linear attention or latent attention with a rotary key."""
     if step.name != "mla":
         kernel = Elu() if step.name == "linear" else Decayed(per="feature")
         return replace(spec, kernel=kernel, scale=None)
@@ -184,7 +183,6 @@ def _learned(step: Step, spec: AttentionSpec) -> AttentionSpec:
 
 
 def _one_head(step: Step, spec: AttentionSpec) -> AttentionSpec:
-    """Return a layer whose heads share one key/value head, a latent or the input itself."""
     between = spec.position if spec.position.rotates else spec.norm if spec.norm.norms else None
     if between is not None:
         raise ConfigError(

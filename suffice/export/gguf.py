@@ -263,7 +263,6 @@ def _tensors(stock: LM, architecture: str, kind: str, codes: Codings) -> Iterato
 
 
 def _rope(stock: LM) -> Rope | None:
-    """Return the rotary positions of the layers that have them, which are the same in all."""
     ropes = map(rotary_of, stock.specs)
     return next((one for one in ropes if one is not None), None)
 
@@ -283,7 +282,6 @@ def _coded(parts: Sequence[Coding], orders: Sequence[Tensor | slice], kind: Bloc
 
 
 def _order(name: str, stock: LM, layout: str) -> Tensor | slice:
-    """Return the order of the rows of a map: rotary pairs of queries and keys side by side."""
     block, _, part = name.rpartition(".attention.")
     if layout != "interleaved" or part not in ("q_proj", "k_proj"):
         return slice(None)
@@ -299,7 +297,6 @@ def _order(name: str, stock: LM, layout: str) -> Tensor | slice:
 
 
 def _same(packed: tuple[Tensor, Tensor, Tensor] | None, weight: Tensor) -> Coding | None:
-    """Return codes and scales if they still are those of a weight."""
     if packed is None or packed[0].shape != weight.shape or not torch.equal(packed[0], weight):
         return None
     return packed[1:]

@@ -189,7 +189,6 @@ class GraphAttention(nn.Module):
         return self.spec.combine.output(self.layer, out, x, cached)
 
     def _append(self, cached: State, positions: CallPositions, past: State) -> State:
-        """Return the keys and values of all tokens, mixed, and before if they are kept."""
         k, v = cached[0], cached[-1]
         keys = torch.cat([past[0], k], dim=2)
         if len(past) == 1:

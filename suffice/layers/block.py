@@ -31,8 +31,6 @@ CROSS_NORMS = NORMS[:-1]  # of blocks that also attend to a source
 
 
 class _ResidualBlock(nn.Module):
-    """Attention layers and an MLP, each of which is added to its input."""
-
     attention: Attention
     attention_norm: nn.Module
     cross_norm: nn.Module

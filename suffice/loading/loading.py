@@ -62,8 +62,6 @@ class Prediction:
 
 
 class _Summary:
-    """A representation of one line."""
-
     network: Any
     facts: dict[str, Any]
 
@@ -79,8 +77,6 @@ class _Summary:
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class _Classifier(_Summary):
-    """A network with names for its outputs."""
-
     network: Any
     classes: tuple[str, ...]
     facts: dict[str, Any] = field(default_factory=dict)

@@ -507,8 +507,6 @@ def _inherited_by_workers(num_threads: int) -> Iterator[None]:
 
 
 class _Worker(Silent):
-    """A worker process, as it reports to its parent through shared memory."""
-
     def __init__(self, number: int, shares: Any, process_ids: Any, stopped: Any) -> None:
         self._number, self._stopped = number, stopped
         self._shares, self._process_ids = shares, process_ids

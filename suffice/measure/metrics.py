@@ -154,7 +154,6 @@ def _ratio(above: Values, below: Values) -> Values:
 
 
 def _balanced(answers: Answers) -> Values:
-    """Return the shares of rows in the recall of a class, averaged over the classes there are."""
     right = (answers.predicted == answers.label).astype(np.float64)
     counts = np.bincount(answers.label)
     recall = np.bincount(answers.label, right) / np.maximum(counts, 1)
@@ -164,7 +163,6 @@ def _balanced(answers: Answers) -> Values:
 
 
 def _macro_f1(answers: Answers) -> Values:
-    """Return the shares of rows in the F1 of a class, averaged over the classes of the rows."""
     label, predicted = answers.label, answers.predicted
     f1, both = f1_of_classes(answers)
     present = np.bincount(label, minlength=len(both)) > 0

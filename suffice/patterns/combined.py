@@ -20,8 +20,6 @@ from suffice.utils.records import derived
 
 
 class _Several(Pattern):
-    """Base of the patterns that are made of several, `parts`."""
-
     parts: tuple[Pattern, ...]
 
     crosses = derived(lambda self: all(self._all("crosses")))

@@ -31,8 +31,6 @@ class Scaling(Axis, ABC, family="scaling"):
 
 
 class _ByFactor(Scaling):
-    """Base of the scalings by the new length over the trained one."""
-
     factor: float
 
     def __post_init__(self) -> None:
@@ -341,8 +339,6 @@ CACHED_ANGLES = 1 << 19  # tables up to 4 MiB in fp32 are cached between calls
 
 
 class _Rotary(Position):
-    """Base of the positions that rotate pairs of features by angles."""
-
     rotates = True
     layout: str
     features: int | None

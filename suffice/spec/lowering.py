@@ -230,7 +230,6 @@ def _bounds_alone(spec: SpecLike) -> bool:
 
 
 def _unknown(spec: SpecLike) -> Iterator[str]:
-    """Yield the axes with values that no record can express."""
     for axis, known in (KNOWN if spec.lane != "recurrence" else KNOWN_OF_RECURRENCES).items():
         value = getattr(spec, axis)
         if type(value) not in known:

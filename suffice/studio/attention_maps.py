@@ -272,7 +272,6 @@ def load_model(path: Path) -> Shown:
 
 
 def _reads(model: Any) -> str:
-    """Return the kind of input: "image", or "text", or "ids" where no tokenizer is known."""
     if getattr(model.network.config, "image_size", None) is not None:
         return "image"
     return "ids" if model.tokenizer is None else "text"
@@ -325,7 +324,6 @@ def _continue(loaded: Any, ids: list[int], count: int) -> list[int]:
 
 
 def _check_reads(model_input: ModelInput, sizes: Any, read: Any) -> None:
-    """Raise unless a model of these sizes reads the input of a model of the others."""
     names = ("image_size", "channels") if model_input.grid else ("vocabulary_size",)
     first, second = ([getattr(config, name, None) for name in names] for config in (read, sizes))
     if first != second:

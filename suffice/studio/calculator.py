@@ -208,7 +208,6 @@ def _width(sizes: Sizes, full: bool) -> int:
 
 
 def _llama_cpp(sizes: Sizes, length: int, number: float) -> float:
-    """Return the cells of all layers, of number bytes for each feature of a token."""
     facts = table("families")["engines"]["llama.cpp"]
     cells = _padded(length, facts["cells"])
     windowed = _padded(min(cells, sizes["window"] + facts["batch"]), facts["cells"])
@@ -224,7 +223,6 @@ def _llama_cpp(sizes: Sizes, length: int, number: float) -> float:
 
 
 def _vllm(sizes: Sizes, length: int, number: float) -> float:
-    """Return the pages of all groups of layers, which have the same bytes and as many layers."""
     facts = table("families")["engines"]["vllm"]
     tokens, kinds = facts["page"], [kind for kind in kinds_of(sizes) if kind.cached]
     state = facts["bytes"]["16"] * (sizes["recurrent_numbers"] + sizes["convolution_numbers"])

@@ -70,7 +70,6 @@ def list_comparisons(roots: tuple[Path, ...]) -> list[ListedComparison]:
 
 @cache
 def _published() -> tuple[ListedComparison, ...]:
-    """List what comes with the package by task, tables of the papers before those of the atlas."""
     group_of = {task: group for group, tasks in GROUPS.items() for task in tasks}
     places, found = list(group_of), []
     for name in published_names():
@@ -132,7 +131,6 @@ def _read_packaged(name: object) -> Results:
 
 
 def _read_unfinished(folder: Path) -> Results:
-    """Return the finished cells of an unfinished comparison, or of a reproduction."""
     plan, provenance = read_plan(folder), read_provenance(folder)
     cells = _finished_cells(folder, plan)
     if not cells:

@@ -23,8 +23,6 @@ LARGEST_SIZE = 1 << 32
 
 
 class _Config:
-    """The entries of a config.json and what its family leaves out."""
-
     def __init__(self, content: object) -> None:
         if not isinstance(content, dict):
             raise ConfigError("a config.json is an object, from { to }.")
@@ -247,7 +245,6 @@ def _kinds(config: _Config, layers: int, window: int) -> Sequence[str]:
 
 
 def _listed_kinds(config: _Config, layers: int) -> list[str]:
-    """Return the kinds that a list names or numbers, in the ways of several families."""
     legal = table("families")["kinds"]
     listed = config.names("layer_types") or config.names("layers_block_type")
     if flags := config.names("attn_type_list"):

@@ -134,7 +134,6 @@ def _description(ids: dict[str, int], length: int, rule: str) -> dict[str, Any]:
 
 
 def _earlier(ids: dict[str, int], length: int, rule: str) -> dict[str, Any]:
-    """Return the description of an earlier version, which read nothing of an empty text."""
     marks, single = RULES[rule]
     start = {"type": "Prepend", "prepend": f"{SPECIAL[START]} "}
     return {

@@ -236,7 +236,6 @@ def _core(spec: AttentionSpec) -> tuple[Box, Box | None]:
 def _cached(
     spec: AttentionSpec, keys: list[Box], values: list[Box], from_keys: int | None
 ) -> tuple[list[Box], list[Box]]:
-    """Mark what a KV cache keeps: the last step of keys and values, or the one both come from."""
     if not spec.cached_widths:
         return keys, values
     keys, values = list(keys), list(values)

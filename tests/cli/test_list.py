@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-from types import SimpleNamespace
-
 import pytest
 
 from suffice import AttentionSpec, preset
@@ -9,7 +7,7 @@ from suffice.mixing import Alignment
 from suffice.patterns import Causal, Full, PerHead, Window
 from suffice.positions import Rope
 from suffice.presets import PRESETS, takes_length
-from suffice.view.catalogue import D_MODEL, GROUPS, HEADS, axes, group, mean_cost, state
+from suffice.view.catalogue import D_MODEL, GROUPS, HEADS, axes, group, mean_cost
 
 LENGTH = 1024
 
@@ -54,10 +52,6 @@ def test_mechanisms_stand_in_groups(suffice):
         elif line.partition(" ")[0] in PRESETS:
             under[line.partition(" ")[0]] = current
     assert under == {name: group(spec_of(name)) for name in PRESETS}
-    assert under["retnet"] == "No pairs: a state that decays or is corrected"
-    assert under["longformer"] == "Some pairs: sparse patterns"
-    assert under["super_attention"] == "Token mixing before attention"
-    assert under["linear"] == "Linear attention (no pairwise scores)"
 
 
 def test_axes_that_differ_are_named():
@@ -73,16 +67,3 @@ def test_axes_that_differ_are_named():
         d_model=64, num_heads=4, pattern=heads, position=Rope(), mixing=Alignment(9)
     )
     assert axes(spec) == "PerHead(Window, Full & Causal), Alignment, Rope"
-
-
-@pytest.mark.parametrize(
-    ("numbers", "fixed", "wanted"),
-    [
-        (512, 0, "512"),
-        (0, 4160, "4,160 fixed"),
-        (1024, 4160, "1,024 + 4,160 fixed"),
-        (0, 0, "none"),
-    ],
-)
-def test_a_state_of_constant_size_is_reported(numbers, fixed, wanted):
-    assert state(SimpleNamespace(state_numbers=numbers, state_fixed=fixed)) == wanted

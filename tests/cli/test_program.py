@@ -8,10 +8,9 @@ import subprocess
 import sys
 
 import pytest
-import typer
 
 from suffice import cli
-from suffice.cli.terminal import Stopped, is_first, stoppable
+from suffice.cli.terminal import is_first
 from suffice.errors import ConfigError
 from suffice.presets import PRESETS
 
@@ -37,29 +36,48 @@ def test_the_module_is_the_program():
     assert done.stdout == ""
 
 
-@pytest.mark.parametrize("words", [["--help"], ["compare", "--help"], ["show", "--help"]])
-def test_help_is_a_good_end(suffice, words):
-    result = suffice(*words)
-    assert result.exit_code == 0
-    assert "Usage: suffice" in result.stdout
-    assert max(map(len, result.stdout.splitlines())) <= 80
-    assert result.stderr == ""
+def sections(text):
+    """Return the words that begin the lines of each section of a help."""
+    found, name = {}, ""
+    for line in text.splitlines():
+        if re.fullmatch(r"[A-Z][a-zA-Z]*:", line):
+            name = line[:-1]
+        elif name and re.match("  [^ ]", line):
+            found.setdefault(name, []).append(line.strip())
+    return {name: [line.split()[0].rstrip(",") for line in lines] for name, lines in found.items()}
 
 
-def test_h_is_help_of_every_verb(suffice):
-    for words in ([], ["compare"], ["convert"]):
-        result = suffice(*words, "-h")
-        assert (result.exit_code, result.stderr) == (0, "")
-        assert result.stdout == suffice(*words, "--help").stdout
+def test_help_shows_seven_verbs_first(suffice):
+    shown, bare = suffice("--help"), suffice()
+    assert (shown.exit_code, shown.stderr, bare.exit_code) == (0, "", 2)
+    assert suffice("-h").stdout == shown.stdout == bare.stdout + bare.stderr
+    first = ["compare", "predict", "verdict", "convert", "generate", "fits", "studio"]
+    found = sections(shown.stdout)
+    assert found["Commands"] == first
+    assert sorted(first + found["More"]) == sorted(cli.VERBS)
+
+
+def test_help_of_compare_has_every_option_in_one_panel_and_examples_that_parse(suffice, tmp_path):
+    shown = suffice("compare", "--help")
+    assert (shown.exit_code, shown.stderr) == (0, "")
+    assert max(map(len, shown.stdout.splitlines())) <= 80
+    found, command = sections(shown.stdout), cli._load("compare")
+    panels = ["Data", "Mechanisms", "Training", "Cluster", "Output"]
+    assert list(found) == [*panels, "Examples"]
+    options = {param.opts[0] for param in command.params} | {"-h"}
+    assert sorted(option for panel in panels for option in found[panel]) == sorted(options)
+    assert {"--cells", "--engine", "--address"} <= set(found["Cluster"])
+    (tmp_path / "reviews.csv").touch()
+    examples = re.findall("  suffice compare (.*)", shown.stdout)
+    assert len(examples) == 3
+    for words in examples:
+        command.make_context("compare", words.split())
 
 
 def test_the_version_is_printed(suffice):
     result = suffice("--version")
     assert (result.exit_code, result.stderr) == (0, "")
     assert re.fullmatch(r"suffice \d+\.\d+\.\d+, torch \S+\n", result.stdout)
-    with pytest.raises(typer.Exit, match="^$") as end:  # what makes it end well
-        cli._print_versions(True)
-    assert end.value.exit_code == 0
 
 
 @pytest.mark.parametrize(
@@ -114,18 +132,6 @@ def test_ctrl_c_anywhere_ends_with_130(suffice, monkeypatch):
     monkeypatch.setattr("suffice.cli.list.catalogue", press)
     result = suffice("list")
     assert (result.exit_code, result.message, result.stdout) == (130, "interrupted.", "")
-
-
-def test_a_stoppable_command_keeps_its_name_and_arguments():
-    def command(word, *, times=1):
-        """Say it."""
-        raise KeyboardInterrupt
-
-    wrapped = stoppable(command)
-    assert (wrapped.__name__, wrapped.__doc__) == ("command", "Say it.")
-    with pytest.raises(Stopped, match=r"^interrupted\.$") as end:
-        wrapped("a", times=2)
-    assert end.value.code == 130
 
 
 def second(monkeypatch):

@@ -253,7 +253,6 @@ class Program:
         return tuple(draws.randrange(len(row)) for row in self.scores)
 
     def _excess(self, choice: Choice) -> float:
-        """Return by how much a choice exceeds the bounds, in shares of them."""
         return sum(
             max(self.cost(name, choice) / bound - 1.0, 0.0) for name, bound in self.bounds.items()
         )
@@ -405,7 +404,6 @@ class CostTable:
 
 
 def _needs(options: Sequence[Sequence[Option]]) -> dict[Place, Place]:
-    """Return the options that read another layer's keys, and that layer as it is."""
     return {
         (layer, at): (one.change.spec.shares, 0)  # the first option keeps a layer
         for layer, of_layer in enumerate(options)

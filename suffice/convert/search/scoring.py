@@ -45,8 +45,6 @@ class RowScores:
 
 @dataclass(frozen=True)
 class _Reference:
-    """The original model on some rows."""
-
     inputs: list[Tensor]  # of its blocks
     log_probs: Tensor  # float64
     targets: Tensor
@@ -263,7 +261,6 @@ class CandidateFits:
     def _fit_sharing(
         self, options: Sequence[Option], batches: Sequence[Tensor], step: Step
     ) -> None:
-        """Fit layers that read the keys and values of layers that stay as they are."""
         total, originals = len(batches), self.originals.items()
         kept = steps_of("keep")
 
@@ -307,7 +304,6 @@ def _fit_name(option: Option) -> str:
 
 
 def _groups(options: Sequence[Option]) -> Iterator[list[Option]]:
-    """Yield options whose sums fit into memory together."""
     group: list[Option] = []
     numbers = 0
     for option in options:

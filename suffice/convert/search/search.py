@@ -289,8 +289,6 @@ def _score(table: CostTable, option: Option) -> OptionScore:
 
 @dataclass(frozen=True, kw_only=True)
 class _Plan:
-    """A choice, after it was measured as a whole."""
-
     choice: Choice
     additive: bool | None  # whether its layers' divergences add up; None: nothing changes
     weighed: int = 0  # neighbours that were measured
@@ -299,8 +297,6 @@ class _Plan:
 
 @dataclass(frozen=True, kw_only=True)
 class _Comparison:
-    """Measures choices of one program."""
-
     table: CostTable
     program: Program  # of one backend
     options: Sequence[Sequence[Option]]  # that it chooses from
@@ -385,7 +381,6 @@ class _Comparison:
         return rivals
 
     def _common(self) -> list[Choice]:
-        """Return the choices of one option for all layers."""
         places = [{one.words: at for at, one in enumerate(row)} for row in self.options]
         common = [words for words in places[0] if all(words in row for row in places)]
         return [tuple(row[words] for row in places) for words in common]

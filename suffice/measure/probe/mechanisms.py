@@ -170,7 +170,6 @@ def solved_at(cell: Cell, steps: int) -> int | None:
 
 
 def _rolls(specs: Sequence[AttentionSpec]) -> bool:
-    """Return whether a rolling memory takes something from these layers."""
     return all(sees_pairs(spec) for spec in specs) and receptive_field(specs) is None
 
 

@@ -233,8 +233,6 @@ class DocumentRows:
 
 
 class _Inputs(NamedTuple):
-    """The inputs of heads that share a pattern, a key head for each."""
-
     q: Tensor  # [N, H, T, D]
     k: Tensor  # [N, H, S, D]
     v: Tensor  # [N, H, S, D]
@@ -386,8 +384,6 @@ def _backward(
 
 
 class _Piece(NamedTuple):
-    """Some rows, heads and tiles of a part: one call of the kernel."""
-
     rows: slice
     heads: slice
     part: TileSet

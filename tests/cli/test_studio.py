@@ -9,8 +9,6 @@ import webbrowser
 import pytest
 
 from suffice.cli import studio as module
-from suffice.cli.studio import studio
-from suffice.errors import ConfigError
 
 
 @pytest.fixture
@@ -67,15 +65,3 @@ def test_wrong_words_are_refused(suffice, words, said):
     assert result.exit_code == 2
     assert said in result.message
     assert threading.active_count() < 20
-
-
-def test_waiting_is_for_good(monkeypatch):
-    waited = []
-    monkeypatch.setattr(threading.Event, "wait", lambda self: waited.append(self))
-    module._wait_for_interrupt()
-    assert len(waited) == 1
-
-
-def test_a_page_that_is_written_is_not_served(tmp_path):
-    with pytest.raises(ConfigError, match="--export writes a page and serves nothing; give it al"):
-        studio(export=tmp_path, port=8000, results=None, checkpoints=None, no_open=False)

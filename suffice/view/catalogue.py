@@ -134,14 +134,13 @@ def catalogue() -> dict[str, Any]:
         "d_model": D_MODEL,
         "heads": HEADS,
         "length": LENGTH,
-        "names": list(PRESETS),
         "mechanisms": rows,
     }
 
 
 def write(path: Path = FILE) -> None:
     """Write the catalogue."""
-    path.write_text(json.dumps(catalogue(), indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    path.write_text(json.dumps(catalogue(), indent=0, ensure_ascii=False) + "\n", encoding="utf-8")
 
 
 def _row(name: str, base: Cost) -> dict[str, Any]:

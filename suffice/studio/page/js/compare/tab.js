@@ -95,7 +95,7 @@ function comparison(results, changed) {
     names.length > results.drawn.length && switchField(`Draw all ${names.length} mechanisms`, COMPARE.all, (all) => {
       COMPARE.all = all;
       changed();
-    }, { id: "compare-all", hint: `Else ${results.baseline} and the five that suffice or come closest; the tables below list all.` }),
+    }, { id: "compare-all", hint: "Else the baseline and the five that suffice or come closest." }),
     element("div", { class: "heading" }, element("h3", {}, "Cost against quality"),
       choiceField("Cost", costs, results.cost, (cost) => {
         COMPARE.cost = cost;

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, overload
 
 import torch
 from torch import Tensor, nn
@@ -77,6 +77,19 @@ class Attention(nn.Module):
     if TYPE_CHECKING:  # the encoder and the combination add modules, by names of their own
 
         def __getattr__(self, name: str) -> Any: ...
+
+    @overload
+    def __init__(
+        self,
+        spec: AttentionSpec,
+        *,
+        impl: str = ...,
+        device: torch.device | str | None = ...,
+        dtype: torch.dtype | None = ...,
+    ) -> None: ...
+
+    @overload
+    def __init__(self, spec: str, d_model: int, num_heads: int, **options: Any) -> None: ...
 
     def __init__(
         self,

@@ -30,7 +30,7 @@ LINES = {
     "generate": 1318,
     "hf": 2632,
     "kernels": 1097,
-    "layers": 3439,
+    "layers": 3452,
     "loading": 775,
     "measure": 18267,
     "memory": 1163,

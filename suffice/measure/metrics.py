@@ -223,7 +223,12 @@ def metric_of(name: str) -> Metric:
 
 def share_metric(name: str) -> Metric:
     """Return a metric whose value is the mean of its rows, each a share from 0 to 1."""
-    return METRICS[name] if name == "accuracy" else Metric(name, f"test {name}", "share", _accuracy)
+    own = Metric(name, _title(name), "share", _accuracy)
+    return METRICS[name] if name == "accuracy" else own
+
+
+def _title(name: str) -> str:
+    return name if "/" in name or name.startswith(("test", "eval", "val")) else f"test {name}"
 
 
 def own_metric(name: str, better: str, *, relative: bool = False) -> Metric:
@@ -245,8 +250,7 @@ def own_metric(name: str, better: str, *, relative: bool = False) -> Metric:
         return sign * (math.log(mean) + (answers.right - mean) / mean)
 
     kind, rows = ("ratio", ratios) if relative else ("value", values)
-    says_part = "/" in name or name.startswith(("test", "eval", "val"))
-    return Metric(name, name if says_part else f"test {name}", kind, rows, better=better)
+    return Metric(name, _title(name), kind, rows, better=better)
 
 
 def value_in(cell: Cell, metric: Metric) -> float:

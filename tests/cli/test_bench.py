@@ -38,15 +38,12 @@ def test_figures_of_a_shape(suffice, tmp_path):
     before = torch.get_num_threads()
     result = suffice("bench", "--shape", "15m", *SHORT)
     assert (result.exit_code, result.stderr) == (0, "")
-    said = " ".join(result.stdout.split())
-    assert said.startswith("15m: ")
-    assert "as stored, memory dynamic" in said
+    assert result.stdout.startswith("15m: ")
     assert torch.get_num_threads() == before
     found = json.loads(suffice("bench", "--shape", "15m", *SHORT, "--json").stdout)
     assert found["found"]["tokens"] == 4
     assert found["found"]["threads"] == 1
     assert found["asked"] == {"shape": "15m", "bits": None, "memory": "dynamic"}
-    assert "cores" in found["machine"]
 
 
 def test_figures_of_a_checkpoint(suffice, tmp_path):

@@ -21,6 +21,7 @@ from suffice.measure.metrics import (
     confusion,
     metric_of,
     own_metric,
+    share_metric,
     value_in,
 )
 
@@ -171,6 +172,9 @@ def test_figures_of_an_own_loop_are_oriented(better, sign):
     assert ratio.rows(errors) == pytest.approx([sign * (log + step) for step in steps])
     assert (value.oriented(6.0), ratio.oriented(6.0)) == (sign * 6.0, sign * log)
     assert (value.natural(sign * 6.0), ratio.natural(sign * log)) == pytest.approx((6.0, 6.0))
+    names = ("em", "test/em", "eval_em")  # the last two say which part it is
+    for metric in (share_metric, lambda name: own_metric(name, better)):
+        assert [metric(name).title for name in names] == ["test em", *names[1:]]
     cell = replace(make_cell(), scores={"rmse": 6.0})
     assert (value_in(cell, value), value_in(cell, ratio)) == (sign * 6.0, sign * log)
 

@@ -180,7 +180,6 @@ def _study(request: Request, base: Base, device: torch.device) -> Study:
 
 
 def _measure(study: Study, measure: Measure, budget: Budget, report: Report) -> None:
-    """Measure at the requested length, then at shorter ones."""
 
     def take(name: str, length: int = study.base.length) -> TimedSample:
         return measure(study.candidates[name], length)

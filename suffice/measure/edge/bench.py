@@ -281,8 +281,6 @@ class _Step:
 
 
 class _Products:
-    """Times the matrix products of a step, one after another."""
-
     def __init__(self, decoder: NativeDecoder) -> None:
         self.call, self.threads = decoder.library.suffice_multiply, torch.get_num_threads()
         self.matrices = list(_matrices(decoder))

@@ -23,7 +23,6 @@ def test_every_figure_of_a_model():
     assert told.weight_bytes == 4 * told.parameters
     assert told.read_bytes == told.weight_bytes + 2 * 2 * 64 * 10 * 4
     assert told.state_bytes >= 2 * 2 * 64 * 11 * 4
-    assert min(told.prefill, told.decode, told.bandwidth, told.share) > 0.0
     assert told.steps.startswith("native") == bool(told.parts)
     assert bench(lm, Dynamic(), prompt=8, new=4, rounds=1, before=0).peak_bytes > 1 << 20
 

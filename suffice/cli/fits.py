@@ -77,7 +77,7 @@ def fits(
     Sizes come from its configuration; no weight is loaded and no code of a checkpoint is run.
     Numbers are counted, measured here (files) or estimated (activations).
     """
-    from suffice.studio.calculator import ENGINES
+    from suffice.studio.tables import ENGINES
 
     check_known("engine", engine, ENGINES)
     check_at_least(1, batch=batch)
@@ -121,12 +121,12 @@ def _other(model: Model, text: str, settings: dict[str, Any]) -> Model:
 
 
 def _model(text: str, bits: int | None) -> Model:
-    from suffice.models.configurations import published
     from suffice.studio.configs import read_config
     from suffice.utils import hub
-    from suffice.utils.files import read_json
+    from suffice.utils.files import packaged, read_json
 
-    rows = {str(row.get(key)).lower(): row for row in published() for key in ("name", "title")}
+    published = packaged("models", "published.json")
+    rows = {str(row.get(key)).lower(): row for row in published for key in ("name", "title")}
     if (row := rows.get(text.lower())) is not None:
         sizes, warning = read_config(row["config"])
         return Model(
@@ -137,7 +137,7 @@ def _model(text: str, bits: int | None) -> Model:
         return _gguf(path)
     folder, path = (path, path / "config.json") if path.is_dir() else (path.parent, path)
     if not path.is_file():
-        titles = [str(row["title"]) for row in published() if "title" in row]
+        titles = [str(row["title"]) for row in published if "title" in row]
         raise unknown("model, folder or file", text, titles)
     sizes, warning = read_config(read_json(path), quantised=bits is None)
     stored = sum(file.stat().st_size for file in folder.glob("*.safetensors"))

@@ -12,7 +12,6 @@ from dataclasses import MISSING, fields, is_dataclass
 from datetime import datetime, timedelta
 from functools import cache, wraps
 from importlib import import_module
-from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, get_args, get_type_hints
 
@@ -20,7 +19,7 @@ from typer import Argument, Option
 from typer.models import ParameterInfo
 
 from suffice.errors import ConfigError, DataError, check_known, unknown
-from suffice.utils.files import refuse_current
+from suffice.utils.files import packaged, refuse_current
 from suffice.utils.grammar import parse_term, split_list
 from suffice.utils.hub import is_reference
 from suffice.utils.records import is_number, is_whole
@@ -184,7 +183,7 @@ def _declared(record: Any) -> list[inspect.Parameter]:
 @cache
 def catalogue() -> dict[str, Any]:
     """Return the mechanisms as `suffice.view.catalogue` wrote them, without importing torch."""
-    return json.loads(files("suffice").joinpath("view", "catalogue.json").read_text("utf-8"))
+    return packaged("view", "catalogue.json")
 
 
 def set_option(text: str) -> Any:

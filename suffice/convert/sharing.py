@@ -232,7 +232,6 @@ def _explained(maps: Maps, second: Tensor, joint: Tensor, *, bias: bool) -> Maps
 
 
 def _stacked(layers: Sequence[Maps]) -> Maps:
-    """Return the heads of all layers as those of one, heads of one shared key side by side."""
     groups = len(layers[0].k)
 
     def stacked(part: str) -> Tensor:

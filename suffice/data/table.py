@@ -459,7 +459,6 @@ def _numbers(labels: Counter[str]) -> list[float] | None:
 
 
 def _check_single(counts: Counter[str], rows: int, where: str, column: str) -> None:
-    """Refuse a column of lists: labels that recur in combinations with others."""
     for separator in (";", "|", ","):
         lists = {label: label.split(separator) for label in counts if separator in label}
         parts = Counter(part.strip() for each in lists.values() for part in each)
@@ -534,7 +533,6 @@ def _parts_of_fold(
 
 
 def _hashed(keys: list[str], shares: dict[str, float]) -> dict[str, str]:
-    """Return the part of each key that is not for training, by its sha1 alone."""
     place: dict[str, str] = {}
     for key in keys:
         at = sha1_of(key) / (1 << 160)

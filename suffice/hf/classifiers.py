@@ -57,8 +57,6 @@ class SufficeClassifierConfig(PreTrainedConfig):
 
 
 class _Classifier(Weights, PreTrainedModel):
-    """A network of `suffice.models` behind the calls of transformers, named `base_model_prefix`."""
-
     config: SufficeClassifierConfig | SufficeViTConfig
     config_class: type[PreTrainedConfig] = SufficeClassifierConfig
     base_model_prefix = "network"

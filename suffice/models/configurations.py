@@ -6,7 +6,6 @@ import inspect
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
-from importlib import resources
 from typing import Any
 
 from suffice.errors import ConfigError, check_known
@@ -16,7 +15,7 @@ from suffice.positions import NoPosition, Position
 from suffice.presets import PRESETS, Shares, schedule, share
 from suffice.presets.sparse import checked
 from suffice.spec import AttentionSpec
-from suffice.utils.files import parse_json
+from suffice.utils.files import packaged
 
 Configured = tuple[LMConfig, list[AttentionSpec]]
 """The sizes of a model and the attention of each of its blocks: `config.build(specs)`."""
@@ -60,7 +59,7 @@ def published() -> list[dict[str, Any]]:
     Rows with a "name" are complete and in `CONFIGURATIONS`; those with a "title" stand on the
     studio's page, with the sizes alone and, under "also", what a config.json cannot say.
     """
-    return parse_json(resources.files(__package__).joinpath(PUBLISHED).read_text("utf-8"))
+    return packaged("models", PUBLISHED)
 
 
 def _gpt(d_model: int, depth: int, num_heads: int, **sizes: Any) -> Configuration:

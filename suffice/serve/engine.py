@@ -278,7 +278,6 @@ class Engine:
         atexit.register(self.close, 0.0)  # a thread in native code must not outlive the interpreter
 
     def _probe(self) -> None:
-        """Find the bytes that a text takes, and whether texts share their steps."""
         state = self.lm.state(self.memory)
         self.lm.features(torch.zeros(1, 1, dtype=torch.long, device=self.lm.device), state=state)
         stores = [store for layer in state.layers for store in layer.stores()]

@@ -20,7 +20,7 @@ from suffice.patterns import Causal, Window
 from suffice.positions import NoPosition, Rope
 from suffice.spec import AttentionSpec
 from suffice.studio.configs import Sizes
-from suffice.studio.tables import table
+from suffice.studio.tables import ENGINES, table
 from suffice.utils.grammar import parse_term
 
 ENCODERS: tuple[Encoder, ...] = (Standard(), Optimised(), Efficient(), Latent())
@@ -34,7 +34,6 @@ CHANGES = {
     "memory": "state_bits",
     "weights": "weight_bits",
 }
-ENGINES = ("suffice", "llama.cpp", "vllm")
 LONGEST_TEXT = 1 << 30
 HALF_BITS, SCALE_BITS = 16, 16
 BLOCK = 64  # positions that `Quantised` encodes at once
@@ -72,7 +71,7 @@ def count(sizes: Sizes, length: int) -> Answer:
     """Return what a decoder of the sizes takes for texts of a length; ConfigError for wrong ones.
 
     Example:
-        >>> from suffice.studio.tables import table
+        >>> from suffice.studio.tables import ENGINES, table
         >>> answer = count(table("calculator")["defaults"], 2048)
         >>> answer.state["suffice"], answer.weights["attention"]
         (536870912, 536870912)
@@ -106,7 +105,7 @@ def changed(sizes: Sizes, text: str) -> Sizes:
     """Return the sizes after changes such as "gqa:2+window:512"; ConfigError for illegal ones.
 
     Example:
-        >>> from suffice.studio.tables import table
+        >>> from suffice.studio.tables import ENGINES, table
         >>> sizes = changed(table("calculator")["defaults"], "gqa:2+window:512+full:6")
         >>> sizes["num_kv_heads"], sizes["window"], sizes["full_every"]
         (2, 512, 6)
@@ -336,7 +335,6 @@ def _activation_bytes(sizes: Sizes, length: int) -> int:
 
 
 def _check(sizes: Sizes, length: int) -> None:
-    """Raise ConfigError for sizes that contradict each other, which no spec would tell."""
     s, last = sizes, sizes["layers"]
     together = [
         ("recurrent_numbers", "recurrent_parameters"),

@@ -306,7 +306,6 @@ def _recurrence(config: _Config, sizes: Sizes) -> Sizes:
 
 
 def _named(config: _Config, sizes: Sizes) -> Callable[[str], int]:
-    """Return a function that gives a size of the model, or an entry of its config.json."""
     heads = sizes["num_heads"]
     known = {
         "width": sizes["d_model"],
@@ -335,6 +334,5 @@ def _total(terms: Sum, named: Callable[[str], int]) -> int:
 
 
 def _conditional(config: _Config, part: str, sizes: Sizes) -> int:
-    """Return the numbers of a part of the family, of which each term may depend on an entry."""
     named, terms = _named(config, sizes), config.family.get(part, {})
     return sum(_total(sums, named) for name, sums in terms.items() if not name or config.get(name))

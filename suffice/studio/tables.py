@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from functools import cache
-from importlib import resources
 from typing import Any
 
-from suffice.utils.files import parse_json
+from suffice.utils.files import packaged
+
+ENGINES = ("suffice", "llama.cpp", "vllm")
+"""Programs that allocate a KV cache."""
 
 
 @cache
 def table(name: str) -> dict[str, Any]:
     """Return a table of the package."""
-    return parse_json(resources.files("suffice.studio").joinpath(f"{name}.json").read_text("utf-8"))
+    return packaged("studio", f"{name}.json")

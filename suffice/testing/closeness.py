@@ -95,7 +95,6 @@ def _check(got: Tensor, want: Tensor, kind: str, n: int, step: Tensor | float | 
 
 
 def _rounding(dtype: torch.dtype, n: int) -> float:
-    """Return what rounding n terms in this dtype may change of a sum near 1."""
     if not dtype.is_floating_point:
         raise ConfigError(f"{dtype} does not round; compare it with kind='exact'.")
     eps = torch.finfo(dtype).eps

@@ -272,8 +272,6 @@ class Batches:
 
 @dataclass(kw_only=True)
 class _Epochs(TrainingEngine):
-    """Validates at the end of each epoch, and stops early."""
-
     READ_EVERY: ClassVar[int] = 16
     dataset: Dataset
     training: Training

@@ -16,6 +16,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from importlib import resources
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -259,6 +260,11 @@ def parse_json(content: str | bytes) -> Any:
     if values > MAX_JSON_VALUES:
         raise ValueError(f"it has more than {MAX_JSON_VALUES:,} values")
     return json.loads(content)
+
+
+def packaged(*parts: str) -> Any:
+    """Return what a JSON file of this package holds."""
+    return parse_json(resources.files("suffice").joinpath(*parts).read_text("utf-8"))
 
 
 def read_json(path: Path, *, advice: str = "") -> Any:

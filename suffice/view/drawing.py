@@ -335,7 +335,6 @@ def cell_styles(parts: Sequence[Part]) -> tuple[CellStyle, ...]:
 
 
 def _first(choices: Sequence[str], taken: Sequence[str]) -> str:
-    """Return the first that is free, the least used one if none is."""
     return min(choices, key=taken.count)
 
 

@@ -333,8 +333,6 @@ def flow_svg(drawn: Flow, title: str = "", *, standalone: bool = True) -> str:
 
 
 class _Page:
-    """Places the steps of a flow, and writes them."""
-
     def __init__(self, drawn: Flow, title: str, standalone: bool) -> None:
         self.drawn, self.title, self.standalone = drawn, title, standalone
         self.top = TOP if title and standalone else 20
@@ -518,7 +516,6 @@ class _Page:
 
 
 def _stripes(count: int, wide: float) -> Iterator[tuple[int, float, float]]:
-    """Yield number, left and width of the heads that are drawn, of those in a place."""
     drawn = min(count, MOST_HEADS)
     gap = 4 if drawn <= MOST_HEADS // 2 else 2
     width = (wide - gap * (drawn - 1)) / drawn

@@ -122,7 +122,6 @@ def _open(request: TableRequest, seed: int) -> set[str]:
 
 
 def _climbs(request: TableRequest, mechanism: str) -> bool:
-    """Return whether a mechanism solved the table below often enough to be tried on this one."""
     below = STAIRS.get(request.table.name)
     if below is None or mechanism == BASELINE:
         return True

@@ -234,8 +234,6 @@ class StepState(TrainingState):
 
 @dataclass(kw_only=True)
 class _Steps(TrainingEngine):
-    """Validates every few steps, ends when the time is over, and writes a log."""
-
     source: ObjectiveSource
     objective: Objective
     validation: TokenFile

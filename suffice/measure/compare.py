@@ -105,6 +105,12 @@ def compare(
             first(group, lambda: plan.claim(folder, resume=resume, command=command))
         dataset = _load(plan, group, progress_console)
         check_scores(dataset)
+        inputs, length = dataset.train.inputs, plan.recipe.model.length
+        if inputs.dim() == 2 and length != inputs.shape[1]:  # noqa: PLR2004
+            raise ConfigError(
+                f"length={length}: rows of {plan.recipe.task} have {inputs.shape[1]} tokens; leave "
+                "length out."
+            )
         facts = DataFacts.of(dataset, survey(dataset))
         first(group, lambda: write_facts(folder, facts))
         if not quiet:

@@ -144,15 +144,7 @@ def print_report(
     folder: Path | None = None,
     whole: bool = False,
 ) -> None:
-    """Print the screen that ends a comparison.
-
-    Args:
-        results: the comparison.
-        verdict: verdict that `judge` returned.
-        console: where it is printed.
-        folder: folder whose best model and report are named; None names none.
-        whole: whether all tables stand above it, and all notes in it.
-    """
+    """Print the screen that ends a comparison; `whole`: all tables above it, and all notes."""
     for sheet in tables(results, verdict) if whole else ():
         console.print(rich_table(sheet))
         console.print()

@@ -4,9 +4,11 @@ import functools
 import gzip
 import itertools
 import json
+import os
 import resource
 import shlex
 import struct
+import subprocess
 import sys
 from importlib import import_module
 from pathlib import Path
@@ -16,6 +18,7 @@ import pytest
 import torch
 
 from suffice.cli import main
+from suffice.cli.terminal import resume_command
 from suffice.data import vision
 from suffice.errors import StateError
 from suffice.measure import Results
@@ -177,6 +180,9 @@ MECHANISMS = f"Legal: {', '.join(sorted(PRESETS))}."
         (["--baseline", "mqa"], "the baseline 'mqa' is not among the mechanisms standard, optim"),
         (["--recipe", "imdb", "--task", "digits"], "--recipe imdb is for task imdb, not for"),
         (["--heads", "3"], "num_heads=3"),
+        (["--set", "d_model=65"], "num_heads=4 does not divide d_model=65; use 1, 5 or 13 heads"),
+        (["--mechanisms", "standard"], "mechanisms: standard; name at least two to compare"),
+        (["--mechanisms", "standard,flashattention"], "unknown mechanism 'flashattention'. Legal"),
         (["--heads", "x"], "--heads 'x' is not a list of head counts; give numbers such as 1,2,4."),
         (["--heads", "2,2"], "heads: 2, 2; name at least one, each once."),
         (["--mechanisms", ","], "mechanisms: none; name at least one, each once."),
@@ -203,6 +209,28 @@ def test_bad_arguments_are_refused_in_one_sentence(suffice, monkeypatch, words, 
     assert wanted in result.stderr
     assert len(result.stderr.splitlines()) == 1
     assert list(Path().iterdir()) == [], "nothing is begun"
+
+
+def test_a_length_that_rows_do_not_have_is_refused_before_training(suffice):
+    result = suffice("compare", "--task", "mqar", "--set", "length=9999", "--quiet")
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert "length=9999: rows of mqar have 24 tokens" in result.stderr
+
+
+@pytest.mark.parametrize(("task", "number"), [("7", "7"), (None, "3")])
+def test_a_share_goes_on_as_a_line_of_an_array(monkeypatch, task, number):
+    monkeypatch.setattr(sys, "argv", ["suffice", "compare", "--cells", "3/16", "--out", "a b"])
+    line = resume_command(Path("a b"))
+    shell = {"PATH": os.environ["PATH"]} | ({} if task is None else {"SLURM_ARRAY_TASK_ID": task})
+    told = subprocess.run(
+        ["sh", "-c", f"printf '%s\\n' {line}"],
+        env=shell,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    words = ["compare", "--cells", f"{number}/16", "--out", "a b", "--resume"]
+    assert told.stdout.splitlines()[1:] == words
 
 
 def test_a_folder_with_a_comparison_is_kept(suffice, whole):

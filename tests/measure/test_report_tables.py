@@ -156,12 +156,6 @@ def test_the_time_of_an_epoch_counts_every_seed():
     assert list(times.values()) == ["2.50 s"]
 
 
-def test_unmeasured_costs_are_dashes():
-    cost = sheets_of(from_accuracies({"standard": BASE}))[-1]
-    assert cost.lines[0].cells[-3:] == ("-", "-", "-")
-    assert "Latency: median forward of a batch; ratio" in cost.caption
-
-
 @pytest.mark.parametrize(
     ("text", "wanted"),
     [
@@ -224,28 +218,12 @@ def test_a_name_is_never_read_as_markup():
     assert "[red]x[/]" in text
 
 
-def test_paper_lines_are_dim_and_indented():
-    text = printed(realistic(heads=(4,), task="mnist", recipe="m"), color_system="standard")
-    lines = [line for line in text.splitlines() if "98.62" in line]
-    assert len(lines) == 1
-    assert "\x1b[2m  paper" in lines[0]
-
-
 @pytest.mark.parametrize(
     ("shift", "colour"), [(0.0, "\x1b[32msuffices"), (-0.05, "\x1b[31mdoes not suffice")]
 )
 def test_verdicts_are_coloured(shift, colour):
     results = from_accuracies({"standard": BASE, "a": [v + shift for v in BASE]})
     assert colour in printed(results, color_system="standard")
-
-
-def test_an_empty_table_is_left_out():
-    results = from_accuracies({"standard": BASE})
-    assert [sheet.title for sheet in sheets_of(results)] == [
-        "Quality, train",
-        "Quality, test",
-        "Cost",
-    ]
 
 
 # Further scores.
@@ -295,10 +273,6 @@ def test_signatures_stand_among_the_notes_once_each():
     found = [note for note in notes(judge(results), results) if "ignature" in note]
     assert found == [f"Signature of bleu: {SIGNATURE}"]
     assert not any("ignature" in note for note in notes(judge(bare()), bare()))
-
-
-def test_a_task_without_further_scores_has_no_such_table():
-    assert scores_of(bare()) is None
 
 
 def test_the_papers_bleu_stands_below_ours():

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import io
-
 import pytest
-from rich.console import Console
 
 from suffice.errors import ConfigError, DataError
 from suffice.measure import judge, verdict_record
-from suffice.measure.console import print_report
 from suffice.measure.report.page import page
 from suffice.measure.report.plots import draw_figures
 from suffice.measure.report.tables import tables
@@ -33,14 +29,6 @@ def test_tables_say_it(small):
     paper = realistic(heads=(1, 4), seeds=3, epochs=3)
     found = tables(paper, judge(paper))
     assert not any(SMALL in sheet.title for sheet in found)
-
-
-def test_the_terminal_says_it(small):
-    console = Console(file=io.StringIO(), width=100)
-    print_report(small, judge(small), console, whole=True)
-    text = " ".join(console.file.getvalue().split())
-    assert text.count(f"({SMALL})") == 5
-    assert f"- {SMALL.capitalize()}." in text
 
 
 def test_the_page_says_it(small):

@@ -69,7 +69,7 @@ def did_you_mean(name: object, legal: Iterable[str]) -> str:
     """
     names = list(legal)
     initials = {"".join(part[:1] for part in re.split("[-_]", n)): n for n in names}
-    near = difflib.get_close_matches(str(name), names, n=1, cutoff=0.7)
+    near = difflib.get_close_matches(str(name), names, n=1, cutoff=0.6)
     near = [initials[str(name)]] if str(name) in initials and str(name)[1:] else near
     return f"; did you mean {near[0]!r}?" if near else "."
 

@@ -71,7 +71,7 @@ class _LazyVerbs(TyperGroup):
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:  # noqa: ARG002
         """Write the verbs, those of most use first."""
-        verbs = list(VERBS.items())
+        verbs = [*VERBS.items()]  # `list` is a verb, too
         for title, some in (("Commands", verbs[:FIRST]), ("More", verbs[FIRST:])):
             with formatter.section(title):
                 formatter.write_dl(some)

@@ -239,7 +239,7 @@ def test_bad_values_are_refused_in_a_sentence(verb, step, suffice, place):
 
 
 SEEDS = ("-1", "huge", "negative", "64 bits")
-LEGAL = {(f"{verb} --seed", name) for verb in ("generate", "run") for name in SEEDS} | {
+LEGAL = {(f"{verb} --seed", name) for verb in ("generate", "run", "train") for name in SEEDS} | {
     *((f"serve --{word}", name) for word in ("name", "api-key") for name in PATHS),  # any word
     ("evaluate --limit", "huge"),  # all that there are
     ("evaluate --limit", "64 bits"),

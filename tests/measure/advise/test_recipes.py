@@ -69,7 +69,7 @@ def test_an_unknown_recipe_is_refused():
 
 
 def test_checkpoint_replaces_the_model():
-    with pytest.raises(Exception, match="holds no model"):
+    with pytest.raises(Exception, match="no such folder: absent"):
         recipe_named("tiny-edge").request({"checkpoint": "absent"})
 
 

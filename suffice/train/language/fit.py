@@ -33,7 +33,7 @@ from suffice.train.language.loss import (
     facts_of,
 )
 from suffice.train.language.settings import LMTraining
-from suffice.train.language.trackers import numbers, tracker
+from suffice.train.language.trackers import open_tracker
 from suffice.train.settings import derive
 from suffice.train.training_state import TrainingState
 from suffice.utils.files import replacing
@@ -395,9 +395,12 @@ class Log:
                     temporary.write_text("".join(earlier), encoding="ascii", newline="\n")
         whole = [number for number in map(_step, lines) if number < math.inf]
         written = int(max(whole, default=0))
-        self._trackers = [
-            tracker(name, folder, step=step, written=written) for name, folder in trackers.items()
-        ]
+        with contextlib.ExitStack() as stack:
+            self._trackers = [
+                open_tracker(name, folder, stack, step=step, written=written)
+                for name, folder in trackers.items()
+            ]
+            self.close = stack.pop_all().close
 
     def write(self, record: dict[str, Any]) -> None:
         """Append a record; trackers get its numbers, except the step."""
@@ -405,13 +408,9 @@ class Log:
             line = json.dumps(record) + "\n"
             with _writing(self._path), self._path.open("a", encoding="ascii", newline="\n") as file:
                 file.write(line)
-        for one in self._trackers:
-            one.write(numbers(record), record["step"])
-
-    def close(self) -> None:
-        """Flush what trackers still hold."""
-        for one in self._trackers:
-            one.close()
+        numbers = {name: value for name, value in record.items() if name != "step"}
+        for write in self._trackers:
+            write(numbers, record["step"])
 
 
 @contextlib.contextmanager

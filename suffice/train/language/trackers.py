@@ -2,129 +2,84 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing, contextmanager, redirect_stdout
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from suffice.errors import check_known, installed_for
 
 PROJECT = "suffice"
+Write = Callable[[dict[str, Any], int], None]  # records numbers by name at a step
 
 
-class Tracker(Protocol):
-    """What a training writes its numbers to."""
+@contextmanager
+def _tensorboard(folder: Path, step: int, _written: int) -> Iterator[Write]:
+    from torch.utils.tensorboard import SummaryWriter
 
-    def write(self, values: Mapping[str, float], step: int) -> None:
-        """Record numbers by name at a step; steps never fall."""
+    purge = step + 1 if step else None  # events of a resumed run that come after its checkpoint
+    with closing(SummaryWriter(str(folder / "tensorboard"), purge_step=purge)) as writer:
 
-    def close(self) -> None:
-        """Write what is still held."""
+        def write(values: dict[str, Any], step: int) -> None:
+            for name, value in values.items():
+                writer.add_scalar(name, value, step)
 
-
-class TensorBoard:
-    """TensorBoard's event files.
-
-    Args:
-        folder: folder of the run.
-        step: step of the checkpoint that is resumed; later events of the run are purged. 0 = a new
-            run.
-        written: unused, as events are purged.
-    """
-
-    def __init__(self, folder: Path, *, step: int, written: int) -> None:  # noqa: ARG002
-        from torch.utils.tensorboard import SummaryWriter
-
-        purge = step + 1 if step else None
-        self._writer = SummaryWriter(str(folder / "tensorboard"), purge_step=purge)
-
-    def write(self, values: Mapping[str, float], step: int) -> None:
-        """Record numbers by name at a step."""
-        for name, value in values.items():
-            self._writer.add_scalar(name, value, step)
-
-    def close(self) -> None:
-        """Write what is still held."""
-        self._writer.close()
+        yield write
 
 
-class Trackio:
-    """Trackio's database on this machine (TRACKIO_DIR); `trackio show --project suffice` shows it.
+@contextmanager
+def _trackio(folder: Path, step: int, written: int) -> Iterator[Write]:
+    import trackio
 
-    Args:
-        folder: folder of the run, whose name is the run's.
-        step: step of the checkpoint that is resumed; 0 = a new run.
-        written: last step that an earlier session wrote. A resumed training repeats its numbers
-            exactly, so they are not written twice.
-    """
-
-    def __init__(self, folder: Path, *, step: int, written: int) -> None:
-        import trackio
-
-        self._written = written
-        with contextlib.redirect_stdout(sys.stderr):
-            self._run = trackio.init(
-                project=PROJECT,
-                name=folder.absolute().name,
-                resume="allow" if step else "never",
-                embed=False,
-                auto_log_gpu=False,
-                auto_log_cpu=False,
-            )
-
-    def write(self, values: Mapping[str, float], step: int) -> None:
-        """Record numbers by name at a step."""
-        if step > self._written:
-            self._run.log(dict(values), step=step)
-
-    def close(self) -> None:
-        """Write what is still held."""
-        with contextlib.redirect_stdout(sys.stderr):
-            self._run.finish()
-
-
-class WandB:
-    """Weights & Biases, offline unless WANDB_MODE says otherwise; `wandb sync` uploads the run.
-
-    A resumed training is a further run of the group that has the folder's name.
-
-    Args:
-        folder: folder of the run, which holds its files and whose name is the run's.
-        step: step of the checkpoint that is resumed; 0 = a new run.
-        written: last step that an earlier session wrote, as of `Trackio`.
-    """
-
-    def __init__(self, folder: Path, *, step: int, written: int) -> None:  # noqa: ARG002
-        import wandb
-
-        self._written = written
-        folder.mkdir(parents=True, exist_ok=True)
-        self._run = wandb.init(
+    with redirect_stdout(sys.stderr):
+        run = trackio.init(
             project=PROJECT,
             name=folder.absolute().name,
-            group=folder.absolute().name,
-            dir=str(folder),
-            mode=os.environ.get("WANDB_MODE", "offline"),  # type: ignore[arg-type]
-            settings=wandb.Settings(silent=True),
+            resume="allow" if step else "never",
+            embed=False,
+            auto_log_gpu=False,
+            auto_log_cpu=False,
         )
-
-    def write(self, values: Mapping[str, float], step: int) -> None:
-        """Record numbers by name at a step."""
-        if step > self._written:
-            self._run.log(dict(values), step=step)
-
-    def close(self) -> None:
-        """Write what is still held."""
-        self._run.finish()
+    try:
+        yield _after(written, run)
+    finally:
+        with redirect_stdout(sys.stderr):
+            run.finish()
 
 
-TRACKERS: dict[str, Callable[..., Tracker]] = {
-    "tensorboard": TensorBoard,
-    "trackio": Trackio,
-    "wandb": WandB,
-}
+@contextmanager
+def _wandb(folder: Path, _step: int, written: int) -> Iterator[Write]:
+    """Open a run; a resumed training is a further run of the group that has the folder's name."""
+    import wandb
+
+    folder.mkdir(parents=True, exist_ok=True)
+    run = wandb.init(
+        project=PROJECT,
+        name=folder.absolute().name,
+        group=folder.absolute().name,
+        dir=str(folder),
+        mode=os.environ.get("WANDB_MODE", "offline"),  # type: ignore[arg-type]
+        settings=wandb.Settings(silent=True),
+    )
+    try:
+        yield _after(written, run)
+    finally:
+        run.finish()
+
+
+def _after(written: int, run: Any) -> Write:
+    """Leave out steps that are written: a resumed training repeats their numbers exactly."""
+
+    def write(values: dict[str, Any], step: int) -> None:
+        if step > written:
+            run.log(values, step=step)
+
+    return write
+
+
+TRACKERS = {"tensorboard": _tensorboard, "trackio": _trackio, "wandb": _wandb}
 
 
 def check_trackers(names: tuple[str, ...]) -> None:
@@ -133,12 +88,15 @@ def check_trackers(names: tuple[str, ...]) -> None:
         check_known("tracker", name, TRACKERS)
 
 
-def tracker(name: str, folder: Path, *, step: int, written: int) -> Tracker:
-    """Open a tracker.
+def open_tracker(name: str, folder: Path, stack: ExitStack, *, step: int, written: int) -> Write:
+    """Open a tracker until a stack ends, and return a function that records numbers at a step.
 
     Args:
-        name: a key of `TRACKERS`.
-        folder: folder of the run.
+        name: a key of `TRACKERS`. Trackio keeps its database on this machine (TRACKIO_DIR), which
+            `trackio show --project suffice` shows; Weights & Biases is offline unless WANDB_MODE
+            says otherwise, and `wandb sync` uploads the run.
+        folder: folder of the run, whose name is the run's.
+        stack: closes the tracker when it ends.
         step: step of the checkpoint that is resumed; 0 = a new run.
         written: last step that an earlier session of the run wrote.
 
@@ -148,14 +106,4 @@ def tracker(name: str, folder: Path, *, step: int, written: int) -> Tracker:
     check_trackers((name,))
     otherwise = ", or leave it out: the log has the same numbers"
     with installed_for(f"the tracker {name}", name, otherwise):
-        return TRACKERS[name](folder, step=step, written=written)
-
-
-def numbers(record: Mapping[str, Any]) -> dict[str, float]:
-    """Return the numbers of a line of the log, but for its step.
-
-    Example:
-        >>> numbers({"step": 3, "loss": 0.5})
-        {'loss': 0.5}
-    """
-    return {name: value for name, value in record.items() if name != "step"}
+        return stack.enter_context(TRACKERS[name](folder, step, written))

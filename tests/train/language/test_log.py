@@ -5,7 +5,7 @@ import signal
 import socket
 import sys
 import time
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 
 import pytest
 
@@ -13,7 +13,6 @@ from suffice.errors import CheckpointError, ConfigError
 from suffice.train import Interrupted, Silent
 from suffice.train.language import fit_lm
 from suffice.train.language.fit import Log
-from suffice.train.language.trackers import TRACKERS
 
 from .texts import files, settings, tiny
 
@@ -196,15 +195,18 @@ def wandb_history(path):
     return found
 
 
-def test_trackers_that_begin_again_skip_what_they_have(tmp_path, monkeypatch):
-    opened = []
-    monkeypatch.setitem(
-        TRACKERS, "trackio", lambda folder, *, step, written: opened.append((step, written))
-    )
+@pytest.mark.parametrize("name", ["trackio", "wandb"])
+def test_trackers_that_begin_again_skip_what_they_have(tmp_path, monkeypatch, name):
+    logged = []
+    run = SimpleNamespace(log=lambda values, step: logged.append((values, step)), finish=list)
+    library = SimpleNamespace(init=lambda **options: run, Settings=dict)
+    monkeypatch.setitem(sys.modules, name, library)
     path = tmp_path / "log.jsonl"
     path.write_text("".join(json.dumps({"step": step}) + "\n" for step in (1, 2, 3)))
-    Log(path, {"trackio": tmp_path}, step=2)
-    assert opened == [(2, 3)]
+    log = Log(path, {name: tmp_path}, step=2)
+    for step in (3, 4):
+        log.write({"step": step, "loss": 0.5})
+    assert logged == [({"loss": 0.5}, 4)]
 
 
 @pytest.mark.parametrize("name", ["trackio", "wandb"])

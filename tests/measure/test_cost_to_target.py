@@ -66,7 +66,9 @@ def test_seeds_that_do_not_reach_the_loss_leave_no_interval():
 
 def test_cost_stands_beside_quality_at_equal_epochs():
     results = compared(EARLY)
-    baseline, line = Tables(results, judge(results)).costs_to_target().lines
+    sheet = Tables(results, judge(results)).costs_to_target()
+    baseline, line = sheet.lines
+    assert "no readable RAPL counter" in sheet.caption
     assert line.cells[2] == "0.00 [0.00, 0.00]"
     assert line.cells[3].startswith("2.3 [")
     assert line.cells[4].startswith("0.29x [")

@@ -158,18 +158,11 @@ def ranks(
         >>> ranks({"a": 3.0, "b": 2.0, "c": 2.0, "d": None}, "{:.0f}".format)
         {'a': 3, 'b': 1, 'c': 1, 'd': None}
     """
-    sign = -1 if rising else 1
-    known = {name: sign * value for name, value in values.items() if value is not None}
+    known = [value for value in values.values() if value is not None]
     if len(known) < 2:
         return dict.fromkeys(values)
-    best: dict[str, float] = {}
-    for value in sorted(known.values()):
-        best.setdefault(write(sign * value), value)
-    places = {name: best[write(sign * value)] for name, value in known.items()}
-    return {
-        name: 1 + sum(other < places[name] for other in places.values()) if name in places else None
-        for name in values
-    }
+    texts = [write(value) for value in sorted(known, reverse=rising)]
+    return {n: None if v is None else 1 + texts.index(write(v)) for n, v in values.items()}
 
 
 def ranks_apart(
@@ -184,15 +177,12 @@ def ranks_apart(
     known = {name: ends for name, ends in intervals.items() if ends is not None}
 
     def rank(name: Any) -> int | None:
-        if name not in known or len(known) < 2:
-            return None
         low, high = known[name]
-        others = [ends for other, ends in known.items() if other != name]
-        below = sum(other_high < low for _, other_high in others)
-        above = sum(other_low > high for other_low, _ in others)
-        return 1 + below if below + above == len(others) else None
+        below = sum(other_high < low for _, other_high in known.values())
+        above = sum(other_low > high for other_low, _ in known.values())
+        return 1 + below if below + above == len(known) - 1 > 0 else None
 
-    return {name: rank(name) for name in intervals}
+    return {name: rank(name) if name in known else None for name in intervals}
 
 
 def rich_table(sheet: Sheet, lines: box.Box | None = box.SIMPLE_HEAD) -> Table:

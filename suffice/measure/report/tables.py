@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from statistics import median
 from typing import Any
 
@@ -40,13 +40,15 @@ SIZES = {" B": 1.0, " KiB": 2.0**10, " MiB": 2.0**20, " GiB": 2.0**30}
 ENERGIES = {" J": 1.0, " kJ": 1e3}
 
 
-def percent(value: float) -> str:
-    """Write a fraction as a percentage without its sign.
+# scaled(999_999) is "1.00M", seconds(0.0031) "3.10 ms", size(2**21) "2.00 MiB", joules(812) "812 J"
+scaled, seconds, size, joules = (
+    partial(format_quantity, units=units, digits=3) for units in (COUNTS, TIMES, SIZES, ENERGIES)
+)
+count = "{:,.0f}".format
 
-    Example:
-        >>> percent(0.97421)
-        '97.42'
-    """
+
+def percent(value: float) -> str:
+    """Write a fraction as a percentage with two decimals, without its sign."""
     return f"{100 * value:.2f}"
 
 
@@ -60,77 +62,13 @@ def loss(value: float) -> str:
     return f"{value:.3f}" if value < 0.9995 else f"{value:.2f}"
 
 
-def count(value: float) -> str:
-    """Write a count in full with separators.
-
-    Example:
-        >>> count(66048)
-        '66,048'
-    """
-    return f"{value:,.0f}"
-
-
-def scaled(value: float) -> str:
-    """Write a large number with three digits and a power of a thousand.
-
-    Example:
-        >>> scaled(16_777_216), scaled(999_999), scaled(64)
-        ('16.8M', '1.00M', '64')
-    """
-    return format_quantity(value, COUNTS, digits=3)
-
-
-def seconds(value: float) -> str:
-    """Write a time in the unit that suits it.
-
-    Example:
-        >>> seconds(0.0031), seconds(0.000002), seconds(8.31)
-        ('3.10 ms', '2.00 us', '8.31 s')
-    """
-    return format_quantity(value, TIMES, digits=3)
-
-
-def size(value: float) -> str:
-    """Write bytes in binary units.
-
-    Example:
-        >>> size(2 * 1024 * 1024), size(512)
-        ('2.00 MiB', '512 B')
-    """
-    return format_quantity(value, SIZES, digits=3)
-
-
-def joules(value: float) -> str:
-    """Write an energy.
-
-    Example:
-        >>> joules(812.0), joules(7_200.0)
-        ('812 J', '7.20 kJ')
-    """
-    return format_quantity(value, ENERGIES, digits=3)
-
-
 def spread(summary: Summary) -> str:
-    """Write a mean accuracy and its sd in percent.
-
-    Example:
-        >>> spread(Summary(n=5, mean=0.974, sd=0.0031, low=0.97, high=0.978))
-        '97.40 ± 0.31'
-        >>> spread(Summary(n=1, mean=0.974, sd=None, low=None, high=None))
-        '97.40'
-    """
+    """Write a mean accuracy and its sd in percent, such as 97.40 ± 0.31."""
     return percent(summary.mean) + ("" if summary.sd is None else f" ± {percent(summary.sd)}")
 
 
 def bounds(summary: Summary) -> str:
-    """Write the interval of a mean accuracy in percent; below three seeds there is none.
-
-    Example:
-        >>> bounds(Summary(n=5, mean=0.974, sd=0.0031, low=0.97, high=0.978))
-        '97.00–97.80'
-        >>> bounds(Summary(n=1, mean=0.974, sd=None, low=None, high=None))
-        '-'
-    """
+    """Write the interval of a mean accuracy in percent; below three seeds there is none."""
     return "-" if summary.low is None else f"{percent(summary.low)}–{percent(summary.high)}"
 
 

@@ -57,7 +57,7 @@ PANELS = {
     "Data": "task data columns groups test validation folds stratify drop_missing encoding "
     "tokenizer recipe scale",
     "Mechanisms": "mechanisms heads start baseline metric margin cost",
-    "Training": "seeds epochs settings optimiser tune device",
+    "Training": "seeds epochs settings tune device",
     "Cluster": "cells jobs threads engine address",
 }
 """Options by the section of the help that lists them; the last section has the others."""

@@ -176,14 +176,14 @@ def print_screen(
         caption = f"and {left_out} more in the report"
         shown = replace(shown, lines=shown.lines[:-1], caption=caption)
     room -= _height(shown, console) + 2
-    below: list[Text] = []
-    told = 0
+    below, told = list[Text](), 0
     for point in points if whole else points[:MOST_NOTES]:
         lines = _wrapped(f"- {point}", DIM, console)
         if len(below) + len(lines) <= room:
             below, told = below + lines, told + 1
     if told < len(points):
-        below.append(Text(f"- {len(points) - told} more notes with --tables", DIM))
+        where = "in the report" if ends else "with --tables"
+        below.append(Text(f"- more notes {where}: {len(points) - told}", DIM))
     for part in (head, [rich_table(shown, lines=None)], below, [Text(line) for line in ends]):
         if part and part is not head:
             console.print()

@@ -47,14 +47,10 @@ def sections(text):
     return {name: [line.split()[0].rstrip(",") for line in lines] for name, lines in found.items()}
 
 
-def test_help_shows_seven_verbs_first(suffice):
+def test_without_words_the_program_shows_its_help(suffice):
     shown, bare = suffice("--help"), suffice()
-    assert (shown.exit_code, shown.stderr, bare.exit_code) == (0, "", 2)
-    assert suffice("-h").stdout == shown.stdout == bare.stdout + bare.stderr
-    first = ["compare", "predict", "verdict", "convert", "generate", "fits", "studio"]
-    found = sections(shown.stdout)
-    assert found["Commands"] == first
-    assert sorted(first + found["More"]) == sorted(cli.VERBS)
+    assert (bare.exit_code, suffice("-h").stdout) == (2, shown.stdout)
+    assert bare.stdout + bare.stderr == shown.stdout
 
 
 def test_help_of_compare_has_every_option_in_one_panel_and_examples_that_parse(suffice, tmp_path):

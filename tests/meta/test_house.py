@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
 from pathlib import Path
+from pkgutil import resolve_name
 
 import pytest
 
@@ -36,14 +37,29 @@ FAMILIES = (
 )
 
 
+def documented_files() -> set[str]:
+    """Return the files of what `docs/api` lists: only there every name has a docstring."""
+    pages = "".join(page.read_text("utf-8") for page in (ROOT / "docs/api").glob("*.md"))
+    values = [resolve_name(name) for name in re.findall(r"^::: (\S+)", pages, re.MULTILINE)]
+    values += [getattr(v, name) for v in values for name in getattr(v, "__all__", ())]
+    modules = {getattr(v, "__module__", None) or getattr(v, "__name__", "") for v in values}
+    return {str(sys.modules[name].__file__) for name in modules if name.startswith("suffice")}
+
+
+D1 = "-m ruff check --extend-select D1,D417 --ignore D105,D107"
 LINT_IMPORTS = "from importlinter.cli import lint_imports; raise SystemExit(lint_imports())"
 
 
 @pytest.mark.lint
 @pytest.mark.parametrize(
     "arguments",
-    [("-m", "ruff", "check", "."), ("-m", "ruff", "format", "--check", "."), ("-c", LINT_IMPORTS)],
-    ids=["lint", "format", "imports"],
+    [
+        ("-m", "ruff", "check", "."),
+        (*D1.split(), *sorted(documented_files())),
+        ("-m", "ruff", "format", "--check", "."),
+        ("-c", LINT_IMPORTS),
+    ],
+    ids=["lint", "docstrings", "format", "imports"],
 )
 def test_linter_is_clean(arguments):
     result = subprocess.run(

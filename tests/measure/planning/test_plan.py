@@ -16,7 +16,6 @@ from rich.console import Console
 from suffice.cli.plan import as_data, print_plan, sentences
 from suffice.errors import ConfigError
 from suffice.measure.planning import PlanOptions, device, plan, workload
-from suffice.measure.planning.devices import DEVICES, with_figures
 from suffice.measure.planning.plan import (
     USABLE,
     LayoutEstimator,
@@ -184,35 +183,6 @@ def test_a_roofline_is_the_higher_of_two_times():
     assert H100.rate("float64") == H100.rate("float32")
 
 
-def test_rates_are_those_of_dense_matrices():
-    published = {  # TFLOP/s in half precision, GB/s
-        "h100": (989.4, 3350),
-        "h200": (989.4, 4800),
-        "a100": (312, 2039),
-        "a100_40gb": (312, 1555),
-        "l40s": (362.05, 864),
-        "l4": (121, 300),
-        "rtx4090": (165.2, 1008),
-    }
-    found = {n: (d.rate("bfloat16") / 1e12, d.bandwidth / 1e9) for n, d in DEVICES.items()}
-    assert found == {name: pytest.approx(both) for name, both in published.items()}
-
-
-def test_figures_of_the_users_own_take_the_place_of_the_makers():
-    assert with_figures(L4) is L4
-    own = with_figures(L4, flops=60e12, bandwidth=250e9)
-    assert own.rate("bfloat16") == own.rate("float32") == 60e12
-    assert (own.bandwidth, own.link, own.memory) == (250e9, L4.link, L4.memory)
-    assert own.source.startswith("flops and bandwidth of your own; else NVIDIA L4 data sheet")
-    assert with_figures(L4, bandwidth=1e9).flops == L4.flops
-    slower = plan(TINY, with_figures(L4, flops=1e9))
-    assert slower.seconds()[0] > plan(TINY, L4).seconds()[0]
-    with pytest.raises(ConfigError, match="flops=-1"):
-        with_figures(L4, flops=-1.0)
-    with pytest.raises(ConfigError, match="bandwidth=inf"):
-        with_figures(L4, bandwidth=float("inf"))
-
-
 @pytest.mark.parametrize(
     ("words", "message"),
     [
@@ -258,17 +228,6 @@ def test_steps_come_from_the_data_or_from_the_recipe():
         one.all_steps(0)
     with pytest.raises(ConfigError, match="examples=9.*5,000 steps"):
         workload("shakespeare_char").all_steps(9)
-
-
-def test_a_mechanism_and_heads_may_be_others():
-    one = workload("shakespeare_char", mechanism="gqa", num_heads=2)
-    assert {spec.num_heads for spec in one.specs} == {2}
-    assert one.mechanism == "gqa"
-    assert workload("llama_1b_efficient").mechanism == "efficient"
-    assert workload("digits_vit", mechanism="efficient", num_heads=1).specs[0].num_heads == 1
-    for name in ("digits_vit", "shakespeare_char"):
-        with pytest.raises(ConfigError, match="num_heads=0"):
-            workload(name, num_heads=0)
 
 
 def printed(found) -> str:

@@ -7,7 +7,7 @@ export PIP_BUILD_CONSTRAINT := $(PIP_CONSTRAINT)
 # keep compiled modules and tests, which each process of the tests would otherwise compile anew
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: native compare studio test lint quick test-avx2 test-settings test-sanitized test-kernels test-hf test-newest mutants bench bench-layers bench-mechanisms bench-edge check-cuda docs types wheels format fuzz
+.PHONY: native compare studio test lint quick test-avx2 test-settings test-sanitized test-kernels test-hf test-newest mutants bench bench-layers bench-mechanisms bench-edge check-cuda docs types wheels format fuzz models
 
 compare: .venv/.ready
 	$(BIN)/suffice compare $(ARGS) || case $$? in 10|11|12) ;; *) exit 1 ;; esac
@@ -105,6 +105,10 @@ bench-mechanisms: .venv/.peers
 
 bench-edge: .venv/.peers
 	$(BIN)/python -m benchmarks.edge $(ARGS)
+
+# released models, 176 MB, which some tests and benchmarks read: checked, kept in the user's cache
+models: .venv/.tests
+	$(BIN)/python -m benchmarks.models
 
 # what only a GPU can show, in minutes; without one it says what it would do. ARGS="--device cpu"
 check-cuda: .venv/.tests

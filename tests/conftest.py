@@ -10,6 +10,7 @@ import matplotlib  # noqa: F401 - imported before torch.empty is poisoned below
 import pytest
 import torch
 
+from benchmarks import models
 from suffice.ops.dispatch import forget_plans
 from suffice.ops.native import library
 
@@ -43,6 +44,17 @@ def poison(monkeypatch):
     monkeypatch.setattr(torch, "empty", poisoned(torch.empty))
     monkeypatch.setattr(torch, "empty_like", poisoned(torch.empty_like))
     monkeypatch.setattr(torch.Tensor, "new_empty", poisoned(torch.Tensor.new_empty))
+
+
+@pytest.fixture
+def released():
+    """Return the path of a model of `benchmarks.models` by its name; skip where it is absent."""
+
+    def path(name):
+        found = models.path(name)
+        return found if found.exists() else pytest.skip(f"{found} is absent: run `make models`")
+
+    return path
 
 
 @pytest.fixture

@@ -38,6 +38,7 @@ SIZES = {
     "num_attention_heads": 2,
     "max_position_embeddings": 64,
 }
+SHORT = {"hidden_size": 12, "max_position_embeddings": 16}
 MODERN = SIZES | {"local_attention": 6, "classifier_bias": False, "initializer_range": 0.5}
 
 
@@ -80,18 +81,15 @@ def mine(tmp_path):
 
 
 def recipe_of(mine, encoder, **options):
-    mechanisms = options.pop("mechanisms", "standard,linear")
-    settings = {"length": 16} | options.pop("settings", {})
-    return CompareOptions(
-        data=mine, start=str(encoder), mechanisms=mechanisms, settings=settings, **options
-    ).plan().recipe  # fmt: skip
+    defaults = {"mechanisms": "standard,linear", "settings": {"length": 16}}
+    return CompareOptions(data=mine, start=str(encoder), **(defaults | options)).plan().recipe
 
 
 @pytest.mark.parametrize(
     ("kind", "head", "sizes", "drawn"),
     [
         ("ModernBert", "ForMaskedLM", {}, ()),
-        ("ModernBert", "Model", {"classifier_pooling": "mean"}, ("head.dense.weight",)),
+        ("ModernBert", "Model", {"classifier_pooling": "mean"} | SHORT, ("head.dense.weight",)),
         ("ModernBert", "ForSequenceClassification", {"num_labels": 3, "norm_bias": True}, ()),
         ("EuroBert", "ForMaskedLM", {"num_key_value_heads": 1}, ("dense.weight",)),
         ("EuroBert", "ForSequenceClassification", {"classifier_pooling": "mean"}, ()),
@@ -102,7 +100,8 @@ def test_a_start_is_the_classifier_of_transformers_on_its_own_rows(
 ):
     """Weights, pooling, special tokens, the cut of long texts and padding are those of theirs."""
     save_encoder(tmp_path / "start", TEXTS, kind, head, **sizes)
-    recipe = recipe_of(mine, tmp_path / "start")
+    settings = {} if "max_position_embeddings" in sizes else {"length": 16}
+    recipe = recipe_of(mine, tmp_path / "start", settings=settings)
     assert (recipe.num_heads, recipe.model.num_classes) == (2, 3)
     assert recipe.training.learning_rate == START_RATE
     assert "from start, first 16 tokens" in recipe.title
@@ -145,18 +144,6 @@ def test_a_mechanism_changes_the_layers_of_the_encoder(mine, encoder):
     torch.manual_seed(0)
     second = recipe.build("linear", 2).state_dict()
     assert all(torch.equal(tensor, second[name]) for name, tensor in first.items())
-
-
-def test_an_encoder_shorter_and_narrower_than_the_default_is_read_as_it_is(mine, tmp_path):
-    sizes = {"hidden_size": 12, "num_hidden_layers": 2, "max_position_embeddings": 20}
-    save_encoder(tmp_path / "short", TEXTS, **sizes)
-    options = {"data": mine, "start": str(tmp_path / "short"), "mechanisms": "standard,linear"}
-    recipe = CompareOptions(**options).plan().recipe
-    assert (recipe.model.length, recipe.model.d_model, recipe.model.depth) == (20, 12, 2)
-    dataset = load(recipe.task, **loadable(dict(recipe.task_options)))
-    assert dataset.test.inputs.shape[1] == 20
-    logits = recipe.build("standard", 2)(dataset.test.inputs, dataset.test.valid)
-    assert logits.shape == (len(dataset.test), 3)
 
 
 def test_what_cannot_start_there_is_refused(mine, encoder, tmp_path):

@@ -7,7 +7,7 @@ export PIP_BUILD_CONSTRAINT := $(PIP_CONSTRAINT)
 # keep compiled modules and tests, which each process of the tests would otherwise compile anew
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: native compare studio test lint quick test-avx2 test-settings test-sanitized test-kernels test-hf test-newest mutants bench bench-layers bench-mechanisms bench-edge check-cuda docs types wheels format fuzz models
+.PHONY: native compare studio test test-all lint quick test-avx2 test-settings test-sanitized test-kernels test-hf test-newest mutants bench bench-layers bench-mechanisms bench-edge check-cuda docs types wheels format fuzz models
 
 compare: .venv/.ready
 	$(BIN)/suffice compare $(ARGS) || case $$? in 10|11|12) ;; *) exit 1 ;; esac
@@ -18,6 +18,11 @@ studio: .venv/.ready
 
 test: .venv/.tests
 	$(BIN)/python -m pytest -n auto --dist worksteal $(ARGS)
+
+# the core and the packages that stand beside it
+SIBLINGS := $(patsubst %/pyproject.toml,%,$(wildcard */pyproject.toml))
+test-all: .venv/.tests
+	$(BIN)/python -m pytest -n auto --dist worksteal tests suffice $(SIBLINGS) $(ARGS)
 
 # linters, the layers of imports, types of the code that users read, and the site
 lint: .venv/.tests
@@ -63,7 +68,7 @@ test-newest: export PIP_BUILD_CONSTRAINT :=
 test-newest:
 	test -x build/newest/bin/python || $(PYTHON) -m venv build/newest
 	build/newest/bin/python -m pip install --quiet --upgrade "pip>=25.1"
-	build/newest/bin/python -m pip install --quiet --upgrade --upgrade-strategy eager -e . --group test
+	build/newest/bin/python -m pip install --quiet --upgrade --upgrade-strategy eager -e . $(SIBLINGS:%=-e ./%) --group test
 	build/newest/bin/python -m pip install --quiet --upgrade $(NEWEST)
 	build/newest/bin/python -m pip list
 	build/newest/bin/python -m pytest -n auto --dist worksteal --ignore tests/layers/test_compile.py \
@@ -136,7 +141,7 @@ format: .venv/.tests
 	$(BIN)/ruff check --fix-only .
 	$(BIN)/ruff format .
 
-SOURCES := pyproject.toml constraints.txt CMakeLists.txt $(shell find suffice/csrc -type f)
+SOURCES := pyproject.toml $(wildcard */pyproject.toml) constraints.txt CMakeLists.txt $(shell find suffice/csrc -type f)
 # `compare` and `studio` need the package alone
 .venv/.ready: $(SOURCES)
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
@@ -147,7 +152,7 @@ SOURCES := pyproject.toml constraints.txt CMakeLists.txt $(shell find suffice/cs
 .venv/.tests: $(SOURCES)
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade "pip>=25.1"
-	$(BIN)/python -m pip install --quiet -e . --group test
+	$(BIN)/python -m pip install --quiet -e . $(SIBLINGS:%=-e ./%) --group test
 	touch .venv/.ready $@
 
 .venv/.peers: .venv/.tests

@@ -1,4 +1,4 @@
-"""Wheels of every platform, built on this machine, and the source distribution.
+"""Wheels of every platform and of the siblings, built on this machine, and the source distribution.
 
 Zig is the one compiler of all platforms: it brings their C libraries. The kernels have a plain C
 interface, so that a wheel serves every Python and torch of its platform; what is in it beside them
@@ -130,13 +130,15 @@ def kernels(platform: Platform, folder: Path) -> Path:
     return build / platform.library
 
 
-def pure(out: Path) -> Path:
-    """Build the wheel without kernels, which all others are made of."""
+def pure(out: Path, source: Path = ROOT) -> Path:
+    """Build a wheel without kernels: of a sibling, or what all others of suffice are made of."""
+    before = set(out.glob("*.whl"))
     run(
-        sys.executable, "-m", "build", "--wheel", "--outdir", out,
+        sys.executable, "-m", "build", "--wheel", "--outdir", out, source,
         env={"SUFFICE_WITHOUT_KERNELS": "1"},
     )  # fmt: skip
-    return next(out.glob("*.whl"))
+    (made,) = set(out.glob("*.whl")) - before
+    return made
 
 
 def wheel(plain: Path, platform: Platform, library: Path, out: Path) -> Path:
@@ -213,6 +215,9 @@ def main(words: Sequence[str] | None = None) -> None:
                 file = wheel(plain, platform, library, options.out)
                 sys.stdout.write(f"{file.name}  {check(file)}\n")
     if options.only is None:
+        for settings in sorted(ROOT.glob("*/pyproject.toml")):
+            file = pure(options.out, settings.parent)
+            sys.stdout.write(f"{file.name}  {check(file)}\n")
         run(sys.executable, "-m", "build", "--sdist", "--outdir", options.out)
         source = next(options.out.glob("*.tar.gz"))
         run(sys.executable, "-m", "twine", "check", "--strict", source)

@@ -107,15 +107,15 @@ def installed_for(purpose: str, extra: str, otherwise: str = "") -> Iterator[Non
         what = f"{purpose}: {error}"  # a version that lacks a name
         if isinstance(error, ModuleNotFoundError):
             what = f"{purpose} needs {error.name}, which is not installed"
-        raise ConfigError(f"{what}: {install_line(extra)}{otherwise}.") from error
+        raise ConfigError(f"{what}: {install_line(f'suffice[{extra}]')}{otherwise}.") from error
 
 
-def install_line(extra: str) -> str:
-    """Return the command that adds an extra to this installation, from where it was installed.
+def install_line(wanted: str, folder: str = "") -> str:
+    """Return the command that adds a distribution, or an extra, from where this one came.
 
-    Example:
-        >>> install_line("serve").startswith("pip install ")
-        True
+    Args:
+        wanted: name of a distribution of this repository, with extras in brackets if any.
+        folder: its folder in the repository; the root if empty.
     """
     from importlib.metadata import PackageNotFoundError, distribution
     from pathlib import Path
@@ -127,10 +127,10 @@ def install_line(extra: str) -> str:
     except PackageNotFoundError:  # it runs from its sources
         origin = {"url": Path(__file__).parents[1].as_uri()}
     url, revision = origin.get("url", ""), origin.get("vcs_info", {})
-    if url.startswith("file:"):
-        wanted = f"{url2pathname(url.removeprefix('file://'))}[{extra}]"
-    elif revision:
-        wanted = f"suffice[{extra}] @ {revision['vcs']}+{url}@{revision['commit_id']}"
-    else:
-        wanted = f"suffice[{extra}]"
+    if revision:
+        subfolder = f"#subdirectory={folder}" if folder else ""
+        wanted += f" @ {revision['vcs']}+{url}@{revision['commit_id']}{subfolder}"
+    elif url.startswith("file:") and not (folder and "archive_info" in origin):
+        extras = re.sub("^[^[]*", "", wanted)
+        wanted = f"{Path(url2pathname(url.removeprefix('file://')), folder)}{extras}"
     return f"pip install {shlex.quote(wanted)}"

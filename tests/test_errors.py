@@ -42,21 +42,31 @@ def test_unknown_without_anything_near():
 
 
 ORIGINS = {
-    "an index": (None, "pip install 'suffice[serve]'"),
-    "a folder": ({"url": "file:///home/me/suffice"}, "pip install '/home/me/suffice[serve]'"),
+    "an index": (None, "pip install 'suffice[hub]'", "pip install suffice-serve"),
+    "a folder": (
+        {"url": "file:///home/me/suffice", "dir_info": {}},
+        "pip install '/home/me/suffice[hub]'",
+        "pip install /home/me/suffice/serving",
+    ),
+    "a file": (
+        {"url": "file:///home/me/suffice-0.1.0-py3-none-any.whl", "archive_info": {}},
+        "pip install '/home/me/suffice-0.1.0-py3-none-any.whl[hub]'",
+        "pip install suffice-serve",
+    ),
     "a repository": (
         {"url": "https://host/s.git", "vcs_info": {"vcs": "git", "commit_id": "abc"}},
-        "pip install 'suffice[serve] @ git+https://host/s.git@abc'",
+        "pip install 'suffice[hub] @ git+https://host/s.git@abc'",
+        "pip install 'suffice-serve @ git+https://host/s.git@abc#subdirectory=serving'",
     ),
 }
 
 
 @pytest.mark.parametrize("origin", ORIGINS)
-def test_an_extra_is_installed_from_where_the_package_came(monkeypatch, origin):
-    content, line = ORIGINS[origin]
+def test_extras_and_siblings_are_installed_from_where_the_package_came(monkeypatch, origin):
+    content, *lines = ORIGINS[origin]
     held = SimpleNamespace(read_text=lambda _: None if content is None else json.dumps(content))
     monkeypatch.setattr("importlib.metadata.distribution", lambda _: held)
-    assert install_line("serve") == line
+    assert lines == [install_line("suffice[hub]"), install_line("suffice-serve", "serving")]
 
 
 def test_no_message_assumes_where_the_package_came_from():
@@ -76,7 +86,7 @@ def test_no_message_assumes_where_the_package_came_from():
 )
 def test_what_is_absent_is_named(raised, sentence):
     with (
-        pytest.raises(errors.ConfigError, match=rf"^{sentence}.*\[serve\].*, or not\.$"),
-        errors.installed_for("x", "serve", ", or not"),
+        pytest.raises(errors.ConfigError, match=rf"^{sentence}.*\[hub\].*, or not\.$"),
+        errors.installed_for("x", "hub", ", or not"),
     ):
         raise raised

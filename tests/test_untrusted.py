@@ -23,7 +23,6 @@ from suffice.export import export
 from suffice.models import folder
 from suffice.runtime import Session, read
 from suffice.runtime.session import open_graph
-from suffice.serve.chat import template_of
 from suffice.text import load_tokenizer
 from tests.kills.cases import _inputs
 
@@ -78,7 +77,7 @@ def _listen(event, arguments):
 sys.addaudithook(_listen)
 
 
-def _ours(place):
+def ours(place):
     """A model of this library, the folder of a second tokenizer, and a template."""
     _inputs(place)
     (place / "m" / "source").mkdir()
@@ -99,15 +98,9 @@ def _theirs(place):
     (place / "m" / "generation_config.json").write_text('{"temperature": 0.5}')
 
 
-def _served(path):
-    lm, words, facts = folder.load(path)
-    template_of(path, facts, words)
-
-
 VERBS = {
-    **{name: (_ours, reader) for name, reader in READERS.items()},
-    "serve": (_ours, _served),
-    "tokenizer": (_ours, load_tokenizer),
+    **{name: (ours, reader) for name, reader in READERS.items()},
+    "tokenizer": (ours, load_tokenizer),
     "transformers": (_theirs, open_source),
     "run": (_theirs, read),
 }
@@ -116,9 +109,12 @@ VERBS = {
 @pytest.mark.skipif(sys.platform == "win32", reason="links need rights there")
 @pytest.mark.parametrize("verb", VERBS)
 def test_links_lead_nowhere_else(verb, tmp_path):
+    assert_links_are_refused(*VERBS[verb], tmp_path)
+
+
+def assert_links_are_refused(make, reader, tmp_path):
     """Whatever is opened in a checkpoint, and names that nobody reads, may not be a link out."""
     global OPENED
-    make, reader = VERBS[verb]
     make(tmp_path)
     place, secret = tmp_path / "m", tmp_path / "secret"
     OPENED = []

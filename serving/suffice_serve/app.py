@@ -27,9 +27,10 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from suffice.errors import SufficeError
-from suffice.serve.engine import Engine, Ticket
-from suffice.serve.job import TooMany
-from suffice.serve.protocol import (
+from suffice.utils.files import parse_json
+from suffice_serve.engine import Engine, Ticket
+from suffice_serve.job import TooMany
+from suffice_serve.protocol import (
     Answer,
     RequestError,
     ServedModel,
@@ -37,8 +38,7 @@ from suffice.serve.protocol import (
     read_chat,
     read_completion,
 )
-from suffice.serve.writing import Piece, Writer
-from suffice.utils.files import parse_json
+from suffice_serve.writing import Piece, Writer
 
 MAX_BODY = 4 << 20  # bytes
 MAX_PARALLEL_BODY = 1 << 16  # bytes; larger bodies are parsed one after another

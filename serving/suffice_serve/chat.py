@@ -18,10 +18,10 @@ from threading import Lock, Timer
 from typing import Any, cast
 
 from suffice.errors import ConfigError, DataError
-from suffice.serve import sandbox
 from suffice.text import Tokenizer
 from suffice.text.documents import read_text
 from suffice.text.tokenizer import chat_template
+from suffice_serve import sandbox
 
 SECONDS = 2.0  # that a template may take
 MAX_TEMPLATE = 1 << 16  # characters

@@ -12,7 +12,7 @@ from typer import Option
 
 from suffice.cli.options import Checkpoint, Device, check_at_least
 from suffice.cli.terminal import print_text
-from suffice.errors import ConfigError, installed_for
+from suffice.errors import ConfigError
 
 if TYPE_CHECKING:
     from suffice.models import LM
@@ -61,12 +61,11 @@ def serve(
             f"--allow-origin {allow_origin!a:.80} is not an origin; give scheme, host and port of "
             "the page, such as http://localhost:3000."
         )
-    _check_installed()
-    from suffice.serve.app import LOOPBACK, Hub, build_app
-    from suffice.serve.chat import template_of
-    from suffice.serve.engine import Engine, Limits
-    from suffice.serve.protocol import ServedModel as ServedModel
-    from suffice.serve.server import GRACE_SECONDS, listen, run
+    from suffice_serve.app import LOOPBACK, Hub, build_app
+    from suffice_serve.chat import template_of
+    from suffice_serve.engine import Engine, Limits
+    from suffice_serve.protocol import ServedModel as ServedModel
+    from suffice_serve.server import GRACE_SECONDS, listen, run
 
     local = host in LOOPBACK
     if not local and api_key is None:
@@ -115,9 +114,3 @@ def load_model(model: Path, device: str) -> tuple[LM, Tokenizer, dict[str, Any]]
     from suffice.train import resolve_device
 
     return folder.load(model, resolve_device(device))
-
-
-def _check_installed() -> None:
-    with installed_for("suffice serve", "serve"):
-        import starlette  # noqa: F401
-        import uvicorn  # noqa: F401

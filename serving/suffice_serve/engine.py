@@ -27,7 +27,7 @@ from suffice.generate.generate import eval_mode, max_length
 from suffice.generate.sampling import Greedy, Sampler
 from suffice.memory import Dynamic
 from suffice.models.state import ModelState
-from suffice.serve.job import Job, Listener, TokenScore, TooMany
+from suffice_serve.job import Job, Listener, TokenScore, TooMany
 
 GREEDY = Greedy()
 CHUNK = 128  # prompt tokens read at a time

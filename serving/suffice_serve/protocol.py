@@ -13,13 +13,13 @@ from typing import Any, NamedTuple
 
 from suffice.errors import SufficeError, did_you_mean
 from suffice.generate.sampling import Greedy, Sample, Sampling
-from suffice.serve.chat import ChatTemplate
-from suffice.serve.engine import Engine
-from suffice.serve.job import Job
-from suffice.serve.writing import Entry, Piece, Spelling
 from suffice.text import Tokenizer
 from suffice.text.tokenizer import check_ids, prompt_ids
 from suffice.utils.records import is_number, is_whole
+from suffice_serve.chat import ChatTemplate
+from suffice_serve.engine import Engine
+from suffice_serve.job import Job
+from suffice_serve.writing import Entry, Piece, Spelling
 
 NEW_TOKENS = 16  # of a completion that does not say
 ANSWER_TOKENS = 1024  # of an answer that does not say

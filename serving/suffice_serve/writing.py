@@ -6,9 +6,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from suffice.serve.job import TokenScore
 from suffice.text import Tokenizer
 from suffice.text.tokenizer import MAX_CHARACTER_BYTES, REPLACEMENT, TextStream
+from suffice_serve.job import TokenScore
 
 
 class Entry(NamedTuple):

@@ -8,11 +8,13 @@ from types import SimpleNamespace
 import pytest
 
 from suffice.generate import Greedy, generate
-from suffice.serve.chat import ChatTemplate
-from suffice.serve.engine import Engine, Limits
-from suffice.serve.protocol import ServedModel
 from suffice.text.bpe import BPE
 from suffice.text.tokenizer import description_of, special_token
+from suffice_serve import server as http
+from suffice_serve.app import Hub, build_app
+from suffice_serve.chat import ChatTemplate
+from suffice_serve.engine import Engine, Limits
+from suffice_serve.protocol import ServedModel
 from tests.generate.models import model
 
 CHATML = (
@@ -56,11 +58,6 @@ def alone(lm, ids, new, sampling=None):
 @pytest.fixture(scope="session")
 def start(lm, tokenizer):
     """A function that starts a server and returns its port, URL and engine."""
-    pytest.importorskip("uvicorn")
-    pytest.importorskip("starlette")
-    from suffice.serve import server as http
-    from suffice.serve.app import Hub, build_app
-
     running = []
 
     def begin(*, limits=None, key=None, origin=None, template=CHATML, **options):

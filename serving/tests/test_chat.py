@@ -11,12 +11,13 @@ from pathlib import Path
 
 import pytest
 
+from serving.tests.conftest import CHATML
 from suffice import preset
 from suffice.errors import ConfigError, DataError
 from suffice.models import folder
-from suffice.serve.chat import PRIVATE, SECONDS, ChatTemplate, template_of
-from suffice.serve.sandbox import MEMORY
-from tests.serve.conftest import CHATML
+from suffice_serve.chat import PRIVATE, SECONDS, ChatTemplate, template_of
+from suffice_serve.sandbox import MEMORY
+from tests.test_untrusted import assert_links_are_refused, ours
 
 ASK = [{"role": "user", "content": "a dog"}]
 
@@ -132,7 +133,7 @@ SPLIT = "{% if messages[0].content == 'a dog' %}SOURCE{% endif %}x"  # not when 
     ],
 )
 def test_templates_that_refuse_or_misbehave_are_errors(tokenizer, source, named, monkeypatch):
-    monkeypatch.setattr("suffice.serve.chat.SECONDS", 0.5)
+    monkeypatch.setattr("suffice_serve.chat.SECONDS", 0.5)
     template = ChatTemplate(SPLIT.replace("SOURCE", source), tokenizer)
     with pytest.raises(ConfigError, match=named):
         template.render(ASK)
@@ -169,7 +170,7 @@ def test_no_template_takes_much_memory_or_time(tokenizer, size):
 
 
 def test_a_template_that_never_ends_is_refused_when_it_is_opened(tokenizer, monkeypatch):
-    monkeypatch.setattr("suffice.serve.chat.SECONDS", 0.5)
+    monkeypatch.setattr("suffice_serve.chat.SECONDS", 0.5)
     with pytest.raises(ConfigError, match="seconds"):
         ChatTemplate(LOOP, tokenizer)
 
@@ -247,3 +248,12 @@ def test_a_template_goes_with_a_model_that_is_converted(tokenizer, tmp_path):
 
 
 # The terminal.
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="links need rights there")
+def test_links_of_a_model_that_is_served_lead_nowhere_else(tmp_path):
+    def served(path):
+        _, words, facts = folder.load(path)
+        template_of(path, facts, words)
+
+    assert_links_are_refused(ours, served, tmp_path)

@@ -1,10 +1,8 @@
-"""Programs of others that speak to the server: openai's client, curl, lm_eval; and the verb."""
+"""OpenAI's client speaks to the server; the verb starts it."""
 
 from __future__ import annotations
 
 import asyncio
-import json
-import os
 import re
 import signal
 import subprocess
@@ -12,11 +10,10 @@ import sys
 
 import pytest
 
-from suffice.cli import serve as verb
+from serving.tests.conftest import CHATML, alone
 from suffice.errors import ConfigError
-from suffice.measure.evaluation import evaluate_task
 from suffice.models import folder
-from tests.serve.conftest import CHATML, WORDS, alone
+from suffice_serve import cli as verb
 
 PROMPT = "once upon a time"
 ASK = [{"role": "user", "content": "a dog"}]
@@ -64,52 +61,6 @@ def test_openais_asynchronous_client_reads_many_streams(server):
     assert together == apart
 
 
-TASK = """
-task: here
-dataset_path: json
-dataset_kwargs: {{data_files: {{validation: {items}}}}}
-output_type: multiple_choice
-validation_split: validation
-doc_to_text: "{{{{ctx}}}}"
-doc_to_target: "{{{{label}}}}"
-doc_to_choice: "{{{{endings}}}}"
-metric_list: [{{metric: acc}}, {{metric: acc_norm}}]
-"""
-
-
-def test_lm_eval_scores_as_our_own_evaluation(server, lm, tokenizer, tmp_path, monkeypatch):
-    for name in ("lm_eval", "aiohttp", "tenacity", "transformers"):
-        pytest.importorskip(name)
-    words = WORDS.split()[:-3]
-    items = [
-        {
-            "ctx": " ".join(words[n % 7 : n % 7 + 5]),
-            "endings": [" ".join(words[k : k + 2 + (n + k) % 3]) for k in range(n % 5, n % 5 + 4)],
-            "label": n % 4,
-        }
-        for n in range(24)
-    ]
-    path = tmp_path / "items.jsonl"
-    path.write_text("".join(json.dumps({**item, "ind": n}) + "\n" for n, item in enumerate(items)))
-    wanted = evaluate_task(lm, tokenizer, "hellaswag", data=str(path)).scores
-    tokenizer.save(tmp_path / "tokenizer")
-    (tmp_path / "task.yaml").write_text(TASK.format(items=path))
-    arguments = [
-        f"model=tiny,base_url={server.url}/v1/completions",
-        f"tokenizer_backend=huggingface,tokenizer={tmp_path / 'tokenizer'}",
-        "num_concurrent=4,max_length=65",
-    ]
-    command = [sys.executable, "-m", "lm_eval", "--model", "local-completions"]
-    command += ["--model_args", ",".join(arguments), "--tasks", "here"]
-    command += ["--include_path", str(tmp_path), "--output_path", str(tmp_path / "out")]
-    offline = {"HF_HUB_OFFLINE": "1", "HF_HOME": str(tmp_path / "hf"), "OPENAI_API_KEY": "none"}
-    subprocess.run(command, env={**os.environ, **offline}, check=True, capture_output=True)
-    (results,) = (tmp_path / "out").rglob("results_*.json")
-    scores = json.loads(results.read_text())["results"]["here"]
-    for score in wanted[:2]:
-        assert round(scores[f"{score.name},none"], 4) == round(score.value, 4)
-
-
 @pytest.fixture(scope="module")
 def saved(lm, tokenizer, tmp_path_factory):
     path = tmp_path_factory.mktemp("serve") / "tiny"
@@ -119,7 +70,6 @@ def saved(lm, tokenizer, tmp_path_factory):
 
 @pytest.mark.parametrize("sent", [signal.SIGTERM, signal.SIGINT])
 def test_the_verb_serves_until_a_signal(saved, sent):
-    pytest.importorskip("uvicorn")
     command = [sys.executable, "-m", "suffice", "serve", str(saved), "--port", "0"]
     process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
     try:
@@ -133,7 +83,6 @@ def test_the_verb_serves_until_a_signal(saved, sent):
 
 
 def test_the_verb_refuses_what_it_cannot_do(saved, tmp_path, monkeypatch):
-    pytest.importorskip("uvicorn")
     for options, named in (
         ({"host": "0.0.0.0"}, "--api-key"),
         ({"host": "198.51.100.1", "api_key": "x"}, "198.51.100.1"),
@@ -142,9 +91,3 @@ def test_the_verb_refuses_what_it_cannot_do(saved, tmp_path, monkeypatch):
     ):
         with pytest.raises(ConfigError, match=named):
             verb.serve(saved, **options)
-
-
-def test_without_its_libraries_the_verb_says_what_to_install(saved, monkeypatch):
-    monkeypatch.setitem(sys.modules, "uvicorn", None)
-    with pytest.raises(ConfigError, match=r"\[serve\]"):
-        verb.serve(saved)

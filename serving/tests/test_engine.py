@@ -8,17 +8,19 @@ import time
 import pytest
 import torch
 
+from serving.tests.listeners import Kept
 from suffice import AttentionSpec, preset
 from suffice.errors import ConfigError, StateError
 from suffice.generate import Greedy, Sample, generate
 from suffice.models.state import ModelState
 from suffice.patterns import Causal
 from suffice.positions import Rope
-from suffice.serve import Engine, Job, Limits, TooMany
-from suffice.serve.engine import CHUNK, Prefixes
 from suffice.testing import assert_close
+from suffice_serve.engine import CHUNK, Engine, Limits, Prefixes
+from suffice_serve.job import Job, TooMany
 from tests.generate.models import PROMPTS, V, model
-from tests.serve.listeners import Kept
+from tests.positions.test_lengths import KNOWN, LENGTH
+from tests.positions.test_lengths import model as known_positions
 
 SPECS = {
     "rotary": AttentionSpec(
@@ -167,7 +169,7 @@ def test_a_prefix_is_sought_in_one_pass_over_the_prompt():
 
 
 def test_prompts_that_wait_are_bounded_in_tokens(engines, monkeypatch):
-    monkeypatch.setattr("suffice.serve.engine.MOST_TOKENS", 100)
+    monkeypatch.setattr("suffice_serve.engine.MOST_TOKENS", 100)
     engine = engines(model(positions="none"))
     gate = Kept()
     engine.submit(Job(prompt=(1,) * 200, max_tokens=50_000), gate)  # alone it may be longer
@@ -440,3 +442,13 @@ def test_put_and_join_refuse_what_does_not_fit():
         ModelState.join([(_state(sums, [1]), 0)])
     with pytest.raises(StateError, match="keep"):
         long.put(0, ModelState.join([(short, 0), (short, 0)]))
+
+
+def test_a_request_beyond_the_known_positions_is_refused():
+    lm = known_positions(KNOWN)
+    engine = Engine(lm, Limits())
+    try:
+        with pytest.raises(ConfigError, match=str(LENGTH)):
+            engine.submit(Job(prompt=(1,) * 10, max_tokens=9, sampling=Greedy()), Kept())
+    finally:
+        engine.close(0.0)

@@ -15,15 +15,15 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 import torch
 
+from serving.tests.conftest import CHATML, alone
 from suffice.generate import Sample, generate
-from suffice.serve import Limits
-from suffice.serve import server as server_module
-from suffice.serve.chat import PRIVATE
-from suffice.serve.protocol import ServedModel, read_completion
-from suffice.serve.writing import Writer
 from suffice.testing import assert_close
 from suffice.text.tokenizer import REPLACEMENT
-from tests.serve.conftest import CHATML, alone
+from suffice_serve import server as server_module
+from suffice_serve.chat import PRIVATE
+from suffice_serve.engine import Limits
+from suffice_serve.protocol import ServedModel, read_completion
+from suffice_serve.writing import Writer
 
 PROMPT = "once upon a time"
 ENDLESS = {"logit_bias": {"281": -100}}  # never the end of a text
@@ -463,7 +463,7 @@ def test_texts_are_counted_before_anything_is_made_of_them(server, monkeypatch):
     def encode(*_):
         raise AssertionError("a prompt was read")
 
-    monkeypatch.setattr("suffice.serve.protocol.prompt_ids", encode)
+    monkeypatch.setattr("suffice_serve.protocol.prompt_ids", encode)
     for prompts, choices in ((256, 128), (81, 1), (1, 81)):
         error = refused(server, prompt=["a"] * prompts, n=choices)
         assert str(prompts * choices) in error["message"].replace(",", "")
@@ -552,7 +552,7 @@ def test_a_thousand_idle_connections_do_not_matter(server):
 
 def test_a_silent_client_is_left_after_a_while(start, monkeypatch):
     server = start()
-    monkeypatch.setattr("suffice.serve.server.HEAD_SECONDS", 0.2)
+    monkeypatch.setattr("suffice_serve.server.HEAD_SECONDS", 0.2)
     for sent in (b"", b"GET /health HT"):
         with connect(server) as connection:
             connection.sendall(sent)
@@ -566,7 +566,7 @@ def test_a_client_that_was_answered_is_left_too(start, monkeypatch):
     with connect(server) as connection:
         connection.sendall(b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n")
         assert b" 200 " in connection.recv(1 << 16).partition(b"\r\n")[0]
-        monkeypatch.setattr("suffice.serve.server.HEAD_SECONDS", 0.2)
+        monkeypatch.setattr("suffice_serve.server.HEAD_SECONDS", 0.2)
         connection.sendall(b"GET /health HT")
         connection.settimeout(20)
         with contextlib.suppress(ConnectionResetError):
@@ -576,7 +576,7 @@ def test_a_client_that_was_answered_is_left_too(start, monkeypatch):
 
 def test_a_body_that_never_comes_is_refused(start, monkeypatch):
     server = start()
-    monkeypatch.setattr("suffice.serve.app.BODY_SECONDS", 0.2)
+    monkeypatch.setattr("suffice_serve.app.BODY_SECONDS", 0.2)
     with connect(server) as connection:
         connection.sendall(request({}, length=1000))
         assert b" 408 " in connection.recv(1 << 16).partition(b"\r\n")[0]
@@ -601,7 +601,7 @@ def test_who_sends_too_much_reads_the_refusal(server, status, headers):
 
 def test_bodies_that_are_held_are_bounded_together(start, monkeypatch):
     server = start()
-    monkeypatch.setattr("suffice.serve.app.MOST_HELD", 1 << 20)
+    monkeypatch.setattr("suffice_serve.app.MOST_HELD", 1 << 20)
     with contextlib.ExitStack() as held:
         for _ in range(2):
             connection = held.enter_context(connect(server))

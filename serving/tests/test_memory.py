@@ -7,11 +7,11 @@ import random
 
 import torch
 
+from serving.tests.listeners import Kept
 from suffice.models.state import ModelState
-from suffice.serve import Engine, Job, Limits
-from suffice.serve.engine import Ticket
+from suffice_serve.engine import Engine, Limits, Ticket
+from suffice_serve.job import Job
 from tests.generate.models import V, model
-from tests.serve.listeners import Kept
 
 KINDS = (Ticket, ModelState)
 

@@ -7,10 +7,10 @@ from itertools import product
 import pytest
 import torch
 
-from suffice.serve.engine import scores
-from suffice.serve.job import TokenScore
-from suffice.serve.writing import Entry, Spelling, Writer
 from suffice.text import Characters
+from suffice_serve.engine import scores
+from suffice_serve.job import TokenScore
+from suffice_serve.writing import Entry, Spelling, Writer
 
 
 class Several:

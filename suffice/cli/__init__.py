@@ -1,5 +1,7 @@
 """The command line: one file per verb, imported when the verb is called.
 
+A verb in `SIBLINGS` comes from another distribution, by an entry point of `suffice.verbs`.
+
 An error raised on purpose becomes one sentence on stderr and exit code 2, as does what a library
 raises about an input; Ctrl-C, SIGTERM and SIGHUP end with 130.
 """
@@ -12,7 +14,7 @@ import re
 import sys
 import time
 from importlib import import_module
-from importlib.metadata import version
+from importlib.metadata import entry_points, version
 from typing import Annotated, Any
 
 import typer
@@ -30,7 +32,7 @@ from suffice.cli.terminal import (
     stoppable,
     without_empty_words,
 )
-from suffice.errors import SufficeError
+from suffice.errors import ConfigError, SufficeError, install_line
 
 GRACE = 5.0  # seconds that the first process has to print; torchrun ends the others when it exits
 VERBS = {
@@ -58,6 +60,8 @@ VERBS = {
     "show": "Show one mechanism: spec, counts, op plan.",
     "doctor": "Check every op on this device.",
 }
+SIBLINGS = {"serve": ("suffice-serve", "serving")}
+"""Distributions that bring verbs, and their folders in the repository."""
 FIRST = 7  # verbs that carry the work; help lists the others below "More"
 
 
@@ -78,14 +82,29 @@ class _LazyVerbs(TyperGroup):
 
 
 def _load(verb: str) -> Any:
-    """Return the command in suffice.cli.VERB: its function VERB, with its class Command if any."""
-    module = import_module(f"suffice.cli.{verb}")
+    """Return the command in a verb's module: its function VERB, with its class Command if any."""
+    module = module_of(verb)
     function = getattr(module, "list_mechanisms" if verb == "list" else verb)
     loader = typer.Typer(add_completion=False, rich_markup_mode=None)
     loader.command(verb, cls=getattr(module, "Command", None))(
         stoppable(without_empty_words(function))
     )
     return typer.main.get_command(loader)
+
+
+def module_of(verb: str) -> Any:
+    """Import the module of a verb.
+
+    Raises:
+        ConfigError: if the distribution that brings the verb is not installed.
+    """
+    if verb not in SIBLINGS:
+        return import_module(f"suffice.cli.{verb}")
+    for entry in entry_points(group="suffice.verbs", name=verb):
+        return entry.load()
+    name, folder = SIBLINGS[verb]
+    command = install_line(name, folder=folder)
+    raise ConfigError(f"suffice {verb} needs {name}, which is not installed: {command}.")
 
 
 app = typer.Typer(

@@ -67,7 +67,7 @@ def torchao_missing() -> str:
     try:
         from torchao.quantization import IntxUnpackedToInt8Tensor  # noqa: F401
     except ImportError as error:
-        return f"torchao cannot be imported ({error}); {install_line('cuda')}"
+        return f"torchao cannot be imported ({error}); {install_line('suffice[cuda]')}"
     return ""
 
 

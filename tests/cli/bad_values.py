@@ -1,4 +1,4 @@
-"""Every argument and option of every verb meets the same bad values: exit code 2 and a sentence."""
+"""Bad values for arguments and options of verbs, and what is wrong with the answers to them."""
 
 from __future__ import annotations
 
@@ -8,14 +8,13 @@ import shutil
 import signal
 import sys
 import tempfile
+from collections.abc import Collection, Sequence
 from contextlib import contextmanager
-from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 
-from suffice.cli import VERBS
-from tests.cli.introspect import Parameter, outputs, parameters
+from tests.cli.introspect import Parameter, names_output
 from tests.kills.cases import _classifier
 from tests.kills.killing import _changed
 
@@ -55,44 +54,7 @@ NUMBERS = {n: n for n in ("x", "", "nan", "-1", "1e400", "1.5.2")} | {
     "digits": "9" * 5000,
 }
 WHOLE = ("huge", "64 bits")  # which a float holds
-SETS = ("--set", "steps=2", "--set", "batch_size=2", "--set", "length=16", "--set", "d_model=16")
-SETS += ("--set", "depth=1", "--set", "num_heads=2", "--set", "warmup=1")
-BASE: dict[str, list[str]] = {
-    "compare": ["--data", "rows.csv", "--mechanisms", "standard,linear", "--seeds", "1"]
-    + ["--epochs", "1", "--set", "d_model=8", "--set", "depth=1", "--set", "length=8"]
-    + ["--out", "new", "--quiet"],
-    "verdict": ["RESULTS=scores.csv"],
-    "predict": ["MODEL=classifier", "INPUTS=rows.csv"],
-    "advise": ["--task", "lm", "--model", "15m", "--minutes", "0.001", "--quiet"],
-    "reproduce": ["TABLE=tab5", "--no-report", "--quiet"],
-    "train": ["--data", "text.txt", *SETS, "--out", "new", "--quiet"],
-    "plan": ["RECIPE=shakespeare_char"],
-    "fits": ["MODEL=Qwen3 8B", "--length", "64", "--memory", "24GiB"],
-    "evaluate": ["CHECKPOINT=m", "--data", "text.txt", "--limit", "2", "--quiet"],
-    "generate": ["CHECKPOINT=m", "--tokens", "2", "--prompt", "a"],
-    "bench": ["CHECKPOINT=m", "--tokens", "2", "--prompt", "2", "--rounds", "1"],
-    "quantise": ["CHECKPOINT=m", "--calibration", "none", "--out", "new", "--quiet"],
-    "convert": ["SOURCE=m", "--to", "mqa", "--calibration", "text.txt", "--out", "new", "--quiet"],
-    "search": ["CHECKPOINT=m", "--budget", "state<=60%", "--options", "mqa", "--tokens", "300"]
-    + ["--calibration", "text.txt", "--out", "new.json", "--quiet"],
-    "heal": ["CHECKPOINT=m", "--teacher", "m", "--data", "text.txt", "--steps", "2"]
-    + ["--out", "new", "--quiet"],
-    "probe": ["CHECKPOINT=m", "--data", "text.txt", "--seeds", "1", "--quick", "--quiet"],
-    "export": ["CHECKPOINT=m", "--format", "hf", "--out", "new", "--quiet"],
-    "run": ["EXPORT=e", "--prompt", "a", "--tokens", "2"],
-    "serve": ["MODEL=m", "--port", "0"],
-    "studio": ["--export", "new"],
-    "list": [],
-    "show": ["MECHANISM=standard"],
-    "doctor": [],
-}
-"""The words of a short command; an argument has its name before it."""
-STEP = 9  # of the values that a parameter meets in every run
 SECONDS, ROOM = 20, 1 << 30  # for each command; bytes that it may map
-
-
-def test_every_verb_has_a_short_command():
-    assert BASE.keys() == VERBS.keys()
 
 
 @pytest.fixture(scope="module")
@@ -107,10 +69,8 @@ def models(tmp_path_factory):
 
 
 @pytest.fixture
-def place(models, tmp_path, monkeypatch):
+def place(models, tmp_path):
     """What the commands read, and what they must not touch."""
-    if find_spec("uvicorn") is not None:  # a server that is begun ends at once
-        monkeypatch.setattr("suffice.serve.server.run", lambda _, listener, *__: listener.close())
     shutil.copytree(models, tmp_path, dirs_exist_ok=True)
     scores = [f"{m},{s},{(s * 7 + len(m)) % 10}" for m in ("old", "newer") for s in range(5)]
     (tmp_path / "scores.csv").write_text("\n".join(["model,seed,score", *scores]))
@@ -169,12 +129,12 @@ def _values(parameter: Parameter) -> dict[str, str]:
         return NUMBERS
     if parameter.kind is float:
         return {name: value for name, value in NUMBERS.items() if name not in WHOLE}
-    return PLACES if parameter in outputs() else PATHS
+    return PLACES if names_output(parameter) else PATHS
 
 
-def _words(parameter: Parameter, value: str) -> list[str]:
-    """The short command with one value replaced."""
-    base, words = iter(BASE[parameter.verb]), [parameter.verb]
+def _words(short: Sequence[str], parameter: Parameter, value: str) -> list[str]:
+    """A short command with one value replaced."""
+    base, words = iter(short), [parameter.verb]
     given = False
     for word in base:
         name, equals, rest = word.partition("=")
@@ -201,9 +161,8 @@ def _content(place: Path) -> dict[Path, bytes | None]:
     }
 
 
-def _wrong(suffice, place: Path, parameter: Parameter, value: str) -> str | None:
+def _wrong(suffice, place: Path, words: Sequence[str], parameter: Parameter) -> str | None:
     """Return what is wrong with the answer to a bad value; None if nothing is."""
-    words = _words(parameter, value)
     before = _content(place)
     try:
         with limited(place):
@@ -222,33 +181,24 @@ def _wrong(suffice, place: Path, parameter: Parameter, value: str) -> str | None
     return None
 
 
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
-@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="needs pipes and devices")
-@pytest.mark.parametrize("step", [STEP, pytest.param(1, marks=pytest.mark.slow)])
-@pytest.mark.parametrize("verb", VERBS)
-def test_bad_values_are_refused_in_a_sentence(verb, step, suffice, place):
-    """Each parameter meets a share of the values, the next one the next share; all at night."""
+def wrong_answers(
+    suffice, place: Path, short: Sequence[str], values: Sequence[tuple[Parameter, int]], *,
+    step: int, legal: Collection[tuple[str, str]],
+) -> list[str]:  # fmt: skip
+    """Return what is wrong with a verb's answers.
+
+    Args:
+        suffice: the program.
+        place: its working folder.
+        short: words of a short command; an argument has its name before it.
+        values: the verb's parameters; each meets a share of the values, from that number on.
+        step: of the values that a parameter meets.
+        legal: parameters and values that are accepted.
+    """
     wrong = []
-    for number, parameter in enumerate(parameters()):
-        if parameter.verb == verb:
-            for name, value in [*_values(parameter).items()][number % step :: step]:
-                reason = _wrong(suffice, place, parameter, value)
-                if reason is not None and (str(parameter), name) not in LEGAL:
-                    wrong.append(f"{parameter}, {name}: {reason}")
-    assert not wrong, "\n".join(wrong)
-
-
-SEEDS = ("-1", "huge", "negative", "64 bits")
-LEGAL = {(f"{verb} --seed", name) for verb in ("generate", "run", "train") for name in SEEDS} | {
-    *((f"serve --{word}", name) for word in ("name", "api-key") for name in PATHS),  # any word
-    ("evaluate --limit", "huge"),  # all that there are
-    ("evaluate --limit", "64 bits"),
-    *(
-        ("studio --results", name)
-        for name in ("empty folder", "nothing", "here", "root", "foreign")
-    ),
-    *(
-        (f"{verb} --prompt", "nothing") for verb in ("generate", "run")
-    ),  # starts behind a line break
-    ("predict --out", "file"),  # a table may end in .txt, and a file is replaced
-}
+    for parameter, first in values:
+        for name, value in [*_values(parameter).items()][first % step :: step]:
+            reason = _wrong(suffice, place, _words(short, parameter, value), parameter)
+            if reason is not None and (str(parameter), name) not in legal:
+                wrong.append(f"{parameter}, {name}: {reason}")
+    return wrong

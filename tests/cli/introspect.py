@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import inspect
 import typing
+from collections.abc import Iterable
 from dataclasses import dataclass
-from importlib import import_module
 from pathlib import Path
 
 from typer.models import ArgumentInfo, OptionInfo
 
-from suffice.cli import VERBS
+from suffice.cli import SIBLINGS, VERBS, module_of
 
 
 @dataclass(frozen=True)
@@ -26,11 +26,14 @@ class Parameter:
         return f"{self.verb} {self.flag or self.name.upper()}"
 
 
-def parameters() -> list[Parameter]:
-    """Return every argument and option of every verb that takes a value."""
+CORE = [verb for verb in VERBS if verb not in SIBLINGS]
+
+
+def parameters(verbs: Iterable[str] = CORE) -> list[Parameter]:
+    """Return every argument and option of these verbs that takes a value."""
     found = []
-    for verb in VERBS:
-        module = import_module(f"suffice.cli.{verb}")
+    for verb in verbs:
+        module = module_of(verb)
         function = getattr(module, "list_mechanisms" if verb == "list" else verb)
         declared = inspect.signature(function, eval_str=True).parameters
         for name, hint in ((each.name, each.annotation) for each in declared.values()):
@@ -55,7 +58,9 @@ def _plain(hint: object) -> type:
     return _plain(inner[0]) if inner else typing.cast("type", hint)
 
 
-def outputs() -> list[Parameter]:
-    """Return the options that name what is written."""
-    names = {"out", "export", "png", "svg", "flow"}
-    return [p for p in parameters() if p.kind is Path and p.flag and p.name in names]
+OUTPUTS = {"out", "export", "png", "svg", "flow"}
+
+
+def names_output(parameter: Parameter) -> bool:
+    """Return whether an option names what is written."""
+    return parameter.kind is Path and parameter.flag is not None and parameter.name in OUTPUTS

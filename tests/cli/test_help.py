@@ -13,7 +13,7 @@ import pytest
 from typer import Argument, Option, Typer
 from typer.testing import CliRunner
 
-from suffice.cli import VERBS, _load, options
+from suffice.cli import _load, options
 from suffice.cli.export import FORMS, GGUF
 from suffice.cli.options import options_from_fields
 from suffice.measure.advise import TASKS
@@ -23,9 +23,10 @@ from suffice.measure.planning import DEVICES
 from suffice.presets import PRESETS, TITLES
 from suffice.runtime.manifest import FORMATS
 from suffice.view.catalogue import FILE, catalogue
+from tests.cli.introspect import CORE
 
-WITHOUT_JSON = {"serve", "studio"}
-HELP = dict.fromkeys(["--help", "list", *(f"{verb} --help" for verb in VERBS)], 0)
+WITHOUT_JSON = {"studio"}
+HELP = dict.fromkeys(["--help", "list", *(f"{verb} --help" for verb in CORE)], 0)
 ANSWERS = {
     "verdict a.csv b.csv --chance 0.5": 0,
     "verdict a.csv b.csv --looks 3,5 --state looks.json": 0,
@@ -45,7 +46,7 @@ ANSWERS = {
     "probe --mechanisms gqaa": 2,
     "advise --task write": 2,
     "advise --recipe edge": 2,
-    **{f"{verb} nowhere": 2 for verb in ("predict", "evaluate", "generate", "serve", "bench",
+    **{f"{verb} nowhere": 2 for verb in ("predict", "evaluate", "generate", "bench",
         "quantise", "convert --to mqa", "heal", "probe", "export --format hf", "run")},
     "export . --format gguff": 2,
 }  # fmt: skip
@@ -73,7 +74,7 @@ def test_help_and_list_import_nothing_heavy():
     code = program(HELP, ("torch", "numpy", "matplotlib", "scipy", "safetensors"))
     told = subprocess.run([sys.executable, "-c", code], capture_output=True, env=environment)
     assert told.returncode == 0, told.stderr
-    assert told.stdout.count(b"Usage:") == len(VERBS) + 1
+    assert told.stdout.count(b"Usage:") == len(CORE) + 1
 
 
 def test_verdicts_fits_refusals_and_misspelt_names_import_no_torch(tmp_path):
@@ -129,7 +130,7 @@ def test_fields_of_a_dataclass_are_options_of_the_command():
     ]
 
 
-@pytest.mark.parametrize("verb", VERBS)
+@pytest.mark.parametrize("verb", CORE)
 def test_one_set_of_option_names(verb):
     parameters = {name: parameter for parameter in _load(verb).params for name in parameter.opts}
     assert "--max-new-tokens" not in parameters

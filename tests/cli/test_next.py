@@ -11,10 +11,10 @@ from importlib import import_module
 import pytest
 
 from suffice import preset
-from suffice.cli import VERBS
 from suffice.models import ClassifierConfig, LMConfig, folder
 from suffice.testing import drawn
 from suffice.text import BPE, Characters, Words
+from tests.cli.introspect import CORE
 
 TEXT = "to be or not to be, that is the question. " * 240
 SIZES = {"length": 40, "d_model": 16, "depth": 2, "mlp_width": 16}
@@ -172,7 +172,7 @@ def test_each_next_step_runs_as_printed(suffice, place, words):
 def test_every_verb_that_prints_next_steps_is_run_here():
     verbs = {
         verb
-        for verb in VERBS
+        for verb in CORE
         if re.search(
             r"^    +print_next\(", inspect.getsource(import_module(f"suffice.cli.{verb}")), re.M
         )

@@ -36,6 +36,25 @@ def test_the_module_is_the_program():
     assert done.stdout == ""
 
 
+@pytest.mark.parametrize("verb", cli.SIBLINGS)
+def test_a_verb_without_its_package_names_it_and_imports_no_torch(verb):
+    code = (
+        "import importlib.metadata, sys\n"
+        "importlib.metadata.entry_points = lambda **_: ()\n"
+        "from suffice.cli import main\n"
+        f"sys.argv = ['suffice', '{verb}', 'anything']\n"
+        "try:\n"
+        "    main()\n"
+        "finally:\n"
+        "    assert 'torch' not in sys.modules\n"
+    )
+    (line,) = start("-c", code, code=2).stderr.splitlines()
+    name, folder = cli.SIBLINGS[verb]
+    assert line.startswith("error: ")
+    assert name in line
+    assert line.endswith((f"/{folder}.", f"pip install {name}.", f"#subdirectory={folder}'."))
+
+
 def sections(text):
     """Return the words that begin the lines of each section of a help."""
     found, name = {}, ""

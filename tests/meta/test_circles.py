@@ -8,14 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from tests.meta.packages import FILES, module_name
+
 pytestmark = pytest.mark.lint
 
-ROOT = Path(__file__).resolve().parents[2]
-MODULES = {
-    ".".join((path.parent if path.stem == "__init__" else path.with_suffix("")).parts): source
-    for source in sorted((ROOT / "suffice").rglob("*.py"))
-    for path in [source.relative_to(ROOT)]
-}
+MODULES = {module_name(path): path for path in FILES}
 
 
 def imported(source: Path) -> set[str]:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import ast
+import os
 import re
 import subprocess
 import sys
 from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
-from pathlib import Path
 from pkgutil import resolve_name
 
 import pytest
@@ -20,12 +20,10 @@ from suffice.memory.past import Past
 from suffice.mixing import Mixing
 from suffice.patterns import Pattern
 from suffice.positions import Position
+from tests.meta.packages import FILES, ROOT, SIBLINGS, TESTS, module_name
 from tests.mutants.__main__ import stale
 from tests.mutants.bugs import BUGS
 
-ROOT = Path(__file__).resolve().parents[2]
-FILES = sorted((ROOT / "suffice").rglob("*.py"))
-TESTS = sorted((ROOT / "tests").rglob("test_*.py"))
 FAMILIES = (
     ("patterns", Pattern),
     ("encoders", Encoder),
@@ -63,7 +61,12 @@ LINT_IMPORTS = "from importlinter.cli import lint_imports; raise SystemExit(lint
 )
 def test_linter_is_clean(arguments):
     result = subprocess.run(
-        [sys.executable, *arguments], cwd=ROOT, capture_output=True, text=True, check=False
+        [sys.executable, *arguments],
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(map(str, SIBLINGS))},
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert result.returncode == 0, result.stdout + result.stderr
 
@@ -71,7 +74,7 @@ def test_linter_is_clean(arguments):
 def test_exports_exist():
     for path in FILES:
         if path.name == "__init__.py":
-            module = import_module(path.parent.relative_to(ROOT).as_posix().replace("/", "."))
+            module = import_module(module_name(path))
             absent = [n for n in getattr(module, "__all__", ()) if not hasattr(module, n)]
             assert absent == [], module.__name__
 
@@ -137,7 +140,7 @@ def test_no_test_is_vacuous():
     """Every test asserts, expects an error, or calls a function of the tests that does."""
     functions = [
         (path, Function.of(node, node.name))
-        for path in (ROOT / "tests").rglob("*.py")
+        for path in TESTS
         for node in ast.walk(ast.parse(path.read_text()))
         if isinstance(node, ast.FunctionDef)
     ]

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import ast
-from pathlib import Path
 
 import pytest
 
+from tests.meta.packages import FILES, ROOT
+
 pytestmark = pytest.mark.lint
 
-PACKAGE = Path(__file__).resolve().parents[2] / "suffice"
 FLAGS = {  # attribute: what it is read of, and the most files that may; lower it, never raise it
     "weighs_pairs": ("kernel", 0),
     "recurrent": ("kernel", 0),
@@ -22,7 +22,7 @@ FLAGS = {  # attribute: what it is read of, and the most files that may; lower i
 def files_that_read() -> dict[str, list[str]]:
     """Return the files with `<owner>.<flag>` by flag, where an owner may be an attribute itself."""
     reading = {flag: [] for flag in FLAGS}
-    for path in sorted(PACKAGE.rglob("*.py")):
+    for path in FILES:
         read = {
             (node.attr, ast.unparse(node.value).rsplit(".")[-1])
             for node in ast.walk(ast.parse(path.read_text("utf-8")))
@@ -30,7 +30,7 @@ def files_that_read() -> dict[str, list[str]]:
         }
         for flag, (owner, _) in FLAGS.items():
             if (flag, owner) in read:
-                reading[flag].append(str(path.relative_to(PACKAGE)))
+                reading[flag].append(str(path.relative_to(ROOT)))
     return reading
 
 

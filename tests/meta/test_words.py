@@ -7,13 +7,13 @@ import re
 from collections import Counter
 from collections.abc import Iterator
 from functools import cache
-from pathlib import Path
 
 import pytest
 
+from tests.meta.packages import FILES, ROOT
+
 pytestmark = pytest.mark.lint
 
-PACKAGE = Path(__file__).parents[2] / "suffice"
 HEADLESS = re.compile(
     r"(of|for|from|that|which|as|how|where|what|whose|to|in|by|with|before|after|beside|likewise|at"
     r"|on|between|per|when|so|until|the same|one for|None =)\b"
@@ -44,7 +44,7 @@ LIMITS = {
 @cache
 def sources() -> dict[str, str]:
     """Return the text of every module, by path."""
-    return {str(path.relative_to(PACKAGE)): path.read_text() for path in PACKAGE.rglob("*.py")}
+    return {str(path.relative_to(ROOT)): path.read_text() for path in FILES}
 
 
 def entries(docstring: str) -> Iterator[str]:

@@ -190,7 +190,13 @@ def _python(
 ) -> subprocess.CompletedProcess[str]:
     """Run Python on the modules of a copy, with these kernels or those of the working tree."""
     kernels = kernels or library._path()
-    paths = (str(copy / "build" / "startup"), str(copy), os.environ.get("PYTHONPATH", ""))
+    siblings = (str(path.parent) for path in copy.glob("*/pyproject.toml"))
+    paths = (
+        str(copy / "build" / "startup"),
+        str(copy),
+        *siblings,
+        os.environ.get("PYTHONPATH", ""),
+    )
     environment = {
         "PYTHONPATH": os.pathsep.join(filter(None, paths)),
         "PYTHONDONTWRITEBYTECODE": "1",

@@ -19,8 +19,7 @@ RIM = (
     "convert/transfer.py loading/predictions.py papers/atlas/averages.py"
 )
 PACKAGES = (
-    "measure serve convert layers ops kernels memory generate models/gguf_format quantise encoders "
-    + RIM
+    "measure convert layers ops kernels memory generate models/gguf_format quantise encoders " + RIM
 )
 TIMES, NEW = 3, 0.25  # how often bugs of the rim and of new files are drawn; the share that is new
 # drawings: their constants are places on paper

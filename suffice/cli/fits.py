@@ -1,10 +1,10 @@
-"""`suffice fits`: whether a decoder and a text fit into a memory."""
+"""`suffice fits`: whether a decoder and a text, or its training, fit into a memory."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 from typer import Argument, Exit, Option
 
@@ -16,6 +16,7 @@ from suffice.utils.grammar import parse_bytes
 if TYPE_CHECKING:
     from suffice.studio.configs import Sizes
 
+HALF, TFLOPS, UTILISATION = 16, 989.4, 0.4
 SMALL = 1 << 27  # bytes, below which MiB are printed
 COUNTED, MEASURED, ESTIMATED = "counted", "measured here", "estimated"
 PARTS = {"weights": "weights", "kv_cache": "KV cache", "activations": "activations"}
@@ -53,14 +54,23 @@ def fits(
     length: Annotated[int, Option(help="Tokens of the text.")] = 4096,
     memory: Annotated[
         str | None,
-        Option(help="Available memory, such as 24GiB; by default only print what is needed."),
+        Option(
+            help="Available memory, such as 24GiB, with --train that of one GPU; by default only "
+            "print what is needed."
+        ),
     ] = None,
     engine: Annotated[
         str, Option(help="Program that allocates the KV cache: suffice, llama.cpp or vllm.")
     ] = "suffice",
-    batch: Annotated[int, Option(help="Batch size.")] = 1,
+    batch: Annotated[
+        int, Option(help="Batch size; with --train, rows that a GPU computes at once.")
+    ] = 1,
     bits: Annotated[
-        int | None, Option(help="Bits of a weight: 32, 16, 8 or 4; the model's by default.")
+        int | None,
+        Option(
+            help="Bits of a weight: 32, 16, 8 or 4; the model's by default. With --train, of the "
+            "products: 16 (bfloat16, the default) or 32; weights have 32."
+        ),
     ] = None,
     cache_bits: Annotated[int, Option(help="Bits of a cached number: 32, 16, 8 or 4.")] = 16,
     against: Annotated[
@@ -70,6 +80,23 @@ def fits(
             "window:W, sinks:N, full:N, memory:8, weights:4): also print the difference."
         ),
     ] = None,
+    train: Annotated[
+        bool, Option("--train", help="Count a training with AdamW instead, sharded by FSDP.")
+    ] = False,
+    gpus: Annotated[int, Option(help="With --train: GPUs.")] = 1,
+    accumulate: Annotated[int, Option(help="With --train: micro-batches of a step.")] = 1,
+    checkpointing: Annotated[
+        bool, Option("--checkpointing", help="With --train: compute blocks again going backward.")
+    ] = False,
+    tokens: Annotated[
+        float | None, Option(help="With --train: tokens to train on, such as 300e9, for the days.")
+    ] = None,
+    tflops: Annotated[
+        float, Option(help="With --train: peak TFLOP/s of a GPU; the default is an H100's.")
+    ] = TFLOPS,
+    utilisation: Annotated[
+        float, Option(help="With --train: share of the peak that is reached.")
+    ] = UTILISATION,
     as_json: JsonFlag = False,
 ) -> None:
     """Say whether a decoder fits into a memory with a text: exit code 0 if it does, 1 if not.
@@ -80,8 +107,24 @@ def fits(
     from suffice.studio.tables import ENGINES
 
     check_known("engine", engine, ENGINES)
-    check_at_least(1, batch=batch)
+    check_at_least(1, batch=batch, gpus=gpus, accumulate=accumulate)
     available = None if memory is None else parse_bytes(memory)
+    if train:
+        _refuse_options(
+            "with", against=against, engine=engine != ENGINES[0], cache_bits=cache_bits != HALF
+        )
+        run = {"batch": batch, "accumulate": accumulate, "gpus": gpus, "bits": bits or HALF}
+        run |= {"length": length, "checkpointing": checkpointing}
+        _training(_model(model, bits), run, (tokens, tflops, utilisation), available, as_json)
+    _refuse_options(
+        "without",
+        gpus=gpus > 1,
+        accumulate=accumulate > 1,
+        checkpointing=checkpointing,
+        tokens=tokens,
+        tflops=tflops != TFLOPS,
+        utilisation=utilisation != UTILISATION,
+    )
     settings = {"batch": batch, "state_bits": _legal("--cache-bits", cache_bits)}
     if bits is not None:
         settings |= {"weight_bits": _legal("--bits", bits), "scale_group": GROUPS.get(bits, 0)}
@@ -99,6 +142,52 @@ def fits(
         if against is not None:
             print_text(_difference(*facts))
     raise Exit(1 if facts[0]["fits"] is False else 0)
+
+
+def _refuse_options(condition: str, **given: object) -> None:
+    if wrong := [f"--{name.replace('_', '-')}" for name, value in given.items() if value]:
+        raise ConfigError(f"{', '.join(wrong)} {condition} --train: leave one of them out.")
+
+
+def _training(
+    model: Model,
+    run: dict[str, Any],
+    goal: tuple[float | None, float, float],
+    memory: int | None,
+    as_json: bool,
+) -> NoReturn:
+    from suffice.studio.training import TrainingRun, training_facts
+
+    tokens, tflops, utilisation = goal
+    if min(tokens or 1, tflops) <= 0 or tokens == 0 or not 0 < utilisation <= 1:
+        raise ConfigError(
+            f"--tokens={tokens}, --tflops={tflops}, --utilisation={utilisation}: give numbers "
+            "above 0, and a utilisation of at most 1."
+        )
+    if run["bits"] not in (2 * HALF, HALF):
+        raise ConfigError(f"--bits={run['bits']}: products of a training have 16 bits or 32.")
+    facts = training_facts(
+        model.sizes, TrainingRun(**run), tokens=tokens, tflops=tflops, utilisation=utilisation
+    )
+    size = facts["bytes"]
+    suffices = None if memory is None else size["total"] <= memory
+    parts = ", ".join(f"{n} {_bytes(b)}" for n, b in size.items() if b and n != "total")
+    if as_json:
+        about = {"model": model.name, **run, "memory": memory, "fits": suffices}
+        print_json({**about, **facts, "warning": model.warning})
+    else:
+        verdict = {None: "needs", True: "fits: it needs", False: "does not fit: it needs"}[suffices]
+        days = facts["days"]
+        time = "."
+        if days is not None:
+            rate = f"{utilisation:.0%} of {tflops:g} TFLOP/s"
+            time = f"; {tokens:.3g} tokens take {days:,.3g} days at {rate}."
+        print_text(
+            f"Training {model.name} {verdict} {_bytes(size['total'])} on each of {run['gpus']} "
+            f"GPU(s): {parts}. A step of {facts['tokens_per_step']:,} tokens is "
+            f"{facts['flops_per_step']:.3g} FLOPs{time} {model.warning}".rstrip()
+        )
+    raise Exit(1 if suffices is False else 0)
 
 
 def _legal(option: str, bits: int) -> int:
@@ -129,6 +218,8 @@ def _model(text: str, bits: int | None) -> Model:
     rows = {str(row.get(key)).lower(): row for row in published for key in ("name", "title")}
     if (row := rows.get(text.lower())) is not None:
         sizes, warning = read_config(row["config"])
+        if "mechanism" in row:  # a configuration of Llama's cannot say it
+            sizes["projections"] = row["mechanism"].capitalize()
         return Model(
             name=row.get("title", text), sizes=sizes | (row.get("also") or {}), warning=warning
         )

@@ -36,7 +36,6 @@ MEMORIES = ("dynamic", "static:N", "rolling:W", "rolling:W:SINKS")
 RECIPE_OF_LM = "shakespeare_char"
 MARGIN_POINTS = 1.0  # of test accuracy that may be lost
 MAX_NUMBER = 2**62  # of a size or a count: torch's own are of 63 bits
-GPUS = ("h100", "h200", "a100", "a100_40gb", "l40s", "l4", "rtx4090")
 ADVICE_RECIPES = (
     *("tiny-edge", "cloud-api", "long-context", "decision-tree", "local-global", "gqa-qk-norm"),
     "hybrid-linear",

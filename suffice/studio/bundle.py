@@ -16,14 +16,16 @@ from os.path import commonprefix
 from pathlib import Path
 from typing import Any
 
+from suffice.encoders import Efficient, Latent, Optimised, Standard
 from suffice.errors import ConfigError, DataError
+from suffice.kernels import Elu, Softmax
 from suffice.measure.report.canvas import COLOURS as COLOURS_OF_SERIES
+from suffice.mixing import Alignment, NoMixing, ToeplitzAlignment
 from suffice.models.configurations import published
 from suffice.patterns import Causal, Pattern
 from suffice.positions import NoPosition, Position, Rope
 from suffice.presets import PRESETS, TITLES, preset, takes_length
 from suffice.spec import AttentionSpec
-from suffice.studio.calculator import ENCODERS, KERNELS, MIXINGS
 from suffice.studio.comparisons import PACKAGE, describe, list_comparisons, read
 from suffice.studio.folders import Folders
 from suffice.studio.steps import MAX_TOKENS, MIN_TOKENS, TEXT, prepared
@@ -52,6 +54,9 @@ CARRIED = ("answers", *COMPARE)
 
 MARK, MARKED = "<title>suffice studio</title>", 1 << 14  # what a page of ours has at its beginning
 CURVE_LENGTHS = tuple(1 << n for n in range(7, 21))  # tokens
+ENCODERS = (Standard(), Optimised(), Efficient(), Latent())
+KERNELS = (Softmax(), Elu())
+MIXINGS = (NoMixing(), Alignment(1), ToeplitzAlignment(1))
 POSITIONS: tuple[Position, ...] = (NoPosition(), Rope())
 PATTERN_LENGTHS = (16, 32, 64, 128, 256, 512, 1024)
 D_MODEL, HEADS = 64, 4  # of the mechanisms whose patterns are drawn

@@ -7,25 +7,18 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-import torch
-
-from suffice.encoders import MLA, Efficient, Encoder, Latent, Optimised, Standard
 from suffice.errors import ConfigError
-from suffice.kernels import Elu, Kernel, Softmax
-from suffice.memory import Dynamic, Memory, Quantised, Rolling
-from suffice.mixing import Alignment, Mixing, NoMixing, ToeplitzAlignment
-from suffice.patterns import Causal, Window
-from suffice.positions import NoPosition, Rope
-from suffice.spec import AttentionSpec
 from suffice.studio.configs import Sizes
 from suffice.studio.tables import ENGINES, table
 from suffice.utils.grammar import parse_term
 
-ENCODERS: tuple[Encoder, ...] = (Standard(), Optimised(), Efficient(), Latent())
-KERNELS: tuple[Kernel, ...] = (Softmax(), Elu())
-MIXINGS: tuple[Mixing, ...] = (NoMixing(), Alignment(1), ToeplitzAlignment(1))
+if TYPE_CHECKING:
+    from suffice.spec import AttentionSpec
+
+PRODUCTS = {"Standard": 3, "Optimised": 2, "Efficient": 1}
+"""Learned maps of an encoder to queries, keys and values, counted here without torch."""
 CHANGES = {
     "gqa": "num_kv_heads",
     "window": "window",
@@ -46,6 +39,17 @@ class Kind(NamedTuple):
     full: bool
     count: int
     cached: int
+
+
+class Layer(NamedTuple):
+    """One layer's attention: heads and widths, parameters, numbers that it caches of a token."""
+
+    heads: int
+    kv_heads: int
+    width: int
+    parameters: int
+    cached: int
+    max_length: int | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -90,7 +94,7 @@ def count(sizes: Sizes, length: int) -> Answer:
 
 def longest(sizes: Sizes, memory: int, engine: str = ENGINES[0]) -> int:
     """Return the longest text that fits, tokens; 0 if none does."""
-    low, high = 0, (spec_of(sizes, full=False).max_length or LONGEST_TEXT) + 1
+    low, high = 0, (layer_of(sizes, full=False).max_length or LONGEST_TEXT) + 1
     while high - low > 1:
         middle = (low + high) // 2
         fullest = max(middle - (middle + 1) % BLOCK, 1)  # positions wait until a block is full
@@ -131,31 +135,70 @@ def kinds_of(sizes: Sizes) -> list[Kind]:
     return [kind for kind in kinds if kind.count]
 
 
+def layer_of(sizes: Sizes, full: bool) -> Layer:
+    """Return the attention of a layer, or of a full layer; ConfigError for sizes without one.
+
+    What is made of softmax and of products alone is counted here, the rest by its spec.
+
+    Example:
+        >>> layer_of(table("calculator")["defaults"], full=False)
+        Layer(heads=32, kv_heads=32, width=64, parameters=16777216, cached=4096, max_length=None)
+    """
+    s, d_model, heads = sizes, sizes["d_model"], sizes["num_heads"]
+    width = full * s["full_head_dim"] or s["head_dim"] or d_model // max(heads, 1)
+    groups = full * s["full_kv_heads"] or s["num_kv_heads"] or heads
+    queries, kv, maps = heads * width, groups * width, PRODUCTS.get(s["projections"], 0)
+    fits = heads and heads % groups == 0 and (s["head_dim"] or width * heads == d_model)
+    if not _is_plain(s, full) or not fits:
+        return _layer_of_spec(s, full)
+    if s["projections"] == "MLA" and not s["num_kv_heads"]:
+        rotary, rank, ranks = s["rotary_dim"], s["rank"], s["query_rank"]
+        value = s["value_dim"] or width
+        queries = heads * (width + rotary)
+        down = d_model * (rank + rotary) + rank * heads * (width + value) + rank
+        asked = d_model * ranks + ranks * queries + ranks if ranks else d_model * queries
+        biases = s["bias"] * (ranks + queries + rank + rotary + d_model)
+        parameters = asked + down + heads * value * d_model + biases
+        legal = min(rank, rotary) > 0 and rotary % (1 + s["rotary"]) == 0
+        layer = Layer(heads, heads, width + rotary, parameters, rank + rotary)
+    else:
+        parameters = d_model * (2 * queries + (maps - 1) * kv)
+        parameters += s["bias"] * (queries + (maps - 1) * kv + d_model)
+        legal = width % (1 + s["rotary"]) == 0 and bool(maps) and (maps > 2 or kv == d_model)  # noqa: PLR2004
+        layer = Layer(heads, groups, width, parameters, min(maps, 2) * kv)
+    return layer if legal else _layer_of_spec(s, full)
+
+
+def _is_plain(sizes: Sizes, full: bool) -> bool:
+    return full or (sizes["kernel"] == "Softmax" and not sizes["mixing_size"])
+
+
+def _layer_of_spec(sizes: Sizes, full: bool) -> Layer:
+    spec = spec_of(sizes, full)
+    sides, cost = (spec.num_heads, spec.kv_heads, spec.head_width), spec.cost(1)
+    return Layer(*sides, cost.parameters, cost.state_numbers, spec.max_length)
+
+
 def spec_of(sizes: Sizes, full: bool) -> AttentionSpec:
-    """Return the attention of a layer, or of a full layer."""
-    mixing: Mixing = NoMixing()
-    if sizes["mixing_size"] and not full:
-        mixing = {"Alignment": Alignment, "ToeplitzAlignment": ToeplitzAlignment}[sizes["mixing"]](
-            sizes["mixing_size"]
-        )
-    encoders = {type(value).__name__: value for value in ENCODERS}
-    encoder = encoders.get(sizes["projections"]) or MLA(
-        rank=sizes["rank"],
-        rotary_dim=sizes["rotary_dim"],
-        value_dim=sizes["value_dim"] or None,
-        query_rank=sizes["query_rank"] or None,
-    )
-    kernels = {type(value).__name__: value for value in KERNELS}
+    """Return the spec of a layer, or of a full layer."""
+    from suffice import encoders, kernels, mixing, patterns, positions
+    from suffice.spec import AttentionSpec
+
+    causal, mixed = patterns.Causal(), 0 if full else sizes["mixing_size"]
+    windowed = sizes["window"] and not full
+    latent = {name: sizes[name] for name in ("rank", "rotary_dim")}
+    latent |= {name: sizes[name] or None for name in ("value_dim", "query_rank")}
+    encoder = getattr(encoders, sizes["projections"])
     return AttentionSpec(
         d_model=sizes["d_model"],
         num_heads=sizes["num_heads"],
         num_kv_heads=full * sizes["full_kv_heads"] or sizes["num_kv_heads"] or None,
         head_dim=full * sizes["full_head_dim"] or sizes["head_dim"] or None,
-        pattern=Window(sizes["window"]) & Causal() if sizes["window"] and not full else Causal(),
-        encoder=encoder,
-        mixing=mixing,
-        kernel=Softmax() if full else kernels[sizes["kernel"]],
-        position=Rope() if sizes["rotary"] else NoPosition(),
+        pattern=patterns.Window(sizes["window"]) & causal if windowed else causal,
+        encoder=encoder(**latent) if encoder is encoders.MLA else encoder(),
+        mixing=getattr(mixing, sizes["mixing"])(mixed) if mixed else mixing.NoMixing(),
+        kernel=kernels.Softmax() if full else getattr(kernels, sizes["kernel"])(),
+        position=positions.Rope() if sizes["rotary"] else positions.NoPosition(),
         bias=sizes["bias"],
     )
 
@@ -164,9 +207,15 @@ def layer_bytes(sizes: Sizes, full: bool, length: int) -> int:
     """Return the bytes that one layer of this library keeps of one text."""
     if sizes["recurrent_numbers"] and not full:
         return 4 * (sizes["recurrent_numbers"] + sizes["convolution_numbers"])
-    memory: Memory = Dynamic()
-    if sizes["window"] and not full:
-        memory = Rolling(sizes["window"], sinks=sizes["sinks"])
+    windowed = sizes["window"] and not full
+    if sizes["state_bits"] >= HALF_BITS and _is_plain(sizes, full):
+        most = (min(length, sizes["window"]) + min(length, sizes["sinks"])) if windowed else length
+        return most * layer_of(sizes, full).cached * sizes["state_bits"] // 8
+    import torch
+
+    from suffice.memory import Dynamic, Memory, Quantised, Rolling
+
+    memory: Memory = Rolling(sizes["window"], sinks=sizes["sinks"]) if windowed else Dynamic()
     if sizes["state_bits"] < HALF_BITS:
         memory = Quantised(memory, bits=sizes["state_bits"])
     dtype = torch.float32 if sizes["state_bits"] > HALF_BITS else torch.float16
@@ -202,8 +251,8 @@ def _tensors(sizes: Sizes) -> int | None:
 def _width(sizes: Sizes, full: bool) -> int:
     if sizes["projections"] == "MLA":
         return sizes["rank"] + sizes["rotary_dim"]
-    spec = spec_of(sizes, full)
-    return spec.kv_heads * spec.head_width
+    layer = layer_of(sizes, full)
+    return layer.kv_heads * layer.width
 
 
 def _llama_cpp(sizes: Sizes, length: int, number: float) -> float:
@@ -288,12 +337,12 @@ def weights_of(sizes: Sizes) -> dict[str, int]:
 def _attention_of(sizes: Sizes, kind: Kind) -> int:
     if sizes["recurrent_parameters"] and not kind.full:
         return kind.count * sizes["recurrent_parameters"]
-    spec = spec_of(sizes, kind.full)
-    values = spec.d_model * spec.kv_heads * spec.head_width
+    layer, d_model = layer_of(sizes, kind.full), sizes["d_model"]
+    values = d_model * layer.kv_heads * layer.width
     left_out = values if sizes["one_kv_map"] and kind.full else 0
-    gate = spec.d_model * spec.num_heads * spec.head_width if sizes["gate"] else 0
-    norm = spec.head_width if sizes["qk_norm"] else 0
-    each = spec.cost(1).parameters + gate + 2 * norm - left_out
+    gate = d_model * layer.heads * layer.width if sizes["gate"] else 0
+    norm = layer.width if sizes["qk_norm"] else 0
+    each = layer.parameters + gate + 2 * norm - left_out
     shared = kind.count - kind.cached
     return kind.count * each - shared * (2 * values + norm - left_out)
 
@@ -317,12 +366,12 @@ def _bits(sizes: Sizes, part: str) -> float:
 
 
 def _activation_bytes(sizes: Sizes, length: int) -> int:
-    s, spec = sizes, spec_of(sizes, full=False)
-    queries, kv = spec.num_heads * spec.head_width, spec.kv_heads * spec.head_width
+    s, layer = sizes, layer_of(sizes, full=False)
+    queries, kv = layer.heads * layer.width, layer.kv_heads * layer.width
     if s["projections"] == "MLA":
         head = s["head_dim"] or s["d_model"] // s["num_heads"]
         value = s["value_dim"] or head
-        up = spec.num_heads * (2 * head + 2 * value + s["rotary_dim"])
+        up = layer.heads * (2 * head + 2 * value + s["rotary_dim"])
         heads = up + s["query_rank"] + s["rank"] + s["rotary_dim"]
     else:
         maps = {"Standard": 2, "Optimised": 1, "Latent": 1}.get(s["projections"], 0)
@@ -355,6 +404,6 @@ def _check(sizes: Sizes, length: int) -> None:
     for name, most in limits.items():
         if s[name] > most:
             raise ConfigError(f"{name}={s[name]}: give at most {most}.")
-    longest_input = spec_of(sizes, full=False).max_length
+    longest_input = layer_of(sizes, full=False).max_length
     if longest_input is not None and length > longest_input:
         raise ConfigError(f"{s['mixing']} cannot read {length:,} tokens, only {longest_input:,}.")

@@ -23,7 +23,6 @@ BASE: dict[str, list[str]] = {
     "advise": ["--task", "lm", "--model", "15m", "--minutes", "0.001", "--quiet"],
     "reproduce": ["TABLE=tab5", "--no-report", "--quiet"],
     "train": ["--data", "text.txt", *SETS, "--out", "new", "--quiet"],
-    "plan": ["RECIPE=shakespeare_char"],
     "fits": ["MODEL=Qwen3 8B", "--length", "64", "--memory", "24GiB"],
     "evaluate": ["CHECKPOINT=m", "--data", "text.txt", "--limit", "2", "--quiet"],
     "generate": ["CHECKPOINT=m", "--tokens", "2", "--prompt", "a"],

@@ -22,8 +22,6 @@ def of(verb, parameter):
         (of("compare", "mechanisms"), "gqa,zz", []),
         (of("compare", "task"), "imd", ["imdb"]),
         (of("compare", "recipe"), "womens", ["womens_clothing"]),
-        (of("plan", "recipe"), "nano", ["nanogpt_124m"]),
-        (of("plan", "recipe"), "digits", ["digits_vit"]),
         (of("train", "recipe"), "", sorted(LM_RECIPES)),
         (complete_tables, "fl", ["flops"]),
         (complete_tables, "v2-im", ["v2-imagenet", "v2-imagenet-equal", "v2-imdb"]),

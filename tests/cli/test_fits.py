@@ -248,3 +248,37 @@ def test_code_of_a_checkpoint_is_named_and_not_run(suffice, tmp_path):
     assert shown.exit_code == 0
     assert "not run" in shown.stdout
     assert not marker.exists()
+
+
+def test_the_papers_model_is_answered_with_days(suffice):
+    words = ("fits", "efficient_1b", "--train", "--gpus", 64, "--length", 2048, "--tokens", 3e11)
+    shown = json.loads(suffice(*words, "--tflops", 300, "--utilisation", 0.5, "--json").stdout)
+    assert shown["bytes"]["parameters"] == 4 * 1_140_390_912 / 64
+    rate = 64 * 300e12 * 0.5
+    assert shown["days"] == pytest.approx(
+        shown["flops_per_step"] / (64 * 2048) * 3e11 / rate / 86400
+    )
+    need = shown["bytes"]["total"]
+    for memory, code in ((need, 0), (need - 1, 1)):
+        assert suffice(*words, "--memory", f"{memory}B").exit_code == code
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("--train", "--engine", "vllm"),
+        ("--train", "--cache-bits", 8),
+        ("--train", "--against", "gqa:2"),
+        ("--train", "--bits", 8),
+        ("--train", "--gpus", 0),
+        ("--train", "--utilisation", 1.1),
+        ("--train", "--tokens", 0),
+        ("--gpus", 2),
+        ("--tokens", 5),
+        ("--checkpointing",),
+    ],
+)
+def test_options_that_say_nothing_are_refused(suffice, words):
+    done = suffice("fits", "Qwen3 8B", *words)
+    assert done.exit_code == 2
+    assert words[-2 if len(words) > 1 else 0] in done.stderr

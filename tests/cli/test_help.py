@@ -19,7 +19,6 @@ from suffice.cli.options import options_from_fields
 from suffice.measure.advise import TASKS
 from suffice.measure.advise.recipes import RECIPES
 from suffice.measure.plan import MARGIN
-from suffice.measure.planning import DEVICES
 from suffice.presets import PRESETS, TITLES
 from suffice.runtime.manifest import FORMATS
 from suffice.view.catalogue import FILE, catalogue
@@ -34,6 +33,8 @@ ANSWERS = {
     "verdict a.csv b.csv --margin wide": 2,
     "fits 'Qwen3 8b2'": 2,
     "fits 'Qwen3 8B' --engine llama": 2,
+    "fits 'Qwen3 8B' --memory 24GiB": 0,
+    "fits DeepSeek-V3 --train --gpus 9": 0,
     "verdcit a.csv b.csv": 2,
     "compare --seedz 3": 2,
     **{f"compare {wrong}": 2 for wrong in (
@@ -41,7 +42,6 @@ ANSWERS = {
         "--scale large", "--data nowhere.csv", "--margin wide", "--seeds many", "--heads few",
     )},
     "train --recipe nano": 2,
-    "plan nano": 2,
     "show gqaa": 2,
     "probe --mechanisms gqaa": 2,
     "advise --task write": 2,
@@ -87,7 +87,6 @@ def test_verdicts_fits_refusals_and_misspelt_names_import_no_torch(tmp_path):
 
 
 def test_constants_of_help_are_those_of_the_library():
-    assert tuple(DEVICES) == options.GPUS
     assert (tuple(RECIPES), TASKS) == (options.ADVICE_RECIPES, options.ADVICE_TASKS)
     assert (*FORMATS, GGUF) == FORMS
     assert pytest.approx(100 * MARGIN) == options.MARGIN_POINTS

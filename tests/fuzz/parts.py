@@ -401,7 +401,7 @@ class Commands(Part):
     """Command lines of every verb with options and values that do not fit, in this process."""
 
     name = "commands"
-    quick = ("list", "show", "plan", "advise", "predict", "convert", "quantise", "evaluate",
+    quick = ("list", "show", "advise", "predict", "convert", "quantise", "evaluate",
              "generate", "export", "run", "bench", "heal", "probe", "search")  # fmt: skip
     values = (*(str(value) for value in ODD if isinstance(value, (int, float, str))),
               "standard", "efficient", "window:4", "gqa:2", "80GB", "1%", "missing.csv")  # fmt: skip

@@ -34,7 +34,7 @@ from tests.mutants.sample import PACKAGES, arrival, changed, sources, weights_of
 # tests that run in processes of their own, or of everything: no line of theirs is traced
 UNTRACED = (
     "tests/meta tests/docs tests/kills tests/benchmarks tests/native tests/fuzz tests/studio "
-    "tests/hf/upstream tests/measure/planning tests/cli/test_torchrun.py "
+    "tests/hf/upstream tests/cli/test_torchrun.py "
     "tests/train/test_two_processes.py"
 )
 KEPT = ROOT / "build" / "mutants"

@@ -168,7 +168,7 @@ class CompareOptions:
     start: Annotated[
         str | None,
         Option(
-            help="Encoder of transformers, such as a ModernBERT (a folder or hf:ORG/NAME), whose "
+            help="Encoder of transformers, such as a BERT (a folder or hf:ORG/NAME), whose "
             "weights and tokenizer each training on a table starts from, for mechanisms that keep "
             "its maps: standard,standard+window:32,linear."
         ),

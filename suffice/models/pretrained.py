@@ -8,30 +8,52 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import nn
 
 from suffice.errors import ConfigError
-from suffice.models.architectures.hugging_face import architecture_of, read, read_config
+from suffice.models.architectures.architecture import Architecture, ConfigReader, our_state
+from suffice.models.architectures.encoders import BERTS
+from suffice.models.architectures.hugging_face import (
+    architecture_of,
+    read_config,
+    read_pooling,
+    with_prefix,
+)
 from suffice.models.architectures.modern import EUROBERTS, MODERNBERTS
+from suffice.models.architectures.weights import load_tensors
 from suffice.models.classifier import Classifier, ClassifierConfig
 from suffice.patterns import Full
 from suffice.spec import AttentionSpec
+
+ENCODERS = (*BERTS, *MODERNBERTS, *EUROBERTS)
 
 
 def classifier_of(folder: Path) -> tuple[ClassifierConfig, list[AttentionSpec]]:
     """Return the sizes and the attention of a classifier of one class on a folder's encoder.
 
+    The classifier is the family's in transformers. A folder of sentence-transformers keeps its
+    pooling, from which one map leads to the classes.
+
     Raises:
         CheckpointError: if the folder holds no model of transformers that is read.
-        ConfigError: if the model is not a ModernBERT or EuroBERT.
+        ConfigError: if the model is not one of `ENCODERS`.
     """
-    entries = read_config(folder) | {"num_labels": 1, "id2label": None}
-    stored, reader = architecture_of(entries, folder)
-    for one in (*MODERNBERTS, *EUROBERTS):
-        if one.model_type == stored.model_type and "ForSequenceClassification" in one.class_name:
-            sizes, specs = one.sizes(reader)
-            return sizes, [specs] * sizes.depth if isinstance(specs, AttentionSpec) else [*specs]
-    raise ConfigError(f"{folder} holds a {stored.class_name}; give a ModernBERT or a EuroBERT.")
+    architecture, reader = _architecture(folder)
+    sizes, specs = architecture.sizes(reader)
+    each = [specs] * sizes.depth if isinstance(specs, AttentionSpec) else [*specs]
+    return replace(sizes, num_classes=1), each
+
+
+def _architecture(folder: Path) -> tuple[Architecture, ConfigReader]:
+    # whatever head was stored: the body is the same
+    entries = read_config(folder) | {"num_labels": 1, "id2label": None, "architectures": None}
+    pooling = read_pooling(folder)
+    stored, reader = architecture_of(entries | pooling, folder)
+    end = "Model" if pooling else "ForSequenceClassification"
+    for one in ENCODERS:
+        if one.model_type == stored.model_type and one.class_name.endswith(end):
+            return one, reader
+    kinds = ", ".join(dict.fromkeys(one.model_type for one in ENCODERS))
+    raise ConfigError(f"{folder} holds a {stored.class_name}, no encoder; start from: {kinds}.")
 
 
 def changed_specs(
@@ -77,7 +99,19 @@ def _changed(own: AttentionSpec, changed: AttentionSpec, standard: AttentionSpec
 
 def load_encoder(model: Classifier, folder: Path) -> None:
     """Copy an encoder's weights; the map to the classes, and what it lacks, stays as drawn."""
-    source = read(folder, read_config(folder))
-    last = f"head.{len(source.head) - 1}." if isinstance(source.head, nn.Sequential) else "head."
-    state = {n: t for n, t in source.state_dict().items() if not n.startswith(last)}
+    architecture, reader = _architecture(folder)
+    tensors = with_prefix(architecture, load_tensors(folder))
+    source = architecture.build(reader)  # on "meta", of the encoder's own length
+    last = f"head.{len(model.head) - 1}."
+    mappings = [
+        one
+        for one in architecture.mappings(source, reader)
+        if not one.ours[0].startswith(last)
+        and (one.theirs in tensors or not one.theirs or not one.ours[0].startswith("head."))
+    ]
+    wanted = {one.theirs for one in mappings}
+    body = {n: t for n, t in tensors.items() if n in wanted or n.startswith(architecture.prefix)}
+    state = our_state(mappings, body, source, folder)
+    if model.positions is not None:
+        state["positions.weight"] = state["positions.weight"][: model.config.length]
     model.load_state_dict(model.state_dict() | state)

@@ -17,6 +17,7 @@ from suffice.data.table import COLUMNS, one_word_length, read_files, share_of
 from suffice.errors import ConfigError, DataError, check_known, unknown
 from suffice.models import ViTConfig
 from suffice.models.pretrained import classifier_of
+from suffice.ops.dispatch import capabilities
 from suffice.recipes.base import Recipe
 from suffice.recipes.text import classifier
 from suffice.text import BPE, Tokenizer, load_tokenizer
@@ -26,6 +27,8 @@ from suffice.utils import hub
 OPTION = "path"  # of the tasks that can read the user's own files
 TABLE, PICTURES = "table", "pictures"
 START_RATE = 5e-5  # from pretrained weights: the largest that BERT's authors tried
+READ_WHOLE = 0.95  # share of the texts that a start reads to their end, where it can
+SAMPLED = 2_000  # texts whose length is looked at
 OF_ANY = "A table of texts and classes"
 """The beginning of the title until a file is named."""
 
@@ -146,7 +149,7 @@ def of_user(recipe: Recipe, path: str, columns: str | None = None, **parts: Any)
             f"on {able}."
         )
     parts = {name: value for name, value in parts.items() if value is not None}
-    recipe = _started(recipe, parts.pop("start", None))
+    before, recipe = recipe.start, _started(recipe, parts.pop("start", None))
     options = {**dict(recipe.task_options), OPTION: path}
     if recipe.task == TABLE:
         options["columns"] = columns or options.get("columns", COLUMNS)
@@ -164,11 +167,9 @@ def of_user(recipe: Recipe, path: str, columns: str | None = None, **parts: Any)
             options["words"] = TOKENIZERS.get(tokenizer, tokenizer)
         elif one_word_length(files.pairs) is not None and options["words"] == "unicode":
             options["words"] = TOKENIZERS["characters"]
-        sizes = {"num_classes": len(files.classes)}
-        if recipe.start is None and (folder := tokenizer_folder(options)) is not None:
-            sizes["vocabulary_size"] = load_tokenizer(folder).vocabulary_size
-            options["vocabulary_size"] = sizes["vocabulary_size"]
-        model = replace(recipe.model, **sizes)
+        sizes = _sizes_of_tokenizer(recipe, options, files.pairs, fresh=recipe.start != before)
+        options |= sizes
+        model = replace(recipe.model, num_classes=len(files.classes), **sizes)
         return _titled(replace(recipe, model=model, task_options=tuple(options.items())))
     if recipe.name == PICTURES:
         path = str(Path(path).absolute()) if Path(path).is_dir() else path
@@ -195,17 +196,48 @@ def _started(recipe: Recipe, start: str | None) -> Recipe:
     if recipe.task != TABLE:
         raise ConfigError(f"--start {start}: only a --task {TABLE} starts from an encoder.")
     sizes, specs = classifier_of(folder)
-    if load_tokenizer(folder).vocabulary_size > sizes.vocabulary_size:
+    tokenizer: Any = load_tokenizer(folder)
+    if tokenizer.vocabulary_size > sizes.vocabulary_size:
         raise ConfigError(f"--start {start}: its tokenizer has more tokens than it; give its own.")
-    length = min(recipe.model.length, sizes.length)
-    options = dict(recipe.task_options) | {"length": length, "words": str(folder), "reads": "start"}
+    tokenizer.check_case()
+    options = dict(recipe.task_options) | {"words": str(folder), "reads": "start"}
+    training = {
+        "epochs": 4,  # the most that BERT's authors tried, as were 32 rows
+        "batch_size": 32,
+        "learning_rate": START_RATE,
+        "weight_decay": 0.01,
+        "warmup": 0.1,
+        "schedule": "cosine",
+        "clip": 1.0,
+        # a step of MiniLM takes 0.4 of the time where the processor multiplies tiles of bfloat16
+        "dtype": "bfloat16" if "amx_bf16" in capabilities() else "float32",
+    }
     return replace(
         recipe,
-        model=replace(sizes, length=length),
-        training=replace(recipe.training, learning_rate=START_RATE),
+        model=sizes,
+        training=replace(recipe.training, **training),
         num_heads=specs[0].num_heads,
         task_options=tuple(options.items()),
     )
+
+
+def _sizes_of_tokenizer(
+    recipe: Recipe, options: dict[str, Any], pairs: Sequence[tuple[str, str]], *, fresh: bool
+) -> dict[str, int]:
+    """Return the vocabulary of a tokenizer's folder; of a fresh start, the tokens of a row.
+
+    A row holds `READ_WHOLE` of the texts, and at most the tokens that the encoder reads.
+    """
+    folder = tokenizer_folder(options)
+    if folder is None or (recipe.start is not None and not fresh):
+        return {}
+    tokenizer: Any = load_tokenizer(folder)
+    if recipe.start is None:
+        return {"vocabulary_size": tokenizer.vocabulary_size}
+    texts = [text for text, _ in pairs[:: -(-len(pairs) // SAMPLED)]]
+    lengths = sorted(map(len, tokenizer.encode_many(texts)))
+    length = lengths[int(READ_WHOLE * (len(lengths) - 1))] + sum(map(len, tokenizer.around))
+    return {"length": min(recipe.model.length, -(-length // 8) * 8)}
 
 
 def usual_folds(recipe: Recipe, seeds: int | None) -> int | None:

@@ -91,6 +91,28 @@ class BPE:
         marks, ids = encoding.special_tokens_mask, encoding.ids
         return ids[: (*marks, 0).index(0)], ids[len(ids) - (*marks[::-1], 0).index(0) :]
 
+    def check_case(self) -> None:
+        """Refuse texts made lower case for a vocabulary of capitals, or capitals that it lacks.
+
+        Raises:
+            DataError: naming a word that would be cut into other tokens, or be unknown.
+        """
+        words = sorted(word for word in self._library.get_vocab() if word.isascii())
+        words = [word for word in words if word.isalpha() and len(word) > 2]  # noqa: PLR2004
+        capitals = [word for word in words if word.istitle()]
+        if capitals and all(self.encode(word) == self.encode(word.lower()) for word in capitals):
+            raise DataError(
+                f"{self._name} makes texts lower case, and its vocabulary has capitals, such as "
+                f"{capitals[0]!r:.40}; set the normalizer of its cased model."
+            )
+        unknown = getattr(self._library.model, "unk_token", None)
+        marks = {self._library.token_to_id(unknown)} if unknown else set()
+        if words and not capitals and marks & {*self.encode(words[0].title())}:
+            raise DataError(
+                f"{self._name} keeps capitals, and its vocabulary has none, so "
+                f"{words[0].title()!r:.40} is unknown; set the normalizer of its uncased model."
+            )
+
     def _id(self, token: str | None) -> int | None:
         if token is None:
             return None

@@ -289,9 +289,11 @@ def library_errors(name: object) -> Iterator[None]:
 def _refuse(description: dict[str, Any], name: object) -> None:
     """Refuse what the library takes although the tokenizer would be random or ambiguous."""
     model = description.get("model")
-    if not isinstance(model, dict) or model.get("type", "BPE") != "BPE":
+    if not isinstance(model, dict) or model.get("type", "BPE") not in ("BPE", "WordPiece"):
         kind = model.get("type") if isinstance(model, dict) else model
-        raise DataError(f"{name} describes a tokenizer of type {kind!r:.40}; BPE is due.")
+        raise DataError(
+            f"{name} describes a tokenizer of type {kind!r:.40}; BPE or WordPiece is due."
+        )
     if model.get("dropout"):
         raise DataError(
             f"{name} drops merges at random (dropout {model['dropout']!r:.20}), so that a text has "
@@ -353,6 +355,8 @@ def _growth(step: dict[str, Any]) -> int:
             return 1 + len(str(step.get("prepend", "")))
         case "Precompiled":
             return _longest_replacement(str(step.get("precompiled_charsmap", "")))
+        case "BertNormalizer":  # spaces around a Chinese character
+            return 3
         case "ByteLevel":  # a character for each byte of UTF-8
             return MAX_CHARACTER_BYTES
         case "BPEDecoder" | "CTC" | "WordPiece":  # a space at most

@@ -18,7 +18,7 @@ from suffice.train.distributed import Processes, current, resolve_device
 from suffice.train.engine import MicroBatch, TrainingEngine, check_checkpoint
 from suffice.train.evaluate import ModelInputs, cross_entropy, evaluate, flatten_answers
 from suffice.train.optimiser import schedule_factor
-from suffice.train.settings import Training, derive, generator
+from suffice.train.settings import Training, autocast, derive, generator
 from suffice.train.training_state import TrainingState
 from suffice.utils.progress import Progress, Silent
 
@@ -307,7 +307,9 @@ class _Epochs(TrainingEngine):
         return [batch], 1  # no row is without a label
 
     def loss(self, replica: nn.Module, data: LabelledInputs) -> tuple[Tensor, Tensor]:
-        logits, labels = flatten_answers(data.inputs.logits(replica), data.labels)
+        with autocast(self.device, self.training.dtype):
+            answers = data.inputs.logits(replica)
+        logits, labels = flatten_answers(answers, data.labels)
         smoothing = self.training.label_smoothing
         loss = cross_entropy(logits, labels, reduction="sum", label_smoothing=smoothing)
         return loss, (logits.detach().argmax(dim=1) == labels).sum()

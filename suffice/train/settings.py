@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 from dataclasses import dataclass
 from typing import Any
@@ -12,6 +13,8 @@ from suffice.errors import ConfigError, check_known, unknown
 from suffice.train.augment import AUGMENTATIONS
 from suffice.train.optimiser import ADAMW, SCHEDULES, check_optimiser
 from suffice.utils.records import check_fields
+
+DTYPES = {"float32": None, "bfloat16": torch.bfloat16}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,6 +38,8 @@ class Training:
         augment: a name in `suffice.train.augment.AUGMENTATIONS`, for images only.
         optimiser: "adamw", or "muon" for the matrices inside the blocks and AdamW for the rest, see
             `suffice.train.optimiser.build`.
+        dtype: "float32", or "bfloat16" for products in it (autocast) while gradients are computed;
+            weights, validation and test stay in float32.
 
     Raises:
         ConfigError: naming every value that is not legal.
@@ -58,10 +63,12 @@ class Training:
     enough: float | None = None
     augment: str | None = None
     optimiser: str = ADAMW
+    dtype: str = "float32"
 
     def __post_init__(self) -> None:
         check_fields(self)
         check_known("schedule", self.schedule, SCHEDULES)
+        check_known("dtype", self.dtype, DTYPES)
         if self.augment is not None and self.augment not in AUGMENTATIONS:
             raise unknown("augmentation", self.augment, AUGMENTATIONS)
         check_optimiser(self.optimiser)
@@ -75,6 +82,14 @@ class Training:
             wrong.append(f"enough={self.enough}; give at most 1.")
         if wrong:
             raise ConfigError(" ".join(wrong))
+
+
+def autocast(device: torch.device, dtype: str) -> contextlib.AbstractContextManager[object]:
+    """Return the context in which products are computed in a dtype of `Training`."""
+    lower = DTYPES[dtype]
+    if lower is None:
+        return contextlib.nullcontext()
+    return torch.autocast(device.type, dtype=lower)
 
 
 def out_of_range(

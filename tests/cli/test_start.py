@@ -16,14 +16,14 @@ import suffice as library
 from suffice.cli.compare import CompareOptions
 from suffice.data import load
 from suffice.data.files import digest
-from suffice.errors import CheckpointError, ConfigError
+from suffice.errors import CheckpointError, ConfigError, DataError
 from suffice.kernels import Elu
 from suffice.measure.plan import read_plan
 from suffice.measure.results import read_results
-from suffice.measure.training import CellFiles
+from suffice.measure.training import CellFiles, write_model
 from suffice.models.architectures.hugging_face import tensors_for
 from suffice.patterns import Full, Window
-from suffice.recipes.own_data import START_RATE, loadable
+from suffice.recipes.own_data import loadable
 
 transformers = pytest.importorskip("transformers")
 tokenizers = pytest.importorskip("tokenizers")
@@ -37,26 +37,32 @@ SIZES = {
     "num_hidden_layers": 3,
     "num_attention_heads": 2,
     "max_position_embeddings": 64,
+    "hidden_dim": 24,
 }
 SHORT = {"hidden_size": 12, "max_position_embeddings": 16}
 MODERN = SIZES | {"local_attention": 6, "classifier_bias": False, "initializer_range": 0.5}
 
 
-def save_encoder(folder, texts, kind="ModernBert", head="ForMaskedLM", **sizes):
+def save_encoder(folder, texts, kind="ModernBert", head="ForMaskedLM", lowercase=True, **sizes):
     """Write an encoder with drawn weights and a tokenizer of these texts, as transformers does."""
-    byte_level = tokenizers.pre_tokenizers.ByteLevel
-    made = tokenizers.Tokenizer(tokenizers.models.BPE())
-    made.pre_tokenizer = byte_level(add_prefix_space=False)
-    names = ["[PAD]", "[CLS]", "[SEP]", "[MASK]"]
-    alphabet = sorted(byte_level.alphabet())
-    trainer = tokenizers.trainers.BpeTrainer(
-        vocab_size=400, special_tokens=names, initial_alphabet=alphabet, show_progress=False
-    )
+    options = {"vocab_size": 400, "show_progress": False}
+    options["special_tokens"] = ["[PAD]", "[CLS]", "[SEP]", "[MASK]", "[UNK]"]
+    if kind in ("Bert", "DistilBert"):
+        made = tokenizers.Tokenizer(tokenizers.models.WordPiece(unk_token="[UNK]"))
+        made.normalizer = tokenizers.normalizers.BertNormalizer(lowercase=lowercase)
+        made.pre_tokenizer = tokenizers.pre_tokenizers.BertPreTokenizer()
+        trainer = tokenizers.trainers.WordPieceTrainer(**options)
+    else:
+        byte_level = tokenizers.pre_tokenizers.ByteLevel
+        made = tokenizers.Tokenizer(tokenizers.models.BPE())
+        made.pre_tokenizer = byte_level(add_prefix_space=False)
+        alphabet = sorted(byte_level.alphabet())
+        trainer = tokenizers.trainers.BpeTrainer(initial_alphabet=alphabet, **options)
     made.train_from_iterator(texts, trainer)
     made.post_processor = tokenizers.processors.TemplateProcessing(
         single="[CLS] $A [SEP]", special_tokens=[("[CLS]", 1), ("[SEP]", 2)]
     )
-    marks = {f"{name}_token": f"[{name.upper()}]" for name in ("pad", "cls", "sep", "mask")}
+    marks = {f"{name}_token": f"[{name.upper()}]" for name in ("pad", "cls", "sep", "mask", "unk")}
     transformers.PreTrainedTokenizerFast(tokenizer_object=made, **marks).save_pretrained(folder)
     ids = {"pad_token_id": 0, "cls_token_id": 1, "sep_token_id": 2}
     ids |= {"bos_token_id": None, "eos_token_id": None}
@@ -88,11 +94,39 @@ def recipe_of(mine, encoder, **options):
 @pytest.mark.parametrize(
     ("kind", "head", "sizes", "drawn"),
     [
-        ("ModernBert", "ForMaskedLM", {}, ()),
-        ("ModernBert", "Model", {"classifier_pooling": "mean"} | SHORT, ("head.dense.weight",)),
-        ("ModernBert", "ForSequenceClassification", {"num_labels": 3, "norm_bias": True}, ()),
-        ("EuroBert", "ForMaskedLM", {"num_key_value_heads": 1}, ("dense.weight",)),
-        ("EuroBert", "ForSequenceClassification", {"classifier_pooling": "mean"}, ()),
+        ("ModernBert", "ForMaskedLM", {}, "classifier"),
+        (
+            "ModernBert",
+            "Model",
+            {"classifier_pooling": "mean"} | SHORT,
+            ("head.dense", "classifier"),
+        ),
+        (
+            "ModernBert",
+            "ForSequenceClassification",
+            {"num_labels": 3, "norm_bias": True},
+            "classifier",
+        ),
+        ("EuroBert", "ForMaskedLM", {"num_key_value_heads": 1}, ("dense", "classifier")),
+        ("EuroBert", "ForSequenceClassification", {"classifier_pooling": "mean"}, "classifier"),
+        ("Bert", "Model", SHORT, "classifier"),
+        ("Bert", "ForMaskedLM", SHORT, ("bert.pooler", "classifier")),
+        (
+            "Bert",
+            "ForTokenClassification",
+            SHORT | {"type_vocab_size": 1},
+            ("bert.pooler", "classifier"),
+        ),
+        ("Roberta", "ForMaskedLM", {"max_position_embeddings": 17}, "classifier"),
+        ("Roberta", "Model", {"max_position_embeddings": 20, "pad_token_id": 3}, "classifier"),
+        (
+            "Roberta",
+            "ForSequenceClassification",
+            {"max_position_embeddings": 17},
+            "classifier.out_proj",
+        ),
+        ("DistilBert", "ForMaskedLM", SHORT, ("pre_classifier", "classifier")),
+        ("DistilBert", "ForSequenceClassification", SHORT, "classifier"),
     ],
 )
 def test_a_start_is_the_classifier_of_transformers_on_its_own_rows(
@@ -103,17 +137,13 @@ def test_a_start_is_the_classifier_of_transformers_on_its_own_rows(
     settings = {} if "max_position_embeddings" in sizes else {"length": 16}
     recipe = recipe_of(mine, tmp_path / "start", settings=settings)
     assert (recipe.num_heads, recipe.model.num_classes) == (2, 3)
-    assert recipe.training.learning_rate == START_RATE
     assert "from start, first 16 tokens" in recipe.title
     model = recipe.build("standard", 2).eval()
     theirs = getattr(transformers, f"{kind}ForSequenceClassification").from_pretrained(
         tmp_path / "start", num_labels=3, classifier_bias=True, ignore_mismatched_sizes=True
     )
     config = json.loads(theirs.config.to_json_string()) | {"architectures": [type(theirs).__name__]}
-    ours, state = tensors_for(model, config), theirs.state_dict()
-    other = {name for name, tensor in state.items() if not torch.equal(tensor, ours[name])}
-    assert other == {"classifier.weight", *drawn}
-    theirs.load_state_dict(ours)
+    ours = tensors_for(model, config)
 
     dataset = load(recipe.task, **loadable(dict(recipe.task_options)))
     read = transformers.AutoTokenizer.from_pretrained(tmp_path / "start")
@@ -122,10 +152,44 @@ def test_a_start_is_the_classifier_of_transformers_on_its_own_rows(
     lengths = rows["attention_mask"].sum(dim=1)
     assert lengths.min() < 16 == lengths.max()
     assert torch.equal(dataset.test.valid.sum(dim=1), lengths)
+    head_alone = {name: tensor for name, tensor in ours.items() if name.startswith(drawn)}
+    for state in (head_alone, ours):  # the rest is read from the file, and written as it was
+        theirs.load_state_dict(state, strict=state is ours)
+        with torch.no_grad():
+            got = model(dataset.test.inputs, dataset.test.valid)
+            want = theirs.eval()(rows["input_ids"], attention_mask=rows["attention_mask"]).logits
+        assert (got - want).abs().max() < 1e-4
+
+
+@pytest.mark.parametrize("name", ["drawn", "minilm"])
+def test_a_start_of_sentence_transformers_keeps_its_mean_and_is_saved_whole(
+    mine, tmp_path, released, name
+):
+    """Each text's vector is the mean of transformers' hidden states, mapped to the classes."""
+    start = tmp_path / "start" if name == "drawn" else released(name)
+    if name == "drawn":
+        save_encoder(start, TEXTS, "Bert", "Model")
+        (start / "1_Pooling").mkdir()
+        pooling = {"pooling_mode_cls_token": False, "pooling_mode_mean_tokens": True}
+        (start / "1_Pooling" / "config.json").write_text(json.dumps(pooling))
+    recipe = recipe_of(mine, start, settings={})
+    dataset = load(recipe.task, **loadable(dict(recipe.task_options)))
+    model = recipe.build("standard", recipe.num_heads).eval()
+    write_model(tmp_path / "saved", model, dataset)
+    read = transformers.AutoTokenizer.from_pretrained(start)
+    length, whole = recipe.model.length, [len(ids) for ids in read(TEXTS)["input_ids"]]
+    shares = [sum(tokens <= most for tokens in whole) / len(whole) for most in (length - 8, length)]
+    assert shares[0] < 0.95 <= shares[1]
+    options = {"truncation": True, "max_length": length, "padding": True}
+    rows = read(list(dataset.test_texts), return_tensors="pt", **options)
+    theirs, mask = transformers.AutoModel.from_pretrained(start).eval(), rows["attention_mask"]
     with torch.no_grad():
-        got = model(dataset.test.inputs, dataset.test.valid)
-        want = theirs.eval()(rows["input_ids"], attention_mask=rows["attention_mask"]).logits
-    assert (got - want).abs().max() < 1e-4
+        hidden = theirs(rows["input_ids"], attention_mask=mask).last_hidden_state
+        mean = (hidden * mask[..., None]).sum(dim=1) / mask.sum(dim=1, keepdim=True)
+        want = mean @ model.head[0].weight.T + model.head[0].bias
+        for ours in (model, library.load(tmp_path / "saved").network):
+            got = ours(dataset.test.inputs, dataset.test.valid)
+            assert (got - want).abs().max() < 1e-4
 
 
 def test_a_mechanism_changes_the_layers_of_the_encoder(mine, encoder):
@@ -174,6 +238,20 @@ def test_what_cannot_start_there_is_refused(mine, encoder, tmp_path):
     save_encoder(tmp_path / "small", TEXTS, vocab_size=300)
     with pytest.raises(ConfigError, match="more tokens"):
         recipe_of(mine, tmp_path / "small")
+    for cased, word in ((True, "'The'"), (False, "'Abc'")):
+        folder, texts = tmp_path / word, [text.title() if cased else text for text in TEXTS]
+        save_encoder(folder, texts, "Bert", lowercase=False)
+        recipe_of(mine, folder) if cased else None
+        description = json.loads((folder / "tokenizer.json").read_text())
+        description["normalizer"]["lowercase"] = cased
+        (folder / "tokenizer.json").write_text(json.dumps(description))
+        with pytest.raises(DataError, match=word):
+            recipe_of(mine, folder)
+    config = json.loads((folder / "config.json").read_text())
+    config |= {"position_embedding_type": "relative_key"}
+    (folder / "config.json").write_text(json.dumps(config))
+    with pytest.raises(ConfigError, match="relative_key"):
+        recipe_of(mine, folder)
 
 
 def test_a_resumed_comparison_keeps_its_start(mine, encoder, tmp_path):

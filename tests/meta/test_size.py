@@ -17,7 +17,7 @@ from tests.meta.packages import FILES, ROOT, TESTS
 
 pytestmark = pytest.mark.lint
 
-MOST_LINES, MOST_TEST_LINES = 86_429, 82_536
+MOST_LINES, MOST_TEST_LINES = 86_532, 82_536
 MOST_SIBLING_LINES = 11_500  # of all siblings together
 MOST_FILES, MOST_OPTIONS = 382, 199
 MOST_PUBLIC_NAMES, MOST_DEPENDENCIES = 371, 10
@@ -37,20 +37,20 @@ LINES = {
     "measure": 17070,
     "memory": 1163,
     "mixing": 1058,
-    "models": 7528,
+    "models": 7569,
     "ops": 6465,
     "papers": 5062,
     "patterns": 1492,
     "positions": 728,
     "presets": 1392,
     "quantise": 550,
-    "recipes": 1893,
+    "recipes": 1925,
     "runtime": 369,
     "spec": 965,
     "studio": 2684,
     "testing": 1006,
-    "text": 2556,
-    "train": 2852,
+    "text": 2582,
+    "train": 2856,
     "utils": 1922,
     "view": 1684,
 }

@@ -57,10 +57,3 @@ def test_the_clothing_is_read_by_the_model_of_amazon():
     experiment, amazon = recipe("womens_clothing"), recipe("amazon")
     assert (experiment.task, experiment.training) == ("womens_clothing", amazon.training)
     assert experiment.model.d_model == amazon.model.d_model
-
-
-@pytest.mark.parametrize("name", ["amazon", "amazon_scaling_5m", "translation_es"])
-def test_the_paper_is_named_and_so_is_what_it_does_not_say(name):
-    message = " ".join((RECIPES[name].__doc__ or "").split())
-    for words in ("arXiv:2403.01643", "The paper fixes", "What it does not say", "Ours:", "Small:"):
-        assert words in message

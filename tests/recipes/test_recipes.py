@@ -7,7 +7,6 @@ from dataclasses import asdict, replace
 import pytest
 import torch
 
-import suffice.recipes as package
 from suffice.data import TASKS, load
 from suffice.errors import ConfigError
 from suffice.kernels import Elu, Softmax
@@ -28,15 +27,6 @@ FOUR = ("standard", "optimised", "efficient", "super_attention")
 
 def count(model):
     return sum(parameter.numel() for parameter in model.parameters())
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_a_recipe_is_a_function_of_its_name(name):
-    assert RECIPES[name].__name__ == recipe(name).name == name
-    assert getattr(package, name) is RECIPES[name]
-    assert name in package.__all__
-    assert recipe(name) == recipe(name)
-    assert recipe(name).title
 
 
 def test_a_recipe_is_plain_data():

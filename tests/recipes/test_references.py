@@ -83,27 +83,6 @@ def test_every_parameter_count_follows_from_width_and_length():
         assert row.parameters_layer == LAYER[row.mechanism](row.d_model, length), row
 
 
-def test_only_tasks_of_many_classes_have_top5():
-    many = {"cifar100", "cifar100_v1", "imagenet", "imagenet_equal"}
-    for row in every_row():
-        assert (row.test_top5 is not None) == (row.table in many)
-        assert (row.train_top5 is not None) == (row.table in many)
-
-
-def test_only_translation_has_bleu_and_names_no_length():
-    for row in every_row():
-        is_translation = row.table == "translation"
-        assert (row.test_bleu is not None) == is_translation
-        assert (row.train_bleu is not None) == is_translation
-        assert (row.length is None) == is_translation
-
-
-def test_models_of_equal_size_have_their_size_and_no_time():
-    for row in every_row():
-        assert (row.parameters_model is not None) == (row.table == "imagenet_equal")
-        assert (row.seconds_per_epoch is None) == (row.table == "imagenet_equal")
-
-
 @pytest.mark.parametrize(("mechanism", "heads"), [("gqa", 4), ("standard", 3), ("super", 4)])
 def test_what_is_not_printed_is_none(mechanism, heads):
     assert reference("mnist", mechanism, heads) is None

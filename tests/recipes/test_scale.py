@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import inspect
 from dataclasses import replace
 
 import pytest
 import torch
 
-from suffice.data import TASKS
 from suffice.errors import ConfigError
-from suffice.models import ViTConfig
 from suffice.recipes import (
     RECIPES,
     SCALES,
@@ -33,20 +30,6 @@ def test_the_paper_is_the_default():
         assert recipe(name) == function() == recipe(name, scale="paper") == function("paper")
         assert recipe(name).scale == "paper"
         assert SMALL not in recipe(name).title
-
-
-@pytest.mark.parametrize("name", PAPERS)
-def test_a_small_recipe_says_so_and_is_smaller(name):
-    paper, small = recipe(name), recipe(name, scale="small")
-    assert small.scale == "small"
-    assert small.title.endswith(f"; {SMALL}")
-    assert (small.name, small.task) == (name, paper.task)
-    assert small.training.epochs <= paper.training.epochs
-    assert small.training.augment == paper.training.augment, "the same code path"
-    assert type(small.model) is type(paper.model)
-    assert {option for option, _ in small.task_options} <= set(
-        inspect.signature(TASKS[small.task]).parameters
-    )
 
 
 def test_sizes_of_the_papers_runs_are_as_they_were():
@@ -99,14 +82,3 @@ def test_a_mechanism_may_have_sizes_of_its_own():
     model = experiment.build("efficient", 4)
     assert model.config == wide
     assert model(torch.zeros(2, 1, 8, 8)).shape == (2, 10)
-
-
-@pytest.mark.parametrize("name", [n for n in PAPERS if isinstance(recipe(n).model, ViTConfig)])
-@pytest.mark.parametrize("mechanism", FOUR)
-def test_small_models_of_images_run(name, mechanism):
-    experiment = recipe(name, scale="small")
-    model = experiment.build(mechanism, experiment.num_heads)
-    config = experiment.model_of(mechanism)
-    images = torch.randn(2, config.channels, config.image_size, config.image_size)
-    assert model(images).shape == (2, config.num_classes)
-    assert sum(p.numel() for p in model.parameters()) < 500_000

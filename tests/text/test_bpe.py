@@ -170,7 +170,7 @@ def test_truncation_and_padding_of_a_file_are_not_used(trained: BPE):
 @pytest.mark.parametrize(
     ("change", "sentence"),
     [
-        ({"type": "Unigram"}, "describes a tokenizer of type 'Unigram'; BPE is due"),
+        ({"type": "Unigram"}, "describes a tokenizer of type 'Unigram'; BPE or WordPiece is due"),
         ({"dropout": 0.1}, r"drops merges at random \(dropout 0\.1\)"),
         ({"vocab": {"a": 0, "b": 0}, "merges": []}, "gives two tokens the same id"),
         ({"vocab": []}, "has no vocabulary"),

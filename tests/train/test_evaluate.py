@@ -9,9 +9,7 @@ from torch.nn import functional as F
 
 from suffice.data.dataset import IGNORE_INDEX, Dataset, Split
 from suffice.errors import ConfigError, DataError, ShapeError
-from suffice.testing import assert_close
 from suffice.train import Interrupted, Training, evaluate, fit
-from suffice.train.evaluate import ModelInputs
 from suffice.utils.progress import Silent
 
 from .cases import Each, Tiny, asking, images, pairs, tokens, translator, weights
@@ -149,17 +147,6 @@ def settings(**changes) -> Training:
     return Training(**{"epochs": 3, "batch_size": 6, "learning_rate": 0.02, **changes})
 
 
-def test_map_applies_to_every_tensor():
-    split = pairs(train=4).train
-    first = ModelInputs.of(split).map(lambda tensor: tensor[:2])
-    assert torch.equal(first.source, split.source[:2])
-    assert torch.equal(first.source_valid, split.source_valid[:2])
-    assert torch.equal(first.valid, split.valid[:2])
-    assert torch.equal(first.inputs, split.inputs[:2])
-    alone = ModelInputs.of(images(train=3).train).map(lambda tensor: tensor[1:])
-    assert (len(alone.inputs), alone.valid, alone.source) == (2, None, None)
-
-
 def test_the_loss_is_over_the_labelled_tokens_of_the_translation():
     data, model = pairs(), translator().eval()
     split = data.test
@@ -224,12 +211,3 @@ def test_a_resumed_training_of_a_translator_is_the_uninterrupted_one(tmp_path):
     assert [e.train_loss for e in result.epochs] == [e.train_loss for e in expected.epochs]
     for name, tensor in weights(single).items():
         assert torch.equal(tensor, weights(again)[name]), name
-
-
-def test_take_keeps_sources_beside_their_targets():
-    split = pairs().train
-    order = torch.tensor([5, 0])
-    taken = split.take(order)
-    assert torch.equal(taken.source, split.source[order])
-    assert torch.equal(taken.source_valid, split.source_valid[order])
-    assert_close(taken.inputs.float(), split.inputs[order].float(), "same_math")

@@ -11,6 +11,7 @@ import torch.nn.functional as F
 
 from suffice.data.dataset import Dataset, Split
 from suffice.errors import CheckpointError, ConfigError, DataError, StateError
+from suffice.testing import assert_close
 from suffice.train import Interrupted, Training, evaluate, fit, load
 from suffice.train.optimiser import schedule_factor
 from suffice.train.settings import derive, generator
@@ -266,15 +267,23 @@ def test_flags_and_rows_are_restored_and_progress_is_shown():
     assert "%" in display.texts[2]
 
 
-def test_the_loss_that_is_shown_is_the_mean_of_a_batch():
-    display = At(10**9, lambda: None)
-    rows, gentle = images(train=80), settings(batch_size=4, learning_rate=1e-9)
-    fit(Tiny(), rows, gentle, seed=0, progress=display)
-    losses = [text.partition("training loss ")[2] for text in display.texts]
-    shown = [float(text.split(",")[0]) for text in losses if text]
-    untrained = evaluate(Tiny(), rows, rows.train).loss
-    assert shown
-    assert all(0.3 * untrained < one < 3 * untrained for one in shown)
+def test_products_are_in_the_dtype_of_the_training_and_in_float32_elsewhere():
+    """The first step is that of a loop under autocast; weights and validation are in float32."""
+    dtypes, model, start = [], Tiny(), Tiny()
+    start.load_state_dict(model.state_dict())
+    model.head.register_forward_hook(
+        lambda module, _, out: dtypes.append((module.training, out.dtype))
+    )
+    data, rate = images(train=5), 1e-3
+    run = fit(model, data, settings(epochs=1, learning_rate=rate, dtype="bfloat16"), seed=0)
+    assert {*dtypes} == {(True, torch.bfloat16), (False, torch.float32)}
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        logits = start(data.prepare(data.train.inputs))
+    loss = F.cross_entropy(logits.float(), data.train.labels)
+    assert run.epochs[0].train_loss == pytest.approx(loss.item(), rel=1e-5)
+    loss.backward()
+    moved = model.head.weight.detach() - start.head.weight.detach()
+    assert_close(moved, -rate * start.head.weight.grad.sign(), "same_math")  # Adam's first step
 
 
 def test_frozen_parameters_stay():

@@ -33,8 +33,8 @@ from suffice.train.language import (
     evaluate_lm,
     fit_lm,
 )
-from suffice.train.language.loss import autocast, logits
-from suffice.train.settings import derive
+from suffice.train.language.loss import logits
+from suffice.train.settings import autocast, derive
 
 
 @dataclass(frozen=True, kw_only=True)

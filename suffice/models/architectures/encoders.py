@@ -172,8 +172,9 @@ def _bert(
         )
 
     pooler = ("pooler.dense.weight", "pooler.dense.bias")
+    unread = () if "pooler" in str(variant.head) else pooler  # of a file saved with more heads
     return (
-        made(f"{name}ForSequenceClassification", variant, ()),
+        made(f"{name}ForSequenceClassification", variant, unread),
         made(f"{name}Model", bare, pooler),
     )
 

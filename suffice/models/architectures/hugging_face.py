@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,7 @@ from suffice.models.architectures.weights import load_tensors, read_json
 CONFIG = "config.json"
 POOLING = "1_Pooling/config.json"  # of sentence-transformers
 POOLINGS = {"pooling_mode_mean_tokens": "mean", "pooling_mode_cls_token": "first"}
+TENSORFLOW = {"gamma": "weight", "beta": "bias"}  # of norms in the oldest files of BERT
 READ: tuple[Architecture, ...] = (
     *(GPT2, *LLAMAS, DEEPSEEK_V3, *HYBRIDS),
     *BERTS,
@@ -52,7 +54,7 @@ def read_config(folder: Path) -> dict[str, Any]:
 
 def read(folder: Path, config: dict[str, Any]) -> nn.Module:
     """Return the model of a folder with Standard attention, in evaluation and float32."""
-    architecture, reader = architecture_of(config | _pooling(folder), folder)
+    architecture, reader = architecture_of(config | read_pooling(folder), folder)
     try:
         model = architecture.build(reader)
     except (RuntimeError, TypeError, OverflowError) as error:  # torch's, of sizes that overflow
@@ -60,7 +62,7 @@ def read(folder: Path, config: dict[str, Any]) -> nn.Module:
             f"{folder}: these sizes are invalid ({str(error).partition(chr(10))[0]:.200})."
         ) from error
     mappings = architecture.mappings(model, reader)
-    tensors = _with_prefix(architecture, load_tensors(folder))
+    tensors = with_prefix(architecture, load_tensors(folder))
     if architecture.drafts:
         tensors = _without_drafts(architecture, reader, model, tensors)
     name = architecture.head
@@ -75,7 +77,7 @@ def read(folder: Path, config: dict[str, Any]) -> nn.Module:
     return model.requires_grad_(True).eval()
 
 
-def _pooling(folder: Path) -> dict[str, str]:
+def read_pooling(folder: Path) -> dict[str, str]:
     """Return how a folder of sentence-transformers makes one vector of a text; {} in others."""
     path = folder / POOLING
     if not path.is_file():
@@ -157,10 +159,14 @@ def _without_drafts(
     return {name: tensor for name, tensor in tensors.items() if not name.startswith(left_out)}
 
 
-def _with_prefix(architecture: Architecture, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+def with_prefix(architecture: Architecture, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
     """Leave out derived tensors, and add the prefix where the model was saved without its head."""
     derived, prefix, head = architecture.derived, architecture.prefix, architecture.head
-    tensors = {n: tensor for n, tensor in tensors.items() if not n.endswith(derived or ("\0",))}
+    tensors = {
+        re.sub(r"(?<=LayerNorm\.)(gamma|beta)$", lambda old: TENSORFLOW[old[0]], n): tensor
+        for n, tensor in tensors.items()
+        if not n.endswith(derived or ("\0",))
+    }
     if nested := architecture.nested:
         tensors = {
             f"{prefix}{n.removeprefix(nested)}" if n.startswith(nested) else n: tensor

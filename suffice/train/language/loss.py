@@ -6,7 +6,6 @@ an `Objective`; the weights are always chosen by cross-entropy.
 
 from __future__ import annotations
 
-import contextlib
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -19,7 +18,7 @@ from suffice.data.dataset import IGNORE_INDEX
 from suffice.text import TokenFile, Tokenizer
 from suffice.train.distributed import Processes, current, is_sharded, resolve_device
 from suffice.train.evaluate import cross_entropy, evaluating, flatten_answers
-from suffice.train.language.settings import DTYPES
+from suffice.train.settings import autocast
 from suffice.train.sharded import release_weights
 
 
@@ -112,14 +111,6 @@ class Objective(Protocol):
     def summed_loss(self, model: nn.Module, batch: Batch, *, dtype: str) -> Tensor:
         """Return the sum over a batch's targets, fp32, for which gradients are computed."""
         ...
-
-
-def autocast(device: torch.device, dtype: str) -> contextlib.AbstractContextManager[object]:
-    """Return the context in which products are computed in a dtype of `LMTraining`."""
-    lower = DTYPES[dtype]
-    if lower is None:
-        return contextlib.nullcontext()
-    return torch.autocast(device.type, dtype=lower)
 
 
 def logits(model: nn.Module, batch: Batch, *, dtype: str) -> tuple[Tensor, Tensor]:

@@ -4,14 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import torch
-
 from suffice.errors import ConfigError, check_known
 from suffice.train.optimiser import ADAMW, MUON, check_optimiser, schedule_factor
-from suffice.train.settings import out_of_range
+from suffice.train.settings import DTYPES, out_of_range
 from suffice.utils.records import check_fields
-
-DTYPES = {"float32": None, "bfloat16": torch.bfloat16}
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -26,7 +26,7 @@ RECIPES = ByName.of(
         "vision": _VISION,
         "text": ("imdb", "amazon", *_SCALING, "translation_es", "womens_clothing"),
         "own_data": ("table", "pictures"),
-        "probes": ("lm_small", "mqar", "induction", "passkey", "copy", "two_hop"),
+        "probes": ("lm_small", "stdlib", "mqar", "induction", "passkey", "copy", "two_hop"),
     },
 )
 _LANGUAGE = ("shakespeare_char", "stdlib_bpe", "nanogpt_124m", "llama_1b_efficient")

@@ -57,7 +57,7 @@ PANELS = {
     "Data": "task data columns groups test validation folds stratify drop_missing encoding "
     "tokenizer recipe scale",
     "Mechanisms": "mechanisms heads start baseline metric margin cost",
-    "Training": "seeds epochs settings tune device",
+    "Training": "seeds epochs length settings tune device",
     "Cluster": "cells jobs threads engine address",
 }
 """Options by the section of the help that lists them; the last section has the others."""
@@ -211,13 +211,14 @@ class CompareOptions:
         str | None,
         Option(
             help="What the verdict is about: accuracy (default), balanced, macro-f1, log-loss, "
-            "perplexity or bleu.",
+            "perplexity (default of language models) or bleu.",
             **options.known("metric", "suffice.measure.metrics", "METRICS"),
         ),
     ] = None
     epochs: Annotated[
         int | None, Option(help="Epochs of each training; the recipe's by default.")
     ] = None
+    length: Annotated[int | None, Option(help="Tokens of a text; the recipe's by default.")] = None
     margin: Annotated[
         str | None,
         Option(
@@ -240,11 +241,12 @@ class CompareOptions:
         from suffice.measure.plan import MARGIN, Plan, check_several
 
         mechanisms = split_list(MECHANISMS if self.mechanisms is None else self.mechanisms)
+        recipe = self._recipe(saved)
         plan: dict[str, Any] = {
             "mechanisms": mechanisms,
             "seeds": SEEDS,
             "auto": False,
-            "metric": "accuracy",
+            "metric": recipe.usual_metric,
             "baseline": BASELINE if BASELINE in mechanisms else (mechanisms or ("",))[0],
             "margin": MARGIN,
             "device": DEVICE,
@@ -259,7 +261,7 @@ class CompareOptions:
             "tune": None if self.tune is None else parse_tune(self.tune),
             "metric": self.metric,
             "baseline": self.baseline,
-            "margin": None if self.margin is None else self._margin(saved),
+            "margin": None if self.margin is None else self._margin(plan["metric"]),
             "device": self.device,
         }
         plan |= {name: value for name, value in overrides.items() if value is not None}
@@ -267,7 +269,6 @@ class CompareOptions:
             plan["seeds"], plan["auto"] = parse_seeds(self.seeds)
         from suffice.recipes.own_data import usual_folds
 
-        recipe = self._recipe(saved)
         plan.setdefault("heads", (recipe.num_heads,))
         if self.folds is not None:
             plan["folds"] = self.folds or None
@@ -278,11 +279,11 @@ class CompareOptions:
             check_several(made.mechanisms)
         return made
 
-    def _margin(self, saved: SavedPlan | None) -> float:
+    def _margin(self, metric: str) -> float:
         from suffice.measure.margin import Margin
         from suffice.measure.metrics import METRICS
 
-        name = self.metric or ("accuracy" if saved is None else saved.metric)
+        name = self.metric or metric
         check_known("metric", name, METRICS)
         return Margin.of(str(self.margin), typed=True).for_metric(name, METRICS[name].kind)[0]
 
@@ -304,14 +305,15 @@ class CompareOptions:
             recipe = recipe_of_task(self.task or TASK, scale=scale)
         else:
             recipe = recipe_named(str(stored.get("name")), scale=scale)
-        if self.task not in (None, recipe.task):
+        if self.task not in (None, recipe.task, recipe.name):
             raise ConfigError(
                 f"--recipe {self.recipe} is for task {recipe.task}, not for --task {self.task}; "
                 "give one of the two."
             )
         if stored and recipe.name == stored.get("name"):
             recipe = restored(recipe, stored)
-        settings = self.settings | ({} if self.epochs is None else {"epochs": self.epochs})
+        sizes = {"epochs": self.epochs, "length": self.length}
+        settings = self.settings | {k: size for k, size in sizes.items() if size is not None}
         return with_settings(self._with_data(recipe), settings)
 
     def _with_data(self, recipe: Recipe) -> Recipe:

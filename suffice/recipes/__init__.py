@@ -44,6 +44,7 @@ TASK_RECIPES = {
     "womens_clothing": "womens_clothing",
     "table": "table",
     "text": "lm_small",
+    "stdlib": "stdlib",
     "mqar": "mqar",
     "induction": "induction",
     "passkey": "passkey",

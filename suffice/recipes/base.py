@@ -52,6 +52,11 @@ class Recipe(Scaled):
     models: tuple[tuple[str, ViTConfig], ...] = ()
 
     @property
+    def usual_metric(self) -> str:
+        """The metric of a verdict that does not say otherwise."""
+        return "perplexity" if self.task == "text" else "accuracy"
+
+    @property
     def start(self) -> Path | None:
         """The folder of the encoder whose weights every model starts from; None draws them."""
         options = dict(self.task_options)

@@ -53,18 +53,16 @@ def stdlib(scale: str = "paper") -> Recipe:
     12 blocks of 96 features, 1.19M parameters: five of six layers can have windows and three of
     four recurrences, as in released models. The text comes with Python and changes with its
     version; 1,500 of 2,971 rows are 1.5M tokens, read once. No paper has this experiment.
+
+    Small: 4 blocks of 64 features, 256 tokens, 1,500 of 11,900 rows.
     """
+    corpus = (("corpus", "stdlib"), ("tokenizer", "bpe"), ("vocabulary_size", 2_000))
+    title = "Python's library by byte pairs, language model of {} blocks of {}, {} tokens"
     return Recipe(
         name="stdlib",
-        title="Python's library by byte pairs, language model of 12 blocks of 96, 1,024 tokens",
+        title=title.format(12, 96, "1,024"),
         task="text",
-        task_options=(
-            ("corpus", "stdlib"),
-            ("tokenizer", "bpe"),
-            ("vocabulary_size", 2_000),
-            ("length", 1_024),
-            ("rows", 1_500),
-        ),
+        task_options=(*corpus, ("length", 1_024), ("rows", 1_500)),
         model=LMConfig(
             vocabulary_size=2_000, length=1_024, d_model=96, depth=12, mlp_width=192, start=0.05
         ),
@@ -79,7 +77,12 @@ def stdlib(scale: str = "paper") -> Recipe:
             clip=1.0,
         ),
         num_heads=4,
-    ).at(scale)
+    ).at(
+        scale,
+        title=title.format(4, 64, 256),
+        task_options=(*corpus, ("length", 256), ("rows", 1_500)),
+        model={"length": 256, "d_model": 64, "depth": 4, "mlp_width": 128},
+    )
 
 
 def copy(scale: str = "paper") -> Recipe:

@@ -209,6 +209,7 @@ def text(
     vocabulary_size: int | None = None,
     length: int = 64,
     rows: int | None = None,
+    test_rows: int | None = None,
     console: Console | None = None,
 ) -> Dataset:
     """Cut a corpus into rows; the label of each token is the next one.
@@ -224,6 +225,7 @@ def text(
         vocabulary_size: vocabulary size, for the tokenizer "bpe" only.
         length: tokens of a row, >= 1.
         rows: training rows that are kept at most, drawn by a fixed permutation; None takes all.
+        test_rows: the same for the test, and for validation.
         console: display of a download's progress; None disables it.
 
     Shapes:
@@ -233,7 +235,7 @@ def text(
         ConfigError: if an option is not legal.
         DataError: if the corpus is absent or too short.
     """
-    check_counts("text", length=length, rows=rows)
+    check_counts("text", length=length, rows=rows, test_rows=test_rows)
     documents = corpus_of(corpus, console=console)
     encoder = choose_tokenizer(
         tokenizer, documents, vocabulary_size=vocabulary_size, console=console
@@ -246,13 +248,14 @@ def text(
             "is for validation; give a longer corpus or a smaller length."
         )
     first = len(learned) - count
+    test = _split(documents.test or documents.validation, encoder, length, corpus)
     return Dataset(
         name="text",
         title=f"{documents.name} in rows of {length} tokens",
         source=documents.source,
         train=learned.take(draw_rows(first, rows)),
-        validation=learned.take(torch.arange(first, len(learned))),
-        test=_split(documents.test or documents.validation, encoder, length, corpus),
+        validation=learned.take(first + draw_rows(count, test_rows)),
+        test=test.take(draw_rows(len(test), test_rows)),
         num_classes=encoder.vocabulary_size,
         tokenizer=encoder,
         scores=("perplexity",),

@@ -238,9 +238,16 @@ class CompareOptions:
 
     def plan(self, saved: SavedPlan | None = None) -> Plan:
         """Return the plan."""
+        from suffice.measure.margin import Margin
+        from suffice.measure.metrics import METRICS
         from suffice.measure.plan import MARGIN, Plan, check_several
 
+        margin = None if self.margin is None else Margin.of(self.margin, typed=True)
         mechanisms = split_list(MECHANISMS if self.mechanisms is None else self.mechanisms)
+        # parsed before the recipe, which imports torch
+        heads = None if self.heads is None else parse_heads(self.heads)
+        tune = None if self.tune is None else parse_tune(self.tune)
+        seeds = None if self.seeds is None else parse_seeds(self.seeds)
         recipe = self._recipe(saved)
         plan: dict[str, Any] = {
             "mechanisms": mechanisms,
@@ -257,16 +264,18 @@ class CompareOptions:
             plan = {name: getattr(saved, name) for name in (*plan, "heads")}
         overrides = {
             "mechanisms": None if self.mechanisms is None else mechanisms,
-            "heads": None if self.heads is None else parse_heads(self.heads),
-            "tune": None if self.tune is None else parse_tune(self.tune),
+            "heads": heads,
+            "tune": tune,
             "metric": self.metric,
             "baseline": self.baseline,
-            "margin": None if self.margin is None else self._margin(plan["metric"]),
             "device": self.device,
         }
         plan |= {name: value for name, value in overrides.items() if value is not None}
-        if self.seeds is not None:
-            plan["seeds"], plan["auto"] = parse_seeds(self.seeds)
+        if margin is not None:
+            check_known("metric", plan["metric"], METRICS)
+            plan["margin"], _ = margin.for_metric(plan["metric"], METRICS[plan["metric"]].kind)
+        if seeds is not None:
+            plan["seeds"], plan["auto"] = seeds
         from suffice.recipes.own_data import usual_folds
 
         plan.setdefault("heads", (recipe.num_heads,))
@@ -278,14 +287,6 @@ class CompareOptions:
         if saved is None or self.mechanisms is not None:
             check_several(made.mechanisms)
         return made
-
-    def _margin(self, metric: str) -> float:
-        from suffice.measure.margin import Margin
-        from suffice.measure.metrics import METRICS
-
-        name = self.metric or metric
-        check_known("metric", name, METRICS)
-        return Margin.of(str(self.margin), typed=True).for_metric(name, METRICS[name].kind)[0]
 
     def _recipe(self, saved: SavedPlan | None) -> Recipe:
         from suffice.data.saved_datasets import is_saved_dataset

@@ -17,14 +17,14 @@ from tests.meta.packages import FILES, ROOT, TESTS
 
 pytestmark = pytest.mark.lint
 
-MOST_LINES, MOST_TEST_LINES = 86_532, 82_536
+MOST_LINES, MOST_TEST_LINES = 86_583, 82_520
 MOST_SIBLING_LINES = 11_500  # of all siblings together
-MOST_FILES, MOST_OPTIONS = 382, 199
+MOST_FILES, MOST_OPTIONS = 382, 200
 MOST_PUBLIC_NAMES, MOST_DEPENDENCIES = 371, 10
 MOST_DATA_BYTES = 6_482_011
 LINES = {
     ".": 803,
-    "cli": 5861,
+    "cli": 5864,
     "convert": 5405,
     "data": 3648,
     "encoders": 1036,
@@ -44,12 +44,12 @@ LINES = {
     "positions": 728,
     "presets": 1392,
     "quantise": 550,
-    "recipes": 1925,
+    "recipes": 1970,
     "runtime": 369,
     "spec": 965,
     "studio": 2684,
     "testing": 1006,
-    "text": 2582,
+    "text": 2585,
     "train": 2856,
     "utils": 1922,
     "view": 1684,

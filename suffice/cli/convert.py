@@ -19,6 +19,7 @@ from suffice.cli.options import (
     check_at_least,
     check_out,
     folder_next_to,
+    open_unpacked,
     text_option,
 )
 from suffice.cli.terminal import PLAIN, print_json, print_next, print_text, step_by_cells
@@ -74,7 +75,6 @@ def convert(
     from suffice.convert import convert as convert_model
     from suffice.convert import read_plan, steps_of
     from suffice.convert.folder import check_source, save
-    from suffice.convert.sources import open_source
     from suffice.models.folder import check_replaceable
     from suffice.utils.progress import show
 
@@ -85,7 +85,7 @@ def convert(
     if not to.endswith(".json"):
         steps_of(to)  # refuses a wrong target before anything is opened
     target = read_plan(Path(to)) if to.endswith(".json") else to
-    model = open_source(source, tokenizer=tokenizer)
+    model = open_unpacked(source, tokenizer)
     check_source(model)
     texts = _texts(model, calibration, tokens)
     with show(Console(stderr=True), cells=3, quiet=quiet) as progress:

@@ -23,6 +23,7 @@ from suffice.cli.options import (
     corpus_name,
     existing,
     folder_next_to,
+    open_unpacked,
     options_from_fields,
     parse_settings,
     set_option,
@@ -260,12 +261,11 @@ class HealingTask:
     def open(cls, choices: HealOptions) -> HealingTask:
         """Open the models and check that they belong together."""
         from suffice.convert.folder import source_of
-        from suffice.convert.sources import open_source
 
         healing = choices.healing
-        student = open_source(choices.checkpoint)
+        student = open_unpacked(choices.checkpoint)
         original = choices.teacher or source_of(choices.checkpoint)
-        teacher = open_source(original, tokenizer=choices.tokenizer)
+        teacher = open_unpacked(original, choices.tokenizer)
         _check_models(choices, student, teacher)
         facts = student.facts | teacher.facts
         text = corpus_name(choices.data, facts, option="--data", model=choices.checkpoint)

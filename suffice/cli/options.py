@@ -15,9 +15,11 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, get_args, get_type_hints
 
+from rich.console import Console
 from typer import Argument, Option
 from typer.models import ParameterInfo
 
+from suffice.cli.terminal import print_text
 from suffice.errors import ConfigError, DataError, check_known, unknown
 from suffice.utils.files import packaged, refuse_current
 from suffice.utils.grammar import parse_term, split_list
@@ -25,6 +27,7 @@ from suffice.utils.hub import is_reference
 from suffice.utils.records import is_number, is_whole
 
 if TYPE_CHECKING:
+    from suffice.convert.sources import Source
     from suffice.memory import Memory
 
 RUNS = Path("runs")
@@ -298,6 +301,17 @@ def folder_next_to(model: Path, ending: str) -> Path:
         return Path(f"{model.name.partition('@')[0]}-{ending}")
     name = model.stem if model.suffix in (".bin", ".gguf") else model.name
     return model.with_name(f"{name}-{ending}")
+
+
+def open_unpacked(path: Path, tokenizer: Path | None = None) -> Source:
+    """Open a model with float32 weights; if they were packed, say so on stderr."""
+    from suffice.convert.sources import in_bytes, open_source
+
+    source = open_source(path, tokenizer=tokenizer, packed=False)
+    if source.unpacked:
+        size = in_bytes(source.unpacked)
+        print_text(f"{path}: packed weights are unpacked to float32, {size}", Console(stderr=True))
+    return source
 
 
 def corpus_name(text: str | None, facts: dict[str, Any], *, option: str, model: object) -> str:

@@ -17,6 +17,7 @@ from suffice.cli.options import (
     TokenizerOption,
     check_at_least,
     corpus_name,
+    open_unpacked,
 )
 from suffice.cli.terminal import (
     RULED,
@@ -104,7 +105,6 @@ def search(
     from suffice.convert.search import budget_of
     from suffice.convert.search import search as search_plan
     from suffice.convert.search.scoring import run_folder
-    from suffice.convert.sources import open_source
     from suffice.utils.progress import show
 
     budget_of(budget)
@@ -116,7 +116,7 @@ def search(
     check_at_least(1, tokens=tokens)
     check_at_least(2, length=length)
     check_at_least(0, seed=seed)
-    source = open_source(checkpoint, tokenizer=tokenizer)
+    source = open_unpacked(checkpoint, tokenizer)
     texts = _texts(source, calibration, tokens, length)
     with (
         run_folder(folder_of(out)).locked(),

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from suffice.errors import ConfigError, DataError
 from suffice.layers import Attention
 from suffice.layers.inputs import SharedKV
+from suffice.models import LM
 from suffice.quantise.report import rows_of
 from suffice.text import Corpus, Documents, Tokenizer
 
@@ -105,6 +106,11 @@ def observing(layers: Mapping[str, Attention], on_call: OnCall) -> Iterator[None
             one.remove()
 
 
+def read_batch(model: nn.Module, batch: Tensor) -> None:
+    """Call a model's layers with a batch; the head of a language model is left out."""
+    (model.features if isinstance(model, LM) else model)(batch)
+
+
 class Replay:
     """Calls layers of a model with the inputs that those of another one were called with.
 
@@ -146,7 +152,7 @@ def collect_moments(
     done = 0
     with observing(layers, add):
         for done, batch in enumerate(batches, start=1):
-            model(batch)
+            read_batch(model, batch)
             step(done)
     check_read(done, {name: one.sums for name, one in moments.items()})
     return moments

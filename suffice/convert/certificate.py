@@ -86,12 +86,13 @@ class Certificate:
 
 
 @torch.inference_mode()
-def row_losses(lm: LM, rows: Tensor) -> list[float]:
-    """Return the mean loss of each row, nats per token."""
+def row_losses(lm: LM, rows: Tensor, *, whole: bool = False) -> list[float]:
+    """Return the mean loss of each row, nats per token; the model reads its last token if whole."""
     losses: list[float] = []
     for batch in rows.to(lm.device).split(ROWS_AT_ONCE):
-        logits = lm(batch[:, :-1]).double().transpose(1, 2)
-        losses += F.cross_entropy(logits, batch[:, 1:], reduction="none").mean(dim=1).tolist()
+        for logits, row in zip(lm(batch if whole else batch[:, :-1]), batch, strict=True):
+            wanted = row[1:]  # row by row, as float64 of a large vocabulary takes memory
+            losses.append(F.cross_entropy(logits[: len(wanted)].double(), wanted).item())
     return losses
 
 

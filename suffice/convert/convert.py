@@ -13,7 +13,7 @@ from typing import Generic, TypeVar, cast
 
 from torch import Tensor, nn
 
-from suffice.convert.calibration import attention_layers, collect_moments
+from suffice.convert.calibration import Moments, attention_layers, collect_moments
 from suffice.convert.certificate import (
     Certificate,
     LayerCertificate,
@@ -95,7 +95,8 @@ def convert(
         >>> converted.certificate.kind, converted.model.specs[0].encoder
         ('exact', Standard())
     """
-    original = copy.deepcopy(model).eval()
+    tensors = (*model.parameters(), *model.buffers())
+    original = copy.deepcopy(model, {id(one): one for one in tensors}).eval()  # shares them
     planned = changes(original, plan_of(original, target))
     changed = {n: one for n, one in planned.items() if one.maps is None and not one.unchanged}
     sharing = {n: one for n, one in changed.items() if one.steps[0].name == "share"}
@@ -115,11 +116,8 @@ def convert(
         if one is not None
     }
     converted = with_layers(original, layers).train(model.training)
-    batches = list(held_out or ())
-    measured: Mapping[str, float] = {}
-    if batches:
-        approximate = {name: layers[name].eval() for name in fits}
-        measured = output_errors(original, approximate, batches)
+    approximate = {name: layers[name].eval() for name in fits}
+    measured, loss = _judged(original, converted, approximate, list(held_out or ()), step)
     attention = attention_layers(model)
     read = calibration if fits and calibration is not None else ()
     certificate = Certificate(
@@ -129,7 +127,7 @@ def convert(
         ),
         naive=naive,
         calibration_tokens=sum(batch.shape[0] * batch.shape[1] for batch in read),
-        loss=_change_of_loss(original, converted, batches, step),
+        loss=loss,
     )
     return Converted(model=converted, certificate=certificate)
 
@@ -142,18 +140,19 @@ def _fits(
     step: Step,
 ) -> tuple[M, dict[str, Fit]]:
     length = getattr(getattr(model, "config", None), "length", None)
-    moments: Mapping = {}
+    moments: Mapping[str, Moments | None] = dict.fromkeys(inexact)
     total = len(calibration or ())
-    if calibration is not None:
-        layers = {name: change.layer for name, change in inexact.items()}
-        moments = collect_moments(
-            model, layers, calibration, lambda done: step("reading", done, total)
-        )
-        if not naive:
-            model, moments = permuted_for(model, inexact, moments)
+    if calibration is not None and not naive:
+        moments = dict.fromkeys(inexact, Moments(0))
+        layers = {name: one.layer for name, one in inexact.items() if one.reads_moments}
+        if layers:
+            moments |= collect_moments(
+                model, layers, calibration, lambda done: step("reading", done, total)
+            )
+        model, moments = permuted_for(model, inexact, moments)
     layers = attention_layers(model)
     candidates = {
-        name: (name, one, starts(one, layers[name], None if naive else moments[name], length))
+        name: (name, one, starts(one, layers[name], moments[name], length))
         for name, one in inexact.items()
     }
     if calibration is None:
@@ -252,16 +251,29 @@ def _certify(
     )
 
 
-def _change_of_loss(
-    original: nn.Module, converted: nn.Module, batches: Sequence[Tensor], step: Step
-) -> LossChange | None:
-    if not batches or not isinstance(original, LM) or not isinstance(converted, LM):
-        return None
-    training, before, after = converted.training, [], []
+def _judged(
+    original: nn.Module,
+    converted: nn.Module,
+    approximate: Mapping[str, Attention],
+    batches: Sequence[Tensor],
+    step: Step,
+) -> tuple[Mapping[str, float], LossChange | None]:
+    """Return the errors of layers and the change of the loss; each model reads the text once."""
+    if not batches:
+        return {}, None
+    if not isinstance(original, LM) or not isinstance(converted, LM):
+        return output_errors(original, approximate, batches), None
+    losses: dict[nn.Module, list[float]] = {original: [], converted: []}
+
+    def read(lm: nn.Module, rows: Tensor) -> None:
+        losses[lm] += row_losses(cast("LM", lm), rows, whole=True)
+        step("judging", sum(map(len, losses.values())), 2 * sum(map(len, batches)))
+
+    measured = output_errors(original, approximate, batches, read)
+    training = converted.training
     converted.eval()
-    for done, rows in enumerate(batches, start=1):
-        before += row_losses(original, rows)
-        after += row_losses(converted, rows)
-        step("judging", done, len(batches))
+    for rows in batches:
+        read(converted, rows)
     converted.train(training)
-    return change_of_loss(before, after, sum(rows[:, 1:].numel() for rows in batches))
+    tokens = sum(rows[:, 1:].numel() for rows in batches)
+    return measured, change_of_loss(losses[original], losses[converted], tokens)

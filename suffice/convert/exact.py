@@ -47,6 +47,11 @@ class Change:
         return any(step.name in LEARNED for step in self.steps)
 
     @property
+    def reads_moments(self) -> bool:
+        """Whether maps to begin with are made of the moments of the layer's input."""
+        return any(step.name not in ("window", "linear", "gla") for step in self.steps)
+
+    @property
     def shares(self) -> bool:
         """Whether the layer reads the keys and values of another one."""
         return self.spec.shares is not None

@@ -10,7 +10,15 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from suffice.convert.calibration import RIDGE, Moments, Replay, attention_layers, observing
+from suffice.convert.calibration import (
+    RIDGE,
+    Moments,
+    Replay,
+    attention_layers,
+    check_read,
+    observing,
+    read_batch,
+)
 from suffice.convert.closed_form import USUAL_STARTS, fitted, naive
 from suffice.convert.exact import Change, exact
 from suffice.convert.maps import Maps, Weights, build, read, weights_of
@@ -56,7 +64,9 @@ def starts(
     maps = {", ".join(names): usual}
     if moments is None:
         return maps
-    return {TRANSFER: best} if change.learned else {CLOSED_FORM: best} | maps
+    if change.learned:
+        return {TRANSFER: best}
+    return {CLOSED_FORM: best} if best is usual else {CLOSED_FORM: best} | maps
 
 
 Key = Hashable
@@ -94,8 +104,9 @@ def fit(
 
     with observing({name: layers[name] for name in trials}, add):
         for done, batch in enumerate(batches, start=1):
-            model(batch)
+            read_batch(model, batch)
             step(done)
+    check_read(len(batches), {n: t.sums.gram for n, row in trials.items() for t in row})
     fits: dict[Key, Fit] = {}
     for trial in (trial for of_layer in trials.values() for trial in of_layer):
         trial_fit = trial.fit(refit=refit)
@@ -181,9 +192,15 @@ class OutputRegression:
 
 @torch.no_grad()
 def output_errors(
-    model: nn.Module, layers: Mapping[str, Attention], batches: Iterable[Tensor]
+    model: nn.Module,
+    layers: Mapping[str, Attention],
+    batches: Iterable[Tensor],
+    read: Callable[[nn.Module, Tensor], object] = read_batch,
 ) -> dict[str, float]:
-    """Return the relative root mean square error of each converted layer's outputs."""
+    """Return the relative root mean square error of each converted layer's outputs.
+
+    `read` calls the model with a batch.
+    """
     original = attention_layers(model)
     errors, energies = dict.fromkeys(layers, 0.0), dict.fromkeys(layers, 0.0)
     replay = Replay(original | layers, layers)
@@ -200,5 +217,5 @@ def output_errors(
 
     with observing({name: original[name] for name in replay.names}, add):
         for batch in batches:
-            model(batch)
+            read(model, batch)
     return {name: (errors[name] / max(energies[name], 1e-300)) ** 0.5 for name in layers}

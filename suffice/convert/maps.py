@@ -100,7 +100,9 @@ def linear_maps(layer: Attention) -> Maps:
             "cannot be converted; only equal widths can."
         )
     if any(isinstance(module, Packed) for module in layer.children()):
-        raise ConfigError("packed weights cannot be converted; convert first, then quantise.")
+        raise ConfigError(
+            "packed weights cannot be converted; unpack them (suffice.quantise.unpack) first."
+        )
     if not all(bool(parameter.isfinite().all()) for parameter in layer.parameters()):
         raise ConfigError("weights hold NaN or infinity; give a model with finite weights.")
     source = spec.widths.d_source

@@ -21,6 +21,7 @@ from suffice.convert.calibration import (
     attention_layers,
     check_read,
     observing,
+    read_batch,
     with_ridge,
 )
 from suffice.convert.closed_form import rotary_pairs, shared, times_conjugate
@@ -113,7 +114,7 @@ def fit_groups(
 
     with observing({name: layers[name] for name in group_of}, add):
         for done, batch in enumerate(batches, start=1):
-            model(batch)
+            read_batch(model, batch)
             step("fitting", done)
     return {
         start: {
@@ -180,7 +181,7 @@ def _joint_moments(
     done = 0
     with observing({name: layers[name] for name in maker_of}, add):
         for done, batch in enumerate(batches, start=1):
-            model(batch)
+            read_batch(model, batch)
             step(done)
     check_read(done, sums)
     return {name: one / one[-1, -1] for name, one in sums.items()}

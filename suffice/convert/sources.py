@@ -14,18 +14,23 @@ import torch
 from torch import nn
 
 from suffice.errors import CheckpointError, ConfigError, DataError
+from suffice.layers.packed import Packed
+from suffice.measure.machine import machine_facts
 from suffice.models import LM, LMConfig, folder
 from suffice.models.architectures import hugging_face
 from suffice.models.architectures.architecture import ConfigReader
 from suffice.models.architectures.encoders import Encoder, from_encoder
 from suffice.models.architectures.hugging_face import ARCHITECTURES, tensors_for
 from suffice.models.architectures.weights import check_finite
+from suffice.models.gguf import unpacked_bytes
+from suffice.models.packed import unpack
 from suffice.positions import Rope
 from suffice.spec import AttentionSpec
 from suffice.text import BPE, Characters, Tokenizer, llama, load_tokenizer
 from suffice.text.characters import alphabet_of
 from suffice.text.tokenizer import chat_template, read_object
 from suffice.utils import hub
+from suffice.utils.grammar import format_quantity
 
 __all__ = ["ARCHITECTURES", "Encoder", "Source", "from_encoder", "open_source", "tensors_for"]
 TOKENIZER, GENERATION = "tokenizer.json", "generation_config.json"
@@ -36,6 +41,9 @@ SAMPLING = (
 """Entries of a generation_config.json that come along."""
 LLAMA2C_HEADER = struct.Struct("<7i")
 LLAMA2C_MAX_SIZE = 1 << 20
+
+
+DECIMAL = {" B": 1.0, " kB": 1e3, " MB": 1e6, " GB": 1e9}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,9 +57,12 @@ class Source:
     tokenizer: Tokenizer | None = None
     # entries for the config.json of a folder that it is written to
     facts: dict[str, Any] = field(default_factory=dict)
+    unpacked: int = 0  # bytes in float32 of a model whose weights were packed and no longer are
 
 
-def open_source(path: Path | str, *, tokenizer: Path | str | None = None) -> Source:
+def open_source(
+    path: Path | str, *, tokenizer: Path | str | None = None, packed: bool = True
+) -> Source:
     """Return the model at a path; nothing is unpickled or executed.
 
     Args:
@@ -60,20 +71,26 @@ def open_source(path: Path | str, *, tokenizer: Path | str | None = None) -> Sou
             "hf:ORG/NAME[@REVISION]", which is fetched (see `suffice.utils.hub.local`).
         tokenizer: a saved tokenizer's folder, a tokenizer.json or tokenizer.bin of a Llama model;
             None: the one in the model's folder.
+        packed: whether packed weights may stay packed; False: they become float32, a .gguf's
+            exactly.
 
     Raises:
         CheckpointError: if there is no such model, its files do not fit each other, it holds NaN,
             or its architecture is not supported.
-        ConfigError: if the model has something that no model here supports, or another tokenizer.
+        ConfigError: if the model has something that no model here supports, or another tokenizer,
+            or if unpacked it does not fit twice into the memory of the machine.
         DataError: if a tokenizer is absent or damaged.
     """
     reference, path = path, hub.local(path)
     facts: dict[str, Any] = hub.origin(reference, path)
+    unpacked = 0
     if path.is_file() and path.suffix == ".bin" and path.stem != "pytorch_model":
         model, kind = _read_llama2c(path), "llama2.c"
         words = _llama2c_tokenizer(path) if tokenizer is None else None
     elif path.is_file() and path.suffix == ".gguf":
-        stored = folder.read(path)
+        unpacked = 0 if packed else unpacked_bytes(path)
+        check_memory(path, unpacked)
+        stored = folder.read(path, dtype=torch.float32 if unpacked else None)
         model, words, facts = stored.model, stored.tokenizer, stored.facts
         kind = facts["source"]
     elif not path.is_dir():
@@ -88,10 +105,11 @@ def open_source(path: Path | str, *, tokenizer: Path | str | None = None) -> Sou
         stored = folder.read(path)
         model, words, facts = stored.model, stored.tokenizer, stored.facts | facts
         kind = "suffice" if isinstance(model, LM) else stored.kind
+        unpacked = 0 if packed else _unpack(model, path)
         check_finite(model.state_dict(), path)
         model.float()
         if not isinstance(model, LM):
-            return Source(model=model, kind=kind, tokenizer=words, facts=facts)
+            return Source(model=model, kind=kind, tokenizer=words, facts=facts, unpacked=unpacked)
         if words is None and tokenizer is None:
             folder.load(path)  # refuses a language model without a tokenizer
     else:
@@ -109,7 +127,34 @@ def open_source(path: Path | str, *, tokenizer: Path | str | None = None) -> Sou
             f"the tokenizer has {words.vocabulary_size:,} tokens and {path} {size:,}; give the "
             "tokenizer that the model was trained with."
         )
-    return Source(model=model, kind=kind, tokenizer=words, facts=facts)
+    return Source(model=model, kind=kind, tokenizer=words, facts=facts, unpacked=unpacked)
+
+
+def in_bytes(size: int) -> str:
+    """Return a number of bytes in words, such as "538 MB"."""
+    return format_quantity(size, DECIMAL, digits=3)
+
+
+def check_memory(path: Path, size: int) -> None:
+    """Check that the machine holds a model of a size in bytes and another one made of it."""
+    memory = machine_facts()["memory_bytes"]
+    if memory is not None and 2 * size > memory:
+        raise ConfigError(
+            f"{path} takes {in_bytes(size)} unpacked, twice that with the model made of it, and "
+            f"this machine has {in_bytes(memory)}; use one with more memory."
+        )
+
+
+def _unpack(model: nn.Module, path: Path) -> int:
+    """Unpack a model in place; return its bytes, 0 if nothing was packed."""
+    packed = [module for module in model.modules() if isinstance(module, Packed)]
+    if not packed:
+        return 0
+    full = sum(parameter.numel() for parameter in model.parameters())
+    size = 4 * (full + sum(module.outputs * module.inputs for module in packed))
+    check_memory(path, size)
+    unpack(model)
+    return size
 
 
 def _read_llama2c(path: Path) -> LM:

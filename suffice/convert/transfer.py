@@ -14,7 +14,13 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from suffice.convert.calibration import Moments, attention_layers, observing, relative_error
+from suffice.convert.calibration import (
+    Moments,
+    attention_layers,
+    observing,
+    read_batch,
+    relative_error,
+)
 from suffice.convert.closed_form import joint_basis, rotary_pairs, shared_pair
 from suffice.convert.maps import Maps, Weights
 from suffice.layers import Attention
@@ -50,7 +56,7 @@ def transfer(
     for passed in range(PASSES):
         for done, batch in enumerate(batches, start=1):
             with observing({name: layers[name] for name in students}, learn):
-                model(batch)
+                read_batch(model, batch)
             optimiser.step()
             optimiser.zero_grad()
             schedule.step()

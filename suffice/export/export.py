@@ -40,7 +40,6 @@ from suffice.models import LM
 from suffice.models.architectures import hugging_face
 from suffice.models.architectures.decoders import GPT2
 from suffice.models.architectures.weights import read_json
-from suffice.models.packed import schemes_of, unpack
 from suffice.models.vit import ViT
 from suffice.runtime.manifest import CONTENT, FORMATS, MANIFEST, VERSION, digest, read
 from suffice.text import Tokenizer
@@ -140,11 +139,9 @@ def _carry_certificate(source: Path, folder: Path) -> dict[str, Any] | None:
 
 def open_model(path: Path, *, tokenizer: Path | None = None) -> tuple[Source, bool]:
     """Return the model at a path in float32, and whether its weights were packed."""
-    source = open_source(path, tokenizer=tokenizer)
-    packed = bool(schemes_of(source.model))
-    unpack(source.model)
+    source = open_source(path, tokenizer=tokenizer, packed=False)
     source.model.float().eval().requires_grad_(False)
-    return source, packed
+    return source, bool(source.unpacked)
 
 
 def _write_hf(source: Source, folder: Path, step: Step) -> dict[str, Any]:

@@ -6,7 +6,6 @@ that are columns become matrices, and rotary pairs come into the architecture's 
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -341,9 +340,7 @@ def export_gguf(
             f"{source} is not a language model with a tokenizer, and a .gguf holds both; name the "
             "tokenizer by --tokenizer, or export to onnx or torch."
         )
-    model = copy.deepcopy(opened.model)
-    unpack(model)
-    model.float().eval()
+    model = open_source(source, tokenizer=tokenizer, packed=False).model.float().eval()
     codes = packed_codes(opened.model, kind)
     with replacing(out) as temporary:
         architecture = write_model(

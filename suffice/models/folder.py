@@ -202,10 +202,11 @@ def read(
     Args:
         folder: folder that `save` wrote, as every command does that leaves a trained model;
             "hf:ORG/NAME[@REVISION]" of such a folder on the hub; or a file of llama.cpp, .gguf,
-            whose packed weights stay as they are.
+            whose packed weights stay packed if dtype is None.
         device: device of the weights. On CUDA packed maps use torchao if it is installed
             (`suffice.quantise.with_torchao`).
-        dtype: dtype of the weights; None: as stored. Not for packed weights.
+        dtype: dtype of the weights; None: as stored. Not for the packed weights of a folder; those
+            of a .gguf are unpacked.
 
     Raises:
         CheckpointError: if the folder is absent or incomplete, or a file does not fit the others.
@@ -260,11 +261,8 @@ def read(
 def _read_gguf(path: Path, device: torch.device | str, dtype: torch.dtype | None) -> StoredModel:
     from suffice.models.gguf import read_gguf
 
-    lm, tokenizer, facts = read_gguf(path)
-    if dtype is not None:
-        packed.unpack(lm)
-        lm.to(dtype)
-    lm.to(device)
+    lm, tokenizer, facts = read_gguf(path, packed=dtype is None)
+    lm.to(device=device, dtype=dtype)
     packed.use_torchao_by_default(lm, torch.device(device).type)
     return StoredModel(model=lm, kind=LANGUAGE, tokenizer=tokenizer, facts=facts)
 

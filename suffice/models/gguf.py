@@ -1,7 +1,8 @@
 """Language models in GGUF files: sizes from the metadata, weights as they are stored.
 
 Matrices in F16, Q8_0, Q4_0 and Q5_0 keep their very numbers and stay packed; other kinds of blocks
-are decoded and held in 8 bits, which `facts["repacked"]` tells. Nothing in a file is executed.
+are decoded and held in 8 bits, which `facts["repacked"]` tells. Unpacked to float32, no kind is
+rounded. Nothing in a file is executed.
 """
 
 from __future__ import annotations
@@ -91,11 +92,12 @@ def names_of(form: GGUFForm, lm: LM) -> dict[str, tuple[str, ...]]:
 
 
 @torch.no_grad()
-def read_gguf(path: Path | str) -> tuple[LM, Tokenizer, dict[str, Any]]:
+def read_gguf(path: Path | str, *, packed: bool = True) -> tuple[LM, Tokenizer, dict[str, Any]]:
     """Return the language model of a file, its tokenizer and facts about it.
 
     Args:
         path: path of a .gguf file of one of `FORMS`.
+        packed: whether packed matrices stay packed; False: all weights are float32.
 
     Returns:
         The model in evaluation, with packed matrices where the file has them; the tokenizer; and
@@ -109,7 +111,7 @@ def read_gguf(path: Path | str) -> tuple[LM, Tokenizer, dict[str, Any]]:
     file = open_gguf(path)
     reader = _Metadata(file)
     lm = _build(reader)
-    repacked = _fill(lm, file, names_of(reader.form, lm))
+    repacked = _fill(lm, file, names_of(reader.form, lm), packed=packed)
     _check_finite(lm, file.path)
     tokenizer = read_vocabulary(file.metadata, file.path)
     if tokenizer.vocabulary_size > lm.config.vocabulary_size:
@@ -123,6 +125,13 @@ def read_gguf(path: Path | str) -> tuple[LM, Tokenizer, dict[str, Any]]:
     if repacked:
         facts["repacked"] = repacked
     return lm.eval(), tokenizer, facts
+
+
+def unpacked_bytes(path: Path | str) -> int:
+    """Return the bytes that the tensors of a file take in float32; 0 if none of them is packed."""
+    tensors = open_gguf(path).tensors
+    packed = any(not _in_full(one, name) for name, one in tensors.items())
+    return 4 * sum(math.prod(one.shape) for one in tensors.values()) if packed else 0
 
 
 class _Metadata:
@@ -291,7 +300,9 @@ def _llama3(reader: _Metadata, factors: Tensor, theta: float, features: int) -> 
     )
 
 
-def _fill(lm: LM, file: GGUF, names: Mapping[str, tuple[str, ...]]) -> dict[str, float]:
+def _fill(
+    lm: LM, file: GGUF, names: Mapping[str, tuple[str, ...]], *, packed: bool
+) -> dict[str, float]:
     """Put the tensors of a file into a model on "meta"; return the errors of repacked kinds."""
     state = lm.state_dict()
     expected = {
@@ -312,7 +323,7 @@ def _fill(lm: LM, file: GGUF, names: Mapping[str, tuple[str, ...]]) -> dict[str,
             loaded |= {one: torch.zeros(shape) for one, shape in shapes.items()}
         elif name not in file.tensors:
             raise CheckpointError(f"{file.path} lacks the tensor {name!r:.60}; download it again.")
-        elif _in_full(file.tensors[name], name):
+        elif not packed or _in_full(file.tensors[name], name):
             loaded |= _numbers(file, name, shapes)
         else:
             matrices[name] = shapes
@@ -322,8 +333,8 @@ def _fill(lm: LM, file: GGUF, names: Mapping[str, tuple[str, ...]]) -> dict[str,
         for one, (matrix, error) in _packed(file, name, shapes).items():
             module = one.removesuffix(".weight")
             old, bias = lm.get_submodule(module), loaded.pop(f"{module}.bias", None)
-            packed = PackedEmbedding if isinstance(old, nn.Embedding) else PackedLinear
-            replace_module(lm, module, packed.of(matrix, bias))
+            packing = PackedEmbedding if isinstance(old, nn.Embedding) else PackedLinear
+            replace_module(lm, module, packing.of(matrix, bias))
             if error:
                 errors[kind] = max(errors.get(kind, 0.0), error)
     lm.load_state_dict(loaded, strict=False, assign=True)

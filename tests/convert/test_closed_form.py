@@ -70,17 +70,6 @@ def test_never_worse_than_the_usual_start_on_what_it_was_fitted_on(fields, words
     assert usual.predicted == pytest.approx(again, rel=1e-4)
 
 
-def test_closed_forms_win_by_far_where_inputs_are_correlated():
-    layer, batches = layer_of(bias=False), inputs()
-    for words, factor in (("mqa", 3), ("latent:8", 2), ("optimised", 2)):
-        closed, usual = (
-            convert(layer, words, calibration=batches, naive=naive).certificate.layers[0].predicted
-            for naive in (False, True)
-        )
-        assert closed * factor < usual
-    assert convert(layer, "mqa", calibration=batches).certificate.layers[0].chosen == "closed form"
-
-
 def test_shared_values_are_the_best_of_their_rank():
     """Eckart and Young: the error is what the singular values left out weigh."""
     layer = layer_of(bias=False)

@@ -218,37 +218,86 @@ def test_llama_cpp_computes_the_same(name, tmp_path):
     torch.testing.assert_close(found, lm(text[None])[0], atol=1e-3, rtol=0)
 
 
-def test_a_file_of_the_gguf_package_is_read(tmp_path):
+def by_the_gguf_package(path, lm, kind):
+    """Write a model with the gguf package, its matrices in a kind; return all numbers exactly."""
     gguf = pytest.importorskip("gguf", reason="pip install gguf to read what it writes")
-    lm = language(replace(TURNING, num_kv_heads=2), **ROTARY | {"mlp_width": 64})
-    write_model(tmp_path / "m.gguf", lm, TOKENIZER, kind="f32")
-    ours = open_gguf(tmp_path / "m.gguf")
-    writer = gguf.GGUFWriter(str(tmp_path / "theirs.gguf"), "llama")
+    kind, plain = gguf.GGMLQuantizationType[kind], path.with_suffix(".plain")
+    write_model(plain, lm, TOKENIZER, kind="f32")
+    ours, exact = open_gguf(plain), {}
+    writer = gguf.GGUFWriter(str(path), "llama")
     for name, value in ours.metadata.items():
-        if name == "general.architecture":
-            continue
-        kind = gguf.GGUFValueType.get_type(value)
-        writer.add_key_value(name, value, kind)
+        if name != "general.architecture":
+            writer.add_key_value(name, value, gguf.GGUFValueType.get_type(value))
     for name, one in ours.tensors.items():
         rows = ours.blocks(name).view(np.float32).reshape(one.shape)
-        kind = gguf.GGMLQuantizationType.Q8_0 if len(one.shape) > 1 else None
-        writer.add_tensor(name, rows if kind is None else gguf.quantize(rows, kind), raw_dtype=kind)
+        stored = gguf.quantize(rows, kind) if rows.ndim > 1 else rows
+        writer.add_tensor(name, stored, raw_dtype=kind if rows.ndim > 1 else None)
+        exact[name] = gguf.dequantize(stored, kind) if rows.ndim > 1 else rows
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
     writer.close()
-    found, tokenizer, _ = read_gguf(tmp_path / "theirs.gguf")
-    unpack(found)
-    assert tokenizer.encode(TEXT) == TOKENIZER.encode(TEXT)
-    for name, weight in lm.state_dict().items():
-        theirs = (
-            gguf.quantize(weight.numpy(), gguf.GGMLQuantizationType.Q8_0)
-            if weight.dim() > 1
-            else None
-        )
-        exact = (
-            weight
-            if theirs is None
-            else torch.from_numpy(gguf.dequantize(theirs, gguf.GGMLQuantizationType.Q8_0))
-        )
-        torch.testing.assert_close(found.state_dict()[name], exact, msg=name)
+    plain.unlink()
+    return exact
+
+
+THEIR_NAMES = {
+    "embedding.tokens": "token_embd",
+    "norm": "output_norm",
+    **{
+        f"blocks.{n}.{ours}": f"blk.{n}.{theirs}"
+        for n in range(2)
+        for ours, theirs in {
+            "attention_norm": "attn_norm",
+            "mlp_norm": "ffn_norm",
+            **{f"attention.{name}_proj": f"attn_{name}" for name in "qkv"},
+            "attention.o_proj": "attn_output",
+            "mlp.gate": "ffn_gate",
+            "mlp.up": "ffn_up",
+            "mlp.down": "ffn_down",
+        }.items()
+    },
+}
+
+
+@pytest.mark.parametrize("kind", ["Q8_0", "Q4_1", "Q5_1", "F16"])
+def test_a_file_of_the_gguf_package_is_unpacked_to_its_very_numbers(tmp_path, kind):
+    lm = language(replace(TURNING, num_kv_heads=2), **ROTARY | {"mlp_width": 64})
+    exact = by_the_gguf_package(tmp_path / "theirs.gguf", lm, kind)
+    opened = open_source(tmp_path / "theirs.gguf", packed=False)
+    assert opened.tokenizer.encode(TEXT) == TOKENIZER.encode(TEXT)
+    state = opened.model.state_dict()
+    assert {name.removesuffix(".weight") for name in state} == THEIR_NAMES.keys()
+    for ours, theirs in THEIR_NAMES.items():
+        numbers = torch.tensor(exact[f"{theirs}.weight"])
+        assert torch.equal(state[f"{ours}.weight"], numbers), ours
+    assert opened.unpacked == 4 * sum(numbers.size for numbers in exact.values())
+    assert open_source(tmp_path / "theirs.gguf").unpacked == 0
+
+
+def test_a_packed_folder_is_unpacked_to_its_very_numbers(tmp_path):
+    save_packed(tmp_path / "q", 4)
+    packed, opened = folder.load(tmp_path / "q")[0], open_source(tmp_path / "q", packed=False)
+    state = opened.model.state_dict()
+    for name, module in packed.named_modules():
+        if isinstance(module, Packed):
+            assert torch.equal(state[f"{name}.weight"], module.dequantised())
+    assert opened.unpacked == 4 * sum(weight.numel() for weight in state.values())
+
+
+@pytest.mark.parametrize("stored", ["file", "folder"])
+def test_a_model_that_does_not_fit_twice_is_refused_before_it_is_unpacked(
+    stored, tmp_path, monkeypatch
+):
+    save_packed(tmp_path / "folder", 8)
+    export_gguf(tmp_path / "folder", tmp_path / "file.gguf", kind="q8_0")
+    path = tmp_path / {"file": "file.gguf", "folder": "folder"}[stored]
+    size = open_source(path, packed=False).unpacked
+    memory = {"memory_bytes": 2 * size}
+    monkeypatch.setattr("suffice.convert.sources.machine_facts", lambda: memory)
+    assert open_source(path, packed=False).unpacked == size
+    memory["memory_bytes"] -= 1
+    for place in ("suffice.models.gguf._fill", "suffice.convert.sources.unpack"):
+        monkeypatch.setattr(place, None)
+    with pytest.raises(ConfigError, match=rf"{path.name} takes [\d.]+ kB.* has [\d.]+ kB"):
+        open_source(path, packed=False)

@@ -107,7 +107,8 @@ def _checked(role: str, model: nn.Module) -> LM:
         )
     if any(isinstance(module, Packed) for module in model.modules()):
         raise ConfigError(
-            f"the {role} has packed weights, which cannot be trained; heal first, then quantise."
+            f"the {role} has packed weights, which cannot be trained; unpack them "
+            "(suffice.quantise.unpack) first."
         )
     for name, tensor in model.state_dict().items():
         if not bool(tensor.isfinite().all()):

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from suffice.errors import CheckpointError, DataError
-from suffice.models.gguf_format.blocks import KINDS, BlockKind
+from suffice.models.gguf_format.blocks import KINDS, UNREAD, BlockKind
 from suffice.utils.files import replacing
 
 MAGIC, VERSIONS = b"GGUF", (2, 3)
@@ -192,8 +192,8 @@ class _Cursor:
         kind = next((one for one in KINDS.values() if one.number == number), None)
         if kind is None:
             raise CheckpointError(
-                f"{self.path}: the tensor {name!r:.80} is of type {number}, which is not read; "
-                f"read are {', '.join(KINDS)}."
+                f"{self.path}: the tensor {name!r:.80} is of type {UNREAD.get(number, number)}, "
+                f"which is not read; give a file in one of {', '.join(KINDS)}."
             )
         limit = 8 * len(self.content)  # no kind has less than two bits for a number
         if min(shape) < 1 or math.prod(shape) > limit or shape[-1] % kind.size:

@@ -273,3 +273,15 @@ def test_a_tensor_that_is_not_aligned_is_refused(tmp_path):
         path.write_bytes(head + bytes(-len(head) % 32) + bytes(64))
         with pytest.raises(CheckpointError, match="'a' does not lie") if refused else nullcontext():
             open_gguf(path)
+
+
+def test_every_kind_of_llama_cpp_is_read_or_refused_by_its_name(tmp_path):
+    gguf = pytest.importorskip("gguf", reason="pip install gguf for the names of its kinds")
+    path = written(tmp_path / "x.gguf")
+    at = path.read_bytes().index(struct.pack("<QQ", 32, 2)) + 16  # the kind, after the axes
+    for kind in set(gguf.GGMLQuantizationType) - {gguf.GGMLQuantizationType[n] for n in KINDS}:
+        content = bytearray(path.read_bytes())
+        struct.pack_into("<I", content, at, kind.value)
+        (tmp_path / "y.gguf").write_bytes(content)
+        with pytest.raises(CheckpointError, match=rf"'a' is of type {kind.name}, .*Q8_0"):
+            open_gguf(tmp_path / "y.gguf")

@@ -17,15 +17,15 @@ from tests.meta.packages import FILES, ROOT, TESTS
 
 pytestmark = pytest.mark.lint
 
-MOST_LINES, MOST_TEST_LINES = 86_583, 82_520
+MOST_LINES, MOST_TEST_LINES = 86_702, 82_588
 MOST_SIBLING_LINES = 11_500  # of all siblings together
 MOST_FILES, MOST_OPTIONS = 382, 200
 MOST_PUBLIC_NAMES, MOST_DEPENDENCIES = 371, 10
 MOST_DATA_BYTES = 6_482_011
 LINES = {
     ".": 803,
-    "cli": 5864,
-    "convert": 5405,
+    "cli": 5878,
+    "convert": 5501,
     "data": 3648,
     "encoders": 1036,
     "export": 1965,
@@ -37,7 +37,7 @@ LINES = {
     "measure": 17070,
     "memory": 1163,
     "mixing": 1058,
-    "models": 7569,
+    "models": 7584,
     "ops": 6465,
     "papers": 5062,
     "patterns": 1492,

@@ -19,10 +19,10 @@ studio: .venv/.ready
 test: .venv/.tests
 	$(BIN)/python -m pytest -n auto --dist worksteal $(ARGS)
 
-# the core and the packages that stand beside it
+# the core, the tools, and the packages that stand beside it
 SIBLINGS := $(patsubst %/pyproject.toml,%,$(wildcard */pyproject.toml))
 test-all: .venv/.tests
-	$(BIN)/python -m pytest -n auto --dist worksteal tests suffice $(SIBLINGS) $(ARGS)
+	$(BIN)/python -m pytest -n auto --dist worksteal tests suffice tools $(SIBLINGS) $(ARGS)
 
 # linters, the layers of imports, types of the code that users read, and the site
 lint: .venv/.tests
@@ -48,12 +48,12 @@ test-settings: .venv/.tests
 # one seeded bug at a time, and whether the tests catch it; ARGS="--list", ARGS="--only verdict";
 # bugs by rule, sampled: ARGS="--systematic --sample 300 --seed 1 --minutes 40"
 mutants: .venv/.tests
-	$(BIN)/python -m tests.mutants $(ARGS)
+	$(BIN)/python -m tools.mutants $(ARGS)
 
 # random and damaged input for every reader, pattern and kernel: a minute for each part, seeds
 # printed; ARGS="--part requests --seconds 600", ARGS="--part specs --seed 7 --cases 1"
 fuzz: .venv/.tests
-	$(BIN)/python -m tests.fuzz $(ARGS)
+	$(BIN)/python -m tools.fuzz $(ARGS)
 
 # transformers' own tests of models: a source tree of the installed version, of git or of PyPI
 test-hf: .venv/.tests

@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 
 from suffice.data.files import OPENERS
-from tests.kills.cases import _classifier
+from tools.kills.cases import _classifier
 
 MOST = 512 << 20  # bytes
 TOKENS = "m", "--tokens", "2", "--prompt", "a"

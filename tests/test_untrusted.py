@@ -24,7 +24,7 @@ from suffice.models import folder
 from suffice.runtime import Session, read
 from suffice.runtime.session import open_graph
 from suffice.text import load_tokenizer
-from tests.kills.cases import _inputs
+from tools.kills.cases import _inputs
 
 
 class Canary:

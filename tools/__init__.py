@@ -1,0 +1,1 @@
+"""Instruments of this repository: seeded bugs, random input, killed programs."""

@@ -148,13 +148,6 @@ def test_a_prompt_is_scored_without_new_tokens(server, tokenizer):
     assert answer["usage"]["completion_tokens"] == 0
 
 
-def test_tokens_of_half_a_character_have_names_of_their_own(server, tokenizer):
-    ids = tokenizer.encode("漢")
-    answer = complete(server, prompt=ids, max_tokens=0, logprobs=0, echo=True)
-    names = answer["choices"][0]["logprobs"]["tokens"]
-    assert names == [f"token_id:{id_}" for id_ in ids] or names == ["漢"]
-
-
 @pytest.mark.parametrize("path", ["/v1/completions", "/v1/chat/completions"])
 def test_a_stream_is_the_answer_in_pieces(server, path):
     question = {"messages": [{"role": "user", "content": PROMPT}]}

@@ -15,8 +15,8 @@ from pathlib import Path
 import pytest
 
 from tests.cli.introspect import Parameter, names_output
-from tests.kills.cases import _classifier
-from tests.kills.killing import _changed
+from tools.kills.cases import _classifier
+from tools.kills.killing import _changed
 
 PATHS = {
     "missing": "missing",

@@ -9,7 +9,7 @@ import pytest
 
 from suffice.models import folder
 from suffice.utils.progress import Display
-from tests.kills.cases import CASES, _inputs
+from tools.kills.cases import CASES, _inputs
 
 
 @pytest.mark.skipif(not hasattr(signal, "SIGHUP"), reason="this system has no such signals")

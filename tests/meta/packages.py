@@ -12,7 +12,11 @@ PACKAGES = [
     for path in sorted(folder.glob("suffice*/__init__.py"))
 ]
 FILES = [path for package in PACKAGES for path in sorted(package.rglob("*.py"))]
-TESTS = [path for folder in (ROOT, *SIBLINGS) for path in sorted((folder / "tests").rglob("*.py"))]
+TOOLS = sorted((ROOT / "tools").rglob("*.py"))
+TESTS = [
+    *(path for folder in (ROOT, *SIBLINGS) for path in sorted((folder / "tests").rglob("*.py"))),
+    *(path for path in TOOLS if path.name.startswith("test_")),
+]
 
 
 def module_name(path: Path) -> str:

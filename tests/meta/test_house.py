@@ -20,9 +20,9 @@ from suffice.memory.past import Past
 from suffice.mixing import Mixing
 from suffice.patterns import Pattern
 from suffice.positions import Position
-from tests.meta.packages import FILES, ROOT, SIBLINGS, TESTS, module_name
-from tests.mutants.__main__ import stale
-from tests.mutants.bugs import BUGS
+from tests.meta.packages import FILES, ROOT, SIBLINGS, TESTS, TOOLS, module_name
+from tools.mutants.__main__ import stale
+from tools.mutants.bugs import BUGS
 
 FAMILIES = (
     ("patterns", Pattern),
@@ -140,7 +140,7 @@ def test_no_test_is_vacuous():
     """Every test asserts, expects an error, or calls a function of the tests that does."""
     functions = [
         (path, Function.of(node, node.name))
-        for path in TESTS
+        for path in {*TESTS, *TOOLS}
         for node in ast.walk(ast.parse(path.read_text()))
         if isinstance(node, ast.FunctionDef)
     ]
@@ -178,7 +178,7 @@ def test_seeded_bug_matches_its_file(bug):
 
 
 def test_no_file_names_a_machine():
-    for path in [*FILES, *TESTS, ROOT / "README.md", ROOT / "DESIGN.md", ROOT / "Makefile"]:
+    for path in [*FILES, *TESTS, *TOOLS, ROOT / "README.md", ROOT / "DESIGN.md", ROOT / "Makefile"]:
         text = path.read_text()
         for word in ("/wo" + "rk/", "/tm" + "p/", "/ro" + "ot/"):
             assert word not in text, f"{path} holds {word}"

@@ -22,7 +22,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
-from tests.fuzz.parts import PARTS, refused
+from tools.fuzz.parts import PARTS, refused
 
 ROOT = Path(__file__).resolve().parents[2]
 BUILD = ROOT / "build" / "fuzz"
@@ -92,7 +92,7 @@ OTHERS: dict[str, Callable[[int, float, int | None], Count]] = {"native": run_na
 
 def main() -> int:
     """Run the parts that were asked for; print a line for each, and its failures."""
-    parser = argparse.ArgumentParser(prog="python -m tests.fuzz", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m tools.fuzz", description=__doc__)
     parser.add_argument("--part", action="append", choices=(*PARTS, *OTHERS))
     parser.add_argument("--seconds", type=float, default=60.0, help="of each part")
     parser.add_argument("--seed", type=int, default=None, help="of the first case")

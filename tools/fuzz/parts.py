@@ -43,7 +43,7 @@ from suffice.studio import Folders, served
 from suffice.text import Characters
 from suffice.text.load import load_tokenizer
 from suffice.text.token_file import TokenFile
-from tests.fuzz.damage import ODD, WORDS, bytes_of, data_of, json_of
+from tools.fuzz.damage import ODD, WORDS, bytes_of, data_of, json_of
 
 LETTERS = "abcdefgh"
 LARGEST = 1 << 16  # tokens of a vocabulary that a case computes with
@@ -225,13 +225,13 @@ class Specs(Part):
 
     def __init__(self, place: Path) -> None:
         super().__init__(place)
-        from tests.fuzz.specs import check
+        from tools.fuzz.specs import check
 
         self.check, self.threads = check, torch.get_num_threads()
         torch.set_num_threads(1)  # what is small is slower with more
 
     def case(self, pick: random.Random) -> None:
-        from tests.fuzz.formula import NoFormula
+        from tools.fuzz.formula import NoFormula
 
         try:
             self.check(pick)

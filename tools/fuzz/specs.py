@@ -35,8 +35,8 @@ from suffice.ops.sparse import blocked, plan, tiles
 from suffice.patterns import Causal, Full, Pattern
 from suffice.testing import Case as Checked
 from suffice.testing import assert_close, conformance, drawn, normal
-from tests.fuzz.damage import data_of
-from tests.fuzz.formula import NoFormula, Parameters, attention, keys_of
+from tools.fuzz.damage import data_of
+from tools.fuzz.formula import NoFormula, Parameters, attention, keys_of
 
 F32, F64 = torch.float32, torch.float64
 HALVES = (torch.bfloat16, torch.float16)

@@ -15,10 +15,10 @@ from suffice.errors import ConfigError, SufficeError
 from suffice.studio.server import advice
 from suffice.text import Characters
 from suffice.text.token_file import TokenFile, starts_at
-from tests.fuzz import specs
-from tests.fuzz.__main__ import run
-from tests.fuzz.damage import data_of, places
-from tests.fuzz.parts import PARTS, refused
+from tools.fuzz import specs
+from tools.fuzz.__main__ import run
+from tools.fuzz.damage import data_of, places
+from tools.fuzz.parts import PARTS, refused
 
 CORPUS = json.loads((Path(__file__).parent / "corpus.json").read_text("utf-8"))
 CASES = {"requests": 20, "commands": 10, "models": 8, "specs": 2}

@@ -1,4 +1,4 @@
-"""`python -m tests.kills`: kill -9 before each write of each verb, and what was left.
+"""`python -m tools.kills`: kill -9 before each write of each verb, and what was left.
 
 `--verb NAME` runs one. Every write is a row: the n-th call of the system that makes, replaces or
 removes a name below the folder, and what a reader finds after the death before it. Exit status: 1
@@ -12,8 +12,8 @@ import tempfile
 from itertools import groupby
 from pathlib import Path
 
-from tests.kills.cases import CASES
-from tests.kills.killing import Death, kill_at_each_write
+from tools.kills.cases import CASES
+from tools.kills.killing import Death, kill_at_each_write
 
 
 def show(verb: str, deaths: list[Death]) -> str:
@@ -29,7 +29,7 @@ def show(verb: str, deaths: list[Death]) -> str:
 
 def main() -> int:
     """Run the cases and print their tables."""
-    parser = argparse.ArgumentParser(prog="python -m tests.kills", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m tools.kills", description=__doc__)
     parser.add_argument("--verb", choices=sorted(CASES), action="append")
     names = parser.parse_args().verb or list(CASES)
     wrong = 0

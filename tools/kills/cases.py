@@ -17,7 +17,7 @@ from suffice.testing import drawn
 from suffice.text import Characters, TokenFile
 from suffice.text.words import SPECIAL, Words
 from suffice.train.language import evaluate_lm
-from tests.kills.killing import Case
+from tools.kills.killing import Case
 
 LETTERS, OTHERS = "abcdefgh ", "hgfedcba "
 TEXT = "abc cab bad fed had beg gab heed dab ace " * 60

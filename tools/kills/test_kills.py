@@ -1,6 +1,6 @@
 """Kill -9 before the renames of every verb that writes: what is left is whole.
 
-`python -m tests.kills` kills before every write, not only before those that change a name.
+`python -m tools.kills` kills before every write, not only before those that change a name.
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ import os
 import pytest
 
 from tests.cli.introspect import names_output, parameters
-from tests.kills.cases import CASES
-from tests.kills.killing import kill_at_each_write
+from tools.kills.cases import CASES
+from tools.kills.killing import kill_at_each_write
 
 
 def test_every_verb_with_an_output_is_killed():

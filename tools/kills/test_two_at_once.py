@@ -6,8 +6,8 @@ import os
 
 import pytest
 
-from tests.kills.cases import CASES
-from tests.kills.killing import _restore, _run, _seen, begin, end
+from tools.kills.cases import CASES
+from tools.kills.killing import _restore, _run, _seen, begin, end
 
 QUICK = {"compare", "train", "convert", "predict"}
 """Verbs with a folder of cells, of checkpoints, of a model, and with one file."""

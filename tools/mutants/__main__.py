@@ -1,6 +1,6 @@
 """Seed a copy of the project with one bug at a time, and report which of them the tests catch.
 
-`python -m tests.mutants --list` shows the bugs of the lists beside this file; without it each one
+`python -m tools.mutants --list` shows the bugs of the lists beside this file; without it each one
 is put into a copy, and the tests that should fail run there. First all these tests run in a copy
 without a bug; those that fail there are deselected. A bug in the C++ sources is compiled, which
 needs a compiler and CMake. The working tree is never changed. `--systematic` makes bugs by rule
@@ -28,7 +28,7 @@ from pathlib import Path
 from queue import SimpleQueue
 
 from suffice.ops.native import library
-from tests.mutants.bugs import BUGS, Bug
+from tools.mutants.bugs import BUGS, Bug
 
 ROOT = Path(__file__).resolve().parents[2]
 NOT_COPIED = shutil.ignore_patterns(".*", "__pycache__", "*.egg-info", "build", "dist", "runs")
@@ -46,7 +46,7 @@ PASSED, FAILED, INTERRUPTED = 0, 1, 2  # exit codes of pytest; below 0 it crashe
 def main() -> int:
     """Run the selected bugs and print a line for each."""
     if "--systematic" in sys.argv:  # a process of its own: it must not have imported suffice
-        os.execv(sys.executable, (sys.executable, "-m", "tests.mutants.systematic", *sys.argv[1:]))
+        os.execv(sys.executable, (sys.executable, "-m", "tools.mutants.systematic", *sys.argv[1:]))
     args = _parse_args()
     bugs = [bug for bug in BUGS if args.only in f"{bug.file}: {bug.effect}"]
     if problems := [line for bug in bugs for line in stale(bug)]:
@@ -223,7 +223,7 @@ def _error_output(error: Exception) -> str:
 
 
 def _parse_args() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="python -m tests.mutants", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m tools.mutants", description=__doc__)
     parser.add_argument("--only", default="", help="bugs whose file or effect contains this text")
     parser.add_argument("--jobs", type=int, default=1, help="how many run at a time")
     parser.add_argument("--list", action="store_true", help="show the bugs and run none")

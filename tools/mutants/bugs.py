@@ -4,7 +4,7 @@ They are lines of JSON: `bugs.jsonl`; `meetings.jsonl` of bugs where features me
 or chunk, in one direction or source of a figure; `twelve_files.jsonl` of ten bugs each in twelve
 files that were new or of the rim, written before their tests were read. An entry finds its place by
 a short text that occurs in its file exactly once. After sources are renamed or moved,
-`python -m tests.mutants` lists the stale entries: update them, and keep the bug.
+`python -m tools.mutants` lists the stale entries: update them, and keep the bug.
 """
 
 from __future__ import annotations

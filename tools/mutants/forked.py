@@ -27,7 +27,7 @@ from types import CodeType
 import coverage
 import pytest
 
-from tests.mutants.operators import ROOT, Mutant, mutated
+from tools.mutants.operators import ROOT, Mutant, mutated
 
 IMPORTED = (
     "torch numpy scipy.stats scipy.optimize sklearn.datasets sklearn.metrics matplotlib.pyplot "

@@ -11,7 +11,7 @@ import subprocess
 from pathlib import Path
 from statistics import median
 
-from tests.mutants.operators import ROOT
+from tools.mutants.operators import ROOT
 
 RIM = (
     "measure/external measure/own_table.py measure/own_loop.py measure/results.py sklearn.py "

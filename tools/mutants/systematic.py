@@ -27,13 +27,13 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 from coverage.numbits import num_in_numbits  # noqa: E402 - after the environment that torch reads
 
-from tests.mutants.forked import prepare, run, trace  # noqa: E402
-from tests.mutants.operators import ROOT, Mutant, mutants, rank  # noqa: E402
-from tests.mutants.sample import PACKAGES, arrival, changed, sources, weights_of  # noqa: E402
+from tools.mutants.forked import prepare, run, trace  # noqa: E402
+from tools.mutants.operators import ROOT, Mutant, mutants, rank  # noqa: E402
+from tools.mutants.sample import PACKAGES, arrival, changed, sources, weights_of  # noqa: E402
 
 # tests that run in processes of their own, or of everything: no line of theirs is traced
 UNTRACED = (
-    "tests/meta tests/docs tests/kills tests/benchmarks tests/native tests/fuzz tests/studio "
+    "tests/meta tests/docs tests/benchmarks tests/native tests/studio "
     "tests/hf/upstream tests/cli/test_torchrun.py "
     "tests/train/test_two_processes.py"
 )
@@ -289,7 +289,7 @@ def _stop(where: str) -> int:
 
 
 def _parse_args() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="python -m tests.mutants --systematic")
+    parser = argparse.ArgumentParser(prog="python -m tools.mutants --systematic")
     parser.add_argument("--systematic", action="store_true", help=argparse.SUPPRESS)
     parser.add_argument("--sample", type=int, default=300, help="how many bugs")
     parser.add_argument("--seed", type=int, default=1, help="which sample")

@@ -10,8 +10,8 @@ import subprocess
 
 import pytest
 
-from tests.mutants.operators import ROOT, edits, mutants, mutated, rank
-from tests.mutants.sample import RIM, TIMES, arrival, changed, sources, weights_of
+from tools.mutants.operators import ROOT, edits, mutants, mutated, rank
+from tools.mutants.sample import RIM, TIMES, arrival, changed, sources, weights_of
 
 FILE = ROOT / "suffice" / "generate" / "sampling.py"
 

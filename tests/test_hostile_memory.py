@@ -97,10 +97,6 @@ CASES: dict[str, tuple[tuple[str, ...], Callable[[Path], None]]] = {
         COMPARE,
         _file("t.csv.gz", lambda: gzip.compress(b"text,label\n" + b"a,1\nb,0\n" * 500_000)),
     ),
-    "items of 640 MiB in 0.1 MiB": (
-        ("evaluate", "m", "--task", "piqa", "--data", "i.jsonl.xz", "--quiet"),
-        _packed("i.jsonl.xz", b"", 640),
-    ),
     "20,000 layers": (("generate", *TOKENS), _changed_config(_layers(20_000))),
     "sizes of 2**40": (("generate", *TOKENS), _changed_config(_sizes(d_model=2**40))),
     "a vocabulary of 2**40": (

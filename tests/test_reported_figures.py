@@ -18,7 +18,7 @@ from suffice.convert.search.search import rows_for
 from suffice.encoders import MLA
 from suffice.generate import Sample
 from suffice.generate.sampling import probabilities
-from suffice.measure import evaluation, training
+from suffice.measure import training
 from suffice.measure.answers import Answers
 from suffice.measure.metrics import METRICS
 from suffice.models import LM, LMConfig
@@ -150,12 +150,3 @@ def test_a_loss_is_written_as_it_is_though_less_of_it_is_better():
     loss, accuracy = METRICS["log-loss"], METRICS["accuracy"]
     assert (loss.natural(-0.5), accuracy.natural(0.5)) == (0.5, 0.5)
     assert METRICS["perplexity"].natural(-2.0) == pytest.approx(math.exp(2.0))
-
-
-def test_a_long_ending_is_judged_by_its_loss_per_letter(monkeypatch):
-    """acc_norm divides by letters as lm-evaluation-harness does, acc does not."""
-    losses = [evaluation.ContinuationLoss(loss=x, tokens=2, greedy=False) for x in (2.0, 1.5)]
-    monkeypatch.setattr(evaluation, "continuation_losses", lambda *_, **__: losses)
-    item = evaluation.Item(context="a", endings=("a long one", "two"), right=0)
-    scores = evaluation._score_choices(lm_of(1), LETTERS_AND_SPACE, [item], lambda *_: None)
-    assert {score.name: score.value for score in scores} == {"acc": 0.0, "acc_norm": 1.0}

@@ -13,35 +13,32 @@ from suffice.cli.terminal import print_json, print_text
 
 def evaluate(
     checkpoint: Checkpoint,
-    task: Annotated[str, Option(help="perplexity, hellaswag, lambada or piqa.")] = "perplexity",
-    limit: Annotated[
-        int | None, Option(help="Use the first items or windows only; all by default.")
-    ] = None,
+    limit: Annotated[int | None, Option(help="Use the first windows only; all by default.")] = None,
     data: Annotated[
         str | None,
         Option(
-            help="File of the items, or the text for perplexity; by default the test or validation "
-            "part of the corpus the model was trained on."
+            help="Text, or name of a corpus; by default the test or validation part of the corpus "
+            "the model was trained on."
         ),
     ] = None,
     device: Device = "cpu",
     as_json: JsonFlag = False,
     quiet: Quiet = False,
 ) -> None:
-    """Measure a language model: every score with its name, standard error and number of items."""
-    from suffice.measure.evaluation import evaluate_task, perplexity
+    """Measure a language model's loss, perplexity and bits per byte on a text.
+
+    Tasks such as HellaSwag are scored by lm_eval on the same model, see `suffice.hf`.
+    """
+    from suffice.measure.evaluation import perplexity
     from suffice.models import folder
     from suffice.train import resolve_device
     from suffice.utils.progress import show
 
     lm, tokenizer, facts = folder.load(checkpoint, resolve_device(device))
     with show(Console(stderr=True), quiet=quiet) as progress:
-        progress.cell(task)
-        if task == "perplexity":
-            text = corpus_name(data, facts, option="--data", model=checkpoint)
-            result = perplexity(lm, tokenizer, data=text, limit=limit, step=progress.step)
-        else:
-            result = evaluate_task(lm, tokenizer, task, data=data, limit=limit, step=progress.step)
+        progress.cell("perplexity")
+        text = corpus_name(data, facts, option="--data", model=checkpoint)
+        result = perplexity(lm, tokenizer, data=text, limit=limit, step=progress.step)
     if as_json:
         print_json(result.to_json())
         return

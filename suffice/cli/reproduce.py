@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import shlex
 import sys
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -16,14 +15,12 @@ from rich.table import Table as RichTable
 from rich.text import Text
 from typer import Argument, Option
 
-from suffice.cli import train
 from suffice.cli.options import (
     AddressOption,
     EngineOption,
     Quiet,
     check_at_least,
     options_from_fields,
-    scale_suffix,
 )
 from suffice.cli.terminal import (
     INTERRUPTED,
@@ -44,7 +41,7 @@ if TYPE_CHECKING:
     from suffice.measure.answers import Key
     from suffice.measure.jobs import Execution
     from suffice.measure.report.sheet import Sheet
-    from suffice.papers import hellaswag, maps
+    from suffice.papers import maps
     from suffice.papers.request import TableRequest
     from suffice.papers.rows import CellTable
     from suffice.papers.tables import Table
@@ -61,7 +58,7 @@ OTHERS = {
     "hellaswag": (
         "HellaSwag of GPT-2 124M, by both scorers",
         "v3 section 4.1",
-        "from language models that --run trains",
+        "stored",
     ),
     "conversion": ("Loss of converted and of healed models", "none", "from real checkpoints"),
     "evidence": ("Outcome of forty claims", "v1, v2, v3", "from all results"),
@@ -225,8 +222,7 @@ def answer(options: ReproduceOptions, console: Console) -> None:
     if options.table is None:
         _list_tables()
     elif options.table in others:
-        if options.table != "hellaswag":
-            options.refuse("reads no data", "data")
+        options.refuse("reads no data", "data")
         others[options.table](options, console)
     elif options.table in (*TABLES, *NAMES):
         wanted = TABLES.get(options.table) or atlas_table(options.table)
@@ -593,113 +589,15 @@ def _conversion(options: ReproduceOptions, console: Console) -> None:
         print_text("Missing values were not run: suffice reproduce conversion --run")
 
 
-def _hellaswag(options: ReproduceOptions, console: Console) -> None:
-    from suffice.data.files import digest, resolve
+def _hellaswag(options: ReproduceOptions, console: Console) -> None:  # noqa: ARG001
     from suffice.papers import hellaswag
-    from suffice.papers.request import FOLDER
-    from suffice.utils.torch_compat import threads as use_threads
 
-    options.refuse("scores one model of each mechanism, of seed 0", *("heads", "seeds", "rerun"))
-    kept = () if options.data else hellaswag.published_scores()
-    scale = options.scale or (kept[0].scale if kept else "paper")
-    data = None if options.data is None else resolve(options.data)
-    own_data = f"-{Path(data).name}-{digest(data)[:8]}" if data else ""
-    folder = options.out or FOLDER / f"{hellaswag.NAME}{scale_suffix(scale)}{own_data}"
-    trainings = {
-        name: train.TrainOptions(
-            recipe=hellaswag.RECIPE, scale=scale, mechanism=name, data=data, settings={}, seed=0
-        )
-        for name in hellaswag.MECHANISMS
-    }
-    if options.run:
-        use_threads(options.threads)
-        _train_and_score(trainings, folder, options, console)
-    scores = {score.mechanism: score for score in kept if score.scale == scale}
-    for name, training in trainings.items():
-        score = _score_of(folder / name, training)
-        scores |= {name: score} if score else {}
-    finished = [scores[name] for name in hellaswag.MECHANISMS if name in scores]
-    if options.publish:
-        if not finished:
-            raise ConfigError(f"there is no {hellaswag.FILE} to publish yet; start with --run.")
-        print_text(f"published: {hellaswag.publish_scores(finished)}", console)
-    as_tables = _print_result(
+    reason = "is stored: models are trained by suffice train and scored by lm_eval"
+    options.refuse(reason, "heads", "seeds", "rerun", "run", "publish", "data", "out")
+    scores = [one for one in hellaswag.published_scores() if options.scale in (None, one.scale)]
+    _print_result(
         options,
-        [asdict(score) for score in finished],
-        lambda: hellaswag.scores_csv(finished),
-        [hellaswag.scores_sheet(finished, scale)],
-    )
-    if as_tables and len(finished) < len(hellaswag.MECHANISMS):
-        print_text(
-            f"Blank values were not run: suffice reproduce {hellaswag.NAME} --scale {scale} --run"
-        )
-
-
-def _score_of(folder: Path, training: train.TrainOptions) -> hellaswag.Scored | None:
-    from suffice.papers import hellaswag
-
-    if not train.run_folder(folder).exists():
-        return None
-    if train.read_options(folder) != training:
-        raise ConfigError(
-            f"{folder} holds a training with other settings; name another folder with --out."
-        )
-    return hellaswag.read_scored(folder)
-
-
-def _train_and_score(
-    trainings: dict[str, train.TrainOptions],
-    place: Path,
-    options: ReproduceOptions,
-    console: Console,
-) -> None:
-    from suffice.papers import hellaswag
-
-    start, minutes, quiet = time.monotonic(), options.execution.minutes, options.execution.quiet
-    for name, training in trainings.items():
-        folder = place / name
-        if _score_of(folder, training):
-            continue
-        if minutes is not None and time.monotonic() - start > 60 * minutes:
-            return
-        run = train.run_folder(folder)
-        with run.locked():
-            run.claim(asdict(training), resume=True)
-            train.TrainingFiles.write(training, folder, None if quiet else console)
-            files = train.TrainingFiles.open(training, folder)
-            files.train(console=console, resume=True, quiet=quiet)
-            hellaswag.write_scored(folder, _scored(folder, training, console, quiet=quiet))
-
-
-def _scored(
-    folder: Path, training: train.TrainOptions, console: Console, *, quiet: bool
-) -> hellaswag.Scored:
-    from suffice.measure.evaluation import evaluate_task
-    from suffice.measure.machine import machine_facts
-    from suffice.models import folder as models
-    from suffice.papers import hellaswag
-    from suffice.runtime.manifest import digest
-    from suffice.utils.progress import show as show_progress
-
-    lm, tokenizer, facts = models.load(folder)
-    start, scale = time.perf_counter(), str(training.scale)
-    with show_progress(console, quiet=quiet) as progress:
-        progress.cell(f"{hellaswag.NAME} {training.mechanism}")
-        limit = hellaswag.limit_of(scale)
-        result = evaluate_task(lm, tokenizer, hellaswag.NAME, limit=limit, step=progress.step)
-    measured = facts["measured"]
-    return hellaswag.Scored(
-        mechanism=str(training.mechanism),
-        scale=scale,
-        corpus=Path(facts["corpus"]).name,
-        steps=measured["step"],
-        parameters=sum(parameter.numel() for parameter in lm.parameters()),
-        validation_loss=measured["validation_loss"],
-        weights=digest(folder / models.WEIGHTS),
-        items=result.items,
-        of=result.of,
-        scores={score.name: score.value for score in result.scores},
-        errors={score.name: score.standard_error for score in result.scores},
-        seconds=time.perf_counter() - start,
-        machine=machine_facts(),
+        [asdict(score) for score in scores],
+        lambda: hellaswag.scores_csv(scores),
+        [hellaswag.scores_sheet(scores, options.scale or "small")],
     )

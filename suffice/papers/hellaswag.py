@@ -2,25 +2,18 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from suffice.measure.report.sheet import Column, Sheet, csv_text, sheet_of
 from suffice.measure.report.tables import count, loss
-from suffice.papers.results import read_stored, write_published
+from suffice.papers.results import read_stored
 from suffice.papers.rows import machine_line
 from suffice.recipes import SMALL, lm_recipe
-from suffice.runtime.manifest import digest
-from suffice.utils.files import read_record, write_json
-from suffice.utils.records import encode
 
-NAME, RECIPE, FILE = "hellaswag", "nanogpt_124m", "hellaswag.json"
+NAME, RECIPE = "hellaswag", "nanogpt_124m"
 MECHANISMS = ("standard", "optimised", "efficient")
-AGAIN = "Delete it, and its models are scored again."
-SMALL_ITEMS = 300  # items at small scale, which is minutes
 SCORERS = {
     "acc": "acc, harness",
     "acc_norm": "acc_norm, harness",
@@ -49,25 +42,6 @@ class Scored:
     machine: dict[str, Any]  # facts about the machine
 
 
-def limit_of(scale: str) -> int | None:
-    """Return how many items are asked at a scale, None for all."""
-    return None if scale == "paper" else SMALL_ITEMS
-
-
-def read_scored(folder: Path) -> Scored | None:
-    """Return what was scored in the folder of a run; None if nothing was, or of other weights."""
-    path, weights = folder / FILE, folder / "model.safetensors"
-    if not path.exists() or not weights.exists():
-        return None
-    scored = read_record(Scored, path, advice=AGAIN)
-    return scored if scored.weights == digest(weights) else None
-
-
-def write_scored(folder: Path, scored: Scored) -> None:
-    """Write a record into the folder of its run."""
-    write_json(folder / FILE, encode(dataclasses.asdict(scored)))
-
-
 @dataclass(frozen=True, kw_only=True)
 class PublishedScores:
     """The records that come with the package."""
@@ -78,11 +52,6 @@ class PublishedScores:
 def published_scores() -> tuple[Scored, ...]:
     """Return what comes with the package."""
     return read_stored(PublishedScores, NAME).scored
-
-
-def publish_scores(scored: list[Scored]) -> Path:
-    """Write what comes with the package."""
-    return write_published(NAME, {"scored": [dataclasses.asdict(one) for one in scored]})
 
 
 def scores_sheet(scored: list[Scored], scale: str) -> Sheet:

@@ -72,10 +72,6 @@ def test_a_trained_folder_is_loaded_evaluated_and_left_alone(suffice, text):
     result = suffice("evaluate", "run", "--data", text)
     assert "perplexity: " in result.stdout
     assert " +- " in result.stdout
-    items = Path("items.jsonl")
-    items.write_text('{"context": "the cat sat on the", "continuation": "mat"}\n')
-    result = suffice("evaluate", "run", "--task", "lambada", "--data", items)
-    assert "lambada: 1 of 1 items, items.jsonl" in result.stdout
 
 
 def test_whether_weights_are_cut_is_kept_and_may_change(suffice, text):
@@ -178,7 +174,7 @@ def test_a_folder_that_names_no_corpus_needs_a_text(tmp_path):
     config, specs = configuration("nanogpt_char_cpu", vocabulary_size=3)
     models.save(tmp_path, config.build(specs), Characters("abc"))
     with pytest.raises(ConfigError, match="does not record its corpus; name a text with --data"):
-        evaluate(tmp_path, task="perplexity", device="cpu", quiet=True)
+        evaluate(tmp_path, device="cpu", quiet=True)
 
 
 def test_a_small_twin_says_so_wherever_it_is_shown(suffice, text):

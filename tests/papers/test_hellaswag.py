@@ -4,23 +4,14 @@ from __future__ import annotations
 
 import csv
 import io
-from dataclasses import replace
 
 import pytest
+from rich.console import Console
 
-from suffice.errors import DataError
-from suffice.papers.hellaswag import (
-    FILE,
-    Scored,
-    digest,
-    limit_of,
-    publish_scores,
-    published_scores,
-    read_scored,
-    scores_csv,
-    scores_sheet,
-    write_scored,
-)
+from suffice.cli import reproduce
+from suffice.errors import ConfigError
+from suffice.papers.hellaswag import Scored, published_scores, scores_csv, scores_sheet
+from tests.cli.test_reproduce import asked
 
 ONE = Scored(
     mechanism="efficient",
@@ -37,36 +28,6 @@ ONE = Scored(
     seconds=90.0,
     machine={"cpu": "Some CPU", "cores": 2, "threads": 1, "gpu": None},
 )
-
-
-def test_a_record_belongs_to_the_weights_beside_it(tmp_path):
-    weights = tmp_path / "model.safetensors"
-    assert read_scored(tmp_path) is None
-    weights.write_bytes(b"1")
-    assert read_scored(tmp_path) is None
-    scored = replace(ONE, weights=digest(weights))
-    write_scored(tmp_path, scored)
-    assert read_scored(tmp_path) == scored
-    weights.write_bytes(b"2")
-    assert read_scored(tmp_path) is None
-    weights.unlink()
-    assert read_scored(tmp_path) is None
-
-
-def test_a_truncated_record_is_reported(tmp_path):
-    (tmp_path / "model.safetensors").write_bytes(b"1")
-    (tmp_path / FILE).write_text("{")
-    with pytest.raises(DataError, match="hellaswag.json"):
-        read_scored(tmp_path)
-
-
-def test_records_are_published(tmp_path, monkeypatch):
-    (tmp_path / "pyproject.toml").touch()
-
-    monkeypatch.setattr("suffice.measure.published.FOLDER", tmp_path / "suffice" / "results")
-    assert published_scores() == ()
-    assert publish_scores([ONE]) == tmp_path / "suffice" / "results" / "hellaswag.json"
-    assert published_scores() == (ONE,)
 
 
 def test_a_sheet_names_the_scorers_the_items_and_the_scale():
@@ -93,6 +54,10 @@ def test_lines_hold_every_score():
     assert (lines[2]["standard_error"], lines[2]["items"]) == ("", "300")
 
 
-def test_all_items_are_scored_at_the_papers_size():
-    assert limit_of("paper") is None
-    assert limit_of("small") == 300
+def test_the_stored_scores_are_laid_out(capsys):
+    scored = published_scores()
+    assert {one.mechanism for one in scored} == {"standard", "optimised", "efficient"}
+    reproduce.answer(asked(table="hellaswag"), Console(file=io.StringIO()))
+    assert f"{100 * scored[0].scores['acc']:.2f}" in capsys.readouterr().out
+    with pytest.raises(ConfigError, match="--run"):
+        reproduce.answer(asked(table="hellaswag", run=True), Console(file=io.StringIO()))

@@ -31,7 +31,6 @@ from suffice.data import table
 from suffice.data.rows import read_rows
 from suffice.errors import SufficeError
 from suffice.export.gguf import write_model
-from suffice.measure.evaluation import parse_hellaswag, parse_lambada, parse_piqa, read_items
 from suffice.models import LMConfig, checkpoint, folder
 from suffice.models.architectures import hugging_face
 from suffice.models.gguf import read_gguf
@@ -274,26 +273,6 @@ class Tables(Part):
             table.read_files(str(path), "text,label", test=pick.choice((0.1, "0.2", str(path))))
 
 
-class Items(Part):
-    """Lines of the evaluation tasks."""
-
-    name = "items"
-    parsers = (
-        (parse_hellaswag, {"ctx_a": "a b", "ctx_b": "c", "ctx": "a b c", "activity_label": "d",
-                           "endings": ["e", "f"], "label": "1"}),
-        (parse_piqa, {"goal": "a b", "sol1": "c", "sol2": "d", "label": 1}),
-        (parse_lambada, {"text": "a b c d"}),
-    )  # fmt: skip
-
-    def case(self, pick: random.Random) -> None:
-        parse, row = pick.choice(self.parsers)
-        lines = [json_of(pick, row) if pick.random() < 0.5 else json.dumps(row).encode()  # noqa: PLR2004
-                 for _ in range(3)]  # fmt: skip
-        path = self.place / "items.jsonl"
-        path.write_bytes(b"\n".join(lines))
-        assert read_items(path, parse)
-
-
 class Tokens(Part):
     """A file of tokens, its documents and its facts."""
 
@@ -445,7 +424,7 @@ class Commands(Part):
 PARTS: dict[str, type[Part]] = {
     part.name: part
     for part in (
-        Safetensors, Gguf, Models, Transformers, Specs, Tables, Items, Tokens, Tokenizers, Requests,
+        Safetensors, Gguf, Models, Transformers, Specs, Tables, Tokens, Tokenizers, Requests,
         Commands,
     )
 }  # fmt: skip

@@ -68,9 +68,14 @@ def no_kernels(monkeypatch):
 
 @pytest.fixture
 def brief(monkeypatch):
-    """Leave out figures of reports, which take long; train in this process on a busy machine."""
+    """Leave out figures of reports, which take long; train in this process on a busy machine.
+
+    Tables of tests are small: whether a bag of words is as good stops no comparison.
+    """
     monkeypatch.setattr(import_module("suffice.measure.report.page"), "draw_figures", lambda *_: {})
-    monkeypatch.setattr(import_module("suffice.measure.compare"), "START", 1e9)
+    compare = import_module("suffice.measure.compare")
+    monkeypatch.setattr(compare, "START", 1e9)
+    monkeypatch.setattr(compare, "_refuse_behind", lambda *_: None)
 
 
 gc.disable()  # while tests are collected nothing becomes garbage

@@ -57,7 +57,7 @@ PANELS = {
     "Data": "task data columns groups test validation folds stratify drop_missing encoding "
     "tokenizer recipe scale",
     "Mechanisms": "mechanisms heads start baseline metric margin cost",
-    "Training": "seeds epochs length settings tune device",
+    "Training": "seeds epochs length settings tune anyway device",
     "Cluster": "cells jobs threads engine address",
 }
 """Options by the section of the help that lists them; the last section has the others."""
@@ -373,6 +373,13 @@ class RunOptions:
             "1. Results with as many threads are the same."
         ),
     ] = None
+    anyway: Annotated[
+        bool,
+        Option(
+            "--anyway",
+            help="Go on where a bag of words is as good as the first training on a table.",
+        ),
+    ] = False
     engine: options.EngineOption = "local"
     address: options.AddressOption = None
     quiet: Quiet = False
@@ -489,6 +496,7 @@ def _compare(choices: CompareOptions, folder: Path | None, how: RunOptions) -> R
                 share=share,
                 execution=execution,
                 measured=how.measured,
+                anyway=how.anyway,
             )
             if group.is_main and results is not None:
                 return _reported(results, folder, how.cost)

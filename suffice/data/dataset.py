@@ -188,6 +188,7 @@ class Dataset:
     # the text of each test row as it was given, for tasks of texts; where test_rows are given, that
     # of each row they can name
     test_texts: tuple[str, ...] | None = None
+    train_texts: tuple[str, ...] | None = None  # text of each training row, for tasks of texts
     # numbers of the test rows in the table that folds were cut from, int64 [N]; None where every
     # training is tested on the same rows
     test_rows: Tensor | None = None

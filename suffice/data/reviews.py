@@ -225,7 +225,9 @@ def dataset_of_texts(
     texts, labels = ([column[row] for row in chosen] for column in parts["train"])
     fields = {
         "scores": ("balanced_accuracy",),
+        "train_texts": tuple(texts),
         "test_texts": tuple(parts["test"][0]),
+        "word_rule": rule,
         **fields,
     }
     if learn_tokenizer is not None:
@@ -248,7 +250,6 @@ def dataset_of_texts(
             for part in ("validation", "test")
         },
         vocabulary=vocabulary.words,
-        word_rule=rule,
         lengths=torch.tensor([len(text) for text in cut]),
         **fields,
     )

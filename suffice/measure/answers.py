@@ -14,6 +14,7 @@ from suffice.data.survey import Survey
 from suffice.errors import CheckpointError, ConfigError, DataError
 
 FOLDER = "answers"
+BAG = "bag of words"  # answers of one are kept beside those of models, with 0 heads
 NONE = -1  # class of a row whose tokens have the labels
 FORMAT = 1
 

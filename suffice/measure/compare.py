@@ -18,8 +18,9 @@ from rich.console import Console
 from suffice.data import Dataset, load
 from suffice.data.survey import survey
 from suffice.errors import ConfigError
-from suffice.measure.answers import Key
-from suffice.measure.console import cell_line, data_summary, seeds_needed
+from suffice.measure.answers import BAG, Key, path_of, read_answers, write_answers
+from suffice.measure.bag_of_words import bag_of_words
+from suffice.measure.console import cell_line, data_summary, figure_to_beat, seeds_needed
 from suffice.measure.disagreements import disagreements, write_disagreements
 from suffice.measure.jobs import CellJob, Execution
 from suffice.measure.machine import machine_facts, software_versions, source_commit
@@ -46,6 +47,7 @@ from suffice.measure.timing import Call, interleave, peak_bytes
 from suffice.measure.training import CellFiles, check_scores, train_cell
 from suffice.measure.tuning import tune
 from suffice.measure.verdict import hopeless, judge
+from suffice.recipes.own_data import TABLE
 from suffice.train import Processes, current, processes, resolve_device, show
 from suffice.train.evaluate import ModelInputs, cross_entropy, flatten_answers
 from suffice.train.loop import Batches
@@ -72,6 +74,7 @@ def compare(
     share: tuple[int, int] | None = None,
     execution: Execution | None = None,
     measured: bool = False,
+    anyway: bool = False,
 ) -> Results | None:
     """Run a plan and return the results, which are also written to the folder.
 
@@ -91,8 +94,12 @@ def compare(
     cluster; with `plan.auto` all open mechanisms of a seed. `measured` leaves to a measurement
     whether they are; see `choose_execution`.
 
+    The test rows of a table are first answered by a bag of words. A comparison in one process
+    whose baseline does not beat it with seed 0 stops then, unless `anyway`; resumed, it goes on.
+
     Raises:
-        ConfigError: if the folder holds another comparison, or settings exclude each other.
+        ConfigError: if the folder holds another comparison, settings exclude each other, or a bag
+            of words is as good as the baseline.
     """
     refuse_together(plan, share=share, execution=execution)
     started, clock = datetime.now(UTC), time.monotonic()
@@ -115,6 +122,9 @@ def compare(
         first(group, lambda: write_facts(folder, facts))
         if not quiet:
             first(group, lambda: _print("\n".join(data_summary(facts.data, plan)), console))
+        figure = None
+        if plan.recipe.task == TABLE and share is None:
+            figure = _answer_by_words(plan, dataset, folder, group, console if not quiet else None)
         keys = plan.cells if share is None else plan.cells[share[0] - 1 :: share[1]]
         tuned = tune(plan, dataset, folder, group, console=console, quiet=quiet)
         rates = {(one.mechanism, one.num_heads): one.rate for one in tuned}
@@ -128,7 +138,8 @@ def compare(
             trainer = partial(_one_after_other, *arguments, quiet=quiet)
         else:
             trainer = partial(_side_by_side, plan, folder, execution, console)
-        cells = _train_all(plan, keys, trainer, folder, group, console, quiet)
+        beat = None if anyway or group.world_size > 1 else figure
+        cells = _train_all(plan, keys, trainer, folder, group, console, quiet, beat)
         if share is not None:
             return None
         speeds = first(group, lambda: time_all(plan, dataset, progress_console)) or ()
@@ -186,6 +197,40 @@ def _load(plan: Plan, group: Processes, console: Console | None, seed: int = 0) 
     return together(group, lambda: loaded if loaded is not None else load(task, **options))
 
 
+def _answer_by_words(
+    plan: Plan, dataset: Dataset, folder: Path, group: Processes, console: Console | None
+) -> float | None:
+    """Keep a bag of words' answers to each fold; return its accuracy on the first, None elsewhere.
+
+    Only the first process knows it.
+    """
+    started, figures = time.monotonic(), list[float]()
+    for seed in range(min(plan.folds or 1, plan.seeds)):
+        path = path_of(folder, cell_path(folder, BAG, 0, seed).stem)
+        if group.any(group.is_main and not path.exists()):
+            data = dataset if seed == 0 else _load(plan, group, None, seed)
+            first(group, lambda path=path, data=data: write_answers(path, bag_of_words(data)))
+        kept = first(group, lambda path=path: read_answers(path))
+        figures += [] if kept is None else [float(kept.right.mean())]
+    if console is not None and figures:
+        seconds = f"{time.monotonic() - started:.0f} s"
+        _print(figure_to_beat(plan, sum(figures) / len(figures), dataset, seconds), console)
+    return figures[0] if figures else None
+
+
+def _refuse_behind(plan: Plan, cells: Mapping[Key, Cell], beat: float) -> None:
+    trained = [cells.get((plan.baseline, heads, 0)) for heads in plan.heads]
+    best = max((cell.test_accuracy for cell in trained if cell is not None), default=1.0)
+    if None in trained or best > beat:
+        return
+    start = "" if plan.recipe.start else " start from a pretrained encoder with --start, or"
+    raise ConfigError(
+        f"with seed 0 {plan.baseline} has {best:.1%} of the test rows right, and a bag of words "
+        f"{beat:.1%}, so further trainings would rank models that no one needs;{start} change the "
+        "sizes with --set, or go on by --resume, or by --anyway from the beginning."
+    )
+
+
 Finish = Callable[[Cell, Callable[[str], None]], None]
 """Takes a cell that was trained, and what shows the line about it."""
 Train = Callable[[list[Key], Finish], None]
@@ -200,6 +245,7 @@ def _train_all(
     group: Processes,
     console: Console,
     quiet: bool,
+    beat: float | None,
 ) -> list[Cell]:
     exists = [group.is_main and cell_path(folder, *key).exists() for key in keys]
     exists = group.broadcast(torch.tensor(exists)).tolist()
@@ -213,6 +259,8 @@ def _train_all(
     def finish(cell: Cell, tell: Callable[[str], None]) -> None:
         cells[cell.key] = cell
         tell(cell_line(cell))
+        if beat is not None and cell.seed == 0 and cell.mechanism == plan.baseline:
+            _refuse_behind(plan, cells, beat)
         complete = cell.key in first_seeds and first_seeds <= cells.keys()
         if complete and not quiet and group.is_main:
             results = partial_results(plan, folder, list(cells.values()))

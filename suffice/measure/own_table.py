@@ -44,6 +44,7 @@ def compare_data(
     out: Path | str = "runs/data",
     device: str = "cpu",
     quiet: bool = False,
+    anyway: bool = False,
 ) -> OwnComparison:
     """Train mechanisms side by side on texts and classes, and say which cheaper one suffices.
 
@@ -71,6 +72,7 @@ def compare_data(
         out: folder of the results.
         device: "cpu" or "cuda".
         quiet: show no progress.
+        anyway: go on where a bag of words is as good as the first training.
 
     Raises:
         ConfigError: for a setting that is not legal, or a folder of another comparison.
@@ -100,6 +102,7 @@ def compare_data(
         console=Console(stderr=True),
         resume=True,
         quiet=quiet,
+        anyway=anyway,
         command=f"suffice.compare_data({Path(path).name!r}, ...)",
     )
     if results is None:

@@ -19,7 +19,7 @@ from urllib.parse import quote, unquote
 
 from suffice.data.survey import Survey
 from suffice.errors import ConfigError, DataError, check_known
-from suffice.measure.answers import Answers, Key, path_of, read_answers
+from suffice.measure.answers import BAG, Answers, Key, path_of, read_answers
 from suffice.recipes import SCALES
 from suffice.utils.files import read_json, read_record, write_json
 from suffice.utils.records import decode, encode
@@ -480,10 +480,12 @@ def read_results(path: Path) -> Results:
 
 def with_rows(results: Results, folder: Path) -> Results:
     """Return results with the answers that the folder of their comparison keeps."""
+    keys = [cell.key for cell in results.cells]
+    keys += [(BAG, 0, seed) for seed in range(results.folds or 1)]
     rows = {
-        cell.key: answers
-        for cell in results.cells
-        if (answers := read_answers(path_of(folder, cell_path(folder, *cell.key).stem))) is not None
+        key: answers
+        for key in keys
+        if (answers := read_answers(path_of(folder, cell_path(folder, *key).stem))) is not None
     }
     return dataclasses.replace(results, rows=rows)
 

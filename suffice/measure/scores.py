@@ -9,7 +9,7 @@ from functools import cached_property
 
 import numpy as np
 
-from suffice.measure.answers import Answers, joined, spread
+from suffice.measure.answers import BAG, Answers, joined, spread
 from suffice.measure.metrics import Metric, metric_of, own_metric, share_metric, value_in
 from suffice.measure.results import Results
 from suffice.measure.statistics import Pairing, Summary, pair
@@ -53,7 +53,10 @@ class Scores:
         self._rows: dict[tuple[str, int, int], np.ndarray] = {}
 
     def values(self, mechanism: str, num_heads: int) -> dict[int, float]:
-        """Return the metric of every seed, oriented."""
+        """Return the metric of every seed, oriented; of a bag of words that of each fold."""
+        if mechanism == BAG:
+            rows = {key[2]: self.rows(key) for key in self.results.rows if key[0] == BAG}
+            return {seed: float(of.mean()) for seed, of in rows.items() if of is not None}
         return {
             cell.seed: self._value(cell.key, cell)
             for cell in self.results.select(mechanism, num_heads)
@@ -167,6 +170,23 @@ class Scores:
         if rows is None or self.metric.name == "accuracy":
             return value_in(cell, self.metric)
         return float(rows.mean())
+
+
+def difference_of_bag(scores: Scores, num_heads: int) -> Summary | None:
+    """Return a bag of words minus the baseline on the same rows; None where either was not kept."""
+    seeds = list(scores.values(BAG, 0))
+    trained = scores.values(scores.results.baseline, num_heads)
+    if not seeds or not {*seeds} <= {*trained}:
+        return None
+    bag, base = (
+        scores.table(name, heads, seeds)
+        for name, heads in ((BAG, 0), (scores.results.baseline, num_heads))
+    )
+    if bag.shape != base.shape:
+        return None
+    table = bag - base
+    found = scores.estimate(table, differences=True)
+    return summary_of(np.nanmean(table, axis=1).tolist(), found, 1.0 - LEVEL)
 
 
 def difference_table(scores: Scores, mechanism: str, num_heads: int) -> tuple[Pairing, np.ndarray]:

@@ -406,7 +406,6 @@ def collect(model: nn.Module, dataset: Dataset, split: Split, *, device: str = "
     """
     processes, place = current(), resolve_device(device)
     model.to(place)
-    by_row = split.labels.dim() == 1
     columns = torch.zeros(len(split), 4, dtype=torch.float64)
     start, stop = processes.share(len(split))
     inputs = ModelInputs.of(split)
@@ -416,7 +415,17 @@ def collect(model: nn.Module, dataset: Dataset, split: Split, *, device: str = "
             batch = inputs.map(lambda tensor, rows=rows: tensor[rows].to(place))
             batch = batch._replace(inputs=dataset.prepare(batch.inputs))
             columns[rows] = _columns(batch.logits(model), split.labels[rows].to(place)).cpu()
-    loss, right, predicted, confidence = processes.sum(columns).numpy().T
+    return _answers(dataset, split, processes.sum(columns))
+
+
+def answers_of_logits(dataset: Dataset, split: Split, logits: Tensor) -> Answers:
+    """Return the answers that logits [N, K] give on every row of a split."""
+    return _answers(dataset, split, _columns(logits, split.labels))
+
+
+def _answers(dataset: Dataset, split: Split, columns: Tensor) -> Answers:
+    by_row = split.labels.dim() == 1
+    loss, right, predicted, confidence = columns.numpy().T
     none = np.full(len(split), NONE, dtype=np.int64)
     numbers = (dataset.test_rows, dataset.test_groups) if split is dataset.test else (None, None)
     row, group = (None if given is None else given.numpy().astype(np.int64) for given in numbers)

@@ -92,15 +92,6 @@ def test_settings_that_are_none_are_refused(mine):
         CompareOptions(test="0.2").plan()
 
 
-def test_a_table_is_compared(suffice, mine, brief):
-    words = ("--columns", "review,stars", "--mechanisms", "standard,efficient", "--seeds", 1)
-    result = suffice("compare", "--data", mine, *words, "--epochs", 1, "--quiet", "--out", "run")
-    assert (result.exit_code, result.stderr) == (11, "")  # one seed gives no verdict
-    assert (
-        result.stdout.splitlines()[-3] == "  suffice export run/models/standard-h4-s0 --format onnx"
-    )
-
-
 def test_files_of_the_user_become_an_option_of_the_task():
     plan = CompareOptions(recipe="amazon", data="mine.jsonl").plan()
     assert plan.recipe.task_options == (*recipe("amazon").task_options, ("path", "mine.jsonl"))

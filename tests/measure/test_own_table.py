@@ -30,6 +30,7 @@ def compare(data, out, **options):
         settings=TINY,
         out=out,
         quiet=True,
+        anyway=True,
         **options,
     )
 
@@ -90,6 +91,7 @@ def test_every_argument_reaches_the_comparison_its_verdict_and_its_page(tmp_path
     columns = {"review": TEXTS, "stars": stars, "buyer": groups}
     data = datasets.Dataset.from_dict(columns, features=features)
     options = {"columns": "review,stars", "groups": "buyer", "quiet": True, "out": tmp_path}
+    options["anyway"] = True
     with pytest.raises(DataError, match="3 of 120 rows have no stars .rows 6, 41, 78"):
         compare_data(data, ["standard", "efficient"], **options)
     done = compare_data(

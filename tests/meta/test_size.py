@@ -17,17 +17,17 @@ from tests.meta.packages import FILES, ROOT, TESTS, TOOLS
 
 pytestmark = pytest.mark.lint
 
-MOST_LINES, MOST_TEST_LINES = 86_252, 78_099
+MOST_LINES, MOST_TEST_LINES = 86_455, 78_099
 MOST_SIBLING_LINES = 11_500  # of all siblings together
 MOST_TOOL_LINES = 4_096
-MOST_FILES, MOST_OPTIONS = 382, 199
+MOST_FILES, MOST_OPTIONS = 383, 200
 MOST_PUBLIC_NAMES, MOST_DEPENDENCIES = 371, 10
 MOST_DATA_BYTES = 6_482_011
 LINES = {
     ".": 803,
-    "cli": 5773,
+    "cli": 5781,
     "convert": 5501,
-    "data": 3648,
+    "data": 3650,
     "encoders": 1036,
     "export": 1959,
     "generate": 1318,
@@ -35,7 +35,7 @@ LINES = {
     "kernels": 1097,
     "layers": 3452,
     "loading": 775,
-    "measure": 16756,
+    "measure": 16949,
     "memory": 1163,
     "mixing": 1058,
     "models": 7584,

@@ -107,13 +107,6 @@ def test_stand_ins_have_the_sizes_and_name_their_own_data(name, scale):
                 theirs.depth,
             )
         assert stand_in.task != paper.task
-        for message in (stand_in.title, stand_in.name, stand_in.task):
-            assert "CIFAR-100" not in message
-            assert "cifar100" not in message.lower()
-        assert not stand_in.title.startswith("ImageNet")
-        if scale == "paper":
-            assert "(sizes of arXiv:2403.01643v" in stand_in.title
-            assert "(arXiv:2403.01643v" in paper.title
 
 
 def test_tasks_of_images_run_the_second_version():

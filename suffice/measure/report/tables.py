@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from suffice.measure.answers import Answers
+from suffice.measure.answers import BAG, Answers
 from suffice.measure.cost_to_target import effort_of, effort_ratio, energy_note, mean_cost
 from suffice.measure.disagreements import answers_by_pair, gaps
 from suffice.measure.metrics import METRICS, Metric, calibration_error, confusion
@@ -238,6 +238,10 @@ class Tables:
             Line(cells=(name, "", percent(value), *rest), starts_group=number == 0)
             for number, (name, value) in enumerate(accuracy_floors(self.results).items())
         )
+        scores = Scores(self.results, METRICS["accuracy"])
+        if scores.values(BAG, 0):
+            bag = scores.summary(BAG, 0)
+            lines += (Line(cells=(BAG, "", spread(bag), bounds(bag), *rest[1:])),)
         return replace(sheet, lines=sheet.lines + lines)
 
     def _scores_are_in_answers(self) -> bool:

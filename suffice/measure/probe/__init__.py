@@ -1,5 +1,6 @@
 """Probes: small tasks that measure what attention can recall, with negative controls."""
 
+from suffice.measure.model_recall import Recall
 from suffice.measure.probe.checkpoint import (
     Ablation,
     Branch,
@@ -8,7 +9,6 @@ from suffice.measure.probe.checkpoint import (
     without,
 )
 from suffice.measure.probe.mechanisms import probe_mechanisms
-from suffice.measure.probe.recall import Recall
 from suffice.measure.probe.report import Finding, Report, recall_figure, write_figure
 from suffice.measure.probe.tasks import Task, View, suite
 

@@ -18,8 +18,8 @@ from torch import Tensor, nn
 from suffice.errors import ConfigError
 from suffice.layers import Attention
 from suffice.layers.inputs import SharedKV
+from suffice.measure.model_recall import Questions, ask, passkey, repeated, scores
 from suffice.measure.probe.mechanisms import receptive_field
-from suffice.measure.probe.recall import Questions, ask, passkey, repeated, scores
 from suffice.measure.probe.report import Report
 from suffice.measure.statistics import Summary, summarise
 from suffice.memory.past import NoPast

@@ -8,8 +8,8 @@ import torch
 from torch import nn
 
 from suffice import preset
+from suffice.measure.model_recall import ask, passkey, repeated
 from suffice.measure.probe import Ablation, probe_checkpoint
-from suffice.measure.probe.recall import ask, passkey, repeated
 from suffice.measure.probe.report import ALARM, FAILED
 from suffice.measure.statistics import Summary, summarise
 from suffice.models import LMConfig

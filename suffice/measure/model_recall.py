@@ -1,26 +1,35 @@
-"""Measure a trained language model's recall of random tokens from its vocabulary.
+"""A trained language model's recall of random tokens from its vocabulary, with controls.
 
-Such rows hold nothing but what stood in them before, so a better second guess is recall.
+Such rows hold nothing but what stood in them before, so a better second guess is recall. Controls
+ask what nothing can answer; one that succeeds is an alarm.
 
 Letters: B rows, T tokens, L tokens of a stretch.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from suffice.data.synthetic import stream, subsets
-from suffice.measure.probe.mechanisms import out_of_reach
-from suffice.measure.probe.report import Outcome
+from suffice.errors import ConfigError
 from suffice.measure.statistics import Summary, summarise
 from suffice.models import LM
+from suffice.spec import AttentionSpec
 
 TOGETHER = 8  # rows computed at once
 CUE, KEY = 2, 3  # tokens
+SHORTEST = 16  # tokens of a stretch that comes again, and symbols there have to be
+DEPTHS = (0.0, 0.25, 0.5, 0.75, 1.0)
+ROWS = 32  # of each question
+TOLERANCE = 0.05  # above chance: what a control that fails may still get by luck
+FAILED = "control failed as it must"
+ALARM = "ALARM: control succeeded"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,14 +51,159 @@ class Questions:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Recall(Outcome):
+class Recall:
     """A model's accuracy on one kind of question, over rows."""
 
     name: str  # name of the questions
+    accuracy: Summary  # share of right answers
+    chance: float  # accuracy of a guess that has not found the answer
+    control: str  # reason why it must fail; "" where it may succeed
     back: int  # least number of tokens from a question back to its answer
     # loss at the first time less that at the second, over rows, nats; None where there is one time
     # only
     gain: Summary | None
+
+    @property
+    def above(self) -> bool:
+        """Whether it is above chance by more than luck gives."""
+        return self.accuracy.mean > self.chance + TOLERANCE
+
+    @property
+    def verdict(self) -> str:
+        """A verdict in a few words."""
+        if self.control:
+            return ALARM if self.above else FAILED
+        return "recalled" if self.above else "at chance"
+
+
+@dataclass(frozen=True, kw_only=True)
+class RecallReport:
+    """What a model recalls, by question."""
+
+    rows: int  # of each question
+    reach: int | None  # tokens back that the model can attend to; None: all
+    recalls: tuple[Recall, ...]
+
+    @property
+    def alarms(self) -> tuple[Recall, ...]:
+        """The controls that succeeded: then no other question can be trusted."""
+        return tuple(one for one in self.recalls if one.control and one.above)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the report as plain data."""
+        recalls = [{**asdict(one), "verdict": one.verdict} for one in self.recalls]
+        head = {"task": "recall", "rows": self.rows, "reach": self.reach}
+        return {**head, "alarms": len(self.alarms), "recalls": recalls}
+
+
+def measure_recall(
+    lm: LM,
+    symbols: Sequence[int],
+    *,
+    begin: int | None = None,
+    rows: int = ROWS,
+    step: Callable[[int, int], None] = lambda _done, _total: None,
+) -> RecallReport:
+    """Return what a trained language model recalls of repeated random tokens and of passkeys.
+
+    Args:
+        lm: in evaluation.
+        symbols: ids of tokens that rows are drawn from, at least 16.
+        begin: the token that its texts begin with, if any.
+        rows: rows of each question, at least 1.
+        step: called with how many questions were asked, and of how many.
+
+    Raises:
+        ConfigError: if there are too few symbols or rows, or the model reads too few tokens.
+    """
+    if rows < 1:
+        raise ConfigError(f"rows={rows}; give at least 1.")
+    if min(len(symbols), lm.config.length // 2) < SHORTEST:
+        raise ConfigError(
+            f"a model of {lm.config.length} tokens and {len(symbols)} symbols is too small to be "
+            f"asked what it recalls; that takes {2 * SHORTEST} tokens and {SHORTEST} symbols."
+        )
+    asked = list(_questions(torch.tensor(symbols), lm.config.length, begin, rows))
+    recalls = []
+    for done, questions in enumerate(asked, start=1):
+        recalls.append(ask(lm, questions))
+        step(done, len(asked))
+    return RecallReport(rows=rows, reach=receptive_field(lm.specs), recalls=tuple(recalls))
+
+
+def _questions(symbols: Tensor, length: int, begin: int | None, rows: int) -> Iterator[Questions]:
+    sizes: dict[str, Any] = {"rows": rows, "begin": begin}
+    room = length - (begin is not None)
+    for size in _doubled(SHORTEST, min(room // 2, len(symbols))):
+        for shuffled in (False, True):
+            yield repeated(symbols, length=size, shuffled=shuffled, **sizes)
+    for size in _doubled(2 * SHORTEST, length):
+        for depth in DEPTHS:
+            yield passkey(symbols, length=size, depth=depth, **sizes)
+        yield passkey(symbols, length=size, depth=0.5, shuffled=True, **sizes)
+
+
+def _doubled(first: int, last: int) -> list[int]:
+    return [first << n for n in range((last // first).bit_length())]
+
+
+def sees_pairs(spec: AttentionSpec) -> bool:
+    """Return whether a layer reads earlier tokens only through the pairs of its pattern."""
+    return spec.beyond_pairs.keys() <= {"shares"}
+
+
+def receptive_field(
+    specs: Sequence[AttentionSpec], *, cache_tokens: int | None = None
+) -> int | None:
+    """Return how many tokens back a causal model can attend to; None = all of them.
+
+    The distances that layers attend to add up.
+
+    Example:
+        >>> from suffice import preset
+        >>> receptive_field([preset("sliding_window", 16, 2, window=4, causal=True)] * 2)
+        6
+        >>> receptive_field([preset("standard", 16, 2, causal=True)] * 2, cache_tokens=4)
+        6
+        >>> receptive_field([preset("linear", 16, 2, causal=True)]) is None
+        True
+    """
+    total = 0
+    for spec in specs:
+        bounds = [n for n in (spec.pattern.reach, cache_tokens) if n is not None]
+        if not bounds or not sees_pairs(spec):
+            return None
+        total += min(bounds) - 1
+    return total
+
+
+def out_of_reach(
+    specs: Sequence[AttentionSpec], back: int, *, cache_tokens: int | None = None
+) -> str:
+    """Return why a causal model cannot attend `back` tokens back; "" if it can."""
+    far = receptive_field(specs, cache_tokens=cache_tokens)
+    if far is None or back <= far:
+        return ""
+    return f"{far} tokens back can be attended to"
+
+
+def state_bytes(specs: Sequence[AttentionSpec], tokens: int) -> float:
+    """Return the bytes a layer keeps of so many tokens in float32, the mean of the layers.
+
+    A layer that reaches back less far keeps what it can still see.
+
+    Example:
+        >>> from suffice import preset
+        >>> state_bytes([preset("standard", 16, 2, causal=True)], 24)
+        3072.0
+        >>> state_bytes([preset("sliding_window", 16, 2, window=4, causal=True)], 24)
+        512.0
+    """
+    sizes = []
+    for spec in specs:
+        reach = spec.pattern.reach if sees_pairs(spec) else None
+        sizes.append(spec.cost(tokens).state_bytes(tokens if reach is None else min(tokens, reach)))
+    return sum(sizes) / len(sizes)
 
 
 def repeated(

@@ -33,7 +33,6 @@ BASE: dict[str, list[str]] = {
     + ["--calibration", "text.txt", "--out", "new.json", "--quiet"],
     "heal": ["CHECKPOINT=m", "--teacher", "m", "--data", "text.txt", "--steps", "2"]
     + ["--out", "new", "--quiet"],
-    "probe": ["CHECKPOINT=m", "--data", "text.txt", "--seeds", "1", "--quick", "--quiet"],
     "export": ["CHECKPOINT=m", "--format", "hf", "--out", "new", "--quiet"],
     "run": ["EXPORT=e", "--prompt", "a", "--tokens", "2"],
     "studio": ["--export", "new"],

@@ -43,11 +43,10 @@ ANSWERS = {
     )},
     "train --recipe nano": 2,
     "show gqaa": 2,
-    "probe --mechanisms gqaa": 2,
     "advise --task write": 2,
     "advise --recipe edge": 2,
     **{f"{verb} nowhere": 2 for verb in ("predict", "evaluate", "generate", "bench",
-        "quantise", "convert --to mqa", "heal", "probe", "export --format hf", "run")},
+        "quantise", "convert --to mqa", "heal", "export --format hf", "run")},
     "export . --format gguff": 2,
 }  # fmt: skip
 

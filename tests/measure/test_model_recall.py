@@ -8,10 +8,8 @@ import torch
 from torch import nn
 
 from suffice import preset
-from suffice.measure.model_recall import ask, passkey, repeated
-from suffice.measure.probe import Ablation, probe_checkpoint
-from suffice.measure.probe.report import ALARM, FAILED
-from suffice.measure.statistics import Summary, summarise
+from suffice.errors import ConfigError
+from suffice.measure.model_recall import ALARM, FAILED, ask, measure_recall, passkey, repeated
 from suffice.models import LMConfig
 from suffice.patterns import Causal, Global, Window
 
@@ -114,36 +112,30 @@ def test_beyond_the_window_a_recall_is_an_alarm():
     assert ask(Copier([window], reach=4), given).verdict == FAILED
 
 
-def test_a_model_is_probed_at_every_length_and_its_branches_judged():
-    text = torch.randint(40, (9, 20))
+def test_a_model_is_asked_at_every_length():
     told = []
-    report = probe_checkpoint(
-        model(SINKS), range(2, 40), begin=1, text=text, seeds=1, step=lambda *of: told.append(of)
+    report = measure_recall(
+        model(SINKS), range(2, 40), begin=1, rows=9, step=lambda *of: told.append(of)
     )
-    backs = {one.back for one in report.recalls if one.name == "a stretch again"}
-    assert backs == {15}
+    assert {one.back for one in report.recalls if one.name == "a stretch again"} == {15}
     assert len(report.recalls) == 2 + 2 * 6
-    assert report.facts["rows"] == report.recalls[0].accuracy.n == 32
-    assert report.facts["reach"] is None
-    assert report.alarms == ()
-    assert [one.on for one in report.ablations] == ["text", "31 tokens again"] * 2
-    assert {one.layers for one in report.ablations} == {"layers 0-1"}
-    assert report.ablations[0].change.n == 9
-    assert {what for what, _, _ in told} == {"recall", "branches"}
-    assert told[-1][1:] == (2, 2)
+    assert report.rows == report.recalls[0].accuracy.n == 9
+    assert (report.reach, report.alarms) == (None, ())
+    assert told == [(done, 14) for done in range(1, 15)]
     data = json.loads(json.dumps(report.to_json(), allow_nan=False))
-    assert (data["kind"], len(data["recalls"]), len(data["ablations"])) == ("checkpoint", 14, 4)
+    assert (data["task"], data["alarms"], len(data["recalls"])) == ("recall", 0, 14)
+    longer = LMConfig(**SIZES | {"length": 131}).build(FULL).eval()
+    report = measure_recall(longer, range(40), rows=2)
+    assert [one.back for one in report.recalls if one.name == "a stretch again"] == [15, 31]
+    at_end = [one.back for one in report.recalls if one.name == "passkey at 100%"]
+    assert (at_end, len(report.recalls)) == ([4, 4, 4], 2 * 2 + 3 * 6)
 
 
-def change(low, mean, high):
-    found = Summary(n=3, mean=mean, sd=0.1, low=low, high=high)
-    return Ablation(branch="b", layers="layer 0", on="text", before=1.0, change=found).verdict
-
-
-def test_verdicts_of_branches():
-    assert change(-0.004, 0.0, 0.004) == "its removal changes nothing"
-    assert change(-0.1, 0.0, 0.1) == "no difference found"
-    assert change(0.1, 0.2, 0.3) == "needed"
-    assert change(-0.3, -0.2, -0.1) == "better without"
-    one = Ablation(branch="b", layers="", on="text", before=1.0, change=summarise([0.2]))
-    assert one.verdict == "needed"
+@pytest.mark.parametrize(
+    ("sizes", "symbols", "rows", "named"),
+    [({"length": 31}, 40, 1, "31 tokens"), ({}, 15, 1, "15 symbols"), ({}, 40, 0, "rows=0")],
+)
+def test_what_is_too_small_is_refused(sizes, symbols, rows, named):
+    small = LMConfig(**SIZES | sizes).build(FULL)
+    with pytest.raises(ConfigError, match=named):
+        measure_recall(small, range(symbols), rows=rows)

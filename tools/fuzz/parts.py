@@ -381,7 +381,7 @@ class Commands(Part):
 
     name = "commands"
     quick = ("list", "show", "advise", "predict", "convert", "quantise", "evaluate",
-             "generate", "export", "run", "bench", "heal", "probe", "search")  # fmt: skip
+             "generate", "export", "run", "bench", "heal", "search")  # fmt: skip
     values = (*(str(value) for value in ODD if isinstance(value, (int, float, str))),
               "standard", "efficient", "window:4", "gqa:2", "80GB", "1%", "missing.csv")  # fmt: skip
 

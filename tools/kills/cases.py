@@ -161,18 +161,6 @@ def _planned(place: Path) -> object:
     return json.loads((place / "plan.json").read_text())["layers"]
 
 
-def _probed(place: Path) -> object:
-    findings = json.loads((place / "out" / "probe.json").read_text())["findings"]
-    return [(each["task"], each["mechanism"], each["accuracy"]) for each in findings]
-
-
-def _short_probe() -> None:
-    from suffice.measure.probe import mechanisms
-    from tests.measure.probe.small import tasks
-
-    mechanisms.suite = lambda **_: [tasks()["copy"]]
-
-
 def _short_timing() -> None:
     from suffice.convert.search import timing
     from suffice.measure import compare
@@ -297,13 +285,6 @@ CASES: dict[str, Case] = {
         _planned,
         begun="plan.search/asked.json",
         patches=_short_timing,
-    ),
-    "probe": Case(
-        ("probe", "--mechanisms", "standard", "--seeds", "1", "--out", "out", QUIET),
-        _inputs,
-        _probed,
-        begun="out/copy/plan.json",
-        patches=_short_probe,
     ),
     "reproduce": Case(
         ("reproduce", "tiny", "--run", "--heads", "1", "--seeds", "1", "--out", "out", QUIET),

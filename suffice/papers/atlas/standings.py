@@ -8,7 +8,7 @@ from functools import cache
 from typing import Any
 
 from suffice.measure.cost_to_target import effort_of
-from suffice.measure.probe.mechanisms import state_bytes
+from suffice.measure.model_recall import state_bytes
 from suffice.measure.recall import UNSOLVED, Solved, is_open, recalls
 from suffice.measure.results import Results
 from suffice.measure.sequential import FIRST

@@ -263,8 +263,9 @@ def test_a_home_that_cannot_be_written_is_no_obstacle(tmp_path):
     _inputs(tmp_path)
     words = ("compare", "--data", "rows.csv", "--mechanisms", "standard,linear", "--seeds", "1")
     words += ("--epochs", "1", "--set", "d_model=8", "--set", "depth=1", "--set", "length=8")
+    words += ("--anyway",)
     home = {"HOME": "/proc/nowhere", "XDG_CACHE_HOME": "/proc/nowhere/cache", "SUFFICE_DATA": ""}
-    done = _suffice(*words, "--out", "o", "--quiet", place=tmp_path, **home)
+    done = _suffice(*words, "--anyway", "--out", "o", "--quiet", place=tmp_path, **home)
     assert done.returncode in (11, 12), done.stderr
     assert "Traceback" not in done.stderr
     assert (tmp_path / "o" / "report.html").exists()

@@ -17,7 +17,7 @@ SETS += ("--set", "depth=1", "--set", "num_heads=2", "--set", "warmup=1")
 BASE: dict[str, list[str]] = {
     "compare": ["--data", "rows.csv", "--mechanisms", "standard,linear", "--seeds", "1"]
     + ["--epochs", "1", "--set", "d_model=8", "--set", "depth=1", "--set", "length=8"]
-    + ["--out", "new", "--quiet"],
+    + ["--anyway", "--out", "new", "--quiet"],
     "verdict": ["RESULTS=scores.csv"],
     "predict": ["MODEL=classifier", "INPUTS=rows.csv"],
     "advise": ["--task", "lm", "--model", "15m", "--minutes", "0.001", "--quiet"],

@@ -13,7 +13,7 @@ compare: .venv/.ready
 	$(BIN)/suffice compare $(ARGS) || case $$? in 10|11|12) ;; *) exit 1 ;; esac
 
 # the page, on this machine alone; ARGS="--results runs --checkpoints runs"
-studio: .venv/.ready
+studio: .venv/.studio
 	$(BIN)/suffice studio $(ARGS)
 
 test: .venv/.tests
@@ -142,10 +142,14 @@ format: .venv/.tests
 	$(BIN)/ruff format .
 
 SOURCES := pyproject.toml $(wildcard */pyproject.toml) constraints.txt CMakeLists.txt $(shell find suffice/csrc -type f)
-# `compare` and `studio` need the package alone
+# `compare` needs the package alone, `studio` that and its page
 .venv/.ready: $(SOURCES)
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e .
+	touch $@
+
+.venv/.studio: .venv/.ready studio/pyproject.toml
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e ./studio
 	touch $@
 
 # not after .ready: the kernels would be compiled twice; pip of Python 3.11 knows no groups
@@ -153,7 +157,7 @@ SOURCES := pyproject.toml $(wildcard */pyproject.toml) constraints.txt CMakeList
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade "pip>=25.1"
 	$(BIN)/python -m pip install --quiet -e . $(SIBLINGS:%=-e ./%) --group test
-	touch .venv/.ready $@
+	touch .venv/.ready .venv/.studio $@
 
 .venv/.peers: .venv/.tests
 	$(BIN)/python -m pip install --quiet -e . --group test --group bench

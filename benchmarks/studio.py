@@ -16,7 +16,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from benchmarks.report import print_machine
-from suffice.studio import served
+from suffice_studio import served
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page

@@ -20,7 +20,6 @@ from suffice.cli.show import titled
 from suffice.patterns import And, Or
 from suffice.presets import PRESETS, TITLES, takes_length
 from suffice.spec import AXES
-from suffice.studio import export
 from suffice.utils.records import Axis
 from suffice.view import catalogue, drawing_of, expression, flow, flow_svg, instead, lines
 from suffice.view.catalogue import (
@@ -35,6 +34,7 @@ from suffice.view.catalogue import (
     state,
 )
 from suffice.view.picture import svg
+from suffice_studio import export
 
 FOLDER = Path(__file__).resolve().parent
 EXAMPLES = FOLDER.parent / "examples"

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 from suffice.utils import ByName, attributes
 
 if TYPE_CHECKING:
-    from suffice.studio.bundle import export
-    from suffice.studio.folders import Folders
-    from suffice.studio.server import Served, served
+    from suffice_studio.bundle import export
+    from suffice_studio.folders import Folders
+    from suffice_studio.server import Served, served
 
 __all__ = ["Folders", "Served", "export", "served"]
 _NAMES = {"bundle": ("export",), "folders": ("Folders",), "server": ("Served", "served")}

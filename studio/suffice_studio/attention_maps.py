@@ -33,12 +33,12 @@ from suffice.loading import (
 from suffice.models.architectures.hugging_face import read_config
 from suffice.models.folder import CONFIG, WEIGHTS, is_ours
 from suffice.spec import AttentionSpec
-from suffice.studio.folders import below, walk
-from suffice.studio.stock import StockModel, open_stock
 from suffice.text import Words
 from suffice.text.tokenizer import check_text
 from suffice.utils.records import is_whole
 from suffice.view import brief
+from suffice_studio.folders import below, walk
+from suffice_studio.stock import StockModel, open_stock
 
 Shown = TextClassifier | ImageClassifier | LanguageModel | StockModel
 Version = tuple[str, tuple[object, ...]]

@@ -18,6 +18,7 @@ from typing import Any
 
 from suffice.encoders import Efficient, Latent, Optimised, Standard
 from suffice.errors import ConfigError, DataError
+from suffice.fits.tables import table
 from suffice.kernels import Elu, Softmax
 from suffice.measure.report.canvas import COLOURS as COLOURS_OF_SERIES
 from suffice.mixing import Alignment, NoMixing, ToeplitzAlignment
@@ -26,15 +27,14 @@ from suffice.patterns import Causal, Pattern
 from suffice.positions import NoPosition, Position, Rope
 from suffice.presets import PRESETS, TITLES, preset, takes_length
 from suffice.spec import AttentionSpec
-from suffice.studio.comparisons import PACKAGE, describe, list_comparisons, read
-from suffice.studio.folders import Folders
-from suffice.studio.steps import MAX_TOKENS, MIN_TOKENS, TEXT, prepared
-from suffice.studio.tables import table
 from suffice.utils.files import replacing
 from suffice.view import expression, flow, flow_svg, instead
 from suffice.view.catalogue import SEGMENTS_DRAWN, WITH_SEGMENTS, drawn_spec
 from suffice.view.drawing import COLOURS, FREE, PAINTED
 from suffice.view.flow import CACHED, KINDS
+from suffice_studio.comparisons import PACKAGE, describe, list_comparisons, read
+from suffice_studio.folders import Folders
+from suffice_studio.steps import MAX_TOKENS, MIN_TOKENS, TEXT, prepared
 
 STYLES = ("colours", "page", "fields", "results", "chart")
 STYLES += ("patterns", "steps", "compare", "attention")  # of the tabs
@@ -306,7 +306,7 @@ def _fields(kind: type) -> list[list[Any]]:
 
 
 def _read(name: str) -> str:
-    return resources.files("suffice.studio").joinpath(name).read_text("utf-8")
+    return resources.files("suffice_studio").joinpath(name).read_text("utf-8")
 
 
 def _digest(content: str) -> str:

@@ -43,8 +43,8 @@ def studio(
     It is served at 127.0.0.1, to this machine only, loads nothing from the network, and opens files
     only in the folders named here. Ctrl-C stops it.
     """
-    from suffice.studio import Folders, served
-    from suffice.studio import export as export_page
+    from suffice_studio import Folders, served
+    from suffice_studio import export as export_page
 
     console = Console(stderr=True)
     if export is not None:

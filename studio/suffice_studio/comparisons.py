@@ -34,8 +34,8 @@ from suffice.measure.sentence import notes, sentence
 from suffice.measure.statistics import summarise
 from suffice.measure.sufficiency import SUFFICES
 from suffice.measure.verdict import COSTS, Comparison, Verdict, judge
-from suffice.studio.folders import below, numbered, walk
 from suffice.utils.files import read_json
+from suffice_studio.folders import below, numbered, walk
 
 RESULTS = "results.json"
 PACKAGE = -1  # instead of the number of a folder

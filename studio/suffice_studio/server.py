@@ -15,13 +15,13 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 from suffice.errors import ConfigError, SufficeError
-from suffice.studio import steps
-from suffice.studio.attention_maps import MapServer
-from suffice.studio.bundle import bundle
-from suffice.studio.folders import Folders
 from suffice.utils.boundary import translate_exception
 from suffice.utils.files import parse_json
 from suffice.utils.records import check_keys, optional_fields
+from suffice_studio import steps
+from suffice_studio.attention_maps import MapServer
+from suffice_studio.bundle import bundle
+from suffice_studio.folders import Folders
 
 Answer = Callable[[Any, "Waiting | None"], dict[str, Any]]  # to a request that somebody waits for
 ADDRESS = "127.0.0.1"
@@ -99,13 +99,13 @@ def answers(folders: Folders) -> dict[str, Answer]:
 
 
 def _comparisons(folders: Folders) -> dict[str, Any]:
-    from suffice.studio.comparisons import list_comparisons
+    from suffice_studio.comparisons import list_comparisons
 
     return {"comparisons": [asdict(listed) for listed in list_comparisons(folders.results)]}
 
 
 def _comparison(folders: Folders, request: Any) -> dict[str, Any]:
-    from suffice.studio.comparisons import describe, read
+    from suffice_studio.comparisons import describe, read
 
     if not isinstance(request, dict):
         raise ConfigError("a request for a comparison is an object with its folder and its name.")

@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 import torch
 
+from studio.tests.models import picture, write_cell, write_classifier, write_lm, write_vit
 from suffice import preset
 from suffice.errors import CheckpointError, ConfigError, DataError
 from suffice.models import ClassifierConfig, checkpoint, folder
 from suffice.recipes import recipe
-from suffice.studio.attention_maps import MapServer, list_checkpoints, load_model, read_input
 from suffice.text import Words
-from tests.studio.models import picture, write_cell, write_classifier, write_lm, write_vit
+from suffice_studio.attention_maps import MapServer, list_checkpoints, load_model, read_input
 
 
 @pytest.fixture(scope="module")
@@ -125,7 +125,7 @@ def test_pictures_are_scaled(root):
 
 
 def test_thumbs_are_small(maps, monkeypatch):
-    monkeypatch.setattr("suffice.studio.attention_maps.THUMB", 3)
+    monkeypatch.setattr("suffice_studio.attention_maps.THUMB", 3)
     overview = maps.overview({"checkpoint": "letters", "text": "abcdefgh"})
     thumb = overview["layers"][0]["thumbs"]["weights"][0]
     assert (thumb["rows"], thumb["columns"]) == (3, 3)

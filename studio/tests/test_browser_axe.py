@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from studio.tests.test_browser_compare import ADVICE
+from studio.tests.test_browser_fit import SIZES, STATES, opened
+from studio.tests.test_browser_pictures import PICTURES
 from suffice.presets import PRESETS
-
-from .test_browser_compare import ADVICE
-from .test_browser_fit import SIZES, STATES, opened
-from .test_browser_pictures import PICTURES
 
 
 @pytest.fixture(scope="module")

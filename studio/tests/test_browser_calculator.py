@@ -8,10 +8,9 @@ import re
 
 import pytest
 
-from suffice.studio.calculator import state_bytes
-
-from .decoder import EMPTY, PUBLISHED
-from .links import link, linked
+from studio.tests.links import link, linked
+from suffice.fits.calculator import state_bytes
+from tests.fits.decoder import EMPTY, PUBLISHED
 
 THREE = {
     "models": [{"name": name} for name in ("Llama 2 7B", "Mistral 7B", "TinyLlama 1.1B")],

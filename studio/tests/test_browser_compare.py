@@ -8,9 +8,9 @@ from types import ModuleType
 
 import pytest
 
-from suffice.studio.comparisons import describe
-from tests.studio.models import picture
-from tests.studio.test_server import Request
+from studio.tests.models import picture
+from studio.tests.test_server import Request
+from suffice_studio.comparisons import describe
 
 
 @pytest.fixture

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from studio.tests.links import link
 from suffice.presets import PRESETS
-from suffice.studio.steps import TEXT
-
-from .links import link
+from suffice_studio.steps import TEXT
 
 SIZES = {390: 844, 1400: 900}
 STATES = {

@@ -7,13 +7,12 @@ from xml.etree import ElementTree
 
 import pytest
 
+from studio.tests.links import link, linked
 from suffice import AttentionSpec
+from suffice.fits.calculator import state_bytes
 from suffice.patterns import Block, Causal, Full, Global, Pattern, Strided, Window
-from suffice.studio.calculator import state_bytes
 from suffice.view import flow, flow_svg
-
-from .decoder import EMPTY
-from .links import link, linked
+from tests.fits.decoder import EMPTY
 
 D_MODEL, TOKENS = 64, 64
 SLOW = 3  # times the room of a frame, for a slow processor

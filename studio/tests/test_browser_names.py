@@ -7,11 +7,11 @@ from urllib.parse import quote
 
 import pytest
 
+from studio.tests.models import write_lm
 from suffice.measure import judge, report
 from suffice.measure.results import write_results
-from suffice.studio import Folders, export, served
+from suffice_studio import Folders, export, served
 from tests.measure.synthetic import realistic
-from tests.studio.models import write_lm
 
 RUNS = "window.ran=(window.ran||0)+1"
 NAMES = {

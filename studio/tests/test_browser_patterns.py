@@ -7,11 +7,10 @@ import ast
 import pytest
 from PIL import Image
 
+from studio.tests.links import link, linked
 from suffice import patterns as module
 from suffice.presets import PRESETS, TITLES
 from suffice.view import draw
-
-from .links import link, linked
 
 
 @pytest.fixture

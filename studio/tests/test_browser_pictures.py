@@ -7,8 +7,8 @@ from xml.etree import ElementTree
 
 import pytest
 
-from .links import linked
-from .test_browser_fit import CUT
+from studio.tests.links import linked
+from studio.tests.test_browser_fit import CUT
 
 PICTURES = {
     "calculator": {"fits": "what fits", "cache": "the KV cache over length"},

@@ -9,9 +9,9 @@ import torch
 
 from suffice import patterns
 from suffice.patterns import Pattern
-from suffice.studio.bundle import PATTERN_LENGTHS, sketches
 from suffice.view import draw, expression
 from suffice.view.drawing import cell_styles
+from suffice_studio.bundle import PATTERN_LENGTHS, sketches
 
 CAUSAL_DRAWS = "Block(size=4, over=Window(2) | Random(3) | Global(1)) & Causal()"
 PATTERNS = (

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from studio.tests.links import link, linked
+from studio.tests.test_browser_fit import assert_fits
 from suffice.presets import PRESETS
-from suffice.studio.steps import TEXT, answer
-
-from .links import link, linked
-from .test_browser_fit import assert_fits
+from suffice_studio.steps import TEXT, answer
 
 LAST = 4
 

@@ -14,9 +14,9 @@ from suffice import patterns
 from suffice.errors import ConfigError
 from suffice.measure.results import write_results
 from suffice.presets import PRESETS
-from suffice.studio import Folders, export
-from suffice.studio.bundle import PATTERN_LENGTHS, answers, bundle, sketches
 from suffice.view import expression
+from suffice_studio import Folders, export
+from suffice_studio.bundle import PATTERN_LENGTHS, answers, bundle, sketches
 from tests.measure.synthetic import realistic
 
 

@@ -6,15 +6,14 @@ import pytest
 import torch
 
 from suffice.errors import ConfigError
+from suffice.fits.calculator import count, kinds_of, layer_bytes, spec_of
+from suffice.fits.calculator import longest as longest_text
 from suffice.layers import MLP, Block, SwiGLU
 from suffice.measure.timing import peak_bytes
 from suffice.memory import Dynamic, Rolling, Static
 from suffice.models import LMConfig, configuration
-from suffice.studio.bundle import CURVE_LENGTHS
-from suffice.studio.calculator import count, kinds_of, layer_bytes, spec_of
-from suffice.studio.calculator import longest as longest_text
-
-from .decoder import CALCULATOR, EMPTY, PUBLISHED, layers_of
+from suffice_studio.bundle import CURVE_LENGTHS
+from tests.fits.decoder import CALCULATOR, EMPTY, PUBLISHED, layers_of
 
 SMALL = {"d_model": 64, "num_heads": 4, "layers": 3}
 

@@ -15,7 +15,8 @@ from suffice.measure.plan import Plan
 from suffice.measure.published import path_of
 from suffice.measure.results import write_cell, write_results
 from suffice.recipes import recipe
-from suffice.studio.comparisons import describe, front, list_comparisons, read
+from suffice_studio.comparisons import describe, front, list_comparisons, read
+from tests.measure import test_own_loop as own_loop
 from tests.measure.synthetic import realistic
 
 
@@ -162,3 +163,15 @@ def test_front_with_ties():
     assert front([(1.0, 0.5), (1.0, 0.6)]) == [False, True]
     assert front([(1.0, 0.5), (2.0, 0.9), (3.0, 0.8), (2.0, 0.9)]) == [True, True, False, True]
     assert front([(1.0, 0.5), (2.0, 0.5)]) == [True, False]
+
+
+@pytest.mark.parametrize(("better", "best"), [("higher", "efficient"), ("lower", "standard")])
+def test_a_metric_of_an_own_loop_is_ranked_in_its_direction(tmp_path, better, best):
+    values = {"standard": 100.0, "efficient": 102.0}
+    options = {"metric": "reward", "better": better, "margin": 3.0}
+    shown = describe(own_loop.run(own_loop.losing(values), tmp_path, **options).results)
+    means = {point["mechanism"]: point["mean"] for point in shown["points"]}
+    assert means == pytest.approx(values, rel=0.01)
+    (sheet,) = (sheet for sheet in shown["tables"] if sheet["title"] == "Further scores, test")
+    first = [line["cells"][0] for line in sheet["lines"] if "(1)" in line["cells"][2]]
+    assert first == [best]

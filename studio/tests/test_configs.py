@@ -8,10 +8,9 @@ import pytest
 import torch
 
 from suffice.errors import ConfigError
+from suffice.fits.configs import read_config
 from suffice.hf.cache import CACHE_NAME
-from suffice.studio.configs import read_config
-
-from .decoder import EMPTY, PUBLISHED
+from tests.fits.decoder import EMPTY, PUBLISHED
 
 FULL = ("full_attention", "attention", "indexed_attention")
 HYBRID = [*["mamba"] * 5, "attention", *["mamba"] * 2]

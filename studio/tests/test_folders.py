@@ -6,11 +6,11 @@ import json
 
 import pytest
 
+from studio.tests.models import write_lm
+from studio.tests.test_server import ask
 from suffice.errors import ConfigError, DataError
-from suffice.studio import Folders, served
-from suffice.studio.folders import below, numbered
-from tests.studio.models import write_lm
-from tests.studio.test_server import ask
+from suffice_studio import Folders, served
+from suffice_studio.folders import below, numbered
 
 
 @pytest.fixture
@@ -80,3 +80,8 @@ def test_the_server_opens_nothing_outside(root, tmp_path):
         listed = ask(studio, "comparisons", {})[1]["comparisons"]
         assert all(one["root"] == -1 for one in listed)
         assert ask(studio, "comparison", [])[0] == 400
+
+
+def test_half_a_surrogate_is_no_name(tmp_path):
+    with pytest.raises(DataError, match="does not exist"):
+        below(tmp_path, "\ud800")

@@ -8,16 +8,16 @@ import numpy as np
 import pytest
 import torch
 
+from studio.tests.models import picture, write_lm, write_vit
+from studio.tests.test_attention_maps import numbers
 from suffice.convert import convert
 from suffice.errors import CheckpointError, ConfigError, DataError
 from suffice.layers import Attention, watched
 from suffice.models import folder
 from suffice.models.architectures import hugging_face
 from suffice.ops import reference
-from suffice.studio.attention_maps import MapServer, load_model, read_input
 from suffice.testing import assert_close
-from tests.studio.models import picture, write_lm, write_vit
-from tests.studio.test_attention_maps import numbers
+from suffice_studio.attention_maps import MapServer, load_model, read_input
 
 transformers = pytest.importorskip("transformers")
 

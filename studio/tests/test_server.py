@@ -13,9 +13,9 @@ from types import ModuleType
 import pytest
 
 from suffice.errors import ConfigError
-from suffice.studio import Folders, served
-from suffice.studio.server import MAX_REQUEST, _comparison, advice
-from suffice.studio.server import answers as table
+from suffice_studio import Folders, served
+from suffice_studio.server import MAX_REQUEST, _comparison, advice
+from suffice_studio.server import answers as table
 
 JSON = {"Content-Type": "application/json"}
 
@@ -115,7 +115,7 @@ def test_unexpected_errors_are_logged_and_not_sent(monkeypatch):
     def broken(request, _):  # noqa: ARG001 - of an answer
         raise ZeroDivisionError("secret")
 
-    monkeypatch.setattr("suffice.studio.server.answers", lambda _: {"comparison": broken})
+    monkeypatch.setattr("suffice_studio.server.answers", lambda _: {"comparison": broken})
     logged = []
     with served(log=logged.append) as studio:
         status, content = ask(studio, "comparison", {})

@@ -11,8 +11,8 @@ from suffice.errors import ConfigError, DataError
 from suffice.layers import Attention
 from suffice.layers.inputs import SharedKV
 from suffice.presets import PRESETS, is_always_causal
-from suffice.studio.steps import DECIMALS, TEXT, answer, build, embed, prepared, record, small_spec
 from suffice.testing import assert_close
+from suffice_studio.steps import DECIMALS, TEXT, answer, build, embed, prepared, record, small_spec
 
 TOKENS = TEXT.split()
 LEGAL = {"mechanism": "standard", "causal": True, "text": TEXT}

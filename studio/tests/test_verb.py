@@ -1,14 +1,27 @@
-"""`suffice studio`."""
+"""`suffice studio`: the words it takes, and the bad values it refuses."""
 
 from __future__ import annotations
 
+import os
 import threading
 import urllib.request
 import webbrowser
+from importlib.metadata import entry_points
 
 import pytest
 
-from suffice.cli import studio as module
+from suffice_studio import cli as module
+from tests.cli.bad_values import models, place, wrong_answers
+from tests.cli.conftest import suffice
+from tests.cli.introspect import parameters
+from tests.cli.test_bad_values import STEP
+
+__all__ = ["models", "place", "suffice"]
+
+pytestmark = pytest.mark.skipif(
+    not entry_points(group="suffice.verbs", name="studio"), reason="suffice-studio is not installed"
+)
+EMPTY = {("studio --results", n) for n in ("empty folder", "nothing", "here", "root", "foreign")}
 
 
 @pytest.fixture
@@ -65,3 +78,11 @@ def test_wrong_words_are_refused(suffice, words, said):
     assert result.exit_code == 2
     assert said in result.message
     assert threading.active_count() < 20
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="needs pipes and devices")
+@pytest.mark.parametrize("step", [STEP, pytest.param(1, marks=pytest.mark.slow)])
+def test_bad_values_are_refused_in_a_sentence(step, suffice, place):
+    values = [(parameter, number) for number, parameter in enumerate(parameters(["studio"]))]
+    short = ["--export", "new"]
+    assert wrong_answers(suffice, place, short, values, step=step, legal=EMPTY) == []

@@ -58,7 +58,7 @@ VERBS = {
     "show": "Show one mechanism: spec, counts, op plan.",
     "doctor": "Check every op on this device.",
 }
-SIBLINGS = {"serve": ("suffice-serve", "serving")}
+SIBLINGS = {"serve": ("suffice-serve", "serving"), "studio": ("suffice-studio", "studio")}
 """Distributions that bring verbs, and their folders in the repository."""
 FIRST = 7  # verbs that carry the work; help lists the others below "More"
 

@@ -10,7 +10,7 @@ from math import prod
 from typing import Any
 
 from suffice.errors import ConfigError
-from suffice.studio.tables import table
+from suffice.fits.tables import table
 
 HALF = {"float32": 32, "bfloat16": 16, "float16": 16}
 

@@ -11,8 +11,8 @@ from math import prod
 from typing import Any
 
 from suffice.errors import ConfigError
-from suffice.studio.checkpoint_bits import checkpoint_bits
-from suffice.studio.tables import table
+from suffice.fits.checkpoint_bits import checkpoint_bits
+from suffice.fits.tables import table
 
 Sizes = dict[str, Any]
 """What the calculator counts from: the fields of "defaults" in `calculator.json`."""

@@ -14,4 +14,4 @@ ENGINES = ("suffice", "llama.cpp", "vllm")
 @cache
 def table(name: str) -> dict[str, Any]:
     """Return a table of the package."""
-    return packaged("studio", f"{name}.json")
+    return packaged("fits", f"{name}.json")

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from suffice.errors import ConfigError
-from suffice.studio.calculator import PRODUCTS, kinds_of, layer_of, weights_of
-from suffice.studio.configs import Sizes
+from suffice.fits.calculator import PRODUCTS, kinds_of, layer_of, weights_of
+from suffice.fits.configs import Sizes
 
 FLOAT, DAY = 4, 86_400
 
@@ -36,7 +36,7 @@ def training_bytes(sizes: Sizes, run: TrainingRun) -> dict[str, int]:
         ConfigError: for layers whose activations are not counted.
 
     Example:
-        >>> from suffice.studio.tables import table
+        >>> from suffice.fits.tables import table
         >>> sizes = table("calculator")["defaults"] | {"layers": 2, "mlp_width": 8192}
         >>> found = training_bytes(sizes, TrainingRun(length=1024, bits=32))
         >>> found["parameters"], found["optimiser"] // found["parameters"]

@@ -35,7 +35,6 @@ BASE: dict[str, list[str]] = {
     + ["--out", "new", "--quiet"],
     "export": ["CHECKPOINT=m", "--format", "hf", "--out", "new", "--quiet"],
     "run": ["EXPORT=e", "--prompt", "a", "--tokens", "2"],
-    "studio": ["--export", "new"],
     "list": [],
     "show": ["MECHANISM=standard"],
     "doctor": [],
@@ -62,10 +61,6 @@ SEEDS = ("-1", "huge", "negative", "64 bits")
 LEGAL = {(f"{verb} --seed", name) for verb in ("generate", "run", "train") for name in SEEDS} | {
     ("evaluate --limit", "huge"),  # all that there are
     ("evaluate --limit", "64 bits"),
-    *(
-        ("studio --results", name)
-        for name in ("empty folder", "nothing", "here", "root", "foreign")
-    ),
     *(
         (f"{verb} --prompt", "nothing") for verb in ("generate", "run")
     ),  # starts behind a line break

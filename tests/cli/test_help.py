@@ -24,7 +24,6 @@ from suffice.runtime.manifest import FORMATS
 from suffice.view.catalogue import FILE, catalogue
 from tests.cli.introspect import CORE
 
-WITHOUT_JSON = {"studio"}
 HELP = dict.fromkeys(["--help", "list", *(f"{verb} --help" for verb in CORE)], 0)
 ANSWERS = {
     "verdict a.csv b.csv --chance 0.5": 0,
@@ -132,8 +131,7 @@ def test_fields_of_a_dataclass_are_options_of_the_command():
 def test_one_set_of_option_names(verb):
     parameters = {name: parameter for parameter in _load(verb).params for name in parameter.opts}
     assert "--max-new-tokens" not in parameters
-    if verb not in WITHOUT_JSON:
-        assert parameters["--json"].is_flag
+    assert parameters["--json"].is_flag
     if "--quiet" in parameters:
         assert parameters["--quiet"].is_flag
     for name in ("--seeds", "--seed", "--tokens"):

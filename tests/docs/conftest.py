@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from docs import build
-from tests.studio.conftest import browser_page, page
+from studio.tests.conftest import browser_page, page
 
 __all__ = ["browser_page", "page"]
 

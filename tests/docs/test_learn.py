@@ -11,9 +11,9 @@ import pytest
 import torch
 
 from docs import build
+from studio.tests.links import linked
 from suffice.cli import main
 from suffice.presets import preset
-from tests.studio.links import linked
 
 LESSON = build.FOLDER / "learn"
 PAGES = sorted(path.stem for path in LESSON.glob("*.md"))

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from suffice.fits.tables import table
 from suffice.models.configurations import published
-from suffice.studio.tables import table
 
 CALCULATOR = table("calculator")
 EMPTY: dict[str, Any] = CALCULATOR["defaults"]

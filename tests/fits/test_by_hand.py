@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import pytest
 
-from suffice.studio.calculator import count, state_bytes
-from suffice.studio.configs import read_config
-
-from .decoder import EMPTY, PUBLISHED
+from suffice.fits.calculator import count, state_bytes
+from suffice.fits.configs import read_config
+from tests.fits.decoder import EMPTY, PUBLISHED
 
 BY_HAND = {
     # layers * (keys and values) * heads * width * 2 B * tokens

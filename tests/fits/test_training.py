@@ -13,11 +13,11 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.testing._internal.distributed.fake_pg import FakeStore
 
 from suffice.errors import ConfigError
+from suffice.fits.calculator import count
+from suffice.fits.tables import table
+from suffice.fits.training import TrainingRun, step_flops, training_bytes
 from suffice.layers import Attention
 from suffice.models import configuration
-from suffice.studio.calculator import count
-from suffice.studio.tables import table
-from suffice.studio.training import TrainingRun, step_flops, training_bytes
 from suffice.train import distributed, sharded
 from suffice.train.language.fit import gradient_checkpointing
 from suffice.train.language.loss import Batch, summed_loss

@@ -48,7 +48,6 @@ LINES = {
     "recipes": 1970,
     "runtime": 369,
     "spec": 965,
-    "studio": 2684,
     "testing": 1006,
     "text": 2585,
     "train": 2856,

@@ -38,10 +38,10 @@ from suffice.models.gguf_format import KINDS, Stored, open_gguf, write_gguf
 from suffice.patterns import Causal
 from suffice.positions import Rope
 from suffice.quantise import quantise
-from suffice.studio import Folders, served
 from suffice.text import Characters
 from suffice.text.load import load_tokenizer
 from suffice.text.token_file import TokenFile
+from suffice_studio import Folders, served
 from tools.fuzz.damage import ODD, WORDS, bytes_of, data_of, json_of
 
 LETTERS = "abcdefgh"
@@ -336,7 +336,7 @@ class Requests(Part):
         self.unexpected: list[BaseException] = []
         self.serving = served(Folders(), log=self.unexpected.append)
         self.studio = self.serving.__enter__()
-        from suffice.studio.server import answers
+        from suffice_studio.server import answers
 
         self.names = sorted(answers(Folders()))
 

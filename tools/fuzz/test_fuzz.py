@@ -12,9 +12,9 @@ import pytest
 
 from suffice import AttentionSpec
 from suffice.errors import ConfigError, SufficeError
-from suffice.studio.server import advice
 from suffice.text import Characters
 from suffice.text.token_file import TokenFile, starts_at
+from suffice_studio.server import advice
 from tools.fuzz import specs
 from tools.fuzz.__main__ import run
 from tools.fuzz.damage import data_of, places

@@ -33,7 +33,7 @@ from tools.mutants.sample import PACKAGES, arrival, changed, sources, weights_of
 
 # tests that run in processes of their own, or of everything: no line of theirs is traced
 UNTRACED = (
-    "tests/meta tests/docs tests/benchmarks tests/native tests/studio "
+    "tests/meta tests/docs tests/benchmarks tests/native studio/tests "
     "tests/hf/upstream tests/cli/test_torchrun.py "
     "tests/train/test_two_processes.py"
 )

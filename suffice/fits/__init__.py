@@ -1,0 +1,1 @@
+"""What a decoder takes in memory and in training, from its sizes alone: `suffice fits`."""

@@ -49,7 +49,7 @@ PATTERNS = tuple(
 )
 STEPS = ("steps/cells", "steps/draw", "steps/tab")
 COMPARE = ("compare/tradeoff", "compare/tab")
-SERVED = ("ask", *COMPARE, "attention/maps", "attention/tab", "advise/tab")
+SERVED = ("ask", *COMPARE, "attention/maps", "attention/tab")
 CARRIED = ("answers", *COMPARE)
 
 MARK, MARKED = "<title>suffice studio</title>", 1 << 14  # what a page of ours has at its beginning

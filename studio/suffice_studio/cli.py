@@ -51,7 +51,7 @@ def studio(
         if port or checkpoints or no_open:
             raise ConfigError(
                 "--export writes a page and serves nothing; give it alone or with --results. "
-                "Attention maps and advice need the program."
+                "Attention maps need the program."
             )
         refuse_current(export)
         folders = Folders(results=tuple(results or ()))

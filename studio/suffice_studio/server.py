@@ -3,27 +3,24 @@
 from __future__ import annotations
 
 import json
-import select
-import socket
 import threading
 import time
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 from suffice.errors import ConfigError, SufficeError
 from suffice.utils.boundary import translate_exception
 from suffice.utils.files import parse_json
-from suffice.utils.records import check_keys, optional_fields
 from suffice_studio import steps
 from suffice_studio.attention_maps import MapServer
 from suffice_studio.bundle import bundle
 from suffice_studio.folders import Folders
 
-Answer = Callable[[Any, "Waiting | None"], dict[str, Any]]  # to a request that somebody waits for
+Answer = Callable[[Any], dict[str, Any]]  # to a request
 ADDRESS = "127.0.0.1"
 MAX_REQUEST = 32 << 20  # bytes of a request
 MOST_DIGITS = 20  # of its length
@@ -87,14 +84,13 @@ def answers(folders: Folders) -> dict[str, Answer]:
     """Return the functions that answer requests, by name."""
     maps = MapServer(folders.checkpoints)
     return {
-        "comparisons": lambda *_: _comparisons(folders),
-        "comparison": lambda request, _: _comparison(folders, request),
-        "checkpoints": lambda request, _: maps.checkpoints(request),
-        "checkpoint": lambda request, _: maps.checkpoint(request),
-        "maps": lambda request, _: maps.overview(request),
-        "map": lambda request, _: maps.head(request),
-        "steps": lambda request, _: steps.answer(request),
-        "advise": advice,
+        "comparisons": lambda _: _comparisons(folders),
+        "comparison": lambda request: _comparison(folders, request),
+        "checkpoints": maps.checkpoints,
+        "checkpoint": maps.checkpoint,
+        "maps": maps.overview,
+        "map": maps.head,
+        "steps": steps.answer,
     }
 
 
@@ -111,49 +107,6 @@ def _comparison(folders: Folders, request: Any) -> dict[str, Any]:
         raise ConfigError("a request for a comparison is an object with its folder and its name.")
     results = read(folders.results, request.get("root"), request.get("name"))
     return describe(results, request.get("cost") or "flops", request.get("margin"))
-
-
-class GivenUpError(Exception):
-    """Nobody waits for the answer any more."""
-
-
-class Waiting:
-    """Progress of a long answer, which ends when the browser has closed its connection."""
-
-    def __init__(self, connection: socket.socket) -> None:
-        self.connection = connection
-
-    def cell(self, description: str) -> None:
-        """The page shows none."""
-
-    def say(self, text: str) -> None:  # noqa: ARG002 - of the protocol
-        """Stop if the client has gone."""
-        self.step(0, 1)
-
-    def step(self, done: int, total: int) -> None:  # noqa: ARG002 - of the protocol
-        """Raise GivenUpError if the connection is closed at the other end."""
-        ready, _, _ = select.select([self.connection], [], [], 0)
-        if ready and not self.connection.recv(1, socket.MSG_PEEK):
-            raise GivenUpError
-
-
-PATHS = ("checkpoint", "results")  # fields of the adviser's request
-
-
-def advice(request: Any, progress: Waiting | None = None) -> dict[str, Any]:
-    """Return the adviser's answer to the fields of an `advise.Request`; None: the default.
-
-    Fields that name files are refused: the page has none of them, and they would open any path.
-    """
-    from suffice.measure.advise import Request, advise
-
-    if not isinstance(request, dict):
-        raise ConfigError("a request to the adviser is an object with its fields.")
-    values = {name: value for name, value in request.items() if value is not None}
-    legal = [field.name for field in fields(Request) if field.name not in PATHS]
-    needed = set(legal) - optional_fields(Request)
-    check_keys(values, legal, needed, where="the request to the adviser", error=ConfigError)
-    return advise(Request(**values), progress=progress).to_json()
 
 
 def _is_length(text: str) -> bool:
@@ -236,8 +189,8 @@ class Handler(BaseHTTPRequestHandler):
 
     def _answer(self, name: str, body: Any) -> None:
         try:
-            answer = json.dumps(self.answers[name](body, Waiting(self.connection)), allow_nan=False)
-        except (GivenUpError, ConnectionError):
+            answer = json.dumps(self.answers[name](body), allow_nan=False)
+        except ConnectionError:
             self.close_connection = True
         except SufficeError as error:
             self._refuse(400, str(error))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from studio.tests.test_browser_compare import ADVICE
 from studio.tests.test_browser_fit import SIZES, STATES, opened
 from studio.tests.test_browser_pictures import PICTURES
 from suffice.presets import PRESETS
@@ -38,11 +37,6 @@ def findings(axe, page) -> list[str]:
 def test_axe_finds_nothing(page, full, axe, tab, width, scheme):
     page.emulate_media(color_scheme=scheme)
     opened(page, full, tab, width)
-    if tab == "advise":
-        page.route("**/api/advise", lambda route: route.fulfill(json=ADVICE))
-        page.click("#advise")
-        page.locator("#advice-table").wait_for()
-        page.unroute("**/api/advise")
     page.evaluate("document.querySelectorAll('details').forEach((one) => { one.open = true; })")
     assert findings(axe, page) == []
 
@@ -96,6 +90,6 @@ def test_a_change_is_announced(page, full, tab, act, words):
 
 
 def test_axe_finds_what_is_wrong(page, full, axe):
-    opened(page, full, "advise", 1400)
-    page.evaluate("document.querySelector('#advise-task').labels[0].remove()")
+    opened(page, full, "compare", 1400)
+    page.evaluate("document.querySelector('#compare-cost').labels[0].remove()")
     assert [found.split(":")[0] for found in findings(axe, page)] == ["select-name"]

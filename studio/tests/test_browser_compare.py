@@ -1,15 +1,12 @@
-"""The tabs that a program must serve: comparisons, attention maps, the adviser."""
+"""The tabs that a program must serve: comparisons, attention maps."""
 
 from __future__ import annotations
 
 import re
-import sys
-from types import ModuleType
 
 import pytest
 
 from studio.tests.models import picture
-from studio.tests.test_server import Request
 from suffice_studio.comparisons import describe
 
 
@@ -216,71 +213,7 @@ def test_missing_folders_are_explained(page, studio):
     assert page.locator("#checkpoint option").all_inner_texts() == ["no folder was chosen"]
 
 
-ADVICE = {
-    "winner": "efficient",
-    "known": False,
-    "trial": {"command": "suffice compare --mechanisms standard,mqa"},
-    "sentence": "efficient: 0.70x of standard.",
-    "notes": ["Measured for a second."],
-    "model": "llama_15m",
-    "length": 4096,
-    "device": "cpu",
-    "unit": "token",
-    "python": ["import suffice"],
-    "cli": ["suffice show efficient"],
-    "places": [
-        {"name": "efficient", "rank": 1, "status": "measured", "reason": "fastest",
-         "needs": {"weights": 1 << 20, "state": 1 << 20, "activations": 0, "work": 1},
-         "seconds": {"low": 0.01, "median": 0.011, "high": 0.012},
-         "ratio": {"low": 0.6, "median": 0.7, "high": 0.8}, "evidence_told": "none: run it"},
-        {"name": "linear", "rank": None, "status": "not measured", "reason": "no time",
-         "needs": None, "seconds": None, "ratio": None, "evidence_told": ""},
-    ],
-}  # fmt: skip
-
-
-def test_the_form_calls_the_adviser(page, studio, monkeypatch, shot):
-    requests = []
-
-    class Answer:
-        def __init__(self, request, progress):  # noqa: ARG002 - of the adviser
-            requests.append(request)
-
-        def to_json(self):
-            return ADVICE
-
-    module = ModuleType("suffice.measure.advise")
-    module.Request, module.advise = Request, Answer
-    monkeypatch.setitem(sys.modules, "suffice.measure.advise", module)
-    page.goto(studio.url + "#advise")
-    page.fill("#advise-latency", "soon")
-    page.click("#advise")
-    page.locator("#advise-error", has_text='latency "soon" is no number').wait_for()
-    page.fill("#advise-latency", "30")
-    page.fill("#advise-memory", "")
-    page.fill("#advise-quality", "")
-    page.fill("#advise-length", "512")
-    page.fill("#advise-model", "110m")
-    page.click("#advise")
-    page.locator("#advise-error", has_text="unknown key 'model'").wait_for()
-    assert requests == []
-    page.fill("#advise-model", "")
-    page.click("#advise")
-    page.locator("#advice-table").wait_for()
-    assert requests == [Request(task="lm", length=512, latency=0.03, minutes=1)]
-    assert page.inner_text("#advice .verdict.undecided") == ADVICE["sentence"]
-    assert page.inner_text("#advice .code pre >> nth=0") == ADVICE["trial"]["command"]
-    (first,) = page.locator("#advice-table tbody tr").all()
-    page.get_by_text("1 others: ruled out or not measured").click()
-    (second,) = page.locator("#advice-others tbody tr").all()
-    assert "Quality: none: run it" in first.inner_text()
-    assert "not measured: no time" in second.inner_text()
-    assert first.locator("td").all_inner_texts()[:3] == ["1", "11 ms", "0.70×\n0.60 to 0.80"]
-    assert second.locator("td").all_inner_texts()[1] == "not measured"
-    shot("advise")
-
-
-TABS = ("Calculator", "Patterns", "Steps", "Compare", "Attention", "Advise")
+TABS = ("Calculator", "Patterns", "Steps", "Compare", "Attention")
 
 
 def test_the_page_is_dark_where_its_reader_wants_that(page, studio):
@@ -297,8 +230,8 @@ def test_tabs_move_with_the_keyboard(page, studio):
         page.keyboard.press("ArrowRight")
         assert page.get_by_role("tab", selected=True).inner_text() == name
     page.keyboard.press("End")
-    assert page.get_by_role("tab", selected=True).inner_text() == "Advise"
-    assert page.evaluate("location.hash").startswith("#advise")
+    assert page.get_by_role("tab", selected=True).inner_text() == TABS[-1]
+    assert page.evaluate("location.hash").startswith("#attention")
 
 
 UNNAMED = """() => [...document.querySelectorAll(

@@ -15,7 +15,6 @@ STATES = {
     "steps": link("steps", left="standard", right="mla", text=TEXT),
     "compare": "#compare",
     "attention": link("attention", checkpoint="models/letters", text="abc, def."),
-    "advise": "#advise",
 }
 READY = {
     "calculator": "#calculator-table",
@@ -23,7 +22,6 @@ READY = {
     "steps": "#steps-right svg.steps",
     "compare": ".verdict",
     "attention": "#map",
-    "advise": "#advise",
 }
 
 CUT = """() => {
@@ -114,7 +112,7 @@ def test_no_published_comparison_is_cut(page, full):
 
 
 def test_the_check_finds_what_is_cut(page, full):
-    opened(page, full, "advise", 390)
+    opened(page, full, "compare", 390)
     page.evaluate("""() => {
         for (const overflow of ["visible", "hidden", "auto"]) {
             const [box, line] = ["div", "p"].map((tag) => document.createElement(tag));
@@ -122,7 +120,7 @@ def test_the_check_finds_what_is_cut(page, full):
             box.style = `width: 200px; overflow-x: ${overflow}`;
             line.style = "white-space: nowrap; width: 600px";
             line.textContent = "as long as a line that no phone has room for ".repeat(2);
-            document.querySelector("#panel-advise").append(box);
+            document.querySelector("#panel-compare").append(box);
         }
     }""")
     assert page.evaluate("document.documentElement.scrollWidth") > 390

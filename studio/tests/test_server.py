@@ -5,16 +5,12 @@ from __future__ import annotations
 import http.client
 import json
 import socket
-import sys
-import threading
-from dataclasses import asdict, dataclass
-from types import ModuleType
 
 import pytest
 
 from suffice.errors import ConfigError
 from suffice_studio import Folders, served
-from suffice_studio.server import MAX_REQUEST, _comparison, advice
+from suffice_studio.server import MAX_REQUEST, _comparison
 from suffice_studio.server import answers as table
 
 JSON = {"Content-Type": "application/json"}
@@ -145,77 +141,9 @@ def test_closed_connection_is_no_error(studio, capfd):
 
 
 def test_requests_of_every_tab_have_an_answer():
-    assert {"comparison", "map", "advise"} <= set(table(Folders()))
+    assert {"comparison", "map", "steps"} <= set(table(Folders()))
 
 
 def test_a_request_for_a_comparison_is_an_object():
     with pytest.raises(ConfigError, match="folder and its name"):
         _comparison(Folders(), [])
-
-
-@dataclass(frozen=True, kw_only=True)
-class Request:
-    task: str
-    length: int | None = None
-    latency: float | None = None
-    minutes: float | None = None
-
-
-@dataclass(frozen=True)
-class Advice:
-    request: Request
-    progress: object = None
-
-    def to_json(self):
-        return {"winner": "efficient", "request": asdict(self.request)}
-
-
-@pytest.fixture
-def adviser(monkeypatch):
-    module = ModuleType("suffice.measure.advise")
-    module.Request, module.advise = Request, Advice
-    monkeypatch.setitem(sys.modules, "suffice.measure.advise", module)
-
-
-def test_the_adviser_gets_the_fields_that_are_not_none(adviser):
-    answer = advice({"task": "lm", "length": 64, "latency": None})
-    assert answer == {
-        "winner": "efficient",
-        "request": {"task": "lm", "length": 64, "latency": None, "minutes": None},
-    }
-
-
-def test_wrong_requests_to_the_adviser_are_refused(adviser):
-    with pytest.raises(ConfigError, match="object"):
-        advice([])
-    with pytest.raises(ConfigError, match="'lenght'"):
-        advice({"task": "lm", "lenght": 3})
-
-
-def test_the_adviser_opens_no_path(tmp_path):
-    (tmp_path / "config.json").write_text("{}")
-    for field, value in (("checkpoint", str(tmp_path)), ("results", [str(tmp_path)])):
-        for path in (value, "absent"):  # the answer does not tell which of them exists
-            with pytest.raises(ConfigError, match=f"'{field}'"):
-                advice({"task": "lm", field: path})
-
-
-def test_an_answer_ends_when_nobody_waits_for_it(studio, monkeypatch):
-    """A page that was closed leaves no thread that computes."""
-    begun, ended = threading.Event(), threading.Event()
-
-    def advise(_, progress):
-        try:
-            while not ended.wait(0.01):
-                progress.step(0, 1)
-                begun.set()
-        finally:
-            ended.set()
-
-    monkeypatch.setattr("suffice.measure.advise.advise", advise)
-    body = json.dumps({"task": "lm"}).encode()
-    line = http.client.HTTPConnection("127.0.0.1", studio.port, timeout=10)
-    line.request("POST", "/api/advise", body, {**JSON, "Host": f"127.0.0.1:{studio.port}"})
-    assert begun.wait(10)
-    line.close()
-    assert ended.wait(10)

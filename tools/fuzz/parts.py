@@ -328,7 +328,7 @@ class Requests(Part):
         ("checkpoints", {}),
         ("calculator", {"architecture": {"d_model": 64, "layers": 2, "num_heads": 4}}),
         ("pattern", {"expression": "Window(4) & Causal()", "queries": 8, "keys": 8}),
-        ("advise", {"task": "text", "length": 128}),
+        ("steps", {"mechanism": "gla", "causal": True, "text": "a b c d"}),
     )
 
     def __init__(self, place: Path) -> None:

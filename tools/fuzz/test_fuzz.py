@@ -14,7 +14,6 @@ from suffice import AttentionSpec
 from suffice.errors import ConfigError, SufficeError
 from suffice.text import Characters
 from suffice.text.token_file import TokenFile, starts_at
-from suffice_studio.server import advice
 from tools.fuzz import specs
 from tools.fuzz.__main__ import run
 from tools.fuzz.damage import data_of, places
@@ -45,11 +44,7 @@ def read_tokens(header, folder):
     TokenFile(file.path)
 
 
-def read_request(data, _folder):
-    advice(data)
-
-
-READERS = {"specs": read_spec, "tokens": read_tokens, "requests": read_request}
+READERS = {"specs": read_spec, "tokens": read_tokens}
 
 
 @pytest.mark.parametrize("found", CORPUS, ids=lambda found: f"{found['part']}-{found['what']}")

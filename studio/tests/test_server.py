@@ -108,7 +108,7 @@ def test_wrong_requests_are_refused(studio, body, headers, status, content):
 
 
 def test_unexpected_errors_are_logged_and_not_sent(monkeypatch):
-    def broken(request, _):  # noqa: ARG001 - of an answer
+    def broken(_):
         raise ZeroDivisionError("secret")
 
     monkeypatch.setattr("suffice_studio.server.answers", lambda _: {"comparison": broken})

@@ -470,8 +470,8 @@ def _compare(choices: CompareOptions, folder: Path | None, how: RunOptions) -> R
     plan = choices.plan(read_plan(folder) if joining or how.resume else None)
     from suffice.measure.compare import claim, refuse_together
     from suffice.measure.compare import compare as run_comparison
-    from suffice.measure.processes import first, losing, shared
     from suffice.train import processes
+    from suffice.train.together import first, losing, shared
 
     execution = how.execution
     refuse_together(plan, share=share, execution=execution)

@@ -148,9 +148,9 @@ def train(
         folder = out or options.latest_run(choices.recipe, choices.scale, SETTINGS)
         choices = choices.over(read_options(folder))
     chosen = choices.chosen_recipe()
-    from suffice.measure.processes import first, losing, shared
     from suffice.train import processes
     from suffice.train.language.trackers import check_trackers
+    from suffice.train.together import first, losing, shared
 
     trackers = split_list(track or "")
     check_trackers(trackers)
@@ -171,7 +171,7 @@ def train(
 def _prepare(
     group: Processes, choices: TrainOptions, folder: Path, console: Console | None
 ) -> TrainingFiles:
-    from suffice.measure.processes import first, together
+    from suffice.train.together import first, together
 
     try:
         first(group, lambda: TrainingFiles.write(choices, folder, console))

@@ -26,7 +26,6 @@ from suffice.measure.jobs import CellJob, Execution
 from suffice.measure.machine import machine_facts, software_versions, source_commit
 from suffice.measure.plan import Plan, read_plan, run_folder
 from suffice.measure.pool import pool
-from suffice.measure.processes import first, losing, together
 from suffice.measure.resolution import FIRST_SEEDS
 from suffice.measure.results import (
     Cell,
@@ -51,6 +50,7 @@ from suffice.recipes.own_data import TABLE
 from suffice.train import Processes, current, processes, resolve_device, show
 from suffice.train.evaluate import ModelInputs, cross_entropy, flatten_answers
 from suffice.train.loop import Batches
+from suffice.train.together import first, losing, together
 from suffice.utils.files import GLANCE, read_record, write_json
 
 ROUNDS = 15

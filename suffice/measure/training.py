@@ -27,7 +27,6 @@ from suffice.measure.answers import NONE, Answers, path_of, write_answers
 from suffice.measure.machine import EnergyMeter
 from suffice.measure.metrics import METRICS
 from suffice.measure.plan import Plan, describe_for_others
-from suffice.measure.processes import first, together
 from suffice.measure.results import Cell, cell_path, write_cell
 from suffice.measure.tuning import at_rate
 from suffice.models import folder as model_folder
@@ -45,6 +44,7 @@ from suffice.train import (
     resolve_device,
 )
 from suffice.train.evaluate import ModelInputs, cross_entropy, evaluating, flatten_answers
+from suffice.train.together import first, together
 from suffice.utils.files import replacing_folder, write_json
 
 BATCH = 256  # rows

@@ -16,10 +16,10 @@ from rich.console import Console
 from suffice.data import Dataset
 from suffice.errors import StateError
 from suffice.measure.plan import Plan
-from suffice.measure.processes import first, together
 from suffice.measure.results import Tuned, cell_path
 from suffice.recipes import Recipe
 from suffice.train import Processes, Progress, fit, show
+from suffice.train.together import first, together
 from suffice.utils.files import read_record, write_json
 from suffice.utils.records import encode
 

@@ -4,9 +4,9 @@ import pytest
 import torch
 
 from suffice.errors import ConfigError, DataError, StateError
-from suffice.measure import processes as module
-from suffice.measure.processes import LostError, first, losing, shared, together
 from suffice.train import Processes
+from suffice.train import together as module
+from suffice.train.together import LostError, first, losing, shared, together
 
 
 class Meeting(Processes):

@@ -14,7 +14,7 @@ from typing import TypeVar
 import torch
 
 from suffice.errors import StateError, SufficeError
-from suffice.train import Processes
+from suffice.train.distributed import Processes
 
 T = TypeVar("T")
 

@@ -449,7 +449,7 @@ def compare(
         _print_run(run, whole=whole)
     if open_report:
         webbrowser.open(run.page.resolve().as_uri())
-    raise Exit(0 if is_torchrun() else run.verdict.code)  # torchrun takes other codes for a crash
+    raise Exit(run.verdict.code)
 
 
 @dataclass(frozen=True)
@@ -465,46 +465,40 @@ class Run:
 def _compare(choices: CompareOptions, folder: Path | None, how: RunOptions) -> Run | None:
     from suffice.measure.plan import FILE, read_plan
 
+    if is_torchrun():
+        raise ConfigError(
+            "compare trains its cells in processes of its own: give --jobs N, --cells I/N or "
+            "--engine ray in place of torchrun, which is for suffice train."
+        )
     share = how.share
     joining = share is not None and (folder / FILE).exists()  # another job began it
     plan = choices.plan(read_plan(folder) if joining or how.resume else None)
     from suffice.measure.compare import claim, refuse_together
     from suffice.measure.compare import compare as run_comparison
-    from suffice.train import processes
-    from suffice.train.together import first, losing, shared
 
     execution = how.execution
     refuse_together(plan, share=share, execution=execution)
-    with processes(plan.device) as group, losing(group):
-        folder = Path(shared(group, str(folder or new_folder(plan.recipe))))
-        shares = share is not None
-        command = command_line()
-        first(
-            group,
-            lambda: claim(
-                plan, folder, resume=how.resume or shares, command=command, shared=shares
-            ),
+    folder, shares, command = folder or new_folder(plan.recipe), share is not None, command_line()
+    claim(plan, folder, resume=how.resume or shares, command=command, shared=shares)
+    with resumable(folder):
+        results = run_comparison(
+            plan,
+            folder,
+            console=Console(stderr=True),
+            resume=True,
+            quiet=how.quiet,
+            command=command,
+            share=share,
+            execution=execution,
+            measured=how.measured,
+            anyway=how.anyway,
         )
-        with resumable(folder):
-            results = run_comparison(
-                plan,
-                folder,
-                console=Console(stderr=True),
-                resume=True,
-                quiet=how.quiet,
-                command=command,
-                share=share,
-                execution=execution,
-                measured=how.measured,
-                anyway=how.anyway,
-            )
-            if group.is_main and results is not None:
-                return _reported(results, folder, how.cost)
-            if group.is_main:
-                print_text(
-                    f"share {share[0]}/{share[1]} is trained; when all are, report by\n"
-                    f"  suffice compare --resume --out {shlex.quote(str(folder))}"
-                )
+        if results is not None:
+            return _reported(results, folder, how.cost)
+    print_text(
+        f"share {share[0]}/{share[1]} is trained; when all are, report by\n"
+        f"  suffice compare --resume --out {shlex.quote(str(folder))}"
+    )
     return None
 
 

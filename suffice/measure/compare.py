@@ -47,10 +47,9 @@ from suffice.measure.training import CellFiles, check_scores, train_cell
 from suffice.measure.tuning import tune
 from suffice.measure.verdict import hopeless, judge
 from suffice.recipes.own_data import TABLE
-from suffice.train import Processes, current, processes, resolve_device, show
+from suffice.train import current, resolve_device, show
 from suffice.train.evaluate import ModelInputs, cross_entropy, flatten_answers
 from suffice.train.loop import Batches
-from suffice.train.together import first, losing, together
 from suffice.utils.files import GLANCE, read_record, write_json
 
 ROUNDS = 15
@@ -83,8 +82,7 @@ def compare(
     Cells are trained seed by seed, all mechanisms of a seed one after the other, from the same
     random state and in the same order of the data. Each finished cell is written at once, so an
     interrupted comparison continues. Afterwards the forward passes of
-    all mechanisms are timed in turn. Under torchrun the processes share every batch; the first
-    one writes and times; the others return no speeds.
+    all mechanisms are timed in turn.
 
     Jobs that share a folder each train a share (i, n) of the cells, every n-th from the i-th on,
     and return None. A last call without a share reads their cells, trains what is missing, and
@@ -94,8 +92,8 @@ def compare(
     cluster; with `plan.auto` all open mechanisms of a seed. `measured` leaves to a measurement
     whether they are; see `choose_execution`.
 
-    The test rows of a table are first answered by a bag of words. A comparison in one process
-    whose baseline does not beat it with seed 0 stops then, unless `anyway`; resumed, it goes on.
+    The test rows of a table are first answered by a bag of words. A comparison whose
+    baseline does not beat it with seed 0 stops then, unless `anyway`; resumed, it goes on.
 
     Raises:
         ConfigError: if the folder holds another comparison, settings exclude each other, or a bag
@@ -104,13 +102,11 @@ def compare(
     refuse_together(plan, share=share, execution=execution)
     started, clock = datetime.now(UTC), time.monotonic()
     progress_console = None if quiet else console
-    with processes(plan.device) as group, losing(group), ExitStack() as stack:
-        if execution is not None and group.world_size > 1:
-            raise ConfigError("--jobs or --engine under torchrun; leave one of the two out.")
+    with ExitStack() as stack:
         if share is None:
-            first(group, lambda: stack.enter_context(run_folder(folder).locked()))
-            first(group, lambda: plan.claim(folder, resume=resume, command=command))
-        dataset = _load(plan, group, progress_console)
+            stack.enter_context(run_folder(folder).locked())
+            plan.claim(folder, resume=resume, command=command)
+        dataset = _load(plan, progress_console)
         check_scores(dataset)
         inputs, length = dataset.train.inputs, plan.recipe.model.length
         if inputs.dim() == 2 and length != inputs.shape[1]:  # noqa: PLR2004
@@ -119,30 +115,30 @@ def compare(
                 "length out."
             )
         facts = DataFacts.of(dataset, survey(dataset))
-        first(group, lambda: write_facts(folder, facts))
+        write_facts(folder, facts)
         if not quiet:
-            first(group, lambda: _print("\n".join(data_summary(facts.data, plan)), console))
+            _print("\n".join(data_summary(facts.data, plan)), console)
         figure = None
         if plan.recipe.task == TABLE and share is None:
-            figure = _answer_by_words(plan, dataset, folder, group, console if not quiet else None)
+            figure = _answer_by_words(plan, dataset, folder, progress_console)
         keys = plan.cells if share is None else plan.cells[share[0] - 1 :: share[1]]
-        tuned = tune(plan, dataset, folder, group, console=console, quiet=quiet)
+        tuned = tune(plan, dataset, folder, console=console, quiet=quiet)
         rates = {(one.mechanism, one.num_heads): one.rate for one in tuned}
-        if measured and share is None and plan.tune is None and group.world_size == 1:
+        if measured and share is None and plan.tune is None:
             waiting = sum(not cell_path(folder, *key).exists() for key in keys)
             tell = partial(_print, console=Console(quiet=True) if quiet else console)
             execution = choose_execution(plan, dataset, folder, waiting, tell)
             execution = execution and replace(execution, quiet=quiet)
         if execution is None:
-            arguments = (plan, dataset, folder, group, console, rates)
+            arguments = (plan, dataset, folder, console, rates)
             trainer = partial(_one_after_other, *arguments, quiet=quiet)
         else:
             trainer = partial(_side_by_side, plan, folder, execution, console)
-        beat = None if anyway or group.world_size > 1 else figure
-        cells = _train_all(plan, keys, trainer, folder, group, console, quiet, beat)
+        beat = None if anyway else figure
+        cells = _train_all(plan, keys, trainer, folder, console, quiet, beat)
         if share is not None:
             return None
-        speeds = first(group, lambda: time_all(plan, dataset, progress_console)) or ()
+        speeds = time_all(plan, dataset, progress_console)
         results = Results.of(
             plan,
             cells,
@@ -153,13 +149,13 @@ def compare(
             machine=machine_facts() | ({} if execution is None else execution.facts),
             versions=software_versions(),
             commit=source_commit(),
-            command="\n".join(first(group, lambda: read_plan(folder).commands) or ()),
+            command="\n".join(read_plan(folder).commands),
             started=started.isoformat(timespec="seconds"),
             seconds=round(time.monotonic() - clock, 1),
         )
-        first(group, lambda: write_results(folder / "results.json", results))
+        write_results(folder / "results.json", results)
         results = with_rows(results, folder)
-        first(group, lambda: write_disagreements(folder, disagreements(results, dataset)))
+        write_disagreements(folder, disagreements(results, dataset))
     return results
 
 
@@ -191,31 +187,22 @@ def claim(
         plan.claim(folder, resume=resume, command=command)
 
 
-def _load(plan: Plan, group: Processes, console: Console | None, seed: int = 0) -> Dataset:
-    task, options = plan.recipe.task, plan.data_options(seed)
-    loaded = first(group, lambda: load(task, console=console, **options))
-    return together(group, lambda: loaded if loaded is not None else load(task, **options))
+def _load(plan: Plan, console: Console | None, seed: int = 0) -> Dataset:
+    return load(plan.recipe.task, console=console, **plan.data_options(seed))
 
 
-def _answer_by_words(
-    plan: Plan, dataset: Dataset, folder: Path, group: Processes, console: Console | None
-) -> float | None:
-    """Keep a bag of words' answers to each fold; return its accuracy on the first, None elsewhere.
-
-    Only the first process knows it.
-    """
+def _answer_by_words(plan: Plan, dataset: Dataset, folder: Path, console: Console | None) -> float:
+    """Keep a bag of words' answers to each fold; return its accuracy on the first."""
     started, figures = time.monotonic(), list[float]()
     for seed in range(min(plan.folds or 1, plan.seeds)):
         path = path_of(folder, cell_path(folder, BAG, 0, seed).stem)
-        if group.any(group.is_main and not path.exists()):
-            data = dataset if seed == 0 else _load(plan, group, None, seed)
-            first(group, lambda path=path, data=data: write_answers(path, bag_of_words(data)))
-        kept = first(group, lambda path=path: read_answers(path))
-        figures += [] if kept is None else [float(kept.right.mean())]
-    if console is not None and figures:
+        if not path.exists():
+            write_answers(path, bag_of_words(dataset if seed == 0 else _load(plan, None, seed)))
+        figures.append(float(read_answers(path).right.mean()))
+    if console is not None:
         seconds = f"{time.monotonic() - started:.0f} s"
         _print(figure_to_beat(plan, sum(figures) / len(figures), dataset, seconds), console)
-    return figures[0] if figures else None
+    return figures[0]
 
 
 def _refuse_behind(plan: Plan, cells: Mapping[Key, Cell], beat: float) -> None:
@@ -242,16 +229,13 @@ def _train_all(
     keys: list[Key],
     trainer: Callable[..., AbstractContextManager[Train]],
     folder: Path,
-    group: Processes,
     console: Console,
     quiet: bool,
     beat: float | None,
 ) -> list[Cell]:
-    exists = [group.is_main and cell_path(folder, *key).exists() for key in keys]
-    exists = group.broadcast(torch.tensor(exists)).tolist()
-    finished = [key for key, is_there in zip(keys, exists, strict=True) if is_there]
-    cells = together(group, lambda: {key: read_cell(folder, *key) for key in finished})
-    first(group, lambda: [CellFiles.of(folder, *key).discard_checkpoint() for key in finished])
+    cells = {key: cell for key in keys if (cell := read_cell(folder, *key)) is not None}
+    for key in cells:
+        CellFiles.of(folder, *key).discard_checkpoint()
     if len(cells) == len(keys):  # a cluster may be gone by now
         return [cells[key] for key in keys]
     first_seeds = {(*pair, seed) for pair in plan.pairs for seed in range(FIRST_SEEDS)}
@@ -262,7 +246,7 @@ def _train_all(
         if beat is not None and cell.seed == 0 and cell.mechanism == plan.baseline:
             _refuse_behind(plan, cells, beat)
         complete = cell.key in first_seeds and first_seeds <= cells.keys()
-        if complete and not quiet and group.is_main:
+        if complete and not quiet:
             results = partial_results(plan, folder, list(cells.values()))
             _print(seeds_needed(results, plan), console)
 
@@ -272,7 +256,7 @@ def _train_all(
             closed: set[tuple[str, int]] = set()
             if plan.auto and seed >= FIRST:
                 finished_cells = [cell for cell in cells.values() if cell.seed < seed]
-                closed = _closed(plan, folder, finished_cells, group)
+                closed = _decided(plan, folder, finished_cells)
             train([k for k in keys_of_seed if k not in cells and k[:2] not in closed], finish)
     return [cells[key] for key in keys if key in cells]
 
@@ -282,7 +266,6 @@ def _one_after_other(
     plan: Plan,
     dataset: Dataset,
     folder: Path,
-    group: Processes,
     console: Console,
     rates: Mapping[tuple[str, int], float],
     **shown: Any,
@@ -294,9 +277,9 @@ def _one_after_other(
             data = dataset
             for key in keys:
                 if plan.folds is not None and key[2] != loaded:
-                    data, loaded = _load(plan, group, None, key[2]), key[2]
+                    data, loaded = _load(plan, None, key[2]), key[2]
                 rate = rates.get(key[:2])
-                cell = train_cell(plan, key, data, folder, group, progress, rate=rate)
+                cell = train_cell(plan, key, data, folder, progress, rate=rate)
                 finish(cell, progress.finish)
 
         yield train
@@ -375,12 +358,6 @@ def _step_seconds(plan: Plan, dataset: Dataset, *threads: int) -> list[float]:
         finally:
             torch.set_num_threads(before)
     return [min(times[str(count)]) * len(labels) / rows for count in threads]
-
-
-def _closed(plan: Plan, folder: Path, cells: list[Cell], group: Processes) -> set[tuple[str, int]]:
-    closed = first(group, lambda: [pair in _decided(plan, folder, cells) for pair in plan.pairs])
-    flags = group.broadcast(torch.tensor(closed or [False] * len(plan.pairs)))
-    return {pair for pair, flag in zip(plan.pairs, flags.tolist(), strict=True) if flag}
 
 
 def _decided(plan: Plan, folder: Path, cells: list[Cell]) -> set[tuple[str, int]]:

@@ -37,7 +37,6 @@ from suffice.measure.plan import (
 )
 from suffice.measure.training import CellFiles, train_cell
 from suffice.measure.tuning import TrialKey, train_trial, trial_checkpoint, trial_name
-from suffice.train import current
 from suffice.utils.files import read_record, write_json
 from suffice.utils.progress import Progress, Silent, Workers
 from suffice.utils.records import encode
@@ -227,7 +226,7 @@ class CellJob:
     def run(self, data: Dataset, folder: Path, progress: Progress) -> None:
         """Train the cell, or resume it."""
         how = {"rate": self.rate, "alone": self.alone}
-        train_cell(self.plan, self.key, data, folder, current(), progress, **how)
+        train_cell(self.plan, self.key, data, folder, progress, **how)
 
 
 @dataclass(frozen=True)
@@ -257,7 +256,7 @@ class TrialJob:
 
     def run(self, data: Dataset, folder: Path, progress: Progress) -> None:
         """Train the model, or resume it."""
-        train_trial(self.plan, self.key, data, folder, current(), progress)
+        train_trial(self.plan, self.key, data, folder, progress)
 
 
 @lru_cache(maxsize=1)

@@ -35,16 +35,13 @@ from suffice.spec import AttentionSpec
 from suffice.text import BPE, Words
 from suffice.train import (
     EvaluationScore,
-    Processes,
     Progress,
     TrainingRun,
-    current,
     evaluate,
     fit,
     resolve_device,
 )
 from suffice.train.evaluate import ModelInputs, cross_entropy, evaluating, flatten_answers
-from suffice.train.together import first, together
 from suffice.utils.files import replacing_folder, write_json
 
 BATCH = 256  # rows
@@ -85,10 +82,7 @@ Scored = tuple[float, str | None]
 
 
 def scores_of(trained: Trained) -> tuple[dict[str, float], dict[str, str]]:
-    """Return every score of the test split by name, and the signatures of those that have one.
-
-    All processes must call it; each scores its share of the rows, and all return the same.
-    """
+    """Return every score of the test split by name, and the signatures of those that have one."""
     values, signatures = {}, {}
     _refuse_unknown(trained.dataset)
     for name in trained.dataset.scores:
@@ -145,7 +139,7 @@ def _ngrams(trained: Trained) -> np.ndarray:
 def _translations(trained: Trained) -> Tensor:
     split, end = trained.dataset.test, trained.dataset.vocabulary.index(END)
     translations = torch.full_like(split.inputs, PAD)
-    for rows in _share(split):
+    for rows in _batches(split):
         inputs = _reading(split, rows, trained.device)
         generated = translate(
             trained.model,
@@ -157,7 +151,7 @@ def _translations(trained: Trained) -> Tensor:
             source_valid=inputs.source_valid,
         )
         translations[rows, : generated.new.shape[1]] = generated.new.cpu()
-    return current().sum(translations)
+    return translations
 
 
 def _text(ids: list[int], words: tuple[str, ...], *, unknown_as: str) -> str:
@@ -165,9 +159,8 @@ def _text(ids: list[int], words: tuple[str, ...], *, unknown_as: str) -> str:
     return " ".join(text[: text.index(END)] if END in text else text)
 
 
-def _share(split: Split) -> list[slice]:
-    start, stop = current().share(len(split))
-    return [slice(at, min(at + BATCH, stop)) for at in range(start, stop, BATCH)]
+def _batches(split: Split) -> list[slice]:
+    return [slice(at, at + BATCH) for at in range(0, len(split), BATCH)]
 
 
 def _reading(split: Split, rows: slice, device: str) -> ModelInputs:
@@ -231,7 +224,6 @@ def train_cell(
     key: tuple[str, int, int],
     dataset: Dataset,
     folder: Path,
-    group: Processes,
     progress: Progress,
     *,
     rate: float | None = None,
@@ -247,7 +239,6 @@ def train_cell(
         key: mechanism, number of heads, seed.
         dataset: data set of the plan's task.
         folder: folder of the comparison.
-        group: the processes that share the batches.
         progress: function called at each step.
         rate: the learning rate; None: the recipe's.
         alone: whether nothing else is trained on the machine; else its energy is not of the cell.
@@ -255,8 +246,8 @@ def train_cell(
     mechanism, num_heads, seed = key
     seed += DRAWS * (Composition.parse(mechanism).draw or 0)
     recipe, place = at_rate(plan.recipe, rate), CellFiles.of(folder, *key)
-    together(group, place.make)
-    resume = group.any(group.is_main and place.checkpoint.exists())
+    place.make()
+    resume = place.checkpoint.exists()
     progress.cell(f"{mechanism} heads {num_heads} seed {key[2]}")
     torch.manual_seed(seed)
     model = recipe.build(mechanism, num_heads)
@@ -277,15 +268,11 @@ def train_cell(
     cell = dataclasses.replace(cell, joules=energy)
 
     described = describe_for_others(recipe)
-
-    def write() -> None:
-        write_answers(path_of(folder, place.stem), answers)
-        with replacing_folder(place.model) as new:
-            write_model(new, model, dataset, mechanism=mechanism, recipe=described)
-        write_cell(folder, cell)
-        place.discard_checkpoint()
-
-    first(group, write)
+    write_answers(path_of(folder, place.stem), answers)
+    with replacing_folder(place.model) as new:
+        write_model(new, model, dataset, mechanism=mechanism, recipe=described)
+    write_cell(folder, cell)
+    place.discard_checkpoint()
     return cell
 
 
@@ -396,7 +383,7 @@ def state_bytes(specs: Sequence[AttentionSpec], lengths: Sequence[int]) -> int |
 
 
 def collect(model: nn.Module, dataset: Dataset, split: Split, *, device: str = "cpu") -> Answers:
-    """Return the answers of a model on every row of a split, the same on all processes.
+    """Return the answers of a model on every row of a split.
 
     Args:
         model: moved to the device; its training flags are the same afterwards.
@@ -404,18 +391,16 @@ def collect(model: nn.Module, dataset: Dataset, split: Split, *, device: str = "
         split: split of the data set.
         device: "cpu" or "cuda".
     """
-    processes, place = current(), resolve_device(device)
+    place = resolve_device(device)
     model.to(place)
     columns = torch.zeros(len(split), 4, dtype=torch.float64)
-    start, stop = processes.share(len(split))
     inputs = ModelInputs.of(split)
     with evaluating(model), torch.inference_mode():
-        for at in range(start, stop, BATCH):
-            rows = slice(at, min(at + BATCH, stop))
+        for rows in _batches(split):
             batch = inputs.map(lambda tensor, rows=rows: tensor[rows].to(place))
             batch = batch._replace(inputs=dataset.prepare(batch.inputs))
             columns[rows] = _columns(batch.logits(model), split.labels[rows].to(place)).cpu()
-    return _answers(dataset, split, processes.sum(columns))
+    return _answers(dataset, split, columns)
 
 
 def answers_of_logits(dataset: Dataset, split: Split, logits: Tensor) -> Answers:

@@ -6,7 +6,6 @@ import math
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +17,7 @@ from suffice.errors import StateError
 from suffice.measure.plan import Plan
 from suffice.measure.results import Tuned, cell_path
 from suffice.recipes import Recipe
-from suffice.train import Processes, Progress, fit, show
-from suffice.train.together import first, together
+from suffice.train import Progress, fit, show
 from suffice.utils.files import read_record, write_json
 from suffice.utils.records import encode
 
@@ -71,7 +69,6 @@ def tune(
     plan: Plan,
     dataset: Dataset,
     folder: Path,
-    group: Processes,
     *,
     console: Console,
     quiet: bool = False,
@@ -89,19 +86,18 @@ def tune(
         return ()
     rates = grid(plan.recipe.training.learning_rate, plan.tune)
     keys = trial_keys(plan, rates)
-    is_there = [group.is_main and trial_path(folder, *key).exists() for key in keys]
-    is_there = group.broadcast(torch.tensor(is_there)).tolist()
+    is_there = [trial_path(folder, *key).exists() for key in keys]
     trials: dict[TrialKey, Trial] = {}
     with show(console, cells=len(keys), done=sum(is_there), quiet=quiet) as progress:
         for key, exists in zip(keys, is_there, strict=True):
             if exists:
-                trials[key] = together(group, lambda key=key: _read(folder, *key))
-                first(group, partial(trial_checkpoint(folder, *key).unlink, missing_ok=True))
+                trials[key] = _read(folder, *key)
+                trial_checkpoint(folder, *key).unlink(missing_ok=True)
                 continue
-            trials[key] = train_trial(plan, key, dataset, folder, group, progress)
+            trials[key] = train_trial(plan, key, dataset, folder, progress)
             progress.finish(f"{trial_name(*key)}: {_outcome(trials[key])}")
     tuned = _tuned(plan, trials)
-    if group.is_main and not quiet:
+    if not quiet:
         for one in tuned:
             console.print(f"learning rate of {one.mechanism} heads {one.num_heads}: {one.rate:g}")
     return tuned
@@ -154,14 +150,13 @@ def train_trial(
     key: TrialKey,
     dataset: Dataset,
     folder: Path,
-    group: Processes,
     progress: Progress,
 ) -> Trial:
     """Train one model of the grid or resume it, and write what came of it."""
     mechanism, num_heads, rate, seed = key
     recipe, path = at_rate(plan.recipe, rate), trial_path(folder, *key)
     checkpoint = trial_checkpoint(folder, *key)
-    together(group, lambda: path.parent.mkdir(parents=True, exist_ok=True))
+    path.parent.mkdir(parents=True, exist_ok=True)
     progress.cell(trial_name(*key))
     torch.manual_seed(seed)
     try:
@@ -172,7 +167,7 @@ def train_trial(
             seed=seed,
             device=plan.device,
             checkpoint=checkpoint,
-            resume=group.any(group.is_main and checkpoint.exists()),
+            resume=checkpoint.exists(),
             progress=progress,
         )
     except StateError:  # the loss is no longer finite
@@ -183,12 +178,8 @@ def train_trial(
             one.seconds if one.cpu_seconds is None else one.cpu_seconds for one in run.epochs
         )
         trial = Trial(rate=rate, loss=loss, seconds=seconds)
-
-    def write() -> None:
-        write_json(path, encode(asdict(trial)))
-        checkpoint.unlink(missing_ok=True)
-
-    first(group, write)
+    write_json(path, encode(asdict(trial)))
+    checkpoint.unlink(missing_ok=True)
     return trial
 
 

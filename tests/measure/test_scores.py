@@ -3,9 +3,8 @@ from __future__ import annotations
 import builtins
 import math
 import sys
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
-import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -16,7 +15,7 @@ from suffice.errors import ConfigError
 from suffice.measure import training
 from suffice.measure.training import SCORES, Trained, check_scores, scores_of
 from suffice.models import TranslatorConfig
-from suffice.train import EvaluationScore, Processes, evaluate
+from suffice.train import EvaluationScore, evaluate
 
 WORDS = ("<pad>", "<start>", "<unknown>", "<end>", "a", "b", "c", "d", "e", "f")
 
@@ -149,41 +148,6 @@ def test_translations_are_greedy_and_of_every_row(monkeypatch):
             target.append(int(logits[0, -1].argmax()))
         wanted = target[1:]
         assert told[row].tolist() == wanted + [0] * (told.shape[1] - len(wanted))
-
-
-@dataclass(frozen=True)
-class Half(Processes):
-    """One of two processes; what the other one adds is given to it."""
-
-    other: torch.Tensor | None = None
-
-    def sum(self, tensor: torch.Tensor) -> torch.Tensor:
-        return tensor if self.other is None else tensor + self.other
-
-
-def test_two_processes_share_the_rows(monkeypatch):
-    split = sentences(["a b c d e", "c d", "f", "e e e", "a"])
-    data = dataset(split, "bleu", "balanced_accuracy", classes=len(WORDS), vocabulary=WORDS)
-    one = trained(copier(), data)
-    whole = training._translations(one)
-    halves = []
-    for rank in range(2):
-        monkeypatch.setattr(training, "current", lambda rank=rank: Half(rank, 2))
-        halves.append(training._translations(one))
-    assert torch.equal(halves[0] + halves[1], whole)
-    assert (halves[0][2:] == 0).all()
-    assert (halves[1][:2] == 0).all()
-    data = dataset(labelled([0, 1, 2, 0], [0, 0, 1, 1]), classes=3)
-    monkeypatch.setattr(training, "current", lambda: Half(1, 2))
-    rest = training.collect(Told(), data, data.test)
-    there = torch.tensor(np.stack([rest.loss, rest.right, rest.predicted, rest.confidence], axis=1))
-    assert (there[:2] == 0).all(), "the rows of the other process"
-    monkeypatch.setattr(training, "current", lambda: Half(0, 2, there))
-    together = training.collect(Told(), data, data.test)
-    monkeypatch.setattr(training, "current", Processes)
-    alone = training.collect(Told(), data, data.test)
-    for name in ("label", "predicted", "right", "asked", "loss", "confidence"):
-        assert np.array_equal(getattr(together, name), getattr(alone, name)), name
 
 
 def test_an_absent_library_is_reported_before_the_training(monkeypatch):

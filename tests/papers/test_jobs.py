@@ -36,7 +36,7 @@ from suffice.measure.pool import pool
 from suffice.measure.results import cell_path, read_cell
 from suffice.measure.training import train_cell
 from suffice.recipes import RECIPES
-from suffice.train import Silent, current
+from suffice.train import Silent
 from suffice.utils.torch_compat import threads
 
 from .conftest import RecordingDisplay, quick, timeless
@@ -278,9 +278,7 @@ def alone(tmp_path_factory):
     )
     folder, before = tmp_path_factory.mktemp("alone"), threads()
     threads(1)
-    cells = [
-        train_cell(plan, key, load("digits"), folder, current(), Silent()) for key in plan.cells
-    ]
+    cells = [train_cell(plan, key, load("digits"), folder, Silent()) for key in plan.cells]
     threads(before)
     return timeless(cells)
 

@@ -8,13 +8,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from statistics import median
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 from rich.text import Text
 
-from suffice.data.dataset import Dataset
-from suffice.data.survey import Survey
 from suffice.measure.answers import BAG
 from suffice.measure.metrics import metric_of
 from suffice.measure.plan import Plan
@@ -28,6 +26,10 @@ from suffice.measure.sequential import USUAL
 from suffice.measure.sufficiency import FAILS, SUFFICES, UNDECIDED
 from suffice.measure.verdict import INSUFFICIENT, SUFFICIENT, Comparison, Verdict
 from suffice.measure.winner import Snippet, model_of, snippets, why
+
+if TYPE_CHECKING:
+    from suffice.data.dataset import Dataset
+    from suffice.data.survey import Survey
 
 SKEWED = 2 / 3  # share of the most frequent class from which on accuracy says little of the others
 MANY_CUT = 0.2  # share of cut texts from which on a longer input is proposed

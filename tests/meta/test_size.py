@@ -17,7 +17,7 @@ from tests.meta.packages import FILES, ROOT, TESTS, TOOLS
 
 pytestmark = pytest.mark.lint
 
-MOST_LINES, MOST_TEST_LINES = 83_688, 77_313
+MOST_LINES, MOST_TEST_LINES = 83_690, 77_311
 MOST_SIBLING_LINES = 11_500  # of all siblings together
 MOST_TOOL_LINES = 4_057
 MOST_FILES, MOST_OPTIONS = 369, 190
@@ -36,7 +36,7 @@ LINES = {
     "kernels": 1097,
     "layers": 3452,
     "loading": 775,
-    "measure": 16043,
+    "measure": 16045,
     "memory": 1163,
     "mixing": 1058,
     "models": 7584,

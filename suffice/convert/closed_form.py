@@ -155,8 +155,8 @@ def shared_pair(
     columns = torch.view_as_complex(keys.contiguous())[:, :size]  # [H, size]
     whitened = columns @ lower.to(columns.dtype)
     weights = query_moments(queries, moments).diagonal(dim1=1, dim2=2).sum(dim=1)
-    outer = torch.einsum("h,hi,hj->ij", weights.to(whitened.dtype), whitened, whitened.conj())
-    top = _top_eigenvectors(outer, 1)
+    scaled = weights.sqrt()[:, None] * whitened
+    top = torch.linalg.svd(scaled.T, full_matrices=False).U[:, :1]  # heads are few, features many
     factors = whitened @ top[:, 0].conj()
     key = torch.linalg.solve_triangular(lower.T.to(top.dtype), top, upper=True)[:, 0]
     pair = torch.view_as_real(key)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 
 import pytest
 import torch
@@ -18,7 +17,6 @@ from suffice.testing import drawn
 from suffice.text import Characters, Corpus
 
 TEXT = "to be or not to be, that is the question; whether it is nobler in the mind. "
-PAGE = Path(__file__).parents[2] / "docs/smollm2.md"
 
 
 @pytest.fixture
@@ -66,8 +64,3 @@ def test_a_cache_that_rounds_nothing_changes_nothing(small):
     subject = smollm2.Subject(small / "m")
     whole, streamed = (subject.losses(subject.lm, memory) for memory in (None, Dynamic()))
     assert streamed == pytest.approx(whole, rel=1e-5)
-
-
-def test_the_page_shows_what_was_kept():
-    rows = json.loads(smollm2.FILE.read_text())["rows"]
-    assert "\n".join(smollm2.lines(rows)) in PAGE.read_text()

@@ -23,7 +23,7 @@ from suffice.measure.advise.request import (
     shorter,
 )
 from suffice.measure.advise.study import Place, Study
-from suffice.measure.advise.text import cli_lines, notes, python_lines, recommendation
+from suffice.measure.advise.usage import cli_lines, notes, python_lines, recommendation
 from suffice.measure.advise.timing import (
     Budget,
     CandidateTimer,

@@ -2,30 +2,24 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from dataclasses import dataclass
-from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from rich.console import Console
 from rich.table import Table
 from typer import Option
-from typer.core import TyperCommand
 
-from suffice.cli.options import ADVICE_RECIPES, Quiet, known, options_from_fields
+from suffice.cli.options import ADVICE_TASKS, Quiet, known, options_from_fields
 from suffice.cli.terminal import INTERRUPTED, RULED, Stopped, print_json, print_paragraph, to_json
 from suffice.errors import ConfigError
 from suffice.utils.files import write_atomic
 from suffice.utils.grammar import split_list
 
 if TYPE_CHECKING:
-    from suffice.measure.advise import Advice, Crossover, Place, Request
-    from suffice.measure.advise.recipes import AdviceRecipe
+    from suffice.measure.advise import Advice, Place
 
 MINUTES = 3.0
-LIST = "list"
-EXAMPLES = 3  # printed of each kind of composition without a rank
 MAX_ROWS = 12  # rows of the table
 
 
@@ -51,8 +45,7 @@ class AdviceOptions:
     quality: Annotated[
         str | None,
         Option(
-            help="Test accuracy that may be lost, 1% by default; what is shown to lose more is not "
-            "recommended."
+            help="Test accuracy that may be lost, 1% by default, at which --results are judged."
         ),
     ] = None
     model: Annotated[
@@ -65,7 +58,7 @@ class AdviceOptions:
     checkpoint: Annotated[
         Path | None, Option(help="Folder of a language model whose sizes are measured.")
     ] = None
-    minutes: Annotated[float, Option(help="Minutes for everything.")] = MINUTES
+    minutes: Annotated[float, Option(help="Minutes of timing.")] = MINUTES
     mechanisms: Annotated[
         str | None,
         Option(
@@ -78,15 +71,15 @@ class AdviceOptions:
         list[Path] | None,
         Option(
             metavar="<path>",
-            help="Folder of a finished `suffice compare`: evidence where it is near; repeatable.",
+            help="Folder of a finished `suffice compare`, which decides; repeatable.",
         ),
     ] = None
     recall: Annotated[
         bool,
         Option(
             "--recall",
-            help="The language model has to look things up in its input: only what suffices on a "
-            "near task of recall is recommended.",
+            help="The language model has to look things up in its input: only what solves tasks "
+            "of recall is recommended.",
         ),
     ] = False
 
@@ -109,41 +102,28 @@ def advise(
             **known("task", "suffice.cli.options", "ADVICE_TASKS"),
         ),
     ] = None,
-    recipe: Annotated[
-        str | None,
-        Option(
-            help="A known recipe, measured here; list describes them: "
-            f"{', '.join(ADVICE_RECIPES)}.",
-            **known("recipe of the adviser", "suffice.cli.options", "ADVICE_RECIPES", unless=LIST),
-        ),
-    ] = None,
     *,
     limits: AdviceOptions,
     out: Annotated[Path | None, Option(help="Write the advice as JSON to this file.")] = None,
     as_json: Annotated[bool, Option("--json", help="Print the advice as JSON only.")] = False,
     quiet: Quiet = False,
 ) -> None:
-    """Recommend attention for a task on this machine, with the reasons against the others.
+    """Recommend attention for a task on this machine, and the comparison that decides.
 
-    Compositions that need too much are ruled out. The most promising of the rest are measured
-    with Standard in the same rounds, with random weights in the model's sizes. What was measured
-    slower than Standard is never recommended. Ctrl-C ends the measuring and prints the advice so
-    far.
+    Compositions that need too much are ruled out. The others are timed with Standard in the same
+    rounds, with random weights in the model's sizes, until the minutes are used up. Only what your
+    own comparisons show to suffice takes Standard's place. Ctrl-C ends the timing and prints the
+    advice so far.
     """
-    from suffice.measure.advise import advise as find_advice
-    from suffice.measure.advise.recipes import RECIPES
-    from suffice.utils.progress import show
-
-    console = Console(highlight=False)
-    if recipe == LIST:
-        for source, recipes in groupby(RECIPES.values(), key=lambda known: known.source):
-            print_paragraph(console, f"{source}:")
-            for known in recipes:
-                _print_recipe(console, known, indent="  ")
-        return
+    if task is None:
+        raise ConfigError(f"give --task with one of {', '.join(ADVICE_TASKS)}.")
     if out is not None and out.suffix != ".json":
         raise ConfigError(f"--out {out}: the advice is a file that ends in .json.")
-    chosen, request = _request(task, recipe, limits.words())
+    from suffice.measure.advise import Request
+    from suffice.measure.advise import advise as find_advice
+    from suffice.utils.progress import show
+
+    request = Request.parse(task, **limits.words())
     with show(Console(stderr=True), quiet=quiet) as progress:
         progress.cell("measuring")
         advice = find_advice(request, progress=progress)
@@ -153,85 +133,42 @@ def advise(
     if as_json:
         print_json(content)
     else:
-        if chosen is not None:
-            print_paragraph(console, f"{chosen.source}:")
-            _print_recipe(console, chosen, indent="  ")
-            for line in chosen.report(advice):
-                print_paragraph(console, line, first="- ", rest="  ")
-            console.print()
-        print_advice(console, advice)
+        print_advice(Console(highlight=False), advice)
     if advice.interrupted:
-        raise Stopped("interrupted: the rest was not measured.", code=INTERRUPTED)
-
-
-class Command(TyperCommand):
-    """Reads --recipe without a name as --recipe list."""
-
-    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Read the words of a command line."""
-        if "--recipe" in args:
-            after = args.index("--recipe") + 1
-            if after == len(args) or args[after].startswith("-"):
-                args = [*args[:after], LIST, *args[after:]]
-        return super().parse_args(ctx, args)
-
-
-def _request(
-    task: str | None, recipe: str | None, words: dict[str, Any]
-) -> tuple[AdviceRecipe | None, Request]:
-    from suffice.measure.advise import TASKS, Request
-    from suffice.measure.advise.recipes import recipe_named
-
-    if recipe is None:
-        if task is None:
-            raise ConfigError(
-                f"give --task with one of {', '.join(TASKS)}; or --recipe {LIST} for known recipes."
-            )
-        return None, Request.parse(task, **words)
-    chosen = recipe_named(recipe)
-    if task not in (None, chosen.task):
-        raise ConfigError(
-            f"--recipe {recipe} is for --task {chosen.task}; leave --task {task} out."
-        )
-    if words["mechanisms"]:
-        raise ConfigError(f"--recipe {recipe} has its own compositions; leave --mechanisms out.")
-    return chosen, chosen.request(words)
-
-
-def _print_recipe(console: Console, recipe: AdviceRecipe, indent: str) -> None:
-    title = f"{recipe.name}: {recipe.title} ({recipe.section})"
-    print_paragraph(console, title, first=indent, rest=f"{indent}  ")
-    print_paragraph(console, recipe.about, first=f"{indent}  ", rest=f"{indent}  ")
+        raise Stopped("interrupted: the rest was not timed.", code=INTERRUPTED)
 
 
 def print_advice(console: Console, advice: Advice) -> None:
-    """Print the recommendation, the table, the reasons, what was left out, and the lines to use."""
+    """Print the recommendation, the table, notes, the deciding comparison and the lines to use."""
     print_paragraph(console, advice.sentence)
-    console.print()
     facts = advice.machine
     threads = f"{facts['threads']} thread{'s' * (facts['threads'] != 1)}"
+    console.print()
     print_paragraph(
         console,
-        f"{advice.model}, inputs of {advice.length:,}, random weights, on {advice.device} "
-        f"({facts['cpu']}, {threads}), {advice.seconds:.0f} s",
+        f"{advice.model}, inputs of {advice.length:,}, on {advice.device} ({facts['cpu']}, "
+        f"{threads}), {advice.seconds:.0f} s",
     )
-    ranked = [place for place in advice.places if place.rank is not None]
-    if ranked:
+    legal = [place for place in advice.places if place.status in ("measured", "not measured")]
+    if legal:
         console.print()
-        console.print(_table(advice, ranked[:MAX_ROWS]))
-        if len(ranked) > MAX_ROWS:
-            print_paragraph(
-                console, f"and {len(ranked) - MAX_ROWS} more that were measured; --json has all."
-            )
-        console.print()
-        for place in ranked[:MAX_ROWS]:
-            print_paragraph(console, f"{place.rank}. {place.name}: {place.reason}", rest="   ")
-            print_paragraph(console, f"quality: {place.evidence_told}", first="   ", rest="   ")
-    _print_unranked(console, advice)
+        console.print(_table(advice, legal[:MAX_ROWS]))
+        if any(place.ratio is None for place in legal[:MAX_ROWS]):
+            console.print("(in brackets: work by closed form, not timed with Standard)")
     console.print()
     for note in advice.notes:
         print_paragraph(console, note, first="- ", rest="  ")
-    _print_usage(console, advice)
+    blocks: list[tuple[str, tuple[str, ...]]] = []
+    if advice.trial is not None:
+        blocks.append(
+            (f"What decides ({advice.trial}; then --results FOLDER)", (advice.trial.command,))
+        )
+    if advice.winner is not None:
+        absent = ("no command reaches this composition; use the Python lines.",)
+        blocks += [("Python", advice.python), ("Command line", advice.cli or absent)]
+    for title, lines in blocks:
+        console.print(f"\n{title}:", markup=False)
+        console.print("\n".join(f"  {line}" for line in lines), markup=False, soft_wrap=True)
 
 
 def _table(advice: Advice, places: list[Place]) -> Table:
@@ -240,52 +177,21 @@ def _table(advice: Advice, places: list[Place]) -> Table:
     table = Table(**RULED)
     table.add_column("")
     table.add_column("composition")
-    reads = any(place.first_seconds is not None for place in places)
-    columns = [each(advice.unit), "x Standard", *(["reading"] if reads else []), "needs"]
-    for name in (*columns, "faster from"):
+    reads = any(place.first_seconds for place in places)
+    reading = ("reading",) if reads else ()
+    for name in (each(advice.unit), "x Standard", *reading, "needs", "suffices"):
         table.add_column(name, justify="right", no_wrap=True)
     for place in places:
-        ratio = "" if place.ratio is None else f"{place.ratio.median:.2f}"
-        first = [format_seconds(place.first_seconds)] if place.first_seconds is not None else []
+        verdicts = [one.verdict for one in place.evidence]
+        times = (place.seconds, place.first_seconds) if reads else (place.seconds,)
+        seconds, *first = ("" if t is None else format_seconds(t.median) for t in times)
         table.add_row(
-            str(place.rank),
+            "" if place.rank is None else str(place.rank),
             place.name.replace("+", " +"),
-            format_seconds(place.seconds.median),
-            ratio,
+            seconds,
+            f"{place.ratio.median:.2f}" if place.ratio else f"({place.predicted:.2f})",
             *first,
             format_bytes(place.needs.total),
-            "" if place.name == "standard" else _from(place.crossover),
+            f"{verdicts.count('suffices')} of {len(verdicts)}" if verdicts else "",
         )
     return table
-
-
-def _from(crossover: Crossover | None) -> str:
-    """Return from which length on a mechanism is faster."""
-    if crossover is None:
-        return "not measured"
-    lengths = [length for length, _ in crossover.ratios]
-    if crossover.at is None:
-        return f"not within {lengths[0]} to {lengths[-1]}"
-    return f"{crossover.at}" if crossover.at > lengths[0] else f"{crossover.at} or less"
-
-
-def _print_unranked(console: Console, advice: Advice) -> None:
-    rest = [place for place in advice.places if place.rank is None]
-    counts = Counter(place.status for place in rest)
-    for status, count in counts.items():
-        console.print()
-        print_paragraph(console, f"{status}: {count}")
-        for place in [place for place in rest if place.status == status][:EXAMPLES]:
-            why = place.reason.removeprefix(f"{status}: ")
-            print_paragraph(console, f"{place.name}: {why}", first="  ", rest="    ")
-        if count > EXAMPLES:
-            print_paragraph(console, "  ...")
-
-
-def _print_usage(console: Console, advice: Advice) -> None:
-    if advice.winner is None:
-        return
-    for title, lines in (("Python", advice.python), ("Command line", advice.cli)):
-        console.print(f"\n{title}:", markup=False)
-        lines = lines or ("no command reaches this composition; use the Python lines.",)
-        console.print("\n".join(f"  {line}" for line in lines), markup=False, soft_wrap=True)

@@ -39,10 +39,6 @@ MEMORIES = ("dynamic", "static:N", "rolling:W", "rolling:W:SINKS")
 RECIPE_OF_LM = "shakespeare_char"
 MARGIN_POINTS = 1.0  # of test accuracy that may be lost
 MAX_NUMBER = 2**62  # of a size or a count: torch's own are of 63 bits
-ADVICE_RECIPES = (
-    *("tiny-edge", "cloud-api", "long-context", "decision-tree", "local-global", "gqa-qk-norm"),
-    "hybrid-linear",
-)
 ADVICE_TASKS = ("lm", "classify", "image", "translate")
 """Written out, so that help need not import what defines them; a test compares them with it."""
 

@@ -542,6 +542,7 @@ def _evidence(options: ReproduceOptions, console: Console) -> None:
 
 
 def _atlas(options: ReproduceOptions, console: Console) -> None:
+    from suffice.papers import advice
     from suffice.papers.atlas import page
     from suffice.papers.atlas.standings import standings
 
@@ -550,10 +551,10 @@ def _atlas(options: ReproduceOptions, console: Console) -> None:
         *("run", "seeds", "heads", "scale", "rerun", "out", "as_csv"),
     )
     if options.publish:
-        print_text(f"written: {page.write_page()}", console)
+        print_text(f"written: {page.write_page()} and {advice.write()}", console)
         return
     records = [asdict(row) for row in standings()]
-    sheets = [page.progress_sheet(), page.matrix(), page.staircase(), page.trials_sheet()]
+    sheets = [page.progress_sheet(), page.matrix(), page.staircase()]
     _print_result(options, records, str, sheets)
 
 

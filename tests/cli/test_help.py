@@ -17,7 +17,6 @@ from suffice.cli import _load, options
 from suffice.cli.export import FORMS, GGUF
 from suffice.cli.options import options_from_fields
 from suffice.measure.advise import TASKS
-from suffice.measure.advise.recipes import RECIPES
 from suffice.measure.plan import MARGIN
 from suffice.presets import PRESETS, TITLES
 from suffice.runtime.manifest import FORMATS
@@ -43,7 +42,6 @@ ANSWERS = {
     "train --recipe nano": 2,
     "show gqaa": 2,
     "advise --task write": 2,
-    "advise --recipe edge": 2,
     **{f"{verb} nowhere": 2 for verb in ("predict", "evaluate", "generate", "bench",
         "quantise", "convert --to mqa", "heal", "export --format hf", "run")},
     "export . --format gguff": 2,
@@ -85,7 +83,7 @@ def test_verdicts_fits_refusals_and_misspelt_names_import_no_torch(tmp_path):
 
 
 def test_constants_of_help_are_those_of_the_library():
-    assert (tuple(RECIPES), TASKS) == (options.ADVICE_RECIPES, options.ADVICE_TASKS)
+    assert TASKS == options.ADVICE_TASKS
     assert (*FORMATS, GGUF) == FORMS
     assert pytest.approx(100 * MARGIN) == options.MARGIN_POINTS
 

@@ -3,50 +3,69 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import count
 from time import perf_counter
 from typing import Any
 
 import torch
 
-from suffice.measure.advise.evidence import Library, Scope
+from suffice.measure.advise.evidence import Evidence, Library
 from suffice.measure.advise.request import (
     ANY_DEVICE,
-    ITEMSIZE,
     Base,
-    Candidate,
+    Needs,
     Request,
     base_of,
     candidates,
+    describe_bytes,
+    each,
+    format_bytes,
+    format_seconds,
     needs,
-    shorter,
 )
-from suffice.measure.advise.study import Place, Study
-from suffice.measure.advise.usage import cli_lines, notes, python_lines, recommendation
 from suffice.measure.advise.timing import (
-    Budget,
+    MIN_ROUNDS,
     CandidateTimer,
     Clock,
     DecidingComparison,
-    Report,
-    Seconds,
-    TimedSample,
-    TrainingStepTimer,
-    minutes,
-    race_lengths,
-    run,
-    trial,
+    Timings,
+    command,
+    minutes_of,
 )
+from suffice.measure.advise.usage import cli_lines, python_lines
 from suffice.measure.machine import machine_facts, software_versions
-from suffice.models.composition import STANDARD, Composition
+from suffice.measure.sufficiency import UNDECIDED
+from suffice.measure.timing import Times
+from suffice.models.composition import STANDARD
 from suffice.train import Progress, resolve_device
 from suffice.utils.records import encode
 
-MAIN_SHARE = 0.7  # of the budget, for the requested length; the rest is for shorter ones
-MAX_CROSSOVERS = 3  # candidates compared with Standard at shorter lengths
+MAX_EVIDENCE = 2  # comparisons of one composition, in sentences
 PROGRESS_STEPS = 1000  # of the progress bar
-Measure = Callable[[Candidate, int], TimedSample]
+MORE_TIME = "give more minutes, or a smaller model or length"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Place:
+    """One composition and its place."""
+
+    name: str  # the composition, see `Composition`
+    rank: int | None  # rank, from 1; candidates whose times overlap share one. None if not timed.
+    status: str  # "measured", "ruled out", "illegal" or "not measured"
+    reason: str  # what speaks against it; "" if nothing does
+    needs: Needs | None = None  # bytes and work in closed form; None if illegal
+    predicted: float | None = None  # work over Standard's; None if illegal
+    seconds: Times | None = None  # seconds per token or input, median and quartiles over the rounds
+    ratio: Times | None = None  # `seconds` over Standard's of the same round
+    first_seconds: Times | None = None  # seconds of reading the input (prefill)
+    first_ratio: Times | None = None  # `first_seconds` over Standard's of the same round
+    rounds: int = 0  # number of samples
+    evidence: tuple[Evidence, ...] = ()  # finished comparisons of quality
+    evidence_told: str = ""  # sentences about its quality
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,12 +78,8 @@ class Advice:
     unit: str  # "token" or "input", which times are for
     device: str  # "cpu" or "cuda"
     winner: str | None  # name of the recommended composition; None if none is recommended
-    # whether comparisons near what is asked show that it suffices; of Standard, that nothing
-    # untried is faster
-    known: bool
-    # the comparison that would decide whether the fastest untried composition suffices; None if
-    # there is none
-    trial: DecidingComparison | None
+    known: bool  # whether comparisons show that it suffices; of Standard, that nothing is faster
+    trial: DecidingComparison | None  # what would decide about the fastest untried composition
     sentence: str  # the recommendation
     notes: tuple[str, ...]  # further sentences
     places: tuple[Place, ...]  # every composition: ranked, ruled out, not measured, illegal
@@ -89,19 +104,17 @@ def advise(
     *,
     progress: Progress | None = None,
     clock: Clock = perf_counter,
-    measure: Measure | None = None,
-    step: Seconds | None = None,
+    timer: Callable[[Base, torch.device], CandidateTimer] = CandidateTimer,
 ) -> Advice:
-    """Measure the legal compositions within the memory limit, and recommend one.
+    """Time the legal compositions within the memory limit, and recommend one.
 
-    Ctrl-C ends the measuring; the advice is then based on what was measured.
+    Ctrl-C ends the timing; the advice is then based on what was timed.
 
     Args:
         request: the task and its limits.
-        progress: display of the measurements.
+        progress: display of the timing.
         clock: function that returns seconds from any origin.
-        measure: function that returns a sample of a candidate at a length; None: on the device.
-        step: function that returns the seconds of a training step; None: on the device.
+        timer: what times candidates of a model's sizes on a device.
 
     Raises:
         ConfigError: for an unknown model or device, or an invalid composition.
@@ -113,97 +126,304 @@ def advise(
         >>> [place.name for place in advise(request).places]  # doctest: +SKIP
         ['gqa', 'standard']
     """
-    budget = Budget(60.0 * request.minutes, clock)
-    device = _device(request.device)
-    base = base_of(request)
-    study = _study(request, base, device)
-    interrupted = False
+    start, here = clock(), "cuda" if torch.cuda.is_available() else "cpu"
+    device = resolve_device(here if request.device == ANY_DEVICE else request.device)
+    study = _Study(request, device)
+    times, interrupted = timer(study.base, device), False
+
+    def report(name: str, share: float) -> None:
+        if progress is not None:
+            progress.say(f"timing {name}")
+            progress.step(min(round(share * PROGRESS_STEPS), PROGRESS_STEPS), PROGRESS_STEPS)
+
+    def step_seconds(rows: int) -> float:
+        names = STANDARD, study.offer
+        return sum(times.step_seconds(study.candidates[name], rows) for name in names)
+
+    study.timings = Timings(lambda name: times.prepare(study.candidates[name]), report, clock)
     try:
-        _measure(study, measure or CandidateTimer(base, device), budget, _reporter(progress))
-        _price(study, step or TrainingStepTimer(device))
+        study.timings.run(study.order(), 60.0 * request.minutes)
+        study.minutes = minutes_of(study.base, step_seconds) if study.offer else None
     except KeyboardInterrupt:
         interrupted = True
-    winner = study.winner()
+    winner = study.winner
     best = None if winner is None else study.candidates[winner]
     return Advice(
         request=request,
-        model=base.name,
-        length=base.length,
+        model=study.base.name,
+        length=study.base.length,
         unit=request.unit,
         device=device.type,
         winner=winner,
-        known=study.is_known(winner),
+        known=study.is_known,
         trial=study.trial,
-        sentence=recommendation(study, winner),
-        notes=tuple(notes(study, winner, interrupted=interrupted)),
-        places=study.places(),
-        python=() if best is None else python_lines(best, base, request),
-        cli=() if best is None else cli_lines(best, base, request),
+        sentence=study.sentence(),
+        notes=tuple(study.notes(interrupted=interrupted)),
+        places=study.places,
+        python=() if best is None else python_lines(best, study.base, request),
+        cli=() if best is None else cli_lines(best, study.base, request),
         machine=machine_facts(),
         versions=software_versions(),
-        seconds=budget.used,
+        seconds=clock() - start,
         interrupted=interrupted,
     )
 
 
-def _study(request: Request, base: Base, device: torch.device) -> Study:
-    legal, illegal = candidates(base, request.mechanisms, packs=device.type == "cpu")
-    needed = {candidate.name: needs(candidate, base) for candidate in legal}
-    parameters = needed[STANDARD].weights // ITEMSIZE
-    scope = Scope(tokens=base.length, parameters=parameters, num_heads=base.num_heads)
-    library = Library(request.task, request.results, request.quality, scope)
-    same: dict[object, list[Composition]] = {}  # under several names
-    for candidate in legal:
-        same.setdefault(candidate.identity, []).append(candidate.composition)
-    return Study(
-        request=request,
-        base=base,
-        asked=scope,
-        candidates={candidate.name: candidate for candidate in legal},
-        needs=needed,
-        illegal=illegal,
-        library=library,
-        evidence={
-            candidate.name: tuple(
-                dict.fromkeys(e for c in same[candidate.identity] for e in library.find(c))
+class _Study:
+    """The legal candidates by name, what they need, their times and their evidence."""
+
+    def __init__(self, request: Request, device: torch.device) -> None:
+        self.request, self.base = request, base_of(request)
+        legal, self.illegal = candidates(self.base, request.mechanisms, packs=device.type == "cpu")
+        self.candidates = {candidate.name: candidate for candidate in legal}
+        self.needs = {name: needs(c, self.base) for name, c in self.candidates.items()}
+        self.library = Library(request, self.base)
+        self.losses = {
+            n: loss for n, c in self.candidates.items() if (loss := self.library.loss(c))
+        }
+        self.available = _memory(device)
+        self.limit = request.memory or self.available
+        self.timings: Timings  # filled by `advise`
+        self.minutes: float | None = None  # of the comparison with the offer
+
+    @cached_property
+    def oversized(self) -> list[str]:
+        """Candidates that need too much memory."""
+        return [n for n, needs in self.needs.items() if self.limit and needs.total > self.limit]
+
+    def order(self) -> list[str]:
+        """Return the names to time: Standard if it fits the machine, then the others.
+
+        What suffices comes first, what loses too much last. Between them trained and packed
+        compositions take turns, numbers of changes within each, and packings and mechanisms within
+        those, by least work: a short budget is spread from published mechanisms to the most
+        changed.
+        """
+        names = [name for name in self.candidates if name not in {*self.oversized, STANDARD}]
+        names.sort(key=lambda name: (self.needs[name].work, name))
+        chosen = {name: self.candidates[name].composition for name in names}
+        changes = {name: (bool(c.of_use), len(c.changes)) for name, c in chosen.items()}
+        packing = {name: (changes[name], c.memory, c.weights) for name, c in chosen.items()}
+        kinds = {name: (packing[name], c.mechanism) for name, c in chosen.items()}
+        packed = {name: of_use for name, (of_use, _) in changes.items()}
+        for kind in (kinds, packing, changes, packed):
+            counters: dict[object, Iterator[int]] = defaultdict(count)
+            turns = {name: next(counters[kind[name]]) for name in names}
+            names.sort(key=lambda name: (turns[name], changes[name]))
+        names.sort(key=lambda name: (name in self.losses, not self.suffices(name)))
+        fits = self.available is None or self.needs[STANDARD].total <= self.available
+        return [STANDARD, *names] if fits else names
+
+    def suffices(self, name: str) -> bool:
+        """Return whether a candidate is known to suffice."""
+        return self.library.suffices(self.candidates[name])
+
+    def against(self, name: str) -> list[str]:
+        """Return what speaks against recommending a timed or oversized candidate."""
+        said, ratio, reading = [], self.timings.ratio(name), self.timings.ratio(name, "first")
+        if name in self.oversized:
+            total = self.needs[name].total
+            said.append(f"needs {format_bytes(total)}, more than {format_bytes(self.limit)}")
+        seconds, latency = self.timings.of(name), self.request.latency
+        if latency and seconds and seconds.median > latency:
+            time = f"{format_seconds(seconds.median)} {each(self.request.unit)}"
+            said.append(f"takes {time}, more than {format_seconds(latency)}")
+        if name != STANDARD and ratio is not None and ratio.low > 1.0:
+            said.append("is slower than Standard")
+        if name != STANDARD and reading is not None and reading.low > 1.0:
+            said.append(f"reads the input in {reading.median:.2f}x Standard's time")
+        if (loss := self.losses.get(name)) and loss.own:
+            said.append(f"loses too much: {loss.sentence}")
+        return said
+
+    def is_faster(self, name: str) -> bool:
+        """Return whether a candidate is faster than Standard by more than noise."""
+        ratio = self.timings.ratio(name)
+        return name != STANDARD and ratio is not None and ratio.high < 1.0
+
+    @cached_property
+    def ranked(self) -> dict[str, int]:
+        """Ranks of the timed candidates, best first; overlapping quartiles share one."""
+        timings = self.timings
+        names = [name for name in self.candidates if timings.of(name)]
+        names.sort(key=lambda n: (timings.key(n), len(self.candidates[n].composition.changes), n))
+        ranks: dict[str, int] = {}
+        leader = None
+        for number, name in enumerate(names, start=1):
+            times = timings.ratio(name) or timings.of(name)
+            if leader and times.low <= leader[1].high and leader[1].low <= times.high:
+                ranks[name] = leader[0]
+            else:
+                ranks[name], leader = number, (number, times)
+        return ranks
+
+    @cached_property
+    def qualifying(self) -> list[str]:
+        """The candidates that were timed in enough rounds and have nothing against them."""
+        rounds = {name: len(self.timings.samples.get(name, ())) for name in self.ranked}
+        return [n for n in self.ranked if rounds[n] >= MIN_ROUNDS and not self.against(n)]
+
+    @cached_property
+    def winner(self) -> str | None:
+        """The fastest known to suffice, else Standard; beyond the limits the least changed."""
+        known = [n for n in self.qualifying if n != STANDARD and self.suffices(n)]
+        standard = self.timings.of(STANDARD) is not None and not self.against(STANDARD)
+        if standard:
+            return next(filter(self.is_faster, known), STANDARD)
+        compositions = {n: self.candidates[n].composition for n in self.qualifying if n != STANDARD}
+        untried = [n for n, c in compositions.items() if not c.of_use and n not in self.losses]
+
+        def changed(name: str) -> tuple[bool, int]:
+            return compositions[name].mechanism != STANDARD, len(compositions[name].changes)
+
+        return known[0] if known else min(untried or compositions, key=changed, default=None)
+
+    @cached_property
+    def offer(self) -> str | None:
+        """The fastest untried candidate above the winner: those that lose elsewhere come last."""
+        winner, faster = self.winner, []
+        if winner is not None and not self.suffices(winner):
+            return None if self.candidates[winner].composition.of_use else winner
+        for name in self.qualifying:
+            if name == winner:
+                break
+            if self.is_faster(name) and not self.candidates[name].composition.of_use:
+                faster.append(name)
+        return min(faster, key=lambda name: name in self.losses, default=None)
+
+    @property
+    def trial(self) -> DecidingComparison | None:
+        """The comparison that would decide about the offer."""
+        if self.offer is None:
+            return None
+        text = command(self.base, STANDARD, self.offer)
+        return DecidingComparison(name=self.offer, command=text, minutes=self.minutes)
+
+    @property
+    def is_known(self) -> bool:
+        """Whether the recommendation rests on comparisons, or nothing untried is faster."""
+        if self.winner == STANDARD:
+            return self.offer is None and len(self.timings.samples) > 1
+        return self.winner is not None and self.suffices(self.winner)
+
+    def sentence(self) -> str:
+        """Return the recommendation in a sentence."""
+        winner, minutes = self.winner, f"{self.request.minutes:g} minutes"
+        if winner is None:
+            return f"Nothing is recommended: {self._nearest(minutes)}."
+        if winner != STANDARD and self.suffices(winner):
+            words = f"Take {winner}, which suffices by your own comparison"
+        elif winner != STANDARD:
+            why = " and ".join(self.against(STANDARD)) or "was not timed"
+            words = f"Take {winner}, the least changed within the limits, untried: standard {why}"
+        elif self.offer:
+            words = (
+                f"Stay with standard unless a comparison shows that {self.offer} suffices, which "
+                f"takes {self.time(self.offer)}"
             )
-            for candidate in legal
-        },
-        losses={
-            candidate.name: loss
-            for candidate in legal
-            for composition in same[candidate.identity]
-            if (loss := library.loss(composition))
-        },
-        available=_memory(device),
-    )
+        elif len(self.timings.samples) > 1:
+            words = "Stay with standard: nothing that could replace it is faster by more than noise"
+        else:
+            words = f"Stay with standard: {minutes} were too short to time others; {MORE_TIME}"
+        needed = self.needs[winner]
+        return (
+            f"{words}. {winner[0].upper()}{winner[1:]} takes {self.time(winner)} and needs "
+            f"{format_bytes(needed.total)} ({describe_bytes(needed)})."
+        )
 
+    def _nearest(self, minutes: str) -> str:
+        fits = [name for name in self.ranked if name not in self.oversized]
+        if len(self.oversized) == len(self.candidates):
+            nearest = min(self.needs, key=lambda name: (self.needs[name].total, name))
+            return f"{nearest}, the smallest, {'; '.join(self.against(nearest))}"
+        if self.timings.samples and fits:
+            return f"{fits[0]}, the fastest within the memory, {'; '.join(self.against(fits[0]))}"
+        standard = f"standard {'; '.join(self.against(STANDARD))}, and " if self.ranked else ""
+        return f"{standard}{minutes} were too short to time others; {MORE_TIME}"
 
-def _measure(study: Study, measure: Measure, budget: Budget, report: Report) -> None:
+    def time(self, name: str) -> str:
+        """Return a candidate's time, and its ratio to Standard's, as text."""
+        ratio = self.timings.ratio(name)
+        text = f"{format_seconds(self.timings.of(name).median)} {each(self.request.unit)}"
+        if name == STANDARD or ratio is None:
+            return text
+        return f"{text}, {ratio.median:.2f}x Standard's ({ratio.low:.2f} to {ratio.high:.2f})"
 
-    def take(name: str, length: int = study.base.length) -> TimedSample:
-        return measure(study.candidates[name], length)
+    def notes(self, *, interrupted: bool) -> Iterator[str]:
+        """Yield sentences about the recommendation and what was not timed."""
+        if interrupted:
+            yield "Interrupted: places are of what was timed until then."
+        for folder, why in self.library.unheard.items():
+            yield f"--results {folder} is not evidence for this request: {why}."
+        for name in dict.fromkeys((self.winner, self.offer)):
+            if name not in (None, STANDARD):
+                yield f"Quality of {name}: {self.quality(name)}."
+        fast = [n for n in self.ranked if self.is_faster(n) and n not in (self.winner, self.offer)]
+        for name in fast[:1]:
+            if against := "; ".join(self.against(name)):
+                yield f"{name} takes {self.time(name)}, but {against}."
+        packed = (n for n in fast if n in self.qualifying and self.candidates[n].composition.of_use)
+        if name := next(packed, None):
+            changes = f"changes a trained model: {self.quality(name)}"
+            yield f"{name} takes {self.time(name)}, but {changes}."
+        yield "Times are of random weights; quality is what comparisons say, nothing is predicted."
+        rest = [place for place in self.places if place.rank is None]
+        for status, number in Counter(place.status for place in rest).items():
+            example = next(place for place in rest if place.status == status)
+            yield f"{number} {status}, such as {example.name}: {example.reason}."
 
-    run(study.race, study.order(), take, budget, share=MAIN_SHARE, report=report)
-    if STANDARD in study.race.samples and (promising := study.promising()[:MAX_CROSSOVERS]):
-        names, lengths = [STANDARD, *promising], shorter(study.base)
-        race_lengths(names, lengths, take, budget, study.by_length, report)
+    def quality(self, name: str) -> str:
+        """Return what comparisons show of a candidate, the decided ones first."""
+        candidate, alone = self.candidates[name], ""
+        found = self.library.find(candidate)
+        if not found:
+            part, found = self.library.part(candidate)
+            alone = f"not compared{f'; {part} alone ' * bool(part)}"
+        found = sorted(found, key=lambda one: one.verdict.startswith(UNDECIDED))
+        more = len(found) - MAX_EVIDENCE
+        texts = [f"{alone}{'; '.join(one.sentence for one in found[:MAX_EVIDENCE])}"]
+        texts += [f"and {more} more, which --json lists"] if more > 0 else []
+        if (bits := candidate.composition.weights) is not None:
+            texts.append(
+                f"`suffice quantise DIR --bits {bits}` measures what a trained model loses"
+            )
+        return "; ".join(texts)
 
+    @cached_property
+    def places(self) -> tuple[Place, ...]:
+        """The place of every composition."""
+        rest = [name for name in (*self.oversized, *self.order()) if name not in self.ranked]
+        return (
+            *(self._place(name) for name in (*self.ranked, *rest)),
+            *(
+                Place(name=name, rank=None, status="illegal", reason=reason.rstrip("."))
+                for name, reason in sorted(self.illegal.items())
+            ),
+        )
 
-def _price(study: Study, step: Seconds) -> None:
-    """Name the comparison that would decide about the fastest untried, with its minutes."""
-    name = study.untried()
-    if name is None:
-        return
-    study.trial = trial(study.candidates[name].composition, study.base)
-    if study.trial is not None:
-        study.trial = replace(study.trial, minutes=minutes(study.trial, step))
-
-
-def _device(name: str) -> torch.device:
-    if name == ANY_DEVICE:
-        name = "cuda" if torch.cuda.is_available() else "cpu"
-    return resolve_device(name)
+    def _place(self, name: str) -> Place:
+        timings, rank = self.timings, self.ranked.get(name)
+        predicted = self.needs[name].work / self.needs[STANDARD].work
+        reason = "; ".join(self.against(name))
+        if rank is None and name not in self.oversized:
+            work = f"by closed form {predicted:.2f}x Standard's work"
+            reason = timings.failed.get(name, f"the time ended before its turn; {work}")
+        status = "not measured" if rank is None else "measured"
+        return Place(
+            name=name,
+            rank=rank,
+            status="ruled out" if name in self.oversized else status,
+            reason=reason.rstrip("."),
+            needs=self.needs[name],
+            predicted=predicted,
+            seconds=timings.of(name),
+            ratio=timings.ratio(name),
+            first_seconds=timings.of(name, "first"),
+            first_ratio=timings.ratio(name, "first"),
+            rounds=len(timings.samples.get(name, ())),
+            evidence=self.library.find(self.candidates[name]),
+            evidence_told="it is the yardstick" if name == STANDARD else self.quality(name),
+        )
 
 
 def _memory(device: torch.device) -> int | None:
@@ -211,12 +431,3 @@ def _memory(device: torch.device) -> int | None:
         return torch.cuda.get_device_properties(device).total_memory
     total: Any = machine_facts()["memory_bytes"]
     return total
-
-
-def _reporter(progress: Progress | None) -> Report:
-    def report(text: str, share: float) -> None:
-        if progress is not None:
-            progress.say(text)
-            progress.step(min(round(share * PROGRESS_STEPS), PROGRESS_STEPS), PROGRESS_STEPS)
-
-    return report

@@ -52,45 +52,25 @@ LIMITS: dict[str, tuple[Callable[[Any], bool], str]] = {
 
 @dataclass(frozen=True, kw_only=True)
 class Request:
-    """A task and its limits.
-
-    Args:
-        task: lm (writes text), classify (reads text), image or translate.
-        length: tokens or patches of an input; None uses the model's own.
-        memory: bytes for weights, state and activations; None uses this machine's.
-        latency: seconds for each token, or for each input where nothing is written; None allows
-            any.
-        device: "here" (a GPU if there is one), "cpu" or "cuda".
-        quality: acceptable loss of test accuracy, a fraction: compositions that are shown to lose
-            more come last and are not recommended; None: 0.01.
-        model: one of `models_of(task)`, whose sizes are measured; None uses the task's usual one.
-        checkpoint: folder of a language model whose sizes are measured instead.
-        minutes: time for measuring.
-        mechanisms: compositions to choose from, see `Composition`; none = all.
-        results: further folders of `suffice compare` that are evidence.
-        recall: whether a language model has to look things up in its input; then only what suffices
-            on a near recall task is recommended.
-
-    Raises:
-        ConfigError: for an unknown task, or a number that is not legal.
+    """A task and its limits; `ConfigError` for those that are not legal.
 
     Example:
         >>> Request(task="lm", length=512, memory=2 * 10**9, latency=0.03).unit
         'token'
     """
 
-    task: str
-    length: int | None = None
-    memory: int | None = None
-    latency: float | None = None
-    device: str = ANY_DEVICE
-    quality: float | None = None
-    model: str | None = None
-    checkpoint: str | None = None
-    minutes: float = MINUTES
-    mechanisms: tuple[str, ...] = ()
-    results: tuple[str, ...] = ()
-    recall: bool = False
+    task: str  # lm (writes text), classify (reads text), image or translate
+    length: int | None = None  # tokens or patches of an input; None: the model's own
+    memory: int | None = None  # bytes for weights, state and activations; None: this machine's
+    latency: float | None = None  # seconds for each token, or each input where nothing is written
+    device: str = ANY_DEVICE  # "here" (a GPU if there is one), "cpu" or "cuda"
+    quality: float | None = None  # loss of test accuracy that `results` may show; None: 0.01
+    model: str | None = None  # one of `models_of(task)`; None: the task's usual one
+    checkpoint: str | None = None  # folder of a language model whose sizes are measured instead
+    minutes: float = MINUTES  # for timing
+    mechanisms: tuple[str, ...] = ()  # compositions to choose from, see `Composition`; (): all
+    results: tuple[str, ...] = ()  # folders of `suffice compare`, whose verdicts decide
+    recall: bool = False  # whether a language model has to look things up in its input
 
     def __post_init__(self) -> None:
         check_known("task", self.task, TASKS)
@@ -111,9 +91,6 @@ class Request:
     @classmethod
     def parse(cls, task: str, **words: Any) -> Request:
         """Return a request from fields whose quantities may be text; lists become tuples.
-
-        Raises:
-            ConfigError: for text that is not a quantity, or values that are not legal.
 
         Example:
             >>> Request.parse("lm", memory="2GB", latency="30ms/token", quality="1%").memory
@@ -147,14 +124,23 @@ def each(unit: str) -> str:
 
 
 NEW_TOKENS_ROOM = 16  # tokens that may be written after the input while measuring
-KINDS = {"classify": ClassifierConfig, "image": ViTConfig, "translate": TranslatorConfig}
-MIN_LENGTH = 16  # tokens; attention does not matter in shorter inputs
+KINDS = {
+    "lm": LMConfig,
+    "classify": ClassifierConfig,
+    "image": ViTConfig,
+    "translate": TranslatorConfig,
+}
 DEFAULT_MODELS = {
     "lm": "15m",
     "classify": "imdb",
     "image": "cifar100_v2",
     "translate": "translation_es",
 }
+
+
+def task_of(model: Sizes) -> str:
+    """Return the task of a model's sizes."""
+    return next(task for task, kind in KINDS.items() if isinstance(model, kind))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -180,11 +166,7 @@ class Base:
         return isinstance(self.config, (LMConfig, TranslatorConfig))
 
     def specs(self, composition: Composition) -> list[AttentionSpec]:
-        """Return the spec of each layer: for a translator encoder, decoder, cross-attention.
-
-        Raises:
-            ConfigError: where the task or the sizes have no such attention.
-        """
+        """Return the spec of each layer; raise `ConfigError` where the task or sizes have none."""
         if composition.memory is not None and not self.writes:
             raise ConfigError(
                 f"memory:{composition.memory}: {self.task} writes no tokens and has no KV cache."
@@ -201,11 +183,7 @@ class Base:
         return specs[first : first + self.config.decoder_depth]
 
     def memory_for(self, composition: Composition) -> Memory:
-        """Return the cache policy for writing: it drops what no layer attends to again.
-
-        Raises:
-            ConfigError: as `specs`, or where a layer cannot stream with such a cache.
-        """
+        """Return the cache policy for writing: it drops what no layer attends to again."""
         if not self.writes:
             return Dynamic()
         decoder = self.decoder(self.specs(composition))
@@ -281,16 +259,6 @@ def base_of(request: Request) -> Base:
     )
 
 
-def shorter(base: Base) -> tuple[int, ...]:
-    """Return the shorter lengths at which times are compared."""
-    if not isinstance(base.config, ViTConfig):
-        return tuple(base.length // n for n in (16, 8, 4, 2) if base.length // n >= MIN_LENGTH)
-    side = isqrt(base.config.num_patches)
-    extra = base.config.length - base.config.num_patches
-    sides = sorted({side // 4, side // 2, 3 * side // 4} - {0, 1, side})
-    return tuple(n * n + extra for n in sides)
-
-
 @cache
 def models_of(task: str) -> tuple[str, ...]:
     """Return the names of the models for a task.
@@ -345,7 +313,7 @@ class Candidate:
 
     @property
     def name(self) -> str:
-        """The name of the composition."""
+        """Name of the composition."""
         return self.composition.name
 
     @property

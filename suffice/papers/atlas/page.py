@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from suffice.measure.advise.evidence import MARGINS, NONE_NAMED, backtests
 from suffice.measure.recall import UNSOLVED
 from suffice.measure.report.canvas import svg
 from suffice.measure.report.sheet import Column, Sheet, csv_text, markdown, sheet_of
@@ -97,30 +96,6 @@ def average_sheet(rows: Sequence[Standing], title: str) -> Sheet:
             Column(title="rank", cell=lambda a: f"{a.ranks[0]} to {a.ranks[1]}"),
         ),
         averages(rows),
-    )
-
-
-def trials_sheet() -> Sheet:
-    """Return what `advise` would have named on each task from the others, and whether it did."""
-    found = backtests()
-    counts = Counter(one.outcome for one in found)
-    named = len(found) - counts[NONE_NAMED]
-    by_key = {(one.source, one.margin): one for one in found}
-
-    def column(margin: float) -> Column:
-        def cell(source: str) -> str:
-            trial = by_key[source, margin]
-            return f"{MARKS[trial.outcome]} {trial.named}" if trial.named else "none"
-
-        return Column(title=f"{100 * margin:g} points", cell=cell)
-
-    return sheet_of(
-        "What advise names on a task that is left out",
-        (Column(title="table", cell=str), *map(column, MARGINS)),
-        list(dict.fromkeys(one.source for one in found)),
-        caption=f"{len(found)} trials on {len({one.data for one in found})} data sets: {named} "
-        f"named, of which {counts[SUFFICES]} suffice there (✓), {counts[FAILS]} do not (✗) and "
-        f"{counts[UNDECIDED]} are open (·); {counts[NONE_NAMED]} times it names none.",
     )
 
 

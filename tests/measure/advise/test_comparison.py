@@ -5,36 +5,23 @@ from __future__ import annotations
 import math
 
 import pytest
-import torch
 
 from suffice.data import load
 from suffice.errors import DataError
-from suffice.measure.advise import Composition, Request, base_of
+from suffice.measure.advise import Request, base_of
 from suffice.measure.advise.request import candidates
 from suffice.measure.advise.timing import (
     ROWS,
     SEEDS,
     TOKENS,
     DecidingComparison,
-    TrainingStepTimer,
-    minutes,
-    trial,
+    _setting,
+    command,
+    minutes_of,
 )
-from suffice.models.composition import STANDARD
 from suffice.recipes import RECIPES, recipe
 
 DIGITS = base_of(Request(task="image", model="digits_vit"))
-
-
-@pytest.mark.parametrize("name", ["mqa", "efficient+kv:1", "standard+window:8"])
-def test_a_comparison_is_of_the_whole_composition(name):
-    command = f"suffice compare --recipe digits_vit --mechanisms standard,{name}"
-    assert trial(Composition.parse(name), DIGITS).command == command
-
-
-@pytest.mark.parametrize("name", ["standard", "standard+memory:8", "mqa+weights:4"])
-def test_no_training_decides_about_a_trained_model(name):
-    assert trial(Composition.parse(name), DIGITS) is None
 
 
 @pytest.mark.parametrize(
@@ -50,59 +37,50 @@ def test_no_training_decides_about_a_trained_model(name):
 )
 def test_a_comparison_is_of_the_sizes_that_are_asked_for(request_):
     base = base_of(request_)
-    chosen = trial(Composition.parse("efficient"), base)
-    model = chosen.recipe.model
-    assert (model.length, chosen.num_heads) == (base.length, base.num_heads)
-    assert model.d_model == base.config.d_model
-    assert chosen.recipe.specs("efficient", base.num_heads)
+    (chosen, options), text = _setting(base), command(base, "standard", "efficient")
+    model = chosen.model
+    assert text == f"suffice compare {options} --mechanisms standard,efficient"
+    assert (model.length, model.d_model) == (base.length, base.config.d_model)
+    assert chosen.specs("efficient", base.num_heads)
     if request_.task == "lm":
         sizes = ("depth", "mlp_width")
         assert all(getattr(model, name) == getattr(base.config, name) for name in sizes)
-        assert (f"--heads {base.num_heads} " in chosen.command) is (base.num_heads != 4)
-    assert (chosen.steps is None) is ("--data" in chosen.command)
+        assert (f"--heads {base.num_heads} " in text) is (base.num_heads != 4)
+    assert (minutes_of(base, lambda _: 1.0) is None) is ("--data" in text)
 
 
 @pytest.mark.parametrize("task", ["lm", "classify", "image"])
 def test_every_trained_candidate_can_be_compared(task):
     base = base_of(Request(task=task, length=1024 if task == "lm" else None))
-    chosen = [(one.name, trial(one.composition, base)) for one in candidates(base)[0]]
-    offered = {name: one.recipe.specs(name, base.num_heads) for name, one in chosen if one}
-    assert offered
-    assert all(offered.values())
+    chosen, _ = _setting(base)
+    names = [one.name for one in candidates(base)[0] if not one.composition.of_use]
+    assert len(names) > 10
+    assert all(chosen.specs(name, base.num_heads) for name in names)
 
 
 def test_minutes_are_those_of_all_trainings():
-    chosen = trial(Composition.parse("mqa"), DIGITS)
     steps = 20 * math.ceil(1_078 / 64)
-    times = {STANDARD: 0.02, "mqa": 0.01}
-    spent = minutes(chosen, lambda _, name, heads: times[name] if heads == 4 else 9.0)
-    assert spent == pytest.approx(SEEDS * steps * 0.03 / 60)
-    fields = {"recipe": chosen.recipe, "num_heads": 4, "name": "x", "command": "y"}
-    for number, words in (
-        (0.2, "a minute"),
-        (1.7, "a minute"),
-        (9.0, "9 minutes"),
-        (60.0 * 24 * 9, "9 days"),
-        (60.0 * 24 * 1234, "1,200 days"),
-    ):
-        sentence = DecidingComparison(**fields, minutes=number).sentence
-        assert sentence == f"`y` (10 trainings, about {words} on this machine)"
-    assert "of unknown length" in DecidingComparison(**fields).sentence
+    timed = []
+    spent = minutes_of(DIGITS, lambda rows: timed.append(rows) or 0.03 * rows / 64)
+    assert (timed, spent) == ([64], pytest.approx(SEEDS * steps * 0.03 / 60))
+    long = base_of(Request(task="classify", length=512))  # 8 of 64 rows are timed
+    steps = 10 * math.ceil(22_500 / 64)
+    spent = minutes_of(long, lambda rows: 0.5 if rows == 8 else math.nan)
+    assert spent == pytest.approx(SEEDS * steps * 0.5 * 8 / 60)
 
 
 @pytest.mark.parametrize(
-    ("name", "scale"),
+    ("minutes", "words"),
     [
-        ("digits_vit", "paper"),
-        ("imdb", "paper"),
-        ("lm_small", "paper"),
-        ("translation_es", "small"),
+        (0.2, ", about 1 minutes on this machine"),
+        (9.0, ", about 9 minutes on this machine"),
+        (60.0 * 5, ", about 5 hours on this machine"),
+        (60.0 * 24 * 1234, ", about 1,200 days on this machine"),
+        (None, ""),
     ],
 )
-def test_training_steps_of_every_kind_are_timed(name, scale):
-    before, chosen = torch.random.get_rng_state(), recipe(name, scale=scale)
-    assert 0.0 < TrainingStepTimer(torch.device("cpu"))(chosen, "mqa", 4) < 10.0
-    assert torch.equal(before, torch.random.get_rng_state())
+def test_a_cost_is_told_in_two_digits(minutes, words):
+    assert str(DecidingComparison(name="x", command="y", minutes=minutes)) == f"10 trainings{words}"
 
 
 @pytest.mark.parametrize("task", [*ROWS, "text"])

@@ -1,38 +1,34 @@
-"""What is known of quality: the package's results and the user's."""
+"""What is known of quality: the package's comparisons and the user's."""
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 
 import pytest
 
 from suffice.errors import DataError
-from suffice.measure.advise import Composition
-from suffice.measure.advise.evidence import (
-    Library,
-    Scope,
-    comparisons,
-    deciding,
-    suffices,
-)
+from suffice.measure.advise import Composition, Request, base_of
+from suffice.measure.advise import evidence as module
+from suffice.measure.advise.evidence import Library, evidence_of, read_evidence
+from suffice.measure.advise.request import Candidate
 from suffice.measure.plan import Plan
 from suffice.measure.results import write_results
 from suffice.recipes import recipe
 from suffice.recipes.own_data import with_settings
 from tests.measure.synthetic import from_accuracies, recall_results
 
-from .worlds import evidence
+from .worlds import evidence, lm_base
 
-EFFICIENT = Composition.parse("efficient")
 ENOUGH = {"standard": [0.9, 0.91, 0.92], "efficient": [0.9, 0.911, 0.919], "mqa": [0.5, 0.52, 0.5]}
-ASKED = Scope(tokens=16, parameters=43_000, num_heads=1)
+IMAGE = base_of(Request(task="image", model="digits_vit"))
 
 
 @pytest.fixture
-def alone(monkeypatch, tmp_path):
-    """Let the package bring no results along."""
-    monkeypatch.setattr("suffice.measure.published.FOLDER", tmp_path / "nothing")
+def package(monkeypatch):
+    """Let the package bring these comparisons along, at first none."""
+    known = []
+    monkeypatch.setattr(module, "read_evidence", lambda: iter(known))
+    return known
 
 
 def own_folder(path, accuracies=ENOUGH, *, name="digits_vit", settings=(), **changes):
@@ -41,153 +37,94 @@ def own_folder(path, accuracies=ENOUGH, *, name="digits_vit", settings=(), **cha
     results = from_accuracies(accuracies, recipe=name, title=chosen.title, **changes)
     path.mkdir(exist_ok=True)
     mechanisms = list(dict.fromkeys(c.mechanism for c in results.cells))
-    Plan(
-        recipe=chosen,
-        mechanisms=mechanisms,
-        heads=[1],
-        seeds=3,
-        baseline=results.baseline,
-        margin=0.01,
-        device="cpu",
-    ).claim(path, resume=False)
+    fixed = {"heads": [1], "seeds": 3, "margin": 0.01, "device": "cpu"}
+    plan = Plan(recipe=chosen, mechanisms=mechanisms, baseline=results.baseline, **fixed)
+    plan.claim(path, resume=False)
     write_results(path / "results.json", results)
     return str(path)
 
 
-def test_the_package_has_evidence_for_tasks_it_trained():
-    sources = list(dict.fromkeys(one.source for one in Library("classify").find(EFFICIENT)))
-    assert sources[:2] == ["v2-imdb.json", "v2-amazon.json"]  # the paper's size, most seeds
-    assert "v2-womens-clothing.json" in sources[2:]
-    (first, *_) = Library("translate").find(EFFICIENT)
-    assert "95% CI [" in first.sentence
-    assert not first.own
-    assert Library("lm").find(Composition.parse("efficient+window:8")) == ()
+def library(base=IMAGE, **fields):
+    return Library(Request(task=base.task, **fields), base)
 
 
-def test_near_is_of_length_size_and_heads():
-    asked = Scope(tokens=32, parameters=700_000, num_heads=4)
-    library = Library("classify", asked=asked)
-    found = library.find(EFFICIENT)
-    assert [bool(one.far) for one in found] == sorted(bool(one.far) for one in found)
-    assert {one.num_heads for one in deciding(found)} == {4}
-    assert any(one.num_heads == 1 and one.far.endswith("and 1 head") for one in found)
-    for far in ({"tokens": 1024}, {"parameters": 10**9}, {"num_heads": 6}):
-        scope = Scope(**{"tokens": 32, "parameters": 700_000, "num_heads": 4, **far})
-        assert deciding(Library("classify", asked=scope).find(EFFICIENT)) == ()
-    asked = Scope(tokens=64, parameters=2_000_000, num_heads=4)
-    (nearest, *_) = Library("classify", asked=asked).find(EFFICIENT)
-    assert nearest.source == "v2-amazon.json"
+def candidate(name, base=IMAGE):
+    return Candidate.of(Composition.parse(name), base)
 
 
-@pytest.fixture
-def recalled(monkeypatch, tmp_path):
-    """Let the package have one table of recall, which linear never solves."""
-    monkeypatch.setattr("suffice.measure.published.FOLDER", tmp_path)
-    counts = {"standard": 5, "linear": 0, "mqa": 5, "gla": 3, "sliding_window": 0}
-    results = recall_results(counts, seeds=5, parameters=75_000)
-    content = {"scale": "paper", "threads": 1, "recipe": {}, "results": results.to_json()}
-    (tmp_path / "atlas-mqar8-70k.json").write_text(json.dumps(content))
+def test_the_package_has_small_evidence_for_every_task():
+    found = list(read_evidence())
+    assert {one.task for one in found} == {"lm", "classify", "image", "translate"}
+    assert {one.recalls for one in found if one.task == "lm"} == {True, False}
+    assert {one.recalls for one in found if one.task != "lm"} == {False}
+    assert len({one.source for one in found}) > 15
+    assert not any(one.own for one in found)
+    imdb = next(e for e in found if (e.source, e.mechanism) == ("v2-imdb.json", "efficient"))
+    assert imdb.tokens == 32
+    assert " points, 95% CI [" in imdb.sentence
+    assert "32 tokens, 0.65M parameters" in imdb.sentence
 
 
-@pytest.mark.usefixtures("recalled")
-def test_recall_counts_for_language_models_alone_and_is_not_enough():
-    near = Scope(tokens=64, parameters=90_000, num_heads=4)
-    linear = Composition.parse("linear")
-    library = Library("lm", asked=near)
-    assert all(one.recalls for one in library.find(linear))
-    assert "0 of 5 seeds [0, 52]%" in library.loss(linear)
-    assert library.loss(Composition.parse("linear+kv:1")).startswith("linear alone does not")
-    assert library.loss(Composition.parse("linear+softmax:3")) is None
-    assert [one.verdict for one in library.find(Composition.parse("gla"))] == ["undecided"]
-    assert Library("classify", asked=near).find(linear) == ()
-    shown = tuple(evidence("suffices", own=False, recalls=True, data=d) for d in ("mqar", "copy"))
-    assert not suffices(shown, recall=True)
-
-
-@pytest.mark.parametrize(("of_baseline", "of_other", "said"), [(1, 5, 0), (5, 2, 0), (3, 4, 1)])
-def test_both_sides_have_the_seeds_of_a_first_look(
-    monkeypatch, tmp_path, of_baseline, of_other, said
-):
-    monkeypatch.setattr("suffice.measure.published.FOLDER", tmp_path)
+@pytest.mark.parametrize(("of_baseline", "of_other", "shown"), [(1, 5, 0), (5, 2, 0), (3, 4, 1)])
+def test_both_sides_have_the_seeds_of_a_first_look(of_baseline, of_other, shown):
     results = recall_results({"standard": 5, "linear": 0}, seeds=5, parameters=75_000)
     seeds = {"standard": of_baseline, "linear": of_other}
     cells = tuple(cell for cell in results.cells if cell.seed < seeds[cell.mechanism])
-    content = {"scale": "paper", "threads": 1, "recipe": {}}
-    content["results"] = replace(results, cells=cells).to_json()
-    (tmp_path / "atlas-mqar8-70k.json").write_text(json.dumps(content))
-    found = Library("lm").find(Composition.parse("linear"))
-    assert len(found) == said
-    assert all("Standard in 3 of 3" in one.difference for one in found)
+    chosen = recipe("atlas_mqar8_70k")
+    found = list(evidence_of(replace(results, cells=cells), chosen, "x", 0.01))
+    assert len(found) == shown
+    assert all("by Standard in 3 of 3" in one.difference for one in found)
+    size = cells[0].parameters_model
+    assert all((one.tokens, one.parameters, one.recalls) == (24, size, True) for one in found)
 
 
-@pytest.mark.usefixtures("recalled")
-def test_compositions_are_found_by_what_they_compute():
-    library = Library("lm", asked=Scope(tokens=64, parameters=90_000, num_heads=4))
-    (one,) = library.find(Composition.parse("standard+kv:1"))
-    assert (one.verdict, one.source) == ("suffices", "atlas-mqar8-70k.json")  # mqa
-    (one,) = library.find(Composition.parse("standard+window:3"))
-    assert one.verdict == "does not suffice"  # sliding_window at 24 tokens
-    for name in ("standard", "standard+window:4", "mqa+weights:4"):
-        assert library.find(Composition.parse(name)) == ()
-    far = Library("lm", asked=Scope(tokens=1024, parameters=90_000, num_heads=4))
-    assert far.find(Composition.parse("standard+kv:1")) == ()
+def test_recall_is_judged_by_the_seeds_that_solve_it():
+    results = recall_results({"standard": 5, "linear": 0, "gla": 3, "mqa": 5}, seeds=5)
+    found = evidence_of(results, recipe("atlas_mqar8_70k"), "x", 0.01)
+    verdicts = {one.mechanism: one.verdict for one in found}
+    assert verdicts == {"linear": "does not suffice", "gla": "undecided", "mqa": "suffices"}
 
 
-def test_far_evidence_neither_recommends_nor_rules_out():
-    far = Scope(tokens=1024, parameters=300_000, num_heads=4)
-    for name in ("linear", "linear+kv:1", "sliding_window"):
-        library = Library("lm", asked=far)
-        assert library.loss(Composition.parse(name)) is None
-        assert not suffices(library.find(Composition.parse(name)))
+def test_each_number_of_heads_is_judged_by_itself_and_rows_may_be():
+    blind, learned = [0.1, 0.11, 0.09, 0.1], [0.9, 0.91, 0.89, 0.9]
+    both = {"standard@1": blind, "efficient@1": blind, "standard@4": learned, "mqa@4": learned}
+    results = from_accuracies(both, majority=0.1)
+    found = list(evidence_of(results, recipe("digits_vit"), "x", 0.05))
+    assert [(one.mechanism, one.num_heads) for one in found] == [("mqa", 4)]
+    two = {"standard@4": learned, "mqa@4": [0.88, 0.93, 0.87, 0.92]}
+    two["efficient@4"] = [0.93, 0.86, 0.91, 0.88]
+    results = from_accuracies(two, majority=0.1)
+    widths = [
+        next(e.difference for e in evidence_of(results, recipe("digits_vit"), "x", 0.01, **how))
+        for how in ({"together": True}, {"together": False})
+    ]
+    assert widths[0] != widths[1]  # the interval allows for a choice among both
 
 
-@pytest.mark.parametrize(
-    ("of", "expected"),
-    [
-        ([], False),
-        ([("a", "suffices")], False),  # one data set of others
-        ([("a", "suffices"), ("a", "suffices")], False),
-        ([("a", "suffices"), ("b", "suffices")], True),
-        ([("a", "suffices"), ("b", "suffices"), ("c", "undecided: ...")], False),
-        ([("a", "suffices"), ("b", "does not suffice")], False),
-    ],
-)
-def test_all_near_comparisons_of_the_package_have_to_show_it(of, expected):
-    found = [evidence(verdict, own=False, data=data) for data, verdict in of]
-    assert suffices(found) is expected
-    far = evidence("does not suffice", own=False, far="9 tokens, 0.1M parameters and 4 heads")
-    assert suffices([*found, far]) is expected
-    assert suffices([*found, evidence("suffices")])  # one's own decides
-    assert not suffices([*found, evidence("suffices"), evidence("undecided: ...")])
-
-
-@pytest.mark.usefixtures("alone")
-def test_a_users_results_are_judged_at_the_margin(tmp_path):
+def test_a_users_results_are_judged_at_the_margin(tmp_path, package):
+    package.append(evidence("does not suffice", task="image", mechanism="efficient", own=False))
     folder = own_folder(tmp_path / "run")
     for name in (folder, f"{folder}/results.json"):
-        library = Library("image", (name,), 0.02, ASKED)
-        (one,) = library.find(EFFICIENT)
+        known = library(results=(name,), quality=0.02)
+        (one,) = known.find(candidate("efficient"))  # the user's decides alone
         assert (one.source, one.verdict, one.margin, one.own) == (name, "suffices", 0.02, True)
         assert one.sentence.startswith("suffices at 2.0 points: ")
-        assert suffices((one,))
-        assert library.unheard == {}
-        assert library.find(Composition.parse("mqa"))[0].verdict == "does not suffice"
+        assert known.suffices(candidate("efficient"))
+        assert known.loss(candidate("efficient")) is None
+        assert known.unheard == {}
+        assert known.loss(candidate("mqa")).own
+    assert not library(results=(folder,), quality=0.0).suffices(candidate("efficient"))
+    assert library().loss(candidate("efficient")).source == "x.json"
 
 
-@pytest.mark.usefixtures("alone")
-def test_the_sizes_of_a_users_results_are_those_of_their_plan(tmp_path):
+def test_the_sizes_of_a_users_results_are_those_of_their_plan(tmp_path, package):
+    package.clear()
     folder = own_folder(tmp_path / "run", name="imdb", settings={"length": 512})
-    asked = Scope(tokens=32, parameters=43_000, num_heads=1)
-    library = Library("classify", (folder,), 0.02, asked)
-    (one,) = library.find(EFFICIENT)
-    assert one.far == "512 tokens, 0.0M parameters and 1 head"
-    assert "512 tokens" in library.unheard[folder]
-    assert not suffices((one,))
-    long = Scope(tokens=1024, parameters=43_000, num_heads=1)
-    assert suffices(Library("classify", (folder,), 0.02, long).find(EFFICIENT))
+    base = base_of(Request(task="classify"))
+    (one,) = library(base, results=(folder,)).find(candidate("efficient", base))
+    assert one.tokens == 512
 
 
-@pytest.mark.usefixtures("alone")
 @pytest.mark.parametrize(
     ("task", "changes", "why"),
     [
@@ -195,68 +132,79 @@ def test_the_sizes_of_a_users_results_are_those_of_their_plan(tmp_path):
         ("image", {"baseline": "efficient"}, "its baseline is efficient"),
         ("image", {"title": "ViT on 8x8 digits, d_model=9"}, "'digits_vit' with its sizes"),
         ("image", {"recipe": "gone"}, "'gone' with its sizes"),
+        ("image", {"majority": 0.9, "title": recipe("digits_vit").title}, "no verdict on quality"),
     ],
 )
-def test_results_that_are_no_evidence_are_named(tmp_path, task, changes, why):
+def test_results_that_are_no_evidence_are_named(tmp_path, package, task, changes, why):
+    package.clear()
     values = {"title": recipe("digits_vit").title, **changes}
     write_results(tmp_path / "results.json", from_accuracies(ENOUGH, **values))
-    library = Library(task, (str(tmp_path),), asked=ASKED)
-    assert library.evidence == {}
-    assert why in library.unheard[str(tmp_path)]
-
-
-@pytest.mark.usefixtures("alone")
-def test_where_nothing_was_learned_nothing_is_evidence(tmp_path):
-    blind = {"standard": [0.1, 0.11, 0.09, 0.1], "efficient": [0.1, 0.11, 0.09, 0.1]}
-    assert comparisons(from_accuracies(blind), 0.05)
-    folder = own_folder(tmp_path / "run", blind, majority=0.1)
-    library = Library("image", (folder,), 0.05, ASKED)
-    assert library.find(EFFICIENT) == ()
-    assert "no verdict on quality" in library.unheard[folder]
-
-
-def test_each_number_of_heads_is_judged_by_itself():
-    blind, learned = [0.1, 0.11, 0.09, 0.1], [0.9, 0.91, 0.89, 0.9]
-    both = {"standard@1": blind, "efficient@1": blind, "standard@4": learned, "mqa@4": learned}
-    found = comparisons(from_accuracies(both, majority=0.1), 0.05)
-    assert [(one.mechanism, one.num_heads) for one in found] == [("mqa", 4)]
-
-
-@pytest.mark.usefixtures("alone")
-def test_seeds_that_are_not_shared_are_no_evidence(tmp_path):
-    folder = own_folder(tmp_path / "run", {"standard": [0.9], "efficient@2": [0.9]})
-    assert Library("image", (folder,)).find(EFFICIENT) == ()
+    known = library(IMAGE if task == "image" else lm_base(), results=(str(tmp_path),))
+    assert known.evidence == {}
+    assert why in known.unheard[str(tmp_path)]
 
 
 def test_an_absent_folder_is_refused(tmp_path):
     with pytest.raises(DataError, match="absent"):
-        Library("image", (str(tmp_path / "absent"),))
+        library(results=(str(tmp_path / "absent"),))
 
 
-def test_the_whole_is_judged_before_its_parts(tmp_path):
-    whole = {**ENOUGH, "mqa+window:4": ENOUGH["efficient"]}
-    library = Library("image", (own_folder(tmp_path / "run", whole),), 0.02, ASKED)
-    assert library.loss(Composition.parse("mqa+window:8")).startswith("mqa alone does not suffice")
-    assert library.loss(Composition.parse("mqa+window:4")) is None
-    packed = Composition.parse("mqa+window:8+weights:4")
-    assert library.loss(packed) == library.loss(Composition.parse("mqa+window:8"))
+def test_compositions_are_found_by_what_they_compute(package):
+    package += [evidence("suffices", own=False), evidence("undecided", own=False, mechanism="gla")]
+    base = lm_base()
+    known = library(base)
+    assert [one.mechanism for one in known.find(candidate("standard+kv:1", base))] == ["mqa"]
+    for name in ("standard", "standard+kv:2", "mqa+weights:4"):
+        assert known.find(candidate(name, base)) == ()
+    assert not known.suffices(candidate("mqa", base))  # only one's own comparisons recommend
+    assert known.suffices(candidate("standard", base))
 
 
-@pytest.mark.usefixtures("alone")
-def test_near_evidence_stands_first_then_the_users_and_what_is_undecided_is_no_loss():
-    library, far = Library("lm"), "9 tokens, 0.1M parameters and 4 heads"
-    order = [("", True), ("", False), (far, True), (far, False)]
-    library.evidence["efficient"] = [
-        evidence("undecided: ...", far=where, own=own) for where, own in reversed(order)
-    ]
-    assert [(one.far, one.own) for one in library.find(EFFICIENT)] == order
-    assert library.loss(EFFICIENT) is None
+@pytest.mark.parametrize(
+    ("verdicts", "expected"),
+    [
+        ([], False),
+        ([("suffices", {})], True),
+        ([("suffices", {}), ("undecided: more seeds", {})], False),
+        ([("suffices", {"recalls": True})], False),
+        ([("suffices", {}), ("does not suffice", {"own": False})], True),
+    ],
+)
+def test_all_of_the_users_own_have_to_show_it(package, verdicts, expected):
+    package += [evidence(verdict, **fields) for verdict, fields in verdicts]
+    base = lm_base()
+    assert library(base).suffices(candidate("mqa", base)) is expected
 
 
-def test_files_of_the_package_may_hold_something_else(tmp_path, monkeypatch):
-    (tmp_path / "edge.json").write_text(json.dumps({"runs": []}))
-    monkeypatch.setattr("suffice.measure.published.FOLDER", tmp_path)
-    assert Library("lm").evidence == {}
-    (tmp_path / "torn.json").write_text("{")
-    with pytest.raises(DataError, match="torn.json"):
-        Library("lm")
+def test_recall_has_to_be_shown_where_it_is_asked_for(package):
+    base = lm_base()
+    package.append(evidence("suffices"))
+    mqa = candidate("mqa", base)
+    assert not library(base, recall=True).suffices(mqa)
+    package.append(evidence("suffices", recalls=True))
+    assert library(base, recall=True).suffices(mqa)
+    package[1] = evidence("does not suffice", recalls=True)
+    assert not library(base, recall=True).suffices(mqa)
+    assert library(base, recall=True).loss(mqa) == package[1]
+    assert library(base).loss(mqa) is None
+
+
+def test_parts_of_what_loses_lose_unless_some_layers_are_standard(package):
+    package.append(evidence("does not suffice", own=False, mechanism="linear"))
+    package.append(evidence("undecided", own=False, mechanism="linear+kv:2"))
+    base = lm_base(depth=4)
+    known = library(base)
+    lost = {
+        name: known.loss(candidate(name, base)) is not None
+        for name in ("linear", "linear+kv:1", "linear+weights:4", "linear+softmax:2", "linear+kv:2")
+    }
+    assert lost == {
+        "linear": True,
+        "linear+kv:1": True,
+        "linear+weights:4": True,
+        "linear+softmax:2": False,
+        "linear+kv:2": False,
+    }
+    assert known.part(candidate("linear+kv:2+weights:8", base))[0] == "linear+kv:2"
+    assert known.part(candidate("mqa+weights:8", base)) == ("", ())
+    assert library(base, quality=0.02).loss(candidate("linear", base)) is None  # a wider margin

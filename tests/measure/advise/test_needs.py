@@ -50,7 +50,7 @@ WIDE = replace(
 def test_state_bytes_equal_the_stored_bytes(name, rotates):
     base = replace(WIDE, position=Rope()) if rotates else WIDE
     one, need = needs_of(name, base)
-    model = CandidateTimer(base, CPU).model(one, base.length)
+    model = CandidateTimer(base, CPU).model(one)
     ids = torch.randint(64, (1, base.length), generator=torch.Generator().manual_seed(0))
     state = generate(
         model, ids, max_new_tokens=2, memory=one.memory, keep_state=True, impl="torch"
@@ -65,7 +65,7 @@ def test_state_bytes_equal_the_stored_bytes(name, rotates):
 def test_weight_bytes_equal_the_stored_bytes(bits):
     name = "standard" if bits is None else f"standard+weights:{bits}"
     one, need = needs_of(name, WIDE)
-    stored = weight_bytes(CandidateTimer(WIDE, CPU).model(one, WIDE.length))
+    stored = weight_bytes(CandidateTimer(WIDE, CPU).model(one))
     positions = WIDE.config.length * 128 * 4  # are not packed
     exact = 0 if bits is None else positions
     assert stored - exact <= 1.06 * need.weights

@@ -7,7 +7,7 @@ from torch import nn
 
 from suffice.errors import ConfigError
 from suffice.measure.advise import Request, base_of
-from suffice.measure.advise.request import NEW_TOKENS_ROOM, _packed_bytes, shorter
+from suffice.measure.advise.request import NEW_TOKENS_ROOM, _packed_bytes
 from suffice.models import LMConfig, TranslatorConfig, folder
 from suffice.positions import Rope
 from suffice.presets import preset
@@ -80,7 +80,6 @@ def test_readers_have_the_requested_length():
 def test_images_are_squares():
     base = base_of(Request(task="image", model="digits_vit", length=25))
     assert (base.config.image_size, base.length) == (10, 25)
-    assert shorter(base) == (4, 9)
     assert base_of(Request(task="image", model="digits_vit")).length == 16
     with pytest.raises(ConfigError, match="length=26"):
         base_of(Request(task="image", model="digits_vit", length=26))
@@ -105,13 +104,3 @@ def test_a_checkpoint_gives_its_sizes(tmp_path):
     base = base_of(Request(task="lm", checkpoint=str(tmp_path), length=40))
     assert (base.config.d_model, base.num_heads, base.length) == (8, 4, 40)
     assert base.name == str(tmp_path)
-
-
-def test_shorter_lengths_are_parts():
-    assert shorter(base_of(Request(task="lm", length=1024))) == (64, 128, 256, 512)
-    assert shorter(base_of(Request(task="lm", length=40))) == (20,)
-
-
-def test_shorter_images_have_sides_of_a_quarter_a_half_and_three_quarters():
-    base = base_of(Request(task="image", model="digits_vit", length=256))
-    assert shorter(base) == (4 * 4, 8 * 8, 12 * 12)

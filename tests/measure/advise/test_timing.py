@@ -1,198 +1,171 @@
-"""Rounds within a budget, on a clock that the test moves."""
+"""Rounds within a budget, on a clock that the test moves, and samples of real models."""
 
 from __future__ import annotations
 
 import pytest
+import torch
 
 from suffice.errors import ConfigError
-from suffice.measure.advise.study import crossover, overlap
+from suffice.measure.advise import Composition, Request, base_of
+from suffice.measure.advise.request import Candidate
 from suffice.measure.advise.timing import (
+    HEAT,
     MAX_ROUNDS,
     MIN_ROUNDS,
     ROUNDS,
-    Budget,
-    Race,
-    TimedSample,
-    race_lengths,
-    run,
+    CandidateTimer,
+    Sample,
+    Timings,
+    now,
 )
 from suffice.measure.timing import Times
 
+from .worlds import World, lm_base, translator_base
 
-class Track:
-    """Each name has a time and a wall."""
+CPU = torch.device("cpu")
 
-    def __init__(self, each, wall=1.0):
-        self.each, self.wall, self.now, self.taken = each, wall, 0.0, []
 
-    def clock(self):
-        return self.now
-
-    def take(self, name):
-        self.taken.append(name)
-        self.now += self.wall[name] if isinstance(self.wall, dict) else self.wall
-        if self.each[name] is None:
+def timed(world, seconds, names, refused=()):
+    def prepare(name):
+        if name in refused:
             raise ConfigError(f"{name} cannot be packed.")
-        return TimedSample(each=self.each[name])
+        return lambda: world.sample(name)
+
+    timings = Timings(prepare, lambda *_: None, world.clock)
+    timings.run(names, seconds)
+    return timings
 
 
-def ignore(*_):
-    """Report nothing."""
+def test_candidates_are_timed_with_standard_in_the_same_rounds():
+    world = World({"standard": 4.0, "a": 2.0, "b": 8.0}, wall=1.0, noise={"standard": [1.0, 0.5]})
+    timings = timed(world, 1000.0, ["standard", "a", "b"])
+    assert {len(timings.samples[name]) for name in "ab"} == {MAX_ROUNDS}
+    ones = [sample.each for sample in timings.baseline["a"]]
+    expected = sorted(2.0 / second for second in ones)
+    assert timings.ratio("a").median == expected[len(expected) // 2]
+    assert timings.of("b") == Times(low=8.0, median=8.0, high=8.0)
+    assert set(ones) == {2.0, 4.0}
+    one_heat = world.taken[3 + 3 :][: 3 * ROUNDS]
+    assert {world.taken[3 + 3 + 3 * n : 6 + 3 * n + 3][0] for n in range(3)} == {
+        "standard",
+        "a",
+        "b",
+    }
+    assert all(sorted(one_heat[n : n + 3]) == ["a", "b", "standard"] for n in range(0, 9, 3))
 
 
-def race_of(track, seconds, names, share=1.0, **options):
-    race = Race(baseline=names[0])
-    budget = Budget(seconds, track.clock)
-    run(race, names, track.take, budget, share=share, report=ignore, **options)
-    return race, budget
+def test_the_next_few_follow_until_the_time_is_used_up():
+    names = ["standard", *"abcdefghijklmnop"]
+    world = World({}, wall=1.0)
+    timings = timed(world, 100.0, names)
+    first = names[1:HEAT]
+    assert list(timings.samples)[:HEAT] == ["standard", *first]
+    assert HEAT < len(timings.samples) < len(names)  # the last ones were not reached
+    assert all(len(timings.samples[n]) >= MIN_ROUNDS for n in timings.samples)
+    assert world.now <= 100.0
+    small = timed(World({}, wall=1.0), 12.0, names)
+    assert [(name, len(taken)) for name, taken in small.samples.items()] == [
+        ("standard", MIN_ROUNDS),
+        ("a", MIN_ROUNDS),
+    ]
 
 
-def test_a_large_budget_measures_all_in_turns():
-    track = Track({"standard": 4.0, "a": 2.0, "b": 8.0})
-    race, budget = race_of(track, 1000.0, ["standard", "a", "b"])
-    assert race.rounds == MAX_ROUNDS
-    assert race.ratio("a") == Times(low=0.5, median=0.5, high=0.5)
-    assert race.times("b").median == 8.0
-    rounds = [tuple(track.taken[at : at + 3]) for at in range(6, len(track.taken), 3)]
-    assert rounds[:3] == [("standard", "a", "b"), ("a", "b", "standard"), ("b", "standard", "a")]
-    assert race.failed == {}
-    assert budget.used < 1000.0
+@pytest.mark.parametrize("seconds", [0.5, 5.0])
+def test_too_little_time_leaves_the_first_calls(seconds):
+    timings = timed(World({"standard": 3.0}, wall=1.0), seconds, ["standard", "a"])
+    assert timings.samples == {}
+    assert timings.of("standard").median == 3.0
+    assert timings.of("a") is None
+    assert timings.ratio("standard") is None
 
 
-def test_a_small_budget_measures_those_it_has_rounds_for():
-    names = ["standard", *"abcdefgh"]
-    track = Track(dict.fromkeys(names, 1.0))
-    race, budget = race_of(track, 25.0, names)
-    assert list(race.samples) == ["standard", "a", "b"]
-    assert race.rounds >= ROUNDS
-    assert budget.used <= 25.0
+def test_what_fails_is_left_out_with_the_reason():
+    timings = timed(World({}), 100.0, ["standard", "a", "b"], refused=("a",))
+    assert timings.failed == {"a": "a cannot be packed."}
+    assert set(timings.samples) == {"standard", "b"}
+    alone = timed(World({"b": 2.0}), 100.0, ["a", "b"], refused=("a",))  # Standard does not fit
+    assert alone.ratio("b") is None
+    assert alone.key("b") == 2.0
 
 
-def test_two_candidates_may_have_fewer_rounds():
-    track = Track({"standard": 1.0, "a": 1.0, "b": 1.0})
-    race, budget = race_of(track, 10.5, ["standard", "a", "b"])
-    assert list(race.samples) == ["standard", "a"]
-    assert race.rounds == MIN_ROUNDS
-    assert race.enough
-    assert budget.used <= 10.5
-
-
-def test_warm_up_counts_without_a_complete_round():
-    track = Track({"standard": 3.0}, wall={"standard": 30.0})
-    race, _ = race_of(track, 70.0, ["standard"])
-    assert race.rounds == 1
-    assert race.times("standard").median == 3.0
-    assert not race.enough
-
-
-def test_incomplete_round_does_not_count():
-    walls = {"standard": 1.0, "a": 1.0}
-    track = Track({"standard": 1.0, "a": 1.0}, walls)
-    original = track.take
-
-    def slower(name):
-        if len(track.taken) == 10:
-            walls["standard"] = walls["a"] = 50.0
-        return original(name)
-
-    track.take = slower
-    race, _ = race_of(track, 60.0, ["standard", "a"])
-    assert len({len(samples) for samples in race.samples.values()}) == 1
-    assert race.rounds == 3
-
-
-def test_failed_candidates_are_skipped_with_the_reason():
-    track = Track({"standard": 1.0, "a": None, "b": 1.0})
-    race, _ = race_of(track, 100.0, ["standard", "a", "b"])
-    assert race.failed == {"a": "a cannot be packed."}
-    assert set(race.samples) == {"standard", "b"}
-
-
-def test_an_empty_budget_measures_nothing():
-    track = Track({"a": 1.0})
-    race = Race(baseline="standard")
-    budget = Budget(1.0, track.clock)
-    track.now = 5.0
-    run(race, ["a"], track.take, budget, report=ignore)
-    assert race.rounds == 0
-    assert track.taken == []
-
-
-def test_an_interruption_leaves_complete_rounds():
-    track = Track({"standard": 1.0, "a": 0.5})
-    original = track.take
-
-    def take(name):
-        if len(track.taken) == 9:
-            raise KeyboardInterrupt
-        return original(name)
-
-    race = Race(baseline="standard")
+def test_an_interruption_leaves_finished_rounds():
+    world = World({"a": 0.5}, stop_after=4 + 2 * ROUNDS + 1)
+    timings = Timings(lambda name: lambda: world.sample(name), lambda *_: None, world.clock)
     with pytest.raises(KeyboardInterrupt):
-        run(race, ["standard", "a"], take, Budget(1e6, track.clock), report=ignore)
-    assert race.rounds == 2
-    assert race.ratio("a").median == 0.5
+        timings.run(["standard", "a"], 1e6)
+    assert len(timings.samples["a"]) == len(timings.baseline["a"]) == ROUNDS
+    assert timings.ratio("a").median == 0.5
 
 
 def test_reading_is_compared_where_there_is_any():
-    race = Race(baseline="standard")
-    race.samples = {
-        "standard": [TimedSample(each=1.0, first=2.0)] * 2,
-        "a": [TimedSample(each=1.0, first=3.0)] * 2,
-    }
-    assert race.first("a") == 3.0
-    assert race.first_ratio("a").median == 1.5
-    race.samples["b"] = [TimedSample(each=1.0)] * 2
-    assert race.first("b") is None
-    assert race.first_ratio("b") is None
-    assert Race(baseline="standard", samples={"a": [TimedSample(each=1.0)]}).ratio("a") is None
+    timings = Timings(lambda _: None, lambda *_: None)
+    timings.samples = {"a": [Sample(each=1.0, first=3.0)] * 2, "b": [Sample(each=1.0)]}
+    timings.baseline = {"a": [Sample(each=1.0, first=2.0)] * 2, "b": [Sample(each=4.0)]}
+    assert timings.ratio("a", "first").median == 1.5
+    assert (timings.of("b", "first"), timings.ratio("b", "first")) == (None, None)
+    assert timings.ratio("b").median == 0.25
 
 
-def test_lengths_are_measured_from_the_shortest_on():
-    taken, by_length, clock = [], {}, [0.0]
-
-    def take(name, length):
-        clock[0] += 1.0
-        taken.append(length)
-        fast = 0.5 if length >= 64 else 2.0
-        return TimedSample(each=1.0 if name == "standard" else fast)
-
-    budget = Budget(1000.0, lambda: clock[0])
-    race_lengths(["standard", "a"], [16, 32, 64], take, budget, by_length, ignore)
-    assert sorted(taken) == taken
-    assert {length: one.median for length, one in by_length["a"].items()} == {
-        16: 2.0,
-        32: 2.0,
-        64: 0.5,
-    }
-    assert crossover(by_length["a"]).at == 64
-    assert crossover({16: by_length["a"][16]}).at is None
+@pytest.mark.parametrize(
+    "name", ["standard", "efficient+window:16+memory:8", "linear", "standard+weights:8"]
+)
+def test_language_models_are_timed(name):
+    base = lm_base()
+    sample = CandidateTimer(base, CPU).prepare(Candidate.of(Composition.parse(name), base))()
+    assert 0.0 < sample.each < sample.first * 100
 
 
-def test_a_length_the_budget_does_not_reach_is_absent():
-    by_length, clock = {}, [0.0]
+@pytest.mark.parametrize("name", ["standard", "efficient+window:8"])
+def test_translators_are_timed(name):
+    base = translator_base()
+    timer, one = CandidateTimer(base, CPU), Candidate.of(Composition.parse(name), base)
+    sample = timer.prepare(one)()
+    assert sample.each > 0.0 < sample.first
+    assert timer.step_seconds(one, 3) > 0.0
 
-    def take(name, length):  # noqa: ARG001 - a sample is a sample
-        clock[0] += 1.0
-        return TimedSample(each=1.0)
 
-    race_lengths(
-        ["standard", "a"], [16, 32], take, Budget(13.0, lambda: clock[0]), by_length, ignore
+@pytest.mark.parametrize(
+    "request_", [Request(task="classify", length=24), Request(task="image", model="digits_vit")]
+)
+def test_readers_are_timed(request_):
+    base = base_of(request_)
+    one = Candidate.of(Composition.parse("super_attention"), base)
+    timer = CandidateTimer(base, CPU)
+    sample = timer.prepare(one)()
+    assert sample.each > 0.0
+    assert sample.first is None
+    assert timer.step_seconds(one, 2) > 0.0
+
+
+def test_models_share_tensors_of_equal_shape_unless_packed():
+    base = lm_base()
+    timer = CandidateTimer(base, CPU)
+    one, two, packed = (
+        timer.model(Candidate.of(Composition.parse(name), base))
+        for name in ("standard", "efficient", "standard+weights:8")
     )
-    assert list(by_length["a"]) == [16]
+    assert one.blocks[0].mlp.up.weight.data_ptr() == two.blocks[0].mlp.up.weight.data_ptr()
+    assert (
+        not hasattr(packed.blocks[0].mlp.up, "weight")
+        or packed.blocks[0].mlp.up.weight.dtype != torch.float32
+    )
+    assert not any(weight.requires_grad for weight in one.parameters())
+    assert bool((one.norm.weight == 1).all())
+    assert float(one.blocks[0].attention.q_proj.weight.std()) == pytest.approx(0.25, rel=0.3)
 
 
-def test_a_crossover_holds_for_every_longer_input():
-    fast = Times(low=0.7, median=0.8, high=0.9)
-    slow = Times(low=1.0, median=1.0, high=1.1)
-    assert crossover({16: fast, 32: slow, 64: fast}).at == 64
-    assert crossover({16: fast, 32: fast}).at == 16
-    assert crossover({16: fast, 32: slow}).at is None
-    noisy = Times(low=0.8, median=0.9, high=1.1)
-    assert crossover({16: fast, 32: noisy}).at is None
+def test_short_calls_are_repeated_and_long_ones_are_not(monkeypatch):
+    timer, calls = CandidateTimer(lm_base(), CPU), []
+    monkeypatch.setattr("suffice.measure.advise.timing.MIN_SECONDS", 0.0)
+    timer.seconds(lambda: calls.append(1))
+    assert calls == [1]
+    monkeypatch.setattr("suffice.measure.advise.timing.MIN_SECONDS", 1e-2)
+    assert timer.seconds(lambda: calls.append(1)) < 1e-3
+    assert len(calls) > 10
 
 
-def test_quartiles_overlap_at_their_ends():
-    one = Times(low=1.0, median=2.0, high=3.0)
-    assert overlap(one, Times(low=3.0, median=4.0, high=5.0))
-    assert not overlap(one, Times(low=3.1, median=4.0, high=5.0))
+def test_a_gpu_is_synchronised(monkeypatch):
+    waited = []
+    monkeypatch.setattr(torch.cuda, "synchronize", waited.append)
+    assert now(torch.device("cuda")) > 0.0
+    assert waited == [torch.device("cuda")]

@@ -6,9 +6,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from suffice.measure.advise.evidence import FILE
 from suffice.measure.published import path_of
 from suffice.measure.statistics import Summary
 from suffice.measure.sufficiency import FAILS, SUFFICES, UNDECIDED, UNLEARNED
+from suffice.papers.advice import text
 from suffice.papers.atlas.averages import averages
 from suffice.papers.atlas.grid import NAMES, atlas_table, reaching, settings, twins
 from suffice.papers.atlas.nulls import null_of
@@ -191,3 +193,9 @@ def test_the_page_in_the_documents_is_what_the_command_writes():
     path = path_of("x").parents[2] / "docs" / "atlas.md"
     assert path.read_text() == page(), "run `suffice reproduce atlas --publish`"
     assert (path.parent / "atlas" / MATRIX).read_text() == matrix_csv()
+
+
+def test_the_evidence_that_advise_reads_is_that_of_the_published_tables():
+    stored = path_of("x").parents[1].joinpath(*FILE).read_text()
+    assert stored == text(), "run `suffice reproduce atlas --publish`"
+    assert len(stored) < 60_000

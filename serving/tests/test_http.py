@@ -140,12 +140,12 @@ def test_echo_scores_the_prompt_as_the_model_does(server, lm, tokenizer):
         assert told == greedy
 
 
-def test_a_prompt_is_scored_without_new_tokens(server, tokenizer):
-    answer = complete(server, prompt=PROMPT, max_tokens=0, logprobs=0, echo=True)
-    choice = answer["choices"][0]
-    assert choice["text"] == PROMPT
-    assert "".join(choice["logprobs"]["tokens"]) == PROMPT
-    assert answer["usage"]["completion_tokens"] == 0
+def test_a_prompt_is_scored_without_new_tokens_and_parts_of_characters_are_named(server, tokenizer):
+    answer = complete(server, prompt=f"{PROMPT}鬱", max_tokens=0, logprobs=0, echo=True)
+    (choice,) = answer["choices"]
+    assert (choice["text"], answer["usage"]["completion_tokens"]) == (f"{PROMPT}鬱", 0)
+    parts = [f"token_id:{id_}" for id_ in tokenizer.encode("鬱")]
+    assert "".join(choice["logprobs"]["tokens"]) == PROMPT + "".join(parts)
 
 
 @pytest.mark.parametrize("path", ["/v1/completions", "/v1/chat/completions"])

@@ -52,7 +52,7 @@ VERBS = {
     "quantise": "Pack a trained language model into 8 or 4 bits.",
     "search": "Choose the attention of each layer within a budget.",
     "heal": "Train a converted model to recover its quality.",
-    "export": "Write a model for transformers, ONNX Runtime or torch.",
+    "export": "Write a model for transformers, ONNX Runtime or llama.cpp.",
     "run": "Generate text from an exported model.",
     "list": "List the mechanisms, their cost and source.",
     "show": "Show one mechanism: spec, counts, op plan.",

@@ -22,7 +22,7 @@ from suffice.cli.terminal import print_json, print_next, print_text
 from suffice.errors import ConfigError
 
 GGUF = "gguf"
-FORMS = ("hf", "onnx", "torch", GGUF)
+FORMS = ("hf", "onnx", GGUF)
 
 
 def export(
@@ -31,8 +31,8 @@ def export(
         str,
         Option(
             "--format",
-            help="hf: for transformers; onnx: for ONNX Runtime; torch: for torch.export.load; "
-            "gguf: for llama.cpp, Ollama and LM Studio.",
+            help="hf: for transformers; onnx: for ONNX Runtime; gguf: for llama.cpp, Ollama and "
+            "LM Studio.",
             **known("--format", "suffice.cli.export", "FORMS"),
         ),
     ],
@@ -145,7 +145,7 @@ def _print(manifest: dict[str, Any], out: Path) -> None:
     if manifest["tokenizer"] is None and manifest["model"] != "image classifier":
         print_text("the checkpoint has no tokenizer, so none was written")
     print_text(f"export: {out}")
-    if manifest["format"] != "torch" and manifest["model"] == "language model":
+    if manifest["model"] == "language model":
         print_next(f"suffice run {quote(str(out))}")
 
 

@@ -30,7 +30,7 @@ def run(
 
     An onnx export runs in ONNX Runtime with the tokenizers library; the same code
     (`suffice.runtime`) works where torch is not installed. An hf export is read back and runs
-    here. A torch export is opened by torch.export.load.
+    here.
     """
     from suffice.export.parity import EagerSession
     from suffice.generate import Stopwatch

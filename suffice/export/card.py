@@ -13,7 +13,7 @@ TASKS = {
     "text classifier": "text-classification",
     "image classifier": "image-classification",
 }
-LIBRARIES = {"hf": "transformers", "onnx": "onnx", "torch": "pytorch"}
+LIBRARIES = {"hf": "transformers", "onnx": "onnx"}
 
 
 def card(

@@ -6,7 +6,6 @@ import contextlib
 import json
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,18 +19,15 @@ from suffice.errors import CheckpointError, ConfigError, DataError, check_known
 from suffice.export.architecture import config_of, stock_model
 from suffice.export.card import card
 from suffice.export.graph import (
-    ARCHIVE_FILE,
     ONNX_FILE,
     ClassifierGraph,
     DecoderGraph,
     Port,
-    call_archive,
     call_onnx,
     check_packages,
     graph_module,
     logits_port,
     reach,
-    write_archive,
     write_onnx,
 )
 from suffice.export.parity import Parity, check_graph, check_model
@@ -41,7 +37,7 @@ from suffice.models.architectures import hugging_face
 from suffice.models.architectures.decoders import GPT2
 from suffice.models.architectures.weights import read_json
 from suffice.models.vit import ViT
-from suffice.runtime.manifest import CONTENT, FORMATS, MANIFEST, VERSION, digest, read
+from suffice.runtime.manifest import CONTENT, MANIFEST, VERSION, WRITTEN, digest, read
 from suffice.text import Tokenizer
 from suffice.text.tokenizer import DESCRIPTION, build, template
 from suffice.text.tokenizer import read as read_tokenizer
@@ -72,7 +68,7 @@ def export(
 
     Args:
         source: a source of `suffice.convert.sources.open_source`, or a classifier's folder.
-        form: "hf", "onnx" or "torch".
+        form: "hf" or "onnx".
         out: the folder; an earlier export there is replaced once all is written.
         tokenizer: tokenizer of the source, where its folder has none.
         licence: licence of the weights, such as "apache-2.0"; with it a model card is written.
@@ -87,14 +83,14 @@ def export(
     """
     if form == "gguf":
         raise ConfigError("format 'gguf' is one file; write it with suffice.export.export_gguf.")
-    check_known("format", form, FORMATS)
+    check_known("format", form, WRITTEN)
     if form == "onnx":
         check_packages()
     step(f"reading {source}")
     tokenizer = None if tokenizer is None else Path(tokenizer)
     opened, packed = open_model(Path(source), tokenizer=tokenizer)
     with _replacing(Path(out)) as folder:
-        write = _write_hf if form == "hf" else partial(_write_graph, form=form)
+        write = _write_hf if form == "hf" else _write_graph
         facts = write(opened, folder, step)
         if opened.tokenizer is not None:
             opened.tokenizer.save(folder)
@@ -160,14 +156,12 @@ def _write_hf(source: Source, folder: Path, step: Step) -> dict[str, Any]:
     return {"parity": parity, "architecture": config["architectures"][0]}
 
 
-def _write_graph(source: Source, folder: Path, step: Step, *, form: str) -> dict[str, Any]:
-    module, onnx = graph_module(source.model), form == "onnx"
-    path = folder / (ONNX_FILE if onnx else ARCHIVE_FILE)
-    step("tracing the model, and translating it to ONNX" if onnx else "tracing the model")
-    (write_onnx if onnx else write_archive)(module, path)
+def _write_graph(source: Source, folder: Path, step: Step) -> dict[str, Any]:
+    module, path = graph_module(source.model), folder / ONNX_FILE
+    step("tracing the model, and translating it to ONNX")
+    write_onnx(module, path)
     step(COMPARING)
-    call = call_onnx(path) if onnx else call_archive(path, module)
-    parity = check_graph(call, module, source.model)
+    parity = check_graph(call_onnx(path), module, source.model)
     return {"parity": parity, "module": module, "graph": path.name}
 
 

@@ -1,4 +1,4 @@
-"""Models as traceable graphs, and their files: ONNX and torch.export's archive.
+"""Models as traceable graphs, and their files: ONNX.
 
 The state of a model is a list of tensors. Files hold no traces of the machine that wrote them.
 
@@ -9,12 +9,9 @@ V vocabulary, N classes.
 from __future__ import annotations
 
 import copy
-import json
 import logging
-import re
 import warnings
-import zipfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib import import_module
@@ -28,7 +25,7 @@ from torch import Tensor, nn
 
 from suffice.errors import CheckpointError, ConfigError, installed_for
 from suffice.export.layers import CallPositions, GraphAttention, state_shapes
-from suffice.export.recurrence import is_recurrent, with_linear_attention
+from suffice.export.recurrence import with_linear_attention
 from suffice.models import LM
 from suffice.models.classifier import Classifier
 from suffice.models.vit import ViT
@@ -36,15 +33,9 @@ from suffice.runtime.session import open_graph
 
 TOKENS, VALID, LOGITS, POSITIONS, IMAGES = "tokens", "valid", "logits", "places", "images"
 EXAMPLE_SIZES = {"batch": 2, "chunk": 3, "past": 4, "length": 3}  # from 2; 0 and 1 may be fixed
-ONNX_FILE, ARCHIVE_FILE = "model.onnx", "model.pt2"
+ONNX_FILE = "model.onnx"
 OPSET = 20
 MAX_WEIGHTS = (1 << 31) - (1 << 20)  # bytes in one ONNX file: protobuf's limit, less the graph
-TRACES = ("stack_trace", "nn_module_stack", "source_fn_stack", "torch_fn", "from_node", "custom")
-PLAIN = re.compile(
-    r"data/weights/weight_\d+|data/constants/tensor_\d+|archive_(format|version)|byteorder|"
-    r"\.data/(serialization_id|version)"
-)
-EMPTY = "data/sample_inputs/model.pt"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -340,62 +331,3 @@ def call_onnx(path: Path) -> Callable[..., Sequence[np.ndarray]]:
     """Return a function that runs the graph of a file in ONNX Runtime."""
     session = open_graph(path)
     return lambda feeds: session.run(None, dict(feeds))
-
-
-def write_archive(module: DecoderGraph | ClassifierGraph, path: Path) -> None:
-    """Write a module as an archive.
-
-    Raises:
-        ConfigError: if it has recurrences, for which torch has no operator.
-    """
-    graph = trace(module)
-    if is_recurrent(graph):
-        raise ConfigError(
-            "torch has no operator that an archive could hold for the recurrences or causal sums "
-            "of this model; export it to onnx."
-        )
-    graph.example_inputs = None
-    for part in graph.graph_module.modules():
-        for node in getattr(getattr(part, "graph", None), "nodes", ()):
-            for name in TRACES:
-                node.meta.pop(name, None)
-    with quiet():
-        torch.export.save(graph, path)
-    check_archive(path)
-
-
-def check_archive(path: Path) -> None:
-    """Check that an archive holds nothing but JSON and raw numbers."""
-    with zipfile.ZipFile(path) as archive:
-        for info in archive.infolist():
-            name = info.filename.partition("/")[2]
-            if PLAIN.fullmatch(name) or (name == EMPTY and not info.file_size):
-                continue
-            if not name.endswith(".json") or _has_pickle(json.loads(archive.read(info))):
-                raise CheckpointError(
-                    f"this torch writes {name!r:.80} into an archive, which is neither JSON nor "
-                    "raw numbers; nothing was kept. Export to onnx."
-                )
-
-
-def _has_pickle(entry: object) -> bool:
-    if isinstance(entry, dict):
-        return bool(entry.get("use_pickle")) or any(map(_has_pickle, entry.values()))
-    return isinstance(entry, list) and any(map(_has_pickle, entry))
-
-
-def call_archive(
-    path: Path, module: DecoderGraph | ClassifierGraph
-) -> Callable[..., Sequence[np.ndarray]]:
-    """Return a function that runs the graph of an archive written here."""
-    with quiet():
-        graph = torch.export.load(path).module()
-    ports: list[Port] = module.inputs()
-
-    def call(feeds: Mapping[str, np.ndarray]) -> Sequence[np.ndarray]:
-        arrays = [torch.from_numpy(np.ascontiguousarray(feeds[port.name])) for port in ports]
-        with torch.no_grad():
-            outputs = graph(*call_arguments(module, arrays))
-        return [one.numpy() for one in (outputs if isinstance(outputs, tuple) else (outputs,))]
-
-    return call

@@ -13,7 +13,8 @@ from suffice.utils.files import check_links, parse_json
 MANIFEST = "manifest.json"
 CONTENT, VERSION = "suffice export", 1
 MAX_BYTES = 1 << 24  # of a manifest
-FORMATS = ("hf", "onnx", "torch")
+WRITTEN = ("hf", "onnx")
+FORMATS = (*WRITTEN, "torch")  # archives of torch were written by earlier versions
 # dtypes of ports and ONNX Runtime's names for them
 TYPES = {"int64": "tensor(int64)", "bool": "tensor(bool)", "float32": "tensor(float)"}
 

@@ -47,7 +47,7 @@ def test_converted_quantised_and_sampled(suffice, run, target):
     ("form", "reason"),
     [
         ("hf", "shared_width=16"),
-        ("torch", "a graph would compute all experts"),
+        ("onnx", "a graph would compute all experts"),
         ("gguf", "mixtures of experts are not written to GGUF"),
     ],
 )

@@ -19,7 +19,7 @@ from suffice.cli.options import options_from_fields
 from suffice.measure.advise import TASKS
 from suffice.measure.plan import MARGIN
 from suffice.presets import PRESETS, TITLES
-from suffice.runtime.manifest import FORMATS
+from suffice.runtime.manifest import WRITTEN
 from suffice.view.catalogue import FILE, catalogue
 from tests.cli.introspect import CORE
 
@@ -84,7 +84,7 @@ def test_verdicts_fits_refusals_and_misspelt_names_import_no_torch(tmp_path):
 
 def test_constants_of_help_are_those_of_the_library():
     assert TASKS == options.ADVICE_TASKS
-    assert (*FORMATS, GGUF) == FORMS
+    assert (*WRITTEN, GGUF) == FORMS
     assert pytest.approx(100 * MARGIN) == options.MARGIN_POINTS
 
 

@@ -7,7 +7,6 @@ import json
 import platform
 import stat
 import sys
-import zipfile
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -55,24 +54,23 @@ GROUPED = replace(TURNING, num_kv_heads=2, pattern=NEAR, bias=True)
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory):
-    """A packed model as a graph for ONNX Runtime, and one with constants (ALiBi) for torch."""
+    """A packed model as a graph for ONNX Runtime, and one with constants (ALiBi)."""
     path = tmp_path_factory.mktemp("graphs")
     lm = language(GROUPED, **ROTARY, depth=1, vocabulary_size=20)
     quantise(lm, 8)
     saved(path / "packed", lm)
     saved(path / "plain", language(replace(SPEC, position=Alibi()), depth=1, vocabulary_size=20))
-    manifests = {"onnx": export(path / "packed", "onnx", path / "onnx")}
-    return path, manifests | {"torch": export(path / "plain", "torch", path / "torch")}
+    names = {"packed": "onnx", "plain": "alibi"}
+    return path, {to: export(path / name, "onnx", path / to) for name, to in names.items()}
 
 
-@pytest.mark.parametrize("form", ["onnx", "torch"])
+@pytest.mark.parametrize("form", ["onnx", "alibi"])
 def test_any_past_chunk_batch_and_padding(form, made):
     path, manifests = made
-    lm = open_model(path / {"onnx": "packed", "torch": "plain"}[form])[0].model
+    lm = open_model(path / {"onnx": "packed", "alibi": "plain"}[form])[0].model
     decoder = DecoderGraph(lm)
     file = path / form / manifests[form]["graph"]
-    call = graph.call_onnx(file) if form == "onnx" else graph.call_archive(file, decoder)
-    found = parity.check_graph(call, decoder, lm, pasts=PASTS)
+    found = parity.check_graph(graph.call_onnx(file), decoder, lm, pasts=PASTS)
     assert found.cases == 16
     assert found.difference < 1e-4
     assert manifests[form]["checked"]["calls"] == 12
@@ -93,7 +91,7 @@ def test_the_manifest_says_how_to_call_it(made):
     assert (stored["length"], stored["reach"]) == (None, 5)
     assert stored["tokenizer"]["file"] in stored["files"]
     assert "positions count the real tokens" in stored["positions"]
-    assert manifests["torch"]["weights"] == "float32"
+    assert manifests["alibi"]["weights"] == "float32"
 
 
 def test_the_graph_has_the_names_and_sizes_of_the_manifest(made):
@@ -126,9 +124,7 @@ def test_files_hold_no_traces_of_the_machine(made):
     for tensor in model.graph.initializer:
         tensor.ClearField("raw_data")  # numbers may spell anything
     contents = {"model.onnx": model.SerializeToString()}
-    with zipfile.ZipFile(path / "torch" / "model.pt2") as parts:
-        contents |= {n: parts.read(n) for n in parts.namelist() if "/data/weights/weight_" not in n}
-    for form in ("onnx", "torch"):
+    for form in ("onnx", "alibi"):
         for file in (path / form).iterdir():
             assert not file.stat().st_mode & stat.S_IXUSR
             if file.suffix == ".json":
@@ -138,21 +134,6 @@ def test_files_hold_no_traces_of_the_machine(made):
         assert found == [], f"{name} holds {found}"
         assert not content.startswith(b"\x80"), f"{name} is pickled"
     assert all(not node.doc_string and not node.metadata_props for node in model.graph.node)
-
-
-def test_the_archive_is_json_and_numbers(made, tmp_path):
-    path, _ = made
-    graph.check_archive(path / "torch" / "model.pt2")
-    with zipfile.ZipFile(tmp_path / "x.pt2", "w") as parts:
-        parts.writestr("x/data/sample_inputs/model.pt", b"\x80\x02}.")
-    with pytest.raises(
-        CheckpointError, match="this torch writes 'data/sample_inputs/model.pt' int"
-    ):
-        graph.check_archive(tmp_path / "x.pt2")
-    with zipfile.ZipFile(tmp_path / "x.pt2", "w") as parts:
-        parts.writestr("x/data/weights/config.json", '{"config": [{"use_pickle": true}]}')
-    with pytest.raises(CheckpointError, match="which is neither JSON nor raw numbers"):
-        graph.check_archive(tmp_path / "x.pt2")
 
 
 @pytest.mark.parametrize(
@@ -194,9 +175,8 @@ def test_a_graph_answers_texts_as_the_model(tmp_path):
 
 def test_a_refused_export_leaves_nothing(tmp_path):
     saved(tmp_path / "run", language(preset("infini", 32, 4, segment=8), vocabulary_size=20))
-    for form in ("onnx", "torch"):
-        with pytest.raises(ConfigError, match="layer 0: Infini"):
-            export(tmp_path / "run", form, tmp_path / "out")
+    with pytest.raises(ConfigError, match="layer 0: Infini"):
+        export(tmp_path / "run", "onnx", tmp_path / "out")
     assert [path.name for path in tmp_path.iterdir()] == ["run"]
 
 
@@ -237,17 +217,12 @@ def test_an_absent_package_is_named_before_anything_is_read(tmp_path, monkeypatc
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", STREAMING)
-@pytest.mark.parametrize("form", ["onnx", "torch"])
-def test_every_mechanism_that_streams(name, form, tmp_path):
+def test_every_mechanism_that_streams(name, tmp_path):
     spec, sizes = STREAMING[name]
     lm = language(spec, **sizes)
     decoder = DecoderGraph(lm)
-    if form == "onnx":
-        graph.write_onnx(decoder, tmp_path / "x")
-        call = graph.call_onnx(tmp_path / "x")
-    else:
-        graph.write_archive(decoder, tmp_path / "x")
-        call = graph.call_archive(tmp_path / "x", decoder)
+    graph.write_onnx(decoder, tmp_path / "x")
+    call = graph.call_onnx(tmp_path / "x")
     assert parity.check_graph(call, decoder, lm, pasts=PASTS).difference < 1e-4
 
 

@@ -140,11 +140,6 @@ def test_states_of_one_size_stream_in_onnx_runtime(name, tmp_path):
         session.open_graph(tmp_path / "later")
 
 
-def test_archives_of_torch_hold_no_recurrences(tmp_path):
-    with pytest.raises(ConfigError, match="recurrences"):
-        graph.write_archive(DecoderGraph(language(EXPORTED["retnet"], depth=1)), tmp_path / "x")
-
-
 def test_a_torch_without_operators_of_other_domains_is_named(tmp_path, monkeypatch):
     monkeypatch.delattr(torch.onnx, "ops")
     with pytest.raises(ConfigError, match="LinearAttention"):

@@ -17,7 +17,7 @@ from tests.meta.packages import FILES, ROOT, TESTS, TOOLS
 
 pytestmark = pytest.mark.lint
 
-MOST_LINES, MOST_TEST_LINES = 82_704, 76_857
+MOST_LINES, MOST_TEST_LINES = 82_631, 76_832
 MOST_SIBLING_LINES = 11_500  # of all siblings together
 MOST_TOOL_LINES = 4_057
 MOST_FILES, MOST_OPTIONS = 368, 189
@@ -29,7 +29,7 @@ LINES = {
     "convert": 5501,
     "data": 3650,
     "encoders": 1036,
-    "export": 1959,
+    "export": 1885,
     "fits": 1039,
     "generate": 1318,
     "hf": 2630,
@@ -47,7 +47,7 @@ LINES = {
     "presets": 1392,
     "quantise": 550,
     "recipes": 1970,
-    "runtime": 369,
+    "runtime": 370,
     "spec": 965,
     "testing": 1006,
     "text": 2585,

@@ -44,21 +44,27 @@ def measured(results: Results) -> dict[str, object]:
     for cell in results.cells:
         cells.setdefault(cell.mechanism, []).append(cell)
     costs = {str(length): token_costs(list(cells), length) for length in LENGTHS}
-    rows = {}
-    for name, found in cells.items():
-        rows[name] = {
+    record = verdict_record(judge(results), results)
+    judged = {one["mechanism"]: one for one in record["mechanisms"]}
+    rows = {
+        name: {
             "parameters": found[0].parameters_model,
             "loss": statistics.mean(cell.test_loss for cell in found),
             "train_seconds": statistics.median(cell.cost_seconds for cell in found),
             "costs": {length: of[name] for length, of in costs.items()},
+            **{key: judged.get(name, {}).get(key) for key in ("difference", "outcome")},
         }
-    verdict = judge(results)
+        for name, found in cells.items()
+    }
     return {
+        "sentence": record["sentence"],
+        "notes": record["notes"],
+        "margin": record["margin"],
         "python": platform.python_version(),
         "machine": {k: str(v) for k, v in (software_versions() | machine_facts()).items()},
         "core_hours": sum(cell.cost_seconds for cell in results.cells) / 3600,
+        "seeds": len({cell.seed for cell in results.cells}),
         "rows": rows,
-        "verdict": verdict_record(verdict, results),
     }
 
 

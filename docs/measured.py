@@ -1,6 +1,9 @@
-"""The README's table of mechanisms: the atlas's quality, and time and KV cache of 8,192 tokens."""
+"""README's tables: the contest's, and that of the atlas with costs at 8,192 tokens."""
 
 from __future__ import annotations
+
+import json
+from pathlib import Path
 
 import suffice
 from suffice.papers.atlas.standings import Standing, standings
@@ -20,6 +23,47 @@ KNOWN = {
 D_MODEL, HEADS, LENGTH = 512, 8, 8_192
 HELD = {"sliding_window": 256}  # tokens that a rolling cache keeps, exactly
 QUALITY, RECALL = "shakespeare", "mqar8"
+CONTEST = Path(__file__).parents[1] / "benchmarks/measured/stdlib.json"
+NAMES = {  # of the contest's mechanisms
+    "standard": "`standard`",
+    "standard+window:64+full:6": "windows of 64 in 5 of 6 layers",
+    "gqa": "`gqa`",
+    "gated_deltanet+softmax:4": "`gated_deltanet` in 3 of 4 layers",
+    "mamba2": "`mamba2`",
+    "efficient": "`efficient`",
+}
+MARKS = {"suffices": "✓", "does not suffice": "✗", "undecided": "·"}
+
+
+def contest() -> str:
+    """Return what `python -m benchmarks.headline` found as Markdown."""
+    rows = json.loads(CONTEST.read_text("utf-8"))["rows"]
+    plain = rows["standard"]
+    lines = [
+        "| 12 layers of | loss, nats | training | a token at 1k, 8k | state at 1k, 8k |",
+        "|---|--:|--:|--:|--:|",
+    ]
+    for name, row in rows.items():
+        costs = [(row["costs"][n], plain["costs"][n]) for n in row["costs"]]
+        times = (f"{own['seconds'] / other['seconds']:.2f}x" for own, other in costs)
+        sizes = (f"{own['state_bytes'] / other['state_bytes']:.2g}x" for own, other in costs)
+        cells = (
+            NAMES[name],
+            _change(row),
+            f"{row['train_seconds'] / plain['train_seconds']:.2f}x",
+            ", ".join(times),
+            ", ".join(sizes),
+        )
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def _change(row: dict) -> str:
+    found = row["difference"]
+    if found is None:
+        return f"{row['loss']:.2f}"
+    mean, low, high = (-found[end] for end in ("mean", "high", "low"))
+    return f"{MARKS[row['outcome']]} {mean:+.3f} [{low:+.3f}, {high:+.3f}]"
 
 
 def measured() -> str:

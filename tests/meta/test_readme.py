@@ -8,7 +8,7 @@ from pathlib import Path
 
 import torch
 
-from docs.measured import measured
+from docs.measured import contest, measured
 from suffice.presets import PRESETS
 
 README = Path(__file__).resolve().parents[2] / "README.md"
@@ -23,6 +23,7 @@ def test_code_blocks_print_what_they_show():
 def test_its_table_is_that_of_the_atlas_and_every_preset_is_named():
     text = README.read_text(encoding="utf-8")
     assert f"\n{measured()}\n" in text
+    assert f"\n{contest()}\n" in text
     assert f"Ten of {len(PRESETS)} mechanisms" in text
     assert [name for name in PRESETS if f"`{name}`" not in text] == []
 

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Sequence
-from itertools import accumulate, chain
+from collections.abc import Mapping, Sequence
+from itertools import chain
 
 import torch
 import torch.nn.functional as F
@@ -21,10 +21,8 @@ from suffice.measure.training import answers_of_logits
 
 STEPS = 100  # of L-BFGS, at most
 
-Bags = tuple[Tensor, Tensor, Tensor]
-"""Word ids of all rows in turn, their weights, and where each row begins."""
 
-
+@torch.sparse.check_sparse_tensor_invariants(enable=True)  # said, as torch warns otherwise
 def bag_of_words(dataset: Dataset) -> Answers:
     """Return the answers of a logistic regression on TF-IDF of words to the test rows.
 
@@ -36,48 +34,39 @@ def bag_of_words(dataset: Dataset) -> Answers:
     texts, rule = dataset.test_texts, dataset.word_rule
     if dataset.test_rows is not None:
         texts = [texts[row] for row in dataset.test_rows.tolist()]
-    train, test = (
-        [Counter(words(text, rule)) for text in part] for part in (dataset.train_texts, texts)
-    )
+    train, test = ([Counter(words(t, rule)) for t in part] for part in (dataset.train_texts, texts))
     frequency = Counter(chain.from_iterable(train))
-    ids = {word: number for number, word in enumerate(frequency)}
-    idf = [1.0 + math.log((1 + len(train)) / (1 + count)) for count in frequency.values()]
-    bags, tested = (_bags(rows, ids, idf) for rows in (train, test))
-    weight, bias = _fit(bags, dataset.train.labels, len(ids), dataset.num_classes)
-    return answers_of_logits(dataset, dataset.test, _summed(tested, weight) + bias)
+    idf = {word: 1.0 + math.log((1 + len(train)) / (1 + n)) for word, n in frequency.items()}
+    weight, bias = _fit(_tf_idf(train, idf), dataset.train.labels, dataset.num_classes)
+    return answers_of_logits(dataset, dataset.test, _tf_idf(test, idf) @ weight + bias)
 
 
-def _bags(rows: Sequence[Counter[str]], ids: dict[str, int], idf: Sequence[float]) -> Bags:
-    numbers, weights, lengths = [], [], [0]
-    for counts in rows:
-        known = {ids[word]: count for word, count in counts.items() if word in ids}
-        own = [(1.0 + math.log(count)) * idf[number] for number, count in known.items()]
-        norm = math.hypot(*own)
-        numbers += known
-        weights += [value / norm for value in own]
-        lengths.append(len(known))
-    starts = torch.tensor([*accumulate(lengths)][:-1])
-    return torch.tensor(numbers), torch.tensor(weights, dtype=torch.float64), starts
-
-
-def _summed(bags: Bags, weight: Tensor) -> Tensor:
-    """Return the sums [N, K] of the weights [V, K] of each row's words."""
-    numbers, weights, starts = bags
-    return F.embedding_bag(numbers, weight, starts, mode="sum", per_sample_weights=weights)
+def _tf_idf(rows: Sequence[Counter[str]], idf: Mapping[str, float]) -> Tensor:
+    """Return rows of unit length, sparse float64 [N, V]."""
+    columns = {word: number for number, word in enumerate(idf)}
+    places, weights = list[tuple[int, int]](), list[float]()
+    for row, counts in enumerate(rows):
+        known = {w: (1.0 + math.log(c)) * idf[w] for w, c in counts.items() if w in idf}
+        norm = math.hypot(*known.values())
+        places += [(row, columns[word]) for word in known]
+        weights += [value / norm for value in known.values()]
+    numbers = torch.tensor(places, dtype=torch.int64).view(-1, 2).T
+    values = torch.tensor(weights, dtype=torch.float64)
+    return torch.sparse_coo_tensor(numbers, values, (len(rows), len(idf))).coalesce()
 
 
 @torch.enable_grad()
-def _fit(bags: Bags, labels: Tensor, vocabulary_size: int, num_classes: int) -> list[Tensor]:
-    weight = torch.zeros(vocabulary_size, num_classes, dtype=torch.float64, requires_grad=True)
-    bias = torch.zeros(num_classes, dtype=torch.float64, requires_grad=True)
-    descent = torch.optim.LBFGS([weight, bias], max_iter=STEPS, line_search_fn="strong_wolfe")
+def _fit(rows: Tensor, labels: Tensor, num_classes: int) -> list[Tensor]:
+    shapes, options = ((rows.shape[1], num_classes), num_classes), {"dtype": torch.float64}
+    learned = [torch.zeros(shape, requires_grad=True, **options) for shape in shapes]
+    descent = torch.optim.LBFGS(learned, max_iter=STEPS, line_search_fn="strong_wolfe")
 
     def loss() -> Tensor:
         descent.zero_grad()
-        logits = _summed(bags, weight) + bias
-        total = F.cross_entropy(logits, labels, reduction="sum") + weight.square().sum() / 2
+        total = F.cross_entropy(rows @ learned[0] + learned[1], labels, reduction="sum")
+        total = total + learned[0].square().sum() / 2
         total.backward()
         return total
 
     descent.step(loss)
-    return [weight.detach(), bias.detach()]
+    return [tensor.detach() for tensor in learned]

@@ -193,15 +193,15 @@ def _load(plan: Plan, console: Console | None, seed: int = 0) -> Dataset:
 
 def _answer_by_words(plan: Plan, dataset: Dataset, folder: Path, console: Console | None) -> float:
     """Keep a bag of words' answers to each fold; return its accuracy on the first."""
-    started, figures = time.monotonic(), list[float]()
+    figures = list[float]()
     for seed in range(min(plan.folds or 1, plan.seeds)):
         path = path_of(folder, cell_path(folder, BAG, 0, seed).stem)
         if not path.exists():
             write_answers(path, bag_of_words(dataset if seed == 0 else _load(plan, None, seed)))
         figures.append(float(read_answers(path).right.mean()))
     if console is not None:
-        seconds = f"{time.monotonic() - started:.0f} s"
-        _print(figure_to_beat(plan, sum(figures) / len(figures), dataset, seconds), console)
+        mean = sum(figures) / len(figures)
+        _print(figure_to_beat(plan, mean, len(dataset.train)), console)
     return figures[0]
 
 
@@ -210,11 +210,10 @@ def _refuse_behind(plan: Plan, cells: Mapping[Key, Cell], beat: float) -> None:
     best = max((cell.test_accuracy for cell in trained if cell is not None), default=1.0)
     if None in trained or best > beat:
         return
-    start = "" if plan.recipe.start else " start from a pretrained encoder with --start, or"
     raise ConfigError(
-        f"with seed 0 {plan.baseline} has {best:.1%} of the test rows right, and a bag of words "
-        f"{beat:.1%}, so further trainings would rank models that no one needs;{start} change the "
-        "sizes with --set, or go on by --resume, or by --anyway from the beginning."
+        f"with seed 0 {plan.baseline} has {best:.1%} of the test rows right, a bag of words "
+        f"{beat:.1%}; start from a (better) pretrained encoder with --start, change the training "
+        "with --set, or go on with --resume, or with --anyway from the beginning."
     )
 
 

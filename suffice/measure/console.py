@@ -23,12 +23,12 @@ from suffice.measure.results import Cell, Results
 from suffice.measure.scores import MIN_SEEDS, Scores, difference_of_bag
 from suffice.measure.sentence import label, notes, outcome_of, percentage, sentence
 from suffice.measure.sequential import USUAL
+from suffice.measure.statistics import Summary
 from suffice.measure.sufficiency import FAILS, SUFFICES, UNDECIDED
 from suffice.measure.verdict import INSUFFICIENT, SUFFICIENT, Comparison, Verdict
 from suffice.measure.winner import Snippet, model_of, snippets, why
 
 if TYPE_CHECKING:
-    from suffice.data.dataset import Dataset
     from suffice.data.survey import Survey
 
 SKEWED = 2 / 3  # share of the most frequent class from which on accuracy says little of the others
@@ -61,16 +61,13 @@ def data_summary(survey: Survey, plan: Plan) -> list[str]:
     return [*cut[: MOST_FACTS - len(decides)], *decides]
 
 
-def figure_to_beat(plan: Plan, accuracy: float, dataset: Dataset, seconds: str) -> str:
+def figure_to_beat(plan: Plan, accuracy: float, rows: int) -> str:
     """Return what a bag of words has right of a table's test rows, and what rarely beats it."""
-    text = f"to beat: a bag of words has {accuracy:.1%} right, after {seconds}"
-    rows = len(dataset.train)
+    text = f"to beat: a bag of words has {accuracy:.1%} of the test rows right"
     if plan.recipe.start is not None or rows > FEW_ROWS:
         return text
-    return (
-        f"{text}; from scratch, {rows:,} rows rarely beat it:\n--start FOLDER begins from a "
-        "pretrained encoder, such as all-MiniLM-L6-v2"
-    )
+    advice = "--start takes a pretrained encoder"
+    return f"{text};\nfrom scratch, {rows:,} training rows rarely beat it: {advice}"
 
 
 def _rows_and_classes(survey: Survey) -> str:
@@ -279,11 +276,10 @@ def summary(results: Results, verdict: Verdict) -> Sheet:
     def mean(found: Comparison) -> str:
         return "-" if found.difference is None else metric.difference(found.difference.mean)
 
-    def ends(found: Comparison) -> str:
-        if found.difference is None or found.difference.low is None:
+    def ends(found: Summary | None) -> str:
+        if found is None or found.low is None:
             return "-"
-        low, high = map(metric.difference, (found.difference.low, found.difference.high))
-        return f"[{low}, {high}]"
+        return f"[{metric.difference(found.low)}, {metric.difference(found.high)}]"
 
     sheet = sheet_of(
         "",
@@ -293,7 +289,11 @@ def summary(results: Results, verdict: Verdict) -> Sheet:
                 cell=lambda pair: label(*pair) if len(heads) > 1 else pair[0],
             ),
             column(metric.unit if metric.kind == "share" else "difference", mean),
-            column(f"{min(levels)} CI" if len(levels) == 1 else "CI", ends, " "),
+            column(
+                f"{min(levels)} CI" if len(levels) == 1 else "CI",
+                lambda found: ends(found.difference),
+                " ",
+            ),
             column("verdict", outcome_of, "baseline"),
             *(_cost_columns(results) if results.external is None else ()),
         ),
@@ -302,11 +302,9 @@ def summary(results: Results, verdict: Verdict) -> Sheet:
     bag = difference_of_bag(Scores(results, metric), min(heads)) if results.rows else None
     if bag is None:
         return sheet
-    low = "-" if bag.low is None else f"[{metric.difference(bag.low)}, "
-    high = "" if bag.low is None else f"{metric.difference(bag.high)}]"
-    cells = (BAG, metric.difference(bag.mean), low + high, "no model")
-    rest = ("-",) * (len(sheet.columns) - len(cells))
-    return replace(sheet, lines=(*sheet.lines, Line(cells=(*cells, *rest))))
+    rest = ("-",) * (len(sheet.columns) - 3)
+    line = Line(cells=(BAG, metric.difference(bag.mean), ends(bag), *rest))
+    return replace(sheet, lines=(*sheet.lines, line))
 
 
 def _cost_columns(results: Results) -> list[Column]:

@@ -174,19 +174,14 @@ class Scores:
 
 def difference_of_bag(scores: Scores, num_heads: int) -> Summary | None:
     """Return a bag of words minus the baseline on the same rows; None where either was not kept."""
-    seeds = list(scores.values(BAG, 0))
-    trained = scores.values(scores.results.baseline, num_heads)
-    if not seeds or not {*seeds} <= {*trained}:
+    seeds, baseline = list(scores.values(BAG, 0)), (scores.results.baseline, num_heads)
+    if not seeds or not {*seeds} <= {*scores.values(*baseline)}:
         return None
-    bag, base = (
-        scores.table(name, heads, seeds)
-        for name, heads in ((BAG, 0), (scores.results.baseline, num_heads))
-    )
+    bag, base = scores.table(BAG, 0, seeds), scores.table(*baseline, seeds)
     if bag.shape != base.shape:
         return None
-    table = bag - base
-    found = scores.estimate(table, differences=True)
-    return summary_of(np.nanmean(table, axis=1).tolist(), found, 1.0 - LEVEL)
+    found = scores.estimate(bag - base, differences=True)
+    return summary_of(np.nanmean(bag - base, axis=1).tolist(), found, 1.0 - LEVEL)
 
 
 def difference_table(scores: Scores, mechanism: str, num_heads: int) -> tuple[Pairing, np.ndarray]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+import re
 import struct
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
@@ -97,8 +98,7 @@ class BPE:
         Raises:
             DataError: naming a word that would be cut into other tokens, or be unknown.
         """
-        words = sorted(word for word in self._library.get_vocab() if word.isascii())
-        words = [word for word in words if word.isalpha() and len(word) > 2]  # noqa: PLR2004
+        words = sorted(filter(re.compile("[A-Za-z]{3,}").fullmatch, self._library.get_vocab()))
         capitals = [word for word in words if word.istitle()]
         if capitals and all(self.encode(word) == self.encode(word.lower()) for word in capitals):
             raise DataError(

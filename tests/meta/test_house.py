@@ -185,7 +185,7 @@ def test_no_file_names_a_machine():
 
 
 def test_mentioned_benchmarks_exist():
-    mention = re.compile(r"benchmarks[/.]([a-z]+)")
+    mention = re.compile(r"benchmarks[/.]([a-z0-9]+)")
     texts = [path.read_text() for path in [*FILES, *ROOT.glob("*.md"), ROOT / "Makefile"]]
     names = {name for text in texts for name in mention.findall(text)} - {"py"}
     folder = ROOT / "benchmarks"

@@ -113,7 +113,7 @@ def step_flops(sizes: Sizes, run: TrainingRun) -> int:
 
 
 def training_facts(
-    sizes: Sizes, run: TrainingRun, *, tokens: int | None, tflops: float, utilisation: float
+    sizes: Sizes, run: TrainingRun, *, tokens: float | None, tflops: float, utilisation: float
 ) -> dict[str, Any]:
     """Return bytes, FLOPs and days, plain data; no days without tokens."""
     flops, a_step = step_flops(sizes, run), run.batch * run.accumulate * run.gpus * run.length

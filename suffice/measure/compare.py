@@ -100,6 +100,7 @@ def compare(
             of words is as good as the baseline.
     """
     refuse_together(plan, share=share, execution=execution)
+    resolve_device(plan.device)  # which may be absent, before anything is written
     started, clock = datetime.now(UTC), time.monotonic()
     progress_console = None if quiet else console
     with ExitStack() as stack:

@@ -100,7 +100,6 @@ def compare(
             of words is as good as the baseline.
     """
     refuse_together(plan, share=share, execution=execution)
-    resolve_device(plan.device)  # which may be absent, before anything is written
     started, clock = datetime.now(UTC), time.monotonic()
     progress_console = None if quiet else console
     with ExitStack() as stack:
@@ -164,6 +163,7 @@ def refuse_together(
     plan: Plan, *, share: tuple[int, int] | None, execution: Execution | None
 ) -> None:
     """Refuse settings that exclude each other; see `compare`."""
+    resolve_device(plan.device)  # which may be absent, before anything is written
     if share is not None and plan.auto:
         raise ConfigError(
             "--cells with --seeds auto: which seeds are needed is known only after the others; "

@@ -299,7 +299,7 @@ def digest(path: str) -> str:
 
 
 def _files_at(place: Path) -> list[Path]:
-    sides = [place.with_name(f"{place.name}.{side}") for side in ("en", "es")]
+    sides = [Path(f"{place}.{side}") for side in ("en", "es")]
     return [path for path in (place, *sides) if path.exists()]
 
 

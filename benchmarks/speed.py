@@ -1,4 +1,4 @@
-"""README's three bars: a window, a recurrence and a decoded token against the fastest named peer.
+"""Bars of speed: a window, a recurrence and a decoded token against the fastest named peer.
 
 Run: python -m benchmarks.speed [--case NAME]
 

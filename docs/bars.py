@@ -1,4 +1,4 @@
-"""README's three bars, drawn from what `python -m benchmarks.speed` measured."""
+"""Bars of speed, drawn from what `python -m benchmarks.speed` measured."""
 
 from __future__ import annotations
 

@@ -13,6 +13,7 @@ import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
+from docs.bars import bars
 from docs.formula import formulas, meanings
 from docs.picture import picture
 from suffice import AttentionSpec, __version__
@@ -46,7 +47,7 @@ DRAWN = 64  # tokens
 COUNTED = (256, 1024, 4096)  # tokens
 PLAIN = {"Standard", "NoMixing", "NoNorm", "NoPosition", "NoPast", "Concat"}  # not listed
 LINK = r"[arXiv:\1](https://arxiv.org/abs/\1)"
-DRAWINGS = ("axes.svg",)
+DRAWINGS = ("axes.svg", "bars.svg")
 MADE = "<!-- written by `make docs` from the docstrings: edit those -->"
 
 
@@ -57,6 +58,7 @@ def pages() -> dict[str, str | bytes]:
         "mechanisms/gallery.md": _gallery(),
         "axes.md": _axes(),
         DRAWINGS[0]: picture(),
+        DRAWINGS[1]: bars(),
         **_examples(),
     }
     for name in PRESETS:

@@ -156,9 +156,9 @@ def layer_of(sizes: Sizes, full: bool) -> Layer:
         value = s["value_dim"] or width
         queries = heads * (width + rotary)
         down = d_model * (rank + rotary) + rank * heads * (width + value) + rank
-        asked = d_model * ranks + ranks * queries + ranks if ranks else d_model * queries
+        query = d_model * ranks + ranks * queries + ranks if ranks else d_model * queries
         biases = s["bias"] * (ranks + queries + rank + rotary + d_model)
-        parameters = asked + down + heads * value * d_model + biases
+        parameters = query + down + heads * value * d_model + biases
         legal = min(rank, rotary) > 0 and rotary % (1 + s["rotary"]) == 0
         layer = Layer(heads, heads, width + rotary, parameters, rank + rotary)
     else:

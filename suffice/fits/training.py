@@ -66,7 +66,7 @@ def _activations(sizes: Sizes, run: TrainingRun) -> tuple[int, int]:
     """Return the bytes that wait for the backward pass, and the most that one piece adds."""
     s, layer, item = sizes, layer_of(sizes, full=False), run.bits // 8
     if s["recurrent_numbers"] or s["mixing_size"] or s["kernel"] != "Softmax":
-        raise ConfigError("activations of layers without softmax are not counted; leave out train.")
+        raise ConfigError("activations of layers without softmax are not counted; omit --train.")
     d_model, queries, kv = s["d_model"], layer.heads * layer.width, layer.kv_heads * layer.width
     maps = PRODUCTS.get(s["projections"], 0)
     if not maps:  # what is made of the latents

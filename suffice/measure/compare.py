@@ -213,8 +213,8 @@ def _refuse_behind(plan: Plan, cells: Mapping[Key, Cell], beat: float) -> None:
         return
     raise ConfigError(
         f"with seed 0 {plan.baseline} has {best:.1%} of the test rows right, a bag of words "
-        f"{beat:.1%}; start from a (better) pretrained encoder with --start, change the training "
-        "with --set, or go on with --resume, or with --anyway from the beginning."
+        f"{beat:.1%}; start from another pretrained encoder (--start), change the training "
+        "(--set), go on with --resume, or begin again with --anyway."
     )
 
 

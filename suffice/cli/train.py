@@ -25,7 +25,6 @@ from suffice.cli.options import (
 from suffice.cli.terminal import print_json, print_next, print_text, resumable, write_stdout
 from suffice.errors import ConfigError, DataError
 from suffice.utils.files import RunFolder
-from suffice.utils.grammar import split_list
 from suffice.utils.records import decode
 
 if TYPE_CHECKING:
@@ -127,13 +126,9 @@ def train(
             help="Resume the run in --out, or the latest one. Options not given stay as they were.",
         ),
     ] = False,
-    track: Annotated[
-        str | None,
-        Option(
-            help="Also write the log's numbers to tensorboard, trackio or wandb (offline unless "
-            "WANDB_MODE says otherwise); several with commas."
-        ),
-    ] = None,
+    tensorboard: Annotated[
+        bool, Option("--tensorboard", help="Also write the log's numbers for TensorBoard.")
+    ] = False,
     as_json: JsonFlag = False,
     quiet: Quiet = False,
 ) -> None:
@@ -149,11 +144,8 @@ def train(
         choices = choices.over(read_options(folder))
     chosen = choices.chosen_recipe()
     from suffice.train import processes
-    from suffice.train.language.trackers import check_trackers
     from suffice.train.together import first, losing, shared
 
-    trackers = split_list(track or "")
-    check_trackers(trackers)
     name = f"{chosen.name}{options.scale_suffix(chosen.scale)}"
     with processes(choices.device or DEVICE) as group, losing(group), ExitStack() as stack:
         folder = Path(shared(group, str(folder or options.new_run(name))))
@@ -163,7 +155,9 @@ def train(
         with resumable(folder):
             console = Console(stderr=True)
             training = _prepare(group, choices, folder, None if quiet else console)
-            trained = training.train(console=console, resume=resume, quiet=quiet, trackers=trackers)
+            trained = training.train(
+                console=console, resume=resume, quiet=quiet, tensorboard=tensorboard
+            )
         if group.is_main:
             _report(training, trained, as_json=as_json)
 
@@ -315,9 +309,7 @@ class TrainingFiles:
         lm, tokenizer, _ = models.load(self.folder, resolve_device(self.options.device or DEVICE))
         return lm, tokenizer
 
-    def train(
-        self, *, console: Console, resume: bool, quiet: bool, trackers: tuple[str, ...] = ()
-    ) -> LMRun:
+    def train(self, *, console: Console, resume: bool, quiet: bool, tensorboard: bool) -> LMRun:
         """Train, from the checkpoint if there is one and `resume` is set."""
         import torch
 
@@ -343,7 +335,7 @@ class TrainingFiles:
                 resume=resume and checkpoint.exists(),
                 progress=progress,
                 log=self.folder / LOG,
-                trackers=dict.fromkeys(trackers, self.folder),
+                tensorboard=self.folder / "tensorboard" if tensorboard else None,
                 amount=self.amount,
                 keep=lambda measured: self._save(lm, measured),
             )

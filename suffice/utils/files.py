@@ -292,10 +292,6 @@ LOCK = ".lock"
 GLANCE = 5.0  # seconds to wait for a program that reads the settings, only to be refused
 
 
-LOCK = ".lock"
-GLANCE = 5.0  # seconds to wait for a program that reads the settings, only to be refused
-
-
 @dataclass(frozen=True)
 class RunFolder:
     """The folder of one run: a file with its settings, and a lock while a program works in it."""

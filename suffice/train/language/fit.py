@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from suffice.errors import CheckpointError, ConfigError, ShapeError
+from suffice.errors import CheckpointError, ConfigError, ShapeError, installed_for
 from suffice.layers import Block
 from suffice.text import TokenFile
 from suffice.train import sharded, training_state
@@ -33,7 +33,6 @@ from suffice.train.language.loss import (
     facts_of,
 )
 from suffice.train.language.settings import LMTraining
-from suffice.train.language.trackers import open_tracker
 from suffice.train.settings import derive
 from suffice.train.training_state import TrainingState
 from suffice.utils.files import replacing
@@ -79,7 +78,7 @@ def fit_lm(
     progress: Progress | None = None,
     save_every: float = 60.0,
     log: Path | None = None,
-    trackers: Mapping[str, Path] | None = None,
+    tensorboard: Path | None = None,
     amount: Amount | None = None,
     keep: Callable[[Measured], None] | None = None,
     objective: Objective | None = None,
@@ -114,8 +113,8 @@ def fit_lm(
         save_every: seconds between two checkpoints at least; one is written after a step, on
             Ctrl-C, and when the training ends.
         log: file for lines of JSON; only the first process writes.
-        trackers: folder of the run by name of each tracker that gets the log's numbers, too, see
-            `suffice.train.language.trackers`; only the first process writes.
+        tensorboard: folder for the same numbers as TensorBoard's events; only the first process
+            writes.
         amount: size of the validation text, for losses in bits.
         keep: function called by the first process whenever the model's weights are the best so far.
         objective: objective to minimise; None uses cross-entropy.
@@ -144,7 +143,8 @@ def fit_lm(
     state = StepState.begin(trained, training, data=data, seed=seed, device=place)
     if checkpoint is not None and resume:
         training_state.read(checkpoint, state, processes)
-    lines = Log(log if is_main else None, (trackers or {}) if is_main else {}, step=state.step)
+    paths = (log, tensorboard) if is_main else (None, None)
+    lines = Log(*paths, step=state.step)
     engine = _Steps(
         model=trained,
         result=model,
@@ -377,40 +377,44 @@ def gradient_checkpointing(model: nn.Module, enabled: bool) -> Iterator[None]:
 
 
 class Log:
-    """Appends records to a file of JSON lines, unless it is None, and to trackers.
+    """Appends records to a file of JSON lines and to a folder of TensorBoard; None writes none.
 
-    A resumed run continues at its checkpoint's step: later lines are removed, and 0 begins a new
-    log.
+    A resumed run continues at its checkpoint's step: later lines and events are removed, and 0
+    begins a new log.
     """
 
-    def __init__(self, path: Path | None, trackers: Mapping[str, Path], *, step: int) -> None:
-        self._path = path
-        lines: list[str] = []
+    def __init__(self, path: Path | None, tensorboard: Path | None = None, *, step: int) -> None:
+        self._path, self._events = path, None
         if path is not None:
             with _writing(path):
+                lines: list[str] = []
                 if step and path.is_file():
                     lines = path.read_text("utf-8", errors="replace").splitlines(keepends=True)
                 earlier = [line for line in lines if _step(line) <= step]
                 with replacing(path) as temporary:
                     temporary.write_text("".join(earlier), encoding="ascii", newline="\n")
-        whole = [number for number in map(_step, lines) if number < math.inf]
-        written = int(max(whole, default=0))
-        with contextlib.ExitStack() as stack:
-            self._trackers = [
-                open_tracker(name, folder, stack, step=step, written=written)
-                for name, folder in trackers.items()
-            ]
-            self.close = stack.pop_all().close
+        if tensorboard is not None:
+            otherwise = ", or leave it out: the log has the same numbers"
+            with installed_for("a folder of TensorBoard", "tensorboard", otherwise):
+                from torch.utils.tensorboard import SummaryWriter
+            purge = step + 1 if step else None
+            self._events = SummaryWriter(str(tensorboard), purge_step=purge)
 
     def write(self, record: dict[str, Any]) -> None:
-        """Append a record; trackers get its numbers, except the step."""
+        """Append a record; TensorBoard gets its numbers at its step."""
         if self._path is not None:
             line = json.dumps(record) + "\n"
             with _writing(self._path), self._path.open("a", encoding="ascii", newline="\n") as file:
                 file.write(line)
-        numbers = {name: value for name, value in record.items() if name != "step"}
-        for write in self._trackers:
-            write(numbers, record["step"])
+        if self._events is not None:
+            for name, value in record.items():
+                if name != "step":
+                    self._events.add_scalar(name, value, record["step"])
+
+    def close(self) -> None:
+        """Close the folder of TensorBoard."""
+        if self._events is not None:
+            self._events.close()
 
 
 @contextlib.contextmanager

@@ -83,13 +83,6 @@ def test_what_was_not_measured_has_no_rank():
     assert lines == {"standard": ("-", "-", "-"), "a": ("100 ms", "-", "8 B")}
 
 
-def test_published_figures_stand_below_the_rows_that_they_are_of():
-    _, quality, *_ = sheets_of(realistic(heads=(4, 8), seeds=2, task="mnist", recipe="mnist_v2"))
-    assert [line.is_reference for line in quality.lines] == [False, True] * 4 + [False] * 4
-    for sheet in sheets_of(realistic(seeds=2)):
-        assert not any(line.is_reference for line in sheet.lines)
-
-
 def test_the_quality_table_says_what_was_measured():
     train, quality, *_ = sheets_of(
         from_accuracies({"standard": BASE, "a": [v - 0.01 for v in BASE]})
@@ -104,32 +97,12 @@ def test_the_quality_table_says_what_was_measured():
     assert quality.caption.startswith("Mean over 5 seeds; accuracies in percent; sd over seeds; ")
 
 
-def test_paper_lines_stand_below_ours():
-    train, quality, _, cost = sheets_of(realistic(heads=(4,), seeds=2, task="mnist", recipe="m_v2"))
-    assert [line.is_reference for line in quality.lines] == [False, True] * 4
-    paper = dict(zip(quality.columns, quality.lines[7].cells, strict=True))
-    assert paper == {
-        "mechanism": "paper",
-        "heads": "",
-        "test acc ± sd": "98.62",
-        "each seed": "",
-        "test loss": "0.051",
-    }
-    assert train.lines[7].cells == ("paper", "", "96.96", "0.112")
-    paper = dict(zip(cost.columns, cost.lines[7].cells, strict=True))
-    assert (paper["layer"], paper["epoch"]) == ("37,184", "7.58 s")
-    assert "arXiv:2403.01643, v2 table 5." in quality.caption
-    assert "arXiv:2403.01643, v2 table 5." in cost.caption
-
-
 def test_top5_has_a_column_in_both_tables():
     results = realistic(heads=(4,), seeds=2, top5=True, task="cifar100", recipe="c")
     train, test, *_ = sheets_of(results)
     assert train.columns[2:] == ("train acc", "train loss", "train top-5")
     assert test.columns[2:] == ("test acc ± sd", "each seed", "test loss", "test top-5")
     assert test.lines[0].cells[-1] == "99.50 (1)"
-    assert test.lines[1].cells == ("paper", "", "34.48", "", "2.91", "63.14")
-    assert train.lines[1].cells == ("paper", "", "47.09", "2.00", "77.99")
 
 
 def test_the_difference_table_holds_all_but_the_baseline():
@@ -277,15 +250,6 @@ def test_signatures_stand_among_the_notes_once_each():
     found = [note for note in notes(judge(results), results) if "ignature" in note]
     assert found == [f"Signature of bleu: {SIGNATURE}"]
     assert not any("ignature" in note for note in notes(judge(bare()), bare()))
-
-
-def test_the_papers_bleu_stands_below_ours():
-    sheet = scores_of(scored(task="translation_es", recipe="translation_es"))
-    line = sheet.lines[1]
-    assert line.is_reference
-    assert line.cells == ("paper", "", "22.80", "", "")
-    assert "arXiv:2403.01643" in sheet.caption
-    assert "arXiv" not in scores_of(scored()).caption
 
 
 def test_one_seed_has_no_spread_and_a_score_that_some_seeds_lack_is_a_dash():

@@ -90,7 +90,7 @@ def sheet_of(
         rows: objects that the columns read.
         group: rows of equal values stand together and are ranked among each other.
         reference: published figures of a row, which stand below it; they have a `label` and a
-            `citation`, see `suffice.recipes.references`.
+            `citation`.
         caption: explanation below the table.
 
     Example:

@@ -28,7 +28,6 @@ from suffice.measure.statistics import Summary, summarise
 from suffice.measure.timing import summarise_times
 from suffice.measure.verdict import ALPHA, Comparison, Verdict
 from suffice.recipes import SCALES, SMALL
-from suffice.recipes.references import Reference, references
 from suffice.utils.grammar import format_quantity
 
 Pair = tuple[str, int]
@@ -140,11 +139,6 @@ class Tables:
         return {pair: self.results.select(*pair) for pair in self.pairs}
 
     @cached_property
-    def published(self) -> dict[Pair, Reference]:
-        """Published figures of the same task."""
-        return references(self.results.task, self.results.recipe)
-
-    @cached_property
     def accuracy(self) -> dict[Pair, Summary] | None:
         """Test accuracy with its interval; None where somebody's own loop has another metric."""
         if any(cell.test_accuracy is None for cell in self.results.cells):
@@ -171,7 +165,6 @@ class Tables:
         *,
         rising: bool = False,
         text: Callable[[Summary], str] | None = None,
-        published: str | None = None,
     ) -> Column:
         def value(pair: Pair) -> float | None:
             summary = self._over(pair, name)
@@ -183,13 +176,7 @@ class Tables:
                 return "-"
             return write(summary.mean) if text is None else text(summary)
 
-        def reference(row: Reference) -> str:
-            printed = getattr(row, published or name, None)
-            return "" if printed is None else write(printed)
-
-        return Column(
-            title=title, cell=cell, reference=reference, value=value, write=write, rising=rising
-        )
+        return Column(title=title, cell=cell, value=value, write=write, rising=rising)
 
     def _sheet(self, title: str, columns: Sequence[Column], caption: str, **options: Any) -> Sheet:
         rows = options.pop("rows", self.pairs)
@@ -213,7 +200,6 @@ class Tables:
             columns,
             f"Mean over {self._seeds()}; accuracies in percent{counted}; {covered}(rank) among "
             "equal heads.",
-            reference=self.published.get,
         )
 
     def train_quality(self) -> Sheet:
@@ -245,12 +231,7 @@ class Tables:
         return replace(sheet, lines=sheet.lines + lines)
 
     def _scores_are_in_answers(self) -> bool:
-        return set(self.score_names) <= set(FRACTIONS) and not any(map(self._printed, self.pairs))
-
-    def _printed(self, pair: Pair) -> Reference | None:
-        row = self.published.get(pair)
-        printed = any(getattr(row, f"test_{n}", None) is not None for n in self.score_names)
-        return row if printed else None
+        return set(self.score_names) <= set(FRACTIONS)
 
     def scores(self) -> Sheet:
         """Return every further score of the test split; no lines where the task has none."""
@@ -262,7 +243,6 @@ class Tables:
                 percent if name in FRACTIONS else "{:.2f}".format,
                 rising=name not in falling,
                 text=spread if name in FRACTIONS else figure,
-                published=f"test_{name}",
             )
             for name in self.score_names
         ]
@@ -272,7 +252,6 @@ class Tables:
             f"Mean over {self._seeds()} ± sd; (rank) among equal heads."
             + (" Balanced accuracy in percent." if set(self.score_names) & set(FRACTIONS) else ""),
             rows=self.pairs if columns else [],
-            reference=self._printed,
         )
 
     def differences(self) -> Sheet:
@@ -366,16 +345,12 @@ class Tables:
             title: str,
             value: Callable[[Pair], float | None],
             write: Callable[[float], str],
-            published: str = "",
         ) -> Column:
-            def text(number: float | None, otherwise: str) -> str:
-                return otherwise if number is None else write(number)
+            def text(pair: Pair) -> str:
+                number = value(pair)
+                return "-" if number is None else write(number)
 
-            return Column(
-                title=title,
-                cell=lambda pair: text(value(pair), "-"),
-                reference=lambda row: text(getattr(row, published, None), ""),
-            )
+            return Column(title=title, cell=text)
 
         sizes = sorted({speed.batch_size for speed in speeds.values() if speed is not None})
         batch = f" of {' or '.join(map(str, sizes))} samples" if sizes else ""
@@ -401,14 +376,13 @@ class Tables:
         return self._sheet(
             "Cost",
             (
-                column("layer", first("parameters_layer"), count, "parameters_layer"),
+                column("layer", first("parameters_layer"), count),
                 column("trained" if own else "model", first("parameters_model"), scaled),
                 column("FLOPs", first("flops"), scaled),
-                column("training" if own else "epoch", epoch, seconds, "seconds_per_epoch"),
+                column("training" if own else "epoch", epoch, seconds),
                 *timed,
             ),
             caption,
-            reference=self.published.get,
         )
 
     def costs_to_target(self) -> Sheet:

@@ -14,6 +14,8 @@ from suffice.measure.sequential import FIRST, level
 from suffice.measure.statistics import fisher, upper_rate
 from suffice.measure.sufficiency import FAILS, SUFFICES, UNDECIDED
 
+RECALL = ("mqar", "induction", "copy", "two_hop", "passkey")
+"""Data sets that are drawn, of whose models it counts how many seeds solve them."""
 ENOUGH = 5  # seeds that all solve a task, from which on it counts as solved
 MAX_SEEDS = 10
 UNSOLVED = "the baseline never solves it"

@@ -8,15 +8,16 @@ import numpy as np
 
 from suffice.data.survey import Survey
 from suffice.measure.metrics import metric_of
-from suffice.measure.plan import Plan, same_training
-from suffice.measure.published import path_of, published_names, read_published
+from suffice.measure.plan import Plan, describe, same_training
 from suffice.measure.results import Results
 from suffice.measure.scores import MIN_SEEDS, Scores, difference_table
 from suffice.measure.sequential import USUAL, level
 from suffice.measure.sufficiency import LEVEL
 from suffice.measure.two_way_interval import ROWS_OVERLAP, quantile
-from suffice.utils.files import read_json
+from suffice.recipes import recipe
+from suffice.utils.files import packaged
 
+EVIDENCE = ("measure", "advise", "evidence.json")  # what the published comparisons show
 FIRST_SEEDS = 2  # after which the spread is known roughly
 BEST = 0.99  # accuracy that is seldom exceeded
 USUAL_SPREAD = 2.0  # that seeds differ by, as a multiple of what the test rows alone explain
@@ -111,21 +112,22 @@ def _range(
 
 
 def _published(plan: Plan) -> tuple[float, float, int] | None:
-    for name in published_names():
-        stored = read_json(path_of(name))
-        if stored["recipe"].get("name") != plan.recipe.name or plan.folds is not None:
-            continue
-        published = read_published(name)
-        if published is not None and same_training(published.recipe, plan.recipe):
-            return None if published.results.data is None else spread_of(published.results)
+    name, scale = plan.recipe.name, plan.recipe.scale
+    for spread in packaged(*EVIDENCE)["spreads"]:
+        if (spread["recipe"], spread["scale"]) == (name, scale) and plan.folds is None:
+            trained = same_training(describe(recipe(name, scale=scale)), plan.recipe)
+            return (spread["variance"], spread["by_rows"], spread["free"]) if trained else None
     return None
 
 
 def spread_of(results: Results) -> tuple[float, float, int] | None:
     """Return the variance of a seed's difference to the baseline, and that by rows alone.
 
-    The third number are the degrees of freedom of the first, of all mechanisms together.
+    The third number are the degrees of freedom of the first, of all mechanisms together. None where
+    the test rows are not known, or no mechanism has `FIRST_SEEDS` seeds.
     """
+    if results.data is None:
+        return None
     scores = Scores(results, metric_of("accuracy"))
     pairs = [pair for pair in results.pairs() if pair[0] != results.baseline]
     tables = [difference_table(scores, *pair)[1].mean(axis=1) for pair in pairs]

@@ -9,41 +9,58 @@ from itertools import groupby
 from pathlib import Path
 
 from suffice.errors import ConfigError
-from suffice.measure.advise.evidence import FILE, SHARED, SINGLE, Evidence, evidence_of
-from suffice.measure.plan import MARGIN
-from suffice.measure.published import path_of, published_names, read_published
+from suffice.measure.advise.evidence import SHARED, SINGLE, Evidence, evidence_of
+from suffice.measure.plan import MARGIN, same_training
+from suffice.measure.published import Published, path_of, published_names, read_published
+from suffice.measure.resolution import EVIDENCE, spread_of
 from suffice.models.composition import STANDARD
-from suffice.recipes import recipe
+from suffice.recipes import Recipe, recipe
 from suffice.recipes.atlas import ATLAS
 from suffice.utils.files import write_atomic
 
 
-def evidence() -> Iterator[Evidence]:
-    """Yield what each published comparison shows, judged by its cells alone."""
+def comparisons() -> Iterator[tuple[str, Published, Recipe]]:
+    """Yield name, content and recipe of each published comparison."""
     for name in published_names():
         content = read_published(name)
-        results = replace(content.results, rows={})  # answers are not kept for all of them
         try:
-            chosen = recipe(results.recipe, scale=results.scale)
+            yield name, content, recipe(content.results.recipe, scale=content.scale)
         except ConfigError:  # of no recipe that the package has
             continue
+
+
+def spreads() -> Iterator[dict[str, object]]:
+    """Yield by how much the seeds of each published comparison differ; see `spread_of`."""
+    for _, content, chosen in comparisons():
+        spread = spread_of(content.results)
+        if spread is not None and same_training(content.recipe, chosen):
+            numbers = zip(("variance", "by_rows", "free"), spread, strict=True)
+            yield {"recipe": chosen.name, "scale": chosen.scale, **dict(numbers)}
+
+
+def evidence() -> Iterator[Evidence]:
+    """Yield what each published comparison shows, judged by its cells alone."""
+    for name, content, chosen in comparisons():
+        results = replace(content.results, rows={})  # answers are not kept for all of them
         if results.baseline == STANDARD:
             alone = results.recipe in ATLAS  # each of its rows is judged by itself
             yield from evidence_of(results, chosen, f"{name}.json", MARGIN, together=not alone)
 
 
 def text() -> str:
-    """Return the content of the file: a table for each comparison, a line for each row."""
+    """Return the content of the file: a line for each spread and each row of a comparison."""
     tables = []
     for shared, rows in groupby(map(asdict, evidence()), key=lambda e: [e[n] for n in SHARED]):
         lines = ",\n  ".join(json.dumps([row[name] for name in SINGLE]) for row in rows)
         facts = json.dumps(dict(zip(SHARED, shared, strict=True)))
         tables.append(f'{facts[:-1]}, "rows": [\n  {lines}\n]}}')
-    return "[\n" + ",\n".join(tables) + "\n]\n"
+    parts = {"spreads": map(json.dumps, spreads()), "comparisons": tables}
+    lists = (f'"{name}": [\n' + ",\n".join(lines) + "\n]" for name, lines in parts.items())
+    return "{\n" + ",\n".join(lists) + "\n}\n"
 
 
 def write() -> Path:
     """Write the file of the package, and return it."""
-    path = path_of("x").parents[1].joinpath(*FILE)
+    path = path_of("x").parents[1].joinpath(*EVIDENCE)
     write_atomic(path, text())
     return path

@@ -163,9 +163,6 @@ TASKS: dict[str, tuple[str, str, Task]] = {
 }
 """By name: the data set, the size of the models, and how a recipe reads the data."""
 
-RECALL = ("mqar", "induction", "copy", "two_hop", "passkey")
-"""Data sets that are drawn; the others are real."""
-
 
 def _recipe_of(name: str) -> Callable[..., Recipe]:
     task, size_name, parts = TASKS[name]

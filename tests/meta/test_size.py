@@ -17,12 +17,12 @@ from tests.meta.packages import FILES, ROOT, TESTS, TOOLS
 
 pytestmark = pytest.mark.lint
 
-MOST_LINES, MOST_TEST_LINES = 82_496, 76_721
+MOST_LINES, MOST_TEST_LINES = 82_487, 76_684
 MOST_SIBLING_LINES = 11_500  # of all siblings together
 MOST_TOOL_LINES = 4_057
 MOST_FILES, MOST_OPTIONS = 367, 189
 MOST_PUBLIC_NAMES, MOST_DEPENDENCIES = 349, 10
-MOST_DATA_BYTES = 6_275_829
+MOST_DATA_BYTES = 6_279_270
 LINES = {
     ".": 803,
     "cli": 5371,
@@ -36,17 +36,17 @@ LINES = {
     "kernels": 1097,
     "layers": 3452,
     "loading": 775,
-    "measure": 15114,
+    "measure": 15090,
     "memory": 1163,
     "mixing": 1058,
     "models": 7584,
     "ops": 6465,
-    "papers": 5055,
+    "papers": 5073,
     "patterns": 1492,
     "positions": 728,
     "presets": 1392,
     "quantise": 550,
-    "recipes": 1970,
+    "recipes": 1967,
     "runtime": 370,
     "spec": 965,
     "testing": 1006,

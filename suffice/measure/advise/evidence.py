@@ -13,7 +13,8 @@ from suffice.errors import ConfigError
 from suffice.measure.advise.request import Base, Candidate, Request, task_of
 from suffice.measure.plan import FILE as PLAN
 from suffice.measure.plan import MARGIN, read_plan
-from suffice.measure.recall import UNSOLVED, Solved, recalls
+from suffice.measure.recall import RECALL, UNSOLVED, Solved, recalls
+from suffice.measure.resolution import EVIDENCE
 from suffice.measure.results import Results, read_results
 from suffice.measure.sentence import count_heads, decision, interval, margin_points
 from suffice.measure.sequential import FIRST
@@ -25,11 +26,8 @@ from suffice.recipes.own_data import restored
 from suffice.utils.files import packaged
 
 RESULTS = "results.json"  # in the folder of a comparison
-FILE = ("measure", "advise", "evidence.json")  # the package's comparisons
 OUTCOMES = ("suffices", "baseline", "undecided")
 """Outcomes of a verdict about quality; the others say why it cannot be judged."""
-RECALL = ("mqar", "induction", "copy", "two_hop", "passkey")
-"""Data sets that are drawn, of whose models it counts how many seeds solve them."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,7 +67,7 @@ SINGLE = ("mechanism", "seeds", "difference", "verdict")
 
 def read_evidence() -> Iterator[Evidence]:
     """Yield the comparisons that come with the package."""
-    for table in packaged(*FILE):
+    for table in packaged(*EVIDENCE)["comparisons"]:
         for row in table["rows"]:
             shared = {name: table[name] for name in SHARED}
             yield Evidence(**shared, **dict(zip(SINGLE, row, strict=True)))

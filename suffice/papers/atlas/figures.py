@@ -7,13 +7,13 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
-from suffice.measure.recall import UNSOLVED
+from suffice.measure.recall import RECALL, UNSOLVED
 from suffice.measure.report.canvas import FAINT, INK, blank, style
 from suffice.measure.report.plots import place_labels
 from suffice.measure.sufficiency import FAILS, SUFFICES, TOO_EASY, UNDECIDED, UNLEARNED
 from suffice.papers.atlas.standings import NATS, Standing, standings
 from suffice.papers.tables import BASELINE
-from suffice.recipes.atlas import RECALL, TASKS
+from suffice.recipes.atlas import TASKS
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -10,14 +10,14 @@ from collections.abc import Sequence
 from functools import cache
 
 from suffice.errors import ConfigError
-from suffice.measure.recall import MAX_SEEDS, Solved
+from suffice.measure.recall import MAX_SEEDS, RECALL, Solved
 from suffice.measure.results import Cell, Results
 from suffice.models import TranslatorConfig
 from suffice.models.kinds import Sizes
 from suffice.papers.tables import BASELINE, CLASSES, PERPLEXITY, SEEDS, Table, of_cells
 from suffice.presets import PRESETS
 from suffice.recipes import Recipe, recipe
-from suffice.recipes.atlas import HEADS, RECALL, SOLVED, TASKS
+from suffice.recipes.atlas import HEADS, SOLVED, TASKS
 
 NAME = "atlas"
 HYBRIDS = ("linear+softmax:2", "gated_deltanet+softmax:2", "retnet+softmax:2")

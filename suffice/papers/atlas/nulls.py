@@ -7,6 +7,7 @@ from functools import cache
 
 import numpy as np
 
+from suffice.measure.recall import RECALL
 from suffice.measure.results import Results
 from suffice.measure.scores import Scores, metric_in
 from suffice.measure.sequential import FIRST, level
@@ -16,7 +17,7 @@ from suffice.papers.atlas.grid import NAMES, atlas_table, table_of
 from suffice.papers.atlas.standings import ALPHA, margin_of, metric_of
 from suffice.papers.results import published
 from suffice.papers.tables import BASELINE, SEEDS
-from suffice.recipes.atlas import HEADS, RECALL
+from suffice.recipes.atlas import HEADS
 
 
 @dataclass(frozen=True, kw_only=True)

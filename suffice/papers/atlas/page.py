@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from suffice.measure.recall import UNSOLVED
+from suffice.measure.recall import RECALL, UNSOLVED
 from suffice.measure.report.canvas import svg
 from suffice.measure.report.sheet import Column, Sheet, csv_text, markdown, sheet_of
 from suffice.measure.sufficiency import FAILS, SUFFICES, UNDECIDED
@@ -20,7 +20,7 @@ from suffice.papers.atlas.standings import ALPHA, MARKS, Standing, standings, st
 from suffice.papers.results import document, published
 from suffice.papers.tables import BASELINE
 from suffice.recipes import recipe
-from suffice.recipes.atlas import HEADS, RECALL, TASKS
+from suffice.recipes.atlas import HEADS, TASKS
 from suffice.utils.files import write_atomic
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from suffice.measure.cost_to_target import effort_of
 from suffice.measure.model_recall import state_bytes
-from suffice.measure.recall import UNSOLVED, Solved, is_open, recalls
+from suffice.measure.recall import RECALL, UNSOLVED, Solved, is_open, recalls
 from suffice.measure.results import Results
 from suffice.measure.sequential import FIRST
 from suffice.measure.statistics import Summary, summarise
@@ -19,7 +19,7 @@ from suffice.papers.atlas.grid import NAMES, atlas_table, label, table_of, twins
 from suffice.papers.results import published
 from suffice.papers.tables import BASELINE, SEEDS
 from suffice.recipes import recipe
-from suffice.recipes.atlas import HEADS, RECALL, SOLVED
+from suffice.recipes.atlas import HEADS, SOLVED
 
 MARKS = {SUFFICES: "✓", FAILS: "✗", UNDECIDED: "·", UNLEARNED: "○", UNSOLVED: "○", TOO_EASY: "↑"}
 SHARE = 0.02  # of Standard's gain over learning nothing, that may be lost on real data

@@ -6,8 +6,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from suffice.measure.advise.evidence import FILE
 from suffice.measure.published import path_of
+from suffice.measure.resolution import EVIDENCE
 from suffice.measure.statistics import Summary
 from suffice.measure.sufficiency import FAILS, SUFFICES, UNDECIDED, UNLEARNED
 from suffice.papers.advice import text
@@ -196,6 +196,6 @@ def test_the_page_in_the_documents_is_what_the_command_writes():
 
 
 def test_the_evidence_that_advise_reads_is_that_of_the_published_tables():
-    stored = path_of("x").parents[1].joinpath(*FILE).read_text()
+    stored = path_of("x").parents[1].joinpath(*EVIDENCE).read_text()
     assert stored == text(), "run `suffice reproduce atlas --publish`"
     assert len(stored) < 60_000

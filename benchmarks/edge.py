@@ -51,9 +51,18 @@ from benchmarks.peers.decoders import (
 from benchmarks.report import WIDE, Outcome, print_machine, print_outcomes
 from suffice.cli.bench import print_bench
 from suffice.errors import ConfigError, StateError, UnsupportedError
-from suffice.measure.edge.bench import ReadBandwidth, bench
-from suffice.measure.edge.run import Run, Writer
-from suffice.measure.edge.shapes import SHAPES, in_bits, prompt_of, randomise, read_bytes, shaped
+from suffice.measure.bench import (
+    SHAPES,
+    ReadBandwidth,
+    Run,
+    Writer,
+    bench,
+    in_bits,
+    prompt_of,
+    randomise,
+    read_bytes,
+    shaped,
+)
 from suffice.measure.machine import machine_facts, software_versions
 from suffice.memory import Dynamic
 from suffice.models import LM, LMConfig, configuration

@@ -18,7 +18,7 @@ from rich.table import Table
 from torch import nn
 
 from benchmarks.report import CONSOLE, gate, print_machine
-from suffice.measure.edge.shapes import prompt_of, shaped
+from suffice.measure.bench import prompt_of, shaped
 from suffice.measure.timing import interleave
 from suffice.models.packed import replace_module
 from suffice.ops.linear import Linear

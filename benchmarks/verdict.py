@@ -29,9 +29,8 @@ from suffice.measure import Cell, Results, judge
 from suffice.measure.answers import Answers
 from suffice.measure.results import SEEDS_ALONE, External
 from suffice.measure.scores import MIN_SEEDS
-from suffice.measure.sequential import FIRST
 from suffice.measure.statistics import upper_rate
-from suffice.measure.sufficiency import FAILS, SUFFICES, UNDECIDED
+from suffice.measure.sufficiency import FAILS, FIRST, SUFFICES, UNDECIDED
 from suffice.measure.two_way_interval import Sampling, estimate
 from suffice.measure.verdict import hopeless
 

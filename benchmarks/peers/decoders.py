@@ -22,7 +22,7 @@ from torch import Tensor
 from benchmarks.contest import Absent
 from benchmarks.peers.installed import package
 from suffice.errors import ConfigError, StateError, UnsupportedError, unknown
-from suffice.measure.edge.run import Run, run_of
+from suffice.measure.bench import Run, run_of
 from suffice.models import LM
 from suffice.patterns import Causal
 from suffice.positions import Rope

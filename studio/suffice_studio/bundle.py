@@ -18,7 +18,7 @@ from typing import Any
 
 from suffice.encoders import Efficient, Latent, Optimised, Standard
 from suffice.errors import ConfigError, DataError
-from suffice.fits.tables import table
+from suffice.fits import table
 from suffice.kernels import Elu, Softmax
 from suffice.measure.report.canvas import COLOURS as COLOURS_OF_SERIES
 from suffice.mixing import Alignment, NoMixing, ToeplitzAlignment

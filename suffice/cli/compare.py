@@ -238,8 +238,7 @@ class CompareOptions:
 
     def plan(self, saved: SavedPlan | None = None) -> Plan:
         """Return the plan."""
-        from suffice.measure.margin import Margin
-        from suffice.measure.metrics import METRICS
+        from suffice.measure.metrics import METRICS, Margin
         from suffice.measure.plan import MARGIN, Plan, check_several
 
         margin = None if self.margin is None else Margin.of(self.margin, typed=True)

@@ -104,7 +104,7 @@ def fits(
     Sizes come from its configuration; no weight is loaded and no code of a checkpoint is run.
     Numbers are counted, measured here (files) or estimated (activations).
     """
-    from suffice.fits.tables import ENGINES
+    from suffice.fits import ENGINES
 
     check_known("engine", engine, ENGINES)
     check_at_least(1, batch=batch, gpus=gpus, accumulate=accumulate)
@@ -236,8 +236,8 @@ def _model(text: str, bits: int | None) -> Model:
 
 
 def _gguf(path: Path) -> Model:
+    from suffice.fits import table
     from suffice.fits.configs import read_config
-    from suffice.fits.tables import table
     from suffice.models.gguf import FORMS
     from suffice.models.gguf_format import open_gguf
 
@@ -297,8 +297,8 @@ def _facts(model: Model, length: int, engine: str, memory: int | None) -> dict[s
 
 
 def _sentence(facts: dict[str, Any], engine: str) -> str:
+    from suffice.fits import table
     from suffice.fits.calculator import LONGEST_TEXT
-    from suffice.fits.tables import table
 
     size, basis = facts["bytes"], facts["basis"]
     version = table("families")["engines"].get(engine, {}).get("version")

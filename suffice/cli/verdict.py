@@ -17,7 +17,7 @@ from suffice.utils.grammar import split_list
 
 if TYPE_CHECKING:
     from suffice.measure.external.pairing import Question
-    from suffice.measure.margin import Margin
+    from suffice.measure.metrics import Margin
 
 KINDS = ("table", "column of scores", "comparison", "trainer", "lm-eval", "inspect")
 """Written out, so that help need not import the readers; a test compares them."""
@@ -147,7 +147,7 @@ def verdict(
     """
     from suffice.measure.console import WIDTH, WIDTH_OF_TABLES, document
     from suffice.measure.external.looks import NotYetError
-    from suffice.measure.external.tables import parse_columns
+    from suffice.measure.external.readers import parse_columns
     from suffice.measure.external.verdict import judge_all
     from suffice.measure.verdict import OPEN
 
@@ -209,7 +209,7 @@ def parse_margins(text: str | None) -> dict[str, Margin]:
         >>> parse_margins("acc=2%")
         {'acc': Margin(size=2.0, unit='%', typed=True)}
     """
-    from suffice.measure.margin import Margin
+    from suffice.measure.metrics import Margin
 
     named = (word.rpartition("=") for word in split_list(text or ""))
     return {metric: Margin.of(size, typed=True) for metric, _, size in named}

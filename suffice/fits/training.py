@@ -36,7 +36,7 @@ def training_bytes(sizes: Sizes, run: TrainingRun) -> dict[str, int]:
         ConfigError: for layers whose activations are not counted.
 
     Example:
-        >>> from suffice.fits.tables import table
+        >>> from suffice.fits import table
         >>> sizes = table("calculator")["defaults"] | {"layers": 2, "mlp_width": 8192}
         >>> found = training_bytes(sizes, TrainingRun(length=1024, bits=32))
         >>> found["parameters"], found["optimiser"] // found["parameters"]

@@ -40,8 +40,7 @@ from suffice.measure.results import (
     write_facts,
     write_results,
 )
-from suffice.measure.sequential import FIRST
-from suffice.measure.sufficiency import UNDECIDED
+from suffice.measure.sufficiency import FIRST, UNDECIDED
 from suffice.measure.timing import Call, interleave, peak_bytes
 from suffice.measure.training import CellFiles, check_scores, train_cell
 from suffice.measure.tuning import tune

@@ -14,8 +14,7 @@ from suffice.data.table import COLUMNS
 from suffice.errors import ConfigError, DataError, check_known
 from suffice.measure import report
 from suffice.measure.compare import compare
-from suffice.measure.margin import Margin
-from suffice.measure.metrics import METRICS
+from suffice.measure.metrics import METRICS, Margin
 from suffice.measure.own_loop import OwnComparison
 from suffice.measure.plan import MARGIN, Plan, check_several
 from suffice.measure.verdict import judge

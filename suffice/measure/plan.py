@@ -13,10 +13,9 @@ from typing import TYPE_CHECKING, Any
 
 from suffice.data.files import digest, resolve
 from suffice.errors import ConfigError, check_known
-from suffice.measure.margin import MARGIN
-from suffice.measure.metrics import METRICS
+from suffice.measure.metrics import MARGIN, METRICS
 from suffice.measure.results import check_margin
-from suffice.measure.sequential import FIRST
+from suffice.measure.sufficiency import FIRST
 from suffice.utils.files import RunFolder, changed_settings, flatten, read_record
 
 if TYPE_CHECKING:

@@ -11,8 +11,7 @@ from suffice.measure.metrics import metric_of
 from suffice.measure.plan import Plan, describe, same_training
 from suffice.measure.results import Results
 from suffice.measure.scores import MIN_SEEDS, Scores, difference_table
-from suffice.measure.sequential import USUAL, level
-from suffice.measure.sufficiency import LEVEL
+from suffice.measure.sufficiency import LEVEL, USUAL, level
 from suffice.measure.two_way_interval import ROWS_OVERLAP, quantile
 from suffice.recipes import recipe
 from suffice.utils.files import packaged

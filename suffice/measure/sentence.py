@@ -13,13 +13,20 @@ from typing import Any
 
 from suffice.measure.cost_to_target import effort_record
 from suffice.measure.floors import GUESS, NO_READER
-from suffice.measure.margin import MARGIN
-from suffice.measure.metrics import LOGARITHMS, METRICS, Metric, metric_of
+from suffice.measure.metrics import LOGARITHMS, MARGIN, METRICS, Metric, metric_of
 from suffice.measure.results import OWN_LOOP, Results
 from suffice.measure.scores import MIN_SEEDS, Scores, difference_table
-from suffice.measure.sequential import looks_of, most_seeds
 from suffice.measure.statistics import Summary
-from suffice.measure.sufficiency import FAILS, LEVEL, SUFFICES, TOO_EASY, UNDECIDED, UNLEARNED
+from suffice.measure.sufficiency import (
+    FAILS,
+    LEVEL,
+    SUFFICES,
+    TOO_EASY,
+    UNDECIDED,
+    UNLEARNED,
+    looks_of,
+    most_seeds,
+)
 from suffice.measure.verdict import (
     ALPHA,
     CEILINGS,

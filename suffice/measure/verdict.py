@@ -26,7 +26,6 @@ from suffice.measure.scores import (
     metric_in,
     summary_of,
 )
-from suffice.measure.sequential import HOPELESS, level, looks_of
 from suffice.measure.statistics import (
     Pairing,
     Summary,
@@ -39,13 +38,16 @@ from suffice.measure.statistics import (
 from suffice.measure.sufficiency import (
     CAP,
     FAILS,
+    HOPELESS,
     LEVEL,
     SUFFICES,
     TOO_EASY,
     UNDECIDED,
     UNLEARNED,
     decide,
+    level,
     level_over_looks,
+    looks_of,
     more_rows,
     more_seeds,
     step_down,

@@ -12,8 +12,7 @@ from dataclasses import replace
 import numpy as np
 
 from suffice.measure import judge
-from suffice.measure.margin import MARGIN
-from suffice.measure.metrics import metric_of
+from suffice.measure.metrics import MARGIN, metric_of
 from suffice.measure.results import Cell
 from suffice.measure.scores import Scores, summary_of
 from suffice.measure.statistics import Summary, pair, summarise

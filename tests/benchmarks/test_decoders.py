@@ -27,10 +27,9 @@ from benchmarks.peers.decoders import (
 from benchmarks.peers.llama import llama
 from benchmarks.peers.onnx_runtime import has_vnni
 from suffice.errors import ConfigError, StateError, UnsupportedError
-from suffice.measure.edge.run import Writer, run_of
-from suffice.measure.edge.shapes import in_bits, prompt_of
+from suffice.measure.bench import Writer, in_bits, prompt_of, run_of
 from suffice.positions import NoPosition, Rope
-from tests.measure.edge import tiny
+from tests.measure import tiny
 
 ROOM = 64
 

@@ -11,7 +11,7 @@ import pytest
 from benchmarks import edge
 from benchmarks.report import Outcome
 from suffice.errors import ConfigError
-from suffice.measure.edge.run import run_of
+from suffice.measure.bench import run_of
 from tests.ops.native.codings import needs_kernels
 
 pytestmark = needs_kernels

@@ -11,12 +11,12 @@ import torch
 from rich.console import Console
 
 from suffice.cli.bench import print_bench
-from suffice.measure.edge.bench import Part
-from suffice.measure.edge.bench import bench as measure
+from suffice.measure.bench import Part
+from suffice.measure.bench import bench as measure
 from suffice.memory import Dynamic
 from suffice.models import folder
 from suffice.text import Characters
-from tests.measure.edge import tiny
+from tests.measure import tiny
 
 SHORT = ("--tokens", 4, "--prompt", 8, "--rounds", 1, "--threads", 1)
 
@@ -25,7 +25,7 @@ SHORT = ("--tokens", 4, "--prompt", 8, "--rounds", 1, "--threads", 1)
 def small(monkeypatch):
     """Let the shape be a tiny one."""
     monkeypatch.setattr(
-        "suffice.measure.edge.shapes.shaped", lambda shape, mechanism: tiny.llama(mechanism)
+        "suffice.measure.bench.shaped", lambda shape, mechanism: tiny.llama(mechanism)
     )
 
 

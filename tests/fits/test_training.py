@@ -13,8 +13,8 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.testing._internal.distributed.fake_pg import FakeStore
 
 from suffice.errors import ConfigError
+from suffice.fits import table
 from suffice.fits.calculator import count
-from suffice.fits.tables import table
 from suffice.fits.training import TrainingRun, step_flops, training_bytes
 from suffice.layers import Attention
 from suffice.models import configuration

@@ -21,8 +21,7 @@ from suffice.measure.published import read_published
 from suffice.measure.report.tables import tables
 from suffice.measure.resolution import after_two_seeds, before_training
 from suffice.measure.results import Speed
-from suffice.measure.sequential import level
-from suffice.measure.sufficiency import UNLEARNED
+from suffice.measure.sufficiency import UNLEARNED, level
 from suffice.recipes import recipe
 from tests.measure.synthetic import from_accuracies, make_cell, make_results
 

@@ -9,7 +9,7 @@ from torch import nn
 
 from suffice import preset
 from suffice.errors import ConfigError
-from suffice.measure.model_recall import ALARM, FAILED, ask, measure_recall, passkey, repeated
+from suffice.measure.evaluation import ALARM, FAILED, ask, measure_recall, passkey, repeated
 from suffice.models import LMConfig
 from suffice.patterns import Causal, Global, Window
 

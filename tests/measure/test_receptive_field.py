@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from suffice import preset
-from suffice.measure.model_recall import receptive_field, sees_pairs, state_bytes
+from suffice.measure.evaluation import receptive_field, sees_pairs, state_bytes
 from suffice.mixing import Alignment
 from suffice.models import LMConfig
 

@@ -17,8 +17,7 @@ from suffice.measure.recall import RECALL, UNSOLVED, Solved, recalls
 from suffice.measure.resolution import EVIDENCE
 from suffice.measure.results import Results, read_results
 from suffice.measure.sentence import count_heads, decision, interval, margin_points
-from suffice.measure.sequential import FIRST
-from suffice.measure.sufficiency import FAILS, SUFFICES, UNDECIDED
+from suffice.measure.sufficiency import FAILS, FIRST, SUFFICES, UNDECIDED
 from suffice.measure.verdict import judge
 from suffice.models.composition import STANDARD, Composition
 from suffice.recipes import Recipe, recipe

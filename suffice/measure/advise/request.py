@@ -15,7 +15,7 @@ from suffice.errors import ConfigError, check_known, unknown
 from suffice.layers.block import GATES
 from suffice.layers.inputs import check_memory
 from suffice.layers.packed import DEFAULT
-from suffice.measure.edge.shapes import SHAPES
+from suffice.measure.bench import SHAPES
 from suffice.memory import Dynamic, Memory, Quantised, Rolling
 from suffice.models import (
     CONFIGURATIONS,

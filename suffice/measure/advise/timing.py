@@ -16,8 +16,8 @@ from torch import Tensor, nn
 
 from suffice.errors import SufficeError
 from suffice.measure.advise.request import Base, Candidate
-from suffice.measure.edge.run import Writer
-from suffice.measure.sequential import USUAL as SEEDS
+from suffice.measure.bench import Writer
+from suffice.measure.sufficiency import USUAL as SEEDS
 from suffice.measure.timing import Times, interleave, ratios, summarise_times
 from suffice.models import LMConfig, TranslatorConfig, ViTConfig
 from suffice.models.composition import STANDARD

@@ -13,8 +13,7 @@ import numpy as np
 from suffice.errors import ConfigError, DataError, check_known
 from suffice.measure.answers import Answers, from_scores
 from suffice.measure.external.runs import RowNames, Run, Source, Values
-from suffice.measure.margin import MARGIN, Margin
-from suffice.measure.metrics import HIGHER, LOWER
+from suffice.measure.metrics import HIGHER, LOWER, MARGIN, Margin
 from suffice.measure.results import (
     ROWS_ALONE,
     SEEDS_ALONE,

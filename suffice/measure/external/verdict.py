@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import combinations, islice
+from math import comb
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,18 +19,27 @@ from suffice.errors import ConfigError, DataError, unknown
 from suffice.measure import report
 from suffice.measure.console import WIDTH, document, print_report, print_screen
 from suffice.measure.external.looks import Look, check_looks, keep, opened
-from suffice.measure.external.null import judge_reruns
 from suffice.measure.external.pairing import Question, comparisons, mean_over_tasks
-from suffice.measure.external.readers import COMPARISON, KINDS, RESULTS, kind_of, read
+from suffice.measure.external.readers import (
+    COMPARISON,
+    KINDS,
+    RESULTS,
+    TABLE,
+    kind_of,
+    parse_columns,
+    read,
+    read_records,
+)
 from suffice.measure.external.runs import RowNames, Run, Source, all_under, names_apart
-from suffice.measure.external.tables import TABLE, parse_columns, read_records
-from suffice.measure.margin import Margin
-from suffice.measure.report.notebook import notebook_html
+from suffice.measure.metrics import Margin
+from suffice.measure.report.page import notebook_html
 from suffice.measure.report.sheet import Column, Sheet, sheet_of
 from suffice.measure.results import Results, read_results
-from suffice.measure.scores import metric_in
-from suffice.measure.sentence import decision, notes, outcome_of, sentence, verdict_record
-from suffice.measure.sufficiency import FAILS, SUFFICES, TOO_EASY, UNDECIDED, UNLEARNED
+from suffice.measure.scores import MIN_SEEDS, Scores, metric_in
+from suffice.measure.sentence import decision, interval, notes, outcome_of, sentence, verdict_record
+from suffice.measure.statistics import Summary
+from suffice.measure.sufficiency import FAILS, LEVEL, SUFFICES, TOO_EASY, UNDECIDED, UNLEARNED
+from suffice.measure.two_way_interval import estimate_unpaired
 from suffice.measure.verdict import (
     INSUFFICIENT,
     NOTHING,
@@ -42,6 +53,7 @@ from suffice.measure.verdict import (
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+
 
 MEAN_OF_TASKS = (
     "The mean over tasks counts each alike and says nothing of other tasks. It decides, unless a "
@@ -458,3 +470,61 @@ def sources_of_array(
         for seed, of_seed in enumerate(scores)
     ]
     return [Source(name=name, path="an array", kind="array", runs=runs)]
+
+
+SPLITS = 1000  # of the reruns into two groups, at most
+SCORES = 10**8  # of all splits together, at most
+
+
+def judge_reruns(results: Results, verdict: Verdict) -> tuple[int, str]:
+    """Return an exit code and a sentence about two groups of reruns of one thing.
+
+    All reruns are split again into two groups, in every way or in 1,000 ways, and each split is
+    tested at 5%. Where nothing but chance differs, about 5% of the splits are told apart.
+
+    Returns:
+        0 if the groups that were given are not told apart, 10 if they are, and why that matters.
+    """
+    names = [name for name, _ in results.pairs()]
+    scores = Scores(results, verdict.metric)
+    tables = [scores.table(n, 0, list(scores.values(n, 0))) for n in names]
+    if len(names) != 2 or min(map(len, tables)) < MIN_SEEDS:  # noqa: PLR2004
+        raise ConfigError(f"--null: give two groups of {MIN_SEEDS} reruns at least of one thing.")
+    estimated = estimate_unpaired(tables[1], tables[0])
+    runs = np.concatenate(tables)
+    alpha = 1.0 - LEVEL
+    p_values = [
+        float(estimate_unpaired(*split).p_value()) for split in _splits(runs, len(tables[1]))
+    ]
+    apart = sum(p < alpha for p in p_values)
+    p_value, metric = float(estimated.p_value()), verdict.metric
+    mean, half = float(estimated.mean), float(estimated.half_width(alpha))
+    smallest = metric.in_unit(metric.margin(half))
+    chance = (
+        f"of {len(p_values):,} splits of all {len(runs)} reruns into two groups, {apart:,} "
+        f"({apart / len(p_values):.0%}) are told apart at 5%"
+    )
+    summary = Summary(n=estimated.seeds, mean=mean, sd=None, low=mean - half, high=mean + half)
+    difference = interval(summary, LEVEL, metric)
+    if p_value < alpha:
+        return INSUFFICIENT, (
+            f"the reruns of {names[0]} and {names[1]} differ by more than chance: {difference}, "
+            f"p = {p_value:.2g} without pairing; {chance}. Something else than the seed changed "
+            "between them, so a verdict on such runs is not to be trusted."
+        )
+    return SUFFICIENT, (
+        f"the reruns of {names[0]} and {names[1]} are not told apart: {difference}, p = "
+        f"{p_value:.2g} without pairing; {chance}. These runs tell a margin of about "
+        f"{smallest}, no smaller one."
+    )
+
+
+def _splits(runs: np.ndarray, first: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    count, most = len(runs), max(20, min(SPLITS, SCORES // runs.size))
+    if comb(count, first) <= most:
+        chosen = map(list, combinations(range(count), first))
+    else:
+        rng = np.random.default_rng(0)
+        chosen = islice(iter(lambda: list(rng.permutation(count)[:first]), None), most)
+    for group in chosen:
+        yield runs[group], np.delete(runs, group, axis=0)

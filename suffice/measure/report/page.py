@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from base64 import b64encode
 from collections.abc import Sequence
 from html import escape
 from importlib import resources
@@ -11,9 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 from suffice.data.survey import Survey
 from suffice.measure.disagreements import Disagreement, read_disagreements
-from suffice.measure.report.canvas import colours_by_theme, svg
-from suffice.measure.report.plots import FIGURES, draw_figures, save_figures
-from suffice.measure.report.tables import seconds, size, tables
+from suffice.measure.report.canvas import colours_by_theme, png, svg
+from suffice.measure.report.plots import FIGURES, difference_plot, draw_figures, save_figures
+from suffice.measure.report.sheet import Sheet
+from suffice.measure.report.tables import Tables, seconds, size, tables
 from suffice.measure.results import Results
 from suffice.measure.sentence import notes, sentence
 from suffice.measure.verdict import ALPHA, Verdict
@@ -180,3 +182,25 @@ def colour_variables(*, dark: bool) -> str:
 
 def _variable(colour: str) -> str:
     return f"--c{colour[1:]}"
+
+
+def notebook_html(results: Results, verdict: Verdict) -> str:
+    """Return the verdict on a comparison as HTML that needs no style, script or file."""
+    picture = b64encode(png(difference_plot(results, verdict))).decode()
+    points = "".join(f"<li>{escape(note)}</li>" for note in notes(verdict, results))
+    return (
+        f"<p><strong>{escape(sentence(verdict, results))}</strong></p>\n"
+        f"{_table(Tables(results, verdict).differences())}\n"
+        f'<img alt="differences to {escape(verdict.baseline)}" width="560" '
+        f'src="data:image/png;base64,{picture}">\n<ul>{points}</ul>'
+    )
+
+
+def _table(sheet: Sheet) -> str:
+    head = "".join(f"<th>{escape(name)}</th>" for name in sheet.columns)
+    rows = "".join(
+        f"<tr>{''.join(f'<td>{escape(cell)}</td>' for cell in line.cells)}</tr>"
+        for line in sheet.lines
+    )
+    caption = f"<caption>{escape(sheet.caption)}</caption>" if sheet.caption else ""
+    return f"<table>{caption}<thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>"

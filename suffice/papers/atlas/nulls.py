@@ -10,8 +10,7 @@ import numpy as np
 from suffice.measure.recall import RECALL
 from suffice.measure.results import Results
 from suffice.measure.scores import Scores, metric_in
-from suffice.measure.sequential import FIRST, level
-from suffice.measure.sufficiency import FAILS, SUFFICES, UNDECIDED, decide
+from suffice.measure.sufficiency import FAILS, FIRST, SUFFICES, UNDECIDED, decide, level
 from suffice.measure.two_way_interval import estimate
 from suffice.papers.atlas.grid import NAMES, atlas_table, table_of
 from suffice.papers.atlas.standings import ALPHA, margin_of, metric_of

@@ -8,12 +8,19 @@ from functools import cache
 from typing import Any
 
 from suffice.measure.cost_to_target import effort_of
-from suffice.measure.model_recall import state_bytes
+from suffice.measure.evaluation import state_bytes
 from suffice.measure.recall import RECALL, UNSOLVED, Solved, is_open, recalls
 from suffice.measure.results import Results
-from suffice.measure.sequential import FIRST
 from suffice.measure.statistics import Summary, summarise
-from suffice.measure.sufficiency import FAILS, LEVEL, SUFFICES, TOO_EASY, UNDECIDED, UNLEARNED
+from suffice.measure.sufficiency import (
+    FAILS,
+    FIRST,
+    LEVEL,
+    SUFFICES,
+    TOO_EASY,
+    UNDECIDED,
+    UNLEARNED,
+)
 from suffice.measure.verdict import Verdict, hopeless, is_improving, judge
 from suffice.papers.atlas.grid import NAMES, atlas_table, label, table_of, twins
 from suffice.papers.results import published

@@ -13,7 +13,7 @@ from suffice.measure.jobs import Execution, TrialJob
 from suffice.measure.plan import Plan
 from suffice.measure.pool import run_cells, run_jobs
 from suffice.measure.results import Results, Tuned, read_facts, with_rows
-from suffice.measure.sequential import FIRST
+from suffice.measure.sufficiency import FIRST
 from suffice.measure.tuning import trial_keys, trial_path, tried
 from suffice.papers.atlas.grid import STAIRS, atlas_table, climbs, label
 from suffice.papers.atlas.standings import standings_of

@@ -11,7 +11,7 @@ from suffice.generate import generate
 from suffice.measure.advise import Composition, Request, base_of
 from suffice.measure.advise.request import Candidate, needs
 from suffice.measure.advise.timing import CandidateTimer
-from suffice.measure.edge.shapes import weight_bytes
+from suffice.measure.bench import weight_bytes
 from suffice.models import LMConfig
 from suffice.positions import Rope
 

@@ -6,8 +6,8 @@ import pytest
 
 from suffice.measure.advise import Composition, Request, base_of
 from suffice.measure.advise import request as module
+from suffice.measure.advise.advise import cli_lines, python_lines
 from suffice.measure.advise.request import Candidate, format_bytes, format_seconds
-from suffice.measure.advise.usage import cli_lines, python_lines
 from suffice.models import LM, ViT
 from suffice.recipes import recipe
 

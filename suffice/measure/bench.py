@@ -1,9 +1,12 @@
-"""Speed, latency, memory and bandwidth of one model, as `suffice bench` reports them."""
+"""Speed, latency, memory and bandwidth of one model, as `suffice bench` reports them.
+
+Letters: T tokens, n new tokens, V vocabulary.
+"""
 
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from time import perf_counter
@@ -11,10 +14,12 @@ from time import perf_counter
 import torch
 from torch import Tensor
 
-from suffice.measure.edge.run import Run, Writer
-from suffice.measure.edge.shapes import prompt_of, read_bytes, weight_bytes
-from suffice.memory import Memory
-from suffice.models import LM
+from suffice.errors import ConfigError, check_known
+from suffice.generate import Generated, Rates, generate
+from suffice.generate.decoding import choose_backend
+from suffice.generate.rates import rates_of
+from suffice.memory import Dynamic, Memory
+from suffice.models import LM, configuration
 from suffice.models.native_decoder import NativeDecoder
 from suffice.ops.native import library
 from suffice.ops.native.matrix import structure_of
@@ -106,7 +111,7 @@ def percentiles(runs: list[Run]) -> tuple[float, float, float]:
     """Return the 50th, 90th and 99th percentile of the seconds of a token.
 
     Example:
-        >>> from suffice.measure.edge.run import run_of
+        >>> from suffice.measure.bench import run_of
         >>> percentiles([run_of(range(102), 1, [0, *range(102)])])
         (1.0, 1.0, 1.0)
     """
@@ -332,3 +337,141 @@ def _matrix_bytes(matrix: library.Matrix) -> int:
     numbers = matrix.rows * matrix.columns
     scales = 2 * numbers // matrix.group if matrix.group else 0
     return numbers * NUMBER_BITS[matrix.kind] // 8 + scales
+
+
+@dataclass(frozen=True, kw_only=True)
+class Run(Rates):
+    """The times of one text, with its tokens.
+
+    Args:
+        tokens: tokens that were written.
+    """
+
+    tokens: tuple[int, ...]
+
+
+def run_of(tokens: Sequence[int], prompt: int, ticks: Sequence[float]) -> Run:
+    """Return the run of a start time and the time at which each token was there.
+
+    Example:
+        >>> run_of([5, 6, 5], prompt=4, ticks=[0.0, 2.0, 2.5, 3.0]).decode
+        2.0
+    """
+    if len(tokens) < 2:
+        raise ConfigError(f"{len(tokens)} new tokens have no rate; write at least 2.")
+    return Run(tokens=tuple(tokens), **vars(rates_of(prompt, ticks)))
+
+
+class Writer:
+    """A model that writes greedily and measures how long each token takes.
+
+    Args:
+        lm: the model.
+        memory: KV-cache policy; None keeps every position.
+        name: name in tables.
+        clock: function that returns seconds; None: those that pass.
+    """
+
+    def __init__(
+        self,
+        lm: LM,
+        memory: Memory | None = None,
+        name: str = "suffice",
+        clock: Callable[[], float] | None = None,
+    ) -> None:
+        self.lm, self.memory, self.name = lm, memory or Dynamic(), name
+        self.decoder, _ = choose_backend(lm, self.memory, "auto")  # rates are without its set-up
+        self.clock = clock or perf_counter
+
+    def write(self, prompt: Tensor, new: int) -> Run:
+        """Write the n likeliest tokens after a prompt [T] or prompts [B, T], n at least 2.
+
+        The run has the tokens of the first row.
+        """
+        rows = torch.atleast_2d(prompt)
+        ticks, tokens = [self.clock()], []
+
+        def on_token(token: list[int | None]) -> None:
+            ticks.append(self.clock())
+            tokens.append(token[0])
+
+        generate(self.decoder, rows, max_new_tokens=new, memory=self.memory, on_token=on_token)
+        return run_of(tokens, rows.shape[1], ticks)
+
+    def logits(self, prompt: Tensor, following: Tensor) -> Tensor:
+        """Return logits [n + 1, V] after a prompt [T] and after each following token [n]."""
+        state = self.lm.state(self.memory)
+        with torch.inference_mode():
+            logits = [self.lm(prompt[None], state=state)[0, -1]]
+            logits += [self.lm(token.view(1, 1), state=state)[0, -1] for token in following]
+        return torch.stack(logits)
+
+    def generated(self, prompt: Tensor, new: int) -> Generated:
+        """Return the text that is written after a prompt [T], with its state."""
+        options = {"max_new_tokens": new, "memory": self.memory, "keep_state": True}
+        return generate(self.lm, prompt[None], **options)
+
+
+SHAPES = {"15m": "llama_15m", "110m": "llama_110m"}
+BITS = (32, 16, 8, 4)
+
+
+def shaped(shape: str, mechanism: str = "standard") -> LM:
+    """Return a model with random weights of 32 bits.
+
+    Weights have the standard deviation inputs^-1/2, so that every part changes the logits.
+
+    """
+    check_known("shape", shape, SHAPES)
+    config, specs = configuration(SHAPES[shape], mechanism)
+    return randomise(config.build(specs))
+
+
+def randomise(lm: LM) -> LM:
+    """Draw all matrices of a model, in place."""
+    generator = torch.Generator().manual_seed(0)
+    with torch.no_grad():
+        for weight in lm.parameters():
+            if weight.dim() > 1:
+                weight.normal_(std=weight.shape[-1] ** -0.5, generator=generator)
+    return lm.eval()
+
+
+def in_bits(lm: LM, bits: int) -> LM:
+    """Return the model with its weights packed in place into `bits` bits; 32: not packed."""
+    if bits not in BITS:
+        raise ConfigError(f"bits={bits}: give {', '.join(map(str, BITS))}.")
+    from suffice.quantise import quantise, unpack
+
+    if bits == BITS[0]:
+        unpack(lm)
+    else:
+        quantise(lm, bits=bits)
+    return lm
+
+
+def prompt_of(lm: LM, length: int) -> Tensor:
+    """Return random ids [T]."""
+    generator = torch.Generator().manual_seed(1)
+    return torch.randint(lm.config.vocabulary_size, (length,), generator=generator)
+
+
+def weight_bytes(lm: LM) -> int:
+    """Return the bytes of all stored tensors, shared ones counted once."""
+    by_address = {t.data_ptr(): t.nbytes for t in lm.state_dict().values() if isinstance(t, Tensor)}
+    return sum(by_address.values())
+
+
+def read_bytes(lm: LM, memory: Memory, positions: int) -> tuple[int, int]:
+    """Return the bytes of weights and of state that one token after `positions` others reads.
+
+    An embedding that is not the head's is read by one row, which is not counted.
+    """
+    weights = weight_bytes(lm)
+    if lm.head is not None:
+        weights -= sum(t.nbytes for t in lm.embedding.tokens.state_dict().values())
+    makers = (spec if spec.shares is None else lm.specs[spec.shares] for spec in lm.specs)
+    return weights, sum(
+        maker.state_bytes(spec.attended_positions(positions, memory), memory)
+        for maker, spec in zip(makers, lm.specs, strict=True)
+    )

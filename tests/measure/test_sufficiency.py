@@ -5,7 +5,7 @@ import pytest
 from scipy.stats import norm
 
 from suffice.errors import ConfigError
-from suffice.measure.sequential import FIRST, level, most_seeds
+from suffice.measure.sufficiency import FIRST, level, most_seeds
 from suffice.measure.verdict import judge
 
 from .synthetic import from_accuracies

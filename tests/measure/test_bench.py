@@ -4,13 +4,22 @@ import pytest
 import torch
 
 from suffice.errors import ConfigError
-from suffice.measure.edge import bench as bench_module
-from suffice.measure.edge import shapes
-from suffice.measure.edge.bench import ReadBandwidth, bench, parts, reset_peak, resident
-from suffice.measure.edge.run import Writer
-from suffice.memory import Dynamic, Quantised, Rolling
+from suffice.generate import generate
+from suffice.measure import bench as bench_module
+from suffice.measure.bench import (
+    ReadBandwidth,
+    Writer,
+    bench,
+    parts,
+    percentiles,
+    reset_peak,
+    resident,
+    run_of,
+)
+from suffice.memory import Dynamic, Quantised, Rolling, Static
 from suffice.ops.native import library
-from tests.measure.edge import tiny
+from suffice.testing import assert_close
+from tests.measure import tiny
 
 native = pytest.mark.skipif(not library.available(), reason=library.why_not())
 
@@ -31,13 +40,13 @@ def test_every_figure_of_a_model():
 def test_packed_numbers_are_numbers_of_the_model(tied):
     lm = tiny.llama(tied=tied)
     numbers = sum(p.numel() for p in lm.parameters())
-    whole = shapes.weight_bytes(lm)
-    told = bench(shapes.in_bits(lm, 8), Dynamic(), prompt=8, new=2, rounds=1)
+    whole = bench_module.weight_bytes(lm)
+    told = bench(bench_module.in_bits(lm, 8), Dynamic(), prompt=8, new=2, rounds=1)
     assert told.parameters == numbers
-    assert told.weight_bytes == shapes.weight_bytes(lm) < 0.3 * whole
+    assert told.weight_bytes == bench_module.weight_bytes(lm) < 0.3 * whole
     with pytest.raises(ConfigError, match="the model is packed already"):
-        shapes.in_bits(lm, 4)
-    told = bench(shapes.in_bits(lm, 32), Dynamic(), prompt=8, new=2, rounds=1)
+        bench_module.in_bits(lm, 4)
+    told = bench(bench_module.in_bits(lm, 32), Dynamic(), prompt=8, new=2, rounds=1)
     assert (told.parameters, told.weight_bytes) == (numbers, whole)
 
 
@@ -52,7 +61,7 @@ def test_a_model_that_native_code_cannot_step_through_has_no_parts():
 def test_parts_make_up_a_token(mechanism):
     lm = tiny.llama(mechanism, tied=False)
     memory = {"standard": Dynamic(), "efficient": Rolling(8)}[mechanism]
-    ids = shapes.prompt_of(lm, 16)
+    ids = bench_module.prompt_of(lm, 16)
     found = {part.name: part for part in parts(lm, memory, ids, 1.0)}
     assert list(found) == [
         "queries, keys, values", "attention", "output map", "MLP", "head",
@@ -65,7 +74,7 @@ def test_parts_make_up_a_token(mechanism):
     assert found["MLP"].nbytes == 4 * 2 * 3 * 64 * 96
     assert found["head"].nbytes == 4 * 61 * 64
     assert found["attention"].flops == 2 * 4 * 64 * {"standard": 16, "efficient": 8}[mechanism]
-    weights, state = shapes.read_bytes(lm, memory, 16)
+    weights, state = bench_module.read_bytes(lm, memory, 16)
     assert found["attention"].nbytes == state
     products = ("queries, keys, values", "output map", "MLP", "head")
     norms = 4 * 64 * 5
@@ -87,45 +96,51 @@ def test_a_bandwidth_below_that_of_a_part_is_measured_again(monkeypatch, nbytes,
 
 def test_what_a_token_reads():
     lm = tiny.llama()
-    weights = shapes.weight_bytes(lm)
+    weights = bench_module.weight_bytes(lm)
     each = 4 * 2 * 2 * 64  # bytes of a position: keys and values of two layers
     assert weights == 4 * sum(p.numel() for p in lm.parameters())
-    assert shapes.read_bytes(lm, Dynamic(), 50) == (weights, 50 * each)
-    assert shapes.read_bytes(lm, Rolling(8, sinks=2), 50) == (weights, 10 * each)
-    assert shapes.read_bytes(lm, Rolling(80), 50) == (weights, 50 * each)
+    assert bench_module.read_bytes(lm, Dynamic(), 50) == (weights, 50 * each)
+    assert bench_module.read_bytes(lm, Rolling(8, sinks=2), 50) == (weights, 10 * each)
+    assert bench_module.read_bytes(lm, Rolling(80), 50) == (weights, 50 * each)
     eight = Quantised(Dynamic(), bits=8)
-    assert shapes.read_bytes(lm, eight, 50) == (weights, 50 * each)  # the latest are not coded yet
-    coded = shapes.read_bytes(lm, eight, 4000)[1]
+    assert bench_module.read_bytes(lm, eight, 50) == (
+        weights,
+        50 * each,
+    )  # the latest are not coded yet
+    coded = bench_module.read_bytes(lm, eight, 4000)[1]
     assert 4000 * each / 4 < coded < 4000 * each / 2.5  # numbers of 8 bits, with their ranges
-    unequal = shapes.read_bytes(lm, Quantised(value_bits=4), 4000)[1]
+    unequal = bench_module.read_bytes(lm, Quantised(value_bits=4), 4000)[1]
     assert coded - unequal == (4000 - 64) // 64 * 64 * each // 4 // 4  # half a byte a value
-    assert shapes.read_bytes(tiny.llama(window=8), Dynamic(), 50) == (weights, 8 * each)
+    assert bench_module.read_bytes(tiny.llama(window=8), Dynamic(), 50) == (weights, 8 * each)
     apart = tiny.llama(tied=False)
-    assert shapes.read_bytes(apart, Dynamic(), 50)[0] == shapes.weight_bytes(apart) - 4 * 61 * 64
+    assert (
+        bench_module.read_bytes(apart, Dynamic(), 50)[0]
+        == bench_module.weight_bytes(apart) - 4 * 61 * 64
+    )
 
 
 def test_shapes_are_the_published_ones():
-    lm = shapes.shaped("15m", "efficient")
+    lm = bench_module.shaped("15m", "efficient")
     assert (lm.config.d_model, lm.config.depth, lm.specs[0].num_heads) == (288, 6, 6)
     deviation = lm.blocks[3].mlp.down.weight.std().item()
     assert deviation == pytest.approx(768**-0.5, rel=0.02)
-    assert torch.equal(shapes.prompt_of(lm, 9), shapes.prompt_of(lm, 9))
+    assert torch.equal(bench_module.prompt_of(lm, 9), bench_module.prompt_of(lm, 9))
     with pytest.raises(ConfigError, match="unknown shape '15b'; did you mean '15m'"):
-        shapes.shaped("15b")
+        bench_module.shaped("15b")
 
 
 def test_bits():
     lm = tiny.llama()
-    assert shapes.in_bits(lm, 32) is lm
-    whole, ids = shapes.weight_bytes(lm), shapes.prompt_of(lm, 12)
+    assert bench_module.in_bits(lm, 32) is lm
+    whole, ids = bench_module.weight_bytes(lm), bench_module.prompt_of(lm, 12)
     expected = Writer(tiny.llama()).logits(ids[:8], ids[8:])
     for bits, most in {16: 0.51, 8: 0.3, 4: 0.2}.items():
-        small = shapes.in_bits(tiny.llama(), bits)
-        assert shapes.weight_bytes(small) < most * whole
+        small = bench_module.in_bits(tiny.llama(), bits)
+        assert bench_module.weight_bytes(small) < most * whole
         error = (Writer(small).logits(ids[:8], ids[8:]) - expected).norm() / expected.norm()
         assert error < {16: 2e-2, 8: 0.2, 4: 0.8}[bits]
     with pytest.raises(ConfigError, match="bits=5: give 32, 16, 8, 4"):
-        shapes.in_bits(lm, 5)
+        bench_module.in_bits(lm, 5)
 
 
 def test_a_reading_is_as_large_as_requested(monkeypatch):
@@ -173,3 +188,51 @@ def test_each_timed_step_is_after_the_whole_text():
     for _ in range(3):
         step.run()
     assert step.state.length == 9
+
+
+def test_rates_are_of_the_prompt_and_of_the_tokens_after_the_first():
+    run = run_of([7, 8, 9], prompt=10, ticks=[1.0, 3.0, 3.5, 4.5])
+    assert run.tokens == (7, 8, 9)
+    assert run.prefill == 5.0
+    assert run.token_seconds == (0.5, 1.0)
+    assert run.decode == 2 / 1.5
+
+
+def test_one_token_has_no_rate():
+    with pytest.raises(ConfigError, match="1 new tokens"):
+        run_of([7], prompt=1, ticks=[0.0, 1.0])
+
+
+def test_percentiles_are_over_all_rounds():
+    ticks = [0.0, 0.0]
+    for second in range(1, 101):
+        ticks.append(ticks[-1] + second)
+    once = run_of(range(101), 1, ticks)
+    p50, p90, p99 = percentiles([once])
+    assert (p50, p90) == (50.5, pytest.approx(90.1))
+    assert p99 == pytest.approx(99.01)
+    slow = run_of([1, 2], 1, [0.0, 0.0, 7.0])
+    assert percentiles([slow]) == (7.0, 7.0, 7.0)
+    assert percentiles([once, *[slow] * 50])[0] < p50
+
+
+def test_generate_is_timed(monkeypatch):
+    now = iter(range(100))
+    monkeypatch.setattr(bench_module, "perf_counter", lambda: float(next(now)))
+    lm, ids = tiny.llama(), torch.arange(12)
+    run = Writer(lm).write(ids, 5)
+    assert list(run.tokens) == generate(lm, ids[None], max_new_tokens=5).new[0].tolist()
+    assert (run.prompt, run.prompt_seconds, run.token_seconds) == (12, 1.0, (1.0,) * 4)
+
+
+def test_logits_are_those_of_the_whole_text():
+    lm, ids = tiny.llama(), torch.arange(9)
+    with torch.inference_mode():
+        want = lm(ids[None])[0, 5:]
+        assert_close(Writer(lm).logits(ids[:6], ids[6:]), want, "same_math", n=96)
+
+
+def test_the_state_is_kept_by_the_memory():
+    lm, ids = tiny.llama(), torch.arange(30)
+    assert Writer(lm).generated(ids, 10).state.nbytes >= 2 * 2 * 64 * 39 * 4
+    assert Writer(lm, Static(39)).generated(ids, 10).state.nbytes == 2 * 2 * 64 * 39 * 4

@@ -1,1 +1,0 @@
-"""Speed and memory of one model that writes text on this machine."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from suffice import Attention, attend
+from suffice import attend
 from suffice.ops import call as masks_kept
 from suffice.patterns import Causal, Full
 from suffice.testing import assert_close, bits, documents, normal, padded
@@ -69,32 +69,6 @@ def test_masks_made_in_inference_mode_serve_training(impl, queries, keys):
         assert torch.isfinite(slope).all()
 
 
-@pytest.mark.parametrize("impl", accepting(7, 12))
-@pytest.mark.parametrize("pattern", [Full(), Causal()], ids=repr)
-@pytest.mark.parametrize("keys", [7, 12])
-def test_strides_through_attend(impl, pattern, keys):
-    q, k, v = (
-        normal(2, 4, 7, 8, seed=1),
-        normal(2, 2, keys, 8, seed=2),
-        normal(2, 2, keys, 8, seed=3),
-    )
-    want = oracle(q, k, v, pattern.mask(7, keys))
-    assert_close(attend(q, k, v, pattern=pattern, impl=impl), want)
-    layouts = [
-        lambda x: x.transpose(1, 2).contiguous().transpose(1, 2),
-        lambda x: x.mT.contiguous().mT,
-        lambda x: torch.stack([x, -x], dim=-1)[..., 0],
-        lambda x: x.flip(0).flip(0).as_strided(x.shape, x.stride()),
-    ]
-    for layout in layouts:
-        assert_close(attend(layout(q), layout(k), layout(v), pattern=pattern, impl=impl), want)
-    shared = k[:1].expand(2, -1, -1, -1)
-    assert_close(
-        attend(q, shared, shared, pattern=pattern, impl=impl),
-        oracle(q, shared, shared, pattern.mask(7, keys)),
-    )
-
-
 @pytest.mark.parametrize("name", NAMES)
 def test_earlier_calls_leave_no_trace(name):
     """Plans and masks are kept by size: another size, mode or data in between changes nothing."""
@@ -105,14 +79,3 @@ def test_earlier_calls_leave_no_trace(name):
         for key in order:
             assert_close(layer(x, **cases[key]), fresh[key])
             layer(x[:, :4])
-
-
-def test_dropout_acts_in_training_only_and_by_the_seed():
-    layer = Attention(SPECS["standard"].__class__(d_model=D_MODEL, num_heads=3, dropout=0.5))
-    x = normal(4, LENGTH, D_MODEL, seed=1, dtype=torch.float32)
-    assert_close(layer.eval()(x), layer(x), "exact")
-    torch.manual_seed(0)
-    dropped = layer.train()(x)
-    assert not torch.equal(dropped, layer.eval()(x))
-    torch.manual_seed(0)
-    assert_close(layer.train()(x), dropped, "exact")

@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from suffice import Attention, AttentionSpec, attend
+from suffice import Attention, AttentionSpec, attend, weights
 from suffice.combine import Concat
 from suffice.patterns import Causal, Full
 from suffice.positions import Rope
@@ -53,6 +53,31 @@ def test_large_logits_in_fp32(impl):
     assert torch.isfinite(got).all()
     exact = oracle(q, k.float(), v.float(), torch.ones(5, 9).bool(), 1.0)
     assert (got.double() - exact).abs().max() <= 1e-2  # a logit of 1e4 has 1e-3 of rounding
+
+
+@pytest.mark.parametrize("dtype", HALVES, ids=str)
+@pytest.mark.parametrize("impl", accepting(2, 4096, heads=(1, 1)))
+def test_a_softmax_over_many_keys_is_summed_in_fp32(dtype, impl):
+    """4096 equal weights of v = 1: a sum in bfloat16 stops growing at 256, in fp16 at 2048."""
+    q = torch.zeros(1, 1, 2, 8, dtype=dtype)
+    k, v = torch.ones(1, 1, 4096, 8, dtype=dtype), torch.ones(1, 1, 4096, 8, dtype=dtype)
+    assert torch.equal(attend(q, k, v, impl=impl), torch.ones(1, 1, 2, 8, dtype=dtype))
+    shares = weights(q, k)
+    assert torch.equal(shares, torch.full_like(shares, 1 / 4096))
+
+
+@pytest.mark.parametrize("dtype", HALVES, ids=str)
+@pytest.mark.parametrize("impl", accepting(1, 2, heads=(1, 1), pattern=Causal()))
+def test_logits_are_not_rounded_to_half(dtype, impl):
+    """Logits near 300 that differ by 0.5: bfloat16 steps by 2 there, fp16 by 0.25."""
+    q = torch.full((1, 1, 1, 64), 4.0, dtype=dtype)
+    k = torch.full((1, 1, 2, 64), 9.0, dtype=dtype)
+    k[0, 0, 1, 0] = 10.0
+    v = torch.tensor([[[[0.0] * 64, [1.0] * 64]]], dtype=dtype)
+    want = oracle(q, k, v, torch.ones(1, 2).bool())
+    assert abs(float(want[0, 0, 0, 0]) - 0.6225) < 1e-3
+    got = attend(q, k, v, impl=impl, pattern=Causal()).double()
+    assert (got - want).abs().max() <= 4e-3
 
 
 def angle_case(dtype):

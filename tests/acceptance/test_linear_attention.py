@@ -67,16 +67,6 @@ def test_large_and_small_inputs_stay_finite(name, dtype, size):
     assert all(torch.isfinite(gradient).all() for gradient in gradients)
 
 
-@pytest.mark.parametrize("name", CAUSAL)
-@pytest.mark.parametrize("size", [1.0, 5.0])
-def test_the_first_row_is_the_first_value(name, size):
-    """One key has all the weight, whatever its features are."""
-    layer, x = layer_of(name, torch.float32), size * normal(4, 3, D_MODEL, seed=1).float()
-    repeated = layer.v_proj(x[:, :1]).unflatten(-1, (-1, 4))
-    heads = repeated.repeat_interleave(NUM_HEADS // repeated.shape[2], dim=2).flatten(2)
-    assert_close(layer(x)[:, :1], layer.o_proj(heads), n=LENGTH)
-
-
 @pytest.mark.parametrize("name", [f"causal-{name}" for name in PRESETS] + list(PRESETS))
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
 def test_long_sums_of_half_inputs(name, dtype):

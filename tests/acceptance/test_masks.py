@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import io
-from contextlib import redirect_stdout
-
 import pytest
 import torch
 
@@ -17,23 +14,6 @@ from .mechanisms import D_MODEL, LENGTH, MASKED, SPECS, accepting, layer_of
 from .oracle import oracle
 
 Q, K, V = normal(4, 6, 4, 8, seed=1), normal(4, 2, 9, 8, seed=2), normal(4, 2, 9, 8, seed=3)
-
-
-@pytest.mark.parametrize("function", [attend, Attention.forward], ids=["attend", "layer"])
-def test_help_states_the_polarity(function):
-    page = io.StringIO()
-    with redirect_stdout(page):
-        help(function)
-    assert "True = may attend" in page.getvalue()
-    assert "True = a real key" in page.getvalue()
-
-
-def test_true_means_attend():
-    only_first = torch.zeros(1, 1, 4, 9, dtype=torch.bool)
-    only_first[..., 0] = True
-    want = V[:, :, :1].repeat_interleave(3, dim=1).expand(4, 6, 4, 8)
-    assert_close(attend(Q, K, V, mask=only_first), want)
-    assert_close(attend(Q, K, V, valid=only_first[0, 0, :1].expand(4, 9)), want)
 
 
 def test_converters():
@@ -82,23 +62,6 @@ def test_valid_of_another_shape_is_refused(shape):
 def test_each_legal_shape(shape, impl):
     mask = bits(*shape, seed=1)
     assert_close(attend(Q, K, V, mask=mask, impl=impl), oracle(Q, K, V, mask))
-
-
-@pytest.mark.parametrize("impl", accepting(5, 5, heads=(6, 2)))
-def test_heads_read_contiguous_groups(impl):
-    q, k = normal(1, 6, 5, 8, seed=1), normal(1, 2, 5, 8, seed=2)
-    v = torch.zeros(1, 2, 5, 8, dtype=torch.float64)
-    v[:, 1] = 1.0
-    want = torch.zeros(1, 6, 5, 8, dtype=torch.float64)
-    want[:, 3:] = 1.0
-    assert_close(attend(q, k, v, impl=impl), want)
-    assert_close(attend(q[:, :, :1], k, v, impl=impl, pattern=Causal()), want[:, :, :1])
-
-
-def test_heads_that_do_not_divide_are_refused():
-    q, k = normal(1, 6, 5, 8, seed=1), normal(1, 4, 5, 8, seed=2)
-    with pytest.raises(ShapeError, match="4 key.*6 query"):
-        attend(q, k, k)
 
 
 def test_heads_and_positions_swapped_are_noticed():

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import torch
 from torch import Tensor
 
 from suffice.kernels import Kernel
 from suffice.testing import normal
-
-Estimate = Callable[[Tensor, Tensor, Tensor], Tensor]
 
 
 def omegas(kernels: list[Kernel], width: int) -> Tensor:

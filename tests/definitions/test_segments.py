@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 import torch
 
-from suffice import AttentionSpec, attend, preset
+from suffice import attend, preset
 from suffice.patterns import Causal
-from suffice.testing import assert_close, documents, normal
+from suffice.testing import assert_close, normal
 
 from .loops import built, head, tensor
 
@@ -20,18 +20,6 @@ SPECS = {
     "causal-super": preset("super_attention", 6, 2, length=9, causal=True),
     "mqa": preset("mqa", 6, 3, causal=True),
 }
-
-
-@pytest.mark.parametrize("name", SPECS)
-@pytest.mark.parametrize("length", [1, 2, 5, 9])
-def test_packed_row_equals_its_documents(name, length):
-    layer = built(SPECS[name])
-    x, segments = normal(3, length, 6, seed=length), documents(3, length, seed=length)
-    got = layer(x, segments=segments)
-    for row, numbers, out in zip(x, segments, got, strict=True):
-        for number in numbers.unique():
-            here = numbers == number
-            assert_close(out[here], layer(row[here][None])[0])
 
 
 @pytest.mark.parametrize("name", SPECS)
@@ -65,8 +53,3 @@ def test_cross_attention_reads_the_memory_of_its_own_number(name):
     got = layer(x, memory, segments=segments, source_segments=of_memory)
     assert_close(got[:, :2], layer(x[:, :2], memory[:, 3:]))
     assert_close(got[:, 2:], layer(x[:, 2:], memory[:, :3]))
-
-
-def test_standard_spec_is_unchanged_by_one_document():
-    layer, x = built(AttentionSpec(d_model=6, num_heads=2)), normal(2, 5, 6, seed=1)
-    assert_close(layer(x, segments=torch.zeros(2, 5, dtype=torch.long)), layer(x))

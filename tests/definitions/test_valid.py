@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import pytest
-import torch
 
 from suffice import AttentionSpec, attend, preset
 from suffice.encoders import Efficient
 from suffice.mixing import Alignment
 from suffice.patterns import Causal
-from suffice.testing import assert_close, bits, documents, normal, padded
+from suffice.testing import assert_close, bits, normal, padded
 
 from .loops import built, head, tensor
 
@@ -27,28 +26,6 @@ SPECS = {
 }
 
 
-@pytest.mark.parametrize("name", SPECS)
-@pytest.mark.parametrize("side", ["left", "right", "inside"])
-@pytest.mark.parametrize("length", [2, 5, 9])
-def test_padded_row_equals_its_real_tokens(name, side, length):
-    layer = built(SPECS[name])
-    x, valid = normal(4, length, 6, seed=length), padded(4, length, side)
-    got = layer(x, valid=valid)
-    for row, keep, out in zip(x, valid, got, strict=True):
-        assert_close(out[keep], layer(row[keep][None])[0])
-
-
-@pytest.mark.parametrize("name", SPECS)
-@pytest.mark.parametrize("side", ["left", "right", "inside"])
-def test_what_padding_holds_is_never_read(name, side):
-    layer = built(SPECS[name])
-    x, valid = normal(4, 6, 6, seed=1), padded(4, 6, side)
-    want = layer(x, valid=valid)[valid]
-    for poison in (float("nan"), float("inf"), -1e300):
-        got = layer(torch.where(valid[..., None], x, poison), valid=valid)[valid]
-        assert_close(got, want, "exact")
-
-
 @pytest.mark.parametrize("name", ["standard", "optimised", "efficient", "super"])
 @pytest.mark.parametrize("side", ["left", "right", "inside"])
 def test_padded_memory(name, side):
@@ -57,18 +34,6 @@ def test_padded_memory(name, side):
     got = layer(x, memory, valid=valid)
     for row, source, keep, out in zip(x, memory, valid, got, strict=True):
         assert_close(out, layer(row[None], source[keep][None])[0])
-
-
-@pytest.mark.parametrize("name", SPECS)
-@pytest.mark.parametrize("side", ["left", "right", "inside"])
-def test_padding_in_packed_documents(name, side):
-    layer = built(SPECS[name])
-    x, valid, segments = normal(4, 8, 6, seed=1), padded(4, 8, side), documents(4, 8, seed=2)
-    got = layer(x, valid=valid, segments=segments)
-    for row, keep, numbers, out in zip(x, valid, segments, got, strict=True):
-        for number in numbers[keep].unique():
-            here = keep & (numbers == number)
-            assert_close(out[here], layer(row[here][None])[0])
 
 
 @pytest.mark.parametrize("causal", [False, True])

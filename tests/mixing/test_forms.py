@@ -1,19 +1,16 @@
-"""Banded, Toeplitz and block alignments: sizes, starts, and what they refuse."""
+"""Alignments: sizes, starts, and what they refuse."""
 
 from __future__ import annotations
 
 import pytest
 import torch
 
-from suffice import Attention, AttentionSpec
-from suffice.encoders import Efficient
 from suffice.errors import ConfigError, ShapeError
 from suffice.mixing import Alignment, BandedAlignment, BlockAlignment, RowLayout, ToeplitzAlignment
 from suffice.mixing.alignments import cut
-from suffice.patterns import Causal, Window
-from suffice.testing import assert_close, drawn, normal
+from suffice.testing import assert_close
 
-from .dense import built, values
+from .dense import values
 
 
 def started(mixing, *, causal=False, groups=2):
@@ -23,6 +20,9 @@ def started(mixing, *, causal=False, groups=2):
 @pytest.mark.parametrize(
     ("mixing", "causal", "weight", "bias"),
     [
+        (Alignment(9), True, (1, 9, 9), (1, 9)),
+        (Alignment(9, per_head=True), False, (2, 9, 9), (2, 9)),
+        (Alignment(9, bias=False), False, (1, 9, 9), None),
         (BandedAlignment(9, 3), False, (1, 9, 5), (1, 9)),
         (BandedAlignment(9, 3), True, (1, 9, 3), (1, 9)),
         (BandedAlignment(9, 3, per_head=True), True, (2, 9, 3), (2, 9)),
@@ -41,12 +41,14 @@ def test_shapes(mixing, causal, weight, bias):
     made = started(mixing, causal=causal)
     state = {name: tuple(tensor.shape) for name, tensor in made.state_dict().items()}
     assert state == {"weight": weight} | ({} if bias is None else {"bias": bias})
-    assert mixing.max_length == (9 if isinstance(mixing, BandedAlignment) else None)
+    assert mixing.max_length == (9 if isinstance(mixing, (Alignment, BandedAlignment)) else None)
 
 
 @pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize(
-    "mixing", [BandedAlignment(9, 3), ToeplitzAlignment(3), BlockAlignment(3)], ids=repr
+    "mixing",
+    [Alignment(9, init="identity"), BandedAlignment(9, 3), ToeplitzAlignment(3), BlockAlignment(3)],
+    ids=repr,
 )
 def test_an_identity_start_mixes_nothing(mixing, causal):
     v = values(2, 9)
@@ -58,6 +60,7 @@ def test_an_identity_start_mixes_nothing(mixing, causal):
 @pytest.mark.parametrize(
     "mixing",
     [
+        Alignment(512),
         BandedAlignment(400, 8, init="glorot"),
         ToeplitzAlignment(400, init="glorot"),
         BlockAlignment(64, init="glorot"),
@@ -65,6 +68,7 @@ def test_an_identity_start_mixes_nothing(mixing, causal):
     ids=repr,
 )
 def test_a_glorot_start_keeps_the_scale_of_values(mixing, causal):
+    """Row t of a causal map has t + 1 terms, scaled so that its output varies as any other."""
     torch.manual_seed(0)
     made = started(mixing, causal=causal)
     weight = made.mask_weight(made.weight)[0]
@@ -74,6 +78,7 @@ def test_a_glorot_start_keeps_the_scale_of_values(mixing, causal):
 
 def test_heads_start_differently():
     for mixing in (
+        Alignment(9, per_head=True),
         BandedAlignment(9, 3, per_head=True, init="glorot"),
         ToeplitzAlignment(3, per_head=True, init="glorot"),
         BlockAlignment(3, per_head=True, init="glorot"),
@@ -82,63 +87,10 @@ def test_heads_start_differently():
         assert not torch.equal(weight[0], weight[1])
 
 
-def test_an_orthogonal_block():
-    weight = started(BlockAlignment(5, init="orthogonal")).weight[0]
+@pytest.mark.parametrize("kind", [Alignment, BlockAlignment])
+def test_an_orthogonal_start(kind):
+    weight = started(kind(5, init="orthogonal")).weight[0]
     assert_close(weight @ weight.T, torch.eye(5, dtype=torch.float64))
-
-
-@pytest.mark.parametrize("causal", [False, True])
-@pytest.mark.parametrize("length", [1, 4, 7])
-def test_a_block_is_an_alignment_up_to_its_size(length, causal):
-    block, whole = built(BlockAlignment(7), causal=causal), built(Alignment(7), causal=causal)
-    v = values(2, length)
-    assert_close(block(v, v, RowLayout())[1], whole(v, v, RowLayout())[1])
-
-
-@pytest.mark.parametrize("per_head", [False, True])
-def test_a_filter_is_a_convolution(per_head):
-    made = built(ToeplitzAlignment(4, per_head=per_head), causal=True)
-    v = values(2, 13)
-    filters = made.weight.expand(2, -1).repeat_interleave(3, dim=0)[:, None]
-    image = torch.nn.functional.pad(v.transpose(2, 3).flatten(1, 2), (3, 0))
-    bias = made.bias.expand(2).repeat_interleave(3)
-    want = torch.nn.functional.conv1d(image, filters, bias, groups=6)
-    assert_close(made(v, v, RowLayout())[1], want.unflatten(1, (2, 3)).transpose(2, 3))
-
-
-@pytest.mark.parametrize("causal", [False, True])
-def test_a_filter_shifts_with_its_input(causal):
-    made = built(ToeplitzAlignment(4), causal=causal)
-    v = torch.nn.functional.pad(values(1, 6), (0, 0, 8, 8))
-    shifted = v.roll(5, dims=2)
-    out = made(v, v, RowLayout())[1]
-    assert_close(made(shifted, shifted, RowLayout())[1][:, :, 9:], out.roll(5, dims=2)[:, :, 9:])
-
-
-@pytest.mark.parametrize("w_a", [1, 2, 3])
-def test_reach_of_a_window_over_a_band(w_a):
-    """A window of 4 keys over a band of w values reads 4 + w - 1 positions."""
-    spec = AttentionSpec(
-        d_model=6,
-        num_heads=2,
-        pattern=Window(4) & Causal(),
-        encoder=Efficient(),
-        mixing=ToeplitzAlignment(w_a),
-    )
-    layer = drawn(Attention(spec, dtype=torch.float64), seed=1)
-    x = normal(1, 12, 6, seed=2).requires_grad_()
-    (slope,) = torch.autograd.grad(layer(x)[0, -1].square().sum(), x)
-    assert (slope[0].abs().sum(-1) > 0).tolist() == [t > 11 - (4 + w_a - 1) for t in range(12)]
-
-
-def test_gradients_of_weights_that_nothing_reads_are_zero():
-    made = built(BandedAlignment(9, 4), causal=False)
-    v = values(2, 6)
-    made(v, v, RowLayout())[1].square().sum().backward()
-    read = torch.arange(9)[:, None] + torch.arange(-3, 4)
-    inside = (read >= 0) & (read < 6)
-    inside[6:] = False
-    assert torch.equal(made.weight.grad[0] != 0, inside)
 
 
 @pytest.mark.parametrize("before", [0, 1, 5, 33, 100])
@@ -151,47 +103,35 @@ def test_sides_cover_the_sequence_and_reach_their_neighbours_only(before, after)
         assert count * side * side <= max(keys, 32) * (keys + 100)
 
 
-def test_printed_forms():
-    shown = repr(started(ToeplitzAlignment(3, per_head=True), causal=True))
-    assert shown == "ToeplitzMap([3], maps=2, bias=True, causal=True)"
-    shown = repr(started(BandedAlignment(9, 3, bias=False)))
-    assert shown == "BandedMap([9, 5], maps=1, bias=False, causal=False)"
-
-
-@pytest.mark.parametrize("sizes", [(0, 1), (9, 0), (9, 10), (-1, -1)])
-def test_bands(sizes):
-    with pytest.raises(ConfigError, match=r"BandedAlignment\(length=.*width=.*from 1 to that len"):
-        BandedAlignment(*sizes)
-
-
-@pytest.mark.parametrize("size", [0, -3])
-def test_widths_and_sizes(size):
-    with pytest.raises(ConfigError, match=r"ToeplitzAlignment\(width=.*: give the positions it"):
-        ToeplitzAlignment(size)
-    with pytest.raises(
-        ConfigError, match=r"BlockAlignment\(size=.*: give the positions of a block"
-    ):
-        BlockAlignment(size)
+@pytest.mark.parametrize(
+    ("make", "named"),
+    [
+        (lambda: Alignment(0), r"Alignment\(length=0\)"),
+        (lambda: Alignment(9, init="eye"), "'eye'"),
+        (lambda: BandedAlignment(0, 1), r"BandedAlignment\(length=0"),
+        (lambda: BandedAlignment(9, 0), "width=0"),
+        (lambda: BandedAlignment(9, 10), "width=10"),
+        (lambda: BandedAlignment(9, 2, init="orthogonal"), "'orthogonal'"),
+        (lambda: ToeplitzAlignment(0), r"ToeplitzAlignment\(width=0\)"),
+        (lambda: ToeplitzAlignment(2, init="zero"), "'zero'"),
+        (lambda: BlockAlignment(-3), r"BlockAlignment\(size=-3\)"),
+        (lambda: BlockAlignment(2, init="eye"), "'eye'"),
+    ],
+)
+def test_refusals(make, named):
+    with pytest.raises(ConfigError, match=named):
+        make()
 
 
 @pytest.mark.parametrize("value", [2.0, "3", None, True])
 def test_sizes_that_are_no_whole_numbers(value):
-    for make in (lambda x: BandedAlignment(x, 1), ToeplitzAlignment, BlockAlignment):
-        with pytest.raises(ConfigError, match="is not a whole number"):
+    for make in (Alignment, lambda x: BandedAlignment(x, 1), ToeplitzAlignment, BlockAlignment):
+        with pytest.raises(ConfigError, match=f"{value}"):
             make(value)
 
 
-def test_starts():
-    with pytest.raises(ConfigError, match="'orthogonal'"):
-        BandedAlignment(9, 2, init="orthogonal")
-    with pytest.raises(ConfigError, match="'zero'"):
-        ToeplitzAlignment(2, init="zero")
-    with pytest.raises(ConfigError, match="'eye'"):
-        BlockAlignment(2, init="eye")
-
-
-def test_too_many_keys():
-    told = r"10 keys are more than the 9 this BandedAlignment .*suffice.extend\(layer, 10\)"
+@pytest.mark.parametrize("mixing", [Alignment(9), BandedAlignment(9, 2)], ids=repr)
+def test_too_many_keys(mixing):
     v = values(1, 10)
-    with pytest.raises(ShapeError, match=told):
-        started(BandedAlignment(9, 2))(v, v, RowLayout())
+    with pytest.raises(ShapeError, match=r"10 keys .*suffice.extend\(layer, 10\)"):
+        started(mixing)(v, v, RowLayout())

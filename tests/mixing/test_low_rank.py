@@ -8,10 +8,9 @@ import pytest
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
-from suffice import Attention, AttentionSpec
+from suffice import Attention
 from suffice.errors import ConfigError, ShapeError
 from suffice.kernels import Softmax
-from suffice.layers.positions import positions
 from suffice.mixing import LowRank, Mixing, RowLayout
 from suffice.ops import register_flops
 from suffice.patterns import Causal, Full
@@ -29,73 +28,6 @@ EACH = pytest.mark.parametrize("mixing", FORMS, ids=repr)
 def built(mixing, groups=2):
     made = mixing.build(num_kv_heads=groups, causal=False, device=None, dtype=torch.float64)
     return drawn(made, seed=1)
-
-
-def expected(made, k, v, valid=None):
-    """E K and F V in loops over rows, heads and the real tokens of a row."""
-    values = made.keys if made.values is None else made.values
-    keep = torch.ones(len(k), k.shape[2]).bool() if valid is None else valid
-    out = []
-    for x, weight in ((k, made.keys), (v, values)):
-        rows = []
-        for row, real in zip(x, keep, strict=True):
-            maps = weight.expand(len(row), -1, -1)
-            real_ones = row[:, real]
-            rows.append(
-                torch.stack(
-                    [
-                        sum(
-                            (w[:, s, None] * head[s] for s in range(len(head))),
-                            torch.zeros(len(w), head.shape[1]).double(),
-                        )
-                        for w, head in zip(maps, real_ones, strict=True)
-                    ]
-                )
-            )
-        out.append(torch.stack(rows))
-    return out
-
-
-@EACH
-@pytest.mark.parametrize("length", range(1, 10))
-def test_sums(mixing, length):
-    made = built(mixing)
-    k, v = (normal(2, 2, length, w, seed=w).requires_grad_() for w in (3, 5))
-    got, want = made(k, v, RowLayout()), expected(made, k, v)
-    sources = [k, v, *made.parameters()]
-    totals = []
-    for sums in (got, want):
-        total = sums[0].sin().sum() + sums[1].square().sum()
-        totals.append(torch.autograd.grad(total, sources))
-    for a, b in zip([*got, *totals[0]], [*want, *totals[1]], strict=True):
-        assert_close(a, b)
-    assert got[0].shape == (2, 2, 4, 3)
-
-
-@EACH
-@pytest.mark.parametrize("side", ["left", "right", "inside"])
-def test_padding_is_left_out(mixing, side):
-    made, valid = built(mixing), padded(4, 7, side)
-    k, v = normal(4, 2, 7, 3, seed=1), normal(4, 2, 7, 3, seed=2)
-    want = expected(made, k, v, valid)
-    hidden = ~valid[:, None, :, None]
-    rows = RowLayout(valid=valid, positions=positions(valid, None))
-    for poison in (0.0, torch.nan, torch.inf):
-        got = made(k.masked_fill(hidden, poison), v.masked_fill(hidden, poison), rows)
-        for a, b in zip(got, want, strict=True):
-            assert_close(a, b)
-
-
-@EACH
-def test_a_padded_row_of_a_layer_is_the_row_alone(mixing):
-    layer = drawn(Attention(spec_around(mixing), dtype=torch.float64), seed=2)
-    x = normal(4, 8, 8, seed=1)
-    for side in ("left", "right", "inside"):
-        valid = padded(4, 8, side)
-        for row, keep, got in zip(x, valid, layer(x, valid=valid), strict=True):
-            assert_close(got[keep], layer(row[keep][None])[0])
-    nothing = layer(x, valid=torch.zeros(4, 8).bool())
-    assert_close(nothing, layer.o_proj(torch.zeros(4, 8, 8).double()), "exact")
 
 
 @EACH
@@ -122,14 +54,6 @@ def test_cost(mixing):
         assert mixing.reads(length) == 4
     assert mixing.max_length == 9
     assert Mixing.from_json(json.loads(json.dumps(mixing.to_json()))) == mixing
-
-
-def test_names_of_the_tensors():
-    assert list(built(LowRank(9, 4)).state_dict()) == ["keys"]
-    separate = built(LowRank(9, 4, shared=False, per_head=True), groups=3).state_dict()
-    shapes = {name: tuple(tensor.shape) for name, tensor in separate.items()}
-    assert shapes == {"keys": (3, 4, 9), "values": (3, 4, 9)}
-    assert repr(built(LowRank(9, 4))) == "LowRankMap(rank=4, length=9, maps=1, shared=True)"
 
 
 def test_a_start_keeps_the_scale():
@@ -192,12 +116,3 @@ def test_documents_and_masks_are_refused():
         layer(x, segments=documents(2, 5))
     with pytest.raises(ConfigError, match="LowRank mixes values before any mask applies"):
         layer(x, mask=torch.ones(1, 1, 5, 5).bool())
-
-
-def test_shared_heads():
-    spec = AttentionSpec(
-        d_model=8, num_heads=4, num_kv_heads=2, mixing=LowRank(9, 3, per_head=True)
-    )
-    layer = drawn(Attention(spec, dtype=torch.float64), seed=2)
-    assert layer.mixing.keys.shape == (2, 3, 9)
-    assert layer(normal(2, 9, 8, seed=1)).shape == (2, 9, 8)

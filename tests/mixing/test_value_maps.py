@@ -119,16 +119,6 @@ def test_nan_reaches_exactly_who_may_read_it(mixing, causal, kind):
             assert_close(mine[~seen], clean[~seen])
 
 
-@EACH
-def test_causal_forms_read_nothing_later(mixing):
-    made = built(mixing, causal=True)
-    for kind in (None, "inside", "packed"):
-        rows = RowLayout() if kind is None else rows_of(2, 37, kind)
-        v = values(2, 37).requires_grad_()
-        (slope,) = torch.autograd.grad(run(made, v, rows)[:, :, 20].square().sum(), v)
-        assert torch.equal(slope[:, :, 21:], torch.zeros_like(slope[:, :, 21:]))
-
-
 @CAUSAL
 @EACH
 def test_flops_equal_an_execution(mixing, causal):
@@ -195,39 +185,6 @@ def test_other_dtypes(mixing, dtype):
     got = run(made.to(dtype), v, rows)
     assert got.dtype is dtype
     assert_close(got.transpose(1, 2)[rows.valid], want, n=35)
-
-
-def test_rows_are_gathered_and_scattered():
-    valid = torch.tensor([[False, True, False, True], [True, True, False, False]])
-    rows = RowLayout(valid=valid)
-    x, order = torch.arange(1, 9).view(2, 4), rows.order()
-    front = rows.gather(x, order)
-    assert front.tolist() == [[2, 4, 0, 0], [5, 6, 0, 0]]
-    assert rows.scatter(front, order)[valid].tolist() == [2, 4, 5, 6]
-    assert RowLayout().order() is None
-    assert RowLayout().gather(x, None) is x
-    assert RowLayout().scatter(x, None) is x
-
-
-def test_padding_on_the_right_moves_nothing():
-    valid = padded(3, 5, "right")
-    x = values(3, 5).transpose(1, 2)
-    rows = RowLayout(valid=valid)
-    assert rows.order() is None
-    assert torch.equal(rows.gather(x, None), x * valid[..., None, None])
-    assert rows.scatter(x, None) is x
-
-
-def test_only_documents_need_positions_once_gathered():
-    valid = padded(2, 4, "left")
-    rows = RowLayout(valid=valid, positions=positions(valid, None))
-    assert rows.after_gather(rows.order()) == RowLayout()
-    segments = torch.tensor([[0, 0, 1, 1], [0, 1, 1, 1]])
-    rows = RowLayout(valid=valid, positions=positions(valid, segments), documents=segments)
-    front = rows.after_gather(rows.order())
-    assert front.valid is None
-    assert front.positions[1].tolist() == [0, 1, 2, 0]
-    assert front.documents[1, :3].tolist() == [1, 1, 1]
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,6 @@
-"""Alignments with few numbers; in a causal layer W_A is lower triangular.
+"""V' = W_A V + b; in a causal layer W_A is lower triangular.
 
+Alignment: W_A and b as they are; a shorter sequence uses the top-left block.
 Banded: W_A[t, s] = 0 unless |t - s| < width; column j of row t of the parameter is
 W_A[t, t - (width - 1) + j]; b has one number per position.
 Toeplitz: W_A[t, s] = c[t - s], 0 unless |t - s| < width; column j of the parameter is
@@ -25,6 +26,8 @@ PATTERNS = {"two-sided": Full(), "causal": Causal()}
 
 
 def mixing_of(kind, size, length=11, **options):
+    if kind is Alignment:
+        return kind(length, **options)
     if kind is BandedAlignment:
         return kind(length, size, **options)
     return kind(size, **options)
@@ -44,11 +47,13 @@ def spec_of(kind, size, pattern, *, heads=(2, 2), length=11, per_head=False, bia
 def form(layer):
     """W_A[t, s] and b[t] of each map."""
     mixing, causal = layer.spec.mixing, layer.spec.pattern.causal
-    period = 1  # of the biases
-    if type(mixing) is not ToeplitzAlignment:
-        period = mixing.length if type(mixing) is BandedAlignment else mixing.size
+    period = len(layer.mixing.weight[0])  # of the biases
+    if type(mixing) is ToeplitzAlignment:
+        period = 1
 
     def number(numbers, t, s):
+        if type(mixing) is Alignment:
+            return numbers[t][s] if s <= t or not causal else 0.0
         if type(mixing) is BlockAlignment:
             inside = t // period == s // period and (s <= t or not causal)
             return numbers[t % period][s % period] if inside else 0.0
@@ -69,20 +74,28 @@ def form(layer):
 def shape_of(kind, size, causal):
     """The shape of the parameter of one map for all heads."""
     offsets = size if causal else 2 * size - 1
-    shapes = {BandedAlignment: (1, 11, offsets), ToeplitzAlignment: (1, offsets)}
+    shapes = {
+        Alignment: (1, 11, 11),
+        BandedAlignment: (1, 11, offsets),
+        ToeplitzAlignment: (1, offsets),
+    }
     return shapes.get(kind, (1, size, size))
 
 
-every_kind = pytest.mark.parametrize("kind", [BandedAlignment, ToeplitzAlignment, BlockAlignment])
+SIZES = {
+    Alignment: (11,),
+    BandedAlignment: (1, 2, 4, 11),
+    ToeplitzAlignment: (1, 2, 4, 11, 30),
+    BlockAlignment: (1, 2, 4, 11, 30),
+}
+every_kind = pytest.mark.parametrize("kind", SIZES)
 every_pattern = pytest.mark.parametrize("pattern", PATTERNS)
 
 
 @pytest.mark.parametrize("length", [1, 3, 8, 11])
-@pytest.mark.parametrize("size", [1, 2, 4, 11, 30])
+@pytest.mark.parametrize(("kind", "size"), [(k, n) for k, sizes in SIZES.items() for n in sizes])
 @every_pattern
-@every_kind
 def test_layer(kind, length, size, pattern):
-    size = min(size, 11) if kind is BandedAlignment else size
     layer = built(spec_of(kind, size, PATTERNS[pattern], heads=(4, 2)))
     assert layer.mixing.weight.shape == shape_of(kind, size, pattern == "causal")
     x = normal(2, length, 8, seed=length)
@@ -99,7 +112,7 @@ def test_one_map_per_head(kind, pattern, bias):
     assert_close(layer(x), outputs(layer, x, form))
 
 
-@pytest.mark.parametrize("encoder", [Efficient(), Optimised()], ids=["efficient", "optimised"])
+@pytest.mark.parametrize("encoder", [Efficient(), Optimised()], ids=repr)
 @every_pattern
 @every_kind
 def test_other_projections(kind, encoder, pattern):
@@ -176,32 +189,9 @@ def test_filters_over_several_sides(length, width, pattern):
     assert_close(layer(x), outputs(layer, x, form))
 
 
-@pytest.mark.parametrize("length", [1, 4, 7])
-@every_pattern
-def test_up_to_one_block_it_is_the_alignment_of_that_length(length, pattern):
-    layer = built(spec_of(BlockAlignment, 7, PATTERNS[pattern]))
-    dense = built(
-        AttentionSpec(d_model=8, num_heads=2, pattern=PATTERNS[pattern], mixing=Alignment(7))
-    )
-    dense.load_state_dict(layer.state_dict())
-    x = normal(2, length, 8, seed=1)
-    assert_close(layer(x), dense(x))
-
-
 def test_beside_a_window_a_band_reads_as_far_as_both_reach():
     """Window w_s and width w_a: the last query reads w_s + w_a - 1 positions."""
     layer = built(spec_of(BandedAlignment, 3, Window(4) & Causal()))
     x = normal(1, 11, 8, seed=1).requires_grad_()
     (slope,) = torch.autograd.grad(layer(x)[0, -1].sum(), x)
     assert slope[0].any(dim=-1).tolist() == [False] * 5 + [True] * 6
-
-
-def test_a_causal_filter_is_a_convolution():
-    """V' by torch's own convolution, each feature a signal of its own."""
-    layer = built(spec_of(ToeplitzAlignment, 3, Causal(), bias=False, encoder=Efficient()))
-    x = normal(1, 20, 8, seed=1)
-    signals = torch.nn.functional.pad(x.mT.transpose(0, 1), (2, 0))
-    values = torch.nn.functional.conv1d(signals, layer.mixing.weight[:, None])
-    values = values.transpose(0, 1).mT.unflatten(-1, (2, 4)).transpose(1, 2)
-    want = layer.weights(x) @ values
-    assert_close(layer(x), layer.o_proj(want.transpose(1, 2).flatten(2)))

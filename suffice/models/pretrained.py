@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from suffice.errors import ConfigError
 from suffice.models.architectures.architecture import Architecture, ConfigReader, our_state
@@ -64,7 +65,8 @@ def changed_specs(
 ) -> list[AttentionSpec]:
     """Return an encoder's attention with what tells a mechanism's from the standard one.
 
-    Layers with a window keep all but the pattern, which may become narrower.
+    Layers with a window keep all but the pattern, which may become narrower. Fewer key/value heads
+    begin as means of the encoder's.
 
     Raises:
         ConfigError: for other sizes than the encoder's, or a mechanism with other weights.
@@ -78,13 +80,23 @@ def changed_specs(
     specs = [_changed(*layers) for layers in zip(own, changed, standard, strict=True)]
     with torch.device("meta"):
         states = [sizes.build(each).state_dict() for each in (specs, own)]
-    ours, theirs = ({(name, tensor.shape) for name, tensor in one.items()} for one in states)
-    if other := sorted(ours ^ theirs):
-        raise ConfigError(
-            f"{other[0][0]} is not as in {folder}; name mechanisms that keep its weights, such as "
-            "standard+window:32 or linear."
-        )
+    ours, theirs = states
+    for name in sorted(ours.keys() | theirs.keys()):
+        pair = ours.get(name), theirs.get(name)
+        if None in pair or not _fits(name, *(one.shape for one in pair)):
+            raise ConfigError(
+                f"{name} is not as in {folder}; name mechanisms that keep its weights, such as "
+                "standard+window:32, standard+kv:1 or linear."
+            )
     return specs
+
+
+SHARED = ("k_proj.weight", "k_proj.bias", "v_proj.weight", "v_proj.bias")  # rows of K/V heads
+
+
+def _fits(name: str, ours: torch.Size, theirs: torch.Size) -> bool:
+    fewer = name.endswith(SHARED) and ours[1:] == theirs[1:] and theirs[0] % ours[0] == 0
+    return ours == theirs or fewer
 
 
 def _changed(own: AttentionSpec, changed: AttentionSpec, standard: AttentionSpec) -> AttentionSpec:
@@ -114,4 +126,14 @@ def load_encoder(model: Classifier, folder: Path) -> None:
     state = our_state(mappings, body, source, folder)
     if model.positions is not None:
         state["positions.weight"] = state["positions.weight"][: model.config.length]
-    model.load_state_dict(model.state_dict() | state)
+    drawn = model.state_dict()
+    state = {name: _averaged(own, drawn[name], source.specs[0]) for name, own in state.items()}
+    model.load_state_dict(drawn | state)
+
+
+def _averaged(own: Tensor, wanted: Tensor, spec: AttentionSpec) -> Tensor:
+    """Return rows of key/value heads as means over those that share one from now on."""
+    if own.shape == wanted.shape:
+        return own
+    groups = len(own) // len(wanted)
+    return own.unflatten(0, (-1, groups, spec.head_width)).mean(1).flatten(0, 1)

@@ -210,8 +210,26 @@ def test_a_mechanism_changes_the_layers_of_the_encoder(mine, encoder):
     assert all(torch.equal(tensor, second[name]) for name, tensor in first.items())
 
 
+def test_fewer_key_value_heads_begin_as_means_of_those_they_replace(mine, tmp_path):
+    start, sizes = tmp_path / "start", {"hidden_size": 24, "num_attention_heads": 6}
+    save_encoder(start, TEXTS, "Bert", "Model", **sizes)
+    recipe = recipe_of(mine, start, mechanisms="standard,standard+kv:2")
+    changed, whole = (recipe.build(name, 6).state_dict() for name in ("standard+kv:2", "standard"))
+    theirs = transformers.AutoModel.from_pretrained(start).encoder.layer[1].attention.self
+    for name, own in (("k_proj", theirs.key), ("v_proj", theirs.value)):
+        for part in ("weight", "bias"):
+            heads = getattr(own, part).detach().split(4)  # 6 heads of 4 features
+            means = torch.cat([sum(heads[:3]) / 3, sum(heads[3:]) / 3])
+            made = changed[f"blocks.1.attention.{name}.{part}"]
+            torch.testing.assert_close(made, means)
+    same = [name for name in whole if "k_proj" not in name and "v_proj" not in name]
+    assert all(torch.equal(changed[n], whole[n]) for n in same if not n.startswith("head."))
+    with pytest.raises(ConfigError, match="keep its weights"):
+        recipe_of(mine, start, mechanisms="standard,mla")
+
+
 def test_what_cannot_start_there_is_refused(mine, encoder, tmp_path):
-    for mechanism in ("efficient", "standard+kv:1", "super_attention"):
+    for mechanism in ("efficient", "optimised", "super_attention"):
         with pytest.raises(ConfigError, match="keep its weights"):
             recipe_of(mine, encoder, mechanisms=f"standard,{mechanism}")
     for options in ({"heads": "4"}, {"settings": {"length": 65}}):

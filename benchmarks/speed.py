@@ -62,10 +62,12 @@ def decode() -> dict[str, object]:
         words = ["--case", "decode", "--shape", SHAPE, "--bits", str(BITS), "--json", str(rows)]
         subprocess.run([sys.executable, "-m", "benchmarks.edge", *words], check=True)
         found = [row for case in json.loads(rows.read_text())["cases"].values() for row in case]
-    if absent := [row["peer"] for row in found if "pip install" in row["standing"]]:
-        raise SystemExit(
-            f"the fastest engine may be absent: {', '.join(absent)}; make .venv/.peers."
-        )
+    if silent := [
+        f"{row['peer']}: {row['standing']}"
+        for row in found
+        if "pip install" in row["standing"] or "WRONG" in row["standing"]
+    ]:
+        raise SystemExit(f"the fastest engine may be missing (make .venv/.peers): {silent}")
     engines = [row for row in found if row["value"].endswith("x")]
     best = min(engines, key=lambda row: float(row["value"][:-1]))  # our rate over its own
     ours, theirs = (1 / float(best[side].partition("/")[0]) for side in ("ours", "theirs"))

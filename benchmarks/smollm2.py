@@ -71,11 +71,12 @@ class Subject:
     def __init__(self, path: Path) -> None:
         source = open_source(path, packed=False)
         self.lm: LM = source.model.eval().requires_grad_(False)
+        self.tokenizer = source.tokenizer
         text = corpus("wikitext2")
-        articles = [source.tokenizer.encode(one)[:LENGTH] for one in text.validation]
+        articles = [self.tokenizer.encode(one)[:LENGTH] for one in text.validation]
         whole = [ids for ids in articles if len(ids) == LENGTH]
         self.rows = torch.tensor(whole[:TEXTS])
-        read = rows_of(text.test, source.tokenizer, length=ROW_LENGTH, tokens=CALIBRATION)
+        read = rows_of(text.test, self.tokenizer, length=ROW_LENGTH, tokens=CALIBRATION)
         self.calibration = list(read.split(BATCH_SIZE))
 
     @cache  # noqa: B019 - one subject a process

@@ -1,14 +1,15 @@
-"""3,000 reviews and five classes: a bag of words, attention from scratch, and a pretrained encoder.
+"""Some thousand reviews: a bag of words, attention from scratch, and a pretrained encoder.
 
-Run: SUFFICE_DATA=FOLDER python -m benchmarks.starts --work FOLDER [--minutes 40] [--seeds 3]
-     [--rows 3000] [--json FILE]
+Run: SUFFICE_DATA=FOLDER python -m benchmarks.starts --work FOLDER [--reviews clothing]
+     [--minutes 40] [--seeds 3] [--rows 3000] [--json FILE]
 
-The rows are drawn from the reviews of women's clothing (CC0). `suffice compare` trains the same
-folds of them twice: from scratch, and from MiniLM (`make models`) with its own attention, windows
-and a sum of features in the place of the softmax. Every training has one thread. A block ends after
-`--minutes`, and the same command goes on where it stopped. The table has the accuracy with its 95%
-interval over seeds and test rows, the processor time of one training, the difference to the same
-model with standard attention, and its verdict at one point.
+The rows are drawn from the reviews of women's clothing (CC0; five classes) or from the training
+part of IMDB (two, cut at 256 tokens). `suffice compare` trains the same folds of them twice: from
+scratch, and from MiniLM (`make models`) with its own attention, windows and a sum of features in
+the place of the softmax. Every training has one thread. A block ends after `--minutes`, and the
+same command goes on where it stopped. The table has the accuracy with its 95% interval over seeds
+and test rows, the processor time of one training, the difference to the same model with standard
+attention, and its verdict at one point.
 """
 
 from __future__ import annotations
@@ -23,14 +24,13 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from rich.markdown import Markdown
 
 from benchmarks import models
 from benchmarks.report import CONSOLE
 from suffice.data.files import locate
-from suffice.data.reviews import WOMENS_CLOTHING
 from suffice.errors import DataError
 from suffice.measure import judge
 from suffice.measure.answers import BAG
@@ -40,18 +40,33 @@ from suffice.measure.scores import Scores
 from suffice.measure.sentence import outcome_of
 from suffice.utils.files import write_json
 
+
+class Reviews(NamedTuple):
+    """A file of reviews: its columns of texts and classes, and settings of its comparison."""
+
+    path: str
+    columns: str
+    settings: tuple[str, ...] = ()
+
+
+REVIEWS = {
+    "clothing": Reviews(
+        "text_classification/womens_clothing_reviews/reviews.jsonl.xz", "text,rating"
+    ),
+    "imdb": Reviews("text_classification/imdb/train.jsonl.xz", "text,label", ("--length", "256")),
+}
 SCRATCH = ("standard", "standard+window:32")
 STARTED = ("standard", "standard+window:32", "standard+window:64", "linear")
 GRACE = 120.0  # seconds in which an interrupted training writes its state
 
 
-def write_rows(path: Path, rows: int) -> None:
+def write_rows(path: Path, source: str, rows: int) -> None:
     """Write some reviews as a table, unless it is there."""
     if path.exists():
         return
-    place = locate(WOMENS_CLOTHING.path)
+    place = locate(source)
     if place is None:
-        raise DataError(f"there is no {WOMENS_CLOTHING.path} below $SUFFICE_DATA; put it there.")
+        raise DataError(f"there is no {source} below $SUFFICE_DATA; put it there.")
     with lzma.open(place, "rt") as lines:
         reviews = [json.loads(line) for line in lines]
     random.Random(0).shuffle(reviews)
@@ -65,7 +80,7 @@ def compare(table: Path, out: Path, mechanisms: tuple[str, ...], end: float, *mo
     if (out / "plan.json").exists():
         command.append("--resume")
     else:
-        command += ["--data", str(table), "--columns", "text,rating", *more]
+        command += ["--data", str(table), *more]
         command += ["--mechanisms", ",".join(mechanisms)]
     running = subprocess.Popen([*command, "--jobs", "1", "--threads", "1"])
     try:
@@ -140,19 +155,22 @@ def main() -> None:
     """Train a block, and print the table of what is complete."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--work", type=Path, required=True)
+    parser.add_argument("--reviews", choices=REVIEWS, default="clothing")
     parser.add_argument("--minutes", type=float, default=40.0)
     parser.add_argument("--seeds", default="3")
     parser.add_argument("--rows", type=int, default=3000)
     parser.add_argument("--json", type=Path)
     asked = parser.parse_args()
     end, table = time.monotonic() + 60 * asked.minutes, asked.work / f"reviews-{asked.rows}.jsonl"
-    write_rows(table, asked.rows)
+    source = REVIEWS[asked.reviews]
+    write_rows(table, source.path, asked.rows)
+    options = ("--seeds", asked.seeds, "--columns", source.columns, *source.settings)
     made: list[dict[str, Any]] = []
     for name, mechanisms in (("scratch", SCRATCH), ("MiniLM", STARTED)):
         out = asked.work / name.lower()
         start = () if name == "scratch" else ("--start", str(models.path("minilm")))
         if time.monotonic() < end and not (out / "results.json").exists():
-            compare(table, out, mechanisms, end, "--seeds", asked.seeds, *start)
+            compare(table, out, mechanisms, end, *options, *start)
         if not (out / "results.json").exists():
             CONSOLE.print(f"{name} is not complete: run the same command again", style="bold")
             continue

@@ -17,12 +17,12 @@ from tests.meta.packages import FILES, ROOT, TESTS, TOOLS
 
 pytestmark = pytest.mark.lint
 
-MOST_LINES, MOST_TEST_LINES = 82_392, 75_412
+MOST_LINES, MOST_TEST_LINES = 82_414, 75_430
 MOST_SIBLING_LINES = 11_500  # of all siblings together
 MOST_TOOL_LINES = 4_057
 MOST_FILES, MOST_OPTIONS = 355, 189
 MOST_PUBLIC_NAMES, MOST_DEPENDENCIES = 349, 10
-MOST_DATA_BYTES = 6_279_270
+MOST_DATA_BYTES = 6_279_679
 LINES = {
     ".": 803,
     "cli": 5369,
@@ -39,7 +39,7 @@ LINES = {
     "measure": 15005,
     "memory": 1163,
     "mixing": 1058,
-    "models": 7584,
+    "models": 7606,
     "ops": 6465,
     "papers": 5078,
     "patterns": 1492,

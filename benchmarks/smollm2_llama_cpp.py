@@ -19,7 +19,6 @@ from statistics import median
 import numpy as np
 import torch
 import torch.nn.functional as F
-from suffice.measure.edge.run import Writer
 from torch import Tensor
 
 from benchmarks import models
@@ -28,6 +27,7 @@ from benchmarks.peers.llama_cpp import LlamaCpp, check_survives
 from benchmarks.report import CONSOLE, peer_versions
 from suffice.convert.certificate import row_losses
 from suffice.convert.sources import open_source
+from suffice.measure.bench import Writer
 from suffice.measure.machine import machine_facts, software_versions
 from suffice.ops.native import library
 from suffice.text import corpus

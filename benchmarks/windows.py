@@ -54,9 +54,9 @@ from suffice.measure.report.canvas import (
 from suffice.measure.statistics import summarise
 from suffice.memory import Dynamic
 from suffice.models import LM
-from suffice.papers.conversion import SUBJECTS, Subject
 from suffice.quantise.report import rows_of
 from suffice.text import corpus
+from suffice_papers.conversion import SUBJECTS, Subject
 
 LENGTH = 256  # tokens of a row, unless told otherwise
 CALIBRATION = 1 << 15  # tokens

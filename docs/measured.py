@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 import suffice
-from suffice.papers.atlas.standings import Standing, standings
+from suffice_papers.atlas.standings import Standing, standings
 
 KNOWN = {
     "standard": "multi-head attention, the baseline",

@@ -13,7 +13,6 @@ from typing import Any
 from suffice.errors import ConfigError, DataError
 from suffice.measure.jobs import read_provenance
 from suffice.measure.plan import CELLS, FILE, SavedPlan, read_plan
-from suffice.measure.published import path_of, published_names, read_published
 from suffice.measure.report.canvas import COLOURS, line_styles
 from suffice.measure.report.plots import points
 from suffice.measure.report.sheet import Sheet
@@ -35,6 +34,7 @@ from suffice.measure.statistics import summarise
 from suffice.measure.sufficiency import SUFFICES
 from suffice.measure.verdict import COSTS, Comparison, Verdict, judge
 from suffice.utils.files import read_json
+from suffice_papers.published import path_of, published_names, read_published
 from suffice_studio.folders import below, numbered, walk
 
 RESULTS = "results.json"

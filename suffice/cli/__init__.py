@@ -58,7 +58,11 @@ VERBS = {
     "show": "Show one mechanism: spec, counts, op plan.",
     "doctor": "Check every op on this device.",
 }
-SIBLINGS = {"serve": ("suffice-serve", "serving"), "studio": ("suffice-studio", "studio")}
+SIBLINGS = {
+    "serve": ("suffice-serve", "serving"),
+    "studio": ("suffice-studio", "studio"),
+    "reproduce": ("suffice-papers", "papers"),
+}
 """Distributions that bring verbs, and their folders in the repository."""
 FIRST = 7  # verbs that carry the work; help lists the others below "More"
 

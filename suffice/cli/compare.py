@@ -98,7 +98,7 @@ class CompareOptions:
         str | None,
         Option(
             help="Recipe, instead of the task's own.",
-            **options.known("recipe", "suffice.recipes", "RECIPES", unless="atlas_"),
+            autocompletion=options.known("recipe", "suffice.recipes", "RECIPES")["autocompletion"],
         ),
     ] = None
     scale: Annotated[

@@ -43,14 +43,13 @@ ADVICE_TASKS = ("lm", "classify", "image", "translate")
 """Written out, so that help need not import what defines them; a test compares them with it."""
 
 
-def known(what: str, module: str, table: str, *, unless: str = "\0") -> dict[str, Any]:
+def known(what: str, module: str, table: str) -> dict[str, Any]:
     """Return how an option completes names of a table and refuses others before torch is there.
 
     Args:
         what: meaning of the names, for the message.
         module: module of the table.
         table: name of the table there.
-        unless: beginning of names that are not refused.
 
     Example:
         >>> complete = known("mechanism", "suffice.presets", "PRESETS")["autocompletion"]
@@ -64,8 +63,7 @@ def known(what: str, module: str, table: str, *, unless: str = "\0") -> dict[str
     def callback(text: str | None) -> str | None:
         for word in split_list(text or ""):
             name = word.partition("+")[0].strip()  # before the changes of a mechanism
-            if not name.startswith(unless):
-                check_known(what, name, names())
+            check_known(what, name, names())
         return text
 
     def autocompletion(incomplete: str) -> list[str]:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections import ChainMap
+from importlib.metadata import entry_points
 from typing import TYPE_CHECKING
 
-from suffice.errors import check_known
+from suffice.errors import check_known, unknown
 from suffice.utils import ByName, attributes
 from suffice.utils.grammar import SCALES, SMALL
 
 if TYPE_CHECKING:
-    from suffice.recipes.atlas import ATLAS
     from suffice.recipes.base import Recipe
     from suffice.recipes.language import LMRecipe
 
@@ -53,7 +53,6 @@ TASK_RECIPES = {
 }
 
 __all__ = [
-    "ATLAS",
     "LM_RECIPES",
     "RECIPES",
     "SCALES",
@@ -69,7 +68,7 @@ __all__ = [
 ]
 
 
-_CLASSES = {"atlas": ("ATLAS",), "base": ("Recipe",), "language": ("LMRecipe",)}
+_CLASSES = {"base": ("Recipe",), "language": ("LMRecipe",)}
 ALL_RECIPES = ChainMap(RECIPES, LM_RECIPES)
 __getattr__ = attributes(__name__, ALL_RECIPES.new_child(ByName.of(__name__, _CLASSES)))
 
@@ -78,19 +77,17 @@ def recipe(name: str, *, scale: str = "paper") -> Recipe:
     """Return a recipe by name.
 
     Args:
-        name: a key of `RECIPES` or `ATLAS`.
+        name: a key of `RECIPES`, or of the recipes that an installed package brings: an entry point
+            of the group `suffice.recipes` names a dictionary of them.
         scale: "paper" for the paper's sizes, "small" for minutes on two cores by the same code.
 
     Raises:
         ConfigError: for an unknown name or scale, or a scale that the recipe does not have.
     """
-    if name.startswith("atlas_"):
-        from suffice.recipes.atlas import ATLAS
-
-        check_known("recipe", name, ATLAS)
-        return ATLAS[name](scale)
-    check_known("recipe", name, RECIPES)
-    return RECIPES[name](scale)
+    for recipes in (RECIPES, *(entry.load() for entry in entry_points(group="suffice.recipes"))):
+        if name in recipes:
+            return recipes[name](scale)
+    raise unknown("recipe", name, RECIPES)
 
 
 def recipe_of_task(task: str, *, scale: str = "paper") -> Recipe:

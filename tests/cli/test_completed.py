@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 
 from suffice.cli import _load
-from suffice.cli.reproduce import complete_tables
 from suffice.recipes import LM_RECIPES
 
 
@@ -23,8 +22,6 @@ def of(verb, parameter):
         (of("compare", "task"), "imd", ["imdb"]),
         (of("compare", "recipe"), "womens", ["womens_clothing"]),
         (of("train", "recipe"), "", sorted(LM_RECIPES)),
-        (complete_tables, "fl", ["flops"]),
-        (complete_tables, "v2-im", ["v2-imagenet", "v2-imagenet-equal", "v2-imdb"]),
     ],
 )
 def test_names_that_begin_as_typed_are_given(names, typed, wanted):

@@ -22,8 +22,8 @@ from suffice.measure.jobs import CellJob, Execution, Pool, train_one
 from suffice.measure.pool import pool
 from suffice.measure.results import cell_path, read_cell
 from suffice.utils.torch_compat import threads
-from tests.papers.conftest import RecordingDisplay, quick
 
+from .conftest import RecordingDisplay, quick
 from .test_compare import fast, plan, run, timeless
 
 __all__ = ["fast"]

@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from suffice.models.kinds import build_model
-from suffice.papers.tables import STAND_INS
 from suffice.recipes import TASK_RECIPES, recipe
+from suffice_papers.tables import STAND_INS
 
 FOUR = ("standard", "optimised", "efficient", "super_attention")
 LAYERS = {

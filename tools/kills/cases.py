@@ -172,10 +172,10 @@ def _short_timing() -> None:
 
 def _one_process() -> None:
     """Let reproduce train one small table in the process that is killed."""
+    from papers.tests.tiny import TINY
     from suffice.measure import jobs
-    from suffice.papers import request, tables
-    from tests.papers.conftest import quick
-    from tests.papers.tiny import TINY
+    from suffice_papers import request, tables
+    from tests.measure.conftest import quick
 
     def train(pool: Any, cells: list, **_: Any) -> list:
         arguments = pool.engine._arguments

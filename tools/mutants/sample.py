@@ -16,7 +16,7 @@ from tools.mutants.operators import ROOT
 RIM = (
     "measure/external measure/own_table.py measure/own_loop.py measure/results.py sklearn.py "
     "data/table.py cli/fits.py cli/verdict.py models/pretrained.py hf/acceleration "
-    "convert/transfer.py loading/predictions.py papers/atlas/averages.py"
+    "convert/transfer.py loading/predictions.py"
 )
 PACKAGES = (
     "measure convert layers ops kernels memory generate models/gguf_format quantise encoders " + RIM

@@ -1,0 +1,66 @@
+"""The evidence that `suffice advise` quotes: what the published comparisons show."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import asdict, replace
+from itertools import groupby
+from pathlib import Path
+
+from suffice.errors import ConfigError
+from suffice.measure.advise.evidence import SHARED, SINGLE, Evidence, evidence_of
+from suffice.measure.plan import MARGIN, same_training
+from suffice.measure.resolution import EVIDENCE, spread_of
+from suffice.models.composition import STANDARD
+from suffice.recipes import Recipe, recipe
+from suffice.utils.files import write_atomic
+from suffice_papers.atlas.recipes import ATLAS
+from suffice_papers.published import Published, path_of, published_names, read_published
+
+
+def comparisons() -> Iterator[tuple[str, Published, Recipe]]:
+    """Yield name, content and recipe of each published comparison."""
+    for name in published_names():
+        content = read_published(name)
+        try:
+            yield name, content, recipe(content.results.recipe, scale=content.scale)
+        except ConfigError:  # of no recipe that the package has
+            continue
+
+
+def spreads() -> Iterator[dict[str, object]]:
+    """Yield by how much the seeds of each published comparison differ; see `spread_of`."""
+    for _, content, chosen in comparisons():
+        spread = spread_of(content.results)
+        if spread is not None and same_training(content.recipe, chosen):
+            numbers = zip(("variance", "by_rows", "free"), spread, strict=True)
+            yield {"recipe": chosen.name, "scale": chosen.scale, **dict(numbers)}
+
+
+def evidence() -> Iterator[Evidence]:
+    """Yield what each published comparison shows, judged by its cells alone."""
+    for name, content, chosen in comparisons():
+        results = replace(content.results, rows={})  # answers are not kept for all of them
+        if results.baseline == STANDARD:
+            alone = results.recipe in ATLAS  # each of its rows is judged by itself
+            yield from evidence_of(results, chosen, f"{name}.json", MARGIN, together=not alone)
+
+
+def text() -> str:
+    """Return the content of the file: a line for each spread and each row of a comparison."""
+    tables = []
+    for shared, rows in groupby(map(asdict, evidence()), key=lambda e: [e[n] for n in SHARED]):
+        lines = ",\n  ".join(json.dumps([row[name] for name in SINGLE]) for row in rows)
+        facts = json.dumps(dict(zip(SHARED, shared, strict=True)))
+        tables.append(f'{facts[:-1]}, "rows": [\n  {lines}\n]}}')
+    parts = {"spreads": map(json.dumps, spreads()), "comparisons": tables}
+    lists = (f'"{name}": [\n' + ",\n".join(lines) + "\n]" for name, lines in parts.items())
+    return "{\n" + ",\n".join(lists) + "\n}\n"
+
+
+def write() -> Path:
+    """Write the file of the package, and return it."""
+    path = path_of("x").parents[3].joinpath("suffice", *EVIDENCE)
+    write_atomic(path, text())
+    return path

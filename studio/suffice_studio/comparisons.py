@@ -6,11 +6,12 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
+from importlib.util import find_spec
 from itertools import chain, starmap
 from pathlib import Path
 from typing import Any
 
-from suffice.errors import ConfigError, DataError
+from suffice.errors import ConfigError, DataError, install_line
 from suffice.measure.jobs import read_provenance
 from suffice.measure.plan import CELLS, FILE, SavedPlan, read_plan
 from suffice.measure.report.canvas import COLOURS, line_styles
@@ -34,11 +35,10 @@ from suffice.measure.statistics import summarise
 from suffice.measure.sufficiency import SUFFICES
 from suffice.measure.verdict import COSTS, Comparison, Verdict, judge
 from suffice.utils.files import read_json
-from suffice_papers.published import path_of, published_names, read_published
 from suffice_studio.folders import below, numbered, walk
 
 RESULTS = "results.json"
-PACKAGE = -1  # instead of the number of a folder
+PACKAGE = -1  # instead of the number of a folder: the results in suffice-papers
 MAX_COMPARISONS = 200  # in one list
 MOST_DRAWN = 6  # mechanisms in a figure, until all are asked for
 GROUPS = {
@@ -55,7 +55,7 @@ GROUPS = {
 class ListedComparison:
     """A comparison that can be opened."""
 
-    root: int  # number of the folder, -1 = the package
+    root: int  # number of the folder, -1 = suffice-papers
     name: str  # below the folder, or of the published results
     label: str
     finished: bool
@@ -63,13 +63,19 @@ class ListedComparison:
 
 
 def list_comparisons(roots: tuple[Path, ...]) -> list[ListedComparison]:
-    """List the comparisons in the folders, then those in the package."""
+    """List the comparisons in the folders, then those in suffice-papers where it is installed."""
     in_folders = list(chain.from_iterable(starmap(_below_root, enumerate(roots))))
-    return [*in_folders[:MAX_COMPARISONS], *_published()]
+    return [*in_folders[:MAX_COMPARISONS], *(_published() if _has_papers() else ())]
+
+
+def _has_papers() -> bool:
+    return find_spec("suffice_papers") is not None
 
 
 @cache
 def _published() -> tuple[ListedComparison, ...]:
+    from suffice_papers.published import path_of, published_names
+
     group_of = {task: group for group, tasks in GROUPS.items() for task in tasks}
     places, found = list(group_of), []
     for name in published_names():
@@ -111,9 +117,10 @@ def _may_be_comparison(path: Path) -> bool:
 
 
 def read(roots: tuple[Path, ...], root: object, name: object) -> Results:
-    """Read the comparison with a name below a numbered folder; folder -1 is the package.
+    """Read the comparison with a name below a numbered folder; folder -1 is suffice-papers.
 
     Raises:
+        ConfigError: for one of suffice-papers where that is not installed.
         DataError: for a comparison that is not in the list, or cannot be read.
     """
     if root == PACKAGE:
@@ -125,6 +132,11 @@ def read(roots: tuple[Path, ...], root: object, name: object) -> Results:
 
 
 def _read_packaged(name: object) -> Results:
+    if not _has_papers():
+        command = install_line("suffice-papers", folder="papers")
+        raise ConfigError(f"{name!r:.80} is in suffice-papers, which is not installed: {command}.")
+    from suffice_papers.published import published_names, read_published
+
     if name in published_names():
         return read_published(str(name)).results
     raise DataError(f"nothing was published as {name!r:.80}; choose from the list.")

@@ -91,6 +91,13 @@ def test_published_results_are_read():
         assert json.dumps(describe(content), allow_nan=False)
 
 
+def test_without_the_papers_only_folders_are_listed(root, monkeypatch):
+    monkeypatch.setattr("suffice_studio.comparisons.find_spec", lambda _: None)
+    assert {one.root for one in list_comparisons((root,))} == {0}
+    with pytest.raises(ConfigError, match=r"'v2-imdb' is in suffice-papers, .*install"):
+        read((), -1, "v2-imdb")
+
+
 def test_the_page_shows_what_the_report_says(root, results):
     page = describe(read((root,), 0, "done"))
     assert page["sentence"].startswith(("efficient", "toeplitz", "optimised", "undecided", "no "))

@@ -26,21 +26,13 @@ GROUPS = {8: 128, 4: 32}
 
 @dataclass(frozen=True, kw_only=True)
 class Model:
-    """A model that is counted.
-
-    Args:
-        name: its name.
-        sizes: fields of the calculator.
-        warning: what is not known of it.
-        file_bytes: bytes of its weights in files of this machine; None: there are none.
-        before: the sizes of those files, if a change was made since.
-    """
+    """A model that is counted."""
 
     name: str
-    sizes: Sizes
-    warning: str = ""
-    file_bytes: int | None = None
-    before: Sizes | None = None
+    sizes: Sizes  # fields of the calculator
+    warning: str = ""  # what is not known of it
+    file_bytes: int | None = None  # of its weights in files of this machine; None: there are none
+    before: Sizes | None = None  # the sizes of those files, if a change was made since
 
 
 def fits(

@@ -32,9 +32,6 @@ class TrainingRun:
 def training_bytes(sizes: Sizes, run: TrainingRun) -> dict[str, int]:
     """Return the bytes of each part on one GPU; "total" is the peak of a step.
 
-    Raises:
-        ConfigError: for layers whose activations are not counted.
-
     Example:
         >>> from suffice.fits import table
         >>> sizes = table("calculator")["defaults"] | {"layers": 2, "mlp_width": 8192}

@@ -21,11 +21,7 @@ FORMAT = 1
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Answers:
-    """The answers of one model on R rows.
-
-    Raises:
-        ConfigError: if the arrays do not have the same rows.
-    """
+    """The answers of one model on R rows."""
 
     label: NDArray[np.int64]  # int64 [R], the class of each row; NONE where tokens have the labels
     # int64 [R], the class of the largest logit; NONE where tokens have the labels
@@ -80,10 +76,6 @@ def majority_baseline(answers: Answers, survey: Survey) -> Answers | None:
     """Return the answers of a model that knows how frequent the classes are and reads nothing.
 
     It gives the class most frequent in training, with the frequencies as probabilities.
-
-    Args:
-        answers: answers of any model on the rows.
-        survey: survey of the data; without classes the result is None.
     """
     if not answers.by_row or not survey.classes or "train" not in survey.counts:
         return None
@@ -105,10 +97,6 @@ def spread(values: Sequence[NDArray[np.float64]], answers: Sequence[Answers]) ->
     """Return values of S models in a table of all rows, float64 [S, R].
 
     NaN stands for a row that a model was not tested on, infinity for a value that is not finite.
-
-    Args:
-        values: values of each model, one for each row that it was tested on.
-        answers: answers of the models, which know the rows.
     """
     rows = [np.arange(len(one)) if one.row is None else one.row for one in answers]
     table = np.full((len(rows), 1 + max(int(numbers.max()) for numbers in rows)), np.nan)
@@ -195,11 +183,7 @@ SMALL = {
 
 
 def read_answers(path: Path) -> Answers | None:
-    """Read the answers of one cell; None if they were not kept.
-
-    Raises:
-        DataError: if the file cannot be read.
-    """
+    """Read the answers of one cell; None if they were not kept."""
     if not path.exists():
         return None
     from suffice.models import checkpoint

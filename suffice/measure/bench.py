@@ -55,15 +55,9 @@ class Bench:
 def bench(
     lm: LM, memory: Memory, *, prompt: int, new: int, rounds: int, before: int | None = None
 ) -> Bench:
-    """Measure a model.
+    """Measure a model on the CPU that reads a prompt and writes `new` tokens, at least 2.
 
-    Args:
-        lm: the model, on the CPU.
-        memory: KV-cache policy.
-        prompt: tokens that are read first.
-        new: tokens that are written, at least 2.
-        rounds: texts.
-        before: resident bytes before the model was made; None: now.
+    `before` are the resident bytes before the model was made; None: now.
     """
     before = resident() if before is None else before
     ids, writer = prompt_of(lm, prompt), Writer(lm, memory)
@@ -158,10 +152,6 @@ class ReadBandwidth:
 
     The buffer is summed by torch and multiplied by the native kernels where there are any; the
     faster one counts, since a bound must hold for both.
-
-    Args:
-        nbytes: bytes of the buffer: those that a token reads, since caches serve both.
-        clock: function that returns seconds; None: those that pass.
     """
 
     def __init__(self, nbytes: int, clock: Callable[[], float] | None = None) -> None:
@@ -208,19 +198,12 @@ NUMBER_BITS = {library.F32: 32, library.F16: 16, library.BF16: 16, library.INT8:
 
 @dataclass(frozen=True, kw_only=True)
 class Part:
-    """One part of a token.
-
-    Args:
-        name: name in tables.
-        nbytes: bytes that it reads.
-        flops: FLOPs that it computes.
-        seconds: median of its seconds.
-    """
+    """One part of a token."""
 
     name: str
-    nbytes: int
+    nbytes: int  # that it reads
     flops: int
-    seconds: float
+    seconds: float  # median
 
     def share(self, bandwidth: float) -> float:
         """Return the rate at which it reads as a share of a bandwidth; 0 if it was not measured."""
@@ -228,14 +211,7 @@ class Part:
 
 
 def parts(lm: LM, memory: Memory, prompt: Tensor, token_seconds: float) -> list[Part]:
-    """Measure the parts of the token after a prompt.
-
-    Args:
-        lm: a model that native code can decode.
-        memory: KV-cache policy.
-        prompt: ids [T].
-        token_seconds: seconds of one token of `generate`.
-    """
+    """Measure the parts of the token after a prompt [T], in a model that native code can decode."""
     late, early = (_Step(lm, memory, ids) for ids in (prompt, prompt[:1]))
     products = _Products(late.decoder)
     for _ in range(ROUNDS):
@@ -341,11 +317,7 @@ def _matrix_bytes(matrix: library.Matrix) -> int:
 
 @dataclass(frozen=True, kw_only=True)
 class Run(Rates):
-    """The times of one text, with its tokens.
-
-    Args:
-        tokens: tokens that were written.
-    """
+    """The times of one text, with its tokens."""
 
     tokens: tuple[int, ...]
 
@@ -363,14 +335,7 @@ def run_of(tokens: Sequence[int], prompt: int, ticks: Sequence[float]) -> Run:
 
 
 class Writer:
-    """A model that writes greedily and measures how long each token takes.
-
-    Args:
-        lm: the model.
-        memory: KV-cache policy; None keeps every position.
-        name: name in tables.
-        clock: function that returns seconds; None: those that pass.
-    """
+    """A model that writes greedily and measures how long each token takes."""
 
     def __init__(
         self,
@@ -420,7 +385,6 @@ def shaped(shape: str, mechanism: str = "standard") -> LM:
     """Return a model with random weights of 32 bits.
 
     Weights have the standard deviation inputs^-1/2, so that every part changes the logits.
-
     """
     check_known("shape", shape, SHAPES)
     config, specs = configuration(SHAPES[shape], mechanism)

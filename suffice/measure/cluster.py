@@ -37,9 +37,6 @@ class RayTasks:
 
     A connection that the caller made by `ray.init`, with a runtime environment perhaps, is used and
     left open.
-
-    Raises:
-        ConfigError: if Ray is not installed, no cluster answers, or no machine has the threads.
     """
 
     def __init__(self, folder: Path, options: Execution) -> None:

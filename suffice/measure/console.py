@@ -41,12 +41,7 @@ LEAST_ROWS = 3  # of its table, however long the sentence is
 
 
 def data_summary(survey: Survey, plan: Plan) -> list[str]:
-    """Return what is to be known before training: at most six lines of `WIDTH` columns.
-
-    Args:
-        survey: counts of the data.
-        plan: the comparison.
-    """
+    """Return what is to be known before training: at most six lines of `WIDTH` columns."""
     lines = [f"data: {plan.recipe.title}", _rows_and_classes(survey), _baselines(survey, plan)]
     if survey.cut is not None:
         longer = f": --set length={_longer(survey)}" if survey.cut > MANY_CUT else ""

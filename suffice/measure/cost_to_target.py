@@ -99,10 +99,6 @@ def ratio_to(
 ) -> Summary | None:
     """Return the geometric mean over shared seeds of what one costs as a share of the other.
 
-    Args:
-        costs: cost by seed.
-        baseline: cost of the baseline by seed.
-
     Returns:
         The ratio with its 95% interval, whose sd is that of the logarithm; None without a seed that
         reaches the loss under both, no interval unless all shared seeds do and there are 3.
@@ -121,14 +117,7 @@ def ratio_to(
 
 
 def effort_ratio(results: Results, mechanism: str, num_heads: int, measure: str) -> Summary | None:
-    """Return what a mechanism costs to the baseline's loss as a share of what the baseline does.
-
-    Args:
-        results: the comparison.
-        mechanism: name of the mechanism.
-        num_heads: heads of both.
-        measure: one of `MEASURES`.
-    """
+    """Return what a mechanism costs to the baseline's loss as a share of what the baseline does."""
 
     def by_seed(name: str) -> dict[int, float | None]:
         values = getattr(effort_of(results, name, num_heads), measure)

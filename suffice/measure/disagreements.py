@@ -47,10 +47,6 @@ def disagreements(results: Results, dataset: Dataset) -> tuple[Disagreement, ...
     """Return the test rows on which mechanisms and the baseline differ most.
 
     None where the answers to single rows were not kept, or where tokens have the labels.
-
-    Args:
-        results: results of the comparison, with its answers.
-        dataset: data set whose test rows were answered.
     """
     by_pair = answers_by_pair(results)
     names = () if results.data is None else results.data.classes
@@ -138,12 +134,7 @@ def _picture(dataset: Dataset, row: int) -> str | None:
 
 
 def thumbnail(image: Tensor, white: float) -> str:
-    """Return an image as the data address of a PNG.
-
-    Args:
-        image: [C, H, W]; of other than three channels the first is shown.
-        white: value of a white pixel.
-    """
+    """Return an image [C, H, W] as the data address of a PNG; of 2 channels the first is shown."""
     import torch
     from PIL import Image
 
@@ -164,11 +155,7 @@ def write_disagreements(folder: Path, shown: tuple[Disagreement, ...]) -> None:
 
 
 def read_disagreements(folder: Path) -> tuple[Disagreement, ...]:
-    """Read the rows of a comparison; none where they were not written.
-
-    Raises:
-        DataError: if the file is damaged.
-    """
+    """Read the rows of a comparison; none where they were not written."""
     path = folder / FILE
     if not path.is_file():
         return ()

@@ -322,12 +322,8 @@ class Pool:
     ) -> list[J]:
         """Keep all workers busy until no training is left, and return those that are finished.
 
-        A training whose worker is lost is run again. After one that fails none is begun.
-
-        Args:
-            jobs: the trainings, in the order in which they are begun.
-            finish: called after each; None prints its name.
-            deadline: monotonic time after which none is begun; None sets none.
+        A training whose worker is lost is run again. None is begun after one that fails, or after
+        the deadline, a monotonic time.
         """
         waiting, free = deque(jobs), deque(range(self.engine.jobs))
         finished: list[J] = []
@@ -405,15 +401,7 @@ def _is_over(deadline: float | None) -> bool:
 def train_one(
     job: Job, folder: Path, num_threads: int, progress: Progress | None = None, data: Any = None
 ) -> Outcome:
-    """Train in this process.
-
-    Args:
-        job: the training.
-        folder: folder of its files.
-        num_threads: threads of torch.
-        progress: function called at each step.
-        data: data of the job, where they were loaded before.
-    """
+    """Train in this process."""
     torch_threads(num_threads)
     start, failure = time.monotonic(), None
     try:

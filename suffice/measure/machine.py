@@ -96,12 +96,7 @@ RAPL = Path("/sys/class/powercap")
 
 
 class EnergyMeter:
-    """Counts the energy of the processor packages from when it is made, by RAPL counters.
-
-    Args:
-        folder: folder of the counters; each package has energy_uj, microjoules that return to 0
-            after max_energy_range_uj.
-    """
+    """Counts the energy of the processor packages from when it is made, by RAPL counters."""
 
     def __init__(self, folder: Path = RAPL) -> None:
         self._counters = sorted(folder.glob("intel-rapl:[0-9]*"))

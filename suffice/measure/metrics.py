@@ -256,11 +256,7 @@ def own_metric(name: str, better: str, *, relative: bool = False) -> Metric:
 
 
 def value_in(cell: Cell, metric: Metric) -> float:
-    """Return the oriented value of a cell whose rows were not kept.
-
-    Raises:
-        ConfigError: if the cell does not hold it.
-    """
+    """Return the oriented value of a cell whose rows were not kept."""
     if metric.kind in ("value", "ratio"):
         return metric.oriented(cell.scores[metric.name])
     if metric.rows is _accuracy:
@@ -336,12 +332,7 @@ class Margin:
         return cls(float(match[1]), (match[2] or "").rstrip("s"), typed)
 
     def for_metric(self, name: str, kind: str) -> tuple[float, bool]:
-        """Return the margin of a kind of metric, and whether it is a fraction of the value.
-
-        Args:
-            name: metric, for messages.
-            kind: see `suffice.measure.metrics.Metric`.
-        """
+        """Return the margin of a kind of metric, and whether it is a fraction of the value."""
         legal = {"share": ("%", "point"), "loss": ("nat",), "perplexity": ("%",), "ratio": ("%",)}
         if self.unit and self.unit not in legal.get(kind, ("%", "nat")):
             wanted = " or ".join(legal.get(kind, ("%", "nat")))

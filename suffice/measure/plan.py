@@ -30,11 +30,7 @@ LISTED_CHANGES = 3  # that a message spells out
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """One comparison: every mechanism with every number of heads from every seed.
-
-    Raises:
-        ConfigError: if something is unknown, does not fit the recipe, or is named twice.
-    """
+    """One comparison: every mechanism with every number of heads from every seed."""
 
     recipe: Recipe  # shared by all cells
     mechanisms: tuple[str, ...]  # names, the baseline among them
@@ -206,10 +202,6 @@ def check_rates(count: int) -> None:
 def parse_cells(text: str, option: str) -> tuple[int, int]:
     """Return I and N of "I/N", the I-th of N shares of the cells.
 
-    Args:
-        text: the share.
-        option: name of the argument, for the message.
-
     Example:
         >>> parse_cells("3/16", "--cells ")
         (3, 16)
@@ -226,11 +218,7 @@ def run_folder(folder: Path) -> RunFolder:
 
 
 def read_plan(folder: Path) -> SavedPlan:
-    """Read the plan of a comparison that was begun.
-
-    Raises:
-        DataError: if there is none, or it is truncated or altered.
-    """
+    """Read the plan of a comparison that was begun."""
     advice = "Name the folder of a comparison with --out, or start another one."
     return read_record(SavedPlan, folder / FILE, advice=advice)
 

@@ -67,14 +67,7 @@ def run_jobs(
 
 @contextlib.contextmanager
 def pool(folder: Path, options: Execution, *, console: Console, **shown: Any) -> Iterator[Pool]:
-    """Yield workers that train for a folder, and say if one alone would have been faster.
-
-    Args:
-        folder: folder of the comparison.
-        options: engine, jobs and threads.
-        console: console that shows progress.
-        **shown: cells and done, as of `suffice.utils.progress.show`.
-    """
+    """Yield workers that train for a folder, and say if one alone would have been faster."""
     make = RayTasks if options.engine == "ray" else LocalProcesses
     with workers(console, quiet=options.quiet, **shown) as display:
         engine: Engine = make(folder, options)

@@ -56,10 +56,6 @@ def after_two_seeds(results: Results, plan: Plan) -> Range | None:
     """Return the same range from two seeds of every mechanism; None where none or none differ.
 
     Variances of the differences to the baseline are averaged over the mechanisms.
-
-    Args:
-        results: results so far, with the answers where they were kept.
-        plan: plan of the comparison.
     """
     scores, estimates = Scores(results, metric_of(plan.metric)), []
     for mechanism, heads in results.pairs():

@@ -48,12 +48,7 @@ OWN_LOOP = "your own loop"  # task of `suffice.compare`
 
 @dataclass(frozen=True, kw_only=True)
 class Cell:
-    """One trained model: a mechanism with a number of heads from one seed.
-
-    Raises:
-        ConfigError: if a count is negative, an accuracy is outside 0 to 1, or a signature is of no
-            score.
-    """
+    """One trained model: a mechanism with a number of heads from one seed."""
 
     mechanism: str  # name of the mechanism
     num_heads: int  # heads of each attention layer; 0 where results of another program have none
@@ -123,11 +118,7 @@ class Cell:
 
 @dataclass(frozen=True, kw_only=True)
 class Speed:
-    """Speed and memory of one mechanism with a number of heads, measured interleaved.
-
-    Raises:
-        ConfigError: if there are no rounds, a time is not positive or a count is negative.
-    """
+    """Speed and memory of one mechanism with a number of heads, measured interleaved."""
 
     mechanism: str  # name of the mechanism
     num_heads: int  # heads of each attention layer, >= 1
@@ -284,13 +275,7 @@ class Results:
 
     @classmethod
     def of(cls, plan: Any, cells: Iterable[Cell], **measured: Any) -> Results:
-        """Return the results of a plan.
-
-        Args:
-            plan: the `Plan` of the comparison, or the `SavedPlan` of its plan.json.
-            cells: every trained model.
-            **measured: further fields; whatever is not given was not measured.
-        """
+        """Return the results of a plan."""
         recipe = plan.recipe if isinstance(plan.recipe, dict) else vars(plan.recipe)
         fields: dict[str, Any] = {
             "task": recipe["task"],
@@ -339,15 +324,7 @@ class Results:
 
     @staticmethod
     def from_json(data: object, *, where: str) -> Results:
-        """Rebuild what `to_json` gave.
-
-        Args:
-            data: plain dicts and lists.
-            where: the file they come from, for messages.
-
-        Raises:
-            DataError: if a key is unknown or missing, or a value has the wrong type or range.
-        """
+        """Rebuild what `to_json` gave."""
         return decode(Results, data, where=where)
 
 

@@ -41,12 +41,7 @@ def metric_in(results: Results, name: str | None) -> Metric:
 
 
 class Scores:
-    """The metric of every model of a comparison, by row where its answers were kept.
-
-    Args:
-        results: the comparison.
-        metric: metric that is scored.
-    """
+    """The metric of every model of a comparison, by row where its answers were kept."""
 
     def __init__(self, results: Results, metric: Metric) -> None:
         self.results, self.metric = results, metric

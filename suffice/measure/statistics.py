@@ -153,10 +153,6 @@ def sound_seeds(events: int, trials: int, rate: float) -> int:
 def fisher(ours: tuple[int, int], theirs: tuple[int, int]) -> float:
     """Return the p value that events are as rare in our trials as in theirs, or rarer.
 
-    Args:
-        ours: events and trials.
-        theirs: events and trials of the other side.
-
     Example:
         >>> [round(fisher((events, 5), (0, 5)), 4) for events in (1, 4)]
         [0.5, 0.0238]

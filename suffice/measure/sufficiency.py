@@ -63,10 +63,6 @@ def step_down(tests: Sequence[Callable[[float], bool]], alpha: float) -> float:
     The tests that pass at that level are those that pass together: the chance that any of them
     passes falsely is at most alpha, and each other one is open at the very same level.
 
-    Args:
-        tests: functions that return whether a test passes at a level.
-        alpha: level of all tests together.
-
     Example:
         >>> p_values = [0.01, 0.04, 0.02]
         >>> step_down([lambda level, p=p: p <= level for p in p_values], 0.05)

@@ -227,21 +227,12 @@ def train_cell(
     progress: Progress,
     *,
     rate: float | None = None,
-    alone: bool = True,
+    alone: bool = True,  # else the energy of the machine is not that of the cell
 ) -> Cell:
     """Train one (mechanism, heads, seed) or resume it, and write it when it is finished.
 
     Every mechanism starts from the same random state and sees the same batches: both depend on the
     seed alone, unless the mechanism is one that is drawn again.
-
-    Args:
-        plan: the comparison.
-        key: mechanism, number of heads, seed.
-        dataset: data set of the plan's task.
-        folder: folder of the comparison.
-        progress: function called at each step.
-        rate: the learning rate; None: the recipe's.
-        alone: whether nothing else is trained on the machine; else its energy is not of the cell.
     """
     mechanism, num_heads, seed = key
     seed += DRAWS * (Composition.parse(mechanism).draw or 0)
@@ -277,15 +268,7 @@ def train_cell(
 
 
 def write_model(folder: Path, model: nn.Module, dataset: Dataset, **facts: Any) -> None:
-    """Write a trained model with all that it takes to use it on new data.
-
-    Args:
-        folder: folder of the model.
-        model: the network.
-        dataset: data set it was trained on; its vocabularies, names of classes and preparation of
-            images go along.
-        **facts: further entries of config.json.
-    """
+    """Write a trained model with all that it takes to use it on new data."""
     about: dict[str, Any] = {"task": dataset.name, **dataset.facts, **facts}
     if dataset.train.labels.dim() == 1:
         about["classes"] = list(class_names(dataset))
@@ -383,14 +366,7 @@ def state_bytes(specs: Sequence[AttentionSpec], lengths: Sequence[int]) -> int |
 
 
 def collect(model: nn.Module, dataset: Dataset, split: Split, *, device: str = "cpu") -> Answers:
-    """Return the answers of a model on every row of a split.
-
-    Args:
-        model: moved to the device; its training flags are the same afterwards.
-        dataset: data set whose images are prepared for the model.
-        split: split of the data set.
-        device: "cpu" or "cuda".
-    """
+    """Return the answers of a model on every row of a split."""
     place = resolve_device(device)
     model.to(place)
     columns = torch.zeros(len(split), 4, dtype=torch.float64)

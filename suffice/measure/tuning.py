@@ -77,10 +77,6 @@ def tune(
 
     All have the same grid and the same seeds, which no compared training uses; the test part is
     not read. Each finished training is written at once, so an interrupted choice continues.
-
-    Raises:
-        StateError: if the training diverges at every rate.
-        Interrupted: on Ctrl-C.
     """
     if plan.tune is None:
         return ()
@@ -104,12 +100,7 @@ def tune(
 
 
 def tried(plan: Plan, folder: Path, rates: Sequence[float], seeds: int) -> tuple[Tuned, ...]:
-    """Return the rates that the finished trials of a folder choose; () while any is missing.
-
-    Raises:
-        DataError: if the file of a trial is damaged.
-        StateError: if a mechanism diverges at every rate.
-    """
+    """Return the rates that the finished trials of a folder choose; () while any is missing."""
     keys = trial_keys(plan, rates, seeds)
     if not all(trial_path(folder, *key).exists() for key in keys):
         return ()

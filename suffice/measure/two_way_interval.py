@@ -17,34 +17,24 @@ Values = NDArray[np.float64]
 
 @dataclass(frozen=True, kw_only=True)
 class Estimate:
-    """The mean of scores [..., S, R] of S seeds on R test rows, and where its variance comes from.
+    """The mean of scores [..., S, R] of S seeds on R test rows, and its variance by source."""
 
-    Args:
-        mean: mean over seeds and rows, [...].
-        seed_variance: variance of the mean that falls with the number of seeds, [...].
-        row_variance: variance of the mean that only more test rows lower, [...].
-        seeds: S; 1 where the variance is that over rows alone.
-        rows: R; None if only one number of each seed is known, and the rows are taken as they are.
-        least_variance: minimum of the seed variance, known from the rows.
-        freedom: degrees of freedom of the variance over seeds; None for seeds - 1.
-        row_freedom: degrees of freedom of the variance over rows; None for rows - 1.
-        resolution: half width that no interval is below, as numbers were rounded.
-        skewness: skewness of the mean over rows, far below 0 where a few rows hold most of a
-            loss; 0 of shares, whose rows are bounded.
-        unit: name of the samples that R counts.
-    """
-
-    mean: Values
-    seed_variance: Values
-    row_variance: Values
-    seeds: int
+    mean: Values  # mean over seeds and rows, [...]
+    seed_variance: Values  # variance of the mean that falls with the number of seeds, [...]
+    row_variance: Values  # variance of the mean that only more test rows lower, [...]
+    seeds: int  # S; 1 where the variance is that over rows alone
+    # R; None if only one number of each seed is known, and the rows are taken as they are
     rows: int | None
-    least_variance: float | Values = 0.0
+    least_variance: float | Values = 0.0  # minimum of the seed variance, known from the rows
+    # degrees of freedom of the variance over seeds; None for seeds - 1
     freedom: float | None = None
+    # degrees of freedom of the variance over rows; None for rows - 1
     row_freedom: float | None = None
-    resolution: float = 0.0
+    resolution: float = 0.0  # half width that no interval is below, as numbers were rounded
+    # skewness of the mean over rows, far below 0 where a few rows hold most of a loss; 0 of shares,
+    # whose rows are bounded
     skewness: float | Values = 0.0
-    unit: str = "test rows"
+    unit: str = "test rows"  # name of the samples that R counts
 
     @property
     def standard_error(self) -> Values:
@@ -107,17 +97,12 @@ UNSEEN = 4  # rows of a kind that none of those tested was of, at most, with 97.
 
 @dataclass(frozen=True)
 class Sampling:
-    """What is known of the samples behind the columns of a table of scores.
+    """What is known of the samples behind the columns of a table of scores."""
 
-    Args:
-        largest: largest difference of a row that was not asked; 0 where it has no bound.
-        sizes: number of rows of each task, in order, if the mean counts each task alike.
-        weights: number of rows of each column, if columns are groups of rows.
-    """
-
-    largest: float = 0.0
+    largest: float = 0.0  # largest difference of a row that was not asked; 0 where it has no bound
+    # number of rows of each task, in order, if the mean counts each task alike
     sizes: tuple[int, ...] = ()
-    weights: Values | None = None
+    weights: Values | None = None  # number of rows of each column, if columns are groups of rows
 
     def variance(self, by_row: Values, found: Values, rest: Values) -> Values:
         """Return the variance of the mean of rows [..., R] whose own variance is `found`.
@@ -338,15 +323,7 @@ def estimate_unpaired(candidate: Values, baseline: Values, sampling: Sampling = 
 
 
 def estimate_rows(scores: Values, sampling: Sampling = ROWS) -> Estimate:
-    """Return the mean of the differences of one seed, and its variance over rows alone.
-
-    Args:
-        scores: [1, R].
-        sampling: the rows as samples.
-
-    Raises:
-        ConfigError: if there are fewer than two rows.
-    """
+    """Return the mean of the differences [1, R] of one seed, and its variance over rows alone."""
     row = np.asarray(scores, dtype=np.float64)[0]
     if len(row) < 2:  # noqa: PLR2004
         raise ConfigError(f"rows={len(row)} of one seed give no spread.")
@@ -375,11 +352,6 @@ def bounded(found: Estimate, share: float, rows: float) -> Estimate:
     Few seeds that agree by chance say nothing of other rows. The difference of one seed varies as
     if two models answered independently; `ALIKE` of that variance no further seed removes. Models
     that make the same mistakes vary less, so this errs to the safe side.
-
-    Args:
-        found: estimate of scores [S, 1].
-        share: share of rows that one of the two gets right.
-        rows: answers of the test split.
     """
     other = share - found.mean
     by_row = np.maximum(share * (1.0 - share) + other * (1.0 - other), 0.0) / rows

@@ -163,36 +163,28 @@ class Comparison:
 
 @dataclass(frozen=True, kw_only=True)
 class Verdict:
-    """The outcome of a comparison.
+    """The outcome of a comparison."""
 
-    Args:
-        baseline: name of the mechanism that all are compared with.
-        metric: metric that is compared.
-        margin: the margin used: a fraction, or nats of a loss.
-        by: the cost mechanisms are ordered by.
-        outcome: "suffices" (a cheaper mechanism does), "baseline" (no cheaper one does),
-            "undecided", "baseline not shown to have learned" (see `Floor`) or "too easy to tell" (a
-            cheaper one is as near the best possible value).
-        winner: the comparison that is named: the cheapest that suffices, or when undecided
-            the cheapest that might; None for all other outcomes.
-        comparisons: every (mechanism, heads) except the baseline's, in the order trained.
-        qualities: the metric of the baseline by number of heads, oriented.
-        floors: score of learning nothing, by number of heads; without one it is not known whether
-            anything was learned.
-        failed: seeds of the baseline that did not learn, by number of heads.
-        improving: every (mechanism, heads) whose last epoch was the best in most of its seeds.
-    """
-
-    baseline: str
-    metric: Metric
-    margin: float
-    by: str
+    baseline: str  # name of the mechanism that all are compared with
+    metric: Metric  # metric that is compared
+    margin: float  # the margin used: a fraction, or nats of a loss
+    by: str  # the cost mechanisms are ordered by
+    # "suffices" (a cheaper mechanism does), "baseline" (no cheaper one does), "undecided",
+    # "baseline not shown to have learned" (see `Floor`) or "too easy to tell" (a cheaper one is as
+    # near the best possible value)
     outcome: str
+    # the comparison that is named: the cheapest that suffices, or when undecided the cheapest that
+    # might; None for all other outcomes
     winner: Comparison | None
+    # every (mechanism, heads) except the baseline's, in the order trained
     comparisons: tuple[Comparison, ...]
-    qualities: dict[int, Summary]
+    qualities: dict[int, Summary]  # the metric of the baseline by number of heads, oriented
+    # score of learning nothing, by number of heads; without one it is not known whether anything
+    # was learned
     floors: dict[int, Floor] = field(default_factory=dict)
+    # seeds of the baseline that did not learn, by number of heads
     failed: dict[int, tuple[int, ...]] = field(default_factory=dict)
+    # every (mechanism, heads) whose last epoch was the best in most of its seeds
     improving: tuple[tuple[str, int], ...] = ()
 
     @property

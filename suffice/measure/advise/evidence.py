@@ -83,14 +83,7 @@ def evidence_of(
 ) -> Iterator[Evidence]:
     """Yield what a comparison shows of each composition; nothing where quality cannot be judged.
 
-    Args:
-        results: the finished comparison.
-        chosen: its recipe, with its sizes.
-        source: name of its file or folder.
-        margin: loss of accuracy that is acceptable.
-        own: whether the user brought it.
-        together: whether the intervals allow for a choice among all of its compositions; else each
-            is judged by itself.
+    If `together`, intervals allow for a choice among all of its compositions.
     """
     shown = _solved if chosen.training.enough is not None else _compared
     for mechanism, heads, seeds, difference, verdict in shown(results, chosen, margin, together):
@@ -147,11 +140,7 @@ def _compared(results: Results, _: Recipe, margin: float, together: bool) -> _Sh
 
 
 class Library:
-    """The finished comparisons of a request's task: the user's and the package's.
-
-    Raises:
-        DataError: if the user's results cannot be read.
-    """
+    """The finished comparisons of a request's task: the user's and the package's."""
 
     def __init__(self, request: Request, base: Base) -> None:
         self.request = request

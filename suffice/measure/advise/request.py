@@ -218,10 +218,6 @@ class Base:
 def base_of(request: Request) -> Base:
     """Return the sizes of the requested model at the requested length.
 
-    Raises:
-        ConfigError: for an unknown model, or a length it cannot have.
-        CheckpointError: if a checkpoint cannot be read.
-
     Example:
         >>> base_of(Request(task="lm", model="15m", length=512)).config.length
         528

@@ -48,16 +48,10 @@ Clock = Callable[[], float]
 
 @dataclass
 class Timings:
-    """Samples of candidates, each with Standard's of the same round.
+    """Samples of candidates, each with Standard's of the same round."""
 
-    Args:
-        prepare: function that builds a candidate and returns what times it once.
-        report: receives what is timed now, and the share of the time that is used.
-        clock: function that returns seconds from any origin.
-    """
-
-    prepare: Callable[[str], Call]
-    report: Callable[[str, float], None]
+    prepare: Callable[[str], Call]  # builds a candidate and returns what times it once
+    report: Callable[[str, float], None]  # receives a name and the share of the time that is used
     clock: Clock = perf_counter
     samples: dict[str, list[Sample]] = field(default_factory=dict)
     baseline: dict[str, list[Sample]] = field(default_factory=dict)  # of Standard, by candidate
@@ -73,10 +67,6 @@ class Timings:
 
         A few are timed together with Standard in the same rounds, then the next few; then the
         fastest again. What is timed is consistent at any moment.
-
-        Args:
-            names: the candidates, Standard first unless it does not fit the machine.
-            seconds: the budget.
         """
         self.start = self.clock()
         self.end = self.start + seconds
@@ -285,10 +275,7 @@ class DecidingComparison:
 def minutes_of(base: Base, step_seconds: Callable[[int], float]) -> float | None:
     """Return the minutes of all trainings of a comparison; None where its rows are not known.
 
-    Args:
-        base: the sizes.
-        step_seconds: function that returns the seconds of a training step of both models together,
-            by rows of the batch.
+    `step_seconds` are those of a training step of both models together, by rows of the batch.
     """
     chosen, _ = _setting(base)
     rows = dict(chosen.task_options).get("rows") or ROWS.get(chosen.task)

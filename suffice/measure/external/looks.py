@@ -55,12 +55,7 @@ def check_looks(looks: Sequence[int], state: str | Path | None) -> None:
 
 
 def opened(path: Path, every: Sequence[Results]) -> tuple[Plan, int, dict[str, str]]:
-    """Return the plan in a file, the seeds there are, and the digests of their scores.
-
-    Raises:
-        NotYetError: if no look was declared at this number of seeds.
-        ConfigError: if the question or a score changed, or the look was had.
-    """
+    """Return the plan in a file, the seeds there are, and the digests of their scores."""
     external = every[0].external
     looks = () if external is None else external.looks
     asked = "; ".join(f"{r.task} {r.metric} {r.margin:g} {', '.join(_names(r))}" for r in every)

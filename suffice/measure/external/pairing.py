@@ -62,12 +62,7 @@ class Question:
 def comparisons(
     sources: Sequence[Source], question: Question, row_names: RowNames
 ) -> list[Results]:
-    """Return a comparison for each task and metric, tasks in the order of the baseline's.
-
-    Raises:
-        ConfigError: if there is nothing to compare, or metrics and margins do not fit.
-        DataError: if the runs do not fit together.
-    """
+    """Return a comparison for each task and metric, tasks in the order of the baseline's."""
     twice = [name for name, count in Counter(s.name for s in sources).items() if count > 1]
     if twice:
         raise ConfigError(f"two inputs are called {twice[0]!r}; rename one, as NAME=PATH.")
@@ -181,27 +176,14 @@ def _is_share(values: Values) -> bool:
 
 
 class _Table:
-    """The scores of one task and metric, with rows and seeds paired.
-
-    Args:
-        runs: runs by name.
-        metric: metric that is compared.
-        folds: whether seeds are folds, each of which has other rows.
-        row_names: names of rows, for messages.
-
-    Attributes:
-        scores: by name, those of each run.
-        has_rows: whether scores are of single rows.
-        rows: by name, the numbers of the rows of each run, if it has them.
-        seeds: by name, the labels of the runs; their numbers once they are paired.
-        notes: what was left out.
-    """
+    """The scores of one task and metric, with rows and seeds paired."""
 
     def __init__(
         self, runs: dict[str, list[Run]], metric: str, folds: bool, row_names: RowNames
     ) -> None:
         self.metric, self.folds, self.row_names = metric, folds, row_names
-        self.notes: list[str] = []
+        self.notes: list[str] = []  # what was left out
+        # labels of the runs by name; their numbers once they are paired
         self.seeds: dict[str, list[Any]] = {n: [run.seed for run in runs[n]] for n in runs}
         self.scores = {n: [run.scores[metric] for run in runs[n]] for n in runs}
         self.rows: dict[str, list[Any]] = {n: [run.rows for run in runs[n]] for n in runs}

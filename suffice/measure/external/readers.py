@@ -43,11 +43,7 @@ RESULTS, STATE = "results.json", "trainer_state.json"
 
 
 def kind_of(path: Path) -> str:
-    """Return the kind of a file or folder, by its content.
-
-    Raises:
-        DataError: if there is nothing, nothing known, or several kinds.
-    """
+    """Return the kind of a file or folder, by its content."""
     if not path.exists():
         raise DataError(f"no such file or folder: {path}")
     kinds = _kinds_in(path) if path.is_dir() else {_kind_of_file(path)}
@@ -67,11 +63,7 @@ MAX_FILES = 20_000  # below a folder of results
 
 
 def _files_below(folder: Path, pattern: str) -> list[Path]:
-    """Return the files below a folder whose names fit, sorted.
-
-    Raises:
-        DataError: if there are too many files for a folder of results.
-    """
+    """Return the files below a folder whose names fit, sorted."""
     files: list[Path] = []
     count = 0
     for place, _, names in os.walk(folder):
@@ -430,17 +422,7 @@ def read_records(
     metrics: tuple[str, ...],
     row_names: RowNames,
 ) -> list[Source]:
-    """Return what the rows of a table hold, as `read_table`.
-
-    Args:
-        path: path for messages.
-        name: name of the source where no column names models.
-        names: names of the columns.
-        numbered_rows: rows, each with its number.
-        columns: column of each role that is named.
-        metrics: columns of scores; found where there are none.
-        row_names: names of the rows of all sources.
-    """
+    """Return what the rows of a table hold, as `read_table`."""
     roles, metric_names = _roles(path, names, columns, metrics)
     if "group" in roles and "row" not in roles:
         raise DataError(f"{path} has groups and no column that names rows; use --columns row=NAME.")

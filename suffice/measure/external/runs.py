@@ -32,11 +32,7 @@ class RowNames:
         return list(self._numbers)[number]
 
     def put_into_group(self, task: str, row: int, group: object) -> None:
-        """Keep the group of a row, the same in every run.
-
-        Raises:
-            DataError: if it was in another group before.
-        """
+        """Keep the group of a row, the same in every run."""
         before = self._groups.setdefault((task, row), str(group))
         if before != str(group):
             raise DataError(
@@ -45,11 +41,7 @@ class RowNames:
             )
 
     def groups(self, task: str, rows: Values) -> NDArray[np.int64] | None:
-        """Return numbers of the groups of rows; None where rows are the samples.
-
-        Raises:
-            DataError: if some rows have a group and others none.
-        """
+        """Return numbers of the groups of rows; None where rows are the samples."""
         if not self._groups:
             return None
         names = [self._groups.get((task, int(row))) for row in rows]
@@ -111,11 +103,7 @@ TRUE, FALSE = ("true", "yes", "correct", "right"), ("false", "no", "incorrect", 
 
 
 def number_of(value: object, where: str) -> float:
-    """Return a score as a number.
-
-    Raises:
-        DataError: if it is not a finite number.
-    """
+    """Return a score as a number."""
     word = value.strip().lower() if isinstance(value, str) else value
     if word in TRUE or word in FALSE:
         return float(word in TRUE)

@@ -134,15 +134,7 @@ def style() -> Iterator[None]:
 def blank(
     rows: int, columns: int, *, width: float, height: float, **sharing: str
 ) -> tuple[Figure, list[list[Axes]]]:
-    """Return an empty figure and its axes, row by row.
-
-    Args:
-        rows: rows of axes.
-        columns: columns of axes.
-        width: width in inches.
-        height: height in inches.
-        **sharing: `sharex` and `sharey`, as in matplotlib.
-    """
+    """Return an empty figure and its axes, row by row."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(width, height), layout="constrained")

@@ -27,16 +27,7 @@ if TYPE_CHECKING:
 
 
 def write_report(results: Results, verdict: Verdict, folder: Path) -> Path:
-    """Write report.html, and its figures as PNG files; return the page's file.
-
-    Args:
-        results: the comparison.
-        verdict: verdict that `judge` returned.
-        folder: folder of the report; created if absent.
-
-    Raises:
-        DataError: if a file cannot be written.
-    """
+    """Write report.html, and its figures as PNG files; return the page's file."""
     figures = draw_figures(results, verdict)
     save_figures(figures, folder)
     path = folder / "report.html"
@@ -54,15 +45,7 @@ def page(
     usage: Sequence[Snippet] = (),
     disagreements: Sequence[Disagreement] = (),
 ) -> str:
-    """Return the whole report as HTML.
-
-    Args:
-        results: the comparison.
-        verdict: verdict that `judge` returned.
-        figures: figures that `draw_figures` drew.
-        usage: lines that use the best model; none where it was not kept.
-        disagreements: test rows on which mechanisms disagree.
-    """
+    """Return the whole report as HTML."""
     from jinja2 import Environment, PackageLoader
 
     environment = Environment(

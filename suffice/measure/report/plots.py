@@ -518,10 +518,6 @@ def tradeoff(results: Results, verdict: Verdict) -> Figure:
 def side_by_side(costs: list[float], width: float) -> list[float]:
     """Return where points are drawn, so that those of equal cost do not cover each other.
 
-    Args:
-        costs: costs in any order.
-        width: width of the axis, in their unit.
-
     Example:
         >>> side_by_side([2.0, 5.0, 2.0], 10.0)
         [1.8, 5.0, 2.2]
@@ -639,11 +635,7 @@ def draw_figures(results: Results, verdict: Verdict) -> dict[str, Figure]:
 
 
 def save_figures(figures: dict[str, Figure], folder: Path) -> list[Path]:
-    """Save figures as PNG and return their files.
-
-    Raises:
-        DataError: if a file cannot be written.
-    """
+    """Save figures as PNG and return their files."""
     paths = []
     for name, figure in figures.items():
         paths.append(folder / f"{name}.png")

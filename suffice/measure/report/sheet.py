@@ -149,11 +149,6 @@ def ranks(
 ) -> dict[Any, int | None]:
     """Rank values by name, 1 is best.
 
-    Args:
-        values: None where there is none, which has no rank; nor has one value alone.
-        write: a value as text; values that are written alike share a rank.
-        rising: whether more is better.
-
     Example:
         >>> ranks({"a": 3.0, "b": 2.0, "c": 2.0, "d": None}, "{:.0f}".format)
         {'a': 3, 'b': 1, 'c': 1, 'd': None}

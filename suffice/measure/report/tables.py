@@ -636,10 +636,6 @@ def validation_floors(results: Results, measure: str) -> dict[str, float]:
 
     The majority class is that of the training rows; a loss is that of a model that answers with
     the frequencies of the classes in training. Both are held against the validation rows.
-
-    Args:
-        results: the comparison; without counts of its data only the blind guess is known.
-        measure: "validation_loss" (nats) or "validation_accuracy" (a fraction).
     """
     data = results.data
     counted = data is not None and {"train", "validation"} <= set(data.counts)

@@ -84,7 +84,6 @@ class AdviceOptions:
     ] = False
 
     def words(self) -> dict[str, Any]:
-        """Return the fields of `Request.parse`."""
         return {
             **vars(self),
             "checkpoint": None if self.checkpoint is None else str(self.checkpoint),

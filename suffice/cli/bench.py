@@ -118,7 +118,6 @@ def _model(
 
 
 def print_bench(console: Console, result: Bench, name: str, bits: int | None, memory: str) -> None:
-    """Print the figures of one model, then where the time of a token goes."""
     weights = "as stored" if bits is None else f"{bits} bits"
     title = f"{name}: {result.parameters:,} parameters, {weights}, memory {memory}"
     console.print(title, style="bold")

@@ -72,7 +72,6 @@ class Command(TyperCommand):
     """Lists its options by panel, and examples at the end."""
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
-        """Write the sections of a help."""
         panels = {name: panel for panel, names in PANELS.items() for name in names.split()}
         for panel in (*PANELS, "Output"):
             shown = [p for p in self.get_params(ctx) if panels.get(p.name, "Output") == panel]
@@ -237,7 +236,6 @@ class CompareOptions:
     settings: dict[str, Any] = field(default_factory=dict, hash=False)
 
     def plan(self, saved: SavedPlan | None = None) -> Plan:
-        """Return the plan."""
         from suffice.measure.metrics import METRICS, Margin
         from suffice.measure.plan import MARGIN, Plan, check_several
 
@@ -581,7 +579,6 @@ def parse_heads(text: str) -> tuple[int, ...]:
 
 
 def new_folder(recipe: Recipe) -> Path:
-    """Return where a new comparison goes: runs/RECIPE-TIME, or runs/RECIPE-small-TIME."""
     return options.new_run(f"{recipe.name}{options.scale_suffix(recipe.scale)}")
 
 

@@ -26,8 +26,6 @@ GROUPS = {8: 128, 4: 32}
 
 @dataclass(frozen=True, kw_only=True)
 class Model:
-    """A model that is counted."""
-
     name: str
     sizes: Sizes  # fields of the calculator
     warning: str = ""  # what is not known of it

@@ -25,8 +25,6 @@ KINDS = ("table", "column of scores", "comparison", "trainer", "lm-eval", "inspe
 
 @dataclass(frozen=True, kw_only=True)
 class VerdictOptions:
-    """What is asked of results."""
-
     margin: Annotated[
         str | None,
         Option(
@@ -78,7 +76,6 @@ class VerdictOptions:
     ] = None
 
     def question(self) -> Question:
-        """Return the question."""
         from suffice.measure.external.pairing import Question
         from suffice.measure.metrics import HIGHER, LOWER
 

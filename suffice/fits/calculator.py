@@ -54,8 +54,6 @@ class Layer(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Answer:
-    """What a decoder takes for texts of a length."""
-
     # bytes of the KV cache and of recurrent states, by engine; None is not run by it
     state: dict[str, int | None]
     # numbers of the parts; "total", "active" for a token, and "experts", the routed
@@ -180,7 +178,6 @@ def _layer_of_spec(sizes: Sizes, full: bool) -> Layer:
 
 
 def spec_of(sizes: Sizes, full: bool) -> AttentionSpec:
-    """Return the spec of a layer, or of a full layer."""
     from suffice import encoders, kernels, mixing, patterns, positions
     from suffice.spec import AttentionSpec
 

@@ -198,8 +198,6 @@ NUMBER_BITS = {library.F32: 32, library.F16: 16, library.BF16: 16, library.INT8:
 
 @dataclass(frozen=True, kw_only=True)
 class Part:
-    """One part of a token."""
-
     name: str
     nbytes: int  # that it reads
     flops: int
@@ -372,7 +370,6 @@ class Writer:
         return torch.stack(logits)
 
     def generated(self, prompt: Tensor, new: int) -> Generated:
-        """Return the text that is written after a prompt [T], with its state."""
         options = {"max_new_tokens": new, "memory": self.memory, "keep_state": True}
         return generate(self.lm, prompt[None], **options)
 
@@ -392,7 +389,6 @@ def shaped(shape: str, mechanism: str = "standard") -> LM:
 
 
 def randomise(lm: LM) -> LM:
-    """Draw all matrices of a model, in place."""
     generator = torch.Generator().manual_seed(0)
     with torch.no_grad():
         for weight in lm.parameters():
@@ -415,7 +411,6 @@ def in_bits(lm: LM, bits: int) -> LM:
 
 
 def prompt_of(lm: LM, length: int) -> Tensor:
-    """Return random ids [T]."""
     generator = torch.Generator().manual_seed(1)
     return torch.randint(lm.config.vocabulary_size, (length,), generator=generator)
 

@@ -374,7 +374,6 @@ def _decided(plan: Plan, folder: Path, cells: list[Cell]) -> set[tuple[str, int]
 
 
 def partial_results(plan: Plan, folder: Path, cells: list[Cell]) -> Results:
-    """Return the results of the cells that are finished, with their answers."""
     return with_rows(Results.of(plan, cells, **read_facts(folder)), folder)
 
 

@@ -41,7 +41,6 @@ LEAST_ROWS = 3  # of its table, however long the sentence is
 
 
 def data_summary(survey: Survey, plan: Plan) -> list[str]:
-    """Return what is to be known before training: at most six lines of `WIDTH` columns."""
     lines = [f"data: {plan.recipe.title}", _rows_and_classes(survey), _baselines(survey, plan)]
     if survey.cut is not None:
         longer = f": --set length={_longer(survey)}" if survey.cut > MANY_CUT else ""
@@ -330,7 +329,6 @@ def _cost_columns(results: Results) -> list[Column]:
 
 
 def cell_line(cell: Cell) -> str:
-    """Write a finished cell as one line."""
     seconds = sum(epoch["seconds"] for epoch in cell.epochs)
     return (
         f"{cell.mechanism} heads {cell.num_heads} seed {cell.seed}: test accuracy "

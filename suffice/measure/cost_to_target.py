@@ -128,7 +128,6 @@ def effort_ratio(results: Results, mechanism: str, num_heads: int, measure: str)
 
 
 def effort_record(results: Results) -> list[dict[str, Any]]:
-    """Return the cost to the baseline's loss of every (mechanism, heads), plain for JSON."""
     records = []
     for mechanism, heads in results.pairs():
         if not all(cell.epochs for cell in results.select(mechanism, heads)):

@@ -149,7 +149,6 @@ def thumbnail(image: Tensor, white: float) -> str:
 
 
 def write_disagreements(folder: Path, shown: tuple[Disagreement, ...]) -> None:
-    """Write the rows next to the results of a comparison."""
     content = [dataclasses.asdict(one) for one in shown]
     write_json(folder / FILE, {"rows": encode(content)})
 

@@ -207,24 +207,19 @@ class CellJob:
 
     @property
     def name(self) -> str:
-        """The cell, in words."""
         return cell_name(self.key)
 
     @property
     def device(self) -> str:
-        """The plan's."""
         return self.plan.device
 
     def data(self) -> Dataset:
-        """Return the data of the cell's seed."""
         return _dataset(self.plan.recipe.task, tuple(self.plan.data_options(self.key[2]).items()))
 
     def checkpoint(self, folder: Path) -> Path:
-        """Return the checkpoint of the training."""
         return CellFiles.of(folder, *self.key).checkpoint
 
     def run(self, data: Dataset, folder: Path, progress: Progress) -> None:
-        """Train the cell, or resume it."""
         how = {"rate": self.rate, "alone": self.alone}
         train_cell(self.plan, self.key, data, folder, progress, **how)
 
@@ -238,24 +233,19 @@ class TrialJob:
 
     @property
     def name(self) -> str:
-        """The trial, in words."""
         return trial_name(*self.key)
 
     @property
     def device(self) -> str:
-        """The plan's."""
         return self.plan.device
 
     def data(self) -> Dataset:
-        """Return the data of the plan."""
         return _dataset(self.plan.recipe.task, tuple(self.plan.data_options(0).items()))
 
     def checkpoint(self, folder: Path) -> Path:
-        """Return the checkpoint of the training."""
         return trial_checkpoint(folder, *self.key)
 
     def run(self, data: Dataset, folder: Path, progress: Progress) -> None:
-        """Train the model, or resume it."""
         train_trial(self.plan, self.key, data, folder, progress)
 
 
@@ -401,7 +391,6 @@ def _is_over(deadline: float | None) -> bool:
 def train_one(
     job: Job, folder: Path, num_threads: int, progress: Progress | None = None, data: Any = None
 ) -> Outcome:
-    """Train in this process."""
     torch_threads(num_threads)
     start, failure = time.monotonic(), None
     try:
@@ -445,7 +434,6 @@ class LocalProcesses:
                 return future
 
     def result(self, worker: int, future: Future[Outcome]) -> Outcome:
-        """Return what became of a training."""
         try:
             return future.result()
         except BrokenProcessPool as error:
@@ -454,7 +442,6 @@ class LocalProcesses:
             raise WorkerLostError from error
 
     def progress(self, worker: int) -> float:
-        """Return the share of its cell that a worker has done."""
         return self._shares[worker]
 
     def interrupt(self) -> None:
@@ -463,7 +450,6 @@ class LocalProcesses:
         self._signal(signal.SIGINT)
 
     def close(self) -> None:
-        """End the workers; those that are still busy are killed."""
         self._signal(getattr(signal, "SIGKILL", signal.SIGTERM))
         for pool in self._pools.values():
             pool.shutdown(wait=True, cancel_futures=True)

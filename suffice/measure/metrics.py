@@ -51,7 +51,6 @@ class Metric:
         return units.get(self.kind, "percent")
 
     def in_unit(self, number: str) -> str:
-        """Write a difference or a margin with its unit, if it has one."""
         return f"{number} {self.unit}".rstrip()
 
     @property

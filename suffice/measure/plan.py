@@ -162,8 +162,6 @@ class Plan:
 
 @dataclass(frozen=True, kw_only=True)
 class SavedPlan:
-    """The content of plan.json."""
-
     recipe: dict[str, Any]
     mechanisms: tuple[str, ...]
     heads: tuple[int, ...]
@@ -182,7 +180,6 @@ class SavedPlan:
 
 
 def check_several(mechanisms: Collection[str]) -> None:
-    """Refuse fewer than two mechanisms: there is nothing to compare."""
     if len(mechanisms) < 2:  # noqa: PLR2004
         raise ConfigError(
             f"mechanisms: {', '.join(mechanisms) or 'none'}; name at least two to compare, such as "
@@ -213,7 +210,6 @@ def parse_cells(text: str, option: str) -> tuple[int, int]:
 
 
 def run_folder(folder: Path) -> RunFolder:
-    """Return the folder of a comparison."""
     return RunFolder(folder, FILE, "comparison", results=RESULTS)
 
 

@@ -53,8 +53,6 @@ LARGEST = 700.0  # loss whose exponential is a float
 
 @dataclass(frozen=True, kw_only=True)
 class Trained:
-    """A trained model and what it did on the test split."""
-
     model: nn.Module
     dataset: Dataset
     test: EvaluationScore
@@ -62,7 +60,6 @@ class Trained:
 
     @cached_property
     def answers(self) -> Answers:
-        """On every row of the test split."""
         return collect(self.model, self.dataset, self.dataset.test, device=self.device)
 
     @cached_property
@@ -183,8 +180,6 @@ SCORES: dict[str, Callable[[Trained], Scored]] = {
 
 @dataclass(frozen=True)
 class CellFiles:
-    """Paths of the files of one cell."""
-
     folder: Path
     stem: str
 
@@ -208,7 +203,6 @@ class CellFiles:
         self.checkpoint.unlink(missing_ok=True)
 
     def make(self) -> None:
-        """Make the folders."""
         for folder in (self.checkpoint.parent, self.model.parent):
             try:
                 folder.mkdir(parents=True, exist_ok=True)

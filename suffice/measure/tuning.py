@@ -58,8 +58,6 @@ def trial_keys(plan: Plan, rates: Sequence[float], seeds: int = SEEDS) -> list[T
 
 @dataclass(frozen=True, kw_only=True)
 class Trial:
-    """One training of the grid."""
-
     rate: float  # the learning rate
     loss: float  # lowest validation loss of its epochs; infinity where the training diverged
     seconds: float  # seconds of training
@@ -185,13 +183,11 @@ def trial_checkpoint(folder: Path, *key: Any) -> Path:
 
 
 def trial_path(folder: Path, mechanism: str, num_heads: int, rate: float, seed: int) -> Path:
-    """Return the file of a finished trial."""
     stem = cell_path(folder, mechanism, num_heads, seed).stem
     return folder / FOLDER / f"{stem}-lr{rate:g}.json"
 
 
 def trial_name(mechanism: str, num_heads: int, rate: float, seed: int) -> str:
-    """Name a trial in a message."""
     return f"tuning {mechanism} heads {num_heads} learning rate {rate:g} seed {seed}"
 
 

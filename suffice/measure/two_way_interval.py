@@ -38,7 +38,6 @@ class Estimate:
 
     @property
     def standard_error(self) -> Values:
-        """Of the mean."""
         return np.sqrt(self.spread_of_seeds**2 + self.row_variance)
 
     @property
@@ -137,7 +136,6 @@ class Sampling:
 
     @property
     def unit(self) -> str:
-        """Name of the samples."""
         return "test rows" if self.weights is None else "groups of test rows"
 
     @property

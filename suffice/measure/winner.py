@@ -24,8 +24,6 @@ EXAMPLES = {
 
 @dataclass(frozen=True)
 class Snippet:
-    """Lines that use a model."""
-
     title: str  # library that the lines use, such as "PyTorch"
     language: str  # "sh" or "python"
     code: str  # the lines

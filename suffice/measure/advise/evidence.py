@@ -50,7 +50,6 @@ class Evidence:
 
     @property
     def sentence(self) -> str:
-        """All of it as a sentence."""
         word, _, why = self.verdict.partition(": ")
         margin = "" if self.recalls else f" at {margin_points(self.margin)} points"
         size = f"{self.tokens:,} tokens, {self.parameters / 1e6:.2g}M parameters"

@@ -36,8 +36,6 @@ MIN_SECONDS = 5e-3  # of a sample; shorter calls are repeated
 
 @dataclass(frozen=True, kw_only=True)
 class Sample:
-    """Seconds of one call of a candidate."""
-
     each: float  # for one token that is written, or for one input where nothing is written
     first: float | None = None  # for reading the input before the first token
 
@@ -290,7 +288,6 @@ def minutes_of(base: Base, step_seconds: Callable[[int], float]) -> float | None
 
 
 def command(base: Base, *names: str) -> str:
-    """Return the command that trains compositions at the sizes of a model."""
     return f"suffice compare {_setting(base)[1]} --mechanisms {','.join(names)}"
 
 

@@ -23,8 +23,6 @@ class NotYetError(ConfigError):
 
 @dataclass(frozen=True, kw_only=True)
 class Look:
-    """One look at the comparison."""
-
     seeds: int  # seeds of each name
     scores: dict[str, str]  # digest of the scores that were seen, by name and seed
     code: int  # exit code of the verdict

@@ -39,8 +39,6 @@ RISING = {
 
 @dataclass(frozen=True, kw_only=True)
 class Question:
-    """What is asked of the runs."""
-
     # metrics to judge by; empty takes the first that all sources have
     metrics: tuple[str, ...] = ()
     # "higher" or "lower", of every metric; None where names or sources tell
@@ -195,7 +193,6 @@ class _Table:
         self._pair_rows()
 
     def each(self) -> Iterator[tuple[str, int]]:
-        """Yield the name and the place of every run."""
         for name, of_name in self.scores.items():
             yield from ((name, place) for place in range(len(of_name)))
 

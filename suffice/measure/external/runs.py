@@ -24,11 +24,9 @@ class RowNames:
         self._groups: dict[tuple[str, int], str] = {}  # by task and number of a row
 
     def number(self, name: object) -> int:
-        """Return the number of a row's name."""
         return self._numbers.setdefault(str(name), len(self._numbers))
 
     def name(self, number: int) -> str:
-        """Return the name of a row's number."""
         return list(self._numbers)[number]
 
     def put_into_group(self, task: str, row: int, group: object) -> None:
@@ -103,7 +101,6 @@ TRUE, FALSE = ("true", "yes", "correct", "right"), ("false", "no", "incorrect", 
 
 
 def number_of(value: object, where: str) -> float:
-    """Return a score as a number."""
     word = value.strip().lower() if isinstance(value, str) else value
     if word in TRUE or word in FALSE:
         return float(word in TRUE)

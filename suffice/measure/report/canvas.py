@@ -37,8 +37,6 @@ BAND = ("#e6efe9", "#1f332a")
 
 @dataclass(frozen=True, kw_only=True)
 class LineStyle:
-    """Colours, marker and dash pattern of a mechanism."""
-
     colour: str
     dark: str
     marker: str
@@ -134,7 +132,6 @@ def style() -> Iterator[None]:
 def blank(
     rows: int, columns: int, *, width: float, height: float, **sharing: str
 ) -> tuple[Figure, list[list[Axes]]]:
-    """Return an empty figure and its axes, row by row."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(width, height), layout="constrained")
@@ -195,7 +192,6 @@ def svg(figure: Figure, name: str, *, transparent: bool = False) -> str:
 
 
 def png(figure: Figure) -> bytes:
-    """Return a figure as PNG."""
     stream = BytesIO()
     with style():
         figure.savefig(stream, format="png", dpi=DPI)

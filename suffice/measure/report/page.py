@@ -45,7 +45,6 @@ def page(
     usage: Sequence[Snippet] = (),
     disagreements: Sequence[Disagreement] = (),
 ) -> str:
-    """Return the whole report as HTML."""
     from jinja2 import Environment, PackageLoader
 
     environment = Environment(

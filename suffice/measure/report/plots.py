@@ -42,8 +42,6 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class Curve:
-    """One measure after each epoch."""
-
     name: str  # name of the record
     title: str  # title of the axis
     shown: Callable[[float], float] = float  # function from a recorded value to the drawn one
@@ -578,8 +576,6 @@ def _label_points(
 
 @dataclass(frozen=True, kw_only=True)
 class Plot:
-    """One figure of the report."""
-
     title: str
     caption: str
     draw: Callable[[Results, Verdict], Figure]
@@ -635,7 +631,6 @@ def draw_figures(results: Results, verdict: Verdict) -> dict[str, Figure]:
 
 
 def save_figures(figures: dict[str, Figure], folder: Path) -> list[Path]:
-    """Save figures as PNG and return their files."""
     paths = []
     for name, figure in figures.items():
         paths.append(folder / f"{name}.png")

@@ -24,8 +24,6 @@ STYLES = {
 
 @dataclass(frozen=True, kw_only=True)
 class Column:
-    """One column of a table."""
-
     title: str  # head of the column
     cell: Callable[[Any], str]  # text of a row
     # text of the published row that stands below a row
@@ -64,8 +62,6 @@ class Line:
 
 @dataclass(frozen=True, kw_only=True)
 class Sheet:
-    """A table as texts, ready to be rendered."""
-
     title: str
     columns: tuple[str, ...]
     lines: tuple[Line, ...]

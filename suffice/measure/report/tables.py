@@ -47,7 +47,6 @@ count = "{:,.0f}".format
 
 
 def percent(value: float) -> str:
-    """Write a fraction as a percentage with two decimals, without its sign."""
     return f"{100 * value:.2f}"
 
 
@@ -130,12 +129,10 @@ class Tables:
 
     @cached_property
     def pairs(self) -> list[Pair]:
-        """Every (mechanism, heads), by heads."""
         return sorted(self.results.pairs(), key=lambda pair: pair[1])
 
     @cached_property
     def cells(self) -> dict[Pair, list[Cell]]:
-        """The cells of each pair, by seed."""
         return {pair: self.results.select(*pair) for pair in self.pairs}
 
     @cached_property

@@ -132,15 +132,15 @@ def _calibrate(call: Call, seconds: float, device: str, clock: Clock) -> int:
 
 
 def _sample(call: Call, repeats: int, device: str, clock: Clock) -> float:
-    _synchronise(device)
+    synchronise(device)
     start = clock()
     for _ in range(repeats):
         call()
-    _synchronise(device)
+    synchronise(device)
     return clock() - start
 
 
-def _synchronise(device: str) -> None:
+def synchronise(device: str) -> None:
     import torch
 
     if torch.device(device).type == "cuda":

@@ -45,7 +45,7 @@ def test_the_sentence_the_table_notes_and_lines_are_printed(suffice, world):
     assert (result.exit_code, result.stderr) == (0, "")
     words = " ".join(result.stdout.split())
     assert words.startswith("Take mqa, which suffices by your own comparison. Mqa takes 500 ms a")
-    assert "1 mqa 500 ms 0.50 1 s" in words
+    assert "1 mqa 500 ms 0.50 1.00 s" in words
     assert "1 illegal, such as linformer: LowRank sums keys" in words
     assert "composition = Composition.parse('mqa')" in result.stdout
     assert "suffice train --recipe stdlib_bpe --mechanism mqa" in result.stdout

@@ -23,10 +23,8 @@ from suffice.measure.advise.request import (
     Request,
     base_of,
     candidates,
-    describe_bytes,
     each,
     format_bytes,
-    format_seconds,
     needs,
 )
 from suffice.measure.advise.timing import (
@@ -40,10 +38,10 @@ from suffice.measure.advise.timing import (
 )
 from suffice.measure.bench import SHAPES
 from suffice.measure.machine import machine_facts, software_versions
+from suffice.measure.report.tables import seconds as format_seconds
 from suffice.measure.sufficiency import UNDECIDED
 from suffice.measure.timing import Times
 from suffice.memory import Quantised, Rolling
-from suffice.models import LMConfig, TranslatorConfig, ViTConfig
 from suffice.models.composition import STANDARD
 from suffice.train import Progress, resolve_device
 from suffice.utils.records import encode
@@ -164,7 +162,7 @@ def advise(
         sentence=study.sentence(),
         notes=tuple(study.notes(interrupted=interrupted)),
         places=study.places,
-        python=() if best is None else python_lines(best, study.base, request),
+        python=() if best is None else python_lines(best.name, request),
         cli=() if best is None else cli_lines(best, study.base, request),
         machine=machine_facts(),
         versions=software_versions(),
@@ -332,7 +330,7 @@ class _Study:
         needed = self.needs[winner]
         return (
             f"{words}. {winner[0].upper()}{winner[1:]} takes {self.time(winner)} and needs "
-            f"{format_bytes(needed.total)} ({describe_bytes(needed)})."
+            f"{format_bytes(needed.total)} ({needed})."
         )
 
     def _nearest(self, minutes: str) -> str:
@@ -437,33 +435,17 @@ def _memory(device: torch.device) -> int | None:
     return total
 
 
-def python_lines(candidate: Candidate, base: Base, request: Request) -> tuple[str, ...]:
-    """Return lines of Python that build a model with a composition and use it."""
+def python_lines(name: str, request: Request) -> tuple[str, ...]:
+    """Return lines of Python that build a model with a composition, and its cache policy."""
     sizes = {"model": request.model, "checkpoint": request.checkpoint, "length": request.length}
     options = "".join(f", {name}={value!r}" for name, value in sizes.items() if value is not None)
-    lines = [
+    return (
         "from suffice.measure.advise import Composition, Request, base_of",
         f"base = base_of(Request(task={request.task!r}{options}))",
-        f"composition = Composition.parse({candidate.name!r})",
+        f"composition = Composition.parse({name!r})",
         "model = base.build(composition)  # weights are random: train it, or give it trained ones",
-    ]
-    if (bits := candidate.composition.weights) is not None:
-        lines.append("from suffice.quantise import quantise")
-        lines.append(f"report = quantise(model, bits={bits})  # when it is trained")
-    config, written = base.config, "max_new_tokens=8, memory=base.memory_for(composition))"
-    if isinstance(config, LMConfig):
-        lines.append("from suffice.generate import generate")
-        lines.append(f"written = generate(model, [[1, 2, 3]], {written}")
-    elif isinstance(config, TranslatorConfig):
-        lines.append("from suffice.generate.translate import translate")
-        lines.append(f"translated = translate(model, [[1, 2, 3]], start=1, {written}")
-    else:
-        inputs = f"torch.randint({getattr(config, 'vocabulary_size', 0)}, {(2, base.length)})"
-        if isinstance(config, ViTConfig):
-            side = config.image_size
-            inputs = f"torch.randn{(2, config.channels, side, side)}"
-        lines += ["import torch", f"logits = model.eval()({inputs})"]
-    return tuple(lines)
+        "memory = base.memory_for(composition)  # of generate(model, ..., memory=memory)",
+    )
 
 
 def cli_lines(candidate: Candidate, base: Base, request: Request) -> tuple[str, ...]:

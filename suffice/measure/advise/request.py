@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import cache, lru_cache
+from functools import cache, lru_cache, partial
 from math import isqrt
 from typing import Any
 
@@ -35,7 +35,7 @@ from suffice.recipes import RECIPES, recipe
 from suffice.recipes.base import Sizes
 from suffice.spec import AttentionSpec
 from suffice.spec.cost import Cost
-from suffice.utils.grammar import parse_bytes, parse_seconds, parse_share
+from suffice.utils.grammar import format_quantity, parse_bytes, parse_seconds, parse_share
 from suffice.utils.records import is_whole
 
 TASKS = ("lm", "classify", "image", "translate")
@@ -292,6 +292,8 @@ PACKINGS = ((8, None), (4, None), (None, 8), (None, 4), (8, 8), (4, 4))
 ITEMSIZE = 4  # bytes of a float32
 SCALE = 2  # bytes of the scale of a group of packed weights
 
+format_bytes = partial(format_quantity, units={" kB": 1e3, " MB": 1e6, " GB": 1e9}, digits=3)
+
 
 @dataclass(frozen=True, kw_only=True)
 class Candidate:
@@ -394,6 +396,10 @@ class Needs:
         """Weights, state and activations, bytes."""
         return self.weights + self.state + self.activations
 
+    def __str__(self) -> str:
+        parts = ("weights", "state", "activations")
+        return ", ".join(f"{n} {format_bytes(b)}" for n in parts if (b := getattr(self, n)))
+
 
 def needs(candidate: Candidate, base: Base) -> Needs:
     """Return the bytes and the work of a candidate, in closed form."""
@@ -459,25 +465,3 @@ def _layer_bytes(spec: AttentionSpec, memory: Memory, length: int) -> tuple[int,
     attended = spec.attended_positions(length, memory)
     read = replace(spec, shares=None)  # a layer that shares reads as much, and stores nothing
     return spec.state_bytes(length, memory), read.state_bytes(attended, memory)
-
-
-def describe_bytes(needs: Needs) -> str:
-    """Return the bytes of each part, such as "weights 1.00 MB, activations 2.00 MB"."""
-    parts = {"weights": needs.weights, "state": needs.state, "activations": needs.activations}
-    return ", ".join(
-        f"{name} {format_bytes(size)}" for name, size in parts.items() if size or name != "state"
-    )
-
-
-def format_bytes(nbytes: int) -> str:
-    """Return bytes with a unit, such as "1.50 GB"."""
-    units = ((1e9, "GB"), (1e6, "MB"), (1e3, "kB"))
-    size, unit = next((pair for pair in units if nbytes >= pair[0]), units[-1])
-    return f"{nbytes / size:.2f} {unit}"
-
-
-def format_seconds(seconds: float) -> str:
-    """Return a time with a unit, such as "31.2 ms"."""
-    units = ((1.0, "s"), (1e-3, "ms"), (1e-6, "us"))
-    size, unit = next((pair for pair in units if seconds >= pair[0]), units[-1])
-    return f"{seconds / size:.3g} {unit}"

@@ -18,7 +18,7 @@ from suffice.errors import SufficeError
 from suffice.measure.advise.request import Base, Candidate
 from suffice.measure.bench import Writer
 from suffice.measure.sufficiency import USUAL as SEEDS
-from suffice.measure.timing import Times, interleave, ratios, summarise_times
+from suffice.measure.timing import Times, interleave, ratios, summarise_times, synchronise
 from suffice.models import LMConfig, TranslatorConfig, ViTConfig
 from suffice.models.composition import STANDARD
 from suffice.models.kinds import build_model
@@ -137,13 +137,6 @@ def _seconds(samples: Sequence[Sample], what: str) -> list[float]:
     return [value for sample in samples if (value := getattr(sample, what)) is not None]
 
 
-def now(device: torch.device) -> float:
-    """Return the seconds of a clock once a device has done all its work."""
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)
-    return perf_counter()
-
-
 class CandidateTimer:
     """Times candidates on random inputs with random weights."""
 
@@ -151,6 +144,11 @@ class CandidateTimer:
         self.base, self.device = base, device
         self.tensors: dict[tuple[str, torch.Size], Tensor] = {}
         self.generator = torch.Generator().manual_seed(0)
+
+    def now(self) -> float:
+        """Return the seconds of a clock once the device has done all its work."""
+        synchronise(str(self.device))
+        return perf_counter()
 
     def prepare(self, candidate: Candidate) -> Call:
         """Return what times a candidate once: an input, or an input and tokens after it."""
@@ -187,12 +185,12 @@ class CandidateTimer:
     def _translated(
         self, model: Any, candidate: Candidate, source: Tensor, target: Tensor
     ) -> Sample:
-        ticks = [now(self.device)]
+        ticks = [self.now()]
         state = model.state(model.encode(source), memory=candidate.memory)
         features = model.features(target, state=state)
         for _ in range(NEW_TOKENS):
             token = model.logits(features[:, -1]).argmax(dim=-1)
-            ticks.append(now(self.device))
+            ticks.append(self.now())
             features = model.features(token[:, None], state=state)
         first, *each = (after - before for before, after in pairwise(ticks))
         return Sample(each=statistics.median(each), first=first)
@@ -202,10 +200,10 @@ class CandidateTimer:
         """Return the seconds of a call, which is repeated if it is short."""
         repeats = 1
         while True:
-            start = now(self.device)
+            start = self.now()
             for _ in range(repeats):
                 call()
-            seconds = now(self.device) - start
+            seconds = self.now() - start
             if seconds >= MIN_SECONDS:
                 return seconds / repeats
             repeats = max(2 * repeats, ceil(repeats * MIN_SECONDS / max(seconds, 1e-9)))

@@ -12,6 +12,7 @@ import torch
 from suffice.errors import ConfigError
 from suffice.measure.advise import Composition, Request, advise
 from suffice.measure.advise import evidence as module
+from suffice.measure.advise.request import format_bytes
 
 from .worlds import World, evidence
 
@@ -132,16 +133,18 @@ def test_too_little_time_stays_with_standard_unless_it_is_too_slow():
     advice = advise_in(World(FASTER, wall=20.0), minutes=1.0, latency=0.5)
     assert (advice.winner, advice.python, advice.cli) == (None, (), ())
     assert advice.sentence.startswith(
-        "Nothing is recommended: standard takes 1 s a token, more than 500 ms, and 1 minutes "
+        "Nothing is recommended: standard takes 1.00 s a token, more than 500 ms, and 1 minutes "
     )
 
 
 def test_beyond_the_memory_the_least_changed_is_taken(known):
     needs = {p.name: p.needs.total for p in advise_in(World({})).places}
-    enough = needs["mqa"]
+    enough, total = needs["mqa"], format_bytes(needs["standard"])
     advice = advise_in(World(FASTER), memory=enough)
     assert (advice.winner, advice.known, advice.trial.name) == ("mqa", False, "mqa")
-    assert f"untried: standard needs {needs['standard'] / 1e6:.2f} MB, more than" in advice.sentence
+    assert (
+        f"untried: standard needs {total}, more than" in advice.sentence
+    )
     assert advice.find("standard").status == "ruled out"
     assert advice.find("standard").rank is not None  # the yardstick is timed all the same
     assert advice.find("gqa").rank is None
@@ -160,7 +163,7 @@ def test_the_nearest_is_named_if_nothing_is_fast_enough():
     assert (advice.winner, advice.trial) == (None, None)
     assert advice.sentence == (
         "Nothing is recommended: mqa, the fastest within the memory, takes 500 ms a token, more "
-        "than 30 ms."
+        "than 30.0 ms."
     )
 
 

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from suffice.layers import Attention
 from suffice.measure.advise import Composition, Request, base_of
-from suffice.measure.advise import request as module
 from suffice.measure.advise.advise import cli_lines, python_lines
-from suffice.measure.advise.request import Candidate, format_bytes, format_seconds
-from suffice.models import LM, ViT
-from suffice.recipes import recipe
+from suffice.measure.advise.request import Candidate, Needs, format_bytes
 
 
 def candidate_of(request, name):
@@ -17,49 +15,31 @@ def candidate_of(request, name):
     return Candidate.of(Composition.parse(name), base), base
 
 
-def run(lines):
-    scope = {}
-    exec("\n".join(lines), scope)  # noqa: S102 - this is the test
-    return scope
-
-
 def test_quantities_have_units():
     sizes = (1_500_000_000, 2_000_000, 300)
-    assert [format_bytes(size) for size in sizes] == ["1.50 GB", "2.00 MB", "0.30 kB"]
-    assert [format_seconds(s) for s in (2.5, 0.0312, 0.000045)] == ["2.5 s", "31.2 ms", "45 us"]
+    assert [format_bytes(size) for size in sizes] == ["1.50 GB", "2.00 MB", "0.300 kB"]
+    assert str(Needs(weights=2_000, state=0, activations=10**6, work=1)) == (
+        "weights 2.00 kB, activations 1.00 MB"
+    )
 
 
 LANGUAGE = Request(task="lm", model="nanogpt_char_cpu", length=32)
 
 
 @pytest.mark.parametrize(
-    "name",
-    ["standard", "efficient+kv:1+window:16+memory:8+weights:8", "linear+softmax:2"],
+    ("request_", "name"),
+    [
+        (LANGUAGE, "efficient+kv:1+window:16+memory:8+weights:8"),
+        (Request(task="image", model="digits_vit"), "efficient"),
+        (Request(task="classify", length=20), "linformer"),
+    ],
 )
-def test_python_lines_write_text(name):
-    one, base = candidate_of(LANGUAGE, name)
-    scope = run(python_lines(one, base, LANGUAGE))
-    assert isinstance(scope["model"], LM)
-    assert scope["written"].tokens.shape == (1, 11)
-    assert tuple(scope["model"].specs) == one.specs
-
-
-def test_python_lines_read_images_and_texts():
-    request = Request(task="image", model="digits_vit")
-    scope = run(python_lines(*candidate_of(request, "efficient"), request))
-    assert isinstance(scope["model"], ViT)
-    assert scope["logits"].shape == (2, 10)
-    request = Request(task="classify", length=20)
-    assert run(python_lines(*candidate_of(request, "linformer"), request))["logits"].shape == (2, 2)
-
-
-def test_python_lines_translate(monkeypatch):
-    small = recipe("translation_es", scale="small")
-    monkeypatch.setattr(module, "recipe", lambda _: small)
-    monkeypatch.setattr(module, "models_of", lambda _: ("translation_es",))
-    request = Request(task="translate", length=8)
-    scope = run(python_lines(*candidate_of(request, "efficient"), request))
-    assert scope["translated"].new.shape == (1, 8)
+def test_python_lines_build_the_model_and_its_cache(request_, name):
+    one, _ = candidate_of(request_, name)
+    scope = {}
+    exec("\n".join(python_lines(name, request_)), scope)  # noqa: S102 - this is the test
+    specs = [layer.spec for layer in scope["model"].modules() if isinstance(layer, Attention)]
+    assert (tuple(specs), scope["memory"]) == (one.specs, one.memory)
 
 
 def test_commands_compare_where_nothing_is_written():

@@ -17,7 +17,7 @@ from tests.meta.packages import FILES, ROOT, TESTS, TOOLS
 
 pytestmark = pytest.mark.lint
 
-MOST_LINES, MOST_TEST_LINES = 76_314, 75_456
+MOST_LINES, MOST_TEST_LINES = 75_721, 75_443
 MOST_SIBLING_LINES = 11_500  # of all siblings together
 MOST_TOOL_LINES = 4_057
 MOST_FILES, MOST_OPTIONS = 326, 174
@@ -25,18 +25,18 @@ MOST_PUBLIC_NAMES, MOST_DEPENDENCIES = 345, 10
 MOST_DATA_BYTES = 108_631
 LINES = {
     ".": 803,
-    "cli": 4767,
+    "cli": 4750,
     "convert": 5501,
     "data": 3650,
     "encoders": 1036,
     "export": 1885,
-    "fits": 1026,
+    "fits": 1020,
     "generate": 1318,
     "hf": 2630,
     "kernels": 1097,
     "layers": 3452,
     "loading": 775,
-    "measure": 14883,
+    "measure": 14313,
     "memory": 1163,
     "mixing": 1058,
     "models": 7606,

@@ -142,9 +142,7 @@ def test_beyond_the_memory_the_least_changed_is_taken(known):
     enough, total = needs["mqa"], format_bytes(needs["standard"])
     advice = advise_in(World(FASTER), memory=enough)
     assert (advice.winner, advice.known, advice.trial.name) == ("mqa", False, "mqa")
-    assert (
-        f"untried: standard needs {total}, more than" in advice.sentence
-    )
+    assert f"untried: standard needs {total}, more than" in advice.sentence
     assert advice.find("standard").status == "ruled out"
     assert advice.find("standard").rank is not None  # the yardstick is timed all the same
     assert advice.find("gqa").rank is None

@@ -8,7 +8,6 @@ import torch
 from suffice import preset
 from suffice.errors import MaskError, ShapeError
 from suffice.models import ClassifierConfig
-from suffice.models.classifier import head, mean_of_real
 from suffice.presets import needs_length
 from suffice.testing import assert_close, drawn
 
@@ -38,9 +37,11 @@ def texts(length=7):
 
 @pytest.mark.parametrize("activation", ["relu", "gelu"])
 @pytest.mark.parametrize("norm", ["pre", "post"])
+@pytest.mark.parametrize("positions", ["learned", "sinusoidal", "none"])
 @pytest.mark.parametrize("length", [7, 4])
-def test_forward_is_the_formula(length, norm, activation):
-    model = build(replace(SMALL, norm=norm, activation=activation))
+def test_forward_is_the_formula(length, norm, activation, positions):
+    model = build(replace(SMALL, norm=norm, activation=activation, positions=positions))
+    assert any(n.startswith("positions") for n in model.state_dict()) is (positions == "learned")
     tokens = texts(length)
     want = torch.stack([formulas.classifier(model, row) for row in tokens])
     assert_close(model(tokens), want)
@@ -55,16 +56,6 @@ def test_pooling_the_first_token():
         for block in model.blocks:
             x = formulas.block(x, block, torch.ones(7), formulas.relu)
         assert_close(got, formulas.head(x[0], model.head, torch.tanh))
-
-
-@pytest.mark.parametrize("length", [7, 4])
-@pytest.mark.parametrize("positions", ["sinusoidal", "none"])
-def test_other_positions(positions, length):
-    model = build(replace(SMALL, positions=positions))
-    assert not any(name.startswith("positions") for name in model.state_dict())
-    tokens = texts(length)
-    want = torch.stack([formulas.classifier(model, row) for row in tokens])
-    assert_close(model(tokens), want)
 
 
 @pytest.mark.parametrize("positions", ["sinusoidal", "none"])
@@ -163,46 +154,7 @@ def test_reads_padding_treats_it_as_text():
     assert not torch.equal(model(rows), build(SMALL)(rows, valid=valid))
 
 
-def test_the_mean_of_no_token_is_zero():
-    x = torch.tensor([[[1.0, 2.0], [3.0, 6.0]], [[torch.nan, 1.0], [torch.inf, 2.0]]])
-    valid = torch.tensor([[True, True], [False, False]])
-    assert mean_of_real(x, valid).tolist() == [[2.0, 4.0], [0.0, 0.0]]
-    assert mean_of_real(x[:1], None).tolist() == [[2.0, 4.0]]
-    assert mean_of_real(x[:1], torch.tensor([[False, True]])).tolist() == [[3.0, 6.0]]
-
-
-def test_a_head_without_hidden_layers_is_one_map():
-    layers = head(4, (), 2, "relu", 0.5)
-    assert len(layers) == 1
-    assert layers[0].weight.shape == (2, 4)
-
-
 # sizes of the papers
-
-
-@pytest.mark.parametrize(
-    ("mechanism", "layer", "total"),
-    [
-        ("standard", 4_224, 648_190),
-        ("optimised", 3_168, 647_134),
-        ("efficient", 2_112, 646_078),
-        ("super_attention", 3_168, 647_134),
-    ],
-)
-def test_imdb(mechanism, layer, total):
-    config = ClassifierConfig(
-        vocabulary_size=20_000,
-        length=32,
-        num_classes=2,
-        d_model=32,
-        depth=1,
-        mlp_width=32,
-        head_widths=(20,),
-    )
-    length = {"length": 32} if needs_length(mechanism) else {}
-    model = config.build(preset(mechanism, 32, 4, **length))
-    assert sum(p.numel() for p in model.blocks[0].attention.parameters()) == layer
-    assert sum(p.numel() for p in model.parameters()) == total
 
 
 # what is refused

@@ -98,14 +98,6 @@ def test_other_activations_and_positions():
     assert_close(bare.embedding(torch.tensor([[4]]))[0, 0], bare.embedding.tokens.weight[4])
 
 
-def test_the_head_reads_any_features():
-    for config in (GPT, LLAMA):
-        model, tokens = build(config), rows()
-        features = model.features(tokens)
-        assert_close(model.logits(features[:, -1]), model(tokens)[:, -1])
-        assert_close(model.logits(features), model(tokens))
-
-
 def test_each_block_may_have_its_own_attention():
     specs = [replace(CAUSAL, num_kv_heads=1), preset("toeplitz_super", D, 2, causal=True)]
     model = build(spec=specs)
@@ -140,16 +132,6 @@ def test_no_gradient_comes_from_the_future(mechanism):
         read = gradient[tokens[0]].abs().sum(dim=1)
         assert (read[t + 1 :] == 0).all()
         assert read[t] > 0
-
-
-@mechanisms
-@pytest.mark.parametrize("known", [1, 5, 8])
-def test_the_future_changes_nothing(known, mechanism):
-    model, tokens = model_of(mechanism), rows()
-    other = torch.cat([tokens[:, :known], (tokens[:, known:] + 7) % 23], dim=1)
-    assert_close(model(other)[:, :known], model(tokens)[:, :known])
-    assert not torch.equal(model(other)[:, known], model(tokens)[:, known])
-    assert_close(model(tokens[:, :known]), model(tokens)[:, :known])
 
 
 # padding, documents, batches
@@ -213,13 +195,6 @@ def test_rows_do_not_meet(style):
     assert_close(torch.cat([model(row[None]) for row in tokens]), logits)
     valid = padded(4, T, "left")
     assert_close(model(tokens, valid=valid)[:1], logits[:1])
-
-
-@pytest.mark.parametrize("style", ["sinusoidal", "rope", "alibi"])
-def test_rows_longer_than_in_training(style):
-    model = build(*STYLES[style])
-    tokens = torch.cat([rows(), rows(seed=7)], dim=1)
-    assert_close(model(tokens)[:, :T], model(tokens[:, :T]))
 
 
 # how it starts and what it learns

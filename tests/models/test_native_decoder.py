@@ -27,7 +27,6 @@ from tests.models.native_cases import (
     CODED,
     EXACT,
     LENGTH,
-    NAMES,
     POSITIONS,
     SIZES,
     V,
@@ -334,21 +333,6 @@ def test_coded_memories_of_other_widths(some_isa, width, position):
         close(coded_both(lm, memory, drawn_tokens(2, 60), 50), lm)
 
 
-@pytest.mark.parametrize("memory", [Dynamic(), CODED[0]], ids=repr)
-def test_native_steps_cache_the_keys_that_torch_caches(memory):
-    lm = built(preset("gqa", 24, 4, causal=True), positions="none")
-    tokens = drawn_tokens(2, 14)
-    with torch.no_grad():
-        states = begun(lm, memory, tokens[:, :5]), begun(lm, memory, tokens[:, :5])
-        decoder = NativeDecoder(lm, memory)
-        for column in tokens[:, 5:].unbind(1):
-            decoder.step(column, states[0])
-            lm.step(column, states[1])
-    for one, other in zip(states[0].layers, states[1].layers, strict=True):
-        for got, want in zip(one.store.latest(2), other.store.latest(2), strict=True):
-            assert_close(got, want, n=24)
-
-
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 @pytest.mark.parametrize("name", ["standard", "efficient"])
 def test_half_weights_have_a_half_cache(isa, dtype, name):
@@ -382,16 +366,6 @@ def test_a_float32_state_of_half_weights_is_exact_to_float32(isa):
         states = begun(plain, Dynamic(), tokens[:, :4]), begun(plain, Dynamic(), tokens[:, :4])
         got = NativeDecoder(lm, Dynamic()).step(tokens[:, 4], states[0])
         assert_close(got, plain.step(tokens[:, 4], states[1]), n=24)
-
-
-def test_sinusoidal_and_rotary_positions_beyond_the_config():
-    for sizes in ({"positions": "sinusoidal"}, {"positions": "none"}):
-        spec = preset("standard", 8, 2, causal=True)
-        if sizes["positions"] == "none":
-            spec = replace(spec, position=Rope())
-        lm = built(spec, depth=1, length=16, **sizes)
-        tokens = drawn_tokens(1, 40)
-        close(both(lm, Dynamic(), tokens, 10), lm)
 
 
 @pytest.mark.parametrize(("window", "bits"), [(None, None), (None, 8), (300, 4), (520, None)])
@@ -644,14 +618,6 @@ def test_models_that_native_code_cannot_step_are_refused():
         NativeDecoder(1.0, Dynamic())
 
 
-def test_every_preset_named_here_steps():
-    for name in NAMES:
-        options = {"window": 4} if name in ("mistral", "sliding_window") else {}
-        assert (
-            NativeDecoder(built(preset(name, 24, 4, causal=True, **options)), Dynamic()).depth == 2
-        )
-
-
 MIXES = (
     ("toeplitz_super", {"width": 4}),
     ("toeplitz_super", {"width": 1}),
@@ -718,19 +684,6 @@ def test_buffers_follow_rows_and_threads():
             assert decoder.buffer_sizes == (rows, SPAN, threads)
     finally:
         torch.set_num_threads(before)
-
-
-def test_every_state_is_checked():
-    lm = built(preset("standard", 24, 4, causal=True))
-    decoder, one = NativeDecoder(lm, Dynamic()), torch.tensor([3])
-    with torch.no_grad():
-        mine = begun(lm, Dynamic(), drawn_tokens(1, 3))
-        decoder.step(one, mine)
-        other = begun(lm, Rolling(4), drawn_tokens(1, 3))
-        with pytest.raises(ConfigError, match="Rolling"):
-            decoder.step(one, other)
-        decoder.step(one, mine)
-    assert (mine.length, other.length) == (5, 3)
 
 
 def test_sinks_outside_the_window_are_not_read():

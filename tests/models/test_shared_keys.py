@@ -31,7 +31,6 @@ from tests.ops.native.codings import needs_kernels
 D, HEADS, V, LENGTH, DEPTH = 24, 4, 31, 36, 5
 PLAIN = AttentionSpec(d_model=D, num_heads=HEADS, num_kv_heads=2, pattern=Causal())
 ROPE = replace(PLAIN, position=Rope())
-SUMS = preset("linear", D, HEADS, causal=True)
 FORMS = {
     "plain": PLAIN,
     "rotary": ROPE,

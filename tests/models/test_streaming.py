@@ -21,7 +21,6 @@ from tests.acceptance.mechanisms import PRESET_KINDS
 
 D, HEADS, V, LENGTH = 64, 4, 61, 48
 PIECES = ([48], [1] * 48, [7, 13, 1, 1, 26], [3, 1, 20, 24], [47, 1])
-LENS = (11, 7, 3)
 GQA = AttentionSpec(d_model=D, num_heads=HEADS, num_kv_heads=2, pattern=Causal())
 ROPE = AttentionSpec(d_model=D, num_heads=HEADS, num_kv_heads=2, pattern=Causal(), position=Rope())
 MECHANISMS = sorted({name for name, causal in PRESET_KINDS.values() if causal})
@@ -107,34 +106,6 @@ def test_padding_is_not_read_and_not_counted(style, side):
         assert_close(got[valid], want[valid], n=D)
 
 
-@styles
-@torch.no_grad()
-def test_left_padded_rows_go_on_as_they_do_alone(style):
-    """Prefill and six greedy tokens, at the level of logits."""
-    lm = build(*STYLES[style])
-    rows = [ids(1, length)[0] for length in LENS]
-    tokens = torch.zeros(3, 11, dtype=torch.long)
-    valid = torch.arange(11) >= 11 - torch.tensor(LENS)[:, None]
-    for row, text in enumerate(rows):
-        tokens[row, valid[row]] = text
-    state = lm.state()
-    steps = [lm(tokens, valid=valid, state=state)]
-    assert (steps[0][2, -3:] - lm(rows[2][None])[0]).abs().max() <= 1e-4
-    for _ in range(6):
-        steps.append(lm(steps[-1][:, -1:].argmax(dim=-1), state=state))
-    for row, text in enumerate(rows):
-        alone = lm.state()
-        logits = lm(text[None], state=alone)
-        for step in steps:
-            assert (step[row, -1] - logits[0, -1]).abs().max() <= 1e-4
-            best = logits[:, -1:].argmax(dim=-1)
-            assert step[row, -1].argmax() == best
-            logits = lm(best, state=alone)
-    one = lm.state()
-    got = lm(tokens[2:], valid=valid[2:], state=one)  # a batch of one padded row
-    assert (got[0, -3:] - steps[0][2, -3:]).abs().max() <= 1e-4
-
-
 @torch.no_grad()
 @styles
 @torch.no_grad()
@@ -216,41 +187,6 @@ def test_rows_move_in_all_layers(style, marked):
         lm(tokens[:, :30], valid=valid[:, :30] if marked else None, state=state)
         move(state)
         check(state, rows)
-
-
-@styles
-@torch.no_grad()
-def test_dropped_tokens_leave_no_trace(style):
-    lm, tokens = build(*STYLES[style]).double(), ids()
-    want, state = lm(tokens), lm.state()
-    lm(tokens[:, :20], state=state)
-    lm(tokens[:, 30:35], state=state)
-    assert state.can_drop(5)
-    state.drop_last(5)
-    assert state.length == 20
-    assert_close(lm(tokens[:, 20:], state=state), want[:, 20:], n=D)
-
-
-@torch.no_grad()
-def test_reset_is_new():
-    lm, tokens = build(ROPE).double(), ids()
-    state = lm.state()
-    lm(tokens, valid=padded(2, LENGTH, "left", seed=4), state=state)
-    state.reset()
-    assert state.length == 0
-    assert_close(lm(tokens[:1, :9], state=state), lm(tokens[:1, :9]), n=D)
-
-
-@torch.no_grad()
-def test_padded_rows_are_reordered_after_a_drop():
-    lm, tokens = build(GQA, "learned").double(), ids(3)
-    valid = padded(3, LENGTH, "left", seed=4)
-    want, state, rows = lm(tokens, valid=valid), lm.state(), torch.tensor([2, 0, 1])
-    lm(tokens[:, :-1], valid=valid[:, :-1], state=state)
-    lm(tokens[:, -1:], state=state)
-    state.drop_last(1)
-    state.reorder(rows)
-    assert_close(lm(tokens[rows, -1:], state=state), want[rows, -1:], n=D)
 
 
 @torch.no_grad()

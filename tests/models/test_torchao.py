@@ -16,7 +16,6 @@ from suffice.layers.packed import Packed, PackedLinear
 from suffice.models import LMConfig, folder
 from suffice.models import packed as packed_models
 from suffice.models.packed import TorchaoEmbedding, TorchaoLinear
-from suffice.ops.native import library
 from suffice.quantise import quantise, unpack
 from suffice.testing import assert_close, drawn
 from suffice.text import Characters
@@ -216,10 +215,3 @@ def test_cuda_gives_the_outputs_of_the_cpu(tmp_path):
     assert {one.kernel for one in maps(there).values()} == {"torchao"}
     unpack(lm)
     assert_close(there(TEXT.cuda()).cpu(), lm(TEXT), n=96)
-
-
-def test_native_decoding_does_not_use_torchao():
-    lm = packed(8)
-    steps = generate(lm, [[1, 2]], max_new_tokens=3).steps
-    assert "torchao" not in steps
-    assert steps.startswith("native" if library.available() else "torch")

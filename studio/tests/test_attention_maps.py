@@ -80,13 +80,6 @@ def test_rows_sum_to_one_and_no_later_key_has_weight(maps):
         assert described["high"] == weights.max()
 
 
-def test_a_sparse_map_is_empty_outside_its_pattern(maps):
-    request = {"checkpoint": "deep/window", "text": "abcdefghabcdefgh", "layer": 1, "head": 0}
-    weights = numbers(maps.head(request))
-    assert (np.tril(weights, -4) == 0).all()
-    assert (np.diag(weights, -3) > 0).all()
-
-
 def test_super_attention_has_an_effective_map(maps):
     request = {"checkpoint": "pictures", "image": picture()}
     overview = maps.overview(request)
@@ -132,15 +125,6 @@ def test_thumbs_are_small(maps, monkeypatch):
     assert max(base64.b64decode(thumb["values"])) == 255
 
 
-def test_cache_keeps_the_latest_entries(maps):
-    for text in ("a", "b", "c", "d", "a"):
-        maps.overview({"checkpoint": "letters", "text": text})
-    assert maps._maps_of.cache_info().currsize == 3
-    for name in list_checkpoints(maps.root):
-        maps.checkpoint({"checkpoint": name})
-    assert maps._load.cache_info().currsize == 3
-
-
 @pytest.mark.parametrize(
     ("request_", "named"),
     [
@@ -172,19 +156,6 @@ def test_requests_are_objects_and_need_a_folder(maps):
     with pytest.raises(DataError, match="--checkpoints"):
         MapServer(None).checkpoint({"checkpoint": "."})
     assert MapServer(None).checkpoints({}) == {"chosen": False, "checkpoints": []}
-
-
-def test_rewritten_checkpoint_is_reloaded(tmp_path):
-    write_lm(tmp_path / "one")
-    maps, head = (
-        MapServer(tmp_path),
-        {"checkpoint": "one", "text": "abc, def", "layer": 0, "head": 0},
-    )
-    before = maps.head(head)["values"]
-    assert maps.checkpoint(head)["layers"][0].startswith("Standard")
-    write_lm(tmp_path / "one", "efficient")
-    assert maps.head(head)["values"] != before
-    assert maps.checkpoint(head)["layers"][0].startswith("Efficient")
 
 
 def test_maps_of_a_retrained_cell_are_recomputed(tmp_path):

@@ -109,8 +109,10 @@ def test_wrong_code_is_refused(patterns):
     page.locator("#pattern-error", has_text="unknown pattern").wait_for()
     page.fill("#pattern-code", "open('x')")
     page.locator("#pattern-error", has_text="unknown pattern").wait_for()
+    assert page.locator(".shown-pattern.stale").evaluate("(node) => node.inert")
     assert "Traceback" not in page.content()
     page.fill("#pattern-code", "Window(4)")
+    page.locator(".shown-pattern:not(.stale)").wait_for()
     page.locator("#pattern-parts", has_text="Window(size=4)").wait_for()
     assert page.locator("#pattern-error").is_hidden()
 
@@ -148,15 +150,6 @@ def test_every_mechanism_has_its_data_flow(patterns):
         assert page.locator("#pattern-error").is_hidden()
     page.fill("#pattern-code", "PerHead((Window(3), Full()))")
     page.locator("#pattern-flow svg.flow").wait_for(state="detached")
-
-
-def test_after_an_error_nothing_old_looks_current(patterns):
-    page = patterns
-    page.fill("#pattern-code", "Windw(3)")
-    page.locator("#pattern-error").wait_for()
-    assert page.locator(".shown-pattern.stale").evaluate("(node) => node.inert")
-    page.fill("#pattern-code", "Window(3)")
-    page.locator(".shown-pattern:not(.stale)").wait_for()
 
 
 def test_a_pattern_of_my_own_is_in_the_link(patterns):

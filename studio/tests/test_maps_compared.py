@@ -12,11 +12,9 @@ from studio.tests.models import picture, write_lm, write_vit
 from studio.tests.test_attention_maps import numbers
 from suffice.convert import convert
 from suffice.errors import CheckpointError, ConfigError, DataError
-from suffice.layers import Attention, watched
+from suffice.layers import Attention
 from suffice.models import folder
 from suffice.models.architectures import hugging_face
-from suffice.ops import reference
-from suffice.testing import assert_close
 from suffice_studio.attention_maps import MapServer, load_model, read_input
 
 transformers = pytest.importorskip("transformers")
@@ -163,40 +161,6 @@ def test_generated_tokens_follow_the_prompt(maps, name):
     shown = numbers(maps.head(request | {"layer": 1, "head": 0}))
     assert not np.triu(shown, 1).any()
     assert np.allclose(shown.sum(axis=1), 1.0, atol=1e-6)
-
-
-@pytest.mark.parametrize("name", ["letters", "window"])
-def test_a_row_is_the_query_of_a_generated_token_against_the_cache(maps, name, monkeypatch):
-    """The maps come from one pass; those of a stream are computed here from its KV cache."""
-    network = load_model(maps.root / name).network
-    rows, attend = [], Attention.attend
-
-    def recording(layer, q, view):
-        rows_q, k, _ = layer.spec.encoder.products(layer, q, view.cached)
-        call = layer.call(rows_q, k, k, view)
-        rows.append(reference.weights_of_rows(rows_q, k, view.masks, call, layer.parts()))
-        return attend(layer, q, view)
-
-    monkeypatch.setattr(Attention, "attend", recording)
-    ids = read_input(load_model(maps.root / name), {"text": "abcd", "new_tokens": 5}).inputs
-    state = network.state()
-    with torch.no_grad():
-        network(ids[:, :4], state=state)
-        streamed = []
-        for token in range(4, ids.shape[1]):
-            rows.clear()
-            network(ids[:, token : token + 1], state=state)
-            streamed.append(list(rows))
-        monkeypatch.undo()
-        with watched(network) as whole:
-            network(ids)
-    assert len(streamed) == 5
-    for token, layers in enumerate(streamed, start=4):
-        for weights, layer in zip(layers, whole, strict=True):
-            keys = weights.shape[-1]
-            row = layer.weights[:, :, token, : token + 1]
-            assert_close(weights[:, :, 0].float(), row[..., token + 1 - keys :])
-            assert not row[..., : token + 1 - keys].any()
 
 
 @pytest.mark.parametrize("name", ["llama", "letters", "delta", "pictures"])

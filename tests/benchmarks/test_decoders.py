@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from itertools import product
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -24,7 +23,6 @@ from benchmarks.peers.decoders import (
     relative_error,
     session,
 )
-from benchmarks.peers.llama import llama
 from benchmarks.peers.onnx_runtime import has_vnni
 from suffice.errors import ConfigError, StateError, UnsupportedError
 from suffice.measure.bench import Writer, in_bits, prompt_of, run_of
@@ -138,16 +136,6 @@ def test_a_model_of_fewer_bits_is_refused(tmp_path):
             peer("transformers", lm, bits=32, room=ROOM, folder=tmp_path)
 
 
-def test_weights_by_name():
-    lm = tiny.llama(tied=False)
-    first, second = decoders.layers(lm)
-    assert set(first) == {*"qkvo", "gate", "up", "down", "attention_norm", "mlp_norm"}
-    assert torch.equal(second["k"], lm.blocks[1].attention.k_proj.weight)
-    assert torch.equal(decoders.head(lm), lm.head.weight)
-    assert torch.equal(decoders.head(tiny.llama()), tiny.llama().embedding.tokens.weight)
-    assert sum(p.numel() for p in llama(lm).parameters()) == sum(p.numel() for p in lm.parameters())
-
-
 class Counting(GreedyPeer):
     """Its likeliest token is the last one plus 1."""
 
@@ -182,66 +170,6 @@ def test_a_crash_of_llama_cpp_is_an_error_here(monkeypatch, tmp_path):
     monkeypatch.setattr(llama_cpp, "TRIAL", "import os; os.kill(os.getpid(), 11)")
     with pytest.raises(StateError, match="signal 11"):
         llama_cpp.check_survives(tmp_path, 8)
-
-
-def filled(room, *_):
-    """Return what a batch of llama.cpp is."""
-    fields = {name: [0] * room for name in ("token", "pos", "n_seq_id", "logits")}
-    return SimpleNamespace(**fields, seq_id=[[0] for _ in range(room)])
-
-
-def api(model, code=0):
-    """Return what llama.cpp's interface would be, with this model and code of a refusal."""
-    quiet = {
-        name: lambda *_: None
-        for name in (
-            "llama_log_callback", "llama_log_set", "llama_backend_init", "llama_free",
-            "llama_model_free", "llama_model_default_params", "llama_batch_free",
-        )
-    }  # fmt: skip
-    return SimpleNamespace(
-        **quiet,
-        llama_token=np.ctypeslib.ctypes.c_int32,
-        llama_model_load_from_file=lambda *_: model,
-        llama_context_default_params=lambda: SimpleNamespace(n_batch=4),
-        llama_init_from_model=lambda *_: "context",
-        llama_decode=lambda *_: code,
-        llama_batch_init=filled,
-    )
-
-
-def test_refusals_of_llama_cpp_are_errors_here(monkeypatch, tmp_path):
-    monkeypatch.setattr(llama_cpp, "package", lambda *_: api(model=None))
-    with pytest.raises(StateError, match="x.gguf"):
-        llama_cpp.LlamaCpp(tmp_path / "x.gguf", vocabulary=9, room=8)
-    monkeypatch.setattr(llama_cpp, "package", lambda *_: api(model="model", code=3))
-    side = llama_cpp.LlamaCpp(tmp_path / "x.gguf", vocabulary=9, room=8)
-    with pytest.raises(StateError, match="code 3"):
-        side.read(np.arange(6)[None])
-
-
-def test_a_batch_of_llama_cpp_asks_for_the_last_logits_of_each_row(monkeypatch, tmp_path):
-    monkeypatch.setattr(llama_cpp, "package", lambda *_: api(model="model"))
-    side = llama_cpp.LlamaCpp(tmp_path / "x.gguf", vocabulary=9, room=8, rows=2)
-    side.length = 5
-    batch = side._filled(np.array([[1, 2], [3, 4]]))
-    assert (batch.n_tokens, batch.token, batch.pos) == (4, [1, 2, 3, 4], [5, 6, 5, 6])
-    assert batch.seq_id == [[0], [0], [1], [1]]
-    assert batch.logits == [False, True, False, True]
-
-
-@pytest.mark.parametrize(
-    ("facts", "expected"),
-    [
-        ("CPU : AVX2 = 1 | AVX512 = 1 |", "avx512"),
-        ("CPU : AVX2 = 1 | AVX512 = 0 |", "avx2"),
-        ("CPU : AVX2 = 1 | F16C = 1 |", "avx2"),
-        ("CPU : NEON = 1 |", "neon"),
-        ("CPU : SSE3 = 1 |", "others"),
-    ],
-)
-def test_instructions_are_read_off_what_llama_cpp_says(facts, expected):
-    assert llama_cpp.instructions_of(facts) == expected
 
 
 def test_vnni_is_read_off_the_processors_flags(tmp_path, monkeypatch):
@@ -298,11 +226,6 @@ def test_a_gain_is_the_median_of_the_rounds():
     slow = [Scripted("y", [], 4.0).write(IDS, 3)] * 3
     assert gain(runs, slow, "decode") == 2.0
     assert gain(runs, slow, "prefill") == 1.0
-
-
-def test_how_far_logits_are_relative_error():
-    assert relative_error(Scripted("a", [], 2.0), Scripted("b", [], 3.0), IDS) == pytest.approx(0.5)
-    assert relative_error(Scripted("a", [], 2.0), Scripted("b", [], 2.0), IDS) == 0.0
 
 
 def test_a_side_that_computes_something_else_is_not_timed():

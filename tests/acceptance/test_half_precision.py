@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import math
 from dataclasses import replace
 
 import pytest
@@ -78,24 +77,6 @@ def test_logits_are_not_rounded_to_half(dtype, impl):
     assert abs(float(want[0, 0, 0, 0]) - 0.6225) < 1e-3
     got = attend(q, k, v, impl=impl, pattern=Causal()).double()
     assert (got - want).abs().max() <= 4e-3
-
-
-def angle_case(dtype):
-    """A query e_0 .. at position 1857, and its exact rotation."""
-    width, position = 64, 1857
-    x = torch.zeros(1, 1, 1, width, dtype=dtype)
-    x[..., : width // 2] = 1.0
-    angles = [position * 10000.0 ** (-2 * i / width) for i in range(width // 2)]
-    want = torch.tensor([*map(math.cos, angles), *map(math.sin, angles)], dtype=torch.float64)
-    return x, torch.tensor([position]), want
-
-
-@pytest.mark.parametrize(("dtype", "bound"), [(torch.float16, 5e-4), (torch.bfloat16, 4e-3)])
-def test_rotation_factors(dtype, bound):
-    x, position, want = angle_case(dtype)
-    turned = Rope().rotate(x, position)
-    assert turned.dtype is dtype
-    assert (turned[0, 0, 0].double() - want).abs().max() <= bound
 
 
 def rebuilt(layer, dtype):

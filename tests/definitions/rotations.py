@@ -29,7 +29,10 @@ def spun(rows, heads, layout, frequencies, amplitude=1.0, positions=None):
 
 def of_layer(layer, x, frequencies, amplitude=1.0, see=everything):
     spec = layer.spec
-    q, k, v = (linear(x, part) for part in (layer.q_proj, layer.k_proj, layer.v_proj))
+    q, k, v = (
+        linear(x, part) if hasattr(part, "weight") else x  # columns of x
+        for part in (layer.q_proj, layer.k_proj, layer.v_proj)
+    )
     turn = (spec.position.layout, frequencies, amplitude)
     return attention(
         layer,

@@ -14,11 +14,9 @@ from suffice.combine import Differential
 from suffice.encoders import Efficient, Optimised
 from suffice.errors import ConfigError, UnsupportedError
 from suffice.kernels import Elu
-from suffice.memory import Dynamic, Quantised, Rolling, Static
 from suffice.mixing import LowRank
 from suffice.ops import OPS
-from suffice.patterns import Causal, Window
-from suffice.positions import Rope
+from suffice.patterns import Causal
 from suffice.spec.lowering import DenseSoftmax, DifferentialSoftmax
 from suffice.testing import assert_close, conform, normal
 
@@ -96,41 +94,6 @@ def test_every_op_computes_it_or_refuses(name):
         assert_close(layer(x), want)
 
 
-@pytest.mark.parametrize("position", [None, Rope(100.0)], ids=str)
-@pytest.mark.parametrize("memory", [Dynamic(), Static(12), Rolling(12)], ids=str)
-def test_chunks_are_one_call(memory, position):
-    spec = CAUSAL if position is None else replace(CAUSAL, head_dim=4, position=position)
-    layer, x = built(spec), normal(2, 11, 12, seed=4)
-    valid = torch.ones(2, 11, dtype=torch.bool)
-    valid[1, :2] = False
-    with torch.no_grad():
-        for mask in (None, valid):
-            state, want = layer.state(memory), layer(x, valid=mask)
-            spans = ((0, 4), (4, 5), (5, 6), (6, 11))
-            got = torch.cat(
-                [
-                    layer(x[:, a:b], valid=None if mask is None else mask[:, a:b], state=state)
-                    for a, b in spans
-                ],
-                dim=1,
-            )
-            assert_close(got, want)
-
-
-def test_a_window_rolls_and_codes_are_near():
-    layer = built(replace(CAUSAL, pattern=Window(4) & Causal()))
-    x = normal(1, 300, 12, seed=5)
-    with torch.no_grad():
-        want = layer(x)
-        for memory, kind in ((Rolling(4), "same_math"), (Quantised(block=4, recent=4), None)):
-            state = layer.state(memory)
-            got = torch.cat([layer(x[:, a : a + 30], state=state) for a in range(0, 300, 30)], 1)
-            if kind is None:
-                assert float((got - want).norm() / want.norm()) < 0.05
-            else:
-                assert_close(got, want, kind)
-
-
 def test_what_it_costs():
     spec = replace(SPEC, num_kv_heads=1)
     layer, width = built(spec), 3
@@ -142,14 +105,6 @@ def test_what_it_costs():
     assert cost.flops == linear_flops + 4 * 2 * 7 * 7 * (width + 2 * width)
     assert cost.state_numbers == 2 * 6
     assert spec.cached_widths == ((2, 3), (1, 6))
-
-
-def test_the_state_counts_its_bytes():
-    layer = built(CAUSAL).float()
-    state = layer.state(Static(8))
-    with torch.no_grad():
-        layer(torch.zeros(1, 8, 12), state=state)
-    assert state.nbytes == CAUSAL.state_bytes(8) == 8 * 24 * 4
 
 
 @pytest.mark.parametrize("sample", Differential.samples(), ids=str)

@@ -13,10 +13,10 @@ from suffice import Attention, AttentionSpec
 from suffice.encoders import MLA, HeadRMS
 from suffice.errors import ConfigError
 from suffice.kernels import Elu
-from suffice.memory import Dynamic, Quantised, Rolling, Static
+from suffice.memory import Static
 from suffice.mixing import Alignment
 from suffice.ops.native import library
-from suffice.patterns import Causal, Window
+from suffice.patterns import Causal
 from suffice.positions import Rope
 from suffice.spec.lowering import LatentSoftmax
 from suffice.testing import assert_close, conform, drawn, normal
@@ -91,27 +91,6 @@ def test_forward(spec, causal, theta):
     assert_close(layer(x), tensor(want))
 
 
-@pytest.mark.parametrize("memory", [Dynamic(), Static(12), Rolling(12)], ids=str)
-@pytest.mark.parametrize("spec", [ROTARY, replace(PLAIN, pattern=Causal())], ids=["rope", "none"])
-def test_absorbed_decoding_equals_one_call(spec, memory):
-    """Chunks behind the first read the cache as it is; the first and a whole call expand it."""
-    layer, x = built(spec), normal(2, 11, D_MODEL, seed=2)
-    valid = torch.ones(2, 11, dtype=torch.bool)
-    valid[1, :3] = False
-    with torch.no_grad():
-        for mask in (None, valid):
-            state, want = layer.state(memory), layer(x, valid=mask)
-            spans = ((0, 4), (4, 5), (5, 6), (6, 11))
-            got = torch.cat(
-                [
-                    layer(x[:, a:b], valid=None if mask is None else mask[:, a:b], state=state)
-                    for a, b in spans
-                ],
-                dim=1,
-            )
-            assert_close(got, want)
-
-
 class Adapted(nn.Module):
     """A map with an adapter, whose `weight` is that of the map alone, as peft has it."""
 
@@ -140,28 +119,6 @@ def test_an_adapted_map_is_read_in_steps_too():
         got = torch.cat([layer(part, state=state) for part in x.split((3, 1, 1, 2), dim=1)], 1)
         for out in (got, layer(x)):
             assert_close(out, plain(x))
-
-
-def test_a_long_window_rolls_and_codes_are_near():
-    layer = built(replace(ROTARY, pattern=Window(4) & Causal()))
-    x = normal(1, 300, D_MODEL, seed=3)
-    with torch.no_grad():
-        want = layer(x)
-        for memory, near in ((Rolling(4), 1e-9), (Quantised(block=4, recent=4), 0.05)):
-            state = layer.state(memory)
-            got = torch.cat([layer(x[:, a : a + 30], state=state) for a in range(0, 300, 30)], 1)
-            assert float((got - want).norm() / want.norm()) < near
-
-
-def test_dropped_tokens_and_selected_rows():
-    layer, x = built(ROTARY), normal(3, 6, D_MODEL, seed=4)
-    with torch.no_grad():
-        state = layer.state()
-        layer(x[:, :5], state=state)
-        state.drop_last(2)
-        state.select(torch.tensor([2, 0]))
-        got = layer(x[[2, 0], 3:], state=state)
-    assert_close(got, layer(x[[2, 0]])[:, 3:])
 
 
 def test_the_cache_is_rank_and_rotary_numbers_a_token():

@@ -24,54 +24,8 @@ from suffice.positions import (
 )
 from suffice.testing import assert_close, documents, normal, padded
 
-from .loops import attention, built, everything, gradients_agree, linear, tensor, up_to_self
+from .loops import built, everything, gradients_agree, tensor, up_to_self
 from .rotations import of_layer, plain, spun
-
-
-def turned(rows, positions, num_heads, theta):
-    width = len(rows[0]) // num_heads
-    half = width // 2
-    out = []
-    for row, position in zip(rows, positions, strict=True):
-        new = list(row)
-        for h in range(num_heads):
-            for i in range(half):
-                a, b = row[h * width + i], row[h * width + i + half]
-                angle = position * theta ** (-2 * i / width)
-                new[h * width + i] = a * math.cos(angle) - b * math.sin(angle)
-                new[h * width + i + half] = a * math.sin(angle) + b * math.cos(angle)
-        out.append(new)
-    return out
-
-
-def definition(layer, x, *, num_heads, num_kv_heads=None, theta=10000.0, see=everything):
-    groups = num_kv_heads or num_heads
-    q = linear(x, layer.q_proj)
-    width = len(q[0]) // num_heads
-    k = linear(x, layer.k_proj) if hasattr(layer.k_proj, "weight") else x
-    v = linear(x, layer.v_proj) if hasattr(layer.v_proj, "weight") else x
-    k = [row[: groups * width] for row in k]
-    positions = range(len(x))
-    return attention(
-        layer,
-        turned(q, positions, num_heads, theta),
-        turned(k, positions, groups, theta),
-        v,
-        num_heads=num_heads,
-        num_kv_heads=groups,
-        head_dim=width,
-        see=see,
-    )
-
-
-@pytest.mark.parametrize("length", [1, 2, 5, 9])
-@pytest.mark.parametrize("causal", [False, True])
-def test_standard(length, causal):
-    pattern, see = (Causal(), up_to_self) if causal else (Full(), everything)
-    layer = built(AttentionSpec(d_model=8, num_heads=2, pattern=pattern, position=Rope()))
-    x = normal(2, length, 8, seed=length)
-    rows = [definition(layer, r, num_heads=2, see=see) for r in x.tolist()]
-    assert_close(layer(x), tensor(rows))
 
 
 @pytest.mark.parametrize(
@@ -83,14 +37,7 @@ def test_keys_turn_and_values_do_not(encoder):
     """Where K = V = X this tells whether V was rotated along with K."""
     layer = built(AttentionSpec(d_model=8, num_heads=2, encoder=encoder, position=Rope(100.0)))
     x = normal(2, 7, 8, seed=1)
-    rows = [definition(layer, r, num_heads=2, theta=100.0) for r in x.tolist()]
-    assert_close(layer(x), tensor(rows))
-
-
-def test_shared_heads():
-    layer = built(AttentionSpec(d_model=8, num_heads=4, num_kv_heads=2, position=Rope()))
-    x = normal(2, 7, 8, seed=1)
-    rows = [definition(layer, r, num_heads=4, num_kv_heads=2) for r in x.tolist()]
+    rows = [of_layer(layer, r, plain(100.0, 4)) for r in x.tolist()]
     assert_close(layer(x), tensor(rows))
 
 
@@ -102,7 +49,7 @@ def test_positions_count_real_tokens(side, causal):
     x, valid = normal(4, 6, 8, seed=2), padded(4, 6, side)
     got = layer(x, valid=valid)
     for row, keep, out in zip(x, valid, got, strict=True):
-        want = definition(layer, row[keep].tolist(), num_heads=2, see=see)
+        want = of_layer(layer, row[keep].tolist(), plain(10_000.0, 4), see=see)
         assert_close(out[keep], tensor(want))
 
 
@@ -113,7 +60,7 @@ def test_positions_restart_in_each_document():
     for row, numbers, out in zip(x, segments, got, strict=True):
         for number in numbers.unique():
             here = numbers == number
-            want = definition(layer, row[here].tolist(), num_heads=2)
+            want = of_layer(layer, row[here].tolist(), plain(10_000.0, 4))
             assert_close(out[here], tensor(want))
 
 
@@ -198,6 +145,10 @@ SCALINGS = {
         Llama3Scaling(8.0, length=64, low=1.0, high=4.0),
         lambda *a: (llama3(*a, 8.0, 64, 1.0, 4.0), 1.0),
     ),
+    "llama3-of-short-training": (
+        Llama3Scaling(32.0, length=2048, low=0.5, high=2.0),
+        lambda *a: (llama3(*a, 32.0, 2048, 0.5, 2.0), 1.0),
+    ),
     "yarn": (
         YarnScaling(4.0, length=256),
         lambda *a: (yarn(*a, 4.0, 256), attention_factor(4.0)),
@@ -205,6 +156,10 @@ SCALINGS = {
     "yarn-exact-ends": (
         YarnScaling(4.0, length=256, truncate=False),
         lambda *a: (yarn(*a, 4.0, 256, truncate=False), attention_factor(4.0)),
+    ),
+    "yarn-of-few-turns": (
+        YarnScaling(2.0, length=8, fast=2.0),
+        lambda *a: (yarn(*a, 2.0, 8, 2.0), attention_factor(2.0)),
     ),
     "yarn-of-short-training": (
         YarnScaling(2.0, length=16, fast=8.0, slow=0.5, attention_factor=1.0),

@@ -7,13 +7,11 @@ import math
 import pytest
 import torch
 import torch.nn.functional as F
-from torch import nn
 
 from suffice import AttentionSpec, preset
 from suffice.errors import ConfigError
 from suffice.layers import MLP, Attention, Block, CrossBlock, Dropout, RMSNorm, SwiGLU, sinusoidal
-from suffice.layers.basic import normalisation
-from suffice.layers.inputs import SharedKV, runs
+from suffice.layers.inputs import SharedKV
 from suffice.layers.positions import positions
 from suffice.layers.sinusoidal import CACHED_NUMBERS
 from suffice.testing import assert_close, bits, documents, drawn, normal, padded
@@ -129,23 +127,6 @@ def test_block_refuses():
         Block(preset("standard", 4, 2), MLP(4, 6), norm="sandwich")
 
 
-def test_block_drops_after_the_attention():
-    block = Block(preset("standard", 4, 2), MLP(4, 6), dropout=0.5)
-    assert block.dropout.p == 0.5
-    assert isinstance(block.attention, Attention)
-    x = torch.randn(2, 5, 4)
-    assert not torch.equal(block(x), block(x))
-    assert torch.equal(block.eval()(x), block(x))
-
-
-def test_runs():
-    assert runs(torch.tensor([[7, 7, 3, 3, 7], [0, 0, 0, 0, 0]])).tolist() == [
-        [0, 0, 1, 1, 2],
-        [0, 0, 0, 0, 0],
-    ]
-    assert runs(torch.tensor([[5]])).tolist() == [[0]]
-
-
 @pytest.mark.parametrize("seed", range(5))
 @pytest.mark.parametrize("arguments", ["valid", "segments", "both"])
 def test_positions_count_real_tokens_of_a_document(arguments, seed):
@@ -239,14 +220,6 @@ def test_cross_block(padding):
     assert_close(post(x, memory, source_valid=real, valid=valid), want)
 
 
-def test_cross_block_drops_after_each_attention():
-    block = CrossBlock(CAUSAL, CROSS, MLP(4, 6), dropout=0.5)
-    x, memory = torch.randn(2, 5, 4), torch.randn(2, 7, 4)
-    assert block.dropout.p == 0.5
-    assert not torch.equal(block(x, memory), block(x, memory))
-    assert torch.equal(block.eval()(x, memory), block(x, memory))
-
-
 def test_cross_block_refuses():
     with pytest.raises(ConfigError, match="unknown norm 'sandwich'.* Legal: both, out, p"):
         CrossBlock(CAUSAL, CROSS, MLP(4, 6), norm="sandwich")
@@ -307,21 +280,6 @@ def test_rms_norm(dtype):
     assert_close(layer(x), x.double() / (mean + 0.1).sqrt() * layer.weight.double())
     assert repr(layer) == "RMSNorm(6, eps=0.1)"
     assert list(layer.state_dict()) == ["weight"]
-
-
-def test_norms_by_name():
-    factory = {"device": "meta", "dtype": torch.float16}
-    layer = normalisation("layer", 4, eps=0.5, bias=False, **factory)
-    assert isinstance(layer, nn.LayerNorm)
-    assert (layer.eps, layer.bias) == (0.5, None)
-    rms = normalisation("rms", 4, eps=0.25, bias=True, **factory)
-    assert isinstance(rms, RMSNorm)
-    assert rms.eps == 0.25
-    for norm in (layer, rms):
-        assert (norm.weight.device.type, norm.weight.dtype) == ("meta", torch.float16)
-    assert normalisation("layer", 4, eps=0.5).bias.shape == (4,)
-    with pytest.raises(ConfigError, match="unknown normalisation 'rsm'; did you mean 'rms'"):
-        normalisation("rsm", 4, eps=0.5)
 
 
 @pytest.mark.parametrize("d_model", [1, 2, 5, 8])

@@ -8,7 +8,7 @@ import torch
 from suffice import Attention, AttentionSpec, extend, interpolate, preset
 from suffice.encoders import Efficient
 from suffice.errors import ConfigError
-from suffice.layers.resize import _grid, _line
+from suffice.layers.resize import _line
 from suffice.mixing import (
     Alignment,
     BandedAlignment,
@@ -70,18 +70,6 @@ def test_new_positions_are_the_identity(shape):
         assert longer.mixing.bias is None
 
 
-def test_the_spec_tells_the_new_length():
-    layer = layer_of()
-    longer = extend(layer, 8)
-    assert longer.spec.mixing == Alignment(8)
-    assert longer.spec.max_length == 8
-    assert longer.spec.cost(8).parameters == sum(p.numel() for p in longer.parameters())
-    again = Attention(longer.spec, dtype=torch.float64)
-    again.load_state_dict(longer.state_dict())
-    x = normal(2, 8, D, seed=1)
-    assert_close(again(x), longer(x), "exact")
-
-
 def test_the_old_layer_keeps_its_own_weights():
     layer = layer_of()
     x = normal(2, 5, D, seed=1)
@@ -89,12 +77,6 @@ def test_the_old_layer_keeps_its_own_weights():
     drawn(extend(layer, 8), seed=9)
     assert_close(layer(x), before, "exact")
     assert layer.spec.mixing.length == 5
-
-
-def test_the_copy_trains():
-    longer = extend(layer_of(), 8)
-    longer(normal(2, 8, D, seed=1)).square().sum().backward()
-    assert all(p.grad is not None and p.grad.ne(0).any() for p in longer.parameters())
 
 
 def test_what_was_frozen_stays_frozen():
@@ -108,16 +90,6 @@ def test_mode_dtype_and_impl_do_not_change():
     assert not longer.training
     assert longer.impl == "matmul"
     assert {p.dtype for p in longer.parameters()} == {torch.float16}
-
-
-def test_longer_input_is_refused_with_the_way_out():
-    from suffice.errors import ShapeError
-
-    layer = layer_of()
-    message = r"6 keys are more than the 5 .* suffice.extend\(layer, 6\)"
-    with pytest.raises(ShapeError, match=message):
-        layer(normal(2, 6, D, seed=1))
-    assert extend(layer, 6)(normal(2, 6, D, seed=1)).shape == (2, 6, D)
 
 
 OTHERS = [
@@ -175,13 +147,6 @@ def test_new_positions_enter_no_sum():
     ):
         assert_close(got, want)
     assert torch.equal(longer.mixing.keys[..., 5:], torch.zeros(1, 2, 3).double())
-
-
-def test_the_same_length_is_a_copy():
-    layer = layer_of()
-    same = extend(layer, 5)
-    drawn(same, seed=9)
-    assert not torch.equal(same.mixing.weight, layer.mixing.weight)
 
 
 def test_refusals():
@@ -304,19 +269,6 @@ def test_grids_are_interpolated_in_both_directions(old, new, token, mode):
         assert_close(other.weight[0, 1:, 0], read.flatten())
 
 
-def test_a_map_of_means_stays_one():
-    """V' = the mean of all values, whatever the number of them."""
-    layer = built(Alignment(9, bias=False))
-    with torch.no_grad():
-        layer.mixing.weight.fill_(1 / 9)
-    v = normal(2, 2, 25, 4, seed=1)
-    _, mixed = interpolate(layer, 25, grid=(3, 3)).mixing(v, v, RowLayout())
-    # uneven means at the borders of a 5 x 5 grid over 3 x 3 cells: the scale is what is kept
-    assert_close(mixed.std(dim=2), torch.zeros(2, 2, 4).double())
-    ones = torch.ones(1, 2, 25, 4).double()
-    assert_close(interpolate(layer, 25).mixing(ones, ones, RowLayout())[1], ones)
-
-
 def test_other_settings_do_not_change():
     layer = Attention(preset("super_attention", 8, 2, length=5), impl="matmul").half().eval()
     layer.mixing.weight.requires_grad_(requires_grad=False)
@@ -328,12 +280,6 @@ def test_other_settings_do_not_change():
     before = layer.mixing.weight.clone()
     drawn(other, seed=1)
     assert torch.equal(layer.mixing.weight, before)
-
-
-def test_both_ways_out_of_a_length():
-    layer = built(LowRank(9, 4))
-    for resize in (extend, interpolate):
-        assert resize(layer, 20)(normal(1, 20, 8, seed=1)).shape == (1, 20, 8)
 
 
 @pytest.mark.parametrize("mixing", [NoMixing(), BandedAlignment(9, 2)], ids=repr)
@@ -379,16 +325,3 @@ def test_grids_that_do_not_fit(grid, length):
     message = rf"grid=\({grid[0]}, {grid[1]}\) of 9 positions cannot become {length}: the old and"
     with pytest.raises(ConfigError, match=message):
         interpolate(built(Alignment(9)), length, grid=grid)
-
-
-def test_a_grid_is_read_row_by_row():
-    up = _grid(6, 24, (2, 3), "linear")
-    image = torch.arange(6).double()
-    fine = (up @ image).view(4, 6)
-    assert_close(fine[1, 0], torch.tensor(0.75 * 0 + 0.25 * 3).double())
-    assert_close(fine[0, 1], torch.tensor(0.75 * 0 + 0.25 * 1).double())
-
-
-def test_specs_of_resized_layers_are_plain():
-    spec = interpolate(built(LowRank(9, 4)), 20).spec
-    assert AttentionSpec.from_json(spec.to_json()) == spec

@@ -69,6 +69,12 @@ SPECS = {
     },
     "rope-efficient": replace(BASE, position=Rope(), encoder=Efficient()),
     "alibi": replace(BASE, position=Alibi()),
+    **{
+        f"{name}-rope-window": replace(
+            preset(name, D_MODEL, 2, causal=True), position=Rope(), pattern=Window(5) & Causal()
+        )
+        for name in ("differential", "mla")
+    },
     "infini-rope": replace(
         preset("infini", D_MODEL, 4, segment=5, delta=False), num_kv_heads=2, position=Rope()
     ),
@@ -201,15 +207,16 @@ def test_a_window_that_is_too_small_is_the_window_of_the_memory():
             assert_close(streamed(layer, X, pieces, state), near(X))
 
 
+@pytest.mark.parametrize("name", ["standard", "differential", "mla"])
 @torch.no_grad()
-def test_a_coded_memory_is_near_and_says_so():
-    layer = layer_of(BASE)
+def test_a_coded_memory_is_near_and_says_so(name):
+    layer = layer_of(SPECS[f"causal-{name}"])
     want = layer(X)
     for pieces in PIECES:
         state = layer.state(Quantised(block=4, recent=4))
         assert not state.exact
         got = streamed(layer, X, pieces, state)
-        assert (got - want).norm() < 0.02 * want.norm()
+        assert (got - want).norm() < 0.05 * want.norm()
     assert (got != want).any()
 
 

@@ -10,37 +10,7 @@ from suffice.errors import ConfigError
 from suffice.kernels import Kernel
 from suffice.patterns import Causal
 from suffice.positions import Alibi, Position
-from suffice.testing import assert_close, drawn, normal, spec_around
-
-
-def slopes(heads):
-    return (-Alibi().bias(heads, torch.tensor([[1]]), torch.tensor([[0]]))).flatten()
-
-
-@pytest.mark.parametrize("heads", [1, 2, 4, 8, 16, 32])
-def test_powers_of_two(heads):
-    want = [2.0 ** (-8 * (h + 1) / heads) for h in range(heads)]
-    assert_close(slopes(heads), torch.tensor(want, dtype=torch.float64))
-
-
-@pytest.mark.parametrize("heads", [3, 5, 6, 7, 12, 20, 25])
-def test_other_numbers_of_heads(heads):
-    power = max(p for p in (1, 2, 4, 8, 16) if p <= heads)
-    want = torch.cat([slopes(power), slopes(2 * power)[::2][: heads - power]])
-    assert_close(slopes(heads), want, "exact")
-    assert len(set(slopes(heads).tolist())) == heads
-
-
-def test_bias_is_the_distance_times_the_slope():
-    q, k = (
-        torch.tensor([[[[5], [0]]], [[[2], [9]]]]),
-        torch.tensor([[[[0, 5, 9]]], [[[3, 3, 100]]]]),
-    )
-    got = Alibi().bias(2, q, k)
-    assert got.shape == (2, 2, 2, 3)
-    assert got.dtype is torch.float64
-    assert_close(got[0, 0], -torch.tensor([[5.0, 0, 4], [0, 5, 9]]).double() / 16)
-    assert_close(got[1, 1], -torch.tensor([[1.0, 1, 98], [6, 6, 91]]).double() / 256)
+from suffice.testing import drawn, normal, spec_around
 
 
 def test_what_it_is():

@@ -147,192 +147,110 @@ def test_older_words_for_rotary_positions():
     assert (made.scaling.length, made.scaling.attention_factor) == (32, 1.5)
 
 
-BAD = {
-    "architecture": ("llama", {"model_type": "mamba"}, "the architecture 'mamba' is not read; leg"),
-    "class": (
-        "bert",
-        {"architectures": ["BertForMaskedLM"]},
-        "holds a BertForMaskedLM; of bert only BertForSequenceClassification or BertModel is read",
-    ),
-    "activation": ("llama", {"hidden_act": "relu2"}, "hidden_act='relu2'"),
-    "parallel": (
-        "stablelm",
-        {"use_parallel_residual": "x"},
-        "use_parallel_residual='x' is neither true nor false",
-    ),
-    "two-ways-llama": ("llama", {"is_causal": False}, "is_causal=False is not supported"),
-    "two-ways-phi": ("phi", {"is_causal": False}, "is_causal=False is not supported"),
-    "qk-cohere": ("cohere", {"use_qk_norm": 2}, "use_qk_norm=2 is neither true nor false"),
-    "heads-gpt_neox": ("gpt_neox", {"head_dim": 16}, "head_dim=16 is not supported; only 8 is"),
-    "qk-phi": ("phi", {"qk_layernorm": True}, "qk_layernorm=True is not supported"),
-    "tied-phi": ("phi", {"tie_word_embeddings": True}, "tie_word_embeddings=True is not"),
-    "scale-cohere": ("cohere", {"logit_scale": -1.0}, "logit_scale=-1.0 is not above 0"),
-    "thetas": ("granite_swa", {"layer_rope_theta": [0, 1]}, r"layer_rope_theta=\[0, 1\] are not 5"),
-    "size": ("llama", {"hidden_size": 0}, "hidden_size=0"),
-    "number": ("llama", {"rms_norm_eps": "x"}, "rms_norm_eps='x'"),
-    "heads": (
-        "llama",
-        {"num_attention_heads": 5, "head_dim": None},
-        "num_attention_heads=5 does not divide hidden_size=32, and there is no head_dim",
-    ),
-    "heads-gpt2": ("gpt2", {"n_head": 5}, "n_head=5 does not divide n_embd=32"),
-    "heads-bert": ("bert", {"num_attention_heads": 5}, "num_attention_heads=5 does not divide"),
-    "heads-vit": ("vit", {"num_attention_heads": 5}, "num_attention_heads=5 does not divide"),
-    "kinds": (
-        "qwen2-windows",
-        {"layer_types": ["full_attention", "chunked"]},
-        "layer_types=.*chunked.* are not full_attention or sliding_attention",
-    ),
-    "unused-windows": (
+BAD = [  # a case, its entries, and what the error names where that is not the first entry
+    ("llama", {"model_type": "mamba"}, "'mamba'"),
+    ("bert", {"architectures": ["BertForMaskedLM"]}, "BertForMaskedLM"),
+    ("llama", {"hidden_act": "relu2"}),
+    ("stablelm", {"use_parallel_residual": "x"}),
+    ("llama", {"is_causal": False}),
+    ("phi", {"is_causal": False}),
+    ("cohere", {"use_qk_norm": 2}),
+    ("gpt_neox", {"head_dim": 16}),
+    ("phi", {"qk_layernorm": True}),
+    ("phi", {"tie_word_embeddings": True}),
+    ("cohere", {"logit_scale": -1.0}),
+    ("granite_swa", {"layer_rope_theta": [0, 1]}),
+    ("llama", {"hidden_size": 0}),
+    ("llama", {"rms_norm_eps": "x"}),
+    ("llama", {"num_attention_heads": 5, "head_dim": None}),
+    ("gpt2", {"n_head": 5}),
+    ("bert", {"num_attention_heads": 5}),
+    ("vit", {"num_attention_heads": 5}),
+    ("qwen2-windows", {"layer_types": ["full_attention", "chunked"]}),
+    (
         "smollm3",
         {
             "use_sliding_window": False,
             "sliding_window": 3,
             "layer_types": ["sliding_attention"] * 2,
         },
-        "sliding_window=3 and use_sliding_window=false",
     ),
-    "odd-pairs": (
+    (
         "stablelm",
         {"rope_parameters": {"rope_type": "default", "partial_rotary_factor": 0.4}},
-        "partial_rotary_factor=0.4 of head_dim=8 are 3 features",
+        "partial_rotary_factor=0.4",
     ),
-    "pattern": ("llama", {"attn_implementation": "suffice_w8"}, "the pattern suffice_w8"),
-    "turning": ("smollm3", {"no_rope_layers": [1]}, r"no_rope_layers=\[1\] is not for 2 layers"),
-    "scaling": (
-        "llama",
-        {"rope_parameters": {"rope_type": "odd", "factor": 2.0}},
-        "rotary scaling 'odd' is not known; default, dynamic, linear, llama3, longro",
-    ),
-    "factors": (
+    ("llama", {"attn_implementation": "suffice_w8"}, "suffice_w8"),
+    ("smollm3", {"no_rope_layers": [1]}),
+    ("llama", {"rope_parameters": {"rope_type": "odd", "factor": 2.0}}, "'odd'"),
+    (
         "llama",
         {"rope_parameters": {"rope_type": "longrope", "short_factor": [1.0, "x"]}},
         "short_factor=",
     ),
-    "too-few-factors": (
+    (
         "llama",
         {"rope_parameters": {"rope_type": "longrope", "short_factor": [1.0]}},
-        "PairScaling has 1 factors for 4 rotated pairs of a head",
+        "1 factors for 4",
     ),
-    "by-layer": (
-        "llama",
-        {"rope_parameters": {"full_attention": {"rope_type": "default"}}},
-        "rope_parameters=.* differ by layer type",
-    ),
-    "bases-by-layer": (
-        "gemma3",
-        {"rope_parameters": {"rope_type": "default", "rope_theta": 500.0}},
-        "rope_parameters=.* are not given for full_attention and sliding_attention",
-    ),
-    "cap-of-scores": (
-        "gemma3",
-        {"attn_logit_softcapping": 2.0},
-        "attn_logit_softcapping=2.0 is not supported; only None is",
-    ),
-    "no-cap": ("gemma2", {"final_logit_softcapping": 0.0}, "logit_cap=0.0: give a number above 0"),
-    "scalar": ("gemma2", {"query_pre_attn_scalar": 0}, "query_pre_attn_scalar=0.0 is not above 0"),
-    "two-ways": (
-        "gemma2",
-        {"use_bidirectional_attention": True},
-        "use_bidirectional_attention=True is not supported; only False is",
-    ),
-    "mscale": (
+    ("llama", {"rope_parameters": {"full_attention": {"rope_type": "default"}}}),
+    ("gemma3", {"rope_parameters": {"rope_type": "default", "rope_theta": 500.0}}),
+    ("gemma3", {"attn_logit_softcapping": 2.0}),
+    ("gemma2", {"final_logit_softcapping": 0.0}, "logit_cap=0.0"),
+    ("gemma2", {"query_pre_attn_scalar": 0}),
+    ("gemma2", {"use_bidirectional_attention": True}),
+    (
         "llama",
         {"rope_parameters": {"rope_type": "yarn", "factor": 2.0, "mscale": 0.7}},
-        "mscale=0.7 and mscale_all_dim=0.0 are not supported; only both above 0",
+        "mscale=0.7",
     ),
-    "quantised": (
-        "gpt_oss",
-        {"quantization_config": {"quant_method": "mxfp4"}},
-        "its weights are quantised .'mxfp4'., which is not read; load them dequantised in tran",
-    ),
-    "experts": ("gpt_oss", {"num_experts_per_tok": 9}, "top_k=9.: a token chooses among 5 experts"),
-    "limit": ("gpt_oss", {"swiglu_limit": -1.0}, "limit=-1.0.: give both, and a limit above 0"),
-    "stack": (
-        "gpt_oss",
-        {"num_local_experts": 4},
-        r"router.weight' has shape \[5, 32\], and .* asks for \[4, 32\]",
-    ),
-    "dense": ("qwen3_moe", {"mlp_only_layers": ["x"]}, r"mlp_only_layers=\['x'\] are not whole"),
-    "dense-deepseek": ("deepseek_v3", {"first_k_dense_replace": -1}, "first_k_dense_replace=-1"),
-    "groups": ("deepseek_v3", {"n_group": 2}, "groups=2, .*: give groups of equally many experts"),
-    "kv-deepseek": ("deepseek_v3", {"num_key_value_heads": 2}, "num_key_value_heads=2 is not supp"),
-    "scores": ("deepseek_v3", {"scoring_func": "softmax"}, "scoring_func='softmax' is not support"),
-    "layers": (
-        "qwen3_5",
-        {"layer_types": ["linear_attention"]},
-        "layer_types=.* is not for 4 layers",
-    ),
-    "layers-unread": ("llama", {"layer_types": ["x"] * 3}, "layer_types=.*x.* is not for 2 layers"),
-    "layers-odd": ("qwen3_moe", {"mlp_layer_types": 7}, "mlp_layer_types=7 is not for 2 layers"),
-    "mixture": (
-        "qwen3_next-dense",
-        {"mlp_only_layers": [0, 2]},
-        "layer 1 has experts and a shared one with a gate",
-    ),
-    "dense-next": ("qwen3_next-dense", {"mlp_only_layers": 4}, "mlp_only_layers=4"),
-    "values": (
-        "qwen3_5",
-        {"linear_num_value_heads": 3},
-        "linear_num_key_heads=2 does not divide linear_num_value_heads=3",
-    ),
-    "value-width": (
-        "qwen3_5",
-        {"linear_value_head_dim": 8},
-        "linear_value_head_dim=8 is not supported with linear_key_head_dim=6",
-    ),
-    "all-dense": ("qwen3_moe", {"mlp_only_layers": [0, 1]}, "leaves no block with experts"),
-    "shape": (
-        "llama",
-        {"intermediate_size": 47},
-        r"_proj.weight' has shape .*48.* asks for .*47",
-    ),
-    "tensors": (
-        "llama",
-        {"num_hidden_layers": 1},
-        "does not fit its config.json: 'model.layers.1.input_layernorm.weight' is not expected, .*"
-        "and 5 more",
-    ),
-    "huge-number": ("gpt2", {"layer_norm_epsilon": 10**400}, "epsilon=1000.* finite"),
-    "not-a-share": (
+    ("gpt_oss", {"quantization_config": {"quant_method": "mxfp4"}}, "mxfp4"),
+    ("gpt_oss", {"num_experts_per_tok": 9}, "top_k=9"),
+    ("gpt_oss", {"swiglu_limit": -1.0}, "limit=-1.0"),
+    ("gpt_oss", {"num_local_experts": 4}, r"router.weight.*\[5, 32\].*\[4, 32\]"),
+    ("qwen3_moe", {"mlp_only_layers": ["x"]}),
+    ("deepseek_v3", {"first_k_dense_replace": -1}),
+    ("deepseek_v3", {"n_group": 2}, "groups=2"),
+    ("deepseek_v3", {"num_key_value_heads": 2}),
+    ("deepseek_v3", {"scoring_func": "softmax"}),
+    ("qwen3_5", {"layer_types": ["linear_attention"]}),
+    ("llama", {"layer_types": ["x"] * 3}),
+    ("qwen3_moe", {"mlp_layer_types": 7}),
+    ("qwen3_next-dense", {"mlp_only_layers": [0, 2]}, "layer 1"),
+    ("qwen3_next-dense", {"mlp_only_layers": 4}),
+    ("qwen3_5", {"linear_num_value_heads": 3}),
+    ("qwen3_5", {"linear_value_head_dim": 8}),
+    ("qwen3_moe", {"mlp_only_layers": [0, 1]}, "no block with experts"),
+    ("llama", {"intermediate_size": 47}, "48.*47"),
+    ("llama", {"num_hidden_layers": 1}, "layers.1.input_layernorm.weight.* 5 more"),
+    ("gpt2", {"layer_norm_epsilon": 10**400}),
+    (
         "phi3",
         {"rope_parameters": {"partial_rotary_factor": float("nan")}},
         "partial_rotary_factor=nan",
     ),
-    "some-features": (
-        "llama",
-        {"rope_parameters": {"partial_rotary_factor": 0.5}},
-        "partial_rotary_factor=0.5 is not supported; only 1.0 is",
-    ),
-    "two-scalings": (
+    ("llama", {"rope_parameters": {"partial_rotary_factor": 0.5}}, "partial_rotary_factor=0.5"),
+    (
         "llama",
         {"rope_scaling": {"rope_type": "linear", "factor": 2.0}},
-        "rope_parameters=.* and rope_scaling=.* differ; leave the one that is true",
+        "rope_parameters=.*rope_scaling=",
     ),
-    "amplitude": (
+    (
         "llama",
         {"rope_parameters": {"rope_type": "yarn", "factor": 2.0, "attention_factor": "x"}},
         "attention_factor='x'",
     ),
-    "flag": ("llama", {"attention_bias": "no"}, "attention_bias='no' is neither true nor false"),
-    "eps-bert": ("bert", {"layer_norm_eps": -1.0}, "eps=-1.0: give a number above 0"),
-    "eps-vit": ("vit", {"layer_norm_eps": 0}, "eps=0.0: give a number above 0"),
-    "late": (
-        "qwen2",
-        {"max_window_layers": "x"},
-        "max_window_layers='x'",
-    ),
-    "kinds-odd": ("qwen2", {"layer_types": [[], {}]}, r"layer_types=\[\[\], {}\] are not full_att"),
-    "names": ("llama", {"architectures": 5}, "architectures=5"),
-    "names-odd": ("llama", {"architectures": {"a": 1}}, "architectures=.*a"),
-    "types": (
-        "bert",
-        {"type_vocab_size": 1},
-        r"token_type_embeddings.weight' has shape \[2, 32\], and .* asks for \[1, 32\]",
-    ),
-    "deep": ("gpt2", {"n_layer": 1 << 62}, "n_layer=4611686018427387904 layers are more than"),
-    "huge": ("llama", {"vocab_size": 1 << 62}, "these sizes are invalid"),
-}
+    ("llama", {"attention_bias": "no"}),
+    ("bert", {"layer_norm_eps": -1.0}, "eps=-1.0"),
+    ("vit", {"layer_norm_eps": 0}, "eps=0.0"),
+    ("qwen2", {"max_window_layers": "x"}),
+    ("qwen2", {"layer_types": [[], {}]}),
+    ("llama", {"architectures": 5}),
+    ("llama", {"architectures": {"a": 1}}),
+    ("bert", {"type_vocab_size": 1}, r"token_type_embeddings.weight.*\[2, 32\].*\[1, 32\]"),
+    ("gpt2", {"n_layer": 1 << 62}),
+    ("llama", {"vocab_size": 1 << 62}, "sizes"),
+]
 
 
 @pytest.fixture(scope="module")
@@ -349,12 +267,14 @@ def folder_of(tmp_path_factory):
     return folder
 
 
-@pytest.mark.parametrize("case", BAD)
+@pytest.mark.parametrize("case", BAD, ids=lambda case: f"{case[0]}-{','.join(case[1])}")
 def test_unsupported_configurations_are_refused(case, folder_of, tmp_path):
-    name, entries, told = BAD[case]
+    name, entries, *named = case
     shutil.copytree(folder_of(name), tmp_path, dirs_exist_ok=True)
     changed(tmp_path, **{k: ... if v is None else v for k, v in entries.items()})
-    with pytest.raises((CheckpointError, ConfigError), match=told):
+    with pytest.raises(
+        (CheckpointError, ConfigError), match=(*named, f"{next(iter(entries))}=")[0]
+    ):
         open_source(tmp_path)
 
 

@@ -13,8 +13,8 @@ from suffice.measure.report.tables import count, loss, percent, seconds
 from suffice.measure.results import Cell
 from suffice.measure.statistics import Summary, summarise
 from suffice.recipes import RECIPES, SCALES, recipe
-from suffice.recipes.text import SMALL_SIZES
-from suffice_papers.atlas.recipes import ATLAS
+from suffice_papers.recipes import RECIPES as OURS
+from suffice_papers.recipes import SMALL_SIZES
 from suffice_papers.references import Reference
 
 
@@ -169,7 +169,7 @@ class Table:
     @property
     def known(self) -> bool:
         """Whether the recipe is there."""
-        return not self.recipe or self.recipe in {**RECIPES, **ATLAS}
+        return not self.recipe or self.recipe in {**RECIPES, **OURS}
 
 
 def of_cells(

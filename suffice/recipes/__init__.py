@@ -15,16 +15,18 @@ if TYPE_CHECKING:
     from suffice.recipes.language import LMRecipe
 
 _VISION = (
-    *("digits_vit", "mnist_v2", "mnist_v1", "cifar100_v1", "cifar10_v1", "tiny_imagenet_32_v1"),
-    *("cifar100_v2", "cifar10_v2", "tiny_imagenet_32_v2", "imagenet_v2", "imagenet_equal_params"),
-    *("tiny_imagenet_112_v2", "tiny_imagenet_112_equal_params"),
+    "digits_vit",
+    "mnist_v2",
+    "cifar100_v2",
+    "cifar10_v2",
+    "tiny_imagenet_32_v2",
+    "imagenet_v2",
 )
-_SCALING = tuple(f"amazon_scaling_{millions}m" for millions in (5, 10, 15, 20, 25))
 RECIPES = ByName.of(
     __name__,
     {
         "vision": _VISION,
-        "text": ("imdb", "amazon", *_SCALING, "translation_es", "womens_clothing"),
+        "text": ("imdb", "amazon", "translation_es", "womens_clothing"),
         "own_data": ("table", "pictures"),
         "probes": ("lm_small", "stdlib", "mqar", "induction", "passkey", "copy", "two_hop"),
     },

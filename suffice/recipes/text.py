@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 from suffice.models import ClassifierConfig, TranslatorConfig
@@ -19,13 +18,12 @@ def classifier(
     num_classes: int,
     d_model: int,
     depth: int,
-    name: str | None = None,
     epochs: int = 10,
     reads_padding: bool = True,
 ) -> Recipe:
     """Return a classifier of the last words of a text, as wide in its MLPs as in its attention."""
     return Recipe(
-        name=name or task,
+        name=task,
         title=title,
         task=task,
         task_options=(("length", length), ("vocabulary_size", vocabulary_size)),
@@ -93,7 +91,7 @@ def amazon(scale: str = "paper") -> Recipe:
     ).at(
         scale,
         title="Amazon reviews, 2 blocks, d_model 64, last 32 words",
-        **_small(8_000, rows=12_000, epochs=3, depth=2),
+        **_small(8_000),
     )
 
 
@@ -111,71 +109,29 @@ def womens_clothing(scale: str = "paper") -> Recipe:
     ).at(
         scale,
         title="Reviews of women's clothing, 2 blocks, d_model 64, last 32 words",
-        **_small(4_000, rows=12_000, epochs=3, depth=2),
+        **_small(4_000),
     )
 
 
-def _star_classifier(
-    task: str, title: str, *, vocabulary_size: int = 40_000, d_model: int = 64, name: str = ""
-) -> Recipe:
+def _star_classifier(task: str, title: str, *, vocabulary_size: int = 40_000) -> Recipe:
     return classifier(
         task,
         title,
-        name=name or task,
         vocabulary_size=vocabulary_size,
         length=64,
         num_classes=5,
-        d_model=d_model,
+        d_model=64,
         depth=3,
     )
 
 
-def _small(vocabulary_size: int, *, rows: int, epochs: int, **model: int) -> dict[str, Any]:
+def _small(vocabulary_size: int) -> dict[str, Any]:
+    words = {"length": 32, "vocabulary_size": vocabulary_size}
     return {
-        "task_options": (("length", 32), ("vocabulary_size", vocabulary_size), ("rows", rows)),
-        "model": {"length": 32, "vocabulary_size": vocabulary_size, **model},
-        "training": {"epochs": epochs},
+        "task_options": (*words.items(), ("rows", 12_000)),
+        "model": {**words, "depth": 2},
+        "training": {"epochs": 3},
     }
-
-
-WIDTHS = {5: 120, 10: 224, 15: 328, 20: 424, 25: 512}
-"""Features of a model by its parameters with Standard attention, in millions."""
-SMALL_SIZES = {5: "0.11M", 10: "0.19M", 15: "0.34M", 20: "0.44M", 25: "0.56M"}
-"""Parameters of their small twins with Standard attention."""
-
-
-def _scaling(millions: int) -> Callable[..., Recipe]:
-    width = WIDTHS[millions]
-    narrow = width // 40 * 8  # a fifth, in whole features of up to 8 heads
-    name = f"amazon_scaling_{millions}m"
-
-    def build(scale: str = "paper") -> Recipe:
-        return _star_classifier(
-            "amazon",
-            f"Amazon reviews, {millions}M parameters, 3 blocks, d_model {width}, last 64 words",
-            d_model=width,
-            name=name,
-        ).at(
-            scale,
-            title=f"Amazon reviews, {SMALL_SIZES[millions]} parameters, 3 blocks, d_model {narrow}",
-            **_small(4_000, rows=6_000, epochs=2, d_model=narrow, mlp_width=narrow),
-        )
-
-    build.__name__ = build.__qualname__ = name
-    build.__doc__ = f"""One of five widths on Amazon reviews; {millions}M parameters.
-
-    The paper fixes the range, "from 5 Million parameters to 25 Million" (arXiv:2403.01643v3,
-    figures 4 and 8). What it does not say: which models. Ours: recipe `amazon` in five widths, so
-    that `amazon_scaling_5m`, `_10m`, `_15m`, `_20m` and `_25m` differ in d_model and mlp_width
-    alone and only attention layers tell the mechanisms apart.
-
-    Small: a fifth of the width, 4,000 words, the last 32 of a review, 2 epochs of 6,000 reviews.
-    """
-    return build
-
-
-amazon_scaling_5m, amazon_scaling_10m, amazon_scaling_15m = map(_scaling, (5, 10, 15))
-amazon_scaling_20m, amazon_scaling_25m = map(_scaling, (20, 25))
 
 
 def translation_es(scale: str = "paper") -> Recipe:

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
 from suffice.models import ViTConfig
 from suffice.recipes.base import Recipe
 from suffice.train.settings import Training
-from suffice.utils.grammar import SCALES
 
 
 def digits_vit(scale: str = "paper") -> Recipe:
@@ -45,39 +43,6 @@ def digits_vit(scale: str = "paper") -> Recipe:
 
 # What the paper does not say, from the Keras example of a vision Transformer it builds on.
 TRAINING = Training(epochs=50, batch_size=256, learning_rate=1e-3, weight_decay=1e-4)
-FLATTENED = {"pooling": "flatten", "head_widths": (2048, 1024), "head_dropout": 0.5}
-SMALL_HEAD = (128, 64)
-
-
-def mnist_v1(scale: str = "paper") -> Recipe:
-    """MNIST as in version 1 of arXiv:2403.01643, tables 1 and 5: 2 layers, d 64, 64 tokens.
-
-    The paper fixes the width, the two attention layers and the 64 tokens (Super Attention's 12,480
-    parameters of a layer tell them), heads 1, 2 and 4 of Standard and Optimised, and one of the
-    others. What it does not say is taken from the Keras example of a vision Transformer: learned
-    positions, pre-norm blocks with an MLP of 2 d GELU features and dropout 0.1, all tokens
-    flattened into a head of 2048 and 1024 features with dropout 0.5, AdamW at 1e-3 with weight
-    decay 1e-4, batches of 256, images flipped, turned and zoomed; the paper's training accuracy,
-    16 to 20 points below that of the test, fits them. Ours: the 28-pixel images are zero-padded
-    to 32, which gives the 64 patches of 4x4 pixels; at most 20 epochs, fewer once the validation
-    loss is flat; attention weights are not dropped.
-
-    Small: 8,000 training rows, d 32, a head of 128 and 64, and 6 epochs.
-    """
-    wide = mnist_v2()
-    return replace(
-        wide,
-        name="mnist_v1",
-        title="MNIST, ViT of 2 blocks, d_model 64, 64 patches (arXiv:2403.01643v1)",
-        model=replace(wide.model, d_model=64, mlp_width=128, **FLATTENED),
-        training=replace(wide.training, augment="flip_turn_zoom"),
-    ).at(
-        scale,
-        title="MNIST, 8,000 rows, ViT of 2 blocks, d_model 32, 64 patches",
-        task_options=(("size", 32), ("rows", 8_000)),
-        model={"d_model": 32, "mlp_width": 64, "head_widths": SMALL_HEAD},
-        training={"epochs": 6, "batch_size": 64},
-    )
 
 
 def mnist_v2(scale: str = "paper") -> Recipe:
@@ -190,7 +155,6 @@ TINY_32 = ImageTask(
     num_classes=100,
     options=(("pixels", 32),),
 )
-TINY_64 = ImageTask(task="tiny_imagenet_100", title="Tiny ImageNet, 64x64", num_classes=100)
 IMAGENET = ImageTask(
     task="image_folder",
     title="ImageNet",
@@ -198,51 +162,6 @@ IMAGENET = ImageTask(
     options=(("classes", 1000),),
     in_paper=True,
 )
-
-
-VERSION_1 = Experiment(
-    version=1,
-    title="d_model 144, 144 patches",
-    side=72,
-    model=ViTConfig(
-        image_size=72,
-        patch_size=6,
-        num_classes=100,
-        d_model=144,
-        depth=8,
-        mlp_width=288,
-        channels=3,
-        dropout=0.1,
-        **FLATTENED,
-    ),
-    training=replace(TRAINING, augment="flip_turn_zoom"),
-    num_heads=4,
-    small={"d_model": 48, "depth": 2, "mlp_width": 96, "head_widths": SMALL_HEAD},
-    small_title="d_model 48, 64 patches",
-    small_side=48,
-    small_rows=5_000,
-    small_training={"epochs": 8},
-)
-
-
-def cifar100_v1(scale: str = "paper") -> Recipe:
-    """CIFAR-100 as in version 1 of arXiv:2403.01643, tables 2 and 5: 8 layers, d 144, 144 tokens.
-
-    The paper fixes the width, the eight attention layers, the 144 tokens (Super Attention's 62,640
-    parameters of a layer tell them), 50 epochs (its figure 1), heads 1, 2, 4 and 6 of Standard
-    and Optimised, and one of the others. What it does not say is taken from the Keras example of a
-    vision Transformer, which is on this data: images enlarged to 72 pixels and cut into patches
-    of 6, learned positions, pre-norm blocks with an MLP of 2 d GELU features and dropout 0.1, all
-    tokens flattened into a head of 2048 and 1024 features with dropout 0.5, AdamW at 1e-3 with
-    weight decay 1e-4, batches of 256, images flipped, turned and zoomed, a tenth held out.
-    Ours: images are flipped, turned and zoomed before they are enlarged; weights of the best
-    validation loss are kept (the example keeps the best accuracy); attention weights are not
-    dropped, what attention gives is.
-
-    Small: 5,000 training rows of 20 classes, 48 pixels, 2 layers, d 48, a head of 128 and 64,
-    and 8 epochs.
-    """
-    return VERSION_1.on(CIFAR100, "cifar100_v1", scale)
 
 
 VERSION_2 = Experiment(
@@ -313,10 +232,6 @@ IMAGENET_V2 = Experiment(
     small_training={"epochs": 6, "learning_rate": 1e-3},
 )
 
-# (d_model, depth) by which models have the parameters of Standard's
-EQUAL = {"optimised": (816, 8), "efficient": (804, 9), "super_attention": (804, 9)}
-SMALL_EQUAL = {"optimised": (76, 3), "efficient": (84, 3), "super_attention": (80, 3)}
-
 
 def imagenet_v2(scale: str = "paper") -> Recipe:
     """ImageNet as in version 2 of arXiv:2403.01643, table 1: 8 layers, d 768, 197 tokens.
@@ -337,46 +252,11 @@ def imagenet_v2(scale: str = "paper") -> Recipe:
     return IMAGENET_V2.on(IMAGENET, "imagenet_v2", scale)
 
 
-def imagenet_equal_params(scale: str = "paper") -> Recipe:
-    """`imagenet_v2` as in table 7 of that version: models of 60M parameters, whatever attends.
-
-    The paper fixes the layers and the width of each model: 8 and 768 of Standard, 8 and 816 of
-    Optimised, 9 and 804 of Efficient and Super Attention, with 12 heads each. Any other mechanism
-    has the sizes of Standard. The MLPs are 3072 wide in all of them. What the paper does not say
-    and what is ours is as in `imagenet_v2`.
-
-    Small: as in `imagenet_v2`, with d 76, 84 and 80 for the three.
-    """
-    return _with_equal_parameters(IMAGENET_V2.on(IMAGENET, "imagenet_equal_params", scale))
+def cifar10_v2(scale: str = "paper") -> Recipe:
+    """`cifar100_v2` on CIFAR-10 from JPEG files, which stands in for the published images."""
+    return VERSION_2.on(JPEG_CIFAR10, "cifar10_v2", scale)
 
 
-def _stand_in(
-    experiment: Experiment, images: ImageTask, name: str, original: str
-) -> Callable[..., Recipe]:
-    def build(scale: str = "paper") -> Recipe:
-        made = experiment.on(images, name, scale)
-        return _with_equal_parameters(made) if original == "imagenet_equal_params" else made
-
-    build.__name__ = build.__qualname__ = name
-    build.__doc__ = f"`{original}` on {images.title}, which stands in for the published images."
-    return build
-
-
-def _with_equal_parameters(recipe: Recipe) -> Recipe:
-    sizes = EQUAL if recipe.scale == SCALES[0] else SMALL_EQUAL
-    models = tuple(
-        (mechanism, replace(recipe.model, d_model=d_model, depth=depth))
-        for mechanism, (d_model, depth) in sizes.items()
-    )
-    title = recipe.title.replace(f"d_model {recipe.model.d_model}", "equal parameters")
-    return replace(recipe, models=models, title=title)
-
-
-cifar10_v1 = _stand_in(VERSION_1, JPEG_CIFAR10, "cifar10_v1", "cifar100_v1")
-tiny_imagenet_32_v1 = _stand_in(VERSION_1, TINY_32, "tiny_imagenet_32_v1", "cifar100_v1")
-cifar10_v2 = _stand_in(VERSION_2, JPEG_CIFAR10, "cifar10_v2", "cifar100_v2")
-tiny_imagenet_32_v2 = _stand_in(VERSION_2, TINY_32, "tiny_imagenet_32_v2", "cifar100_v2")
-tiny_imagenet_112_v2 = _stand_in(IMAGENET_V2, TINY_64, "tiny_imagenet_112_v2", "imagenet_v2")
-tiny_imagenet_112_equal_params = _stand_in(
-    IMAGENET_V2, TINY_64, "tiny_imagenet_112_equal_params", "imagenet_equal_params"
-)
+def tiny_imagenet_32_v2(scale: str = "paper") -> Recipe:
+    """`cifar100_v2` on Tiny ImageNet, 32x32, which stands in for the published images."""
+    return VERSION_2.on(TINY_32, "tiny_imagenet_32_v2", scale)

@@ -1,10 +1,8 @@
 from __future__ import annotations
 
 import pytest
-import torch
 
 from suffice.recipes import RECIPES, recipe
-from suffice.recipes.text import WIDTHS
 
 FOUR = ("standard", "optimised", "efficient", "super_attention")
 
@@ -28,7 +26,10 @@ def test_amazon_is_that_of_version_2(mechanism, layer):
 @pytest.mark.parametrize("name", [name for name in RECIPES if "amazon" in name or "cloth" in name])
 @pytest.mark.parametrize("scale", ["paper", "small"])
 def test_the_data_fit_the_model(name, scale):
-    experiment = recipe(name, scale=scale)
+    check_data(recipe(name, scale=scale), scale)
+
+
+def check_data(experiment, scale):
     options = dict(experiment.task_options)
     assert options["length"] == experiment.model.length
     assert options["vocabulary_size"] == experiment.model.vocabulary_size
@@ -36,21 +37,6 @@ def test_the_data_fit_the_model(name, scale):
     assert experiment.model.d_model % 8 == 0, "up to eight heads"
     assert experiment.scale == scale
     assert ("small scale" in experiment.title) == (scale == "small")
-
-
-@pytest.mark.parametrize("millions", WIDTHS)
-def test_the_models_have_the_millions_of_their_names(millions):
-    scaled = recipe(f"amazon_scaling_{millions}m")
-    with torch.device("meta"):
-        model = scaled.build("standard", 4)
-    assert count(model) == pytest.approx(1e6 * millions, rel=0.02)
-    assert scaled.model.mlp_width == scaled.model.d_model
-    assert scaled.model.depth == recipe("amazon").model.depth
-
-
-def test_small_models_grow_as_the_large_ones_do():
-    small = [recipe(f"amazon_scaling_{m}m", scale="small").model.d_model for m in WIDTHS]
-    assert small == [24, 40, 64, 80, 96]
 
 
 def test_the_clothing_is_read_by_the_model_of_amazon():

@@ -36,7 +36,10 @@ def test_a_recipe_is_plain_data():
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_recipe_names_a_task_and_its_options(name):
-    experiment = recipe(name)
+    names_its_options(recipe(name))
+
+
+def names_its_options(experiment):
     legal = inspect.signature(TASKS[experiment.task]).parameters
     assert {option for option, _ in experiment.task_options} <= set(legal)
 

@@ -20,6 +20,7 @@ from tests.measure.synthetic import from_accuracies, recall_results
 from .worlds import evidence, lm_base
 
 ENOUGH = {"standard": [0.9, 0.91, 0.92], "efficient": [0.9, 0.911, 0.919], "mqa": [0.5, 0.52, 0.5]}
+RECALL = with_settings(recipe("mqar"), {"enough": 0.995})
 IMAGE = base_of(Request(task="image", model="digits_vit"))
 
 
@@ -70,8 +71,7 @@ def test_both_sides_have_the_seeds_of_a_first_look(of_baseline, of_other, shown)
     results = recall_results({"standard": 5, "linear": 0}, seeds=5, parameters=75_000)
     seeds = {"standard": of_baseline, "linear": of_other}
     cells = tuple(cell for cell in results.cells if cell.seed < seeds[cell.mechanism])
-    chosen = recipe("atlas_mqar8_70k")
-    found = list(evidence_of(replace(results, cells=cells), chosen, "x", 0.01))
+    found = list(evidence_of(replace(results, cells=cells), RECALL, "x", 0.01))
     assert len(found) == shown
     assert all("by Standard in 3 of 3" in one.difference for one in found)
     size = cells[0].parameters_model
@@ -80,7 +80,7 @@ def test_both_sides_have_the_seeds_of_a_first_look(of_baseline, of_other, shown)
 
 def test_recall_is_judged_by_the_seeds_that_solve_it():
     results = recall_results({"standard": 5, "linear": 0, "gla": 3, "mqa": 5}, seeds=5)
-    found = evidence_of(results, recipe("atlas_mqar8_70k"), "x", 0.01)
+    found = evidence_of(results, RECALL, "x", 0.01)
     verdicts = {one.mechanism: one.verdict for one in found}
     assert verdicts == {"linear": "does not suffice", "gla": "undecided", "mqa": "suffices"}
 

@@ -1,4 +1,4 @@
-"""The vision Transformers of the papers: their layers' parameters as printed, and their totals."""
+"""The models of the papers: their layers' parameters as printed, and their totals."""
 
 from __future__ import annotations
 
@@ -7,9 +7,15 @@ from dataclasses import replace
 import pytest
 import torch
 
+from suffice.cli.compare import CompareOptions
+from suffice.errors import ConfigError
 from suffice.models.kinds import build_model
-from suffice.recipes import TASK_RECIPES, recipe
+from suffice.recipes import recipe
+from suffice_papers.atlas.recipes import ATLAS
+from suffice_papers.recipes import RECIPES, WIDTHS, mnist_v1
 from suffice_papers.tables import STAND_INS
+from tests.recipes.test_amazon import check_data
+from tests.recipes.test_recipes import check_build, names_its_options
 
 FOUR = ("standard", "optimised", "efficient", "super_attention")
 LAYERS = {
@@ -109,8 +115,36 @@ def test_stand_ins_have_the_sizes_and_name_their_own_data(name, scale):
         assert stand_in.task != paper.task
 
 
-def test_tasks_of_images_run_the_second_version():
-    assert TASK_RECIPES["cifar100"] == "cifar100_v2"
-    assert TASK_RECIPES["cifar10_jpeg"] == "cifar10_v2"
-    assert TASK_RECIPES["tiny_imagenet_100"] == "tiny_imagenet_32_v2"
-    assert TASK_RECIPES["image_folder"] == "imagenet_v2"
+@pytest.mark.parametrize("millions", WIDTHS)
+def test_the_models_have_the_millions_of_their_names(millions):
+    scaled = recipe(f"amazon_scaling_{millions}m")
+    with torch.device("meta"):
+        model = scaled.build("standard", 4)
+    assert count(model) == pytest.approx(1e6 * millions, rel=0.02)
+    assert scaled.model.mlp_width == scaled.model.d_model
+    assert scaled.model.depth == recipe("amazon").model.depth
+
+
+def test_small_models_grow_as_the_large_ones_do():
+    small = [recipe(f"amazon_scaling_{m}m", scale="small").model.d_model for m in WIDTHS]
+    assert small == [24, 40, 64, 80, 96]
+
+
+@pytest.mark.parametrize("scale", ["paper", "small"])
+@pytest.mark.parametrize("name", [name for name in RECIPES if "amazon" in name])
+def test_the_data_fit_the_model(name, scale):
+    check_data(recipe(name, scale=scale), scale)
+
+
+@pytest.mark.parametrize("name", [name for name in RECIPES if "translation" not in name])
+def test_a_recipe_builds_a_model_of_its_sizes(name):
+    chosen = recipe(name, scale="paper" if name in ATLAS else "small")
+    names_its_options(chosen)
+    check_build(chosen, "super_attention")
+
+
+def test_compare_finds_them_by_name():
+    plan = CompareOptions(recipe="mnist_v1", scale="small").plan()
+    assert plan.recipe == mnist_v1("small")
+    with pytest.raises(ConfigError, match="mnist_v3"):
+        recipe("mnist_v3")

@@ -197,23 +197,6 @@ def test_prefixes_stay_within_their_bytes(engines):
     assert none.figures()["prefix_bytes"] == 0
 
 
-def test_scores_are_the_log_probabilities_of_the_model(engines):
-    lm = model(positions="none")
-    prompt = [n * n % V for n in range(140)]
-    kept = Kept()
-    job = Job(prompt=tuple(prompt), max_tokens=3, logprobs=2, echo=True)
-    engines(lm).submit(job, kept)
-    text = prompt + kept.wait().tokens
-    with torch.no_grad():
-        expected = lm(torch.tensor([text]))[0].float().log_softmax(-1)
-    scores = [*kept.prompt_scores, *kept.scores]
-    assert [score.token for score in scores] == text[1:]
-    got = torch.tensor([score.logprob for score in scores])
-    assert_close(got, expected[torch.arange(len(text) - 1), text[1:]])
-    best = expected[:-1].topk(2).indices.tolist()
-    assert [[id_ for id_, _ in score.top] for score in scores] == best
-
-
 @pytest.mark.parametrize("place", [0, 1, 2])
 def test_any_stop_id_ends_a_text_and_is_no_part_of_it(place, engines):
     lm = model(positions="none")
@@ -395,20 +378,6 @@ def _next(lm, state, tokens):
         return lm.step(torch.tensor(tokens), state)
 
 
-def test_joined_and_put_rows_go_on_as_alone():
-    lm = model(positions="none")
-    states = [_state(lm, prompt) for prompt in PROMPTS]
-    joined = ModelState.join([(state, 0) for state in states])
-    joined.put(1, _state(lm, PROMPTS[0]))
-    texts = [list(PROMPTS[n]) for n in (0, 0, 2)]
-    for token in (3, 8):
-        got = _next(lm, joined, [token] * 3)
-        for row, text in enumerate(texts):
-            text.append(token)
-            with torch.no_grad():
-                assert_close(got[row], lm(torch.tensor([text]))[0, -1])
-
-
 def test_padding_between_the_tokens_of_a_row_is_left_out_by_join_and_put():
     lm = model(positions="none")
     tokens, valid = torch.tensor([[5, 9, 9, 7]]), torch.tensor([[True, False, False, True]])
@@ -420,16 +389,6 @@ def test_padding_between_the_tokens_of_a_row_is_left_out_by_join_and_put():
     longer.put(0, gapped)
     assert_close(_next(lm, joined, [3, 3])[0], expected)
     assert_close(_next(lm, longer, [3])[0], expected)
-
-
-def test_a_fork_goes_on_by_itself():
-    lm = model(positions="none")
-    state = _state(lm, [1, 2, 3])
-    fork = state.fork()
-    first = _next(lm, state, [4])
-    _next(lm, state, [5])
-    assert_close(_next(lm, fork, [4]), first)
-    assert (state.length, fork.length) == (5, 4)
 
 
 def test_put_and_join_refuse_what_does_not_fit():

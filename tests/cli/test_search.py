@@ -10,7 +10,6 @@ import pytest
 
 from suffice import AttentionSpec
 from suffice.cli.search import folder_of, search, sentences
-from suffice.cli.terminal import Stopped
 from suffice.convert.search import Combination, Quantity, SearchResult, timing
 from suffice.convert.search.scoring import score
 from suffice.errors import ConfigError
@@ -217,14 +216,3 @@ def test_what_else_is_said():
     assert "none was better" in said(additive=False, weighed=5)
     assert "3 of 8 pairs of a layer and an option were scored in time" in said(scored=3)
     assert folder_of(Path("a/b.json")) == Path("a/b.search")
-
-
-def test_ctrl_c_is_an_error_that_says_how_to_go_on(run, tmp_path, monkeypatch):
-    def stopped(*given, **named):
-        raise KeyboardInterrupt
-
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("suffice.convert.search.search", stopped)
-    out = tmp_path / "plan.json"
-    with pytest.raises(Stopped, match="interrupted. Finished work is kept. Resume with"):
-        search(Path("run"), "state<=50%", out=out, tokens=500, options="gqa:2", quiet=True)

@@ -6,7 +6,14 @@ import pytest
 import torch
 
 from suffice.errors import ConfigError, ShapeError
-from suffice.mixing import Alignment, BandedAlignment, BlockAlignment, RowLayout, ToeplitzAlignment
+from suffice.mixing import (
+    Alignment,
+    BandedAlignment,
+    BlockAlignment,
+    NoMixing,
+    RowLayout,
+    ToeplitzAlignment,
+)
 from suffice.mixing.alignments import cut
 from suffice.testing import assert_close
 
@@ -47,7 +54,13 @@ def test_shapes(mixing, causal, weight, bias):
 @pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize(
     "mixing",
-    [Alignment(9, init="identity"), BandedAlignment(9, 3), ToeplitzAlignment(3), BlockAlignment(3)],
+    [
+        NoMixing(),
+        Alignment(9, init="identity"),
+        BandedAlignment(9, 3),
+        ToeplitzAlignment(3),
+        BlockAlignment(3),
+    ],
     ids=repr,
 )
 def test_an_identity_start_mixes_nothing(mixing, causal):

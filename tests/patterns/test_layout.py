@@ -9,10 +9,8 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from suffice import attend
 from suffice.patterns import Causal, Full, Global, Pattern, Random, Window
 from suffice.patterns.base import count_blocks
-from suffice.testing import assert_close, normal
 
 from .values import ALL, COMPOSED, SAMPLES
 
@@ -194,12 +192,6 @@ def test_few_pairs_of_a_long_input_are_evaluated(pattern, asked):
         assert torch.equal(touched[row : row + 1], blocks(part, 64))
 
 
-@pytest.mark.parametrize("pattern", [Full(), Causal(), Stripe(), Stripe() & Causal()], ids=repr)
-def test_mask_is_allowed_of_last_positions(pattern):
-    q, k = torch.arange(4, 9), torch.arange(9)
-    assert torch.equal(pattern.mask(5, 9), pattern.allowed(q[:, None], k[None]).expand(5, 9))
-
-
 @pytest.mark.parametrize("pattern", ALL, ids=repr)
 def test_positions_of_each_row_of_a_batch(pattern):
     q, k = torch.tensor([[3, 1], [0, 7]]), torch.tensor([[0, 3, 2], [7, 1, 0]])
@@ -211,10 +203,3 @@ def test_positions_of_each_row_of_a_batch(pattern):
             for s in range(3):
                 one = pattern.allowed(q[b, t].view(1, 1), k[b, s].view(1, 1))
                 assert torch.equal(got[b, :, t, s], one.expand(heads, 1, 1).flatten())
-
-
-def test_a_user_pattern_attends_as_its_mask():
-    q, k, v = (normal(1, 2, n, 4, seed=n) for n in (5, 9, 9))
-    want = attend(q, k, v, mask=Stripe().mask(5, 9)[None, None])
-    for impl in ("fused", "matmul", "reference"):
-        assert_close(attend(q, k, v, pattern=Stripe(), impl=impl), want)

@@ -220,11 +220,6 @@ def test_draws_are_this_function_of_seed_query_and_number(seed, length):
     assert [row.nonzero().flatten().tolist() for row in mask] == rows
 
 
-def test_a_draw_written_down():
-    rows = [row.nonzero().flatten().tolist() for row in Random(3, length=99, seed=7).mask(5, 99)]
-    assert rows == [[13, 45, 88], [2, 37, 92], [17, 49, 68], [6, 54, 97], [26, 60, 81]]
-
-
 def test_draws_do_not_depend_on_the_dtype_of_positions():
     pattern = Random(3, length=50, seed=11)
     q, k = torch.arange(50)[:, None], torch.arange(50)[None]

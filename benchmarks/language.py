@@ -18,8 +18,7 @@ from benchmarks.report import Row, gate, print_machine, print_rows
 from suffice.measure.timing import Clock, interleave
 from suffice.models import LM, configuration
 from suffice.train import optimiser
-from suffice.train.language import Batch, LMTraining
-from suffice.train.language.loss import summed_loss
+from suffice.train.language import Batch, LMTraining, summed_loss
 
 VOCABULARY = 65
 CASES = {  # configuration, length, rows, reach of each mechanism

@@ -144,7 +144,7 @@ def train(
         choices = choices.over(read_options(folder))
     chosen = choices.chosen_recipe()
     from suffice.train import processes
-    from suffice.train.together import first, losing, shared
+    from suffice.train.distributed import first, losing, shared
 
     name = f"{chosen.name}{options.scale_suffix(chosen.scale)}"
     with processes(choices.device or DEVICE) as group, losing(group), ExitStack() as stack:
@@ -165,7 +165,7 @@ def train(
 def _prepare(
     group: Processes, choices: TrainOptions, folder: Path, console: Console | None
 ) -> TrainingFiles:
-    from suffice.train.together import first, together
+    from suffice.train.distributed import first, together
 
     try:
         first(group, lambda: TrainingFiles.write(choices, folder, console))

@@ -19,8 +19,7 @@ from suffice.fits.training import TrainingRun, step_flops, training_bytes
 from suffice.layers import Attention
 from suffice.models import configuration
 from suffice.train import distributed, sharded
-from suffice.train.language.fit import gradient_checkpointing
-from suffice.train.language.loss import Batch, summed_loss
+from suffice.train.language import Batch, gradient_checkpointing, summed_loss
 
 CASES = [
     ("nanogpt_char_cpu", None, TrainingRun(length=64, batch=6, bits=32)),

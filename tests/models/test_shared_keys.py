@@ -24,7 +24,7 @@ from suffice.patterns import Block, Causal, Window
 from suffice.positions import Alibi, Rope
 from suffice.presets import schedule, share
 from suffice.testing import assert_close, documents, drawn, padded
-from suffice.train.language.fit import gradient_checkpointing
+from suffice.train.language import gradient_checkpointing
 from tests.models.native_cases import CODED, EXACT, composition
 from tests.ops.native.codings import needs_kernels
 

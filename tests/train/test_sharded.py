@@ -15,10 +15,9 @@ from torch.distributed.tensor import distribute_tensor
 from suffice.errors import CheckpointError, ConfigError
 from suffice.models import checkpoint
 from suffice.train import Processes, sharded
+from suffice.train import language as fit_module
 from suffice.train.distributed import is_sharded
-from suffice.train.language import LMTraining, evaluate_lm, fit_lm
-from suffice.train.language import fit as fit_module
-from suffice.train.language.loss import _process_spans
+from suffice.train.language import LMTraining, _process_spans, evaluate_lm, fit_lm
 
 from .language.texts import files, settings, tiny
 

@@ -5,8 +5,8 @@ import torch
 
 from suffice.errors import ConfigError, DataError, StateError
 from suffice.train import Processes
-from suffice.train import together as module
-from suffice.train.together import LostError, first, losing, shared, together
+from suffice.train import distributed as module
+from suffice.train.distributed import LostError, first, losing, shared, together
 
 
 class Meeting(Processes):

@@ -32,8 +32,8 @@ from suffice.train.language import (
     Windows,
     evaluate_lm,
     fit_lm,
+    logits,
 )
-from suffice.train.language.loss import logits
 from suffice.train.settings import autocast, derive
 
 

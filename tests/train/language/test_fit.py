@@ -14,10 +14,9 @@ from suffice.layers import Block
 from suffice.models import checkpoint
 from suffice.text import TokenFile
 from suffice.train import Interrupted, Silent, engine, training_state
+from suffice.train import language as fit_module
 from suffice.train.distributed import Processes
 from suffice.train.language import CrossEntropy, amount, evaluate_lm, fit_lm
-from suffice.train.language import fit as fit_module
-from suffice.train.language import loss as evaluate_module
 
 from .texts import LETTERS, files, settings, tiny
 
@@ -250,8 +249,7 @@ def test_a_second_process_takes_its_rows_and_writes_nothing(texts, tmp_path, mon
     written = place.read_bytes()
     dist.init_process_group("gloo", init_method=f"file://{tmp_path}/s", rank=0, world_size=1)
     try:
-        for module in (fit_module, evaluate_module):
-            monkeypatch.setattr(module, "current", lambda: Processes(1, 2))
+        monkeypatch.setattr(fit_module, "current", lambda: Processes(1, 2))
         model = tiny(dropout=0.5)
         rows = []
         hook = model.dropout.register_forward_pre_hook(lambda m, _: rows.append(m.rows))

@@ -10,8 +10,7 @@ from torch import nn
 from suffice.data.dataset import IGNORE_INDEX
 from suffice.text import TokenFile
 from suffice.train.distributed import Processes
-from suffice.train.language import Batch, Windows, fit_lm
-from suffice.train.language.fit import micro_batch_shares
+from suffice.train.language import Batch, Windows, fit_lm, micro_batch_shares
 
 from .texts import LETTERS, files, settings, tiny
 

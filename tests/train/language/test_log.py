@@ -9,8 +9,7 @@ import pytest
 
 from suffice.errors import CheckpointError, ConfigError
 from suffice.train import Interrupted, Silent
-from suffice.train.language import fit_lm
-from suffice.train.language.fit import Log
+from suffice.train.language import Log, fit_lm
 
 from .texts import files, settings, tiny
 

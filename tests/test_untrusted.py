@@ -21,8 +21,7 @@ from suffice.convert.sources import open_source
 from suffice.errors import CheckpointError, SufficeError
 from suffice.export import export
 from suffice.models import folder
-from suffice.runtime import Session, read
-from suffice.runtime.session import open_graph
+from suffice.runtime import Session, open_graph, read
 from suffice.text import load_tokenizer
 from tools.kills.cases import _inputs
 

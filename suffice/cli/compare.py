@@ -286,7 +286,7 @@ class CompareOptions:
         return made
 
     def _recipe(self, saved: SavedPlan | None) -> Recipe:
-        from suffice.data.saved_datasets import is_saved_dataset
+        from suffice.data.files import is_saved_dataset
         from suffice.recipes import SCALES, recipe_of_task
         from suffice.recipes import recipe as recipe_named
         from suffice.recipes.own_data import PICTURES, TABLE, restored, with_settings

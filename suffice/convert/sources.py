@@ -27,8 +27,8 @@ from suffice.models.packed import unpack
 from suffice.positions import Rope
 from suffice.spec import AttentionSpec
 from suffice.text import BPE, Characters, Tokenizer, llama, load_tokenizer
-from suffice.text.characters import alphabet_of
 from suffice.text.tokenizer import chat_template, read_object
+from suffice.text.words import alphabet_of
 from suffice.utils import hub
 from suffice.utils.grammar import format_quantity
 

@@ -14,8 +14,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, NoReturn
 
-from suffice.data.files import OPENERS, lines
-from suffice.data.saved_datasets import FORM, is_saved_dataset, rows_of_dataset
+from suffice.data.files import FORM, OPENERS, is_saved_dataset, lines, rows_of_dataset
 from suffice.errors import ConfigError, DataError, installed_for
 
 TABLE_SUFFIXES = (".csv", ".tsv", ".txt")

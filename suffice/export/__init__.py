@@ -3,6 +3,6 @@
 from suffice.export.architecture import config_of, stock_model
 from suffice.export.export import export
 from suffice.export.gguf import export_gguf
-from suffice.runtime.manifest import FORMATS
+from suffice.runtime import FORMATS
 
 __all__ = ["FORMATS", "config_of", "export", "export_gguf", "stock_model"]

@@ -37,7 +37,7 @@ from suffice.models.architectures import hugging_face
 from suffice.models.architectures.decoders import GPT2
 from suffice.models.architectures.weights import read_json
 from suffice.models.vit import ViT
-from suffice.runtime.manifest import CONTENT, MANIFEST, VERSION, WRITTEN, digest, read
+from suffice.runtime import CONTENT, MANIFEST, VERSION, WRITTEN, digest, read
 from suffice.text import Tokenizer
 from suffice.text.tokenizer import DESCRIPTION, build, template
 from suffice.text.tokenizer import read as read_tokenizer

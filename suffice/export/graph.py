@@ -24,12 +24,11 @@ import torch
 from torch import Tensor, nn
 
 from suffice.errors import CheckpointError, ConfigError, installed_for
-from suffice.export.layers import CallPositions, GraphAttention, state_shapes
-from suffice.export.recurrence import with_linear_attention
+from suffice.export.layers import CallPositions, GraphAttention, state_shapes, with_linear_attention
 from suffice.models import LM
 from suffice.models.classifier import Classifier
 from suffice.models.vit import ViT
-from suffice.runtime.session import open_graph
+from suffice.runtime import open_graph
 
 TOKENS, VALID, LOGITS, POSITIONS, IMAGES = "tokens", "valid", "logits", "places", "images"
 EXAMPLE_SIZES = {"batch": 2, "chunk": 3, "past": 4, "length": 3}  # from 2; 0 and 1 may be fixed

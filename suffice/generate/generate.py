@@ -1,11 +1,17 @@
-"""`generate`: continues prompts by sampling, greedy decoding, beam search or speculation."""
+"""`generate` and `slide`: continue prompts by sampling, greedily, by beam search or speculation.
+
+A `Stopwatch` measures the rates of prefill and decoding.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from time import perf_counter
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -22,7 +28,7 @@ from suffice.generate.decoding import (
     decode,
     prefill_chunk,
 )
-from suffice.generate.sampling import Greedy, Sampler, Sampling
+from suffice.generate.sampling import Greedy, Sample, Sampler, Sampling
 from suffice.memory import Dynamic, Memory
 from suffice.models.state import ModelState
 from suffice.utils.records import is_whole
@@ -163,6 +169,64 @@ def generate(
     )
 
 
+def slide(
+    lm: CausalModel,
+    prompt: Sequence[int],
+    *,
+    max_new_tokens: int,
+    sampling: Sampling = GREEDY,
+    stop: Sequence[int] = (),
+    **options: Any,
+) -> list[int]:
+    """Return the tokens that follow a prompt, however long the text becomes.
+
+    A model with learned positions, or with an alignment over positions, has a maximum length.
+    Beyond it, the latest half is reread from position 0 and the text goes on from there: about two
+    tokens are computed for each one written. nanoGPT rereads the whole window for each token. A
+    text that fits is what `generate` gives.
+
+    Args:
+        lm: the model.
+        prompt: ids; only the latest that the model can read enter.
+        max_new_tokens: maximum of new tokens, >= 0.
+        sampling: rule that chooses a token; each piece of a sampled text gets another seed.
+        stop: ids that end the text.
+        **options: options of `generate`, for each piece.
+
+    Raises:
+        ConfigError: as `generate`, and for an empty prompt.
+
+    Example:
+        >>> from suffice import preset
+        >>> from suffice.models import LMConfig
+        >>> sizes = dict(vocabulary_size=9, length=8, d_model=8, depth=1, mlp_width=8)
+        >>> lm = LMConfig(**sizes).build(preset("efficient", 8, 2, causal=True))
+        >>> len(slide(lm, [3, 1], max_new_tokens=20))
+        20
+    """
+    text, room = list(prompt), max_length(lm)
+    if not text:
+        raise ConfigError("the prompt has no token; give at least one to continue.")
+    written: list[int] = []
+    context = text if room is None else text[-room:]
+    while len(written) < max_new_tokens:
+        new = max_new_tokens - len(written)
+        if room is not None:
+            new = min(new, room + 1 - len(context))  # the last token is not read again
+        choose = sampling
+        if isinstance(sampling, Sample):
+            choose = replace(sampling, seed=sampling.seed + len(written))
+        result = generate(lm, [context], max_new_tokens=new, sampling=choose, stop=stop, **options)
+        piece = result.row(0)[len(context) :]
+        written += piece
+        text += piece
+        if piece[-1] in stop:
+            break
+        if room is not None:
+            context = text[-max(room // 2, 1) :]
+    return written
+
+
 @contextmanager
 def eval_mode(*models: CausalModel | None) -> Iterator[None]:
     """Turn dropout off in models, and on again in those that were training."""
@@ -267,3 +331,77 @@ def _check_beams(
             f"beams={beams} with {' and '.join(names)}: beam search keeps the most probable texts "
             "and has tokens only at its end; leave one out."
         )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rates:
+    """The times of one text."""
+
+    prompt: int  # tokens that were read first
+    prompt_seconds: float  # seconds from the start to the first new token
+    token_seconds: tuple[float, ...]  # seconds of each new token after the first
+
+    @property
+    def prefill(self) -> float:
+        """Tokens of the prompt per second, the first new token included in the time."""
+        return self.prompt / self.prompt_seconds
+
+    @property
+    def decode(self) -> float:
+        """New tokens per second after the first, or raise ConfigError if there are none."""
+        if not self.token_seconds:
+            raise ConfigError("one new token has no rate; write at least 2.")
+        return len(self.token_seconds) / sum(self.token_seconds)
+
+    def __str__(self) -> str:
+        decode = f"{self.decode:,.1f} tokens/s" if self.token_seconds else "one token, no rate"
+        return f"prompt {self.prefill:,.1f} tokens/s, decode {decode}"
+
+
+def rates_of(prompt: int, ticks: Sequence[float]) -> Rates:
+    """Return the rates of a start time and the time at which each new token was there.
+
+    Example:
+        >>> rates_of(4, [0.0, 2.0, 2.5, 3.0]).decode
+        2.0
+    """
+    return Rates(
+        prompt=prompt,
+        prompt_seconds=ticks[1] - ticks[0],
+        token_seconds=tuple(later - earlier for earlier, later in pairwise(ticks[1:])),
+    )
+
+
+class Stopwatch:
+    """An `on_token` of `generate` that measures its rates; what it calls itself does not count.
+
+    Example:
+        >>> ticks = iter([0.0, 2.0, 2.0, 2.5, 9.5, 10.0, 10.0])
+        >>> watch = Stopwatch(print, clock=lambda: next(ticks))
+        >>> for token in (7, 8, 9):
+        ...     watch([token])
+        [7]
+        [8]
+        [9]
+        >>> watch.rates(prompt=4).token_seconds
+        (0.5, 0.5)
+    """
+
+    def __init__(
+        self, on_token: OnToken | None = None, *, clock: Callable[[], float] = perf_counter
+    ) -> None:
+        self._on_token, self._clock = on_token, clock
+        self._outside = 0.0
+        self._ticks = [clock()]
+
+    def __call__(self, tokens: list[int | None]) -> None:
+        """Take note of the time, then pass the tokens on."""
+        now = self._clock()
+        self._ticks.append(now - self._outside)
+        if self._on_token is not None:
+            self._on_token(tokens)
+        self._outside += self._clock() - now
+
+    def rates(self, prompt: int) -> Rates:
+        """Return the rates after a prompt of `prompt` tokens."""
+        return rates_of(prompt, self._ticks)

@@ -17,7 +17,7 @@ from torch import Tensor
 from suffice.errors import ConfigError, check_known
 from suffice.generate import Generated, Rates, generate
 from suffice.generate.decoding import choose_backend
-from suffice.generate.rates import rates_of
+from suffice.generate.generate import rates_of
 from suffice.memory import Dynamic, Memory
 from suffice.models import LM, configuration
 from suffice.models.native_decoder import NativeDecoder

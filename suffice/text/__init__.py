@@ -1,13 +1,11 @@
 """Text for language models: tokenizers, corpora, token files and packed rows."""
 
 from suffice.text.bpe import BPE, gpt2, llama
-from suffice.text.characters import Characters
-from suffice.text.corpus import CORPORA, corpus
+from suffice.text.corpus import CORPORA, choose_tokenizer, corpus, load_tokenizer, text
 from suffice.text.documents import Corpus, Documents
-from suffice.text.load import choose_tokenizer, load_tokenizer, pack, text
 from suffice.text.token_file import TokenFile
 from suffice.text.tokenizer import Tokenizer
-from suffice.text.words import Words
+from suffice.text.words import Characters, Words
 
 __all__ = [
     "BPE",
@@ -23,6 +21,5 @@ __all__ = [
     "gpt2",
     "llama",
     "load_tokenizer",
-    "pack",
     "text",
 ]

@@ -12,8 +12,8 @@ from typing import Any
 
 from suffice.errors import ConfigError, DataError
 from suffice.text.bpe import BPE, merges_of
-from suffice.text.characters import Characters
 from suffice.text.tokenizer import Tokenizer, description_of, special_token
+from suffice.text.words import Characters
 
 PREFIX = "tokenizer.ggml."
 NORMAL, UNKNOWN, CONTROL, USER, UNUSED, BYTE = 1, 2, 3, 4, 5, 6  # entries of token_type

@@ -10,10 +10,11 @@ from suffice.view.drawing import (
     drawing_of,
     expression,
     instead,
+    lines,
+    text,
 )
 from suffice.view.flow import Flow, flow, flow_svg, flow_text
 from suffice.view.picture import picture, write
-from suffice.view.text import lines, text
 
 __all__ = [
     "MAX_POSITIONS",

@@ -211,7 +211,7 @@ def test_manifests_that_cannot_be_used(made, tmp_path, monkeypatch):
         raise OSError(13, "Permission denied")
 
     (path / "manifest.json").write_text(whole)
-    monkeypatch.setattr("suffice.runtime.manifest.digest", unreadable)
+    monkeypatch.setattr("suffice.runtime.digest", unreadable)
     with pytest.raises(CheckpointError, match=r"cannot be read \(Permission denied\); check its p"):
         run(path)
 

@@ -19,7 +19,7 @@ from suffice.cli.options import options_from_fields
 from suffice.measure.advise import TASKS
 from suffice.measure.plan import MARGIN
 from suffice.presets import PRESETS, TITLES
-from suffice.runtime.manifest import WRITTEN
+from suffice.runtime import WRITTEN
 from suffice.view.catalogue import FILE, catalogue
 from tests.cli.introspect import CORE
 

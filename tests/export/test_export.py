@@ -10,7 +10,7 @@ import pytest
 from suffice.errors import CheckpointError, ConfigError, DataError
 from suffice.export import export
 from suffice.export.export import _replacing
-from suffice.runtime.manifest import MANIFEST
+from suffice.runtime import MANIFEST
 from suffice.utils.files import _process_table
 
 from .models import saved

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 
+from suffice import runtime
 from suffice.combine import Differential, Exclusive, Gated
 from suffice.encoders import MLA, Forgetting, QKVNorm
 from suffice.errors import CheckpointError, ConfigError
@@ -13,7 +14,6 @@ from suffice.export import export, graph
 from suffice.export.graph import DecoderGraph
 from suffice.patterns import Causal
 from suffice.positions import AxialRope
-from suffice.runtime import session
 from suffice.spec import AXES
 from suffice.testing import spec_around
 from tests.acceptance.mechanisms import PRESET_KINDS, spec_of
@@ -119,10 +119,10 @@ def test_states_of_one_size_stream_in_onnx_runtime(name, tmp_path):
     onnx = pytest.importorskip("onnx")
     lm = saved(tmp_path / "run", language(EXPORTED[name], length=LENGTH, vocabulary_size=20))
     manifest = export(tmp_path / "run", "onnx", tmp_path / "out")
-    opened = session.Session(tmp_path / "out", manifest)
+    opened = runtime.Session(tmp_path / "out", manifest)
     assert difference(opened.call, DecoderGraph(lm), lm) < 1e-5
     ids = [1, 2, 3]
-    written = session.generate(opened, manifest, ids, tokens=8)
+    written = runtime.generate(opened, manifest, ids, tokens=8)
     for _ in written:
         ids.append(int(lm(torch.tensor([ids]))[0, -1].argmax()))
     assert ids[3:] == written
@@ -137,7 +137,7 @@ def test_states_of_one_size_stream_in_onnx_runtime(name, tmp_path):
         node.op_type = "LinearAttentionOfLater"
     onnx.save(model, tmp_path / "later")
     with pytest.raises(CheckpointError, match="com.microsoft:LinearAttentionOfLater"):
-        session.open_graph(tmp_path / "later")
+        runtime.open_graph(tmp_path / "later")
 
 
 def test_a_torch_without_operators_of_other_domains_is_named(tmp_path, monkeypatch):

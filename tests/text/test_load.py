@@ -3,6 +3,7 @@ from __future__ import annotations
 import importlib
 import json
 import sys
+from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,7 @@ import pytest
 import suffice.text
 from suffice.data import TASKS
 from suffice.errors import ConfigError, DataError
-from suffice.text import BPE, Characters, Corpus, Documents, choose_tokenizer, load, load_tokenizer
+from suffice.text import BPE, Characters, Corpus, Documents, choose_tokenizer, load_tokenizer
 from suffice.text.tokenizer import DESCRIPTION, NAMES
 
 # load
@@ -99,8 +100,9 @@ def test_a_saved_tokenizer_is_loaded(tmp_path):
 
 
 def test_names_and_files_reach_their_readers(monkeypatch, tmp_path):
-    monkeypatch.setattr(load, "gpt2", lambda console: ("gpt2", console))
-    monkeypatch.setattr(load, "llama", lambda path: path)
+    module = import_module("suffice.text.corpus")  # the package has a function of that name
+    monkeypatch.setattr(module, "gpt2", lambda console: ("gpt2", console))
+    monkeypatch.setattr(module, "llama", lambda path: path)
     assert choose_tokenizer("gpt2", corpus("a", "b")) == ("gpt2", None)
     with pytest.raises(DataError, match="tokenizer.json"):
         choose_tokenizer("llama", corpus("a", "b"))

@@ -39,7 +39,7 @@ from suffice.patterns import Causal
 from suffice.positions import Rope
 from suffice.quantise import quantise
 from suffice.text import Characters
-from suffice.text.load import load_tokenizer
+from suffice.text.corpus import load_tokenizer
 from suffice.text.token_file import TokenFile
 from suffice_studio import Folders, served
 from tools.fuzz.damage import ODD, WORDS, bytes_of, data_of, json_of

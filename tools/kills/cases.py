@@ -101,7 +101,7 @@ def _converted(place: Path) -> object:
 
 def _export(place: Path) -> object:
     """The files, which the manifest describes by digests that the reader compares."""
-    from suffice.runtime.manifest import read
+    from suffice.runtime import read
 
     manifest = read(place / "out")
     for name, file in manifest["files"].items():

@@ -149,17 +149,7 @@ class Stepper(Protocol):
 
 
 class Session:
-    """An exported language model, opened in ONNX Runtime.
-
-    Args:
-        folder: folder of the export.
-        manifest: manifest of the folder, as `read` returns it.
-
-    Raises:
-        ConfigError: if onnxruntime is not installed, or the model generates no text.
-        CheckpointError: if the runtime does not accept the graph, or its ports are not those of
-            the manifest.
-    """
+    """An exported language model, opened in ONNX Runtime."""
 
     def __init__(self, folder: Path, manifest: dict[str, Any]) -> None:
         self.state = [port for port in manifest["inputs"] if "becomes" in port]
@@ -187,12 +177,7 @@ class Session:
 
 
 def open_graph(path: Path) -> Any:
-    """Return the session of ONNX Runtime that runs a graph on the CPU.
-
-    Raises:
-        ConfigError: if onnxruntime is not installed.
-        CheckpointError: if it does not accept the graph; names the operator that it lacks.
-    """
+    """Return the session of ONNX Runtime that runs a graph on the CPU."""
     with installed_for("running an ONNX export", EXTRA):
         import onnxruntime
     options = onnxruntime.SessionOptions()
@@ -208,16 +193,7 @@ def open_graph(path: Path) -> Any:
 
 
 class Tokenizer:
-    """The tokenizer of an exported model.
-
-    Args:
-        folder: folder of the export.
-        manifest: manifest of the folder, as `read` returns it.
-
-    Raises:
-        ConfigError: if the model has no tokenizer, or the tokenizers library is not installed.
-        CheckpointError: if the library cannot read its file.
-    """
+    """The tokenizer of an exported model."""
 
     def __init__(self, folder: Path, manifest: dict[str, Any]) -> None:
         entry = manifest.get("tokenizer")
@@ -239,9 +215,6 @@ class Tokenizer:
         """Return the ids of a prompt, after the token that begins a text.
 
         An empty prompt starts as that of `suffice generate`: at a document or behind a line break.
-
-        Raises:
-            DataError: if it holds characters that no token spells.
         """
         if not prompt and self.begin is None:
             if self.end is not None:
@@ -259,11 +232,7 @@ class Tokenizer:
         return encoded if self.begin is None else [self.begin, *encoded]
 
     def decode(self, ids: list[int]) -> str:
-        """Return the text of ids; special tokens show as their names.
-
-        Raises:
-            ConfigError: if an id is not in the vocabulary.
-        """
+        """Return the text of ids; special tokens show as their names."""
         if wrong := [id_ for id_ in ids if not 0 <= id_ < self.size]:
             raise ConfigError(
                 f"id {wrong[0]} is not in the vocabulary; the tokenizer has ids of 0 to "
@@ -286,17 +255,9 @@ def generate(
     """Return at most `tokens` ids that continue a prompt of at least one id, without the stop id.
 
     Args:
-        session: the opened graph.
-        manifest: manifest of the export.
-        ids: ids of the prompt.
-        tokens: number of new tokens.
         temperature: divisor of the logits; 0 takes the most likely token.
-        seed: seed of the draws.
         stop: ids that end a text.
         on_token: function called with each new token.
-
-    Raises:
-        ConfigError: for numbers outside their range, or more tokens than the model has positions.
     """
     _check_options(manifest, len(ids), tokens, temperature, seed)
     free = {"batch": 1, "past": 0}

@@ -95,11 +95,7 @@ def _load(verb: str) -> Any:
 
 
 def module_of(verb: str) -> Any:
-    """Import the module of a verb.
-
-    Raises:
-        ConfigError: if the distribution that brings the verb is not installed.
-    """
+    """Import the module of a verb."""
     if verb not in SIBLINGS:
         return import_module(f"suffice.cli.{verb}")
     for entry in entry_points(group="suffice.verbs", name=verb):

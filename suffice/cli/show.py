@@ -38,7 +38,6 @@ def show(
         list[str] | None,
         options.set_option("Another option of the mechanism, such as window=16; repeatable."),
     ] = None,
-    png: Annotated[Path | None, Option(help="Also draw into this .png file.")] = None,
     svg: Annotated[Path | None, Option(help="Also draw into this .svg file.")] = None,
     flow: Annotated[Path | None, Option(help="Draw the data flow into this .svg file.")] = None,
     as_json: Annotated[bool, Option("--json", help="Print the spec as JSON only.")] = False,
@@ -51,7 +50,7 @@ def show(
     options.check_at_least(1, length=length, batch=batch)
     extra = mechanism_settings(mechanism, settings or []) | _layer(mechanism, layer)
     spec = sized(mechanism, d_model, heads, length=length, causal=causal, **extra)
-    pictures = write_pictures(spec, length, mechanism, {"--png": png, "--svg": svg})
+    pictures = [] if svg is None else [_write_drawing(spec, length, mechanism, svg)]
     if flow is not None:
         pictures.append(_write_flow(spec, length, mechanism, flow))
     console = Console(highlight=False)
@@ -111,6 +110,12 @@ def _print(
 
 def _drawn_length(spec: AttentionSpec, length: int) -> int:
     return max(length, 3 * spec.past.segment) if "past" in spec.beyond_pairs else length
+
+
+def _write_drawing(spec: AttentionSpec, length: int, mechanism: str, path: Path) -> Path:
+    from suffice.view import drawing_of, write
+
+    return write(path, drawing_of(spec, length), titled(mechanism, spec, length))
 
 
 def _write_flow(spec: AttentionSpec, length: int, mechanism: str, path: Path) -> Path:
@@ -210,22 +215,6 @@ def print_drawing(console: Console, spec: AttentionSpec, length: int) -> None:
         console.print(text, soft_wrap=True)
     for sentence in instead(spec, length):
         print_paragraph(console, sentence, first=INDENT, rest=INDENT)
-
-
-def write_pictures(
-    spec: AttentionSpec, length: int, title: str, paths: dict[str, Path | None]
-) -> list[Path]:
-    """Write the drawing into files and return their paths."""
-    from suffice.view import drawing_of, write
-
-    given = {option: path for option, path in paths.items() if path is not None}
-    for option, path in given.items():
-        if path.suffix.lower() != f".{option[2:]}":
-            raise ConfigError(f"{option} {path}: name a file that ends in .{option[2:]}.")
-    if not given:
-        return []
-    drawing = drawing_of(spec, length)
-    return [write(path, drawing, titled(title, spec, length)) for path in given.values()]
 
 
 def _knows_blocks(console: Console) -> bool:

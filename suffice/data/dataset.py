@@ -25,14 +25,7 @@ IGNORE_INDEX = -100
 
 @dataclass(frozen=True, eq=False)
 class Split:
-    """Rows of inputs with their labels.
-
-    Raises:
-        ShapeError: if they do not have the same rows, or inputs are neither shape.
-        MaskError: if valid or source_valid is not boolean.
-        ConfigError: if labels are not int64.
-        DataError: if a row of tokens has no label, or one at padding.
-    """
+    """Rows of inputs with their labels."""
 
     inputs: Tensor  # images uint8 or float32 [N, C, H, W], or tokens int64 [N, T]
     # int64 [N], one for each row; or, tokens only, int64 [N, T], one for each token, IGNORE_INDEX
@@ -151,14 +144,7 @@ def _per_channel(values: float | tuple[float, ...], images: Tensor) -> Tensor | 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Dataset:
-    """A task.
-
-    Raises:
-        ShapeError: if the inputs of the splits differ in shape beyond their rows.
-        DataError: if a label is outside 0 .. num_classes - 1, or test_texts or test_rows are not
-            one a row.
-        ConfigError: if std is not positive, or chance is not a valid accuracy.
-    """
+    """A task."""
 
     name: str  # the task's key, such as "mnist"
     title: str  # one line for reports

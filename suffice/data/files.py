@@ -86,11 +86,7 @@ def locate(path: str) -> Path | None:
 
 
 def read(file: DataFile, *, console: Console | None = None) -> bytes:
-    """Return the checked content of a file, decompressed; download it when it is absent.
-
-    Raises:
-        DataError: if the file is truncated or altered, or absent and cannot be downloaded.
-    """
+    """Return the checked content of a file, decompressed; download it when it is absent."""
     place = locate(file.path)
     if place is None:
         return _download(file, console)
@@ -221,15 +217,7 @@ def _check_regular(path: Path) -> None:
 
 
 def lines(path: str | Path, *, keep_ends: bool = False) -> Iterator[bytes]:
-    """Yield the lines of a file; one named .gz or .xz is decompressed.
-
-    Args:
-        path: path of the file.
-        keep_ends: whether lines keep their ends.
-
-    Raises:
-        DataError: if it is absent, cannot be read, or is truncated.
-    """
+    """Yield the lines of a file; one named .gz or .xz is decompressed."""
     opener = OPENERS.get(Path(path).suffix, open)
     try:
         _check_regular(Path(path))
@@ -342,10 +330,6 @@ def rows_of_dataset(path: str) -> tuple[list[str], Iterator[tuple[int, dict[str,
     Args:
         path: "hf:ORG/NAME", "hf:ORG/NAME/SUBSET@REVISION:SPLIT", or a folder that
             `datasets.save_to_disk` wrote. Of several splits the one named train is read.
-
-    Raises:
-        ConfigError: if the reference is malformed, or the library datasets is not installed.
-        DataError: if the data set or the split is absent or cannot be read.
     """
     dataset = _opened(path)
     return list(dataset.column_names), enumerate(_rows(dataset), 1)

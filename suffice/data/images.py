@@ -61,15 +61,10 @@ def image_dataset(
     A tenth of the training part is held out for validation, by a fixed permutation.
 
     Args:
-        train: the official training part.
-        test: the official test part.
-        num_classes: number of classes.
         rows: training rows to keep, drawn at random but always the same; a quarter as many of
             validation and test. None keeps all, more than there are is a ConfigError.
         classes: number of classes to keep, the first ones; None keeps all.
-        class_names: names of all classes; None where numbers are their names.
         moments: mean and standard deviation of the pixels; None measures them.
-        **fields: the other fields of `Dataset`.
     """
     train_rows, test_rows = _of_classes(train, classes), _of_classes(test, classes)
     first, last = held_out(len(train_rows), VALIDATION)
@@ -190,9 +185,6 @@ def cached_images(
     Args:
         name: name of the images in the cache, such as "tiny_imagenet_100-train".
         key: plain values that tell these images from all others of that name.
-        side: side of the square images in pixels.
-        encoded: gives the images when they are not there yet.
-        console: display of the progress; None disables it.
     """
     sha256 = hashlib.sha256(json.dumps([key, side], sort_keys=True).encode()).hexdigest()
     path = cache() / "decoded" / f"{name}-{sha256[:16]}.npy"
@@ -277,7 +269,6 @@ def image_folder(
         side: pixels that every image is resized to.
         rows: rows of the training part; of validation and test a quarter as many. None takes all.
         classes: number of classes to keep, the first ones; None keeps all.
-        console: display of the progress; None disables it.
 
     Shapes:
         inputs: uint8 [N, 3, side, side]

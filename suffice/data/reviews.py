@@ -53,7 +53,6 @@ def words(text: str, rule: str = "ascii") -> list[str]:
     """Return the words of a text: lower case, cut at white space and punctuation.
 
     Args:
-        text: any.
         rule: "ascii" cuts at the punctuation of ASCII; "unicode" at that of other scripts, too, and
             makes each character of a script without spaces between words (Chinese, Japanese, Thai)
             a word; "characters" makes each character one, but for "<", which is left out.
@@ -152,9 +151,6 @@ def rows_of_tokens(
     A row begins with the token that begins a document, or else ends one, where there is room.
 
     Args:
-        tokenizer: a `suffice.text.Tokenizer`.
-        texts: any.
-        length: tokens of a row.
         reads: "end" for the last tokens of each text, "start" for the first, between the special
             tokens that a `BPE` puts around a text.
 
@@ -204,17 +200,9 @@ def dataset_of_texts(
 
     Args:
         parts: texts and class numbers of "train", "validation" and "test".
-        where: file of the texts, for messages.
-        unit: name of one text, such as "review".
-        title: title of the task, to which the number of words is added.
-        length: tokens of each row.
-        vocabulary_size: limit of the number of ids.
-        rows: limit of the training rows, drawn by a fixed permutation; None takes all.
         rule: rule that cuts texts, see `words`.
         learn_tokenizer: function that makes a tokenizer of the training texts, whose tokens take
             the place of words; None takes words.
-        reads: see `rows_of_tokens`.
-        **fields: other fields of `Dataset`.
     """
     for part, (texts, _) in parts.items():
         if not texts:
@@ -325,7 +313,6 @@ def amazon(
         path: path of the user's own reviews, lines of JSON with "rating" and "text" or, as in the
             full set, "overall" and "reviewText"; plain, .gz or .xz. None uses the sample.
         rows: training rows that are kept at most; None takes all.
-        console: shows the progress of a download; None disables it.
 
     Shapes:
         inputs: int64 [N, length]; valid: bool [N, length], False at padding in front
@@ -392,7 +379,6 @@ def womens_clothing(
         length: tokens of each row, >= 1.
         vocabulary_size: the most ids there may be, >= 4; rarer words become unknown.
         rows: training rows that are kept at most; None takes all.
-        console: shows the progress of a download; None disables it.
 
     Shapes:
         inputs: int64 [N, length]; valid: bool [N, length], False at padding in front
@@ -444,7 +430,6 @@ def imdb(
         length: tokens of each row, >= 1.
         vocabulary_size: the most ids there may be, >= 4; rarer words become unknown. The task
             has `len(dataset.vocabulary)` ids.
-        console: shows the progress of a download; None disables it.
 
     Shapes:
         inputs: int64 [N, length]; valid: bool [N, length], False at padding in front

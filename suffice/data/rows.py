@@ -59,11 +59,6 @@ def read_rows(path: str, encoding: str = UTF_8) -> tuple[list[str], Iterator[tup
         path: a .csv, .tsv or .jsonl, plain, .gz or .xz; a .parquet; a folder that
             `datasets.save_to_disk` wrote; or a data set of the hub, see `rows_of_dataset`.
         encoding: encoding of a CSV, TSV or JSON lines, by a name that Python knows.
-
-    Raises:
-        ConfigError: if the file's ending is not a table's, or a library is missing that reads it.
-        DataError: if the file cannot be read, is not in the encoding, or a row is malformed; the
-            rows raise it when they come to it.
     """
     kind = kind_of_file(path)
     if kind in BINARY:
@@ -293,9 +288,7 @@ def read_stream(
     """Return the columns and rows of a stream of bytes, as they come.
 
     Args:
-        stream: lines, such as `sys.stdin.buffer`.
         form: "csv", "jsonl" or "text", of which each line is a row with the one column "text".
-        encoding: encoding of the texts.
     """
     readers: dict[str, Callable[..., Any]] = {"csv": read_separated, "jsonl": read_json_lines}
     content = decode_lines(stream, "standard input", encoding)

@@ -1,6 +1,7 @@
 """Synthetic tasks (copy, induction, MQAR, passkey, two hops), equal on every machine.
 
-Each has 8,192 training rows by default, 512 for validation and 1,024 for the test.
+Each has `rows` training rows, 512 for validation and 1,024 for the test. `seed` draws the rows; no
+training seed changes them.
 """
 
 from __future__ import annotations
@@ -86,8 +87,6 @@ def copy(
         shortest: the fewest symbols of a stretch, >= 1.
         length: the most, >= shortest.
         room: the most that a row could hold, >= length; a row has 2 * room tokens.
-        rows: rows of the training part.
-        seed: seed of the rows; no training seed changes them.
 
     Shapes:
         inputs, labels: int64 [N, 2 * room]
@@ -142,8 +141,6 @@ def induction(
         length: length of the sequence, tokens.
         repeated: tokens of the stretch, each with a label; below length. A row has
             length + repeated tokens.
-        rows: rows of the training part.
-        seed: seed of the rows; no training seed changes them.
 
     Shapes:
         inputs, labels: int64 [N, length + repeated]
@@ -199,8 +196,6 @@ def mqar(
         pairs: pairs of a row, >= 1; a row has 3 * pairs tokens and `pairs` labels.
         keys: different keys there are, >= pairs; their ids come first.
         values: different values there are, >= pairs; their ids follow.
-        rows: rows of the training part.
-        seed: seed of the rows; no training seed changes them.
         shuffled: whether the answers of a row are shuffled among its keys: a negative control, on
             which nothing can be right more often than by chance.
 
@@ -263,8 +258,6 @@ def passkey(
         length: length of a row, tokens, the question included.
         digits: digits of a number, 1 to 6; which is also the number of labels of a row.
         decoys: other numbers in the filler, >= 0.
-        rows: rows of the training part.
-        seed: seed of the rows; no training seed changes them.
 
     Shapes:
         inputs, labels: int64 [N, length]
@@ -345,8 +338,6 @@ def two_hop(*, chains: int = 3, symbols: int = 6, rows: int = TRAIN, seed: int =
         chains: chains of a row, >= 1; a row has 7 * chains tokens and `chains` labels.
         symbols: number of different a's, of b's and of c's, >= chains. Ids: a's, b's that lead on,
             b's that are found, c's.
-        rows: rows of the training part.
-        seed: seed of the rows; no training seed changes them.
 
     Shapes:
         inputs, labels: int64 [N, 7 * chains]

@@ -88,11 +88,6 @@ def table(
 
     Shapes:
         inputs: int64 [N, length]; valid: bool [N, length], False at padding in front
-
-    Raises:
-        ConfigError: for a file, column, share or number of folds that is not legal.
-        DataError: if a file cannot be read, or its column of classes holds none: numbers to be
-            predicted, or lists of several labels.
     """
     check_counts("table", length=length, rows=rows)
     check_vocabulary_size(vocabulary_size)
@@ -502,15 +497,7 @@ def check_folds(folds: int, test: str | float, validation: str | float) -> None:
 def _parts_of_fold(
     files: Files, keys: list[str], folds: int, fold: int, *, stratify: bool
 ) -> tuple[dict[str, list[Row]], list[int]]:
-    """Return the rows of each part, and the numbers of those for the test.
-
-    Args:
-        files: the rows.
-        keys: key of each row; rows with equal keys stay in one part.
-        folds: number of folds.
-        fold: index of the test fold.
-        stratify: see `table`.
-    """
+    """Return the rows of each part, and the numbers of those for the test."""
     turn, tested = divmod(fold, folds)
     classes = [label if stratify else "" for _, label in files.pairs]
     fold_of = folds_of_keys(list(zip(keys, classes, strict=True)), folds, turn=turn)

@@ -32,11 +32,6 @@ TABLES = ("embedding.positions.weight", "positions.weight", "positions")
 def config_of(model: nn.Module, *, begin: int | None = None, end: int | None = None) -> dict:
     """Return the config.json of the class of transformers that computes the same as a model.
 
-    Args:
-        model: an LM, a Classifier or a ViT.
-        begin: id of the token that begins a text.
-        end: id of the token that ends one.
-
     Raises:
         ConfigError: if there is no such class, saying what it would have to compute.
 

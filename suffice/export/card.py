@@ -25,19 +25,7 @@ def card(
     licence: str,
     base_model: str | None = None,
 ) -> str:
-    """Return the README.md of an export.
-
-    Args:
-        name: name of the model, the card's title.
-        manifest: manifest of the export.
-        facts: facts about the source, such as `hub` and `converted`.
-        certificate: content of a conversion's certificate.json; None where there was none.
-        licence: an identifier of the hub, such as "apache-2.0"; nobody but the user knows it.
-        base_model: repository that the weights come from; None: the one they were fetched from.
-
-    Raises:
-        ConfigError: if the licence or the base model is not a valid identifier.
-    """
+    """Return the README.md of an export."""
     base_model = base_model or facts.get("hub", {}).get("repository")
     for option, value in (("--license", licence), ("--base-model", base_model or "a/b")):
         if not value or not all(letter.isalnum() or letter in "-._/" for letter in value):

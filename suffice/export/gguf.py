@@ -65,18 +65,10 @@ def write_model(
     """Write a language model as a file, and return the architecture that it has there.
 
     Args:
-        path: path of the file.
         model: a model in float32, with dense softmax attention throughout.
-        tokenizer: tokenizer of the model.
         kind: storage of matrices, one of `TYPES`; norms and biases are in full, and with q8_0 and
             q4_0 a matrix whose inputs are not a multiple of 32 is in half precision.
-        facts: facts about the model; a chat template is written.
         codes: codes of matrices packed in the same bits, see `packed_codes`; they are kept.
-
-    Raises:
-        ConfigError: if no architecture of llama.cpp computes the model, or no tokenizer of
-            llama.cpp does the same as its.
-        DataError: if the file cannot be written.
     """
     check_known("type", kind, TYPES)
     if model.config.experts is not None:
@@ -325,11 +317,6 @@ def export_gguf(
     Returns:
         "architecture", "type", "file", "bytes", and "difference": the largest of a logit between
         the model and the file read back, which for 8 and 4 bits is that of rounding.
-
-    Raises:
-        ConfigError: as `write_model`; or `out` is not a .gguf, or the source not a language model.
-        CheckpointError: if the source cannot be read, or the file computes something else.
-        DataError: if the file cannot be written.
     """
     source, out = Path(source), Path(out)
     if out.suffix != SUFFIX or out.is_dir():

@@ -309,11 +309,7 @@ def is_recurrent(graph: torch.export.ExportedProgram) -> bool:
 
 
 def with_linear_attention(graph: torch.export.ExportedProgram) -> torch.export.ExportedProgram:
-    """Return a graph whose recurrences are ONNX Runtime's operators.
-
-    Raises:
-        ConfigError: if there are some, and this torch cannot write operators of other domains.
-    """
+    """Return a graph whose recurrences are ONNX Runtime's operators."""
     if not is_recurrent(graph):
         return graph
     if not hasattr(torch.onnx, "ops"):

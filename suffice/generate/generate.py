@@ -186,15 +186,11 @@ def slide(
     text that fits is what `generate` gives.
 
     Args:
-        lm: the model.
         prompt: ids; only the latest that the model can read enter.
         max_new_tokens: maximum of new tokens, >= 0.
         sampling: rule that chooses a token; each piece of a sampled text gets another seed.
         stop: ids that end the text.
         **options: options of `generate`, for each piece.
-
-    Raises:
-        ConfigError: as `generate`, and for an empty prompt.
 
     Example:
         >>> from suffice import preset

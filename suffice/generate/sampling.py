@@ -19,11 +19,7 @@ from suffice.utils.records import check_fields
 
 @dataclass(frozen=True, kw_only=True)
 class Greedy:
-    """The token with the highest logit; of equal ones that with the lowest id.
-
-    Raises:
-        ConfigError: if the penalty is not above 0.
-    """
+    """The token with the highest logit; of equal ones that with the lowest id."""
 
     repetition_penalty: float = 1.0  # see `Sample`
 
@@ -35,9 +31,6 @@ class Greedy:
 @dataclass(frozen=True, kw_only=True)
 class Sample:
     """A token drawn from softmax(logits), modified as follows, in this order.
-
-    Raises:
-        ConfigError: if a number is outside its range.
 
     Source: Fan et al. 2018, arXiv:1805.04833 (top-k); Holtzman et al. 2019, arXiv:1904.09751
         (top-p); Nguyen et al. 2024, arXiv:2407.01082 (min-p); Keskar et al. 2019,

@@ -327,11 +327,7 @@ def load(path: Path | str, *, device: torch.device | str = "cpu") -> Loaded:
 
 
 def locate(path: Path | str) -> Path:
-    """Return the model that a path stands for; a comparison's folder stands for its best one.
-
-    Raises:
-        CheckpointError: if the comparison has none yet, or none of that name.
-    """
+    """Return the model that a path stands for; a comparison's folder stands for its best one."""
     path = hub.local(path)
     if (path / WINNER).is_file():
         name = read_json(path / WINNER).get("model")

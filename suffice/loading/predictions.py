@@ -46,11 +46,7 @@ Write = Callable[[Row, Row], None]  # a row of the input, and the columns of its
 
 @dataclass(frozen=True, kw_only=True)
 class PredictionRequest:
-    """What is to be answered, and where the answers go.
-
-    Raises:
-        ConfigError: if there is nothing to answer, or both files and a text.
-    """
+    """What is to be answered, and where the answers go."""
 
     names: tuple[str, ...] = ()  # tables, images and folders of images; "-" is standard input
     text: str | None = None  # one text, instead
@@ -88,17 +84,7 @@ def _is_table(out: Path) -> bool:
 
 
 def answer(model: Loaded, request: PredictionRequest, *, as_json: bool = False) -> None:
-    """Write every input with the model's answer, in batches.
-
-    Args:
-        model: model opened by `suffice.load`.
-        request: the inputs.
-        as_json: write lines of JSON whatever the input is.
-
-    Raises:
-        ConfigError: for a language model, or inputs of another kind than the model reads.
-        DataError: if an input cannot be read, or the answers not be written.
-    """
+    """Write every input with the model's answer, in batches."""
     if isinstance(model, LanguageModel):
         raise ConfigError(
             "this is a language model, which has no classes; write text with `suffice generate`."

@@ -53,15 +53,6 @@ def drawn(module: nn.Module, *, seed: int) -> nn.Module:
 def padded(batch: int, length: int, side: str, *, seed: int = 0) -> Tensor:
     """Return valid [B, length], True = real; row b holds fewer real tokens the larger b is.
 
-    Args:
-        batch: rows.
-        length: positions.
-        side: "left", "right" or "inside", where the padding stands.
-        seed: seed of the holes inside.
-
-    Raises:
-        ConfigError: for an unknown side, or no position.
-
     Example:
         >>> padded(3, 4, "left").int().tolist()
         [[1, 1, 1, 1], [0, 1, 1, 1], [0, 0, 1, 1]]
@@ -105,9 +96,6 @@ def spec_around(*values: Axis, **sizes: int | bool | float) -> AttentionSpec:
             pattern is made for; a past that is read in segments gets its pattern, a value that
             sums tokens Causal().
 
-    Raises:
-        ConfigError: for something that is not an axis value, or two of one family.
-
     Example:
         >>> from suffice.patterns import Causal
         >>> spec_around(Causal()).pattern
@@ -145,7 +133,6 @@ class Case:
 
     Args:
         spec: the layer; its dropout is set to 0, which is what makes it a function.
-        length: positions.
     """
 
     spec: AttentionSpec

@@ -64,7 +64,6 @@ def check_ops(
     Padded cases hold a row that is all padding. An op that refuses a case is not wrong.
 
     Args:
-        device: device of the tensors.
         dtypes: dtypes of queries, keys and values; None: all of `TOLERANCES`.
         without: names of ops to leave out.
     """

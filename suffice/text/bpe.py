@@ -50,11 +50,6 @@ class BPE:
             padding are not used.
         begin: the token before each document; None where there is none.
         end: the token after each document; None where there is none.
-        name: name of the description's file, for errors.
-
-    Raises:
-        ConfigError: if the tokenizers library is not installed.
-        DataError: if the description is not that of a byte-pair tokenizer, or lacks a token named.
 
     Example:
         >>> tokenizer = BPE.train(["low lower lowest"] * 2, 261)
@@ -93,11 +88,7 @@ class BPE:
         return ids[: (*marks, 0).index(0)], ids[len(ids) - (*marks[::-1], 0).index(0) :]
 
     def check_case(self) -> None:
-        """Refuse texts made lower case for a vocabulary of capitals, or capitals that it lacks.
-
-        Raises:
-            DataError: naming a word that would be cut into other tokens, or be unknown.
-        """
+        """Refuse texts made lower case for a vocabulary of capitals, or capitals that it lacks."""
         words = sorted(filter(re.compile("[A-Za-z]{3,}").fullmatch, self._library.get_vocab()))
         capitals = [word for word in words if word.istitle()]
         if capitals and all(self.encode(word) == self.encode(word.lower()) for word in capitals):
@@ -138,13 +129,7 @@ class BPE:
         Args:
             texts: documents to learn from; read once, never held in memory together.
             vocabulary_size: size of the vocabulary, 257 to 1,048,576.
-            console: display of the progress; None disables it.
             at_most: whether texts that hold fewer pairs give a smaller vocabulary.
-
-        Raises:
-            ConfigError: if vocabulary_size is not legal, or texts is one text, or the tokenizers
-                library is not installed.
-            DataError: if the texts do not hold that many pairs that occur twice.
         """
         return cls(learn(texts, vocabulary_size, console, at_most=at_most), end=END)
 
@@ -270,11 +255,6 @@ def gpt2(folder: Path | str | None = None, *, console: Console | None = None) ->
         folder: holds encoder.json and vocab.bpe, or the same files as vocab.json and merges.txt;
             None finds them at tokenizers/gpt2 below $SUFFICE_DATA or in the cache, or downloads
             them.
-        console: display of a download's progress; None disables it.
-
-    Raises:
-        ConfigError: if the tokenizers library is not installed.
-        DataError: if a file is absent, truncated or altered, or encodes otherwise than GPT-2.
 
     Source: Radford et al. 2019, "Language Models are Unsupervised Multitask Learners".
     """
@@ -335,10 +315,6 @@ def llama(file: Path | str) -> BPE:
 
     Args:
         file: a tokenizer.json, or a tokenizer.bin of llama2.c such as tok512.bin.
-
-    Raises:
-        ConfigError: if the tokenizers library is not installed.
-        DataError: if the file is absent, of another format, or not that of a Llama tokenizer.
     """
     file = Path(file)
     if file.suffix == ".bin":

@@ -199,11 +199,6 @@ def corpus(name_or_path: str | Path, *, console: Console | None = None) -> Corpu
 
     Args:
         name_or_path: a key of `CORPORA`, or the path of the text.
-        console: display of a download's progress; None disables it.
-
-    Raises:
-        ConfigError: for a name that is neither a corpus nor a path.
-        DataError: if the files are absent, or cannot be read.
 
     Example:
         >>> corpus("stdlib").name
@@ -232,13 +227,6 @@ corpus_of = corpus  # for functions with an argument of that name
 
 def load_tokenizer(folder: Path | str) -> Tokenizer:
     """Return the tokenizer that `save(folder)` wrote, whichever it was.
-
-    Args:
-        folder: holds tokenizer.json and tokenizer_config.json.
-
-    Raises:
-        ConfigError: if it is a byte-pair tokenizer and the tokenizers library is not installed.
-        DataError: if a file is absent, or is not what a tokenizer of this library writes.
 
     Example:
         >>> import tempfile
@@ -272,14 +260,6 @@ def choose_tokenizer(
         name: "characters", all that occur in the corpus; "bpe", byte pairs learned from its
             training part; "gpt2"; "llama", found below $SUFFICE_DATA or in the cache; or a path:
             the folder of a saved tokenizer, or a file of a Llama model.
-        corpus: corpus that it will read.
-        vocabulary_size: vocabulary size, for "bpe" only.
-        console: display of the progress; None disables it.
-
-    Raises:
-        ConfigError: for a name that is neither known nor a path, or a vocabulary_size that is
-            missing or of no use.
-        DataError: if a file is absent or damaged.
 
     Example:
         >>> from suffice.text import Corpus, Documents
@@ -340,18 +320,12 @@ def text(
     Args:
         corpus: name or path of the corpus, see `suffice.text.corpus`.
         tokenizer: see `choose_tokenizer`.
-        vocabulary_size: vocabulary size, for the tokenizer "bpe" only.
         length: tokens of a row, >= 1.
         rows: training rows that are kept at most, drawn by a fixed permutation; None takes all.
         test_rows: the same for the test, and for validation.
-        console: display of a download's progress; None disables it.
 
     Shapes:
         inputs, labels: int64 [N, length]
-
-    Raises:
-        ConfigError: if an option is not legal.
-        DataError: if the corpus is absent or too short.
     """
     check_counts("text", length=length, rows=rows, test_rows=test_rows)
     documents = corpus_of(corpus, console=console)

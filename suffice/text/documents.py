@@ -24,9 +24,6 @@ VALIDATION = 0.1  # of the documents, or of the text where there is but one
 class Documents:
     """Texts that each pass reads again; empty ones are skipped.
 
-    Raises:
-        DataError: at the end of a pass that met no text, or where `read` does.
-
     Example:
         >>> documents = Documents(name="two", read=lambda: ["a", "", "b"])
         >>> list(documents), list(documents)

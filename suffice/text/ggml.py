@@ -68,12 +68,7 @@ PIECES = {
 
 
 def read_vocabulary(metadata: Mapping[str, Any], where: object) -> BPE | Characters:
-    """Return the tokenizer of a file's metadata.
-
-    Raises:
-        ConfigError: if its kind is not one of those that are read.
-        DataError: if its entries do not fit each other.
-    """
+    """Return the tokenizer of a file's metadata."""
     entries = {n.removeprefix(PREFIX): v for n, v in metadata.items() if n.startswith(PREFIX)}
     kind, tokens = entries.get("model"), entries.get("tokens")
     if kind not in ("gpt2", "llama", "rwkv"):
@@ -170,11 +165,7 @@ def _of_pieces(
 
 
 def vocabulary_entries(tokenizer: Tokenizer, size: int) -> dict[str, Any]:
-    """Return the metadata of a tokenizer, for a model with `count` tokens.
-
-    Raises:
-        ConfigError: if llama.cpp has no tokenizer that does the same.
-    """
+    """Return the metadata of a tokenizer, for a model with `count` tokens."""
     entries = (
         _characters(tokenizer) if isinstance(tokenizer, Characters) else _byte_pairs(tokenizer)
     )

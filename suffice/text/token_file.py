@@ -89,7 +89,6 @@ class TokenFile:
     tokenizer's `begin` and `end` where it has them.
 
     Args:
-        path: path of the tokens.
         tokenizer: tokenizer of the model that will read the tokens; None accepts those of any.
 
     Attributes:
@@ -97,9 +96,6 @@ class TokenFile:
         header: the facts.
         tokens: all of them, uint16 or uint32 [N], a read-only map of the file.
         documents: where each document starts, uint64 [documents], a read-only map.
-
-    Raises:
-        DataError: if a file is absent, cut short or damaged, or another tokenizer wrote it.
 
     Example:
         >>> import tempfile
@@ -131,19 +127,7 @@ class TokenFile:
         tokenizer: Tokenizer,
         console: Console | None = None,
     ) -> TokenFile:
-        """Write the tokens of some documents, replacing what is there only when all are written.
-
-        Args:
-            path: path of the tokens; its folder is made where it is absent.
-            documents: texts; read once, never held in memory together.
-            tokenizer: tokenizer that encodes the documents.
-            console: display of the progress; None disables it.
-
-        Raises:
-            ConfigError: if documents is one text.
-            DataError: if the documents hold no token or cannot be read or encoded, or the files
-                cannot be written.
-        """
+        """Write the tokens of some documents, replacing what is there only when all are written."""
         path = Path(path)
         header = header_at(path)
         with (
@@ -180,14 +164,10 @@ class TokenFile:
         Args:
             size: windows, B.
             length: tokens that are read from each, T; one more is there to be predicted.
-            seed: seed of the training.
             step: step, which selects the batch.
 
         Shapes:
             int64 [B]
-
-        Raises:
-            ConfigError: if an argument is not legal, or the file is shorter than a window.
         """
         _at_least(1, size=size)
         _at_least(0, seed=seed, step=step)
@@ -202,10 +182,6 @@ class TokenFile:
 
         Shapes:
             places: int64 [B] -> int64 [B, length + 1]
-
-        Raises:
-            ConfigError: if a window is not inside the file.
-            DataError: if the file holds an id that is not in its vocabulary.
         """
         return self._ids(self.tokens[self._positions(places, length)])
 
@@ -231,9 +207,6 @@ class TokenFile:
 
         Shapes:
             int64 [B, T + 1], and at the end [1, t + 1] with t < T if tokens are left over.
-
-        Raises:
-            ConfigError: if an argument is not legal, or the file holds but one token.
         """
         _at_least(1, length=length, size=size)
         predicted = len(self) - 1

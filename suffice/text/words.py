@@ -29,9 +29,6 @@ class Words:
         length: tokens of a row; the last words of a longer text are read.
         rule: rule that cuts texts into words, from `suffice.data.reviews.RULES`.
 
-    Raises:
-        DataError: if the words are not such a vocabulary.
-
     Example:
         >>> tokenizer = Words(("<pad>", "<start>", "<unknown>", "good", "dress"), length=4)
         >>> tokenizer.encode("A GOOD dress!"), tokenizer.decode([3, 4])
@@ -179,9 +176,6 @@ class Characters:
 
     Args:
         characters: the character of each id, no two alike.
-
-    Raises:
-        DataError: if there is none, one twice, or half a surrogate pair.
 
     Example:
         >>> tokenizer = Characters.of("hello")

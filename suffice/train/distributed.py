@@ -33,9 +33,6 @@ def resolve_device(name: str) -> torch.device:
     """Return the device that "cpu", "cuda" or "cuda:0" names.
 
     Under torchrun "cuda" is this process's own GPU.
-
-    Raises:
-        ConfigError: if the name is unknown or this machine has no such device.
     """
     if name == "cpu":
         return torch.device("cpu")
@@ -138,11 +135,7 @@ def no_sync(model: Any) -> Iterator[None]:
 
 
 def current() -> Processes:
-    """Return the processes this code runs in.
-
-    Raises:
-        StateError: if torchrun started several processes and none has called `processes`.
-    """
+    """Return the processes this code runs in."""
     if dist.is_available() and dist.is_initialized():
         return Processes(dist.get_rank(), dist.get_world_size())
     if _started_by_torchrun():
@@ -159,9 +152,6 @@ def processes(device: str = "cpu") -> Iterator[Processes]:
 
     Outside torchrun, or when it started one process, there is no process group. Small tensors on
     the CPU always travel by gloo, those of a GPU by nccl.
-
-    Raises:
-        ConfigError: if the device does not exist.
     """
     place = resolve_device(device)
     if not _started_by_torchrun() or dist.is_initialized():

@@ -97,11 +97,6 @@ def evaluate(
 
     Moves the model to the device. Its training flags are the same afterwards; sums are in float64,
     so neither the batch size nor the number of processes matters beyond rounding.
-
-    Raises:
-        DataError: if the split is empty.
-        ShapeError: if the model answers elsewhere than the labels ask.
-        ConfigError: if batch_size < 1 or the device does not exist.
     """
     if len(split) == 0:
         raise DataError(f"a split of {dataset.name} has no rows; there is nothing to evaluate.")

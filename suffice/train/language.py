@@ -180,17 +180,9 @@ def evaluate_lm(
     are the same afterwards.
 
     Args:
-        model: language model of the text's tokens.
-        file: the text.
         length: tokens of a window; a shorter text is one window.
-        batch_size: windows at once.
         batches: number of batches, spread evenly over the text; None reads all of it.
-        dtype: dtype of the products, as in `LMTraining`.
         separate: whether documents that share a window are kept apart.
-        device: "cpu" or "cuda".
-
-    Raises:
-        ConfigError: if the text holds one token, or the device does not exist.
     """
     processes, place = current(), resolve_device(device)
     model.to(place)
@@ -260,11 +252,7 @@ class Amount:
 
 
 def amount(file: TokenFile, tokenizer: Tokenizer) -> Amount:
-    """Count the text of a file of tokens; one document is decoded at a time.
-
-    Raises:
-        ConfigError: if the file's ids are not the tokenizer's.
-    """
+    """Count the text of a file of tokens; one document is decoded at a time."""
     characters = size = 0
     special = {tokenizer.begin, tokenizer.end}
     for number in range(file.header.documents):
@@ -330,37 +318,21 @@ def fit_lm(
 
     Ctrl-C lets the step in progress finish, writes the checkpoint and raises Interrupted; a second
     one interrupts at once. A resumed run ends with the very weights and history (but for seconds)
-    of one that was never interrupted.
+    of one that was never interrupted. Arguments and errors that are not listed are those of `fit`.
 
     Args:
         model: module called as model(tokens, valid=..., segments=...) -> logits [B, T, V], with the
             marks that the rows have; moved to the device, its training flags are the same after.
         train: training text.
-        validation: the text whose loss chooses the weights.
-        training: the settings.
-        seed: seed of the rows and of dropout.
-        device: "cpu" or "cuda".
         checkpoint: file for the state of the training, visible to every process; it is replaced
             unless `resume`. Sharded weights are in a folder next to it, and any number of processes
             goes on from either, sharded or not. None writes nothing.
-        resume: go on from the checkpoint.
-        progress: display of every step; None is silent. Only the first process uses it.
-        save_every: seconds between two checkpoints at least; one is written after a step, on
-            Ctrl-C, and when the training ends.
         log: file for lines of JSON; only the first process writes.
         tensorboard: folder for the same numbers as TensorBoard's events; only the first process
             writes.
         amount: size of the validation text, for losses in bits.
         keep: function called by the first process whenever the model's weights are the best so far.
         objective: objective to minimise; None uses cross-entropy.
-
-    Raises:
-        ConfigError: if the device is absent, resume is given without a checkpoint, nothing in the
-            model learns, a process has no row of a micro-batch, or the weights cannot be sharded.
-        ShapeError: if the model's tables hold fewer tokens than the text, or shorter rows.
-        CheckpointError: if the checkpoint cannot be written or read, or is of another run.
-        StateError: if the loss is no longer finite; the last checkpoint is kept.
-        Interrupted: on Ctrl-C.
     """
     check_checkpoint(checkpoint, resume=resume)
     processes, place = current(), resolve_device(device)

@@ -38,11 +38,7 @@ def check_optimiser(name: str) -> None:
 
 
 class Optimiser:
-    """One or two of torch's optimisers that step together.
-
-    Args:
-        parts: optimisers over disjoint parameters.
-    """
+    """One or two of torch's optimisers that step together."""
 
     def __init__(self, *parts: torch.optim.Optimizer) -> None:
         self.parts = parts
@@ -77,9 +73,6 @@ def build(model: nn.Module, training: OptimiserSettings) -> Optimiser:
 
     Tensors with two or more dimensions (weights, embeddings, alignments) are decayed; vectors and
     scalars (biases, norms) are not.
-
-    Raises:
-        ConfigError: if nothing learns, or Muon has no matrix or is not in this torch.
     """
     check_optimiser(training.optimiser)
     learned = [p for p in model.parameters() if p.requires_grad]

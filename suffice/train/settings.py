@@ -88,6 +88,8 @@ class Training:
 class LMTraining:
     """The settings of the optimiser, of its schedule, of the batches and of when to validate.
 
+    Those that are not listed mean what they mean in `Training`.
+
     Args:
         steps: optimiser steps, >= 1.
         batch_size: rows of a step, over all micro-batches and processes together, >= 1.
@@ -95,16 +97,11 @@ class LMTraining:
         learning_rate: the rate after the warm-up, > 0.
         min_learning_rate: final learning rate of the cosine schedule, from 0 to learning_rate.
         warmup: steps during which the rate rises linearly, from 0 to below steps.
-        weight_decay: decoupled decay of tensors with two or more dimensions; vectors and
-            scalars (biases, norms) are never decayed.
-        betas: AdamW's two decay rates, each in [0, 1).
-        clip: largest global gradient norm; None leaves gradients as they are.
         accumulate: micro-batches that a step's rows are computed in, one after another, >= 1. The
             loss is the mean over the targets of all of them, however many each has.
         evaluate_every: steps between two validations; one follows the last step, too.
         evaluation_batches: number of validation batches of batch_size rows, spread evenly over the
             validation text; None reads all of it.
-        dtype: "float32", or "bfloat16" for products in it (autocast); weights stay as they are.
         checkpointing: recompute the inside of a block in the backward pass instead of keeping it;
             the result is the same, with less memory and about a third more time.
         shard: cut the weights, gradients and moments between the processes that torchrun started
@@ -116,11 +113,6 @@ class LMTraining:
         max_minutes: minutes of training over all sessions; the run ends when they are used up. The
             learning rate follows the time if that is further along than the steps, so that it is
             lowest when the run ends. Such a run depends on the machine's speed.
-        optimiser: "adamw", or "muon" for the matrices inside the blocks and AdamW for the rest, see
-            `suffice.train.optimiser.build`; Muon needs whole matrices, so not with shard.
-
-    Raises:
-        ConfigError: naming every value that is not legal.
 
     Example:
         >>> LMTraining(steps=10, batch_size=4, length=0, learning_rate=-1.0)
@@ -190,10 +182,6 @@ class LMTraining:
 
     def rate(self, step: int, time_used: float = 0.0) -> float:
         """Return the learning rate of a step, counted from 0.
-
-        Args:
-            step: number of the step.
-            time_used: share of max_minutes, 0 to 1.
 
         Example:
             >>> sizes = dict(steps=4, batch_size=1, length=1, warmup=2)

@@ -113,9 +113,6 @@ def write(path: Path, tensors: Mapping[str, Tensor], processes: Processes) -> in
     """Write sharded tensors to a new folder next to a checkpoint; return its number.
 
     All processes must call it. The checkpoint is to hold the number; then `remove_others`.
-
-    Raises:
-        CheckpointError: on every process, if any of them cannot write.
     """
     import torch.distributed.checkpoint as dcp
 
@@ -147,9 +144,6 @@ def read(path: Path, facts: Mapping[str, Any], expected: Mapping[str, Tensor]) -
     """Return the tensors that a checkpoint has in its folder, cut as the expected ones are.
 
     All processes must call it if any is cut. Without a folder in the metadata there are none.
-
-    Raises:
-        CheckpointError: if the folder is absent, cannot be read or does not fit.
     """
     if FACT not in facts:
         return {}

@@ -105,11 +105,7 @@ class TrainingState(ABC):
 
 
 def write(path: Path, state: TrainingState, processes: Processes | None = None) -> None:
-    """Write a state; all processes call it, and sharded tensors go to a folder next to it.
-
-    Raises:
-        CheckpointError: if it cannot be written; the file that was there is kept.
-    """
+    """Write a state; all processes call it, and sharded tensors go to a folder next to it."""
     processes = processes or Processes()
     tensors = state.tensors()
     cut = {name: tensor for name, tensor in tensors.items() if sharded.is_cut(tensor)}
@@ -125,12 +121,7 @@ def write(path: Path, state: TrainingState, processes: Processes | None = None) 
 
 
 def read(path: Path, state: TrainingState, processes: Processes | None = None) -> None:
-    """Load a file into a state that was just built for the same run.
-
-    Raises:
-        CheckpointError: if the file cannot be read, is not a training checkpoint, or is of another
-            run, with every difference; the state is as before.
-    """
+    """Load a file into a state that was just built for the same run."""
     processes = processes or Processes()
     facts, expected = checkpoint.metadata(path), state.tensors()
     history, counters = _checked(path, facts, state)

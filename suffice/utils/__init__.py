@@ -15,9 +15,6 @@ class ByName(UserDict[str, Any]):
 
     The names are known without any import.
 
-    Args:
-        modules: module of each object, by the object's name.
-
     Example:
         >>> table = ByName({"sqrt": "math"})
         >>> list(table), table["sqrt"](9.0)

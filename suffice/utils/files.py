@@ -226,9 +226,6 @@ def check_links(folder: Path) -> None:
     """Refuse a model whose folder holds a link to elsewhere: its target would be read and copied.
 
     In the cache of the Hugging Face hub, files of a snapshot are links to the blobs next to it.
-
-    Raises:
-        CheckpointError: naming the link.
     """
     root = Path(os.path.realpath(folder))
     snapshot = root.parent if root.name == "source" else root  # the tokenizer of a translator
@@ -367,16 +364,7 @@ class RunFolder:
 
 @contextlib.contextmanager
 def locked(folder: Path, *, patience: float = GLANCE) -> Iterator[None]:
-    """Lock a folder during the block, against other programs that write there.
-
-    Args:
-        folder: path of the folder, created if absent.
-        patience: seconds to wait for the other program.
-
-    Raises:
-        ConfigError: if another program holds it, or it is the current folder and no run is there.
-        DataError: if the disk refuses.
-    """
+    """Lock a folder during the block, against other programs that write there."""
     from filelock import FileLock, Timeout
 
     if not (folder / LOCK).exists():

@@ -48,12 +48,6 @@ class Term:
 def parse_term(text: str, forms: Sequence[str], *, kind: str, where: str = "") -> Term:
     """Return the name and the numbers of a term; raise ConfigError if it has no legal form.
 
-    Args:
-        text: the term.
-        forms: every legal form, such as "rolling:W:SINKS".
-        kind: kind of term, for messages, such as "memory".
-        where: the longer text that holds the term, for messages.
-
     Example:
         >>> parse_term("static:64", ("dynamic", "static:N"), kind="memory")
         Term(name='static', numbers=(64,))
@@ -113,7 +107,6 @@ def format_quantity(value: float, units: Mapping[str, float], *, digits: int | N
     """Return a value in the largest decimal unit that it fills, with at most four digits.
 
     Args:
-        value: a value in the base unit.
         units: sizes of the units by name; a name may begin with a space.
         digits: exact number of digits, for which units may be binary; the unit of size 1 counts
             whole things unless there are smaller ones.

@@ -29,10 +29,6 @@ def local(path: Path | str, files: tuple[str, ...] = DOWNLOAD_PATTERNS) -> Path:
     Args:
         path: a path, or "hf:ORG/NAME", "hf:ORG/NAME@REVISION" with a branch, a tag or a commit.
         files: patterns of the files that are fetched.
-
-    Raises:
-        CheckpointError: if the model is neither there nor in the cache.
-        ConfigError: if the reference is malformed, or huggingface_hub is not installed.
     """
     if not is_reference(path):
         return Path(path)
@@ -79,16 +75,6 @@ def upload(folder: Path | str, name: str, *, private: bool = True) -> str:
 
     Nothing is sent anywhere unless this is called. The token is the one of `hf auth login` or of
     HF_TOKEN.
-
-    Args:
-        folder: folder that `suffice export`, `train`, `convert` or `suffice.models.folder.save`
-            wrote.
-        name: ORG/NAME; made if it is absent.
-        private: whether a new repository is; an old one stays as it is.
-
-    Raises:
-        CheckpointError: if the hub cannot be reached or refuses.
-        ConfigError: if the name is malformed, or huggingface_hub is not installed.
     """
     check_name(name)
     with installed_for(name, "hub"):

@@ -169,13 +169,6 @@ def check_keys(
 ) -> None:
     """Raise for an unknown key of plain data, naming the nearest legal one, or for missing ones.
 
-    Args:
-        data: the keys and values.
-        legal: keys there may be.
-        required: keys there must be.
-        where: the file, or the thing it describes, for the message.
-        error: type of the error.
-
     Example:
         >>> check_keys({"lenght": 3}, ["length", "width"], where="sizes.json")
         Traceback (most recent call last):
@@ -210,14 +203,7 @@ def encode(value: Any) -> Any:
 def decode(
     record: type[T], data: object, *, where: str, error: type[SufficeError] = DataError
 ) -> T:
-    """Build a record from plain data, each value of its annotated type.
-
-    Args:
-        record: a dataclass, a TypedDict, or any type that such a field may have.
-        data: JSON data.
-        where: the file, for messages.
-        error: raised for an unknown or missing key, a wrong type, or a value the record refuses.
-    """
+    """Build a record from plain data, each value of its annotated type."""
     origin, inner = typing.get_origin(record), typing.get_args(record)
     if record is Any:
         return data  # type: ignore[return-value]
@@ -364,11 +350,7 @@ class Axis:
 
     @classmethod
     def from_json(cls: type[V], data: Any) -> V:
-        """Rebuild a value of this family from `to_json`'s data.
-
-        Raises:
-            ConfigError: for an unknown name or field, or data that is not such a dictionary.
-        """
+        """Rebuild a value of this family from `to_json`'s data."""
         if not isinstance(data, dict) or "name" not in data:
             raise ConfigError(
                 f"a {cls.family} is stored as a dictionary with a 'name', got {data!r}."

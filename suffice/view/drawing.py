@@ -232,13 +232,8 @@ def draw(
     parts joined by `&`, the most specific.
 
     Args:
-        pattern: pattern to draw.
-        queries: number of queries, tokens.
         keys: number of keys, tokens; None: one for each query.
         num_heads: number of heads; None: those the pattern is made for, or one.
-
-    Raises:
-        ConfigError: for sizes that cannot be drawn.
 
     Example:
         >>> from suffice.patterns import Causal
@@ -406,16 +401,9 @@ def text(
     """Return a pattern drawn in characters: queries down, keys across, a legend below.
 
     Args:
-        pattern: pattern to draw.
-        queries: number of queries, tokens; they stand last among the keys.
-        keys: number of keys, tokens; None: one for each query.
-        num_heads: number of heads; None: those the pattern is made for, or one.
         width: maximum of columns; a cell stands for several positions where there are too few.
         rows: maximum of lines of cells.
         unicode: False draws with letters.
-
-    Raises:
-        ConfigError: for sizes that cannot be drawn.
 
     Example:
         >>> from suffice.patterns import Causal

@@ -101,10 +101,6 @@ class Flow:
 def flow(spec: AttentionSpec, length: int | None = None) -> Flow:
     """Return what a layer computes.
 
-    Args:
-        spec: spec of the layer.
-        length: tokens of the input, for the sizes of maps along the sequence; None: unknown.
-
     Example:
         >>> from suffice import preset
         >>> drawn = flow(preset("efficient", 64, 4))
@@ -323,7 +319,6 @@ def flow_svg(drawn: Flow, title: str = "", *, standalone: bool = True) -> str:
     """Return the drawing as an SVG document.
 
     Args:
-        drawn: flow to draw.
         title: text above the drawing, and its name for those who cannot see it; "": no text above.
         standalone: whether it has a coloured page and a legend; else the page around it styles the
             classes of its elements.

@@ -1,23 +1,17 @@
-"""Drawings as PNG and SVG files."""
+"""Drawings as SVG files."""
 
 from __future__ import annotations
 
 import textwrap
 from dataclasses import dataclass, replace
-from io import BytesIO
 from itertools import groupby
 from pathlib import Path
-from typing import TYPE_CHECKING
 from xml.sax.saxutils import escape
 
 from suffice.errors import ConfigError
 from suffice.patterns import Pattern
 from suffice.utils.files import replacing
 from suffice.view.drawing import FAINT, HIDDEN, INK, PAGE, Drawing, Panel, cell_styles, draw
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
 
 SIDES = (448, 352, 272, 224)  # of a panel when one, two, three or more stand side by side
 MARGIN = 24
@@ -176,77 +170,6 @@ def _legend(
     return words, marks
 
 
-INCH = 100  # pixels of a page
-SHARP = 2  # pixels of the file for one of the page
-POINT = 72 / INCH
-ALIGNMENT = {"start": "left", "middle": "center", "end": "right"}
-
-
-def figure(drawing: Drawing, title: str | None = None) -> Figure:
-    """Return a drawing as a matplotlib figure; each panel's image holds its cells."""
-    import matplotlib
-    from matplotlib.figure import Figure
-    from matplotlib.patches import Rectangle
-
-    page = arrange(drawing, title)
-    with matplotlib.rc_context():
-        matplotlib.rcdefaults()
-        canvas = Figure(figsize=(page.width / INCH, page.height / INCH), dpi=INCH, facecolor=PAGE)
-        sheet = canvas.add_axes((0, 0, 1, 1), xlim=(0, page.width), ylim=(page.height, 0))
-        sheet.set_axis_off()
-        for frame in page.frames:
-            _cells(canvas, frame, page)
-        for x, y, number in page.marks:
-            colour = page.colours[number - 1]
-            sheet.add_patch(Rectangle((x, y), MARK, MARK, color=colour, linewidth=0))
-        for words in page.words:
-            sheet.text(
-                words.x,
-                words.y,
-                words.text,
-                fontsize=words.size * POINT,
-                fontfamily="DejaVu Sans",
-                fontweight="bold" if words.bold else "normal",
-                color=words.colour,
-                horizontalalignment=ALIGNMENT[words.anchor],
-                verticalalignment="baseline",
-                rotation=0 if words.upright else 90,
-                rotation_mode="anchor",
-                parse_math=False,
-            )
-    return canvas
-
-
-def _cells(canvas: Figure, frame: Frame, page: Page) -> None:
-    from matplotlib.colors import ListedColormap
-
-    wide, high = frame.width / page.width, frame.height / page.height
-    axes = canvas.add_axes((frame.x / page.width, 1 - frame.y / page.height - high, wide, high))
-    axes.set_axis_off()
-    colours = ListedColormap([HIDDEN, *page.colours])
-    axes.imshow(
-        frame.panel.cells.numpy(),
-        cmap=colours,
-        vmin=-0.5,
-        vmax=len(page.colours) + 0.5,
-        interpolation="nearest",
-        aspect="auto",
-    )
-    if frame.lined:
-        queries, keys = frame.panel.cells.shape
-        for row in range(1, queries):
-            axes.axhline(row - 0.5, color=PAGE, linewidth=POINT)
-        for key in range(1, keys):
-            axes.axvline(key - 0.5, color=PAGE, linewidth=POINT)
-
-
-def png(drawing: Drawing, title: str | None = None) -> bytes:
-    """Return a drawing as the content of a PNG file."""
-    stream = BytesIO()
-    figure(drawing, title).savefig(stream, format="png", dpi=INCH * SHARP)
-    return stream.getvalue()
-
-
 FONTS = "DejaVu Sans, Verdana, Helvetica, Arial, sans-serif"
 
 
@@ -314,31 +237,21 @@ def picture(
     *,
     title: str | None = None,
 ) -> Path:
-    """Draw a pattern into a file: queries down, keys across, coloured by part.
+    """Draw a pattern into a .svg file: queries down, keys across, coloured by part.
 
     Args:
-        path: path of the file, .png or .svg.
-        pattern: pattern to draw.
-        queries: number of queries, tokens; they stand last among the keys.
-        keys: number of keys, tokens; None: one for each query.
-        num_heads: number of heads; None: those the pattern is made for, or one.
         title: title of the drawing; None: the pattern as code.
-
-    Raises:
-        ConfigError: for another ending, a file that cannot be written, sizes that cannot be drawn.
     """
     return write(Path(path), draw(pattern, queries, keys, num_heads), title)
 
 
 def write(path: Path, drawing: Drawing, title: str | None = None) -> Path:
-    """Write a drawing into a .png or .svg file and return its path, or raise ConfigError."""
-    kind = path.suffix.lower()
-    if kind not in (".png", ".svg"):
-        raise ConfigError(f"a picture cannot be written to {path}: name a .png or .svg file.")
-    content = png(drawing, title) if kind == ".png" else svg(drawing, title).encode()
+    """Write a drawing into a .svg file and return its path, or raise ConfigError."""
+    if path.suffix.lower() != ".svg":
+        raise ConfigError(f"a picture cannot be written to {path}: name a .svg file.")
     try:
         with replacing(path) as temporary:
-            temporary.write_bytes(content)
+            temporary.write_text(svg(drawing, title), encoding="utf-8", newline="\n")
     except OSError as error:
         raise ConfigError(
             f"a picture cannot be written to {path}: {error.strerror or error}; name a file in a "

@@ -58,7 +58,7 @@ def _plain(hint: object) -> type:
     return _plain(inner[0]) if inner else typing.cast("type", hint)
 
 
-OUTPUTS = {"out", "export", "png", "svg", "flow"}
+OUTPUTS = {"out", "export", "svg", "flow"}
 
 
 def names_output(parameter: Parameter) -> bool:

@@ -100,11 +100,10 @@ def test_a_terminal_gets_colours(suffice, monkeypatch):
     assert words(plain) == words(suffice("show", "longformer").stdout)
 
 
-def test_pictures_are_written_and_named(suffice, tmp_path):
-    result = suffice("show", "longformer", "--png", "l.png", "--svg", "l.svg", "--length", 32)
+def test_the_picture_is_written_and_named(suffice, tmp_path):
+    result = suffice("show", "longformer", "--svg", "l.svg", "--length", 32)
     assert result.exit_code == 0
-    assert result.stdout.endswith("picture: l.png\npicture: l.svg\n")
-    assert (tmp_path / "l.png").read_bytes().startswith(b"\x89PNG")
+    assert result.stdout.endswith("picture: l.svg\n")
     drawn = (tmp_path / "l.svg").read_text()
     assert "longformer: Window(size=4) | Global(tokens=1)" in drawn
     assert "\nGlobal(tokens=1): " in drawn.replace(">", "\n")
@@ -197,9 +196,8 @@ def test_words_are_words():
         (["mqa", "--layer", 1], "--layer 1: every layer of mqa is the same; leave it out."),
         (["longformer", "--set", "windw=3"], "unknown option of longformer 'windw'; did you mean"),
         (["linformer", "--causal"], "LowRank sums keys of all positions, so pattern=Causal()"),
-        (["mqa", "--png", "p.svg"], "--png p.svg: name a file that ends in .png."),
-        (["mqa", "--svg", "p"], "--svg p: name a file that ends in .svg."),
-        (["mqa", "--png", "none/p.png"], "a picture cannot be written to none/p.png: No such file"),
+        (["mqa", "--svg", "p.png"], "a picture cannot be written to p.png: name a .svg file."),
+        (["mqa", "--svg", "none/p.svg"], "a picture cannot be written to none/p.svg: No such file"),
     ],
 )
 def test_wrong_options_are_refused(suffice, options, wanted, tmp_path):

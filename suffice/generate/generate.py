@@ -186,6 +186,7 @@ def slide(
     text that fits is what `generate` gives.
 
     Args:
+        lm: the model.
         prompt: ids; only the latest that the model can read enter.
         max_new_tokens: maximum of new tokens, >= 0.
         sampling: rule that chooses a token; each piece of a sampled text gets another seed.

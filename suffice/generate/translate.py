@@ -40,13 +40,18 @@ def translate(
     A source is read once, then `generate` runs the decoder, with the same guarantees.
 
     Args:
+        model: the translator.
         source: int [B, S], or the ids of each text, of any lengths.
         start: id of the target before every translation.
         max_new_tokens: maximum of new tokens in each translation, >= 0.
         sampling: rule that chooses a token, see `generate`, also for the next five.
         beams: beam width of a search for the most probable translation; 1 disables it.
         length_penalty: power of the length that divides a beam's score.
+        stop: ids that end a translation.
+        pad: id of the target after its end.
+        memory: the KV cache of each self-attention of the decoder.
         source_valid: bool [B, S] for a tensor, True = a real token; padding may stand anywhere.
+        on_token: function that is called as by `generate`.
 
     Returns:
         `tokens` [B, 1 + N]; `new` leaves the start out.

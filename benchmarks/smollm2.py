@@ -49,6 +49,7 @@ from suffice.text import corpus
 from suffice.utils.files import write_json
 
 FILE = Path(__file__).parent / "measured" / "smollm2.json"
+TASKS = ("hellaswag", "arc_easy", "piqa")
 TEXTS, LENGTH = 16, 1024  # articles, and tokens of each
 CALIBRATION = 8192  # tokens
 BEHIND = 8192  # tokens that state and speed are measured after
@@ -215,6 +216,27 @@ def lines(rows: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
         yield (
             f"| {name} | {mean:.3f} | {changed} | {row['state'] / 1e6:,.1f} MB | "
             f"{row['weights'] / 1e6:,.0f} MB | {speed} |"
+        )
+
+
+def task_lines(rows: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
+    """Yield the accuracies of `benchmarks.smollm2_tasks` in Markdown, endings by their length."""
+    yield "| | HellaSwag | ARC-easy | PIQA |"
+    yield "|---|--:|--:|--:|"
+    for name, row in rows.items():
+        cells = (f"{row['scores'][task]['acc_norm']:.1%}" for task in TASKS)
+        yield f"| {name} | {' | '.join(cells)} |"
+
+
+def beside_lines(found: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the figures of `benchmarks.smollm2_llama_cpp` in Markdown."""
+    rates, logits = found["tokens a second"], found["relative error of logits"]
+    yield "| | perplexity | logits, from float32 | prompt, tokens/s | text, tokens/s |"
+    yield "|---|--:|--:|--:|--:|"
+    for name in ("suffice", "llama.cpp"):
+        yield (
+            f"| {name} | {found['perplexity'][name]:.2f} | {logits[name]:.1e} | "
+            f"{rates[f'{name} prefill']:.0f} | {rates[f'{name} decode']:.0f} |"
         )
 
 

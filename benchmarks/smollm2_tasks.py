@@ -29,7 +29,7 @@ from torch import Tensor
 
 from benchmarks import models
 from benchmarks.report import CONSOLE
-from benchmarks.smollm2 import CASES, CHUNK, Subject
+from benchmarks.smollm2 import CASES, CHUNK, TASKS, Subject
 from suffice.data.files import locate
 from suffice.errors import DataError
 from suffice.hf import SufficeForCausalLM, hf_tokenizer
@@ -39,7 +39,6 @@ from suffice.models import LM
 from suffice.utils.files import write_json
 
 FILE = Path(__file__).parent / "measured" / "smollm2_tasks.json"
-TASKS = ("hellaswag", "arc_easy", "piqa")
 FILES = {
     "hellaswag": "eval/hellaswag/hellaswag_val.jsonl.xz",
     "arc_easy": "eval/arc_easy/arc_easy.jsonl.xz",

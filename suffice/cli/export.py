@@ -63,8 +63,8 @@ def export(
 ) -> None:
     """Write a model for other programs, check it against the model, and list it in manifest.json.
 
-    An hf export loads in transformers without this library; it is exact. onnx and torch graphs take
-    tokens, valid and a state as flat inputs, for any batch, chunk and past, and return logits and
+    An hf export loads in transformers without this library; it is exact. An onnx graph takes
+    tokens, valid and a state as flat inputs, for any batch, chunk and past, and returns logits and
     the state. `suffice run` writes text with an onnx or hf export. Nothing in the folder is
     pickled, and no path of this machine is in it. It appears complete or not at all.
     """

@@ -103,14 +103,14 @@ def _architecture(config: dict[str, Any], kv_heads: Sequence[int]) -> str:
     elif windows and kind in FORMS:  # the class of phi3 there reads past them
         raise ConfigError(
             f"llama.cpp's {kind} computes no windows, and this model has windows of {windows} "
-            "tokens; export to hf, onnx or torch."
+            "tokens; export to hf or onnx."
         )
     elif kind == "llama" or not any(turns):
         architecture = "deci" if len(set(kv_heads)) > 1 else "llama"
     else:
         architecture = kind
     if architecture not in FORMS:
-        raise ConfigError(f"llama.cpp's {kind} is not written; export to hf, onnx or torch.")
+        raise ConfigError(f"llama.cpp's {kind} is not written; export to hf or onnx.")
     _check_form(config, architecture)
     return architecture
 
@@ -119,7 +119,7 @@ def _check_form(config: dict[str, Any], architecture: str) -> None:
     kind = config["model_type"]
     if config.get("use_parallel_residual"):
         raise ConfigError(
-            "parallel residuals are not written to GGUF; export to hf, onnx or torch."
+            "parallel residuals are not written to GGUF; export to hf or onnx."
         )
     wide = config.get("head_dim", 0) * config.get("num_attention_heads", 0)
     if kind == "olmo2" and (config["attention_bias"] or wide != config["hidden_size"]):
@@ -325,7 +325,7 @@ def export_gguf(
     if not isinstance(opened.model, LM) or opened.tokenizer is None:
         raise ConfigError(
             f"{source} is not a language model with a tokenizer, and a .gguf holds both; name the "
-            "tokenizer by --tokenizer, or export to onnx or torch."
+            "tokenizer by --tokenizer, or export to onnx."
         )
     model = open_source(source, tokenizer=tokenizer, packed=False).model.float().eval()
     codes = packed_codes(opened.model, kind)

@@ -186,7 +186,7 @@ def rope_parameters(rope: Rope, head_dim: int, length: int) -> dict[str, Any]:
         "partial_rotary_factor": _share_of(features, head_dim),
     }
     if rope.length is not None and not (scaling is None or type(scaling) is PairScaling):
-        raise ConfigError(f"transformers has no {rope!r}; export the model to onnx or torch.")
+        raise ConfigError(f"transformers has no {rope!r}; export the model to onnx.")
     if type(scaling) is LinearScaling:
         entry |= {"rope_type": "linear", "factor": scaling.factor}
     elif type(scaling) is NTKScaling:
@@ -208,7 +208,7 @@ def rope_parameters(rope: Rope, head_dim: int, length: int) -> dict[str, Any]:
     elif scaling is None and rope.length is not None:  # the scaling that begins at the length
         entry |= {"rope_type": "dynamic", "factor": 1.0}
     elif scaling is not None:
-        raise ConfigError(f"transformers has no {scaling!r}; export the model to onnx or torch.")
+        raise ConfigError(f"transformers has no {scaling!r}; export the model to onnx.")
     return entry
 
 

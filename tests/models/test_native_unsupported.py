@@ -39,53 +39,27 @@ def causal(**changes):
 
 
 @pytest.mark.parametrize(
-    ("spec", "reason"),
+    ("spec", "named"),
     [
-        (causal(kernel=Elu()), "Elu keeps sums of features"),
-        (preset("infini", 24, 4, segment=4), "Infini compresses the past"),
-        (causal(norm=QKVNorm()), "norm QKVNorm is not supported by native decoding"),
-        (
-            causal(combine=Differential(), kernel=Softmax(sink=True)),
-            "kernel Softmax is not supported by native decoding",
-        ),
-        (
-            causal(encoder=MLA(rank=8, rotary_dim=4), position=Rope()),
-            "encoder MLA is not supported by native decoding",
-        ),
-        (causal(num_heads=1, head_dim=578), "heads of 578 features, 1 on each key, are too large"),
-        (
-            causal(num_heads=129, num_kv_heads=1, head_dim=2),
-            "heads of 2 features, 129 on each key, are too large",
-        ),
-        (
-            causal(pattern=Causal() & Dilated(4, 2)),
-            "And(parts=(Causal(), Dilated(size=4, dilation=2))) is neither causal nor a causal "
-            "window",
-        ),
-        (
-            causal(pattern=Causal() & (Strided(4) | Global(1))),
-            "And(parts=(Causal(), Or(parts=(Strided(stride=4), Global(tokens=1))))) is neither "
-            "causal nor a causal window",
-        ),
+        (causal(kernel=Elu()), "Elu"),
+        (preset("infini", 24, 4, segment=4), "Infini"),
+        (causal(norm=QKVNorm()), "QKVNorm"),
+        (causal(combine=Differential(), kernel=Softmax(sink=True)), "Softmax"),
+        (causal(encoder=MLA(rank=8, rotary_dim=4), position=Rope()), "MLA"),
+        (causal(num_heads=1, head_dim=578), "578 features, 1 on each key"),
+        (causal(num_heads=129, num_kv_heads=1, head_dim=2), "2 features, 129 on each key"),
+        (causal(pattern=Causal() & Dilated(4, 2)), "Dilated(size=4, dilation=2)"),
+        (causal(pattern=Causal() & (Strided(4) | Global(1))), "Global(tokens=1)"),
     ],
-    ids=[
-        "sums",
-        "past",
-        "norm",
-        "combine",
-        "encoder",
-        "wide",
-        "shared",
-        "dilated",
-        "sinks",
-    ],
+    ids=lambda value: value if isinstance(value, str) else "",
 )
 @needs_kernels
-def test_unsupported_compositions(spec, reason):
+def test_unsupported_compositions(spec, named):
     lm = built(spec, positions="none")
-    assert unsupported(lm, Dynamic()) == f"layer 0: {reason}"
+    assert named in unsupported(lm, Dynamic())
     mixed = lm.config.build([SPEC, spec])
-    assert unsupported(mixed, Dynamic()) == f"layer 1: {reason}"
+    assert unsupported(mixed, Dynamic()).startswith("layer 1: ")
+    assert named in unsupported(mixed, Dynamic())
 
 
 def test_unsupported_mixings():
@@ -133,74 +107,44 @@ def test_other_models():
     assert unsupported(mixed, Dynamic()).startswith("mixtures of experts are not supported")
 
 
+def mlp(lm):
+    return lm.blocks[0].mlp
+
+
 @needs_kernels
 @pytest.mark.parametrize(
-    ("change", "reason"),
+    ("change", "named"),
     [
+        (lambda lm: mlp(lm).up.register_forward_hook(lambda *_: None), "blocks.0.mlp.up has hooks"),
+        (lambda lm: lm.register_forward_pre_hook(lambda *_: None), " has hooks"),
+        (lambda lm: setattr(mlp(lm), "forward", lambda x: x), "blocks.0.mlp has hooks"),
+        (lambda lm: setattr(mlp(lm), "up", nn.Linear(24, 24)), "blocks.0.mlp.up is a Linear"),
+        (lambda lm: setattr(mlp(lm), "activation", nn.Tanh()), "activation is a Tanh"),
+        (lambda lm: setattr(mlp(lm), "activation", packed(24, 24)), "is a PackedLinear"),
+        (lambda lm: setattr(mlp(lm), "activation", nn.GELU("tanh")), "GELU(approximate='tanh')"),
+        (lambda lm: setattr(mlp(lm), "more", nn.Identity()), "blocks.0.mlp.more is a Identity"),
+        (lambda lm: setattr(lm, "norm", nn.RMSNorm(24)), "norm is a RMSNorm"),
+        (lambda lm: setattr(lm.norm, "eps", 1e-3), "eps=0.001"),
+        (lambda lm: setattr(mlp(lm).up, "weight", nn.Parameter(torch.ones(4, 24))), "[4, 24]"),
         (
-            lambda lm: lm.blocks[1].mlp.up.register_forward_hook(lambda *_: None),
-            "blocks.1.mlp.up has hooks, which would not be called",
+            lambda lm: setattr(mlp(lm), "up", packed(24, 8)),
+            "mlp.up is a matrix of [8, 24]",
         ),
         (
-            lambda lm: lm.register_forward_pre_hook(lambda *_: None),
-            " has hooks, which would not be called",
+            lambda lm: setattr(mlp(lm), "up", packed(24, 24).to("meta")),
+            "blocks.0.mlp.up is on meta",
         ),
+        (lambda lm: mlp(lm).to("meta"), "blocks.0.mlp.up is on meta"),
         (
-            lambda lm: setattr(lm.blocks[0].mlp, "up", nn.Linear(24, 24)),
-            "blocks.0.mlp.up is a Linear, which the model was not built with",
+            lambda lm: lm.blocks[1].attention.k_proj.double(),
+            "attention.k_proj is torch.float64",
         ),
-        (
-            lambda lm: setattr(lm.blocks[0].mlp, "activation", nn.Tanh()),
-            "blocks.0.mlp.activation is a Tanh, which the model was not built with",
-        ),
-        (
-            lambda lm: setattr(lm.blocks[1].mlp, "more", nn.Identity()),
-            "blocks.1.mlp.more is a Identity, which the model was not built with",
-        ),
-        (
-            lambda lm: setattr(lm, "norm", nn.RMSNorm(24)),
-            "norm is a RMSNorm, which the model was not built with",
-        ),
-        (
-            lambda lm: setattr(lm.norm, "eps", 1e-3),
-            "norm is LayerNorm((24,), eps=0.001, elementwise_affine=True, bias=True), not ((24,), "
-            "eps=1e-05, ",
-        ),
-        (
-            lambda lm: setattr(lm.blocks[0].mlp, "activation", nn.GELU("tanh")),
-            "blocks.0.mlp.activation is GELU(approximate='tanh'), not (approximate='none')",
-        ),
-        (
-            lambda lm: setattr(lm.blocks[0].mlp.up, "weight", nn.Parameter(torch.ones(4, 24))),
-            "blocks.0.mlp.up has a weight of [4, 24], not of its config",
-        ),
-        (
-            lambda lm: setattr(lm.blocks[0].mlp, "up", packed(24, 8)),
-            "blocks.0.mlp.up is a matrix of [8, 24]",
-        ),
-        (
-            lambda lm: setattr(lm.blocks[0].mlp, "activation", packed(24, 24)),
-            "blocks.0.mlp.activation is a PackedLinear, which the model was not built with",
-        ),
-        (
-            lambda lm: setattr(lm.blocks[1].mlp, "forward", lambda x: x),
-            "blocks.1.mlp has hooks, which would not be called",
-        ),
-        (
-            lambda lm: setattr(lm.blocks[1].mlp, "up", packed(24, 24).to("meta")),
-            "blocks.1.mlp.up is on meta",
-        ),
-        (
-            lambda lm: lm.blocks[0].attention.k_proj.double(),
-            "blocks.0.attention.k_proj is torch.float64; kernels read float32, float16 and",
-        ),
-        (lambda lm: lm.blocks[0].mlp.to("meta"), "blocks.0.mlp.up is on meta"),
     ],
 )
-def test_changed_modules(change, reason):
+def test_changed_modules(change, named):
     lm = built(SPEC)
     change(lm)
-    assert unsupported(lm, Dynamic()).startswith(reason)
+    assert named in unsupported(lm, Dynamic())
 
 
 def test_the_reason_for_missing_kernels(monkeypatch):

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import math
-
 import pytest
 import torch
 
 from benchmarks import contest as harness
-from benchmarks.contest import Absent, Effort, Rival, Side, contest, exponent, growth, timed
+from benchmarks.contest import Absent, Effort, Rival, Side, contest, growth, timed
 
 EFFORT = Effort(rounds=3, warmup=0, seconds=1e-7)
 
@@ -59,16 +57,12 @@ def test_what_is_too_slow_is_missed(clock):
     assert not row.failed
 
 
-def test_short_runs_judge_nothing(clock):
+@pytest.mark.parametrize(("reach", "shrink", "shown"), [(2.0, 4, "2x"), (None, 1, "")])
+def test_short_runs_and_peers_without_a_reach_judge_nothing(clock, reach, shrink, shown):
     clock.update(ours=(2.0, 2.0, 2.0), peer=(3.0, 3.0, 3.0))
-    (row,) = rows(side(), rival(), effort=Effort(rounds=3, warmup=0, seconds=1e-7, shrink=4))
-    assert (row.value, row.reach, row.standing) == ("1.50x", "2x", "")
-
-
-def test_a_peer_without_a_reach_is_named_and_not_judged(clock):
-    clock.update(ours=(2.0, 2.0, 2.0), peer=(3.0, 3.0, 3.0))
-    (row,) = rows(side(), rival(reach=None))
-    assert (row.value, row.reach, row.standing) == ("1.50x", "", "")
+    effort = Effort(rounds=3, warmup=0, seconds=1e-7, shrink=shrink)
+    (row,) = rows(side(), rival(reach=reach), effort=effort)
+    assert (row.value, row.reach, row.standing) == ("1.50x", shown, "")
 
 
 @pytest.mark.parametrize("error", [AssertionError("off by 1\nmore"), RuntimeError("off by 1")])
@@ -119,11 +113,6 @@ def test_growth_of_a_wrong_result_is_not_reported(monkeypatch):
     assert row.failed
 
 
-def test_exponents():
-    lengths = [1024 << step for step in range(6)]
-    assert math.isclose(exponent(lengths, [3e-6 * n**1.5 for n in lengths]), 1.5)
-
-
 def test_timed_calls_compute_what_they_say():
     x = torch.arange(3.0)
     assert torch.equal(timed(torch.square, [x], backward=False)(), x.square())
@@ -139,8 +128,3 @@ def test_timed_calls_reach_the_parameters_of_a_module():
     layer = torch.nn.Linear(3, 2)
     slopes = timed(layer, [torch.ones(1, 3)], backward=True, module=layer)()
     assert [slope.shape for slope in slopes] == [(1, 3), (2, 3), (2,)]
-
-
-def test_times_are_taken_in_turn():
-    found = EFFORT.times({"a": lambda: 1, "b": lambda: 2})
-    assert {name: len(times) for name, times in found.items()} == {"a": 3, "b": 3}

@@ -88,14 +88,9 @@ def test_a_plan_and_the_usual_starts(suffice, run, tmp_path):
 
 
 WRONG = {
-    "target": (["--to", "best"], "unknown target 'best'"),
     "source": (["--to", "mqa", "--out", "run"], "--out run is the source itself, which would be"),
-    "tokens": (["--to", "mqa", "--tokens", "0"], "--tokens 0: give at least 1."),
-    "plan": (["--to", "none.json"], "none.json"),
     "corpus": (["--to", "mqa", "--calibration", "nowhere"], "unknown corpus 'nowhere'"),
     "short": (["--to", "mqa", "--calibration", "short.txt"], "less than one batch of 8 rows of 12"),
-    "heads": (["--to", "gqa:3"], "blocks.0.attention: num_kv_heads=3 does not divide num_heads=4"),
-    "naive": (["--to", "super:3", "--naive"], "target 'super:3'"),
 }
 
 

@@ -98,17 +98,9 @@ def test_ctrl_c_keeps_what_is_done_and_says_how_to_go_on(suffice, run, tmp_path,
 
 
 WRONG = {
-    "budget": (["--budget", "size<=3"], "unknown budget 'size'"),
     "impossible": (["--budget", "state<=1%"], "no choice meets state<=1%; the nearest that can be"),
     "out": (["--budget", "state<=50%", "--out", "plan"], "a plan is a file that ends in .json"),
-    "tokens": (["--budget", "state<=50%", "--tokens", "0"], "--tokens 0: give at least 1."),
-    "length": (["--budget", "state<=50%", "--length", "1"], "--length 1: give at least 2."),
     "long": (["--budget", "state<=50%", "--length", "13"], "the model reads at most 12 tokens."),
-    "minutes": (
-        ["--budget", "state<=50%", "--minutes", "0"],
-        "minutes=0: give a time above 0, of at most a million.",
-    ),
-    "options": (["--budget", "state<=50%", "--options", "best"], "unknown target 'best'"),
     "short": (["--budget", "state<=50%", "--calibration", "short.txt"], "less than "),
 }
 

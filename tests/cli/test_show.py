@@ -188,11 +188,7 @@ def test_words_are_words():
     [
         (["super_atention"], "unknown mechanism 'super_atention'; did you mean 'super_attention'"),
         (["nothing", "--layer", 1, "--set", "a=b"], "unknown mechanism 'nothing'"),
-        (["standard", "--heads", 3], "num_heads=3"),
         (["gqa", "--heads", 1], "gqa shares key/value heads among query heads; num_heads=1"),
-        (["standard", "--d-model", 0], "d_model=0"),
-        (["mqa", "--length", 0], "--length 0: give at least 1."),
-        (["mqa", "--batch", -1], "--batch -1: give at least 1."),
         (["mqa", "--layer", 1], "--layer 1: every layer of mqa is the same; leave it out."),
         (["longformer", "--set", "windw=3"], "unknown option of longformer 'windw'; did you mean"),
         (["linformer", "--causal"], "LowRank sums keys of all positions, so pattern=Causal()"),

@@ -384,7 +384,7 @@ def _train_missing(
 def _train(
     request: TableRequest, keys: Sequence[Key], options: ReproduceOptions, console: Console
 ) -> None:
-    from suffice.measure.pool import run_cells
+    from suffice_papers.folder import run_cells
 
     plan, folder, command = request.plan, request.folder, command_line()
     run_cells(plan, keys, folder, options.execution, console=console, command=command)

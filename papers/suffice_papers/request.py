@@ -12,11 +12,11 @@ from suffice.errors import ConfigError, DataError
 from suffice.measure.answers import Key
 from suffice.measure.jobs import Execution, cell_name
 from suffice.measure.plan import Plan
-from suffice.measure.pool import run_cells
 from suffice.measure.report.sheet import Column, Sheet, sheet_of
 from suffice.measure.results import Cell, Tuned, cell_path, read_cell
 from suffice.recipes import SCALES, Recipe, recipe
 from suffice.recipes.own_data import of_user
+from suffice_papers.folder import run_cells
 from suffice_papers.published import Published
 from suffice_papers.results import cells_of, in_folder, joined, published
 from suffice_papers.tables import BASELINE, Measure, Table

@@ -11,8 +11,14 @@ from typing import Any, TypeVar
 from suffice.data import Dataset
 from suffice.data.survey import survey
 from suffice.errors import ConfigError, DataError
-from suffice.measure.jobs import Provenance, read_provenance, refuse_another
-from suffice.measure.plan import Plan, describe, run_folder, same_training
+from suffice.measure.plan import (
+    Plan,
+    Provenance,
+    describe,
+    read_provenance,
+    run_folder,
+    same_training,
+)
 from suffice.measure.results import (
     Cell,
     DataFacts,
@@ -28,6 +34,7 @@ from suffice.measure.results import (
 from suffice.recipes import SCALES, Recipe
 from suffice.utils.files import read_record, write_json
 from suffice.utils.records import encode
+from suffice_papers.folder import refuse_another
 from suffice_papers.published import PackedAnswers, Published, path_of, read_published
 from suffice_papers.tables import Table
 

@@ -12,11 +12,11 @@ from suffice.data.survey import survey
 from suffice.errors import ConfigError, DataError
 from suffice.measure.answers import from_scores, write_answers
 from suffice.measure.answers import path_of as answers_path
-from suffice.measure.jobs import RAN, claim, read_provenance
-from suffice.measure.plan import same_training
+from suffice.measure.plan import RAN, read_provenance, same_training
 from suffice.measure.results import DataFacts, cell_path, write_facts, write_results
 from suffice.measure.verdict import judge
 from suffice.recipes import RECIPES, recipe
+from suffice_papers.folder import claim
 from suffice_papers.published import PackedAnswers, path_of, published_names, read_published
 from suffice_papers.request import request_cells
 from suffice_papers.results import (

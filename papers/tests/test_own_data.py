@@ -12,10 +12,11 @@ from papers.tests.tiny import kept
 from suffice.data import TASKS
 from suffice.data.files import digest, resolve
 from suffice.errors import ConfigError, DataError
-from suffice.measure.jobs import RAN, claim, read_provenance
+from suffice.measure.plan import RAN, read_provenance
 from suffice.measure.results import write_cell
 from suffice.recipes import RECIPES, recipe
 from suffice.recipes.own_data import files_of, of_user
+from suffice_papers.folder import claim
 from suffice_papers.request import request_cells
 from suffice_papers.results import cells_of, in_folder
 from suffice_papers.rows import cell_table

@@ -16,7 +16,6 @@ from papers.tests.tiny import TINY, cells, fill
 from suffice.errors import ConfigError, DataError
 from suffice.measure import jobs
 from suffice.measure.jobs import Execution
-from suffice.measure.pool import run_cells
 from suffice.measure.report.sheet import rich_table
 from suffice.measure.results import cell_path
 from suffice.measure.verdict import judge
@@ -24,6 +23,7 @@ from suffice.recipes import SMALL
 from suffice_papers import request as twice_module
 from suffice_papers.atlas.grid import atlas_table
 from suffice_papers.figures import _results, curves, heads, scaling, write_report
+from suffice_papers.folder import run_cells
 from suffice_papers.request import request_cells, retrain
 from suffice_papers.results import published
 from suffice_papers.rows import cell_table, differs, machine_line, rows, to_csv

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from suffice.measure.jobs import claim
 from suffice.measure.results import Cell, write_cell
 from suffice.recipes import recipe
+from suffice_papers.folder import claim
 from suffice_papers.published import Published
 from suffice_papers.request import TableRequest, request_cells
 from suffice_papers.tables import CLASSES, Table

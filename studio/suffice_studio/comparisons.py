@@ -12,8 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from suffice.errors import ConfigError, DataError, install_line
-from suffice.measure.jobs import read_provenance
-from suffice.measure.plan import CELLS, FILE, SavedPlan, read_plan
+from suffice.measure.plan import CELLS, FILE, SavedPlan, read_plan, read_provenance
 from suffice.measure.report.canvas import COLOURS, line_styles
 from suffice.measure.report.plots import points
 from suffice.measure.report.sheet import Sheet

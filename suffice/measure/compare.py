@@ -22,10 +22,9 @@ from suffice.measure.answers import BAG, Key, path_of, read_answers, write_answe
 from suffice.measure.bag_of_words import bag_of_words
 from suffice.measure.console import cell_line, data_summary, figure_to_beat, seeds_needed
 from suffice.measure.disagreements import disagreements, write_disagreements
-from suffice.measure.jobs import CellJob, Execution
+from suffice.measure.jobs import CellJob, Execution, pool
 from suffice.measure.machine import machine_facts, software_versions, source_commit
 from suffice.measure.plan import Plan, read_plan, run_folder
-from suffice.measure.pool import pool
 from suffice.measure.resolution import FIRST_SEEDS
 from suffice.measure.results import (
     Cell,

@@ -3,6 +3,9 @@
 Each worker trains one cell at a time with its own threads. When a worker is lost (killed, out
 of memory), its cell is run again and continues from its checkpoint. The result of a cell does not
 depend on how many run at the same time.
+
+The machines of a Ray cluster need no common folder: a task gets its data and its last checkpoint,
+and returns the files that it wrote.
 """
 
 from __future__ import annotations
@@ -12,34 +15,35 @@ import math
 import multiprocessing
 import os
 import signal
+import tempfile
 import threading
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, Protocol, Self, TypeVar
 
+from rich.console import Console
+
 from suffice.data import Dataset, load
-from suffice.errors import ConfigError, DataError, StateError, SufficeError, check_known
-from suffice.measure.answers import Key
-from suffice.measure.machine import machine_facts, software_versions, source_commit
-from suffice.measure.plan import (
-    Plan,
-    check_data,
-    data_digest,
-    read_plan,
-    run_folder,
-    same_training,
+from suffice.errors import (
+    ConfigError,
+    DataError,
+    StateError,
+    SufficeError,
+    check_known,
+    installed_for,
 )
+from suffice.measure.answers import Key
+from suffice.measure.machine import software_versions
+from suffice.measure.plan import CELLS, Plan
 from suffice.measure.training import CellFiles, train_cell
-from suffice.measure.tuning import TrialKey, train_trial, trial_checkpoint, trial_name
-from suffice.utils.files import read_record, write_json
-from suffice.utils.progress import Progress, Silent, Workers
-from suffice.utils.records import encode
+from suffice.utils.files import write_atomic
+from suffice.utils.progress import Progress, Silent, Workers, workers
 from suffice.utils.torch_compat import MAX_THREADS
 from suffice.utils.torch_compat import threads as torch_threads
 
@@ -47,9 +51,6 @@ ENGINES = ("local", "ray")
 MAX_LOSSES = 3  # of workers with the same cell, before that cell is given up
 GRACE = 20.0  # seconds a worker has to write its checkpoint after Ctrl-C
 POLL = 0.2  # seconds between two looks at the workers
-
-
-RAN = "ran.json"  # of a working folder
 
 
 def cell_name(key: Key) -> str:
@@ -61,65 +62,6 @@ def cell_name(key: Key) -> str:
     """
     mechanism, heads, seed = key
     return f"{mechanism} heads {heads} seed {seed}"
-
-
-@dataclass(frozen=True, kw_only=True)
-class Provenance:
-    """Machine, versions and settings behind the cells of a working folder."""
-
-    machine: dict[str, Any]
-    versions: dict[str, Any]
-    commit: str | None
-    command: str
-    started: str
-    threads: int
-    data: str | None = None
-
-
-def claim(folder: Path, plan: Plan, *, command: str, started: str, threads: int) -> None:
-    """Make a folder this plan's working folder, or find that it fits the one there."""
-    if not run_folder(folder).exists():
-        plan.claim(folder, resume=False)
-    refuse_another(folder, plan)
-    ran = read_provenance(folder)
-    if ran is not None and ran.threads != threads:
-        raise ConfigError(
-            f"the cells in {folder} were trained with {ran.threads} threads each, not {threads}; "
-            f"give --threads {ran.threads}, or another folder with --out."
-        )
-    if ran is None:
-        content = {
-            "machine": {**machine_facts(), "threads": threads},
-            "versions": software_versions(),
-            "commit": source_commit(),
-            "command": command,
-            "started": started,
-            "threads": threads,
-            "data": data_digest(plan.recipe),
-        }
-        write_json(folder / RAN, content)
-    elif (cpu := machine_facts()["cpu"]) not in ran.machine["cpu"].split(", "):
-        machine = {**ran.machine, "cpu": f"{ran.machine['cpu']}, {cpu}"}
-        write_json(folder / RAN, encode(asdict(ran) | {"machine": machine}))
-
-
-def refuse_another(folder: Path, plan: Plan) -> None:
-    """Refuse a folder whose cells have other settings."""
-    saved = read_plan(folder)
-    if saved.device != plan.device or not same_training(saved.recipe, plan.recipe):
-        raise ConfigError(
-            f"{folder} holds cells of other settings ({saved.recipe.get('name')}, scale "
-            f"{saved.recipe.get('scale')}, {saved.device}); name another folder with --out."
-        )
-    ran = read_provenance(folder)
-    if ran is not None:
-        check_data(folder, ran.data, plan.recipe)
-
-
-def read_provenance(folder: Path) -> Provenance | None:
-    """Read what a working folder ran on; None if nothing has run there, or by `suffice compare`."""
-    path = folder / RAN
-    return read_record(Provenance, path, advice="Delete it to go on.") if path.exists() else None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -214,7 +156,7 @@ class CellJob:
         return self.plan.device
 
     def data(self) -> Dataset:
-        return _dataset(self.plan.recipe.task, tuple(self.plan.data_options(self.key[2]).items()))
+        return dataset_of(self.plan.recipe.task, tuple(self.plan.data_options(self.key[2]).items()))
 
     def checkpoint(self, folder: Path) -> Path:
         return CellFiles.of(folder, *self.key).checkpoint
@@ -224,33 +166,8 @@ class CellJob:
         train_cell(self.plan, self.key, data, folder, progress, **how)
 
 
-@dataclass(frozen=True)
-class TrialJob:
-    """A training by which a learning rate is chosen, see `suffice.measure.tuning`."""
-
-    plan: Plan
-    key: TrialKey
-
-    @property
-    def name(self) -> str:
-        return trial_name(*self.key)
-
-    @property
-    def device(self) -> str:
-        return self.plan.device
-
-    def data(self) -> Dataset:
-        return _dataset(self.plan.recipe.task, tuple(self.plan.data_options(0).items()))
-
-    def checkpoint(self, folder: Path) -> Path:
-        return trial_checkpoint(folder, *self.key)
-
-    def run(self, data: Dataset, folder: Path, progress: Progress) -> None:
-        train_trial(self.plan, self.key, data, folder, progress)
-
-
 @lru_cache(maxsize=1)
-def _dataset(task: str, options: tuple[tuple[str, Any], ...]) -> Dataset:
+def dataset_of(task: str, options: tuple[tuple[str, Any], ...]) -> Dataset:
     return load(task, **dict(options))
 
 
@@ -526,3 +443,157 @@ def _train_in_worker(job: Job, folder: Path, num_threads: int) -> Outcome:
             return train_one(job, folder, num_threads, _worker)
     except KeyboardInterrupt:
         return INTERRUPTED
+
+
+SAME = ("suffice", "torch")  # packages of which every machine has the same version
+
+Files = dict[str, bytes]  # content by path within the folder
+
+
+class RayTasks:
+    """One task of a Ray cluster for each training.
+
+    A connection that the caller made by `ray.init`, with a runtime environment perhaps, is used and
+    left open.
+    """
+
+    def __init__(self, folder: Path, options: Execution) -> None:
+        otherwise = "; or leave --engine out to train on this machine alone"
+        with installed_for("--engine ray", "ray", otherwise):
+            import ray
+        self._ray, self._folder, self._threads = ray, folder, options.threads
+        self._connected = not ray.is_initialized()
+        if self._connected:
+            self._connect(options)
+        elif options.address is not None:
+            raise ConfigError(
+                f"this program is connected to a Ray cluster already; leave the address "
+                f"{options.address!r} out."
+            )
+        nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
+        room = sum(int(node.get("CPU", 0) // options.threads) for node in nodes)
+        if not room:
+            self._leave()
+            raise ConfigError(
+                f"no machine of the cluster has {options.threads} processors for the threads of "
+                "one training; give fewer threads."
+            )
+        self.jobs = options.jobs or room
+        # a lost machine is handled by the pool, not repeated unseen
+        self._task = ray.remote(max_retries=0)(_train_in_task)
+        self._data: tuple[Any, Any] = (None, None)  # what was sent last, and the reference to it
+        self._running: dict[int, tuple[Any, Path | None]] = {}  # reference and checkpoint by worker
+
+    def _connect(self, options: Execution) -> None:
+        address = options.address or "auto"
+        place: dict[str, Any] = {"address": address}
+        if address == "local":
+            processors = options.jobs * options.threads if options.jobs else os.cpu_count()
+            place |= {"num_cpus": processors, "include_dashboard": False}
+        try:
+            self._ray.init(**place, log_to_driver=False, logging_level="error")
+        except (ConnectionError, ValueError, RuntimeError) as error:
+            raise ConfigError(
+                f"no Ray cluster at {address!r} ({error}); start one with `ray start --head`, or "
+                "give --address local."
+            ) from error
+
+    def submit(self, worker: int, job: Job) -> Future[tuple[Outcome, Files]]:
+        data = job.data()
+        if data is not self._data[0]:
+            self._data = data, self._ray.put(data)
+        checkpoint = job.checkpoint(self._folder)
+        files = {} if checkpoint is None else _read(self._folder, [checkpoint])
+        options = {"num_cpus": self._threads, "num_gpus": int(job.device == "cuda")}
+        reference = self._task.options(**options).remote(
+            job, self._data[1], files, self._threads, _versions()
+        )
+        self._running[worker] = reference, checkpoint
+        return reference.future()
+
+    def result(self, worker: int, future: Future[tuple[Outcome, Files]]) -> Outcome:
+        """Return what became of a training, whose files are then in the folder."""
+        _, checkpoint = self._running.pop(worker)
+        try:
+            outcome, files = future.result()
+        except self._ray.exceptions.RayTaskError:
+            raise
+        except self._ray.exceptions.RayError as error:
+            raise WorkerLostError from error
+        for name in sorted(files, key=lambda name: name.startswith(f"{CELLS}/")):
+            write_atomic(self._folder / name, files[name])
+        if outcome.failure is None and checkpoint is not None:
+            checkpoint.unlink(missing_ok=True)
+        return outcome
+
+    def progress(self, worker: int) -> float:  # noqa: ARG002 - of an engine
+        """Return nothing done: a task says nothing before it returns."""
+        return 0.0
+
+    def interrupt(self) -> None:
+        """Let running trainings return their checkpoints; those that wait for room are dropped."""
+        for reference, _ in self._running.values():
+            self._ray.cancel(reference)
+
+    def close(self) -> None:
+        for reference, _ in self._running.values():
+            self._ray.cancel(reference, force=True)
+        self._leave()
+
+    def _leave(self) -> None:
+        if self._connected:
+            self._ray.shutdown()
+
+
+def _train_in_task(
+    job: Job, data: Any, files: Files, num_threads: int, versions: dict[str, object]
+) -> tuple[Outcome, Files]:
+    if _versions() != versions:
+        reason = f"a machine of the cluster has {_versions()}, and this one {versions}"
+        return Outcome(f"{reason}; install the same versions on all.", 0.0), {}
+    handler = signal.signal(signal.SIGINT, signal.default_int_handler)  # Ctrl-C comes by `cancel`
+    with tempfile.TemporaryDirectory(prefix="suffice-") as name:
+        folder = Path(name)
+        try:
+            for file, content in files.items():
+                write_atomic(folder / file, content)
+            outcome = train_one(job, folder, num_threads, data=data)
+        except KeyboardInterrupt:
+            outcome = INTERRUPTED
+        finally:
+            signal.signal(signal.SIGINT, handler)
+        return outcome, _read(folder, [path for path in folder.rglob("*") if path.is_file()])
+
+
+def _versions() -> dict[str, object]:
+    return {name: version for name, version in software_versions().items() if name in SAME}
+
+
+def _read(folder: Path, paths: list[Path]) -> Files:
+    return {
+        path.relative_to(folder).as_posix(): path.read_bytes() for path in paths if path.exists()
+    }
+
+
+@contextlib.contextmanager
+def pool(folder: Path, options: Execution, *, console: Console, **shown: Any) -> Iterator[Pool]:
+    """Yield workers that train for a folder, and say if one alone would have been faster."""
+    make = RayTasks if options.engine == "ray" else LocalProcesses
+    with workers(console, quiet=options.quiet, **shown) as display:
+        engine: Engine = make(folder, options)
+        cores = os.cpu_count() or 1
+        if make is LocalProcesses and engine.jobs > 1 and engine.jobs * options.threads > cores:
+            display.tell(
+                f"{engine.jobs} cells x {options.threads} threads on {cores} processors wait for "
+                f"each other; {max(1, cores // options.threads)} at a time are as fast"
+            )
+        alone = make is LocalProcesses and engine.jobs == 1
+        try:
+            yield (working := Pool(engine, display, alone))
+        finally:
+            engine.close()
+    if engine.jobs > 1 and 0.0 < working.seconds < working.elapsed:
+        display.tell(
+            f"{engine.jobs} at a time took {working.elapsed:.0f} s after their start, and the "
+            f"trainings themselves {working.seconds:.0f} s: one after the other is faster"
+        )

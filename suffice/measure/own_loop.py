@@ -31,11 +31,10 @@ from suffice.layers import Attention
 from suffice.measure import report
 from suffice.measure.answers import Answers, from_scores, path_of, write_answers
 from suffice.measure.console import WIDTH, print_report
-from suffice.measure.jobs import Execution
+from suffice.measure.jobs import Execution, pool
 from suffice.measure.machine import machine_facts, software_versions, source_commit
 from suffice.measure.metrics import LOWER, Margin, own_metric
 from suffice.measure.plan import MARGIN, SavedPlan, check_several, parse_cells, run_folder
-from suffice.measure.pool import pool
 from suffice.measure.report.page import notebook_html
 from suffice.measure.results import (
     OWN_LOOP,

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from suffice.recipes import Recipe
 
 FILE = "plan.json"
+RAN = "ran.json"  # beside it, of a table of the papers
 RESULTS = ("results.json", "winner.json", "report.html")
 CELLS = "cells"
 MIN_RATES, MAX_RATES = 3, 9  # learning rates of a tuning
@@ -217,6 +218,25 @@ def read_plan(folder: Path) -> SavedPlan:
     """Read the plan of a comparison that was begun."""
     advice = "Name the folder of a comparison with --out, or start another one."
     return read_record(SavedPlan, folder / FILE, advice=advice)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Provenance:
+    """Machine, versions and settings behind the cells of a working folder."""
+
+    machine: dict[str, Any]
+    versions: dict[str, Any]
+    commit: str | None
+    command: str
+    started: str
+    threads: int
+    data: str | None = None
+
+
+def read_provenance(folder: Path) -> Provenance | None:
+    """Read what a working folder ran on; None if nothing has run there, or by `suffice compare`."""
+    path = folder / RAN
+    return read_record(Provenance, path, advice="Delete it to go on.") if path.exists() else None
 
 
 def data_digest(recipe: Recipe) -> str | None:

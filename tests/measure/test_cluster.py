@@ -16,11 +16,9 @@ from rich.console import Console
 
 import suffice
 from suffice.errors import ConfigError
-from suffice.measure import cluster as module
+from suffice.measure import jobs as module
 from suffice.measure import judge
-from suffice.measure.cluster import RayTasks
-from suffice.measure.jobs import CellJob, Execution, Pool, train_one
-from suffice.measure.pool import pool
+from suffice.measure.jobs import CellJob, Execution, Pool, RayTasks, pool, train_one
 from suffice.measure.results import cell_path, read_cell
 from suffice.utils.torch_compat import threads
 

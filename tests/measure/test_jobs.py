@@ -29,10 +29,10 @@ from suffice.measure.jobs import (
     Outcome,
     Pool,
     WorkerLostError,
+    pool,
     train_one,
 )
 from suffice.measure.plan import Plan
-from suffice.measure.pool import pool
 from suffice.measure.results import cell_path, read_cell
 from suffice.measure.training import train_cell
 from suffice.recipes import RECIPES

@@ -9,14 +9,14 @@ from pathlib import Path
 from rich.console import Console
 
 from suffice.measure.answers import Key
-from suffice.measure.jobs import Execution, TrialJob
+from suffice.measure.jobs import Execution
 from suffice.measure.plan import Plan
-from suffice.measure.pool import run_cells, run_jobs
 from suffice.measure.results import Results, Tuned, read_facts, with_rows
 from suffice.measure.sufficiency import FIRST
 from suffice.measure.tuning import trial_keys, trial_path, tried
 from suffice_papers.atlas.grid import STAIRS, atlas_table, climbs, label
 from suffice_papers.atlas.standings import standings_of
+from suffice_papers.folder import TrialJob, run_cells, run_jobs
 from suffice_papers.request import TableRequest, request_cells
 from suffice_papers.results import in_folder
 from suffice_papers.tables import BASELINE

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 from rich.console import Console
 
-from suffice.measure.jobs import Execution, claim
+from suffice.measure.jobs import Execution
 from suffice.measure.results import write_cell
 from suffice.measure.tuning import FIRST_SEED, trial_path
 from suffice.recipes import recipe
@@ -15,6 +15,7 @@ from suffice_papers.atlas import grid, training
 from suffice_papers.atlas.grid import atlas_table
 from suffice_papers.atlas.recipes import ATLAS
 from suffice_papers.atlas.training import RATES, following, train, with_rates
+from suffice_papers.folder import claim
 from suffice_papers.request import request_cells
 from suffice_papers.results import gather
 from tests.measure.synthetic import make_cell, solving

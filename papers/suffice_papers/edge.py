@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from suffice.measure.machine import EnergyMeter, machine_facts, software_versions, source_commit
 from suffice.measure.report.canvas import INK, blank, line_styles, style
-from suffice.measure.report.sheet import Column, Sheet, csv_text, rank_text, ranks_apart, sheet_of
+from suffice.measure.report.sheet import Column, Sheet, rank_text, sheet_of
 from suffice.measure.timing import interleave, ratio, summarise_times
 from suffice.models import ViTConfig
 from suffice.recipes import Recipe, recipe
@@ -27,6 +27,7 @@ from suffice.utils.files import locked, read_record, write_json
 from suffice.utils.torch_compat import threads
 from suffice_papers.results import read_stored, write_published
 from suffice_papers.rows import machine_line
+from suffice_papers.sheets import csv_text, ranks_apart
 from suffice_papers.tables import BASELINE, Table
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from suffice.measure.report.sheet import Column as SheetColumn
-from suffice.measure.report.sheet import Sheet, csv_text, mark_different, rank_text, sheet_of
+from suffice.measure.report.sheet import Sheet, rank_text, sheet_of
 from suffice.measure.results import Cell
 from suffice.measure.statistics import Summary
 from suffice.recipes import SCALES, SMALL
@@ -15,6 +15,7 @@ from suffice.utils.records import encode
 from suffice_papers.references import Reference, reference
 from suffice_papers.request import TableRequest
 from suffice_papers.results import machine_of
+from suffice_papers.sheets import csv_text, mark_different
 from suffice_papers.tables import Measure, Table
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from suffice.errors import check_known
 from suffice.measure.cost_to_target import geometric
-from suffice.measure.report.sheet import ranks, ranks_apart
+from suffice.measure.report.sheet import ranks
 from suffice.measure.report.tables import count, loss, percent, seconds
 from suffice.measure.results import Cell
 from suffice.measure.statistics import Summary, summarise
@@ -16,6 +16,7 @@ from suffice.recipes import RECIPES, SCALES, recipe
 from suffice_papers.recipes import RECIPES as OURS
 from suffice_papers.recipes import SMALL_SIZES
 from suffice_papers.references import Reference
+from suffice_papers.sheets import ranks_apart
 
 
 @dataclass(frozen=True, kw_only=True)

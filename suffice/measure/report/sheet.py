@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import csv
-import io
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from rich import box
@@ -115,31 +113,6 @@ def sheet_of(
     )
 
 
-def mark_different(sheet: Sheet, *differences: str) -> Sheet:
-    """Mark published lines as not comparable, in the title, the caption and their names.
-
-    Example:
-        >>> line = Line(cells=("printed",), is_reference=True)
-        >>> mark_different(Sheet(title="a", columns=(), lines=(line,)), "size").lines[0].cells
-        ('printed (other size)',)
-    """
-    label = next((line.cells[0] for line in sheet.lines if line.is_reference), None)
-    if not differences or label is None:
-        return sheet
-    other = f"other {' and '.join(differences)}"
-    name = f"{label} ({other})"
-    return replace(
-        sheet,
-        title=f"{sheet.title}; the {label}'s lines: {other}",
-        lines=tuple(
-            replace(line, cells=(name, *line.cells[1:])) if line.is_reference else line
-            for line in sheet.lines
-        ),
-        caption=sheet.caption.replace(f"Lines named {label}:", f"Lines named {name}:").rstrip()
-        + f" The {label}'s lines are not to be held against ours, neither figures nor ranks.",
-    )
-
-
 def ranks(
     values: Mapping[Any, float | None], write: Callable[[float], str], *, rising: bool = False
 ) -> dict[Any, int | None]:
@@ -154,26 +127,6 @@ def ranks(
         return dict.fromkeys(values)
     texts = [write(value) for value in sorted(known, reverse=rising)]
     return {n: None if v is None else 1 + texts.index(write(v)) for n, v in values.items()}
-
-
-def ranks_apart(
-    intervals: Mapping[Any, tuple[float, float] | None],
-) -> dict[Any, int | None]:
-    """Rank intervals by name, 1 is lowest; one that overlaps another, or is None, has no rank.
-
-    Example:
-        >>> ranks_apart({"a": (3.0, 4.0), "b": (1.0, 2.0), "c": (3.5, 9.0), "d": None})
-        {'a': None, 'b': 1, 'c': None, 'd': None}
-    """
-    known = {name: ends for name, ends in intervals.items() if ends is not None}
-
-    def rank(name: Any) -> int | None:
-        low, high = known[name]
-        below = sum(other_high < low for _, other_high in known.values())
-        above = sum(other_low > high for other_low, _ in known.values())
-        return 1 + below if below + above == len(known) - 1 > 0 else None
-
-    return {name: rank(name) if name in known else None for name in intervals}
 
 
 def rich_table(sheet: Sheet, lines: box.Box | None = box.SIMPLE_HEAD) -> Table:
@@ -208,17 +161,3 @@ def markdown(sheet: Sheet) -> list[str]:
     rows = [sheet.columns, *(line.cells for line in sheet.lines)]
     head, *body = ["| " + " | ".join(cells) + " |" for cells in rows]
     return [head, "|" + "---|" * len(sheet.columns), *body]
-
-
-def csv_text(fields: Sequence[str], records: Iterable[Mapping[str, Any]]) -> str:
-    """Return records as CSV, None as an empty field.
-
-    Example:
-        >>> csv_text(("a", "b"), [{"a": 1, "b": None}])
-        'a,b\\n1,\\n'
-    """
-    stream = io.StringIO()
-    writer = csv.DictWriter(stream, fields, lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(records)
-    return stream.getvalue()

@@ -18,7 +18,6 @@ from suffice.measure.report.sheet import (
     Column,
     Line,
     Sheet,
-    mark_different,
     sheet_of,
 )
 from suffice.measure.results import ROWS_ALONE, Cell, Results, Tuned
@@ -91,7 +90,7 @@ def tables(results: Results, verdict: Verdict) -> list[Sheet]:
     sheets = [sheet for sheet in Tables(results, verdict).all() if sheet.lines]
     if results.scale == SCALES[0]:
         return sheets
-    return [mark_different(replace(one, title=f"{one.title} ({SMALL})"), "size") for one in sheets]
+    return [replace(one, title=f"{one.title} ({SMALL})") for one in sheets]
 
 
 NAMES = (

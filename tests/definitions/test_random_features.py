@@ -16,16 +16,16 @@ import math
 
 import pytest
 import torch
+from torch import Tensor
 
 from suffice import AttentionSpec
-from suffice.kernels import Favor, Rfa
+from suffice.kernels import Favor, Kernel, Rfa
 from suffice.ops import OPS, AttentionCall, MaskInputs
 from suffice.ops.native.library import why_not
 from suffice.ops.op import Parts
 from suffice.patterns import Causal, Full
 from suffice.testing import assert_close, normal
 
-from .draws import advantage, omegas, pairs, slopes
 from .loops import built, dot, everything, gradients_agree, outputs, up_to_self
 
 ahead = pytest.mark.parametrize("is_causal", [False, True])
@@ -132,6 +132,37 @@ def test_norms_do_not_matter(size):
     layer = built(AttentionSpec(d_model=8, num_heads=2, kernel=Rfa(32), bias=False))
     x = normal(2, 6, 8, seed=1)
     assert_close(layer(size * x) / size, layer(x))
+
+
+def omegas(kernels: list[Kernel], width: int) -> Tensor:
+    """[draws, rows, width] in float64, from the state of the maps these kernels build."""
+    maps = (kernel.build(head_dim=width, scale=1.0, device="cpu") for kernel in kernels)
+    return torch.stack([m.state_dict()["omega"].double() for m in maps])
+
+
+def pairs(width: int, *, count: int = 5, size: float = 0.8, seed: int = 3) -> tuple[Tensor, Tensor]:
+    """Queries and keys [count, width] of this norm."""
+    rows = normal(2, count, width, seed=seed)
+    q, k = size * rows / rows.norm(dim=-1, keepdim=True)
+    return q, k
+
+
+def slopes(errors: list[Tensor], sizes: list[int]) -> Tensor:
+    """Slope of log RMS error over log size, for each of 12 groups of draws.
+
+    errors: for each size, [draws, pairs].
+    """
+    steps = [e.reshape(12, -1).square().mean(dim=1).sqrt().log() for e in errors]
+    x = torch.tensor(sizes, dtype=torch.float64).log()
+    x = x - x.mean()
+    return (torch.stack(steps, dim=1) * x).sum(dim=1) / x.square().sum()
+
+
+def advantage(error: Tensor, other: Tensor) -> float:
+    """How much smaller the squared error is than the other's, in standard errors."""
+    a, b = error.square().mean(dim=1), other.square().mean(dim=1)
+    spread = (a.var() / len(a) + b.var() / len(b)).sqrt()
+    return float((b.mean() - a.mean()) / spread)
 
 
 def draws(kind, rows, width, seeds):

@@ -86,9 +86,11 @@ def recipe(name: str, *, scale: str = "paper") -> Recipe:
     Raises:
         ConfigError: for an unknown name or scale, or a scale that the recipe does not have.
     """
-    for recipes in (RECIPES, *(entry.load() for entry in entry_points(group="suffice.recipes"))):
-        if name in recipes:
-            return recipes[name](scale)
+    if name in RECIPES:
+        return RECIPES[name](scale)
+    for entry in entry_points(group="suffice.recipes"):
+        if name in (brought := entry.load()):
+            return brought[name](scale)
     raise unknown("recipe", name, RECIPES)
 
 

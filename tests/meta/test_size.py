@@ -17,7 +17,7 @@ from tests.meta.packages import FILES, ROOT, TESTS, TOOLS
 
 pytestmark = pytest.mark.lint
 
-MOST_LINES, MOST_TEST_LINES = 74_560, 73_742
+MOST_LINES, MOST_TEST_LINES = 74_562, 73_842
 MOST_SIBLING_LINES = 11_500  # of all siblings together
 MOST_TOOL_LINES = 4_057
 MOST_FILES, MOST_OPTIONS = 311, 173
@@ -46,7 +46,7 @@ LINES = {
     "positions": 728,
     "presets": 1392,
     "quantise": 550,
-    "recipes": 1507,
+    "recipes": 1509,
     "runtime": 370,
     "spec": 965,
     "testing": 992,

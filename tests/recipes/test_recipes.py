@@ -3,6 +3,7 @@ from __future__ import annotations
 import inspect
 import json
 from dataclasses import asdict, replace
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -13,7 +14,7 @@ from suffice.kernels import Elu, Softmax
 from suffice.models import LMConfig, TranslatorConfig, ViT
 from suffice.patterns import Causal, Full, Window
 from suffice.presets import PRESETS, mistral
-from suffice.recipes import RECIPES, TASK_RECIPES, recipe, recipe_of_task
+from suffice.recipes import RECIPES, TASK_RECIPES, digits_vit, recipe, recipe_of_task
 from suffice.testing import assert_close
 
 NAMES = list(RECIPES)
@@ -48,6 +49,16 @@ def test_every_task_has_a_recipe_on_it():
     assert set(TASK_RECIPES) == {*TASKS, "stdlib"}  # a task, text, with its corpus
     for task in TASKS:
         assert recipe_of_task(task).task == task
+
+
+def test_other_packages_are_asked_only_for_names_that_are_not_here(monkeypatch):
+    brought = SimpleNamespace(load=lambda: {"theirs": digits_vit})
+    monkeypatch.setattr("suffice.recipes.entry_points", lambda group: [brought])
+    assert recipe("theirs", scale="paper") == recipe("digits_vit")
+    with pytest.raises(ConfigError, match="nobodys"):
+        recipe("nobodys")
+    monkeypatch.setattr("suffice.recipes.entry_points", pytest.fail)
+    assert recipe("imdb").task == "imdb"
 
 
 @pytest.mark.parametrize("mechanism", list(PRESETS))

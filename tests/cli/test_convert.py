@@ -12,24 +12,16 @@ from suffice.convert.certificate import Certificate
 from suffice.convert.folder import save
 from suffice.convert.sources import Source
 from suffice.errors import CheckpointError, ConfigError
-from suffice.models import LMConfig, ViTConfig, folder
+from suffice.models import ViTConfig, folder
 from suffice.patterns import Causal
-from suffice.testing import drawn
-from suffice.text import Characters
+from tests.cli.models import written
 
-TEXT = "to be or not to be, that is the question. " * 60
 SPEC = AttentionSpec(d_model=16, num_heads=4, pattern=Causal())
-SIZES = {"length": 12, "d_model": 16, "depth": 1, "mlp_width": 16}
 
 
 @pytest.fixture
 def run(tmp_path):
-    (tmp_path / "text.txt").write_text(TEXT)
-    tokenizer = Characters.of([TEXT])
-    config = LMConfig(**SIZES, vocabulary_size=tokenizer.vocabulary_size)
-    lm = drawn(config.build(SPEC), seed=1).eval()
-    folder.save(tmp_path / "run", lm, tokenizer, corpus=str(tmp_path / "text.txt"))
-    return lm
+    return written(tmp_path, SPEC)
 
 
 def test_a_model_is_fitted_written_and_reported(suffice, run, tmp_path):

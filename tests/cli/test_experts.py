@@ -5,28 +5,20 @@ from __future__ import annotations
 import pytest
 
 from suffice.layers import Experts
-from suffice.models import LMConfig, folder
+from suffice.models import folder
 from suffice.patterns import Causal
 from suffice.positions import Rope
 from suffice.spec import AttentionSpec
-from suffice.testing import drawn
-from suffice.text import Characters
+from tests.cli.models import written
 
-TEXT = "to be or not to be, that is the question. " * 60
 EXPERTS = Experts(num_experts=4, top_k=2, width=16, shared_width=16, dense=(0,))
-SIZES = {"length": 12, "d_model": 32, "depth": 2, "mlp_width": 32, "positions": "none"}
 
 
 @pytest.fixture
 def run(tmp_path):
-    (tmp_path / "text.txt").write_text(TEXT)
-    tokenizer = Characters.of([TEXT])
-    sizes = {**SIZES, "activation": "swiglu", "norm": "rms", "bias": False, "experts": EXPERTS}
-    config = LMConfig(**sizes, vocabulary_size=tokenizer.vocabulary_size)
     spec = AttentionSpec(d_model=32, num_heads=4, pattern=Causal(), position=Rope())
-    lm = drawn(config.build(spec), seed=1).eval()
-    folder.save(tmp_path / "run", lm, tokenizer, corpus=str(tmp_path / "text.txt"))
-    return lm
+    llama = {"positions": "none", "activation": "swiglu", "norm": "rms", "bias": False}
+    return written(tmp_path, spec, depth=2, experts=EXPERTS, **llama)
 
 
 @pytest.mark.parametrize("target", ["gqa:2", "efficient"])
@@ -61,18 +53,3 @@ def test_advise_refuses(suffice, run):
     done = suffice("advise", "--task", "lm", "--checkpoint", "run")
     assert done.exit_code != 0
     assert "mixtures of experts" in " ".join(done.stderr.split())
-
-
-@pytest.mark.parametrize("name", ["gpt_oss", "mixtral", "qwen3_moe", "deepseek_v3"])
-def test_checkpoints_of_transformers_become_folders_that_generate(suffice, tmp_path, name):
-    pytest.importorskip("transformers")
-    from benchmarks.released import inputs, saved
-
-    theirs = saved(name, tmp_path / "theirs")
-    Characters.of(["abcdefghijklmnopqrstuvwxyzABCDEFGHIJK"]).save(tmp_path / "theirs")
-    done = suffice("convert", "theirs", "--to", "keep", "--quiet", "--out", "ours")
-    assert (done.exit_code, done.stderr) == (0, "")
-    lm, _, _ = folder.load("ours")
-    assert (lm(inputs(name)) - theirs(inputs(name)).logits).abs().max() < 1e-4
-    done = suffice("generate", "ours", "--prompt", "abc", "--tokens", 6)
-    assert done.exit_code == 0, done.stderr

@@ -7,27 +7,19 @@ import json
 import pytest
 
 from suffice import AttentionSpec
-from suffice.models import LMConfig, folder
+from suffice.models import folder
 from suffice.models.packed import schemes_of
 from suffice.ops.native import library
 from suffice.patterns import Causal
-from suffice.testing import drawn
-from suffice.text import Characters
+from tests.cli.models import written
 
-TEXT = "to be or not to be, that is the question. " * 40
 SPEC = AttentionSpec(d_model=16, num_heads=2, pattern=Causal())
 KERNEL = library.instructions() if library.available() else "torch"
 
 
 @pytest.fixture
 def run(tmp_path):
-    (tmp_path / "text.txt").write_text(TEXT)
-    tokenizer = Characters.of([TEXT])
-    sizes = {"vocabulary_size": tokenizer.vocabulary_size, "length": 12, "d_model": 16}
-    lm = drawn(LMConfig(**sizes, depth=2, mlp_width=16).build(SPEC), seed=1)
-    facts = {"corpus": str(tmp_path / "text.txt"), "measured": {"step": 3}}
-    folder.save(tmp_path / "run", lm, tokenizer, **facts)
-    return lm.eval()
+    return written(tmp_path, SPEC, depth=2, facts={"measured": {"step": 3}})
 
 
 @pytest.mark.parametrize("bits", [16, 8, 4])

@@ -14,14 +14,11 @@ from suffice.convert.search import Combination, Quantity, SearchResult, timing
 from suffice.convert.search.scoring import score
 from suffice.errors import ConfigError
 from suffice.measure.statistics import summarise
-from suffice.models import LMConfig, folder
+from suffice.models import folder
 from suffice.patterns import Causal
-from suffice.testing import drawn
-from suffice.text import Characters
+from tests.cli.models import written
 
-TEXT = "to be or not to be, that is the question. " * 60
 SPEC = AttentionSpec(d_model=16, num_heads=4, pattern=Causal())
-SIZES = {"length": 12, "d_model": 16, "depth": 2, "mlp_width": 16}
 WORDS = ("--options", "gqa:2; mqa;window:4+sinks:0", "--tokens", 500)
 
 
@@ -34,12 +31,7 @@ def short(monkeypatch):
 
 @pytest.fixture
 def run(tmp_path):
-    (tmp_path / "text.txt").write_text(TEXT)
-    tokenizer = Characters.of([TEXT])
-    config = LMConfig(**SIZES, vocabulary_size=tokenizer.vocabulary_size)
-    lm = drawn(config.build(SPEC), seed=1).eval()
-    folder.save(tmp_path / "run", lm, tokenizer, corpus=str(tmp_path / "text.txt"))
-    return lm
+    return written(tmp_path, SPEC, depth=2)
 
 
 def test_a_plan_is_found_that_convert_takes(suffice, run, tmp_path):

@@ -29,15 +29,6 @@ from .cases import Tiny, images
 # devices
 
 
-def test_the_cpu_is_the_cpu():
-    assert resolve_device("cpu") == torch.device("cpu")
-
-
-def test_gpu_is_corrected_to_cuda():
-    with pytest.raises(ConfigError, match="unknown device 'gpu'"):
-        resolve_device("gpu")
-
-
 @pytest.mark.parametrize("name", ["gpu", "cuda:x", "cuda:", "mps", "cuda:0:1"])
 def test_an_unknown_device_is_refused(name):
     with pytest.raises(ConfigError, match=rf"unknown device '{name}'.*Legal: cpu, cuda\."):

@@ -190,23 +190,6 @@ def test_equal_seeds_are_bit_equal_and_others_differ():
     assert not equal(first, third)
 
 
-class Seeing(Tiny):
-    """Remembers what it was trained on."""
-
-    def forward(self, inputs, valid=None):
-        if self.training:
-            self.inputs_seen = [*getattr(self, "inputs_seen", []), inputs.clone()]
-        return super().forward(inputs, valid)
-
-
-def test_every_model_meets_the_same_rows_at_the_same_seed():
-    alone, other = Seeing(seed=0, dropout=0.5), Seeing(seed=1)
-    for model in (alone, other):
-        fit(model, images(), settings(augment="shift"), seed=4)
-    assert torch.equal(torch.cat(alone.inputs_seen), torch.cat(other.inputs_seen))
-    assert len(torch.cat(alone.inputs_seen)) == 2 * 23
-
-
 # best weights, stopping
 
 
@@ -378,37 +361,14 @@ def whole_run(**options):
     return fit(model, images(), FULL, seed=5, **options), weights(model)
 
 
-@pytest.mark.parametrize("step", [1, 3, 5, 8, 15, 19, 20])
-def test_an_interrupted_run_resumes_to_the_very_same_result(tmp_path, step):
-    run, expected = whole_run()
-    path = tmp_path / "run"
-    with pytest.raises(Interrupted, match=rf"resume from {path}\.$") as caught:
-        fit(
-            Tiny(dropout=0.3),
-            images(),
-            FULL,
-            seed=5,
-            checkpoint=path,
-            progress=At(step, press),
-        )
-    epoch, done = divmod(step - 1, 5)
-    assert (caught.value.epoch, caught.value.step) == (epoch + 1, done + 1)
-    assert caught.value.checkpoint == path
-    torch.rand(3)
-    model = Tiny(seed=9, dropout=0.3)
-    resumed = fit(model, images(), FULL, seed=5, checkpoint=path, resume=True)
-    assert untimed(resumed) == untimed(run)
-    assert (resumed.best_epoch, resumed.stopped_early) == (run.best_epoch, run.stopped_early)
-    assert equal(weights(model), expected)
-
-
 def test_a_run_interrupted_at_every_step_still_ends_the_same(tmp_path):
     run, expected = whole_run()
     path, resume = tmp_path / "run", False
     for step in range(1, 21):
-        with pytest.raises(Interrupted, match="interrupted in epoch"):
+        torch.rand(3)  # whatever was drawn before must not matter
+        with pytest.raises(Interrupted, match=rf"resume from {path}\.$") as caught:
             fit(
-                Tiny(dropout=0.3),
+                Tiny(seed=step - 1, dropout=0.3),
                 images(),
                 FULL,
                 seed=5,
@@ -416,6 +376,9 @@ def test_a_run_interrupted_at_every_step_still_ends_the_same(tmp_path):
                 resume=resume,
                 progress=At(step, press),
             )
+        epoch, done = divmod(step - 1, 5)
+        assert (caught.value.epoch, caught.value.step) == (epoch + 1, done + 1)
+        assert caught.value.checkpoint == path
         resume = True
     resumed, result = whole_run(checkpoint=path, resume=True)
     assert untimed(resumed) == untimed(run)
@@ -580,12 +543,6 @@ def test_a_full_disk_at_ctrl_c_raises_and_keeps_the_last_checkpoint(tmp_path, mo
     assert equal(result, expected)
 
 
-def test_an_absent_device_is_refused(monkeypatch):
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    with pytest.raises(ConfigError, match="device='cuda'"):
-        fit(Tiny(), images(), settings(), seed=0, device="cuda")
-
-
 # what is refused before the first step
 
 
@@ -605,8 +562,3 @@ def test_resuming_without_a_checkpoint_is_refused(tmp_path):
         fit(Tiny(), images(), settings(), seed=0, resume=True)
     with pytest.raises(CheckpointError, match="nothing to resume"):
         fit(Tiny(), images(), settings(), seed=0, checkpoint=tmp_path / "a", resume=True)
-
-
-def test_a_checkpoint_in_an_absent_folder_is_refused(tmp_path):
-    with pytest.raises(CheckpointError, match="x/a"):
-        fit(Tiny(), images(), settings(), seed=0, checkpoint=tmp_path / "x" / "a")

@@ -68,9 +68,7 @@ def config_of(model: nn.Module, *, begin: int | None = None, end: int | None = N
 
 UNCOMPARED = ("dropout", "head_dropout", "start", "length")
 """Fields of a config that change no logit of a text that both read."""
-ELSEWHERE = (
-    "export it to onnx, which holds plain softmax attention of any encoder and pattern"
-)
+ELSEWHERE = "export it to onnx, which holds plain softmax attention of any encoder and pattern"
 
 
 def _entries_of(model: nn.Module, architecture: Architecture) -> dict[str, Any]:

@@ -118,9 +118,7 @@ def _architecture(config: dict[str, Any], kv_heads: Sequence[int]) -> str:
 def _check_form(config: dict[str, Any], architecture: str) -> None:
     kind = config["model_type"]
     if config.get("use_parallel_residual"):
-        raise ConfigError(
-            "parallel residuals are not written to GGUF; export to hf or onnx."
-        )
+        raise ConfigError("parallel residuals are not written to GGUF; export to hf or onnx.")
     wide = config.get("head_dim", 0) * config.get("num_attention_heads", 0)
     if kind == "olmo2" and (config["attention_bias"] or wide != config["hidden_size"]):
         raise ConfigError(

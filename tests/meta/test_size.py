@@ -17,7 +17,7 @@ from tests.meta.packages import FILES, ROOT, TESTS, TOOLS
 
 pytestmark = pytest.mark.lint
 
-MOST_LINES, MOST_TEST_LINES = 74_562, 73_648
+MOST_LINES, MOST_TEST_LINES = 74_558, 73_648
 MOST_SIBLING_LINES = 11_500  # of all siblings together
 MOST_TOOL_LINES = 4_057
 MOST_FILES, MOST_OPTIONS = 311, 173
@@ -29,7 +29,7 @@ LINES = {
     "convert": 5501,
     "data": 3558,
     "encoders": 1036,
-    "export": 1841,
+    "export": 1837,
     "fits": 1020,
     "generate": 1282,
     "hf": 2630,

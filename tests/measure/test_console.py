@@ -17,7 +17,6 @@ from suffice.measure import judge, notes, sentence
 from suffice.measure.answers import Answers
 from suffice.measure.console import data_summary, print_report, seeds_needed
 from suffice.measure.plan import Plan
-from suffice.measure.report.tables import tables
 from suffice.measure.resolution import EVIDENCE, after_two_seeds, before_training
 from suffice.measure.results import Speed
 from suffice.measure.sufficiency import UNLEARNED, level
@@ -317,11 +316,3 @@ def test_the_table_holds_what_decides_and_what_it_costs():
         ["near", "0.00", f"[{low},", f"{high}]", "suffices", "40.3k", "0.25x", "2.00", "KiB"],
         ["far", *rows[2][1:4], "does", "not", "suffice", "40.3k", "-", "2.00", "KiB"],
     ]
-
-
-def test_all_tables_and_notes_are_printed_where_asked():
-    results = from_accuracies({"standard": SURE, "near": [v - 0.002 for v in SURE]})
-    lines = screen(results, whole=True)
-    text = " ".join(" ".join(lines).split())
-    assert all(sheet.title in text for sheet in tables(results, judge(results)))
-    assert all(note in text for note in notes(judge(results), results))

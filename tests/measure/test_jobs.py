@@ -105,13 +105,6 @@ def test_the_start_of_a_cluster_is_no_time_of_trainings(monkeypatch):
     assert (pool.seconds, pool.elapsed) == (2.0, 1.5)
 
 
-def test_every_cell_is_submitted_once():
-    finished, engine, display = scripted(jobs=2)
-    assert sorted(finished) == sorted([ONE, TWO])
-    assert engine.submitted == [(0, ONE), (1, TWO)]
-    assert display.ended == 2
-
-
 def test_a_lost_worker_gives_its_cell_back():
     finished, engine, display = scripted("lost", None, None)
     assert finished == [ONE, TWO]

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import io
 from dataclasses import replace
 
 import pytest
 import torch
-from rich.console import Console
 
 from suffice.data import load
 from suffice.measure import compare as module
-from suffice.measure.compare import EXECUTION, choose_execution, compare
+from suffice.measure.compare import choose_execution
 from suffice.measure.jobs import Execution
-from suffice.measure.plan import run_folder
-from tests.measure.test_compare import TINY, plan, timeless
+from tests.measure.test_compare import TINY, plan
 
 
 @pytest.fixture(autouse=True)
@@ -70,16 +67,3 @@ def test_a_measurement_is_short_and_leaves_no_trace(digits):
     assert min(seconds) > 0
     assert torch.get_num_threads() == 2
     assert torch.equal(torch.rand(1), expected)
-
-
-def test_cells_of_the_choice_are_those_of_one_process(tmp_path, monkeypatch):
-    monkeypatch.setattr(module, "_step_seconds", lambda *_: [1e3, 1e3])
-    cells = {}
-    for measured in (True, False):
-        console, folder = Console(file=io.StringIO(), width=200), tmp_path / str(measured)
-        torch.set_num_threads(2 if measured else 1)
-        results = compare(plan(), folder, console=console, measured=measured, quiet=measured)
-        assert bool(console.file.getvalue()) != measured
-        cells[measured] = timeless(results.cells)
-    assert cells[True] == cells[False]
-    assert run_folder(tmp_path / "True").path.joinpath(EXECUTION).exists()

@@ -14,7 +14,6 @@ from suffice.measure.advise.timing import (
     ROWS,
     SEEDS,
     TOKENS,
-    DecidingComparison,
     _setting,
     command,
     minutes_of,
@@ -67,20 +66,6 @@ def test_minutes_are_those_of_all_trainings():
     steps = 10 * math.ceil(22_500 / 64)
     spent = minutes_of(long, lambda rows: 0.5 if rows == 8 else math.nan)
     assert spent == pytest.approx(SEEDS * steps * 0.5 * 8 / 60)
-
-
-@pytest.mark.parametrize(
-    ("minutes", "words"),
-    [
-        (0.2, ", about 1 minutes on this machine"),
-        (9.0, ", about 9 minutes on this machine"),
-        (60.0 * 5, ", about 5 hours on this machine"),
-        (60.0 * 24 * 1234, ", about 1,200 days on this machine"),
-        (None, ""),
-    ],
-)
-def test_a_cost_is_told_in_two_digits(minutes, words):
-    assert str(DecidingComparison(name="x", command="y", minutes=minutes)) == f"10 trainings{words}"
 
 
 @pytest.mark.parametrize("task", [*ROWS, "text"])

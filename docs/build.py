@@ -13,7 +13,9 @@ import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
+from docs import catalogue
 from docs.bars import bars
+from docs.catalogue import GROUPS, group, mean_cost
 from docs.formula import formulas, meanings
 from docs.picture import picture
 from suffice import AttentionSpec, __version__
@@ -22,18 +24,8 @@ from suffice.patterns import And, Or
 from suffice.presets import PRESETS, TITLES, takes_length
 from suffice.spec import AXES
 from suffice.utils.records import Axis
-from suffice.view import catalogue, drawing_of, expression, flow, flow_svg, instead, lines
-from suffice.view.catalogue import (
-    GROUPS,
-    SHARING,
-    axes,
-    describe,
-    drawn_spec,
-    group,
-    mean_cost,
-    sized,
-    state,
-)
+from suffice.view import drawing_of, expression, flow, flow_svg, instead, lines
+from suffice.view.catalogue import SHARING, axes, describe, drawn_spec, sized, state
 from suffice.view.picture import svg
 from suffice_studio import export
 

@@ -178,7 +178,7 @@ def _declared(record: Any) -> list[inspect.Parameter]:
 
 @cache
 def catalogue() -> dict[str, Any]:
-    """Return the mechanisms as `suffice.view.catalogue` wrote them, without importing torch."""
+    """Return the mechanisms as `make docs` wrote them, without importing torch."""
     return packaged("view", "catalogue.json")
 
 

@@ -13,6 +13,7 @@ import pytest
 from typer import Argument, Option, Typer
 from typer.testing import CliRunner
 
+from docs.catalogue import FILE, catalogue
 from suffice.cli import _load, options
 from suffice.cli.export import FORMS, GGUF
 from suffice.cli.options import options_from_fields
@@ -20,7 +21,6 @@ from suffice.measure.advise import TASKS
 from suffice.measure.plan import MARGIN
 from suffice.presets import PRESETS, TITLES
 from suffice.runtime import WRITTEN
-from suffice.view.catalogue import FILE, catalogue
 from tests.cli.introspect import CORE
 
 HELP = dict.fromkeys(["--help", "list", *(f"{verb} --help" for verb in CORE)], 0)

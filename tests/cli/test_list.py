@@ -2,12 +2,13 @@ from __future__ import annotations
 
 import pytest
 
+from docs.catalogue import D_MODEL, GROUPS, HEADS, group, mean_cost
 from suffice import AttentionSpec, preset
 from suffice.mixing import Alignment
 from suffice.patterns import Causal, Full, PerHead, Window
 from suffice.positions import Rope
 from suffice.presets import PRESETS, takes_length
-from suffice.view.catalogue import D_MODEL, GROUPS, HEADS, axes, group, mean_cost
+from suffice.view.catalogue import axes
 
 LENGTH = 1024
 

@@ -17,7 +17,7 @@ from tests.meta.packages import FILES, ROOT, TESTS, TOOLS
 
 pytestmark = pytest.mark.lint
 
-MOST_LINES, MOST_TEST_LINES = 74_558, 73_154
+MOST_LINES, MOST_TEST_LINES = 74_482, 73_155
 MOST_SIBLING_LINES = 11_500  # of all siblings together
 MOST_TOOL_LINES = 4_057
 MOST_FILES, MOST_OPTIONS = 311, 173
@@ -53,7 +53,7 @@ LINES = {
     "text": 2375,
     "train": 2698,
     "utils": 1864,
-    "view": 1572,
+    "view": 1496,
 }
 """By package; `.` holds the modules beside the packages."""
 

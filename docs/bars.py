@@ -8,7 +8,7 @@ from xml.sax.saxutils import escape
 
 MEASURED = Path(__file__).parents[1] / "benchmarks/measured/speed.json"
 FONTS = "DejaVu Sans, Verdana, Helvetica, Arial, sans-serif"
-WIDTH, LEFT, LONGEST, TOP, GROUP, BAR = 720, 10, 480, 10, 66, 18  # pixels
+WIDTH, LEFT, LONGEST, TOP, GROUP, BAR = 720, 10, 450, 10, 66, 18  # pixels
 OURS, THEIRS = "#1a6faf", "#b8bec6"
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 import torch
@@ -16,6 +17,7 @@ from suffice.positions import Rope
 from suffice.testing import drawn
 from suffice.text import Characters, Corpus
 
+PAGE = Path(__file__).parents[2] / "docs" / "smollm2.md"
 TEXT = "to be or not to be, that is the question; whether it is nobler in the mind. "
 
 
@@ -64,3 +66,8 @@ def test_a_cache_that_rounds_nothing_changes_nothing(small):
     subject = smollm2.Subject(small / "m")
     whole, streamed = (subject.losses(subject.lm, memory) for memory in (None, Dynamic()))
     assert streamed == pytest.approx(whole, rel=1e-5)
+
+
+def test_the_page_shows_what_was_kept():
+    kept = json.loads(smollm2.FILE.read_text())["rows"]
+    assert "\n".join(smollm2.lines(kept)) in PAGE.read_text()

@@ -36,6 +36,7 @@ from suffice.hf import SufficeForCausalLM, hf_tokenizer
 from suffice.measure.machine import machine_facts, software_versions
 from suffice.memory import Memory
 from suffice.models import LM
+from suffice.models.packed import unpack
 from suffice.utils.files import write_json
 
 FILE = Path(__file__).parent / "measured" / "smollm2_tasks.json"
@@ -90,6 +91,8 @@ def task_of(name: str, folder: Path) -> dict[str, Any]:
 class Harnessed(HFLM):
     """A model of ours for the harness; with a memory its cache is read as it is kept.
 
+    Packed weights are read as the numbers they stand for.
+
     Args:
         lm: the model.
         tokenizer: its tokenizer.
@@ -97,6 +100,7 @@ class Harnessed(HFLM):
     """
 
     def __init__(self, lm: LM, tokenizer: Any, memory: Memory | None) -> None:
+        unpack(lm)
         pretrained = SufficeForCausalLM.from_suffice(lm, tokenizer).eval()
         options = {"batch_size": BATCH, "device": "cpu", "mixed_precision_dtype": "bfloat16"}
         super().__init__(pretrained=pretrained, tokenizer=hf_tokenizer(tokenizer), **options)

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from suffice.recipes import Recipe
 
 FILE = "plan.json"
-RAN = "ran.json"  # beside it, of a table of the papers
+RAN = "ran.json"  # in the same folder, of a table of the papers
 RESULTS = ("results.json", "winner.json", "report.html")
 CELLS = "cells"
 MIN_RATES, MAX_RATES = 3, 9  # learning rates of a tuning

@@ -306,8 +306,6 @@ def _finished_share(known: Table) -> str:
         keys = edge.wanted(known)
         groups = edge.finished(known, FOLDER / known.store, keys).groups
         return f"{len(groups)} of {len(keys)} groups"
-    if not known.known:
-        return f"recipe {known.recipe} is not there yet"
     request = request_cells(known)
     cells = len(request.plan.cells)
     return f"{cells - len(request.missing)} of {cells} cells, scale {request.recipe.scale}"
@@ -361,10 +359,9 @@ def _parts(wanted: Table, options: ReproduceOptions, console: Console) -> None:
 
     shown = []
     for part in map(table, wanted.parts):
-        if part.known:
-            heads = options.head_counts or (None if wanted.figures else (max(part.heads),))
-            request = options.request(part, heads=heads)
-            shown.append(cell_table(_train_missing(request, options, console)))
+        heads = options.head_counts or (None if wanted.figures else (max(part.heads),))
+        request = options.request(part, heads=heads)
+        shown.append(cell_table(_train_missing(request, options, console)))
     _print_cells(wanted, shown, options)
 
 

@@ -84,10 +84,6 @@ def request_cells(
     data: str | None = None,
 ) -> TableRequest:
     """Return a request, with what is finished for it."""
-    if not table.known:
-        raise ConfigError(
-            f"table {table.name} needs recipe {table.recipe}, which is not there yet."
-        )
     content = published(table) if data is None else None
     chosen_scale = scale or (content.scale if content else SCALES[0])
     chosen_recipe = recipe(table.recipe, scale=chosen_scale)

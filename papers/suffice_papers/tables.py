@@ -12,8 +12,7 @@ from suffice.measure.report.sheet import ranks
 from suffice.measure.report.tables import count, loss, percent, seconds
 from suffice.measure.results import Cell
 from suffice.measure.statistics import Summary, summarise
-from suffice.recipes import RECIPES, SCALES, recipe
-from suffice_papers.recipes import RECIPES as OURS
+from suffice.recipes import SCALES, recipe
 from suffice_papers.recipes import SMALL_SIZES
 from suffice_papers.references import Reference
 from suffice_papers.sheets import ranks_apart
@@ -166,11 +165,6 @@ class Table:
     def trained(self) -> bool:
         """Whether its results are cells that were trained."""
         return self.shows == "cells"
-
-    @property
-    def known(self) -> bool:
-        """Whether the recipe is there."""
-        return not self.recipe or self.recipe in {**RECIPES, **OURS}
 
 
 def of_cells(

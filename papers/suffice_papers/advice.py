@@ -8,10 +8,15 @@ from dataclasses import asdict, replace
 from itertools import groupby
 from pathlib import Path
 
+import numpy as np
+
 from suffice.errors import ConfigError
 from suffice.measure.advise.evidence import SHARED, SINGLE, Evidence, evidence_of
+from suffice.measure.metrics import metric_of
 from suffice.measure.plan import MARGIN, same_training
-from suffice.measure.resolution import EVIDENCE, spread_of
+from suffice.measure.resolution import EVIDENCE, FIRST_SEEDS
+from suffice.measure.results import Results
+from suffice.measure.scores import Scores, difference_table
 from suffice.models.composition import STANDARD
 from suffice.recipes import Recipe, recipe
 from suffice.utils.files import write_atomic
@@ -36,6 +41,26 @@ def spreads() -> Iterator[dict[str, object]]:
         if spread is not None and same_training(content.recipe, chosen):
             numbers = zip(("variance", "by_rows", "free"), spread, strict=True)
             yield {"recipe": chosen.name, "scale": chosen.scale, **dict(numbers)}
+
+
+def spread_of(results: Results) -> tuple[float, float, int] | None:
+    """Return the variance of a seed's difference to the baseline, and that by rows alone.
+
+    The third number are the degrees of freedom of the first, of all mechanisms together. None where
+    the test rows are not known, or no mechanism has `FIRST_SEEDS` seeds.
+    """
+    if results.data is None:
+        return None
+    scores = Scores(results, metric_of("accuracy"))
+    pairs = [pair for pair in results.pairs() if pair[0] != results.baseline]
+    tables = [difference_table(scores, *pair)[1].mean(axis=1) for pair in pairs]
+    known = [values for values in tables if len(values) >= FIRST_SEEDS]
+    free = sum(len(values) - 1 for values in known)
+    if not free:
+        return None
+    variance = sum(float(np.var(values)) * len(values) for values in known) / free
+    accuracy = float(np.mean([cell.test_accuracy for cell in results.cells]))
+    return variance, accuracy * (1.0 - accuracy) / results.data.rows["test"], free
 
 
 def evidence() -> Iterator[Evidence]:

@@ -23,7 +23,7 @@ from suffice.convert.sources import Source, open_source
 from suffice.data.files import cache, locate
 from suffice.errors import ConfigError, DataError
 from suffice.measure.machine import machine_facts, software_versions, source_commit
-from suffice.measure.report.sheet import Column, Sheet, markdown, sheet_of
+from suffice.measure.report.sheet import Column, Sheet, sheet_of
 from suffice.models import LM
 from suffice.quantise.report import rows_of
 from suffice.text import Documents, corpus
@@ -34,7 +34,7 @@ from suffice.utils.records import encode
 from suffice.utils.torch_compat import threads
 from suffice_papers.results import read_stored, write_published
 from suffice_papers.rows import machine_line
-from suffice_papers.sheets import csv_text
+from suffice_papers.sheets import csv_text, markdown
 
 STORE = "conversion"
 AGAIN = "Delete it to convert again."

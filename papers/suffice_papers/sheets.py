@@ -1,4 +1,4 @@
-"""Tables of the papers: published lines that are not comparable, ranks of intervals, CSV."""
+"""Tables of the papers: lines that are not comparable, ranks of intervals, CSV and Markdown."""
 
 from __future__ import annotations
 
@@ -69,3 +69,10 @@ def csv_text(fields: Sequence[str], records: Iterable[Mapping[str, Any]]) -> str
     writer.writeheader()
     writer.writerows(records)
     return stream.getvalue()
+
+
+def markdown(sheet: Sheet) -> list[str]:
+    """Return the lines of a table in Markdown, without title and caption."""
+    rows = [sheet.columns, *(line.cells for line in sheet.lines)]
+    head, *body = ["| " + " | ".join(cells) + " |" for cells in rows]
+    return [head, "|" + "---|" * len(sheet.columns), *body]

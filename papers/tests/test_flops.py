@@ -11,16 +11,16 @@ from rich.console import Console
 from torch.utils.flop_counter import FlopCounterMode
 
 from suffice import Attention, preset
-from suffice.errors import DataError
+from suffice.errors import ConfigError, DataError
 from suffice.measure.report import canvas
 from suffice.ops import register_flops
 from suffice.presets import takes_length
-from suffice.spec.cost import PAPER_CONSTANTS, paper_flops
 from suffice_papers import flops as flops_figures
 from suffice_papers.flops import (
     COUNTS,
     HEADS,
     MECHANISMS,
+    PAPER_CONSTANTS,
     POWERS,
     _captions,
     average,
@@ -28,6 +28,7 @@ from suffice_papers.flops import (
     executed,
     extra,
     flops,
+    paper_flops,
     right_order,
     sentences,
     sizes,
@@ -168,3 +169,37 @@ def test_a_folder_that_cannot_be_written_is_reported(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(DataError, match=r"cannot write .*flops_slopes.png"):
         flops(tmp_path / "file", Console(file=StringIO()))
+
+
+@pytest.mark.parametrize(
+    ("mechanism", "constant"),
+    [("standard", 15), ("optimised", 12), ("super_attention", 12), ("efficient", 9)],
+)
+def test_equation_24(mechanism, constant):
+    for length, d_model, num_heads in ((1, 1, 1), (64, 128, 4), (257, 256, 8)):
+        want = constant * length * d_model + 15 * num_heads * length * length
+        got = paper_flops(mechanism, length=length, d_model=d_model, num_heads=num_heads)
+        assert got == want
+
+
+def test_heatmaps_of_the_paper():
+    """Standard over efficient, on a grid of powers of two: 30, 25, 20 and 16 percent more."""
+    grid = [2**n for n in range(4, 15)]
+    found, most = [], 0.0
+    for num_heads in (1, 2, 4, 8):
+        ratios = [
+            paper_flops("standard", length=t, d_model=d, num_heads=num_heads)
+            / paper_flops("efficient", length=t, d_model=d, num_heads=num_heads)
+            - 1
+            for t in grid
+            for d in grid
+        ]
+        found.append(round(100 * sum(ratios) / len(ratios), 1))
+        most = max(most, *ratios)
+    assert found == [29.7, 24.9, 20.3, 16.2]
+    assert round(100 * most, 1) == 66.6
+
+
+def test_equation_24_knows_four_mechanisms():
+    with pytest.raises(ConfigError, match="'gqa'"):
+        paper_flops("gqa", length=8, d_model=8, num_heads=2)

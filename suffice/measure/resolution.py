@@ -115,26 +115,6 @@ def _published(plan: Plan) -> tuple[float, float, int] | None:
     return None
 
 
-def spread_of(results: Results) -> tuple[float, float, int] | None:
-    """Return the variance of a seed's difference to the baseline, and that by rows alone.
-
-    The third number are the degrees of freedom of the first, of all mechanisms together. None where
-    the test rows are not known, or no mechanism has `FIRST_SEEDS` seeds.
-    """
-    if results.data is None:
-        return None
-    scores = Scores(results, metric_of("accuracy"))
-    pairs = [pair for pair in results.pairs() if pair[0] != results.baseline]
-    tables = [difference_table(scores, *pair)[1].mean(axis=1) for pair in pairs]
-    known = [values for values in tables if len(values) >= FIRST_SEEDS]
-    free = sum(len(values) - 1 for values in known)
-    if not free:
-        return None
-    variance = sum(float(np.var(values)) * len(values) for values in known) / free
-    accuracy = float(np.mean([cell.test_accuracy for cell in results.cells]))
-    return variance, accuracy * (1.0 - accuracy) / results.data.rows["test"], free
-
-
 def seeds_of(plan: Plan) -> int:
     """Return the seeds that give a verdict: the planned ones, or the usual number."""
     return plan.seeds if plan.seeds >= MIN_SEEDS else USUAL

@@ -15,7 +15,6 @@ from operator import or_
 from typing import TYPE_CHECKING
 
 from suffice.encoders.base import KEYS, QUERIES
-from suffice.errors import check_known
 from suffice.kernels import Recurrent, Softmax, base, recurrent
 from suffice.patterns import Pattern
 from suffice.patterns.base import count_blocks, residues
@@ -150,30 +149,3 @@ def computed_pairs(pattern: Pattern, queries: int, keys: int) -> int:
 
 def _in_blocks(pattern: Pattern, queries: int, keys: int) -> int:
     return min(queries * keys, count_blocks(pattern, queries, keys, BLOCK) * BLOCK * BLOCK)
-
-
-PAPER_CONSTANTS = {"standard": 15, "optimised": 12, "super_attention": 12, "efficient": 9}
-
-
-def paper_flops(mechanism: str, *, length: int, d_model: int, num_heads: int) -> int:
-    """Return equation 24 of arXiv:2403.01643: C l d + 15 h l^2 for forward and backward.
-
-    It has neither a d^2 nor an l^2 d term, so it does not count matrix products; its constants fit
-    three times the elementwise work (bias additions, scaling, a five-operation softmax). It is
-    here to reproduce the paper's figures; compare costs with `AttentionSpec.cost`.
-
-    Args:
-        mechanism: standard, optimised, efficient or super_attention.
-        length: tokens, l.
-        d_model: features, d.
-        num_heads: heads, h.
-
-    Raises:
-        ConfigError: for another mechanism.
-
-    Example:
-        >>> paper_flops("standard", length=64, d_model=128, num_heads=4)
-        368640
-    """
-    check_known("mechanism of equation 24", mechanism, PAPER_CONSTANTS)
-    return PAPER_CONSTANTS[mechanism] * length * d_model + 15 * num_heads * length * length

@@ -17,7 +17,7 @@ from tests.meta.packages import FILES, ROOT, TESTS, TOOLS
 
 pytestmark = pytest.mark.lint
 
-MOST_LINES, MOST_TEST_LINES = 74_482, 73_162
+MOST_LINES, MOST_TEST_LINES = 74_427, 73_160
 MOST_SIBLING_LINES = 11_500  # of all siblings together
 MOST_TOOL_LINES = 4_057
 MOST_FILES, MOST_OPTIONS = 311, 173
@@ -36,7 +36,7 @@ LINES = {
     "kernels": 1097,
     "layers": 3452,
     "loading": 757,
-    "measure": 14103,
+    "measure": 14076,
     "memory": 1163,
     "mixing": 1058,
     "models": 7606,
@@ -48,7 +48,7 @@ LINES = {
     "quantise": 550,
     "recipes": 1509,
     "runtime": 370,
-    "spec": 965,
+    "spec": 937,
     "testing": 992,
     "text": 2375,
     "train": 2698,

@@ -10,7 +10,6 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from suffice import Attention, AttentionSpec, preset
 from suffice.encoders import Efficient, Latent, Optimised, Standard
-from suffice.errors import ConfigError
 from suffice.kernels import Elu, Favor, Rfa
 from suffice.memory.past import Infini
 from suffice.mixing import Alignment, LowRank
@@ -27,7 +26,7 @@ from suffice.patterns import (
 )
 from suffice.positions import Rope
 from suffice.presets import PRESETS, is_always_causal, needs_length
-from suffice.spec.cost import BLOCK, Cost, computed_pairs, paper_flops
+from suffice.spec.cost import BLOCK, Cost, computed_pairs
 from tests.acceptance.mechanisms import PRESET_KINDS, ops_of
 
 D_MODEL, NUM_HEADS = 32, 4
@@ -386,40 +385,6 @@ def test_state(name):
     assert cost.state_fixed == 0
     assert cost.state_bytes(100) == 400 * numbers
     assert cost.state_bytes(100, bytes_per_number=2) == 200 * numbers
-
-
-@pytest.mark.parametrize(
-    ("mechanism", "constant"),
-    [("standard", 15), ("optimised", 12), ("super_attention", 12), ("efficient", 9)],
-)
-def test_equation_24(mechanism, constant):
-    for length, d_model, num_heads in ((1, 1, 1), (64, 128, 4), (257, 256, 8)):
-        want = constant * length * d_model + 15 * num_heads * length * length
-        got = paper_flops(mechanism, length=length, d_model=d_model, num_heads=num_heads)
-        assert got == want
-
-
-def test_heatmaps_of_the_paper():
-    """Standard over efficient, on a grid of powers of two: 30, 25, 20 and 16 percent more."""
-    grid = [2**n for n in range(4, 15)]
-    found, most = [], 0.0
-    for num_heads in (1, 2, 4, 8):
-        ratios = [
-            paper_flops("standard", length=t, d_model=d, num_heads=num_heads)
-            / paper_flops("efficient", length=t, d_model=d, num_heads=num_heads)
-            - 1
-            for t in grid
-            for d in grid
-        ]
-        found.append(round(100 * sum(ratios) / len(ratios), 1))
-        most = max(most, *ratios)
-    assert found == [29.7, 24.9, 20.3, 16.2]
-    assert round(100 * most, 1) == 66.6
-
-
-def test_equation_24_knows_four_mechanisms():
-    with pytest.raises(ConfigError, match="'gqa'"):
-        paper_flops("gqa", length=8, d_model=8, num_heads=2)
 
 
 def test_cost_is_plain_data():

@@ -9,7 +9,7 @@ from typing import Any
 
 from suffice.measure.recall import RECALL, UNSOLVED
 from suffice.measure.report.canvas import svg
-from suffice.measure.report.sheet import Column, Sheet, markdown, sheet_of
+from suffice.measure.report.sheet import Column, Sheet, sheet_of
 from suffice.measure.sufficiency import FAILS, SUFFICES, UNDECIDED
 from suffice.recipes import recipe
 from suffice.utils.files import write_atomic
@@ -21,7 +21,7 @@ from suffice_papers.atlas.nulls import nulls
 from suffice_papers.atlas.recipes import HEADS, TASKS
 from suffice_papers.atlas.standings import ALPHA, MARKS, Standing, standings, standings_of
 from suffice_papers.results import document, published
-from suffice_papers.sheets import csv_text
+from suffice_papers.sheets import csv_text, markdown
 from suffice_papers.tables import BASELINE
 
 

@@ -1,4 +1,4 @@
-"""Tables as columns over rows, rendered for the terminal, as CSV and as Markdown."""
+"""Tables as columns over rows, rendered for the terminal."""
 
 from __future__ import annotations
 
@@ -154,10 +154,3 @@ def rich_table(sheet: Sheet, lines: box.Box | None = box.SIMPLE_HEAD) -> Table:
             cells[0] = Text(f"  {line.cells[0]}")
         table.add_row(*cells, style=DIM if line.is_reference else None)
     return table
-
-
-def markdown(sheet: Sheet) -> list[str]:
-    """Return the lines of a table in Markdown, without title and caption."""
-    rows = [sheet.columns, *(line.cells for line in sheet.lines)]
-    head, *body = ["| " + " | ".join(cells) + " |" for cells in rows]
-    return [head, "|" + "---|" * len(sheet.columns), *body]

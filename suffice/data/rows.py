@@ -11,6 +11,7 @@ import json
 import shlex
 from collections.abc import Callable, Iterable, Iterator
 from importlib import import_module
+from itertools import chain
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -119,12 +120,8 @@ def read_separated(
     first = next(content, "")
     delimiter = find_delimiter(first)
 
-    def all_lines() -> Iterator[str]:
-        yield first
-        yield from content
-
     # strict: a stray quote would swallow all rows up to the next one
-    reader = csv.DictReader(all_lines(), delimiter=delimiter, strict=True)
+    reader = csv.DictReader(chain([first], content), delimiter=delimiter, strict=True)
 
     def rows() -> Iterator[tuple[int, Row]]:
         try:
@@ -210,12 +207,9 @@ def read_json_lines(
     iterator = rows()
     first = next(iterator, None)
 
-    def all_rows() -> Iterator[tuple[int, Row]]:
-        if first is not None:
-            yield first
-        yield from iterator
-
-    return [] if first is None else list(first[1]), all_rows()
+    if first is None:
+        return [], iterator
+    return list(first[1]), chain([first], iterator)
 
 
 def as_text(value: Any) -> str:

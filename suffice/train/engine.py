@@ -21,6 +21,7 @@ from types import FrameType
 from typing import Any, ClassVar, NamedTuple
 
 import torch
+import torch.distributed as dist
 from torch import Tensor, nn
 
 from suffice.errors import CheckpointError, ConfigError, StateError
@@ -61,7 +62,7 @@ class Interrupts:
 
     def notice(self, signum: int, frame: FrameType | None) -> None:  # noqa: ARG002 - signal's own
         """Remember the first signal; raise KeyboardInterrupt at the second."""
-        if self.pressed and not _is_torchrun():
+        if self.pressed and not dist.is_torchelastic_launched():
             raise KeyboardInterrupt("interrupted twice; what was not saved is lost.")
         self.pressed = True
 
@@ -82,14 +83,12 @@ def catching_interrupts() -> Iterator[Interrupts]:
     finally:
         # None: a handler that was not installed from Python, which cannot be named again
         after = before if before is not None else signal.SIG_DFL
-        ends = interrupts.pressed and _is_torchrun()  # what follows is told, not interrupted
+        ends = (
+            interrupts.pressed and dist.is_torchelastic_launched()
+        )  # what follows is told, not interrupted
         signal.signal(signal.SIGINT, signal.SIG_IGN if ends else after)
     if interrupts.pressed:  # it came after the last check; a Ctrl-C is never lost
         raise KeyboardInterrupt("interrupted at the end.")
-
-
-def _is_torchrun() -> bool:
-    return "TORCHELASTIC_RUN_ID" in os.environ
 
 
 def check_checkpoint(checkpoint: Path | None, *, resume: bool) -> None:

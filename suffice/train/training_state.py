@@ -22,7 +22,7 @@ from suffice.errors import CheckpointError
 from suffice.models import checkpoint
 from suffice.train import optimiser, sharded
 from suffice.train.distributed import Processes
-from suffice.utils.files import flatten
+from suffice.utils.files import changed_settings
 from suffice.utils.records import decode, type_hints
 
 S = TypeVar("S", bound="TrainingState")
@@ -151,7 +151,7 @@ def _checked(
     if facts.get("content") != state.CONTENT:
         raise CheckpointError(f"{path} is not a training checkpoint; give one that `fit` wrote.")
     identity = json.loads(json.dumps(state.identity))
-    if unlike := differences(facts.get("identity"), identity):
+    if unlike := changed_settings(facts.get("identity"), identity):
         raise CheckpointError(
             f"{path} is of another run: {'; '.join(unlike)}. Give the settings it was made with, "
             "or another file."
@@ -166,21 +166,6 @@ def _checked(
     if not state.consistent(history, values):
         raise CheckpointError(f"{path} has counters that contradict its history; start again.")
     return history, values
-
-
-def differences(stored: Any, current: Any) -> list[str]:
-    """Name each leaf in which two JSON values differ, with both values.
-
-    Example:
-        >>> differences({"seed": 1, "data": {"name": "a"}}, {"seed": 2, "data": {"name": "a"}})
-        ['seed is 1 there and 2 here']
-    """
-    there, here = flatten(stored), flatten(current)
-    return [
-        f"{key or 'all'} is {there.get(key)!r:.60} there and {here.get(key)!r:.60} here"
-        for key in dict.fromkeys([*here, *there])
-        if there.get(key) != here.get(key)
-    ]
 
 
 def _under(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:

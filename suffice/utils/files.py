@@ -409,7 +409,7 @@ def changed_settings(before: Any, now: Any) -> list[str]:
         return repr(settings[key]) if key in settings else "absent"
 
     return [
-        f"{key} was {value(before, key)} and is {value(now, key)}"
+        f"{key or 'all'} was {value(before, key)} and is {value(now, key)}"
         for key in dict.fromkeys([*now, *before])
         if value(before, key) != value(now, key)
     ]

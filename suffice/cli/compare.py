@@ -38,10 +38,9 @@ from suffice.errors import ConfigError, check_known
 from suffice.utils.grammar import split_list
 
 if TYPE_CHECKING:
-    from suffice.measure import Results
     from suffice.measure.jobs import Execution
+    from suffice.measure.own_loop import OwnComparison
     from suffice.measure.plan import Plan, SavedPlan
-    from suffice.measure.verdict import Verdict
     from suffice.recipes import Recipe
 
 TASK = "digits"
@@ -449,17 +448,7 @@ def compare(
     raise Exit(run.verdict.code)
 
 
-@dataclass(frozen=True)
-class Run:
-    """A comparison that is finished, judged and reported."""
-
-    results: Results
-    verdict: Verdict
-    folder: Path
-    page: Path
-
-
-def _compare(choices: CompareOptions, folder: Path | None, how: RunOptions) -> Run | None:
+def _compare(choices: CompareOptions, folder: Path | None, how: RunOptions) -> OwnComparison | None:
     from suffice.measure.plan import FILE, read_plan
 
     if is_torchrun():
@@ -472,6 +461,7 @@ def _compare(choices: CompareOptions, folder: Path | None, how: RunOptions) -> R
     plan = choices.plan(read_plan(folder) if joining or how.resume else None)
     from suffice.measure.compare import claim, refuse_together
     from suffice.measure.compare import compare as run_comparison
+    from suffice.measure.own_loop import OwnComparison
 
     execution = how.execution
     refuse_together(plan, share=share, execution=execution)
@@ -491,7 +481,7 @@ def _compare(choices: CompareOptions, folder: Path | None, how: RunOptions) -> R
             anyway=how.anyway,
         )
         if results is not None:
-            return _reported(results, folder, how.cost)
+            return OwnComparison.of(results, folder, cost=how.cost)
     print_text(
         f"share {share[0]}/{share[1]} is trained; when all are, report by\n"
         f"  suffice compare --resume --out {shlex.quote(str(folder))}"
@@ -499,23 +489,14 @@ def _compare(choices: CompareOptions, folder: Path | None, how: RunOptions) -> R
     return None
 
 
-def _reported(results: Results, folder: Path, cost: str) -> Run:
-    from suffice.measure import judge, report
-    from suffice.measure.winner import write_winner
-
-    verdict = judge(results, cost=cost)
-    write_winner(folder, results, verdict)
-    return Run(results, verdict, folder, report.write_report(results, verdict, folder))
-
-
-def _print_run(run: Run, *, whole: bool) -> None:
+def _print_run(run: OwnComparison, *, whole: bool) -> None:
     from suffice.measure.console import WIDTH, WIDTH_OF_TABLES, print_report
 
     console = wide_console(WIDTH_OF_TABLES if whole else WIDTH)
     print_report(run.results, run.verdict, console, folder=run.folder, whole=whole)
 
 
-def _record(run: Run) -> dict[str, Any]:
+def _record(run: OwnComparison) -> dict[str, Any]:
     from suffice.measure import verdict_record
     from suffice.measure.console import document
     from suffice.measure.disagreements import read_disagreements

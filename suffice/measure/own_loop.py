@@ -50,6 +50,7 @@ from suffice.measure.results import (
 )
 from suffice.measure.training import state_bytes
 from suffice.measure.verdict import Verdict, judge
+from suffice.measure.winner import write_winner
 from suffice.ops.flops import register_flops
 from suffice.presets import PRESETS, preset, takes_length
 from suffice.recipes import SCALES
@@ -199,6 +200,14 @@ class OwnComparison:
     folder: Path
     page: Path
 
+    @classmethod
+    def of(cls, results: Results, folder: Path, *, cost: str = "flops") -> OwnComparison:
+        """Judge a comparison, and write its report and which model it leaves to its folder."""
+        verdict = judge(results, cost=cost)
+        write_winner(folder, results, verdict)
+        page = report.write_report(results, verdict, folder)
+        return cls(results=results, verdict=verdict, folder=folder, page=page)
+
     def __str__(self) -> str:
         console = Console(file=io.StringIO(), width=WIDTH)
         print_report(self.results, self.verdict, console, folder=self.folder)
@@ -345,10 +354,7 @@ def compare(
             return None
         results = task.results(found, started, time.monotonic() - clock)
         write_results(task.folder / "results.json", results)
-    results = with_rows(results, task.folder)
-    verdict = judge(results)
-    page = report.write_report(results, verdict, task.folder)
-    return OwnComparison(results=results, verdict=verdict, folder=task.folder, page=page)
+    return OwnComparison.of(with_rows(results, task.folder), task.folder)
 
 
 def _code_of(train: Any) -> Any:

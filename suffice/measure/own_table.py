@@ -12,13 +12,10 @@ from rich.console import Console
 from suffice.data.rows import kind_of_file, plain_text, split_columns
 from suffice.data.table import COLUMNS
 from suffice.errors import ConfigError, DataError, check_known
-from suffice.measure import report
 from suffice.measure.compare import compare
 from suffice.measure.metrics import METRICS, Margin
 from suffice.measure.own_loop import OwnComparison
 from suffice.measure.plan import MARGIN, Plan, check_several
-from suffice.measure.verdict import judge
-from suffice.measure.winner import write_winner
 from suffice.recipes import recipe
 from suffice.recipes.own_data import TABLE, of_user, usual_folds, with_settings
 from suffice.utils.files import write_atomic
@@ -106,10 +103,7 @@ def compare_data(
     )
     if results is None:
         raise ConfigError("compare_data runs in one process; use `suffice compare` in several.")
-    verdict = judge(results)
-    write_winner(folder, results, verdict)
-    page = report.write_report(results, verdict, folder)
-    return OwnComparison(results=results, verdict=verdict, folder=folder, page=page)
+    return OwnComparison.of(results, folder)
 
 
 def _path_of(data: Any, columns: str, groups: str | None, folder: Path) -> str:

@@ -163,8 +163,8 @@ def print_advice(console: Console, advice: Advice) -> None:
             (f"What decides ({advice.trial}; then --results FOLDER)", (advice.trial.command,))
         )
     if advice.winner is not None:
-        absent = ("no command reaches this composition; use the Python lines.",)
-        blocks += [("Python", advice.python), ("Command line", advice.cli or absent)]
+        absent = ("none reaches it; suffice.measure.advise builds it in Python.",)
+        blocks.append(("Command line", advice.cli or absent))
     for title, lines in blocks:
         console.print(f"\n{title}:", markup=False)
         console.print("\n".join(f"  {line}" for line in lines), markup=False, soft_wrap=True)

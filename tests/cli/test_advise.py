@@ -47,9 +47,8 @@ def test_the_sentence_the_table_notes_and_lines_are_printed(suffice, world):
     assert words.startswith("Take mqa, which suffices by your own comparison. Mqa takes 500 ms a")
     assert "1 mqa 500 ms 0.50 1.00 s" in words
     assert "1 illegal, such as linformer: LowRank sums keys" in words
-    assert "composition = Composition.parse('mqa')" in result.stdout
     assert "suffice train --recipe stdlib_bpe --mechanism mqa" in result.stdout
-    table = result.stdout.partition("Python:")[0]
+    table = result.stdout.partition("Command line:")[0]
     assert max(map(len, table.splitlines())) <= 80
     assert world.taken
 
@@ -75,7 +74,7 @@ def test_readers_have_no_time_of_reading(suffice, world):
 def test_nothing_recommended_prints_no_lines(suffice, world):
     result = suffice("advise", *SMALL, "--memory", "1kB")
     assert "Nothing is recommended: " in result.stdout
-    assert "Python:" not in result.stdout
+    assert "Command line:" not in result.stdout
     assert world.taken  # Standard, the yardstick
 
 

@@ -17,7 +17,7 @@ from tests.meta.packages import FILES, ROOT, TESTS, TOOLS
 
 pytestmark = pytest.mark.lint
 
-MOST_LINES, MOST_TEST_LINES = 74_405, 73_151
+MOST_LINES, MOST_TEST_LINES = 74_371, 73_131
 MOST_SIBLING_LINES = 11_500  # of all siblings together
 MOST_TOOL_LINES = 4_057
 MOST_FILES, MOST_OPTIONS = 311, 173
@@ -25,7 +25,7 @@ MOST_PUBLIC_NAMES, MOST_DEPENDENCIES = 327, 10
 MOST_DATA_BYTES = 108_631
 LINES = {
     ".": 1121,
-    "cli": 4735,
+    "cli": 4716,
     "convert": 5501,
     "data": 3552,
     "encoders": 1036,
@@ -36,7 +36,7 @@ LINES = {
     "kernels": 1097,
     "layers": 3452,
     "loading": 757,
-    "measure": 14076,
+    "measure": 14061,
     "memory": 1163,
     "mixing": 1058,
     "models": 7606,

@@ -85,8 +85,7 @@ class Advice:
     sentence: str  # the recommendation
     notes: tuple[str, ...]  # further sentences
     places: tuple[Place, ...]  # every composition: ranked, ruled out, not measured, illegal
-    python: tuple[str, ...]  # lines that build and use the recommended model
-    cli: tuple[str, ...]  # commands that do the same; () if none can
+    cli: tuple[str, ...]  # commands that make and use the recommended model; () if none can
     machine: dict[str, Any]  # facts about the machine
     versions: dict[str, Any]  # versions of the software
     seconds: float  # total time of the advice
@@ -162,7 +161,6 @@ def advise(
         sentence=study.sentence(),
         notes=tuple(study.notes(interrupted=interrupted)),
         places=study.places,
-        python=() if best is None else python_lines(best.name, request),
         cli=() if best is None else cli_lines(best, study.base, request),
         machine=machine_facts(),
         versions=software_versions(),
@@ -433,19 +431,6 @@ def _memory(device: torch.device) -> int | None:
         return torch.cuda.get_device_properties(device).total_memory
     total: Any = machine_facts()["memory_bytes"]
     return total
-
-
-def python_lines(name: str, request: Request) -> tuple[str, ...]:
-    """Return lines of Python that build a model with a composition, and its cache policy."""
-    sizes = {"model": request.model, "checkpoint": request.checkpoint, "length": request.length}
-    options = "".join(f", {name}={value!r}" for name, value in sizes.items() if value is not None)
-    return (
-        "from suffice.measure.advise import Composition, Request, base_of",
-        f"base = base_of(Request(task={request.task!r}{options}))",
-        f"composition = Composition.parse({name!r})",
-        "model = base.build(composition)  # weights are random: train it, or give it trained ones",
-        "memory = base.memory_for(composition)  # of generate(model, ..., memory=memory)",
-    )
 
 
 def cli_lines(candidate: Candidate, base: Base, request: Request) -> tuple[str, ...]:

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import pytest
-
-from suffice.layers import Attention
 from suffice.measure.advise import Composition, Request, base_of
-from suffice.measure.advise.advise import cli_lines, python_lines
+from suffice.measure.advise.advise import cli_lines
 from suffice.measure.advise.request import Candidate, Needs, format_bytes
 
 
@@ -24,22 +21,6 @@ def test_quantities_have_units():
 
 
 LANGUAGE = Request(task="lm", model="nanogpt_char_cpu", length=32)
-
-
-@pytest.mark.parametrize(
-    ("request_", "name"),
-    [
-        (LANGUAGE, "efficient+kv:1+window:16+memory:8+weights:8"),
-        (Request(task="image", model="digits_vit"), "efficient"),
-        (Request(task="classify", length=20), "linformer"),
-    ],
-)
-def test_python_lines_build_the_model_and_its_cache(request_, name):
-    one, _ = candidate_of(request_, name)
-    scope = {}
-    exec("\n".join(python_lines(name, request_)), scope)  # noqa: S102 - this is the test
-    specs = [layer.spec for layer in scope["model"].modules() if isinstance(layer, Attention)]
-    assert (tuple(specs), scope["memory"]) == (one.specs, one.memory)
 
 
 def test_commands_compare_where_nothing_is_written():

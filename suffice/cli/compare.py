@@ -21,6 +21,7 @@ from suffice.cli.options import (
     MECHANISMS,
     RUNS,
     SEEDS,
+    STARTED,
     Quiet,
     options_from_fields,
     parse_settings,
@@ -168,7 +169,7 @@ class CompareOptions:
         Option(
             help="Encoder of transformers, such as a BERT (a folder or hf:ORG/NAME), whose "
             "weights and tokenizer each training on a table starts from, for mechanisms that keep "
-            "its maps: standard,standard+window:32,linear."
+            f"its maps; {STARTED} by default."
         ),
     ] = None
     mechanisms: Annotated[
@@ -239,7 +240,8 @@ class CompareOptions:
         from suffice.measure.plan import MARGIN, Plan, check_several
 
         margin = None if self.margin is None else Margin.of(self.margin, typed=True)
-        mechanisms = split_list(MECHANISMS if self.mechanisms is None else self.mechanisms)
+        usual = MECHANISMS if self.start is None else STARTED
+        mechanisms = split_list(usual if self.mechanisms is None else self.mechanisms)
         # parsed before the recipe, which imports torch
         heads = None if self.heads is None else parse_heads(self.heads)
         tune = None if self.tune is None else parse_tune(self.tune)

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 RUNS = Path("runs")
 BASELINE = "standard"
 MECHANISMS = "standard,optimised,efficient,super_attention"
+STARTED = "standard,standard+window:32"  # what keeps the maps of a pretrained encoder
 SEEDS = 5
 DEVICE = "cpu"
 MEMORIES = ("dynamic", "static:N", "rolling:W", "rolling:W:SINKS")

@@ -228,6 +228,13 @@ def test_fewer_key_value_heads_begin_as_means_of_those_they_replace(mine, tmp_pa
         recipe_of(mine, start, mechanisms="standard,mla")
 
 
+def test_usual_mechanisms_of_a_start_keep_its_maps(mine, encoder):
+    plan = CompareOptions(data=mine, start=str(encoder)).plan()
+    assert plan.mechanisms == ("standard", "standard+window:32")
+    for mechanism in plan.mechanisms:
+        plan.recipe.build(mechanism, 2)
+
+
 def test_what_cannot_start_there_is_refused(mine, encoder, tmp_path):
     for mechanism in ("efficient", "optimised", "super_attention"):
         with pytest.raises(ConfigError, match="keep its weights"):

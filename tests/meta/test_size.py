@@ -17,7 +17,7 @@ from tests.meta.packages import FILES, ROOT, TESTS, TOOLS
 
 pytestmark = pytest.mark.lint
 
-MOST_LINES, MOST_TEST_LINES = 74_371, 73_131
+MOST_LINES, MOST_TEST_LINES = 74_374, 73_138
 MOST_SIBLING_LINES = 11_500  # of all siblings together
 MOST_TOOL_LINES = 4_057
 MOST_FILES, MOST_OPTIONS = 311, 173
@@ -25,7 +25,7 @@ MOST_PUBLIC_NAMES, MOST_DEPENDENCIES = 327, 10
 MOST_DATA_BYTES = 108_631
 LINES = {
     ".": 1121,
-    "cli": 4716,
+    "cli": 4719,
     "convert": 5501,
     "data": 3552,
     "encoders": 1036,

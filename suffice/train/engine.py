@@ -83,9 +83,8 @@ def catching_interrupts() -> Iterator[Interrupts]:
     finally:
         # None: a handler that was not installed from Python, which cannot be named again
         after = before if before is not None else signal.SIG_DFL
-        ends = (
-            interrupts.pressed and dist.is_torchelastic_launched()
-        )  # what follows is told, not interrupted
+        # what follows is told, not interrupted
+        ends = interrupts.pressed and dist.is_torchelastic_launched()
         signal.signal(signal.SIGINT, signal.SIG_IGN if ends else after)
     if interrupts.pressed:  # it came after the last check; a Ctrl-C is never lost
         raise KeyboardInterrupt("interrupted at the end.")

@@ -17,7 +17,7 @@ from tests.meta.packages import FILES, ROOT, TESTS, TOOLS
 
 pytestmark = pytest.mark.lint
 
-MOST_LINES, MOST_TEST_LINES = 74_374, 73_138
+MOST_LINES, MOST_TEST_LINES = 74_373, 73_138
 MOST_SIBLING_LINES = 11_500  # of all siblings together
 MOST_TOOL_LINES = 4_057
 MOST_FILES, MOST_OPTIONS = 311, 173
@@ -51,7 +51,7 @@ LINES = {
     "spec": 937,
     "testing": 992,
     "text": 2375,
-    "train": 2682,
+    "train": 2681,
     "utils": 1864,
     "view": 1496,
 }

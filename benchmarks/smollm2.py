@@ -221,11 +221,11 @@ def lines(rows: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
 
 
 def task_lines(rows: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
-    """Yield the accuracies of `benchmarks.smollm2_tasks` in Markdown, endings by their length."""
+    """Yield the accuracies of `benchmarks.smollm2_tasks` in Markdown."""
     yield "| | HellaSwag | ARC-easy | PIQA |"
     yield "|---|--:|--:|--:|"
     for name, row in rows.items():
-        cells = (f"{row['scores'][task]['acc_norm']:.1%}" for task in TASKS)
+        cells = (f"{row['scores'][task]['acc']:.1%}" for task in TASKS)
         yield f"| {name} | {' | '.join(cells)} |"
 
 

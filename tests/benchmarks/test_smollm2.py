@@ -69,5 +69,12 @@ def test_a_cache_that_rounds_nothing_changes_nothing(small):
 
 
 def test_the_page_shows_what_was_kept():
-    kept = json.loads(smollm2.FILE.read_text())["rows"]
-    assert "\n".join(smollm2.lines(kept)) in PAGE.read_text()
+    page, folder = PAGE.read_text(), smollm2.FILE.parent
+    names = ("smollm2", "smollm2_tasks", "smollm2_llama_cpp")
+    rows, tasks, beside = (json.loads((folder / f"{name}.json").read_text()) for name in names)
+    for lines in (
+        smollm2.lines(rows["rows"]),
+        smollm2.task_lines(tasks["rows"]),
+        smollm2.beside_lines(beside),
+    ):
+        assert "\n".join(lines) in page

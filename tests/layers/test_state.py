@@ -207,16 +207,18 @@ def test_a_window_that_is_too_small_is_the_window_of_the_memory():
             assert_close(streamed(layer, X, pieces, state), near(X))
 
 
-@pytest.mark.parametrize("name", ["standard", "differential", "mla"])
+@pytest.mark.parametrize(
+    ("name", "near"), [("standard", 0.02), ("differential", 0.05), ("mla", 0.05)]
+)
 @torch.no_grad()
-def test_a_coded_memory_is_near_and_says_so(name):
+def test_a_coded_memory_is_near_and_says_so(name, near):
     layer = layer_of(SPECS[f"causal-{name}"])
     want = layer(X)
     for pieces in PIECES:
         state = layer.state(Quantised(block=4, recent=4))
         assert not state.exact
         got = streamed(layer, X, pieces, state)
-        assert (got - want).norm() < 0.05 * want.norm()
+        assert (got - want).norm() < near * want.norm()
     assert (got != want).any()
 
 

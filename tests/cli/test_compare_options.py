@@ -85,31 +85,6 @@ def test_a_recipe_may_be_named_with_its_task():
         CompareOptions(recipe="mnist_v2", task="imdb").plan()
 
 
-@pytest.mark.parametrize(
-    ("asked", "message"),
-    [
-        (CompareOptions(task="minst"), "unknown task 'minst'; did you mean 'mnist'"),
-        (CompareOptions(recipe="imbd"), "unknown recipe 'imbd'; did you mean 'imdb'"),
-        (
-            CompareOptions(mechanisms="suffer_attention"),
-            "unknown mechanism 'suffer_attention'; did you",
-        ),
-        (CompareOptions(mechanisms=","), "mechanisms: none; name at least one"),
-        (CompareOptions(mechanisms=""), "mechanisms: none; name at least one"),
-        (CompareOptions(heads=""), "heads: none; name at least one"),
-        (CompareOptions(epochs=0), "epochs=0; give an integer >= 1"),
-        (CompareOptions(seeds="0"), "seeds=0; give at least 1"),
-        (
-            CompareOptions(baseline="gqa"),
-            "the baseline 'gqa' is not among the mechanisms standard, opt",
-        ),
-    ],
-)
-def test_what_cannot_be_planned_is_refused(asked, message):
-    with pytest.raises(ConfigError, match=message):
-        asked.plan()
-
-
 @pytest.mark.parametrize("word", ["x", "0", "-1", "1.5", "04", "²", "1e2", "1 2", "9999999"])
 def test_a_number_of_heads_that_is_none_is_refused(word):
     told = rf"--heads '{word}' is not a list of head counts; give numbers such as 1,2,4\.$"

@@ -52,12 +52,6 @@ def test_it_goes_on_at_its_scale_and_at_no_other(suffice, brief):
     assert read_plan(Path("run")).recipe["scale"] == "small"
 
 
-def test_an_unknown_scale_is_refused(suffice):
-    result = suffice("compare", "--scale", "smal", *SHORT)
-    assert result.exit_code == 2
-    assert "unknown scale 'smal'; did you mean 'small'?" in result.stderr
-
-
 def test_the_small_twin_asks_for_rows_that_the_task_has(monkeypatch):
     def zeros(content: bytes, shape: tuple[int, ...], name: str) -> torch.Tensor:
         return torch.zeros(9_000, *shape, dtype=torch.uint8)

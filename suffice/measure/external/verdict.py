@@ -52,7 +52,7 @@ from suffice.measure.verdict import (
 )
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+    pass
 
 
 MEAN_OF_TASKS = (
@@ -197,13 +197,6 @@ class ExternalVerdict:
         every = (*self.over_tasks, *self.judged)
         return "\n".join(notebook_html(results, verdict) for results, verdict in every)
 
-    def figures(self) -> dict[str, Figure]:
-        """Draw the differences with margin and intervals, one figure for each comparison."""
-        return {
-            _named(results): report.difference_plot(results, verdict)
-            for results, verdict in (*self.over_tasks, *self.judged)
-        }
-
     def write(self, folder: Path) -> list[Path]:
         """Write a page with pictures for each comparison, and return the pages."""
         every = (*self.over_tasks, *self.judged)
@@ -227,13 +220,9 @@ def _named(results: Results) -> str:
     return f"{results.task} by {results.metric}" if results.task else f"by {results.metric}"
 
 
-def judge_sources(
-    sources: Sequence[Source],
-    question: Question,
-    row_names: RowNames,
-    state: str | Path | None = None,
+def _judge_sources(
+    sources: Sequence[Source], question: Question, row_names: RowNames, state: str | Path | None
 ) -> ExternalVerdict:
-    """Return the verdict on runs of other programs, and keep the look in a file of looks."""
     check_looks(question.looks, state)
     every = comparisons(sources, question, row_names)
     if question.null:
@@ -386,7 +375,7 @@ def judge_all(
             )
         alone = name is None or len(items) == 1
         sources += of_item if alone else [all_under(str(name), of_item)]
-    return judge_sources(sources, question, row_names, state)
+    return _judge_sources(sources, question, row_names, state)
 
 
 def _is_path(value: object) -> bool:

@@ -9,7 +9,7 @@ from functools import cached_property
 from itertools import combinations, islice
 from math import comb
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from rich.console import Console
@@ -50,9 +50,6 @@ from suffice.measure.verdict import (
     judge,
     judge_together,
 )
-
-if TYPE_CHECKING:
-    pass
 
 
 MEAN_OF_TASKS = (

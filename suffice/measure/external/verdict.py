@@ -51,7 +51,6 @@ from suffice.measure.verdict import (
     judge_together,
 )
 
-
 MEAN_OF_TASKS = (
     "The mean over tasks counts each alike and says nothing of other tasks. It decides, unless a "
     "single task is shown not to suffice."

@@ -1,7 +1,5 @@
-"""The tables and figures of the papers, ours next to theirs."""
+"""The tables and figures of the papers, ours next to theirs.
 
-from __future__ import annotations
-
-from suffice_papers.tables import TABLES, Table, table
-
-__all__ = ["TABLES", "Table", "table"]
+`import suffice_papers` loads nothing: `tables` lists them, `request` says which of their cells are
+finished, `atlas` holds our own.
+"""

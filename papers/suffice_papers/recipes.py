@@ -204,3 +204,10 @@ RECIPES: dict[str, Callable[..., Recipe]] = {
     **ATLAS,
 }
 """Those of this module and of the atlas, by name."""
+
+
+def __getattr__(name: str) -> Callable[..., Recipe]:
+    """Return a recipe by name, as the entry points of pyproject.toml do."""
+    if name in RECIPES:
+        return RECIPES[name]
+    raise AttributeError(name)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from importlib.metadata import entry_points
 
 import pytest
 import torch
@@ -144,6 +145,8 @@ def test_a_recipe_builds_a_model_of_its_sizes(name):
 
 
 def test_compare_finds_them_by_name():
+    brought = {entry.name: entry.load() for entry in entry_points(group="suffice.recipes")}
+    assert brought.items() >= RECIPES.items()
     plan = CompareOptions(recipe="mnist_v1", scale="small").plan()
     assert plan.recipe == mnist_v1("small")
     with pytest.raises(ConfigError, match="mnist_v3"):

@@ -97,7 +97,7 @@ class CompareOptions:
         str | None,
         Option(
             help="Recipe, instead of the task's own.",
-            autocompletion=options.known("recipe", "suffice.recipes", "RECIPES")["autocompletion"],
+            **options.known("recipe", "suffice.recipes", "recipe_names"),
         ),
     ] = None
     scale: Annotated[

@@ -50,7 +50,7 @@ def known(what: str, module: str, table: str) -> dict[str, Any]:
     Args:
         what: meaning of the names, for the message.
         module: module of the table.
-        table: name of the table there.
+        table: name of the table there, or of a function that lists the names.
 
     Example:
         >>> complete = known("mechanism", "suffice.presets", "PRESETS")["autocompletion"]
@@ -59,7 +59,8 @@ def known(what: str, module: str, table: str) -> dict[str, Any]:
     """
 
     def names() -> Collection[str]:
-        return getattr(import_module(module), table)
+        found = getattr(import_module(module), table)
+        return found() if callable(found) else found
 
     def callback(text: str | None) -> str | None:
         for word in split_list(text or ""):

@@ -64,6 +64,7 @@ __all__ = [
     "Recipe",
     "lm_recipe",
     "recipe",
+    "recipe_names",
     "recipe_of_task",
     *LM_RECIPES,
     *RECIPES,
@@ -79,8 +80,8 @@ def recipe(name: str, *, scale: str = "paper") -> Recipe:
     """Return a recipe by name.
 
     Args:
-        name: a key of `RECIPES`, or of the recipes that an installed package brings: an entry point
-            of the group `suffice.recipes` names a dictionary of them.
+        name: a key of `RECIPES`, or a recipe that an installed package brings as an entry point of
+            the group `suffice.recipes`.
         scale: "paper" for the paper's sizes, "small" for minutes on two cores by the same code.
 
     Raises:
@@ -88,10 +89,14 @@ def recipe(name: str, *, scale: str = "paper") -> Recipe:
     """
     if name in RECIPES:
         return RECIPES[name](scale)
-    for entry in entry_points(group="suffice.recipes"):
-        if name in (brought := entry.load()):
-            return brought[name](scale)
-    raise unknown("recipe", name, RECIPES)
+    for entry in entry_points(group="suffice.recipes", name=name):
+        return entry.load()(scale)
+    raise unknown("recipe", name, recipe_names())
+
+
+def recipe_names() -> list[str]:
+    """List the recipes by name: those here, and those that installed packages bring."""
+    return [*RECIPES, *entry_points(group="suffice.recipes").names]
 
 
 def recipe_of_task(task: str, *, scale: str = "paper") -> Recipe:

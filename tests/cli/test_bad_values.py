@@ -21,7 +21,6 @@ BASE: dict[str, list[str]] = {
     "verdict": ["RESULTS=scores.csv"],
     "predict": ["MODEL=classifier", "INPUTS=rows.csv"],
     "advise": ["--task", "lm", "--model", "15m", "--minutes", "0.001", "--quiet"],
-    "reproduce": ["TABLE=tab5", "--no-report", "--quiet"],
     "train": ["--data", "text.txt", *SETS, "--out", "new", "--quiet"],
     "fits": ["MODEL=Qwen3 8B", "--length", "64", "--memory", "24GiB"],
     "evaluate": ["CHECKPOINT=m", "--data", "text.txt", "--limit", "2", "--quiet"],

@@ -17,15 +17,15 @@ from tests.meta.packages import FILES, ROOT, TESTS, TOOLS
 
 pytestmark = pytest.mark.lint
 
-MOST_LINES, MOST_TEST_LINES = 74_358, 73_116
+MOST_LINES, MOST_TEST_LINES = 74_364, 73_152
 MOST_SIBLING_LINES = 11_500  # of all siblings together
 MOST_TOOL_LINES = 4_057
 MOST_FILES, MOST_OPTIONS = 311, 173
-MOST_PUBLIC_NAMES, MOST_DEPENDENCIES = 327, 10
+MOST_PUBLIC_NAMES, MOST_DEPENDENCIES = 328, 10
 MOST_DATA_BYTES = 108_631
 LINES = {
     ".": 1121,
-    "cli": 4719,
+    "cli": 4720,
     "convert": 5501,
     "data": 3552,
     "encoders": 1036,
@@ -46,7 +46,7 @@ LINES = {
     "positions": 728,
     "presets": 1392,
     "quantise": 550,
-    "recipes": 1509,
+    "recipes": 1514,
     "runtime": 370,
     "spec": 937,
     "testing": 992,

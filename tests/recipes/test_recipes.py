@@ -3,7 +3,7 @@ from __future__ import annotations
 import inspect
 import json
 from dataclasses import asdict, replace
-from types import SimpleNamespace
+from importlib.metadata import EntryPoint, EntryPoints
 
 import pytest
 import torch
@@ -14,7 +14,7 @@ from suffice.kernels import Elu, Softmax
 from suffice.models import LMConfig, TranslatorConfig, ViT
 from suffice.patterns import Causal, Full, Window
 from suffice.presets import PRESETS, mistral
-from suffice.recipes import RECIPES, TASK_RECIPES, digits_vit, recipe, recipe_of_task
+from suffice.recipes import RECIPES, TASK_RECIPES, recipe, recipe_names, recipe_of_task
 from suffice.testing import assert_close
 
 NAMES = list(RECIPES)
@@ -52,11 +52,13 @@ def test_every_task_has_a_recipe_on_it():
 
 
 def test_other_packages_are_asked_only_for_names_that_are_not_here(monkeypatch):
-    brought = SimpleNamespace(load=lambda: {"theirs": digits_vit})
-    monkeypatch.setattr("suffice.recipes.entry_points", lambda group: [brought])
+    entry = EntryPoint("theirs", "suffice.recipes:digits_vit", "suffice.recipes")
+    brought = EntryPoints([entry])
+    monkeypatch.setattr("suffice.recipes.entry_points", lambda **wanted: brought.select(**wanted))
     assert recipe("theirs", scale="paper") == recipe("digits_vit")
-    with pytest.raises(ConfigError, match="nobodys"):
-        recipe("nobodys")
+    assert recipe_names() == [*RECIPES, "theirs"]
+    with pytest.raises(ConfigError, match="did you mean 'theirs'"):
+        recipe("theirz")
     monkeypatch.setattr("suffice.recipes.entry_points", pytest.fail)
     assert recipe("imdb").task == "imdb"
 

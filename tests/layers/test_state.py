@@ -207,18 +207,16 @@ def test_a_window_that_is_too_small_is_the_window_of_the_memory():
             assert_close(streamed(layer, X, pieces, state), near(X))
 
 
-@pytest.mark.parametrize(
-    ("name", "near"), [("standard", 0.02), ("differential", 0.05), ("mla", 0.05)]
-)
+@pytest.mark.parametrize("name", ["standard", "differential", "mla"])
 @torch.no_grad()
-def test_a_coded_memory_is_near_and_says_so(name, near):
+def test_a_coded_memory_is_near_and_says_so(name):
     layer = layer_of(SPECS[f"causal-{name}"])
     want = layer(X)
     for pieces in PIECES:
         state = layer.state(Quantised(block=4, recent=4))
         assert not state.exact
         got = streamed(layer, X, pieces, state)
-        assert (got - want).norm() < near * want.norm()
+        assert (got - want).norm() < (0.02 if name == "standard" else 0.05) * want.norm()
     assert (got != want).any()
 
 

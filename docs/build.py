@@ -128,8 +128,8 @@ def _page(name: str, spec: AttentionSpec) -> str:
         "## Attention pattern",
         f"![{name}, {DRAWN} tokens]({name}.svg)",
         *instead(spec, DRAWN),
-        f"`suffice show {name} --length {DRAWN}` prints this drawing for any length; `--png FILE` "
-        "and `--svg FILE` write it.",
+        f"`suffice show {name} --length {DRAWN}` prints this drawing for any length; `--svg FILE` "
+        "writes it.",
         _characters(spec),
         "## Counts",
         f"One layer{_which(name)}, d_model {D_MODEL}, {HEADS} heads, one forward of one sample; x: "

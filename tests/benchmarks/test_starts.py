@@ -1,0 +1,15 @@
+"""The page of classifiers shows the table that was kept."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from benchmarks import starts
+
+ROOT = Path(__file__).parents[2]
+
+
+def test_the_page_shows_what_was_kept():
+    kept = json.loads((ROOT / "benchmarks/measured/starts.json").read_text())["records"]
+    assert starts.table_of(kept) in (ROOT / "docs/have/classifier.md").read_text()

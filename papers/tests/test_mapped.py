@@ -48,7 +48,7 @@ def test_cells_without_weights_are_listed_or_trained(suffice, monkeypatch):
         trained.append(keys)
         keep(request_maps(ONE, scale="small", heads=None, out=folder))
 
-    monkeypatch.setattr("suffice.measure.jobs.run_cells", run_cells)
+    monkeypatch.setattr("suffice_papers.folder.run_cells", run_cells)
     result = suffice("reproduce", "maps", "--run", *PLAIN)
     assert result.exit_code == 0
     assert trained == [[("standard", 2, 0), ("super_attention", 2, 0)]]

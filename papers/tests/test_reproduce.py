@@ -53,7 +53,7 @@ def ran(monkeypatch):
         fill(folder, [found[key] for key in keys])
         return keys
 
-    monkeypatch.setattr("suffice.measure.jobs.run_cells", run_cells)
+    monkeypatch.setattr("suffice_papers.folder.run_cells", run_cells)
     return asked
 
 
@@ -206,7 +206,7 @@ def test_ctrl_c_says_that_finished_cells_are_kept(suffice, monkeypatch):
     def interrupt(*_, **__):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("suffice.measure.jobs.run_cells", interrupt)
+    monkeypatch.setattr("suffice_papers.folder.run_cells", interrupt)
     result = suffice("reproduce", "tiny", "--run")
     assert result.exit_code == 130
     assert "interrupted. Finished cells are kept; the same command resumes" in result.message
@@ -264,7 +264,7 @@ def test_files_of_the_user_have_results_of_their_own(suffice, monkeypatch, tmp_p
     def run_cells(plan, keys, folder, means, *, console, command):
         asked.append((dict(plan.recipe.task_options)["path"], folder, len(keys)))
 
-    monkeypatch.setattr("suffice.measure.jobs.run_cells", run_cells)
+    monkeypatch.setattr("suffice_papers.folder.run_cells", run_cells)
     path = tmp_path / "my reviews.jsonl"
     path.write_text("{}\n")
     result = suffice("reproduce", "own", "--data", "my reviews.jsonl", "--quiet")

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from suffice import preset
-from suffice.measure import model_recall
+from suffice.measure import evaluation
 from suffice.models import LMConfig, folder
 from suffice.text import Characters
 
@@ -38,7 +38,7 @@ def test_recall_is_printed_with_its_controls_and_as_json(suffice):
 
 @pytest.mark.usefixtures("run")
 def test_a_control_that_succeeds_is_an_alarm(suffice, monkeypatch):
-    monkeypatch.setattr(model_recall, "TOLERANCE", -1.0)
+    monkeypatch.setattr(evaluation, "TOLERANCE", -1.0)
     done = suffice("evaluate", "run", "--task", "recall", "--limit", 2, "--quiet")
     assert done.exit_code == 1
     assert "controls succeeded" in done.message

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib import import_module
 from types import SimpleNamespace
 
 import pytest
@@ -44,7 +45,7 @@ def test_a_sample_begins_as_a_document_does_and_hides_its_ends(monkeypatch, begi
         assert options["max_new_tokens"] + len(tokens[0]) <= 9
         return generate(lm, tokens, **options)
 
-    monkeypatch.setattr("suffice.generate.generate.generate", watched)
+    monkeypatch.setattr(import_module("suffice.generate.generate"), "generate", watched)
     told = sample_text(model(), letters, tokens=60)
     assert starts[0] == first
     assert [len(one) for one in starts[1:-1]] == [4] * len(starts[1:-1])
@@ -63,7 +64,7 @@ def test_a_model_that_cannot_generate_is_refused(tmp_path, monkeypatch):
         raise ConfigError("it cannot stream; train another.")
 
     models.save(tmp_path, model(), Characters("abcdefghij\nk"))
-    monkeypatch.setattr("suffice.generate.generate.generate", refuse)
+    monkeypatch.setattr(import_module("suffice.generate.generate"), "generate", refuse)
     made = SimpleNamespace(amount=SimpleNamespace(characters=2, tokens=1))
     lm, tokenizer, _ = models.load(tmp_path)
     assert (

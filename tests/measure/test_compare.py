@@ -557,7 +557,7 @@ def test_a_checkpoint_of_another_cell_is_refused(tmp_path, monkeypatch):
     one = CellFiles(tmp_path, "standard-h2-s0").checkpoint
     one.rename(CellFiles(tmp_path, "standard-h2-s1").checkpoint)
     given = plan(mechanisms=("standard",))
-    with pytest.raises(CheckpointError, match="is of another run: seed is 0 there and 1 here"):
+    with pytest.raises(CheckpointError, match="is of another run: seed was 0 and is 1"):
         run(tmp_path, given, resume=True)
 
 

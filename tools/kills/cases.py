@@ -300,9 +300,9 @@ CASES: dict[str, Case] = {
         _bytes("answers.csv"),
     ),
     "show": Case(
-        ("show", "standard", "--png", "a.png", "--svg", "a.svg", "--flow", "f.svg"),
-        _stale("a.png", "a.svg", "f.svg"),
-        _bytes("a.png", "a.svg", "f.svg"),
+        ("show", "standard", "--svg", "a.svg", "--flow", "f.svg"),
+        _stale("a.svg", "f.svg"),
+        _bytes("a.svg", "f.svg"),
         between=lambda seen, new: all(
             one in (b"earlier", its) for one, its in zip(seen, new, strict=True)
         ),
